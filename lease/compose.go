@@ -1,0 +1,167 @@
+package lease
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// messageOverhead is more than a message without beats, records and wants takes.
+const messageOverhead = 48
+
+// How often a node passes one piece of news on. After 3·log2(n) random
+// recipients per node, the chance that a given node heard it from nobody is
+// far below one in a million even if every fifth packet is lost. Records are
+// longer, and are asked for where they are missing.
+func (s *Set) beatCopies() int   { return 3 * bits.Len(uint(len(s.byID))) }
+func (s *Set) recordCopies() int { return bits.Len(uint(len(s.byID))) }
+
+// Compose returns a digest of at most budget bytes once encoded, which the
+// caller sends to the given number of peers: the own beat, new records in up to
+// half of the space, then the beats that were passed on least, freshest first.
+// It returns nil when there is no news: every beat and record was passed on
+// often enough. O(n log n).
+func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
+	news := s.self.beats < s.beatCopies()
+	room := budget - messageOverhead
+	m := s.message(now)
+	s.addBeat(now, m, s.self, &room, recipients)
+	if s.addRecords(m, room/2, &room, recipients) {
+		news = true
+	}
+	rows := s.rows[:0]
+	for _, e := range s.byID {
+		if e.status == live && e != s.self && e.beats < s.beatCopies() && now.Sub(e.born) <= s.params.TTL {
+			rows = append(rows, e)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.beats, b.beats), b.born.Compare(a.born), cmp.Compare(a.handle, b.handle))
+	})
+	for _, e := range rows {
+		if !s.addBeat(now, m, e, &room, recipients) {
+			break
+		}
+		news = true
+	}
+	clear(rows)
+	s.rows = rows[:0]
+	if !news {
+		return nil
+	}
+	return m
+}
+
+// addRecords adds the records that were passed on least, in space bytes of the
+// room, and reports whether there were any.
+func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool {
+	add := func(e *entry) {
+		if size := e.recordSize(); size <= space {
+			m.Records = append(m.Records, e.rec)
+			e.copies += recipients
+			space -= size
+			*room -= size
+		}
+	}
+	if s.self.copies < s.recordCopies() {
+		add(s.self) // nobody else can tell of it first
+	}
+	fresh := s.rows[:0]
+	for _, e := range s.byID {
+		if e != s.self && e.copies < s.recordCopies() && (e.status == live || e.rec.State == Left) {
+			fresh = append(fresh, e)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.copies, b.copies), cmp.Compare(a.handle, b.handle))
+	})
+	for _, e := range fresh {
+		add(e)
+	}
+	clear(fresh)
+	return len(m.Records) > 0
+}
+
+// Answer returns the records and beats of the wanted nodes that are live, as
+// far as they fit into budget bytes, and the wants that are left over.
+func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
+	room := budget - messageOverhead
+	m = s.message(now)
+	s.addBeat(now, m, s.self, &room, 0)
+	for i, h := range wants {
+		e := s.known[h]
+		if e == nil || e.status != live {
+			continue
+		}
+		if e.recordSize()+maxBeatBytes > room && len(m.Records) > 0 {
+			return m, wants[i:]
+		}
+		m.Records = append(m.Records, e.rec)
+		room -= e.recordSize()
+		s.addBeat(now, m, e, &room, 0)
+	}
+	if len(m.Records) == 0 {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// Ask returns the message that asks for the records of wants.
+func (s *Set) Ask(now time.Time, wants []Handle) *Message {
+	m := s.message(now)
+	m.Wants = wants
+	return m
+}
+
+// Sync returns everything that is live, for a joining node or an anti-entropy
+// exchange.
+func (s *Set) Sync(now time.Time) *Message {
+	m := s.message(now)
+	room := MaxMessageBytes
+	s.addBeat(now, m, s.self, &room, 0)
+	m.Records = append(m.Records, s.self.rec)
+	for _, e := range s.byID {
+		if e.status == live && e != s.self {
+			m.Records = append(m.Records, e.rec)
+			s.addBeat(now, m, e, &room, 0)
+		}
+	}
+	return m
+}
+
+func (s *Set) message(now time.Time) *Message {
+	return &Message{Settings: s.params.Settings, From: s.self.handle, SentAt: now}
+}
+
+// addBeat adds the beat of e if there is room for it.
+func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients int) bool {
+	b := Beat{
+		Handle: e.handle, Seq: e.seq, Version: e.rec.Version, Age: now.Sub(e.born),
+		Clock: e.clock, Load: e.load, Table: e.table,
+	}
+	size := beatBytes(&b, s.self.table)
+	if size > *room {
+		return false
+	}
+	*room -= size
+	m.Beats = append(m.Beats, b)
+	e.beats += recipients
+	return true
+}
+
+const maxBeatBytes = 48
+
+// beatBytes is the encoded size of b.
+func beatBytes(b *Beat, table uint32) int {
+	var scratch [maxBeatBytes]byte
+	return len(appendBeat(scratch[:0], b, table))
+}
+
+func (e *entry) recordSize() int {
+	if e.size == 0 {
+		e.size = recordBytes(e.rec)
+	}
+	return e.size
+}
+

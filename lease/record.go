@@ -1,0 +1,140 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"unicode/utf8"
+)
+
+// Bounds of a [Record]. They keep one record inside one gossip packet and the
+// whole set inside a known amount of memory, whatever a peer sends.
+const (
+	MaxIDBytes     = 64
+	MaxAddrBytes   = 255
+	MaxZoneBytes   = 64
+	MaxLabels      = 16
+	MaxLabelBytes  = 64        // of a key, and of a value
+	MaxWeight      = 1_000_000 // units of placement weight
+	MaxRecordBytes = 1024      // encoded
+)
+
+// NodeID names a node. The operator chooses it; it stays the same across
+// restarts. It is 1 to 64 bytes of [A-Za-z0-9._:-].
+type NodeID string
+
+// Validate reports why id cannot name a node, or nil.
+func (id NodeID) Validate() error {
+	if len(id) == 0 || len(id) > MaxIDBytes {
+		return fmt.Errorf("lease: node id %.80q has %d bytes; it must have 1 to %d", string(id), len(id), MaxIDBytes)
+	}
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
+			c == '.', c == '_', c == ':', c == '-':
+		default:
+			return fmt.Errorf("lease: node id %q: byte %q is not one of [A-Za-z0-9._:-]", string(id), c)
+		}
+	}
+	return nil
+}
+
+// State says what a node does at present. Only an Active node is a candidate
+// for ownership; every state but Left is live for as long as its lease is.
+type State uint8
+
+// The states of a node, in the order of its life. A node goes back from
+// Draining to Active, and from either to Settling when it fences itself.
+const (
+	Settling State = iota + 1 // present, not ready to own anything
+	Active                    // a candidate for ownership
+	Draining                  // present, gives up what it owns
+	Left                      // said farewell: its lease is over
+)
+
+// String returns the lower-case name of s.
+func (s State) String() string {
+	switch s {
+	case Settling:
+		return "settling"
+	case Active:
+		return "active"
+	case Draining:
+		return "draining"
+	case Left:
+		return "left"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// MarshalText encodes s as its name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *State) UnmarshalText(b []byte) error {
+	for _, v := range []State{Settling, Active, Draining, Left} {
+		if v.String() == string(b) {
+			*s = v
+			return nil
+		}
+	}
+	return fmt.Errorf("lease: %q is not a state of a node", b)
+}
+
+// Record is the slow-changing part of what a node says of itself. Records are
+// compared by (Incarnation, Version); the newer one replaces the older.
+// A Record that has been handed to a Set, or read from one, is immutable.
+type Record struct {
+	ID          NodeID
+	Incarnation uint64 // one life of the node's process; a later life has a greater one
+	Version     uint32 // counts the changes within an incarnation
+	State       State
+	Addr        string // host:port at which the node gossips
+	APIAddr     string // where the node's own program is reached; opaque to roost
+	Zone        string
+	Weight      uint32 // share of the partitions relative to other nodes; 0 owns nothing
+	Capacity    int64  // units of load that the node can carry; 0 = not stated
+	Labels      map[string]string
+}
+
+// Candidate reports whether a live node with this record may own partitions.
+func (r *Record) Candidate() bool { return r.State == Active && r.Weight > 0 }
+
+// Validate reports everything that is wrong with r, joined, or nil.
+func (r *Record) Validate() error {
+	errs := []error{r.ID.Validate()}
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("lease: record of %.80q: "+format, append([]any{string(r.ID)}, args...)...))
+		}
+	}
+	fault(r.State < Settling || r.State > Left, "unknown %v", r.State)
+	fault(len(r.Addr) > MaxAddrBytes, "addr has %d bytes, at most %d", len(r.Addr), MaxAddrBytes)
+	fault(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
+	fault(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
+	fault(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
+	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
+	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)
+	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
+	for k, v := range r.Labels {
+		fault(k == "" || len(k) > MaxLabelBytes || len(v) > MaxLabelBytes,
+			"label %.80q: key and value have 1 to %d bytes", k, MaxLabelBytes)
+		fault(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
+	}
+	return errors.Join(errs...)
+}
+
+// newer reports whether r replaces o, a record of the same node.
+func (r *Record) newer(o *Record) bool {
+	if r.Incarnation != o.Incarnation {
+		return r.Incarnation > o.Incarnation
+	}
+	return r.Version > o.Version
+}
+
+// clone returns a copy that shares nothing with r.
+func (r *Record) clone() *Record {
+	c := *r
+	c.Labels = maps.Clone(r.Labels)
+	return &c
+}

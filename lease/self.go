@@ -1,0 +1,76 @@
+package lease
+
+import "time"
+
+// rival is another process that seems to run under this node's id with a later
+// incarnation. If its beats go on, it lives, and this node has to stop. If they
+// do not, it is this node's own past under a clock that has been set back
+// since, and is refuted by taking a still later incarnation.
+type rival struct {
+	entry *entry // nil = none
+	since time.Time
+}
+
+// hearOfSelf handles a record under this node's id that came from outside.
+func (s *Set) hearOfSelf(now time.Time, r *Record) {
+	handle := HandleOf(r.ID, r.Incarnation)
+	if s.known[handle] != nil {
+		return
+	}
+	past := r.Incarnation < s.self.rec.Incarnation || r.State == Left
+	e := s.meet(now, handle, r, past)
+	if e == nil || past {
+		return
+	}
+	if s.rival.entry == nil || r.Incarnation > s.rival.entry.rec.Incarnation {
+		s.dropRival()
+		s.rival = rival{entry: e, since: now}
+	} else {
+		e.status = retired
+	}
+}
+
+// hearRival handles a beat of the rival. One that was sent after we first heard
+// of it proves that it lives; the margin allows for the time that older beats
+// were under way.
+func (s *Set) hearRival(now time.Time, b *Beat, e *Effect) {
+	s.rival.entry.born = now
+	if sent := now.Add(-b.Age); sent.Sub(s.rival.since) > s.params.TTL/8 {
+		e.Duplicate = s.rival.entry.rec
+	}
+}
+
+// hearOwnBeat handles a beat under this node's own handle. One that this node
+// has not sent yet comes from a copy of this very process (a cloned machine):
+// a new incarnation makes the two distinguishable, and the rule above applies.
+func (s *Set) hearOwnBeat(now time.Time, b *Beat) {
+	if b.Seq > s.self.seq {
+		s.reincarnate(now, s.self.rec.Incarnation)
+	}
+}
+
+// refute outbids a rival that showed no sign of life for as long as a lease lasts.
+func (s *Set) refute(now time.Time) {
+	if r := s.rival; r.entry != nil && now.Sub(r.since) > s.params.TTL {
+		past := r.entry.rec.Incarnation
+		s.dropRival()
+		s.reincarnate(now, past)
+	}
+}
+
+// reincarnate gives this node an incarnation later than past.
+func (s *Set) reincarnate(now time.Time, past uint64) {
+	s.self.status, s.self.born = retired, now
+	rec := s.self.rec.clone()
+	rec.Incarnation = max(past+1, uint64(max(0, now.UnixNano())))
+	rec.Version++
+	s.admit(now, rec)
+	s.stats.Reincarnations++
+}
+
+func (s *Set) dropRival() {
+	if s.rival.entry != nil {
+		s.rival.entry.status = retired
+	}
+	s.rival = rival{}
+}

@@ -1,0 +1,84 @@
+package lease
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Member is what a View tells of one live node.
+type Member struct {
+	*Record
+	Handle Handle
+	Seq    uint32
+	Born   time.Time     // when the lease was last renewed, by the viewer's clock
+	Clock  time.Duration // the node's wall clock minus the viewer's
+	Load   int64
+	Table  uint32 // digest of the node's placement table
+}
+
+// View is the live set at one moment. It is immutable.
+type View struct {
+	Members []Member // sorted by id; the viewing node is always one of them
+	Digest  uint64   // equal for equal sets of (id, incarnation, record version)
+}
+
+// View returns the live set: O(n log n).
+func (s *Set) View() *View {
+	v := &View{Members: make([]Member, 0, len(s.byID))}
+	for _, e := range s.byID {
+		if e.status == live {
+			v.Members = append(v.Members, Member{
+				Record: e.rec, Handle: e.handle, Seq: e.seq, Born: e.born,
+				Clock: e.clock, Load: e.load, Table: e.table,
+			})
+		}
+	}
+	slices.SortFunc(v.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	var d xxhash.Digest
+	d.Reset()
+	for i := range v.Members {
+		m := &v.Members[i]
+		var b [21]byte
+		b[0] = byte(len(m.ID))
+		binary.BigEndian.PutUint64(b[1:], m.Incarnation)
+		binary.BigEndian.PutUint32(b[9:], m.Version)
+		_, _ = d.Write(b[:])
+		_, _ = d.WriteString(string(m.ID))
+	}
+	v.Digest = d.Sum64()
+	return v
+}
+
+// Peers appends to dst the gossip addresses of the live nodes other than this
+// one, in no particular order.
+func (s *Set) Peers(dst []string) []string {
+	for _, e := range s.byID {
+		if e.status == live && e != s.self && e.rec.Addr != "" {
+			dst = append(dst, e.rec.Addr)
+		}
+	}
+	return dst
+}
+
+// Lost appends to dst the gossip addresses of nodes whose leases ran out and
+// that are not forgotten yet: whom to try after a split.
+func (s *Set) Lost(dst []string) []string {
+	for _, e := range s.byID {
+		if e.status == expired && e.rec.Addr != "" {
+			dst = append(dst, e.rec.Addr)
+		}
+	}
+	return dst
+}
+
+// AddrOf returns the gossip address behind a handle, or "" if it is not live.
+func (s *Set) AddrOf(h Handle) string {
+	if e := s.known[h]; e != nil && e.status == live {
+		return e.rec.Addr
+	}
+	return ""
+}

@@ -1,0 +1,350 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Bounds of a message. A decoder that keeps them allocates at most a small
+// multiple of what it was sent.
+const (
+	wireVersion     = 1
+	MaxMessageBytes = 4 << 20
+	MaxNodes        = 4096 // members of a set, and records in a message
+	handleBytes     = handleBits / 8
+	minBeatBytes    = handleBytes + 6
+)
+
+// Errors of [Decode].
+var (
+	ErrVersion   = errors.New("lease: message of an unknown wire version")
+	ErrMalformed = errors.New("lease: malformed message")
+)
+
+// Encode returns the wire form of m: a version byte, then a msgpack array of
+// settings, sender, time, table digest, beats (bin), records and wants (bin).
+// A beat is 13 to 40 bytes, typically 16.
+func Encode(m *Message) []byte {
+	var buf bytes.Buffer
+	buf.WriteByte(wireVersion)
+	e := msgpack.NewEncoder(&buf)
+	table := tableOf(m)
+	// Writes to a bytes.Buffer do not fail.
+	_ = e.EncodeArrayLen(7)
+	_ = e.EncodeUint(uint64(m.Settings))
+	_ = e.EncodeUint(uint64(m.From))
+	_ = e.EncodeInt(m.SentAt.UnixMilli())
+	_ = e.EncodeUint(uint64(table))
+	_ = e.EncodeBytes(appendBeats(nil, m.Beats, table))
+	_ = e.EncodeArrayLen(len(m.Records))
+	for _, r := range m.Records {
+		encodeRecord(e, r)
+	}
+	wants := make([]byte, 0, handleBytes*len(m.Wants))
+	for _, h := range m.Wants {
+		wants = appendHandle(wants, h)
+	}
+	_ = e.EncodeBytes(wants)
+	return buf.Bytes()
+}
+
+// tableOf picks the digest that most rows of m share: the first row's, which
+// is the sender's own. Rows that agree with it save four bytes.
+func tableOf(m *Message) uint32 {
+	if len(m.Beats) == 0 {
+		return 0
+	}
+	return m.Beats[0].Table
+}
+
+func appendHandle(b []byte, h Handle) []byte {
+	return append(b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
+}
+
+func handleAt(b []byte) Handle {
+	return Handle(b[0])<<40 | Handle(b[1])<<32 | Handle(b[2])<<24 | Handle(b[3])<<16 | Handle(b[4])<<8 | Handle(b[5])
+}
+
+// ageMicros rounds up, so that passing news on never makes it younger.
+func ageMicros(d time.Duration) uint64 {
+	return uint64(max(0, d)+time.Microsecond-1) / uint64(time.Microsecond)
+}
+
+func appendBeats(b []byte, beats []Beat, table uint32) []byte {
+	for i := range beats {
+		b = appendBeat(b, &beats[i], table)
+	}
+	return b
+}
+
+func appendBeat(b []byte, beat *Beat, table uint32) []byte {
+	b = appendHandle(b, beat.Handle)
+	// The lowest bit of the sequence number's field tells whether a table
+	// digest follows.
+	head := uint64(beat.Seq) << 1
+	if beat.Table != table {
+		head |= 1
+	}
+	b = binary.AppendUvarint(b, head)
+	b = binary.AppendUvarint(b, uint64(beat.Version))
+	b = binary.AppendUvarint(b, ageMicros(beat.Age))
+	b = binary.AppendVarint(b, beat.Clock.Milliseconds())
+	b = binary.AppendUvarint(b, uint64(max(0, beat.Load)))
+	if beat.Table != table {
+		b = binary.BigEndian.AppendUint32(b, beat.Table)
+	}
+	return b
+}
+
+func encodeRecord(e *msgpack.Encoder, r *Record) {
+	_ = e.EncodeArrayLen(10)
+	_ = e.EncodeString(string(r.ID))
+	_ = e.EncodeUint(r.Incarnation)
+	_ = e.EncodeUint(uint64(r.Version))
+	_ = e.EncodeUint(uint64(r.State))
+	_ = e.EncodeString(r.Addr)
+	_ = e.EncodeString(r.APIAddr)
+	_ = e.EncodeString(r.Zone)
+	_ = e.EncodeUint(uint64(r.Weight))
+	_ = e.EncodeInt(r.Capacity)
+	_ = e.EncodeMapLen(len(r.Labels))
+	for k, v := range r.Labels {
+		_ = e.EncodeString(k)
+		_ = e.EncodeString(v)
+	}
+}
+
+// recordBytes is the encoded size of r.
+func recordBytes(r *Record) int {
+	var buf bytes.Buffer
+	encodeRecord(msgpack.NewEncoder(&buf), r)
+	return buf.Len()
+}
+
+// Decode parses the wire form of a message. What it returns is valid in every
+// part and shares no memory with b. It fails with ErrVersion or ErrMalformed.
+func Decode(b []byte) (*Message, error) {
+	if len(b) == 0 || len(b) > MaxMessageBytes {
+		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
+	}
+	if b[0] != wireVersion {
+		return nil, fmt.Errorf("%w: %d, this program speaks %d", ErrVersion, b[0], wireVersion)
+	}
+	body := bytes.NewReader(b[1:])
+	d := decoder{dec: msgpack.NewDecoder(body), body: body}
+	m := d.message()
+	if d.err == nil && body.Len() > 0 {
+		d.fail("%d bytes too many", body.Len())
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return m, nil
+}
+
+// decoder reads bounded values and keeps the first error; after it, every
+// read returns zero.
+type decoder struct {
+	dec  *msgpack.Decoder
+	body *bytes.Reader
+	err  error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+	}
+}
+
+func (d *decoder) message() *Message {
+	var m Message
+	d.array(7, 7)
+	m.Settings = uint32(d.uint(math.MaxUint32))
+	m.From = Handle(d.uint(1<<handleBits - 1))
+	m.SentAt = time.UnixMilli(d.int())
+	table := uint32(d.uint(math.MaxUint32))
+	m.Beats = d.beats(d.bytes(MaxMessageBytes), table)
+	if n := d.array(0, MaxNodes); n > 0 {
+		m.Records = make([]*Record, 0, min(n, d.body.Len()/10))
+		for range n {
+			r := d.record()
+			if d.err != nil {
+				return nil
+			}
+			m.Records = append(m.Records, r)
+		}
+	}
+	wants := d.bytes(MaxNodes * handleBytes)
+	if len(wants)%handleBytes != 0 {
+		d.fail("wants of %d bytes", len(wants))
+	}
+	for ; len(wants) >= handleBytes; wants = wants[handleBytes:] {
+		m.Wants = append(m.Wants, handleAt(wants))
+	}
+	return &m
+}
+
+func (d *decoder) record() *Record {
+	var r Record
+	d.array(10, 10)
+	r.ID = NodeID(d.bytes(MaxIDBytes))
+	r.Incarnation = d.uint(math.MaxUint64)
+	r.Version = uint32(d.uint(math.MaxUint32))
+	r.State = State(d.uint(math.MaxUint8))
+	r.Addr = string(d.bytes(MaxAddrBytes))
+	r.APIAddr = string(d.bytes(MaxAddrBytes))
+	r.Zone = string(d.bytes(MaxZoneBytes))
+	r.Weight = uint32(d.uint(math.MaxUint32))
+	r.Capacity = d.int()
+	if n := d.count(d.dec.DecodeMapLen, MaxLabels); n > 0 {
+		r.Labels = make(map[string]string, n)
+		for range n {
+			k := string(d.bytes(MaxLabelBytes))
+			r.Labels[k] = string(d.bytes(MaxLabelBytes))
+		}
+	}
+	if d.err == nil {
+		if err := r.Validate(); err != nil {
+			d.fail("%v", err)
+		}
+	}
+	return &r
+}
+
+func (d *decoder) beats(b []byte, table uint32) []Beat {
+	if len(b) == 0 {
+		return nil
+	}
+	beats := make([]Beat, 0, len(b)/minBeatBytes+1)
+	for len(b) > 0 && d.err == nil {
+		if len(b) < handleBytes {
+			d.fail("a beat cut short")
+			break
+		}
+		row := rowReader{b: b[handleBytes:], ok: true}
+		beat := Beat{Handle: handleAt(b), Table: table}
+		head := row.uvarint(math.MaxUint32<<1 | 1)
+		beat.Seq = uint32(head >> 1)
+		beat.Version = uint32(row.uvarint(math.MaxUint32))
+		beat.Age = time.Duration(row.uvarint(uint64(maxAge/time.Microsecond))) * time.Microsecond
+		beat.Clock = time.Duration(row.varint(int64(maxAge/time.Millisecond)*1000)) * time.Millisecond
+		beat.Load = int64(row.uvarint(math.MaxInt64))
+		if head&1 != 0 {
+			beat.Table = row.uint32()
+		}
+		if !row.ok {
+			d.fail("beat %d is cut short or out of range", len(beats))
+			break
+		}
+		beats = append(beats, beat)
+		b = row.b
+	}
+	return beats
+}
+
+// maxAge bounds the ages that are worth telling; every lease is shorter.
+const maxAge = 24 * time.Hour
+
+// rowReader reads the fields of a beat; ok turns false at the first fault.
+type rowReader struct {
+	b  []byte
+	ok bool
+}
+
+func (r *rowReader) advance(n int, fits bool) {
+	if n <= 0 || !fits {
+		r.ok = false
+		return
+	}
+	r.b = r.b[n:]
+}
+
+func (r *rowReader) uvarint(limit uint64) uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.advance(n, v <= limit)
+	return v
+}
+
+func (r *rowReader) varint(limit int64) int64 {
+	v, n := binary.Varint(r.b)
+	r.advance(n, -limit <= v && v <= limit)
+	return v
+}
+
+func (r *rowReader) uint32() uint32 {
+	if len(r.b) < 4 {
+		r.ok = false
+		return 0
+	}
+	v := binary.BigEndian.Uint32(r.b)
+	r.b = r.b[4:]
+	return v
+}
+
+func (d *decoder) count(read func() (int, error), limit int) int {
+	if d.err != nil {
+		return 0
+	}
+	n, err := read()
+	switch {
+	case err != nil:
+		d.fail("%v", err)
+	case n < 0 || n > limit:
+		d.fail("%d elements, at most %d", n, limit)
+	default:
+		return n
+	}
+	return 0
+}
+
+func (d *decoder) array(least, most int) int {
+	n := d.count(d.dec.DecodeArrayLen, most)
+	if n < least {
+		d.fail("%d elements, at least %d", n, least)
+	}
+	return n
+}
+
+func (d *decoder) bytes(limit int) []byte {
+	n := d.count(d.dec.DecodeBytesLen, min(limit, d.body.Len()))
+	if n == 0 {
+		return nil
+	}
+	b := make([]byte, n)
+	if err := d.dec.ReadFull(b); err != nil {
+		d.fail("%v", err)
+		return nil
+	}
+	return b
+}
+
+func (d *decoder) uint(limit uint64) uint64 {
+	if d.err != nil {
+		return 0
+	}
+	v, err := d.dec.DecodeUint64()
+	if err != nil {
+		d.fail("%v", err)
+	}
+	if v > limit {
+		d.fail("number %d, at most %d", v, limit)
+	}
+	return v
+}
+
+func (d *decoder) int() int64 {
+	if d.err != nil {
+		return 0
+	}
+	v, err := d.dec.DecodeInt64()
+	if err != nil {
+		d.fail("%v", err)
+	}
+	return v
+}
