@@ -164,4 +164,3 @@ func (e *entry) recordSize() int {
 	}
 	return e.size
 }
-
