@@ -1,0 +1,52 @@
+# Two commands carry the work: `make check` while at it, `make test` before a push.
+
+TOOL := go tool -modfile=$(CURDIR)/internal/tools/go.mod
+STEP := @scripts/step.sh
+EACH := scripts/each-module.sh
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help check test build demo bench fmt deps lint vet short race fuzz bench-once clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: vet short lint ## the quick look while working: vet, short tests, lint
+
+test: deps lint vet race fuzz bench-once ## everything, as CI runs it; installs what is missing
+
+build: ## build the binary into bin/
+	$(STEP) 'build bin/roost' go build -o bin/roost ./cmd/roost
+
+demo: build ## a cluster on this machine that grows, crashes and drains
+	$(STEP) 'demo' bin/roost demo --once
+
+bench: ## run the benchmarks for their figures
+	$(STEP) 'benchmarks' go test -run '^$$' -bench . -benchmem ./...
+
+fmt: ## format every Go file
+	$(STEP) 'gofumpt' $(TOOL) gofumpt -w .
+
+deps: ## install the programs that the tests need
+	$(STEP) 'programs the tests need' scripts/deps.sh
+
+lint: ## lint every module; the first run compiles the linter
+	$(STEP) 'golangci-lint' $(EACH) $(TOOL) golangci-lint run ./...
+
+vet: ## go vet in every module
+	$(STEP) 'go vet' $(EACH) go vet ./...
+
+short: ## the tests without the long ones
+	$(STEP) 'short tests' go test -short ./...
+
+race: ## all tests of every module under the race detector
+	$(STEP) 'tests under the race detector' $(EACH) go test -race ./...
+
+fuzz: ## fuzz each target for FUZZTIME, 5s unless told
+	$(STEP) 'fuzzing' scripts/fuzz.sh
+
+bench-once: ## one iteration of each benchmark: they must run
+	$(STEP) 'one iteration of each benchmark' $(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
+
+clean: ## remove what the build made
+	$(STEP) 'clean' rm -rf bin

@@ -1,0 +1,258 @@
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/roost-cluster/roost/"
+
+	memberlist = "github.com/hashicorp/memberlist"
+	redis      = "github.com/redis"
+	prometheus = "github.com/prometheus"
+)
+
+// A pattern names packages: "a" is a alone, "a/..." is a and all below it,
+// "..." is everything. Those of this module go without its path.
+
+// house has a row for each package of the module, with the packages of the
+// module that it may import. The first row that matches counts.
+var house = []struct {
+	pkg string
+	may []string
+	why string
+}{
+	{"lease", nil, "who is alive is the ground floor: it depends on no other part"},
+	{"placement", []string{"lease"}, "who owns what follows from who is alive and from nothing else"},
+	{"events", []string{"lease", "placement"}, "events are the difference of two snapshots, whoever made those"},
+	{"placement/affinity", []string{"lease", "placement"}, "pins work with any agent and any store"},
+	{"placement/affinity/redisstore", []string{"lease", "placement", "placement/affinity"}, "it is one implementation of affinity's Store"},
+	{"internal/gossip", []string{"lease"}, "gossip carries leases and knows nothing of ownership"},
+	{"internal/simnet", nil, "the network of the tests moves bytes"},
+	{"internal/arch", nil, "the rules depend on nothing that they judge"},
+	{"cluster", []string{"lease", "placement", "events", "internal/gossip"}, "the agent joins the parts and must not need its own surroundings"},
+	{"cluster/...", []string{"lease", "placement", "placement/affinity", "events", "cluster/...", "internal/simnet"}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
+	{"cmd/...", []string{"..."}, "programs put everything together"},
+	{"examples/...", []string{"..."}, "programs put everything together"},
+}
+
+// bans name what a package must not import. A transitive ban also holds for
+// whatever the imported packages import.
+var bans = []struct {
+	in         []string
+	except     []string
+	not        []string
+	transitive bool
+	why        string
+}{
+	{
+		in:  []string{"lease", "placement", "events"},
+		not: []string{"net/...", "os/...", "log/...", "math/rand/...", "crypto/rand", memberlist + "/...", redis + "/...", prometheus + "/..."},
+		why: "the kernel is pure: a test gives it time and messages, and the same input gives the same answer on every node",
+	},
+	{
+		in:  []string{"cluster"},
+		not: []string{"net/http/...", redis + "/...", prometheus + "/..."},
+		why: "HTTP, Redis and Prometheus are the embedder's choice: clusterhttp, redisstore and clusterprom offer them",
+	},
+	{
+		in:     []string{"..."},
+		except: []string{"internal/gossip", "internal/simnet"},
+		not:    []string{memberlist + "/..."},
+		why:    "memberlist calls back under its lock and hands out live pointers; internal/gossip is the one place that has to know",
+	},
+	{
+		in:         []string{"cluster"},
+		not:        []string{redis + "/...", prometheus + "/..."},
+		transitive: true,
+		why:        "a program that imports only cluster pays for no Redis or Prometheus client",
+	},
+}
+
+// pkg is a package as `go list -json` prints it. Imports and Deps leave out
+// what only tests import.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string // transitive
+}
+
+func (p pkg) name() string { return strings.TrimPrefix(p.ImportPath, module) }
+
+func TestImports(t *testing.T) {
+	pkgs := list(t)
+	seen := func(pattern string) bool {
+		return slices.ContainsFunc(pkgs, func(p pkg) bool { return match(pattern, p.name()) })
+	}
+	if !seen("lease") {
+		t.Fatal("go list does not show the package lease: this test sees nothing")
+	}
+	for _, room := range house {
+		if !seen(room.pkg) {
+			t.Logf("%s: not in the tree, its row was not put to use", room.pkg)
+		}
+	}
+	for _, fault := range check(pkgs) {
+		t.Error(fault)
+	}
+}
+
+// TestRulesBite breaks each rule once. It holds for packages that do not exist
+// yet, where TestImports has nothing to look at.
+func TestRulesBite(t *testing.T) {
+	direct := func(imports ...string) pkg { return pkg{Imports: imports, Deps: imports} }
+	for _, c := range []struct {
+		name string
+		pkg  pkg
+		want string // part of the one fault; "" for none
+	}{
+		{"lease", direct("fmt", "time"), ""},
+		{"lease", direct(module + "placement"), "ground floor"},
+		{"lease", direct("net/netip"), "pure"},
+		{"lease", direct("math/rand/v2"), "pure"},
+		{"placement", direct(module + "events"), "who is alive"},
+		{"placement", direct("log/slog"), "pure"},
+		{"placement", direct("github.com/dgryski/go-rendezvous"), ""},
+		{"events", direct("sync", module+"placement"), ""},
+		{"events", direct("os"), "pure"},
+		{"events", direct(module + "cluster"), "difference of two snapshots"},
+		{"placement/affinity", direct("os", "time"), ""},
+		{"placement/affinity", direct(module + "placement/affinity/redisstore"), "any store"},
+		{"placement/affinity/redisstore", direct("github.com/redis/rueidis", module+"placement/affinity"), ""},
+		{"placement/affinity/redisstore", direct(module + "cluster"), "implementation"},
+		{"internal/gossip", direct(memberlist, module+"lease"), ""},
+		{"internal/gossip", direct(module + "placement"), "ownership"},
+		{"internal/simnet", direct(memberlist), ""},
+		{"cluster", direct("net", "log/slog", module+"internal/gossip"), ""},
+		{"cluster", direct("net/http"), "embedder's choice"},
+		{"cluster", direct(memberlist), "live pointers"},
+		{"cluster", direct(module + "cluster/clusterhttp"), "surroundings"},
+		{"cluster", direct(module + "placement/affinity"), "surroundings"},
+		{"cluster", pkg{Deps: []string{"github.com/redis/rueidis/internal/cmds"}}, "pays for no"},
+		{"cluster", pkg{Deps: []string{"github.com/prometheus/client_golang/prometheus"}}, "pays for no"},
+		{"cluster/clusterprom", direct("github.com/prometheus/client_golang/prometheus", module+"cluster"), ""},
+		{"cluster/clusterhttp", direct(module + "placement/affinity/redisstore"), "through interfaces"},
+		{"cluster/clustertest", direct(module + "internal/simnet"), ""},
+		{"cluster/clustertest", direct(memberlist), "live pointers"},
+		{"cmd/roost", direct(module+"cluster", module+"placement/affinity/redisstore"), ""},
+		{"examples/embed", direct(module + "cluster"), ""},
+		{"util", direct(), "no row"},
+	} {
+		c.pkg.ImportPath = module + c.name
+		faults := check([]pkg{c.pkg})
+		switch {
+		case c.want == "" && len(faults) > 0:
+			t.Errorf("%s with %v: unexpected %q", c.name, c.pkg.Deps, faults)
+		case c.want != "" && (len(faults) != 1 || !strings.Contains(faults[0], c.want)):
+			t.Errorf("%s with %v: got %q, want one fault that speaks of %q", c.name, c.pkg.Deps, faults, c.want)
+		}
+	}
+}
+
+// check returns a sentence for each import that breaks a rule.
+func check(pkgs []pkg) []string {
+	var faults []string
+	for _, p := range pkgs {
+		faults = append(faults, checkHouse(p)...)
+		faults = append(faults, checkBans(p)...)
+	}
+	return faults
+}
+
+func checkHouse(p pkg) []string {
+	for _, room := range house {
+		if !match(room.pkg, p.name()) {
+			continue
+		}
+		var faults []string
+		for _, path := range p.Imports {
+			name, inside := strings.CutPrefix(path, module)
+			if inside && !matchAny(room.may, name) {
+				faults = append(faults, fmt.Sprintf("%s imports %s, but %s", p.name(), name, room.why))
+			}
+		}
+		return faults
+	}
+	return []string{fmt.Sprintf("%s has no row in the table house: say there what it may import, and why", p.name())}
+}
+
+func checkBans(p pkg) []string {
+	var faults []string
+	for _, ban := range bans {
+		if !matchAny(ban.in, p.name()) || matchAny(ban.except, p.name()) {
+			continue
+		}
+		paths, verb := p.Imports, "imports"
+		if ban.transitive {
+			paths, verb = p.Deps, "pulls in"
+		}
+		for _, path := range paths {
+			if matchAny(ban.not, path) {
+				faults = append(faults, fmt.Sprintf("%s %s %s, but %s", p.name(), verb, path, ban.why))
+			}
+		}
+	}
+	return faults
+}
+
+func match(pattern, name string) bool {
+	if pattern == "..." {
+		return true
+	}
+	base, below := strings.CutSuffix(pattern, "/...")
+	return name == base || below && strings.HasPrefix(name, base+"/")
+}
+
+func matchAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, name) })
+}
+
+// list returns every package of the module.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	watch(t, filepath.Join("..", ".."))
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", module+"...")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		switch err := dec.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return pkgs
+		case err != nil:
+			t.Fatalf("go list: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// watch looks at every directory below root. The go command reuses the result
+// of a test until something changes that the test itself looked at; what go list
+// reads does not count, so a bad import would go unseen until the next change here.
+func watch(t *testing.T, root string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
