@@ -1,0 +1,87 @@
+package placement
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Bounds of [Balance.CV].
+const (
+	warnCV   = 0.15
+	targetCV = 0.10
+)
+
+// Balance reports how evenly a table spreads its partitions. It is for people
+// and monitors: its floating point may differ in the last digit between CPUs.
+//
+// A node's fair share is in proportion to its weight. MaxMean and CV measure the
+// load of a node as a multiple of its fair share, and CV counts each node by its
+// weight: a small node that is one partition off matters less than a large one
+// that is off by a tenth. With equal weights both are the plain figures,
+// greatest count over mean count and standard deviation over mean.
+type Balance struct {
+	Counts  map[lease.NodeID]int `json:"counts"`   // partitions of each candidate, 0 included
+	Mean    float64              `json:"mean"`     // partitions per candidate
+	MaxMean float64              `json:"max_mean"` // greatest load, in fair shares; 1 is perfect
+	CV      float64              `json:"cv"`       // coefficient of variation of the load; 0 is perfect
+}
+
+// Balance reports how evenly t spreads its partitions. Without nodes all is
+// zero. It costs one pass over the table.
+func (t *Table) Balance() Balance {
+	b := Balance{Counts: make(map[lease.NodeID]int, len(t.Nodes()))}
+	if len(t.Nodes()) == 0 {
+		return b
+	}
+	counts := make([]int, len(t.nodes))
+	for _, owner := range t.owners {
+		counts[owner]++
+	}
+	var total float64
+	for _, n := range t.nodes {
+		total += float64(n.Weight)
+	}
+	var variance float64
+	for i, n := range t.nodes {
+		share := float64(n.Weight) / total
+		load := float64(counts[i]) / (share * float64(t.partitions))
+		variance += share * (load - 1) * (load - 1) // the mean load is 1
+		b.MaxMean = max(b.MaxMean, load)
+		b.Counts[n.ID] = counts[i]
+	}
+	b.Mean = float64(t.partitions) / float64(len(t.nodes))
+	b.CV = math.Sqrt(variance)
+	return b
+}
+
+// Advice says what to do about a spread that is too uneven (CV above 15 %), in
+// one sentence; it is empty otherwise.
+func (b Balance) Advice() string {
+	if b.CV <= warnCV {
+		return ""
+	}
+	partitions := 0
+	for _, n := range b.Counts {
+		partitions += n
+	}
+	if partitions >= MaxPartitions {
+		return fmt.Sprintf("load varies by %.0f %% between nodes (above %.0f %%) and Partitions is already at its maximum of %d: "+
+			"run fewer, larger nodes or a strategy that bounds the load.", 100*b.CV, 100*warnCV, MaxPartitions)
+	}
+	return fmt.Sprintf("load varies by %.0f %% between nodes (above %.0f %%): raise Partitions from %d to %d on every node of the cluster.",
+		100*b.CV, 100*warnCV, partitions, advisedPartitions(len(b.Counts), partitions))
+}
+
+// advisedPartitions returns the power of two at which CV is expected to meet its
+// target, and at least twice what there is. Of n nodes that draw at random for
+// P partitions, CV² is expected at (n−1)/P, whatever their weights.
+func advisedPartitions(nodes, partitions int) int {
+	const perNode = 1 / (targetCV * targetCV)
+	advised := 1
+	for advised < MaxPartitions && (advised < perNode*(nodes-1) || advised < 2*partitions) {
+		advised *= 2
+	}
+	return advised
+}

@@ -1,0 +1,108 @@
+package placement_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgryski/go-rendezvous"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// fleets are the sizes at which costs are stated in doc.go.
+func fleets(b *testing.B, f func(b *testing.B, nodes []placement.Node)) {
+	b.Helper()
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			nodes := make([]placement.Node, n)
+			for i := range nodes {
+				nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Weight: 1}
+			}
+			f(b, nodes)
+		})
+	}
+}
+
+func rooms() []string {
+	keys := make([]string, 1024)
+	for i := range keys {
+		keys[i] = "room-" + strconv.Itoa(i)
+	}
+	return keys
+}
+
+// The sinks keep the compiler from dropping what is measured.
+var (
+	sinkID     lease.NodeID
+	sinkString string
+)
+
+// BenchmarkLookup measures a key's owner by the table and, beside it, by
+// go-rendezvous without one.
+func BenchmarkLookup(b *testing.B) {
+	keys := rooms()
+	b.Run("table", func(b *testing.B) {
+		fleets(b, func(b *testing.B, nodes []placement.Node) {
+			b.Helper()
+			t := mustCompute(b, placement.DefaultPartitions, nodes...)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				sinkID, _ = t.Owner(placement.Of(keys[i%len(keys)], t.Partitions()))
+			}
+		})
+	})
+	b.Run("go-rendezvous", func(b *testing.B) {
+		fleets(b, func(b *testing.B, nodes []placement.Node) {
+			b.Helper()
+			ids := make([]string, len(nodes))
+			for i, n := range nodes {
+				ids[i] = string(n.ID)
+			}
+			r := rendezvous.New(ids, xxhash.Sum64String)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				sinkString = r.Lookup(keys[i%len(keys)])
+			}
+		})
+	})
+}
+
+// BenchmarkCompute measures a whole new table of the default size.
+func BenchmarkCompute(b *testing.B) {
+	for _, weights := range []struct {
+		name string
+		of   func(i int) uint32
+	}{
+		{"equal", func(int) uint32 { return 1 }},
+		{"weights=4", func(i int) uint32 { return 1 << (i % 4) }},
+		{"weights=all-different", func(i int) uint32 { return uint32(i + 1) }},
+	} {
+		b.Run(weights.name, func(b *testing.B) {
+			fleets(b, func(b *testing.B, nodes []placement.Node) {
+				b.Helper()
+				for i := range nodes {
+					nodes[i].Weight = weights.of(i)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					mustCompute(b, placement.DefaultPartitions, nodes...)
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkRank(b *testing.B) {
+	fleets(b, func(b *testing.B, nodes []placement.Node) {
+		b.Helper()
+		nodes[0].Weight = 2
+		t := mustCompute(b, placement.DefaultPartitions, nodes...)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			sinkID = t.Rank(placement.Partition(i%1024), 3)[2]
+		}
+	})
+}

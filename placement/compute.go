@@ -1,0 +1,82 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Input is all that a table depends on.
+type Input struct {
+	Nodes      []Node   // in any order; weight 0 = present, owns nothing
+	Partitions int      // 1 to MaxPartitions
+	Strategy   Strategy // nil = Rendezvous()
+}
+
+// Compute returns the table for in. The order of in.Nodes has no influence, and
+// in is neither modified nor kept.
+//
+// With no node of weight > 0 the table is valid and nobody owns anything: that
+// is a state of a cluster, not a mistake. An error means that in is wrong (the
+// number of partitions, an invalid or repeated id) or that the strategy failed
+// or broke its contract; it names the culprit.
+func Compute(in Input) (*Table, error) {
+	if in.Partitions < 1 || in.Partitions > MaxPartitions {
+		return nil, fmt.Errorf("placement: %d partitions; there must be 1 to %d", in.Partitions, MaxPartitions)
+	}
+	nodes, err := candidates(in.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	if in.Strategy == nil {
+		in.Strategy = Rendezvous()
+	}
+	if in.Strategy.Name() == "" {
+		return nil, fmt.Errorf("placement: strategy %T has no name", in.Strategy)
+	}
+	t := &Table{nodes: nodes, partitions: in.Partitions, strategy: in.Strategy}
+	if len(nodes) > 0 {
+		if t.owners, err = assign(in.Strategy, nodes, in.Partitions); err != nil {
+			return nil, fmt.Errorf("placement: strategy %q: %w", in.Strategy.Name(), err)
+		}
+	}
+	t.digest = digest(t)
+	return t, nil
+}
+
+// candidates returns the nodes that may own something, sorted by id. Nodes of
+// weight 0 are checked like the others before they are dropped: a repeated id
+// is a fault upstream, whatever its weight.
+func candidates(all []Node) ([]Node, error) {
+	nodes := slices.Clone(all)
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	for i, n := range nodes {
+		if err := n.ID.Validate(); err != nil {
+			return nil, fmt.Errorf("placement: %w", err)
+		}
+		if i > 0 && n.ID == nodes[i-1].ID {
+			return nil, fmt.Errorf("placement: node id %q is given twice", n.ID)
+		}
+	}
+	return slices.DeleteFunc(nodes, func(n Node) bool { return n.Weight == 0 }), nil
+}
+
+// assign runs the strategy and checks what it returns, so that a faulty one
+// yields an error here and never a panic in a lookup.
+func assign(s Strategy, nodes []Node, partitions int) ([]int32, error) {
+	indexes, err := s.Assign(nodes, partitions)
+	if err != nil {
+		return nil, fmt.Errorf("assign %d partitions to %d nodes: %w", partitions, len(nodes), err)
+	}
+	if len(indexes) != partitions {
+		return nil, fmt.Errorf("assigned %d partitions of %d", len(indexes), partitions)
+	}
+	owners := make([]int32, partitions)
+	for p, i := range indexes {
+		if i < 0 || i >= len(nodes) {
+			return nil, fmt.Errorf("assigned partition %d to node index %d of %d", p, i, len(nodes))
+		}
+		owners[p] = int32(i)
+	}
+	return owners, nil
+}

@@ -1,0 +1,61 @@
+// Package placement decides which node owns which key.
+//
+// A key belongs to a [Partition] for good ([Of]); a [Table] says which node owns
+// each partition, and [Compute] derives it from the nodes present and their
+// weights alone. So every node computes the table for itself, and nodes that see
+// the same members hold the same table without asking each other.
+//
+// The package is a pure kernel: no goroutine, lock, clock, I/O, logger or
+// randomness. A Table is immutable; a change of members is a new Table.
+//
+// # Guarantees
+//
+// Of every strategy:
+//
+//  1. Equal inputs give equal tables: in every process, on every CPU, in
+//     whatever order the nodes are given. No floating point takes part.
+//  2. While there is a node of weight > 0, every partition has exactly one
+//     owner, and it is one of those nodes. Without one nobody owns anything:
+//     lookups say so, and that is not an error.
+//  3. [Table.Rank] begins with the owner and names nobody twice.
+//  4. [Table.Digest] is equal exactly when partitions, strategy name and all
+//     owners are, but for a collision of 64-bit hashes.
+//  5. No argument makes a method panic. A strategy that breaks its contract
+//     makes Compute fail, not a lookup.
+//
+// Of [Rendezvous], the default:
+//
+//  6. A join moves partitions only to the joiner, and a leave only the leaver's,
+//     which spread over the rest. Nothing else moves.
+//  7. Shares are in proportion to weights. Raising a node's weight moves
+//     partitions only to it, lowering it only from it.
+//  8. Rank(p, n) without its first k nodes is what Rank would say had those k
+//     nodes left: who is second takes over from the first.
+//  9. Equal weights give the owners that github.com/dgryski/go-rendezvous gives
+//     for the ids in sorted order and the partition in decimal, hashed by
+//     xxHash64. Only the ratios of weights matter.
+//
+// # Not promised
+//
+// Shares are not exactly equal: they are random draws, and with n nodes and P
+// partitions vary by about √((n−1)/P) of their mean. [Table.Balance] reports it;
+// more partitions are the remedy. A node can own nothing when partitions are few.
+// (Two ids with one xxHash64 always draw alike, and the greater one of them owns
+// nothing; it takes 2^32 names to expect such a pair.)
+//
+// The hash is fast and well mixed, not secret: who may choose keys can choose
+// them all in one partition.
+//
+// A table knows nothing of other tables. While nodes differ in whom they believe
+// present, two of them can each believe that they own a partition; digests show
+// that they differ.
+//
+// # Costs
+//
+// A lookup, Of and [Table.Owner], takes some 8 ns, whatever the number of nodes,
+// and allocates nothing. A table of 1,024 partitions takes 4 kB. To compute it
+// takes some 0.05 ms for 10 nodes, 0.2 ms for 100 and 1.4 ms for 1,000; with
+// weights the same while few different ones occur, and 10 ms for 1,000 nodes of
+// 1,000 different weights. It grows with nodes × partitions. Rank scores every
+// node: 0.3 µs for 10 nodes, 10 µs for 1,000.
+package placement

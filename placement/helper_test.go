@@ -1,0 +1,131 @@
+package placement_test
+
+import (
+	"fmt"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// fataler is testing.TB or *rapid.T.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func mustCompute(t fataler, partitions int, nodes ...placement.Node) *placement.Table {
+	t.Helper()
+	return mustComputeBy(t, nil, partitions, nodes...)
+}
+
+func mustComputeBy(t fataler, s placement.Strategy, partitions int, nodes ...placement.Node) *placement.Table {
+	t.Helper()
+	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: partitions, Strategy: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// equals returns nodes of weight 1.
+func equals(ids ...lease.NodeID) []placement.Node {
+	nodes := make([]placement.Node, len(ids))
+	for i, id := range ids {
+		nodes[i] = placement.Node{ID: id, Weight: 1}
+	}
+	return nodes
+}
+
+// fleet returns n nodes of weight 1; each seed gives other ids.
+func fleet(seed, n int) []placement.Node {
+	nodes := make([]placement.Node, n)
+	for i := range nodes {
+		nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprintf("fleet%d-node-%d", seed, i)), Weight: 1}
+	}
+	return nodes
+}
+
+// owners lists the owner of every partition, "" for none.
+func owners(t *placement.Table) []lease.NodeID {
+	ids := make([]lease.NodeID, t.Partitions())
+	for p := range ids {
+		ids[p], _ = t.Owner(placement.Partition(p))
+	}
+	return ids
+}
+
+// fixed is a strategy that assigns and ranks what it was told to.
+type fixed struct {
+	name   string
+	assign []int
+	rank   []int
+	err    error
+}
+
+func (f fixed) Name() string                                          { return f.name }
+func (f fixed) Assign([]placement.Node, int) ([]int, error)           { return f.assign, f.err }
+func (f fixed) Rank([]placement.Node, placement.Partition, int) []int { return f.rank }
+
+// byTurns is the simplest honest strategy: partition mod nodes.
+type byTurns struct{}
+
+func (byTurns) Name() string { return "by-turns" }
+
+func (byTurns) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	owners := make([]int, partitions)
+	for p := range owners {
+		owners[p] = p % len(nodes)
+	}
+	return owners, nil
+}
+
+func (byTurns) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
+	ranked := make([]int, min(n, len(nodes)))
+	for at := range ranked {
+		ranked[at] = (int(p) + at) % len(nodes)
+	}
+	return ranked
+}
+
+const idBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
+
+// anyID draws short ids more often than long ones, so that one is often the
+// prefix of another.
+func anyID() *rapid.Generator[lease.NodeID] {
+	return rapid.Custom(func(t *rapid.T) lease.NodeID {
+		return lease.NodeID(rapid.SliceOfN(rapid.SampledFrom([]byte(idBytes)), 1, lease.MaxIDBytes).Draw(t, "id"))
+	})
+}
+
+// anyWeight draws positive weights: mostly small ones, which repeat, and
+// sometimes any at all.
+func anyWeight() *rapid.Generator[uint32] {
+	return rapid.OneOf(rapid.Uint32Range(1, 4), rapid.Uint32Range(1, 1<<32-1))
+}
+
+// anyNodes draws least to most nodes with distinct ids, of one weight or of
+// several.
+func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
+	return rapid.Custom(func(t *rapid.T) []placement.Node {
+		nodes := equals(rapid.SliceOfNDistinct(anyID(), least, most, rapid.ID).Draw(t, "ids")...)
+		mixed := rapid.Bool().Draw(t, "mixed weights")
+		for i := range nodes {
+			if i == 0 || mixed {
+				nodes[i].Weight = anyWeight().Draw(t, "weight")
+			} else {
+				nodes[i].Weight = nodes[0].Weight
+			}
+		}
+		return nodes
+	})
+}
+
+func anyPartitions() *rapid.Generator[int] { return rapid.IntRange(1, 200) }
+
+// without returns nodes but for those with one of ids.
+func without(nodes []placement.Node, ids ...lease.NodeID) []placement.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return slices.Contains(ids, n.ID) })
+}

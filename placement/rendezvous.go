@@ -1,0 +1,191 @@
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"math/bits"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgryski/go-rendezvous"
+)
+
+// Rendezvous returns the strategy of highest random weight (Thaler and
+// Ravishankar, "Using name-based mappings to increase hit rates", 1998): every
+// node draws a number for every partition by hashing, and the highest draw owns
+// it. A join therefore takes partitions only for the joiner, a leave frees only
+// the leaver's. Assign costs O(nodes · partitions), Rank O(nodes · log n).
+//
+// Weights follow the logarithmic method (Schindelhauer and Schomaker, "Weighted
+// distributed hash tables", 2005): a draw u in (0, 1) counts as
+// −log u / weight, and the lowest wins. A node of weight 2 gets twice the
+// partitions of a node of weight 1, and a change of one weight moves partitions
+// only to or from that node.
+func Rendezvous() Strategy { return hrw{} }
+
+type hrw struct{}
+
+func (hrw) Name() string { return "rendezvous" }
+
+func (hrw) Assign(nodes []Node, partitions int) ([]int, error) {
+	if len(nodes) == 0 {
+		return nil, errors.New("no nodes")
+	}
+	if slices.ContainsFunc(nodes, func(n Node) bool { return n.Weight != nodes[0].Weight }) {
+		return assignWeighted(nodes, partitions), nil
+	}
+	return assignEqual(nodes, partitions), nil
+}
+
+// Rank keeps the n best scores seen so far in order.
+func (hrw) Rank(nodes []Node, p Partition, n int) []int {
+	n = min(n, len(nodes))
+	if n < 1 {
+		return nil
+	}
+	key := hashPartition(p)
+	best := make([]score, 0, n)
+	for i, node := range nodes {
+		s := newScore(draw(key, hashNode(node)), node.Weight, i)
+		if len(best) == n {
+			if !s.beats(&best[n-1]) {
+				continue
+			}
+			best = best[:n-1]
+		}
+		at := sort.Search(len(best), func(at int) bool { return s.beats(&best[at]) })
+		best = slices.Insert(best, at, s)
+	}
+	ranked := make([]int, n)
+	for at, s := range best {
+		ranked[at] = s.node
+	}
+	return ranked
+}
+
+// assignEqual places by draws alone. The ids go in sorted: of equal draws the
+// library keeps the first.
+func assignEqual(nodes []Node, partitions int) []int {
+	ids := make([]string, len(nodes))
+	index := make(map[string]int, len(nodes))
+	for i, n := range nodes {
+		ids[i] = string(n.ID)
+		index[ids[i]] = i
+	}
+	r := rendezvous.New(ids, xxhash.Sum64String)
+	owners := make([]int, partitions)
+	for p := range owners {
+		owners[p] = index[r.Lookup(strconv.Itoa(p))]
+	}
+	return owners
+}
+
+// assignWeighted needs a logarithm only for the best of each weight: among
+// nodes of one weight the highest draw wins without.
+func assignWeighted(nodes []Node, partitions int) []int {
+	classes := classesOf(nodes)
+	owners := make([]int, partitions)
+	for p := range owners {
+		key := hashPartition(Partition(p))
+		best := bestOf(classes[0], key)
+		for _, class := range classes[1:] {
+			if s := bestOf(class, key); s.beats(&best) {
+				best = s
+			}
+		}
+		owners[p] = best.node
+	}
+	return owners
+}
+
+// bidder is a node as assignWeighted sees it.
+type bidder struct {
+	hash   uint64 // of its id
+	weight uint32
+	node   int32 // index, in the order of ids
+}
+
+// classesOf groups the nodes by weight, each group in the order of ids.
+func classesOf(nodes []Node) [][]bidder {
+	all := make([]bidder, len(nodes))
+	for i, n := range nodes {
+		all[i] = bidder{hash: hashNode(n), weight: n.Weight, node: int32(i)}
+	}
+	slices.SortStableFunc(all, func(a, b bidder) int { return cmp.Compare(a.weight, b.weight) })
+	var classes [][]bidder
+	start := 0
+	for end := 1; end <= len(all); end++ {
+		if end == len(all) || all[end].weight != all[start].weight {
+			classes = append(classes, all[start:end])
+			start = end
+		}
+	}
+	return classes
+}
+
+// bestOf returns the winner among nodes of one weight: the highest draw, the
+// first of equal ones.
+func bestOf(class []bidder, key uint64) score {
+	first, highest := 0, draw(key, class[0].hash)
+	for i := 1; i < len(class); i++ {
+		if d := draw(key, class[i].hash); d > highest {
+			first, highest = i, d
+		}
+	}
+	return newScore(highest, class[first].weight, int(class[first].node))
+}
+
+// score is what a node bids for a partition.
+type score struct {
+	draw   uint64 // u · 2^64
+	cost   uint64 // −log2 u, fixed point
+	weight uint64
+	node   int // index, in the order of ids
+}
+
+func newScore(draw uint64, weight uint32, node int) score {
+	return score{draw: draw, cost: negLog2(draw), weight: uint64(weight), node: node}
+}
+
+// beats reports whether s wins against o: its cost per weight is lower; if equal,
+// its draw is higher; if equal, its id is smaller. This is a total order, since
+// each step is one. The fractions are compared by cross-multiplication, which is
+// exact in 128 bits.
+func (s *score) beats(o *score) bool {
+	// Of equal weights the draw decides: the cost never rises with it.
+	if s.weight != o.weight {
+		hi, lo := bits.Mul64(s.cost, o.weight)
+		ohi, olo := bits.Mul64(o.cost, s.weight)
+		if hi != ohi {
+			return hi < ohi
+		}
+		if lo != olo {
+			return lo < olo
+		}
+	}
+	if s.draw != o.draw {
+		return s.draw > o.draw
+	}
+	return s.node < o.node
+}
+
+func hashNode(n Node) uint64 { return xxhash.Sum64String(string(n.ID)) }
+
+func hashPartition(p Partition) uint64 {
+	var digits [len("4294967295")]byte
+	return xxhash.Sum64(strconv.AppendUint(digits[:0], uint64(p), 10))
+}
+
+// draw mixes the hash of a partition and that of a node by one step of
+// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
+// generators, scrambled", 2016). It is the function of go-rendezvous, so that
+// a fleet in which all weights become equal keeps its owners.
+func draw(key, node uint64) uint64 {
+	x := key ^ node
+	x ^= x >> 12
+	x ^= x << 25
+	x ^= x >> 27
+	return x * 0x2545F4914F6CDD1D
+}

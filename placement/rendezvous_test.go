@@ -1,0 +1,297 @@
+package placement_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgryski/go-rendezvous"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// S3.8: the order of the nodes has no influence.
+func TestOrderDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := anyNodes(1, 20).Draw(t, "nodes")
+		partitions := anyPartitions().Draw(t, "partitions")
+		a := mustCompute(t, partitions, nodes...)
+		b := mustCompute(t, partitions, rapid.Permutation(nodes).Draw(t, "shuffled")...)
+		if diff := cmp.Diff(owners(a), owners(b)); diff != "" {
+			t.Fatalf("owners depend on the order of nodes:\n%s", diff)
+		}
+		if diff := cmp.Diff(a.Nodes(), b.Nodes()); diff != "" {
+			t.Fatalf("candidates depend on the order of nodes:\n%s", diff)
+		}
+		if a.Digest() != b.Digest() {
+			t.Fatal("the digest depends on the order of nodes")
+		}
+	})
+}
+
+// S3.8: the library, asked afresh for each partition, is the twin.
+func TestEqualWeightsAgreeWithLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := equals(rapid.SliceOfNDistinct(anyID(), 1, 30, rapid.ID).Draw(t, "ids")...)
+		weight := anyWeight().Draw(t, "weight")
+		ids := make([]string, len(nodes))
+		for i := range nodes {
+			nodes[i].Weight = weight
+			ids[i] = string(nodes[i].ID)
+		}
+		slices.Sort(ids)
+		table := mustCompute(t, anyPartitions().Draw(t, "partitions"), nodes...)
+		for p, got := range owners(table) {
+			want := rendezvous.New(ids, xxhash.Sum64String).Lookup(strconv.Itoa(p))
+			if string(got) != want {
+				t.Fatalf("partition %d: owner %q, the library says %q", p, got, want)
+			}
+		}
+	})
+}
+
+// moves checks that between before and after nothing moved but to gainer or
+// from loser ("" = nobody), and returns how many partitions did.
+func moves(t fataler, before, after *placement.Table, gainer, loser lease.NodeID) int {
+	t.Helper()
+	moved := 0
+	now := owners(after)
+	for p, from := range owners(before) {
+		to := now[p]
+		if from == to {
+			continue
+		}
+		moved++
+		if to != gainer && from != loser {
+			t.Fatal("collateral move of partition", p, "from", from, "to", to)
+		}
+	}
+	return moved
+}
+
+// S3.9: zero collateral moves.
+func TestJoinAndLeaveMoveTheMinimum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := anyNodes(2, 20).Draw(t, "nodes")
+		partitions := anyPartitions().Draw(t, "partitions")
+		one := rapid.SampledFrom(nodes).Draw(t, "who comes and goes").ID
+		with := mustCompute(t, partitions, nodes...)
+		sans := mustCompute(t, partitions, without(nodes, one)...)
+
+		owned := len(with.Owned(one))
+		if moved := moves(t, sans, with, one, ""); moved != owned {
+			t.Fatalf("the joiner owns %d partitions, but %d moved", owned, moved)
+		}
+		if moved := moves(t, with, sans, "", one); moved != owned {
+			t.Fatalf("the leaver owned %d partitions, but %d moved", owned, moved)
+		}
+	})
+}
+
+// S4.3, S4.11: a weight moves partitions only to or from its node.
+func TestWeightChangeMovesOnlyToOrFromThatNode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := anyNodes(1, 20).Draw(t, "nodes")
+		partitions := anyPartitions().Draw(t, "partitions")
+		i := rapid.IntRange(0, len(nodes)-1).Draw(t, "whose weight changes")
+		weights := []uint32{anyWeight().Draw(t, "weight"), rapid.OneOf(rapid.Just(uint32(0)), anyWeight()).Draw(t, "weight")}
+		slices.Sort(weights)
+
+		nodes[i].Weight = weights[0]
+		light := mustCompute(t, partitions, nodes...)
+		nodes[i].Weight = weights[1]
+		heavy := mustCompute(t, partitions, nodes...)
+		moves(t, light, heavy, nodes[i].ID, "")
+		moves(t, heavy, light, "", nodes[i].ID)
+		if len(heavy.Owned(nodes[i].ID)) < len(light.Owned(nodes[i].ID)) {
+			t.Fatal("more weight, fewer partitions")
+		}
+	})
+}
+
+// S4.3: weights are relative.
+func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := equals(rapid.SliceOfNDistinct(anyID(), 1, 20, rapid.ID).Draw(t, "ids")...)
+		scaled := slices.Clone(nodes)
+		factor := rapid.Uint32Range(1, 1<<12).Draw(t, "factor")
+		for i := range nodes {
+			nodes[i].Weight = rapid.Uint32Range(0, 1<<20-1).Draw(t, "weight")
+			scaled[i].Weight = factor * nodes[i].Weight
+		}
+		partitions := anyPartitions().Draw(t, "partitions")
+		moves(t, mustCompute(t, partitions, nodes...), mustCompute(t, partitions, scaled...), "", "")
+	})
+}
+
+// S4.3: weight 0 owns nothing, and whether the node is listed makes no difference.
+func TestWeightZeroIsAbsence(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := anyNodes(1, 20).Draw(t, "nodes")
+		one := rapid.IntRange(0, len(nodes)-1).Draw(t, "who weighs nothing")
+		nodes[one].Weight = 0
+		partitions := anyPartitions().Draw(t, "partitions")
+		listed := mustCompute(t, partitions, nodes...)
+		absent := mustCompute(t, partitions, without(nodes, nodes[one].ID)...)
+		if listed.Digest() != absent.Digest() || len(listed.Owned(nodes[one].ID)) > 0 {
+			t.Fatal("a node of weight 0 has influence")
+		}
+	})
+}
+
+// S3.11: the twin of Rank asks who owns the partition once the better ones are gone.
+func TestRankIsWhoWouldTakeOver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := anyNodes(1, 12).Draw(t, "nodes")
+		partitions := rapid.IntRange(1, 50).Draw(t, "partitions")
+		p := placement.Partition(rapid.IntRange(0, partitions-1).Draw(t, "partition"))
+		var want []lease.NodeID
+		for left := nodes; len(left) > 0; left = without(nodes, want...) {
+			id, _ := mustCompute(t, partitions, left...).Owner(p)
+			want = append(want, id)
+		}
+		table := mustCompute(t, partitions, nodes...)
+		for n := range len(nodes) + 2 {
+			if diff := cmp.Diff(want[:min(n, len(nodes))], table.Rank(p, n), cmp.Transformer("list", list)); diff != "" {
+				t.Fatalf("Rank(%d, %d) (-want +got):\n%s", p, n, diff)
+			}
+		}
+	})
+}
+
+// list makes nil and empty equal.
+func list(ids []lease.NodeID) []string {
+	s := []string{}
+	for _, id := range ids {
+		s = append(s, string(id))
+	}
+	return s
+}
+
+// S4.7: over tables so small that equal ones are common.
+func TestDigestsEqualIffOwnersEqual(t *testing.T) {
+	type key struct {
+		partitions int
+		strategy   string
+	}
+	seen := map[key]map[uint64][]lease.NodeID{}
+	equal := 0
+	rapid.Check(t, func(t *rapid.T) {
+		ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]lease.NodeID{"a", "b", "c", "aa", "ab"}), 0, 3, rapid.ID).Draw(t, "ids")
+		s := rapid.SampledFrom([]placement.Strategy{placement.Rendezvous(), byTurns{}}).Draw(t, "strategy")
+		nodes := equals(ids...)
+		for i := range nodes {
+			nodes[i].Weight = rapid.Uint32Range(0, 3).Draw(t, "weight")
+		}
+		table := mustComputeBy(t, s, rapid.IntRange(1, 4).Draw(t, "partitions"), nodes...)
+		k := key{table.Partitions(), s.Name()}
+		for other, tables := range seen {
+			for digest, theirs := range tables {
+				same := k == other && slices.Equal(theirs, owners(table))
+				if same {
+					equal++
+				}
+				if same != (digest == table.Digest()) {
+					t.Fatalf("%v %v and %v %v: owners equal %v, digests equal %v", k, owners(table), other, theirs, same, !same)
+				}
+			}
+		}
+		if seen[k] == nil {
+			seen[k] = map[uint64][]lease.NodeID{}
+		}
+		seen[k][table.Digest()] = owners(table)
+	})
+	if equal == 0 {
+		t.Error("no two tables were equal: the property was not tested")
+	}
+}
+
+func TestOwnedPartsTheTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := mustCompute(t, anyPartitions().Draw(t, "partitions"), anyNodes(1, 20).Draw(t, "nodes")...)
+		counts := table.Balance().Counts
+		total := 0
+		for _, n := range table.Nodes() {
+			owned := table.Owned(n.ID)
+			total += len(owned)
+			if len(owned) != counts[n.ID] || !slices.IsSorted(owned) {
+				t.Fatalf("%q owns %v, counted as %d", n.ID, owned, counts[n.ID])
+			}
+			for _, p := range owned {
+				if id, ok := table.Owner(p); !ok || id != n.ID {
+					t.Fatalf("partition %d is owned by %q, listed under %q", p, id, n.ID)
+				}
+			}
+		}
+		if total != table.Partitions() || len(counts) != len(table.Nodes()) {
+			t.Fatalf("%d partitions listed of %d, %d nodes counted of %d", total, table.Partitions(), len(counts), len(table.Nodes()))
+		}
+	})
+}
+
+// S3.8: two valid ids of one xxHash64 (found by search) bid alike for every
+// partition, so that the tie-break decides each time.
+func TestTiesGoToTheSmallerID(t *testing.T) {
+	const smaller, greater = "fpmcidcepljjbdpd", "iolknpojjogdaode"
+	if xxhash.Sum64String(smaller) != xxhash.Sum64String(greater) {
+		t.Fatal("the ids no longer collide: this test tests nothing")
+	}
+	for _, tt := range []struct {
+		name  string
+		nodes []placement.Node
+		owner lease.NodeID
+		rank  []lease.NodeID
+	}{
+		{"equal", equals(greater, smaller), smaller, []lease.NodeID{smaller, greater}},
+		{"the greater id weighs more", []placement.Node{{smaller, 1}, {greater, 2}}, greater, []lease.NodeID{greater, smaller}},
+		{"the smaller id weighs more", []placement.Node{{greater, 1}, {smaller, 2}}, smaller, []lease.NodeID{smaller, greater}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			table := mustCompute(t, 64, tt.nodes...)
+			if got := len(table.Owned(tt.owner)); got != 64 {
+				t.Errorf("%s owns %d of 64", tt.owner, got)
+			}
+			var rank []lease.NodeID // by the strategy itself: the table puts the owner first
+			for _, i := range placement.Rendezvous().Rank(table.Nodes(), 5, 2) {
+				rank = append(rank, table.Nodes()[i].ID)
+			}
+			if diff := cmp.Diff(tt.rank, rank); diff != "" {
+				t.Errorf("rank (-want +got):\n%s", diff)
+			}
+		})
+	}
+
+	// A third node of another weight makes Compute take the weighted path, in
+	// which the two tie within their class.
+	mixed := mustCompute(t, 256, append(equals(greater, smaller), placement.Node{ID: "third", Weight: 2})...)
+	if n := len(mixed.Owned(greater)); n != 0 {
+		t.Errorf("%s owns %d although %s bids the same", greater, n, smaller)
+	}
+	if n := len(mixed.Owned(smaller)); n == 0 {
+		t.Errorf("%s owns nothing beside the third node", smaller)
+	}
+
+	// S4.7: hashing alike does not make them one owner.
+	if mustCompute(t, 8, equals(greater)...).Digest() == mustCompute(t, 8, equals(smaller)...).Digest() {
+		t.Error("tables of different owners have one digest")
+	}
+}
+
+func TestStrategyAlone(t *testing.T) {
+	s := placement.Rendezvous()
+	if _, err := s.Assign(nil, 8); err == nil {
+		t.Error("Assign without nodes gives no error")
+	}
+	for _, n := range []int{-1, 0} {
+		if got := s.Rank(equals("a"), 0, n); len(got) != 0 {
+			t.Errorf("Rank(…, %d) = %v", n, got)
+		}
+	}
+	if got := s.Rank(nil, 0, 3); len(got) != 0 {
+		t.Errorf("Rank of no nodes = %v", got)
+	}
+}

@@ -1,0 +1,138 @@
+package placement_test
+
+import (
+	"hash/fnv"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// chiSquare is the sum of (count − expected)² / expected over the nodes. If
+// partitions fall to nodes at random, its mean is nodes−1 and its variance
+// 2·(nodes−1), whatever the weights.
+func chiSquare(t *placement.Table) float64 {
+	cv := t.Balance().CV // checked against plain arithmetic in balance_test.go
+	return cv * cv * float64(t.Partitions())
+}
+
+// S4.3, S4.8: over many fleets the spread is that of independent random draws,
+// neither more uneven nor suspiciously even. The fleets are fixed, so that the
+// test always gives the same result.
+func TestSpreadIsRandom(t *testing.T) {
+	const fleets = 200
+	for _, tt := range []struct {
+		name    string
+		weights []uint32 // repeated over the fleet
+		nodes   int
+	}{
+		{"3 nodes", []uint32{1}, 3},
+		{"10 nodes", []uint32{1}, 10},
+		{"50 nodes", []uint32{1}, 50},
+		{"weights 1 and 2", []uint32{1, 2}, 10},
+		{"weights 1 to 8", []uint32{1, 8, 2, 5, 1, 1}, 12},
+		{"all weights differ", []uint32{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 10},
+		{"great weights", []uint32{1 << 30, 1 << 31, 1<<32 - 1}, 9},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sum := 0.0
+			for seed := range fleets {
+				nodes := fleet(seed, tt.nodes)
+				for i := range nodes {
+					nodes[i].Weight = tt.weights[i%len(tt.weights)]
+				}
+				sum += chiSquare(mustCompute(t, placement.DefaultPartitions, nodes...))
+			}
+			freedom := float64(tt.nodes - 1)
+			mean, sigma := sum/fleets, math.Sqrt(2*freedom/fleets)
+			t.Logf("mean chi-square %.2f, expected %.0f ± %.2f", mean, freedom, sigma)
+			if math.Abs(mean-freedom) > 4*sigma {
+				t.Errorf("mean chi-square %.2f over %d fleets, want %.0f ± %.2f", mean, fleets, freedom, 4*sigma)
+			}
+		})
+	}
+}
+
+// S4.3: a node gets partitions in proportion to its weight.
+func TestSharesFollowWeights(t *testing.T) {
+	const fleets, partitions = 100, 4096
+	for _, weights := range [][]uint32{
+		{2, 1},
+		{2, 1, 1, 1, 1},
+		{1, 10, 100},
+		{1, 1, 2, 4, 8, 16},
+		{1, 1_000_000},
+		{3, 7, 1<<32 - 1, 1 << 31},
+	} {
+		counts := make([]int, len(weights))
+		total := 0.0
+		for _, w := range weights {
+			total += float64(w)
+		}
+		for seed := range fleets {
+			nodes := fleet(seed, len(weights))
+			for i := range nodes {
+				nodes[i].Weight = weights[i]
+			}
+			balance := mustCompute(t, partitions, nodes...).Balance()
+			for i, n := range nodes {
+				counts[i] += balance.Counts[n.ID]
+			}
+		}
+		for i, w := range weights {
+			share := float64(w) / total
+			want := share * fleets * partitions
+			sigma := math.Sqrt(want * (1 - share))
+			if math.Abs(float64(counts[i])-want) > 4*sigma+1 {
+				t.Errorf("weights %v: node %d got %d partitions, want %.0f ± %.0f", weights, i, counts[i], want, 4*sigma)
+			}
+		}
+	}
+}
+
+// rawFNV is the hash hazard as a strategy: highest FNV-1a of node‖partition.
+type rawFNV struct{ byTurns }
+
+func (rawFNV) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	owners := make([]int, partitions)
+	for p := range owners {
+		highest := uint64(0)
+		for i, n := range nodes {
+			h := fnv.New64a()
+			h.Write([]byte(string(n.ID) + strconv.Itoa(p)))
+			if sum := h.Sum64(); sum > highest {
+				owners[p], highest = i, sum
+			}
+		}
+	}
+	return owners, nil
+}
+
+// starved counts, over many fleets of three, those in which a node has nothing.
+func starved(t *testing.T, s placement.Strategy, partitions int) int {
+	t.Helper()
+	const fleets = 300
+	n := 0
+	for seed := range fleets {
+		counts := mustComputeBy(t, s, partitions, fleet(seed, 3)...).Balance().Counts
+		if slices.Contains([]int{counts[fleet(seed, 3)[0].ID], counts[fleet(seed, 3)[1].ID], counts[fleet(seed, 3)[2].ID]}, 0) {
+			n++
+		}
+	}
+	return n
+}
+
+// S4.12: a well-mixed hash leaves nobody with nothing.
+func TestNoNodeIsLeftWithNothing(t *testing.T) {
+	for _, partitions := range []int{64, placement.DefaultPartitions} {
+		if n := starved(t, placement.Rendezvous(), partitions); n > 0 {
+			t.Errorf("%d partitions: in %d fleets a node owns nothing", partitions, n)
+		}
+	}
+	// That the test can tell: a weak hash fails it nearly always.
+	if n := starved(t, rawFNV{}, 64); n < 270 {
+		t.Errorf("raw FNV-1a starves a node in only %d fleets of 300", n)
+	}
+}

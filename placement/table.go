@@ -1,0 +1,141 @@
+package placement
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Table says which node owns which partition. It is immutable: any number of
+// goroutines may read one. The nil Table, like the zero one, has no partitions and
+// nobody owns anything in it; every method may be called on it.
+type Table struct {
+	nodes      []Node // sorted by id
+	partitions int
+	strategy   Strategy
+	digest     uint64
+
+	// owners[p] indexes nodes; it is nil when there are none. int32 and not
+	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
+	// either way, and the number of nodes needs no limit.
+	owners []int32
+}
+
+// Partitions returns the number of partitions.
+func (t *Table) Partitions() int {
+	if t == nil {
+		return 0
+	}
+	return t.partitions
+}
+
+// Nodes returns the candidates, sorted by id: every node of weight > 0, whether
+// or not it owns something. The slice is shared and must not be modified.
+func (t *Table) Nodes() []Node {
+	if t == nil {
+		return nil
+	}
+	return t.nodes
+}
+
+// OwnerIndex returns the index into Nodes of the owner of p, or -1 when p has
+// none: there are no nodes, or there is no such partition.
+func (t *Table) OwnerIndex(p Partition) int {
+	if t == nil || uint64(p) >= uint64(len(t.owners)) {
+		return -1
+	}
+	return int(t.owners[p])
+}
+
+// Owner returns the owner of p, and false when p has none.
+func (t *Table) Owner(p Partition) (lease.NodeID, bool) {
+	if i := t.OwnerIndex(p); i >= 0 {
+		return t.nodes[i].ID, true
+	}
+	return "", false
+}
+
+// Rank returns the n best nodes for p, distinct and best first: the owner, then
+// the node that would own p without the owner, and so on. There are fewer when
+// there are fewer nodes, none when p has no owner. It costs O(nodes · log n).
+func (t *Table) Rank(p Partition, n int) []lease.NodeID {
+	owner := t.OwnerIndex(p)
+	if owner < 0 || n < 1 {
+		return nil
+	}
+	n = min(n, len(t.nodes))
+	// Compute can check what a strategy assigns, but not how it ranks. Here the
+	// owner comes first and nothing twice, whatever it says.
+	best := append(make([]int, 0, n), owner)
+	for _, i := range t.strategy.Rank(t.nodes, p, n) {
+		if len(best) < n && i >= 0 && i < len(t.nodes) && !slices.Contains(best, i) {
+			best = append(best, i)
+		}
+	}
+	ids := make([]lease.NodeID, len(best))
+	for at, i := range best {
+		ids[at] = t.nodes[i].ID
+	}
+	return ids
+}
+
+// Owned returns the partitions of node id in ascending order. It costs one pass
+// over the table.
+func (t *Table) Owned(id lease.NodeID) []Partition {
+	i, found := slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int {
+		return cmp.Compare(n.ID, id)
+	})
+	if !found {
+		return nil
+	}
+	var owned []Partition
+	for p, owner := range t.owners {
+		if int(owner) == i {
+			owned = append(owned, Partition(p))
+		}
+	}
+	return owned
+}
+
+// Digest is a hash of the number of partitions, the name of the strategy and
+// the owner of each partition: two tables that agree in these have the same
+// digest, on every CPU; two that differ have different ones but for a collision
+// of 64 bits. Weights, and nodes that own nothing, do not enter. Only the nil
+// Table and the zero one have digest 0.
+func (t *Table) Digest() uint64 {
+	if t == nil {
+		return 0
+	}
+	return t.digest
+}
+
+// digest hashes t in an encoding that can be read back, so that no two different
+// tables are encoded alike. Owners are numbered in the order in which they first
+// occur, each first occurrence followed by the id: their indexes would depend on
+// nodes that own nothing.
+func digest(t *Table) uint64 {
+	b := make([]byte, 0, 2*t.partitions)
+	add := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.AppendUvarint(b, uint64(t.partitions))
+	add(t.strategy.Name())
+	numbers := make([]uint64, len(t.nodes)) // 0 = not seen yet
+	seen := uint64(0)
+	for _, owner := range t.owners {
+		if numbers[owner] > 0 {
+			b = binary.AppendUvarint(b, numbers[owner])
+			continue
+		}
+		seen++
+		numbers[owner] = seen
+		b = binary.AppendUvarint(b, seen)
+		add(string(t.nodes[owner].ID))
+	}
+	return max(1, xxhash.Sum64(b)) // 0 stands for "no table"
+}
