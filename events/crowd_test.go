@@ -1,0 +1,149 @@
+package events
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+)
+
+// storm publishes n states that own this and that, calls pause after each, and
+// closes the feed. The last state differs from all the others. It returns them.
+func storm(t testing.TB, feed *Feed, rng *rand.Rand, n int, pause func()) []*State {
+	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
+	var states []*State
+	var s *State
+	for i := range n {
+		next := step{
+			owners:  pick("aabbcc", "aaabbb", "bbbccc", "ababab", "cccaaa", "aaaaaa"),
+			members: pick("a1 b1 c1", "a1 b1", "a1 b2 c1"),
+			fenced:  rng.IntN(8) == 0,
+		}
+		if i == n-1 {
+			next = step{owners: "dddaad", members: "a1 d1"}
+		}
+		s = next.next(t, s)
+		states = append(states, s)
+		feed.Publish(s)
+		pause()
+	}
+	feed.Close()
+	return states
+}
+
+// 1,000 watchers of very different pace under one storm all get to its end, and
+// the publisher is none the slower for them.
+func TestCrowdEndsRight(t *testing.T) { // S3.15
+	const crowd, states = 1000, 200
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		told := make([][]Batch, crowd)
+		for i := range crowd {
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			watch := watchers[[]string{"Watch", "Subscribe"}[i%2]]
+			go func() {
+				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond) // some come late
+				for b := range watch(t.Context(), &feed) {
+					told[i] = append(told[i], b)
+					time.Sleep(time.Duration(rng.IntN(i+1)) * time.Millisecond)
+				}
+			}()
+		}
+		start := time.Now()
+		all := storm(t, &feed, rand.New(rand.NewPCG(2, 0)), states, func() { time.Sleep(10 * time.Millisecond) })
+		if took := time.Since(start); took != states*10*time.Millisecond {
+			t.Errorf("the publisher was held up: %v", took)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		fewest, most := states, 0
+		for i := range told {
+			var r replica
+			for _, b := range told[i] {
+				r.apply(t, b, all)
+			}
+			r.check(t, all[len(all)-1])
+			fewest, most = min(fewest, len(told[i])), max(most, len(told[i]))
+		}
+		if most < states/2 || fewest > states/20 {
+			t.Errorf("told %d to %d times: the paces do not differ as this test needs", fewest, most)
+		}
+	})
+}
+
+// The same on real threads, where half of the crowd leaves in the middle and a
+// few never read: nothing may be left running, nobody waits for anybody.
+func TestCrowdOnThreads(t *testing.T) {
+	const crowd, states = 1000, 50
+	var feed Feed
+	var wg sync.WaitGroup
+	var final atomic.Int64
+	for i := range crowd {
+		rng := rand.New(rand.NewPCG(3, uint64(i)))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if i%50 == 0 {
+			Subscribe(ctx, &feed) // never read; goleak watches over it
+			continue
+		}
+		patience := states
+		if i%2 == 0 {
+			patience = 1 + rng.IntN(10)
+		}
+		wg.Go(func() {
+			var last uint64
+			for b := range Subscribe(ctx, &feed) {
+				if last = b.Version; patience == 0 {
+					cancel() // and read on, to the end of the channel
+				}
+				patience--
+				for range rng.IntN(100) {
+					runtime.Gosched()
+				}
+			}
+			if last == states {
+				final.Add(1)
+			}
+		})
+	}
+	storm(t, &feed, rand.New(rand.NewPCG(4, 0)), states, func() { runtime.Gosched() })
+	wg.Wait()
+	if n := final.Load(); n < crowd/2 {
+		t.Errorf("%d reached the final state; at least the %d who stayed should", n, crowd/2)
+	}
+}
+
+// A subscriber that never reads keeps a few states alive, not all of them.
+func TestUnreadSubscriptionIsBounded(t *testing.T) { // S3.15
+	var feed Feed
+	batches := Subscribe(t.Context(), &feed)
+	var s *State
+	var refs []weak.Pointer[State]
+	for i := range 1000 {
+		s = step{owners: []string{"aab", "bab"}[i%2]}.next(t, s)
+		refs = append(refs, weak.Make(s))
+		feed.Publish(s)
+	}
+	s = nil
+	alive := len(refs)
+	for deadline := time.Now().Add(10 * time.Second); alive > 3 && time.Now().Before(deadline); {
+		runtime.GC()
+		alive = 0
+		for _, ref := range refs {
+			if ref.Value() != nil {
+				alive++
+			}
+		}
+	}
+	if alive > 3 {
+		t.Errorf("%d states are alive, want at most 3: delivered, offered, published", alive)
+	}
+	feed.Close()
+	for range batches {
+	}
+}

@@ -1,0 +1,172 @@
+package events
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestDiff(t *testing.T) {
+	tests := map[string]struct {
+		steps []step // the first and the last are compared
+		want  string
+	}{
+		"acquired, moved from another": { // S3.13
+			[]step{{owners: "ab"}, {owners: "aa"}},
+			"+1@2 1:b>a",
+		},
+		"released, moved to another": {
+			[]step{{owners: "aa"}, {owners: "ab"}},
+			"-1@1 1:a>b",
+		},
+		"released comes before acquired": { // S3.13
+			[]step{{owners: "ba"}, {owners: "ab"}},
+			"-1@1 +0@2 0:b>a 1:a>b",
+		},
+		"a refresh is no change": { // S3.13
+			[]step{{owners: "ab", members: "a1 b1"}, {owners: "ab", members: "a1 b1"}},
+			"",
+		},
+		"a move between others": {
+			[]step{{owners: "abc"}, {owners: "acc"}},
+			"1:b>c",
+		},
+		"a join that changes no owner": { // S3.14
+			[]step{{owners: "ab", members: "a1 b1"}, {owners: "ab", members: "a1 b1 c1"}},
+			"joined:c",
+		},
+		"a change of owner without a join": { // S3.14
+			[]step{{owners: "ab", members: "a1 b1"}, {owners: "bb", members: "a1 b1"}},
+			"-0@1 0:a>b",
+		},
+		"a leave": {
+			[]step{{owners: "bc", members: "a1 b1 c1"}, {owners: "bb", members: "a1 b1"}},
+			"1:c>b left:c",
+		},
+		"a restart": {
+			[]step{{members: "a1 b1 c1"}, {members: "a1 b2 c1"}},
+			"left:b joined:b",
+		},
+		"everyone else at once": {
+			[]step{{members: "a1 b1 d1"}, {members: "a1 c1 e1"}},
+			"left:b left:d joined:c joined:e",
+		},
+		"lost and regained unseen": { // S3.15
+			[]step{{owners: "aab"}, {owners: "bab"}, {owners: "aab"}},
+			"-0@1 +0@3",
+		},
+		"fenced and back unseen": { // S3.15
+			[]step{{owners: "aab"}, {owners: "aab", fenced: true}, {owners: "aab"}},
+			"-0@1 -1@1 +0@3 +1@3",
+		},
+		"fenced: released, though the table stays": {
+			[]step{{owners: "aab"}, {owners: "aab", fenced: true}},
+			"-0@1 -1@1",
+		},
+		"moved away and back is no move": {
+			[]step{{owners: "ab"}, {owners: "ac"}, {owners: "ab"}},
+			"",
+		},
+		"gained and lost unseen": {
+			[]step{{owners: "b"}, {owners: "a"}, {owners: "b"}},
+			"",
+		},
+		"the first table": {
+			[]step{{}, {owners: "ab"}},
+			"+0@2 0:>a 1:>b",
+		},
+		"nobody left": {
+			[]step{{owners: "ab"}, {owners: ".."}},
+			"-0@1 0:a> 1:b>",
+		},
+		"more partitions": {
+			[]step{{owners: "ab"}, {owners: "abab"}},
+			"+2@2 2:>a 3:>b",
+		},
+		"fewer partitions": {
+			[]step{{owners: "abab"}, {owners: "ab"}},
+			"-2@1 2:a> 3:b>",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			states := chain(t, tc.steps...)
+			last := states[len(states)-1]
+			b := Diff(states[0], last)
+			if got := text(b); got != tc.want {
+				t.Errorf("got  %q\nwant %q", got, tc.want)
+			}
+			if b.empty() != (tc.want == "") {
+				t.Errorf("empty() = %v", b.empty())
+			}
+			if b.Version != last.Version || b.Digest != last.Digest() {
+				t.Errorf("version %d, digest %x; want those of the later state, %d and %x",
+					b.Version, b.Digest, last.Version, last.Digest())
+			}
+		})
+	}
+}
+
+func TestDiffOfFirst(t *testing.T) { // S3.15
+	tests := map[string]struct {
+		step step
+		want string
+	}{
+		"everything owned, everyone live, nothing moved": {step{owners: "aba", members: "a1 b1"}, "+0@1 +2@1 joined:a joined:b"},
+		"nothing": {step{}, ""},
+		"fenced":  {step{owners: "aba", members: "a1", fenced: true}, "joined:a"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := text(Diff(nil, tc.step.next(t, nil))); got != tc.want {
+				t.Errorf("got  %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Scripts read batches with jq: names must stay, and an empty list is a list.
+func TestBatchJSON(t *testing.T) {
+	states := chain(t, step{owners: "aab", members: "a1 b1"}, step{owners: "baa", members: "a1 c1"})
+	b := Diff(states[0], states[1])
+	b.Digest = 7
+	tests := map[string]struct {
+		batch Batch
+		want  string
+	}{
+		"full": {b, `{"version":2,"digest":7,` +
+			`"released":[{"partition":0,"since":1}],"acquired":[{"partition":2,"since":2}],` +
+			`"moved":[{"partition":0,"from":"a","to":"b"},{"partition":2,"from":"b","to":"a"}],` +
+			`"left":["b"],"joined":["c"]}`},
+		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":0,` +
+			`"released":[],"acquired":[],"moved":[],"left":[],"joined":[]}`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := json.Marshal(tc.batch)
+			if err != nil || string(got) != tc.want {
+				t.Errorf("%v\ngot  %s\nwant %s", err, got, tc.want)
+			}
+		})
+	}
+}
+
+// A node publishes for every renewed lease, and every watcher looks each time.
+func TestNothingChangedAllocatesNothing(t *testing.T) {
+	table, members := tableOf(t, "abab"), membersOf(t, "a1 b1")
+	old := Next(nil, self, table, members, true)
+	cur := Next(old, self, table, membersOf(t, "a1 b1"), true)
+	again := Next(cur, self, tableOf(t, "abab"), members, true) // equal, computed anew
+	for name, pair := range map[string][2]*State{"shared": {old, cur}, "recomputed": {old, again}} {
+		if n := testing.AllocsPerRun(100, func() { Diff(pair[0], pair[1]) }); n != 0 {
+			t.Errorf("%s: Diff allocates %v times", name, n)
+		}
+	}
+	if !same(old.since, again.since) || !same(old.Members, cur.Members) {
+		t.Error("states that agree do not share memory, so Diff has to look at all of it")
+	}
+	if n := testing.AllocsPerRun(100, func() { old.Owns(placement.Partition(1)) }); n != 0 {
+		t.Errorf("Owns allocates %v times", n) // S3.12
+	}
+}

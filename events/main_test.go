@@ -1,0 +1,112 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// self is the node whose states the tests make.
+const self lease.NodeID = "a"
+
+// step describes one state. Its owners are one letter per partition: "aab" gives
+// partitions 0 and 1 to a and 2 to b, "..." is a table without owners, "" is no
+// table. Its members are ids with an incarnation: "a1 b1".
+type step struct {
+	owners  string
+	members string
+	fenced  bool
+}
+
+// next returns the state that the step makes of prev.
+func (s step) next(t testing.TB, prev *State) *State {
+	t.Helper()
+	return Next(prev, self, tableOf(t, s.owners), membersOf(t, s.members), !s.fenced)
+}
+
+// chain returns the states of successive steps.
+func chain(t testing.TB, steps ...step) []*State {
+	t.Helper()
+	var states []*State
+	var prev *State
+	for _, s := range steps {
+		prev = s.next(t, prev)
+		states = append(states, prev)
+	}
+	return states
+}
+
+// script is a placement strategy that assigns what it is told.
+type script []int
+
+func (s script) Name() string                                          { return "script" }
+func (s script) Assign([]placement.Node, int) ([]int, error)           { return s, nil }
+func (s script) Rank([]placement.Node, placement.Partition, int) []int { return nil }
+
+func tableOf(t testing.TB, owners string) *placement.Table {
+	t.Helper()
+	if owners == "" {
+		return nil
+	}
+	in := placement.Input{Partitions: len(owners)}
+	if strings.Trim(owners, ".") != "" {
+		ids := slices.Compact(slices.Sorted(slices.Values([]byte(owners))))
+		var indexes script
+		for i := range len(owners) {
+			indexes = append(indexes, slices.Index(ids, owners[i]))
+		}
+		for _, id := range ids {
+			in.Nodes = append(in.Nodes, placement.Node{ID: lease.NodeID(id), Weight: 1})
+		}
+		in.Strategy = indexes
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		t.Fatalf("table %q: %v", owners, err)
+	}
+	return table
+}
+
+func membersOf(t testing.TB, members string) []Member {
+	t.Helper()
+	var list []Member
+	for _, m := range strings.Fields(members) {
+		var inc uint64
+		if _, err := fmt.Sscan(m[1:], &inc); err != nil {
+			t.Fatalf("member %q: %v", m, err)
+		}
+		list = append(list, Member{lease.NodeID(m[:1]), inc})
+	}
+	return list
+}
+
+// text writes a batch as the tests expect it: -0@1 released, +0@3 acquired,
+// 0:a>b moved, left:b, joined:c.
+func text(b Batch) string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, o := range b.Released {
+		add("-%d@%d", o.Partition, o.Since)
+	}
+	for _, o := range b.Acquired {
+		add("+%d@%d", o.Partition, o.Since)
+	}
+	for _, m := range b.Moved {
+		add("%d:%s>%s", m.Partition, m.From, m.To)
+	}
+	for _, id := range b.Left {
+		add("left:%s", id)
+	}
+	for _, id := range b.Joined {
+		add("joined:%s", id)
+	}
+	return strings.Join(out, " ")
+}

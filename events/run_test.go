@@ -1,0 +1,240 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+var errCancelled = errors.New("the test cancels")
+
+// rig is a RunOwned in a bubble whose runs keep a log. A run takes windDown to
+// return after its context has ended, and returns by itself after tires, if set.
+type rig struct {
+	t        *testing.T
+	feed     Feed
+	state    *State
+	cancel   context.CancelCauseFunc
+	windDown time.Duration
+	tires    time.Duration
+	log      chan string
+}
+
+func newRig(t *testing.T) *rig {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &rig{t: t, cancel: cancel, log: make(chan string, 1000)}
+	go func() {
+		err := RunOwned(ctx, &r.feed, r.run)
+		r.log <- fmt.Sprintf("all end: %v", err)
+	}()
+	return r
+}
+
+func (r *rig) run(ctx context.Context, p placement.Partition) {
+	r.log <- fmt.Sprintf("%d starts", p)
+	var tired <-chan time.Time
+	if r.tires > 0 {
+		tired = time.After(r.tires)
+	}
+	select {
+	case <-tired:
+		r.log <- fmt.Sprintf("%d is finished", p)
+	case <-ctx.Done():
+		r.log <- fmt.Sprintf("%d ends: %v", p, context.Cause(ctx))
+		time.Sleep(r.windDown)
+		r.log <- fmt.Sprintf("%d returns", p)
+	}
+}
+
+func (r *rig) publish(s step) {
+	r.state = s.next(r.t, r.state)
+	r.feed.Publish(r.state)
+}
+
+// expect compares the log since the last call. Partitions run in parallel, so
+// the order within one instant means nothing.
+func (r *rig) expect(want ...string) {
+	r.t.Helper()
+	synctest.Wait()
+	var got []string
+	for len(r.log) > 0 {
+		got = append(got, <-r.log)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Fatalf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRunOwned(t *testing.T) { // S3.13, S3.15
+	tests := map[string]func(r *rig){
+		"one run for each partition, for as long as it is owned": func(r *rig) {
+			r.expect()
+			r.publish(step{owners: "aab"})
+			r.expect("0 starts", "1 starts")
+			r.publish(step{owners: "aab", members: "a1"}) // a refresh
+			r.expect()
+			r.publish(step{owners: "baa"})
+			r.expect("0 ends: "+ErrReleased.Error(), "0 returns", "2 starts")
+			r.cancel(nil)
+			r.expect("1 ends: context canceled", "1 returns", "2 ends: context canceled", "2 returns",
+				"all end: context canceled")
+		},
+		"the next run waits for the last": func(r *rig) {
+			r.windDown = time.Minute
+			r.publish(step{owners: "a"})
+			r.expect("0 starts")
+			r.publish(step{owners: "b"})
+			r.expect("0 ends: " + ErrReleased.Error())
+			r.publish(step{owners: "a"})
+			time.Sleep(59 * time.Second)
+			r.expect()
+			time.Sleep(time.Second)
+			r.expect("0 returns", "0 starts")
+			r.feed.Close()
+			time.Sleep(time.Minute)
+			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
+		},
+		"no next run if it was lost again by then": func(r *rig) {
+			r.windDown = time.Minute
+			for _, owners := range []string{"a", "b", "a", "b"} {
+				r.publish(step{owners: owners})
+				synctest.Wait()
+			}
+			time.Sleep(time.Hour)
+			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns")
+			r.publish(step{owners: "a"})
+			r.expect("0 starts")
+			r.cancel(errCancelled)
+			time.Sleep(time.Minute)
+			r.expect("0 ends: "+errCancelled.Error(), "0 returns", "all end: context canceled")
+		},
+		"many losses make one new run": func(r *rig) {
+			r.windDown = time.Minute
+			for _, owners := range []string{"a", "b", "a", "b", "a", "b", "a"} {
+				r.publish(step{owners: owners})
+				synctest.Wait()
+			}
+			time.Sleep(time.Hour)
+			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns", "0 starts")
+			r.feed.Close()
+			time.Sleep(time.Minute)
+			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
+		},
+		"an early return is final until the next acquisition": func(r *rig) {
+			r.tires = time.Minute
+			r.publish(step{owners: "a"})
+			time.Sleep(time.Hour)
+			r.expect("0 starts", "0 is finished")
+			r.publish(step{owners: "a", members: "a1"})
+			time.Sleep(time.Hour)
+			r.expect()
+			r.publish(step{owners: "b"})
+			r.expect()
+			r.publish(step{owners: "a"})
+			r.expect("0 starts")
+			r.feed.Close()
+			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
+		},
+		"released and closed at once": func(r *rig) {
+			r.windDown = time.Minute
+			r.publish(step{owners: "a"})
+			r.expect("0 starts")
+			r.publish(step{owners: "a", fenced: true})
+			r.feed.Close()
+			r.expect("0 ends: " + ErrReleased.Error())
+			time.Sleep(time.Minute)
+			r.expect("0 returns", "all end: "+ErrClosed.Error())
+		},
+		"closed while a new run is due": func(r *rig) {
+			r.windDown = time.Minute
+			for _, owners := range []string{"a", "b", "a"} {
+				r.publish(step{owners: owners})
+				synctest.Wait()
+			}
+			r.feed.Close()
+			time.Sleep(time.Hour)
+			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns", "all end: "+ErrClosed.Error())
+		},
+		"closed before any state": func(r *rig) {
+			r.feed.Close()
+			r.expect("all end: " + ErrClosed.Error())
+		},
+		"cancelled before any state": func(r *rig) {
+			r.cancel(nil)
+			r.expect("all end: context canceled")
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(newRig(t)) })
+		})
+	}
+}
+
+// What was lost while nobody looked was lost all the same.
+func TestRunOwnedLossUnseen(t *testing.T) { // S3.15
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.publish(step{owners: "aa"})
+		r.expect("0 starts", "1 starts")
+		r.state = step{owners: "ba"}.next(t, r.state) // not published
+		r.publish(step{owners: "aa"})
+		r.expect("0 ends: "+ErrReleased.Error(), "0 returns", "0 starts")
+		r.cancel(nil)
+	})
+}
+
+// quiet is a source that wakes nobody unless it is told to.
+type quiet struct {
+	state atomic.Pointer[State]
+	wake  atomic.Pointer[chan struct{}]
+}
+
+func (q *quiet) Latest() (*State, <-chan struct{}) { return q.state.Load(), *q.wake.Load() }
+
+func (q *quiet) set(s *State, wake bool) {
+	q.state.Store(s)
+	if next := make(chan struct{}); wake {
+		close(*q.wake.Swap(&next))
+	}
+}
+
+// A run that has to wait for the one before it looks again before it starts: its
+// turn may come before the news that the partition is lost.
+func TestRunOwnedStartsOnNoOldNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "a"}, step{owners: "b"})
+		var src quiet
+		first := make(chan struct{})
+		src.wake.Store(&first)
+		starts := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go RunOwned(ctx, &src, func(ctx context.Context, _ placement.Partition) {
+			starts++
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+		})
+		for _, s := range states[:3] {
+			src.set(s, true)
+			synctest.Wait()
+		}
+		src.set(states[3], false)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if starts != 1 {
+			t.Errorf("%d runs, want 1", starts)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package events
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestNextCountsVersions(t *testing.T) { // S4.6
+	states := chain(t, step{}, step{owners: "a"}, step{owners: "a"})
+	for i, s := range states {
+		if want := uint64(i + 1); s.Version != want {
+			t.Errorf("state %d has version %d, want %d", i, s.Version, want)
+		}
+	}
+}
+
+func TestOwned(t *testing.T) {
+	tests := map[string]struct {
+		step step
+		want []placement.Partition
+	}{
+		"no table":         {step{}, nil},
+		"nobody owns":      {step{owners: "..."}, nil},
+		"some":             {step{owners: "abab"}, []placement.Partition{0, 2}},
+		"all":              {step{owners: "aa"}, []placement.Partition{0, 1}},
+		"none of them":     {step{owners: "bcb"}, nil},
+		"fenced":           {step{owners: "abab", fenced: true}, nil},
+		"fenced, no table": {step{fenced: true}, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := tc.step.next(t, nil)
+			if diff := cmp.Diff(tc.want, s.Owned()); diff != "" {
+				t.Errorf("Owned (-want +got):\n%s", diff)
+			}
+			for p := range placement.Partition(6) {
+				if got, want := s.Owns(p), slices.Contains(tc.want, p); got != want {
+					t.Errorf("Owns(%d) = %v, want %v", p, got, want)
+				}
+			}
+			if s.Owns(1<<32 - 1) {
+				t.Error("owns a partition that does not exist")
+			}
+			if got, want := s.Digest(), s.Table.Digest(); got != want {
+				t.Errorf("Digest = %x, want the table's, %x", got, want)
+			}
+		})
+	}
+}
+
+// An ownership that goes on keeps its version, whatever else happens; one that
+// ended for the length of a single state gets a new one.
+func TestNextCarriesOwnershipOver(t *testing.T) { // S3.15
+	states := chain(t,
+		step{owners: "aab", members: "a1"},       // 1: acquires 0 and 1
+		step{owners: "aab", members: "a1 b1"},    // 2: a member more
+		step{owners: "aab", members: "a1 b1"},    // 3: nothing at all
+		step{owners: "aba", members: "a1 b1"},    // 4: loses 1, acquires 2
+		step{owners: "aaa", members: "a1 b1"},    // 5: regains 1
+		step{owners: "aaa", fenced: true},        // 6: loses everything
+		step{owners: "aaa"},                      // 7: regains everything
+		step{owners: ""},                         // 8: no table
+		step{owners: "baa"},                      // 9
+		step{owners: "bbb"},                      // 10
+		step{owners: "..."},                      // 11
+		step{owners: "aabaab"},                   // 12: twice the partitions
+		step{owners: "a"},                        // 13: fewer
+		step{owners: "aa", fenced: true},         // 14
+		step{owners: "aa", members: "a2 c1 b14"}, // 15: unsorted members
+	)
+	want := [][]uint64{
+		{1, 1, 0},
+		{1, 1, 0},
+		{1, 1, 0},
+		{1, 0, 4},
+		{1, 5, 4},
+		{0, 0, 0},
+		{7, 7, 7},
+		{0, 0, 0},
+		{0, 9, 9},
+		{0, 0, 0},
+		{0, 0, 0},
+		{12, 12, 0, 12, 12, 0},
+		{12, 0},
+		{0, 0},
+		{15, 15},
+	}
+	for i, s := range states {
+		for p, since := range want[i] {
+			if got := at(s.since, placement.Partition(p)); got != since {
+				t.Errorf("state %d, partition %d: since %d, want %d", i+1, p, got, since)
+			}
+		}
+	}
+	last := states[len(states)-1].Members
+	if want := membersOf(t, "a2 b14 c1"); !slices.Equal(last, want) {
+		t.Errorf("members %v, want them sorted: %v", last, want)
+	}
+}
+
+// A state is immutable: what follows it must not reach back.
+func TestNextLeavesPrevAlone(t *testing.T) { // S4.6
+	prev := step{owners: "aab", members: "a1"}.next(t, nil)
+	before := slices.Clone(prev.since)
+	step{owners: "bba", members: "a1 b1"}.next(t, prev)
+	if !slices.Equal(prev.since, before) || len(prev.Members) != 1 || prev.Version != 1 {
+		t.Errorf("changed: since %v → %v, members %v, version %d", before, prev.since, prev.Members, prev.Version)
+	}
+}
+
+// Another self is another node, which has not owned what this one did.
+func TestNextOfAnotherSelf(t *testing.T) {
+	table := tableOf(t, "ab")
+	a := Next(nil, "a", table, nil, true)
+	b := Next(a, "b", table, nil, true)
+	if got := at(b.since, 1); b.Owns(0) || got != 2 {
+		t.Errorf("b owns 0: %v, want false; owns 1 since %d, want 2", b.Owns(0), got)
+	}
+}

@@ -1,0 +1,240 @@
+package events
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// watchers are the two ways to read batches. What one promises, so does the
+// other.
+var watchers = map[string]func(context.Context, Source) iter.Seq[Batch]{
+	"Watch": Watch,
+	"Subscribe": func(ctx context.Context, src Source) iter.Seq[Batch] {
+		return func(yield func(Batch) bool) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			for b := range Subscribe(ctx, src) {
+				if !yield(b) {
+					return
+				}
+			}
+		}
+	},
+}
+
+// inBubble runs the test once for each of the watchers.
+func inBubble(t *testing.T, test func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch])) {
+	for name, watch := range watchers {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, watch) })
+		})
+	}
+}
+
+// reader follows a watcher in the background; log is what it was told. Its fields
+// may be read after synctest.Wait.
+type reader struct {
+	log   []string
+	ended bool
+}
+
+func read(seq iter.Seq[Batch], pause time.Duration) *reader {
+	r := new(reader)
+	go func() {
+		for b := range seq {
+			r.log = append(r.log, text(b))
+			time.Sleep(pause)
+		}
+		r.ended = true
+	}()
+	return r
+}
+
+func (r *reader) expect(t *testing.T, ended bool, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if len(r.log) != len(want) || r.ended != ended {
+		t.Fatalf("told %q, ended %v\nwant %q, ended %v", r.log, r.ended, want, ended)
+	}
+	for i := range want {
+		if r.log[i] != want[i] {
+			t.Fatalf("told %q\nwant %q", r.log, want)
+		}
+	}
+}
+
+func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
+	inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+		var feed Feed
+		early := read(watch(t.Context(), &feed), 0)
+		early.expect(t, false)
+		states := chain(t,
+			step{},
+			step{owners: "aab", members: "a1 b1"},
+			step{owners: "aab", members: "a1 b1"},
+			step{owners: "aba", members: "a1 b1"})
+		feed.Publish(states[0])
+		early.expect(t, false, "") // nothing is owned, and that is news
+		feed.Publish(states[1])
+		early.expect(t, false, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b")
+		feed.Publish(states[2])
+		synctest.Wait()
+		feed.Publish(states[2])
+		early.expect(t, false, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b")
+		late := read(watch(t.Context(), &feed), 0)
+		late.expect(t, false, "+0@2 +1@2 joined:a joined:b")
+		feed.Publish(states[3])
+		late.expect(t, false, "+0@2 +1@2 joined:a joined:b", "-1@2 +2@4 1:a>b 2:b>a")
+		feed.Close()
+		late.expect(t, true, "+0@2 +1@2 joined:a joined:b", "-1@2 +2@4 1:a>b 2:b>a")
+		early.expect(t, true, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b", "-1@2 +2@4 1:a>b 2:b>a")
+	})
+}
+
+// Ten changes a second, and a reader that takes a second for each batch.
+func TestSlowReaderSkips(t *testing.T) { // S3.15
+	inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+		var feed Feed
+		r := read(watch(t.Context(), &feed), time.Second)
+		var s *State
+		for i := range 50 {
+			s = step{owners: []string{"aab", "bab"}[i%2], members: "a1"}.next(t, s)
+			feed.Publish(s)
+			time.Sleep(time.Second / 10)
+		}
+		synctest.Wait()
+		if n := len(r.log); n < 2 || n > 6 {
+			t.Errorf("told %d times in 5 s, taking 1 s for each: %q", n, r.log)
+		}
+		feed.Close()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if !r.ended {
+			t.Error("does not end")
+		}
+	})
+}
+
+// News that nobody has received is merged, not queued, and takes itself back.
+func TestSubscribeMergesUnread(t *testing.T) { // S3.15
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		batches := Subscribe(t.Context(), &feed)
+		publish := func(s *State) *State {
+			feed.Publish(s)
+			synctest.Wait()
+			return s
+		}
+		receive := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			got := "nothing"
+			select {
+			case b := <-batches:
+				got = text(b)
+			default:
+			}
+			if got != want {
+				t.Fatalf("received %q, want %q", got, want)
+			}
+		}
+		s := publish(step{owners: "abb"}.next(t, nil))
+		s = publish(step{owners: "aab"}.next(t, s))
+		receive("+0@1 +1@2") // one first batch, of the newest state
+		receive("nothing")
+		s = publish(step{owners: "aaa"}.next(t, s))
+		s = publish(step{owners: "aab"}.next(t, s))
+		receive("nothing") // gained and lost again: nothing is left to tell
+		s = publish(step{owners: "bab"}.next(t, s))
+		receive("-0@1 0:a>b")
+		s = publish(step{owners: "bbb"}.next(t, s))
+		s = publish(step{owners: "bab"}.next(t, s))
+		receive("-1@2 +1@7") // lost and regained: still told
+		publish(step{owners: "aab"}.next(t, s))
+		feed.Close()
+		receive("+0@8 0:b>a") // after the end, and as late as one likes
+		if _, open := <-batches; open {
+			t.Error("the channel stays open")
+		}
+	})
+}
+
+func TestWatcherEnds(t *testing.T) {
+	state := step{owners: "a"}.next(t, nil)
+	tests := map[string]struct {
+		late bool // the watcher comes when everything has happened
+		act  func(feed *Feed, cancel func())
+		want []string
+	}{
+		"cancelled before the start": {true, func(feed *Feed, cancel func()) { feed.Publish(state); cancel() }, nil},
+		"cancelled before any state": {false, func(_ *Feed, cancel func()) { cancel() }, nil},
+		"cancelled while idle":       {false, func(feed *Feed, cancel func()) { feed.Publish(state); synctest.Wait(); cancel() }, []string{"+0@1"}},
+		"closed before the start":    {true, func(feed *Feed, _ func()) { feed.Publish(state); feed.Close() }, []string{"+0@1"}},
+		"closed without any state":   {false, func(feed *Feed, _ func()) { feed.Close() }, nil},
+		"closed while idle":          {false, func(feed *Feed, _ func()) { feed.Publish(state); synctest.Wait(); feed.Close() }, []string{"+0@1"}},
+		"closed at once after a change": {false, func(feed *Feed, _ func()) {
+			feed.Publish(state)
+			synctest.Wait()
+			feed.Publish(step{owners: "b"}.next(t, state))
+			feed.Close()
+		}, []string{"+0@1", "-0@1 0:a>b"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+				var feed Feed
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tc.late {
+					tc.act(&feed, cancel)
+				}
+				r := read(watch(ctx, &feed), 0)
+				synctest.Wait()
+				if !tc.late {
+					tc.act(&feed, cancel)
+				}
+				r.expect(t, true, tc.want...)
+			})
+		})
+	}
+}
+
+// Each range starts anew; breaking out leaves nothing behind.
+func TestWatchBreakAndRangeAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+		var feed Feed
+		feed.Publish(step{owners: "aa"}.next(t, nil))
+		seq := watch(t.Context(), &feed)
+		for range 3 {
+			for b := range seq {
+				if got := text(b); got != "+0@1 +1@1" {
+					t.Errorf("first batch %q", got)
+				}
+				break
+			}
+		}
+	})
+}
+
+// Cancelling takes back what was not received, and ends the goroutine though
+// nobody reads: else the bubble would report it.
+func TestUnsubscribeWithUnreadBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		ctx, cancel := context.WithCancel(t.Context())
+		batches := Subscribe(ctx, &feed)
+		feed.Publish(step{owners: "a"}.next(t, nil))
+		synctest.Wait()
+		if len(batches) != 1 {
+			t.Fatalf("%d batches wait, want 1", len(batches))
+		}
+		cancel()
+		synctest.Wait()
+		if b, open := <-batches; open {
+			t.Errorf("received %q after the end", text(b))
+		}
+	})
+}
