@@ -32,7 +32,7 @@ type Beat struct {
 	Age     time.Duration // how old the beat was when the message's sender sent it; whole µs on the wire, rounded up
 	Clock   time.Duration // the node's wall clock minus the sender's; whole ms on the wire
 	Load    int64         // units, ≥ 0
-	Table   uint32        // the node's table digest, see Set.SetTable
+	Table   uint32        // digest of the node's placement table
 }
 
 // Message is what nodes send each other. Its receivers treat it as read-only.

@@ -24,22 +24,41 @@ type stamp struct {
 // so it must not believe that it owns anything.
 func (s *Set) ClockAhead() time.Duration { return -s.clock }
 
-// tooFarAhead reports whether a beat with the given clock (relative to ours)
-// is to be rejected, and remembers it if so.
-func (s *Set) tooFarAhead(now time.Time, h Handle, clock time.Duration) bool {
-	if clock-s.clock <= s.params.MaxSkew {
-		delete(s.ahead, h)
-		return false
-	}
-	if _, ok := s.ahead[h]; ok || len(s.ahead) < MaxNodes {
-		s.ahead[h] = stamp{clock: clock, until: now.Add(s.params.TTL)}
-		s.judgeClock(now)
-	}
-	return clock-s.clock > s.params.MaxSkew
+// maxClock bounds clocks relative to each other, so that two of them can be
+// added up. A node that starts in 1970 must not make a digest unreadable.
+const maxClock = 100 * 365 * 24 * time.Hour
+
+func inRange(clock time.Duration) time.Duration {
+	return min(max(clock, -maxClock), maxClock)
 }
 
-// judgeClock recomputes the cluster's clock: O(n log n), once a beat and for
-// every rejection.
+// tooFarAhead reports whether beats with the given clock (relative to ours) are
+// to be rejected.
+func (s *Set) tooFarAhead(clock time.Duration) bool { return clock-s.clock > s.params.MaxSkew }
+
+// hearClocks notes the clocks of beats that seem too far ahead, and judges anew
+// with all of them at once: a slow node that joins takes its first full sync
+// whole, and a flood of such beats costs no more than one judgement.
+func (s *Set) hearClocks(now time.Time, lag time.Duration, beats []Beat) {
+	heard := false
+	for i := range beats {
+		b := &beats[i]
+		clock := inRange(b.Clock + lag)
+		if !s.tooFarAhead(clock) || s.stale(b) || b.Handle == s.self.handle {
+			continue
+		}
+		if _, ok := s.ahead[b.Handle]; ok || len(s.ahead) < MaxNodes {
+			s.ahead[b.Handle] = stamp{clock: clock, until: now.Add(s.params.TTL)}
+			heard = true
+		}
+	}
+	if heard {
+		s.judgeClock(now)
+	}
+}
+
+// judgeClock recomputes the cluster's clock: O(n log n), once a beat and at most
+// twice a message.
 func (s *Set) judgeClock(now time.Time) {
 	clocks := make([]time.Duration, 1, 1+len(s.byID)+len(s.ahead)) // the first is ours: 0
 	for _, e := range s.byID {

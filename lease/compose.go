@@ -21,12 +21,14 @@ func (s *Set) recordCopies() int { return bits.Len(uint(len(s.byID))) }
 // caller sends to the given number of peers: the own beat, new records in up to
 // half of the space, then the beats that were passed on least, freshest first.
 // It returns nil when there is no news: every beat and record was passed on
-// often enough. O(n log n).
+// often enough, or when not even the own beat fits. O(n log n).
 func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 	news := s.self.beats < s.beatCopies()
 	room := budget - messageOverhead
 	m := s.message(now)
-	s.addBeat(now, m, s.self, &room, recipients)
+	if !s.addBeat(now, m, s.self, &room, recipients) {
+		return nil // the sizes below count on its table digest
+	}
 	if s.addRecords(m, room/2, &room, recipients) {
 		news = true
 	}
@@ -69,7 +71,7 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 	}
 	fresh := s.rows[:0]
 	for _, e := range s.byID {
-		if e != s.self && e.copies < s.recordCopies() && (e.status == live || e.rec.State == Left) {
+		if e != s.self && e.copies < s.recordCopies() && (e.status == live || e.left()) {
 			fresh = append(fresh, e)
 		}
 	}
@@ -84,7 +86,8 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 }
 
 // Answer returns the records and beats of the wanted nodes that are live, as
-// far as they fit into budget bytes, and the wants that are left over.
+// far as they fit into budget bytes (one always does), and the wants that are
+// left over. It returns nil when nothing is left to say.
 func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
 	room := budget - messageOverhead
 	m = s.message(now)
@@ -115,20 +118,37 @@ func (s *Set) Ask(now time.Time, wants []Handle) *Message {
 }
 
 // Sync returns everything that is live, for a joining node or an anti-entropy
-// exchange.
+// exchange. Of the nodes whose leases were over lately it tells the records
+// alone: they mean nothing to anybody but a later life of such a node, which
+// learns that it has to outbid them if its clock has been set back.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
-	room := MaxMessageBytes
-	s.addBeat(now, m, s.self, &room, 0)
-	m.Records = append(m.Records, s.self.rec)
-	for _, e := range s.byID {
-		if e.status == live && e != s.self {
-			m.Records = append(m.Records, e.rec)
+	room := MaxMessageBytes - messageOverhead
+	add := func(e *entry) {
+		if e.recordSize()+maxBeatBytes > room {
+			return
+		}
+		m.Records = append(m.Records, e.rec)
+		room -= e.recordSize()
+		if e.status == live {
 			s.addBeat(now, m, e, &room, 0)
+		}
+	}
+	add(s.self)
+	for _, e := range s.byID {
+		if e != s.self && (e.status == live || e.hadLease()) {
+			add(e)
 		}
 	}
 	return m
 }
+
+// hadLease reports whether this set saw a beat of e. News of a lease that was
+// over before is not passed on, or it would go round for ever.
+func (e *entry) hadLease() bool { return e.seq > 0 }
+
+// left reports whether e said farewell while it had a lease.
+func (e *entry) left() bool { return e.rec.State == Left && e.hadLease() }
 
 func (s *Set) message(now time.Time) *Message {
 	return &Message{Settings: s.params.Settings, From: s.self.handle, SentAt: now}

@@ -118,9 +118,11 @@ func (r *Record) Validate() error {
 	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)
 	for k, v := range r.Labels {
 		fault(k == "" || len(k) > MaxLabelBytes || len(v) > MaxLabelBytes,
-			"label %.80q: key and value have 1 to %d bytes", k, MaxLabelBytes)
+			"label %.80q: the key has 1 to %d bytes, the value at most as many", k, MaxLabelBytes)
 		fault(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
 	}
+	size := recordBytes(r)
+	fault(size > MaxRecordBytes, "%d bytes on the wire, at most %d", size, MaxRecordBytes)
 	return errors.Join(errs...)
 }
 

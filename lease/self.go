@@ -12,21 +12,28 @@ type rival struct {
 }
 
 // hearOfSelf handles a record under this node's id that came from outside.
-func (s *Set) hearOfSelf(now time.Time, r *Record) {
+func (s *Set) hearOfSelf(now time.Time, r *Record, e *Effect) {
 	handle := HandleOf(r.ID, r.Incarnation)
-	if s.known[handle] != nil {
-		return
+	known := s.known[handle]
+	met := known == nil
+	if met {
+		if known = s.meet(now, handle, r); known == nil {
+			return
+		}
 	}
-	past := r.Incarnation < s.self.rec.Incarnation || r.State == Left
-	e := s.meet(now, handle, r, past)
-	if e == nil || past {
-		return
-	}
-	if s.rival.entry == nil || r.Incarnation > s.rival.entry.rec.Incarnation {
+	switch {
+	case known == s.self:
+	case r.Incarnation < s.self.rec.Incarnation:
+		known.status = retired
+	case r.State == Left && known.status != retired:
+		// Whoever heard that farewell takes us for a life before it.
+		known.status = retired
+		s.reincarnate(now, r.Incarnation, e)
+	case met && (s.rival.entry == nil || r.Incarnation > s.rival.entry.rec.Incarnation):
 		s.dropRival()
-		s.rival = rival{entry: e, since: now}
-	} else {
-		e.status = retired
+		s.rival = rival{entry: known, since: now}
+	case met:
+		known.status = retired
 	}
 }
 
@@ -43,29 +50,36 @@ func (s *Set) hearRival(now time.Time, b *Beat, e *Effect) {
 // hearOwnBeat handles a beat under this node's own handle. One that this node
 // has not sent yet comes from a copy of this very process (a cloned machine):
 // a new incarnation makes the two distinguishable, and the rule above applies.
-func (s *Set) hearOwnBeat(now time.Time, b *Beat) {
+func (s *Set) hearOwnBeat(now time.Time, b *Beat, e *Effect) {
 	if b.Seq > s.self.seq {
-		s.reincarnate(now, s.self.rec.Incarnation)
+		s.reincarnate(now, s.self.rec.Incarnation, e)
 	}
 }
 
-// refute outbids a rival that showed no sign of life for as long as a lease lasts.
-func (s *Set) refute(now time.Time) {
-	if r := s.rival; r.entry != nil && now.Sub(r.since) > s.params.TTL {
-		past := r.entry.rec.Incarnation
-		s.dropRival()
-		s.reincarnate(now, past)
+// refute outbids a rival that showed no sign of life for as long as a lease
+// lasts, and reports whether it did.
+func (s *Set) refute(now time.Time) bool {
+	r := s.rival
+	if r.entry == nil || now.Sub(r.since) <= s.params.TTL {
+		return false
 	}
+	s.dropRival()
+	s.reincarnate(now, r.entry.rec.Incarnation, &Effect{})
+	return true
 }
 
-// reincarnate gives this node an incarnation later than past.
-func (s *Set) reincarnate(now time.Time, past uint64) {
+// reincarnate gives this node an incarnation later than past and than its own.
+func (s *Set) reincarnate(now time.Time, past uint64, e *Effect) {
 	s.self.status, s.self.born = retired, now
 	rec := s.self.rec.clone()
-	rec.Incarnation = max(past+1, uint64(max(0, now.UnixNano())))
+	rec.Incarnation = max(past+1, rec.Incarnation+1, uint64(max(0, now.UnixNano())))
 	rec.Version++
 	s.admit(now, rec)
 	s.stats.Reincarnations++
+	e.Changed, e.Urgent = true, true
+	if r := s.rival.entry; r != nil && r.rec.Incarnation < rec.Incarnation {
+		s.dropRival()
+	}
 }
 
 func (s *Set) dropRival() {

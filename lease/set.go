@@ -1,8 +1,6 @@
 package lease
 
-import (
-	"time"
-)
+import "time"
 
 // Params are the settings of a Set. All nodes of a cluster share them.
 type Params struct {
@@ -24,14 +22,6 @@ type Stats struct {
 	RecordsRefused  uint64 `json:"records_refused"`  // no room: MaxNodes are known
 	Expired         uint64 `json:"expired"`          // leases that ran out
 	Reincarnations  uint64 `json:"reincarnations"`   // stale news about this node refuted
-}
-
-// Effect tells the caller of [Set.Apply] what came of a message.
-type Effect struct {
-	Changed   bool     // the live set, or the record of a live node, is another now
-	Urgent    bool     // pass it on now rather than with the next digest
-	Wants     []Handle // ask the message's sender for these records
-	Duplicate *Record  // a later process lives under this node's id: stop
 }
 
 // Set is one node's knowledge of all leases. It is a pure state machine: it
@@ -115,8 +105,8 @@ func (s *Set) Handle() Handle { return s.self.handle }
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
 
-// Beat renews this node's own lease and reports whether that changed anything
-// that others see of it beyond the lease.
+// Beat renews this node's own lease. Load and table travel with it: the units
+// that the node carries, and the digest of its placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.seq++
 	s.self.born = now
@@ -134,152 +124,6 @@ func (s *Set) Update(change func(*Record)) {
 	rec.ID, rec.Incarnation, rec.Version = s.self.rec.ID, s.self.rec.Incarnation, s.self.rec.Version+1
 	s.self.rec = rec
 	s.self.copies, s.self.size = 0, 0
-}
-
-// Apply merges a message: O(its size). Applying is commutative and idempotent,
-// apart from relaying: the order in which news arrives, and how often, decides
-// nothing.
-func (s *Set) Apply(now time.Time, m *Message) Effect {
-	var e Effect
-	if m.Settings != s.params.Settings {
-		s.stats.SettingsRefused++
-		return e
-	}
-	for _, r := range m.Records {
-		s.applyRecord(now, r, &e)
-	}
-	lag := m.SentAt.Sub(time.UnixMilli(now.UnixMilli()))
-	for i := range m.Beats {
-		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
-	}
-	if e.Changed {
-		s.judgeClock(now)
-	}
-	return e
-}
-
-func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
-	if r.ID == s.self.rec.ID {
-		s.hearOfSelf(now, r)
-		return
-	}
-	handle := HandleOf(r.ID, r.Incarnation)
-	old := s.known[handle]
-	if old == nil {
-		cur := s.byID[r.ID]
-		over := r.State == Left || (cur != nil && cur.rec.Incarnation > r.Incarnation)
-		s.meet(now, handle, r, over)
-		return
-	}
-	if old.status == retired || old.rec.ID != r.ID || !r.newer(old.rec) {
-		return
-	}
-	old.rec, old.copies, old.size = r, 0, 0
-	delete(s.asked, handle)
-	if r.State == Left {
-		e.Changed = e.Changed || old.status == live
-		e.Urgent = e.Urgent || old.status == live
-		old.status, old.born = retired, now
-	} else if old.status == live {
-		e.Changed, e.Urgent = true, true
-	}
-}
-
-// meet notes an incarnation that was not known, and whether it is over already.
-func (s *Set) meet(now time.Time, h Handle, r *Record, over bool) *entry {
-	if len(s.known) >= 2*MaxNodes {
-		s.stats.RecordsRefused++
-		return nil
-	}
-	e := &entry{rec: r, handle: h, status: pending, born: now}
-	if over {
-		e.status = retired
-	}
-	s.known[h] = e
-	delete(s.asked, h)
-	return e
-}
-
-func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, e *Effect) {
-	if b.Handle == s.self.handle {
-		s.hearOwnBeat(now, b)
-		return
-	}
-	if b.Age > s.params.TTL {
-		s.stats.BeatsStale++
-		return
-	}
-	known := s.known[b.Handle]
-	if known != nil && known == s.rival.entry {
-		s.hearRival(now, b, e)
-		return
-	}
-	if known != nil && (known.status == retired || (known.status != pending && b.Seq <= known.seq)) {
-		if known.status == live && b.Seq == known.seq {
-			known.born = earlier(known.born, now.Add(-b.Age))
-		}
-		s.stats.BeatsStale++
-		return
-	}
-	if clock := b.Clock + lag; s.tooFarAhead(now, b.Handle, clock) {
-		s.stats.SkewRejected++
-		return
-	}
-	if known == nil || b.Version > known.rec.Version {
-		s.want(now, from, b.Handle, e)
-	}
-	if known != nil {
-		s.renew(now, lag, known, b, e)
-	}
-}
-
-// renew gives known the lease that b stands for.
-func (s *Set) renew(now time.Time, lag time.Duration, known *entry, b *Beat, e *Effect) {
-	if cur := s.byID[known.rec.ID]; cur != nil && cur != known {
-		if cur.rec.Incarnation > known.rec.Incarnation {
-			known.status, known.born = retired, now
-			return
-		}
-		cur.status, cur.born = retired, now
-	} else if cur == nil && len(s.byID) >= MaxNodes {
-		s.stats.RecordsRefused++
-		return
-	}
-	if known.status != live {
-		e.Changed, e.Urgent = true, true
-		known.copies = 0
-	}
-	s.byID[known.rec.ID] = known
-	known.status = live
-	known.seq, known.table, known.load = b.Seq, b.Table, b.Load
-	known.clock = b.Clock + lag
-	known.born = now.Add(-b.Age)
-	known.beats = 0
-	s.stats.BeatsApplied++
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// askAgainAfter spaces the requests for one record.
-const askAgainAfter = 500 * time.Millisecond
-
-// want notes that the record of h is missing, and has the sender asked for it
-// unless somebody was asked just now. Only a live sender is asked: anybody can
-// put a handle into a message.
-func (s *Set) want(now time.Time, from, h Handle, e *Effect) {
-	if at, ok := s.asked[h]; (ok && now.Sub(at) < askAgainAfter) || s.AddrOf(from) == "" {
-		return
-	}
-	if len(s.asked) >= MaxNodes {
-		return // Expire makes room
-	}
-	s.asked[h] = now
-	e.Wants = append(e.Wants, h)
 }
 
 // Expire ends the leases that are older than the TTL, forgets what is long
@@ -307,8 +151,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			delete(s.asked, h)
 		}
 	}
-	s.refute(now)
-	return changed
+	return s.refute(now) || changed
 }
 
 // NextDeadline returns the first instant at which Expire will change the live
@@ -318,6 +161,9 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 		if e.status == live && e != s.self && (!ok || e.born.Before(at)) {
 			at, ok = e.born, true
 		}
+	}
+	if r := s.rival; r.entry != nil && (!ok || r.since.Before(at)) {
+		at, ok = r.since, true // Expire will refute it
 	}
 	return at.Add(s.params.TTL + 1), ok
 }

@@ -1,0 +1,187 @@
+package lease
+
+import "time"
+
+// Effect tells the caller of [Set.Apply] what came of a message.
+type Effect struct {
+	Changed   bool     // the live set, or the record of a live node, is another now
+	Urgent    bool     // pass it on now rather than with the next digest
+	Wants     []Handle // ask the message's sender for these records
+	Duplicate *Record  // a later process lives under this node's id: stop
+}
+
+// Apply merges a message: O(its size). Applying is commutative and idempotent,
+// apart from relaying: the order in which news arrives, and how often, decides
+// nothing. Two kinds of news are dropped rather than kept until they make sense,
+// and come again with the next beat: the beat of a node whose record is missing,
+// and a beat that is too far ahead of the clocks heard so far.
+func (s *Set) Apply(now time.Time, m *Message) Effect {
+	var e Effect
+	if m.Settings != s.params.Settings {
+		s.stats.SettingsRefused++
+		return e
+	}
+	for _, r := range m.Records {
+		s.applyRecord(now, r, &e)
+	}
+	lag := inRange(m.SentAt.Sub(time.UnixMilli(now.UnixMilli())))
+	s.hearClocks(now, lag, m.Beats)
+	for i := range m.Beats {
+		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
+	}
+	if e.Changed {
+		s.judgeClock(now)
+	}
+	return e
+}
+
+func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
+	if r.ID == s.self.rec.ID {
+		s.hearOfSelf(now, r, e)
+		return
+	}
+	handle := HandleOf(r.ID, r.Incarnation)
+	known := s.known[handle]
+	switch {
+	case known == nil:
+		if known = s.meet(now, handle, r); known == nil {
+			return
+		}
+	case known.status == retired || known.rec.ID != r.ID || !r.newer(known.rec):
+		return
+	default:
+		known.rec, known.copies, known.size = r, 0, 0
+		delete(s.asked, handle)
+		if known.status == live {
+			e.Changed, e.Urgent = true, true
+		}
+	}
+	if cur := s.byID[r.ID]; cur != nil && cur.rec.Incarnation > r.Incarnation {
+		known.status = retired
+	} else if r.State == Left {
+		s.succeed(now, known, e)
+		known.status, known.born = retired, now
+	}
+}
+
+// meet notes an incarnation that was not known.
+func (s *Set) meet(now time.Time, h Handle, r *Record) *entry {
+	if len(s.known) >= 2*MaxNodes {
+		s.stats.RecordsRefused++
+		return nil
+	}
+	e := &entry{rec: r, handle: h, status: pending, born: now}
+	s.known[h] = e
+	delete(s.asked, h)
+	return e
+}
+
+// succeed makes known the latest incarnation of its node and ends the earlier
+// one. It returns false if a later one had its lease, or if there is no room.
+func (s *Set) succeed(now time.Time, known *entry, e *Effect) bool {
+	cur := s.byID[known.rec.ID]
+	switch {
+	case cur == known:
+	case cur == nil:
+		if len(s.byID) >= MaxNodes {
+			s.stats.RecordsRefused++
+			return false
+		}
+	case cur.rec.Incarnation > known.rec.Incarnation:
+		known.status, known.born = retired, now
+		return false
+	default:
+		if cur.status == live {
+			e.Changed, e.Urgent = true, true
+		}
+		cur.status, cur.born = retired, now
+	}
+	s.byID[known.rec.ID] = known
+	return true
+}
+
+func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, e *Effect) {
+	known := s.known[b.Handle]
+	switch clock := inRange(b.Clock + lag); {
+	case known == s.self:
+		s.hearOwnBeat(now, b, e)
+	case s.stale(b):
+		s.stats.BeatsStale++
+		if known != nil && known.status == live && b.Age <= s.params.TTL {
+			s.hearAgain(now, from, known, b, e)
+		}
+	case s.tooFarAhead(clock):
+		s.stats.SkewRejected++
+	case known != nil && known == s.rival.entry:
+		s.hearRival(now, b, e)
+	default:
+		delete(s.ahead, b.Handle)
+		if known == nil || b.Version > known.rec.Version {
+			s.want(now, from, b.Handle, e)
+		}
+		if known != nil {
+			s.renew(now, clock, known, b, e)
+		}
+	}
+}
+
+// stale reports whether b neither renews a lease nor tells of an unknown node.
+func (s *Set) stale(b *Beat) bool {
+	if b.Age > s.params.TTL {
+		return true
+	}
+	known := s.known[b.Handle]
+	return known != nil && (known.status == retired || (known.status != pending && b.Seq <= known.seq))
+}
+
+// hearAgain handles a beat that a live node is known by already. It may still
+// have come on a faster way, or from one who knows of a newer record.
+func (s *Set) hearAgain(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
+	if b.Seq == known.seq {
+		known.born = earlier(known.born, now.Add(-b.Age))
+	}
+	if b.Version > known.rec.Version {
+		s.want(now, from, b.Handle, e)
+	}
+}
+
+// renew gives known the lease that b stands for.
+func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
+	if !s.succeed(now, known, e) {
+		return
+	}
+	if known.status != live {
+		e.Changed, e.Urgent = true, true
+		known.copies = 0
+	}
+	known.status = live
+	known.seq, known.table, known.load = b.Seq, b.Table, b.Load
+	known.clock = clock
+	known.born = now.Add(-b.Age)
+	known.beats = 0
+	s.stats.BeatsApplied++
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// askAgainAfter spaces the requests for one record.
+const askAgainAfter = 500 * time.Millisecond
+
+// want notes that the record of h is missing, and has the sender asked for it
+// unless somebody was asked just now. Only a live sender is asked: anybody can
+// put a handle into a message.
+func (s *Set) want(now time.Time, from, h Handle, e *Effect) {
+	if at, ok := s.asked[h]; (ok && now.Sub(at) < askAgainAfter) || s.AddrOf(from) == "" {
+		return
+	}
+	if len(s.asked) >= MaxNodes {
+		return // Expire makes room
+	}
+	s.asked[h] = now
+	e.Wants = append(e.Wants, h)
+}

@@ -1,0 +1,58 @@
+package lease
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzDecode: no bytes make the decoder panic; what it takes is valid, encodes
+// again to an equal message, and does no harm to a set.
+func FuzzDecode(f *testing.F) {
+	f.Add(Encode(&Message{SentAt: epoch}))
+	f.Add(Encode(goldenMessage()))
+	f.Add(Encode(hello(epoch, rec("b", 2), 1)))
+	f.Add(Encode(tell(epoch, rec("a", 1), nil, rec("a", 9), rec("b", 2).as(Left))))
+	f.Add(Encode(crowd(20).Sync(epoch)))
+	for _, wire := range hostile() {
+		f.Add(wire)
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		m, err := Decode(wire)
+		if err != nil {
+			if m != nil || !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrVersion) {
+				t.Fatalf("Decode = %v, %v", m, err)
+			}
+			return
+		}
+		for _, r := range m.Records {
+			if err := r.Validate(); err != nil {
+				t.Fatalf("decoded an invalid record: %v", err)
+			}
+		}
+		again, err := Decode(Encode(m))
+		if err != nil {
+			t.Fatalf("what was decoded cannot be read once encoded: %v", err)
+		}
+		if diff := cmp.Diff(m, again, equalMessages); diff != "" {
+			t.Fatalf("(-decoded +encoded and decoded):\n%s", diff)
+		}
+		m.Settings = testParams.Settings
+		s := newSet(rec("a", 1))
+		s.Apply(epoch, hello(epoch, rec("b", 1), 1))
+		s.Apply(epoch, m)
+		s.Expire(epoch.Add(testParams.TTL))
+		if member(s, "a") == nil {
+			t.Fatal("a message took a node out of its own view")
+		}
+		for _, own := range []*Message{s.Compose(epoch, 1400, 1), s.Sync(epoch)} {
+			if own == nil {
+				continue
+			}
+			if _, err := Decode(Encode(own)); err != nil {
+				t.Fatalf("after that message, the node's own cannot be read: %v", err)
+			}
+		}
+	})
+}

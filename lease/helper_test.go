@@ -1,0 +1,107 @@
+package lease
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// epoch is when most tests begin. It is a whole millisecond, as on the wire.
+var epoch = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+
+const ms = time.Millisecond
+
+var testParams = Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second, Settings: 77}
+
+// rec returns a plausible record.
+func rec(id NodeID, incarnation uint64) *Record {
+	return &Record{
+		ID: id, Incarnation: incarnation, Version: 1, State: Active,
+		Addr: string(id) + ":7946", Weight: 1,
+	}
+}
+
+// with returns a changed copy of r, one version later.
+func (r *Record) with(change func(*Record)) *Record {
+	c := r.clone()
+	c.Version++
+	change(c)
+	return c
+}
+
+func (r *Record) as(s State) *Record { return r.with(func(r *Record) { r.State = s }) }
+
+func (r *Record) handle() Handle { return HandleOf(r.ID, r.Incarnation) }
+
+// beat returns a beat of r that was sent age ago.
+func (r *Record) beat(seq uint32, age time.Duration) Beat {
+	return Beat{Handle: r.handle(), Seq: seq, Version: r.Version, Age: age, Load: int64(seq)}
+}
+
+// tell returns a message that from sends at the instant at: its records, then
+// its beats.
+func tell(at time.Time, from *Record, beats []Beat, records ...*Record) *Message {
+	return &Message{Settings: testParams.Settings, From: from.handle(), SentAt: at, Beats: beats, Records: records}
+}
+
+// hello is what a newcomer says of itself.
+func hello(at time.Time, r *Record, seq uint32) *Message {
+	return tell(at, r, []Beat{r.beat(seq, 0)}, r)
+}
+
+func newSet(r *Record) *Set { return NewSet(epoch, *r, testParams) }
+
+// carry takes m over the wire.
+func carry(t testing.TB, m *Message) *Message {
+	t.Helper()
+	got, err := Decode(Encode(m))
+	if err != nil {
+		t.Fatalf("Decode(Encode(m)): %v", err)
+	}
+	return got
+}
+
+// ids returns who is live in the view of s, as id/incarnation.
+func ids(s *Set) []string {
+	var out []string
+	for _, m := range s.View().Members {
+		out = append(out, fmt.Sprintf("%s/%d", m.ID, m.Incarnation))
+	}
+	return out
+}
+
+func wantIDs(t testing.TB, s *Set, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, ids(s)); diff != "" {
+		t.Fatalf("live set (-want +got):\n%s", diff)
+	}
+}
+
+// member returns what the view of s tells of id, or nil.
+func member(s *Set, id NodeID) *Member {
+	v := s.View()
+	for i := range v.Members {
+		if v.Members[i].ID == id {
+			return &v.Members[i]
+		}
+	}
+	return nil
+}
+
+func (s status) String() string {
+	return [...]string{"pending", "live", "expired", "retired"}[s]
+}
+
+// crowd returns a set that knows n nodes, itself among them.
+func crowd(n int) *Set {
+	s := newSet(rec("node-0000", 1))
+	for i := range n - 1 {
+		r := rec(NodeID(fmt.Sprintf("node-%04d", i+1)), 1)
+		r.APIAddr, r.Zone, r.Capacity = "https://"+r.Addr, "eu-1", 2450
+		age := time.Duration(i%2000) * ms
+		s.Apply(epoch, tell(epoch.Add(time.Duration(i%20)*ms), r, []Beat{r.beat(uint32(40_000+i), age)}, r))
+	}
+	return s
+}

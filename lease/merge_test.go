@@ -1,0 +1,255 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// fleet says what honest nodes could have sent until now: three ids with up to
+// three lives each, every life with a few record versions and beats.
+type fleet struct {
+	now   time.Time
+	lives []life
+}
+
+type life struct {
+	versions []*Record // by version, from 1
+	beats    int       // seqs 1 to beats, one a second, the last one just now
+}
+
+func drawFleet(t *rapid.T, farewells bool) *fleet {
+	f := &fleet{now: epoch}
+	for _, id := range []NodeID{"b", "c", "d"} {
+		for inc := range uint64(rapid.IntRange(1, 3).Draw(t, "lives of "+string(id))) {
+			l := life{versions: []*Record{rec(id, inc+1)}, beats: rapid.IntRange(1, 4).Draw(t, "beats")}
+			for range rapid.IntRange(0, 2).Draw(t, "changes") {
+				l.versions = append(l.versions, l.versions[len(l.versions)-1].as(Draining))
+			}
+			if farewells && rapid.Bool().Draw(t, "leaves") {
+				l.versions = append(l.versions, l.versions[len(l.versions)-1].as(Left))
+			}
+			f.lives = append(f.lives, l)
+		}
+	}
+	return f
+}
+
+func (f *fleet) drawLife(t *rapid.T) life { return rapid.SampledFrom(f.lives).Draw(t, "life") }
+
+// drawMessage draws what somebody could tell at f.now. No beat comes without a
+// record: one that does is dropped, and so the order would matter.
+func (f *fleet) drawMessage(t *rapid.T) *Message {
+	var m *Message
+	for range rapid.IntRange(1, 3).Draw(t, "rows") {
+		l := f.drawLife(t)
+		r := rapid.SampledFrom(l.versions).Draw(t, "record")
+		if m == nil {
+			m = tell(f.now, r, nil)
+		}
+		m.Records = append(m.Records, r)
+		if rapid.Bool().Draw(t, "with beat") {
+			seq := rapid.IntRange(1, l.beats).Draw(t, "seq")
+			age := time.Duration(l.beats-seq) * time.Second
+			// The longer it was under way, the younger it seems.
+			age -= time.Duration(rapid.IntRange(0, 200).Draw(t, "transit")) * ms
+			m.Beats = append(m.Beats, r.beat(uint32(seq), max(0, age)))
+		}
+	}
+	return m
+}
+
+// fingerprint is all that decides about later news. An incarnation that a later
+// one has replaced is over, whether a record of it came by before or after.
+func fingerprint(s *Set) string {
+	var lines []string
+	for _, e := range s.known {
+		line := fmt.Sprintf("%s/%d %v", e.rec.ID, e.rec.Incarnation, e.status)
+		cur := s.byID[e.rec.ID]
+		switch {
+		case e == s.self:
+			continue
+		case e.status == retired || (cur != nil && cur.rec.Incarnation > e.rec.Incarnation):
+			line = fmt.Sprintf("%s/%d over", e.rec.ID, e.rec.Incarnation)
+		case e.status == live:
+			line += fmt.Sprintf(" v%d seq %d load %d born %v", e.rec.Version, e.seq, e.load, e.born.Sub(epoch))
+		case e.status == pending:
+			line += fmt.Sprintf(" v%d", e.rec.Version)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return strings.Join(append(lines, fmt.Sprintf("digest %x", s.View().Digest)), "\n")
+}
+
+// applyAll applies the messages and checks what Apply reports of each.
+func applyAll(t *rapid.T, s *Set, now time.Time, messages []*Message) {
+	for _, m := range messages {
+		before := s.View().Digest
+		e := s.Apply(now, m)
+		if after := s.View().Digest; e.Changed != (before != after) {
+			t.Fatalf("Changed is %v, but the digest went from %x to %x", e.Changed, before, after)
+		}
+	}
+}
+
+// Any order and any repetition of the same news leads to the same state. S3.7
+func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFleet(t, true)
+		messages := rapid.SliceOfN(rapid.Custom(f.drawMessage), 2, 12).Draw(t, "messages")
+		again := rapid.SliceOf(rapid.SampledFrom(messages)).Draw(t, "duplicates")
+		shuffled := rapid.Permutation(slices.Concat(messages, again)).Draw(t, "order")
+
+		one, two := newSet(rec("a", 1)), newSet(rec("a", 1))
+		applyAll(t, one, f.now, messages)
+		applyAll(t, two, f.now, shuffled)
+		want := fingerprint(one)
+		if diff := cmp.Diff(want, fingerprint(two)); diff != "" {
+			t.Fatalf("in order (-), shuffled with duplicates (+):\n%s", diff)
+		}
+		applyAll(t, one, f.now, messages)
+		if diff := cmp.Diff(want, fingerprint(one)); diff != "" {
+			t.Fatalf("once (-), twice (+):\n%s", diff)
+		}
+	})
+}
+
+// Two sets that tell each other all they know agree, whatever each heard. S3.7
+//
+// A farewell of a life that the hearer never saw live is the exception: it is
+// not passed on, so an earlier life ends at the other only with its lease.
+func TestSyncBothWaysAgrees(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFleet(t, false)
+		heard := rapid.SliceOfN(rapid.Custom(f.drawMessage), 0, 8)
+		one, two := newSet(rec("a", 1)), newSet(rec("z", 1))
+		applyAll(t, one, f.now, heard.Draw(t, "heard by a"))
+		applyAll(t, two, f.now, heard.Draw(t, "heard by z"))
+		for range 2 {
+			m, n := one.Sync(f.now), two.Sync(f.now)
+			applyAll(t, two, f.now, []*Message{m})
+			applyAll(t, one, f.now, []*Message{n})
+		}
+		if one.View().Digest != two.View().Digest {
+			t.Fatalf("a sees %v, z sees %v", ids(one), ids(two))
+		}
+	})
+}
+
+// What is over stays over: no order of old news, however young it claims to be,
+// brings a node back before it is forgotten.
+func TestOldNewsNeverResurrects(t *testing.T) {
+	b := rec("b", 5)
+	old := rapid.Custom(func(t *rapid.T) *Message {
+		r := b
+		if rapid.Bool().Draw(t, "earlier life") {
+			r = rec("b", 4)
+		}
+		if rapid.Bool().Draw(t, "later version") {
+			r = r.as(Draining)
+		}
+		seq := rapid.Uint32Range(0, 10).Draw(t, "seq")
+		age := time.Duration(rapid.IntRange(0, 6000).Draw(t, "age ms")) * ms
+		m := tell(epoch, r, []Beat{r.beat(seq, age)})
+		if rapid.Bool().Draw(t, "with record") {
+			m.Records = append(m.Records, r)
+		}
+		return m
+	})
+	endings := map[string]func(s *Set) (now time.Time, live []string){
+		"expired": func(s *Set) (time.Time, []string) {
+			now := epoch.Add(testParams.TTL + ms)
+			s.Expire(now)
+			return now, []string{"a/1"}
+		},
+		"left": func(s *Set) (time.Time, []string) {
+			s.Apply(epoch, tell(epoch, b, nil, b.as(Left)))
+			return epoch, []string{"a/1"}
+		},
+		"superseded": func(s *Set) (time.Time, []string) {
+			s.Apply(epoch, hello(epoch, rec("b", 6), 1))
+			return epoch, []string{"a/1", "b/6"}
+		},
+		"superseded and expired": func(s *Set) (time.Time, []string) {
+			s.Apply(epoch, hello(epoch, rec("b", 6), 1))
+			now := epoch.Add(testParams.TTL + ms)
+			s.Expire(now)
+			return now, []string{"a/1"}
+		},
+		"suspended": func(s *Set) (time.Time, []string) {
+			s.Suspend(epoch)
+			return epoch, []string{"a/1"}
+		},
+	}
+	for name, end := range endings {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			s := newSet(rec("a", 1))
+			s.Apply(epoch, tell(epoch, b, []Beat{b.beat(10, 0)}, b))
+			now, live := end(s)
+			for range rapid.IntRange(1, 12).Draw(t, "messages") {
+				m := old.Draw(t, "old news")
+				m.SentAt = now
+				s.Apply(now, m)
+				if got := ids(s); !slices.Equal(got, live) {
+					t.Fatalf("live: %v, want %v", got, live)
+				}
+				// Remembered at least until forgetAfter has passed since beat 10.
+				step := time.Duration(rapid.IntRange(0, 4000).Draw(t, "wait ms")) * ms
+				if now.Add(step).Before(epoch.Add(testParams.forgetAfter())) && len(live) == 1 {
+					now = now.Add(step)
+				}
+				s.Expire(now)
+			}
+			// It was not deaf: new news does bring the node back.
+			s.Apply(now, hello(now, rec("b", 7), 1))
+			if got := ids(s); !slices.Equal(got, []string{"a/1", "b/7"}) {
+				t.Fatalf("after a restart: %v", got)
+			}
+		}))
+	}
+}
+
+// At the end of a chain of relays a beat is at least as old as it truly is, less
+// the time under way, and at most the rounding of each hop older.
+func TestRelayingNeverProlongsALife(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		source := rec("src", 1)
+		origin := newSet(source)
+		sentAt := epoch
+		origin.Beat(sentAt, 1, 2)
+		now, transit := sentAt, time.Duration(0)
+		carrier := origin
+		nanos := rapid.Int64Range(0, int64(800*ms))
+		hops := rapid.IntRange(1, 6).Draw(t, "hops")
+		for hop := range hops {
+			now = now.Add(time.Duration(nanos.Draw(t, "held for")))
+			wire := Encode(carrier.Sync(now))
+			under := time.Duration(nanos.Draw(t, "under way"))
+			now, transit = now.Add(under), transit+under
+			m, err := Decode(wire)
+			if err != nil {
+				t.Fatal(err)
+			}
+			carrier = newSet(rec(NodeID(fmt.Sprintf("r%d", hop)), 1))
+			carrier.Apply(now, m)
+			got := member(carrier, "src")
+			age, truth := now.Sub(sentAt), now.Sub(sentAt)-transit
+			if truth > testParams.TTL-time.Millisecond {
+				return // about to be refused
+			}
+			if got == nil {
+				t.Fatalf("hop %d: lost, %v old", hop, age)
+			}
+			slack := time.Duration(hop+1) * time.Microsecond
+			if a := now.Sub(got.Born); a < truth || a > truth+slack {
+				t.Fatalf("hop %d: age %v, want %v to %v more", hop, a, truth, slack)
+			}
+		}
+	})
+}

@@ -1,0 +1,281 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// Node a knows b/5 by beat 10 of record version 2, sent at the epoch. One second
+// later a message comes in.
+func TestApplyBoundaries(t *testing.T) {
+	b := rec("b", 5)
+	b.Version = 2
+	c := rec("c", 1)
+	later := rec("b", 6)
+	now := epoch.Add(time.Second)
+	skewed := func(d time.Duration, seq uint32) *Message {
+		return tell(now.Add(d), b, []Beat{b.beat(seq, 0)})
+	}
+	beat := func(seq uint32, age time.Duration) *Message {
+		return tell(now, b, []Beat{b.beat(seq, age)})
+	}
+	type want struct {
+		live    []string
+		seq     uint32 // of b
+		version uint32
+		effect  Effect
+		stats   Stats // what the message added
+	}
+	same := want{live: []string{"a/1", "b/5"}, seq: 10, version: 2}
+	stale := same
+	stale.stats = Stats{BeatsStale: 1}
+	renewed := want{live: []string{"a/1", "b/5"}, seq: 11, version: 2, stats: Stats{BeatsApplied: 1}}
+	skewRejected := same
+	skewRejected.stats = Stats{SkewRejected: 1}
+	news := Effect{Changed: true, Urgent: true}
+
+	for _, tc := range []struct {
+		name string
+		msg  *Message
+		want want
+	}{
+		{"newer seq", beat(11, 0), renewed}, // S3.2
+		{"equal seq", beat(10, 0), stale},
+		{"older seq", beat(9, 0), stale},
+		{"newer seq, age TTL", beat(11, testParams.TTL), renewed}, // S3.2: inclusive
+		{"newer seq, age TTL+1ms", beat(11, testParams.TTL+ms), stale},
+		{"skew MaxSkew", skewed(testParams.MaxSkew, 11), renewed}, // S3.3: exactly 5 s is accepted
+		{"skew MaxSkew+1ms", skewed(testParams.MaxSkew+ms, 11), skewRejected},
+		{"skew beyond measure", skewed(1<<62, 11), skewRejected},
+		{"behind beyond measure", skewed(-1<<62, 11), renewed},
+		{"stale, and skewed", skewed(testParams.MaxSkew+ms, 10), stale},
+		{"same record", tell(now, b, nil, b), same},
+		{"older record", tell(now, b, nil, rec("b", 5)), same},
+		{
+			"newer record", tell(now, b, nil, b.as(Draining)),
+			want{live: same.live, seq: 10, version: 3, effect: news},
+		},
+		{"older incarnation", hello(now, rec("b", 4), 99), stale},
+		{
+			"newer incarnation", hello(now, later, 1), // S3.5: a returning node just beats again
+			want{live: []string{"a/1", "b/6"}, seq: 1, version: 1, effect: news, stats: Stats{BeatsApplied: 1}},
+		},
+		{"newer incarnation, no beat", tell(now, later, nil, later), same},
+		{
+			"newer incarnation, dead already", tell(now, later, []Beat{later.beat(1, testParams.TTL+ms)}, later),
+			stale,
+		},
+		{"farewell", tell(now, b, nil, b.as(Left)), want{live: []string{"a/1"}, effect: news}},
+		{
+			"farewell, then its own beat", tell(now, b, []Beat{b.beat(11, 0)}, b.as(Left)),
+			want{live: []string{"a/1"}, effect: news, stats: Stats{BeatsStale: 1}},
+		},
+		{"farewell of an older incarnation", tell(now, b, nil, rec("b", 4).as(Left)), same},
+		{
+			"farewell of a later incarnation that was never heard of", tell(now, later, nil, later.as(Left)),
+			want{live: []string{"a/1"}, effect: news},
+		},
+		{
+			"unknown handle", tell(now, b, []Beat{c.beat(1, 0)}),
+			want{live: same.live, seq: 10, version: 2, effect: Effect{Wants: []Handle{c.handle()}}},
+		},
+		{
+			"unknown handle, dead already", tell(now, b, []Beat{c.beat(1, testParams.TTL+ms)}),
+			stale,
+		},
+		{"unknown handle from an unknown sender", tell(now, c, []Beat{c.beat(1, 0)}), same},
+		{
+			"newer record version in a newer beat", tell(now, b, []Beat{b.as(Draining).beat(11, 0)}),
+			want{
+				live: same.live, seq: 11, version: 2,
+				effect: Effect{Wants: []Handle{b.handle()}}, stats: Stats{BeatsApplied: 1},
+			},
+		},
+		{
+			"newer record version in a known beat", tell(now, b, []Beat{b.as(Draining).beat(10, 0)}),
+			want{
+				live: same.live, seq: 10, version: 2,
+				effect: Effect{Wants: []Handle{b.handle()}}, stats: Stats{BeatsStale: 1},
+			},
+		},
+		{
+			"newcomer", hello(now, c, 1),
+			want{
+				live: []string{"a/1", "b/5", "c/1"}, seq: 10, version: 2,
+				effect: news, stats: Stats{BeatsApplied: 1},
+			},
+		},
+		{
+			"other settings", func() *Message { // S3.10
+				m := hello(now, later, 1)
+				m.Settings++
+				return m
+			}(),
+			want{live: same.live, seq: 10, version: 2, stats: Stats{SettingsRefused: 1}},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			s.Apply(epoch, tell(epoch, b, []Beat{b.beat(10, 0)}, b))
+			before := s.stats
+			got := want{effect: s.Apply(now, tc.msg), live: ids(s)}
+			if m := member(s, "b"); m != nil {
+				got.seq, got.version = m.Seq, m.Version
+			}
+			got.stats = minus(s.Stats(), before)
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if again := s.Apply(now, tc.msg); again.Changed || again.Urgent || again.Wants != nil {
+				t.Errorf("the same message again: %+v", again)
+			}
+		})
+	}
+}
+
+func minus(a, b Stats) Stats {
+	return Stats{
+		BeatsApplied: a.BeatsApplied - b.BeatsApplied, BeatsStale: a.BeatsStale - b.BeatsStale,
+		SkewRejected: a.SkewRejected - b.SkewRejected, SettingsRefused: a.SettingsRefused - b.SettingsRefused,
+		RecordsRefused: a.RecordsRefused - b.RecordsRefused, Expired: a.Expired - b.Expired,
+		Reincarnations: a.Reincarnations - b.Reincarnations,
+	}
+}
+
+func TestExpireBoundaries(t *testing.T) {
+	b := rec("b", 5)
+	for _, tc := range []struct {
+		name string
+		age  time.Duration // when the beat arrives
+		wait time.Duration // until Expire
+		live bool
+	}{
+		{"fresh, TTL later", 0, testParams.TTL, true}, // S3.2: inclusive
+		{"fresh, TTL+1ms later", 0, testParams.TTL + ms, false},
+		{"fresh, TTL+1ns later", 0, testParams.TTL + 1, false},
+		{"old, as old as TTL", 2 * time.Second, testParams.TTL - 2*time.Second, true},
+		{"old, older than TTL", 2 * time.Second, testParams.TTL - 2*time.Second + ms, false},
+		{"admitted at TTL", testParams.TTL, 0, true},
+		{"admitted at TTL, 1ms later", testParams.TTL, ms, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			s.Apply(epoch, tell(epoch, b, []Beat{b.beat(1, tc.age)}, b))
+			at, ok := s.NextDeadline()
+			if want := epoch.Add(-tc.age + testParams.TTL + 1); !ok || !at.Equal(want) { // S3.6
+				t.Errorf("NextDeadline() = %v, %v, want %v", at, ok, want)
+			}
+			changed := s.Expire(epoch.Add(tc.wait))
+			if live := member(s, "b") != nil; live != tc.live || changed == tc.live {
+				t.Errorf("live %v, changed %v, want live %v", live, changed, tc.live)
+			}
+			if got := s.Stats().Expired; (got == 0) != tc.live {
+				t.Errorf("Stats.Expired = %d", got)
+			}
+			if s.Expire(epoch.Add(tc.wait)) {
+				t.Error("expired twice")
+			}
+		})
+	}
+}
+
+// The exact deadline is the first instant at which Expire does something.
+func TestNextDeadlineIsExact(t *testing.T) {
+	s := newSet(rec("a", 1))
+	if at, ok := s.NextDeadline(); ok {
+		t.Fatalf("alone, but a deadline at %v", at)
+	}
+	for i, id := range []NodeID{"b", "c", "d"} {
+		r := rec(id, 1)
+		s.Apply(epoch, tell(epoch, r, []Beat{r.beat(1, time.Duration(3-i)*time.Second)}, r))
+	}
+	for range 3 { // S3.6
+		at, ok := s.NextDeadline()
+		if !ok || s.Expire(at.Add(-1)) || !s.Expire(at) {
+			t.Fatalf("deadline %v, %v is not exact", at, ok)
+		}
+	}
+	wantIDs(t, s, "a/1")
+}
+
+// Renewal before Expire ran, late as it may be, is no blip. S3.5
+func TestLateExpireSeesNoBlip(t *testing.T) {
+	s, b := newSet(rec("a", 1)), rec("b", 5)
+	s.Apply(epoch, hello(epoch, b, 1))
+	late := epoch.Add(testParams.TTL + time.Second)
+	if e := s.Apply(late, tell(late, b, []Beat{b.beat(2, 0)})); e.Changed {
+		t.Error("a renewed lease changed the live set")
+	}
+	if s.Expire(late) {
+		t.Error("a renewed lease expired")
+	}
+}
+
+// A stopped node takes nothing for live that it knew before it was stopped.
+func TestSuspend(t *testing.T) {
+	s, b, c := newSet(rec("a", 1)), rec("b", 5), rec("c", 1)
+	s.Apply(epoch, hello(epoch, b, 7))
+	s.Apply(epoch, hello(epoch, c, 7))
+	now := epoch.Add(time.Hour)
+	s.Suspend(now)
+	wantIDs(t, s, "a/1")
+	if len(s.Lost(nil)) != 2 || len(s.Peers(nil)) != 0 {
+		t.Errorf("Lost() = %v, Peers() = %v", s.Lost(nil), s.Peers(nil))
+	}
+	s.Apply(now, hello(now, b, 7)) // held back in a socket's buffer
+	wantIDs(t, s, "a/1")
+	s.Expire(now.Add(testParams.forgetAfter()))
+	s.Apply(now, hello(now, b, 6))
+	wantIDs(t, s, "a/1")
+	if e := s.Apply(now, hello(now, b, 8)); !e.Changed || !e.Urgent {
+		t.Errorf("return of b: %+v", e)
+	}
+	wantIDs(t, s, "a/1", "b/5")
+}
+
+func TestUpdateKeepsIdentity(t *testing.T) {
+	self := rec("a", 3)
+	self.Labels = map[string]string{"role": "sfu"}
+	s := newSet(self)
+	before := s.Self()
+	s.Update(func(r *Record) {
+		r.ID, r.Incarnation, r.Version = "z", 9, 9
+		r.State, r.Labels["role"] = Draining, "relay"
+	})
+	if r := s.Self(); r.ID != "a" || r.Incarnation != 3 || r.Version != 2 || r.State != Draining {
+		t.Errorf("Self() = %+v", r)
+	}
+	if before.Labels["role"] != "sfu" || before.State != Active || self.Labels["role"] != "sfu" {
+		t.Error("a record that was handed out has changed")
+	}
+}
+
+// Views of equal live sets have equal digests, and only those.
+func TestViewDigest(t *testing.T) {
+	build := func(self *Record, peers ...*Record) uint64 {
+		s := newSet(self)
+		for _, r := range peers {
+			s.Apply(epoch, hello(epoch, r, 1))
+		}
+		return s.View().Digest
+	}
+	a, b, c := rec("a", 1), rec("b", 1), rec("c", 1)
+	same := build(a, b, c)
+	if got := build(c, b, a); got != same {
+		t.Error("another viewer, another digest")
+	}
+	for name, other := range map[string]uint64{
+		"one less":            build(a, b),
+		"another incarnation": build(a, b, rec("c", 2)),
+		"another version":     build(a, b, c.as(Draining)),
+		"another id":          build(a, b, rec("d", 1)),
+		"ids run together":    build(a, rec("bc", 1)),
+	} {
+		if other == same {
+			t.Errorf("%s: the same digest", name)
+		}
+	}
+}

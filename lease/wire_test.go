@@ -1,0 +1,315 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vmihailenco/msgpack/v5"
+	"pgregory.net/rapid"
+)
+
+func drawRecord(t *rapid.T) *Record {
+	id := rapid.StringMatching(`[A-Za-z0-9._:-]{1,64}`).Draw(t, "id")
+	return &Record{
+		ID: NodeID(id), Incarnation: rapid.Uint64().Draw(t, "incarnation"),
+		Version:  rapid.Uint32().Draw(t, "version"),
+		State:    State(rapid.Uint8Range(uint8(Settling), uint8(Left)).Draw(t, "state")),
+		Addr:     rapid.StringN(0, -1, 100).Draw(t, "addr"),
+		APIAddr:  rapid.StringN(0, -1, 100).Draw(t, "api addr"),
+		Zone:     rapid.StringN(0, -1, MaxZoneBytes).Draw(t, "zone"),
+		Weight:   rapid.Uint32Range(0, MaxWeight).Draw(t, "weight"),
+		Capacity: rapid.Int64Min(0).Draw(t, "capacity"),
+		Labels: rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes),
+			rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"),
+	}
+}
+
+func drawBeat(t *rapid.T) Beat {
+	return Beat{
+		Handle: drawHandle(t), Seq: rapid.Uint32().Draw(t, "seq"), Version: rapid.Uint32().Draw(t, "version"),
+		Age:   time.Duration(rapid.Int64Range(0, int64(2*maxAge)).Draw(t, "age")),
+		Clock: time.Duration(rapid.Int64().Draw(t, "clock")),
+		Load:  rapid.Int64().Draw(t, "load"),
+		Table: rapid.SampledFrom([]uint32{0, 1, 0xfeedface}).Draw(t, "table"),
+	}
+}
+
+func drawHandle(t *rapid.T) Handle {
+	return Handle(rapid.Uint64Range(0, 1<<handleBits-1).Draw(t, "handle"))
+}
+
+func drawWireMessage(t *rapid.T) *Message {
+	return &Message{
+		Settings: rapid.Uint32().Draw(t, "settings"), From: drawHandle(t),
+		SentAt:  time.UnixMilli(rapid.Int64().Draw(t, "sent at")),
+		Beats:   rapid.SliceOfN(rapid.Custom(drawBeat), 0, 8).Draw(t, "beats"),
+		Records: rapid.SliceOfN(rapid.Custom(drawRecord), 0, 3).Draw(t, "records"),
+		Wants:   rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "wants"),
+	}
+}
+
+// onWire is m with the precision and the bounds of the wire.
+func onWire(m *Message) *Message {
+	c := *m
+	c.SentAt = time.UnixMilli(m.SentAt.UnixMilli())
+	c.Beats = nil
+	for _, b := range m.Beats {
+		if up := b.Age.Truncate(time.Microsecond); up < b.Age {
+			b.Age = up + time.Microsecond
+		}
+		b.Age = min(b.Age, maxAge)
+		b.Clock = min(max(b.Clock.Truncate(ms), -maxClock), maxClock)
+		b.Load = max(0, b.Load)
+		c.Beats = append(c.Beats, b)
+	}
+	return &c
+}
+
+var equalMessages = cmp.Options{cmpopts.EquateEmpty()}
+
+// Whatever a program puts into a message, its receivers can read.
+func TestEncodeDecodeRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawWireMessage(t)
+		got, err := Decode(Encode(m))
+		if err != nil {
+			t.Fatalf("Decode: %v", err)
+		}
+		if diff := cmp.Diff(onWire(m), got, equalMessages); diff != "" {
+			t.Fatalf("(-sent +got):\n%s", diff)
+		}
+		if !bytes.Equal(Encode(got), Encode(m)) {
+			t.Fatal("the same message has two encodings")
+		}
+	})
+}
+
+// goldenMessage has one of everything. Two of its rows share a table digest.
+func goldenMessage() *Message {
+	r := &Record{
+		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3, State: Active,
+		Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401", Zone: "eu-1", Weight: 100, Capacity: 2450,
+		Labels: map[string]string{"role": "sfu", "gen": "2"},
+	}
+	return &Message{
+		Settings: 0xc0ffee, From: 0x0102030405ff, SentAt: epoch,
+		Beats: []Beat{
+			{Handle: 0x0102030405ff, Seq: 1000, Version: 3, Age: 12_345 * time.Microsecond, Load: 1200, Table: 7},
+			{Handle: 0xa1a2a3a4a5a6, Seq: 70_000, Version: 1, Age: 2 * time.Second, Clock: -15 * ms, Load: 90, Table: 7},
+			{Handle: 0xb1b2b3b4b5b6, Seq: 1, Version: 1, Age: 1, Clock: 4 * time.Second, Table: 0xfeedface},
+		},
+		Records: []*Record{r},
+		Wants:   []Handle{0xc1c2c3c4c5c6, 1},
+	}
+}
+
+// The wire form is a contract between programs of different builds: whoever
+// changes these bytes has to raise wireVersion.
+func TestWireIsPinned(t *testing.T) {
+	const want = "01" + // version
+		"97" + "ce00c0ffee" + "cf00000102030405ff" + "cf0000019ca9450a00" + "07" + // settings, from, sent at, table
+		"c42d" + // beats
+		"0102030405ff" + "d00f" + "03" + "b960" + "00" + "b009" +
+		"a1a2a3a4a5a6" + "e0c508" + "01" + "80897a" + "1d" + "5a" +
+		"b1b2b3b4b5b6" + "03" + "01" + "01" + "c03e" + "00" + "feedface" +
+		"91" + "9a" + "a66e6f64652d61" + "cf17979cfe362a0000" + "03" + "02" + // record
+		"ad31302e302e302e313a37393436" + "ad31302e302e302e313a38343031" + "a465752d31" + "64" + "cd0992" +
+		"82" + "a367656e" + "a132" + "a4726f6c65" + "a3736675" +
+		"c40c" + "c1c2c3c4c5c6" + "000000000001" // wants
+	if got := hex.EncodeToString(Encode(goldenMessage())); got != want {
+		t.Errorf("encoded\n%s, want\n%s", got, want)
+	}
+	raw, err := hex.DecodeString(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(onWire(goldenMessage()), got, equalMessages); diff != "" {
+		t.Errorf("decoded (-want +got):\n%s", diff)
+	}
+}
+
+// Rows decide how many nodes a cluster can have: at most 24 bytes each.
+func TestRowSize(t *testing.T) {
+	row := func(b Beat) int { return len(appendBeat(nil, &b, 7)) }
+	day := uint32(24 * time.Hour / (2 * time.Second)) // beats
+	for _, tc := range []struct {
+		name string
+		beat Beat
+		want int
+	}{
+		{"least", Beat{Table: 7}, 11},
+		{
+			"after a day, held for a second", Beat{
+				Seq: day, Version: 4, Age: 1_234_567 * time.Microsecond, Clock: 3 * ms, Load: 2450, Table: 7,
+			}, 16,
+		},
+		{
+			"after a year, held for five seconds", Beat{
+				Seq: 365 * day, Version: 300, Age: 5 * time.Second, Clock: -120 * ms, Load: 20_000, Table: 7,
+			}, 21,
+		},
+		{"the same while tables differ", Beat{
+			Seq: day, Version: 4, Age: 1_234_567 * time.Microsecond, Clock: 3 * ms, Load: 2450, Table: 8,
+		}, 20},
+		{"most", Beat{
+			Seq: math.MaxUint32, Version: math.MaxUint32, Age: math.MaxInt64, Clock: math.MinInt64,
+			Load: math.MaxInt64, Table: 8,
+		}, 42},
+	} {
+		if got := row(tc.beat); got != tc.want {
+			t.Errorf("%s: %d bytes, want %d", tc.name, got, tc.want)
+		}
+		if tc.name != "most" && tc.want > 24 {
+			t.Errorf("%s: a typical row of %d bytes", tc.name, tc.want)
+		}
+	}
+	if most := row(Beat{Seq: math.MaxUint32, Version: math.MaxUint32, Age: math.MaxInt64, Clock: math.MinInt64, Load: math.MaxInt64, Table: 8}); most > maxBeatBytes {
+		t.Errorf("a row of %d bytes, more than maxBeatBytes", most)
+	}
+	if least := row(Beat{Table: 7}); least != minBeatBytes {
+		t.Errorf("a row of %d bytes, minBeatBytes is %d", least, minBeatBytes)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	good := Encode(goldenMessage())
+	mutate := func(change func(*Message)) []byte {
+		m := goldenMessage()
+		m.Records[0] = m.Records[0].clone()
+		change(m)
+		return Encode(m)
+	}
+	for _, tc := range []struct {
+		name string
+		wire []byte
+		want error
+	}{
+		{"nothing", nil, ErrMalformed},
+		{"version 0", append([]byte{0}, good[1:]...), ErrVersion},
+		{"a later version", append([]byte{wireVersion + 1}, good[1:]...), ErrVersion},
+		{"a later version of another form", []byte{wireVersion + 1, 0xff}, ErrVersion},
+		{"a trailing byte", append(bytes.Clone(good), 0), ErrMalformed},
+		{"two messages", append(bytes.Clone(good), good...), ErrMalformed},
+		{"longer than any message", make([]byte, MaxMessageBytes+1), ErrMalformed},
+		{"no id", mutate(func(m *Message) { m.Records[0].ID = "" }), ErrMalformed},
+		{"an id out of bounds", mutate(func(m *Message) { m.Records[0].ID = "a b" }), ErrMalformed},
+		{"no state", mutate(func(m *Message) { m.Records[0].State = 0 }), ErrMalformed},
+		{"an unknown state", mutate(func(m *Message) { m.Records[0].State = Left + 1 }), ErrMalformed},
+		{"too much weight", mutate(func(m *Message) { m.Records[0].Weight = MaxWeight + 1 }), ErrMalformed},
+		{"negative capacity", mutate(func(m *Message) { m.Records[0].Capacity = -1 }), ErrMalformed},
+		{"a long address", mutate(func(m *Message) { m.Records[0].Addr = strings.Repeat("x", MaxAddrBytes+1) }), ErrMalformed},
+		{"a broken rune", mutate(func(m *Message) { m.Records[0].Zone = "\xff" }), ErrMalformed},
+		{"an empty label", mutate(func(m *Message) { m.Records[0].Labels = map[string]string{"": "x"} }), ErrMalformed},
+		{"too many labels", mutate(func(m *Message) { m.Records[0].Labels = manyLabels(MaxLabels+1, 1) }), ErrMalformed},
+		{"a long record", mutate(func(m *Message) { m.Records[0].Labels = manyLabels(MaxLabels, 60) }), ErrMalformed},
+		{"a wide sender", mutate(func(m *Message) { m.From = 1 << handleBits }), ErrMalformed},
+		{"too many records", mutate(func(m *Message) {
+			for len(m.Records) <= MaxNodes {
+				m.Records = append(m.Records, rec("x", 1))
+			}
+		}), ErrMalformed},
+		{"too many wants", mutate(func(m *Message) { m.Wants = make([]Handle, MaxNodes+1) }), ErrMalformed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if m, err := Decode(tc.wire); !errors.Is(err, tc.want) || m != nil {
+				t.Errorf("Decode = %v, %v, want %v", m, err, tc.want)
+			}
+		})
+	}
+	for n := 1; n < len(good); n++ {
+		if _, err := Decode(good[:n]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("cut at byte %d: %v", n, err)
+		}
+	}
+}
+
+func manyLabels(n, size int) map[string]string {
+	labels := make(map[string]string)
+	for i := range n {
+		labels[fmt.Sprintf("key-%d", i)] = strings.Repeat("v", size)
+	}
+	return labels
+}
+
+// hostile returns messages that claim more than they hold.
+func hostile() map[string][]byte {
+	build := func(fields func(e *msgpack.Encoder)) []byte {
+		buf := bytes.NewBuffer([]byte{wireVersion})
+		e := msgpack.NewEncoder(buf)
+		_ = e.EncodeArrayLen(7)
+		for range 4 {
+			_ = e.EncodeUint(1)
+		}
+		fields(e)
+		return buf.Bytes()
+	}
+	return map[string][]byte{
+		"beats":  build(func(e *msgpack.Encoder) { _ = e.EncodeBytesLen(math.MaxInt32) }),
+		"within": build(func(e *msgpack.Encoder) { _ = e.EncodeBytesLen(MaxMessageBytes) }),
+		"records": build(func(e *msgpack.Encoder) {
+			_ = e.EncodeBytesLen(0)
+			_ = e.EncodeArrayLen(math.MaxInt32)
+		}),
+		"many records": build(func(e *msgpack.Encoder) {
+			_ = e.EncodeBytesLen(0)
+			_ = e.EncodeArrayLen(MaxNodes)
+		}),
+		"labels": build(func(e *msgpack.Encoder) {
+			_ = e.EncodeBytesLen(0)
+			_ = e.EncodeArrayLen(1)
+			_ = e.EncodeArrayLen(10)
+			for range 9 {
+				_ = e.EncodeUint(0)
+			}
+			_ = e.EncodeMapLen(math.MaxInt32)
+		}),
+		"array": {wireVersion, 0xdd, 0xff, 0xff, 0xff, 0xff},
+	}
+}
+
+// A decoder allocates by what it was sent, not by what the sender claims.
+func TestDecodeAllocationIsBounded(t *testing.T) {
+	allocated := func(wire []byte) (bytes uint64, err error) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = Decode(wire)
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc, err
+	}
+	for name, wire := range hostile() {
+		got, err := allocated(wire)
+		if !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got > 64<<10 {
+			t.Errorf("%s: %d bytes claim %d", name, len(wire), got)
+		}
+	}
+	rows := &Message{SentAt: epoch, Beats: make([]Beat, 100_000)}
+	many := &Message{SentAt: epoch}
+	for range MaxNodes {
+		many.Records = append(many.Records, &Record{ID: "x", State: Left})
+	}
+	for name, m := range map[string]*Message{"rows": rows, "records": many} {
+		wire := Encode(m)
+		got, err := allocated(wire)
+		if factor := float64(got) / float64(len(wire)); err != nil || factor > 100 {
+			t.Errorf("%s: %d bytes take %d (%.0f×), %v", name, len(wire), got, factor, err)
+		} else {
+			t.Logf("%s: %d bytes take %d (%.0f×)", name, len(wire), got, factor)
+		}
+	}
+}
