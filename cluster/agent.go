@@ -1,0 +1,255 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Agent is one node of a cluster, running inside this process. All its methods
+// may be called from any goroutine.
+type Agent struct {
+	cfg  Config
+	self lease.NodeID
+	node *gossip.Node
+	env  gossip.Env
+
+	// What the loop publishes.
+	snap   atomic.Pointer[Snapshot]
+	feed   events.Feed
+	leased atomic.Int64 // the own lease holds until then: ns after started; 0 = it does not
+	ready  chan struct{}
+
+	// What reaches the loop.
+	inbox chan frame
+	calls chan func(*loop)
+	load  atomic.Int64
+	in    traffic
+
+	started time.Time // base of leased; its monotonic reading counts
+	stop    context.CancelFunc
+	stopped sync.Once
+	wait    sync.WaitGroup
+	done    chan struct{}
+	err     error // valid once done is closed
+}
+
+// Start joins the cluster and returns the running agent. ctx bounds the joining
+// only: Start returns when a seed has answered, when there is no seed to ask,
+// or when none has answered for StartupGrace (the agent goes on alone then and
+// keeps trying). The agent owns nothing before it is Ready.
+//
+// Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if
+// every seed that answers refuses this node: then the error wraps a
+// *SettingsError, ErrKey or ErrCluster.
+func Start(ctx context.Context, cfg Config) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	cfg.Log = cfg.Log.With("node", cfg.ID)
+	for _, w := range cfg.warnings() {
+		cfg.Log.Warn("unwise setting", "why", w)
+	}
+	a := &Agent{
+		cfg: cfg, self: lease.NodeID(cfg.ID), env: gossip.EnvOf(ctx), started: time.Now(),
+		ready: make(chan struct{}), done: make(chan struct{}),
+		inbox: make(chan frame, inboxFrames), calls: make(chan func(*loop)),
+	}
+	running, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	incarnation := uint64(a.now().UnixNano())
+	var err error
+	own := settingsOf(cfg)
+	refusals := make(chan error, 8)
+	a.node, err = gossip.Start(ctx, gossip.Config{
+		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
+		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key,
+		Profile: cfg.Network.timings().profile, Meta: []byte(own), Log: cfg.Log,
+		StreamTimeout: cfg.StartupGrace / 4, // so that a few dead seeds do not use it up
+		Accept: func(peer string, meta []byte) error {
+			err := own.accept(peer, meta)
+			if err != nil {
+				select {
+				case refusals <- err:
+				default: // enough of them are waiting to be logged
+				}
+			}
+			return err
+		},
+	}, a)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("cluster: start %s: %w", cfg.ID, err)
+	}
+	l := newLoop(a, incarnation, own.hash(), refusals)
+	joiner := &joiner{agent: a, first: make(chan error, 1), again: make(chan struct{}, 1)}
+	l.rejoin = joiner.again
+	a.wait.Go(func() {
+		defer stop() // the joiner ends with the loop
+		l.run(running)
+	})
+	a.wait.Go(func() { joiner.run(running) })
+	go a.reap(l)
+	if err := a.awaitJoin(ctx, joiner.first); err != nil {
+		_ = a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// awaitJoin waits for the first attempt to join to come to a result.
+func (a *Agent) awaitJoin(ctx context.Context, first <-chan error) error {
+	select {
+	case err := <-first:
+		if err != nil {
+			return fmt.Errorf("cluster: start %s: %w", a.self, err)
+		}
+		return nil
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return fmt.Errorf("cluster: start %s: joining: %w", a.self, ctx.Err())
+	}
+}
+
+// reap ends everything once the loop has ended.
+func (a *Agent) reap(l *loop) {
+	a.wait.Wait()
+	a.leased.Store(0)
+	_ = a.node.Close()
+	a.err = l.err
+	a.feed.Close()
+	close(a.done)
+}
+
+// now returns the time by the monotonic clock and this node's wall clock, as the
+// loop reckons it; startedAt is when the agent was started by the same reckoning.
+func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
+func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
+
+// Place returns the member that owns key. It is a lock-free read that does not
+// allocate: a hash of the key, two array reads, and the copy of a Member. It
+// fails with ErrNotReady or ErrNoMembers.
+func (a *Agent) Place(key string) (Member, error) { return a.snap.Load().Place(key) }
+
+// IsOwner reports whether this node owns key and its own lease still holds. A
+// process that was stopped for longer than the TTL gets false before anything
+// else happens in it. Lock-free, no allocation; it reads the monotonic clock.
+func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
+
+// Owns is IsOwner for a partition.
+func (a *Agent) Owns(p placement.Partition) bool {
+	return a.snap.Load().owns(p) && a.holdsLease()
+}
+
+func (a *Agent) holdsLease() bool { return int64(time.Since(a.started)) <= a.leased.Load() }
+
+// Owned returns the partitions that this node owns now, ascending: none if its
+// own lease does not hold. O(partitions).
+func (a *Agent) Owned() []placement.Partition {
+	s := a.snap.Load()
+	if s.State == nil || !a.holdsLease() {
+		return nil
+	}
+	return s.State.Owned()
+}
+
+// Owners returns the n best members for key, distinct and best first: the owner,
+// then who would own it without the owner, and so on. It allocates its result
+// and takes O(members).
+func (a *Agent) Owners(key string, n int) []Member { return a.snap.Load().Owners(key, n) }
+
+// Partition returns the partition of key: the same on every node.
+func (a *Agent) Partition(key string) placement.Partition {
+	return placement.Of(key, a.cfg.Partitions)
+}
+
+// OwnerOf returns the owner of p, and false if it has none. It costs what Place
+// costs without the hash.
+func (a *Agent) OwnerOf(p placement.Partition) (Member, bool) { return a.snap.Load().OwnerOf(p) }
+
+// Members returns the live members, sorted by id. The slice is shared and must
+// not be modified.
+func (a *Agent) Members() []Member { return a.snap.Load().Members }
+
+// Snapshot returns everything this node knows, as of the latest change or, for
+// ages and loads, of the latest heartbeats.
+func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }
+
+// Config returns the configuration that the agent runs with, defaults filled in
+// and without the key.
+func (a *Agent) Config() Config {
+	cfg := a.cfg
+	cfg.Key = nil
+	return cfg
+}
+
+// Addr returns the ip:port that other nodes reach this one at.
+func (a *Agent) Addr() string { return a.node.Addr() }
+
+// Watch returns the changes of ownership and membership; see events.Watch. The
+// first batch holds all that is owned now.
+func (a *Agent) Watch(ctx context.Context) iter.Seq[events.Batch] { return events.Watch(ctx, &a.feed) }
+
+// Subscribe is Watch for select loops; see events.Subscribe.
+func (a *Agent) Subscribe(ctx context.Context) <-chan events.Batch {
+	return events.Subscribe(ctx, &a.feed)
+}
+
+// RunOwned runs f once for each partition for as long as this node owns it; see
+// events.RunOwned.
+func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
+	return events.RunOwned(ctx, &a.feed, f)
+}
+
+// Ready is closed when the node has computed its first table.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Converged reports whether, as far as this node knows, every live member runs
+// the same table as this one.
+func (a *Agent) Converged() bool { return a.snap.Load().Converged() }
+
+// WaitConverged returns when Converged is true.
+func (a *Agent) WaitConverged(ctx context.Context) error {
+	return a.await(ctx, (*Snapshot).Converged)
+}
+
+// await returns when a snapshot fulfils the condition.
+func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error {
+	for {
+		s := a.snap.Load()
+		if condition(s) {
+			return nil
+		}
+		select {
+		case <-s.next:
+		case <-a.done:
+			return ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Done is closed when the agent has stopped, for whatever reason.
+func (a *Agent) Done() <-chan struct{} { return a.done }
+
+// Err returns why the agent stopped by itself (a *DuplicateIDError), or nil if
+// it runs or was closed.
+func (a *Agent) Err() error {
+	select {
+	case <-a.done:
+		return a.err
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,190 @@
+package clustertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// recorder replays an agent's events from the first batch on.
+type recorder struct {
+	mu      sync.Mutex
+	owned   map[placement.Partition]uint64
+	members map[lease.NodeID]bool
+	batches []events.Batch
+	faults  []string
+}
+
+func record(a *cluster.Agent) *recorder {
+	r := &recorder{owned: make(map[placement.Partition]uint64), members: make(map[lease.NodeID]bool)}
+	go func() {
+		for b := range a.Watch(context.Background()) { // ends with the agent
+			r.apply(b)
+		}
+	}()
+	return r
+}
+
+func (r *recorder) apply(b events.Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches = append(r.batches, b)
+	for _, o := range b.Released {
+		if r.owned[o.Partition] != o.Since {
+			r.faults = append(r.faults, fmt.Sprintf("version %d released %v, which was not owned so", b.Version, o))
+		}
+		delete(r.owned, o.Partition)
+	}
+	for _, o := range b.Acquired {
+		if _, twice := r.owned[o.Partition]; twice {
+			r.faults = append(r.faults, fmt.Sprintf("version %d acquired %v, which was owned", b.Version, o))
+		}
+		r.owned[o.Partition] = o.Since
+	}
+	for _, id := range b.Left {
+		if !r.members[id] {
+			r.faults = append(r.faults, fmt.Sprintf("version %d: %s left, which was no member", b.Version, id))
+		}
+		delete(r.members, id)
+	}
+	for _, id := range b.Joined {
+		if r.members[id] {
+			r.faults = append(r.faults, fmt.Sprintf("version %d: %s joined, which was a member", b.Version, id))
+		}
+		r.members[id] = true
+	}
+}
+
+// compare returns how the replay differs from what the agent says.
+func (r *recorder) compare(a *cluster.Agent) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	faults := slices.Clone(r.faults)
+	owned := a.Owned()
+	if len(owned) != len(r.owned) {
+		faults = append(faults, fmt.Sprintf("owns %d partitions, its events add up to %d", len(owned), len(r.owned)))
+	}
+	for _, p := range owned {
+		if r.owned[p] == 0 {
+			faults = append(faults, fmt.Sprintf("owns partition %d, which its events do not tell", p))
+		}
+	}
+	for _, m := range a.Members() {
+		if !r.members[m.ID] {
+			faults = append(faults, fmt.Sprintf("has member %s, which its events do not tell", m.ID))
+		}
+	}
+	if len(a.Members()) != len(r.members) {
+		faults = append(faults, fmt.Sprintf("has %d members, its events add up to %d", len(a.Members()), len(r.members)))
+	}
+	return faults
+}
+
+// Batches returns what the agent of id has told a watcher that read from the
+// start.
+func (c *Cluster) Batches(id string) []events.Batch {
+	r := c.node(id).record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.batches)
+}
+
+// Disagreements returns what keeps the running nodes from being one cluster in
+// agreement: other members, another table, a partition that is not owned by
+// exactly one node, events that do not add up to what a node owns.
+func (c *Cluster) Disagreements() []string {
+	var faults []string
+	owners := make(map[placement.Partition][]string)
+	nodes := c.all()
+	for _, n := range nodes {
+		s := n.agent.Snapshot()
+		if got := memberIDs(s); !slices.Equal(got, c.IDs()) {
+			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, c.IDs()))
+		}
+		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
+			for i := range s.Members { if len(s.Members) != len(first.Members) { break };
+				if s.Members[i].State != first.Members[i].State || len(s.Table.Nodes()) != len(first.Table.Nodes()) {
+				}
+			}
+			faults = append(faults, fmt.Sprintf("%s has table %x, %s has %x", n.id, s.Digest(), nodes[0].id, first.Digest()))
+		}
+		for _, p := range n.agent.Owned() {
+			owners[p] = append(owners[p], n.id)
+		}
+		for _, fault := range n.record.compare(n.agent) {
+			faults = append(faults, n.id+": "+fault)
+		}
+	}
+	faults = append(faults, c.multiplyOwned(owners)...)
+	return faults
+}
+
+func (c *Cluster) multiplyOwned(owners map[placement.Partition][]string) (faults []string) {
+	if len(c.nodes) == 0 {
+		return nil
+	}
+	t := c.all()[0].agent.Snapshot().Table
+	if len(t.Nodes()) == 0 {
+		return nil
+	}
+	for p := range placement.Partition(t.Partitions()) {
+		if ids := owners[p]; len(ids) != 1 {
+			faults = append(faults, fmt.Sprintf("partition %d is owned by %v", p, ids))
+			if len(faults) > 3 {
+				break
+			}
+		}
+	}
+	return faults
+}
+
+func memberIDs(s *cluster.Snapshot) []string {
+	ids := make([]string, len(s.Members))
+	for i := range s.Members { 
+		ids[i] = string(s.Members[i].ID)
+	}
+	return ids
+}
+
+// WaitAgreed waits until there is no disagreement, fails the test if that takes
+// longer than within, and returns how long it took.
+func (c *Cluster) WaitAgreed(within time.Duration) time.Duration {
+	c.t.Helper()
+	begin := time.Now()
+	for {
+		faults := c.Disagreements()
+		took := time.Since(begin)
+		if len(faults) == 0 {
+			return took
+		}
+		if took >= within {
+			c.t.Fatalf("clustertest: no agreement within %v:\n%v", within, join(faults))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Check fails the test if there is a disagreement now.
+func (c *Cluster) Check() {
+	c.t.Helper()
+	if faults := c.Disagreements(); len(faults) > 0 {
+		c.t.Fatalf("clustertest: disagreement:\n%v", join(faults))
+	}
+}
+
+func join(lines []string) (s string) {
+	for i, l := range lines {
+		if i == 10 {
+			return s + fmt.Sprintf("  … and %d more\n", len(lines)-10)
+		}
+		s += "  " + l + "\n"
+	}
+	return s
+}

@@ -1,0 +1,284 @@
+package clustertest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/internal/simnet"
+)
+
+// Options shape a Cluster. The zero value is a fast and faultless network.
+type Options struct {
+	Seed   uint64                // of the network's faults
+	Delay  time.Duration         // of every packet; default 1 ms
+	Jitter time.Duration         // added to Delay, at random
+	Loss   float64               // share of packets lost
+	Config func(*cluster.Config) // changes the configuration of every agent
+	Log    slog.Handler          // default: discard
+}
+
+// Cluster is a set of agents on one simulated network.
+type Cluster struct {
+	t     testing.TB
+	opts  Options
+	net   *simnet.Network
+	nodes map[string]*node
+	gone  []*node // crashed, left or failed
+	hosts int
+}
+
+// node is one life of one agent.
+type node struct {
+	id, addr  string
+	agent     *cluster.Agent
+	transport *simnet.Transport
+	gate      gate
+	record    *recorder
+}
+
+// NodeOption changes how one node is started.
+type NodeOption func(*nodeOptions)
+
+type nodeOptions struct {
+	clock  time.Duration
+	config func(*cluster.Config)
+}
+
+// WithClockOffset sets a node's wall clock ahead (or, negative, behind).
+func WithClockOffset(d time.Duration) NodeOption { return func(o *nodeOptions) { o.clock = d } }
+
+// WithConfig changes a node's configuration.
+func WithConfig(f func(*cluster.Config)) NodeOption { return func(o *nodeOptions) { o.config = f } }
+
+// New returns an empty cluster, which ends with the test.
+func New(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	if opts.Delay == 0 {
+		opts.Delay = time.Millisecond
+	}
+	if opts.Log == nil {
+		opts.Log = slog.DiscardHandler
+	}
+	c := &Cluster{
+		t: t, opts: opts, nodes: make(map[string]*node),
+		net: simnet.New(simnet.Config{Seed: opts.Seed, Delay: opts.Delay, Jitter: opts.Jitter, Loss: opts.Loss}),
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// close ends everything, then waits for memberlist's last timers, which a
+// bubble must not be left with.
+func (c *Cluster) close() {
+	for _, n := range c.all() {
+		n.gate.open()
+		n.agent.Close()
+	}
+	for _, n := range c.gone {
+		n.gate.open()
+		n.agent.Close()
+	}
+	time.Sleep(time.Minute)
+}
+
+// Start starts agents at the same moment and returns when each has joined. Their
+// seeds are three nodes that run already, or else the first three of them.
+func (c *Cluster) Start(ids ...string) {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	started := make([]*node, len(ids))
+	hosts := make([]string, len(ids))
+	for i := range ids {
+		hosts[i] = c.newAddr()
+	}
+	seeds := c.seeds(hosts)
+	for i, id := range ids {
+		wg.Go(func() { started[i] = c.start(id, hosts[i], seeds) })
+	}
+	wg.Wait()
+	for i, n := range started {
+		if n == nil {
+			c.t.Fatalf("clustertest: node %s did not start", ids[i])
+		}
+		c.adopt(n)
+	}
+}
+
+// StartWith starts one agent with options.
+func (c *Cluster) StartWith(id string, opts ...NodeOption) *cluster.Agent {
+	c.t.Helper()
+	addr := c.newAddr()
+	n := c.start(id, addr, c.seeds([]string{addr}), opts...)
+	if n == nil {
+		c.t.Fatalf("clustertest: node %s did not start", id)
+	}
+	c.adopt(n)
+	return n.agent
+}
+
+// adopt makes n the running node of its id. An earlier one that still runs
+// under that id goes on unwatched.
+func (c *Cluster) adopt(n *node) {
+	if old := c.nodes[n.id]; old != nil {
+		c.gone = append(c.gone, old)
+	}
+	c.nodes[n.id] = n
+}
+
+func (c *Cluster) newAddr() string {
+	c.hosts++
+	return fmt.Sprintf("10.0.%d.%d:7946", c.hosts/250, 1+c.hosts%250)
+}
+
+func (c *Cluster) seeds(starting []string) []string {
+	seeds := starting
+	if len(c.nodes) > 0 {
+		seeds = nil
+		for _, n := range c.all() {
+			seeds = append(seeds, n.addr)
+		}
+	}
+	return slices.Clone(seeds[:min(3, len(seeds))])
+}
+
+func (c *Cluster) start(id, addr string, seeds []string, opts ...NodeOption) *node {
+	var o nodeOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	transport, err := c.net.Listen(addr)
+	if err != nil {
+		c.t.Errorf("clustertest: %v", err)
+		return nil
+	}
+	cfg := cluster.Config{ID: id, Join: seeds, Log: slog.New(c.opts.Log)}
+	for _, change := range []func(*cluster.Config){c.opts.Config, o.config} {
+		if change != nil {
+			change(&cfg)
+		}
+	}
+	n := &node{id: id, addr: addr, transport: transport}
+	ctx := gossip.WithEnv(c.t.Context(), gossip.Env{Transport: transport, ClockOffset: o.clock, Gate: n.gate.wait})
+	if n.agent, err = cluster.Start(ctx, cfg); err != nil {
+		c.t.Errorf("clustertest: %v", err)
+		return nil
+	}
+	n.record = record(n.agent)
+	return n
+}
+
+// Agent returns the running agent of id.
+func (c *Cluster) Agent(id string) *cluster.Agent {
+	c.t.Helper()
+	return c.node(id).agent
+}
+
+func (c *Cluster) node(id string) *node {
+	c.t.Helper()
+	n := c.nodes[id]
+	if n == nil {
+		c.t.Fatalf("clustertest: no node %s is running", id)
+	}
+	return n
+}
+
+// IDs returns the ids of the running nodes, sorted.
+func (c *Cluster) IDs() []string {
+	var ids []string
+	for _, n := range c.all() {
+		ids = append(ids, n.id)
+	}
+	return ids
+}
+
+func (c *Cluster) all() []*node {
+	var all []*node
+	for _, n := range c.nodes {
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b *node) int { return compare(a.id, b.id) })
+	return all
+}
+
+func (c *Cluster) remove(id string) *node {
+	c.t.Helper()
+	n := c.node(id)
+	delete(c.nodes, id)
+	c.gone = append(c.gone, n)
+	return n
+}
+
+// Crash ends nodes as kill -9 does: nobody hears of it.
+func (c *Cluster) Crash(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		n := c.remove(id)
+		n.transport.Crash()
+		n.agent.Close()
+	}
+}
+
+// Leave has a node leave in good order.
+func (c *Cluster) Leave(id string) {
+	c.t.Helper()
+	n := c.remove(id)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := n.agent.Leave(ctx); err != nil {
+		c.t.Errorf("clustertest: %s: %v", id, err)
+	}
+}
+
+// Restart crashes a node and starts it again with the same id on another address.
+func (c *Cluster) Restart(id string) {
+	c.t.Helper()
+	c.Crash(id)
+	c.Start(id)
+}
+
+// Pause stops a node as SIGSTOP does: it neither sends nor reads, its agent does
+// nothing, and packets queue up for it.
+func (c *Cluster) Pause(id string) {
+	n := c.node(id)
+	n.gate.close()
+	n.transport.Pause()
+}
+
+// Resume lets a paused node go on.
+func (c *Cluster) Resume(id string) {
+	n := c.node(id)
+	n.transport.Resume()
+	n.gate.open()
+}
+
+// Split cuts the network between the given groups of nodes.
+func (c *Cluster) Split(groups ...[]string) {
+	c.t.Helper()
+	addrs := make([][]string, len(groups))
+	for i, group := range groups {
+		for _, id := range group {
+			addrs[i] = append(addrs[i], c.node(id).addr)
+		}
+	}
+	c.net.Split(addrs...)
+}
+
+// Heal ends all splits.
+func (c *Cluster) Heal() { c.net.HealAll() }
+
+// SetLoss changes the share of packets that are lost.
+func (c *Cluster) SetLoss(share float64) { c.net.SetLoss(share) }
+
+// Network returns what the network counted.
+func (c *Cluster) Network() fmt.Stringer { return stats(c.net.Stats()) }
+
+type stats simnet.Stats
+
+func (s stats) String() string { return fmt.Sprintf("%+v", simnet.Stats(s)) }

@@ -1,0 +1,31 @@
+package clustertest
+
+import (
+	"cmp"
+	"sync/atomic"
+)
+
+// gate holds an agent's loop while its node is to seem stopped.
+type gate struct {
+	closed atomic.Pointer[chan struct{}]
+}
+
+func (g *gate) close() {
+	shut := make(chan struct{})
+	g.closed.CompareAndSwap(nil, &shut)
+}
+
+func (g *gate) open() {
+	if shut := g.closed.Swap(nil); shut != nil {
+		close(*shut)
+	}
+}
+
+// wait returns when the gate is open.
+func (g *gate) wait() {
+	if shut := g.closed.Load(); shut != nil {
+		<-*shut
+	}
+}
+
+func compare(a, b string) int { return cmp.Compare(a, b) }

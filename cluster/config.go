@@ -1,0 +1,248 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Network picks the default timings for a kind of network.
+type Network int
+
+// The kinds of network, with their heartbeat interval and lease TTL.
+const (
+	LAN   Network = iota // one data centre: 2 s, 6 s
+	WAN                  // several regions: 5 s, 20 s
+	Local                // tests on one machine: 200 ms, 1 s
+)
+
+// Config is what an agent is started with. The zero value of every field but ID
+// is a sensible default; Start does not change the caller's Config.
+type Config struct {
+	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-]. It must be unique in
+	// the cluster and should stay the same across restarts, since ownership
+	// follows it.
+	ID string
+
+	// Cluster is the name of the cluster, which keeps its packets apart from
+	// those of others. Default "roost".
+	Cluster string
+
+	// Bind is the host:port to gossip on, UDP and TCP. Port 0 takes a free one.
+	// Default "127.0.0.1:7946": loopback, until told otherwise.
+	Bind string
+
+	// Advertise is the host:port that other nodes reach this one at. Default: the
+	// bound address, or the first private one if that is 0.0.0.0.
+	Advertise string
+
+	// Join lists seeds: nodes to ask for the way in, as host:port or as the name
+	// of an SRV record. Names are resolved anew for each attempt. Seeds that are
+	// not members are tried again for ever, which is what heals a long split.
+	Join []string
+
+	// Bootstrap tells the node not to wait for the seeds: it is the first, or may
+	// be. Without seeds it is implied.
+	Bootstrap bool
+
+	// Key encrypts gossip with AES: 16, 24 or 32 bytes. Default: plain text, and
+	// then everybody who reaches the port can speak for any node.
+	Key []byte
+
+	// APIAddr is where this node's own program is reached, for those who look a
+	// key up. roost passes it on and does not interpret it. At most 255 bytes.
+	APIAddr string
+
+	// Zone, Labels and Capacity (units of load) are passed on likewise.
+	Zone     string
+	Labels   map[string]string
+	Capacity int64
+
+	// Weight is this node's share relative to others. Default 100. To join
+	// without owning anything, see StartDraining.
+	Weight uint32
+
+	// StartDraining joins as a member that owns nothing until Undrain.
+	StartDraining bool
+
+	// Partitions is how many shares the key space is cut into. The same on all
+	// nodes. Default 1,024, good for about 10 nodes at 10 % deviation; the
+	// deviation falls with the square root of partitions per node.
+	Partitions int
+
+	// Strategy assigns partitions to nodes. The same on all nodes. Default
+	// placement.Rendezvous().
+	Strategy placement.Strategy
+
+	// Network picks the defaults of the timings below. Default LAN.
+	Network Network
+
+	// HeartbeatInterval is how often the node renews its lease, ±10 %. The same
+	// on all nodes.
+	HeartbeatInterval time.Duration
+
+	// LeaseTTL is how old a lease may grow: how long a crash goes unnoticed. The
+	// same on all nodes. At least 2.5 times the heartbeat interval is advised.
+	LeaseTTL time.Duration
+
+	// MaxSkew is how far a node's wall clock may be ahead of the cluster's. The
+	// same on all nodes. Default 5 s.
+	MaxSkew time.Duration
+
+	// QuietWindow is how long joins are gathered into one change. Leaves are not
+	// held back. Default 250 ms (WAN 1 s, Local 50 ms).
+	QuietWindow time.Duration
+
+	// StartupGrace is how long a starting node waits for any seed to answer
+	// before it goes on alone. Default 10 s (WAN 30 s, Local 2 s).
+	StartupGrace time.Duration
+
+	// RejoinInterval is how often seeds that are not members are tried, ±20 %.
+	// Default 10 s (Local 1 s).
+	RejoinInterval time.Duration
+
+	// GossipInterval is how often news is sent to GossipNodes random members.
+	// Default 200 ms to 3 (WAN 500 ms to 4, Local 20 ms to 3).
+	GossipInterval time.Duration
+	GossipNodes    int
+
+	// Log receives the agent's log. Default slog.Default().
+	Log *slog.Logger
+}
+
+type timings struct {
+	heartbeat, ttl, quiet, grace, rejoin, gossip time.Duration
+	nodes                                        int
+	profile                                      gossip.Profile
+}
+
+func (n Network) timings() timings {
+	switch n {
+	case WAN:
+		return timings{5 * time.Second, 20 * time.Second, time.Second, 30 * time.Second, 10 * time.Second, 500 * time.Millisecond, 4, gossip.WAN}
+	case Local:
+		return timings{200 * time.Millisecond, time.Second, 50 * time.Millisecond, 2 * time.Second, time.Second, 20 * time.Millisecond, 3, gossip.Local}
+	default:
+		return timings{2 * time.Second, 6 * time.Second, 250 * time.Millisecond, 10 * time.Second, 10 * time.Second, 200 * time.Millisecond, 3, gossip.LAN}
+	}
+}
+
+// WithDefaults returns c with every zero field replaced by its default.
+func (c Config) WithDefaults() Config {
+	t := c.Network.timings()
+	setDefault(&c.Cluster, "roost")
+	setDefault(&c.Bind, "127.0.0.1:7946")
+	setDefault(&c.Weight, 100)
+	setDefault(&c.Partitions, placement.DefaultPartitions)
+	setDefault(&c.HeartbeatInterval, t.heartbeat)
+	setDefault(&c.LeaseTTL, t.ttl)
+	setDefault(&c.MaxSkew, 5*time.Second)
+	setDefault(&c.QuietWindow, t.quiet)
+	setDefault(&c.StartupGrace, t.grace)
+	setDefault(&c.RejoinInterval, t.rejoin)
+	setDefault(&c.GossipInterval, t.gossip)
+	setDefault(&c.GossipNodes, t.nodes)
+	if c.Strategy == nil {
+		c.Strategy = placement.Rendezvous()
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports everything that is wrong with c, after defaults, joined; or
+// nil. Start calls it.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("cluster: "+format, args...))
+		}
+	}
+	self := c.record("", 1)
+	if err := self.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	fault(strings.ContainsRune(c.Cluster, 0) || len(c.Cluster) > 64, "Cluster has %d bytes, at most 64, none of them zero", len(c.Cluster))
+	fault(!hostPort(c.Bind), "Bind %q is not host:port", c.Bind)
+	fault(c.Advertise != "" && !hostPort(c.Advertise), "Advertise %q is not host:port", c.Advertise)
+	for _, seed := range c.Join {
+		fault(!hostPort(seed) && !strings.HasPrefix(seed, "_"), "Join %q is not host:port", seed)
+	}
+	fault(len(c.Key) != 0 && len(c.Key) != 16 && len(c.Key) != 24 && len(c.Key) != 32, "Key has %d bytes; it must have 16, 24 or 32", len(c.Key))
+	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
+	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
+	fault(c.GossipNodes < 1 || c.GossipNodes > 32, "GossipNodes is %d; it must be 1 to 32", c.GossipNodes)
+	fault(c.LeaseTTL <= c.HeartbeatInterval, "LeaseTTL (%v) must be longer than HeartbeatInterval (%v)", c.LeaseTTL, c.HeartbeatInterval)
+	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"HeartbeatInterval", c.HeartbeatInterval, 10 * time.Millisecond},
+		{"MaxSkew", c.MaxSkew, time.Millisecond},
+		{"QuietWindow", c.QuietWindow, time.Millisecond},
+		{"StartupGrace", c.StartupGrace, time.Millisecond},
+		{"RejoinInterval", c.RejoinInterval, 10 * time.Millisecond},
+		{"GossipInterval", c.GossipInterval, time.Millisecond},
+	} {
+		fault(d.value < d.least, "%s is %v, at least %v", d.name, d.value, d.least)
+	}
+	return errors.Join(errs...)
+}
+
+// warnings returns what is allowed but unwise.
+func (c Config) warnings() []string {
+	var w []string
+	if 2*c.LeaseTTL < 5*c.HeartbeatInterval {
+		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease", c.LeaseTTL, c.HeartbeatInterval))
+	}
+	if len(c.Key) == 0 && !loopback(c.Bind) {
+		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: whoever reaches the port can speak for any node; set Key", c.Bind))
+	}
+	return w
+}
+
+func hostPort(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = net.LookupPort("udp", port)
+	return err == nil
+}
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// record returns what this node says of itself at first.
+func (c Config) record(addr string, incarnation uint64) lease.Record {
+	return lease.Record{
+		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1, State: lease.Settling,
+		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
+		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
+	}
+}

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Errors that callers branch on.
+var (
+	ErrNotReady  = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
+	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
+	ErrClosed    = errors.New("cluster: agent is closed")
+
+	// ErrKey and ErrCluster say why a seed refused this node; Start wraps them.
+	ErrKey     = gossip.ErrKey
+	ErrCluster = gossip.ErrCluster
+)
+
+// SettingsError is returned by Start when a seed runs with another value of a
+// setting that must be the same in the whole cluster.
+type SettingsError struct {
+	Peer         string // memberlist name of the other node: id#incarnation
+	Setting      string
+	Ours, Theirs string
+}
+
+// Error names the setting and both values.
+func (e *SettingsError) Error() string {
+	return fmt.Sprintf("cluster: setting %s must be equal on all nodes: it is %s here and %s on %s",
+		e.Setting, e.Ours, e.Theirs, e.Peer)
+}
+
+// DuplicateIDError ends an agent whose id is used by a process that was started
+// later: two processes would believe that they own the same partitions.
+type DuplicateIDError struct {
+	ID    lease.NodeID
+	Other string // where the other process gossips
+}
+
+// Error says who took the id and what to do.
+func (e *DuplicateIDError) Error() string {
+	return fmt.Sprintf("cluster: node id %q is also used by the process at %s, which was started later: this one stopped; give each node an id of its own",
+		e.ID, e.Other)
+}

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// SetLoad sets the units of load that this node reports with its heartbeats;
+// negative counts as 0. It does not wait.
+func (a *Agent) SetLoad(units int64) { a.load.Store(max(0, units)) }
+
+// SetWeight changes this node's share relative to others; 0 owns nothing. Only
+// partitions to or from this node move.
+func (a *Agent) SetWeight(w uint32) error {
+	if w > lease.MaxWeight {
+		return fmt.Errorf("cluster: weight %d, at most %d", w, lease.MaxWeight)
+	}
+	return a.do(context.Background(), func(l *loop) {
+		l.update(func(r *lease.Record) { r.Weight = w })
+	})
+}
+
+// Drain makes this node give up everything it owns, and returns when it owns
+// nothing and every live member has agreed to that. It stays a member. If ctx
+// ends first, the draining goes on.
+func (a *Agent) Drain(ctx context.Context) error {
+	return a.changeState(ctx, "drain", (*loop).drain)
+}
+
+// Undrain makes this node a candidate for ownership again, and returns when
+// every live member has agreed to that.
+func (a *Agent) Undrain(ctx context.Context) error {
+	return a.changeState(ctx, "undrain", (*loop).undrain)
+}
+
+func (a *Agent) changeState(ctx context.Context, what string, change func(*loop)) error {
+	var after uint64
+	err := a.do(ctx, func(l *loop) {
+		change(l)
+		l.publishNow()
+		after = l.version()
+	})
+	if err == nil {
+		err = a.await(ctx, func(s *Snapshot) bool { return s.Version() >= after && s.Converged() })
+	}
+	if err != nil {
+		return fmt.Errorf("cluster: %s: %w", what, err)
+	}
+	return nil
+}
+
+// Leave is the orderly end: it drains, says farewell, lingers until the farewell
+// has spread, and closes. If ctx ends early, it goes on with less waiting; the
+// error says what was cut short, and the agent is closed in any case.
+func (a *Agent) Leave(ctx context.Context) error {
+	drained := a.Drain(ctx)
+	err := a.do(context.Background(), (*loop).farewell)
+	if err != nil { // closed meanwhile
+		return err
+	}
+	linger := time.NewTimer(farewellRounds * a.cfg.GossipInterval)
+	defer linger.Stop()
+	select {
+	case <-linger.C:
+	case <-ctx.Done():
+	case <-a.done:
+	}
+	_ = a.node.Leave(a.cfg.GossipInterval * farewellRounds) // a courtesy to memberlist
+	if err := a.Close(); err != nil {
+		return err
+	}
+	return drained
+}
+
+// farewellRounds is for how many gossip intervals a farewell is repeated.
+const farewellRounds = 5
+
+// Close stops the agent at once, without farewell: to others it looks like a
+// crash. It releases everything, waits until all is stopped, and can be called
+// again.
+func (a *Agent) Close() error {
+	a.stopped.Do(a.stop)
+	<-a.done
+	return nil
+}
+
+// do runs f in the loop and returns when it has run.
+func (a *Agent) do(ctx context.Context, f func(*loop)) error {
+	ran := make(chan struct{})
+	select {
+	case a.calls <- func(l *loop) { f(l); close(ran) }:
+	case <-a.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-a.done:
+		return ErrClosed
+	}
+}

@@ -1,0 +1,278 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// loop owns all mutable state of an agent. Nothing in it is shared; what others
+// see of it is published (publish.go).
+type loop struct {
+	agent    *Agent
+	cfg      Config
+	log      *slog.Logger
+	node     *gossip.Node
+	set      *lease.Set
+	refusals <-chan error
+	refused  time.Time // when a refusal was logged last
+	rejoin   chan<- struct{}
+
+	phase    phase
+	draining bool      // owns nothing by the operator's wish
+	deaf     time.Time // until then what arrives is too old to believe
+	settled  time.Time // when settling ends, see settle
+
+	beatAt   time.Time // when to renew the own lease
+	gossipAt time.Time // when to pass news on
+	dirty    bool      // a beat was applied since the snapshot was taken
+	changed  bool      // the live set changed since the last publication
+	table    *placement.Table
+	state    *events.State
+	publish  time.Time // when to publish a change; zero = there is none
+
+	peers []string // scratch
+	stats Stats
+	err   error // why the loop ended by itself
+}
+
+func newLoop(a *Agent, incarnation uint64, settings uint32, refusals <-chan error) *loop {
+	now := a.now()
+	l := &loop{
+		agent: a, cfg: a.cfg, log: a.cfg.Log, node: a.node, refusals: refusals,
+		draining: a.cfg.StartDraining,
+	}
+	l.set = lease.NewSet(now, a.cfg.record(a.node.Addr(), incarnation), lease.Params{
+		TTL: a.cfg.LeaseTTL, MaxSkew: a.cfg.MaxSkew, Settings: settings,
+	})
+	l.beat(now)
+	l.show()
+	return l
+}
+
+func (l *loop) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var call func(*loop)
+		var in frame
+		select {
+		case in = <-l.agent.inbox:
+		case call = <-l.agent.calls:
+		case err := <-l.refusals:
+			l.refuse(err)
+		case <-timer.C:
+		case <-ctx.Done():
+			l.end(nil)
+			return
+		}
+		l.agent.env.Gate()
+		now := l.agent.now()
+		l.checkStall(now) // before anything that arrived meanwhile is believed
+		if call != nil {
+			call(l)
+		}
+		l.receive(now, in)
+		if l.err != nil {
+			l.end(l.err)
+			return
+		}
+		timer.Reset(max(0, l.advance(now).Sub(now)))
+	}
+}
+
+// advance does what is due and returns when to call it next.
+func (l *loop) advance(now time.Time) time.Time {
+	if !now.Before(l.beatAt) {
+		l.beat(now)
+		l.note(l.set.Expire(now))
+		l.judgeClock(now)
+	}
+	deadline, ok := l.set.NextDeadline()
+	if ok && !now.Before(deadline) {
+		l.note(l.set.Expire(now))
+		deadline, ok = l.set.NextDeadline()
+	}
+	l.hearAgain(now)
+	l.step(now)
+	l.plan(now)
+	if !l.publish.IsZero() && !now.Before(l.publish) {
+		l.publishNow()
+	}
+	if !now.Before(l.gossipAt) {
+		l.gossip(now)
+	}
+	next := earliest(l.beatAt, l.gossipAt)
+	if ok {
+		next = earliest(next, deadline)
+	}
+	for _, at := range []time.Time{l.publish, l.settled, l.deaf} {
+		if at.After(now) {
+			next = earliest(next, at)
+		}
+	}
+	return next
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// note remembers whether the live set changed.
+func (l *loop) note(changed bool) {
+	if changed {
+		l.changed = true
+		l.stats.ViewChanges++
+	}
+}
+
+// refuse tells the operator, at most once a second, that a node was turned away.
+func (l *loop) refuse(err error) {
+	l.stats.NodesRefused++
+	if now := l.agent.now(); now.Sub(l.refused) > time.Second {
+		l.refused = now
+		l.log.Warn("refused a node with other settings", "err", err)
+	}
+}
+
+// beat renews the own lease. Others hear of it with the next digest.
+func (l *loop) beat(now time.Time) {
+	l.set.Beat(now, l.agent.load.Load(), uint32(l.table.Digest()))
+	jitter := 0.9 + 0.2*rand.Float64()
+	l.beatAt = now.Add(time.Duration(jitter * float64(l.cfg.HeartbeatInterval)))
+	l.agent.leased.Store(int64(now.Add(l.cfg.LeaseTTL).Sub(l.agent.startedAt())))
+	l.dirty = true
+}
+
+// update changes the own record and lets everybody know at once.
+func (l *loop) update(change func(*lease.Record)) {
+	now := l.agent.now()
+	l.set.Update(change)
+	l.beat(now)
+	l.changed = true
+	l.gossipAt = now
+}
+
+// gossip sends a digest to a few random peers, if there is news.
+func (l *loop) gossip(now time.Time) {
+	l.gossipAt = now.Add(l.cfg.GossipInterval)
+	if l.dirty {
+		l.show() // ages and loads, for those who look
+	}
+	l.peers = l.set.Peers(l.peers[:0])
+	n := min(l.cfg.GossipNodes, len(l.peers))
+	if n == 0 {
+		return
+	}
+	m := l.set.Compose(now, l.node.Budget(), n)
+	if m == nil {
+		return
+	}
+	b := lease.Encode(m)
+	for i := range n { // the first n of a partial shuffle
+		k := i + rand.IntN(len(l.peers)-i)
+		l.peers[i], l.peers[k] = l.peers[k], l.peers[i]
+		l.send(l.peers[i], b)
+	}
+}
+
+func (l *loop) send(addr string, b []byte) {
+	if addr == "" {
+		return
+	}
+	if err := l.node.Send(addr, b); err != nil {
+		l.stats.SendErrors++
+		l.log.Debug("send failed", "addr", addr, "err", err)
+		return
+	}
+	l.stats.PacketsSent++
+	l.stats.BytesSent += uint64(len(b))
+}
+
+// receive handles what gossip delivered.
+func (l *loop) receive(now time.Time, in frame) {
+	switch {
+	case in.state != nil:
+		in.state <- lease.Encode(l.set.Sync(now))
+	case in.message != nil:
+		l.merge(now, in.message)
+	}
+	if in.merged != nil {
+		close(in.merged)
+	}
+}
+
+func (l *loop) merge(now time.Time, b []byte) {
+	if now.Before(l.deaf) {
+		l.stats.StaleDropped++
+		return
+	}
+	m, err := lease.Decode(b)
+	if err != nil {
+		if errors.Is(err, lease.ErrVersion) {
+			l.stats.VersionErrors++
+		} else {
+			l.stats.DecodeErrors++
+		}
+		l.log.Debug("unreadable message", "err", err)
+		return
+	}
+	e := l.set.Apply(now, m)
+	l.dirty = true
+	if e.Duplicate != nil {
+		l.err = &DuplicateIDError{ID: l.agent.self, Other: e.Duplicate.Addr}
+		return
+	}
+	l.note(e.Changed)
+	if e.Urgent {
+		l.gossipAt = earliest(l.gossipAt, now.Add(l.cfg.GossipInterval/10))
+	}
+	if len(e.Wants) > 0 {
+		l.send(l.set.AddrOf(m.From), lease.Encode(l.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)])))
+	}
+	l.answer(now, m)
+}
+
+// How many records are asked for in one message, and in how many packets they
+// are answered at most; what is missing then is asked for again.
+const (
+	maxWants       = 100
+	maxAnswerParts = 16
+)
+
+// answer sends the sender of m the records that it wants. Only members are
+// answered, at the address that their record states.
+func (l *loop) answer(now time.Time, m *lease.Message) {
+	to := l.set.AddrOf(m.From)
+	wants := m.Wants[:min(len(m.Wants), maxWants)]
+	for range maxAnswerParts {
+		if to == "" || len(wants) == 0 {
+			return
+		}
+		var part *lease.Message
+		if part, wants = l.set.Answer(now, wants, l.node.Budget()); part != nil {
+			l.send(to, lease.Encode(part))
+		}
+	}
+}
+
+// end releases everything, for good.
+func (l *loop) end(err error) {
+	l.err = err
+	if err != nil {
+		l.log.Error("agent stopped", "err", err)
+	}
+	l.agent.leased.Store(0)
+	l.phase = over
+	l.publishNow()
+}

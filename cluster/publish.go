@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// plan decides when the change of the live set that happened is published: at
+// once if an owner is gone or drains, since its partitions are orphaned; at the
+// end of the quiet window if there are only newcomers.
+func (l *loop) plan(now time.Time) {
+	if !l.changed || l.phase != active {
+		return
+	}
+	l.changed = false
+	at := now.Add(l.cfg.QuietWindow)
+	if l.ownerGone(l.set.View()) {
+		at = now
+	}
+	if l.publish.IsZero() || at.Before(l.publish) {
+		l.publish = at
+	}
+}
+
+// ownerGone reports whether a candidate of the table left or drains. One that
+// is settling was restarted or fenced, and is about to be back.
+func (l *loop) ownerGone(v *lease.View) bool {
+	for _, n := range l.table.Nodes() {
+		i, ok := slices.BinarySearchFunc(v.Members, n.ID, func(m lease.Member, id lease.NodeID) int {
+			return cmp.Compare(m.ID, id)
+		})
+		if !ok || (!v.Members[i].Candidate() && v.Members[i].State != lease.Settling) {
+			return true
+		}
+	}
+	return false
+}
+
+// publishNow computes the table of the present live set and publishes it.
+func (l *loop) publishNow() {
+	l.publish = time.Time{}
+	l.changed = false
+	view := l.set.View()
+	table := l.table
+	if l.phase == active {
+		if table = l.compute(view); table == nil {
+			return
+		}
+	}
+	if table == nil {
+		l.show()
+		return // nothing was ever owned, nothing is known: nobody is to be told
+	}
+	moved := table.Digest() != l.table.Digest()
+	if !moved {
+		table = keepTable(l.table, table)
+	}
+	old := l.state
+	l.table = table
+	l.state = events.Next(old, l.agent.self, table, membersOf(view), l.phase == active)
+	if moved {
+		l.stats.TableChanges++
+		l.beat(l.agent.now()) // tells the others the new digest
+	}
+	l.show()
+	l.agent.feed.Publish(l.state)
+	l.report(old)
+	select {
+	case <-l.agent.ready:
+	default:
+		close(l.agent.ready)
+	}
+}
+
+// keepTable returns the old table if the candidates are the same, so that
+// watchers see at a glance that nothing moved.
+func keepTable(old, fresh *placement.Table) *placement.Table {
+	if slices.Equal(old.Nodes(), fresh.Nodes()) {
+		return old
+	}
+	return fresh
+}
+
+// compute returns the table over the candidates of v, or nil if the strategy
+// failed: then the last good table stays.
+func (l *loop) compute(v *lease.View) *placement.Table {
+	in := placement.Input{Partitions: l.cfg.Partitions, Strategy: l.cfg.Strategy}
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Candidate() {
+			in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
+		}
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		l.log.Error("no new table: the strategy failed; the last one stays", "err", err)
+		return nil
+	}
+	return table
+}
+
+// fence publishes that this node owns nothing, whatever the table says.
+func (l *loop) fence() {
+	l.agent.leased.Store(0)
+	if l.state == nil {
+		return
+	}
+	old := l.state
+	l.state = events.Next(old, l.agent.self, l.table, old.Members, false)
+	l.show()
+	l.agent.feed.Publish(l.state)
+	l.report(old)
+}
+
+// show replaces the snapshot. Versions and tables change in publishNow only;
+// ages and loads are as fresh as the latest digest.
+func (l *loop) show() {
+	l.dirty = false
+	v := l.set.View()
+	s := &Snapshot{
+		Members: make([]Member, len(v.Members)), Table: l.table, State: l.state,
+		mine: -1, next: make(chan struct{}),
+	}
+	own := uint32(l.table.Digest())
+	for i := range v.Members {
+		s.Members[i] = memberOf(&v.Members[i])
+		if v.Members[i].ID == l.agent.self {
+			s.Self = s.Members[i]
+		} else if v.Members[i].Table != own {
+			s.drift++
+		}
+	}
+	l.fillOwners(s)
+	s.Stats = l.stats
+	s.Stats.Stats = l.set.Stats()
+	s.Stats.PacketsReceived = l.agent.in.packets.Load()
+	s.Stats.BytesReceived = l.agent.in.bytes.Load()
+	s.Stats.InboxDropped = l.agent.in.dropped.Load()
+	s.Stats.GuardDropped = l.node.Dropped()
+	if old := l.agent.snap.Swap(s); old != nil {
+		close(old.next)
+	}
+}
+
+// fillOwners looks the candidates of the table up among the members. One that
+// has just gone keeps what was last known of it until the next table.
+func (l *loop) fillOwners(s *Snapshot) {
+	nodes := s.Table.Nodes()
+	s.owners = make([]Member, len(nodes))
+	old := l.agent.snap.Load()
+	for i, n := range nodes {
+		if k, ok := findOwner(s.Members, n.ID); ok {
+			s.owners[i] = s.Members[k]
+		} else if k, ok := findOwner(old.owners, n.ID); ok {
+			s.owners[i] = old.owners[k]
+		}
+		if n.ID == l.agent.self && l.phase == active {
+			s.mine = i
+		}
+	}
+}
+
+func (l *loop) version() uint64 {
+	if l.state == nil {
+		return 0
+	}
+	return l.state.Version
+}
+
+func membersOf(v *lease.View) []events.Member {
+	members := make([]events.Member, len(v.Members))
+	for i := range v.Members {
+		members[i] = events.Member{ID: v.Members[i].ID, Incarnation: v.Members[i].Incarnation}
+	}
+	return members
+}
+
+// report logs what a publication changed.
+func (l *loop) report(old *events.State) {
+	b := events.Diff(old, l.state)
+	for _, id := range b.Left {
+		l.log.Info("member left", "member", id)
+	}
+	for _, id := range b.Joined {
+		l.log.Info("member joined", "member", id)
+	}
+	if len(b.Moved)+len(b.Acquired)+len(b.Released) > 0 {
+		l.log.Info("ownership changed", "version", b.Version, "acquired", len(b.Acquired),
+			"released", len(b.Released), "moved", len(b.Moved), "partitions", l.cfg.Partitions)
+	}
+}

@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Member is what a snapshot tells of one live node. It is a copy; its Labels
+// are shared and must not be modified.
+type Member struct {
+	ID          lease.NodeID
+	Addr        string // where it gossips
+	APIAddr     string // where its program is reached
+	Zone        string
+	State       lease.State
+	Weight      uint32
+	Capacity    int64 // units of load it can carry; 0 = not stated
+	Load        int64 // units of load it reported last
+	Incarnation uint64
+	Labels      map[string]string
+
+	ClockOffset time.Duration // its wall clock minus ours, network delay included
+	TableDigest uint32        // low half of its table's digest; 0 = no table yet
+	renewed     time.Time
+}
+
+// Age returns how old the member's lease is, by the monotonic clock.
+func (m Member) Age() time.Duration { return time.Since(m.renewed) }
+
+func memberOf(m *lease.Member) Member {
+	return Member{
+		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
+		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
+		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Born,
+	}
+}
+
+// Snapshot is what a node knew at one moment. It is immutable.
+type Snapshot struct {
+	Self    Member
+	Members []Member         // live, sorted by id, this node among them
+	Table   *placement.Table // nil until the node is ready
+	State   *events.State    // what the node owns; nil until the node is ready
+	Stats   Stats
+
+	owners []Member // by index into Table.Nodes()
+	mine   int      // this node's index there, -1 if it may not own anything
+	drift  int
+	next   chan struct{} // closed when there is a newer snapshot
+}
+
+// Version counts the changes that this node has seen; 0 before it is ready.
+func (s *Snapshot) Version() uint64 {
+	if s.State == nil {
+		return 0
+	}
+	return s.State.Version
+}
+
+// Digest identifies the table: nodes with equal digests agree on every owner.
+func (s *Snapshot) Digest() uint64 { return s.Table.Digest() }
+
+// Drift returns how many live members run another table than this node, as far
+// as their latest heartbeats tell.
+func (s *Snapshot) Drift() int { return s.drift }
+
+// Converged reports whether this node is ready and every live member runs the
+// same table.
+func (s *Snapshot) Converged() bool { return s.Table != nil && s.drift == 0 }
+
+// Place returns the owner of key.
+func (s *Snapshot) Place(key string) (Member, error) {
+	i := s.Table.OwnerIndex(placement.Of(key, s.Table.Partitions()))
+	if i < 0 {
+		return Member{}, s.why()
+	}
+	return s.owners[i], nil
+}
+
+// OwnerOf returns the owner of p, and false if it has none.
+func (s *Snapshot) OwnerOf(p placement.Partition) (Member, bool) {
+	i := s.Table.OwnerIndex(p)
+	if i < 0 {
+		return Member{}, false
+	}
+	return s.owners[i], true
+}
+
+// Owners returns the n best nodes for key, distinct, the owner first.
+func (s *Snapshot) Owners(key string, n int) []Member {
+	ids := s.Table.Rank(placement.Of(key, s.Table.Partitions()), n)
+	members := make([]Member, 0, len(ids))
+	for _, id := range ids {
+		if i, ok := findOwner(s.owners, id); ok {
+			members = append(members, s.owners[i])
+		}
+	}
+	return members
+}
+
+func (s *Snapshot) owns(p placement.Partition) bool {
+	return s.mine >= 0 && s.Table.OwnerIndex(p) == s.mine
+}
+
+func (s *Snapshot) why() error {
+	if s.Table == nil {
+		return ErrNotReady
+	}
+	return ErrNoMembers
+}
+
+func findOwner(sorted []Member, id lease.NodeID) (int, bool) {
+	return slices.BinarySearchFunc(sorted, id, func(m Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+}
+
+// Stats counts what an agent did since it was started.
+type Stats struct {
+	lease.Stats
+	PacketsSent     uint64 `json:"packets_sent"`
+	PacketsReceived uint64 `json:"packets_received"`
+	BytesSent       uint64 `json:"bytes_sent"`
+	BytesReceived   uint64 `json:"bytes_received"`
+	SendErrors      uint64 `json:"send_errors"`
+	DecodeErrors    uint64 `json:"decode_errors"`  // malformed messages
+	VersionErrors   uint64 `json:"version_errors"` // of an unknown wire version
+	InboxDropped    uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
+	GuardDropped    uint64 `json:"guard_dropped"`  // packets that no node of ours sends
+	StaleDropped    uint64 `json:"stale_dropped"`  // held back while this process was stopped
+	ViewChanges     uint64 `json:"view_changes"`   // of the live set
+	TableChanges    uint64 `json:"table_changes"`
+	Fences          uint64 `json:"fences"` // times this node gave up everything by itself
+	NodesRefused    uint64 `json:"nodes_refused"`
+}

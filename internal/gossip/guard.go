@@ -1,0 +1,162 @@
+package gossip
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxStreams bounds the TCP connections that are served at a time. memberlist
+// believes the sizes that a stranger states (20 MiB at once) and waits ten
+// seconds for the rest; further connections wait in the kernel's backlog.
+const maxStreams = 32
+
+// guard stands between the network and memberlist.
+type guard struct {
+	memberlist.NodeAwareTransport
+	plain   bool // no key: anybody can make memberlist read anything
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	slots   chan struct{}
+	stop    chan struct{}
+	stopped sync.Once
+	wait    sync.WaitGroup
+	dropped atomic.Uint64
+}
+
+func newGuard(t memberlist.NodeAwareTransport, plain bool) *guard {
+	g := &guard{
+		NodeAwareTransport: t, plain: plain,
+		packets: make(chan *memberlist.Packet),
+		streams: make(chan net.Conn),
+		slots:   make(chan struct{}, maxStreams),
+		stop:    make(chan struct{}),
+	}
+	g.wait.Go(g.passPackets)
+	g.wait.Go(g.passStreams)
+	return g
+}
+
+func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
+func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
+
+// Shutdown closes the sockets. Their readers may be waiting to hand over, so
+// somebody has to take what they hold.
+func (g *guard) Shutdown() (err error) {
+	g.stopped.Do(func() {
+		close(g.stop)
+		g.wait.Wait()
+		closed := make(chan struct{})
+		g.wait.Go(func() { g.discard(closed) })
+		err = g.NodeAwareTransport.Shutdown()
+		close(closed)
+		g.wait.Wait()
+	})
+	return err
+}
+
+func (g *guard) discard(until <-chan struct{}) {
+	for {
+		select {
+		case <-g.NodeAwareTransport.PacketCh():
+		case conn := <-g.NodeAwareTransport.StreamCh():
+			_ = conn.Close()
+		case <-until:
+			return
+		}
+	}
+}
+
+func (g *guard) passPackets() {
+	for {
+		select {
+		case p := <-g.NodeAwareTransport.PacketCh():
+			if g.plain && !harmless(p.Buf) {
+				g.dropped.Add(1)
+				continue
+			}
+			select {
+			case g.packets <- p:
+			case <-g.stop:
+				return
+			}
+		case <-g.stop:
+			return
+		}
+	}
+}
+
+func (g *guard) passStreams() {
+	for {
+		select {
+		case g.slots <- struct{}{}:
+		case <-g.stop:
+			return
+		}
+		select {
+		case conn := <-g.NodeAwareTransport.StreamCh():
+			limited := &slotConn{Conn: conn, release: func() { <-g.slots }}
+			select {
+			case g.streams <- limited:
+			case <-g.stop:
+				_ = conn.Close()
+				return
+			}
+		case <-g.stop:
+			return
+		}
+	}
+}
+
+// slotConn gives its slot back when it is closed.
+type slotConn struct {
+	net.Conn
+	once    sync.Once
+	release func()
+}
+
+func (c *slotConn) Close() error {
+	c.once.Do(c.release)
+	return c.Conn.Close()
+}
+
+// Message types of memberlist's packets.
+const (
+	typeCompound = 7
+	typeCompress = 9
+	typeChecksum = 12
+)
+
+// harmless reports whether a packet can be unpacked in one step. Nobody here
+// sends compressed packets or compounds of compounds, and unpacking them can
+// cost a stranger's 64 KiB into 40 MiB, again and again.
+func harmless(b []byte) bool {
+	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
+	if err != nil {
+		return false
+	}
+	if len(b) >= 5 && b[0] == typeChecksum {
+		b = b[5:]
+	}
+	if len(b) == 0 || b[0] != typeCompound {
+		return len(b) > 0 && b[0] != typeCompress
+	}
+	if len(b) < 2 {
+		return false
+	}
+	parts := int(b[1])
+	if b = b[2:]; len(b) < 2*parts {
+		return false
+	}
+	sizes, b := b[:2*parts], b[2*parts:]
+	for ; len(sizes) > 0; sizes = sizes[2:] {
+		size := int(sizes[0])<<8 | int(sizes[1])
+		if size == 0 || size > len(b) || b[0] == typeCompound || b[0] == typeCompress {
+			return false
+		}
+		b = b[size:]
+	}
+	return true
+}

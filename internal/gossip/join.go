@@ -1,0 +1,117 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// What can stop a node from joining although somebody answered.
+var (
+	ErrKey     = errors.New("the gossip keys differ")
+	ErrCluster = errors.New("the cluster names probably differ")
+)
+
+// Join exchanges everything known with the node at an ip:port. When it returns
+// nil, the answer has been merged. The error tells refusals apart (it is what
+// Accept returned, or wraps ErrKey or ErrCluster) from nodes that cannot be
+// reached (anything else).
+func (n *Node) Join(addr string) error {
+	n.joining.Lock()
+	defer n.joining.Unlock()
+	n.refused.Store(nil)
+	_, err := n.list.Join([]string{addr})
+	if err == nil {
+		return nil
+	}
+	if refused := n.refused.Load(); refused != nil {
+		return fmt.Errorf("gossip: join %s: %w", addr, *refused)
+	}
+	return n.translate(addr, err)
+}
+
+// translate turns memberlist's wording, which wraps nothing, into advice.
+func (n *Node) translate(addr string, err error) error {
+	has := func(s string) bool { return strings.Contains(err.Error(), s) }
+	switch {
+	case has("encryption is not configured"):
+		return fmt.Errorf("gossip: join %s: %w: it uses a key, this node has none", addr, ErrKey)
+	case has("remote state is not encrypted"):
+		return fmt.Errorf("gossip: join %s: %w: it uses no key, this node does", addr, ErrKey)
+	case has("could decrypt"):
+		return fmt.Errorf("gossip: join %s: %w", addr, ErrKey)
+	case has("EOF"), has("connection reset"):
+		return fmt.Errorf("gossip: join %s: %w: it hung up without an answer, as it does on another name than %q", addr, ErrCluster, n.cluster)
+	}
+	return fmt.Errorf("gossip: join %s: %w", addr, err)
+}
+
+// Resolve returns the ip:port addresses behind a seed: "host:port", or the name
+// of an SRV record ("_roost._udp.example.org").
+func Resolve(ctx context.Context, seed string) ([]string, error) {
+	if strings.HasPrefix(seed, "_") {
+		return resolveSRV(ctx, seed)
+	}
+	host, port, err := splitHostPort(seed)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: seed %q: %w", seed, err)
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: seed %q: %w", seed, err)
+	}
+	addrs := make([]string, 0, len(ips))
+	for _, ip := range ips {
+		addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), port).String())
+	}
+	return addrs, nil
+}
+
+func resolveSRV(ctx context.Context, name string) ([]string, error) {
+	_, records, err := net.DefaultResolver.LookupSRV(ctx, "", "", name)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: seed %q: %w", name, err)
+	}
+	var addrs []string
+	var errs []error
+	for _, r := range records {
+		found, err := Resolve(ctx, net.JoinHostPort(r.Target, strconv.Itoa(int(r.Port))))
+		addrs, errs = append(addrs, found...), append(errs, err)
+	}
+	if len(addrs) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return addrs, nil
+}
+
+// resolveOne resolves an address of this node's own.
+func resolveOne(ctx context.Context, what, hostPort string) (netip.AddrPort, error) {
+	host, port, err := splitHostPort(hostPort)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("gossip: %s %q: %w", what, hostPort, err)
+	}
+	if host == "" {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), port), nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("gossip: %s %q: %w", what, hostPort, err)
+	}
+	return netip.AddrPortFrom(ips[0].Unmap(), port), nil
+}
+
+func splitHostPort(s string) (host string, port uint16, err error) {
+	host, p, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("port %q is not a number from 0 to 65535", p)
+	}
+	return host, uint16(n), nil
+}

@@ -1,0 +1,81 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"log"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// linesPerSecond bounds what memberlist may log, since it logs a line for every
+// packet that it cannot read.
+const linesPerSecond = 5
+
+// logger returns a log.Logger that hands memberlist's lines to slog.
+func logger(to *slog.Logger) *log.Logger {
+	return log.New(&logWriter{to: to}, "", 0)
+}
+
+type logWriter struct {
+	to      *slog.Logger
+	mu      sync.Mutex
+	window  time.Time
+	lines   int
+	skipped int
+}
+
+// Write takes one line such as "[WARN] memberlist: text".
+func (w *logWriter) Write(line []byte) (int, error) {
+	level, text := parseLevel(string(bytes.TrimSpace(line)))
+	ctx := context.Background()
+	if !w.to.Enabled(ctx, level) {
+		return len(line), nil
+	}
+	pass, skipped := w.admit(time.Now())
+	if skipped > 0 {
+		w.to.Log(ctx, slog.LevelWarn, "memberlist log lines suppressed", "lines", skipped)
+	}
+	if pass {
+		w.to.Log(ctx, level, "memberlist", "line", text)
+	}
+	return len(line), nil
+}
+
+func (w *logWriter) admit(now time.Time) (pass bool, skipped int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.Sub(w.window) >= time.Second {
+		skipped = w.skipped
+		w.window, w.lines, w.skipped = now, 0, 0
+	}
+	if w.lines >= linesPerSecond {
+		w.skipped++
+		return false, skipped
+	}
+	w.lines++
+	return true, skipped
+}
+
+// parseLevel maps memberlist's levels one step down: a peer that does not
+// answer is ordinary here, since leases decide who is alive.
+func parseLevel(line string) (slog.Level, string) {
+	levels := []struct {
+		prefix string
+		level  slog.Level
+	}{
+		{"[DEBUG]", slog.LevelDebug - 4},
+		{"[INFO]", slog.LevelDebug},
+		{"[WARN]", slog.LevelDebug},
+		{"[ERR]", slog.LevelInfo},
+		{"[ERROR]", slog.LevelInfo},
+	}
+	for _, l := range levels {
+		if rest, ok := strings.CutPrefix(line, l.prefix); ok {
+			return l.level, strings.TrimPrefix(strings.TrimSpace(rest), "memberlist: ")
+		}
+	}
+	return slog.LevelDebug, line
+}

@@ -1,0 +1,208 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxMembers bounds memberlist's own list; beyond it, new names are refused.
+const maxMembers = 4096
+
+// Profile picks memberlist's timings for a kind of network.
+type Profile int
+
+// The kinds of network.
+const (
+	LAN Profile = iota
+	WAN
+	Local
+)
+
+// Config describes one node.
+type Config struct {
+	Name      string // unique for this life of the node
+	Bind      string // host:port to listen on, UDP and TCP; port 0 = any free one
+	Advertise string // host:port that others reach it at; "" = what it is bound to
+	Cluster   string // label of every packet; others are refused
+	Key       []byte // AES key of 16, 24 or 32 bytes; nil = plain text
+	Profile   Profile
+	// StreamTimeout bounds a connection attempt, and a full exchange.
+	StreamTimeout time.Duration
+	Meta          []byte                               // this node's settings, at most 512 bytes
+	Accept        func(name string, meta []byte) error // judges another node's settings; called under memberlist's lock: must not block
+	Log           *slog.Logger
+}
+
+// Receiver is who the messages are for.
+type Receiver interface {
+	// Receive takes one packet and owns it. It must not block.
+	Receive(packet []byte)
+	// State returns everything this node knows. It may wait for a moment.
+	State() []byte
+	// Merge takes what another node knows and returns once it is applied.
+	Merge(state []byte)
+}
+
+// Node is one listening member of the gossip.
+type Node struct {
+	list    *memberlist.Memberlist
+	guard   *guard
+	budget  int
+	addr    string
+	cluster string
+
+	joining sync.Mutex            // one Join at a time, so that refused belongs to it
+	refused atomic.Pointer[error] // the latest refusal by Accept
+
+	closing sync.Mutex
+	left    bool
+	closed  bool
+}
+
+// Start listens and returns the running node, which knows nobody yet.
+func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
+	if len(cfg.Meta) > memberlist.MetaMaxSize {
+		return nil, fmt.Errorf("gossip: settings take %d bytes, at most %d", len(cfg.Meta), memberlist.MetaMaxSize)
+	}
+	if len(cfg.Cluster) > memberlist.LabelMaxSize {
+		return nil, fmt.Errorf("gossip: cluster name has %d bytes, at most %d", len(cfg.Cluster), memberlist.LabelMaxSize)
+	}
+	mc, err := cfg.memberlist(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cluster: cfg.Cluster}
+	transport := EnvOf(ctx).Transport
+	if transport == nil {
+		if transport, err = listen(mc); err != nil {
+			return nil, err
+		}
+	}
+	n.guard = newGuard(transport, len(cfg.Key) == 0)
+	mc.Transport = n.guard
+	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}
+	mc.Delegate, mc.Alive, mc.Merge, mc.Events = d, d, d, d
+	if n.list, err = memberlist.Create(mc); err != nil {
+		_ = n.guard.Shutdown()
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	n.addr = n.list.LocalNode().Address()
+	// What a packet carries beside our message: type, checksum, label, encryption.
+	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
+	return n, nil
+}
+
+func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
+	var mc *memberlist.Config
+	switch cfg.Profile {
+	case WAN:
+		mc = memberlist.DefaultWANConfig()
+	case Local:
+		mc = memberlist.DefaultLocalConfig()
+	default:
+		mc = memberlist.DefaultLANConfig()
+	}
+	mc.Name = cfg.Name
+	mc.Label = cfg.Cluster
+	mc.SecretKey = cfg.Key
+	mc.TCPTimeout = cfg.StreamTimeout
+	mc.EnableCompression = false // costs time, and expands our rows
+	mc.Logger = logger(cfg.Log)
+	if EnvOf(ctx).Transport != nil {
+		return mc, nil
+	}
+	bind, err := resolveOne(ctx, "bind", cfg.Bind)
+	if err != nil {
+		return nil, err
+	}
+	mc.BindAddr, mc.BindPort = bind.Addr().String(), int(bind.Port())
+	if cfg.Advertise == "" {
+		return mc, nil
+	}
+	adv, err := resolveOne(ctx, "advertise", cfg.Advertise)
+	if err != nil {
+		return nil, err
+	}
+	mc.AdvertiseAddr, mc.AdvertisePort = adv.Addr().String(), int(adv.Port())
+	return mc, nil
+}
+
+// listen opens the sockets. A port of 0 is tried a few times, since the free
+// TCP port that the kernel names may be taken for UDP.
+func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
+	tries := 1
+	if mc.BindPort == 0 {
+		tries = 10
+	}
+	var err error
+	for range tries {
+		var t *memberlist.NetTransport
+		t, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{mc.BindAddr}, BindPort: mc.BindPort, Logger: mc.Logger,
+		})
+		if err == nil {
+			if mc.BindPort == 0 {
+				mc.BindPort = t.GetAutoBindPort()
+			}
+			if mc.AdvertisePort == 0 || mc.AdvertiseAddr == "" {
+				mc.AdvertisePort = mc.BindPort
+			}
+			return t, nil
+		}
+	}
+	at := net.JoinHostPort(mc.BindAddr, strconv.Itoa(mc.BindPort))
+	return nil, fmt.Errorf("gossip: cannot listen on %s (is another agent running there?): %w", at, err)
+}
+
+// Addr returns the ip:port that others reach this node at.
+func (n *Node) Addr() string { return n.addr }
+
+// Budget returns how many bytes a packet carries at most.
+func (n *Node) Budget() int { return n.budget }
+
+// Dropped returns how many packets and connections the guard turned away.
+func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
+
+// Send sends one packet to an ip:port, without waiting and without promise.
+func (n *Node) Send(addr string, packet []byte) error {
+	// Addresses come from other nodes: a name would mean a DNS query here.
+	if _, err := netip.ParseAddrPort(addr); err != nil {
+		return fmt.Errorf("gossip: send: %w", err)
+	}
+	return n.list.SendToAddress(memberlist.Address{Addr: addr}, packet)
+}
+
+// Leave tells memberlist's peers that this node goes. It waits for at most
+// timeout until somebody was told. It does nothing on a closed or left node.
+func (n *Node) Leave(timeout time.Duration) error {
+	n.closing.Lock()
+	defer n.closing.Unlock()
+	if n.closed || n.left {
+		return nil
+	}
+	n.left = true
+	if err := n.list.Leave(timeout); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	return nil
+}
+
+// Close stops listening, at once and without farewell. It can be called again.
+func (n *Node) Close() error {
+	n.closing.Lock()
+	defer n.closing.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	return n.list.Shutdown()
+}
