@@ -1,0 +1,105 @@
+package clusterhttp
+
+import (
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// The JSON of the API. Digests are 16 hexadecimal digits, since JavaScript
+// cannot hold 64-bit numbers; fields are only ever added.
+
+// Member is one live node.
+type Member struct {
+	ID            lease.NodeID      `json:"id"`
+	Addr          string            `json:"addr"`     // where it gossips
+	APIAddr       string            `json:"api_addr"` // where its program is reached
+	State         lease.State       `json:"state"`
+	Zone          string            `json:"zone"`
+	AgeMS         int64             `json:"age_ms"` // of its lease
+	Weight        uint32            `json:"weight"`
+	Load          int64             `json:"load"`
+	Capacity      int64             `json:"capacity"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	Incarnation   uint64            `json:"incarnation,string"`
+	ClockOffsetMS int64             `json:"clock_offset_ms"` // its wall clock minus this node's
+	InSync        bool              `json:"in_sync"`         // runs the same table as this node
+}
+
+// Placed answers /v1/place.
+type Placed struct {
+	Key       string              `json:"key"`
+	Partition placement.Partition `json:"partition"`
+	Owner     Member              `json:"owner"`
+	Version   uint64              `json:"version"`
+	Digest    string              `json:"digest"`
+}
+
+// Ranked answers /v1/owners.
+type Ranked struct {
+	Key       string              `json:"key"`
+	Partition placement.Partition `json:"partition"`
+	Owners    []Member            `json:"owners"`
+}
+
+// Members answers /v1/members.
+type Members struct {
+	Self      lease.NodeID `json:"self"`
+	Members   []Member     `json:"members"`
+	Version   uint64       `json:"version"`
+	Digest    string       `json:"digest"`
+	Converged bool         `json:"converged"`
+	Drift     int          `json:"drift"` // members that run another table
+}
+
+// Partitions answers /v1/partitions. Owners is indexed by partition; an empty id
+// means that nobody owns it.
+type Partitions struct {
+	Partitions int                  `json:"partitions"`
+	Owners     []lease.NodeID       `json:"owners"`
+	Counts     map[lease.NodeID]int `json:"counts"`
+	Balance    Balance              `json:"balance"`
+	Version    uint64               `json:"version"`
+	Digest     string               `json:"digest"`
+}
+
+// Balance says how evenly partitions are spread; see placement.Balance.
+type Balance struct {
+	MaxMean float64 `json:"max_mean"`
+	CV      float64 `json:"cv"`
+	Advice  string  `json:"advice,omitempty"`
+}
+
+// Owned answers /v1/owned.
+type Owned struct {
+	Self       lease.NodeID          `json:"self"`
+	Partitions []placement.Partition `json:"partitions"`
+}
+
+// Changed answers the POST calls that change this node. Converged tells whether
+// every live member has agreed; if not, it goes on.
+type Changed struct {
+	Self      lease.NodeID `json:"self"`
+	State     lease.State  `json:"state"`
+	Weight    uint32       `json:"weight"`
+	Load      int64        `json:"load"`
+	Converged bool         `json:"converged"`
+}
+
+// Problem is the body of every error.
+type Problem struct {
+	Message string `json:"error"`
+	Code    string `json:"code"` // one of the Code constants
+}
+
+// The codes of a Problem.
+const (
+	CodeBadRequest   = "bad_request"
+	CodeNotFound     = "not_found"
+	CodeMethod       = "method_not_allowed"
+	CodeNotReady     = "not_ready"
+	CodeNoMembers    = "no_members"
+	CodeUnauthorized = "unauthorized"
+	CodeForbidden    = "forbidden" // cross-origin
+	CodeClosed       = "closed"
+	CodeInternal     = "internal"
+)
