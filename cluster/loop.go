@@ -241,6 +241,9 @@ func (l *loop) merge(now time.Time, b []byte) {
 		l.send(l.set.AddrOf(m.From), lease.Encode(l.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)])))
 	}
 	l.answer(now, m)
+	if addr, news := l.set.Inform(now, m.From, l.node.Budget()); news != nil {
+		l.send(addr, lease.Encode(news))
+	}
 }
 
 // How many records are asked for in one message, and in how many packets they

@@ -27,7 +27,9 @@ func (s *Set) hearOfSelf(now time.Time, r *Record, e *Effect) {
 		known.status = retired
 	case r.State == Left && known.status != retired:
 		// Whoever heard that farewell takes us for a life before it.
-		known.status = retired
+		if known.status = retired; known == s.rival.entry {
+			s.dropRival()
+		}
 		s.reincarnate(now, r.Incarnation, e)
 	case met && (s.rival.entry == nil || r.Incarnation > s.rival.entry.rec.Incarnation):
 		s.dropRival()

@@ -52,6 +52,7 @@ type entry struct {
 	load   int64
 	clock  time.Duration // the node's wall clock minus ours
 	born   time.Time     // when the latest beat was sent, by our clock; before any beat, when we met
+	told   time.Time     // when Inform told it something
 	beats  int           // copies of the latest beat that we sent
 	copies int           // copies of the record that we sent
 	size   int           // of the encoded record, 0 = not known yet

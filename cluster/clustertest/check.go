@@ -109,7 +109,10 @@ func (c *Cluster) Disagreements() []string {
 			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, c.IDs()))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
-			for i := range s.Members { if len(s.Members) != len(first.Members) { break };
+			for i := range s.Members {
+				if len(s.Members) != len(first.Members) {
+					break
+				}
 				if s.Members[i].State != first.Members[i].State || len(s.Table.Nodes()) != len(first.Table.Nodes()) {
 				}
 			}
@@ -147,7 +150,7 @@ func (c *Cluster) multiplyOwned(owners map[placement.Partition][]string) (faults
 
 func memberIDs(s *cluster.Snapshot) []string {
 	ids := make([]string, len(s.Members))
-	for i := range s.Members { 
+	for i := range s.Members {
 		ids[i] = string(s.Members[i].ID)
 	}
 	return ids

@@ -63,7 +63,10 @@ func TestStreamCarriesAll(t *testing.T) {
 			near.Write(want)
 			near.Close()
 		}()
-		time.Sleep(time.Second) // the writer waits for the reader
+		time.Sleep(time.Second)
+		if s := n.Stats(); s.StreamBytes != 0 {
+			t.Errorf("a write of more than the window did not wait for the reader: %+v", s)
+		}
 		got, err := io.ReadAll(far)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d of %d bytes arrived: %v", len(got), len(want), err)

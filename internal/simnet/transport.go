@@ -132,7 +132,6 @@ func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	n.streams = append(n.streams, near.s)
 	n.stats.StreamsOpened++
 	if dst.state == paused {
-		far.setStalled(true)
 		dst.unserved = append(dst.unserved, far)
 	} else {
 		dst.conns <- far // has room, and n.mu keeps others out

@@ -1,0 +1,333 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// sizes are the clusters that every scenario runs in.
+func sizes(t *testing.T) []int {
+	if testing.Short() {
+		return []int{3, 10}
+	}
+	return []int{3, 10, 25, 50}
+}
+
+func ids(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("n%02d", i)
+	}
+	return all
+}
+
+// started returns a cluster of n nodes, started together and in agreement.
+func started(t *testing.T, n int, opts clustertest.Options) *clustertest.Cluster {
+	t.Helper()
+	c := clustertest.New(t, opts)
+	c.Start(ids(n)...)
+	c.WaitAgreed(3 * time.Second)
+	return c
+}
+
+// inClusters runs a scenario in a bubble with a cluster of each size.
+func inClusters(t *testing.T, opts clustertest.Options, scenario func(t *testing.T, c *clustertest.Cluster)) {
+	for _, n := range sizes(t) {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { scenario(t, started(t, n, opts)) })
+		})
+	}
+}
+
+const ttl = 6 * time.Second
+
+func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		for _, id := range c.IDs() {
+			acquired, released := 0, 0
+			for _, b := range c.Batches(id) {
+				acquired += len(b.Acquired)
+				released += len(b.Released)
+			}
+			own := len(c.Agent(id).Owned())
+			if acquired > 2*own+10 || released > acquired-own {
+				t.Errorf("%s owns %d partitions but acquired %d and released %d on the way: it did not settle first", id, own, acquired, released)
+			}
+		}
+	})
+}
+
+func TestJoin(t *testing.T) { // S3.9
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		before := owners(c)
+		c.Start("new")
+		took := c.WaitAgreed(time.Second)
+		t.Logf("%d nodes: agreement %v after the join", len(c.IDs())-1, took)
+		for p, owner := range owners(c) {
+			if owner != before[p] && owner != "new" {
+				t.Fatalf("partition %d moved from %s to %s when another node joined", p, before[p], owner)
+			}
+		}
+	})
+}
+
+func TestLeave(t *testing.T) { // S3.9
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		before := owners(c)
+		leaver := c.Agent("n01")
+		go func() { _ = leaver.Leave(context.Background()) }()
+		begin := time.Now()
+		for len(leaver.Owned()) > 0 || !sameOwners(c, "n01") {
+			if time.Since(begin) > time.Second {
+				t.Fatalf("the others do not agree 1 s after the leave began:\n%v", c.Disagreements())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Logf("%d nodes: agreement %v after the leave began", len(c.IDs()), time.Since(begin))
+		<-leaver.Done()
+		c.Crash("n01") // only the book-keeping is to hear of it
+		c.WaitAgreed(time.Second)
+		onlyMovedFrom(t, before, owners(c), "n01")
+	})
+}
+
+func TestCrash(t *testing.T) { // S3.2, S3.4, S3.6
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		before := owners(c)
+		c.Crash("n01")
+		took := c.WaitAgreed(ttl + 500*time.Millisecond)
+		t.Logf("%d nodes: agreement %v after the crash", len(c.IDs())+1, took)
+		onlyMovedFrom(t, before, owners(c), "n01")
+	})
+}
+
+func TestCrashOfAThird(t *testing.T) {
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		all := c.IDs()
+		c.Crash(all[:len(all)/3]...)
+		t.Logf("%d nodes: agreement %v after the crash of a third", len(all), c.WaitAgreed(ttl+500*time.Millisecond))
+	})
+}
+
+func TestRestartElsewhere(t *testing.T) { // S3.5
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		before := owners(c)
+		c.Restart("n01")
+		t.Logf("%d nodes: agreement %v after the restart", len(c.IDs()), c.WaitAgreed(2*time.Second))
+		for p, owner := range owners(c) {
+			if owner != before[p] {
+				t.Fatalf("partition %d moved from %s to %s by a restart within the TTL", p, before[p], owner)
+			}
+		}
+		time.Sleep(2 * ttl) // the earlier life's lease must not take anything along when it would have ended
+		c.Check()
+	})
+}
+
+func TestSplitAndHeal(t *testing.T) {
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		all := c.IDs()
+		third := max(1, len(all)/3)
+		c.Split(all[:third], all[third:])
+		time.Sleep(3 * time.Minute)
+		if got := len(c.Agent(all[0]).Members()); got != third {
+			t.Fatalf("a side of the split sees %d members, has %d", got, third)
+		}
+		c.Heal()
+		t.Logf("%d nodes: agreement %v after 3 minutes of split ended", len(all), c.WaitAgreed(20*time.Second))
+	})
+}
+
+func TestPausedNode(t *testing.T) {
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("n01")
+		mine := a.Owned()
+		c.Pause("n01")
+		time.Sleep(ttl + time.Second)
+		for _, p := range mine {
+			if a.Owns(p) {
+				t.Fatalf("owns partition %d although its lease ran out", p)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		c.Resume("n01")
+		t.Logf("%d nodes: agreement %v after a pause of 10 s", len(c.IDs()), c.WaitAgreed(3*time.Second))
+		if a.Snapshot().Stats.Fences != 1 {
+			t.Errorf("fenced itself %d times", a.Snapshot().Stats.Fences)
+		}
+	})
+}
+
+// A node that stood still must not bring back, from the packets that waited for
+// it, somebody who died meanwhile.
+func TestPausedNodeRaisesNoDead(t *testing.T) { // S3.5
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		c.Pause("n01")
+		time.Sleep(3 * time.Second)
+		c.Crash("n02")
+		time.Sleep(2 * ttl)
+		joined := make(map[string]int)
+		for _, id := range c.IDs() {
+			joined[id] = len(c.Batches(id))
+		}
+		c.Resume("n01")
+		c.WaitAgreed(3 * time.Second)
+		time.Sleep(2 * ttl)
+		c.Check()
+		for _, id := range c.IDs() {
+			for _, b := range c.Batches(id)[joined[id]:] {
+				for _, j := range b.Joined {
+					if j == "n02" {
+						t.Errorf("%s saw the dead n02 join again", id)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestLossWithoutFalseExpiry(t *testing.T) {
+	n, minutes := 50, 10
+	if testing.Short() {
+		n, minutes = 10, 2
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, n, clustertest.Options{Loss: 0.2, Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond})
+		time.Sleep(time.Duration(minutes) * time.Minute)
+		c.Check()
+		for _, id := range c.IDs() {
+			if s := c.Agent(id).Snapshot().Stats; s.Expired != 0 {
+				t.Errorf("%s let %d leases of living nodes expire", id, s.Expired)
+			}
+		}
+		t.Log(c.Network())
+	})
+}
+
+// TestClockOffsets has wall clocks up to 8 s apart, more than MaxSkew: each is
+// judged against the median of all, so nobody is rejected and nothing flaps.
+func TestClockOffsets(t *testing.T) { // S3.3
+	for _, n := range sizes(t) {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := clustertest.New(t, clustertest.Options{})
+				offsets := []time.Duration{0, 4 * time.Second, -4 * time.Second}
+				for i, id := range ids(n) {
+					c.StartWith(id, clustertest.WithClockOffset(offsets[i%3]))
+				}
+				c.WaitAgreed(3 * time.Second)
+				begin := make(map[string]int)
+				for _, id := range c.IDs() {
+					begin[id] = len(c.Batches(id))
+				}
+				time.Sleep(2 * time.Minute)
+				c.Check()
+				for _, id := range c.IDs() {
+					if more := len(c.Batches(id)) - begin[id]; more != 0 {
+						t.Errorf("%s told of %d changes while nothing changed", id, more)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestClockAhead(t *testing.T) { // S3.3
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.StartWith("fast", clustertest.WithClockOffset(7*time.Second))
+		time.Sleep(20 * time.Second)
+		if n := len(a.Owned()); n != 0 {
+			t.Errorf("a node whose clock is 7 s ahead owns %d partitions", n)
+		}
+		for _, id := range ids(3) {
+			for _, m := range c.Agent(id).Members() {
+				if m.ID == "fast" {
+					t.Errorf("%s accepts a node whose clock is 7 s ahead", id)
+				}
+			}
+			if c.Agent(id).Snapshot().Stats.SkewRejected == 0 {
+				t.Errorf("%s rejected no heartbeat", id)
+			}
+		}
+	})
+}
+
+func TestDrainAndUndrain(t *testing.T) {
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("n01")
+		before := owners(c)
+		if err := a.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(a.Owned()); n != 0 {
+			t.Errorf("owns %d partitions after Drain", n)
+		}
+		c.Check()
+		onlyMovedFrom(t, before, owners(c), "n01")
+		if err := a.Undrain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.WaitAgreed(time.Second)
+		for p, owner := range owners(c) {
+			if owner != before[p] {
+				t.Fatalf("partition %d went from %s to %s by drain and undrain", p, before[p], owner)
+			}
+		}
+	})
+}
+
+func TestSetWeight(t *testing.T) { // S4.3
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 5, clustertest.Options{})
+		before := owners(c)
+		if err := c.Agent("n01").SetWeight(0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		c.Check()
+		if n := len(c.Agent("n01").Owned()); n != 0 {
+			t.Errorf("owns %d partitions with weight 0", n)
+		}
+		onlyMovedFrom(t, before, owners(c), "n01")
+		if err := c.Agent("n01").SetWeight(200); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		c.Check()
+		for p, owner := range owners(c) {
+			if owner != before[p] && owner != "n01" {
+				t.Fatalf("partition %d moved from %s to %s when n01 grew", p, before[p], owner)
+			}
+		}
+		if err := c.Agent("n01").SetWeight(lease.MaxWeight + 1); err == nil {
+			t.Error("an absurd weight is accepted")
+		}
+	})
+}
+
+func TestDuplicateID(t *testing.T) {
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		older := c.Agent("n01")
+		c.Start("n01")
+		select {
+		case <-older.Done():
+		case <-time.After(2 * ttl):
+			t.Fatal("the older process goes on")
+		}
+		var dup *cluster.DuplicateIDError
+		if !asDuplicate(older.Err(), &dup) || dup.ID != "n01" || dup.Other != c.Agent("n01").Addr() {
+			t.Errorf("the older process stopped with %v", older.Err())
+		}
+		if older.IsOwner("x") || len(older.Owned()) != 0 {
+			t.Error("the older process still owns something")
+		}
+		c.WaitAgreed(ttl)
+	})
+}

@@ -1,0 +1,55 @@
+package cluster_test
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// owners returns who owns each partition by the table of the first node.
+func owners(c *clustertest.Cluster) map[placement.Partition]lease.NodeID {
+	t := c.Agent(c.IDs()[0]).Snapshot().Table
+	all := make(map[placement.Partition]lease.NodeID)
+	for p := range placement.Partition(t.Partitions()) {
+		all[p], _ = t.Owner(p)
+	}
+	return all
+}
+
+// sameOwners reports whether all nodes but one have the same table, in which
+// that one owns nothing.
+func sameOwners(c *clustertest.Cluster, but string) bool {
+	digests := make(map[uint64]bool)
+	for _, id := range c.IDs() {
+		if id != but {
+			s := c.Agent(id).Snapshot()
+			digests[s.Digest()] = true
+			if len(s.Table.Owned(lease.NodeID(but))) > 0 {
+				return false
+			}
+		}
+	}
+	return len(digests) == 1
+}
+
+func onlyMovedFrom(t *testing.T, before, after map[placement.Partition]lease.NodeID, from lease.NodeID) {
+	t.Helper()
+	for p, owner := range after {
+		if owner != before[p] && before[p] != from {
+			t.Fatalf("partition %d moved from %s to %s, but only those of %s should", p, before[p], owner, from)
+		}
+		if owner == from {
+			t.Fatalf("partition %d is still owned by %s", p, from)
+		}
+	}
+}
+
+func asDuplicate(err error, to **cluster.DuplicateIDError) bool { return errors.As(err, to) }

@@ -1,0 +1,172 @@
+package lease
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// rounds lets a hear every peer once a heartbeat, for longer than two TTLs. The
+// clocks are the peers', relative to a's.
+func rounds(s *Set, clocks ...time.Duration) {
+	for seq := range uint32(7) {
+		now := epoch.Add(time.Duration(seq) * 2 * time.Second)
+		s.Beat(now, 0, 0)
+		for i, clock := range clocks {
+			s.Apply(now, hello(now.Add(clock), rec(NodeID(fmt.Sprintf("p%d", i)), 1), seq+1))
+		}
+		s.Expire(now)
+	}
+}
+
+func TestClusterClock(t *testing.T) {
+	const sec = time.Second
+	for _, tc := range []struct {
+		name   string
+		clocks []time.Duration
+		live   []string
+		ahead  time.Duration // ClockAhead
+	}{
+		{"alone", nil, []string{"a/1"}, 0},
+		{"one, at the limit", []time.Duration{5 * sec}, []string{"a/1", "p0/1"}, 0},
+		{"one, beyond the limit", []time.Duration{5*sec + ms}, []string{"a/1"}, 0},
+		{"one, behind", []time.Duration{-10 * sec}, []string{"a/1", "p0/1"}, 10 * sec},
+		{"one fast among many", []time.Duration{0, 0, 10 * sec}, []string{"a/1", "p0/1", "p1/1"}, 0},
+		{"one slow among many", []time.Duration{0, 0, -10 * sec}, []string{"a/1", "p0/1", "p1/1", "p2/1"}, 0},
+		{
+			"ours is slow, the others agree", []time.Duration{10 * sec, 10 * sec, 10 * sec},
+			[]string{"a/1", "p0/1", "p1/1", "p2/1"}, -10 * sec,
+		},
+		{
+			"ours is fast, the others agree", []time.Duration{-10 * sec, -10 * sec, -10 * sec},
+			[]string{"a/1", "p0/1", "p1/1", "p2/1"}, 10 * sec,
+		},
+		{
+			"most are ahead", []time.Duration{0, 10 * sec, 10 * sec, 10 * sec},
+			[]string{"a/1", "p0/1", "p1/1", "p2/1", "p3/1"}, -10 * sec,
+		},
+		{
+			"two halves, ours behind", []time.Duration{0, 10 * sec, 10 * sec},
+			[]string{"a/1", "p0/1"}, 0,
+		},
+		{
+			"two halves, ours ahead", []time.Duration{0, -10 * sec, -10 * sec},
+			[]string{"a/1", "p1/1", "p2/1"}, 10 * sec,
+		},
+		{
+			"one without a clock battery", []time.Duration{0, -56 * 365 * 24 * time.Hour},
+			[]string{"a/1", "p0/1", "p1/1"}, 0,
+		},
+		{
+			"one from the far future", []time.Duration{0, math.MaxInt64},
+			[]string{"a/1", "p0/1"}, 0,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			rounds(s, tc.clocks...)
+			wantIDs(t, s, tc.live...) // S3.3
+			if got := s.ClockAhead(); got != tc.ahead {
+				t.Errorf("ClockAhead() = %v, want %v", got, tc.ahead)
+			}
+			// One odd clock must not make a node's messages unreadable.
+			s.Beat(epoch.Add(15*sec), 0, 0)
+			carry(t, s.Compose(epoch.Add(15*sec), 1400, 1))
+			carry(t, s.Sync(epoch.Add(15*sec)))
+		})
+	}
+}
+
+// Whatever the clocks, all who hear each other agree on the cluster's clock, on
+// who is rejected, and those who are rejected know it.
+func TestAllAgreeWhoIsAhead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		offsets := rapid.SliceOfN(rapid.Map(rapid.IntRange(-15_000, 15_000), func(n int) time.Duration {
+			return time.Duration(n) * ms
+		}), 2, 8).Draw(t, "clocks")
+		sets := make([]*Set, len(offsets))
+		for i := range sets {
+			r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
+			sets[i] = NewSet(epoch.Add(offsets[i]), *r, testParams)
+		}
+		for round := range 7 {
+			now := epoch.Add(time.Duration(round) * 2 * time.Second)
+			var sent []*Message
+			for i, s := range sets {
+				at := now.Add(offsets[i])
+				s.Beat(at, 0, 0)
+				m := s.Sync(at)
+				m.Beats, m.Records = m.Beats[:1], m.Records[:1] // itself
+				sent = append(sent, m)
+			}
+			for i, s := range sets {
+				for _, m := range sent {
+					s.Apply(now.Add(offsets[i]), m)
+				}
+				s.Expire(now.Add(offsets[i]))
+			}
+		}
+		clusterClock := offsets[0] + sets[0].clock
+		var accepted []string
+		for i, s := range sets {
+			if got := offsets[i] + s.clock; got != clusterClock {
+				t.Fatalf("n%d takes %v for the cluster's clock, n0 %v", i, got, clusterClock)
+			}
+			if s.ClockAhead() <= testParams.MaxSkew {
+				accepted = append(accepted, fmt.Sprintf("n%d/1", i))
+			}
+		}
+		if len(accepted) == 0 {
+			t.Fatal("all are rejected")
+		}
+		for i, s := range sets {
+			if s.ClockAhead() > testParams.MaxSkew {
+				continue // fenced; it still sees itself
+			}
+			if diff := cmp.Diff(accepted, ids(s)); diff != "" {
+				t.Fatalf("n%d (-want +got):\n%s", i, diff)
+			}
+		}
+	})
+}
+
+// A slow node that joins takes its first full sync whole, whatever the order of
+// its rows: else it would believe for a beat that it is nearly alone. S3.17
+func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
+	seed := newSet(rec("s", 1))
+	for i := range 5 {
+		seed.Apply(epoch, hello(epoch, rec(NodeID(fmt.Sprintf("p%d", i)), 1), 1))
+	}
+	slow := newSet(rec("a", 1))
+	now := epoch.Add(-time.Minute)
+	slow.Apply(now, carry(t, seed.Sync(epoch)))
+	wantIDs(t, slow, "a/1", "p0/1", "p1/1", "p2/1", "p3/1", "p4/1", "s/1")
+	if got := slow.ClockAhead(); got != -time.Minute {
+		t.Errorf("ClockAhead() = %v", got)
+	}
+}
+
+// A node with a fast clock is rejected itself, but what it relays is as good as
+// anybody's: the clock of a row is relative to the sender's.
+func TestFastNodeRelaysWell(t *testing.T) {
+	hour := epoch.Add(time.Hour)
+	fast := NewSet(hour, *rec("f", 1), testParams)
+	fast.Apply(hour, hello(epoch, rec("b", 1), 1))
+	fast.Apply(hour, hello(epoch, rec("c", 1), 1))
+	if got := fast.ClockAhead(); got != time.Hour {
+		t.Errorf("ClockAhead() of the fast node = %v", got)
+	}
+	s := newSet(rec("a", 1))
+	s.Apply(epoch, carry(t, fast.Sync(hour)))
+	wantIDs(t, s, "a/1", "b/1", "c/1")
+	if got := s.Stats().SkewRejected; got != 1 {
+		t.Errorf("SkewRejected = %d", got)
+	}
+	if got := member(s, "b").Clock; got != 0 {
+		t.Errorf("clock of b by way of f: %v", got)
+	}
+}

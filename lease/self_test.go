@@ -1,0 +1,246 @@
+package lease
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestOwnPastIsIgnored(t *testing.T) {
+	s, b, past := newSet(rec("a", 9)), rec("b", 1), rec("a", 8)
+	s.Apply(epoch, hello(epoch, b, 1))
+	row := tell(epoch, b, []Beat{past.beat(50, 0)})
+	if e := s.Apply(epoch, row); len(e.Wants) != 1 {
+		t.Fatalf("an unknown handle was not asked for: %+v", e)
+	}
+	if e := s.Apply(epoch, tell(epoch, b, nil, past)); e.Changed {
+		t.Errorf("own past: %+v", e)
+	}
+	for i := range 10 {
+		now := epoch.Add(time.Duration(i+1) * askAgainAfter)
+		row.Beats[0].Seq++
+		if e := s.Apply(now, row); e.Wants != nil || e.Changed || e.Duplicate != nil {
+			t.Fatalf("own past, told again: %+v", e)
+		}
+		s.Expire(now)
+	}
+	wantIDs(t, s, "a/9", "b/1")
+}
+
+// The older of two live processes with one id learns of it and stops.
+func TestDuplicateID(t *testing.T) {
+	const margin = 6 * time.Second / 8
+	later := rec("a", 2)
+	for _, tc := range []struct {
+		name      string
+		wait, age time.Duration // of the second message
+		want      bool
+	}{
+		{"heard with its record", 0, 0, false},
+		{"sent before its record came", 2 * time.Second, 2 * time.Second, false},
+		{"sent within the margin", margin, 0, false},
+		{"sent after the margin", margin + ms, 0, true},
+		{"sent after the margin, relayed", 2 * time.Second, 2*time.Second - margin - ms, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			if e := s.Apply(epoch, hello(epoch, later, 5)); e.Duplicate != nil || e.Changed {
+				t.Fatalf("at first sight: %+v", e)
+			}
+			now := epoch.Add(tc.wait)
+			e := s.Apply(now, tell(now, later, []Beat{later.beat(6, tc.age)}))
+			if (e.Duplicate != nil) != tc.want {
+				t.Errorf("Duplicate = %+v, want %v", e.Duplicate, tc.want)
+			}
+			if tc.want && e.Duplicate.Incarnation != 2 {
+				t.Errorf("Duplicate = %+v", e.Duplicate)
+			}
+		})
+	}
+	t.Run("the later one goes on", func(t *testing.T) {
+		s := newSet(later)
+		for i := range 5 {
+			now := epoch.Add(time.Duration(i) * 2 * time.Second)
+			if e := s.Apply(now, hello(now, rec("a", 1), uint32(i+1))); e.Duplicate != nil || e.Changed {
+				t.Fatalf("%+v", e)
+			}
+			s.Expire(now)
+		}
+		wantIDs(t, s, "a/2")
+	})
+	t.Run("one whom all reject for its clock is no reason to stop", func(t *testing.T) {
+		s := newSet(rec("a", 1))
+		for i := range 3 {
+			now := epoch.Add(time.Duration(i) * 2 * time.Second)
+			if e := s.Apply(now, hello(now.Add(time.Hour), later, uint32(i+1))); e.Duplicate != nil {
+				t.Fatalf("%+v", e)
+			}
+		}
+	})
+	t.Run("the latest of several counts", func(t *testing.T) {
+		s := newSet(rec("a", 1))
+		for _, inc := range []uint64{3, 4, 2} {
+			s.Apply(epoch, hello(epoch, rec("a", inc), 1))
+		}
+		now := epoch.Add(2 * time.Second)
+		for inc, want := range map[uint64]bool{2: false, 3: false, 4: true} {
+			if e := s.Apply(now, hello(now, rec("a", inc), 2)); (e.Duplicate != nil) != want {
+				t.Errorf("incarnation %d: %+v", inc, e)
+			}
+		}
+	})
+}
+
+// A restart under a clock that was set back has an incarnation below that of its
+// own past, and nobody listens to it. It finds out, waits until the past would
+// have shown itself if it lived, and outbids it.
+func TestSetBackClockIsOutbid(t *testing.T) {
+	past := rec("a", math.MaxInt64) // far beyond the clock of this test
+	endings := map[string]struct {
+		end func(other *Set) time.Time // how the past ended, in the view of the other
+		at  time.Duration              // from joining to outbidding
+	}{
+		"still live at the other": {func(*Set) time.Time { return epoch }, testParams.TTL + 1},
+		"expired": {func(o *Set) time.Time {
+			o.Expire(epoch.Add(testParams.TTL + ms))
+			return epoch.Add(testParams.TTL + ms)
+		}, testParams.TTL + 1},
+		"left": {func(o *Set) time.Time {
+			o.Apply(epoch, tell(epoch, past, nil, past.as(Left)))
+			return epoch.Add(time.Second)
+		}, 0},
+	}
+	for name, tc := range endings {
+		t.Run(name, func(t *testing.T) {
+			other := newSet(rec("b", 1))
+			other.Apply(epoch, hello(epoch, past, 70))
+			joined := tc.end(other)
+			s := NewSet(joined, *rec("a", 1), testParams)
+			e := s.Apply(joined, carry(t, other.Sync(joined)))
+			other.Apply(joined, carry(t, s.Sync(joined)))
+			if m := member(other, "a"); m != nil && m.Incarnation == 1 {
+				t.Fatal("the earlier incarnation replaced the later one")
+			}
+			now := joined
+			if tc.at > 0 {
+				if at, ok := s.NextDeadline(); !ok || at.After(joined.Add(tc.at)) {
+					t.Fatalf("NextDeadline() = %v, %v: Expire would be late", at, ok)
+				}
+				now = joined.Add(tc.at - 1)
+				if s.Expire(now); s.Self().Incarnation != 1 {
+					t.Fatal("outbid before a lease's time was over")
+				}
+				now = joined.Add(tc.at)
+				if !s.Expire(now) {
+					t.Fatal("Expire does not say that the own incarnation changed")
+				}
+			} else if !e.Changed || !e.Urgent {
+				t.Fatalf("effect %+v does not say that the own incarnation changed", e)
+			}
+			if got := s.Self().Incarnation; got != math.MaxInt64+1 {
+				t.Fatalf("incarnation %d", got)
+			}
+			other.Expire(now)
+			other.Apply(now, carry(t, s.Compose(now, 1400, 1)))
+			if m := member(other, "a"); m == nil || m.Incarnation != math.MaxInt64+1 {
+				t.Fatalf("the other sees %+v", m)
+			}
+			if e := s.Apply(now, carry(t, other.Sync(now))); e.Changed && s.stats.Reincarnations > 1 {
+				t.Fatal("outbid twice")
+			}
+			if got := s.Stats().Reincarnations; got != 1 {
+				t.Errorf("Reincarnations = %d", got)
+			}
+		})
+	}
+}
+
+// Beats that the previous life sent shortly before its end are still under way
+// when the new one starts. They are no sign of life.
+func TestLastBeatsOfThePastAreNoDuplicate(t *testing.T) {
+	s, past := newSet(rec("a", 1)), rec("a", 2)
+	s.Apply(epoch, tell(epoch, past, []Beat{past.beat(70, time.Second)}, past))
+	for i := range 10 {
+		late := time.Duration(i) * 500 * ms
+		now := epoch.Add(late)
+		if e := s.Apply(now, tell(now, past, []Beat{past.beat(uint32(71+i%3), late+100*ms)})); e.Duplicate != nil {
+			t.Fatalf("after %v: %+v", late, e)
+		}
+	}
+	s.Expire(epoch.Add(testParams.TTL + 1))
+	if s.Self().Incarnation <= 2 {
+		t.Error("not outbid")
+	}
+}
+
+// Two copies of one machine beat under one handle. Whoever hears a beat that it
+// has not sent yet takes a new incarnation; then the older one stops.
+func TestClonedProcess(t *testing.T) {
+	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
+	one.Beat(epoch, 10, 3)
+	two.Beat(epoch, 0, 0)
+	now := epoch.Add(time.Second)
+	two.Beat(now, 0, 0)
+	e := one.Apply(now, carry(t, two.Sync(now)))
+	if !e.Changed || !e.Urgent || one.Self().Incarnation <= 1 {
+		t.Fatalf("the clone was not noticed: %+v, %+v", e, one.Self())
+	}
+	if m := member(one, "a"); m.Load != 10 || m.Table != 3 {
+		t.Errorf("the new incarnation lost load and table: %+v", m)
+	}
+	if e := one.Apply(now, carry(t, two.Sync(now))); e.Changed {
+		t.Error("the same beat again: another incarnation")
+	}
+	two.Apply(now, carry(t, one.Sync(now)))
+	now = now.Add(time.Second)
+	one.Beat(now, 0, 0)
+	if e := two.Apply(now, carry(t, one.Sync(now))); e.Duplicate == nil {
+		t.Fatal("the older copy does not learn that it has to stop")
+	}
+	other.Apply(now, carry(t, two.Sync(now)))
+	other.Apply(now, carry(t, one.Sync(now)))
+	if got := ids(other); len(got) != 2 || member(other, "a").Handle != one.Handle() {
+		t.Errorf("the others see %v", got)
+	}
+}
+
+// A later process under this id that came and left again took this one's lease
+// away in everybody's view: it has to be outbid, once.
+func TestFarewellOfALaterProcess(t *testing.T) {
+	for name, inc := range map[string]uint64{"ordinary": 2, "not to be outbid": math.MaxUint64} {
+		t.Run(name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			s.Apply(epoch, hello(epoch, rec("a", inc), 1))
+			farewell := tell(epoch, rec("a", inc), nil, rec("a", inc).as(Left))
+			for range 3 {
+				s.Apply(epoch, farewell)
+			}
+			for i := range 5 {
+				s.Expire(epoch.Add(time.Duration(i) * testParams.TTL))
+			}
+			if got := s.Stats().Reincarnations; got != 1 {
+				t.Errorf("Reincarnations = %d, want 1", got)
+			}
+		})
+	}
+}
+
+// Being outbid by way of a clone must not leave a rival behind that later takes
+// the node back to a lower incarnation.
+func TestReincarnationDropsALowerRival(t *testing.T) {
+	s := newSet(rec("a", 1))
+	s.Apply(epoch, hello(epoch, rec("a", 2), 1))
+	s.Apply(epoch, tell(epoch, rec("a", 1), []Beat{rec("a", 1).beat(99, 0)}))
+	inc := s.Self().Incarnation
+	if inc <= 2 {
+		t.Fatalf("incarnation %d", inc)
+	}
+	now := epoch.Add(2 * time.Second)
+	if e := s.Apply(now, hello(now, rec("a", 2), 2)); e.Duplicate != nil {
+		t.Error("told to stop for a process that it has outbid")
+	}
+	s.Expire(epoch.Add(2 * testParams.TTL))
+	if got := s.Self().Incarnation; got != inc {
+		t.Errorf("incarnation went from %d to %d", inc, got)
+	}
+}

@@ -1,0 +1,138 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// twin is the dumb form of a Set: it keeps all that it heard and works out from
+// the start who is live whenever it is asked.
+type twin struct {
+	records map[Handle][]*Record
+	beats   map[Handle][]fact
+	floor   map[Handle]uint32 // beats up to here do not count: the node was stopped
+}
+
+type fact struct {
+	seq  uint32
+	born time.Time
+}
+
+func newTwin() *twin {
+	return &twin{
+		records: make(map[Handle][]*Record), beats: make(map[Handle][]fact),
+		floor: make(map[Handle]uint32),
+	}
+}
+
+func (w *twin) hear(now time.Time, self NodeID, m *Message) {
+	for _, r := range m.Records {
+		if r.ID != self {
+			w.records[r.handle()] = append(w.records[r.handle()], r)
+		}
+	}
+	for _, b := range m.Beats {
+		if w.records[b.Handle] != nil && b.Age <= testParams.TTL {
+			w.beats[b.Handle] = append(w.beats[b.Handle], fact{b.Seq, now.Add(-b.Age)})
+		}
+	}
+}
+
+func (w *twin) suspend() {
+	for h := range w.beats {
+		w.floor[h] = w.latest(h).seq
+	}
+}
+
+// latest returns the greatest beat of h, as old as any copy of it said.
+func (w *twin) latest(h Handle) fact {
+	return slices.MaxFunc(w.beats[h], func(a, b fact) int {
+		if a.seq != b.seq {
+			return int(a.seq) - int(b.seq)
+		}
+		return b.born.Compare(a.born)
+	})
+}
+
+func (w *twin) record(h Handle) *Record {
+	return slices.MaxFunc(w.records[h], func(a, b *Record) int { return int(a.Version) - int(b.Version) })
+}
+
+// live returns who is live: the last incarnation of an id that beat or left,
+// if it did not leave, and if its latest beat is young enough.
+func (w *twin) live(now time.Time) (lines []string) {
+	last := make(map[NodeID]*Record)
+	for h := range w.records {
+		r := w.record(h)
+		if cur := last[r.ID]; (r.State == Left || w.beats[h] != nil) && (cur == nil || r.Incarnation > cur.Incarnation) {
+			last[r.ID] = r
+		}
+	}
+	for _, r := range last {
+		if r.State == Left {
+			continue
+		}
+		b := w.latest(r.handle())
+		if now.Sub(b.born) <= testParams.TTL && b.seq > w.floor[r.handle()] {
+			lines = append(lines, fmt.Sprintf("%s/%d v%d seq %d", r.ID, r.Incarnation, r.Version, b.seq))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Real Sets over a hostile network: at every tick every view equals that of its
+// dumb twin, no life is prolonged, and once the network is quiet all views are
+// the same and true. S3.2, S3.4, S3.5, S3.7
+func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
+	trouble, quiet := 400, 180 // ticks; together less than what is forgotten takes
+	if testing.Short() {
+		trouble = 150
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), rapid.IntRange(2, 6).Draw(t, "nodes"))
+		w.loss = float64(rapid.IntRange(0, 50).Draw(t, "loss %")) / 100
+		w.double = float64(rapid.IntRange(0, 30).Draw(t, "doubled %")) / 100
+		w.maxDelay = time.Duration(rapid.IntRange(1, 100).Draw(t, "delay ms")) * ms
+		switch rapid.IntRange(0, 2).Draw(t, "mode") {
+		case 1:
+			w.freezes = true
+		case 2:
+			w.setsBack = true
+		}
+		every := rapid.IntRange(5, 40).Draw(t, "ticks between troubles")
+		for tick := range trouble {
+			if tick%every == every-1 {
+				w.trouble()
+			}
+			w.step(tick)
+		}
+		w.loss, w.double, w.maxDelay = 0, 0, ms
+		for tick := range quiet {
+			w.step(trouble + tick)
+		}
+		var truth []string
+		for _, n := range w.nodes {
+			if w.runs(n) {
+				truth = append(truth, fmt.Sprintf("%s/%d", n.id, n.set.Self().Incarnation))
+			}
+		}
+		digests := make(map[uint64]bool)
+		for _, n := range w.nodes {
+			if !w.runs(n) {
+				continue
+			}
+			digests[n.set.View().Digest] = true
+			if got := ids(n.set); !slices.Equal(got, truth) {
+				t.Fatalf("%s sees %v, true is %v", n.id, got, truth)
+			}
+		}
+		if len(digests) > 1 {
+			t.Fatalf("%d digests of one live set %v", len(digests), truth)
+		}
+	})
+}

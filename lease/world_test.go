@@ -1,0 +1,280 @@
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const (
+	simTick   = 100 * ms
+	simBeat   = 2 * time.Second
+	simGossip = 2   // ticks between digests
+	simBudget = 300 // bytes: not everything fits
+)
+
+// world runs Sets over a network that loses, doubles, delays and reorders, with
+// nodes that crash, restart, leave and freeze. Time is a number that it counts
+// up; every node has its own clock.
+type world struct {
+	t        *rapid.T
+	rng      *rand.Rand
+	now      time.Time
+	nodes    []*simNode
+	flying   []packet
+	emitted  map[string]time.Time // handle and seq → when it was sent
+	loss     float64
+	double   float64
+	maxDelay time.Duration
+	freezes  bool // nodes stop for longer than the TTL, with packets waiting
+	setsBack bool // clocks are set back between two lives
+}
+
+type packet struct {
+	at   time.Time
+	to   int
+	wire []byte
+}
+
+type simNode struct {
+	index   int
+	id      NodeID
+	offset  time.Duration // of its clock
+	set     *Set          // nil = down
+	twin    *twin
+	lives   int
+	beatAt  time.Time
+	frozen  time.Time // until
+	leaving time.Time // when it will be gone
+}
+
+func newWorld(t *rapid.T, seed uint64, size int) *world {
+	w := &world{
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), now: epoch,
+		emitted: make(map[string]time.Time),
+	}
+	for i := range size {
+		w.nodes = append(w.nodes, &simNode{
+			index: i, id: NodeID(fmt.Sprintf("n%d", i)),
+			offset: time.Duration(w.rng.IntN(2000)-1000) * ms,
+		})
+	}
+	for _, n := range w.nodes {
+		w.start(n)
+	}
+	return w
+}
+
+func (w *world) clock(n *simNode) time.Time { return w.now.Add(n.offset) }
+
+// start begins a life of n, which exchanges full syncs with one node that is up.
+func (w *world) start(n *simNode) {
+	n.lives++
+	inc := uint64(n.lives) << 20
+	if w.setsBack && w.rng.IntN(2) == 0 {
+		inc = uint64(1000 - n.lives)
+	}
+	r := rec(n.id, inc)
+	r.Capacity = int64(n.lives)
+	n.set, n.leaving, n.frozen, n.beatAt = NewSet(w.clock(n), *r, testParams), time.Time{}, time.Time{}, w.now
+	n.twin = newTwin()
+	w.beat(n)
+	if peer := w.pick(func(p *simNode) bool { return p != n && w.runs(p) }); peer != nil {
+		w.deliver(n, Encode(peer.set.Sync(w.clock(peer))))
+		w.deliver(peer, Encode(n.set.Sync(w.clock(n))))
+	}
+}
+
+func (w *world) runs(n *simNode) bool { return n.set != nil && !w.now.Before(n.frozen) }
+
+func (w *world) pick(fits func(*simNode) bool) *simNode {
+	for _, i := range w.rng.Perm(len(w.nodes)) {
+		if fits(w.nodes[i]) {
+			return w.nodes[i]
+		}
+	}
+	return nil
+}
+
+func emission(h Handle, seq uint32) string { return fmt.Sprintf("%x/%d", h, seq) }
+
+func (w *world) beat(n *simNode) {
+	n.set.Beat(w.clock(n), int64(n.index), uint32(n.index%2))
+	w.emitted[emission(n.set.Handle(), n.set.self.seq)] = w.now
+	n.beatAt = w.now.Add(simBeat + time.Duration(w.rng.IntN(200)-100)*ms)
+}
+
+func (w *world) send(to int, m *Message) {
+	if m == nil {
+		return
+	}
+	wire := Encode(m)
+	for w.rng.Float64() >= w.loss {
+		delay := time.Duration(w.rng.Int64N(int64(w.maxDelay) + 1))
+		w.flying = append(w.flying, packet{w.now.Add(delay), to, wire})
+		if w.rng.Float64() >= w.double {
+			break
+		}
+	}
+}
+
+func (w *world) deliver(n *simNode, wire []byte) {
+	if n.set == nil {
+		return
+	}
+	m, err := Decode(wire)
+	if err != nil {
+		w.t.Fatalf("%v: %s cannot read a message: %v", w.now.Sub(epoch), n.id, err)
+	}
+	now := w.clock(n)
+	before, was := n.set.View().Digest, n.set.Handle()
+	e := n.set.Apply(now, m)
+	if after := n.set.View().Digest; e.Changed != (before != after) {
+		w.t.Fatalf("%v: %s: Changed = %v, digest %x → %x", w.now.Sub(epoch), n.id, e.Changed, before, after)
+	}
+	if e.Duplicate != nil {
+		w.t.Fatalf("%v: %s/%d told to stop for %d", w.now.Sub(epoch), n.id, n.set.Self().Incarnation, e.Duplicate.Incarnation)
+	}
+	w.reborn(n, was)
+	n.twin.hear(now, n.id, m)
+	sender := w.byAddr(n.set.AddrOf(m.From))
+	if sender == nil {
+		return
+	}
+	if e.Wants != nil {
+		w.send(sender.index, n.set.Ask(now, e.Wants))
+	}
+	for rest := m.Wants; len(rest) > 0; {
+		var answer *Message
+		answer, rest = n.set.Answer(now, rest, simBudget)
+		w.send(sender.index, answer)
+	}
+}
+
+// reborn notes the first beat of an incarnation that a node took by itself.
+func (w *world) reborn(n *simNode, was Handle) {
+	if n.set.Handle() != was {
+		w.emitted[emission(n.set.Handle(), 1)] = w.now
+	}
+}
+
+func (w *world) byAddr(addr string) *simNode {
+	for _, n := range w.nodes {
+		if string(n.id)+":7946" == addr {
+			return n
+		}
+	}
+	return nil
+}
+
+// step lets one tick pass.
+func (w *world) step(tick int) {
+	w.now = w.now.Add(simTick)
+	due := w.flying
+	w.flying = nil
+	w.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	for _, p := range due {
+		if n := w.nodes[p.to]; p.at.After(w.now) || (n.set != nil && !w.runs(n)) {
+			w.flying = append(w.flying, p)
+		} else {
+			w.deliver(n, p.wire)
+		}
+	}
+	for _, n := range w.nodes {
+		if !w.runs(n) {
+			continue
+		}
+		if !n.frozen.IsZero() {
+			n.set.Suspend(w.clock(n))
+			n.twin.suspend()
+			n.frozen = time.Time{}
+		}
+		w.act(n, tick)
+		w.check(n)
+	}
+}
+
+// act is what the owner of a set does at every tick.
+func (w *world) act(n *simNode, tick int) {
+	now := w.clock(n)
+	was := n.set.Handle()
+	n.set.Expire(now)
+	w.reborn(n, was)
+	if !w.now.Before(n.beatAt) {
+		w.beat(n)
+	}
+	if (tick+n.index)%simGossip == 0 {
+		const recipients = 2
+		m := n.set.Compose(now, simBudget, recipients)
+		for _, to := range w.rng.Perm(len(w.nodes)) {
+			if to != n.index && m != nil {
+				w.send(to, m)
+			}
+		}
+	}
+	if (tick+7*n.index)%60 == 0 { // anti-entropy
+		if p := w.pick(func(p *simNode) bool { return p != n && w.runs(p) }); p != nil {
+			w.deliver(p, Encode(n.set.Sync(now)))
+			w.deliver(n, Encode(p.set.Sync(w.clock(p))))
+		}
+	}
+	if !n.leaving.IsZero() && w.now.After(n.leaving) {
+		n.set = nil
+	}
+}
+
+// trouble befalls one node.
+func (w *world) trouble() {
+	n := w.nodes[w.rng.IntN(len(w.nodes))]
+	switch {
+	case n.set == nil:
+		w.start(n)
+	case !w.runs(n) || !n.leaving.IsZero():
+	case w.rng.IntN(4) == 0:
+		n.set.Update(func(r *Record) { r.State = Left })
+		w.beat(n)
+		n.leaving = w.now.Add(time.Second)
+	case w.rng.IntN(3) == 0:
+		n.set.Update(func(r *Record) { r.Weight++ })
+		w.beat(n)
+	case w.freezes && w.rng.IntN(2) == 0:
+		n.frozen = w.now.Add(testParams.TTL + time.Duration(w.rng.IntN(3000))*ms)
+	case w.rng.IntN(3) == 0:
+		w.start(n) // killed and restarted at once
+	default:
+		n.set = nil // killed
+	}
+}
+
+// check compares the view of n with its twin's, and with the truth.
+func (w *world) check(n *simNode) {
+	if n.set == nil {
+		return
+	}
+	at := w.now.Sub(epoch)
+	var got []string
+	for _, m := range n.set.View().Members {
+		if m.ID == n.id {
+			continue
+		}
+		got = append(got, fmt.Sprintf("%s/%d v%d seq %d", m.ID, m.Incarnation, m.Version, m.Seq))
+		sent, ok := w.emitted[emission(m.Handle, m.Seq)]
+		if !ok {
+			w.t.Fatalf("%v: %s heard of beat %d of %s, which nobody sent", at, n.id, m.Seq, m.ID)
+		}
+		truth, age := w.now.Sub(sent), w.clock(n).Sub(m.Born)
+		if age > truth+ms {
+			w.t.Fatalf("%v: %s takes a beat of %s for %v old that is %v old", at, n.id, m.ID, age, truth)
+		}
+		// A message does not say how long it was under way: at most a tick each time.
+		if under := 15 * simTick; !w.freezes && age < truth-under {
+			w.t.Fatalf("%v: %s takes a beat of %s for %v old that is %v old", at, n.id, m.ID, age, truth)
+		}
+	}
+	if want := n.twin.live(w.clock(n)); !slices.Equal(got, want) {
+		w.t.Fatalf("%v: %s sees %v, its twin %v", at, n.id, got, want)
+	}
+}
