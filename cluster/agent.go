@@ -136,10 +136,10 @@ func (a *Agent) reap(l *loop) {
 func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
-// Place returns the member that owns key. It is a lock-free read that does not
-// allocate: a hash of the key, two array reads, and the copy of a Member. It
-// fails with ErrNotReady or ErrNoMembers.
-func (a *Agent) Place(key string) (Member, error) { return a.snap.Load().Place(key) }
+// Place returns the member that owns key, which must not be modified. It is a
+// lock-free read that does not allocate: a hash of the key and two array reads.
+// It fails with ErrNotReady or ErrNoMembers.
+func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A
 // process that was stopped for longer than the TTL gets false before anything
@@ -166,7 +166,7 @@ func (a *Agent) Owned() []placement.Partition {
 // Owners returns the n best members for key, distinct and best first: the owner,
 // then who would own it without the owner, and so on. It allocates its result
 // and takes O(members).
-func (a *Agent) Owners(key string, n int) []Member { return a.snap.Load().Owners(key, n) }
+func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
 // Partition returns the partition of key: the same on every node.
 func (a *Agent) Partition(key string) placement.Partition {
@@ -175,7 +175,7 @@ func (a *Agent) Partition(key string) placement.Partition {
 
 // OwnerOf returns the owner of p, and false if it has none. It costs what Place
 // costs without the hash.
-func (a *Agent) OwnerOf(p placement.Partition) (Member, bool) { return a.snap.Load().OwnerOf(p) }
+func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.Load().OwnerOf(p) }
 
 // Members returns the live members, sorted by id. The slice is shared and must
 // not be modified.

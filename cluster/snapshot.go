@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Member is what a snapshot tells of one live node. It is a copy; its Labels
-// are shared and must not be modified.
+// Member is what a snapshot tells of one live node. Members are shared by all
+// who look and must not be modified.
 type Member struct {
 	ID          lease.NodeID
 	Addr        string // where it gossips
@@ -73,31 +73,29 @@ func (s *Snapshot) Drift() int { return s.drift }
 // same table.
 func (s *Snapshot) Converged() bool { return s.Table != nil && s.drift == 0 }
 
-// Place returns the owner of key.
-func (s *Snapshot) Place(key string) (Member, error) {
-	i := s.Table.OwnerIndex(placement.Of(key, s.Table.Partitions()))
-	if i < 0 {
-		return Member{}, s.why()
+// Place returns the owner of key. It fails with ErrNotReady or ErrNoMembers.
+func (s *Snapshot) Place(key string) (*Member, error) {
+	if m, ok := s.OwnerOf(placement.Of(key, s.Table.Partitions())); ok {
+		return m, nil
 	}
-	return s.owners[i], nil
+	return nil, s.why()
 }
 
 // OwnerOf returns the owner of p, and false if it has none.
-func (s *Snapshot) OwnerOf(p placement.Partition) (Member, bool) {
-	i := s.Table.OwnerIndex(p)
-	if i < 0 {
-		return Member{}, false
+func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
+	if i := s.Table.OwnerIndex(p); i >= 0 {
+		return &s.owners[i], true
 	}
-	return s.owners[i], true
+	return nil, false
 }
 
 // Owners returns the n best nodes for key, distinct, the owner first.
-func (s *Snapshot) Owners(key string, n int) []Member {
+func (s *Snapshot) Owners(key string, n int) []*Member {
 	ids := s.Table.Rank(placement.Of(key, s.Table.Partitions()), n)
-	members := make([]Member, 0, len(ids))
+	members := make([]*Member, 0, len(ids))
 	for _, id := range ids {
 		if i, ok := findOwner(s.owners, id); ok {
-			members = append(members, s.owners[i])
+			members = append(members, &s.owners[i])
 		}
 	}
 	return members

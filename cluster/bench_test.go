@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgryski/go-rendezvous"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// agentOf returns an agent that has published a table over n nodes, without any
+// of its machinery running.
+func agentOf(tb testing.TB, n int) *Agent {
+	tb.Helper()
+	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
+	a.leased.Store(int64(time.Hour))
+	s := &Snapshot{mine: -1, next: make(chan struct{})}
+	var in placement.Input
+	in.Partitions = a.cfg.Partitions
+	for i := range n {
+		m := Member{ID: lease.NodeID(fmt.Sprintf("n%04d", i)), Addr: "10.0.0.1:7946", State: lease.Active, Weight: 100}
+		s.Members = append(s.Members, m)
+		in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.Table, s.owners, s.mine = table, s.Members, 0
+	s.State = events.Next(nil, a.self, table, nil, true)
+	a.snap.Store(s)
+	return a
+}
+
+var keys = func() []string { //nolint:gochecknoglobals // input of benchmarks
+	all := make([]string, 1024)
+	for i := range all {
+		all[i] = "room-" + strconv.Itoa(i)
+	}
+	return all
+}()
+
+var nodeCounts = []int{10, 100, 1000} //nolint:gochecknoglobals // input of benchmarks
+
+func TestLookupsDoNotAllocate(t *testing.T) { // S3.12
+	a := agentOf(t, 100)
+	for name, lookup := range map[string]func(){
+		"Place":     func() { _, _ = a.Place("room-17") },
+		"IsOwner":   func() { a.IsOwner("room-17") },
+		"Partition": func() { a.Partition("room-17") },
+		"OwnerOf":   func() { a.OwnerOf(17) },
+		"Members":   func() { a.Members() },
+		"Converged": func() { a.Converged() },
+	} {
+		if n := testing.AllocsPerRun(100, lookup); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { a.Owners("room-17", 3) }); n > 6 {
+		t.Errorf("Owners allocates %v times", n)
+	}
+}
+
+func BenchmarkPlace(b *testing.B) {
+	for _, n := range nodeCounts {
+		b.Run(fmt.Sprintf("roost/nodes=%d", n), func(b *testing.B) {
+			a := agentOf(b, n)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if m, err := a.Place(keys[i&1023]); err != nil || m.ID == "" {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("go-rendezvous/nodes=%d", n), func(b *testing.B) {
+			ids := make([]string, n)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("n%04d", i)
+			}
+			r := rendezvous.New(ids, xxhash.Sum64String)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if r.Lookup(keys[i&1023]) == "" {
+					b.Fatal("no owner")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPlaceParallel(b *testing.B) {
+	a := agentOf(b, 100)
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			if _, err := a.Place(keys[i&1023]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkIsOwner(b *testing.B) {
+	a := agentOf(b, 100)
+	for i := 0; b.Loop(); i++ {
+		a.IsOwner(keys[i&1023])
+	}
+}
+
+func BenchmarkOwners(b *testing.B) {
+	for _, n := range nodeCounts {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			a := agentOf(b, n)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				a.Owners(keys[i&1023], 3)
+			}
+		})
+	}
+}
