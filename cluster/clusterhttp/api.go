@@ -84,22 +84,3 @@ type Changed struct {
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
 }
-
-// Problem is the body of every error.
-type Problem struct {
-	Message string `json:"error"`
-	Code    string `json:"code"` // one of the Code constants
-}
-
-// The codes of a Problem.
-const (
-	CodeBadRequest   = "bad_request"
-	CodeNotFound     = "not_found"
-	CodeMethod       = "method_not_allowed"
-	CodeNotReady     = "not_ready"
-	CodeNoMembers    = "no_members"
-	CodeUnauthorized = "unauthorized"
-	CodeForbidden    = "forbidden" // cross-origin
-	CodeClosed       = "closed"
-	CodeInternal     = "internal"
-)

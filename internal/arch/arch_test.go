@@ -40,8 +40,10 @@ var house = []struct {
 	{"internal/gossip", []string{"lease"}, "gossip carries leases and knows nothing of ownership"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"internal/arch", nil, "the rules depend on nothing that they judge"},
+	{"internal/leak", nil, "it serves the tests of any package"},
 	{"cluster", []string{"lease", "placement", "events", "internal/gossip"}, "the agent joins the parts and must not need its own surroundings"},
-	{"cluster/...", []string{"lease", "placement", "placement/affinity", "events", "cluster/...", "internal/simnet"}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
+	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/simnet"}, "it puts a simulated network under gossip"},
+	{"cluster/...", []string{"lease", "placement", "placement/affinity", "events", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
 	{"cmd/...", []string{"..."}, "programs put everything together"},
 	{"examples/...", []string{"..."}, "programs put everything together"},
 }

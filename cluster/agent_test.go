@@ -1,0 +1,280 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// local returns the configuration of an agent on real loopback sockets.
+func local(id string, seeds ...string) cluster.Config {
+	return cluster.Config{
+		ID: id, Bind: "127.0.0.1:0", Join: seeds, Network: cluster.Local, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func startAgent(t *testing.T, cfg cluster.Config) *cluster.Agent {
+	t.Helper()
+	a, err := cluster.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+func waitReady(t *testing.T, agents ...*cluster.Agent) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, a := range agents {
+		for len(a.Members()) != len(agents) {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%s sees %d members of %d", a.Config().ID, len(a.Members()), len(agents))
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		if err := a.WaitConverged(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRealSockets(t *testing.T) { // S3.11
+	a := startAgent(t, local("a"))
+	b := startAgent(t, local("b", a.Addr()))
+	c := startAgent(t, local("c", a.Addr(), b.Addr()))
+	waitReady(t, a, b, c)
+	mine := map[lease.NodeID]*cluster.Agent{"a": a, "b": b, "c": c}
+	for i := range 1000 {
+		key := fmt.Sprintf("room-%d", i)
+		owner, err := a.Place(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, agent := range mine {
+			if other, err := agent.Place(key); err != nil || other.ID != owner.ID {
+				t.Fatalf("%s places %s on %v (%v), a on %s", id, key, other, err, owner.ID)
+			}
+			if agent.IsOwner(key) != (id == owner.ID) {
+				t.Fatalf("%s.IsOwner(%s) = %v, the owner is %s", id, key, agent.IsOwner(key), owner.ID)
+			}
+		}
+		best := a.Owners(key, 5)
+		if len(best) != 3 || best[0].ID != owner.ID || best[1].ID == best[2].ID || best[0].ID == best[1].ID {
+			t.Fatalf("Owners(%s, 5) = %v", key, best)
+		}
+		if p := b.Partition(key); p != a.Partition(key) {
+			t.Fatalf("%s is in partition %d on b, %d on a", key, p, a.Partition(key))
+		} else if m, ok := c.OwnerOf(p); !ok || m.ID != owner.ID || m.Addr != mine[m.ID].Addr() {
+			t.Fatalf("OwnerOf(%d) = %v, %v", p, m, ok)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.Leave(ctx); err != nil {
+		t.Error(err)
+	}
+	waitReady(t, a, b)
+	if _, err := c.Place("x"); err != nil {
+		t.Errorf("after Leave, Place fails with %v: it should still tell what was last known", err)
+	}
+	if c.IsOwner("x") || len(c.Owned()) > 0 {
+		t.Error("owns something after Leave")
+	}
+	if err := c.Drain(ctx); !errors.Is(err, cluster.ErrClosed) {
+		t.Errorf("Drain after Leave: %v", err)
+	}
+}
+
+func TestNotReady(t *testing.T) { // S4.4
+	cfg := local("a", "127.0.0.1:1") // nobody is there
+	started := make(chan *cluster.Agent, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		a, err := cluster.Start(ctx, cfg)
+		if a != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled Start returns %v, %v", a, err)
+		}
+		started <- a
+	}()
+	cancel()
+	<-started
+
+	cfg.StartDraining = true
+	cfg.Bootstrap = true
+	a := startAgent(t, cfg)
+	if _, err := a.Place("x"); !errors.Is(err, cluster.ErrNotReady) {
+		t.Errorf("before it is ready, Place fails with %v", err)
+	}
+	if m := a.Owners("x", 3); len(m) != 0 {
+		t.Errorf("before it is ready, Owners = %v", m)
+	}
+	select {
+	case <-a.Ready():
+	case <-time.After(10 * time.Second):
+		t.Fatal("never ready")
+	}
+	if _, err := a.Place("x"); !errors.Is(err, cluster.ErrNoMembers) {
+		t.Errorf("with a draining node alone, Place fails with %v", err)
+	}
+	if err := a.Undrain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !a.IsOwner("x") {
+		t.Error("the only node does not own x after Undrain")
+	}
+}
+
+func TestAloneAfterGrace(t *testing.T) {
+	cfg := local("a", "127.0.0.1:1")
+	cfg.StartupGrace = 300 * time.Millisecond
+	a := startAgent(t, cfg)
+	select {
+	case <-a.Ready():
+	case <-time.After(10 * time.Second):
+		t.Fatal("never ready")
+	}
+	if !a.IsOwner("x") {
+		t.Error("a node whose seeds are all dead does not go on alone")
+	}
+}
+
+func TestStartRefused(t *testing.T) { // S3.10
+	key := bytes.Repeat([]byte{1}, 32)
+	seed := startAgent(t, local("seed"))
+	var settings *cluster.SettingsError
+	for name, c := range map[string]struct {
+		change func(*cluster.Config)
+		check  func(error) bool
+	}{
+		"partitions": {
+			func(c *cluster.Config) { c.Partitions = 64 },
+			func(err error) bool {
+				return errors.As(err, &settings) && settings.Setting == "partitions" && settings.Ours == "64" && settings.Theirs == "1024"
+			},
+		},
+		"ttl": {
+			func(c *cluster.Config) { c.LeaseTTL = 3 * time.Second },
+			func(err error) bool {
+				return errors.As(err, &settings) && settings.Setting == "ttl" && settings.Ours == "3s" && settings.Theirs == "1s"
+			},
+		},
+		"key":     {func(c *cluster.Config) { c.Key = key }, func(err error) bool { return errors.Is(err, cluster.ErrKey) }},
+		"cluster": {func(c *cluster.Config) { c.Cluster = "prod" }, func(err error) bool { return errors.Is(err, cluster.ErrCluster) }},
+		"port taken": {
+			func(c *cluster.Config) { c.Bind = seed.Addr() },
+			func(err error) bool { return strings.Contains(err.Error(), "cannot listen on "+seed.Addr()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := local("x", seed.Addr())
+			c.change(&cfg)
+			a, err := cluster.Start(t.Context(), cfg)
+			if err == nil {
+				_ = a.Close()
+				t.Fatal("started")
+			}
+			if !c.check(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	if n := len(seed.Members()); n != 1 {
+		t.Errorf("the seed has %d members", n)
+	}
+}
+
+func TestConfigFaults(t *testing.T) { // S3.18, S4.5
+	bad := cluster.Config{
+		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y"}, Key: []byte("short"),
+		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
+		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, QuietWindow: -1,
+		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 65),
+	}
+	err := bad.Validate()
+	if err == nil {
+		t.Fatal("valid")
+	}
+	for _, part := range []string{
+		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, "Key has 5 bytes", "Partitions is 65537",
+		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "QuietWindow",
+		"Cluster has 65", "zone has 65",
+	} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error does not tell %q:\n%v", part, err)
+		}
+	}
+	if a, err := cluster.Start(t.Context(), bad); err == nil {
+		_ = a.Close()
+		t.Error("started")
+	}
+	good := cluster.Config{ID: "a"}
+	if err := good.Validate(); err != nil {
+		t.Errorf("defaults are faulty: %v", err)
+	}
+	if d := good.WithDefaults(); d.LeaseTTL != 6*time.Second || d.HeartbeatInterval != 2*time.Second ||
+		d.MaxSkew != 5*time.Second || d.Partitions != 1024 || d.Bind != "127.0.0.1:7946" {
+		t.Errorf("defaults: %+v", d)
+	}
+}
+
+func TestWarnings(t *testing.T) { // S3.18
+	var out bytes.Buffer
+	cfg := local("a")
+	cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
+	cfg.HeartbeatInterval, cfg.LeaseTTL = 500*time.Millisecond, time.Second
+	a := startAgent(t, cfg)
+	_ = a.Close()
+	if !strings.Contains(out.String(), "less than 2.5 times HeartbeatInterval") {
+		t.Errorf("no warning: %s", out.String())
+	}
+}
+
+// Random bytes at the gossip port: no panic, no growth, counted.
+func TestHostileDatagrams(t *testing.T) {
+	a := startAgent(t, local("a"))
+	b := startAgent(t, local("b", a.Addr()))
+	waitReady(t, a, b)
+	conn, err := net.Dial("udp", a.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	label := "\xf4\x05roost"
+	junk := make([]byte, 1200)
+	for i := range 20000 {
+		for k := range junk {
+			junk[k] = byte((i*7919 + k*k*31) >> (k % 7)) // arbitrary, and the same in every run
+		}
+		packet := string(junk[:i%len(junk)])
+		switch i % 4 {
+		case 0:
+			packet = label + packet
+		case 1:
+			packet = label + "\x08" + packet // a user message: reaches our decoder
+		case 2:
+			packet = label + "\x08\x01" + packet // of our wire version
+		}
+		_, _ = conn.Write([]byte(packet))
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for s := a.Snapshot().Stats; s.DecodeErrors == 0 || s.VersionErrors == 0; s = a.Snapshot().Stats {
+		if time.Now().After(deadline) {
+			t.Fatalf("not counted: %+v", s)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	waitReady(t, a, b)
+}

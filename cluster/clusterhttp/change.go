@@ -1,0 +1,200 @@
+package clusterhttp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+const (
+	defaultWait = 10 * time.Second
+	maxWait     = 60 * time.Second
+	handOver    = 50 * time.Millisecond // patience for a change to reach the agent's loop
+	minHandOver = time.Second           // how long it is tried, if the caller does not wait
+	leaveTime   = 30 * time.Second
+)
+
+func (a *api) drain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+	return a.change(w, r, a.agent.Drain)
+}
+
+func (a *api) undrain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+	return a.change(w, r, a.agent.Undrain)
+}
+
+// change runs an agent's Drain or Undrain and waits for as long as the caller
+// wants to. What was asked for is done even if the caller hangs up or does not
+// wait at all: the agent's call has a goroutine and a deadline of its own.
+func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Context) error) (any, *Problem) {
+	wait, p := waitOf(r)
+	if p != nil {
+		return nil, p
+	}
+	if p := decode(r, &struct{}{}); p != nil {
+		return nil, p
+	}
+	a.audit(r)
+	// A server's own timeouts must not cut the wait short.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Now().Add(wait + a.sendTime))
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minHandOver))
+	result := make(chan error, 1)
+	go func() {
+		defer cancel()
+		result <- do(ctx)
+	}()
+	patience := time.NewTimer(max(wait, handOver))
+	defer patience.Stop()
+	converged := false
+	select {
+	case err := <-result:
+		if converged = err == nil; !converged && !errors.Is(err, context.DeadlineExceeded) {
+			return nil, a.problemOf(err)
+		}
+	case <-patience.C:
+	case <-r.Context().Done():
+	}
+	c := a.changed()
+	c.Converged = converged
+	return c, nil
+}
+
+// leave answers at once, since afterwards there may be nobody to answer.
+func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	if p := decode(r, &struct{}{}); p != nil {
+		return nil, p
+	}
+	a.audit(r)
+	a.leaving.Do(func() {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+			defer cancel()
+			if err := a.agent.Leave(ctx); err != nil && !errors.Is(err, cluster.ErrClosed) {
+				a.log.Warn("left in haste", "err", err)
+			}
+		}()
+	})
+	return a.changed(), nil
+}
+
+func (a *api) setLoad(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		Units *int64 `json:"units"`
+	}
+	switch p := decode(r, &body); {
+	case p != nil:
+		return nil, p
+	case body.Units == nil:
+		return nil, badRequest(`units is missing: send {"units":N}`)
+	case *body.Units < 0:
+		return nil, badRequest("units is %d; it must not be negative", *body.Units)
+	}
+	a.agent.SetLoad(*body.Units)
+	c := a.changed()
+	c.Load = *body.Units // the next heartbeat reports it
+	c.Converged = a.agent.Converged()
+	return c, nil
+}
+
+func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		Weight *uint32 `json:"weight"`
+	}
+	switch p := decode(r, &body); {
+	case p != nil:
+		return nil, p
+	case body.Weight == nil:
+		return nil, badRequest(`weight is missing: send {"weight":N}`)
+	case *body.Weight > lease.MaxWeight:
+		return nil, badRequest("weight is %d; it must be 0 to %d", *body.Weight, lease.MaxWeight)
+	}
+	a.audit(r)
+	c := a.changed()
+	same := c.Weight == *body.Weight
+	if err := a.agent.SetWeight(*body.Weight); err != nil {
+		return nil, a.problemOf(err)
+	}
+	c.Weight = *body.Weight
+	c.Converged = same && a.agent.Converged() // a new weight has yet to spread
+	return c, nil
+}
+
+func (a *api) changed() *Changed {
+	self := &a.agent.Snapshot().Self
+	return &Changed{Self: a.self, State: self.State, Weight: self.Weight, Load: self.Load}
+}
+
+// audit leaves a trace of who asked for a change. Loads are reported all the
+// time and are not worth one.
+func (a *api) audit(r *http.Request) {
+	a.log.Info("change asked for", "path", r.URL.Path, "remote", r.RemoteAddr)
+}
+
+func waitOf(r *http.Request) (time.Duration, *Problem) {
+	text, p := param(r.URL.RawQuery, "wait")
+	if p != nil || text == "" {
+		return defaultWait, p
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 || wait > maxWait {
+		return 0, badRequest("wait is %.20q; it must be 0 to %v, such as 500ms or 10s", text, maxWait)
+	}
+	return wait, nil
+}
+
+// decode reads the request's body, a JSON object with no other fields than those
+// of into. A request without a body leaves into alone. The content type is asked
+// for because a form on any web page can send a body, but not with this type
+// unless the browser asks us first.
+func decode(r *http.Request, into any) *Problem {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	b, err := io.ReadAll(r.Body)
+	var tooBig *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooBig):
+		p := badRequest("the body has more than %d bytes", maxBody)
+		p.Status = http.StatusRequestEntityTooLarge
+		return p
+	case err != nil:
+		return badRequest("the body cannot be read: %v", err)
+	case len(b) == 0:
+		return nil
+	}
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		p := badRequest("the body must be JSON, with Content-Type: application/json")
+		p.Status = http.StatusUnsupportedMediaType
+		return p
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return badRequest("the body: %s", faultOf(err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("the body goes on after its JSON object")
+	}
+	return nil
+}
+
+// faultOf names the field that is wrong, in JSON's terms and not in Go's.
+func faultOf(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return fmt.Sprintf("%s cannot be %.80s: it is a whole number", wrong.Field, wrong.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}

@@ -1,0 +1,69 @@
+package clusterhttp
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// admit bounds what the request may send, and returns why it is refused, or nil.
+// It judges by method, not by endpoint: what is added later is guarded too.
+func (a *api) admit(w http.ResponseWriter, r *http.Request) *Problem {
+	if r.ContentLength != 0 {
+		// Even a body that no endpoint reads is read by net/http, to reuse the
+		// connection, and would be waited for without end.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTime))
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return nil
+	}
+	if err := a.origin.Check(r); err != nil {
+		return &Problem{Status: http.StatusForbidden, Code: CodeForbidden, Message: err.Error()}
+	}
+	if !a.locked && rebound(r) {
+		return &Problem{
+			Status: http.StatusForbidden, Code: CodeForbidden,
+			Message: "without a token, web pages may change this node only from localhost, an IP address or an https origin",
+		}
+	}
+	if a.locked && !a.authorized(r) {
+		return &Problem{
+			Status: http.StatusUnauthorized, Code: CodeUnauthorized,
+			Message: "this needs the header Authorization: Bearer, with the token that the agent was started with",
+		}
+	}
+	return nil
+}
+
+// authorized takes the same time whatever is wrong with the token, its length
+// included.
+func (a *api) authorized(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	sum := sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// rebound reports whether a page may be talking to us under a name of its own: an
+// attacker's name server can have it lead to 127.0.0.1, and then the page's
+// origin equals our host. Browsers send Sec-Fetch-Site to https and to localhost
+// only, so its absence marks plain http under a name; an https origin has proved
+// its name, and an address cannot be led elsewhere.
+func rebound(r *http.Request) bool {
+	if r.Header.Get("Origin") == "" || r.Header.Get("Sec-Fetch-Site") != "" {
+		return false
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return false
+	}
+	return !strings.EqualFold(host, "localhost")
+}

@@ -1,0 +1,184 @@
+package clusterhttp
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Options shape a [Handler]. The zero value serves everybody who reaches it.
+type Options struct {
+	// Token, if it is set, has to accompany every request that is not a GET,
+	// HEAD or OPTIONS, as "Authorization: Bearer <token>". Default: none, which
+	// is for loopback only.
+	Token string
+
+	// Log receives changes asked for, requests refused and streams dropped.
+	// Default slog.Default().
+	Log *slog.Logger
+
+	// KeepAlive is how long an event stream is silent before it sends a comment,
+	// so that proxies keep it open and dead clients are found. Default 15 s.
+	KeepAlive time.Duration
+
+	// MaxStreams is how many event streams are served at a time; more are turned
+	// away as busy. Default 1024: each costs two goroutines and some 30 kB, or
+	// less where batches are small.
+	MaxStreams int
+}
+
+const (
+	maxBody  = 64 << 10 // bytes of a request's body
+	bodyTime = 10 * time.Second
+	sendTime = 10 * time.Second // for one event, or for one response after a wait
+)
+
+// api is what the endpoints share.
+type api struct {
+	agent *cluster.Agent
+	self  lease.NodeID
+	ttl   time.Duration
+	log   *slog.Logger
+	mux   *http.ServeMux
+
+	origin  http.CrossOriginProtection
+	locked  bool     // a token is needed
+	token   [32]byte // its SHA-256
+	streams chan struct{}
+	leaving sync.Once
+
+	keepAlive, bodyTime, sendTime time.Duration
+}
+
+// Handler returns the HTTP API of agent: the endpoints that the package comment
+// lists, at these paths. Mount it under a prefix with http.StripPrefix. It
+// starts nothing and need not be closed; event streams end with the agent.
+func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
+
+func newAPI(agent *cluster.Agent, opts Options) *api {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.KeepAlive <= 0 {
+		opts.KeepAlive = 15 * time.Second
+	}
+	if opts.MaxStreams <= 0 {
+		opts.MaxStreams = 1024
+	}
+	cfg := agent.Config()
+	a := &api{
+		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
+		locked: opts.Token != "", token: sha256.Sum256([]byte(opts.Token)),
+		streams:   make(chan struct{}, opts.MaxStreams),
+		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
+	}
+	a.mux.HandleFunc("GET /healthz", a.healthz)
+	a.mux.HandleFunc("GET /readyz", a.readyz)
+	a.mux.HandleFunc("GET /v1/place", a.open(http.StatusOK, a.place))
+	a.mux.HandleFunc("GET /v1/owners", a.open(http.StatusOK, a.owners))
+	a.mux.HandleFunc("GET /v1/members", a.open(http.StatusOK, a.members))
+	a.mux.HandleFunc("GET /v1/partitions", a.open(http.StatusOK, a.partitions))
+	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.owned))
+	a.mux.HandleFunc("GET /v1/events", a.events)
+	a.mux.HandleFunc("POST /v1/drain", a.open(http.StatusOK, a.drain))
+	a.mux.HandleFunc("POST /v1/undrain", a.open(http.StatusOK, a.undrain))
+	a.mux.HandleFunc("POST /v1/leave", a.open(http.StatusAccepted, a.leave))
+	a.mux.HandleFunc("POST /v1/load", a.open(http.StatusOK, a.setLoad))
+	a.mux.HandleFunc("POST /v1/weight", a.open(http.StatusOK, a.setWeight))
+	return a
+}
+
+// ServeHTTP implements http.Handler.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if p := a.admit(w, r); p != nil {
+		a.log.Warn("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "why", p.Message)
+		p.write(w)
+		return
+	}
+	handler, pattern := a.mux.Handler(r)
+	// An unclean path would be redirected, and to the wrong place below a prefix.
+	if pattern == "" || path.Clean(r.URL.Path) != r.URL.Path {
+		unrouted(w, r, handler)
+		return
+	}
+	handler.ServeHTTP(w, r)
+}
+
+// An endpoint answers a request with what is to be sent as JSON.
+type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
+
+// open serves an endpoint while the agent runs. A snapshot of an agent that has
+// ended is of no more use than no answer, and does more harm.
+func (a *api) open(status int, answer endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if a.closed() {
+			a.problemOf(cluster.ErrClosed).write(w)
+			return
+		}
+		v, p := answer(w, r)
+		if p != nil {
+			p.write(w)
+			return
+		}
+		writeJSON(w, status, v)
+	}
+}
+
+func (a *api) closed() bool {
+	select {
+	case <-a.agent.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil { // only a fault in this package can do that
+		status = http.StatusInternalServerError
+		b, _ = json.Marshal(internal(err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a client that has gone needs no answer
+}
+
+// unrouted answers a request that the mux has no pattern for. The mux alone knows
+// which methods a path allows, and it tells by writing a response.
+func unrouted(w http.ResponseWriter, r *http.Request, mux http.Handler) {
+	said := verdict{header: make(http.Header)}
+	mux.ServeHTTP(&said, r)
+	p := &Problem{
+		Status: http.StatusNotFound, Code: CodeNotFound,
+		Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path),
+	}
+	if said.status == http.StatusMethodNotAllowed {
+		allow := said.header.Get("Allow")
+		w.Header().Set("Allow", allow)
+		p.Status, p.Code = said.status, CodeMethod
+		p.Message = fmt.Sprintf("%s takes %s, not %.20q", r.URL.Path, allow, r.Method)
+	}
+	p.write(w)
+}
+
+// verdict is a ResponseWriter that keeps status and headers only.
+type verdict struct {
+	status int
+	header http.Header
+}
+
+func (v *verdict) Header() http.Header         { return v.header }
+func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
+func (v *verdict) WriteHeader(status int)      { v.status = status }

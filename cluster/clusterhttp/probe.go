@@ -1,0 +1,58 @@
+package clusterhttp
+
+import (
+	"net/http"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+type status struct {
+	Status string `json:"status"`
+}
+
+// healthz speaks of this process alone: a probe that failed for the sake of
+// peers would have a whole fleet restarted when the network hiccups.
+func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
+	if a.closed() {
+		a.problemOf(cluster.ErrClosed).write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, status{"ok"})
+}
+
+func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
+	p := &Problem{Status: http.StatusServiceUnavailable, Code: CodeNotReady}
+	switch p.State = a.state(); p.State {
+	case "active":
+		writeJSON(w, http.StatusOK, status{"ready"})
+		return
+	case "joining":
+		p.Message = "joining: this node's lease ran out, and it has to come in again"
+	case "settling":
+		p.Message = "settling: this node has not taken its place yet"
+	case "draining":
+		p.Message = "draining: this node gives up what it owns"
+	default:
+		p = a.problemOf(cluster.ErrClosed)
+		p.State = "left"
+	}
+	p.write(w)
+}
+
+// state says where this node is in its life, by its own knowledge.
+func (a *api) state() string {
+	s := a.agent.Snapshot()
+	switch {
+	case a.closed() || s.Self.State == lease.Left:
+		return "left"
+	case s.Self.Age() > a.ttl: // the process was stopped; its loop does not know yet
+		return "joining"
+	case s.Self.State == lease.Draining:
+		return "draining"
+	case s.Self.State == lease.Active && s.State != nil:
+		return "active"
+	default:
+		return "settling"
+	}
+}

@@ -1,0 +1,90 @@
+package clusterhttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// Problem is the body of every error, and the error that [Client] returns for
+// one. By errors.Is it equals the error of package cluster that its code stands
+// for: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed.
+type Problem struct {
+	Message string `json:"error"`
+	Code    string `json:"code"`            // one of the Code constants
+	State   string `json:"state,omitempty"` // of /readyz: joining, settling, draining or left
+
+	Status int `json:"-"` // of the HTTP response
+}
+
+// The codes of a Problem.
+const (
+	CodeBadRequest   = "bad_request"
+	CodeNotFound     = "not_found"
+	CodeMethod       = "method_not_allowed"
+	CodeNotReady     = "not_ready"
+	CodeNoMembers    = "no_members"
+	CodeUnauthorized = "unauthorized"
+	CodeForbidden    = "forbidden" // cross-origin
+	CodeBusy         = "busy"      // too many event streams
+	CodeClosed       = "closed"
+	CodeInternal     = "internal"
+)
+
+// Error returns the message and the code.
+func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
+
+// Is makes errors.Is treat a Problem like the error that an embedded agent
+// would have returned.
+func (p *Problem) Is(target error) bool {
+	switch p.Code {
+	case CodeNotReady:
+		return target == cluster.ErrNotReady
+	case CodeNoMembers:
+		return target == cluster.ErrNoMembers
+	case CodeClosed:
+		return target == cluster.ErrClosed
+	}
+	return false
+}
+
+func badRequest(format string, args ...any) *Problem {
+	return &Problem{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+func internal(err error) *Problem {
+	return &Problem{Status: http.StatusInternalServerError, Code: CodeInternal, Message: err.Error()}
+}
+
+// problemOf translates what a lookup or a change may fail with.
+func (a *api) problemOf(err error) *Problem {
+	unavailable := func(code, message string) *Problem {
+		return &Problem{Status: http.StatusServiceUnavailable, Code: code, Message: message}
+	}
+	switch {
+	case errors.Is(err, cluster.ErrNotReady):
+		return unavailable(CodeNotReady, "this node has not computed a table yet; try again in a second")
+	case errors.Is(err, cluster.ErrNoMembers):
+		return unavailable(CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0")
+	case errors.Is(err, cluster.ErrClosed):
+		if why := a.agent.Err(); why != nil {
+			return unavailable(CodeClosed, "the agent has stopped: "+why.Error())
+		}
+		return unavailable(CodeClosed, "the agent has left or was closed")
+	default:
+		return internal(err)
+	}
+}
+
+// write sends p as the response.
+func (p *Problem) write(w http.ResponseWriter) {
+	switch p.Code {
+	case CodeNotReady, CodeBusy:
+		w.Header().Set("Retry-After", "1")
+	case CodeUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="roost"`)
+	}
+	writeJSON(w, p.Status, p)
+}

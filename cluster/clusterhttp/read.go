@@ -1,0 +1,168 @@
+package clusterhttp
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	maxKey        = 4 << 10 // bytes
+	defaultOwners = 3
+	maxOwners     = 100
+)
+
+// Each answer is made from one snapshot, so that its parts agree.
+
+func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	key, p := keyOf(r)
+	if p != nil {
+		return nil, p
+	}
+	s := a.agent.Snapshot()
+	owner, err := s.Place(key)
+	if err != nil {
+		return nil, a.problemOf(err)
+	}
+	return &Placed{
+		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, &owner),
+		Version: s.Version(), Digest: digestOf(s),
+	}, nil
+}
+
+func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	key, p := keyOf(r)
+	if p != nil {
+		return nil, p
+	}
+	n, p := countOf(r)
+	if p != nil {
+		return nil, p
+	}
+	s := a.agent.Snapshot()
+	if _, err := s.Place(key); err != nil {
+		return nil, a.problemOf(err)
+	}
+	return &Ranked{
+		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owners: membersOf(s, s.Owners(key, n)),
+	}, nil
+}
+
+func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
+	s := a.agent.Snapshot()
+	return &Members{
+		Self: a.self, Members: membersOf(s, s.Members), Version: s.Version(), Digest: digestOf(s),
+		Converged: s.Converged(), Drift: s.Drift(),
+	}, nil
+}
+
+func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
+	s := a.agent.Snapshot()
+	if s.Table == nil {
+		return nil, a.problemOf(cluster.ErrNotReady)
+	}
+	owners := make([]lease.NodeID, s.Table.Partitions())
+	for i := range owners {
+		owners[i], _ = s.Table.Owner(placement.Partition(i))
+	}
+	b := s.Table.Balance()
+	return &Partitions{
+		Partitions: len(owners), Owners: owners, Counts: b.Counts,
+		Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
+		Version: s.Version(), Digest: digestOf(s),
+	}, nil
+}
+
+// owned asks the agent and not its snapshot, which does not know whether the
+// node's own lease still holds.
+func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
+	owned := a.agent.Owned()
+	if owned == nil {
+		owned = []placement.Partition{}
+	}
+	return &Owned{Self: a.self, Partitions: owned}, nil
+}
+
+func membersOf(s *cluster.Snapshot, list []cluster.Member) []Member {
+	members := make([]Member, len(list))
+	for i := range list {
+		members[i] = memberOf(s, &list[i])
+	}
+	return members
+}
+
+func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
+	return Member{
+		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
+		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: m.Load, Capacity: m.Capacity, Labels: m.Labels,
+		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
+		InSync: s.Table != nil && m.TableDigest == uint32(s.Digest()),
+	}
+}
+
+func digestOf(s *cluster.Snapshot) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], s.Digest())
+	return hex.EncodeToString(b[:])
+}
+
+// keyOf returns the parameter key. A key that is not UTF-8 could be looked up but
+// not echoed: JSON would silently make another one of it.
+func keyOf(r *http.Request) (string, *Problem) {
+	key, p := param(r.URL.RawQuery, "key")
+	switch {
+	case p != nil:
+		return "", p
+	case key == "":
+		return "", badRequest("key is missing: ask %s?key=…", r.URL.Path)
+	case len(key) > maxKey:
+		return "", badRequest("key has %d bytes, at most %d", len(key), maxKey)
+	case !utf8.ValidString(key):
+		return "", badRequest("key is not UTF-8")
+	}
+	return key, nil
+}
+
+func countOf(r *http.Request) (int, *Problem) {
+	text, p := param(r.URL.RawQuery, "n")
+	if p != nil || text == "" {
+		return defaultOwners, p
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxOwners {
+		return 0, badRequest("n is %.20q; it must be 1 to %d", text, maxOwners)
+	}
+	return n, nil
+}
+
+// param returns the value of a parameter of a query, "" if it is not there. It
+// finds what url.ParseQuery does, without building a map of all parameters, and
+// refuses one that is given twice. A semicolon is no separator.
+func param(query, name string) (value string, _ *Problem) {
+	found := false
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		k, v, _ := strings.Cut(pair, "=")
+		if k, err := url.QueryUnescape(k); err != nil || k != name {
+			continue
+		}
+		v, err := url.QueryUnescape(v)
+		if err != nil {
+			return "", badRequest("%s: %v", name, err)
+		}
+		if found {
+			return "", badRequest("%s is given twice", name)
+		}
+		value, found = v, true
+	}
+	return value, nil
+}

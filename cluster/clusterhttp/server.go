@@ -1,0 +1,32 @@
+package clusterhttp
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// NewServer returns a server for h, which may be a [Handler] alone or a mux that
+// holds one, with limits that bound what an idle, slow or hostile client costs.
+// Listen with Serve, or set Addr first.
+//
+// There is no write timeout, which would end every event stream; streams bound
+// each write themselves. Shutdown ends the streams at once and waits for the
+// rest.
+func NewServer(h http.Handler) *http.Server {
+	stop := make(chan struct{})
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       maxWait + 15*time.Second, // ends waiting requests too, so no less than these may wait
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10, // a key of 4 kB takes 12 kB when escaped
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), stopKey{}, (<-chan struct{})(stop))
+		},
+	}
+	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(stop) }))
+	return srv
+}

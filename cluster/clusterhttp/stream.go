@@ -1,0 +1,114 @@
+package clusterhttp
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
+)
+
+// stopKey is the context key of a channel that a server closes when it shuts
+// down, which would otherwise wait for its streams; see NewServer.
+type stopKey struct{}
+
+// events streams what changes until the client, the agent or the server goes.
+func (a *api) events(w http.ResponseWriter, r *http.Request) {
+	if a.closed() {
+		a.problemOf(cluster.ErrClosed).write(w)
+		return
+	}
+	select {
+	case a.streams <- struct{}{}:
+		defer func() { <-a.streams }()
+	default:
+		(&Problem{
+			Status: http.StatusServiceUnavailable, Code: CodeBusy,
+			Message: "all " + strconv.Itoa(cap(a.streams)) + " event streams are taken",
+		}).write(w)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // or nginx holds events back
+	if r.Method == http.MethodHead {
+		return
+	}
+	s := stream{w: w, control: http.NewResponseController(w), within: a.sendTime}
+	_ = s.control.SetReadDeadline(time.Time{}) // a server's ReadTimeout would end the stream
+	if err := s.send(nil); err != nil {        // headers now: the first batch may take its time
+		internal(err).write(w) // goes nowhere unless the writer cannot flush
+		return
+	}
+	if err := s.run(r.Context(), a.agent, a.keepAlive); err != nil {
+		a.log.Info("dropped an event stream", "remote", r.RemoteAddr, "err", err)
+	}
+}
+
+// stream is one client of the events. It holds one batch at most, however slow
+// the client is: what happens meanwhile merges into the next one.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	within  time.Duration // for one event
+}
+
+func (s *stream) run(ctx context.Context, agent *cluster.Agent, keepAlive time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batches := agent.Subscribe(ctx)
+	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
+	quiet := time.NewTicker(keepAlive)
+	defer quiet.Stop()
+	for {
+		var event []byte
+		select {
+		case b, ok := <-batches:
+			if !ok {
+				return nil
+			}
+			event = eventOf(b)
+			quiet.Reset(keepAlive)
+		case <-quiet.C:
+			event = []byte(": keep-alive\n\n")
+		case <-stop:
+			return nil
+		}
+		if err := s.send(event); err != nil {
+			return err
+		}
+	}
+}
+
+// send writes and flushes, and fails if the client does not take it in time. The
+// deadline is lifted again: over HTTP/2 one that passes in silence ends the
+// stream.
+func (s *stream) send(event []byte) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
+	if len(event) > 0 {
+		if _, err := s.w.Write(event); err != nil {
+			return err
+		}
+	}
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	_ = s.control.SetWriteDeadline(time.Time{})
+	return nil
+}
+
+func eventOf(b events.Batch) []byte {
+	data, err := json.Marshal(b)
+	if err != nil {
+		panic(err) // numbers and strings only
+	}
+	event := make([]byte, 0, len(data)+64)
+	event = append(event, "id: "...)
+	event = strconv.AppendUint(event, b.Version, 10)
+	event = append(event, "\nevent: batch\ndata: "...)
+	event = append(event, data...)
+	return append(event, "\n\n"...)
+}
