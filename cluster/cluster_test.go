@@ -199,7 +199,9 @@ func TestLossWithoutFalseExpiry(t *testing.T) {
 		n, minutes = 10, 2
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := started(t, n, clustertest.Options{Loss: 0.2, Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond})
+		c := clustertest.New(t, clustertest.Options{Loss: 0.2, Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond})
+		c.Start(ids(n)...)
+		c.WaitAgreed(10 * time.Second)
 		time.Sleep(time.Duration(minutes) * time.Minute)
 		c.Check()
 		for _, id := range c.IDs() {
@@ -207,7 +209,7 @@ func TestLossWithoutFalseExpiry(t *testing.T) {
 				t.Errorf("%s let %d leases of living nodes expire", id, s.Expired)
 			}
 		}
-		t.Log(c.Network())
+		t.Logf("%d nodes, 20 %% loss: %.1f kB/s sent per node", n, bytesPerSecond(c, time.Duration(minutes)*time.Minute)/1e3)
 	})
 }
 

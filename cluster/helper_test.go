@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/roost-cluster/roost/internal/leak"
 
@@ -53,3 +54,12 @@ func onlyMovedFrom(t *testing.T, before, after map[placement.Partition]lease.Nod
 }
 
 func asDuplicate(err error, to **cluster.DuplicateIDError) bool { return errors.As(err, to) }
+
+// bytesPerSecond returns what a node sent in digests and answers, on average.
+func bytesPerSecond(c *clustertest.Cluster, over time.Duration) float64 {
+	var sum uint64
+	for _, id := range c.IDs() {
+		sum += c.Agent(id).Snapshot().Stats.BytesSent
+	}
+	return float64(sum) / float64(len(c.IDs())) / over.Seconds()
+}

@@ -110,24 +110,24 @@ func (a *api) setLoad(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 
 func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
-		Weight *uint32 `json:"weight"`
+		Weight *int64 `json:"weight"`
 	}
 	switch p := decode(r, &body); {
 	case p != nil:
 		return nil, p
 	case body.Weight == nil:
 		return nil, badRequest(`weight is missing: send {"weight":N}`)
-	case *body.Weight > lease.MaxWeight:
+	case *body.Weight < 0 || *body.Weight > lease.MaxWeight:
 		return nil, badRequest("weight is %d; it must be 0 to %d", *body.Weight, lease.MaxWeight)
 	}
 	a.audit(r)
+	weight := uint32(*body.Weight)
 	c := a.changed()
-	same := c.Weight == *body.Weight
-	if err := a.agent.SetWeight(*body.Weight); err != nil {
+	c.Converged = weight == c.Weight && a.agent.Converged() // another weight has yet to spread
+	c.Weight = weight
+	if err := a.agent.SetWeight(weight); err != nil {
 		return nil, a.problemOf(err)
 	}
-	c.Weight = *body.Weight
-	c.Converged = same && a.agent.Converged() // a new weight has yet to spread
 	return c, nil
 }
 
@@ -149,7 +149,7 @@ func waitOf(r *http.Request) (time.Duration, *Problem) {
 	}
 	wait, err := time.ParseDuration(text)
 	if err != nil || wait < 0 || wait > maxWait {
-		return 0, badRequest("wait is %.20q; it must be 0 to %v, such as 500ms or 10s", text, maxWait)
+		return 0, badRequest("wait is %.20q; it must be 0 to %.0fs, such as 500ms or 10s", text, maxWait.Seconds())
 	}
 	return wait, nil
 }
@@ -193,8 +193,12 @@ func decode(r *http.Request, into any) *Problem {
 // faultOf names the field that is wrong, in JSON's terms and not in Go's.
 func faultOf(err error) string {
 	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		return fmt.Sprintf("%s cannot be %.80s: it is a whole number", wrong.Field, wrong.Value)
+	switch {
+	case !errors.As(err, &wrong):
+		return strings.TrimPrefix(err.Error(), "json: ")
+	case wrong.Field == "":
+		return "it must be a JSON object, not " + wrong.Value
+	default: // they all are
+		return fmt.Sprintf("%s must be a whole number, not %.80s", wrong.Field, strings.TrimPrefix(wrong.Value, "number "))
 	}
-	return strings.TrimPrefix(err.Error(), "json: ")
 }

@@ -33,7 +33,7 @@ func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, a.problemOf(err)
 	}
 	return &Placed{
-		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, &owner),
+		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, owner),
 		Version: s.Version(), Digest: digestOf(s),
 	}, nil
 }
@@ -51,15 +51,21 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if _, err := s.Place(key); err != nil {
 		return nil, a.problemOf(err)
 	}
-	return &Ranked{
-		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owners: membersOf(s, s.Owners(key, n)),
-	}, nil
+	ranked := Ranked{Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owners: []Member{}}
+	for _, m := range s.Owners(key, n) {
+		ranked.Owners = append(ranked.Owners, memberOf(s, m))
+	}
+	return &ranked, nil
 }
 
 func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	s := a.agent.Snapshot()
+	members := make([]Member, len(s.Members))
+	for i := range s.Members {
+		members[i] = memberOf(s, &s.Members[i])
+	}
 	return &Members{
-		Self: a.self, Members: membersOf(s, s.Members), Version: s.Version(), Digest: digestOf(s),
+		Self: a.self, Members: members, Version: s.Version(), Digest: digestOf(s),
 		Converged: s.Converged(), Drift: s.Drift(),
 	}, nil
 }
@@ -89,14 +95,6 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 		owned = []placement.Partition{}
 	}
 	return &Owned{Self: a.self, Partitions: owned}, nil
-}
-
-func membersOf(s *cluster.Snapshot, list []cluster.Member) []Member {
-	members := make([]Member, len(list))
-	for i := range list {
-		members[i] = memberOf(s, &list[i])
-	}
-	return members
 }
 
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {

@@ -275,10 +275,3 @@ func (c *Cluster) Heal() { c.net.HealAll() }
 
 // SetLoss changes the share of packets that are lost.
 func (c *Cluster) SetLoss(share float64) { c.net.SetLoss(share) }
-
-// Network returns what the network counted.
-func (c *Cluster) Network() fmt.Stringer { return stats(c.net.Stats()) }
-
-type stats simnet.Stats
-
-func (s stats) String() string { return fmt.Sprintf("%+v", simnet.Stats(s)) }

@@ -6,18 +6,10 @@
 // A [Network] connects the [Transport]s made by [Network.Listen]. A transport
 // is what one process has of the network, and it lives as follows:
 //
-//	                Pause
-//	          ┌───────────────┐
-//	Listen    │               ▼
-//	──────▶ running         paused
-//	          │▲              ││
-//	          │└──── Resume ──┘│
-//	          │                │
-//	          ├───── Crash ────┤
-//	          │                │
-//	          │      crashed ◀─┤
-//	          │         │      │
-//	          └───── Shutdown ─┴──▶ shut
+//	Listen           ──▶ running
+//	running          ──▶ paused    Pause, and back by Resume
+//	running, paused  ──▶ crashed   Crash
+//	any of these     ──▶ shut      Shutdown
 //
 // # What it guarantees
 //

@@ -79,7 +79,7 @@ func (n *Network) Listen(addr string) (*Transport, error) {
 	}
 	n.listens[at]++
 	h := fnv.New64a()
-	fmt.Fprint(h, at, n.listens[at])
+	_, _ = fmt.Fprint(h, at, n.listens[at]) // a hash does not fail
 	t.rng = rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64()))
 	n.nodes[at] = t
 	return t, nil

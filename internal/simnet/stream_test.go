@@ -272,13 +272,13 @@ func TestPauseStallsStreams(t *testing.T) {
 		wantTimeout(t, "read of what a paused node closed", err)
 		near.SetReadDeadline(time.Time{})
 		paused.Resume()
-		if _, err = near.Read(read); err != io.EOF {
+		if _, err = near.Read(read); !errors.Is(err, io.EOF) {
 			t.Errorf("after resume: %v", err)
 		}
 
 		paused.Pause()
 		paused.Shutdown() // the end of a test, also for who waits on it
-		if _, err := gone.Read(read); err != io.EOF {
+		if _, err := gone.Read(read); !errors.Is(err, io.EOF) {
 			t.Errorf("after shutdown while paused: %v", err)
 		}
 	})

@@ -207,7 +207,7 @@ func (t *Transport) Shutdown() error {
 		t.net.streams = slices.DeleteFunc(t.net.streams, func(s *stream) bool {
 			return slices.ContainsFunc(s.ends[:], func(c *conn) bool { return c.t == t && c.shut() })
 		})
-	case crashed:
+	case crashed, shut:
 		t.state = shut
 	}
 	return nil

@@ -1,0 +1,137 @@
+package clusterhttp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+)
+
+// The scripts state the answers word for word. Their commands:
+//
+//	start a b c            start nodes of 16 partitions and wait until they agree
+//	start-with id=d [draining] [weight=N]   start one, and do not wait
+//	on a                   direct what follows to this node
+//	wait 3s                let time pass
+//	drain b, leave b, pause b, resume b     what happens to nodes
+//	http                   a request: method and target, headers, empty line, body
+func TestContract(t *testing.T) {
+	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/life"} {
+		t.Run(script, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := story{t: t, handlers: make(map[string]http.Handler)}
+				s.c = clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+					cfg.Partitions = 16
+					cfg.APIAddr = cfg.ID + ".example:9000"
+					cfg.Zone = "zone-1"
+					cfg.Capacity = 500
+					if cfg.ID == "a" {
+						cfg.Labels = map[string]string{"role": "sfu"}
+					}
+				}})
+				datadriven.RunTest(t, script, s.run)
+			})
+		})
+	}
+}
+
+type story struct {
+	t        *testing.T
+	c        *clustertest.Cluster
+	on       string
+	handlers map[string]http.Handler
+}
+
+func (s *story) run(t *testing.T, d *datadriven.TestData) string {
+	var ids []string
+	for _, arg := range d.CmdArgs {
+		ids = append(ids, arg.Key)
+	}
+	switch d.Cmd {
+	case "start":
+		s.c.Start(ids...)
+		s.c.WaitAgreed(5 * time.Second)
+	case "start-with":
+		s.startWith(d)
+	case "on":
+		s.on = ids[0]
+	case "wait":
+		pause, err := time.ParseDuration(ids[0])
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		time.Sleep(pause)
+	case "drain":
+		if err := s.c.Agent(ids[0]).Drain(t.Context()); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+	case "leave":
+		s.handler() // it survives the node
+		s.c.Leave(ids[0])
+	case "pause":
+		s.c.Pause(ids[0])
+	case "resume":
+		s.c.Resume(ids[0])
+	case "http":
+		return s.request(d.Input)
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+	return ""
+}
+
+func (s *story) startWith(d *datadriven.TestData) {
+	id := d.CmdArgs[0].Vals[0]
+	s.c.StartWith(id, clustertest.WithConfig(func(cfg *cluster.Config) {
+		cfg.StartDraining = d.HasArg("draining")
+		cfg.QuietWindow = time.Second
+	}))
+	s.on = id
+}
+
+func (s *story) handler() http.Handler {
+	h := s.handlers[s.on]
+	if h == nil {
+		h = Handler(s.c.Agent(s.on), Options{Log: quiet})
+		s.handlers[s.on] = h
+	}
+	return h
+}
+
+var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|version)": |"incarnation": ")-?\d+`)
+
+func (s *story) request(text string) string {
+	head, body, _ := strings.Cut(text, "\n\n")
+	lines := strings.Split(head, "\n")
+	method, target, _ := strings.Cut(lines[0], " ")
+	w := do(s.handler(), method, target, body, lines[1:]...)
+
+	var out strings.Builder
+	fmt.Fprintln(&out, w.Code, w.Header().Get("Content-Type"))
+	for _, name := range []string{"Allow", "Retry-After", "WWW-Authenticate"} {
+		if value := w.Header().Get(name); value != "" {
+			fmt.Fprintf(&out, "%s: %s\n", name, value)
+		}
+	}
+	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} {
+		if got := w.Header().Get(name); got != want {
+			fmt.Fprintf(&out, "%s: %q, want %q\n", name, got, want)
+		}
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, w.Body.Bytes(), "", "  "); err != nil {
+		return out.String() + w.Body.String()
+	}
+	out.WriteString(volatile.ReplaceAllString(pretty.String(), "${1}…"))
+	return out.String()
+}

@@ -1,0 +1,136 @@
+package clusterhttp
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// inBubble runs a test with a cluster of nodes a, b, c in agreement, on virtual
+// time.
+func inBubble(t *testing.T, test func(t *testing.T, c *clustertest.Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})
+		c.Start("a", "b", "c")
+		c.WaitAgreed(5 * time.Second)
+		test(t, c)
+	})
+}
+
+// solo returns a node of its own on real sockets, ready.
+func solo(t testing.TB, partitions int) *cluster.Agent {
+	t.Helper()
+	a, err := cluster.Start(t.Context(), cluster.Config{
+		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
+		LeaseTTL:   time.Minute, // a starved machine must not fence it
+		Partitions: partitions, Log: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	select {
+	case <-a.Ready():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the agent does not get ready")
+	}
+	return a
+}
+
+// do has h answer one request. Headers are given as "Name: value".
+func do(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// expect fails the test unless the answer has a status and contains a text.
+func expect(t *testing.T, w *httptest.ResponseRecorder, status int, text string) {
+	t.Helper()
+	if w.Code != status || !strings.Contains(w.Body.String(), text) {
+		t.Errorf("got %d %.300s\nwant %d with %q", w.Code, w.Body, status, text)
+	}
+}
+
+// pipes is a network of net.Pipe, which works in a bubble and buffers nothing.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// serve runs srv on pipes until the test ends.
+func serve(t *testing.T, srv *http.Server) *pipes {
+	t.Helper()
+	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = srv.Serve(p)
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-ended
+	})
+	return p
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// client returns a Client over p that leaves nothing behind.
+func (p *pipes) client(t *testing.T) *Client {
+	t.Helper()
+	transport := &http.Transport{DialContext: p.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &Client{Base: "agent.test:8401", HTTP: &http.Client{Transport: transport}}
+}
