@@ -57,22 +57,32 @@ func (a *Agent) changeState(ctx context.Context, what string, change func(*loop)
 // error says what was cut short, and the agent is closed in any case.
 func (a *Agent) Leave(ctx context.Context) error {
 	drained := a.Drain(ctx)
-	err := a.do(context.Background(), (*loop).farewell)
+	alone := false
+	err := a.do(context.Background(), func(l *loop) {
+		l.farewell()
+		alone = len(l.set.Peers(nil)) == 0
+	})
 	if err != nil { // closed meanwhile
 		return err
 	}
-	linger := time.NewTimer(farewellRounds * a.cfg.GossipInterval)
-	defer linger.Stop()
+	if !alone {
+		a.linger(ctx)
+	}
+	_ = a.Close()
+	return drained
+}
+
+// linger lets the farewell spread.
+func (a *Agent) linger(ctx context.Context) {
+	rounds := farewellRounds * a.cfg.GossipInterval
+	timer := time.NewTimer(rounds)
+	defer timer.Stop()
 	select {
-	case <-linger.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	case <-a.done:
 	}
-	_ = a.node.Leave(a.cfg.GossipInterval * farewellRounds) // a courtesy to memberlist
-	if err := a.Close(); err != nil {
-		return err
-	}
-	return drained
+	_ = a.node.Leave(rounds) // a courtesy to memberlist's peers
 }
 
 // farewellRounds is for how many gossip intervals a farewell is repeated.

@@ -1,0 +1,185 @@
+package clusterhttp
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func changed(t *testing.T, w *httptest.ResponseRecorder, status int) Changed {
+	t.Helper()
+	expect(t, w, status, "converged")
+	var c Changed
+	if err := json.Unmarshal(w.Body.Bytes(), &c); err != nil {
+		t.Errorf("%v: %s", err, w.Body)
+	}
+	return c
+}
+
+// With wait=0 the answer comes at once, and the change a moment later.
+func TestDrainWithoutWaiting(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		h := Handler(a, Options{Log: quiet})
+		for range 20 { // whatever the scheduler does
+			begin := time.Now()
+			got := changed(t, do(h, "POST", "/v1/drain?wait=0", ""), 200)
+			if took := time.Since(begin); took > handOver || got.Converged || got.State != lease.Draining {
+				t.Fatalf("after %v: %+v", took, got)
+			}
+			time.Sleep(5 * time.Second)
+			if len(a.Owned()) > 0 || !a.Converged() {
+				t.Fatal("it did not drain")
+			}
+			changed(t, do(h, "POST", "/v1/undrain?wait=0s", ""), 200)
+			time.Sleep(5 * time.Second)
+			c.Check()
+		}
+	})
+}
+
+// A caller who is content to wait gets the answer as soon as all have agreed; if
+// they do not in time, the draining goes on without him.
+func TestDrainWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		h := Handler(a, Options{Log: quiet})
+		begin := time.Now()
+		if got := changed(t, do(h, "POST", "/v1/drain", ""), 200); !got.Converged || got.State != lease.Draining || len(a.Owned()) > 0 {
+			t.Errorf("%+v, owns %d", got, len(a.Owned()))
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("agreement took %v", took)
+		}
+		changed(t, do(h, "POST", "/v1/undrain", ""), 200)
+		c.WaitAgreed(5 * time.Second)
+
+		c.Pause("c") // it still counts as a member, and does not agree
+		begin = time.Now()
+		got := changed(t, do(h, "POST", "/v1/drain?wait=2s", ""), 200)
+		if took := time.Since(begin); took != 2*time.Second || got.Converged || len(a.Owned()) > 0 {
+			t.Errorf("after %v: %+v, owns %d", took, got, len(a.Owned()))
+		}
+		c.Resume("c")
+		time.Sleep(20 * time.Second)
+		if !a.Converged() || a.Snapshot().Self.State != lease.Draining {
+			t.Error("the draining did not go on")
+		}
+	})
+}
+
+func TestDrainOutlivesItsCaller(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		ctx, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/drain", nil)
+		Handler(a, Options{Log: quiet}).ServeHTTP(httptest.NewRecorder(), r)
+		time.Sleep(5 * time.Second)
+		if len(a.Owned()) > 0 || !a.Converged() {
+			t.Error("it did not drain")
+		}
+	})
+}
+
+// A server's own timeouts do not cut a wait short.
+func TestDrainUnderServerTimeouts(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
+		srv.ReadTimeout, srv.WriteTimeout = time.Second, time.Second
+		client := serve(t, srv).client(t)
+		c.Pause("c")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		begin := time.Now()
+		got, err := client.Drain(ctx)
+		if took := time.Since(begin); err != nil || got.Converged || took != 4500*time.Millisecond {
+			t.Errorf("after %v: %+v, %v", took, got, err)
+		}
+		c.Resume("c")
+		time.Sleep(20 * time.Second)
+	})
+}
+
+func TestWeightAndLoadSpread(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a, b := c.Agent("a"), c.Agent("b")
+		h := Handler(a, Options{Log: quiet})
+		before := len(a.Owned())
+		if got := changed(t, do(h, "POST", "/v1/load", `{"units":77}`), 200); got.Load != 77 {
+			t.Errorf("%+v", got)
+		}
+		if got := changed(t, do(h, "POST", "/v1/weight", `{"weight":300}`), 200); got.Weight != 300 || got.Converged {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(5 * time.Second)
+		c.Check()
+		if m := b.Members()[0]; m.ID != "a" || m.Load != 77 || m.Weight != 300 || len(a.Owned()) <= before {
+			t.Errorf("b sees %+v; a owns %d, before %d", m, len(a.Owned()), before)
+		}
+		changed(t, do(h, "POST", "/v1/weight", `{"weight":0}`), 200)
+		time.Sleep(5 * time.Second)
+		if n := len(a.Owned()); n != 0 {
+			t.Errorf("with weight 0 it owns %d", n)
+		}
+	})
+}
+
+// Leave answers before anything happened, goes through without the caller, and
+// can be asked for twice.
+func TestLeave(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		h := Handler(a, Options{Log: quiet})
+		ctx, hangUp := context.WithCancel(t.Context())
+		for range 2 {
+			r := httptest.NewRequestWithContext(ctx, "POST", "/v1/leave", nil)
+			w := httptest.NewRecorder()
+			begin := time.Now()
+			h.ServeHTTP(w, r)
+			changed(t, w, 202)
+			if took := time.Since(begin); took > 0 {
+				t.Errorf("the answer took %v", took)
+			}
+		}
+		hangUp()
+		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // not yet gone
+		time.Sleep(leaveTime)
+		synctest.Wait()
+		if !(&api{agent: a}).closed() || a.Err() != nil {
+			t.Fatal("it did not leave")
+		}
+		for _, m := range c.Agent("b").Members() {
+			if m.ID == "a" {
+				t.Error("b still sees a")
+			}
+		}
+		expect(t, do(h, "POST", "/v1/leave", ""), 503, CodeClosed)
+	})
+}
+
+// While it leaves, a node says so to probes and still answers look-ups.
+func TestReadinessWhileLeaving(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		h := Handler(c.Agent("a"), Options{Log: quiet})
+		seen := make(map[string]bool)
+		do(h, "POST", "/v1/leave", "")
+		for range 500 {
+			var p Problem
+			if err := json.Unmarshal(do(h, "GET", "/readyz", "").Body.Bytes(), &p); err != nil {
+				t.Fatal(err)
+			}
+			seen[p.State] = true
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !seen["draining"] || !seen["left"] {
+			t.Errorf("seen %v", seen)
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package clusterhttp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// listener is a client of the stream that reads it as bytes.
+type listener struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// listen asks for the stream and reads the headers of the answer.
+func listen(t *testing.T, conn net.Conn, err error) (*listener, *http.Response) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
+	l := &listener{t: t, conn: conn, in: bufio.NewReader(conn)}
+	resp, err := http.ReadResponse(l.in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.in = bufio.NewReader(resp.Body)
+	return l, resp
+}
+
+// next returns the lines of the next event or comment; nil at the end.
+func (l *listener) next() (lines []string) {
+	l.t.Helper()
+	for {
+		line, err := l.in.ReadString('\n')
+		if err != nil {
+			return nil
+		}
+		if line = strings.TrimSuffix(line, "\n"); line == "" {
+			return lines
+		}
+		lines = append(lines, line)
+	}
+}
+
+func (l *listener) batch() (b events.Batch) {
+	l.t.Helper()
+	lines := l.next()
+	if len(lines) != 3 || lines[1] != "event: batch" || !strings.HasPrefix(lines[2], "data: ") {
+		l.t.Fatalf("not a batch: %.300q", lines)
+	}
+	if err := json.Unmarshal([]byte(lines[2][len("data: "):]), &b); err != nil {
+		l.t.Fatal(err)
+	}
+	if want := fmt.Sprintf("id: %d", b.Version); lines[0] != want {
+		l.t.Errorf("%s, want %s", lines[0], want)
+	}
+	return b
+}
+
+func partitions(owned []events.Ownership) (list []placement.Partition) {
+	for _, o := range owned {
+		list = append(list, o.Partition)
+	}
+	return list
+}
+
+func TestStream(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
+		conn, err := p.dial(t.Context(), "", "")
+		l, resp := listen(t, conn, err)
+		if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%d, %q", resp.StatusCode, ct)
+		}
+
+		owned := a.Owned()
+		first := l.batch()
+		if diff := cmp.Diff(owned, partitions(first.Acquired)); diff != "" || len(first.Joined) != 3 || first.Digest != a.Snapshot().Digest() {
+			t.Errorf("the first batch is not all that is owned: %s\n%+v", diff, first)
+		}
+
+		begin := time.Now()
+		for i := range 3 {
+			if got := l.next(); len(got) != 1 || got[0] != ": keep-alive" {
+				t.Fatalf("%q, want a comment", got)
+			}
+			if at := time.Since(begin).Round(time.Second); at != time.Duration(i+1)*15*time.Second {
+				t.Errorf("comment %d after %v", i+1, at)
+			}
+		}
+
+		go func() { _ = a.Drain(t.Context()) }()
+		if got := l.batch(); len(got.Acquired) > 0 || cmp.Diff(owned, partitions(got.Released)) != "" || len(got.Moved) == 0 {
+			t.Errorf("after the drain: %+v", got)
+		}
+		go func() { _ = a.Undrain(t.Context()) }()
+		if got := l.batch(); cmp.Diff(owned, partitions(got.Acquired)) != "" {
+			t.Errorf("after the undrain: %+v", got)
+		}
+		c.Crash("c")
+		if got := l.batch(); len(got.Left) != 1 || got.Left[0] != "c" || len(got.Moved) == 0 {
+			t.Errorf("after the crash: %+v", got)
+		}
+
+		go func() { _ = a.Close() }()
+		if got := l.batch(); len(got.Released) == 0 || len(got.Acquired) > 0 {
+			t.Errorf("at the end: %+v", got)
+		}
+		if got := l.next(); got != nil {
+			t.Errorf("after the end: %q", got)
+		}
+	})
+}
+
+// The headers come at once, the first batch when there is a table.
+func TestStreamBeforeReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.QuietWindow = time.Second }})
+		a := c.StartWith("a")
+		begin := time.Now()
+		conn, err := serve(t, NewServer(Handler(a, Options{Log: quiet}))).dial(t.Context(), "", "")
+		l, _ := listen(t, conn, err)
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the headers took %v", took)
+		}
+		if b := l.batch(); len(b.Acquired) != placement.DefaultPartitions || time.Since(begin) < time.Second {
+			t.Errorf("after %v: %d partitions", time.Since(begin), len(b.Acquired))
+		}
+	})
+}
+
+// A client that does not read is dropped after ten seconds, and its place is
+// free again; it has not delayed anybody.
+func TestStreamDropsSlowReader(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		h := newAPI(a, Options{Log: quiet})
+		var running atomic.Int32
+		p := serve(t, NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			running.Add(1)
+			defer running.Add(-1)
+			h.ServeHTTP(w, r)
+		})))
+		conn, err := p.dial(t.Context(), "", "")
+		slow, _ := listen(t, conn, err)
+		slow.batch()
+		conn, err = p.dial(t.Context(), "", "")
+		keen, _ := listen(t, conn, err)
+		keen.batch()
+
+		begin := time.Now()
+		go func() { _ = a.Drain(t.Context()) }() // the slow one is sent this and does not take it
+		keen.batch()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("the keen reader waited for %v", took)
+		}
+		time.Sleep(sendTime - time.Second)
+		if n, taken := running.Load(), len(h.streams); n != 2 || taken != 2 {
+			t.Errorf("%d handlers run and %d places are taken before the time is over", n, taken)
+		}
+		go func() { _ = a.Undrain(t.Context()) }()
+		keen.batch()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n, taken := running.Load(), len(h.streams); n != 1 || taken != 1 {
+			t.Errorf("%d handlers run and %d places are taken, want those of the keen reader", n, taken)
+		}
+		if _, err := slow.conn.Write([]byte("x")); err == nil {
+			t.Error("the connection of the slow reader is open")
+		}
+	})
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		h := newAPI(c.Agent("a"), Options{Log: quiet, MaxStreams: 2})
+		p := serve(t, NewServer(h))
+		open := func() (*listener, *http.Response) {
+			conn, err := p.dial(t.Context(), "", "")
+			return listen(t, conn, err)
+		}
+		first, _ := open()
+		first.batch()
+		second, _ := open()
+		second.batch()
+		w := do(h, "GET", "/v1/events", "")
+		expect(t, w, 503, `"code":"busy"`)
+		if w.Header().Get("Retry-After") == "" || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("headers %v", w.Header())
+		}
+		expect(t, do(h, "GET", "/v1/place?key=a", ""), 200, "owner")
+		_ = first.conn.Close()
+		synctest.Wait()
+		third, resp := open()
+		if third.batch(); resp.StatusCode != 200 {
+			t.Error("the place of a client that left is not free")
+		}
+		expect(t, do(h, "GET", "/v1/events", ""), 503, "busy")
+	})
+}
+
+// Shutdown does not wait for streams, which have no end, but for the rest.
+func TestShutdownEndsStreams(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
+		p := serve(t, srv)
+		conn, err := p.dial(t.Context(), "", "")
+		l, _ := listen(t, conn, err)
+		l.batch()
+		begin := time.Now()
+		for range 2 {
+			if err := srv.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("Shutdown took %v", took)
+		}
+		if got := l.next(); got != nil {
+			t.Errorf("%q after the end", got)
+		}
+	})
+}
+
+func TestHeadOfStream(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		w := do(Handler(c.Agent("a"), Options{Log: quiet}), "HEAD", "/v1/events", "")
+		if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+	})
+}
+
+// A middleware that hides what its writer can do is told, instead of holding all
+// events back.
+func TestStreamNeedsFlush(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		w := httptest.NewRecorder()
+		wrapped := struct{ http.ResponseWriter }{w}
+		Handler(c.Agent("a"), Options{Log: quiet}).ServeHTTP(wrapped, httptest.NewRequest("GET", "/v1/events", nil))
+		expect(t, w, 500, CodeInternal)
+	})
+}
+
+// Without a server's help the stream still ends with its request.
+func TestStreamEndsWithRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		w := httptest.NewRecorder()
+		Handler(c.Agent("a"), Options{Log: quiet}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil))
+		if n := strings.Count(w.Body.String(), ": keep-alive\n\n"); n != 2 || !w.Flushed {
+			t.Errorf("%d comments in 40 s, flushed %v", n, w.Flushed)
+		}
+	})
+}
