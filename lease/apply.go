@@ -56,12 +56,15 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 			e.Changed, e.Urgent = true, true
 		}
 	}
-	if cur := s.byID[r.ID]; cur != nil && cur.rec.Incarnation > r.Incarnation {
-		known.status = retired
-	} else if r.State == Left {
-		s.succeed(now, known, e)
+	if s.superseded(r) || (r.State == Left && known.hadLease()) {
 		known.status, known.born = retired, now
 	}
+}
+
+// superseded reports whether a later life of the node had its lease.
+func (s *Set) superseded(r *Record) bool {
+	cur := s.byID[r.ID]
+	return cur != nil && cur.rec.Incarnation > r.Incarnation
 }
 
 // meet notes an incarnation that was not known.
@@ -87,7 +90,7 @@ func (s *Set) succeed(now time.Time, known *entry, e *Effect) bool {
 			s.stats.RecordsRefused++
 			return false
 		}
-	case cur.rec.Incarnation > known.rec.Incarnation:
+	case s.superseded(known.rec):
 		known.status, known.born = retired, now
 		return false
 	default:
@@ -107,21 +110,18 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 		s.hearOwnBeat(now, b, e)
 	case s.stale(b):
 		s.stats.BeatsStale++
-		if known != nil && known.status == live && b.Age <= s.params.TTL {
-			s.hearAgain(now, from, known, b, e)
-		}
+		s.hearAgain(now, from, known, b, e)
 	case s.tooFarAhead(clock):
 		s.stats.SkewRejected++
-	case known != nil && known == s.rival.entry:
+	case known == nil:
+		s.want(now, from, b.Handle, e)
+	case known == s.rival.entry:
 		s.hearRival(now, b, e)
 	default:
-		delete(s.ahead, b.Handle)
-		if known == nil || b.Version > known.rec.Version {
+		if b.Version > known.rec.Version {
 			s.want(now, from, b.Handle, e)
 		}
-		if known != nil {
-			s.renew(now, clock, known, b, e)
-		}
+		s.renew(now, clock, known, b, e)
 	}
 }
 
@@ -134,9 +134,12 @@ func (s *Set) stale(b *Beat) bool {
 	return known != nil && (known.status == retired || (known.status != pending && b.Seq <= known.seq))
 }
 
-// hearAgain handles a beat that a live node is known by already. It may still
-// have come on a faster way, or from one who knows of a newer record.
+// hearAgain handles a beat that is no news. That of a live node may still have
+// come on a faster way, or from one who knows of a newer record.
 func (s *Set) hearAgain(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
+	if known == nil || known.status != live || b.Age > s.params.TTL {
+		return
+	}
 	if b.Seq == known.seq {
 		known.born = earlier(known.born, now.Add(-b.Age))
 	}
@@ -150,12 +153,16 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	if !s.succeed(now, known, e) {
 		return
 	}
+	known.seq, known.table, known.load = b.Seq, b.Table, b.Load
+	if known.rec.State == Left { // its farewell overtook its beats
+		known.status, known.born = retired, now
+		return
+	}
 	if known.status != live {
 		e.Changed, e.Urgent = true, true
 		known.copies = 0
 	}
 	known.status = live
-	known.seq, known.table, known.load = b.Seq, b.Table, b.Load
 	known.clock = clock
 	known.born = now.Add(-b.Age)
 	known.beats = 0

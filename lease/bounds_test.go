@@ -19,7 +19,7 @@ func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Messag
 }
 
 // Whatever a member sends, memory stays within a small multiple of MaxNodes, and
-// those who are known go on. S3.6
+// those who are known go on (S3.6).
 func TestFloodsAreBounded(t *testing.T) {
 	const n = 5 * MaxNodes
 	stranger := func(i int) *Record { return rec(NodeID(fmt.Sprintf("x%d", i)), 1) }

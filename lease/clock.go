@@ -13,7 +13,8 @@ import (
 // own clock.
 
 // stamp is the clock of a node whose beats were rejected. It still counts as a
-// clock: if most are ahead of ours, ours is the odd one.
+// clock, in place of the one that the node had before: if most are ahead of
+// ours, ours is the odd one, or was just set back.
 type stamp struct {
 	clock time.Duration
 	until time.Time
@@ -36,18 +37,21 @@ func inRange(clock time.Duration) time.Duration {
 // to be rejected.
 func (s *Set) tooFarAhead(clock time.Duration) bool { return clock-s.clock > s.params.MaxSkew }
 
-// hearClocks notes the clocks of beats that seem too far ahead, and judges anew
-// with all of them at once: a slow node that joins takes its first full sync
-// whole, and a flood of such beats costs no more than one judgement.
+// hearClocks notes the clocks of beats that seem too far ahead, forgets those
+// that no longer do, and judges anew with all of them at once: a slow node that
+// joins takes its first full sync whole, and a flood of such beats costs no more
+// than one judgement.
 func (s *Set) hearClocks(now time.Time, lag time.Duration, beats []Beat) {
 	heard := false
 	for i := range beats {
 		b := &beats[i]
 		clock := inRange(b.Clock + lag)
-		if !s.tooFarAhead(clock) || s.stale(b) || b.Handle == s.self.handle {
-			continue
-		}
-		if _, ok := s.ahead[b.Handle]; ok || len(s.ahead) < MaxNodes {
+		_, noted := s.ahead[b.Handle]
+		switch ahead := s.tooFarAhead(clock); {
+		case (!ahead && !noted) || s.stale(b) || b.Handle == s.self.handle:
+		case !ahead:
+			delete(s.ahead, b.Handle)
+		case noted || len(s.ahead) < MaxNodes:
 			s.ahead[b.Handle] = stamp{clock: clock, until: now.Add(s.params.TTL)}
 			heard = true
 		}
@@ -61,18 +65,16 @@ func (s *Set) hearClocks(now time.Time, lag time.Duration, beats []Beat) {
 // twice a message.
 func (s *Set) judgeClock(now time.Time) {
 	clocks := make([]time.Duration, 1, 1+len(s.byID)+len(s.ahead)) // the first is ours: 0
-	for _, e := range s.byID {
-		if e.status == live && e != s.self {
-			clocks = append(clocks, e.clock)
-		}
-	}
 	for h, a := range s.ahead {
 		if now.After(a.until) {
 			delete(s.ahead, h)
 			continue
 		}
-		if e := s.known[h]; e == nil || e.status != live { // else it is counted above
-			clocks = append(clocks, a.clock)
+		clocks = append(clocks, a.clock)
+	}
+	for _, e := range s.byID {
+		if _, counted := s.ahead[e.handle]; !counted && e.status == live && e != s.self {
+			clocks = append(clocks, e.clock)
 		}
 	}
 	slices.Sort(clocks)

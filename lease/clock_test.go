@@ -38,32 +38,46 @@ func TestClusterClock(t *testing.T) {
 		{"one fast among many", []time.Duration{0, 0, 10 * sec}, []string{"a/1", "p0/1", "p1/1"}, 0},
 		{"one slow among many", []time.Duration{0, 0, -10 * sec}, []string{"a/1", "p0/1", "p1/1", "p2/1"}, 0},
 		{
-			"ours is slow, the others agree", []time.Duration{10 * sec, 10 * sec, 10 * sec},
-			[]string{"a/1", "p0/1", "p1/1", "p2/1"}, -10 * sec,
+			"ours is slow, the others agree",
+			[]time.Duration{10 * sec, 10 * sec, 10 * sec},
+			[]string{"a/1", "p0/1", "p1/1", "p2/1"},
+			-10 * sec,
 		},
 		{
-			"ours is fast, the others agree", []time.Duration{-10 * sec, -10 * sec, -10 * sec},
-			[]string{"a/1", "p0/1", "p1/1", "p2/1"}, 10 * sec,
+			"ours is fast, the others agree",
+			[]time.Duration{-10 * sec, -10 * sec, -10 * sec},
+			[]string{"a/1", "p0/1", "p1/1", "p2/1"},
+			10 * sec,
 		},
 		{
-			"most are ahead", []time.Duration{0, 10 * sec, 10 * sec, 10 * sec},
-			[]string{"a/1", "p0/1", "p1/1", "p2/1", "p3/1"}, -10 * sec,
+			"most are ahead",
+			[]time.Duration{0, 10 * sec, 10 * sec, 10 * sec},
+			[]string{"a/1", "p0/1", "p1/1", "p2/1", "p3/1"},
+			-10 * sec,
 		},
 		{
-			"two halves, ours behind", []time.Duration{0, 10 * sec, 10 * sec},
-			[]string{"a/1", "p0/1"}, 0,
+			"two halves, ours behind",
+			[]time.Duration{0, 10 * sec, 10 * sec},
+			[]string{"a/1", "p0/1"},
+			0,
 		},
 		{
-			"two halves, ours ahead", []time.Duration{0, -10 * sec, -10 * sec},
-			[]string{"a/1", "p1/1", "p2/1"}, 10 * sec,
+			"two halves, ours ahead",
+			[]time.Duration{0, -10 * sec, -10 * sec},
+			[]string{"a/1", "p1/1", "p2/1"},
+			10 * sec,
 		},
 		{
-			"one without a clock battery", []time.Duration{0, -56 * 365 * 24 * time.Hour},
-			[]string{"a/1", "p0/1", "p1/1"}, 0,
+			"one without a clock battery",
+			[]time.Duration{0, -56 * 365 * 24 * time.Hour},
+			[]string{"a/1", "p0/1", "p1/1"},
+			0,
 		},
 		{
-			"one from the far future", []time.Duration{0, math.MaxInt64},
-			[]string{"a/1", "p0/1"}, 0,
+			"one from the far future",
+			[]time.Duration{0, math.MaxInt64},
+			[]string{"a/1", "p0/1"},
+			0,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -135,7 +149,7 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 }
 
 // A slow node that joins takes its first full sync whole, whatever the order of
-// its rows: else it would believe for a beat that it is nearly alone. S3.17
+// its rows: else it would believe for a beat that it is nearly alone (S3.17).
 func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
 	seed := newSet(rec("s", 1))
 	for i := range 5 {
@@ -168,5 +182,62 @@ func TestFastNodeRelaysWell(t *testing.T) {
 	}
 	if got := member(s, "b").Clock; got != 0 {
 		t.Errorf("clock of b by way of f: %v", got)
+	}
+}
+
+// A clock that is set while the node runs costs nobody a lease.
+func TestOwnClockIsSet(t *testing.T) {
+	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
+	for name, clock := range map[string]time.Duration{ // the peers', by ours, afterwards
+		"back": 20 * time.Second, "forward": -20 * time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			for seq := range uint32(10) {
+				now := epoch.Add(time.Duration(seq) * 2 * time.Second)
+				s.Beat(now, 0, 0)
+				skew := time.Duration(0)
+				if seq >= 5 {
+					skew = clock
+				}
+				for _, r := range peers {
+					s.Apply(now, hello(now.Add(skew), r, seq+1))
+				}
+				s.Expire(now)
+				wantIDs(t, s, "a/1", "b/1", "c/1", "d/1")
+			}
+			if got := s.ClockAhead(); got != -clock {
+				t.Errorf("ClockAhead() = %v, want %v", got, -clock)
+			}
+		})
+	}
+}
+
+// Packets that waited for a stopped node make all clocks look slow. The next
+// beats put that right: the node is not blind for a whole TTL.
+func TestWaitingPacketsDoNotBlind(t *testing.T) {
+	s := newSet(rec("a", 1))
+	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
+	for _, r := range peers {
+		s.Apply(epoch, hello(epoch, r, 1))
+	}
+	now := epoch.Add(20 * time.Second)
+	s.Suspend(now)
+	for _, r := range peers {
+		s.Apply(now, hello(epoch.Add(2*time.Second), r, 2))
+	}
+	now = now.Add(time.Second)
+	for seq := uint32(12); seq < 14; seq++ { // the first beats move the clock, at the latest the second ones count
+		for _, r := range peers {
+			s.Apply(now, hello(now, r, seq))
+		}
+	}
+	for _, r := range peers {
+		if m := member(s, r.ID); m == nil || m.Seq != 13 {
+			t.Errorf("%s: %+v", r.ID, m)
+		}
+	}
+	if got := s.ClockAhead(); got != 0 {
+		t.Errorf("ClockAhead() = %v", got)
 	}
 }

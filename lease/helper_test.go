@@ -54,11 +54,11 @@ func hello(at time.Time, r *Record, seq uint32) *Message {
 func newSet(r *Record) *Set { return NewSet(epoch, *r, testParams) }
 
 // carry takes m over the wire.
-func carry(t testing.TB, m *Message) *Message {
-	t.Helper()
+func carry(tb testing.TB, m *Message) *Message {
+	tb.Helper()
 	got, err := Decode(Encode(m))
 	if err != nil {
-		t.Fatalf("Decode(Encode(m)): %v", err)
+		tb.Fatalf("Decode(Encode(m)): %v", err)
 	}
 	return got
 }
@@ -72,10 +72,10 @@ func ids(s *Set) []string {
 	return out
 }
 
-func wantIDs(t testing.TB, s *Set, want ...string) {
-	t.Helper()
+func wantIDs(tb testing.TB, s *Set, want ...string) {
+	tb.Helper()
 	if diff := cmp.Diff(want, ids(s)); diff != "" {
-		t.Fatalf("live set (-want +got):\n%s", diff)
+		tb.Fatalf("live set (-want +got):\n%s", diff)
 	}
 }
 

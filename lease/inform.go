@@ -9,8 +9,10 @@ import (
 // does not hold it for live although it speaks: because a later incarnation of
 // its node has taken its place, or because its clock is too far ahead. Nobody
 // gossips to such a node, so it would hear nothing, take everybody else for
-// dead, and believe that it owns everything. It gets the successor's record and
-// as many beats as fit into budget bytes, freshest first; at most twice a second.
+// dead, and believe that it owns everything. It gets the successor's record,
+// whether that one lives (then it has to stop) or not (then it has to outbid
+// it), and as many beats as fit into budget bytes, freshest first; at most twice
+// a second.
 func (s *Set) Inform(now time.Time, sender Handle, budget int) (addr string, m *Message) {
 	e := s.known[sender]
 	if e == nil || e.status == live || e.left() || e.rec.Addr == "" || now.Sub(e.told) < askAgainAfter {
@@ -20,24 +22,29 @@ func (s *Set) Inform(now time.Time, sender Handle, budget int) (addr string, m *
 	room := budget - messageOverhead
 	m = s.message(now)
 	s.addBeat(now, m, s.self, &room, 0)
-	if successor := s.byID[e.rec.ID]; successor != nil && successor != e && successor.status == live {
+	if successor := s.byID[e.rec.ID]; successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		room -= successor.recordSize()
-		s.addBeat(now, m, successor, &room, 0)
-	}
-	rows := s.rows[:0]
-	for _, other := range s.byID {
-		if other.status == live && other != s.self {
-			rows = append(rows, other)
+		if successor.status == live {
+			s.addBeat(now, m, successor, &room, 0)
 		}
 	}
-	slices.SortFunc(rows, func(a, b *entry) int { return b.born.Compare(a.born) })
-	for _, other := range rows {
+	for _, other := range s.freshest() {
 		if !s.addBeat(now, m, other, &room, 0) {
 			break
 		}
 	}
-	clear(rows)
-	s.rows = rows[:0]
 	return e.rec.Addr, m
+}
+
+// freshest returns the live nodes but this one, the last to beat first.
+func (s *Set) freshest() []*entry {
+	var rows []*entry
+	for _, e := range s.byID {
+		if e.status == live && e != s.self {
+			rows = append(rows, e)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *entry) int { return b.born.Compare(a.born) })
+	return rows
 }

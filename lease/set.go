@@ -61,7 +61,7 @@ type entry struct {
 type status uint8
 
 const (
-	pending status = iota // a record without a beat
+	pending status = iota // a record, maybe a farewell, without a beat
 	live
 	expired // the lease ran out; a newer beat revives it
 	retired // farewell, or superseded by a later incarnation: for good

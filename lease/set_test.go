@@ -75,7 +75,11 @@ func TestApplyBoundaries(t *testing.T) {
 		},
 		{"farewell of an older incarnation", tell(now, b, nil, rec("b", 4).as(Left)), same},
 		{
-			"farewell of a later incarnation that was never heard of", tell(now, later, nil, later.as(Left)),
+			"farewell of a later incarnation, no beat", tell(now, later, nil, later.as(Left)),
+			same,
+		},
+		{
+			"farewell of a later incarnation", tell(now, later, []Beat{later.beat(1, 0)}, later.as(Left)),
 			want{live: []string{"a/1"}, effect: news},
 		},
 		{
@@ -201,7 +205,7 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	wantIDs(t, s, "a/1")
 }
 
-// Renewal before Expire ran, late as it may be, is no blip. S3.5
+// Renewal before Expire ran, late as it may be, is no blip (S3.5).
 func TestLateExpireSeesNoBlip(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 5)
 	s.Apply(epoch, hello(epoch, b, 1))

@@ -62,13 +62,13 @@ func (w *twin) record(h Handle) *Record {
 	return slices.MaxFunc(w.records[h], func(a, b *Record) int { return int(a.Version) - int(b.Version) })
 }
 
-// live returns who is live: the last incarnation of an id that beat or left,
-// if it did not leave, and if its latest beat is young enough.
+// live returns who is live: the last incarnation of an id that beat, if it did
+// not leave, and if its latest beat is young enough.
 func (w *twin) live(now time.Time) (lines []string) {
 	last := make(map[NodeID]*Record)
 	for h := range w.records {
 		r := w.record(h)
-		if cur := last[r.ID]; (r.State == Left || w.beats[h] != nil) && (cur == nil || r.Incarnation > cur.Incarnation) {
+		if cur := last[r.ID]; w.beats[h] != nil && (cur == nil || r.Incarnation > cur.Incarnation) {
 			last[r.ID] = r
 		}
 	}
@@ -87,7 +87,7 @@ func (w *twin) live(now time.Time) (lines []string) {
 
 // Real Sets over a hostile network: at every tick every view equals that of its
 // dumb twin, no life is prolonged, and once the network is quiet all views are
-// the same and true. S3.2, S3.4, S3.5, S3.7
+// the same and true (S3.2, S3.4, S3.5, S3.7).
 func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
 	trouble, quiet := 400, 180 // ticks; together less than what is forgotten takes
 	if testing.Short() {
@@ -111,7 +111,7 @@ func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
 			}
 			w.step(tick)
 		}
-		w.loss, w.double, w.maxDelay = 0, 0, ms
+		w.calm()
 		for tick := range quiet {
 			w.step(trouble + tick)
 		}

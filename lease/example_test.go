@@ -1,0 +1,95 @@
+package lease_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+var params = lease.Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second}
+
+func node(now time.Time, id lease.NodeID) *lease.Set {
+	return lease.NewSet(now, lease.Record{
+		ID: id, Incarnation: uint64(now.UnixNano()), State: lease.Active,
+		Addr: string(id) + ":7946", Weight: 1,
+	}, params)
+}
+
+func members(s *lease.Set) string {
+	var all []string
+	for _, m := range s.View().Members {
+		all = append(all, fmt.Sprint(m.ID, " ", m.State))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Two nodes exchange digests. One of them falls silent, and its lease runs out.
+func ExampleSet_Apply() {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	a, b := node(now, "a"), node(now, "b")
+
+	// Each sends what it has to tell; here over no network at all.
+	for _, hop := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
+		wire := lease.Encode(hop.from.Compose(now, 1400, 1))
+		m, err := lease.Decode(wire)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		effect := hop.to.Apply(now, m)
+		fmt.Println("changed:", effect.Changed)
+	}
+	fmt.Println(members(a))
+
+	at, _ := a.NextDeadline()
+	fmt.Println("without a beat of b, look again after", at.Sub(now))
+	fmt.Println("changed:", a.Expire(at))
+	fmt.Println(members(a))
+	// Output:
+	// changed: true
+	// changed: true
+	// a active, b active
+	// without a beat of b, look again after 6.000000001s
+	// changed: true
+	// a active
+}
+
+// A newcomer learns the whole live set from one full sync.
+func ExampleNewSet() {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	seed, c := node(now, "seed"), node(now, "c")
+	for _, id := range []lease.NodeID{"a", "b"} {
+		seed.Apply(now, node(now, id).Sync(now))
+	}
+	c.Apply(now, seed.Sync(now))
+	fmt.Println(members(c))
+	// Output:
+	// a active, b active, c active, seed active
+}
+
+// A node that drains says so in its record, and beats at once.
+func ExampleSet_Update() {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	a, b := node(now, "a"), node(now, "b")
+	b.Apply(now, a.Sync(now))
+
+	a.Update(func(r *lease.Record) { r.State = lease.Draining })
+	a.Beat(now, 0, 0)
+	b.Apply(now, a.Compose(now, 1400, 1))
+	fmt.Println(members(b))
+	// Output:
+	// a draining, b active
+}
+
+// An unknown version is told apart from garbage: it is counted, not suspected.
+func ExampleDecode() {
+	_, err := lease.Decode([]byte{9, 0x97})
+	fmt.Println(err)
+	_, err = lease.Decode([]byte{1, 0x97})
+	fmt.Println(err)
+	// Output:
+	// lease: message of an unknown wire version: 9, this program speaks 1
+	// lease: malformed message: EOF
+}

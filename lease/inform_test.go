@@ -1,0 +1,144 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// Whoever speaks without being live is told why, unless it said farewell.
+func TestInform(t *testing.T) {
+	b, later := rec("b", 1), rec("b", 2)
+	mute := rec("b", 1)
+	mute.Addr = ""
+	now := epoch.Add(testParams.TTL + time.Second)
+	for _, tc := range []struct {
+		name    string
+		sender  *Record
+		history []*Message
+		at      time.Time
+		told    bool
+		live    bool // the successor's beat comes along
+		record  bool
+	}{
+		{name: "unknown", sender: b, at: epoch},
+		{name: "live", sender: b, history: []*Message{hello(epoch, b, 1)}, at: epoch},
+		{name: "left", sender: b, history: []*Message{hello(epoch, b, 1), tell(epoch, b, nil, b.as(Left))}, at: epoch},
+		{name: "no address", sender: mute, history: []*Message{hello(epoch, mute, 1)}, at: now},
+		{name: "expired", sender: b, history: []*Message{hello(epoch, b, 1)}, at: now, told: true},
+		{name: "too far ahead", sender: b, history: []*Message{hello(epoch.Add(time.Hour), b, 1)}, at: epoch, told: true},
+		{
+			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), hello(epoch, later, 1)},
+			at: epoch, told: true, record: true, live: true,
+		},
+		{
+			name: "replaced by one that died", sender: b,
+			history: []*Message{hello(epoch, later, 1), hello(now, b, 1)}, at: now, told: true, record: true,
+		},
+		{
+			name: "replaced by one that left", sender: b,
+			history: []*Message{hello(epoch, later, 1), tell(epoch, later, nil, later.as(Left)), hello(epoch, b, 1)},
+			at:      epoch, told: true, record: true,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := crowd(300)
+			for _, m := range tc.history {
+				s.Apply(earlier(tc.at, m.SentAt), m)
+			}
+			s.Expire(tc.at)
+			addr, m := s.Inform(tc.at, tc.sender.handle(), 1400)
+			if (m != nil) != tc.told {
+				t.Fatalf("told %+v, want %v", m, tc.told)
+			}
+			if m == nil {
+				return
+			}
+			if wire := Encode(m); len(wire) > 1400 || addr != "b:7946" {
+				t.Errorf("%d bytes to %q", len(wire), addr)
+			}
+			record := len(m.Records) == 1 && m.Records[0].Incarnation == 2
+			live := len(m.Beats) > 1 && m.Beats[1].Handle == later.handle()
+			if record != tc.record || live != tc.live {
+				t.Errorf("record %v, its beat %v: %+v", record, live, m)
+			}
+			for i := 3; i < len(m.Beats); i++ {
+				if m.Beats[i].Age < m.Beats[i-1].Age {
+					t.Fatalf("row %d is fresher than the one before", i)
+				}
+			}
+			carry(t, m)
+			if _, again := s.Inform(tc.at.Add(askAgainAfter-1), tc.sender.handle(), 1400); again != nil {
+				t.Error("told again at once")
+			}
+			if _, again := s.Inform(tc.at.Add(askAgainAfter), tc.sender.handle(), 1400); again == nil {
+				t.Error("never told again")
+			}
+		})
+	}
+}
+
+// What a node is told makes it do the right thing.
+func TestInformedNodes(t *testing.T) {
+	b, later := rec("b", 1), rec("b", 2)
+	t.Run("too far ahead", func(t *testing.T) {
+		s, fast := newSet(rec("a", 1)), NewSet(epoch.Add(time.Hour), *b, testParams)
+		s.Apply(epoch, carry(t, fast.Sync(epoch.Add(time.Hour))))
+		_, m := s.Inform(epoch, fast.Handle(), 1400)
+		fast.Apply(epoch.Add(time.Hour), carry(t, m))
+		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it asks for
+		if got := fast.ClockAhead(); got != time.Hour {
+			t.Errorf("ClockAhead() = %v", got)
+		}
+	})
+	t.Run("replaced", func(t *testing.T) {
+		s, old := newSet(rec("a", 1)), newSet(b)
+		var e Effect
+		for i := range 3 {
+			now := epoch.Add(time.Duration(i) * time.Second)
+			s.Apply(now, hello(now, later, uint32(i+1)))
+			s.Apply(now, old.Sync(now))
+			_, m := s.Inform(now, old.Handle(), 1400)
+			e = old.Apply(now, carry(t, m))
+		}
+		if e.Duplicate == nil || e.Duplicate.Incarnation != 2 {
+			t.Errorf("%+v", e)
+		}
+	})
+	t.Run("replaced by one that died", func(t *testing.T) {
+		s := newSet(rec("a", 1))
+		s.Apply(epoch, hello(epoch, later, 1))
+		now := epoch.Add(testParams.TTL + 1)
+		s.Expire(now)
+		old := NewSet(now, *b, testParams)
+		s.Apply(now, old.Sync(now))
+		_, m := s.Inform(now, old.Handle(), 1400)
+		old.Apply(now, carry(t, m))
+		now = now.Add(testParams.TTL + 1)
+		if !old.Expire(now) || old.Self().Incarnation <= 2 {
+			t.Fatalf("not outbid: %+v", old.Self())
+		}
+		s.Apply(now, old.Sync(now))
+		if member(s, "b") == nil {
+			t.Error("still not live")
+		}
+	})
+}
+
+// Why a node is not live is remembered for as long as it speaks.
+func TestInformRemembers(t *testing.T) {
+	s, b := newSet(rec("a", 1)), rec("b", 1)
+	s.Apply(epoch, tell(epoch, b, nil, b))
+	half := testParams.forgetAfter() / 2
+	now := epoch
+	for range 5 {
+		now = now.Add(half)
+		s.Expire(now)
+		if _, m := s.Inform(now, b.handle(), 1400); m == nil {
+			t.Fatalf("forgotten after %v", now.Sub(epoch))
+		}
+	}
+	s.Expire(now.Add(testParams.forgetAfter() + 1))
+	if s.known[b.handle()] != nil {
+		t.Error("never forgotten")
+	}
+}

@@ -1,0 +1,176 @@
+package lease
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// The scripts under testdata/script tell the life of a lease, one story a file.
+// Run with -rewrite to record what happens now, and read the difference.
+//
+//	node a [inc=N] [clock=D]   a process starts; its clock differs by D
+//	kill a                     it is gone without a word
+//	beat a [load=N]            it renews its lease
+//	drain a, leave a           it changes its state and beats
+//	send a b                   one digest over the wire; b asks for what it lacks
+//	sync a b                   a full exchange both ways, as at a join
+//	advance D                  time passes everywhere
+//	expire a                   a looks for leases that ran out
+//	suspend a                  a was stopped for longer than the TTL
+//	view a                     who is live for a: id/incarnation, state, age, seq
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
+		t.Helper()
+		st := stage{now: epoch, nodes: make(map[string]*actor)}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			t.Helper()
+			st.out.Reset()
+			st.run(t, d)
+			if st.out.Len() == 0 {
+				return "ok\n"
+			}
+			return st.out.String()
+		})
+	})
+}
+
+type stage struct {
+	now   time.Time
+	nodes map[string]*actor
+	out   strings.Builder
+}
+
+type actor struct {
+	set   *Set
+	clock time.Duration
+	name  string
+}
+
+func (st *stage) printf(format string, args ...any) { fmt.Fprintf(&st.out, format+"\n", args...) }
+
+func (st *stage) at(a *actor) time.Time { return st.now.Add(a.clock) }
+
+func (st *stage) run(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	arg := func(i int) string {
+		if i >= len(d.CmdArgs) {
+			d.Fatalf(t, "%s: too few arguments", d.Cmd)
+		}
+		return d.CmdArgs[i].Key
+	}
+	node := func(i int) *actor {
+		a := st.nodes[arg(i)]
+		if a == nil {
+			d.Fatalf(t, "no node %s", arg(i))
+		}
+		return a
+	}
+	switch d.Cmd {
+	case "node":
+		st.start(t, d, arg(0))
+	case "kill":
+		delete(st.nodes, arg(0))
+	case "beat":
+		var load int64
+		d.MaybeScanArgs(t, "load", &load)
+		a := node(0)
+		a.set.Beat(st.at(a), load, 0)
+	case "drain", "leave":
+		a := node(0)
+		a.set.Update(func(r *Record) { r.State = map[string]State{"drain": Draining, "leave": Left}[d.Cmd] })
+		a.set.Beat(st.at(a), 0, 0)
+	case "send":
+		st.send(t, node(0), node(1))
+	case "sync":
+		a, b := node(0), node(1)
+		st.deliver(t, a, b, a.set.Sync(st.at(a)))
+		st.deliver(t, b, a, b.set.Sync(st.at(b)))
+	case "advance":
+		by, err := time.ParseDuration(arg(0))
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		st.now = st.now.Add(by)
+	case "expire":
+		a := node(0)
+		st.printf("changed: %v", a.set.Expire(st.at(a)))
+	case "suspend":
+		a := node(0)
+		a.set.Suspend(st.at(a))
+	case "view":
+		st.view(node(0))
+	default:
+		d.Fatalf(t, "unknown command %s", d.Cmd)
+	}
+}
+
+func (st *stage) start(t *testing.T, d *datadriven.TestData, name string) {
+	t.Helper()
+	id, inc, clock := name, uint64(1), "0s"
+	d.MaybeScanArgs(t, "id", &id)
+	d.MaybeScanArgs(t, "inc", &inc)
+	d.MaybeScanArgs(t, "clock", &clock)
+	skew, err := time.ParseDuration(clock)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	a := &actor{name: name, clock: skew}
+	a.set = NewSet(st.at(a), *rec(NodeID(id), inc), testParams)
+	st.nodes[name] = a
+}
+
+func (st *stage) send(t *testing.T, a, b *actor) {
+	t.Helper()
+	m := a.set.Compose(st.at(a), 1400, 1)
+	if m == nil {
+		st.printf("%s has no news", a.name)
+		return
+	}
+	st.deliver(t, a, b, m)
+}
+
+// deliver takes m over the wire from a to b, and what b asks back for.
+func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
+	t.Helper()
+	before := b.set.Stats()
+	e := b.set.Apply(st.at(b), carry(t, m))
+	after := b.set.Stats()
+	var notes []string
+	note := func(when bool, format string, args ...any) {
+		if when {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	renewed := after.BeatsApplied - before.BeatsApplied
+	note(e.Changed, "changed")
+	note(e.Urgent, "to be passed on at once")
+	note(renewed > 0 && !e.Changed, "%d renewed", renewed)
+	note(after.SkewRejected > before.SkewRejected, "clock too far ahead")
+	note(after.Reincarnations > before.Reincarnations, "took a new incarnation")
+	if e.Duplicate != nil {
+		note(true, "has to stop for %s/%d", e.Duplicate.ID, e.Duplicate.Incarnation)
+	}
+	note(e.Wants != nil, "asks for %d record(s)", len(e.Wants))
+	if notes == nil {
+		notes = []string{"nothing new"}
+	}
+	st.printf("%s → %s: %s", a.name, b.name, strings.Join(notes, ", "))
+	if e.Wants == nil {
+		return
+	}
+	ask := carry(t, b.set.Ask(st.at(b), e.Wants))
+	if answer, _ := a.set.Answer(st.at(a), ask.Wants, 1400); answer != nil {
+		st.deliver(t, a, b, answer)
+	}
+}
+
+func (st *stage) view(a *actor) {
+	for _, m := range a.set.View().Members {
+		age := st.at(a).Sub(m.Born).Round(ms)
+		st.printf("%s/%d %v, %v old, seq %d", m.ID, m.Incarnation, m.State, age, m.Seq)
+	}
+}
