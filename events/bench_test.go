@@ -11,6 +11,7 @@ import (
 
 // fleet returns n members and their table.
 func fleet(b *testing.B, n, partitions int) (*placement.Table, []Member) {
+	b.Helper()
 	in := placement.Input{Partitions: partitions}
 	var members []Member
 	for i := range n {

@@ -90,21 +90,24 @@ func ExampleSubscribe() {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	quit := make(chan struct{})
 	batches := events.Subscribe(ctx, &n.feed)
-	for batches != nil {
-		select { // among the program's other channels
+	for {
+		select {
 		case batch, open := <-batches:
 			if !open {
 				fmt.Println("the end")
-				batches = nil
-				break
+				return
 			}
 			fmt.Println("released", len(batch.Released), "acquired", len(batch.Acquired))
 			if batch.Version == 1 {
 				n.sees("node-a") // node-b is gone
 			} else {
-				cancel()
+				close(quit)
 			}
+		case <-quit:
+			quit = nil
+			cancel()
 		}
 	}
 	// Output:

@@ -1,7 +1,9 @@
 package events
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -115,10 +117,39 @@ func TestFeedReadersSeeVersionsRise(t *testing.T) {
 		s = step{owners: "a"}.next(t, s)
 		feed.Publish(s)
 	}
-	var closers sync.WaitGroup
-	for range 3 { // Close may come from anywhere
-		closers.Go(feed.Close)
-	}
-	closers.Wait()
+	feed.Close()
 	wg.Wait()
+}
+
+// Close may come from anywhere, at any time; then nothing may undo it.
+func TestCloseWhilePublishing(t *testing.T) {
+	s := step{}.next(t, nil)
+	type round struct {
+		Feed
+		ready atomic.Int32
+	}
+	rounds := make([]round, 20_000)
+	// Both arrive at each round together, as nearly as can be.
+	together := func(act func(*Feed)) {
+		for i := range rounds {
+			for rounds[i].ready.Add(1); rounds[i].ready.Load() < 2; {
+				runtime.Gosched()
+			}
+			act(&rounds[i].Feed)
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { together((*Feed).Close) })
+	wg.Go(func() {
+		together(func(f *Feed) {
+			f.Publish(s)
+			f.Close()
+		})
+	})
+	wg.Wait()
+	for i := range rounds {
+		if _, next := rounds[i].Latest(); next != nil {
+			t.Fatalf("feed %d is open", i)
+		}
+	}
 }

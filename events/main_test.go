@@ -27,18 +27,18 @@ type step struct {
 }
 
 // next returns the state that the step makes of prev.
-func (s step) next(t testing.TB, prev *State) *State {
-	t.Helper()
-	return Next(prev, self, tableOf(t, s.owners), membersOf(t, s.members), !s.fenced)
+func (s step) next(tb testing.TB, prev *State) *State {
+	tb.Helper()
+	return Next(prev, self, tableOf(tb, s.owners), membersOf(tb, s.members), !s.fenced)
 }
 
 // chain returns the states of successive steps.
-func chain(t testing.TB, steps ...step) []*State {
-	t.Helper()
+func chain(tb testing.TB, steps ...step) []*State {
+	tb.Helper()
 	var states []*State
 	var prev *State
 	for _, s := range steps {
-		prev = s.next(t, prev)
+		prev = s.next(tb, prev)
 		states = append(states, prev)
 	}
 	return states
@@ -51,8 +51,8 @@ func (s script) Name() string                                          { return 
 func (s script) Assign([]placement.Node, int) ([]int, error)           { return s, nil }
 func (s script) Rank([]placement.Node, placement.Partition, int) []int { return nil }
 
-func tableOf(t testing.TB, owners string) *placement.Table {
-	t.Helper()
+func tableOf(tb testing.TB, owners string) *placement.Table {
+	tb.Helper()
 	if owners == "" {
 		return nil
 	}
@@ -70,18 +70,18 @@ func tableOf(t testing.TB, owners string) *placement.Table {
 	}
 	table, err := placement.Compute(in)
 	if err != nil {
-		t.Fatalf("table %q: %v", owners, err)
+		tb.Fatalf("table %q: %v", owners, err)
 	}
 	return table
 }
 
-func membersOf(t testing.TB, members string) []Member {
-	t.Helper()
+func membersOf(tb testing.TB, members string) []Member {
+	tb.Helper()
 	var list []Member
-	for _, m := range strings.Fields(members) {
+	for m := range strings.FieldsSeq(members) {
 		var inc uint64
 		if _, err := fmt.Sscan(m[1:], &inc); err != nil {
-			t.Fatalf("member %q: %v", m, err)
+			tb.Fatalf("member %q: %v", m, err)
 		}
 		list = append(list, Member{lease.NodeID(m[:1]), inc})
 	}

@@ -16,7 +16,8 @@ var (
 
 // RunOwned runs f once for each partition that the node owns, in a goroutine of
 // its own, and cancels the context of that run with [ErrReleased] when the
-// partition is released.
+// partition is released. Within one change, what is released is cancelled before
+// what is acquired starts, though it may take its time to return.
 //
 // Two runs of one partition never overlap. If it is acquired again while the
 // earlier run is still winding down, the next one starts when that has
@@ -31,8 +32,14 @@ var (
 func RunOwned(ctx context.Context, src Source, f func(context.Context, placement.Partition)) error {
 	r := runner{f: f, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
 	err := r.follow(ctx, src)
+	cause := err
+	if ctx.Err() != nil {
+		// The end of ctx is on its way to the runs and may not be overtaken by
+		// another cause.
+		cause = context.Cause(ctx)
+	}
 	for _, run := range r.runs {
-		run.cancel(ErrClosed) // of no effect if ctx is done: the first cause stays
+		run.cancel(cause)
 	}
 	for r.live > 0 {
 		<-r.returned

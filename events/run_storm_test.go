@@ -20,6 +20,7 @@ type guard [8]struct {
 }
 
 func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
+	t.Helper()
 	g[p].starts.Add(1)
 	if n := g[p].running.Add(1); n != 1 {
 		t.Errorf("%d runs of partition %d at once", n, p)

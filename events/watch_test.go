@@ -3,14 +3,17 @@ package events
 import (
 	"context"
 	"iter"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+type watcher func(context.Context, Source) iter.Seq[Batch]
+
 // watchers are the two ways to read batches. What one promises, so does the
 // other.
-var watchers = map[string]func(context.Context, Source) iter.Seq[Batch]{
+var watchers = map[string]watcher{
 	"Watch": Watch,
 	"Subscribe": func(ctx context.Context, src Source) iter.Seq[Batch] {
 		return func(yield func(Batch) bool) {
@@ -25,11 +28,17 @@ var watchers = map[string]func(context.Context, Source) iter.Seq[Batch]{
 	},
 }
 
-// inBubble runs the test once for each of the watchers.
-func inBubble(t *testing.T, test func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch])) {
+// bubble is a test of one of the watchers, in a synctest bubble.
+type bubble struct {
+	*testing.T
+	watch watcher
+}
+
+func inBubble(t *testing.T, test func(t bubble)) {
+	t.Helper()
 	for name, watch := range watchers {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, watch) })
+			synctest.Test(t, func(t *testing.T) { test(bubble{t, watch}) })
 		})
 	}
 }
@@ -53,23 +62,18 @@ func read(seq iter.Seq[Batch], pause time.Duration) *reader {
 	return r
 }
 
-func (r *reader) expect(t *testing.T, ended bool, want ...string) {
-	t.Helper()
+func (r *reader) expect(tb testing.TB, ended bool, want ...string) {
+	tb.Helper()
 	synctest.Wait()
-	if len(r.log) != len(want) || r.ended != ended {
-		t.Fatalf("told %q, ended %v\nwant %q, ended %v", r.log, r.ended, want, ended)
-	}
-	for i := range want {
-		if r.log[i] != want[i] {
-			t.Fatalf("told %q\nwant %q", r.log, want)
-		}
+	if !slices.Equal(r.log, want) || r.ended != ended {
+		tb.Fatalf("told %q, ended %v\nwant %q, ended %v", r.log, r.ended, want, ended)
 	}
 }
 
 func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
-	inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+	inBubble(t, func(t bubble) {
 		var feed Feed
-		early := read(watch(t.Context(), &feed), 0)
+		early := read(t.watch(t.Context(), &feed), 0)
 		early.expect(t, false)
 		states := chain(t,
 			step{},
@@ -84,7 +88,7 @@ func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
 		synctest.Wait()
 		feed.Publish(states[2])
 		early.expect(t, false, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b")
-		late := read(watch(t.Context(), &feed), 0)
+		late := read(t.watch(t.Context(), &feed), 0)
 		late.expect(t, false, "+0@2 +1@2 joined:a joined:b")
 		feed.Publish(states[3])
 		late.expect(t, false, "+0@2 +1@2 joined:a joined:b", "-1@2 +2@4 1:a>b 2:b>a")
@@ -96,9 +100,9 @@ func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
 
 // Ten changes a second, and a reader that takes a second for each batch.
 func TestSlowReaderSkips(t *testing.T) { // S3.15
-	inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+	inBubble(t, func(t bubble) {
 		var feed Feed
-		r := read(watch(t.Context(), &feed), time.Second)
+		r := read(t.watch(t.Context(), &feed), time.Second)
 		var s *State
 		for i := range 50 {
 			s = step{owners: []string{"aab", "bab"}[i%2], members: "a1"}.next(t, s)
@@ -184,14 +188,14 @@ func TestWatcherEnds(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+			inBubble(t, func(t bubble) {
 				var feed Feed
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if tc.late {
 					tc.act(&feed, cancel)
 				}
-				r := read(watch(ctx, &feed), 0)
+				r := read(t.watch(ctx, &feed), 0)
 				synctest.Wait()
 				if !tc.late {
 					tc.act(&feed, cancel)
@@ -204,10 +208,10 @@ func TestWatcherEnds(t *testing.T) {
 
 // Each range starts anew; breaking out leaves nothing behind.
 func TestWatchBreakAndRangeAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, watch func(context.Context, Source) iter.Seq[Batch]) {
+	inBubble(t, func(t bubble) {
 		var feed Feed
 		feed.Publish(step{owners: "aa"}.next(t, nil))
-		seq := watch(t.Context(), &feed)
+		seq := t.watch(t.Context(), &feed)
 		for range 3 {
 			for b := range seq {
 				if got := text(b); got != "+0@1 +1@1" {
