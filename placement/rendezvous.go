@@ -16,7 +16,8 @@ import (
 // Ravishankar, "Using name-based mappings to increase hit rates", 1998): every
 // node draws a number for every partition by hashing, and the highest draw owns
 // it. A join therefore takes partitions only for the joiner, a leave frees only
-// the leaver's. Assign costs O(nodes · partitions), Rank O(nodes · log n).
+// the leaver's. Assign costs O(nodes · partitions), Rank
+// O(nodes · log n) comparisons.
 //
 // Weights follow the logarithmic method (Schindelhauer and Schomaker, "Weighted
 // distributed hash tables", 2005): a draw u in (0, 1) counts as

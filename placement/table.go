@@ -61,7 +61,8 @@ func (t *Table) Owner(p Partition) (lease.NodeID, bool) {
 
 // Rank returns the n best nodes for p, distinct and best first: the owner, then
 // the node that would own p without the owner, and so on. There are fewer when
-// there are fewer nodes, none when p has no owner. It costs O(nodes · log n).
+// there are fewer nodes, none when p has no owner. With [Rendezvous] it costs
+// O(nodes · log n) comparisons.
 func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	owner := t.OwnerIndex(p)
 	if owner < 0 || n < 1 {
