@@ -140,9 +140,13 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 		}
 		content = bytes.NewReader(b)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base()+target, content)
-	if err != nil || r.URL.Host == "" {
-		return nil, fmt.Errorf("clusterhttp: %q is neither host:port nor a URL", c.Base)
+	base, err := c.base()
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+target, content)
+	if err != nil {
+		return nil, fmt.Errorf("clusterhttp: %w", err)
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -184,12 +188,17 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("clusterhttp: no agent answers at %s: is it running, and is that its HTTP address? %w", c.where(), err)
 }
 
-func (c *Client) base() string {
-	base := strings.TrimSuffix(c.where(), "/")
+// base returns Base as a URL without a slash at its end.
+func (c *Client) base() (string, error) {
+	base := c.where()
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	return base
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("clusterhttp: %q is neither host:port nor the URL of an agent", c.Base)
+	}
+	return strings.TrimSuffix(base, "/"), nil
 }
 
 func (c *Client) where() string { return cmp.Or(c.Base, DefaultBase) }

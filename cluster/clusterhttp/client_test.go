@@ -1,9 +1,22 @@
 package clusterhttp
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
 )
 
 func expectProblem(t *testing.T, err error, status int, code, text string) {
@@ -12,4 +25,285 @@ func expectProblem(t *testing.T, err error, status int, code, text string) {
 	if !errors.As(err, &p) || p.Status != status || p.Code != code || !strings.Contains(p.Message, text) {
 		t.Errorf("got %v, want %d %s %q", err, status, code, text)
 	}
+}
+
+func TestClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		h := Handler(a, Options{Log: quiet, Token: token})
+		client := serve(t, NewServer(h)).client(t)
+		ctx := t.Context()
+		same := func(what string, got any, err error, want any) {
+			t.Helper()
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%s: %v\n%s", what, err, diff)
+			}
+		}
+		placed, err := client.Place(ctx, "room 1&?/ü")
+		same("Place", placed, err, decoded[Placed](t, h, "/v1/place?key=room+1%26%3f%2f%c3%bc"))
+		ranked, err := client.Owners(ctx, "room", 2)
+		same("Owners", ranked, err, decoded[Ranked](t, h, "/v1/owners?key=room&n=2"))
+		members, err := client.Members(ctx)
+		same("Members", members, err, decoded[Members](t, h, "/v1/members"))
+		partitions, err := client.Partitions(ctx)
+		same("Partitions", partitions, err, decoded[Partitions](t, h, "/v1/partitions"))
+		owned, err := client.Owned(ctx)
+		same("Owned", owned, err, decoded[Owned](t, h, "/v1/owned"))
+		if err := client.Ready(ctx); err != nil {
+			t.Error(err)
+		}
+
+		_, err = client.SetLoad(ctx, 5)
+		expectProblem(t, err, 401, CodeUnauthorized, "Authorization")
+		_, err = client.Leave(ctx)
+		expectProblem(t, err, 401, CodeUnauthorized, "Authorization")
+		client.Token = token
+		load, err := client.SetLoad(ctx, 5)
+		if err != nil || load.Load != 5 {
+			t.Errorf("SetLoad: %+v, %v", load, err)
+		}
+		_, err = client.SetLoad(ctx, -5)
+		expectProblem(t, err, 400, CodeBadRequest, "units is -5")
+		weight, err := client.SetWeight(ctx, 50)
+		same("SetWeight", weight, err, Changed{Self: "a", State: lease.Active, Weight: 50})
+		_, err = client.SetWeight(ctx, 1<<31)
+		expectProblem(t, err, 400, CodeBadRequest, "weight is 2147483648")
+		drained, err := client.Drain(ctx)
+		same("Drain", drained, err, Changed{Self: "a", State: lease.Draining, Weight: 50, Load: 5, Converged: true})
+		expectProblem(t, client.Ready(ctx), 503, CodeNotReady, "draining")
+		undrained, err := client.Undrain(ctx)
+		same("Undrain", undrained, err, Changed{Self: "a", State: lease.Active, Weight: 50, Load: 5, Converged: true})
+		_, err = client.Place(ctx, "")
+		expectProblem(t, err, 400, CodeBadRequest, "key")
+		_, err = client.Owners(ctx, "room", 101)
+		expectProblem(t, err, 400, CodeBadRequest, `n is "101"`)
+
+		if _, err := client.Leave(ctx); err != nil {
+			t.Errorf("Leave: %v", err)
+		}
+		<-a.Done()
+		_, err = client.Place(ctx, "room")
+		expectProblem(t, err, 503, CodeClosed, "left")
+		if !errors.Is(err, cluster.ErrClosed) || errors.Is(err, cluster.ErrNotReady) {
+			t.Errorf("not as an embedded agent says it: %v", err)
+		}
+	})
+}
+
+func TestProblemIs(t *testing.T) {
+	all := []error{cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed}
+	for code, want := range map[string]error{
+		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: nil,
+	} {
+		for _, err := range all {
+			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != (err == want) {
+				t.Errorf("%s is %v: %v", code, err, got)
+			}
+		}
+	}
+}
+
+func TestClientEvents(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		a := c.Agent("a")
+		client := serve(t, NewServer(Handler(a, Options{Log: quiet}))).client(t)
+
+		var first events.Batch // and break: the next range begins anew
+		for range 2 {
+			for b, err := range client.Events(t.Context()) {
+				if len(b.Acquired) != len(a.Owned()) || err != nil {
+					t.Errorf("first batch %+v, %v", b, err)
+				}
+				first = b
+				break
+			}
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		n := 0
+		for b, err := range client.Events(ctx) { // ends with ctx, in silence
+			if n++; err != nil || (n == 1 && cmp.Diff(b, first) != "") || (n == 2 && len(b.Released) == 0) {
+				t.Errorf("batch %d: %+v, %v", n, b, err)
+			}
+			if n == 1 {
+				go func() { _ = a.Drain(ctx) }()
+			}
+		}
+		if n != 2 || ctx.Err() == nil {
+			t.Errorf("%d batches", n)
+		}
+
+		var last error
+		for _, err := range client.Events(t.Context()) {
+			if last = err; err == nil {
+				go func() { _ = a.Close() }()
+			}
+		}
+		if !errors.Is(last, io.EOF) {
+			t.Errorf("the agent has ended: %v", last)
+		}
+		for _, err := range client.Events(t.Context()) {
+			expectProblem(t, err, 503, CodeClosed, "")
+		}
+	})
+}
+
+// Whatever answers, the client says where it asked and what is wrong.
+func TestClientMeetsStrangers(t *testing.T) {
+	hijack := func(answer string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, _ := w.(http.Hijacker).Hijack()
+			_, _ = rw.WriteString(answer)
+			_ = rw.Flush()
+			_ = conn.Close()
+		}
+	}
+	text := func(status int, kind, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, tc := range map[string]struct {
+		h      http.HandlerFunc
+		want   string // in the error of Members
+		stream string // in that of Events
+	}{
+		"a web page":           {text(200, "text/html", "<html>"), "is not from an agent", `it is "text/html"`},
+		"an error page":        {text(502, "text/html", "<html>"), "answers 502 Bad Gateway and does not say why", "502"},
+		"another error":        {text(500, "application/json", `{"error":true}`), "500", "500"},
+		"a Problem":            {text(503, "application/json", `{"error":"later","code":"not_ready"}`), "later (not_ready)", "later (not_ready)"},
+		"no end":               {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, "more than 32 MB", "too long"},
+		"a Problem of no end":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flood(w) }, "does not say why", "does not say why"},
+		"an end":               {hijack(""), "no agent answers at agent.test:8401", "no agent answers"},
+		"an end in the middle": {hijack("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata"), "unexpected EOF", "unexpected EOF"},
+		"bad events":           {text(200, "text/event-stream", "event: batch\ndata: {\n\n"), "is not from an agent", "event of agent.test:8401 is not from an agent"},
+		"no events":            {text(200, "text/event-stream", ""), "is not from an agent", "has ended the stream of events: EOF"},
+		"another protocol":     {hijack("SSH-2.0-OpenSSH_9.2\r\n"), "no agent answers at agent.test:8401", "no agent answers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := serve(t, &http.Server{Handler: tc.h}).client(t)
+			if _, err := client.Members(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Members: %v\nwant %q", err, tc.want)
+			}
+			n := 0
+			for b, err := range client.Events(t.Context()) {
+				if n++; err == nil || !strings.Contains(err.Error(), tc.stream) {
+					t.Errorf("Events: %+v, %v\nwant %q", b, err, tc.stream)
+				}
+			}
+			if n != 1 {
+				t.Errorf("Events ended with %d errors", n)
+			}
+		})
+	}
+}
+
+func flood(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	block := make([]byte, 1<<20)
+	for range 2 * maxAnswer >> 20 {
+		if _, err := w.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+func TestClientBase(t *testing.T) {
+	asked := ""
+	h := func(_ http.ResponseWriter, r *http.Request) { asked = r.Host + r.URL.Path }
+	client := serve(t, &http.Server{Handler: http.HandlerFunc(h)}).client(t)
+	for base, want := range map[string]string{
+		"":                       DefaultBase + "/v1/owned",
+		"10.1.2.3:80":            "10.1.2.3:80/v1/owned",
+		"[::1]:8401":             "[::1]:8401/v1/owned",
+		"localhost:8401":         "localhost:8401/v1/owned",
+		"http://node-a:1/roost/": "node-a:1/roost/v1/owned",
+		"http://node-a":          "node-a/v1/owned",
+		"http://":                "",
+		"://x":                   "",
+		"a b":                    "",
+		"http://a:b:c":           "",
+		"http://a/?key=b":        "",
+	} {
+		asked, client.Base = "", base
+		_, err := client.Owned(t.Context())
+		if asked != want {
+			t.Errorf("%q: asked %q, want %q", base, asked, want)
+		}
+		if want == "" && !strings.Contains(err.Error(), "is neither host:port nor the URL of an agent") {
+			t.Errorf("%q: %v", base, err)
+		}
+	}
+}
+
+// When the caller's time is over, the error says so and blames nobody.
+func TestClientContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		client := serve(t, &http.Server{Handler: http.HandlerFunc(h)}).client(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := client.Members(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer yet from agent.test:8401") {
+			t.Error(err)
+		}
+		for b, err := range client.Events(ctx) {
+			t.Errorf("%+v, %v", b, err)
+		}
+	})
+}
+
+// How long the agent is asked to wait follows from how long the caller will.
+func TestClientPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for within, want := range map[time.Duration]string{0: "10s", time.Second: "900ms", 20 * time.Second: "18s", time.Hour: "1m0s", -time.Second: "0s"} {
+			ctx := t.Context()
+			if within != 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, within)
+				defer cancel()
+			}
+			if got := patience(ctx); got != want {
+				t.Errorf("with %v left: %s, want %s", within, got, want)
+			}
+		}
+	})
+}
+
+// A batch gets through in whatever pieces it comes, among whatever else.
+func TestEventReader(t *testing.T) {
+	in := newEventReader(strings.NewReader(
+		": comment\n\nid: 1\r\nevent: batch\r\ndata: {\"version\":1}\r\n\r\n" +
+			"event: other\ndata: x\n\nretry: 5\n\ndata: of no kind\n\nevent: batch\n\n" +
+			"event:batch\ndata:{\ndata: }\nunknown\n\n" +
+			"event: batch\ndata: broken off\n"))
+	for _, want := range []string{"{\"version\":1}\n", "{\n}\n"} {
+		if got, err := in.next(); string(got) != want || err != nil {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	if got, err := in.next(); got != nil || !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %q, %v", got, err)
+	}
+}
+
+func FuzzEventReader(f *testing.F) {
+	f.Add("event: batch\ndata: {}\n\n")
+	f.Add(string(eventOf(events.Batch{Version: 7, Released: []events.Ownership{{Partition: 1, Since: 2}}})))
+	f.Fuzz(func(t *testing.T, text string) {
+		in := newEventReader(strings.NewReader(text))
+		total := 0
+		for {
+			data, err := in.next()
+			if err != nil {
+				return
+			}
+			if total += len(data); len(data) == 0 || total > len(text)+strings.Count(text, "data") {
+				t.Fatalf("%q: %q", text, data)
+			}
+		}
+	})
 }

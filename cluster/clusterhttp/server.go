@@ -12,15 +12,19 @@ import (
 // holds one, with limits that bound what an idle, slow or hostile client costs.
 // Listen with Serve, or set Addr first.
 //
-// There is no write timeout, which would end every event stream; streams bound
-// each write themselves. Shutdown ends the streams at once and waits for the
-// rest.
+// Its timeouts are longer than any request but an event stream may take. A
+// stream replaces them by its own, for which a middleware around the handler must
+// let http.ResponseController through (by Unwrap); else the stream ends with
+// them, and its client comes back. Shutdown ends the streams at once and waits
+// for the rest.
 func NewServer(h http.Handler) *http.Server {
+	const longest = maxWait + 15*time.Second // net/http counts waiting as reading
 	stop := make(chan struct{})
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       maxWait + 15*time.Second, // ends waiting requests too, so no less than these may wait
+		ReadTimeout:       longest,
+		WriteTimeout:      longest,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10, // a key of 4 kB takes 12 kB when escaped
 		BaseContext: func(net.Listener) context.Context {

@@ -43,7 +43,9 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		internal(err).write(w) // goes nowhere unless the writer cannot flush
 		return
 	}
-	if err := s.run(r.Context(), a.agent, a.keepAlive); err != nil {
+	err := s.run(r.Context(), a.agent, a.keepAlive)
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // for the end of the response
+	if err != nil {
 		a.log.Info("dropped an event stream", "remote", r.RemoteAddr, "err", err)
 	}
 }

@@ -191,6 +191,23 @@ func TestStreamDropsSlowReader(t *testing.T) {
 	})
 }
 
+// Nor can one hold up the end of its stream for longer.
+func TestStreamEndsWithoutReader(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
+		conn, err := serve(t, srv).dial(t.Context(), "", "")
+		l, _ := listen(t, conn, err)
+		l.batch()
+		begin := time.Now()
+		if err := srv.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > sendTime+time.Second {
+			t.Errorf("Shutdown took %v", took)
+		}
+	})
+}
+
 func TestStreamsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
 		h := newAPI(c.Agent("a"), Options{Log: quiet, MaxStreams: 2})
@@ -227,6 +244,11 @@ func TestShutdownEndsStreams(t *testing.T) {
 		conn, err := p.dial(t.Context(), "", "")
 		l, _ := listen(t, conn, err)
 		l.batch()
+		go func() {
+			if got := l.next(); got != nil {
+				t.Errorf("%q after the end", got)
+			}
+		}()
 		begin := time.Now()
 		for range 2 {
 			if err := srv.Shutdown(t.Context()); err != nil {
@@ -235,9 +257,6 @@ func TestShutdownEndsStreams(t *testing.T) {
 		}
 		if took := time.Since(begin); took > time.Second {
 			t.Errorf("Shutdown took %v", took)
-		}
-		if got := l.next(); got != nil {
-			t.Errorf("%q after the end", got)
 		}
 	})
 }

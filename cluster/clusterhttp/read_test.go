@@ -1,0 +1,198 @@
+package clusterhttp
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func decoded[T any](t *testing.T, h http.Handler, target string) (v T) {
+	t.Helper()
+	w := do(h, "GET", target, "")
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || w.Code != 200 {
+		t.Fatalf("%s: %d, %v: %.300s", target, w.Code, err, w.Body)
+	}
+	return v
+}
+
+// What the API says is what the agent says, asked at every node.
+func TestReadsAgreeWithAgent(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		for _, id := range c.IDs() {
+			a := c.Agent(id)
+			h := Handler(a, Options{Log: quiet})
+			all := decoded[Partitions](t, h, "/v1/partitions")
+			counts := make(map[lease.NodeID]int)
+			for p, owner := range all.Owners {
+				if m, _ := a.OwnerOf(placement.Partition(p)); m.ID != owner {
+					t.Errorf("partition %d: %s, want %s", p, owner, m.ID)
+				}
+				counts[owner]++
+			}
+			if fmt.Sprint(counts) != fmt.Sprint(all.Counts) || all.Partitions != 64 || len(all.Owners) != 64 {
+				t.Errorf("%d partitions, counts %v, want %v", all.Partitions, all.Counts, counts)
+			}
+			if owned := decoded[Owned](t, h, "/v1/owned"); fmt.Sprint(owned.Partitions) != fmt.Sprint(a.Owned()) || string(owned.Self) != id {
+				t.Errorf("%s owns %v, want %v", owned.Self, owned.Partitions, a.Owned())
+			}
+			for i := range 100 {
+				key := fmt.Sprintf("room %d?&%%", i)
+				placed := decoded[Placed](t, h, "/v1/place?key="+url.QueryEscape(key))
+				m, _ := a.Place(key)
+				if placed.Key != key || placed.Owner.ID != m.ID || placed.Partition != a.Partition(key) || all.Owners[placed.Partition] != m.ID {
+					t.Errorf("%q: %+v, want %s", key, placed, m.ID)
+				}
+				if placed.Digest != all.Digest || placed.Digest != fmt.Sprintf("%016x", a.Snapshot().Digest()) {
+					t.Errorf("digest %s", placed.Digest)
+				}
+				ranked := decoded[Ranked](t, h, "/v1/owners?n=2&key="+url.QueryEscape(key))
+				want := a.Owners(key, 2)
+				if len(ranked.Owners) != 2 || ranked.Owners[0].ID != want[0].ID || ranked.Owners[1].ID != want[1].ID {
+					t.Errorf("%q: %+v", key, ranked)
+				}
+			}
+		}
+	})
+}
+
+// Who runs another table is told apart from who runs this one.
+func TestMembersTellOfDrift(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+		time.Sleep(5 * time.Second)
+		h := Handler(c.Agent("a"), Options{Log: quiet})
+		if m := decoded[Members](t, h, "/v1/members"); !m.Converged || m.Drift != 0 || len(m.Members) != 3 {
+			t.Fatalf("%+v", m)
+		}
+		c.Pause("c")
+		do(h, "POST", "/v1/drain?wait=3s", "")
+		m := decoded[Members](t, h, "/v1/members")
+		got := fmt.Sprint(m.Converged, m.Drift)
+		for _, member := range m.Members {
+			got += fmt.Sprintf(" %s %v %v", member.ID, member.State, member.InSync)
+		}
+		if want := "false 1 a draining true b active true c active false"; got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+		if age := m.Members[2].AgeMS; age < 2500 || age > 6000 {
+			t.Errorf("the lease of a node that was stopped 3 s ago is %d ms old", age)
+		}
+		c.Resume("c")
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// param is url.ParseQuery, for one parameter and without semicolons.
+func FuzzParam(f *testing.F) {
+	for _, q := range []string{"", "key=a", "key", "key=", "=key", "&&key=a&", "k%65y=a", "key=%", "%=1&key=a", "key=a&key=a", "key=a+b%20c", "key=a=b", "other=%zz&key=a"} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		got, p := param(query, "key")
+		if strings.Contains(query, ";") {
+			return // an error there, and an ordinary byte here
+		}
+		values, err := url.ParseQuery(query)
+		switch want := values["key"]; {
+		case p != nil && len(want) < 2 && err == nil:
+			t.Errorf("%q: %v, but there is nothing wrong with it", query, p)
+		case p == nil && len(want) > 1:
+			t.Errorf("%q: %q, but there are %q", query, got, want)
+		case p == nil && len(want) == 1 && got != want[0], p == nil && len(want) == 0 && got != "":
+			t.Errorf("%q: %q, want %q", query, got, want)
+		}
+	})
+}
+
+// No query brings the handler down; it answers with the agent's owner or with a
+// Problem that names the parameter.
+func FuzzPlace(f *testing.F) {
+	agent := solo(f, 64)
+	h := Handler(agent, Options{Log: quiet})
+	for _, q := range []string{"key=room-1", "", "key=", "key=a&key=b", "key=%zz", "key=%ff", "key=a;b", "key=" + strings.Repeat("x", maxKey+1)} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/v1/place", RawQuery: query}, Header: http.Header{}, Body: http.NoBody}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		switch w.Code {
+		case 200:
+			var placed Placed
+			if err := json.Unmarshal(w.Body.Bytes(), &placed); err != nil {
+				t.Fatal(err)
+			}
+			want, _ := param(query, "key")
+			if placed.Key != want || placed.Partition != agent.Partition(want) || placed.Owner.ID != "solo" {
+				t.Errorf("%q: %+v", query, placed)
+			}
+		case 400:
+			var p Problem
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, "key") {
+				t.Errorf("%q: %v, %+v", query, err, p)
+			}
+		default:
+			t.Errorf("%q: %d %s", query, w.Code, w.Body)
+		}
+	})
+}
+
+// sink is a writer that costs as little as it can.
+type sink struct {
+	header http.Header
+	bytes  int
+}
+
+func (s *sink) Header() http.Header         { return s.header }
+func (s *sink) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
+func (s *sink) WriteHeader(int)             {}
+
+// BenchmarkPlace compares a look-up with an answer that is always the same, both
+// without and with a real connection around them.
+func BenchmarkPlace(b *testing.B) {
+	agent := solo(b, 1024)
+	placed := do(Handler(agent, Options{}), "GET", "/v1/place?key=room-1", "").Body.Bytes()
+	handlers := []struct {
+		name string
+		h    http.Handler
+	}{
+		{"constant", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(200)
+			_, _ = w.Write(placed)
+		})},
+		{"place", Handler(agent, Options{})},
+	}
+	for _, c := range handlers {
+		b.Run("handler/"+c.name, func(b *testing.B) {
+			r := httptest.NewRequest("GET", "/v1/place?key=room-1", nil)
+			w := &sink{header: make(http.Header)}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				c.h.ServeHTTP(w, r)
+			}
+		})
+	}
+	for _, c := range handlers {
+		b.Run("loopback/"+c.name, func(b *testing.B) {
+			srv := httptest.NewServer(c.h)
+			defer srv.Close()
+			client := &Client{Base: srv.URL, HTTP: srv.Client()}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := client.Place(b.Context(), "room-1"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
