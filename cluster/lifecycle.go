@@ -53,10 +53,14 @@ func (a *Agent) changeState(ctx context.Context, what string, change func(*loop)
 }
 
 // Leave is the orderly end: it drains, says farewell, lingers until the farewell
-// has spread, and closes. If ctx ends early, it goes on with less waiting; the
-// error says what was cut short, and the agent is closed in any case.
+// has spread, and closes. It waits for the others' agreement for LeaseTTL at
+// most, since by then they would have noticed anyway. If ctx ends early, it goes
+// on with less waiting; the error says what was cut short, and the agent is
+// closed in any case.
 func (a *Agent) Leave(ctx context.Context) error {
-	drained := a.Drain(ctx)
+	draining, cancel := context.WithTimeout(ctx, a.cfg.LeaseTTL)
+	defer cancel()
+	drained := a.Drain(draining)
 	alone := false
 	err := a.do(context.Background(), func(l *loop) {
 		l.farewell()

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) membersCommand() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "members [flags]",
+		Short: "List the live members",
+		Long: `List the members that are alive in the eyes of the agent that is asked, itself
+marked with *. TABLE tells whether a member's table of owners is the same as
+that agent's: it differs for a moment after each change.`,
+		Example: `  roost members
+  roost members --addr 127.0.0.1:8402 --output json`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		ctx, cancel := s.bound(ctx)
+		defer cancel()
+		m, err := s.Members(ctx)
+		if err != nil || s.json {
+			return s.finish(m, err)
+		}
+		return s.table("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
+			for _, n := range m.Members {
+				row(marked(n.ID, m.Self), n.State, n.Addr, age(n.AgeMS), n.Weight, loadOf(n), orDash(n.Zone), sameOrNot(n.InSync))
+			}
+		})
+	})
+}
+
+func (p *program) partitionsCommand() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "partitions [flags]",
+		Short: "Show how many partitions each member owns",
+		Long: `Show how many partitions each member owns, and how evenly they are spread: the
+greatest share over the mean, and the coefficient of variation. With --output
+json the owner of every partition is listed.`,
+		Example: `  roost partitions
+  roost partitions --output json | jq '.owners[17]'`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		ctx, cancel := s.bound(ctx)
+		defer cancel()
+		t, err := s.Partitions(ctx)
+		if err != nil || s.json {
+			return s.finish(t, err)
+		}
+		return s.table("OWNER\tPARTITIONS\tSHARE", func(row func(...any)) {
+			for _, id := range slices.Sorted(maps.Keys(t.Counts)) {
+				row(orDash(string(id)), t.Counts[id], percent(float64(t.Counts[id])/float64(max(1, t.Partitions))))
+			}
+		}, balanceOf(t))
+	})
+}
+
+func (p *program) placeCommand() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "place KEY... [flags]",
+		Short: "Tell who owns a key",
+		Long: `Tell which member owns each key. A key is any text; it need not exist anywhere.
+API is what the owner was started with as --api-addr.`,
+		Example: `  roost place room-17
+  roost place room-17 room-18 --output json     one object a line`,
+		Args: cobra.MinimumNArgs(1),
+	}, func(ctx context.Context, s *session, keys []string) error {
+		placed := make([]clusterhttp.Placed, len(keys))
+		for i, key := range keys {
+			var err error
+			if placed[i], err = s.placeOne(ctx, key); err != nil {
+				return fmt.Errorf("place %q: %w", key, err)
+			}
+			if s.json {
+				if err := s.printJSON(placed[i]); err != nil {
+					return err
+				}
+			}
+		}
+		if s.json {
+			return nil
+		}
+		return s.table("KEY\tPARTITION\tOWNER\tGOSSIP\tAPI", func(row func(...any)) {
+			for _, a := range placed {
+				row(printable(a.Key), a.Partition, a.Owner.ID, a.Owner.Addr, orDash(a.Owner.APIAddr))
+			}
+		})
+	})
+}
+
+func (s *session) placeOne(ctx context.Context, key string) (clusterhttp.Placed, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	return s.Place(ctx, key)
+}
+
+func (p *program) ownersCommand() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "owners KEY [-n N] [flags]",
+		Short: "List the best members for a key",
+		Long: `List the N best members for a key: its owner, then who would own it without the
+owner, and so on. That is where replicas belong.`,
+		Example: `  roost owners room-17
+  roost owners room-17 -n 2 --output json`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, keys []string) error {
+		ctx, cancel := s.bound(ctx)
+		defer cancel()
+		a, err := s.Owners(ctx, keys[0], s.number)
+		if err != nil || s.json {
+			return s.finish(a, err)
+		}
+		return s.table("RANK\tID\tSTATE\tGOSSIP\tAPI", func(row func(...any)) {
+			for i, m := range a.Owners {
+				row(i+1, m.ID, m.State, m.Addr, orDash(m.APIAddr))
+			}
+		})
+	}, setting[clientOptions]{
+		name: "number", short: "n", arg: "N", def: "3", usage: "list this many, at most 100",
+		apply: setNumber(1, 100, func(o *clientOptions, n int64) { o.number = int(n) }),
+	})
+}
+
+// table prints a header, the rows that fill adds, and what is to follow.
+func (s *session) table(header string, fill func(row func(cells ...any)), after ...string) error {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, header)
+	fill(func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				_, _ = io.WriteString(w, "\t")
+			}
+			_, _ = fmt.Fprint(w, c)
+		}
+		_, _ = io.WriteString(w, "\n")
+	})
+	_ = w.Flush()
+	for _, text := range after {
+		b.WriteString(text)
+	}
+	_, err := s.out.Write(b.Bytes())
+	return err
+}
+
+func balanceOf(t clusterhttp.Partitions) string {
+	text := fmt.Sprintf("\n%d partitions, max/mean %.2f, variation %s, table %s\n",
+		t.Partitions, t.Balance.MaxMean, percent(t.Balance.CV), t.Digest)
+	if t.Balance.Advice != "" {
+		text += t.Balance.Advice + "\n"
+	}
+	return text
+}
+
+func marked(id, self lease.NodeID) string {
+	if id == self {
+		return string(id) + " *"
+	}
+	return string(id)
+}
+
+func age(ms int64) string {
+	return time.Duration(ms * int64(time.Millisecond)).Round(100 * time.Millisecond).String()
+}
+
+func loadOf(m clusterhttp.Member) string {
+	if m.Capacity == 0 {
+		return strconv.FormatInt(m.Load, 10)
+	}
+	return fmt.Sprintf("%d of %d", m.Load, m.Capacity)
+}
+
+func sameOrNot(inSync bool) string {
+	if inSync {
+		return "same"
+	}
+	return "differs"
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+func orDash(s string) string { return printable(cmp.Or(s, "-")) }
+
+// printable shows text of others, who may have put line breaks or terminal
+// controls into it, so that it can do no harm.
+func printable(s string) string {
+	quoted := strconv.Quote(s)
+	if quoted[1:len(quoted)-1] == s {
+		return s
+	}
+	return quoted
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/spf13/cobra"
+)
+
+// clientOptions is what the commands that speak to an agent have in common.
+type clientOptions struct {
+	addr      string
+	tokenFile string
+	output    string
+	timeout   time.Duration
+	number    int // of roost owners
+}
+
+func clientSettings() []setting[clientOptions] {
+	type o = clientOptions
+	return []setting[o]{
+		{
+			name: "addr", arg: "HOST:PORT", def: clusterhttp.DefaultBase, usage: "where the agent serves HTTP",
+			apply: func(t *o, v string) error { t.addr = v; return checkAddr(v) },
+		},
+		{
+			name: "token-file", arg: "FILE", usage: "bearer token, if the agent asks for one",
+			apply: setNonempty(func(t *o) *string { return &t.tokenFile }),
+		},
+		{
+			name: "output", arg: "table|json", def: "table", usage: "json prints what the API answers, one object a line",
+			apply: func(t *o, v string) error { t.output = v; return oneOf(v, "table", "json") },
+		},
+		{
+			name: "timeout", arg: "DURATION", def: "20s", usage: "give up on an answer after this time",
+			apply: setDuration(func(t *o) *time.Duration { return &t.timeout }),
+		},
+	}
+}
+
+// checkAddr takes host:port, or a URL for agents behind a proxy.
+func checkAddr(v string) error {
+	if u, err := url.Parse(v); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
+		return nil
+	}
+	if checkHostPort(v) != nil {
+		return errors.New("want HOST:PORT or a URL")
+	}
+	return nil
+}
+
+// session is one command's conversation with an agent.
+type session struct {
+	*clusterhttp.Client
+	clientOptions
+	out  io.Writer
+	json bool
+}
+
+// clientCommand completes a command that speaks to an agent: it gets the common
+// flags and some of its own, and ask for what it does.
+func (p *program) clientCommand(
+	cmd *cobra.Command,
+	ask func(ctx context.Context, s *session, args []string) error,
+	own ...setting[clientOptions],
+) *cobra.Command {
+	settings := append(own, clientSettings()...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var o clientOptions
+		origins, faults := resolve(&o, settings, layers{flags: cmd.Flags(), getenv: p.getenv}, nil)
+		s := &session{Client: &clusterhttp.Client{Base: o.addr}, clientOptions: o, out: p.stdout, json: o.output == "json"}
+		if o.tokenFile != "" {
+			token, err := p.readToken(o.tokenFile)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", origins["token-file"].text, err))
+			}
+			s.Token = token
+		}
+		if len(faults) > 0 {
+			return faulty(faults)
+		}
+		return explain(ask(cmd.Context(), s, args), o)
+	}
+	addFlags(cmd, settings)
+	cmd.Flags().SortFlags = false
+	return cmd
+}
+
+func (p *program) readToken(path string) (string, error) {
+	b, warning, err := readSecret(path)
+	if warning != "" {
+		_, _ = fmt.Fprintf(p.stderr, "roost: warning: %s\n", warning)
+	}
+	if err != nil {
+		return "", err
+	}
+	return decodeToken(b)
+}
+
+// bound gives a call the time that the user allows.
+func (s *session) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// printJSON prints one object a line.
+func (s *session) printJSON(v any) error { return json.NewEncoder(s.out).Encode(v) }
+
+// finish returns err, or prints v as JSON.
+func (s *session) finish(v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.printJSON(v)
+}
+
+// explain adds to an error what the user can do about it here.
+func explain(err error, o clientOptions) error {
+	if err == nil || errors.Is(err, errUsage) {
+		return err
+	}
+	text := strings.ReplaceAll(err.Error(), "clusterhttp: ", "")
+	var problem *clusterhttp.Problem
+	var unreachable *net.OpError
+	switch {
+	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized:
+		text = "the agent at " + o.addr + " asks for a token, and this is not it; give it with --token-file"
+		if o.tokenFile == "" {
+			text = "the agent at " + o.addr + " asks for a token; give it with --token-file or ROOST_TOKEN_FILE"
+		}
+	case errors.As(err, &problem):
+		text = problem.Message // the code is for programs
+	case errors.As(err, &unreachable):
+		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or say with --addr or ROOST_ADDR where one serves HTTP",
+			o.addr, unreachable)
+	case errors.Is(err, context.DeadlineExceeded):
+		text += fmt.Sprintf("\nit had %v; allow more with --timeout", o.timeout)
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"flag"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata from what is printed now")
+
+// roost runs a command in this process, in an empty environment.
+func roost(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return roostIn(t, nil, args...)
+}
+
+func roostIn(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, fault bytes.Buffer
+	code = run(t.Context(), args, func(name string) string { return env[name] }, strings.NewReader(""), &out, &fault)
+	return code, out.String(), fault.String()
+}
+
+func TestHelpGolden(t *testing.T) {
+	for name, args := range map[string][]string{"help": {"--help"}, "help-agent": {"agent", "--help"}, "help-place": {"place", "--help"}} {
+		code, got, fault := roost(t, args...)
+		if code != 0 || fault != "" {
+			t.Fatalf("%v: %d %q", args, code, fault)
+		}
+		path := filepath.Join("testdata", name+".txt")
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%v; if it is meant to be so, run with -update:\n%s", args, diff)
+		}
+	}
+	if _, alone, _ := roost(t); !strings.Contains(alone, "roost [command]") {
+		t.Errorf("roost alone prints %q", alone)
+	}
+}
+
+// TestHelpTeaches: every command explains itself, with an example that works.
+func TestHelpTeaches(t *testing.T) {
+	root := new(program).root()
+	for _, cmd := range append(root.Commands(), root) {
+		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" {
+			t.Errorf("%s lacks a Short, a Long or an Example", cmd.CommandPath())
+		}
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+			if line = strings.TrimRight(line, "\n"); len(line) > 100 {
+				t.Errorf("%s: a line of %d bytes: %s", cmd.CommandPath(), len(line), line)
+			}
+		}
+		for line := range strings.Lines(cmd.Example) {
+			if err := parses(line); err != nil {
+				t.Errorf("%s: example %q: %v", cmd.CommandPath(), line, err)
+			}
+		}
+	}
+}
+
+// parses reports what is wrong with the command and the flags of an example, of
+// which shell syntax and remarks are no part.
+func parses(line string) error {
+	_, line, ok := strings.Cut(line, "roost ")
+	if !ok {
+		return errors.New("does not run roost")
+	}
+	for _, end := range []string{"   ", " | ", " && ", " > "} {
+		line, _, _ = strings.Cut(line, end)
+	}
+	cmd, args, err := new(program).root().Find(strings.Fields(line))
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(args); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		{[]string{"membres"}, nil, "Did you mean this?\n\tmembers"},
+		{[]string{"agent", "--jion", "x"}, nil, "unknown flag: --jion; did you mean --join?\nSee `roost agent --help`."},
+		{[]string{"agent", "x"}, nil, `unknown command "x" for "roost agent"`},
+		{[]string{"agent", "--ttl"}, nil, "flag needs an argument: --ttl"},
+		{[]string{"agent", "--ttl=x"}, nil, "roost: --ttl \"x\": want a duration such as 500ms or 6s\nSee `roost agent --help`."},
+		{[]string{"place"}, nil, "requires at least 1 arg(s)"},
+		{[]string{"owners", "a", "b"}, nil, "accepts 1 arg(s), received 2"},
+		{[]string{"owners", "a", "-n", "0"}, nil, `--number "0": want a whole number from 1 to 100`},
+		{[]string{"weight", "-1"}, nil, "unknown shorthand flag: '1' in -1"},
+		{[]string{"weight", "many"}, nil, `weight "many": want a whole number from 0 to 1000000`},
+		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
+		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 faults:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
+		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
+		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
+	} {
+		code, out, fault := roostIn(t, c.env, c.args...)
+		if code != exitUsage || out != "" || !strings.Contains(fault, c.want) {
+			t.Errorf("roost %v exits with %d, prints %q and %q, want 2 and %q", c.args, code, out, fault, c.want)
+		}
+	}
+}
+
+func TestKeygen(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	code, first, _ := roost(t, "keygen")
+	if key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(first)); code != 0 || err != nil || len(key) != 32 {
+		t.Errorf("keygen: %d, %d bytes, %v", code, len(key), err)
+	}
+	if code, out, fault := roost(t, "keygen", "--out", path); code != 0 || out != "" || fault != "" {
+		t.Fatalf("keygen --out: %d %q %q", code, out, fault)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	content, warning, err := readSecret(path)
+	if key, _ := decodeKey(content); err != nil || warning != "" || len(key) != 32 || string(content) == strings.TrimSpace(first) {
+		t.Errorf("the file holds %d bytes, warning %q, %v", len(key), warning, err)
+	}
+	code, _, fault := roost(t, "keygen", "--out", path)
+	if again, _, _ := readSecret(path); code != exitFailed || !strings.Contains(fault, path+" exists") || !bytes.Equal(again, content) {
+		t.Errorf("onto an existing file: %d %q", code, fault)
+	}
+	if code, _, fault := roost(t, "keygen", "--out", filepath.Join(dir, "no", "key")); code != exitFailed || fault == "" {
+		t.Errorf("into no directory: %d %q", code, fault)
+	}
+}
+
+// TestSecretFiles: a wrong file is refused by a message that shows none of it.
+func TestSecretFiles(t *testing.T) {
+	const secret = "hunter2"
+	for name, c := range map[string]struct{ flag, content, want string }{
+		"no base64":    {"key-file", secret + "!", "does not hold a key in base64"},
+		"too short":    {"key-file", base64.StdEncoding.EncodeToString([]byte(secret)), "the key has 7 bytes"},
+		"empty key":    {"key-file", "", "the key has 0 bytes"},
+		"too long":     {"key-file", strings.Repeat(secret, 1000), "more than 4096 bytes"},
+		"empty token":  {"http-token-file", "\n", "the file is empty"},
+		"two words":    {"http-token-file", secret + " " + secret, "one word"},
+		"not printing": {"http-token-file", secret + "\x00", "one word"},
+	} {
+		_, err := load(t, []string{"--" + c.flag + "=DIR/secret"}, nil, map[string]string{"secret": c.content})
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "open")
+	if err := os.WriteFile(path, []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o644: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, warning, err := readSecret(path); err != nil || (warning != "") != warned {
+			t.Errorf("mode %o: warning %q, %v", mode, warning, err)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, out, _ := roost(t, "version")
+	if code != 0 || !strings.HasPrefix(out, "roost ") || !strings.Contains(out, " go1.") {
+		t.Errorf("version: %d %q", code, out)
+	}
+	if _, flagged, _ := roost(t, "--version"); flagged != out {
+		t.Errorf("--version prints %q, version %q", flagged, out)
+	}
+}
+
+// TestProblems: what an agent refuses is told in the user's terms.
+func TestProblems(t *testing.T) {
+	var problem clusterhttp.Problem
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if problem.Code == "" {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(problem.Status)
+		_ = json.NewEncoder(w).Encode(problem)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		status        int
+		code, message string
+		args          []string
+		want          string
+	}{
+		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain"}, "roost: the agent at ADDR asks for a token; give it with --token-file or ROOST_TOKEN_FILE\n"},
+		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain", "--token-file", token}, "roost: the agent at ADDR asks for a token, and this is not it; give it with --token-file\n"},
+		{503, clusterhttp.CodeNotReady, "not yet", []string{"place", "x"}, "roost: not yet\n"},
+		{0, "", "", []string{"members", "--timeout", "50ms"}, "roost: no answer yet from ADDR: context deadline exceeded\nit had 50ms; allow more with --timeout\n"},
+	} {
+		problem = clusterhttp.Problem{Status: c.status, Code: c.code, Message: c.message}
+		code, out, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)
+		if want := strings.ReplaceAll(c.want, "ADDR", server.URL); code != exitFailed || out != "" || fault != want {
+			t.Errorf("%v: %d %q, want %q", c.args, code, fault, want)
+		}
+	}
+}
+
+// TestBeforeTheAgent: while the agent is joining, its process is well and it
+// answers nothing else.
+func TestBeforeTheAgent(t *testing.T) {
+	w, err := listenHTTP(t.Context(), agentOptions{http: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/place?key=x": 503} {
+		resp, err := http.Get("http://" + w.addr + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	c := clusterhttp.Client{Base: w.addr}
+	if _, err := c.Place(context.Background(), "x"); err == nil || !strings.Contains(err.Error(), "joining") {
+		t.Errorf("place: %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/tour"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) demoCommand() *cobra.Command {
+	type o = tour.Options
+	settings := []setting[o]{
+		{
+			name: "nodes", arg: "N", def: "5", usage: "how many nodes to start with",
+			apply: setNumber(2, 20, func(t *o, n int64) { t.Nodes = int(n) }),
+		},
+		{
+			name: "http", arg: "HOST:PORT", def: "127.0.0.1:8400", usage: "where the first node serves HTTP; any free port with --once",
+			apply: setText(func(t *o) *string { return &t.HTTP }),
+		},
+		{
+			name: "once", arg: "bool", usage: "end after the last step; fail if anything did not hold",
+			apply: setBool(func(t *o) *bool { return &t.Once }),
+		},
+		{
+			name: "seed", arg: "N", def: "1", usage: "picks the rooms, and the nodes that things happen to",
+			apply: setNumber(0, math.MaxInt64, func(t *o, n int64) { t.Seed = uint64(n) }),
+		},
+	}
+	cmd := &cobra.Command{
+		Use:   "demo [flags]",
+		Short: "Show a cluster that grows, crashes and drains, on this machine",
+		Long: `Start a cluster of real processes on loopback and walk through its life: place
+1,000 rooms, add a node, kill one with kill -9, drain one. After each step it
+prints what moved and checks that every node agrees. Without --once the cluster
+then stays up until Ctrl-C.`,
+		Example: `  roost demo
+  roost demo --once --nodes 7`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var options o
+			if _, faults := resolve(&options, settings, layers{flags: cmd.Flags(), getenv: p.getenv}, nil); len(faults) > 0 {
+				return faulty(faults)
+			}
+			options.Out = p.stdout
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents
+			defer stop()
+			return tour.Run(ctx, options)
+		},
+	}
+	addFlags(cmd, settings)
+	cmd.Flags().SortFlags = false
+	return cmd
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHostileBytes: whoever reaches the gossip port can send what they like; the
+// agents live, stay small, and agree afterwards.
+func TestHostileBytes(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", calm()...)
+	b := agent(t, "b", append(calm(), "--join", a.gossip)...)
+	agree(t, a, b)
+	before := a.memory()
+	rng := rand.New(rand.NewPCG(1, 2))
+	packets, err := net.Dial("udp", a.gossip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packets.Close()
+	for i := range 20_000 {
+		if _, err := packets.Write(junk(rng, i, 1400)); err != nil && i == 0 {
+			t.Fatal(err)
+		}
+	}
+	var held []net.Conn // streams that are never closed, and say that much is to come
+	for i := range 300 {
+		conn, err := net.DialTimeout("tcp", a.gossip, patience)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		defer conn.Close()
+		_ = conn.SetWriteDeadline(time.Now().Add(patience))
+		_, _ = conn.Write(junk(rng, i, 32<<10)) // it may hang up at any byte
+		if i%3 == 0 {
+			held = append(held, conn)
+		} else {
+			_ = conn.Close()
+		}
+	}
+	select {
+	case <-a.done:
+		t.Fatalf("a ended: %v", a.cmd.ProcessState)
+	default:
+	}
+	const bound = 200 << 20 // memberlist reads up to 20 MB of what a stranger promises
+	if after := a.memory(); after > before+bound {
+		t.Errorf("%d open streams and 20,000 datagrams made a grow from %d MB to %d MB", len(held), before>>20, after>>20)
+	}
+	if strings.Contains(a.log.text(), "panic") {
+		t.Error("a tells of a panic")
+	}
+	c := agent(t, "c", append(calm(), "--join", b.gossip)...)
+	agree(t, a, b, c)
+	for _, output := range []string{"table", "json"} {
+		for _, command := range [][]string{{"members"}, {"partitions"}, {"place", "x"}, {"owners", "x"}} {
+			args := append(command, "--addr", a.http, "--output", output)
+			if code, out, fault := roost(t, args...); code != 0 || out == "" || fault != "" {
+				t.Errorf("%v: %d %q %q", args, code, out, fault)
+			}
+		}
+	}
+}
+
+// junk returns up to n arbitrary bytes, in some turns behind what lets them pass
+// for a message: the cluster's label and a type of memberlist's.
+func junk(rng *rand.Rand, turn, n int) []byte {
+	b := make([]byte, 1+rng.IntN(n))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	label := append([]byte{244, byte(len("roost"))}, "roost"...)
+	switch turn % 4 {
+	case 1:
+		return append(label, b...)
+	case 2:
+		return append(append(label, byte(rng.IntN(14))), b...)
+	case 3:
+		return append([]byte{byte(rng.IntN(14))}, b...)
+	}
+	return b
+}
+
+// memory returns the most bytes that the process ever had in memory.
+func (p *proc) memory() int64 {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmHWM:" {
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	p.t.Fatalf("no VmHWM in:\n%s", b)
+	return 0
+}

@@ -1,0 +1,128 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// node is an agent as the tour sees it.
+type node struct {
+	*child
+	address
+	client *clusterhttp.Client
+	state  lease.State // what all members should believe of it
+	note   string      // what happened to it
+}
+
+// live returns the nodes that should be members, in the order of their start.
+func (t *tour) live() []*node {
+	var live []*node
+	for _, n := range t.nodes {
+		if n.state != lease.Left {
+			live = append(live, n)
+		}
+	}
+	return live
+}
+
+// pick returns a node for something to happen to: any that is active, but not the
+// first, which is where the next ones join.
+func (t *tour) pick() *node {
+	var active []*node
+	for _, n := range t.live()[1:] {
+		if n.state == lease.Active {
+			active = append(active, n)
+		}
+	}
+	return active[t.rng.IntN(len(active))]
+}
+
+// owners returns the nodes that should own something now.
+func (t *tour) owners() []lease.NodeID {
+	var ids []lease.NodeID
+	for _, n := range t.live() {
+		if n.state == lease.Active {
+			ids = append(ids, n.id)
+		}
+	}
+	return ids
+}
+
+// spawn starts one more agent. Whatever happens next, stop will find it.
+func (t *tour) spawn(api string, args ...string) (*node, error) {
+	id := t.nextID()
+	c, err := launch(t.o.Exe, id, append([]string{"--bind", "127.0.0.1:0", "--http", api}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{child: c, state: lease.Active}
+	t.nodes = append(t.nodes, n)
+	return n, nil
+}
+
+func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d", len(t.nodes)+1)) }
+
+// ready waits until the agent says where it is reached.
+func (t *tour) ready(ctx context.Context, n *node) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	var err error
+	n.address, err = n.await(ctx)
+	n.client = &clusterhttp.Client{Base: n.HTTP, HTTP: t.web}
+	return err
+}
+
+// missing returns an error if a process ended that should be running.
+func (t *tour) missing() error {
+	for _, n := range t.live() {
+		if n.gone() {
+			return n.died()
+		}
+	}
+	return nil
+}
+
+// ended checks that the process of a node that was told to leave ends well.
+func (n *node) ended(ctx context.Context, told error) check {
+	c := check{what: fmt.Sprintf("the process of %s ended by itself, without an error", n.id)}
+	late := time.NewTimer(stopTime)
+	defer late.Stop()
+	select {
+	case <-n.done:
+		if !n.cmd.ProcessState.Success() {
+			c.fault = n.cmd.ProcessState.String()
+		}
+	case <-late.C:
+		c.fault = fmt.Sprintf("it still runs after %v", stopTime)
+	case <-ctx.Done():
+		c.fault = "interrupted"
+	}
+	if c.fault != "" && told != nil {
+		c.fault += fmt.Sprintf("; it was told to leave: %v", told)
+	}
+	return c
+}
+
+// stop ends all agents that still run. In a hurry, somebody waits for the demo to
+// end, while a crash that is not over yet can hold the agents up.
+func (t *tour) stop(hurry bool) {
+	var children []*child
+	for _, n := range t.nodes {
+		if !n.gone() {
+			children = append(children, n.child)
+		}
+	}
+	t.out.settle()
+	if hurry {
+		t.out.line("Stopping.")
+		stopAll(children, hurryTime)
+		return
+	}
+	for _, c := range stopAll(children, stopTime) {
+		t.out.line("%s did not end within %s.", c.id, whole(stopTime))
+	}
+}

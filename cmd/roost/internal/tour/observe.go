@@ -1,0 +1,188 @@
+package tour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+const (
+	pollEvery = 50 * time.Millisecond
+	patience  = time.Minute     // for anything that is to happen by itself
+	callTime  = 5 * time.Second // for one call of the API
+)
+
+// agreed waits until every live node sees the right members and all of them have
+// the same table. It returns how long that took since the given moment. progress
+// says what some of the agents have done so far.
+func (t *tour) agreed(ctx context.Context, since time.Time, progress string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	defer t.out.waited()
+	nodes := t.live()
+	behind, why := nodes[0], "nobody was asked"
+	for {
+		seen := t.members(ctx, nodes)
+		took := time.Since(since)
+		if ctx.Err() != nil { // what is seen was cut short
+			return 0, &agentError{behind.child, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
+		}
+		if behind, why = t.behind(nodes, seen); behind == nil {
+			return took, nil
+		}
+		if err := t.missing(); err != nil {
+			return 0, err
+		}
+		t.out.wait(fmt.Sprintf("%d of %d agents %s", t.done(seen), len(nodes), progress), took)
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errTooLong = fmt.Errorf("given up after %v", patience)
+
+// members asks all nodes who is a member. Nil stands for no answer.
+func (t *tour) members(ctx context.Context, nodes []*node) []*clusterhttp.Members {
+	seen := make([]*clusterhttp.Members, len(nodes))
+	var wait sync.WaitGroup
+	for i, n := range nodes {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, callTime)
+			defer cancel()
+			if m, err := n.client.Members(ctx); err == nil {
+				seen[i] = &m
+			}
+		})
+	}
+	wait.Wait()
+	return seen
+}
+
+// behind returns a node that is not where all should be, and what it lacks.
+func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (*node, string) {
+	for i, n := range nodes {
+		if why := t.lacks(seen[i]); why != "" {
+			return n, fmt.Sprintf("%s %s", n.id, why)
+		}
+		if seen[i].Digest != seen[0].Digest {
+			return n, fmt.Sprintf("%s has digest %s, %s has %s", n.id, seen[i].Digest, nodes[0].id, seen[0].Digest)
+		}
+	}
+	return nil, ""
+}
+
+// done counts the nodes that lack nothing.
+func (t *tour) done(seen []*clusterhttp.Members) int {
+	n := 0
+	for _, m := range seen {
+		if t.lacks(m) == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// lacks says what is wrong with one node's view of the members; "" if nothing.
+func (t *tour) lacks(m *clusterhttp.Members) string {
+	if m == nil {
+		return "does not answer"
+	}
+	states := statesOf(m)
+	for _, n := range t.nodes {
+		switch got, ok := states[n.id]; {
+		case ok && n.state == lease.Left:
+			return fmt.Sprintf("still sees %s", n.id)
+		case !ok && n.state != lease.Left:
+			return fmt.Sprintf("does not see %s", n.id)
+		case ok && got != n.state:
+			return fmt.Sprintf("sees %s as %s", n.id, got)
+		}
+	}
+	if !m.Converged {
+		return fmt.Sprintf("knows of %d members with another table", m.Drift)
+	}
+	return ""
+}
+
+func statesOf(m *clusterhttp.Members) map[lease.NodeID]lease.State {
+	states := make(map[lease.NodeID]lease.State, len(m.Members))
+	for _, member := range m.Members {
+		states[member.ID] = member.State
+	}
+	return states
+}
+
+// observe asks every live node everything. An agent whose table changes while it
+// is asked gave answers from two tables; it is asked again, for a while.
+func (t *tour) observe(ctx context.Context) ([]answer, error) {
+	const tries = 20
+	nodes := t.live()
+	answers := make([]answer, len(nodes))
+	errs := make([]error, len(nodes))
+	var wait sync.WaitGroup
+	for i, n := range nodes {
+		wait.Go(func() {
+			for range tries {
+				var torn bool
+				answers[i], torn, errs[i] = n.ask(ctx, t.rooms)
+				if !torn || ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		if missing := t.missing(); missing != nil {
+			return nil, missing
+		}
+		return nil, err
+	}
+	return answers, nil
+}
+
+// ask gets everything that one node believes. It is torn if the node changed its
+// mind meanwhile.
+func (n *node) ask(ctx context.Context, rooms []string) (a answer, torn bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	fail := func(what string, err error) (answer, bool, error) {
+		return answer{}, false, &agentError{n.child, fmt.Errorf("tour: ask %s for %s: %w", n.id, what, err)}
+	}
+	members, err := n.client.Members(ctx)
+	if err != nil {
+		return fail("its members", err)
+	}
+	table, err := n.client.Partitions(ctx)
+	if err != nil {
+		return fail("its table", err)
+	}
+	owned, err := n.client.Owned(ctx)
+	if err != nil {
+		return fail("what it owns", err)
+	}
+	a = answer{
+		node: n.id, members: statesOf(&members), digest: table.Digest,
+		owners: table.Owners, owned: owned.Partitions,
+	}
+	for _, room := range rooms {
+		placed, err := n.client.Place(ctx, room)
+		if err != nil {
+			return fail(room, err)
+		}
+		torn = torn || placed.Digest != table.Digest
+		a.placed = append(a.placed, placed.Owner.ID)
+	}
+	after, err := n.client.Members(ctx)
+	if err != nil {
+		return fail("its members", err)
+	}
+	return a, torn || after.Version != members.Version, nil
+}

@@ -1,0 +1,190 @@
+package tour
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// printer writes what people see.
+type printer struct {
+	w        io.Writer
+	terminal bool // a line can be overwritten
+	colour   bool
+	waiting  bool          // a moving line is on the screen
+	told     time.Duration // up to where the present wait was told of in plain lines
+}
+
+func newPrinter(w io.Writer) *printer {
+	p := &printer{w: w}
+	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" {
+		info, err := f.Stat()
+		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+		p.colour = p.terminal && os.Getenv("NO_COLOR") == ""
+	}
+	return p
+}
+
+const (
+	bold  = "1"
+	dim   = "2"
+	red   = "1;31"
+	green = "32"
+)
+
+func (p *printer) paint(colour, text string) string {
+	if !p.colour || text == "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// line prints one line. An error of the writer is the reader's choice not to
+// read on; the tour goes on.
+func (p *printer) line(format string, args ...any) {
+	p.settle()
+	_, _ = io.WriteString(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
+}
+
+func (p *printer) title(number int, title, why string) {
+	p.line("")
+	p.line("%s", p.paint(bold, fmt.Sprintf("%d. %s", number, title)))
+	for l := range strings.Lines(why) {
+		p.line("   %s", p.paint(dim, strings.TrimSuffix(l, "\n")))
+	}
+	p.line("")
+}
+
+func (p *printer) fact(label, value, beside string) {
+	p.line("   %-17s %s%s", label, pad(value, 24), p.paint(dim, beside))
+}
+
+func (p *printer) check(c check) {
+	if c.held() {
+		p.line("   %s    %s", p.paint(green, "held"), c.what)
+		return
+	}
+	p.line("   %s  %s", p.paint(red, "BROKEN"), c.what)
+	p.line("           %s", p.paint(red, c.fault))
+}
+
+// wait tells how a wait of some length goes: on one line that moves, or every
+// two seconds where lines cannot move.
+func (p *printer) wait(text string, waited time.Duration) {
+	if p.terminal {
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K   %s", p.paint(dim, fmt.Sprintf("%4.1f s  %s", waited.Seconds(), text)))
+		p.waiting = true
+		return
+	}
+	const every = 2 * time.Second
+	if waited-p.told >= every {
+		p.told = waited.Truncate(every)
+		p.line("   %4.1f s  %s", p.told.Seconds(), text)
+	}
+}
+
+// waited ends a wait.
+func (p *printer) waited() {
+	p.settle()
+	if p.told > 0 {
+		p.line("")
+	}
+	p.told = 0
+}
+
+// settle removes the moving line.
+func (p *printer) settle() {
+	if p.waiting {
+		_, _ = io.WriteString(p.w, "\r\x1b[K")
+		p.waiting = false
+	}
+}
+
+// holding is a row of the table of owners.
+type holding struct {
+	node                      lease.NodeID
+	partitions, rooms         int
+	morePartitions, moreRooms int // than before
+	note                      string
+}
+
+const barWidth = 20 // of the node that owns most
+
+func (p *printer) holdings(rows []holding, rooms bool) {
+	most, width := 1, 0
+	for _, r := range rows {
+		most = max(most, r.partitions)
+		width = max(width, len(r.node))
+	}
+	head := "partitions"
+	if rooms {
+		head += "         rooms"
+	}
+	p.line("   %-*s  %s", width, "", p.paint(dim, head))
+	for _, r := range rows {
+		l := fmt.Sprintf("%-*s  %10s", width, r.node, count(r.partitions))
+		if rooms {
+			l += fmt.Sprintf(" %5s  %6s %5s", signed(r.morePartitions), count(r.rooms), signed(r.moreRooms))
+		}
+		bar := strings.Repeat("█", (r.partitions*barWidth+most/2)/most)
+		p.line("   %s  %s%s", l, pad(bar, barWidth+2), r.note)
+	}
+	p.line("")
+}
+
+// row is what the summary says of a step.
+type row struct {
+	what         string
+	moved, of    int
+	expected     string
+	rooms        int
+	agreed       time.Duration
+	checks, held int
+}
+
+func (p *printer) summary(rows []row) {
+	p.line("")
+	p.line("%s", p.paint(bold, fmt.Sprintf("%-18s %17s  %9s  %6s  %7s  %s", "What happened", "partitions moved", "expected", "rooms", "agreed", "checks")))
+	for _, r := range rows {
+		held := p.paint(green, "held")
+		if r.held < r.checks {
+			held = p.paint(red, fmt.Sprintf("%d of %d BROKEN", r.checks-r.held, r.checks))
+		}
+		p.line("%-18s %8s %8s  %9s  %6s  %7s  %s", r.what, count(r.moved), percent(r.moved, r.of), r.expected,
+			count(r.rooms), seconds(r.agreed), held)
+	}
+}
+
+// pad fills text up with spaces.
+func pad(text string, width int) string {
+	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
+}
+
+// count writes 1024 as 1,024.
+func count(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && n > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func signed(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+d", n)
+}
+
+func percent(part, whole int) string {
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(1, whole)))
+}
+
+// seconds writes what was measured, whole what was set.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+func whole(d time.Duration) string   { return fmt.Sprintf("%g s", d.Seconds()) }

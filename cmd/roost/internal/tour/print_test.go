@@ -1,0 +1,118 @@
+package tour
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPlainOutput(t *testing.T) {
+	var b strings.Builder
+	p := newPrinter(&b)
+	p.title(3, "c joins", "It takes\nits share.")
+	for _, d := range []time.Duration{1, 2, 3, 4} {
+		p.wait("1 of 3 agents agree", d*1500*time.Millisecond)
+	}
+	p.waited()
+	p.holdings([]holding{
+		{node: "node-1", partitions: 1024, rooms: 977, morePartitions: -12, moreRooms: -9},
+		{node: "c", partitions: 12, rooms: 9, morePartitions: 12, moreRooms: 9, note: "joined"},
+		{node: "d"},
+	}, true)
+	p.holdings([]holding{{node: "a", partitions: 8, note: "pid 1"}}, false)
+	p.fact("partitions moved", "12", "expected: 11")
+	p.wait("a short wait", time.Second)
+	p.waited()
+	p.check(check{what: "it is so"})
+	p.check(check{what: "it is otherwise", fault: "that says why"})
+	p.summary([]row{
+		{what: "c joined", moved: 12, of: 1024, expected: "1.1 %", rooms: 1009, agreed: 1234 * time.Millisecond, checks: 3, held: 3},
+		{what: "node-10 was killed", moved: 0, of: 0, expected: "none", checks: 3, held: 1},
+	})
+	want := `
+3. c joins
+   It takes
+   its share.
+
+    2.0 s  1 of 3 agents agree
+    4.0 s  1 of 3 agents agree
+    6.0 s  1 of 3 agents agree
+
+           partitions         rooms
+   node-1       1,024   -12     977    -9  ████████████████████
+   c               12   +12       9    +9                        joined
+   d                0             0
+
+      partitions
+   a           8  ████████████████████  pid 1
+
+   partitions moved  12                      expected: 11
+   held    it is so
+   BROKEN  it is otherwise
+           that says why
+
+What happened       partitions moved   expected   rooms   agreed  checks
+c joined                 12    1.2 %      1.1 %   1,009    1.2 s  held
+node-10 was killed        0    0.0 %       none       0    0.0 s  2 of 3 BROKEN
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTerminalOutput(t *testing.T) {
+	var b strings.Builder
+	p := &printer{w: &b, terminal: true, colour: true}
+	p.wait("first", time.Second)
+	p.wait("then", 2*time.Second)
+	p.check(check{what: "it is so"})
+	p.waited()
+	want := "\r\x1b[K   \x1b[2m 1.0 s  first\x1b[0m" + // a line that is overwritten
+		"\r\x1b[K   \x1b[2m 2.0 s  then\x1b[0m" +
+		"\r\x1b[K" + // and leaves nothing behind
+		"   \x1b[32mheld\x1b[0m    it is so\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Only a terminal gets colours and moving lines, and only if it wants them.
+func TestNewPrinter(t *testing.T) {
+	terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	file, err := os.Create(t.TempDir() + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if p := newPrinter(terminal); !p.terminal || !p.colour {
+		t.Errorf("a terminal: %+v", p)
+	}
+	if p := newPrinter(file); p.terminal || p.colour {
+		t.Errorf("a file: %+v", p)
+	}
+	t.Setenv("NO_COLOR", "1")
+	if p := newPrinter(terminal); !p.terminal || p.colour {
+		t.Errorf("a terminal without colours: %+v", p)
+	}
+	t.Setenv("TERM", "dumb")
+	if p := newPrinter(terminal); p.terminal || p.colour {
+		t.Errorf("a dumb terminal: %+v", p)
+	}
+}
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 12: "12", 999: "999", 1000: "1,000", 65536: "65,536", 1234567: "1,234,567"} {
+		if got := count(n); got != want {
+			t.Errorf("count(%d) = %q, want %q", n, got, want)
+		}
+	}
+}

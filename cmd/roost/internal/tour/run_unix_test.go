@@ -1,0 +1,187 @@
+//go:build unix
+
+package tour
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+)
+
+// The whole tour, on real processes: S3.7, S3.9 and S3.11 as a user sees them.
+func TestOnce(t *testing.T) {
+	exe := binary(t)
+	t.Parallel()
+	out := &screen{}
+	err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 7, Out: out})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
+		"1/6 = 16.7 %", "1/5 = 20.0 %", "All 29 checks held",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("nothing is said of %q", want)
+		}
+	}
+	if strings.Contains(out.String(), "BROKEN") || strings.Contains(out.String(), "\x1b") {
+		t.Error("something is broken, or coloured")
+	}
+	t.Log(out)
+}
+
+// Without Once the cluster stays up, is found where it was asked to be, and ends
+// when it is told to.
+func TestStay(t *testing.T) {
+	exe := binary(t)
+	t.Parallel()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := port.Addr().String()
+	_ = port.Close()
+	out := &screen{}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, Options{Exe: exe, Nodes: 2, HTTP: addr, Out: out}) }()
+	defer stop()
+	deadline := time.After(2 * time.Minute)
+	for !strings.Contains(out.String(), "roost members --addr "+addr) {
+		select {
+		case err := <-ended:
+			t.Fatalf("it did not stay: %v\n%s", err, out)
+		case <-deadline:
+			t.Fatalf("no end of the tour:\n%s", out)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	client := &clusterhttp.Client{Base: addr}
+	if m, err := client.Members(t.Context()); err != nil || len(m.Members) != 1 || m.Members[0].ID != "node-1" {
+		t.Errorf("members %+v, %v", m, err)
+	}
+	if first, err := strconv.Atoi(pids(out.String())[0]); err != nil || syscall.Kill(first, syscall.SIGKILL) != nil {
+		t.Fatal("node-1 cannot be killed", err)
+	}
+	eventually(t, "it tells that node-1 was killed", func() bool { return strings.Contains(out.String(), "ended: signal: killed") })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	expectEnded(t, out.String(), 2)
+}
+
+// Ctrl-C in the middle of it.
+func TestInterrupted(t *testing.T) {
+	exe := binary(t)
+	t.Parallel()
+	out := &screen{}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, Options{Exe: exe, Once: true, Out: out}) }()
+	eventually(t, "it waits for a lease", func() bool { return strings.Contains(out.String(), "is killed") })
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("got %v", err)
+	}
+	if strings.Contains(out.String(), "BROKEN") {
+		t.Errorf("an interruption breaks nothing:\n%s", out)
+	}
+	expectEnded(t, out.String(), 5)
+}
+
+// An agent that does not start ends the tour, and its log is shown.
+func TestAgentThatFails(t *testing.T) {
+	t.Setenv(actVar, "refuse")
+	out := &screen{}
+	err := Run(t.Context(), Options{Exe: self(t), Once: true, Out: out})
+	if err == nil || !strings.Contains(err.Error(), "node-1") || !strings.Contains(out.String(), "the port is taken") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{{Nodes: 1}, {Nodes: 21}, {Nodes: -1}} {
+		if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "2 to 20") {
+			t.Errorf("%d nodes: %v", o.Nodes, err)
+		}
+	}
+	if err := Run(t.Context(), Options{Exe: "/nowhere/roost", Out: &screen{}}); err == nil || !strings.Contains(err.Error(), "start node-1") {
+		t.Errorf("no binary: %v", err)
+	}
+}
+
+// Kill -9 of the tour itself leaves no agent behind.
+func TestNoOrphans(t *testing.T) {
+	exe := binary(t)
+	t.Parallel()
+	out := &screen{}
+	cmd := exec.Command(self(t))
+	cmd.Env = append(os.Environ(), actVar+"=tour", exeVar+"="+exe)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a node joins", func() bool { return strings.Contains(out.String(), "node-6 joins") })
+	for _, pid := range pids(out.String()) {
+		if ended(t, pid) {
+			t.Errorf("agent %s is not even running", pid)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	expectEnded(t, out.String(), 5)
+}
+
+// pids returns the processes of the agents that a tour says it started first.
+func pids(output string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile(`pid (\d+), 127`).FindAllStringSubmatch(output, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+// expectEnded checks that so many agents were started first and that none of
+// them runs any more.
+func expectEnded(t *testing.T, output string, n int) {
+	t.Helper()
+	started := pids(output)
+	if len(started) != n {
+		t.Fatalf("%d agents were started, want %d:\n%s", len(started), n, output)
+	}
+	for _, pid := range started {
+		eventually(t, fmt.Sprintf("agent %s ends", pid), func() bool { return ended(t, pid) })
+	}
+}
+
+// ended reports whether a process has ended, even if nobody took notice yet.
+func ended(t *testing.T, pid string) bool {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if syscall.Kill(n, 0) == syscall.ESRCH {
+		return true
+	}
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	_, state, _ := bytes.Cut(stat, []byte(") "))
+	return err == nil && bytes.HasPrefix(state, []byte("Z"))
+}

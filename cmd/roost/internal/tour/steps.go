@@ -1,0 +1,181 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+func (t *tour) start(ctx context.Context) error {
+	t.out.title(t.step, fmt.Sprintf("%d agents start", t.o.Nodes),
+		"Each is a process of its own, told no more than the address of the first one.\n"+
+			"Gossip does the rest: there is no database and no leader.")
+	seed, err := t.spawn(t.o.HTTP)
+	if err == nil {
+		err = t.ready(ctx, seed)
+	}
+	if err != nil {
+		return err
+	}
+	since := time.Now()
+	for range t.o.Nodes - 1 {
+		if _, err := t.spawn("127.0.0.1:0", "--join", seed.Gossip); err != nil {
+			return err
+		}
+	}
+	for _, n := range t.nodes {
+		if n != seed {
+			if err := t.ready(ctx, n); err != nil {
+				return err
+			}
+		}
+		n.note = fmt.Sprintf("pid %d, %s", n.pid(), n.HTTP)
+	}
+	took, err := t.agreed(ctx, since, "agree")
+	if err != nil {
+		return err
+	}
+	if t.seen, err = t.observe(ctx); err != nil {
+		return err
+	}
+	t.holdings(t.seen)
+	t.out.fact("agreed after", seconds(took), "")
+	t.out.line("")
+	t.conclude(sameTable(t.seen), oneOwner(t.seen))
+	return nil
+}
+
+func (t *tour) place(ctx context.Context) error {
+	t.out.title(t.step, fmt.Sprintf("%s rooms are placed", count(roomCount)),
+		"A room's name hashes to a partition, a partition has one owner. Every agent\n"+
+			"knows all owners, so it answers from memory, and asks nobody.")
+	for i := range roomCount {
+		t.rooms = append(t.rooms, fmt.Sprintf("room-%03d-%04x", i, t.rng.Uint32()&0xffff))
+	}
+	since := time.Now()
+	seen, err := t.observe(ctx)
+	if err != nil {
+		return err
+	}
+	took := time.Since(since)
+	t.seen = seen
+	t.holdings(seen)
+	t.out.fact("asked", fmt.Sprintf("%s times in %s", count(len(seen)*roomCount), seconds(took)), "each agent for each room, over HTTP")
+	t.out.line("")
+	t.conclude(sameTable(seen), sameRooms(t.rooms, seen))
+	return nil
+}
+
+func (t *tour) join(ctx context.Context) error {
+	id, members := t.nextID(), len(t.live())+1
+	return t.apply(ctx, change{
+		title: fmt.Sprintf("%s joins", id),
+		why: "It takes a share from each of the others. Whatever it does not take stays where\n" +
+			"it is: whoever is in those rooms notices nothing.",
+		what: fmt.Sprintf("%s joined", id),
+		act: func(ctx context.Context) error {
+			n, err := t.spawn("127.0.0.1:0", "--join", t.nodes[0].Gossip)
+			if err != nil {
+				return err
+			}
+			n.note = "joined"
+			return t.ready(ctx, n)
+		},
+		oneIn:    members,
+		usual:    "from the start of its process",
+		progress: "agree",
+		checks: func(moves []move, _ time.Duration) []check {
+			return []check{onlyTo(id, moves), fairShare(moves, t.settings.Partitions, members)}
+		},
+	})
+}
+
+func (t *tour) crash(ctx context.Context) error {
+	n, members := t.pick(), len(t.live())
+	ttl, beat := t.settings.LeaseTTL, t.settings.HeartbeatInterval
+	return t.apply(ctx, change{
+		title: fmt.Sprintf("%s is killed", n.id),
+		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease, good for %s, is not renewed any more.\n"+
+			"Its rooms are without a node until it has run out; then the others share them.", n.pid(), whole(ttl)),
+		what: fmt.Sprintf("%s was killed", n.id),
+		act: func(context.Context) error {
+			n.state, n.note = lease.Left, "killed"
+			return n.kill()
+		},
+		oneIn: members,
+		usual: fmt.Sprintf("expected: %g to %s, by the age of the lease",
+			(ttl - beat).Seconds(), whole(ttl)),
+		progress: "have seen the lease run out",
+		checks: func(moves []move, _ time.Duration) []check {
+			return []check{
+				onlyFrom(n.id, moves, t.seen[0].owners), spread(moves, t.owners()),
+				fairShare(moves, t.settings.Partitions, members),
+			}
+		},
+	})
+}
+
+func (t *tour) drain(ctx context.Context) error {
+	n, members := t.pick(), len(t.live())
+	return t.apply(ctx, change{
+		title: fmt.Sprintf("%s drains", n.id),
+		why: "A planned exit needs no lease to run out: the node says that it gives up its\n" +
+			"rooms, and the others have them at once. It stays reachable until it is empty.",
+		what: fmt.Sprintf("%s drained", n.id),
+		act: func(ctx context.Context) error {
+			n.state, n.note = lease.Draining, "drained"
+			t.drained = n
+			ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+			defer cancel()
+			if _, err := n.client.Drain(ctx); err != nil {
+				return &agentError{n.child, fmt.Errorf("tour: drain %s: %w", n.id, err)}
+			}
+			return nil
+		},
+		oneIn:    members,
+		usual:    "from the request",
+		progress: "agree",
+		checks: func(moves []move, took time.Duration) []check {
+			return []check{
+				onlyFrom(n.id, moves, t.seen[0].owners), spread(moves, t.owners()),
+				fairShare(moves, t.settings.Partitions, members),
+				idles(n.id, lease.Draining, t.seen), t.sooner(took),
+			}
+		},
+	})
+}
+
+func (t *tour) leave(ctx context.Context) error {
+	n := t.drained
+	var ended check
+	return t.apply(ctx, change{
+		title: fmt.Sprintf("%s leaves", n.id),
+		why:   "It owns nothing any more, so nothing moves. Its process says farewell and ends.",
+		what:  fmt.Sprintf("%s left", n.id),
+		act: func(ctx context.Context) error {
+			n.state, n.note = lease.Left, "left"
+			calling, cancel := context.WithTimeout(ctx, callTime)
+			defer cancel()
+			_, err := n.client.Leave(calling)
+			ended = n.ended(ctx, err)
+			return ctx.Err()
+		},
+		usual:    "from the request, the end of its process included",
+		progress: "agree",
+		checks: func(moves []move, took time.Duration) []check {
+			return []check{nothingMoved(moves), ended, t.sooner(took)}
+		},
+	})
+}
+
+// sooner checks that a change did not wait for a lease: that would have taken at
+// least the TTL less the time since the last heartbeat.
+func (t *tour) sooner(took time.Duration) check {
+	c := check{what: "nobody waited for a lease to run out"}
+	if least := t.settings.LeaseTTL - t.settings.HeartbeatInterval*11/10; took >= least {
+		c.fault = fmt.Sprintf("it took %s, as long as a lease may", seconds(took))
+	}
+	return c
+}

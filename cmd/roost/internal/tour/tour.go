@@ -1,0 +1,202 @@
+package tour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// Options says what tour to run. The zero value of each field is its default,
+// except for Out.
+type Options struct {
+	Nodes int       // how many agents to start with, 2 to 20; default 5
+	HTTP  string    // where the first agent serves its API; default 127.0.0.1:8400, with Once a free port
+	Once  bool      // end after the last step instead of staying up
+	Seed  uint64    // picks the rooms, and the nodes that things happen to
+	Out   io.Writer // where to tell of it
+	Exe   string    // the roost binary; default: this process's own
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Nodes == 0 {
+		o.Nodes = 5
+	}
+	if o.Nodes < 2 || o.Nodes > 20 {
+		return o, fmt.Errorf("tour: %d nodes; it takes 2 to 20", o.Nodes)
+	}
+	if o.Once {
+		o.HTTP = "127.0.0.1:0"
+	} else if o.HTTP == "" {
+		o.HTTP = "127.0.0.1:8400"
+	}
+	if o.Exe == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return o, fmt.Errorf("tour: find the roost binary: %w", err)
+		}
+		o.Exe = exe
+	}
+	return o, nil
+}
+
+const (
+	roomCount = 1000
+	stopTime  = 20 * time.Second // for an agent to leave and end when it is asked to
+	hurryTime = 3 * time.Second  // the same when somebody waits for it
+)
+
+// tour is one run: what was started, and what was seen of it.
+type tour struct {
+	o        Options
+	out      *printer
+	web      *http.Client
+	rng      *rand.Rand
+	settings cluster.Config // what the agents run with
+	began    time.Time
+	nodes    []*node // all that were ever started
+	drained  *node
+	rooms    []string
+	seen     []answer // by all agents, after the latest step
+	step     int
+	rows     []row
+	checks   int
+	broken   []string
+}
+
+// Run walks through the tour and returns nil if every check held, else an error
+// that names those that did not. Without Once it then stays up until ctx ends.
+// No agent is left when it returns.
+func Run(ctx context.Context, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	t := &tour{
+		o: o, out: newPrinter(o.Out), rng: rand.New(rand.NewPCG(o.Seed, 0)),
+		web: &http.Client{Transport: &http.Transport{}}, settings: cluster.Config{}.WithDefaults(), began: time.Now(),
+	}
+	defer t.web.CloseIdleConnections()
+	defer func() { t.stop(ctx.Err() != nil) }()
+	if err := t.walk(ctx); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("tour: interrupted: %w", ctx.Err())
+		}
+		t.explain(err)
+		return err
+	}
+	err = t.verdict()
+	if !o.Once {
+		t.stay(ctx)
+	}
+	return err
+}
+
+// walk takes the steps.
+func (t *tour) walk(ctx context.Context) error {
+	t.out.line("%s", t.out.paint(bold, "roost: who owns which room, without asking anybody"))
+	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
+	t.out.line("%s, a lease of %s, %s partitions.", whole(t.settings.HeartbeatInterval), whole(t.settings.LeaseTTL), count(t.settings.Partitions))
+	for _, step := range []func(context.Context) error{t.start, t.place, t.join, t.crash, t.drain, t.leave} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t.step++
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// conclude prints what became of the invariants of a step.
+func (t *tour) conclude(checks ...check) (held int) {
+	for _, c := range checks {
+		t.out.check(c)
+		t.checks++
+		if c.held() {
+			held++
+		} else {
+			t.broken = append(t.broken, fmt.Sprintf("step %d: %s: %s", t.step, c.what, c.fault))
+		}
+	}
+	return held
+}
+
+// verdict sums up and returns an error that names what was broken.
+func (t *tour) verdict() error {
+	t.out.summary(t.rows)
+	t.out.line("")
+	took := time.Since(t.began).Seconds()
+	if len(t.broken) > 0 {
+		t.out.line("%s", t.out.paint(red, fmt.Sprintf("BROKEN: %d of %d checks failed, in %.0f s.", len(t.broken), t.checks, took)))
+		return fmt.Errorf("tour: %d of %d checks failed:\n  %s", len(t.broken), t.checks, strings.Join(t.broken, "\n  "))
+	}
+	t.out.line("%s", t.out.paint(bold, fmt.Sprintf("All %d checks held, in %.0f s.", t.checks, took)))
+	return nil
+}
+
+// stay keeps the cluster up until ctx ends, and tells of agents that end.
+func (t *tour) stay(ctx context.Context) {
+	live := t.live()
+	last := live[len(live)-1]
+	roost := t.o.Exe
+	if own, err := os.Executable(); err == nil && own == roost {
+		roost = os.Args[0] // as it was typed
+	}
+	t.out.line("")
+	t.out.line("The %d agents stay up until Ctrl-C. In another terminal, try:", len(live))
+	t.out.line("")
+	for _, command := range []string{
+		fmt.Sprintf("%s members --addr %s", roost, live[0].HTTP),
+		fmt.Sprintf("%s place %s --addr %s", roost, t.rooms[0], live[0].HTTP),
+		fmt.Sprintf("curl -s 'http://%s/v1/place?key=%s'", last.HTTP, t.rooms[0]),
+		fmt.Sprintf("%s watch --addr %s", roost, live[0].HTTP),
+		fmt.Sprintf("kill -9 %d    # %s; then look again", last.pid(), last.id),
+	} {
+		t.out.line("   %s", command)
+	}
+	t.out.line("")
+	ended := make(chan *node)
+	for _, n := range live {
+		go func() {
+			select {
+			case <-n.done:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case ended <- n:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	for {
+		select {
+		case n := <-ended:
+			t.out.line("%s (pid %d) ended: %s", n.id, n.pid(), n.cmd.ProcessState)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// explain shows what the agent that caused an error had to say.
+func (t *tour) explain(err error) {
+	var agent *agentError
+	if !errors.As(err, &agent) {
+		return
+	}
+	t.out.line("")
+	t.out.line("%s", t.out.paint(red, fmt.Sprintf("The last that %s logged:", agent.child.id)))
+	for _, l := range agent.child.log.lines() {
+		t.out.line("   %s", l)
+	}
+}

@@ -1,0 +1,267 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// trio starts three agents with the given settings and waits until they agree.
+func trio(t *testing.T, args ...string) (a, b, c *proc) {
+	t.Helper()
+	a = agent(t, "a", args...)
+	args = append(args, "--join", a.gossip)
+	b, c = launch(t, "b", args...), launch(t, "c", args...)
+	b.running()
+	c.running()
+	agree(t, a, b, c)
+	return a, b, c
+}
+
+// brisk are timings for tests in which a lease runs out.
+func brisk() []string { return []string{"--heartbeat", "400ms", "--ttl", "2s"} }
+
+// calm are timings in which no lease runs out while a test lasts.
+func calm() []string { return []string{"--heartbeat", "1s", "--ttl", "10m"} }
+
+// TestProcessesAgree: agents that join place every key alike (S3.7, S3.11).
+func TestProcessesAgree(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, "--zone", "z1", "--api-addr", "10.0.0.1:443", "--label", "rack=r1")
+	for i := range 200 {
+		key := fmt.Sprintf("room-%d", i)
+		first, err := a.Place(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*proc{b, c} {
+			got, err := p.Place(t.Context(), key)
+			if err != nil || got.Owner.ID != first.Owner.ID || got.Partition != first.Partition || got.Digest != first.Digest {
+				t.Fatalf("%s places %s on %s (%v), %s on %s", p.id, key, got.Owner.ID, err, a.id, first.Owner.ID)
+			}
+		}
+		if o := first.Owner; o.Zone != "z1" || o.APIAddr != "10.0.0.1:443" || o.Labels["rack"] != "r1" {
+			t.Fatalf("what %s was told to pass on is lost: %+v", o.ID, o)
+		}
+	}
+}
+
+// TestKill: after kill -9 the others take over as soon as the lease has run out,
+// and the node comes back under its old name (S3.2, S3.4, S3.5).
+func TestKill(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, brisk()...)
+	const ttl, slack = 2 * time.Second, 20 * time.Second
+	c.signal(syscall.SIGKILL)
+	killed := time.Now()
+	agree(t, a, b)
+	if took := time.Since(killed); took > ttl+slack {
+		t.Errorf("the others took over after %v, the lease lasts %v", took, ttl)
+	}
+	again := agent(t, "c", append(brisk(), "--join", a.gossip+","+b.gossip)...)
+	agree(t, a, b, again)
+}
+
+// TestStop: a process that was stopped for longer than its lease answers, first
+// of all, that it owns nothing: the others have taken over meanwhile.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, brisk()...)
+	if o, err := c.Owned(t.Context()); err != nil || len(o.Partitions) == 0 {
+		t.Fatalf("c owns %v (%v) before it is stopped", o, err)
+	}
+	c.signal(syscall.SIGSTOP)
+	eventually(t, func() error {
+		if c.state() != 'T' {
+			return fmt.Errorf("c is not stopped: %c", c.state())
+		}
+		return nil
+	})
+	type answer struct {
+		clusterhttp.Owned
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() { // the kernel takes the request, and c reads it when it goes on
+		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+		defer cancel()
+		o, err := c.Owned(ctx)
+		answers <- answer{o, err}
+	}()
+	agree(t, a, b)
+	select {
+	case got := <-answers:
+		t.Fatalf("a stopped process answers %+v", got)
+	default:
+	}
+	c.signal(syscall.SIGCONT)
+	if got := <-answers; got.err != nil || len(got.Partitions) > 0 {
+		t.Errorf("its first answer: it owns %v, %v", got.Partitions, got.err)
+	}
+	agree(t, a, b, c)
+	c.says("fenced")
+}
+
+// TestTerm: SIGTERM is a farewell; nobody has to wait for a lease to run out.
+func TestTerm(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, calm()...)
+	c.signal(syscall.SIGTERM)
+	left := time.Now()
+	agree(t, a, b)
+	if took := time.Since(left); took > 30*time.Second {
+		t.Errorf("the others took over after %v", took)
+	}
+	c.exits(0, "draining", "leaving")
+
+	b.signal(syscall.SIGINT)
+	agree(t, a)
+	b.exits(0)
+}
+
+// TestTermBounded: a farewell that not everybody agrees to ends after 15 s all
+// the same, and at once for those who say so again.
+func TestTermBounded(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, calm()...)
+	a.signal(syscall.SIGSTOP) // it agrees to nothing
+	b.signal(syscall.SIGTERM)
+	c.signal(syscall.SIGTERM)
+	c.says("draining")
+	c.signal(syscall.SIGTERM)
+	c.exits(exitInterrupted)
+	if strings.Contains(c.log.text(), "left in a hurry") {
+		t.Error("c did not stop at once")
+	}
+	b.exits(0, "left in a hurry")
+}
+
+// TestTermWhileJoining: an agent that nobody lets in can be ended as well.
+func TestTermWhileJoining(t *testing.T) {
+	t.Parallel()
+	// A seed that accepts connections and says nothing.
+	mute := listen(t)
+	p := launch(t, "a", "--network", "wan", "--join", mute.Addr().String(), "--log-level", "debug")
+	conn, err := mute.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p.signal(syscall.SIGTERM)
+	p.exits(0, "stopped while joining")
+}
+
+// TestStdinCloses: an agent that was started as a child ends with its parent, and
+// without --exit-on-stdin-close one does not care.
+func TestStdinCloses(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", brisk()...)
+	b := agent(t, "b", append(brisk(), "--join", a.gossip)...)
+	c := agent(t, "c", append(brisk(), "--join", a.gossip, "--exit-on-stdin-close=false")...)
+	agree(t, a, b, c)
+	_ = c.hold.Close()
+	_ = b.hold.Close()
+	b.exits(0)
+	agree(t, a, c)
+	if strings.Contains(b.log.text(), "leaving") {
+		t.Error("b said farewell")
+	}
+}
+
+// TestDuplicate: of two processes with one id, the older one gives way.
+func TestDuplicate(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", brisk()...)
+	older := agent(t, "b", append(brisk(), "--join", a.gossip)...)
+	agree(t, a, older)
+	newer := agent(t, "b", append(brisk(), "--join", a.gossip)...)
+	older.exits(exitFailed, `node id "b" is also used by the process at `+newer.gossip)
+	agree(t, a, newer)
+}
+
+// TestLeaveCommand: an agent that is told to leave ends well.
+func TestLeaveCommand(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, calm()...)
+	if code, out, fault := roost(t, "leave", "--addr", c.http); code != 0 || out != "c is leaving\n" {
+		t.Errorf("leave: %d %q %q", code, out, fault)
+	}
+	c.exits(0)
+	agree(t, a, b)
+	if code, _, fault := roost(t, "members", "--addr", c.http); code != exitFailed || !strings.Contains(fault, "no agent answers at "+c.http) {
+		t.Errorf("members of a node that left: %d %q", code, fault)
+	}
+}
+
+// TestDrainCommand: when drain ends well, the node can be stopped.
+func TestDrainCommand(t *testing.T) {
+	t.Parallel()
+	a, b, c := trio(t, calm()...)
+	if code, out, fault := roost(t, "drain", "--addr", c.http, "--timeout", "1m"); code != 0 || !strings.HasPrefix(out, "c is draining") {
+		t.Fatalf("drain: %d %q %q", code, out, fault)
+	}
+	for _, p := range []*proc{a, b, c} {
+		got, err := p.Partitions(t.Context())
+		if err != nil || slices.Contains(got.Owners, "c") {
+			t.Errorf("after drain %s believes that c owns something (%v): %v", p.id, err, got.Counts)
+		}
+	}
+	if code, out, fault := roost(t, "undrain", "--addr", c.http, "--timeout", "1m", "--output", "json"); code != 0 || !strings.Contains(out, `"converged":true`) {
+		t.Fatalf("undrain: %d %q %q", code, out, fault)
+	}
+	agree(t, a, b, c)
+	if code, out, _ := roost(t, "weight", "0", "--addr", b.http); code != 0 || out != "b has weight 0\n" {
+		t.Errorf("weight: %d %q", code, out)
+	}
+	eventually(t, func() error {
+		got, err := a.Partitions(t.Context())
+		if err == nil && slices.Contains(got.Owners, lease.NodeID("b")) {
+			err = fmt.Errorf("of weight 0 and owns %d", got.Counts["b"])
+		}
+		return err
+	})
+
+	a.signal(syscall.SIGSTOP) // agrees to nothing
+	code, _, fault := roost(t, "drain", "--addr", c.http, "--timeout", "1s")
+	if code != exitFailed || !strings.Contains(fault, "not every member has agreed") {
+		t.Errorf("drain that not all agree to: %d %q", code, fault)
+	}
+}
+
+// TestKeys: agents with the same key file agree, and nothing logs what is in it.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	if code, _, fault := roost(t, "keygen", "--out", key); code != 0 {
+		t.Fatal(fault)
+	}
+	a, b, c := trio(t, append(calm(), "--key-file", key, "--log-level", "debug")...)
+	secret, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*proc{a, b, c} {
+		if strings.Contains(p.log.String(), strings.TrimSpace(string(secret))) {
+			t.Errorf("%s logs its key", p.id)
+		}
+		if strings.Contains(p.log.text(), "other users can read") {
+			t.Errorf("%s warns of a key file that keygen made", p.id)
+		}
+	}
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := agent(t, "d", append(calm(), "--key-file", key, "--join", a.gossip)...)
+	d.says("other users can read the secret in " + key)
+}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// TestRefused: a node that does not fit is turned away, and whoever reads its last
+// words knows what to change (S3.10).
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key, other := filepath.Join(dir, "key"), filepath.Join(dir, "other")
+	for _, path := range []string{key, other} {
+		if code, _, fault := roost(t, "keygen", "--out", path); code != 0 {
+			t.Fatal(fault)
+		}
+	}
+	plain := agent(t, "plain", calm()...)
+	keyed := agent(t, "keyed", append(calm(), "--key-file", key)...)
+	for _, c := range []struct {
+		name string
+		seed *proc
+		args []string
+		says []string // the joiner
+		seen []string // the seed's log
+	}{
+		{
+			"partitions", plain,
+			[]string{"--partitions", "64"},
+			[]string{"setting partitions must be equal on all nodes: it is 64 here and 1024 on plain#"},
+			[]string{"refused a node with other settings", "setting partitions must be equal on all nodes: it is 1024 here and 64 on x#"},
+		},
+		{
+			"ttl", plain,
+			[]string{"--ttl", "9m"},
+			[]string{"setting ttl must be equal on all nodes: it is 9m0s here and 10m0s on plain#"},
+			[]string{"it is 10m0s here and 9m0s on x#"},
+		},
+		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names probably differ", `"other"`}, nil},
+		{"key at a plain seed", plain, []string{"--key-file", key}, []string{"the gossip keys differ", "it uses no key, this node does"}, nil},
+		{"no key at a keyed seed", keyed, nil, []string{"the gossip keys differ", "it uses a key, this node has none"}, nil},
+		{"another key", keyed, []string{"--key-file", other}, []string{"the gossip keys differ"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := launch(t, "x", append(append(calm(), "--join", c.seed.gossip), c.args...)...)
+			x.exits(exitFailed, append(c.says, "agent failed")...)
+			c.seed.says(c.seen...)
+		})
+	}
+	agree(t, plain)
+	agree(t, keyed)
+}
+
+// TestPortTaken: who finds its port taken names the setting to change.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", calm()...)
+	launch(t, "b", "--bind", a.gossip).exits(exitFailed, "cannot listen on "+a.gossip)
+	launch(t, "c", "--http", a.http).exits(exitFailed, "--http "+a.http+": cannot listen")
+	launch(t, "d", "--http", "0.0.0.0:0").exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
+	off := agent(t, "e", "--http", "off", "--log-level", "error")
+	if off.http != httpOff {
+		t.Errorf("without HTTP, it claims to serve it at %s", off.http)
+	}
+}
+
+// TestToken: with a token, looking is free and changing is not.
+func TestToken(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if code, _, fault := roost(t, "keygen", "--out", token); code != 0 {
+		t.Fatal(fault)
+	}
+	a := agent(t, "a", append(calm(), "--http", "0.0.0.0:0", "--http-token-file", token)...)
+	agree(t, a)
+	if code, out, fault := roost(t, "members", "--addr", a.http); code != 0 {
+		t.Errorf("members: %d %q %q", code, out, fault)
+	}
+	if code, _, fault := roost(t, "drain", "--addr", a.http); code != exitFailed || !strings.Contains(fault, "asks for a token") {
+		t.Errorf("drain without the token: %d %q", code, fault)
+	}
+	if code, out, fault := roost(t, "drain", "--addr", a.http, "--token-file", token); code != 0 {
+		t.Errorf("drain with the token: %d %q %q", code, out, fault)
+	}
+	secret, _, err := readSecret(token)
+	if err != nil || strings.Contains(a.log.String(), string(secret)) {
+		t.Errorf("the log shows the token (%v)", err)
+	}
+}
+
+// TestTextLog: the line that scripts wait for is there in both formats.
+func TestTextLog(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "a", append(calm(), "--log-format", "text")...)
+	p.says(`msg="agent running" node=a gossip=127.0.0.1:`, " http=127.0.0.1:")
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+)
+
+// web serves the HTTP API of one agent. It listens before the agent starts, so
+// that a taken port is known before anybody hears of the node, and answers
+// "not ready" until then.
+type web struct {
+	addr    string // where it listens, or httpOff
+	options clusterhttp.Options
+	server  *http.Server // nil if off
+	handler atomic.Pointer[http.Handler]
+	ended   chan struct{}
+}
+
+func listenHTTP(ctx context.Context, o agentOptions, log *slog.Logger) (*web, error) {
+	w := &web{addr: httpOff, options: clusterhttp.Options{Token: o.token, Log: log}, ended: make(chan struct{})}
+	if o.http == httpOff {
+		close(w.ended)
+		return w, nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.http)
+	if err != nil {
+		return nil, fmt.Errorf("--http %s: cannot listen (is another agent running there?): %w", o.http, err)
+	}
+	w.addr = listener.Addr().String()
+	w.server = clusterhttp.NewServer(w)
+	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	go func() {
+		defer close(w.ended)
+		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("HTTP ended", "addr", w.addr, "err", err)
+		}
+	}()
+	return w, nil
+}
+
+// show has the API of agent served from now on.
+func (w *web) show(agent *cluster.Agent) {
+	h := clusterhttp.Handler(agent, w.options)
+	w.handler.Store(&h)
+}
+
+// ServeHTTP implements http.Handler.
+func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	if h := w.handler.Load(); h != nil {
+		(*h).ServeHTTP(out, in)
+		return
+	}
+	out.Header().Set("Content-Type", "application/json")
+	var answer any = clusterhttp.Problem{
+		Message: "joining: no node has let this one in yet", Code: clusterhttp.CodeNotReady, State: "joining",
+	}
+	if in.URL.Path == "/healthz" { // speaks of this process alone
+		answer = map[string]string{"status": "ok"}
+	} else {
+		out.Header().Set("Retry-After", "1")
+		out.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(out).Encode(answer)
+}
+
+// close lets the answers that are under way finish, for a moment.
+func (w *web) close() {
+	if w.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = w.server.Shutdown(ctx)
+	_ = w.server.Close()
+	<-w.ended
+}
