@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -237,73 +236,6 @@ func TestRunOwnedStartsOnNoOldNews(t *testing.T) {
 		synctest.Wait()
 		if starts != 1 {
 			t.Errorf("%d runs, want 1", starts)
-		}
-	})
-}
-
-// What is released is told to stop before anything new starts.
-func TestRunOwnedReleasesFirst(t *testing.T) { // S3.13
-	many := strings.Repeat("x", 200)
-	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
-		var old context.Context
-		var early atomic.Int32
-		s := step{owners: "a" + many}.next(t, nil)
-		feed.Publish(s)
-		go RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
-			if p == 0 {
-				old = ctx
-			} else if old.Err() == nil {
-				early.Add(1)
-			}
-			<-ctx.Done()
-		})
-		synctest.Wait()
-		feed.Publish(step{owners: "b" + strings.ReplaceAll(many, "x", "a")}.next(t, s))
-		synctest.Wait()
-		if n := early.Load(); n > 0 {
-			t.Errorf("%d runs started before the release", n)
-		}
-	})
-}
-
-// A run that has returned leaves no context behind, whose parent lives on.
-func TestRunOwnedEndsItsContexts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
-		var kept context.Context
-		feed.Publish(step{owners: "a"}.next(t, nil))
-		go RunOwned(t.Context(), &feed, func(ctx context.Context, _ placement.Partition) { kept = ctx })
-		synctest.Wait()
-		if kept.Err() == nil {
-			t.Error("the context of a run outlives it")
-		}
-	})
-}
-
-// opaque is a context of a foreign type, whose end is slow to reach those that
-// derive from it.
-type opaque struct{ context.Context }
-
-func (opaque) Value(any) any { return nil }
-
-// Every run learns why it ends, also those that the end of ctx reaches last.
-func TestRunOwnedCause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var feed Feed
-		ctx, cancel := context.WithCancel(t.Context())
-		var wrong atomic.Int32
-		feed.Publish(step{owners: strings.Repeat("a", 200)}.next(t, nil))
-		go RunOwned(opaque{ctx}, &feed, func(ctx context.Context, _ placement.Partition) {
-			if <-ctx.Done(); !errors.Is(context.Cause(ctx), context.Canceled) {
-				wrong.Add(1)
-			}
-		})
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		if n := wrong.Load(); n > 0 {
-			t.Errorf("%d runs are told another cause than that ctx was cancelled", n)
 		}
 	})
 }
