@@ -44,10 +44,8 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Con
 		return nil, p
 	}
 	a.audit(r)
-	// A server's own timeouts must not cut the wait short.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{})
-	_ = control.SetWriteDeadline(time.Now().Add(wait + a.sendTime))
+	// A server's own timeout must not take the answer from those who wait.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + a.sendTime))
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minHandOver))
 	result := make(chan error, 1)
@@ -163,9 +161,9 @@ func decode(r *http.Request, into any) *Problem {
 		return nil
 	}
 	b, err := io.ReadAll(r.Body)
-	var tooBig *http.MaxBytesError
+	_, tooBig := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case errors.As(err, &tooBig):
+	case tooBig:
 		p := badRequest("the body has more than %d bytes", maxBody)
 		p.Status = http.StatusRequestEntityTooLarge
 		return p
@@ -192,9 +190,9 @@ func decode(r *http.Request, into any) *Problem {
 
 // faultOf names the field that is wrong, in JSON's terms and not in Go's.
 func faultOf(err error) string {
-	var wrong *json.UnmarshalTypeError
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
-	case !errors.As(err, &wrong):
+	case !ok:
 		return strings.TrimPrefix(err.Error(), "json: ")
 	case wrong.Field == "":
 		return "it must be a JSON object, not " + wrong.Value

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -24,7 +23,8 @@ func changed(t *testing.T, w *httptest.ResponseRecorder, status int) Changed {
 
 // With wait=0 the answer comes at once, and the change a moment later.
 func TestDrainWithoutWaiting(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		h := Handler(a, Options{Log: quiet})
 		for range 20 { // whatever the scheduler does
@@ -47,7 +47,8 @@ func TestDrainWithoutWaiting(t *testing.T) {
 // A caller who is content to wait gets the answer as soon as all have agreed; if
 // they do not in time, the draining goes on without him.
 func TestDrainWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		h := Handler(a, Options{Log: quiet})
 		begin := time.Now()
@@ -75,7 +76,8 @@ func TestDrainWaits(t *testing.T) {
 }
 
 func TestDrainOutlivesItsCaller(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		ctx, hangUp := context.WithCancel(t.Context())
 		hangUp()
@@ -90,7 +92,8 @@ func TestDrainOutlivesItsCaller(t *testing.T) {
 
 // A server's own timeouts do not cut a wait short.
 func TestDrainUnderServerTimeouts(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
 		srv.ReadTimeout, srv.WriteTimeout = time.Second, time.Second
 		client := serve(t, srv).client(t)
@@ -108,7 +111,8 @@ func TestDrainUnderServerTimeouts(t *testing.T) {
 }
 
 func TestWeightAndLoadSpread(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a, b := c.Agent("a"), c.Agent("b")
 		h := Handler(a, Options{Log: quiet})
 		before := len(a.Owned())
@@ -134,7 +138,8 @@ func TestWeightAndLoadSpread(t *testing.T) {
 // Leave answers before anything happened, goes through without the caller, and
 // can be asked for twice.
 func TestLeave(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		h := Handler(a, Options{Log: quiet})
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -166,7 +171,8 @@ func TestLeave(t *testing.T) {
 
 // While it leaves, a node says so to probes and still answers look-ups.
 func TestReadinessWhileLeaving(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		h := Handler(c.Agent("a"), Options{Log: quiet})
 		seen := make(map[string]bool)
 		do(h, "POST", "/v1/leave", "")

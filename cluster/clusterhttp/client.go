@@ -119,7 +119,7 @@ func ask[T any](ctx context.Context, c *Client, method, target string, body any)
 	if err != nil {
 		return answer, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := readAll(resp.Body)
 	if err != nil {
 		return answer, c.failed(ctx, err)
@@ -159,7 +159,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 		return nil, c.failed(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		return nil, c.problem(resp)
 	}
 	return resp, nil
@@ -178,9 +178,8 @@ func (c *Client) problem(resp *http.Response) error {
 
 // failed says that there was no answer, and whose fault that is.
 func (c *Client) failed(ctx context.Context, err error) error {
-	var failure *url.Error // repeats the URL
-	if errors.As(err, &failure) {
-		err = failure.Err
+	if failure, ok := errors.AsType[*url.Error](err); ok {
+		err = failure.Err // without the URL again
 	}
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("clusterhttp: no answer yet from %s: %w", c.where(), cause)

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -28,7 +27,8 @@ func expectProblem(t *testing.T, err error, status int, code, text string) {
 }
 
 func TestClient(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		h := Handler(a, Options{Log: quiet, Token: token})
 		client := serve(t, NewServer(h)).client(t)
@@ -93,10 +93,10 @@ func TestClient(t *testing.T) {
 func TestProblemIs(t *testing.T) {
 	all := []error{cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed}
 	for code, want := range map[string]error{
-		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: nil,
+		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: io.EOF,
 	} {
 		for _, err := range all {
-			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != (err == want) {
+			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != errors.Is(err, want) {
 				t.Errorf("%s is %v: %v", code, err, got)
 			}
 		}
@@ -104,7 +104,8 @@ func TestProblemIs(t *testing.T) {
 }
 
 func TestClientEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		client := serve(t, NewServer(Handler(a, Options{Log: quiet}))).client(t)
 

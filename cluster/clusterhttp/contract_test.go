@@ -53,6 +53,7 @@ type story struct {
 }
 
 func (s *story) run(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
 	var ids []string
 	for _, arg := range d.CmdArgs {
 		ids = append(ids, arg.Key)

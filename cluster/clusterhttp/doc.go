@@ -17,7 +17,7 @@
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: change this node's share
 //	GET  /healthz               {"status":"ok"} while the agent runs
-//	GET  /readyz                {"status":"ready"} while this node may own something
+//	GET  /readyz                {"status":"ready"} while this node is active
 //
 // Everything is one node's view. An answer is made from one snapshot, so that its
 // parts agree with each other; two answers need not. What is in /v1/owned is not

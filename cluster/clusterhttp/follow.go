@@ -39,7 +39,7 @@ func (c *Client) follow(ctx context.Context, take func(events.Batch) bool) error
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("clusterhttp: what %s answers to /v1/events is not from an agent: it is %q", c.where(), t)
 	}

@@ -22,7 +22,8 @@ var (
 // Every change is refused without the token, and leaves no trace; every read is
 // free. With the token a change gets through.
 func TestToken(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		locked := Handler(a, Options{Log: quiet, Token: token})
 		open := Handler(a, Options{Log: quiet})
@@ -70,7 +71,8 @@ func TestToken(t *testing.T) {
 }
 
 func TestCrossOrigin(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		handlers := map[bool]http.Handler{
 			false: Handler(c.Agent("a"), Options{Log: quiet}),
 			true:  Handler(c.Agent("a"), Options{Log: quiet, Token: token}),
@@ -151,7 +153,8 @@ func set(r *http.Request, name, value string) {
 }
 
 func TestOversizedBody(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		h := Handler(c.Agent("a"), Options{Log: quiet})
 		fits := `{"units":7` + strings.Repeat(" ", maxBody-11) + `}`
 		expect(t, do(h, "POST", "/v1/load", fits), 200, `"load":7`)
@@ -192,7 +195,8 @@ func TestEndlessBody(t *testing.T) {
 		"of a GET":     "GET /v1/members HTTP/1.1\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+			synctest.Test(t, func(t *testing.T) {
+				c := trio(t)
 				srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
 				srv.ReadTimeout = 0
 				conn, err := serve(t, srv).dial(t.Context(), "", "")

@@ -30,8 +30,7 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// MaxStreams is how many event streams are served at a time; more are turned
-	// away as busy. Default 1024: each costs two goroutines and some 30 kB, or
-	// less where batches are small.
+	// away as busy. Default 1024: each costs three goroutines and some 30 kB.
 	MaxStreams int
 }
 
@@ -102,7 +101,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if p := a.admit(w, r); p != nil {
-		a.log.Warn("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "why", p.Message)
+		a.log.Warn("refused a request", "method", r.Method, "path", r.URL.Path[:min(80, len(r.URL.Path))],
+			"remote", r.RemoteAddr, "why", p.Message)
 		p.write(w)
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -21,34 +20,31 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// inBubble runs a test with a cluster of nodes a, b, c in agreement, on virtual
-// time.
-func inBubble(t *testing.T, test func(t *testing.T, c *clustertest.Cluster)) {
+// trio returns a cluster of the nodes a, b, c in agreement. It is for bubbles.
+func trio(t *testing.T) *clustertest.Cluster {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})
-		c.Start("a", "b", "c")
-		c.WaitAgreed(5 * time.Second)
-		test(t, c)
-	})
+	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})
+	c.Start("a", "b", "c")
+	c.WaitAgreed(5 * time.Second)
+	return c
 }
 
 // solo returns a node of its own on real sockets, ready.
-func solo(t testing.TB, partitions int) *cluster.Agent {
-	t.Helper()
-	a, err := cluster.Start(t.Context(), cluster.Config{
+func solo(tb testing.TB, partitions int) *cluster.Agent {
+	tb.Helper()
+	a, err := cluster.Start(tb.Context(), cluster.Config{
 		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
 		LeaseTTL:   time.Minute, // a starved machine must not fence it
 		Partitions: partitions, Log: quiet,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = a.Close() })
+	tb.Cleanup(func() { _ = a.Close() })
 	select {
 	case <-a.Ready():
 	case <-time.After(30 * time.Second):
-		t.Fatal("the agent does not get ready")
+		tb.Fatal("the agent does not get ready")
 	}
 	return a
 }

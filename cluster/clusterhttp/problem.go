@@ -11,7 +11,7 @@ import (
 // Problem is the body of every error, and the error that [Client] returns for
 // one. By errors.Is it equals the error of package cluster that its code stands
 // for: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed.
-type Problem struct {
+type Problem struct { //nolint:errname // it is an answer's body in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
 	State   string `json:"state,omitempty"` // of /readyz: joining, settling, draining or left

@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -26,7 +26,8 @@ func decoded[T any](t *testing.T, h http.Handler, target string) (v T) {
 
 // What the API says is what the agent says, asked at every node.
 func TestReadsAgreeWithAgent(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		for _, id := range c.IDs() {
 			a := c.Agent(id)
 			h := Handler(a, Options{Log: quiet})
@@ -66,7 +67,8 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 
 // Who runs another table is told apart from who runs this one.
 func TestMembersTellOfDrift(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		time.Sleep(5 * time.Second)
 		h := Handler(c.Agent("a"), Options{Log: quiet})
 		if m := decoded[Members](t, h, "/v1/members"); !m.Converged || m.Drift != 0 || len(m.Members) != 3 {

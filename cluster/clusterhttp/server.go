@@ -12,19 +12,18 @@ import (
 // holds one, with limits that bound what an idle, slow or hostile client costs.
 // Listen with Serve, or set Addr first.
 //
-// Its timeouts are longer than any request but an event stream may take. A
-// stream replaces them by its own, for which a middleware around the handler must
-// let http.ResponseController through (by Unwrap); else the stream ends with
-// them, and its client comes back. Shutdown ends the streams at once and waits
-// for the rest.
+// WriteTimeout is longer than any answer may take. An event stream replaces it by
+// a deadline for each event; a middleware around the handler must let
+// http.ResponseController through for that (by Unwrap), else the stream ends with
+// WriteTimeout and its client comes back. Shutdown ends the streams at once and
+// waits for the rest.
 func NewServer(h http.Handler) *http.Server {
-	const longest = maxWait + 15*time.Second // net/http counts waiting as reading
 	stop := make(chan struct{})
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       longest,
-		WriteTimeout:      longest,
+		ReadTimeout:       15 * time.Second, // headers and body
+		WriteTimeout:      maxWait + 15*time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10, // a key of 4 kB takes 12 kB when escaped
 		BaseContext: func(net.Listener) context.Context {

@@ -38,8 +38,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := stream{w: w, control: http.NewResponseController(w), within: a.sendTime}
-	_ = s.control.SetReadDeadline(time.Time{}) // a server's ReadTimeout would end the stream
-	if err := s.send(nil); err != nil {        // headers now: the first batch may take its time
+	if err := s.send(nil); err != nil { // headers now: the first batch may take its time
 		internal(err).write(w) // goes nowhere unless the writer cannot flush
 		return
 	}

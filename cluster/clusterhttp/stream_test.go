@@ -24,26 +24,29 @@ import (
 
 // listener is a client of the stream that reads it as bytes.
 type listener struct {
-	t    *testing.T
-	conn net.Conn
-	in   *bufio.Reader
+	t      *testing.T
+	conn   net.Conn
+	status int
+	header http.Header
+	in     *bufio.Reader
 }
 
 // listen asks for the stream and reads the headers of the answer.
-func listen(t *testing.T, conn net.Conn, err error) (*listener, *http.Response) {
+func listen(t *testing.T, conn net.Conn, err error) *listener {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
 	fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
-	l := &listener{t: t, conn: conn, in: bufio.NewReader(conn)}
-	resp, err := http.ReadResponse(l.in, nil)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.in = bufio.NewReader(resp.Body)
-	return l, resp
+	t.Cleanup(func() {
+		_ = conn.Close() // first: to close the body is to read it to its end
+		_ = resp.Body.Close()
+	})
+	return &listener{t: t, conn: conn, status: resp.StatusCode, header: resp.Header, in: bufio.NewReader(resp.Body)}
 }
 
 // next returns the lines of the next event or comment; nil at the end.
@@ -84,13 +87,14 @@ func partitions(owned []events.Ownership) (list []placement.Partition) {
 }
 
 func TestStream(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
 		conn, err := p.dial(t.Context(), "", "")
-		l, resp := listen(t, conn, err)
-		if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%d, %q", resp.StatusCode, ct)
+		l := listen(t, conn, err)
+		if ct := l.header.Get("Content-Type"); l.status != 200 || ct != "text/event-stream" || l.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%d, %q", l.status, ct)
 		}
 
 		owned := a.Owned()
@@ -109,9 +113,14 @@ func TestStream(t *testing.T) {
 			}
 		}
 
+		time.Sleep(10 * time.Second)
 		go func() { _ = a.Drain(t.Context()) }()
 		if got := l.batch(); len(got.Acquired) > 0 || cmp.Diff(owned, partitions(got.Released)) != "" || len(got.Moved) == 0 {
 			t.Errorf("after the drain: %+v", got)
+		}
+		begin = time.Now()
+		if got := l.next(); len(got) != 1 || time.Since(begin).Round(time.Second) != 15*time.Second {
+			t.Errorf("%q after %v of silence", got, time.Since(begin))
 		}
 		go func() { _ = a.Undrain(t.Context()) }()
 		if got := l.batch(); cmp.Diff(owned, partitions(got.Acquired)) != "" {
@@ -139,7 +148,7 @@ func TestStreamBeforeReady(t *testing.T) {
 		a := c.StartWith("a")
 		begin := time.Now()
 		conn, err := serve(t, NewServer(Handler(a, Options{Log: quiet}))).dial(t.Context(), "", "")
-		l, _ := listen(t, conn, err)
+		l := listen(t, conn, err)
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("the headers took %v", took)
 		}
@@ -152,7 +161,8 @@ func TestStreamBeforeReady(t *testing.T) {
 // A client that does not read is dropped after ten seconds, and its place is
 // free again; it has not delayed anybody.
 func TestStreamDropsSlowReader(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		a := c.Agent("a")
 		h := newAPI(a, Options{Log: quiet})
 		var running atomic.Int32
@@ -162,10 +172,10 @@ func TestStreamDropsSlowReader(t *testing.T) {
 			h.ServeHTTP(w, r)
 		})))
 		conn, err := p.dial(t.Context(), "", "")
-		slow, _ := listen(t, conn, err)
+		slow := listen(t, conn, err)
 		slow.batch()
 		conn, err = p.dial(t.Context(), "", "")
-		keen, _ := listen(t, conn, err)
+		keen := listen(t, conn, err)
 		keen.batch()
 
 		begin := time.Now()
@@ -193,10 +203,11 @@ func TestStreamDropsSlowReader(t *testing.T) {
 
 // Nor can one hold up the end of its stream for longer.
 func TestStreamEndsWithoutReader(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
 		conn, err := serve(t, srv).dial(t.Context(), "", "")
-		l, _ := listen(t, conn, err)
+		l := listen(t, conn, err)
 		l.batch()
 		begin := time.Now()
 		if err := srv.Shutdown(t.Context()); err != nil {
@@ -209,16 +220,17 @@ func TestStreamEndsWithoutReader(t *testing.T) {
 }
 
 func TestStreamsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		h := newAPI(c.Agent("a"), Options{Log: quiet, MaxStreams: 2})
 		p := serve(t, NewServer(h))
-		open := func() (*listener, *http.Response) {
+		open := func() *listener {
 			conn, err := p.dial(t.Context(), "", "")
 			return listen(t, conn, err)
 		}
-		first, _ := open()
+		first := open()
 		first.batch()
-		second, _ := open()
+		second := open()
 		second.batch()
 		w := do(h, "GET", "/v1/events", "")
 		expect(t, w, 503, `"code":"busy"`)
@@ -228,8 +240,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		expect(t, do(h, "GET", "/v1/place?key=a", ""), 200, "owner")
 		_ = first.conn.Close()
 		synctest.Wait()
-		third, resp := open()
-		if third.batch(); resp.StatusCode != 200 {
+		third := open()
+		if third.batch(); third.status != 200 {
 			t.Error("the place of a client that left is not free")
 		}
 		expect(t, do(h, "GET", "/v1/events", ""), 503, "busy")
@@ -238,11 +250,12 @@ func TestStreamsAreBounded(t *testing.T) {
 
 // Shutdown does not wait for streams, which have no end, but for the rest.
 func TestShutdownEndsStreams(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
 		p := serve(t, srv)
 		conn, err := p.dial(t.Context(), "", "")
-		l, _ := listen(t, conn, err)
+		l := listen(t, conn, err)
 		l.batch()
 		go func() {
 			if got := l.next(); got != nil {
@@ -262,7 +275,8 @@ func TestShutdownEndsStreams(t *testing.T) {
 }
 
 func TestHeadOfStream(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		w := do(Handler(c.Agent("a"), Options{Log: quiet}), "HEAD", "/v1/events", "")
 		if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" {
 			t.Errorf("%d %v", w.Code, w.Header())
@@ -273,7 +287,8 @@ func TestHeadOfStream(t *testing.T) {
 // A middleware that hides what its writer can do is told, instead of holding all
 // events back.
 func TestStreamNeedsFlush(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		w := httptest.NewRecorder()
 		wrapped := struct{ http.ResponseWriter }{w}
 		Handler(c.Agent("a"), Options{Log: quiet}).ServeHTTP(wrapped, httptest.NewRequest("GET", "/v1/events", nil))
@@ -283,7 +298,8 @@ func TestStreamNeedsFlush(t *testing.T) {
 
 // Without a server's help the stream still ends with its request.
 func TestStreamEndsWithRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *clustertest.Cluster) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		w := httptest.NewRecorder()

@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -111,7 +112,7 @@ func TestOverTCP(t *testing.T) {
 	if err := srv.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := <-ended; err != http.ErrServerClosed {
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
 	_, err = client.Members(t.Context())
