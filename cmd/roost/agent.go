@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// leaveTime bounds the orderly end.
-const leaveTime = 15 * time.Second
+const (
+	leaveTime = 15 * time.Second // for the farewell
+	closeTime = 10 * time.Second // for what is to be cleared up after it
+)
 
 const agentLong = `Run one node until it is told to end.
 
@@ -65,16 +67,25 @@ func (p *program) agentCommand() *cobra.Command {
 	return cmd
 }
 
+var errOverdue = errors.New("the agent was asked to end and did not")
+
 // runAgent runs the node until it ends or somebody wants it to.
 func (p *program) runAgent(ctx context.Context, o agentOptions, log *slog.Logger) error {
 	orderly, atOnce, stop := watchEndings(ctx, p.stdin, o.stdinCloses)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- p.serve(orderly, o, log) }()
+	// Whoever stops services waits for this process, whatever goes wrong in it.
+	overdue := make(chan error, 1)
+	context.AfterFunc(orderly, func() {
+		time.AfterFunc(leaveTime+closeTime, func() { overdue <- errOverdue })
+	})
 	select {
 	case err := <-ended:
 		return err
 	case err := <-atOnce:
+		return err
+	case err := <-overdue:
 		return err
 	}
 }

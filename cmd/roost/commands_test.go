@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata from what is printed now")
@@ -227,6 +228,22 @@ func TestProblems(t *testing.T) {
 		code, out, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)
 		if want := strings.ReplaceAll(c.want, "ADDR", server.URL); code != exitFailed || out != "" || fault != want {
 			t.Errorf("%v: %d %q, want %q", c.args, code, fault, want)
+		}
+	}
+}
+
+// TestDrainNotAgreed: scripts stop a node when drain has ended well, so it has to
+// fail as long as somebody believes that the node owns something.
+func TestDrainNotAgreed(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(clusterhttp.Changed{Self: "a", State: lease.Draining})
+	}))
+	defer server.Close()
+	for _, output := range []string{"table", "json"} {
+		code, out, fault := roost(t, "drain", "--addr", server.URL, "--output", output, "--timeout", "7s")
+		want := "roost: a is draining, but not every member has agreed within 7s; it goes on: see roost members\n"
+		if code != exitFailed || fault != want || (out == "") != (output == "table") {
+			t.Errorf("%s: %d %q %q", output, code, out, fault)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (p *program) demoCommand() *cobra.Command {
 		},
 		{
 			name: "http", arg: "HOST:PORT", def: "127.0.0.1:8400", usage: "where the first node serves HTTP; any free port with --once",
-			apply: setText(func(t *o) *string { return &t.HTTP }),
+			apply: func(t *o, v string) error { t.HTTP = v; return checkHostPort(v) },
 		},
 		{
 			name: "once", arg: "bool", usage: "end after the last step; fail if anything did not hold",

@@ -81,6 +81,7 @@ func TestStop(t *testing.T) {
 	if o, err := c.Owned(t.Context()); err != nil || len(o.Partitions) == 0 {
 		t.Fatalf("c owns %v (%v) before it is stopped", o, err)
 	}
+	const ttl = 2 * time.Second
 	c.signal(syscall.SIGSTOP)
 	eventually(t, func() error {
 		if c.state() != 'T' {
@@ -88,6 +89,7 @@ func TestStop(t *testing.T) {
 		}
 		return nil
 	})
+	stopped := time.Now()
 	type answer struct {
 		clusterhttp.Owned
 		err error
@@ -100,6 +102,12 @@ func TestStop(t *testing.T) {
 		answers <- answer{o, err}
 	}()
 	agree(t, a, b)
+	eventually(t, func() error { // the last heartbeat may not have been sent, so that c outlives what the others knew
+		if d := time.Since(stopped); d <= ttl {
+			return fmt.Errorf("stopped for %v", d)
+		}
+		return nil
+	})
 	select {
 	case got := <-answers:
 		t.Fatalf("a stopped process answers %+v", got)
@@ -107,7 +115,7 @@ func TestStop(t *testing.T) {
 	}
 	c.signal(syscall.SIGCONT)
 	if got := <-answers; got.err != nil || len(got.Partitions) > 0 {
-		t.Errorf("its first answer: it owns %v, %v", got.Partitions, got.err)
+		t.Errorf("its first answer: it owns %d partitions, %v", len(got.Partitions), got.err)
 	}
 	agree(t, a, b, c)
 	c.says("fenced")
@@ -231,12 +239,6 @@ func TestDrainCommand(t *testing.T) {
 		}
 		return err
 	})
-
-	a.signal(syscall.SIGSTOP) // agrees to nothing
-	code, _, fault := roost(t, "drain", "--addr", c.http, "--timeout", "1s")
-	if code != exitFailed || !strings.Contains(fault, "not every member has agreed") {
-		t.Errorf("drain that not all agree to: %d %q", code, fault)
-	}
 }
 
 // TestKeys: agents with the same key file agree, and nothing logs what is in it.
