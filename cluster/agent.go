@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -23,10 +24,9 @@ type Agent struct {
 	env  gossip.Env
 
 	// What the loop publishes.
-	snap   atomic.Pointer[Snapshot]
-	feed   events.Feed
-	leased atomic.Int64 // the own lease holds until then: ns after started; 0 = it does not
-	ready  chan struct{}
+	snap  atomic.Pointer[Snapshot]
+	feed  events.Feed
+	ready chan struct{}
 
 	// What reaches the loop.
 	inbox chan frame
@@ -34,12 +34,12 @@ type Agent struct {
 	load  atomic.Int64
 	in    traffic
 
-	started time.Time // base of leased; its monotonic reading counts
+	started time.Time // base of ownLease; its monotonic reading counts
 	stop    context.CancelFunc
-	stopped sync.Once
 	wait    sync.WaitGroup
-	done    chan struct{}
-	err     error // valid once done is closed
+	ended   chan struct{} // the loop has ended: nobody answers any more
+	done    chan struct{} // everything has ended
+	err     error         // valid once done is closed
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
@@ -61,7 +61,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, self: lease.NodeID(cfg.ID), env: gossip.EnvOf(ctx), started: time.Now(),
-		ready: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 		inbox: make(chan frame, inboxFrames), calls: make(chan func(*loop)),
 	}
 	running, stop := context.WithCancel(context.Background())
@@ -93,12 +93,11 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	l := newLoop(a, incarnation, own.hash(), refusals)
 	joiner := &joiner{agent: a, first: make(chan error, 1), again: make(chan struct{}, 1)}
 	l.rejoin = joiner.again
-	a.wait.Go(func() {
-		defer stop() // the joiner ends with the loop
-		l.run(running)
-	})
 	a.wait.Go(func() { joiner.run(running) })
-	go a.reap(l)
+	go func() {
+		l.run(running)
+		a.reap(l)
+	}()
 	if err := a.awaitJoin(ctx, joiner.first); err != nil {
 		_ = a.Close()
 		return nil, err
@@ -115,17 +114,19 @@ func (a *Agent) awaitJoin(ctx context.Context, first <-chan error) error {
 		}
 		return nil
 	case <-a.done:
-		return a.err
+		return errors.Join(ErrClosed, a.err)
 	case <-ctx.Done():
 		return fmt.Errorf("cluster: start %s: joining: %w", a.self, ctx.Err())
 	}
 }
 
-// reap ends everything once the loop has ended.
+// reap ends everything after the loop. The joiner may be waiting for an answer
+// from the loop, through memberlist, or for one from the network.
 func (a *Agent) reap(l *loop) {
-	a.wait.Wait()
-	a.leased.Store(0)
+	a.stop()
+	close(a.ended)
 	_ = a.node.Close()
+	a.wait.Wait()
 	a.err = l.err
 	a.feed.Close()
 	close(a.done)
@@ -148,16 +149,15 @@ func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
 
 // Owns is IsOwner for a partition.
 func (a *Agent) Owns(p placement.Partition) bool {
-	return a.snap.Load().owns(p) && a.holdsLease()
+	s := a.snap.Load()
+	return s.owns(p) && s.lease.holds(a.started)
 }
-
-func (a *Agent) holdsLease() bool { return int64(time.Since(a.started)) <= a.leased.Load() }
 
 // Owned returns the partitions that this node owns now, ascending: none if its
 // own lease does not hold. O(partitions).
 func (a *Agent) Owned() []placement.Partition {
 	s := a.snap.Load()
-	if s.State == nil || !a.holdsLease() {
+	if s.State == nil || !s.lease.holds(a.started) {
 		return nil
 	}
 	return s.State.Owned()

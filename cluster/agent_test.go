@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -277,4 +278,64 @@ func TestHostileDatagrams(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	waitReady(t, a, b)
+}
+
+// A seed that takes the connection and says nothing must not hold up the end.
+func TestCloseWhileJoining(t *testing.T) {
+	for range 20 {
+		seed, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			if conn, err := seed.Accept(); err == nil {
+				defer conn.Close()
+			}
+			cancel()
+			<-t.Context().Done()
+		}()
+		cfg := local("a", seed.Addr().String())
+		cfg.StartupGrace = time.Minute // a connection may take a quarter of it
+		ended := make(chan error, 1)
+		go func() {
+			_, err := cluster.Start(ctx, cfg)
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Start returned %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("Start has not returned 10 s after its context ended")
+		}
+		_ = seed.Close()
+	}
+}
+
+func TestEndsTogether(t *testing.T) {
+	a := startAgent(t, local("a"))
+	b := startAgent(t, local("b", a.Addr()))
+	waitReady(t, a, b)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var wait sync.WaitGroup
+	for range 3 {
+		wait.Go(func() {
+			if err := b.Leave(ctx); err != nil && !errors.Is(err, cluster.ErrClosed) {
+				t.Errorf("Leave: %v", err)
+			}
+		})
+		wait.Go(func() {
+			<-time.After(300 * time.Millisecond)
+			if err := b.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	if err := b.Err(); err != nil {
+		t.Errorf("Err = %v after a wished end", err)
+	}
 }

@@ -19,8 +19,8 @@ import (
 func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
-	a.leased.Store(int64(time.Hour))
-	s := &Snapshot{mine: -1, next: make(chan struct{})}
+	s := &Snapshot{lease: new(ownLease), mine: -1, next: make(chan struct{})}
+	s.lease.until.Store(int64(time.Hour))
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
 	for i := range n {

@@ -165,6 +165,27 @@ func TestPausedNode(t *testing.T) {
 	})
 }
 
+// A node that stood still for less than its lease finds its socket full of
+// heartbeats. It must read them before it holds anybody for dead.
+func TestShortPause(t *testing.T) {
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		for i := range time.Duration(20) { // some meet the moment when the own lease holds and another does not
+			pause := 4*time.Second + i*100*time.Millisecond
+			time.Sleep(5*time.Second + i*173*time.Millisecond)
+			before := len(c.Batches("n01"))
+			c.Pause("n01")
+			time.Sleep(pause)
+			c.Resume("n01")
+			c.WaitAgreed(3 * time.Second)
+			for _, b := range c.Batches("n01")[before:] {
+				if len(b.Left) > 0 {
+					t.Errorf("after a pause of %v, it held %v for dead", pause, b.Left)
+				}
+			}
+		}
+	})
+}
+
 // A node that stood still must not bring back, from the packets that waited for
 // it, somebody who died meanwhile.
 func TestPausedNodeRaisesNoDead(t *testing.T) { // S3.5

@@ -44,13 +44,13 @@ func (a *Agent) State() []byte {
 	reply := make(chan []byte, 1)
 	select {
 	case a.inbox <- frame{state: reply}:
-	case <-a.done:
+	case <-a.ended:
 		return nil
 	}
 	select {
 	case b := <-reply:
 		return b
-	case <-a.done:
+	case <-a.ended:
 		return nil
 	}
 }
@@ -64,11 +64,11 @@ func (a *Agent) Merge(state []byte) {
 	merged := make(chan struct{})
 	select {
 	case a.inbox <- frame{message: state, merged: merged}:
-	case <-a.done:
+	case <-a.ended:
 		return
 	}
 	select {
 	case <-merged:
-	case <-a.done:
+	case <-a.ended:
 	}
 }

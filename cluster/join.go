@@ -101,9 +101,10 @@ func (j *joiner) heal(ctx context.Context) {
 		targets = targets[:joinsAtOnce]
 	}
 	for _, addr := range targets {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || len(j.again) > 0 {
 			return
 		}
+		j.agent.env.Gate()
 		if err := j.agent.node.Join(addr); err != nil {
 			j.agent.cfg.Log.Debug("rejoin failed", "addr", addr, "err", err)
 		}
@@ -143,6 +144,7 @@ func (j *joiner) knock(ctx context.Context, addrs []string) (answered bool, err 
 		if ctx.Err() != nil {
 			break
 		}
+		j.agent.env.Gate()
 		err := j.agent.node.Join(addrs[i])
 		if err == nil {
 			return true, nil

@@ -38,7 +38,7 @@ func (a *Agent) Undrain(ctx context.Context) error {
 
 func (a *Agent) changeState(ctx context.Context, what string, change func(*loop)) error {
 	var after uint64
-	err := a.do(ctx, func(l *loop) {
+	err := a.do(context.Background(), func(l *loop) { // whatever ctx says: see Drain
 		change(l)
 		l.publishNow()
 		after = l.version()
@@ -96,7 +96,7 @@ const farewellRounds = 5
 // crash. It releases everything, waits until all is stopped, and can be called
 // again.
 func (a *Agent) Close() error {
-	a.stopped.Do(a.stop)
+	a.stop()
 	<-a.done
 	return nil
 }
@@ -106,7 +106,7 @@ func (a *Agent) do(ctx context.Context, f func(*loop)) error {
 	ran := make(chan struct{})
 	select {
 	case a.calls <- func(l *loop) { f(l); close(ran) }:
-	case <-a.done:
+	case <-a.ended:
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
@@ -114,7 +114,7 @@ func (a *Agent) do(ctx context.Context, f func(*loop)) error {
 	select {
 	case <-ran:
 		return nil
-	case <-a.done:
+	case <-a.ended:
 		return ErrClosed
 	}
 }

@@ -25,11 +25,15 @@ type loop struct {
 	refused  time.Time // when a refusal was logged last
 	rejoin   chan<- struct{}
 
-	phase    phase
+	lease    *ownLease
+	phase    Phase
 	draining bool      // owns nothing by the operator's wish
+	turn     time.Time // when the loop went round last
 	deaf     time.Time // until then what arrives is too old to believe
+	patient  time.Time // until then nobody's lease is held for expired, see checkStall
 	settled  time.Time // when settling ends, see settle
 
+	swept    time.Time // when leases were expired and forgotten last
 	beatAt   time.Time // when to renew the own lease
 	gossipAt time.Time // when to pass news on
 	dirty    bool      // a beat was applied since the snapshot was taken
@@ -47,12 +51,13 @@ func newLoop(a *Agent, incarnation uint64, settings uint32, refusals <-chan erro
 	now := a.now()
 	l := &loop{
 		agent: a, cfg: a.cfg, log: a.cfg.Log, node: a.node, refusals: refusals,
-		draining: a.cfg.StartDraining,
+		draining: a.cfg.StartDraining, lease: new(ownLease), turn: now,
 	}
 	l.set = lease.NewSet(now, a.cfg.record(a.node.Addr(), incarnation), lease.Params{
 		TTL: a.cfg.LeaseTTL, MaxSkew: a.cfg.MaxSkew, Settings: settings,
 	})
 	l.beat(now)
+	l.renewed(now)
 	l.show()
 	return l
 }
@@ -92,14 +97,9 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) advance(now time.Time) time.Time {
 	if !now.Before(l.beatAt) {
 		l.beat(now)
-		l.note(l.set.Expire(now))
 		l.judgeClock(now)
 	}
-	deadline, ok := l.set.NextDeadline()
-	if ok && !now.Before(deadline) {
-		l.note(l.set.Expire(now))
-		deadline, ok = l.set.NextDeadline()
-	}
+	deadline := l.expire(now)
 	l.hearAgain(now)
 	l.step(now)
 	l.plan(now)
@@ -110,10 +110,7 @@ func (l *loop) advance(now time.Time) time.Time {
 		l.gossip(now)
 	}
 	next := earliest(l.beatAt, l.gossipAt)
-	if ok {
-		next = earliest(next, deadline)
-	}
-	for _, at := range []time.Time{l.publish, l.settled, l.deaf} {
+	for _, at := range []time.Time{deadline, l.publish, l.settled, l.deaf} {
 		if at.After(now) {
 			next = earliest(next, at)
 		}
@@ -126,6 +123,21 @@ func earliest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// expire ends leases that have run out, and returns when the next one will.
+func (l *loop) expire(now time.Time) (deadline time.Time) {
+	if now.Before(l.patient) {
+		return l.patient
+	}
+	deadline, ok := l.set.NextDeadline()
+	forget := now.Sub(l.swept) >= l.cfg.HeartbeatInterval
+	if forget || (ok && !now.Before(deadline)) {
+		l.swept = now
+		l.note(l.set.Expire(now))
+		deadline, _ = l.set.NextDeadline()
+	}
+	return deadline
 }
 
 // note remembers whether the live set changed.
@@ -145,13 +157,18 @@ func (l *loop) refuse(err error) {
 	}
 }
 
-// beat renews the own lease. Others hear of it with the next digest.
+// beat begins a new lease of this node, and has it sent in this turn of the loop.
 func (l *loop) beat(now time.Time) {
 	l.set.Beat(now, l.agent.load.Load(), uint32(l.table.Digest()))
 	jitter := 0.9 + 0.2*rand.Float64()
 	l.beatAt = now.Add(time.Duration(jitter * float64(l.cfg.HeartbeatInterval)))
-	l.agent.leased.Store(int64(now.Add(l.cfg.LeaseTTL).Sub(l.agent.startedAt())))
+	l.gossipAt = now
 	l.dirty = true
+}
+
+// renewed counts the own lease anew: somebody was told, or nobody is there.
+func (l *loop) renewed(beat time.Time) {
+	l.lease.until.Store(int64(beat.Add(l.cfg.LeaseTTL).Sub(l.agent.startedAt())))
 }
 
 // update changes the own record and lets everybody know at once.
@@ -160,7 +177,6 @@ func (l *loop) update(change func(*lease.Record)) {
 	l.set.Update(change)
 	l.beat(now)
 	l.changed = true
-	l.gossipAt = now
 }
 
 // gossip sends a digest to a few random peers, if there is news.
@@ -172,6 +188,7 @@ func (l *loop) gossip(now time.Time) {
 	l.peers = l.set.Peers(l.peers[:0])
 	n := min(l.cfg.GossipNodes, len(l.peers))
 	if n == 0 {
+		l.renewed(l.set.Born())
 		return
 	}
 	m := l.set.Compose(now, l.node.Budget(), n)
@@ -182,21 +199,25 @@ func (l *loop) gossip(now time.Time) {
 	for i := range n { // the first n of a partial shuffle
 		k := i + rand.IntN(len(l.peers)-i)
 		l.peers[i], l.peers[k] = l.peers[k], l.peers[i]
-		l.send(l.peers[i], b)
+		if l.send(l.peers[i], b) {
+			l.renewed(l.set.Born())
+		}
 	}
 }
 
-func (l *loop) send(addr string, b []byte) {
+// send sends a packet and reports whether it went out.
+func (l *loop) send(addr string, b []byte) bool {
 	if addr == "" {
-		return
+		return false
 	}
 	if err := l.node.Send(addr, b); err != nil {
 		l.stats.SendErrors++
 		l.log.Debug("send failed", "addr", addr, "err", err)
-		return
+		return false
 	}
 	l.stats.PacketsSent++
 	l.stats.BytesSent += uint64(len(b))
+	return true
 }
 
 // receive handles what gossip delivered.
@@ -275,7 +296,7 @@ func (l *loop) end(err error) {
 	if err != nil {
 		l.log.Error("agent stopped", "err", err)
 	}
-	l.agent.leased.Store(0)
+	l.lease = new(ownLease)
 	l.phase = over
 	l.publishNow()
 }

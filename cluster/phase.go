@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// phase is where an agent is in its life:
+// Phase is where an agent is in its life:
 //
 //	joining ──▶ settling ──▶ active ──▶ over
 //	   ▲            ▲          │
@@ -14,14 +14,19 @@ import (
 //	   └───────────────────────┘ it was stopped for longer than the TTL
 //
 // Draining is not a phase: it is a wish that holds in all of them.
-type phase uint8
+type Phase uint8
 
 const (
-	joining  phase = iota // nobody has let it in yet
+	joining  Phase = iota // nobody has let it in yet
 	settling              // in, but owns nothing yet
 	active                // takes part in placement
 	over                  // left or closed
 )
+
+// String returns "joining", "settling", "active" or "over".
+func (p Phase) String() string {
+	return [...]string{"joining", "settling", "active", "over"}[p]
+}
 
 // entered is told by the joiner: a seed has answered, or none is there to.
 func (l *loop) entered(answered bool) {
@@ -96,7 +101,7 @@ func (l *loop) undrain() {
 func (l *loop) farewell() {
 	l.phase = over
 	l.update(l.announce)
-	l.agent.leased.Store(0)
+	l.lease = new(ownLease)
 	l.publishNow()
 	l.log.Info("leaving")
 }
@@ -107,10 +112,17 @@ func (l *loop) farewell() {
 func (l *loop) deafness() time.Duration { return min(500*time.Millisecond, l.cfg.LeaseTTL/8) }
 
 // checkStall finds out whether this process was stopped (SIGSTOP, a starved
-// machine) for so long that the others hold its lease for expired and have
-// taken over. Then it owns nothing, knows nothing, and has to come in again.
+// machine). If it was for a while, the others' heartbeats wait in its socket, and
+// it must read them before it holds anybody for dead. If it was for so long that
+// the others hold its own lease for expired and have taken over, it owns nothing,
+// knows nothing, and has to come in again.
 func (l *loop) checkStall(now time.Time) {
-	if l.phase == over || l.agent.holdsLease() {
+	stopped := now.Sub(l.turn)
+	l.turn = now
+	if stopped > l.cfg.LeaseTTL/8 {
+		l.patient = now.Add(l.deafness())
+	}
+	if l.phase == over || l.lease.holds(l.agent.started) {
 		return
 	}
 	l.log.Warn("fenced: this process was stopped for longer than the lease lasts; releasing everything and joining again",

@@ -105,7 +105,7 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 
 // fence publishes that this node owns nothing, whatever the table says.
 func (l *loop) fence() {
-	l.agent.leased.Store(0)
+	l.lease = new(ownLease)
 	if l.state == nil {
 		return
 	}
@@ -123,11 +123,11 @@ func (l *loop) show() {
 	v := l.set.View()
 	s := &Snapshot{
 		Members: make([]Member, len(v.Members)), Table: l.table, State: l.state,
-		mine: -1, next: make(chan struct{}),
+		Phase: l.phase, lease: l.lease, mine: -1, next: make(chan struct{}),
 	}
 	own := uint32(l.table.Digest())
 	for i := range v.Members {
-		s.Members[i] = memberOf(&v.Members[i])
+		s.Members[i] = memberOf(&v.Members[i], l.agent.env.ClockOffset)
 		if v.Members[i].ID == l.agent.self {
 			s.Self = s.Members[i]
 		} else if v.Members[i].Table != own {

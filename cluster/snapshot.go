@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -32,11 +33,11 @@ type Member struct {
 // Age returns how old the member's lease is, by the monotonic clock.
 func (m Member) Age() time.Duration { return time.Since(m.renewed) }
 
-func memberOf(m *lease.Member) Member {
+func memberOf(m *lease.Member, clockOffset time.Duration) Member {
 	return Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Born,
+		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Born.Add(-clockOffset),
 	}
 }
 
@@ -48,6 +49,10 @@ type Snapshot struct {
 	State   *events.State    // what the node owns; nil until the node is ready
 	Stats   Stats
 
+	// Phase says where in its life this node is.
+	Phase Phase
+
+	lease  *ownLease
 	owners []Member // by index into Table.Nodes()
 	mine   int      // this node's index there, -1 if it may not own anything
 	drift  int
@@ -99,6 +104,18 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 		}
 	}
 	return members
+}
+
+// ownLease is the time until which this node's own lease holds in the eyes of
+// those who heard its latest heartbeat. A fence puts another one in its place,
+// so that nobody who still holds an older snapshot sees a lease come back.
+type ownLease struct {
+	until atomic.Int64 // ns after the agent was started; 0 = it does not hold
+}
+
+// holds costs a reading of the monotonic clock.
+func (l *ownLease) holds(started time.Time) bool {
+	return int64(time.Since(started)) <= l.until.Load()
 }
 
 func (s *Snapshot) owns(p placement.Partition) bool {

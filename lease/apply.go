@@ -56,7 +56,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 			e.Changed, e.Urgent = true, true
 		}
 	}
-	if s.superseded(r) || (r.State == Left && known.hadLease()) {
+	if s.superseded(r) || (r.State == Left && known.status != pending) {
 		known.status, known.born = retired, now
 	}
 }

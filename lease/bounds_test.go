@@ -40,7 +40,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		"own incarnations": func(i int, m *Message) { m.Records = append(m.Records, rec("a", uint64(i+2))) },
 		"handles":          func(i int, m *Message) { m.Beats = append(m.Beats, Beat{Handle: Handle(i), Seq: 1}) },
 		"handles ahead": func(i int, m *Message) {
-			m.Beats = append(m.Beats, Beat{Handle: Handle(i), Seq: 1, Clock: time.Hour})
+			m.Beats = append(m.Beats, Beat{Handle: Handle(i), Seq: 1, Clock: time.Duration(i) * time.Hour})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 	}
 	fresh := s.rows[:0]
 	for _, e := range s.byID {
-		if e != s.self && e.copies < s.recordCopies() && (e.status == live || e.left()) {
+		if e != s.self && e.copies < s.recordCopies() && (e.status == live || e.rec.State == Left) {
 			fresh = append(fresh, e)
 		}
 	}
@@ -117,38 +117,26 @@ func (s *Set) Ask(now time.Time, wants []Handle) *Message {
 	return m
 }
 
-// Sync returns everything that is live, for a joining node or an anti-entropy
-// exchange. Of the nodes whose leases were over lately it tells the records
-// alone: they mean nothing to anybody but a later life of such a node, which
-// learns that it has to outbid them if its clock has been set back.
+// Sync returns everything that is live, as far as it fits into a message, for a
+// joining node or an anti-entropy exchange.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
 	room := MaxMessageBytes - messageOverhead
 	add := func(e *entry) {
-		if e.recordSize()+maxBeatBytes > room {
-			return
-		}
-		m.Records = append(m.Records, e.rec)
-		room -= e.recordSize()
-		if e.status == live {
+		if e.recordSize()+maxBeatBytes <= room {
+			m.Records = append(m.Records, e.rec)
+			room -= e.recordSize()
 			s.addBeat(now, m, e, &room, 0)
 		}
 	}
 	add(s.self)
 	for _, e := range s.byID {
-		if e != s.self && (e.status == live || e.hadLease()) {
+		if e.status == live && e != s.self {
 			add(e)
 		}
 	}
 	return m
 }
-
-// hadLease reports whether this set saw a beat of e. News of a lease that was
-// over before is not passed on, or it would go round for ever.
-func (e *entry) hadLease() bool { return e.seq > 0 }
-
-// left reports whether e said farewell while it had a lease.
-func (e *entry) left() bool { return e.rec.State == Left && e.hadLease() }
 
 func (s *Set) message(now time.Time) *Message {
 	return &Message{Settings: s.params.Settings, From: s.self.handle, SentAt: now}

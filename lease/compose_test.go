@@ -29,10 +29,17 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 			s.Apply(epoch, tell(epoch, r, []Beat{b}, r))
 		}
 		budget := rapid.IntRange(0, 3000).Draw(t, "budget")
-		for range 100 {
+		grown := manyLabels(8, rapid.IntRange(0, 40).Draw(t, "later labels"))
+		for round := range 100 {
 			m := s.Compose(epoch.Add(time.Second), budget, 1)
 			if m == nil {
 				return
+			}
+			if round%20 == 10 { // records that were measured before are longer now
+				s.Update(func(r *Record) { r.Labels = grown })
+				for _, e := range s.View().Members {
+					s.Apply(epoch, tell(epoch, e.Record, nil, e.with(func(r *Record) { r.Labels = grown })))
+				}
 			}
 			wire := Encode(m)
 			if len(wire) > budget {
@@ -48,20 +55,23 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 	})
 }
 
-// A digest that has room for another row takes it.
+// A digest that has room for another row takes it; one for a record that has
+// grown leaves out what no longer fits.
 func TestComposeFillsItsBudget(t *testing.T) {
 	s := crowd(500)
-	m := s.Compose(epoch, 1400, 100)
-	for ; len(m.Records) > 0; m = s.Compose(epoch, 1400, 100) {
-		for _, e := range s.byID {
-			e.beats = 0 // only the records are to have gone round
-		}
-	}
+	m := digestOf(s)
 	size := len(Encode(m))
-	if len(m.Records) != 0 || size < 1400-messageOverhead-24 {
-		t.Errorf("%d records, %d beats: %d bytes of 1400", len(m.Records), len(m.Beats), size)
+	if size < 1400-messageOverhead-24 || size > 1400 {
+		t.Errorf("%d beats: %d bytes of 1400", len(m.Beats), size)
 	}
 	t.Logf("%d rows in %d bytes", len(m.Beats), size)
+
+	s.Update(func(r *Record) { r.Labels = manyLabels(10, 40) })
+	m = s.Compose(epoch, 1400, 1)
+	size = len(Encode(m))
+	if len(m.Records) != 1 || size > 1400 {
+		t.Errorf("%d records, %d beats: %d bytes of 1400", len(m.Records), len(m.Beats), size)
+	}
 }
 
 // With more news than fits, everything is passed on about equally, and often
@@ -142,6 +152,7 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 	s.Apply(epoch, tell(epoch, rec("unborn", 1), nil, rec("unborn", 1), rec("gone", 1).as(Left)))
 	s.Apply(now, hello(now, rec("left", 1), 1))
 	s.Apply(now, tell(now, rec("left", 1), nil, rec("left", 1).as(Left)))
+	s.Apply(now, tell(now, rec("left", 1), nil, rec("left", 1).as(Left).as(Active))) // a farewell is for good
 	told := func(when string) {
 		t.Helper()
 		m := s.Compose(now, 1400, 1)

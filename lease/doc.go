@@ -23,7 +23,9 @@
 //     a node back; a set remembers an ended lease for ten TTLs, at least a
 //     minute.
 //  4. A later incarnation of a node replaces the earlier one for good, and a
-//     farewell ends an incarnation for good.
+//     farewell ends an incarnation for good. A process that finds itself replaced
+//     stops if the later one lives, and outbids it if not: then the later one was
+//     its own past, under a clock that has been set back since.
 //  5. A beat stamped more than MaxSkew ahead of the cluster's clock is rejected
 //     and overwrites nothing.
 //  6. Two sets with equal View digests hold the same live nodes with the same

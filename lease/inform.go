@@ -15,7 +15,7 @@ import (
 // a second.
 func (s *Set) Inform(now time.Time, sender Handle, budget int) (addr string, m *Message) {
 	e := s.known[sender]
-	if e == nil || e.status == live || e.left() || e.rec.Addr == "" || now.Sub(e.told) < askAgainAfter {
+	if e == nil || e.status == live || e.rec.State == Left || e.rec.Addr == "" || now.Sub(e.told) < askAgainAfter {
 		return "", nil
 	}
 	e.told, e.born = now, now // it is remembered for as long as it speaks

@@ -27,7 +27,7 @@ func TestInform(t *testing.T) {
 		{name: "expired", sender: b, history: []*Message{hello(epoch, b, 1)}, at: now, told: true},
 		{name: "too far ahead", sender: b, history: []*Message{hello(epoch.Add(time.Hour), b, 1)}, at: epoch, told: true},
 		{
-			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), hello(epoch, later, 1)},
+			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), tell(epoch, later, []Beat{later.beat(1, 2*time.Second)}, later)},
 			at: epoch, told: true, record: true, live: true,
 		},
 		{

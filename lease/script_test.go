@@ -133,7 +133,7 @@ func (st *stage) send(t *testing.T, a, b *actor) {
 	st.deliver(t, a, b, m)
 }
 
-// deliver takes m over the wire from a to b, and what b asks back for.
+// deliver takes m over the wire from a to b, and what b answers.
 func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	t.Helper()
 	before := b.set.Stats()
@@ -159,6 +159,10 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 		notes = []string{"nothing new"}
 	}
 	st.printf("%s → %s: %s", a.name, b.name, strings.Join(notes, ", "))
+	if _, news := b.set.Inform(st.at(b), m.From, 1400); news != nil {
+		st.printf("%s tells %s why it is not live:", b.name, a.name)
+		st.deliver(t, b, a, news)
+	}
 	if e.Wants == nil {
 		return
 	}

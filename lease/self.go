@@ -70,11 +70,11 @@ func (s *Set) refute(now time.Time) bool {
 	return true
 }
 
-// reincarnate gives this node an incarnation later than past and than its own.
+// reincarnate gives this node an incarnation later than past.
 func (s *Set) reincarnate(now time.Time, past uint64, e *Effect) {
 	s.self.status, s.self.born = retired, now
 	rec := s.self.rec.clone()
-	rec.Incarnation = max(past+1, rec.Incarnation+1, uint64(max(0, now.UnixNano())))
+	rec.Incarnation = max(past+1, uint64(max(0, now.UnixNano())))
 	rec.Version++
 	s.admit(now, rec)
 	s.stats.Reincarnations++

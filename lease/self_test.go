@@ -116,8 +116,10 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			other.Apply(epoch, hello(epoch, past, 70))
 			joined := tc.end(other)
 			s := NewSet(joined, *rec("a", 1), testParams)
-			e := s.Apply(joined, carry(t, other.Sync(joined)))
+			s.Apply(joined, carry(t, other.Sync(joined)))
 			other.Apply(joined, carry(t, s.Sync(joined)))
+			_, news := other.Inform(joined, s.Handle(), 1400)
+			e := s.Apply(joined, carry(t, news))
 			if m := member(other, "a"); m != nil && m.Incarnation == 1 {
 				t.Fatal("the earlier incarnation replaced the later one")
 			}

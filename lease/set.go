@@ -32,7 +32,7 @@ type Stats struct {
 type Set struct {
 	params Params
 	self   *entry
-	byID   map[NodeID]*entry // the latest incarnation that had a lease
+	byID   map[NodeID]*entry // the latest incarnation that had a lease here
 	known  map[Handle]*entry // these, and incarnations without a lease (yet, or any more)
 	asked  map[Handle]time.Time
 	ahead  map[Handle]stamp // whose stamps were rejected
@@ -102,6 +102,9 @@ func (s *Set) Self() *Record { return s.self.rec }
 
 // Handle returns the handle of this node's present incarnation.
 func (s *Set) Handle() Handle { return s.self.handle }
+
+// Born returns when this node's own lease was renewed last.
+func (s *Set) Born() time.Time { return s.self.born }
 
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }

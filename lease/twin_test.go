@@ -89,9 +89,9 @@ func (w *twin) live(now time.Time) (lines []string) {
 // dumb twin, no life is prolonged, and once the network is quiet all views are
 // the same and true (S3.2, S3.4, S3.5, S3.7).
 func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
-	trouble, quiet := 400, 180 // ticks; together less than what is forgotten takes
+	trouble, quiet := 300, 180 // ticks; together less than what is forgotten takes
 	if testing.Short() {
-		trouble = 150
+		trouble = 100
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), rapid.IntRange(2, 6).Draw(t, "nodes"))

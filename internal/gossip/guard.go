@@ -1,9 +1,11 @@
 package gossip
 
 import (
+	"context"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -20,7 +22,8 @@ type guard struct {
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	slots   chan struct{}
-	stop    chan struct{}
+	ctx     context.Context // ends with Shutdown
+	stop    context.CancelFunc
 	stopped sync.Once
 	wait    sync.WaitGroup
 	dropped atomic.Uint64
@@ -32,8 +35,8 @@ func newGuard(t memberlist.NodeAwareTransport, plain bool) *guard {
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
 		slots:   make(chan struct{}, maxStreams),
-		stop:    make(chan struct{}),
 	}
+	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wait.Go(g.passPackets)
 	g.wait.Go(g.passStreams)
 	return g
@@ -42,11 +45,45 @@ func newGuard(t memberlist.NodeAwareTransport, plain bool) *guard {
 func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 
+// DialAddressTimeout is the transport's, but Shutdown ends it at once, and what
+// came of it: a join under way must not hold up the end of the program.
+func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	dialed := make(chan result, 1)
+	go func() {
+		conn, err := g.NodeAwareTransport.DialAddressTimeout(to, timeout)
+		dialed <- result{conn, err}
+	}()
+	select {
+	case r := <-dialed:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return g.closeAtEnd(r.conn), nil
+	case <-g.ctx.Done():
+		go func() {
+			if r := <-dialed; r.err == nil {
+				_ = r.conn.Close()
+			}
+		}()
+		return nil, net.ErrClosed
+	}
+}
+
+// closeAtEnd returns conn, which Shutdown closes if nobody did before.
+func (g *guard) closeAtEnd(conn net.Conn) net.Conn {
+	forget := context.AfterFunc(g.ctx, func() { _ = conn.Close() })
+	return &hookedConn{Conn: conn, closed: func() { forget() }}
+}
+
 // Shutdown closes the sockets. Their readers may be waiting to hand over, so
 // somebody has to take what they hold.
 func (g *guard) Shutdown() (err error) {
 	g.stopped.Do(func() {
-		close(g.stop)
+		g.stop()
 		g.wait.Wait()
 		closed := make(chan struct{})
 		g.wait.Go(func() { g.discard(closed) })
@@ -79,10 +116,10 @@ func (g *guard) passPackets() {
 			}
 			select {
 			case g.packets <- p:
-			case <-g.stop:
+			case <-g.ctx.Done():
 				return
 			}
-		case <-g.stop:
+		case <-g.ctx.Done():
 			return
 		}
 	}
@@ -92,33 +129,33 @@ func (g *guard) passStreams() {
 	for {
 		select {
 		case g.slots <- struct{}{}:
-		case <-g.stop:
+		case <-g.ctx.Done():
 			return
 		}
 		select {
 		case conn := <-g.NodeAwareTransport.StreamCh():
-			limited := &slotConn{Conn: conn, release: func() { <-g.slots }}
+			limited := &hookedConn{Conn: conn, closed: func() { <-g.slots }}
 			select {
 			case g.streams <- limited:
-			case <-g.stop:
+			case <-g.ctx.Done():
 				_ = conn.Close()
 				return
 			}
-		case <-g.stop:
+		case <-g.ctx.Done():
 			return
 		}
 	}
 }
 
-// slotConn gives its slot back when it is closed.
-type slotConn struct {
+// hookedConn tells when it is closed.
+type hookedConn struct {
 	net.Conn
-	once    sync.Once
-	release func()
+	once   sync.Once
+	closed func()
 }
 
-func (c *slotConn) Close() error {
-	c.once.Do(c.release)
+func (c *hookedConn) Close() error {
+	c.once.Do(c.closed)
 	return c.Conn.Close()
 }
 

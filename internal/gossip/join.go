@@ -19,10 +19,9 @@ var (
 // Join exchanges everything known with the node at an ip:port. When it returns
 // nil, the answer has been merged. The error tells refusals apart (it is what
 // Accept returned, or wraps ErrKey or ErrCluster) from nodes that cannot be
-// reached (anything else).
+// reached (anything else). Joins are done one at a time; Close ends one that is
+// under way.
 func (n *Node) Join(addr string) error {
-	n.joining.Lock()
-	defer n.joining.Unlock()
 	n.refused.Store(nil)
 	_, err := n.list.Join([]string{addr})
 	if err == nil {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,12 +59,11 @@ type Node struct {
 	addr    string
 	cluster string
 
-	joining sync.Mutex            // one Join at a time, so that refused belongs to it
 	refused atomic.Pointer[error] // the latest refusal by Accept
 
-	closing sync.Mutex
-	left    bool
-	closed  bool
+	ending chan struct{} // holds a token while somebody leaves or closes
+	left   bool
+	closed bool
 }
 
 // Start listens and returns the running node, which knows nobody yet.
@@ -80,7 +78,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cluster: cfg.Cluster}
+	n := &Node{cluster: cfg.Cluster, ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
 		if transport, err = listen(mc); err != nil {
@@ -184,8 +182,8 @@ func (n *Node) Send(addr string, packet []byte) error {
 // Leave tells memberlist's peers that this node goes. It waits for at most
 // timeout until somebody was told. It does nothing on a closed or left node.
 func (n *Node) Leave(timeout time.Duration) error {
-	n.closing.Lock()
-	defer n.closing.Unlock()
+	n.ending <- struct{}{}
+	defer func() { <-n.ending }()
 	if n.closed || n.left {
 		return nil
 	}
@@ -198,8 +196,8 @@ func (n *Node) Leave(timeout time.Duration) error {
 
 // Close stops listening, at once and without farewell. It can be called again.
 func (n *Node) Close() error {
-	n.closing.Lock()
-	defer n.closing.Unlock()
+	n.ending <- struct{}{}
+	defer func() { <-n.ending }()
 	if n.closed {
 		return nil
 	}
