@@ -109,14 +109,8 @@ func (c *Cluster) Disagreements() []string {
 			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, c.IDs()))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
-			for i := range s.Members {
-				if len(s.Members) != len(first.Members) {
-					break
-				}
-				if s.Members[i].State != first.Members[i].State || len(s.Table.Nodes()) != len(first.Table.Nodes()) {
-				}
-			}
-			faults = append(faults, fmt.Sprintf("%s has table %x, %s has %x", n.id, s.Digest(), nodes[0].id, first.Digest()))
+			faults = append(faults, fmt.Sprintf("%s has table %x over %v, %s has %x over %v",
+				n.id, s.Digest(), candidates(s), nodes[0].id, first.Digest(), candidates(first)))
 		}
 		for _, p := range n.agent.Owned() {
 			owners[p] = append(owners[p], n.id)
@@ -146,6 +140,19 @@ func (c *Cluster) multiplyOwned(owners map[placement.Partition][]string) (faults
 		}
 	}
 	return faults
+}
+
+// candidates returns the nodes of the table of s that are not simply active
+// members, with what is known of them, and how many are.
+func candidates(s *cluster.Snapshot) string {
+	var odd []string
+	for _, m := range s.Members {
+		inTable := slices.ContainsFunc(s.Table.Nodes(), func(n placement.Node) bool { return n.ID == m.ID })
+		if !inTable || m.State != lease.Active {
+			odd = append(odd, fmt.Sprintf("%s(%v, weight %d, in table: %v)", m.ID, m.State, m.Weight, inTable))
+		}
+	}
+	return fmt.Sprint(len(s.Table.Nodes()), " nodes", odd)
 }
 
 func memberIDs(s *cluster.Snapshot) []string {
