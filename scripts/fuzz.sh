@@ -18,7 +18,7 @@ while read -r package target; do
 	count=$((count + 1))
 	printf -- '-- %s in %s\n' "$target" "$package"
 	status=0
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "$budget" "$package" </dev/null 2>&1 | tee "$log" || status=$?
+	go test -run '^$' -fuzz "^$target\$" -fuzztime "$budget" -fuzzminimizetime 10x "$package" </dev/null 2>&1 | tee "$log" || status=$?
 	[[ $status == 0 ]] && continue
 	# Before Go 1.27 the end of the budget itself could count as a failure
 	# (golang/go#75804). A real one leaves the input that it failed on.
