@@ -28,7 +28,7 @@ func owners(c *clustertest.Cluster) map[placement.Partition]lease.NodeID {
 // sameOwners reports whether all nodes but one have the same table, in which
 // that one owns nothing.
 func sameOwners(c *clustertest.Cluster, but string) bool {
-	digests := make(map[uint64]bool)
+	digests := make(map[placement.Digest]bool)
 	for _, id := range c.IDs() {
 		if id != but {
 			s := c.Agent(id).Snapshot()

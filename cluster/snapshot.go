@@ -68,7 +68,7 @@ func (s *Snapshot) Version() uint64 {
 }
 
 // Digest identifies the table: nodes with equal digests agree on every owner.
-func (s *Snapshot) Digest() uint64 { return s.Table.Digest() }
+func (s *Snapshot) Digest() placement.Digest { return s.Table.Digest() }
 
 // Drift returns how many live members run another table than this node, as far
 // as their latest heartbeats tell.

@@ -28,8 +28,8 @@ type Move struct {
 // Joined. Partitions and node ids ascend within each field. A Batch made by
 // [Diff] has no nil slice, so that it encodes to JSON arrays.
 type Batch struct {
-	Version uint64 `json:"version"` // of the later state
-	Digest  uint64 `json:"digest"`  // of its table; 0 = no table yet
+	Version uint64           `json:"version"` // of the later state
+	Digest  placement.Digest `json:"digest"`  // of its table; 0 = no table yet
 
 	Released []Ownership `json:"released"` // the node itself owns these no longer
 	Acquired []Ownership `json:"acquired"` // the node itself owns these now

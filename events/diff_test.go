@@ -135,11 +135,11 @@ func TestBatchJSON(t *testing.T) {
 		batch Batch
 		want  string
 	}{
-		"full": {b, `{"version":2,"digest":7,` +
+		"full": {b, `{"version":2,"digest":"0000000000000007",` +
 			`"released":[{"partition":0,"since":1}],"acquired":[{"partition":2,"since":2}],` +
 			`"moved":[{"partition":0,"from":"a","to":"b"},{"partition":2,"from":"b","to":"a"}],` +
 			`"left":["b"],"joined":["c"]}`},
-		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":0,` +
+		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":"0000000000000000",` +
 			`"released":[],"acquired":[],"moved":[],"left":[],"joined":[]}`},
 	}
 	for name, tc := range tests {

@@ -106,7 +106,7 @@ func (s *State) Owned() []placement.Partition {
 }
 
 // Digest returns the digest of the table, or 0 if there is none.
-func (s *State) Digest() uint64 { return s.Table.Digest() }
+func (s *State) Digest() placement.Digest { return s.Table.Digest() }
 
 // at returns the version that acquired p, or 0 if p is not owned.
 func at(since []uint64, p placement.Partition) uint64 {

@@ -106,7 +106,7 @@ func fingerprint(table *placement.Table) string {
 	b := table.Balance()
 	counts := slices.Sorted(maps.Values(b.Counts))
 	least := append(counts, 0)[0] // 0 if there are no nodes
-	return fmt.Sprintf("owners %x\ndigest %016x\nleast %d, max/mean %.3f, cv %.3f\n", sum[:8], table.Digest(), least, b.MaxMean, b.CV)
+	return fmt.Sprintf("owners %x\ndigest %v\nleast %d, max/mean %.3f, cv %.3f\n", sum[:8], table.Digest(), least, b.MaxMean, b.CV)
 }
 
 func listMoves(from, to *placement.Table) string {

@@ -178,7 +178,7 @@ func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 		partitions int
 		strategy   string
 	}
-	seen := map[key]map[uint64][]lease.NodeID{}
+	seen := map[key]map[placement.Digest][]lease.NodeID{}
 	equal := 0
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]lease.NodeID{"a", "b", "c", "aa", "ab"}), 0, 3, rapid.ID).Draw(t, "ids")
@@ -201,7 +201,7 @@ func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 			}
 		}
 		if seen[k] == nil {
-			seen[k] = map[uint64][]lease.NodeID{}
+			seen[k] = map[placement.Digest][]lease.NodeID{}
 		}
 		seen[k][table.Digest()] = owners(table)
 	})

@@ -17,7 +17,7 @@ type Table struct {
 	nodes      []Node // sorted by id
 	partitions int
 	strategy   Strategy
-	digest     uint64
+	digest     Digest
 
 	// owners[p] indexes nodes; it is nil when there are none. int32 and not
 	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
@@ -107,7 +107,7 @@ func (t *Table) Owned(id lease.NodeID) []Partition {
 // digest, on every CPU; two that differ have different ones but for a collision
 // of 64 bits. Weights, and nodes that own nothing, do not enter. Only the nil
 // Table and the zero one have digest 0.
-func (t *Table) Digest() uint64 {
+func (t *Table) Digest() Digest {
 	if t == nil {
 		return 0
 	}
@@ -118,7 +118,7 @@ func (t *Table) Digest() uint64 {
 // tables are encoded alike. Owners are numbered in the order in which they first
 // occur, each first occurrence followed by the id: their indexes would depend on
 // nodes that own nothing.
-func digest(t *Table) uint64 {
+func digest(t *Table) Digest {
 	b := make([]byte, 0, 2*t.partitions)
 	add := func(s string) {
 		b = binary.AppendUvarint(b, uint64(len(s)))
@@ -138,5 +138,5 @@ func digest(t *Table) uint64 {
 		b = binary.AppendUvarint(b, seen)
 		add(string(t.nodes[owner].ID))
 	}
-	return max(1, xxhash.Sum64(b)) // 0 stands for "no table"
+	return Digest(max(1, xxhash.Sum64(b))) // 0 stands for "no table"
 }

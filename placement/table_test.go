@@ -204,7 +204,7 @@ func TestDigest(t *testing.T) {
 		"nobody, four":       mustComputeBy(t, fixed{name: "s"}, 4),
 		"nil":                nil,
 	}
-	seen := map[uint64]string{}
+	seen := map[placement.Digest]string{}
 	for name, table := range other {
 		if with, ok := seen[table.Digest()]; ok {
 			t.Errorf("%s and %s have one digest", name, with)

@@ -31,7 +31,7 @@ type Placed struct {
 	Partition placement.Partition `json:"partition"`
 	Owner     Member              `json:"owner"`
 	Version   uint64              `json:"version"`
-	Digest    string              `json:"digest"`
+	Digest    placement.Digest    `json:"digest"`
 }
 
 // Ranked answers /v1/owners.
@@ -43,12 +43,12 @@ type Ranked struct {
 
 // Members answers /v1/members.
 type Members struct {
-	Self      lease.NodeID `json:"self"`
-	Members   []Member     `json:"members"`
-	Version   uint64       `json:"version"`
-	Digest    string       `json:"digest"`
-	Converged bool         `json:"converged"`
-	Drift     int          `json:"drift"` // members that run another table
+	Self      lease.NodeID     `json:"self"`
+	Members   []Member         `json:"members"`
+	Version   uint64           `json:"version"`
+	Digest    placement.Digest `json:"digest"`
+	Converged bool             `json:"converged"`
+	Drift     int              `json:"drift"` // members that run another table
 }
 
 // Partitions answers /v1/partitions. Owners is indexed by partition; an empty id
@@ -59,7 +59,7 @@ type Partitions struct {
 	Counts     map[lease.NodeID]int `json:"counts"`
 	Balance    Balance              `json:"balance"`
 	Version    uint64               `json:"version"`
-	Digest     string               `json:"digest"`
+	Digest     placement.Digest     `json:"digest"`
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.

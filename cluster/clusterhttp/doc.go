@@ -44,9 +44,7 @@
 // /v1/events is a text/event-stream. Each event is of the kind batch, its data is
 // an events.Batch as JSON, its id the batch's version. The first one holds all
 // that the node owns, and comes as soon as it has a table; later ones hold what
-// changed. Last-Event-ID is of no use: a new stream begins anew. A digest in a
-// batch is a JSON number of 64 bits, more than JavaScript can hold; take it from
-// another endpoint there.
+// changed. Last-Event-ID is of no use: a new stream begins anew.
 //
 // After 15 s of silence comes a comment. A client that takes longer than 10 s to
 // read an event is dropped; until then it costs one batch, since what happens

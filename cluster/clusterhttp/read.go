@@ -1,8 +1,6 @@
 package clusterhttp
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,7 +32,7 @@ func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	return &Placed{
 		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, owner),
-		Version: s.Version(), Digest: digestOf(s),
+		Version: s.Version(), Digest: s.Digest(),
 	}, nil
 }
 
@@ -65,7 +63,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 		members[i] = memberOf(s, &s.Members[i])
 	}
 	return &Members{
-		Self: a.self, Members: members, Version: s.Version(), Digest: digestOf(s),
+		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
 		Converged: s.Converged(), Drift: s.Drift(),
 	}, nil
 }
@@ -83,7 +81,7 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 	return &Partitions{
 		Partitions: len(owners), Owners: owners, Counts: b.Counts,
 		Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
-		Version: s.Version(), Digest: digestOf(s),
+		Version: s.Version(), Digest: s.Digest(),
 	}, nil
 }
 
@@ -104,12 +102,6 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.Table != nil && m.TableDigest == uint32(s.Digest()),
 	}
-}
-
-func digestOf(s *cluster.Snapshot) string {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], s.Digest())
-	return hex.EncodeToString(b[:])
 }
 
 // keyOf returns the parameter key. A key that is not UTF-8 could be looked up but

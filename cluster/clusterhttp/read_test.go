@@ -52,7 +52,7 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 				if placed.Key != key || placed.Owner.ID != m.ID || placed.Partition != a.Partition(key) || all.Owners[placed.Partition] != m.ID {
 					t.Errorf("%q: %+v, want %s", key, placed, m.ID)
 				}
-				if placed.Digest != all.Digest || placed.Digest != fmt.Sprintf("%016x", a.Snapshot().Digest()) {
+				if placed.Digest != all.Digest || placed.Digest != a.Snapshot().Digest() {
 					t.Errorf("digest %s", placed.Digest)
 				}
 				ranked := decoded[Ranked](t, h, "/v1/owners?n=2&key="+url.QueryEscape(key))

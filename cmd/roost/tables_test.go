@@ -24,7 +24,7 @@ func TestTables(t *testing.T) {
 		"/v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
 		"/v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}},
 		"/v1/partitions": clusterhttp.Partitions{
-			Partitions: 8, Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Digest: "0123",
+			Partitions: 8, Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Digest: 0x123,
 		},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ OWNER  PARTITIONS  SHARE
 a      6           75.0%
 b      2           25.0%
 
-8 partitions, max/mean 1.50, variation 50.0%, table 0123
+8 partitions, max/mean 1.50, variation 50.0%, table 0000000000000123
 advice
 `},
 		{[]string{"place", "k"}, `

@@ -12,7 +12,7 @@ import (
 type answer struct {
 	node    lease.NodeID
 	members map[lease.NodeID]lease.State
-	digest  string
+	digest  placement.Digest
 	owners  []lease.NodeID        // by partition, as in its table
 	owned   []placement.Partition // what it says it owns itself
 	placed  []lease.NodeID        // by room; nil before there are rooms
@@ -54,10 +54,10 @@ func sameTable(answers []answer) check {
 	first := answers[0]
 	for _, a := range answers {
 		switch {
-		case a.digest == "":
+		case a.digest == 0:
 			f.add("%s has no table", a.node)
 		case a.digest != first.digest:
-			f.add("%s has digest %s, %s has %s", a.node, a.digest, first.node, first.digest)
+			f.add("%s has digest %v, %s has %v", a.node, a.digest, first.node, first.digest)
 		}
 		for _, m := range movesOf(first.owners, a.owners) {
 			f.add("partition %d belongs to %s says %s, to %s says %s",
@@ -74,7 +74,7 @@ func sameTable(answers []answer) check {
 			}
 		}
 	}
-	return f.result("all %d agents hold the same table, %.8s…", len(answers), first.digest)
+	return f.result("all %d agents hold the same table, %.8s…", len(answers), first.digest.String())
 }
 
 // oneOwner checks that what the agents say they own themselves covers every

@@ -20,7 +20,7 @@ func fleet(nodes []string, table string, rooms []string) []answer {
 		members[lease.NodeID(n)] = lease.Active
 	}
 	for _, n := range nodes {
-		a := answer{node: lease.NodeID(n), members: maps.Clone(members), digest: "00c0ffee00c0ffee", owners: ownersOf(table)}
+		a := answer{node: lease.NodeID(n), members: maps.Clone(members), digest: 0x00c0ffee00c0ffee, owners: ownersOf(table)}
 		for p, owner := range a.owners {
 			if owner == a.node {
 				a.owned = append(a.owned, placement.Partition(p))
@@ -74,14 +74,14 @@ func TestChecksOfAgreement(t *testing.T) {
 		{name: "sound", damage: func([]answer) {}},
 		{
 			name:   "another digest",
-			damage: func(a []answer) { a[2].digest = "0123456789abcdef" },
+			damage: func(a []answer) { a[2].digest = 0x0123456789abcdef },
 			table:  "c has digest 0123456789abcdef, a has 00c0ffee00c0ffee",
 		},
 		{
 			name: "no table",
 			damage: func(a []answer) {
 				for i := range a {
-					a[i].digest = ""
+					a[i].digest = 0
 				}
 			},
 			table: "a has no table",

@@ -72,7 +72,7 @@ func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (*node, string
 			return n, fmt.Sprintf("%s %s", n.id, why)
 		}
 		if seen[i].Digest != seen[0].Digest {
-			return n, fmt.Sprintf("%s has digest %s, %s has %s", n.id, seen[i].Digest, nodes[0].id, seen[0].Digest)
+			return n, fmt.Sprintf("%s has digest %v, %s has %v", n.id, seen[i].Digest, nodes[0].id, seen[0].Digest)
 		}
 	}
 	return nil, ""
