@@ -37,8 +37,8 @@ func BenchmarkIdle(b *testing.B) {
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
-			time.Sleep(15 * time.Second) // memberlist is busy after a mass join
-			const span = 20 * time.Second
+			time.Sleep(10 * time.Second) // memberlist is busy after a mass join
+			const span = 10 * time.Second
 			for b.Loop() {
 				begin, sent := cpu(), bytesSent(agents)
 				time.Sleep(span)
