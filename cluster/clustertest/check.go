@@ -109,13 +109,6 @@ func (c *Cluster) Disagreements() []string {
 			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, c.IDs()))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
-			for i := range s.Members {
-				if len(s.Members) != len(first.Members) {
-					break
-				}
-				if s.Members[i].State != first.Members[i].State || len(s.Table.Nodes()) != len(first.Table.Nodes()) {
-				}
-			}
 			faults = append(faults, fmt.Sprintf("%s has table %x, %s has %x", n.id, s.Digest(), nodes[0].id, first.Digest()))
 		}
 		for _, p := range n.agent.Owned() {
