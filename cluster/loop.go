@@ -154,10 +154,16 @@ func (l *loop) beat(now time.Time) {
 	l.dirty = true
 }
 
-// update changes the own record and lets everybody know at once.
+// update changes the own record and lets everybody know.
 func (l *loop) update(change func(*lease.Record)) {
-	now := l.agent.now()
 	l.set.Update(change)
+	l.tell()
+}
+
+// tell renews the own lease and lets everybody know at once what is new about
+// this node.
+func (l *loop) tell() {
+	now := l.agent.now()
 	l.beat(now)
 	l.changed = true
 	l.gossipAt = now
