@@ -98,6 +98,29 @@ func TestLeave(t *testing.T) { // S3.9
 	})
 }
 
+// A farewell gets through where packets are lost: nobody has to wait until the
+// lease runs out.
+func TestLeaveWithLoss(t *testing.T) { // S3.9
+	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+		c.SetLoss(0.2)
+		leaver := c.Agent("n01")
+		begin := time.Now()
+		go func() { _ = leaver.Leave(context.Background()) }()
+		for seen := true; seen; {
+			seen = false
+			for _, id := range c.IDs() {
+				seen = seen || (id != "n01" && sees(c, id, "n01"))
+			}
+			if time.Since(begin) > ttl/2 {
+				t.Fatalf("somebody still sees the leaver after %v", time.Since(begin))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Logf("%d nodes, 20 %% loss: nobody sees the leaver %v after the leave began", len(c.IDs()), time.Since(begin))
+		<-leaver.Done()
+	})
+}
+
 func TestCrash(t *testing.T) { // S3.2, S3.4, S3.6
 	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
 		before := owners(c)

@@ -241,7 +241,7 @@ func loopback(addr string) bool {
 // record returns what this node says of itself at first.
 func (c Config) record(addr string, incarnation uint64) lease.Record {
 	return lease.Record{
-		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1, State: lease.Settling,
+		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
 		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
 		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
 	}

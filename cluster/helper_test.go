@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +40,11 @@ func sameOwners(c *clustertest.Cluster, but string) bool {
 		}
 	}
 	return len(digests) == 1
+}
+
+// sees reports whether the node of id holds another for live.
+func sees(c *clustertest.Cluster, id, other string) bool {
+	return slices.ContainsFunc(c.Agent(id).Members(), func(m cluster.Member) bool { return string(m.ID) == other })
 }
 
 func onlyMovedFrom(t *testing.T, before, after map[placement.Partition]lease.NodeID, from lease.NodeID) {

@@ -171,10 +171,16 @@ func (l *loop) renewed(beat time.Time) {
 	l.lease.until.Store(int64(beat.Add(l.cfg.LeaseTTL).Sub(l.agent.startedAt())))
 }
 
-// update changes the own record and lets everybody know at once.
+// update changes the own record and lets everybody know.
 func (l *loop) update(change func(*lease.Record)) {
-	now := l.agent.now()
 	l.set.Update(change)
+	l.tell()
+}
+
+// tell renews the own lease and lets everybody know at once what is new about
+// this node.
+func (l *loop) tell() {
+	now := l.agent.now()
 	l.beat(now)
 	l.changed = true
 }

@@ -58,22 +58,23 @@ func (l *loop) step(now time.Time) {
 	}
 	l.phase = active
 	l.settled = time.Time{}
-	l.update(l.announce)
-	l.log.Info("settled", "state", l.set.Self().State.String())
+	l.announce()
+	l.log.Info("settled", "state", l.set.State().String())
 }
 
-// announce states in the own record what the phase and the operator say.
-func (l *loop) announce(r *lease.Record) {
+// announce tells everybody what the phase and the operator say.
+func (l *loop) announce() {
+	state := lease.Active
 	switch {
 	case l.phase == over:
-		r.State = lease.Left
+		state = lease.Left
 	case l.phase != active:
-		r.State = lease.Settling
+		state = lease.Settling
 	case l.draining:
-		r.State = lease.Draining
-	default:
-		r.State = lease.Active
+		state = lease.Draining
 	}
+	l.set.SetState(state)
+	l.tell()
 }
 
 func (l *loop) othersActive() bool {
@@ -87,20 +88,20 @@ func (l *loop) othersActive() bool {
 
 func (l *loop) drain() {
 	l.draining = true
-	l.update(l.announce)
+	l.announce()
 	l.log.Info("draining")
 }
 
 func (l *loop) undrain() {
 	l.draining = false
-	l.update(l.announce)
+	l.announce()
 	l.log.Info("undraining")
 }
 
 // farewell ends the own lease in the eyes of all others, and of this node.
 func (l *loop) farewell() {
 	l.phase = over
-	l.update(l.announce)
+	l.announce()
 	l.lease = new(ownLease)
 	l.publishNow()
 	l.log.Info("leaving")
@@ -132,7 +133,7 @@ func (l *loop) checkStall(now time.Time) {
 	l.deaf = now.Add(l.deafness())
 	l.fence()
 	l.set.Suspend(now)
-	l.update(l.announce)
+	l.announce()
 	l.changed = false // what is known now is not worth publishing
 	l.publish = time.Time{}
 }
@@ -169,5 +170,5 @@ func (l *loop) judgeClock(now time.Time) {
 	l.phase = settling
 	l.settled = now
 	l.fence()
-	l.update(l.announce)
+	l.announce()
 }

@@ -4,7 +4,7 @@ import "time"
 
 // Effect tells the caller of [Set.Apply] what came of a message.
 type Effect struct {
-	Changed   bool     // the live set, or the record of a live node, is another now
+	Changed   bool     // the live set, or the record or state of a live node, is another now
 	Urgent    bool     // pass it on now rather than with the next digest
 	Wants     []Handle // ask the message's sender for these records
 	Duplicate *Record  // a later process lives under this node's id: stop
@@ -14,7 +14,9 @@ type Effect struct {
 // apart from relaying: the order in which news arrives, and how often, decides
 // nothing. Two kinds of news are dropped rather than kept until they make sense,
 // and come again with the next beat: the beat of a node whose record is missing,
-// and a beat that is too far ahead of the clocks heard so far.
+// and a beat that is too far ahead of the clocks heard so far. Where that was a
+// farewell, which no beat follows, it comes again from those who pass it on, or
+// the lease runs out.
 func (s *Set) Apply(now time.Time, m *Message) Effect {
 	var e Effect
 	if m.Settings != s.params.Settings {
@@ -37,7 +39,7 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 
 func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	if r.ID == s.self.rec.ID {
-		s.hearOfSelf(now, r, e)
+		s.hearOfSelf(now, r)
 		return
 	}
 	handle := HandleOf(r.ID, r.Incarnation)
@@ -56,7 +58,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 			e.Changed, e.Urgent = true, true
 		}
 	}
-	if s.superseded(r) || (r.State == Left && known.status != pending) {
+	if s.superseded(r) {
 		known.status, known.born = retired, now
 	}
 }
@@ -114,9 +116,13 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	case s.tooFarAhead(clock):
 		s.stats.SkewRejected++
 	case known == nil:
-		s.want(now, from, b.Handle, e)
+		if b.State != Left { // of a node that was not known, there is nothing to end
+			s.want(now, from, b.Handle, e)
+		}
 	case known == s.rival.entry:
 		s.hearRival(now, b, e)
+	case b.State == Left:
+		s.hearFarewell(now, clock, known, b, e)
 	default:
 		if b.Version > known.rec.Version {
 			s.want(now, from, b.Handle, e)
@@ -125,13 +131,23 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	}
 }
 
-// stale reports whether b neither renews a lease nor tells of an unknown node.
+// stale reports whether b is no news: what it says is over, or known. A farewell
+// is true at any age, and worth knowing for as long as ended leases are
+// remembered.
 func (s *Set) stale(b *Beat) bool {
-	if b.Age > s.params.TTL {
-		return true
+	limit := s.params.TTL
+	if b.State == Left {
+		limit = s.params.forgetAfter()
 	}
 	known := s.known[b.Handle]
-	return known != nil && (known.status == retired || (known.status != pending && b.Seq <= known.seq))
+	switch {
+	case b.Age > limit:
+		return true
+	case known == nil || known.status == pending:
+		return false
+	default:
+		return known.status == retired || b.Seq < known.seq || (b.Seq == known.seq && b.State <= known.state)
+	}
 }
 
 // hearAgain handles a beat that is no news. That of a live node may still have
@@ -150,23 +166,43 @@ func (s *Set) hearAgain(now time.Time, from Handle, known *entry, b *Beat, e *Ef
 
 // renew gives known the lease that b stands for.
 func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
+	born := now.Add(-b.Age)
+	if known.status != pending && b.Seq == known.seq { // one beat, two states: that renews nothing
+		if known.status == expired {
+			known.state = b.State
+			return
+		}
+		born = earlier(known.born, born)
+	}
 	if !s.succeed(now, known, e) {
 		return
 	}
-	known.seq, known.table, known.load = b.Seq, b.Table, b.Load
-	if known.rec.State == Left { // its farewell overtook its beats
-		known.status, known.born = retired, now
-		return
-	}
 	if known.status != live {
-		e.Changed, e.Urgent = true, true
 		known.copies = 0
 	}
+	if known.status != live || known.state != b.State {
+		e.Changed, e.Urgent = true, true
+	}
 	known.status = live
-	known.clock = clock
-	known.born = now.Add(-b.Age)
-	known.beats = 0
+	known.hear(b, clock, born)
 	s.stats.BeatsApplied++
+}
+
+// hearFarewell ends known for good, and with it every earlier life of its node,
+// even if it overtook all other beats of known, or finds no room.
+func (s *Set) hearFarewell(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
+	if known.status == live {
+		e.Changed, e.Urgent = true, true
+	}
+	s.succeed(now, known, e)
+	known.status = retired
+	known.hear(b, clock, now.Add(-b.Age))
+}
+
+// hear notes what b says. It is news, to be passed on.
+func (e *entry) hear(b *Beat, clock time.Duration, born time.Time) {
+	e.seq, e.state, e.table, e.load = b.Seq, b.State, b.Table, b.Load
+	e.clock, e.born, e.beats = clock, born, 0
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -24,10 +24,12 @@ func HandleOf(id NodeID, incarnation uint64) Handle {
 }
 
 // Beat is one renewal of one node's lease: the row of which digests are made.
-// Beats of one handle are ordered by Seq alone.
+// Beats of one handle are ordered by Seq. An honest node gives a Seq one State;
+// if two come with the same Seq, the greater one counts, on every node.
 type Beat struct {
 	Handle  Handle
 	Seq     uint32
+	State   State         // what the node does; with Left, the beat is its farewell
 	Version uint32        // of the node's record at that time
 	Age     time.Duration // how old the beat was when the message's sender sent it; whole µs on the wire, rounded up
 	Clock   time.Duration // the node's wall clock minus the sender's; whole ms on the wire

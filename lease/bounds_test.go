@@ -26,7 +26,11 @@ func TestFloodsAreBounded(t *testing.T) {
 	for name, row := range map[string]func(i int, m *Message){
 		"records": func(i int, m *Message) { m.Records = append(m.Records, stranger(i)) },
 		"farewells": func(i int, m *Message) {
-			m.Records = append(m.Records, stranger(i).as(Left))
+			m.Records = append(m.Records, stranger(i))
+			m.Beats = append(m.Beats, stranger(i).beat(1, 0).as(Left))
+		},
+		"strangers' farewells": func(i int, m *Message) {
+			m.Beats = append(m.Beats, Beat{Handle: Handle(i), Seq: 1, State: Left})
 		},
 		"nodes": func(i int, m *Message) {
 			m.Records = append(m.Records, stranger(i))
@@ -110,7 +114,11 @@ func TestForget(t *testing.T) {
 	b := rec("b", 5)
 	for name, end := range map[string]func(s *Set){
 		"expired": func(s *Set) { s.Expire(epoch.Add(testParams.TTL + 1)) },
-		"left":    func(s *Set) { s.Apply(epoch, tell(epoch, b, nil, b.as(Left))) },
+		"left":    func(s *Set) { s.Apply(epoch, farewell(epoch, b, 2)) },
+		"left, heard of late": func(s *Set) {
+			now := epoch.Add(30 * time.Second)
+			s.Apply(now, tell(now, b, []Beat{b.beat(2, 30*time.Second).as(Left)}))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSet(rec("a", 1))

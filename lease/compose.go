@@ -20,8 +20,9 @@ func (s *Set) recordCopies() int { return bits.Len(uint(len(s.byID))) }
 // Compose returns a digest of at most budget bytes once encoded, which the
 // caller sends to the given number of peers: the own beat, new records in up to
 // half of the space, then the beats that were passed on least, freshest first.
-// It returns nil when there is no news: every beat and record was passed on
-// often enough, or when not even the own beat fits. O(n log n).
+// A farewell is passed on like any other beat. Compose returns nil when there is
+// no news: every beat and record was passed on often enough, or when not even
+// the own beat fits. O(n log n).
 func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 	news := s.self.beats < s.beatCopies()
 	room := budget - messageOverhead
@@ -34,7 +35,7 @@ func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 	}
 	rows := s.rows[:0]
 	for _, e := range s.byID {
-		if e.status == live && e != s.self && e.beats < s.beatCopies() && now.Sub(e.born) <= s.params.TTL {
+		if e != s.self && e.spreads() && e.beats < s.beatCopies() && now.Sub(e.born) <= s.params.TTL {
 			rows = append(rows, e)
 		}
 	}
@@ -71,7 +72,7 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 	}
 	fresh := s.rows[:0]
 	for _, e := range s.byID {
-		if e != s.self && e.copies < s.recordCopies() && (e.status == live || e.rec.State == Left) {
+		if e != s.self && e.copies < s.recordCopies() && e.status == live {
 			fresh = append(fresh, e)
 		}
 	}
@@ -117,26 +118,44 @@ func (s *Set) Ask(now time.Time, wants []Handle) *Message {
 	return m
 }
 
-// Sync returns everything that is live, as far as it fits into a message, for a
-// joining node or an anti-entropy exchange.
+// Sync returns everything that is live, for a joining node or an anti-entropy
+// exchange. Of the nodes whose leases were over lately it tells the records, too,
+// and the farewells of those that said one: they mean something to whoever holds
+// an earlier life of such a node for live, and to a later life, which learns that
+// it has to outbid them if its clock has been set back. A farewell states its
+// age, so that all forget it at about the same time.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
 	room := MaxMessageBytes - messageOverhead
 	add := func(e *entry) {
-		if e.recordSize()+maxBeatBytes <= room {
-			m.Records = append(m.Records, e.rec)
-			room -= e.recordSize()
+		if e.recordSize()+maxBeatBytes > room {
+			return
+		}
+		m.Records = append(m.Records, e.rec)
+		room -= e.recordSize()
+		if e.spreads() {
 			s.addBeat(now, m, e, &room, 0)
 		}
 	}
 	add(s.self)
 	for _, e := range s.byID {
-		if e.status == live && e != s.self {
+		if e != s.self && (e.status == live || e.hadLease()) {
 			add(e)
 		}
 	}
 	return m
 }
+
+// hadLease reports whether this set saw a beat of e. News of a lease that was
+// over before is not passed on, or it would go round for ever.
+func (e *entry) hadLease() bool { return e.seq > 0 }
+
+// left reports whether e said farewell.
+func (e *entry) left() bool { return e.status == retired && e.state == Left }
+
+// spreads reports whether the latest beat of e is for others to know: e is live,
+// or it is over by its own word.
+func (e *entry) spreads() bool { return e.status == live || e.left() }
 
 func (s *Set) message(now time.Time) *Message {
 	return &Message{Settings: s.params.Settings, From: s.self.handle, SentAt: now}
@@ -145,8 +164,8 @@ func (s *Set) message(now time.Time) *Message {
 // addBeat adds the beat of e if there is room for it.
 func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients int) bool {
 	b := Beat{
-		Handle: e.handle, Seq: e.seq, Version: e.rec.Version, Age: now.Sub(e.born),
-		Clock: e.clock, Load: e.load, Table: e.table,
+		Handle: e.handle, Seq: e.seq, State: e.state, Version: e.rec.Version,
+		Age: now.Sub(e.born), Clock: e.clock, Load: e.load, Table: e.table,
 	}
 	size := beatBytes(&b, s.self.table)
 	if size > *room {

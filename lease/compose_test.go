@@ -122,10 +122,27 @@ func TestComposeIsFair(t *testing.T) {
 		t.Errorf("after one new beat: %+v", m)
 	}
 	now = now.Add(time.Second)
-	s.Apply(now, tell(now, other.Record, nil, other.as(Draining)))
+	s.Apply(now, tell(now, other.Record, nil, other.heavier()))
 	m = s.Compose(now, 1400, recipients)
-	if m == nil || len(m.Records) != 1 || m.Records[0].State != Draining {
+	if m == nil || len(m.Records) != 1 || m.Records[0].Weight != 2 {
 		t.Errorf("after a new record: %+v", m)
+	}
+	for m != nil {
+		m = s.Compose(now, 1400, recipients)
+	}
+	for i, state := range []State{Draining, Left} {
+		now = now.Add(time.Second)
+		s.Apply(now, tell(now, other.Record, []Beat{other.beat(other.Seq+2+uint32(i), 0).as(state)}))
+		copies := 0
+		for m = s.Compose(now, 1400, recipients); m != nil; m = s.Compose(now, 1400, recipients) {
+			if len(m.Beats) != 2 || m.Beats[1].Handle != other.Handle || m.Beats[1].State != state || len(m.Records) != 0 {
+				t.Fatalf("after a change of state to %v: %+v", state, m)
+			}
+			copies += recipients
+		}
+		if copies < s.beatCopies() {
+			t.Errorf("%d copies of a change of state to %v, want %d", copies, state, s.beatCopies())
+		}
 	}
 }
 
@@ -144,29 +161,46 @@ func TestComposeTellsTheFreshestFirst(t *testing.T) {
 	}
 }
 
-// Only what is live is told, and farewells of what was.
+// Only what is live is told, and farewells that are young enough to matter: those
+// that ended a lease here, and those that came before any beat of their life.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
 	s := newSet(rec("a", 1))
-	s.Apply(epoch, hello(epoch, rec("dead", 1), 1))
-	s.Apply(epoch, tell(epoch, rec("unborn", 1), nil, rec("unborn", 1), rec("gone", 1).as(Left)))
-	s.Apply(now, hello(now, rec("left", 1), 1))
-	s.Apply(now, tell(now, rec("left", 1), nil, rec("left", 1).as(Left)))
-	s.Apply(now, tell(now, rec("left", 1), nil, rec("left", 1).as(Left).as(Active))) // a farewell is for good
+	names := map[Handle]NodeID{s.Handle(): "a"}
+	node := func(id NodeID) *Record {
+		r := rec(id, 1)
+		names[r.handle()] = id
+		return r
+	}
+	s.Apply(epoch, hello(epoch, node("dead"), 1))
+	s.Apply(epoch, tell(epoch, node("unborn"), nil, node("unborn")))
+	s.Apply(epoch, hello(epoch, node("left long ago"), 1))
+	s.Apply(epoch, farewell(epoch, node("left long ago"), 2))
+	s.Apply(now, hello(now, node("left"), 1))
+	s.Apply(now, farewell(now, node("left"), 2))
+	s.Apply(now, tell(now, node("stillborn"), []Beat{node("stillborn").beat(1, 0).as(Left)}, node("stillborn")))
+	s.Apply(now, farewell(now, node("stranger"), 1))
 	told := func(when string) {
 		t.Helper()
 		m := s.Compose(now, 1400, 1)
-		var records []string
+		var records, rows []string
 		for _, r := range m.Records {
-			records = append(records, fmt.Sprintf("%s %v", r.ID, r.State))
+			records = append(records, string(r.ID))
+		}
+		for _, b := range m.Beats {
+			rows = append(rows, fmt.Sprintf("%s %v", names[b.Handle], b.State))
 		}
 		slices.Sort(records)
-		want := []string{"a active", "left left"}
+		slices.Sort(rows)
+		want := []string{"a"}
 		if when == "before Expire" {
-			want = []string{"a active", "dead active", "left left"} // harmless without its beat
+			want = []string{"a", "dead"} // harmless without its beat
 		}
-		if !slices.Equal(records, want) || len(m.Beats) != 1 {
-			t.Errorf("%s: records %v, %d beats", when, records, len(m.Beats))
+		if !slices.Equal(records, want) {
+			t.Errorf("%s: records %v", when, records)
+		}
+		if want := []string{"a active", "left left", "stillborn left"}; !slices.Equal(rows, want) {
+			t.Errorf("%s: rows %v", when, rows)
 		}
 	}
 	told("before Expire")

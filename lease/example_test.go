@@ -11,10 +11,12 @@ import (
 var params = lease.Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second}
 
 func node(now time.Time, id lease.NodeID) *lease.Set {
-	return lease.NewSet(now, lease.Record{
-		ID: id, Incarnation: uint64(now.UnixNano()), State: lease.Active,
-		Addr: string(id) + ":7946", Weight: 1,
+	s := lease.NewSet(now, lease.Record{
+		ID: id, Incarnation: uint64(now.UnixNano()), Addr: string(id) + ":7946", Weight: 1,
 	}, params)
+	s.SetState(lease.Active)
+	s.Beat(now, 0, 0)
+	return s
 }
 
 func members(s *lease.Set) string {
@@ -69,18 +71,42 @@ func ExampleNewSet() {
 	// a active, b active, c active, seed active
 }
 
-// A node that drains says so in its record, and beats at once.
-func ExampleSet_Update() {
+// A node that drains says so in a beat. Every beat tells it from then on, so that
+// it spreads with the rows of digests.
+func ExampleSet_SetState() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
 	b.Apply(now, a.Sync(now))
 
-	a.Update(func(r *lease.Record) { r.State = lease.Draining })
+	a.SetState(lease.Draining)
 	a.Beat(now, 0, 0)
 	b.Apply(now, a.Compose(now, 1400, 1))
 	fmt.Println(members(b))
 	// Output:
 	// a draining, b active
+}
+
+// A node that changes its weight changes its record, and beats at once: whoever
+// misses the record learns of it from the beat, and asks.
+func ExampleSet_Update() {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	a, b := node(now, "a"), node(now, "b")
+	b.Apply(now, a.Sync(now))
+	a.Apply(now, b.Sync(now))
+
+	a.Update(func(r *lease.Record) { r.Weight = 3 })
+	a.Beat(now, 0, 0)
+	m := a.Compose(now, 1400, 1)
+	m.Records = nil // say that it did not fit
+	wants := b.Apply(now, m).Wants
+	fmt.Println(len(wants), "record to ask for")
+
+	answer, _ := a.Answer(now, b.Ask(now, wants).Wants, 1400)
+	b.Apply(now, answer)
+	fmt.Println("weight", b.View().Members[0].Weight)
+	// Output:
+	// 1 record to ask for
+	// weight 3
 }
 
 // An unknown version is told apart from garbage: it is counted, not suspected.

@@ -13,7 +13,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(Encode(&Message{SentAt: epoch}))
 	f.Add(Encode(goldenMessage()))
 	f.Add(Encode(hello(epoch, rec("b", 2), 1)))
-	f.Add(Encode(tell(epoch, rec("a", 1), nil, rec("a", 9), rec("b", 2).as(Left))))
+	f.Add(Encode(tell(epoch, rec("a", 1), []Beat{rec("a", 9).beat(1, 0).as(Left)}, rec("a", 9), rec("b", 2))))
+	f.Add(Encode(farewell(epoch, rec("b", 1), 2)))
 	f.Add(Encode(crowd(20).Sync(epoch)))
 	for _, wire := range hostile() {
 		f.Add(wire)

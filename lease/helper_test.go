@@ -18,7 +18,7 @@ var testParams = Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second, Settings
 // rec returns a plausible record.
 func rec(id NodeID, incarnation uint64) *Record {
 	return &Record{
-		ID: id, Incarnation: incarnation, Version: 1, State: Active,
+		ID: id, Incarnation: incarnation, Version: 1,
 		Addr: string(id) + ":7946", Weight: 1,
 	}
 }
@@ -31,13 +31,20 @@ func (r *Record) with(change func(*Record)) *Record {
 	return c
 }
 
-func (r *Record) as(s State) *Record { return r.with(func(r *Record) { r.State = s }) }
+// heavier returns the next version of r.
+func (r *Record) heavier() *Record { return r.with(func(r *Record) { r.Weight++ }) }
 
 func (r *Record) handle() Handle { return HandleOf(r.ID, r.Incarnation) }
 
-// beat returns a beat of r that was sent age ago.
+// beat returns a beat of r, which is active, that was sent age ago.
 func (r *Record) beat(seq uint32, age time.Duration) Beat {
-	return Beat{Handle: r.handle(), Seq: seq, Version: r.Version, Age: age, Load: int64(seq)}
+	return Beat{Handle: r.handle(), Seq: seq, State: Active, Version: r.Version, Age: age, Load: int64(seq)}
+}
+
+// as returns b with another state.
+func (b Beat) as(s State) Beat {
+	b.State = s
+	return b
 }
 
 // tell returns a message that from sends at the instant at: its records, then
@@ -51,7 +58,19 @@ func hello(at time.Time, r *Record, seq uint32) *Message {
 	return tell(at, r, []Beat{r.beat(seq, 0)}, r)
 }
 
-func newSet(r *Record) *Set { return NewSet(epoch, *r, testParams) }
+// farewell is what a node that leaves says: its last beat.
+func farewell(at time.Time, r *Record, seq uint32) *Message {
+	return tell(at, r, []Beat{r.beat(seq, 0).as(Left)})
+}
+
+func newSet(r *Record) *Set { return startSet(epoch, r, testParams) }
+
+// startSet returns the set of a node that is active from its first beat on.
+func startSet(now time.Time, r *Record, p Params) *Set {
+	s := NewSet(now, *r, p)
+	s.state, s.self.state = Active, Active
+	return s
+}
 
 // carry takes m over the wire.
 func carry(tb testing.TB, m *Message) *Message {

@@ -10,12 +10,12 @@ import (
 // its node has taken its place, or because its clock is too far ahead. Nobody
 // gossips to such a node, so it would hear nothing, take everybody else for
 // dead, and believe that it owns everything. It gets the successor's record,
-// whether that one lives (then it has to stop) or not (then it has to outbid
-// it), and as many beats as fit into budget bytes, freshest first; at most twice
-// a second.
+// whether that one lives (then it has to stop) or not (then it has to outbid it,
+// at once if that one said farewell), and as many beats as fit into budget bytes,
+// freshest first; at most twice a second.
 func (s *Set) Inform(now time.Time, sender Handle, budget int) (addr string, m *Message) {
 	e := s.known[sender]
-	if e == nil || e.status == live || e.rec.State == Left || e.rec.Addr == "" || now.Sub(e.told) < askAgainAfter {
+	if e == nil || e.status == live || e.left() || e.rec.Addr == "" || now.Sub(e.told) < askAgainAfter {
 		return "", nil
 	}
 	e.told, e.born = now, now // it is remembered for as long as it speaks
@@ -25,7 +25,7 @@ func (s *Set) Inform(now time.Time, sender Handle, budget int) (addr string, m *
 	if successor := s.byID[e.rec.ID]; successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		room -= successor.recordSize()
-		if successor.status == live {
+		if successor.spreads() {
 			s.addBeat(now, m, successor, &room, 0)
 		}
 	}

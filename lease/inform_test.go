@@ -17,18 +17,18 @@ func TestInform(t *testing.T) {
 		history []*Message
 		at      time.Time
 		told    bool
-		live    bool // the successor's beat comes along
+		beat    State // the successor's beat that comes along, if any
 		record  bool
 	}{
 		{name: "unknown", sender: b, at: epoch},
 		{name: "live", sender: b, history: []*Message{hello(epoch, b, 1)}, at: epoch},
-		{name: "left", sender: b, history: []*Message{hello(epoch, b, 1), tell(epoch, b, nil, b.as(Left))}, at: epoch},
+		{name: "left", sender: b, history: []*Message{hello(epoch, b, 1), farewell(epoch, b, 2)}, at: epoch},
 		{name: "no address", sender: mute, history: []*Message{hello(epoch, mute, 1)}, at: now},
 		{name: "expired", sender: b, history: []*Message{hello(epoch, b, 1)}, at: now, told: true},
 		{name: "too far ahead", sender: b, history: []*Message{hello(epoch.Add(time.Hour), b, 1)}, at: epoch, told: true},
 		{
 			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), tell(epoch, later, []Beat{later.beat(1, 2*time.Second)}, later)},
-			at: epoch, told: true, record: true, live: true,
+			at: epoch, told: true, record: true, beat: Active,
 		},
 		{
 			name: "replaced by one that died", sender: b,
@@ -36,8 +36,8 @@ func TestInform(t *testing.T) {
 		},
 		{
 			name: "replaced by one that left", sender: b,
-			history: []*Message{hello(epoch, later, 1), tell(epoch, later, nil, later.as(Left)), hello(epoch, b, 1)},
-			at:      epoch, told: true, record: true,
+			history: []*Message{hello(epoch, later, 1), farewell(epoch, later, 2), hello(epoch, b, 1)},
+			at:      epoch, told: true, record: true, beat: Left,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -57,9 +57,12 @@ func TestInform(t *testing.T) {
 				t.Errorf("%d bytes to %q", len(wire), addr)
 			}
 			record := len(m.Records) == 1 && m.Records[0].Incarnation == 2
-			live := len(m.Beats) > 1 && m.Beats[1].Handle == later.handle()
-			if record != tc.record || live != tc.live {
-				t.Errorf("record %v, its beat %v: %+v", record, live, m)
+			var beat State
+			if len(m.Beats) > 1 && m.Beats[1].Handle == later.handle() {
+				beat = m.Beats[1].State
+			}
+			if record != tc.record || beat != tc.beat {
+				t.Errorf("record %v, its beat %v: %+v", record, beat, m)
 			}
 			for i := 3; i < len(m.Beats); i++ {
 				if m.Beats[i].Age < m.Beats[i-1].Age {
@@ -116,6 +119,21 @@ func TestInformedNodes(t *testing.T) {
 		now = now.Add(testParams.TTL + 1)
 		if !old.Expire(now) || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid: %+v", old.Self())
+		}
+		s.Apply(now, old.Sync(now))
+		if member(s, "b") == nil {
+			t.Error("still not live")
+		}
+	})
+	t.Run("replaced by one that left", func(t *testing.T) {
+		s, old := newSet(rec("a", 1)), newSet(b)
+		s.Apply(epoch, hello(epoch, later, 1))
+		s.Apply(epoch, farewell(epoch, later, 2))
+		now := epoch.Add(30 * time.Second)
+		s.Apply(now, old.Sync(now))
+		_, m := s.Inform(now, old.Handle(), 1400)
+		if e := old.Apply(now, carry(t, m)); !e.Changed || !e.Urgent || old.Self().Incarnation <= 2 {
+			t.Fatalf("not outbid at once: %+v, %+v", e, old.Self())
 		}
 		s.Apply(now, old.Sync(now))
 		if member(s, "b") == nil {

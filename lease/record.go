@@ -40,7 +40,8 @@ func (id NodeID) Validate() error {
 }
 
 // State says what a node does at present. Only an Active node is a candidate
-// for ownership; every state but Left is live for as long as its lease is.
+// for ownership; every state but Left is live for as long as its lease is. It
+// travels in every beat, so that a change spreads as fast as a heartbeat does.
 type State uint8
 
 // The states of a node, in the order of its life. A node goes back from
@@ -81,14 +82,14 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("lease: %q is not a state of a node", b)
 }
 
-// Record is the slow-changing part of what a node says of itself. Records are
+// Record is the slow-changing part of what a node says of itself: all but its
+// State, its load and the digest of its table, which its beats tell. Records are
 // compared by (Incarnation, Version); the newer one replaces the older.
 // A Record that has been handed to a Set, or read from one, is immutable.
 type Record struct {
 	ID          NodeID
 	Incarnation uint64 // one life of the node's process; a later life has a greater one
 	Version     uint32 // counts the changes within an incarnation
-	State       State
 	Addr        string // host:port at which the node gossips
 	APIAddr     string // where the node's own program is reached; opaque to roost
 	Zone        string
@@ -96,9 +97,6 @@ type Record struct {
 	Capacity    int64  // units of load that the node can carry; 0 = not stated
 	Labels      map[string]string
 }
-
-// Candidate reports whether a live node with this record may own partitions.
-func (r *Record) Candidate() bool { return r.State == Active && r.Weight > 0 }
 
 // Validate reports everything that is wrong with r, joined, or nil.
 func (r *Record) Validate() error {
@@ -108,7 +106,6 @@ func (r *Record) Validate() error {
 			errs = append(errs, fmt.Errorf("lease: record of %.80q: "+format, append([]any{string(r.ID)}, args...)...))
 		}
 	}
-	fault(r.State < Settling || r.State > Left, "unknown %v", r.State)
 	fault(len(r.Addr) > MaxAddrBytes, "addr has %d bytes, at most %d", len(r.Addr), MaxAddrBytes)
 	fault(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
 	fault(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)

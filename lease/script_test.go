@@ -16,12 +16,14 @@ import (
 //	kill a                     it is gone without a word
 //	beat a [load=N]            it renews its lease
 //	drain a, leave a           it changes its state and beats
+//	weigh a                    it changes its weight, and so its record, and beats
 //	send a b                   one digest over the wire; b asks for what it lacks
 //	sync a b                   a full exchange both ways, as at a join
 //	advance D                  time passes everywhere
 //	expire a                   a looks for leases that ran out
 //	suspend a                  a was stopped for longer than the TTL
-//	view a                     who is live for a: id/incarnation, state, age, seq
+//	view a                     who is live for a: id/incarnation, state, age, seq,
+//	                           weight if it is not 1
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		t.Helper()
@@ -81,7 +83,11 @@ func (st *stage) run(t *testing.T, d *datadriven.TestData) {
 		a.set.Beat(st.at(a), load, 0)
 	case "drain", "leave":
 		a := node(0)
-		a.set.Update(func(r *Record) { r.State = map[string]State{"drain": Draining, "leave": Left}[d.Cmd] })
+		a.set.SetState(map[string]State{"drain": Draining, "leave": Left}[d.Cmd])
+		a.set.Beat(st.at(a), 0, 0)
+	case "weigh":
+		a := node(0)
+		a.set.Update(func(r *Record) { r.Weight++ })
 		a.set.Beat(st.at(a), 0, 0)
 	case "send":
 		st.send(t, node(0), node(1))
@@ -119,7 +125,7 @@ func (st *stage) start(t *testing.T, d *datadriven.TestData, name string) {
 		d.Fatalf(t, "%v", err)
 	}
 	a := &actor{name: name, clock: skew}
-	a.set = NewSet(st.at(a), *rec(NodeID(id), inc), testParams)
+	a.set = startSet(st.at(a), rec(NodeID(id), inc), testParams)
 	st.nodes[name] = a
 }
 
@@ -175,6 +181,10 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 func (st *stage) view(a *actor) {
 	for _, m := range a.set.View().Members {
 		age := st.at(a).Sub(m.Born).Round(ms)
-		st.printf("%s/%d %v, %v old, seq %d", m.ID, m.Incarnation, m.State, age, m.Seq)
+		weight := ""
+		if m.Weight != 1 {
+			weight = fmt.Sprintf(", weight %d", m.Weight)
+		}
+		st.printf("%s/%d %v, %v old, seq %d%s", m.ID, m.Incarnation, m.State, age, m.Seq, weight)
 	}
 }

@@ -12,7 +12,7 @@ type rival struct {
 }
 
 // hearOfSelf handles a record under this node's id that came from outside.
-func (s *Set) hearOfSelf(now time.Time, r *Record, e *Effect) {
+func (s *Set) hearOfSelf(now time.Time, r *Record) {
 	handle := HandleOf(r.ID, r.Incarnation)
 	known := s.known[handle]
 	met := known == nil
@@ -25,12 +25,6 @@ func (s *Set) hearOfSelf(now time.Time, r *Record, e *Effect) {
 	case known == s.self:
 	case r.Incarnation < s.self.rec.Incarnation:
 		known.status = retired
-	case r.State == Left && known.status != retired:
-		// Whoever heard that farewell takes us for a life before it.
-		if known.status = retired; known == s.rival.entry {
-			s.dropRival()
-		}
-		s.reincarnate(now, r.Incarnation, e)
 	case met && (s.rival.entry == nil || r.Incarnation > s.rival.entry.rec.Incarnation):
 		s.dropRival()
 		s.rival = rival{entry: known, since: now}
@@ -41,8 +35,15 @@ func (s *Set) hearOfSelf(now time.Time, r *Record, e *Effect) {
 
 // hearRival handles a beat of the rival. One that was sent after we first heard
 // of it proves that it lives; the margin allows for the time that older beats
-// were under way.
+// were under way. Whoever heard its farewell takes us for a life before it: it
+// has to be outbid.
 func (s *Set) hearRival(now time.Time, b *Beat, e *Effect) {
+	if b.State == Left {
+		past := s.rival.entry.rec.Incarnation
+		s.dropRival()
+		s.reincarnate(now, past, e)
+		return
+	}
 	s.rival.entry.born = now
 	if sent := now.Add(-b.Age); sent.Sub(s.rival.since) > s.params.TTL/8 {
 		e.Duplicate = s.rival.entry.rec
@@ -50,10 +51,11 @@ func (s *Set) hearRival(now time.Time, b *Beat, e *Effect) {
 }
 
 // hearOwnBeat handles a beat under this node's own handle. One that this node
-// has not sent yet comes from a copy of this very process (a cloned machine):
-// a new incarnation makes the two distinguishable, and the rule above applies.
+// has not sent yet, or a farewell that it did not say, comes from a copy of this
+// very process (a cloned machine): a new incarnation makes the two
+// distinguishable, and the rule above applies.
 func (s *Set) hearOwnBeat(now time.Time, b *Beat, e *Effect) {
-	if b.Seq > s.self.seq {
+	if b.Seq > s.self.seq || (b.State == Left && s.self.state != Left) {
 		s.reincarnate(now, s.self.rec.Incarnation, e)
 	}
 }

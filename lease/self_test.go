@@ -106,8 +106,12 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			return epoch.Add(testParams.TTL + ms)
 		}, testParams.TTL + 1},
 		"left": {func(o *Set) time.Time {
-			o.Apply(epoch, tell(epoch, past, nil, past.as(Left)))
+			o.Apply(epoch, farewell(epoch, past, 71))
 			return epoch.Add(time.Second)
+		}, 0},
+		"left long ago": {func(o *Set) time.Time {
+			o.Apply(epoch, farewell(epoch, past, 71))
+			return epoch.Add(5 * testParams.TTL)
 		}, 0},
 	}
 	for name, tc := range endings {
@@ -116,10 +120,8 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			other.Apply(epoch, hello(epoch, past, 70))
 			joined := tc.end(other)
 			s := NewSet(joined, *rec("a", 1), testParams)
-			s.Apply(joined, carry(t, other.Sync(joined)))
+			e := s.Apply(joined, carry(t, other.Sync(joined)))
 			other.Apply(joined, carry(t, s.Sync(joined)))
-			_, news := other.Inform(joined, s.Handle(), 1400)
-			e := s.Apply(joined, carry(t, news))
 			if m := member(other, "a"); m != nil && m.Incarnation == 1 {
 				t.Fatal("the earlier incarnation replaced the later one")
 			}
@@ -206,6 +208,32 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
+// A copy of a machine that leaves takes the other's lease along, wherever its
+// word gets to: the other takes a new incarnation, once.
+func TestCloneSaysFarewell(t *testing.T) {
+	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
+	one.SetState(Left)
+	one.Beat(epoch, 0, 0)
+	for range 5 {
+		two.Beat(epoch, 0, 0)
+	}
+	for range 2 {
+		two.Apply(epoch, carry(t, one.Sync(epoch)))
+		other.Apply(epoch, carry(t, one.Sync(epoch)))
+	}
+	if got := two.Stats().Reincarnations; got != 1 {
+		t.Fatalf("Reincarnations = %d", got)
+	}
+	other.Apply(epoch, carry(t, two.Sync(epoch)))
+	if m := member(other, "a"); m == nil || m.Handle != two.Handle() || m.State != Active {
+		t.Errorf("the others see %+v", m)
+	}
+	one.Apply(epoch, carry(t, one.Sync(epoch))) // its own word comes back
+	if got := one.Stats().Reincarnations; got != 0 {
+		t.Errorf("took a new incarnation for its own farewell")
+	}
+}
+
 // A later process under this id that came and left again took this one's lease
 // away in everybody's view: it has to be outbid, once.
 func TestFarewellOfALaterProcess(t *testing.T) {
@@ -213,9 +241,8 @@ func TestFarewellOfALaterProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
 			s.Apply(epoch, hello(epoch, rec("a", inc), 1))
-			farewell := tell(epoch, rec("a", inc), nil, rec("a", inc).as(Left))
 			for range 3 {
-				s.Apply(epoch, farewell)
+				s.Apply(epoch, farewell(epoch, rec("a", inc), 2))
 			}
 			for i := range 5 {
 				s.Expire(epoch.Add(time.Duration(i) * testParams.TTL))

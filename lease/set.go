@@ -32,6 +32,7 @@ type Stats struct {
 type Set struct {
 	params Params
 	self   *entry
+	state  State             // of this node, from its next beat on
 	byID   map[NodeID]*entry // the latest incarnation that had a lease here
 	known  map[Handle]*entry // these, and incarnations without a lease (yet, or any more)
 	asked  map[Handle]time.Time
@@ -47,6 +48,7 @@ type entry struct {
 	rec    *Record
 	handle Handle
 	status status
+	state  State // by its latest beat; 0 before any
 	seq    uint32
 	table  uint32
 	load   int64
@@ -61,16 +63,18 @@ type entry struct {
 type status uint8
 
 const (
-	pending status = iota // a record, maybe a farewell, without a beat
+	pending status = iota // a record without a beat
 	live
 	expired // the lease ran out; a newer beat revives it
 	retired // farewell, or superseded by a later incarnation: for good
 )
 
-// NewSet returns a set that holds only self, whose first lease begins at now.
+// NewSet returns a set that holds only self, which is Settling and whose first
+// lease begins at now.
 func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
 		params: p,
+		state:  Settling,
 		byID:   make(map[NodeID]*entry),
 		known:  make(map[Handle]*entry),
 		asked:  make(map[Handle]time.Time),
@@ -91,7 +95,7 @@ func (s *Set) admit(now time.Time, rec *Record) {
 	}
 	s.self = &entry{
 		rec: rec, handle: HandleOf(rec.ID, rec.Incarnation), status: live,
-		seq: 1, table: table, load: load, born: now,
+		state: s.state, seq: 1, table: table, load: load, born: now,
 	}
 	s.byID[rec.ID] = s.self
 	s.known[s.self.handle] = s.self
@@ -99,6 +103,14 @@ func (s *Set) admit(now time.Time, rec *Record) {
 
 // Self returns the record of this node.
 func (s *Set) Self() *Record { return s.self.rec }
+
+// State returns what this node does, as SetState said last.
+func (s *Set) State() State { return s.state }
+
+// SetState says what this node does from its next beat on, which tells others
+// and the own View. The caller beats next. Left is for good: whoever hears it
+// listens to no later beat of this incarnation.
+func (s *Set) SetState(state State) { s.state = state }
 
 // Handle returns the handle of this node's present incarnation.
 func (s *Set) Handle() Handle { return s.self.handle }
@@ -113,6 +125,7 @@ func (s *Set) Stats() Stats { return s.stats }
 // that the node carries, and the digest of its placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.seq++
+	s.self.state = s.state
 	s.self.born = now
 	s.self.load = max(0, load)
 	s.self.table = table

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -25,17 +26,29 @@ func TestApplyBoundaries(t *testing.T) {
 	type want struct {
 		live    []string
 		seq     uint32 // of b
+		state   State
 		version uint32
 		effect  Effect
 		stats   Stats // what the message added
 	}
-	same := want{live: []string{"a/1", "b/5"}, seq: 10, version: 2}
+	same := want{live: []string{"a/1", "b/5"}, seq: 10, state: Active, version: 2}
 	stale := same
 	stale.stats = Stats{BeatsStale: 1}
-	renewed := want{live: []string{"a/1", "b/5"}, seq: 11, version: 2, stats: Stats{BeatsApplied: 1}}
+	renewed := same
+	renewed.seq, renewed.stats = 11, Stats{BeatsApplied: 1}
 	skewRejected := same
 	skewRejected.stats = Stats{SkewRejected: 1}
 	news := Effect{Changed: true, Urgent: true}
+	in := func(state State, seq uint32, age time.Duration) *Message {
+		return tell(now, b, []Beat{b.beat(seq, age).as(state)})
+	}
+	became := func(state State, seq uint32) want {
+		w := renewed
+		w.state, w.seq, w.effect = state, seq, news
+		return w
+	}
+	gone := want{live: []string{"a/1"}, effect: news}
+	remembered := testParams.forgetAfter()
 
 	for _, tc := range []struct {
 		name string
@@ -55,36 +68,76 @@ func TestApplyBoundaries(t *testing.T) {
 		{"same record", tell(now, b, nil, b), same},
 		{"older record", tell(now, b, nil, rec("b", 5)), same},
 		{
-			"newer record", tell(now, b, nil, b.as(Draining)),
-			want{live: same.live, seq: 10, version: 3, effect: news},
+			"newer record", tell(now, b, nil, b.heavier()),
+			want{live: same.live, seq: 10, state: Active, version: 3, effect: news},
 		},
 		{"older incarnation", hello(now, rec("b", 4), 99), stale},
 		{
 			"newer incarnation", hello(now, later, 1), // S3.5: a returning node just beats again
-			want{live: []string{"a/1", "b/6"}, seq: 1, version: 1, effect: news, stats: Stats{BeatsApplied: 1}},
+			want{live: []string{"a/1", "b/6"}, seq: 1, state: Active, version: 1, effect: news, stats: Stats{BeatsApplied: 1}},
 		},
 		{"newer incarnation, no beat", tell(now, later, nil, later), same},
 		{
 			"newer incarnation, dead already", tell(now, later, []Beat{later.beat(1, testParams.TTL+ms)}, later),
 			stale,
 		},
-		{"farewell", tell(now, b, nil, b.as(Left)), want{live: []string{"a/1"}, effect: news}},
+		{"newer seq, another state", in(Draining, 11, 0), became(Draining, 11)},
+		{"newer seq, an earlier state", in(Settling, 11, 0), became(Settling, 11)},
+		{"equal seq, a greater state", in(Draining, 10, 0), became(Draining, 10)},
+		{"equal seq, a lesser state", in(Settling, 10, 0), stale},
+		{"older seq, another state", in(Draining, 9, 0), stale},
+		{"newer seq, another state, age TTL+1ms", in(Draining, 11, testParams.TTL+ms), stale},
+		{"another state, back again", tell(now, b, []Beat{b.beat(11, 0).as(Draining), b.beat(12, 0)}), func() want {
+			w := became(Active, 12)
+			w.stats.BeatsApplied = 2
+			return w
+		}()},
 		{
-			"farewell, then its own beat", tell(now, b, []Beat{b.beat(11, 0)}, b.as(Left)),
-			want{live: []string{"a/1"}, effect: news, stats: Stats{BeatsStale: 1}},
+			"another state, too far ahead", tell(now.Add(testParams.MaxSkew+ms), b, []Beat{b.beat(11, 0).as(Draining)}),
+			skewRejected,
 		},
-		{"farewell of an older incarnation", tell(now, b, nil, rec("b", 4).as(Left)), same},
 		{
-			"farewell of a later incarnation, no beat", tell(now, later, nil, later.as(Left)),
-			same,
+			"another state, with a record that is missing", tell(now, b, []Beat{b.heavier().beat(11, 0).as(Draining)}),
+			func() want {
+				w := became(Draining, 11)
+				w.effect.Wants = []Handle{b.handle()}
+				return w
+			}(),
+		},
+		{"farewell", in(Left, 11, 0), gone},
+		{"farewell, equal seq", in(Left, 10, 0), gone},
+		{"farewell, older seq", in(Left, 9, 0), stale},
+		{"farewell, age TTL+1ms", in(Left, 11, testParams.TTL+ms), gone}, // it is true at any age
+		{"farewell, as old as is remembered", in(Left, 11, remembered), gone},
+		{"farewell, older than is remembered", in(Left, 11, remembered+ms), stale},
+		{"farewell, too far ahead", tell(now.Add(testParams.MaxSkew+ms), b, []Beat{b.beat(11, 0).as(Left)}), skewRejected},
+		{"farewell, with a record that is missing", tell(now, b, []Beat{b.heavier().beat(11, 0).as(Left)}), gone},
+		{
+			"farewell, then a later beat", tell(now, b, []Beat{b.beat(11, 0).as(Left), b.beat(12, 0)}),
+			want{live: gone.live, effect: news, stats: Stats{BeatsStale: 1}},
 		},
 		{
-			"farewell of a later incarnation", tell(now, later, []Beat{later.beat(1, 0)}, later.as(Left)),
-			want{live: []string{"a/1"}, effect: news},
+			"farewell, then an earlier beat", tell(now, b, []Beat{b.beat(12, 0).as(Left), b.beat(11, 0)}),
+			want{live: gone.live, effect: news, stats: Stats{BeatsStale: 1}},
+		},
+		{
+			"farewell of an older incarnation", tell(now, b, []Beat{rec("b", 4).beat(99, 0).as(Left)}, rec("b", 4)),
+			stale,
+		},
+		{"farewell of an incarnation without a record", tell(now, b, []Beat{later.beat(1, 0).as(Left)}), same},
+		{"farewell of a stranger", tell(now, b, []Beat{c.beat(1, 0).as(Left)}), same},
+		{"farewell of a newcomer", tell(now, c, []Beat{c.beat(1, 0).as(Left)}, c), same},
+		{
+			"farewell of a newcomer, then an earlier beat", tell(now, c, []Beat{c.beat(2, 0).as(Left), c.beat(1, 0)}, c),
+			stale,
+		},
+		{
+			"farewell of a later incarnation", tell(now, later, []Beat{later.beat(1, 0).as(Left)}, later),
+			gone,
 		},
 		{
 			"unknown handle", tell(now, b, []Beat{c.beat(1, 0)}),
-			want{live: same.live, seq: 10, version: 2, effect: Effect{Wants: []Handle{c.handle()}}},
+			want{live: same.live, seq: 10, state: Active, version: 2, effect: Effect{Wants: []Handle{c.handle()}}},
 		},
 		{
 			"unknown handle, dead already", tell(now, b, []Beat{c.beat(1, testParams.TTL+ms)}),
@@ -92,23 +145,23 @@ func TestApplyBoundaries(t *testing.T) {
 		},
 		{"unknown handle from an unknown sender", tell(now, c, []Beat{c.beat(1, 0)}), same},
 		{
-			"newer record version in a newer beat", tell(now, b, []Beat{b.as(Draining).beat(11, 0)}),
+			"newer record version in a newer beat", tell(now, b, []Beat{b.heavier().beat(11, 0)}),
 			want{
-				live: same.live, seq: 11, version: 2,
+				live: same.live, seq: 11, state: Active, version: 2,
 				effect: Effect{Wants: []Handle{b.handle()}}, stats: Stats{BeatsApplied: 1},
 			},
 		},
 		{
-			"newer record version in a known beat", tell(now, b, []Beat{b.as(Draining).beat(10, 0)}),
+			"newer record version in a known beat", tell(now, b, []Beat{b.heavier().beat(10, 0)}),
 			want{
-				live: same.live, seq: 10, version: 2,
+				live: same.live, seq: 10, state: Active, version: 2,
 				effect: Effect{Wants: []Handle{b.handle()}}, stats: Stats{BeatsStale: 1},
 			},
 		},
 		{
 			"newcomer", hello(now, c, 1),
 			want{
-				live: []string{"a/1", "b/5", "c/1"}, seq: 10, version: 2,
+				live: []string{"a/1", "b/5", "c/1"}, seq: 10, state: Active, version: 2,
 				effect: news, stats: Stats{BeatsApplied: 1},
 			},
 		},
@@ -118,7 +171,7 @@ func TestApplyBoundaries(t *testing.T) {
 				m.Settings++
 				return m
 			}(),
-			want{live: same.live, seq: 10, version: 2, stats: Stats{SettingsRefused: 1}},
+			want{live: same.live, seq: 10, state: Active, version: 2, stats: Stats{SettingsRefused: 1}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -127,7 +180,7 @@ func TestApplyBoundaries(t *testing.T) {
 			before := s.stats
 			got := want{effect: s.Apply(now, tc.msg), live: ids(s)}
 			if m := member(s, "b"); m != nil {
-				got.seq, got.version = m.Seq, m.Version
+				got.seq, got.state, got.version = m.Seq, m.State, m.Version
 			}
 			got.stats = minus(s.Stats(), before)
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmpopts.EquateEmpty()); diff != "" {
@@ -247,25 +300,124 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 	before := s.Self()
 	s.Update(func(r *Record) {
 		r.ID, r.Incarnation, r.Version = "z", 9, 9
-		r.State, r.Labels["role"] = Draining, "relay"
+		r.Weight, r.Labels["role"] = 7, "relay"
 	})
-	if r := s.Self(); r.ID != "a" || r.Incarnation != 3 || r.Version != 2 || r.State != Draining {
+	if r := s.Self(); r.ID != "a" || r.Incarnation != 3 || r.Version != 2 || r.Weight != 7 {
 		t.Errorf("Self() = %+v", r)
 	}
-	if before.Labels["role"] != "sfu" || before.State != Active || self.Labels["role"] != "sfu" {
+	if before.Labels["role"] != "sfu" || before.Weight != 1 || self.Labels["role"] != "sfu" {
 		t.Error("a record that was handed out has changed")
+	}
+}
+
+// A change of state goes out with a beat of its own: nobody ever tells two states
+// under one seq.
+func TestOwnState(t *testing.T) {
+	s := NewSet(epoch, *rec("a", 1), testParams)
+	told := func(seq uint32, state State) {
+		t.Helper()
+		for what, m := range map[string]*Message{"Compose": s.Compose(epoch, 1400, 1), "Sync": s.Sync(epoch)} {
+			if b := m.Beats[0]; b.Seq != seq || b.State != state {
+				t.Errorf("%s tells %v by beat %d, want %v by %d", what, b.State, b.Seq, state, seq)
+			}
+		}
+		if m := member(s, "a"); m.State != state || m.Seq != seq {
+			t.Errorf("the own view shows %v by beat %d, want %v by %d", m.State, m.Seq, state, seq)
+		}
+	}
+	if s.State() != Settling {
+		t.Errorf("State() = %v at first", s.State())
+	}
+	told(1, Settling)
+	s.SetState(Draining)
+	if s.State() != Draining {
+		t.Errorf("State() = %v", s.State())
+	}
+	told(1, Settling)
+	s.Beat(epoch, 0, 0)
+	told(2, Draining)
+	s.Update(func(r *Record) { r.Weight = 5 })
+	s.Beat(epoch, 0, 0)
+	told(3, Draining)
+	clone := tell(epoch, rec("a", 1), []Beat{rec("a", 1).beat(9, 0)})
+	if s.Apply(epoch, clone); s.Self().Incarnation == 1 {
+		t.Fatal("the clone was not noticed")
+	}
+	told(1, Draining)
+}
+
+func TestCandidate(t *testing.T) {
+	for state, want := range map[State]bool{Settling: false, Active: true, Draining: false, Left: false} {
+		for _, weight := range []uint32{0, 1} {
+			m := Member{Record: &Record{Weight: weight}, State: state}
+			if got := m.Candidate(); got != (want && weight > 0) {
+				t.Errorf("%v with weight %d: Candidate() = %v", state, weight, got)
+			}
+		}
+	}
+}
+
+// Of a beat with two states, the greater one counts, and the age of the oldest
+// copy, in whatever order they come.
+func TestTwoStatesInOneBeat(t *testing.T) {
+	b, now := rec("b", 5), epoch.Add(2*time.Second)
+	copies := []Beat{b.beat(10, time.Second).as(Draining), b.beat(10, 2*time.Second)}
+	for range 2 {
+		s := newSet(rec("a", 1))
+		s.Apply(now, tell(now, b, copies, b))
+		if m := member(s, "b"); m == nil || m.State != Draining || !m.Born.Equal(epoch) {
+			t.Errorf("%v first: %+v", copies[0].State, m)
+		}
+		slices.Reverse(copies)
+	}
+}
+
+// A beat with two states does not bring back whose lease ran out. A farewell
+// holds all the same.
+func TestTwoStatesReviveNobody(t *testing.T) {
+	for _, state := range []State{Draining, Left} {
+		s, b := newSet(rec("a", 1)), rec("b", 5)
+		s.Apply(epoch, hello(epoch, b, 10))
+		now := epoch.Add(testParams.TTL + ms)
+		s.Expire(now)
+		if e := s.Apply(now, tell(now, b, []Beat{b.beat(10, 0).as(state)})); e.Changed {
+			t.Errorf("%v: %+v", state, e)
+		}
+		wantIDs(t, s, "a/1")
+		s.Apply(now, hello(now, b, 11))
+		if back := member(s, "b") != nil; back != (state != Left) {
+			t.Errorf("%v: by the next beat, live %v", state, back)
+		}
+	}
+}
+
+// A farewell ends an incarnation for good even where there is no room for it.
+func TestFarewellWithoutRoom(t *testing.T) {
+	s := crowd(MaxNodes)
+	b := rec("b", 1)
+	s.Apply(epoch, tell(epoch, b, []Beat{b.beat(2, 0).as(Left)}, b))
+	if s.byID["b"] != nil {
+		t.Fatal("there was room")
+	}
+	delete(s.byID, "node-0001")
+	s.Apply(epoch, tell(epoch, b, []Beat{b.beat(1, 0)}))
+	if member(s, "b") != nil {
+		t.Error("an earlier beat began its lease once there was room")
 	}
 }
 
 // Views of equal live sets have equal digests, and only those.
 func TestViewDigest(t *testing.T) {
-	build := func(self *Record, peers ...*Record) uint64 {
+	tellOf := func(state State, self *Record, peers ...*Record) uint64 {
 		s := newSet(self)
 		for _, r := range peers {
 			s.Apply(epoch, hello(epoch, r, 1))
 		}
+		last := peers[len(peers)-1]
+		s.Apply(epoch, tell(epoch, last, []Beat{last.beat(2, 0).as(state)}))
 		return s.View().Digest
 	}
+	build := func(self *Record, peers ...*Record) uint64 { return tellOf(Active, self, peers...) }
 	a, b, c := rec("a", 1), rec("b", 1), rec("c", 1)
 	same := build(a, b, c)
 	if got := build(c, b, a); got != same {
@@ -274,7 +426,8 @@ func TestViewDigest(t *testing.T) {
 	for name, other := range map[string]uint64{
 		"one less":            build(a, b),
 		"another incarnation": build(a, b, rec("c", 2)),
-		"another version":     build(a, b, c.as(Draining)),
+		"another version":     build(a, b, c.heavier()),
+		"another state":       tellOf(Draining, a, b, c),
 		"another id":          build(a, b, rec("d", 1)),
 		"ids run together":    build(a, rec("bc", 1)),
 	} {

@@ -18,8 +18,9 @@ type twin struct {
 }
 
 type fact struct {
-	seq  uint32
-	born time.Time
+	seq   uint32
+	state State
+	born  time.Time
 }
 
 func newTwin() *twin {
@@ -36,8 +37,12 @@ func (w *twin) hear(now time.Time, self NodeID, m *Message) {
 		}
 	}
 	for _, b := range m.Beats {
-		if w.records[b.Handle] != nil && b.Age <= testParams.TTL {
-			w.beats[b.Handle] = append(w.beats[b.Handle], fact{b.Seq, now.Add(-b.Age)})
+		worth := testParams.TTL
+		if b.State == Left {
+			worth = testParams.forgetAfter()
+		}
+		if w.records[b.Handle] != nil && b.Age <= worth {
+			w.beats[b.Handle] = append(w.beats[b.Handle], fact{b.Seq, b.State, now.Add(-b.Age)})
 		}
 	}
 }
@@ -63,7 +68,7 @@ func (w *twin) record(h Handle) *Record {
 }
 
 // live returns who is live: the last incarnation of an id that beat, if it did
-// not leave, and if its latest beat is young enough.
+// say farewell with it, and if its latest beat is young enough.
 func (w *twin) live(now time.Time) (lines []string) {
 	last := make(map[NodeID]*Record)
 	for h := range w.records {
@@ -73,12 +78,9 @@ func (w *twin) live(now time.Time) (lines []string) {
 		}
 	}
 	for _, r := range last {
-		if r.State == Left {
-			continue
-		}
 		b := w.latest(r.handle())
-		if now.Sub(b.born) <= testParams.TTL && b.seq > w.floor[r.handle()] {
-			lines = append(lines, fmt.Sprintf("%s/%d v%d seq %d", r.ID, r.Incarnation, r.Version, b.seq))
+		if b.state != Left && now.Sub(b.born) <= testParams.TTL && b.seq > w.floor[r.handle()] {
+			lines = append(lines, fmt.Sprintf("%s/%d v%d %v seq %d", r.ID, r.Incarnation, r.Version, b.state, b.seq))
 		}
 	}
 	slices.Sort(lines)
@@ -118,7 +120,7 @@ func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
 		var truth []string
 		for _, n := range w.nodes {
 			if w.runs(n) {
-				truth = append(truth, fmt.Sprintf("%s/%d", n.id, n.set.Self().Incarnation))
+				truth = append(truth, fmt.Sprintf("%s/%d %v", n.id, n.set.Self().Incarnation, n.set.State()))
 			}
 		}
 		digests := make(map[uint64]bool)
@@ -127,7 +129,11 @@ func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
 				continue
 			}
 			digests[n.set.View().Digest] = true
-			if got := ids(n.set); !slices.Equal(got, truth) {
+			var got []string
+			for _, m := range n.set.View().Members {
+				got = append(got, fmt.Sprintf("%s/%d %v", m.ID, m.Incarnation, m.State))
+			}
+			if !slices.Equal(got, truth) {
 				t.Fatalf("%s sees %v, true is %v", n.id, got, truth)
 			}
 		}

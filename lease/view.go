@@ -13,6 +13,7 @@ import (
 type Member struct {
 	*Record
 	Handle Handle
+	State  State
 	Seq    uint32
 	Born   time.Time     // when the lease was last renewed, by the viewer's clock
 	Clock  time.Duration // the node's wall clock minus the viewer's
@@ -20,10 +21,13 @@ type Member struct {
 	Table  uint32 // digest of the node's placement table
 }
 
+// Candidate reports whether the node may own partitions.
+func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
+
 // View is the live set at one moment. It is immutable.
 type View struct {
 	Members []Member // sorted by id; the viewing node is always one of them
-	Digest  uint64   // equal for equal sets of (id, incarnation, record version)
+	Digest  uint64   // equal for equal sets of (id, incarnation, record version, state)
 }
 
 // View returns the live set: O(n log n).
@@ -32,7 +36,7 @@ func (s *Set) View() *View {
 	for _, e := range s.byID {
 		if e.status == live {
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, Seq: e.seq, Born: e.born,
+				Record: e.rec, Handle: e.handle, State: e.state, Seq: e.seq, Born: e.born,
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
@@ -42,10 +46,11 @@ func (s *Set) View() *View {
 	d.Reset()
 	for i := range v.Members {
 		m := &v.Members[i]
-		var b [21]byte
+		var b [14]byte
 		b[0] = byte(len(m.ID))
 		binary.BigEndian.PutUint64(b[1:], m.Incarnation)
 		binary.BigEndian.PutUint32(b[9:], m.Version)
+		b[13] = byte(m.State)
 		_, _ = d.Write(b[:])
 		_, _ = d.WriteString(string(m.ID))
 	}

@@ -21,6 +21,7 @@ const (
 	MaxNodes        = 4096 // members of a set, and records in a message
 	handleBytes     = handleBits / 8
 	minBeatBytes    = handleBytes + 5
+	minRecordBytes  = 10 // nine fields and their count
 )
 
 // Errors of [Decode].
@@ -89,9 +90,10 @@ func appendBeats(b []byte, beats []Beat, table uint32) []byte {
 
 func appendBeat(b []byte, beat *Beat, table uint32) []byte {
 	b = appendHandle(b, beat.Handle)
-	// The lowest bit of the sequence number's field tells whether a table
-	// digest follows.
-	head := uint64(beat.Seq) << 1
+	// The three lowest bits of the sequence number's field: two for the state,
+	// and the last tells whether a table digest follows.
+	state := min(max(beat.State, Settling), Left)
+	head := uint64(beat.Seq)<<3 | uint64(state-Settling)<<1
 	if beat.Table != table {
 		head |= 1
 	}
@@ -107,11 +109,10 @@ func appendBeat(b []byte, beat *Beat, table uint32) []byte {
 }
 
 func encodeRecord(e *msgpack.Encoder, r *Record) {
-	_ = e.EncodeArrayLen(10)
+	_ = e.EncodeArrayLen(9)
 	_ = e.EncodeString(string(r.ID))
 	_ = e.EncodeUint(r.Incarnation)
 	_ = e.EncodeUint(uint64(r.Version))
-	_ = e.EncodeUint(uint64(r.State))
 	_ = e.EncodeString(r.Addr)
 	_ = e.EncodeString(r.APIAddr)
 	_ = e.EncodeString(r.Zone)
@@ -175,7 +176,7 @@ func (d *decoder) message() *Message {
 	table := uint32(d.uint(math.MaxUint32))
 	m.Beats = d.beats(d.bytes(MaxMessageBytes), table)
 	if n := d.array(0, MaxNodes); n > 0 {
-		m.Records = make([]*Record, 0, min(n, d.body.Len()/10))
+		m.Records = make([]*Record, 0, min(n, d.body.Len()/minRecordBytes))
 		for range n {
 			r := d.record()
 			if d.err != nil {
@@ -196,11 +197,10 @@ func (d *decoder) message() *Message {
 
 func (d *decoder) record() *Record {
 	var r Record
-	d.array(10, 10)
+	d.array(9, 9)
 	r.ID = NodeID(d.bytes(MaxIDBytes))
 	r.Incarnation = d.uint(math.MaxUint64)
 	r.Version = uint32(d.uint(math.MaxUint32))
-	r.State = State(d.uint(math.MaxUint8))
 	r.Addr = string(d.bytes(MaxAddrBytes))
 	r.APIAddr = string(d.bytes(MaxAddrBytes))
 	r.Zone = string(d.bytes(MaxZoneBytes))
@@ -233,8 +233,9 @@ func (d *decoder) beats(b []byte, table uint32) []Beat {
 		}
 		row := rowReader{b: b[handleBytes:], ok: true}
 		beat := Beat{Handle: handleAt(b), Table: table}
-		head := row.uvarint(math.MaxUint32<<1 | 1)
-		beat.Seq = uint32(head >> 1)
+		head := row.uvarint(math.MaxUint32<<3 | 7)
+		beat.Seq = uint32(head >> 3)
+		beat.State = Settling + State(head>>1&3)
 		beat.Version = uint32(row.uvarint(math.MaxUint32))
 		beat.Age = time.Duration(row.uvarint(uint64(maxAge/time.Microsecond))) * time.Microsecond
 		beat.Clock = time.Duration(row.varint(int64(maxClock/time.Millisecond))) * time.Millisecond

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,7 +23,6 @@ func drawRecord(t *rapid.T) *Record {
 	return &Record{
 		ID: NodeID(id), Incarnation: rapid.Uint64().Draw(t, "incarnation"),
 		Version:  rapid.Uint32().Draw(t, "version"),
-		State:    State(rapid.Uint8Range(uint8(Settling), uint8(Left)).Draw(t, "state")),
 		Addr:     rapid.StringN(0, -1, 100).Draw(t, "addr"),
 		APIAddr:  rapid.StringN(0, -1, 100).Draw(t, "api addr"),
 		Zone:     rapid.StringN(0, -1, MaxZoneBytes).Draw(t, "zone"),
@@ -36,6 +36,7 @@ func drawRecord(t *rapid.T) *Record {
 func drawBeat(t *rapid.T) Beat {
 	return Beat{
 		Handle: drawHandle(t), Seq: rapid.Uint32().Draw(t, "seq"), Version: rapid.Uint32().Draw(t, "version"),
+		State: State(rapid.Uint8().Draw(t, "state")),
 		Age:   time.Duration(rapid.Int64Range(0, int64(2*maxAge)).Draw(t, "age")),
 		Clock: time.Duration(rapid.Int64().Draw(t, "clock")),
 		Load:  rapid.Int64().Draw(t, "load"),
@@ -69,6 +70,7 @@ func onWire(m *Message) *Message {
 		b.Age = min(b.Age, maxAge)
 		b.Clock = min(max(b.Clock.Truncate(ms), -maxClock), maxClock)
 		b.Load = max(0, b.Load)
+		b.State = min(max(b.State, Settling), Left)
 		c.Beats = append(c.Beats, b)
 	}
 	return &c
@@ -93,19 +95,21 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	})
 }
 
-// goldenMessage has one of everything. Two of its rows share a table digest.
+// goldenMessage has one of everything: a row in each state, and three that share
+// a table digest.
 func goldenMessage() *Message {
 	r := &Record{
-		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3, State: Active,
+		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3,
 		Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401", Zone: "eu-1", Weight: 100, Capacity: 2450,
 		Labels: map[string]string{"role": "sfu", "gen": "2"},
 	}
 	return &Message{
 		Settings: 0xc0ffee, From: 0x0102030405ff, SentAt: epoch,
 		Beats: []Beat{
-			{Handle: 0x0102030405ff, Seq: 1000, Version: 3, Age: 12_345 * time.Microsecond, Load: 1200, Table: 7},
-			{Handle: 0xa1a2a3a4a5a6, Seq: 70_000, Version: 1, Age: 2 * time.Second, Clock: -15 * ms, Load: 90, Table: 7},
-			{Handle: 0xb1b2b3b4b5b6, Seq: 1, Version: 1, Age: 1, Clock: 4 * time.Second, Table: 0xfeedface},
+			{Handle: 0x0102030405ff, Seq: 1000, State: Active, Version: 3, Age: 12_345 * time.Microsecond, Load: 1200, Table: 7},
+			{Handle: 0xa1a2a3a4a5a6, Seq: 70_000, State: Draining, Version: 1, Age: 2 * time.Second, Clock: -15 * ms, Load: 90, Table: 7},
+			{Handle: 0xb1b2b3b4b5b6, Seq: 1, State: Settling, Version: 1, Age: 1, Clock: 4 * time.Second, Table: 0xfeedface},
+			{Handle: 0xd1d2d3d4d5d6, Seq: math.MaxUint32, State: Left, Version: 2, Age: ms, Table: 7},
 		},
 		Records: []*Record{r},
 		Wants:   []Handle{0xc1c2c3c4c5c6, 1},
@@ -117,11 +121,12 @@ func goldenMessage() *Message {
 func TestWireIsPinned(t *testing.T) {
 	const want = "01" + // version
 		"97" + "ce00c0ffee" + "cf00000102030405ff" + "cf0000019ca9450a00" + "07" + // settings, from, sent at, table
-		"c42d" + // beats
-		"0102030405ff" + "d00f" + "03" + "b960" + "00" + "b009" +
-		"a1a2a3a4a5a6" + "e0c508" + "01" + "80897a" + "1d" + "5a" +
-		"b1b2b3b4b5b6" + "03" + "01" + "01" + "c03e" + "00" + "feedface" +
-		"91" + "9a" + "a66e6f64652d61" + "cf17979cfe362a0000" + "03" + "02" + // record
+		"c43d" + // beats: seq, state and whether a table follows; version, age, clock, load
+		"0102030405ff" + "c23e" + "03" + "b960" + "00" + "b009" +
+		"a1a2a3a4a5a6" + "849722" + "01" + "80897a" + "1d" + "5a" +
+		"b1b2b3b4b5b6" + "09" + "01" + "01" + "c03e" + "00" + "feedface" +
+		"d1d2d3d4d5d6" + "feffffff7f" + "02" + "e807" + "00" + "00" +
+		"91" + "99" + "a66e6f64652d61" + "cf17979cfe362a0000" + "03" + // record
 		"ad31302e302e302e313a37393436" + "ad31302e302e302e313a38343031" + "a465752d31" + "64" + "cd0992" +
 		"82" + "a367656e" + "a132" + "a4726f6c65" + "a3736675" +
 		"c40c" + "c1c2c3c4c5c6" + "000000000001" // wants
@@ -153,19 +158,19 @@ func TestRowSize(t *testing.T) {
 		{"least", Beat{Table: 7}, 11},
 		{
 			"after a day, held for a second", Beat{
-				Seq: day, Version: 4, Age: 1_234_567 * time.Microsecond, Clock: 3 * ms, Load: 2450, Table: 7,
+				Seq: day, State: Active, Version: 4, Age: 1_234_567 * time.Microsecond, Clock: 3 * ms, Load: 2450, Table: 7,
 			}, 16,
 		},
 		{
 			"after a year, held for five seconds", Beat{
-				Seq: 365 * day, Version: 300, Age: 5 * time.Second, Clock: -120 * ms, Load: 20_000, Table: 7,
+				Seq: 365 * day, State: Active, Version: 300, Age: 5 * time.Second, Clock: -120 * ms, Load: 20_000, Table: 7,
 			}, 21,
 		},
 		{"the same while tables differ", Beat{
-			Seq: day, Version: 4, Age: 1_234_567 * time.Microsecond, Clock: 3 * ms, Load: 2450, Table: 8,
+			Seq: day, State: Active, Version: 4, Age: 1_234_567 * time.Microsecond, Clock: 3 * ms, Load: 2450, Table: 8,
 		}, 20},
 		{"most", Beat{
-			Seq: math.MaxUint32, Version: math.MaxUint32, Age: math.MaxInt64, Clock: math.MinInt64,
+			Seq: math.MaxUint32, State: Left, Version: math.MaxUint32, Age: math.MaxInt64, Clock: math.MinInt64,
 			Load: math.MaxInt64, Table: 8,
 		}, 42},
 	} {
@@ -176,7 +181,7 @@ func TestRowSize(t *testing.T) {
 			t.Errorf("%s: a typical row of %d bytes", tc.name, tc.want)
 		}
 	}
-	if most := row(Beat{Seq: math.MaxUint32, Version: math.MaxUint32, Age: math.MaxInt64, Clock: math.MinInt64, Load: math.MaxInt64, Table: 8}); most > maxBeatBytes {
+	if most := row(Beat{Seq: math.MaxUint32, State: Left, Version: math.MaxUint32, Age: math.MaxInt64, Clock: math.MinInt64, Load: math.MaxInt64, Table: 8}); most > maxBeatBytes {
 		t.Errorf("a row of %d bytes, more than maxBeatBytes", most)
 	}
 	if least := row(Beat{Table: 7}); least != minBeatBytes {
@@ -206,8 +211,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"longer than any message", make([]byte, MaxMessageBytes+1), ErrMalformed},
 		{"no id", mutate(func(m *Message) { m.Records[0].ID = "" }), ErrMalformed},
 		{"an id out of bounds", mutate(func(m *Message) { m.Records[0].ID = "a b" }), ErrMalformed},
-		{"no state", mutate(func(m *Message) { m.Records[0].State = 0 }), ErrMalformed},
-		{"an unknown state", mutate(func(m *Message) { m.Records[0].State = Left + 1 }), ErrMalformed},
+		{"a wide seq", wide(good), ErrMalformed},
 		{"too much weight", mutate(func(m *Message) { m.Records[0].Weight = MaxWeight + 1 }), ErrMalformed},
 		{"negative capacity", mutate(func(m *Message) { m.Records[0].Capacity = -1 }), ErrMalformed},
 		{"a long address", mutate(func(m *Message) { m.Records[0].Addr = strings.Repeat("x", MaxAddrBytes+1) }), ErrMalformed},
@@ -234,6 +238,14 @@ func TestDecodeRefuses(t *testing.T) {
 			t.Fatalf("cut at byte %d: %v", n, err)
 		}
 	}
+}
+
+// wide returns the golden message with the least sequence number that is out of
+// range, in place of the greatest that is not.
+func wide(golden []byte) []byte {
+	head := binary.AppendUvarint(nil, (math.MaxUint32+1)<<3)
+	b := bytes.Replace(golden, []byte("\xfe\xff\xff\xff\x7f"), head, 1)
+	return bytes.Replace(b, []byte("\xc4\x3d"), []byte("\xc4\x3e"), 1) // one byte more of rows
 }
 
 func manyLabels(n, size int) map[string]string {
@@ -270,8 +282,15 @@ func hostile() map[string][]byte {
 		"labels": build(func(e *msgpack.Encoder) {
 			_ = e.EncodeBytesLen(0)
 			_ = e.EncodeArrayLen(1)
-			_ = e.EncodeArrayLen(10)
-			for range 9 {
+			_ = e.EncodeArrayLen(9)
+			_ = e.EncodeString("x")
+			for range 2 {
+				_ = e.EncodeUint(0)
+			}
+			for range 3 {
+				_ = e.EncodeString("")
+			}
+			for range 2 {
 				_ = e.EncodeUint(0)
 			}
 			_ = e.EncodeMapLen(math.MaxInt32)
@@ -301,7 +320,7 @@ func TestDecodeAllocationIsBounded(t *testing.T) {
 	rows := &Message{SentAt: epoch, Beats: make([]Beat, 100_000)}
 	many := &Message{SentAt: epoch}
 	for range MaxNodes {
-		many.Records = append(many.Records, &Record{ID: "x", State: Left})
+		many.Records = append(many.Records, &Record{ID: "x"})
 	}
 	for name, m := range map[string]*Message{"rows": rows, "records": many} {
 		wire := Encode(m)

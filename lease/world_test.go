@@ -29,12 +29,18 @@ type world struct {
 	now      time.Time
 	nodes    []*simNode
 	flying   []packet
-	emitted  map[string]time.Time // handle and seq → when it was sent
+	emitted  map[string]emitted // by handle and seq
 	loss     float64
 	double   float64
 	maxDelay time.Duration
 	freezes  bool // nodes stop for longer than the TTL, with packets waiting
 	setsBack bool // clocks are set back between two lives
+}
+
+// emitted is what a beat truly said.
+type emitted struct {
+	at    time.Time
+	state State
 }
 
 type packet struct {
@@ -58,7 +64,7 @@ type simNode struct {
 func newWorld(t *rapid.T, seed uint64, size int) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), now: epoch,
-		emitted: make(map[string]time.Time),
+		emitted: make(map[string]emitted),
 	}
 	for i := range size {
 		w.nodes = append(w.nodes, &simNode{
@@ -85,6 +91,7 @@ func (w *world) start(n *simNode) {
 	r.Capacity = int64(n.lives)
 	n.set, n.leaving, n.frozen, n.beatAt = NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}, w.now
 	n.twin = newTwin()
+	n.set.SetState(Active)
 	w.beat(n)
 	if peer := w.pick(func(p *simNode) bool { return p != n && w.runs(p) }); peer != nil {
 		w.sync(n, peer)
@@ -118,7 +125,7 @@ func emission(h Handle, seq uint32) string { return fmt.Sprintf("%x/%d", h, seq)
 
 func (w *world) beat(n *simNode) {
 	n.set.Beat(w.clock(n), int64(n.index), uint32(n.index%2))
-	w.emitted[emission(n.set.Handle(), n.set.self.seq)] = w.now
+	w.emitted[emission(n.set.Handle(), n.set.self.seq)] = emitted{w.now, n.set.State()}
 	n.beatAt = w.now.Add(simBeat + time.Duration(w.rng.IntN(200)-100)*ms)
 }
 
@@ -175,7 +182,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 // reborn notes the first beat of an incarnation that a node took by itself.
 func (w *world) reborn(n *simNode, was Handle) {
 	if n.set.Handle() != was {
-		w.emitted[emission(n.set.Handle(), 1)] = w.now
+		w.emitted[emission(n.set.Handle(), 1)] = emitted{w.now, n.set.State()}
 	}
 }
 
@@ -251,11 +258,14 @@ func (w *world) trouble() {
 		w.start(n)
 	case !w.runs(n) || !n.leaving.IsZero():
 	case w.rng.IntN(4) == 0:
-		n.set.Update(func(r *Record) { r.State = Left })
+		n.set.SetState(Left)
 		w.beat(n)
 		n.leaving = w.now.Add(time.Second)
 	case w.rng.IntN(3) == 0:
 		n.set.Update(func(r *Record) { r.Weight++ })
+		w.beat(n)
+	case w.rng.IntN(3) == 0:
+		n.set.SetState(Settling + State(w.rng.IntN(3)))
 		w.beat(n)
 	case w.freezes && w.rng.IntN(2) == 0:
 		n.frozen = w.now.Add(testParams.TTL + time.Duration(w.rng.IntN(3000))*ms)
@@ -277,12 +287,15 @@ func (w *world) check(n *simNode) {
 		if m.ID == n.id {
 			continue
 		}
-		got = append(got, fmt.Sprintf("%s/%d v%d seq %d", m.ID, m.Incarnation, m.Version, m.Seq))
+		got = append(got, fmt.Sprintf("%s/%d v%d %v seq %d", m.ID, m.Incarnation, m.Version, m.State, m.Seq))
 		sent, ok := w.emitted[emission(m.Handle, m.Seq)]
 		if !ok {
 			w.t.Fatalf("%v: %s heard of beat %d of %s, which nobody sent", at, n.id, m.Seq, m.ID)
 		}
-		truth, age := w.now.Sub(sent), w.clock(n).Sub(m.Born)
+		if m.State != sent.state {
+			w.t.Fatalf("%v: %s takes %s for %v, which said %v in beat %d", at, n.id, m.ID, m.State, sent.state, m.Seq)
+		}
+		truth, age := w.now.Sub(sent.at), w.clock(n).Sub(m.Born)
 		if age > truth+ms {
 			w.t.Fatalf("%v: %s takes a beat of %s for %v old that is %v old", at, n.id, m.ID, age, truth)
 		}

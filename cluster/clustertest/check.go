@@ -109,7 +109,7 @@ func (c *Cluster) Disagreements() []string {
 			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, c.IDs()))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
-			faults = append(faults, fmt.Sprintf("%s has table %x over %v, %s has %x over %v",
+			faults = append(faults, fmt.Sprintf("%s has table %v over %v, %s has %v over %v",
 				n.id, s.Digest(), candidates(s), nodes[0].id, first.Digest(), candidates(first)))
 		}
 		for _, p := range n.agent.Owned() {
