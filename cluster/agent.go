@@ -54,7 +54,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.WithDefaults()
+	cfg = cfg.WithDefaults().clone()
 	cfg.Log = cfg.Log.With("node", cfg.ID)
 	for _, w := range cfg.warnings() {
 		cfg.Log.Warn("unwise setting", "why", w)
@@ -74,7 +74,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
 		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key,
 		Profile: cfg.Network.timings().profile, Meta: []byte(own), Log: cfg.Log,
-		StreamTimeout: cfg.StartupGrace / 4, // so that a few dead seeds do not use it up
+		StreamTimeout: cfg.Network.timings().stream,
 		Accept: func(peer string, meta []byte) error {
 			err := own.accept(peer, meta)
 			if err != nil {
@@ -139,7 +139,8 @@ func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) 
 
 // Place returns the member that owns key, which must not be modified. It is a
 // lock-free read that does not allocate: a hash of the key and two array reads.
-// It fails with ErrNotReady or ErrNoMembers.
+// It fails with ErrNotReady (before the node is ready, and while it joins again
+// after it was stopped), ErrNoMembers or ErrClosed.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A
@@ -188,7 +189,7 @@ func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }
 // Config returns the configuration that the agent runs with, defaults filled in
 // and without the key.
 func (a *Agent) Config() Config {
-	cfg := a.cfg
+	cfg := a.cfg.clone()
 	cfg.Key = nil
 	return cfg
 }
@@ -227,12 +228,17 @@ func (a *Agent) WaitConverged(ctx context.Context) error {
 func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error {
 	for {
 		s := a.snap.Load()
+		select {
+		case <-a.ended:
+			return ErrClosed
+		default:
+		}
 		if condition(s) {
 			return nil
 		}
 		select {
 		case <-s.next:
-		case <-a.done:
+		case <-a.ended:
 			return ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()

@@ -9,10 +9,12 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -88,8 +90,8 @@ func TestRealSockets(t *testing.T) { // S3.11
 		t.Error(err)
 	}
 	waitReady(t, a, b)
-	if _, err := c.Place("x"); err != nil {
-		t.Errorf("after Leave, Place fails with %v: it should still tell what was last known", err)
+	if _, err := c.Place("x"); !errors.Is(err, cluster.ErrClosed) {
+		t.Errorf("after Leave, Place fails with %v", err)
 	}
 	if c.IsOwner("x") || len(c.Owned()) > 0 {
 		t.Error("owns something after Leave")
@@ -337,5 +339,40 @@ func TestEndsTogether(t *testing.T) {
 	wait.Wait()
 	if err := b.Err(); err != nil {
 		t.Errorf("Err = %v after a wished end", err)
+	}
+}
+
+// Real time goes on within a turn of the loop, virtual time does not.
+func TestFenceOnRealClock(t *testing.T) {
+	var stopped atomic.Bool
+	resume := make(chan struct{})
+	ctx := gossip.WithEnv(t.Context(), gossip.Env{Gate: func() {
+		if stopped.Load() {
+			<-resume
+		}
+	}})
+	a := startAgent(t, local("a"))
+	b, err := cluster.Start(ctx, local("b", a.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	waitReady(t, a, b)
+	stopped.Store(true)
+	for len(a.Members()) > 1 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(500 * time.Millisecond) // a knows; now the own lease has to run out, too
+	if len(b.Owned()) > 0 {
+		t.Error("owns something although its lease ran out")
+	}
+	stopped.Store(false)
+	close(resume)
+	waitReady(t, a, b)
+	for len(b.Owned()) == 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := b.Snapshot().Stats.Fences; n != 1 {
+		t.Errorf("fenced itself %d times", n)
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,12 +116,14 @@ type Config struct {
 	GossipInterval time.Duration
 	GossipNodes    int
 
-	// Log receives the agent's log. Default slog.Default().
+	// Log receives the agent's log. Default slog.Default(). Its handler must not
+	// block: the agent stands still meanwhile.
 	Log *slog.Logger
 }
 
 type timings struct {
 	heartbeat, ttl, quiet, grace, rejoin, gossip time.Duration
+	stream                                       time.Duration // bounds a connection attempt, and a full exchange
 	nodes                                        int
 	profile                                      gossip.Profile
 }
@@ -126,11 +131,11 @@ type timings struct {
 func (n Network) timings() timings {
 	switch n {
 	case WAN:
-		return timings{5 * time.Second, 20 * time.Second, time.Second, 30 * time.Second, 10 * time.Second, 500 * time.Millisecond, 4, gossip.WAN}
+		return timings{5 * time.Second, 20 * time.Second, time.Second, 30 * time.Second, 10 * time.Second, 500 * time.Millisecond, 10 * time.Second, 4, gossip.WAN}
 	case Local:
-		return timings{200 * time.Millisecond, time.Second, 50 * time.Millisecond, 2 * time.Second, time.Second, 20 * time.Millisecond, 3, gossip.Local}
+		return timings{200 * time.Millisecond, time.Second, 50 * time.Millisecond, 2 * time.Second, time.Second, 20 * time.Millisecond, time.Second, 3, gossip.Local}
 	default:
-		return timings{2 * time.Second, 6 * time.Second, 250 * time.Millisecond, 10 * time.Second, 10 * time.Second, 200 * time.Millisecond, 3, gossip.LAN}
+		return timings{2 * time.Second, 6 * time.Second, 250 * time.Millisecond, 10 * time.Second, 10 * time.Second, 200 * time.Millisecond, 2500 * time.Millisecond, 3, gossip.LAN}
 	}
 }
 
@@ -158,6 +163,14 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// clone returns a copy that the caller's later changes do not reach.
+func (c Config) clone() Config {
+	c.Key, c.Join, c.Labels = slices.Clone(c.Key), slices.Clone(c.Join), maps.Clone(c.Labels)
+	return c
+}
+
+const longestAddr = "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535"
+
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -175,7 +188,8 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("cluster: "+format, args...))
 		}
 	}
-	self := c.record("", 1)
+	self := c.record(longestAddr, math.MaxUint64) // as long as it can become
+	self.Version = math.MaxUint32
 	if err := self.Validate(); err != nil {
 		errs = append(errs, err)
 	}

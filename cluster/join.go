@@ -21,9 +21,9 @@ type joiner struct {
 }
 
 const (
-	retryFirst  = 250 * time.Millisecond // between attempts until a seed answers
-	resolveTime = 5 * time.Second
-	joinsAtOnce = 3 // seeds tried in a row when rejoining
+	retryFirst   = 250 * time.Millisecond // between attempts until a seed answers
+	resolveTime  = 5 * time.Second
+	knocksAtOnce = 8 // one that answers must not wait for those that do not
 )
 
 func (j *joiner) run(ctx context.Context) {
@@ -45,7 +45,7 @@ func (j *joiner) run(ctx context.Context) {
 // and somebody says no.
 func (j *joiner) enterFirst(ctx context.Context) error {
 	if j.agent.cfg.Bootstrap {
-		return j.agent.do(ctx, func(l *loop) { l.entered(false) })
+		return j.agent.do(ctx, func(l *loop) { l.entered(0, false) })
 	}
 	tries := 0
 	return j.enter(ctx, func(err error) bool {
@@ -63,19 +63,22 @@ func (j *joiner) enter(ctx context.Context, hopeless func(error) bool) error {
 	grace, cancel := context.WithTimeout(ctx, a.cfg.StartupGrace)
 	defer cancel()
 	for {
-		targets, lookup := j.targets(grace)
-		answered, err := j.knock(grace, targets)
+		t, err := j.targets(grace)
+		answered := t.member
+		if !answered {
+			answered, err = j.knock(grace, t.addrs)
+		}
 		if answered {
-			return a.do(ctx, func(l *loop) { l.entered(true) })
+			return a.do(ctx, func(l *loop) { l.entered(t.fences, true) })
 		}
 		if hopeless(err) {
 			return err
 		}
-		if (len(targets) == 0 && j.alone()) || grace.Err() != nil {
-			if err = errors.Join(lookup, err); err != nil {
+		if (len(t.addrs) == 0 && j.alone()) || grace.Err() != nil {
+			if err = errors.Join(t.lookup, err); err != nil {
 				a.cfg.Log.Warn("no seed answered; going on alone and trying again", "err", err)
 			}
-			return a.do(ctx, func(l *loop) { l.entered(false) })
+			return a.do(ctx, func(l *loop) { l.entered(t.fences, false) })
 		}
 		select {
 		case <-time.After(retryFirst + rand.N(retryFirst)):
@@ -93,63 +96,73 @@ func (j *joiner) alone() bool {
 	})
 }
 
-// heal tries a few of those that should be members and are not.
+// heal tries those that should be members and are not, seeds first.
 func (j *joiner) heal(ctx context.Context) {
-	targets, _ := j.targets(ctx)
-	if len(targets) > joinsAtOnce {
-		rand.Shuffle(len(targets), func(i, k int) { targets[i], targets[k] = targets[k], targets[i] })
-		targets = targets[:joinsAtOnce]
-	}
-	for _, addr := range targets {
-		if ctx.Err() != nil || len(j.again) > 0 {
-			return
-		}
-		j.agent.env.Gate()
-		if err := j.agent.node.Join(addr); err != nil {
-			j.agent.cfg.Log.Debug("rejoin failed", "addr", addr, "err", err)
-		}
+	t, _ := j.targets(ctx)
+	if _, err := j.knock(ctx, t.addrs[:min(len(t.addrs), knocksAtOnce)]); err != nil {
+		j.agent.cfg.Log.Debug("rejoin failed", "err", err)
 	}
 }
 
-// targets returns the addresses of seeds and lost members that are neither this
-// node nor live members, and what went wrong in resolving them.
-func (j *joiner) targets(ctx context.Context) ([]string, error) {
+// targets is whom to knock at.
+type targets struct {
+	addrs  []string // seeds, then lost members, that are neither members nor this node
+	member bool     // a seed is a live member already
+	fences uint64   // the loop's count when the targets were taken
+	lookup error    // what went wrong in resolving seeds
+}
+
+func (j *joiner) targets(ctx context.Context) (t targets, err error) {
 	a := j.agent
-	var members, addrs []string
+	var members, lost []string
 	if err := a.do(ctx, func(l *loop) {
 		members = l.set.Peers(nil)
-		addrs = l.set.Lost(nil)
+		lost = l.set.Lost(nil)
+		t.fences = l.stats.Fences
 	}); err != nil {
-		return nil, err
+		return t, err
 	}
-	var errs []error
+	var seeds []string
 	for _, seed := range a.cfg.Join {
 		resolving, cancel := context.WithTimeout(ctx, resolveTime)
 		found, err := gossip.Resolve(resolving, seed)
 		cancel()
-		addrs, errs = append(addrs, found...), append(errs, err)
+		seeds, t.lookup = append(seeds, found...), errors.Join(t.lookup, err)
 	}
-	slices.Sort(addrs)
-	addrs = slices.Compact(addrs)
-	addrs = slices.DeleteFunc(addrs, func(addr string) bool {
-		return addr == a.Addr() || slices.Contains(members, addr)
-	})
-	return addrs, errors.Join(errs...)
+	rand.Shuffle(len(seeds), func(i, k int) { seeds[i], seeds[k] = seeds[k], seeds[i] })
+	rand.Shuffle(len(lost), func(i, k int) { lost[i], lost[k] = lost[k], lost[i] })
+	for _, addr := range append(seeds, lost...) {
+		switch {
+		case slices.Contains(members, addr):
+			t.member = true
+		case addr != a.Addr() && !slices.Contains(t.addrs, addr):
+			t.addrs = append(t.addrs, addr)
+		}
+	}
+	return t, nil
 }
 
-// knock tries the addresses until one answers.
+// knock tries the addresses, a few at a time, until one answers.
 func (j *joiner) knock(ctx context.Context, addrs []string) (answered bool, err error) {
-	var errs []error
-	for _, i := range rand.Perm(len(addrs)) {
+	for group := range slices.Chunk(addrs, knocksAtOnce) {
 		if ctx.Err() != nil {
 			break
 		}
 		j.agent.env.Gate()
-		err := j.agent.node.Join(addrs[i])
-		if err == nil {
-			return true, nil
+		results := make(chan error, len(group))
+		for _, addr := range group {
+			j.agent.wait.Go(func() { results <- j.agent.node.Join(addr) })
 		}
-		errs = append(errs, err)
+		for range group {
+			if e := <-results; e == nil {
+				answered = true
+			} else {
+				err = errors.Join(err, e)
+			}
+			if answered {
+				return true, nil
+			}
+		}
 	}
-	return false, errors.Join(errs...)
+	return false, err
 }

@@ -27,24 +27,28 @@ func (a *Agent) SetWeight(w uint32) error {
 // nothing and every live member has agreed to that. It stays a member. If ctx
 // ends first, the draining goes on.
 func (a *Agent) Drain(ctx context.Context) error {
-	return a.changeState(ctx, "drain", (*loop).drain)
+	return a.changeState(ctx, "drain", (*loop).drain, func(s *Snapshot) bool {
+		_, candidate := findOwner(s.owners, a.self)
+		return s.Phase != PhaseActive || (s.Converged() && !candidate)
+	})
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when
 // every live member has agreed to that.
 func (a *Agent) Undrain(ctx context.Context) error {
-	return a.changeState(ctx, "undrain", (*loop).undrain)
+	return a.changeState(ctx, "undrain", (*loop).undrain, func(s *Snapshot) bool {
+		_, candidate := findOwner(s.owners, a.self)
+		return s.Converged() && (candidate || s.Self.Weight == 0)
+	})
 }
 
-func (a *Agent) changeState(ctx context.Context, what string, change func(*loop)) error {
-	var after uint64
+func (a *Agent) changeState(ctx context.Context, what string, change func(*loop), done func(*Snapshot) bool) error {
 	err := a.do(context.Background(), func(l *loop) { // whatever ctx says: see Drain
 		change(l)
 		l.publishNow()
-		after = l.version()
 	})
 	if err == nil {
-		err = a.await(ctx, func(s *Snapshot) bool { return s.Version() >= after && s.Converged() })
+		err = a.await(ctx, done)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster: %s: %w", what, err)

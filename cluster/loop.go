@@ -30,8 +30,15 @@ type loop struct {
 	draining bool      // owns nothing by the operator's wish
 	turn     time.Time // when the loop went round last
 	deaf     time.Time // until then what arrives is too old to believe
+	heard    time.Time // since when a node that was stopped hears again; zero = not joining anew
 	patient  time.Time // until then nobody's lease is held for expired, see checkStall
-	settled  time.Time // when settling ends, see settle
+	settled  time.Time // when settling ends, see step
+	settleBy time.Time // when it ends at the latest
+
+	clockFenced bool      // settling because the clock was ahead
+	warned      time.Time // of the own clock
+	warnedSkew  time.Time // of others' clocks
+	rejected    uint64    // heartbeats that had been rejected by then
 
 	swept    time.Time // when leases were expired and forgotten last
 	beatAt   time.Time // when to renew the own lease
@@ -42,6 +49,7 @@ type loop struct {
 	state    *events.State
 	publish  time.Time // when to publish a change; zero = there is none
 
+	ended bool
 	peers []string // scratch
 	stats Stats
 	err   error // why the loop ended by itself
@@ -110,7 +118,7 @@ func (l *loop) advance(now time.Time) time.Time {
 		l.gossip(now)
 	}
 	next := earliest(l.beatAt, l.gossipAt)
-	for _, at := range []time.Time{deadline, l.publish, l.settled, l.deaf} {
+	for _, at := range []time.Time{deadline, l.publish, l.settled, l.deaf, l.patient} {
 		if at.After(now) {
 			next = earliest(next, at)
 		}
@@ -188,6 +196,7 @@ func (l *loop) tell() {
 // gossip sends a digest to a few random peers, if there is news.
 func (l *loop) gossip(now time.Time) {
 	l.gossipAt = now.Add(l.cfg.GossipInterval)
+	l.warnSkew(now)
 	if l.dirty {
 		l.show() // ages and loads, for those who look
 	}
@@ -303,6 +312,6 @@ func (l *loop) end(err error) {
 		l.log.Error("agent stopped", "err", err)
 	}
 	l.lease = new(ownLease)
-	l.phase = over
+	l.phase, l.ended = PhaseOver, true
 	l.publishNow()
 }

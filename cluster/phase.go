@@ -17,10 +17,10 @@ import (
 type Phase uint8
 
 const (
-	joining  Phase = iota // nobody has let it in yet
-	settling              // in, but owns nothing yet
-	active                // takes part in placement
-	over                  // left or closed
+	PhaseJoining  Phase = iota // nobody has let it in yet
+	PhaseSettling              // in, but owns nothing yet
+	PhaseActive                // takes part in placement, draining or not
+	PhaseOver                  // left or closed
 )
 
 // String returns "joining", "settling", "active" or "over".
@@ -28,17 +28,19 @@ func (p Phase) String() string {
 	return [...]string{"joining", "settling", "active", "over"}[p]
 }
 
-// entered is told by the joiner: a seed has answered, or none is there to.
-func (l *loop) entered(answered bool) {
-	if l.phase != joining {
+// entered is told by the joiner: a seed has answered, or none is there to. What
+// it learned before a fence is worth nothing after it.
+func (l *loop) entered(fences uint64, answered bool) {
+	if l.phase != PhaseJoining || l.stats.Fences != fences {
 		return
 	}
 	l.log.Info("joined", "seed_answered", answered, "members", len(l.set.View().Members))
 	now := l.agent.now()
-	l.phase = settling
+	l.phase = PhaseSettling
+	l.heard = time.Time{}
 	l.settled = now.Add(2 * l.cfg.QuietWindow)
+	l.settleBy = now.Add(l.cfg.StartupGrace)
 	l.changed = true
-	l.judgeClock(now)
 }
 
 // step moves on from settling. A node that finds others active takes its place
@@ -46,17 +48,22 @@ func (l *loop) entered(answered bool) {
 // may be starting together; they wait until no more come, and then all go
 // together with the first.
 func (l *loop) step(now time.Time) {
-	if l.phase != settling || l.clockAhead() {
+	if l.phase != PhaseSettling {
+		return
+	}
+	if l.clockAhead() {
+		l.warnClock(now)
 		return
 	}
 	if l.changed {
-		l.changed = false
-		l.settled = earliest(now.Add(2*l.cfg.QuietWindow), l.agent.startedAt().Add(l.cfg.StartupGrace))
+		l.changed = l.clockFenced // then there is a table to keep up to date
+		l.settled = earliest(now.Add(2*l.cfg.QuietWindow), l.settleBy)
 	}
 	if now.Before(l.settled) && !l.othersActive() {
 		return
 	}
-	l.phase = active
+	l.phase = PhaseActive
+	l.clockFenced = false
 	l.settled = time.Time{}
 	l.announce()
 	l.log.Info("settled", "state", l.set.State().String())
@@ -66,9 +73,9 @@ func (l *loop) step(now time.Time) {
 func (l *loop) announce() {
 	state := lease.Active
 	switch {
-	case l.phase == over:
+	case l.phase == PhaseOver:
 		state = lease.Left
-	case l.phase != active:
+	case l.phase != PhaseActive:
 		state = lease.Settling
 	case l.draining:
 		state = lease.Draining
@@ -100,7 +107,7 @@ func (l *loop) undrain() {
 
 // farewell ends the own lease in the eyes of all others, and of this node.
 func (l *loop) farewell() {
-	l.phase = over
+	l.phase = PhaseOver
 	l.announce()
 	l.lease = new(ownLease)
 	l.publishNow()
@@ -123,36 +130,41 @@ func (l *loop) checkStall(now time.Time) {
 	if stopped > l.cfg.LeaseTTL/8 {
 		l.patient = now.Add(l.deafness())
 	}
-	if l.phase == over || l.lease.holds(l.agent.started) {
+	if l.phase == PhaseOver || l.lease.holds(l.agent.started) {
 		return
 	}
-	l.log.Warn("fenced: this process was stopped for longer than the lease lasts; releasing everything and joining again",
-		"ttl", l.cfg.LeaseTTL)
 	l.stats.Fences++
-	l.phase = joining
+	l.phase = PhaseJoining
+	l.clockFenced = false
 	l.deaf = now.Add(l.deafness())
 	l.fence()
+	l.log.Warn("fenced: this process was stopped, or could send nothing, for longer than its lease lasts; joining again",
+		"ttl", l.cfg.LeaseTTL)
 	l.set.Suspend(now)
 	l.announce()
 	l.changed = false // what is known now is not worth publishing
 	l.publish = time.Time{}
 }
 
-// hearAgain ends the deafness and has the joiner knock.
+// hearAgain ends the deafness and has the joiner knock. Should that take long,
+// because the joiner waits for somebody who does not answer, the news that comes
+// in by gossip is as good.
 func (l *loop) hearAgain(now time.Time) {
-	if l.deaf.IsZero() || now.Before(l.deaf) {
-		return
+	if !l.deaf.IsZero() && !now.Before(l.deaf) {
+		l.deaf, l.heard = time.Time{}, now
+		select {
+		case l.rejoin <- struct{}{}:
+		default: // it has been told already
+		}
 	}
-	l.deaf = time.Time{}
-	select {
-	case l.rejoin <- struct{}{}:
-	default: // it has been told already
+	if !l.heard.IsZero() && now.Sub(l.heard) >= 4*l.cfg.QuietWindow && len(l.set.Peers(nil)) > 0 {
+		l.entered(l.stats.Fences, true)
 	}
 }
 
 func (l *loop) clockAhead() bool {
 	limit := l.cfg.MaxSkew
-	if l.phase != active {
+	if l.clockFenced {
 		limit -= limit / 10 // so that a clock near the limit does not flap
 	}
 	return l.set.ClockAhead() > limit
@@ -161,14 +173,36 @@ func (l *loop) clockAhead() bool {
 // judgeClock fences this node while its wall clock is so far ahead that the
 // others reject its heartbeats.
 func (l *loop) judgeClock(now time.Time) {
-	if l.phase != active || !l.clockAhead() {
+	if l.phase != PhaseActive || !l.clockAhead() {
 		return
 	}
-	l.log.Error("fenced: this node's clock is ahead of the others', which therefore reject its heartbeats; set the clock",
-		"ahead", l.set.ClockAhead(), "max_skew", l.cfg.MaxSkew)
 	l.stats.Fences++
-	l.phase = settling
-	l.settled = now
+	l.phase = PhaseSettling
+	l.clockFenced = true
+	l.settled, l.settleBy = now, now
 	l.fence()
 	l.announce()
+	l.warnClock(now)
+}
+
+// warnClock tells the operator once a minute why this node owns nothing.
+func (l *loop) warnClock(now time.Time) {
+	if now.Sub(l.warned) < time.Minute {
+		return
+	}
+	l.warned = now
+	l.log.Error("fenced: this node's clock is ahead of the others', which therefore reject its heartbeats; set the clock",
+		"ahead", l.set.ClockAhead(), "max_skew", l.cfg.MaxSkew)
+}
+
+// warnSkew tells the operator, at most once a minute, that heartbeats were
+// rejected for their stamps.
+func (l *loop) warnSkew(now time.Time) {
+	n := l.set.Stats().SkewRejected
+	if n == l.rejected || now.Sub(l.warnedSkew) < time.Minute {
+		return
+	}
+	l.log.Warn("rejected heartbeats that are stamped too far ahead; set the clock of the node that sent them",
+		"heartbeats", n-l.rejected, "max_skew", l.cfg.MaxSkew)
+	l.rejected, l.warnedSkew = n, now
 }

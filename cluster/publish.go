@@ -14,7 +14,7 @@ import (
 // once if an owner is gone or drains, since its partitions are orphaned; at the
 // end of the quiet window if there are only newcomers.
 func (l *loop) plan(now time.Time) {
-	if !l.changed || l.phase != active {
+	if !l.changed || !l.placing() {
 		return
 	}
 	l.changed = false
@@ -25,6 +25,12 @@ func (l *loop) plan(now time.Time) {
 	if l.publish.IsZero() || at.Before(l.publish) {
 		l.publish = at
 	}
+}
+
+// placing reports whether this node computes tables: once it is active, and on
+// while its clock keeps it from owning anything, since others still ask it.
+func (l *loop) placing() bool {
+	return l.phase == PhaseActive || (l.phase == PhaseSettling && l.clockFenced)
 }
 
 // ownerGone reports whether a candidate of the table left or drains. One that
@@ -47,7 +53,7 @@ func (l *loop) publishNow() {
 	l.changed = false
 	view := l.set.View()
 	table := l.table
-	if l.phase == active {
+	if l.placing() {
 		if table = l.compute(view); table == nil {
 			return
 		}
@@ -62,7 +68,7 @@ func (l *loop) publishNow() {
 	}
 	old := l.state
 	l.table = table
-	l.state = events.Next(old, l.agent.self, table, membersOf(view), l.phase == active)
+	l.state = events.Next(old, l.agent.self, table, membersOf(view), l.phase == PhaseActive)
 	if moved {
 		l.stats.TableChanges++
 		l.beat(l.agent.now()) // tells the others the new digest
@@ -106,6 +112,7 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 // fence publishes that this node owns nothing, whatever the table says.
 func (l *loop) fence() {
 	l.lease = new(ownLease)
+	l.renewed(l.agent.now()) // for what comes next; this node owns nothing under it
 	if l.state == nil {
 		return
 	}
@@ -122,15 +129,21 @@ func (l *loop) show() {
 	l.dirty = false
 	v := l.set.View()
 	s := &Snapshot{
-		Members: make([]Member, len(v.Members)), Table: l.table, State: l.state,
+		Members: make([]Member, len(v.Members)), Table: l.table, State: l.state, why: ErrNoMembers,
 		Phase: l.phase, lease: l.lease, mine: -1, next: make(chan struct{}),
+	}
+	switch {
+	case l.ended:
+		s.Table, s.why = nil, ErrClosed
+	case l.phase == PhaseJoining || l.table == nil: // or it is of the time before a stop
+		s.Table, s.why = nil, ErrNotReady
 	}
 	own := uint32(l.table.Digest())
 	for i := range v.Members {
 		s.Members[i] = memberOf(&v.Members[i], l.agent.env.ClockOffset)
 		if v.Members[i].ID == l.agent.self {
 			s.Self = s.Members[i]
-		} else if v.Members[i].Table != own {
+		} else if v.Members[i].Table != own && v.Members[i].State != lease.Settling {
 			s.drift++
 		}
 	}
@@ -151,24 +164,20 @@ func (l *loop) show() {
 func (l *loop) fillOwners(s *Snapshot) {
 	nodes := s.Table.Nodes()
 	s.owners = make([]Member, len(nodes))
-	old := l.agent.snap.Load()
+	var old Snapshot
+	if last := l.agent.snap.Load(); last != nil {
+		old = *last
+	}
 	for i, n := range nodes {
 		if k, ok := findOwner(s.Members, n.ID); ok {
 			s.owners[i] = s.Members[k]
 		} else if k, ok := findOwner(old.owners, n.ID); ok {
 			s.owners[i] = old.owners[k]
 		}
-		if n.ID == l.agent.self && l.phase == active {
+		if n.ID == l.agent.self && l.phase == PhaseActive {
 			s.mine = i
 		}
 	}
-}
-
-func (l *loop) version() uint64 {
-	if l.state == nil {
-		return 0
-	}
-	return l.state.Version
 }
 
 func membersOf(v *lease.View) []events.Member {

@@ -45,13 +45,14 @@ func memberOf(m *lease.Member, clockOffset time.Duration) Member {
 type Snapshot struct {
 	Self    Member
 	Members []Member         // live, sorted by id, this node among them
-	Table   *placement.Table // nil until the node is ready
+	Table   *placement.Table // nil while the node is not ready
 	State   *events.State    // what the node owns; nil until the node is ready
 	Stats   Stats
 
 	// Phase says where in its life this node is.
 	Phase Phase
 
+	why    error // there is no owner, if there is none
 	lease  *ownLease
 	owners []Member // by index into Table.Nodes()
 	mine   int      // this node's index there, -1 if it may not own anything
@@ -71,19 +72,20 @@ func (s *Snapshot) Version() uint64 {
 func (s *Snapshot) Digest() placement.Digest { return s.Table.Digest() }
 
 // Drift returns how many live members run another table than this node, as far
-// as their latest heartbeats tell.
+// as their latest heartbeats tell. Members that are settling do not count.
 func (s *Snapshot) Drift() int { return s.drift }
 
 // Converged reports whether this node is ready and every live member runs the
 // same table.
 func (s *Snapshot) Converged() bool { return s.Table != nil && s.drift == 0 }
 
-// Place returns the owner of key. It fails with ErrNotReady or ErrNoMembers.
+// Place returns the owner of key. It fails with ErrNotReady, ErrNoMembers or
+// ErrClosed.
 func (s *Snapshot) Place(key string) (*Member, error) {
 	if m, ok := s.OwnerOf(placement.Of(key, s.Table.Partitions())); ok {
 		return m, nil
 	}
-	return nil, s.why()
+	return nil, s.why
 }
 
 // OwnerOf returns the owner of p, and false if it has none.
@@ -120,13 +122,6 @@ func (l *ownLease) holds(started time.Time) bool {
 
 func (s *Snapshot) owns(p placement.Partition) bool {
 	return s.mine >= 0 && s.Table.OwnerIndex(p) == s.mine
-}
-
-func (s *Snapshot) why() error {
-	if s.Table == nil {
-		return ErrNotReady
-	}
-	return ErrNoMembers
 }
 
 func findOwner(sorted []Member, id lease.NodeID) (int, bool) {
