@@ -49,7 +49,9 @@ type loop struct {
 	state    *events.State
 	publish  time.Time // when to publish a change; zero = there is none
 
-	ended bool
+	entering bool // active, but no table was published since
+	ended    bool
+
 	peers []string // scratch
 	stats Stats
 	err   error // why the loop ended by itself
@@ -201,6 +203,9 @@ func (l *loop) gossip(now time.Time) {
 		l.show() // ages and loads, for those who look
 	}
 	l.peers = l.set.Peers(l.peers[:0])
+	if !l.heard.IsZero() { // joining anew: those that it knew are likely to be there still
+		l.peers = l.set.Lost(l.peers)
+	}
 	n := min(l.cfg.GossipNodes, len(l.peers))
 	if n == 0 {
 		l.renewed(l.set.Born())

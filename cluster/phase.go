@@ -63,6 +63,7 @@ func (l *loop) step(now time.Time) {
 		return
 	}
 	l.phase = PhaseActive
+	l.entering = true
 	l.clockFenced = false
 	l.settled = time.Time{}
 	l.announce()

@@ -12,14 +12,14 @@ import (
 
 // plan decides when the change of the live set that happened is published: at
 // once if an owner is gone or drains, since its partitions are orphaned; at the
-// end of the quiet window if there are only newcomers.
+// end of the quiet window if there are only newcomers, this node being one.
 func (l *loop) plan(now time.Time) {
 	if !l.changed || !l.placing() {
 		return
 	}
 	l.changed = false
 	at := now.Add(l.cfg.QuietWindow)
-	if l.ownerGone(l.set.View()) {
+	if !l.entering && l.ownerGone(l.set.View()) {
 		at = now
 	}
 	if l.publish.IsZero() || at.Before(l.publish) {
@@ -69,6 +69,7 @@ func (l *loop) publishNow() {
 	old := l.state
 	l.table = table
 	l.state = events.Next(old, l.agent.self, table, membersOf(view), l.phase == PhaseActive)
+	l.entering = l.entering && l.phase != PhaseActive
 	if moved {
 		l.stats.TableChanges++
 		l.beat(l.agent.now()) // tells the others the new digest
