@@ -38,7 +38,7 @@ func agentOf(tb testing.TB, n int) *Agent {
 	return a
 }
 
-var keys = func() []string { //nolint:gochecknoglobals // input of benchmarks
+var keys = func() []string {
 	all := make([]string, 1024)
 	for i := range all {
 		all[i] = "room-" + strconv.Itoa(i)
@@ -46,7 +46,7 @@ var keys = func() []string { //nolint:gochecknoglobals // input of benchmarks
 	return all
 }()
 
-var nodeCounts = []int{10, 100, 1000} //nolint:gochecknoglobals // input of benchmarks
+var nodeCounts = []int{10, 100, 1000}
 
 func TestLookupsDoNotAllocate(t *testing.T) { // S3.12
 	a := agentOf(t, 100)

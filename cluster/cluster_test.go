@@ -14,6 +14,7 @@ import (
 
 // sizes are the clusters that every scenario runs in.
 func sizes(t *testing.T) []int {
+	t.Helper()
 	if testing.Short() {
 		return []int{3, 10}
 	}
@@ -38,10 +39,11 @@ func started(t *testing.T, n int, opts clustertest.Options) *clustertest.Cluster
 }
 
 // inClusters runs a scenario in a bubble with a cluster of each size.
-func inClusters(t *testing.T, opts clustertest.Options, scenario func(t *testing.T, c *clustertest.Cluster)) {
+func inClusters(t *testing.T, scenario func(t *testing.T, c *clustertest.Cluster)) {
+	t.Helper()
 	for _, n := range sizes(t) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { scenario(t, started(t, n, opts)) })
+			synctest.Test(t, func(t *testing.T) { scenario(t, started(t, n, clustertest.Options{})) })
 		})
 	}
 }
@@ -49,7 +51,7 @@ func inClusters(t *testing.T, opts clustertest.Options, scenario func(t *testing
 const ttl = 6 * time.Second
 
 func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		for _, id := range c.IDs() {
 			acquired, released := 0, 0
 			for _, b := range c.Batches(id) {
@@ -65,7 +67,7 @@ func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
 }
 
 func TestJoin(t *testing.T) { // S3.9
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		before := owners(c)
 		c.Start("new")
 		took := c.WaitAgreed(time.Second)
@@ -79,7 +81,7 @@ func TestJoin(t *testing.T) { // S3.9
 }
 
 func TestLeave(t *testing.T) { // S3.9
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		before := owners(c)
 		leaver := c.Agent("n01")
 		go func() { _ = leaver.Leave(context.Background()) }()
@@ -94,14 +96,14 @@ func TestLeave(t *testing.T) { // S3.9
 		<-leaver.Done()
 		c.Crash("n01") // only the book-keeping is to hear of it
 		c.WaitAgreed(time.Second)
-		onlyMovedFrom(t, before, owners(c), "n01")
+		onlyMovedFromN01(t, before, owners(c))
 	})
 }
 
 // A farewell gets through where packets are lost: nobody has to wait until the
 // lease runs out.
 func TestLeaveWithLoss(t *testing.T) { // S3.9
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		c.SetLoss(0.2)
 		leaver := c.Agent("n01")
 		begin := time.Now()
@@ -122,17 +124,17 @@ func TestLeaveWithLoss(t *testing.T) { // S3.9
 }
 
 func TestCrash(t *testing.T) { // S3.2, S3.4, S3.6
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		before := owners(c)
 		c.Crash("n01")
 		took := c.WaitAgreed(ttl + 500*time.Millisecond)
 		t.Logf("%d nodes: agreement %v after the crash", len(c.IDs())+1, took)
-		onlyMovedFrom(t, before, owners(c), "n01")
+		onlyMovedFromN01(t, before, owners(c))
 	})
 }
 
 func TestCrashOfAThird(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		all := c.IDs()
 		c.Crash(all[:len(all)/3]...)
 		t.Logf("%d nodes: agreement %v after the crash of a third", len(all), c.WaitAgreed(ttl+500*time.Millisecond))
@@ -140,7 +142,7 @@ func TestCrashOfAThird(t *testing.T) {
 }
 
 func TestRestartElsewhere(t *testing.T) { // S3.5
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		before := owners(c)
 		c.Restart("n01")
 		t.Logf("%d nodes: agreement %v after the restart", len(c.IDs()), c.WaitAgreed(2*time.Second))
@@ -155,7 +157,7 @@ func TestRestartElsewhere(t *testing.T) { // S3.5
 }
 
 func TestSplitAndHeal(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		all := c.IDs()
 		third := max(1, len(all)/3)
 		c.Split(all[:third], all[third:])
@@ -169,7 +171,7 @@ func TestSplitAndHeal(t *testing.T) {
 }
 
 func TestPausedNode(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		a := c.Agent("n01")
 		mine := a.Owned()
 		c.Pause("n01")
@@ -191,7 +193,7 @@ func TestPausedNode(t *testing.T) {
 // A node that stood still for less than its lease finds its socket full of
 // heartbeats. It must read them before it holds anybody for dead.
 func TestShortPause(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		for i := range time.Duration(20) { // some meet the moment when the own lease holds and another does not
 			pause := 4*time.Second + i*100*time.Millisecond
 			time.Sleep(5*time.Second + i*173*time.Millisecond)
@@ -212,7 +214,7 @@ func TestShortPause(t *testing.T) {
 // A node that stood still must not bring back, from the packets that waited for
 // it, somebody who died meanwhile.
 func TestPausedNodeRaisesNoDead(t *testing.T) { // S3.5
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		c.Pause("n01")
 		time.Sleep(3 * time.Second)
 		c.Crash("n02")
@@ -286,7 +288,7 @@ func TestClockOffsets(t *testing.T) { // S3.3
 }
 
 func TestClockAhead(t *testing.T) { // S3.3
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		a := c.StartWith("fast", clustertest.WithClockOffset(7*time.Second))
 		time.Sleep(20 * time.Second)
 		if n := len(a.Owned()); n != 0 {
@@ -306,7 +308,7 @@ func TestClockAhead(t *testing.T) { // S3.3
 }
 
 func TestDrainAndUndrain(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		a := c.Agent("n01")
 		before := owners(c)
 		if err := a.Drain(t.Context()); err != nil {
@@ -316,7 +318,7 @@ func TestDrainAndUndrain(t *testing.T) {
 			t.Errorf("owns %d partitions after Drain", n)
 		}
 		c.Check()
-		onlyMovedFrom(t, before, owners(c), "n01")
+		onlyMovedFromN01(t, before, owners(c))
 		if err := a.Undrain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +343,7 @@ func TestSetWeight(t *testing.T) { // S4.3
 		if n := len(c.Agent("n01").Owned()); n != 0 {
 			t.Errorf("owns %d partitions with weight 0", n)
 		}
-		onlyMovedFrom(t, before, owners(c), "n01")
+		onlyMovedFromN01(t, before, owners(c))
 		if err := c.Agent("n01").SetWeight(200); err != nil {
 			t.Fatal(err)
 		}
@@ -359,7 +361,7 @@ func TestSetWeight(t *testing.T) { // S4.3
 }
 
 func TestDuplicateID(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		older := c.Agent("n01")
 		c.Start("n01")
 		select {

@@ -203,6 +203,11 @@ func (c Config) Validate() error {
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > 32, "GossipNodes is %d; it must be 1 to 32", c.GossipNodes)
+	c.checkTimings(fault)
+	return errors.Join(errs...)
+}
+
+func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	fault(c.LeaseTTL <= c.HeartbeatInterval, "LeaseTTL (%v) must be longer than HeartbeatInterval (%v)", c.LeaseTTL, c.HeartbeatInterval)
 	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
 	for _, d := range []struct {
@@ -219,7 +224,6 @@ func (c Config) Validate() error {
 	} {
 		fault(d.value < d.least, "%s is %v, at least %v", d.name, d.value, d.least)
 	}
-	return errors.Join(errs...)
 }
 
 // warnings returns what is allowed but unwise.

@@ -47,8 +47,9 @@ func sees(c *clustertest.Cluster, id, other string) bool {
 	return slices.ContainsFunc(c.Agent(id).Members(), func(m cluster.Member) bool { return string(m.ID) == other })
 }
 
-func onlyMovedFrom(t *testing.T, before, after map[placement.Partition]lease.NodeID, from lease.NodeID) {
+func onlyMovedFromN01(t *testing.T, before, after map[placement.Partition]lease.NodeID) {
 	t.Helper()
+	const from = lease.NodeID("n01")
 	for p, owner := range after {
 		if owner != before[p] && before[p] != from {
 			t.Fatalf("partition %d moved from %s to %s, but only those of %s should", p, before[p], owner, from)

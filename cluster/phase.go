@@ -16,6 +16,7 @@ import (
 // Draining is not a phase: it is a wish that holds in all of them.
 type Phase uint8
 
+// The phases.
 const (
 	PhaseJoining  Phase = iota // nobody has let it in yet
 	PhaseSettling              // in, but owns nothing yet

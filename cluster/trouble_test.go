@@ -58,7 +58,7 @@ func TestFencedNodePlaces(t *testing.T) {
 // A host is suspended with the whole fleet on it: nobody may take everything
 // and give most of it back.
 func TestAllPaused(t *testing.T) {
-	inClusters(t, clustertest.Options{}, func(t *testing.T, c *clustertest.Cluster) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		begin := make(map[string]int)
 		for _, id := range c.IDs() {
 			begin[id] = len(c.Batches(id))

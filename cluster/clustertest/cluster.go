@@ -59,8 +59,8 @@ func WithClockOffset(d time.Duration) NodeOption { return func(o *nodeOptions) {
 func WithConfig(f func(*cluster.Config)) NodeOption { return func(o *nodeOptions) { o.config = f } }
 
 // New returns an empty cluster, which ends with the test.
-func New(t testing.TB, opts Options) *Cluster {
-	t.Helper()
+func New(tb testing.TB, opts Options) *Cluster {
+	tb.Helper()
 	if opts.Delay == 0 {
 		opts.Delay = time.Millisecond
 	}
@@ -68,10 +68,10 @@ func New(t testing.TB, opts Options) *Cluster {
 		opts.Log = slog.DiscardHandler
 	}
 	c := &Cluster{
-		t: t, opts: opts, nodes: make(map[string]*node),
+		t: tb, opts: opts, nodes: make(map[string]*node),
 		net: simnet.New(simnet.Config{Seed: opts.Seed, Delay: opts.Delay, Jitter: opts.Jitter, Loss: opts.Loss}),
 	}
-	t.Cleanup(c.close)
+	tb.Cleanup(c.close)
 	return c
 }
 
@@ -80,11 +80,11 @@ func New(t testing.TB, opts Options) *Cluster {
 func (c *Cluster) close() {
 	for _, n := range c.all() {
 		n.gate.open()
-		n.agent.Close()
+		_ = n.agent.Close()
 	}
 	for _, n := range c.gone {
 		n.gate.open()
-		n.agent.Close()
+		_ = n.agent.Close()
 	}
 	time.Sleep(time.Minute)
 }
@@ -222,7 +222,7 @@ func (c *Cluster) Crash(ids ...string) {
 	for _, id := range ids {
 		n := c.remove(id)
 		n.transport.Crash()
-		n.agent.Close()
+		_ = n.agent.Close()
 	}
 }
 
