@@ -2,7 +2,9 @@ package gossip
 
 import (
 	"errors"
+	"net"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -15,10 +17,10 @@ type delegate struct {
 	accept func(name string, meta []byte) error
 	self   string
 	to     Receiver
-	names  int // members that memberlist holds for alive; guarded by its node lock
+	members
 }
 
-var errFull = errors.New("gossip: too many members")
+var errAddr = errors.New("gossip: not an IP address")
 
 func (d *delegate) NodeMeta(int) []byte { return d.meta }
 
@@ -33,19 +35,31 @@ func (d *delegate) LocalState(bool) []byte { return d.to.State() }
 
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.to.Merge(b) }
 
-// NotifyAlive keeps nodes with other settings out of memberlist's list.
+// NotifyAlive keeps nodes with other settings out of memberlist's list, and
+// bounds how many names strangers can put there.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
 	}
-	if d.names >= maxMembers {
-		return errFull
+	if !validName(n.Name) {
+		return errName
 	}
-	return d.accept(n.Name, n.Meta)
+	if len(n.Addr) != net.IPv4len && len(n.Addr) != net.IPv6len {
+		return errAddr // memberlist would keep 64 KiB of it
+	}
+	if err := d.accept(n.Name, n.Meta); err != nil {
+		return err
+	}
+	return d.admit(n.Name, time.Now())
 }
 
 // NotifyMerge runs on both sides of a join and ends it if settings differ.
 func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
+	if d.onlySelf(peers) {
+		err := ErrSelf
+		d.node.refused.Store(&err)
+		return err
+	}
 	for _, p := range peers {
 		if p.State == memberlist.StateDead || p.State == memberlist.StateLeft || p.Name == d.self {
 			continue // its settings are of the past
@@ -58,6 +72,13 @@ func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 	return nil
 }
 
-func (d *delegate) NotifyJoin(*memberlist.Node)   { d.names++ }
-func (d *delegate) NotifyLeave(*memberlist.Node)  { d.names-- }
-func (d *delegate) NotifyUpdate(*memberlist.Node) {}
+// onlySelf reports whether this node reached itself under another address, when
+// it is alone: whoever else answers lists itself.
+func (d *delegate) onlySelf(peers []*memberlist.Node) bool {
+	other := func(p *memberlist.Node) bool { return p.Name != d.self }
+	return len(peers) > 0 && !slices.ContainsFunc(peers, other)
+}
+
+func (d *delegate) NotifyJoin(n *memberlist.Node)  { d.joined(n.Name) }
+func (d *delegate) NotifyLeave(n *memberlist.Node) { d.left(n.Name) }
+func (d *delegate) NotifyUpdate(*memberlist.Node)  {}

@@ -11,5 +11,7 @@
 //   - memberlist's log lines go through slog, at most a few a second.
 //   - A guard before its listeners (guard.go) drops what nobody here sends and
 //     bounds what strangers can make it do.
+//   - What incoming streams announce, and how fast new names come in, is bounded
+//     (stream.go, members.go). With a key, only holders of the key get that far.
 //   - It can be left and closed in any order and more than once.
 package gossip

@@ -11,14 +11,23 @@ import (
 )
 
 // maxStreams bounds the TCP connections that are served at a time. memberlist
-// believes the sizes that a stranger states (20 MiB at once) and waits ten
-// seconds for the rest; further connections wait in the kernel's backlog.
+// makes room for what a stranger announces (vetHead bounds that) and waits up to
+// StreamTimeout for the rest; further connections wait in the kernel's backlog.
 const maxStreams = 32
+
+// maxPatience bounds how long a connection that says nothing keeps its slot.
+// Nodes of ours speak at once.
+const maxPatience = time.Second
 
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
-	plain   bool // no key: anybody can make memberlist read anything
+	// plain says that there is no key: anybody can make memberlist read anything.
+	// With one, a message counts only after it was decrypted as a whole.
+	plain bool
+	// patience is how long an incoming connection may take to say something.
+	patience time.Duration
+
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	slots   chan struct{}
@@ -29,9 +38,11 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, plain bool) *guard {
+func newGuard(t memberlist.NodeAwareTransport, plain bool, streamTimeout time.Duration) *guard {
 	g := &guard{
 		NodeAwareTransport: t, plain: plain,
+		patience: min(streamTimeout, maxPatience),
+
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
 		slots:   make(chan struct{}, maxStreams),
@@ -62,7 +73,8 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 		if r.err != nil {
 			return nil, r.err
 		}
-		return g.closeAtEnd(r.conn), nil
+		// Strangers can make memberlist call them: their answers are vetted, too.
+		return g.closeAtEnd(g.vet(r.conn, 0)), nil
 	case <-g.ctx.Done():
 		go func() {
 			if r := <-dialed; r.err == nil {
@@ -134,7 +146,7 @@ func (g *guard) passStreams() {
 		}
 		select {
 		case conn := <-g.NodeAwareTransport.StreamCh():
-			limited := &hookedConn{Conn: conn, closed: func() { <-g.slots }}
+			limited := &hookedConn{Conn: g.vet(conn, g.patience), closed: func() { <-g.slots }}
 			select {
 			case g.streams <- limited:
 			case <-g.ctx.Done():
@@ -180,6 +192,11 @@ func harmless(b []byte) bool {
 	if len(b) == 0 || b[0] != typeCompound {
 		return len(b) > 0 && b[0] != typeCompress
 	}
+	return harmlessParts(b)
+}
+
+// harmlessParts judges a compound.
+func harmlessParts(b []byte) bool {
 	if len(b) < 2 {
 		return false
 	}

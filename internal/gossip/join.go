@@ -14,20 +14,21 @@ import (
 var (
 	ErrKey     = errors.New("the gossip keys differ")
 	ErrCluster = errors.New("the cluster names probably differ")
+	ErrSelf    = errors.New("that address is this node itself")
 )
 
 // Join exchanges everything known with the node at an ip:port. When it returns
 // nil, the answer has been merged. The error tells refusals apart (it is what
-// Accept returned, or wraps ErrKey or ErrCluster) from nodes that cannot be
-// reached (anything else). Joins are done one at a time; Close ends one that is
-// under way.
+// Accept returned, or wraps ErrKey, ErrCluster or ErrSelf) from nodes that cannot be
+// reached (anything else). Several may be under way; Close ends them.
 func (n *Node) Join(addr string) error {
-	n.refused.Store(nil)
 	_, err := n.list.Join([]string{addr})
 	if err == nil {
 		return nil
 	}
-	if refused := n.refused.Load(); refused != nil {
+	// Other joins, also those of nodes that come here, leave their refusals, too.
+	// memberlist quotes the one that ended this join, and wraps nothing.
+	if refused := n.refused.Load(); refused != nil && strings.Contains(err.Error(), (*refused).Error()) {
 		return fmt.Errorf("gossip: join %s: %w", addr, *refused)
 	}
 	return n.translate(addr, err)

@@ -28,7 +28,7 @@ const (
 
 // Config describes one node.
 type Config struct {
-	Name      string // unique for this life of the node
+	Name      string // unique for this life of the node: its id, "#" and a number
 	Bind      string // host:port to listen on, UDP and TCP; port 0 = any free one
 	Advertise string // host:port that others reach it at; "" = what it is bound to
 	Cluster   string // label of every packet; others are refused
@@ -59,7 +59,7 @@ type Node struct {
 	addr    string
 	cluster string
 
-	refused atomic.Pointer[error] // the latest refusal by Accept
+	refused atomic.Pointer[error] // the latest refusal, of whichever join
 
 	ending chan struct{} // holds a token while somebody leaves or closes
 	left   bool
@@ -85,7 +85,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, len(cfg.Key) == 0)
+	n.guard = newGuard(transport, len(cfg.Key) == 0, cfg.StreamTimeout)
 	mc.Transport = n.guard
 	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}
 	mc.Delegate, mc.Alive, mc.Merge, mc.Events = d, d, d, d

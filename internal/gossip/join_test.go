@@ -1,0 +1,92 @@
+package gossip
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// forward returns another address of a node.
+func forward(t *testing.T, to string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	pipe := func(dst, src net.Conn) {
+		_, _ = io.Copy(dst, src)
+		_ = dst.Close()
+	}
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			go pipe(near, far)
+			go pipe(far, near)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestJoinSelf(t *testing.T) {
+	a, in := start(t, "a#1", nil)
+	alias := forward(t, a.Addr())
+	for _, addr := range []string{a.Addr(), alias} {
+		if err := a.Join(addr); !errors.Is(err, ErrSelf) || !strings.Contains(err.Error(), addr) {
+			t.Errorf("Join(%s) = %v, want %v", addr, err, ErrSelf)
+		}
+	}
+	if _, merged := in.got(); len(merged) != 0 {
+		t.Errorf("merged %q from itself", merged)
+	}
+	b, _ := start(t, "b#1", nil)
+	if err := b.Join(alias); err != nil {
+		t.Errorf("a seed that knows only itself: %v", err)
+	}
+}
+
+// A node with other settings knocks while our own seed says nothing.
+func TestRefusalOfAnother(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	a, _ := start(t, "a#1", nil)
+	x, _ := start(t, "x#1", func(c *Config) { c.Meta = []byte("other") })
+	joined := make(chan error, 1)
+	go func() { joined <- a.Join(silent.Addr().String()) }()
+	conn, err := silent.Accept() // now the join is under way
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Join(a.Addr()); !errors.Is(err, errSettings) {
+		t.Errorf("x: error %v, want %v", err, errSettings)
+	}
+	eventually(t, "a has refused x", func() bool { return a.refused.Load() != nil })
+	_ = conn.SetDeadline(time.Now())
+	_ = conn.Close()
+	if err := <-joined; err == nil || errors.Is(err, errSettings) {
+		t.Errorf("error %v blames the seed for another node", err)
+	}
+}
+
+// A refusal counts whatever the seed calls its address.
+func TestRefusalBehindAlias(t *testing.T) {
+	seed, _ := start(t, "seed#1", nil)
+	node, _ := start(t, "node#1", func(c *Config) { c.Meta = []byte("other") })
+	if err := node.Join(forward(t, seed.Addr())); !errors.Is(err, errSettings) {
+		t.Errorf("error %v, want %v", err, errSettings)
+	}
+}

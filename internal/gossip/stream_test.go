@@ -1,0 +1,190 @@
+package gossip
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// field is a msgpack key and its value.
+type field struct {
+	key   string
+	value any
+}
+
+// pushPull returns the head of a full exchange, keys in the order given.
+func pushPull(tb testing.TB, fields ...field) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	b.WriteByte(typePushPull)
+	e := msgpack.NewEncoder(&b)
+	_ = e.EncodeMapLen(len(fields))
+	for _, f := range fields {
+		_ = e.EncodeString(f.key)
+		if err := e.Encode(f.value); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+func TestVetHead(t *testing.T) {
+	nodes := func(n any) field { return field{"Nodes", n} }
+	state := func(n any) field { return field{"UserStateLen", n} }
+	join := field{"Join", true}
+	label := "\xf4\x04test"
+	for _, c := range []struct {
+		name string
+		head []byte
+		want error
+	}{
+		{"ping", []byte("\x00rest"), nil},
+		{"labeled ping", []byte(label + "\x00rest"), nil},
+		{"ack", []byte("\x02"), nil},
+		{"encrypted", []byte("\x0a"), nil},
+		{"error", []byte("\x0d"), nil},
+		{"user message", []byte("\x08"), errHead},
+		{"labeled user message", []byte(label + "\x08"), errHead},
+		{"compressed", []byte(label + "\x09"), errHead},
+		{"two labels", []byte(label + label + "\x00"), errHead},
+		{"exchange", pushPull(t, nodes(1), state(10), join), nil},
+		{"labeled exchange", append([]byte(label), pushPull(t, nodes(1), state(10), join)...), nil},
+		{"longest label", append(append([]byte{typeLabel, 255}, make([]byte, 255)...), pushPull(t, nodes(1), state(1), join)...), nil},
+		{"other order", pushPull(t, join, state(10), nodes(1)), nil},
+		{"keys missing", pushPull(t, nodes(1)), nil},
+		{"both limits", pushPull(t, nodes(2*maxMembers), state(lease.MaxMessageBytes), join), nil},
+		{"signed integers", pushPull(t, nodes(int16(2*maxMembers)), state(int64(lease.MaxMessageBytes)), join), nil},
+		{"too many nodes", pushPull(t, nodes(2*maxMembers+1), state(0), join), errHead},
+		{"a million nodes", pushPull(t, nodes(1<<20), state(0), join), errHead},
+		{"a million nodes, 64 bits", pushPull(t, nodes(uint64(1<<20)), state(0), join), errHead},
+		{"too many nodes at last", pushPull(t, nodes(1), state(0), nodes(1<<20)), errHead},
+		{"negative", pushPull(t, nodes(int64(-1)), state(0), join), errHead},
+		{"large state", pushPull(t, nodes(1), state(lease.MaxMessageBytes+1), join), errHead},
+		{"float", pushPull(t, nodes(float64(1<<20)), state(0), join), errHead},
+		{"no boolean", pushPull(t, nodes(1), field{"Join", 1}), errHead},
+		{"unknown key", pushPull(t, field{"nodes", 1}), errHead},
+		{"long key", pushPull(t, field{strings.Repeat("x", 40), 1}), errHead},
+		{"four keys", pushPull(t, nodes(1), state(0), join, join), errHead},
+		{"array", []byte{typePushPull, 0x93, 0xce, 0, 16, 0, 0, 0, 0xc3}, errHead},
+		{"nothing", nil, io.EOF},
+		{"label cut short", []byte(label[:3]), io.EOF},
+		{"label alone", []byte(label), io.EOF},
+		{"exchange cut short", pushPull(t, nodes(1), state(1<<16))[:25], io.EOF},
+	} {
+		err := vetHead(bufio.NewReaderSize(bytes.NewReader(c.head), maxHead))
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+// FuzzVetHead holds it against a full decoder: what passes is within bounds.
+func FuzzVetHead(f *testing.F) {
+	f.Add(pushPull(f, field{"Nodes", 1}, field{"UserStateLen", 10}, field{"Join", true}))
+	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", math.MaxUint32}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) == 0 || b[0] != typePushPull || vetHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead)) != nil {
+			return
+		}
+		var h struct{ Nodes, UserStateLen int64 }
+		if err := msgpack.Unmarshal(b[1:], &h); err != nil {
+			t.Fatalf("%x passes and cannot be read: %v", b, err)
+		}
+		if h.Nodes > 2*maxMembers || h.UserStateLen > lease.MaxMessageBytes {
+			t.Errorf("%x passes: %+v", b, h)
+		}
+	})
+}
+
+// dial opens a connection that is closed at the end of the test.
+func dial(t *testing.T, n *Node) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", n.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// A stranger's promise of a million nodes costs 109 MB if memberlist reads it.
+func TestPromisesAreRefused(t *testing.T) {
+	n, _ := start(t, "a#1", nil)
+	head := pushPull(t, field{"Nodes", 1 << 20}, field{"UserStateLen", 0}, field{"Join", false})
+	conn := dial(t, n)
+	if _, err := conn.Write(append([]byte("\xf4\x04test"), head...)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the guard counts the stream", func() bool { return n.Dropped() == 1 })
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection stays open")
+	}
+	if got := n.Dropped(); got != 1 {
+		t.Errorf("one stream was counted %d times", got)
+	}
+}
+
+// The answer to a call is a stranger's word as much.
+func TestPromisesInAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	head := pushPull(t, field{"Nodes", 1 << 20}, field{"UserStateLen", 0}, field{"Join", false})
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Write(head)
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	n, _ := start(t, "a#1", nil)
+	if err := n.Join(l.Addr().String()); err == nil || !strings.Contains(err.Error(), errHead.Error()) {
+		t.Errorf("error %v, want %v", err, errHead)
+	}
+}
+
+// Connections that say nothing must not keep others out until StreamTimeout.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			patient := func(c *Config) { c.Key, c.StreamTimeout = key, 6*time.Second }
+			a, _ := start(t, "a#1", patient)
+			b, _ := start(t, "b#1", patient)
+			for range 2 * maxStreams {
+				dial(t, a)
+			}
+			if err := b.Join(a.Addr()); err != nil { // fails after StreamTimeout
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// After its head, a stream has StreamTimeout as before.
+func TestPatienceEndsWithTheHead(t *testing.T) {
+	n, _ := start(t, "a#1", func(c *Config) { c.StreamTimeout = 10 * time.Second })
+	conn := dial(t, n)
+	if _, err := conn.Write([]byte("\xf4\x04test\x00")); err != nil { // a ping, but for its body
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(maxPatience + 500*time.Millisecond))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v: closed early", err)
+	}
+}
