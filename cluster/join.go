@@ -35,7 +35,7 @@ func (j *joiner) run(ctx context.Context) {
 		case <-time.After(wait):
 			j.heal(ctx)
 		case <-j.again:
-			_ = j.enter(ctx, func(error) bool { return false })
+			_ = j.enter(ctx, true, func(error) bool { return false })
 		case <-ctx.Done():
 		}
 	}
@@ -48,7 +48,7 @@ func (j *joiner) enterFirst(ctx context.Context) error {
 		return j.agent.do(ctx, func(l *loop) { l.entered(0, false) })
 	}
 	tries := 0
-	return j.enter(ctx, func(err error) bool {
+	return j.enter(ctx, false, func(err error) bool {
 		tries++
 		var settings *SettingsError
 		// A seed that is just being stopped hangs up, too.
@@ -57,13 +57,16 @@ func (j *joiner) enterFirst(ctx context.Context) error {
 }
 
 // enter joins through any seed or lost member, for at most StartupGrace, and
-// tells the loop how it ended. hopeless decides whether to give up on an error.
-func (j *joiner) enter(ctx context.Context, hopeless func(error) bool) error {
+// tells the loop how it ended. At first, a seed that has joined this node counts
+// as one that answered; later (anew), what trickled in from a member may be all
+// that is known, so members are asked, too. hopeless decides whether to give up
+// on an error.
+func (j *joiner) enter(ctx context.Context, anew bool, hopeless func(error) bool) error {
 	a := j.agent
 	grace, cancel := context.WithTimeout(ctx, a.cfg.StartupGrace)
 	defer cancel()
 	for {
-		t, err := j.targets(grace)
+		t, err := j.targets(grace, anew)
 		answered := t.member
 		if !answered {
 			answered, err = j.knock(grace, t.addrs)
@@ -98,7 +101,7 @@ func (j *joiner) alone() bool {
 
 // heal tries those that should be members and are not, seeds first.
 func (j *joiner) heal(ctx context.Context) {
-	t, _ := j.targets(ctx)
+	t, _ := j.targets(ctx, false)
 	if _, err := j.knock(ctx, t.addrs[:min(len(t.addrs), knocksAtOnce)]); err != nil {
 		j.agent.cfg.Log.Debug("rejoin failed", "err", err)
 	}
@@ -112,7 +115,7 @@ type targets struct {
 	lookup error    // what went wrong in resolving seeds
 }
 
-func (j *joiner) targets(ctx context.Context) (t targets, err error) {
+func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) {
 	a := j.agent
 	var members, lost []string
 	if err := a.do(ctx, func(l *loop) {
@@ -121,6 +124,9 @@ func (j *joiner) targets(ctx context.Context) (t targets, err error) {
 		t.fences = l.stats.Fences
 	}); err != nil {
 		return t, err
+	}
+	if anew {
+		lost, members = append(lost, members...), nil
 	}
 	var seeds []string
 	for _, seed := range a.cfg.Join {
