@@ -376,3 +376,38 @@ func TestFenceOnRealClock(t *testing.T) {
 		t.Errorf("fenced itself %d times", n)
 	}
 }
+
+// Look-ups from many goroutines while nodes come and go: under -race, this shows
+// that they need no lock.
+func TestLookupsDuringChanges(t *testing.T) { // S3.12
+	a := startAgent(t, local("a"))
+	waitReady(t, a)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				key := fmt.Sprint(i)
+				if m, err := a.Place(key); err != nil || m.ID == "" {
+					t.Errorf("Place: %v, %v", m, err)
+					return
+				}
+				a.IsOwner(key)
+				a.Owners(key, 2)
+				for _, m := range a.Members() {
+					_ = m.Age()
+				}
+			}
+		})
+	}
+	for range 5 {
+		b := startAgent(t, local("b", a.Addr()))
+		waitReady(t, a, b)
+		if err := b.Leave(ctx); err != nil {
+			t.Error(err)
+		}
+		waitReady(t, a)
+	}
+	cancel()
+	wait.Wait()
+}
