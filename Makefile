@@ -6,14 +6,14 @@ EACH := scripts/each-module.sh
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race fuzz bench-once clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long fuzz bench-once clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: vet short lint ## the quick look while working: vet, short tests, lint
 
-test: deps lint vet race fuzz bench-once ## everything, as CI runs it; installs what is missing
+test: deps lint vet race long fuzz bench-once ## everything, as CI runs it; installs what is missing
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' go build -o bin/roost ./cmd/roost
@@ -41,6 +41,9 @@ short: ## the tests without the long ones
 
 race: ## all tests of every module under the race detector
 	$(STEP) 'tests under the race detector' $(EACH) go test -race ./...
+
+long: ## the test that is too long for the race detector
+	$(STEP) 'ten minutes of packet loss' go test -count=1 -run LossWithoutFalseExpiry ./cluster
 
 fuzz: ## fuzz each target for FUZZTIME, 5s unless told
 	$(STEP) 'fuzzing' scripts/fuzz.sh
