@@ -42,8 +42,8 @@ short: ## the tests without the long ones
 race: ## all tests of every module under the race detector
 	$(STEP) 'tests under the race detector' $(EACH) go test -race ./...
 
-long: ## the test that is too long for the race detector
-	$(STEP) 'ten minutes of packet loss' go test -count=1 -run LossWithoutFalseExpiry ./cluster
+long: ## the clusters that are too large for the race detector
+	$(STEP) 'large clusters' go test -count=1 ./cluster
 
 fuzz: ## fuzz each target for FUZZTIME, 5s unless told
 	$(STEP) 'fuzzing' scripts/fuzz.sh

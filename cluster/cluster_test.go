@@ -15,8 +15,11 @@ import (
 // sizes are the clusters that every scenario runs in.
 func sizes(t *testing.T) []int {
 	t.Helper()
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return []int{3, 10}
+	case underRace: // five times slower; make test runs all sizes without it, too
+		return []int{3, 10, 25}
 	}
 	return []int{3, 10, 25, 50}
 }

@@ -198,7 +198,7 @@ func TestKeyIsCopied(t *testing.T) {
 // TestChaos puts a cluster through arbitrary trouble, then lets it be.
 func TestChaos(t *testing.T) {
 	seeds := uint64(20)
-	if testing.Short() {
+	if testing.Short() || underRace {
 		seeds = 3
 	}
 	for seed := range seeds {
