@@ -36,6 +36,17 @@ func startAgent(t *testing.T, cfg cluster.Config) *cluster.Agent {
 	return a
 }
 
+// eventually polls for a condition, since real sockets take real time.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen within 10 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 func waitReady(t *testing.T, agents ...*cluster.Agent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -359,19 +370,12 @@ func TestFenceOnRealClock(t *testing.T) {
 	defer b.Close()
 	waitReady(t, a, b)
 	stopped.Store(true)
-	for len(a.Members()) > 1 {
-		time.Sleep(5 * time.Millisecond)
-	}
-	time.Sleep(500 * time.Millisecond) // a knows; now the own lease has to run out, too
-	if len(b.Owned()) > 0 {
-		t.Error("owns something although its lease ran out")
-	}
+	eventually(t, "a notices", func() bool { return len(a.Members()) == 1 })
+	eventually(t, "b's own lease runs out by itself", func() bool { return len(b.Owned()) == 0 })
 	stopped.Store(false)
 	close(resume)
 	waitReady(t, a, b)
-	for len(b.Owned()) == 0 {
-		time.Sleep(5 * time.Millisecond)
-	}
+	eventually(t, "b owns something again", func() bool { return len(b.Owned()) > 0 })
 	if n := b.Snapshot().Stats.Fences; n != 1 {
 		t.Errorf("fenced itself %d times", n)
 	}
