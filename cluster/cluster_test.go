@@ -214,6 +214,26 @@ func TestShortPause(t *testing.T) {
 	})
 }
 
+// A command that comes while a node is joining anew tells nobody that all the
+// others left, only because it has not heard them yet.
+func TestDrainWhileJoiningAnew(t *testing.T) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
+		c.Pause("n01")
+		time.Sleep(10 * time.Second)
+		before := len(c.Batches("n01"))
+		c.Resume("n01")
+		if err := c.Agent("n01").Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.WaitAgreed(3 * time.Second)
+		for _, b := range c.Batches("n01")[before:] {
+			if len(b.Left) > 0 {
+				t.Errorf("told that %v left", b.Left)
+			}
+		}
+	})
+}
+
 // A node that stood still must not bring back, from the packets that waited for
 // it, somebody who died meanwhile.
 func TestPausedNodeRaisesNoDead(t *testing.T) { // S3.5

@@ -58,9 +58,9 @@ func (l *loop) publishNow() {
 			return
 		}
 	}
-	if table == nil {
+	if table == nil || (!l.placing() && l.phase != PhaseOver) {
 		l.show()
-		return // nothing was ever owned, nothing is known: nobody is to be told
+		return // nothing is owned, and what is known is not worth telling
 	}
 	moved := table.Digest() != l.table.Digest()
 	if !moved {
