@@ -198,7 +198,7 @@ func (c Config) Validate() error {
 	fault(!hostPort(c.Bind), "Bind %q is not host:port", c.Bind)
 	fault(c.Advertise != "" && !hostPort(c.Advertise), "Advertise %q is not host:port", c.Advertise)
 	for _, seed := range c.Join {
-		fault((!hostPort(seed) || strings.HasPrefix(seed, ":")) && !strings.HasPrefix(seed, "_"), "Join %q is not host:port", seed)
+		fault(!validSeed(seed), "Join %q is not host:port", seed)
 	}
 	fault(len(c.Key) != 0 && len(c.Key) != 16 && len(c.Key) != 24 && len(c.Key) != 32, "Key has %d bytes; it must have 16, 24 or 32", len(c.Key))
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
@@ -246,6 +246,11 @@ func hostPort(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+// validSeed reports whether s is host:port or the name of an SRV record.
+func validSeed(s string) bool {
+	return strings.HasPrefix(s, "_") || (hostPort(s) && !strings.HasPrefix(s, ":"))
 }
 
 func loopback(addr string) bool {
