@@ -90,6 +90,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		stop()
 		return nil, fmt.Errorf("cluster: start %s: %w", cfg.ID, err)
 	}
+	a.load.Store(lease.NoLoad)
 	l := newLoop(a, incarnation, own.hash(), refusals)
 	joiner := &joiner{agent: a, first: make(chan error, 1), again: make(chan struct{}, 1)}
 	l.rejoin = joiner.again
@@ -152,6 +153,14 @@ func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
 func (a *Agent) Owns(p placement.Partition) bool {
 	s := a.snap.Load()
 	return s.owns(p) && s.lease.holds(a.started)
+}
+
+// Live reports whether this node takes part in placement, draining or not, and
+// its own lease still holds: whether others can be expected to hold it for live.
+// Like IsOwner, it answers false first thing in a process that was stopped.
+func (a *Agent) Live() bool {
+	s := a.snap.Load()
+	return s.Phase == PhaseActive && s.lease.holds(a.started)
 }
 
 // Owned returns the partitions that this node owns now, ascending: none if its

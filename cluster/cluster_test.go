@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,6 +180,9 @@ func TestPausedNode(t *testing.T) {
 		mine := a.Owned()
 		c.Pause("n01")
 		time.Sleep(ttl + time.Second)
+		if a.Live() {
+			t.Fatal("takes itself for live although its lease ran out")
+		}
 		for _, p := range mine {
 			if a.Owns(p) {
 				t.Fatalf("owns partition %d although its lease ran out", p)
@@ -187,8 +191,8 @@ func TestPausedNode(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		c.Resume("n01")
 		t.Logf("%d nodes: agreement %v after a pause of 10 s", len(c.IDs()), c.WaitAgreed(3*time.Second))
-		if a.Snapshot().Stats.Fences != 1 {
-			t.Errorf("fenced itself %d times", a.Snapshot().Stats.Fences)
+		if a.Snapshot().Stats.Fences != 1 || !a.Live() {
+			t.Errorf("fenced itself %d times, live: %v", a.Snapshot().Stats.Fences, a.Live())
 		}
 	})
 }
@@ -404,4 +408,33 @@ func TestDuplicateID(t *testing.T) {
 		}
 		c.WaitAgreed(ttl)
 	})
+}
+
+// Whoever places by load must tell an idle node from one that has said nothing.
+func TestLoadIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 2, clustertest.Options{})
+		load := func() int64 {
+			m, _ := findMember(c.Agent("n00").Members(), "n01")
+			return m.Load
+		}
+		if got := load(); got != lease.NoLoad {
+			t.Errorf("load %d before any was reported, want %d", got, lease.NoLoad)
+		}
+		for _, units := range []int64{0, 2450, -5} {
+			c.Agent("n01").SetLoad(units)
+			time.Sleep(5 * time.Second)
+			if got := load(); got != max(0, units) {
+				t.Errorf("load %d after SetLoad(%d)", got, units)
+			}
+		}
+	})
+}
+
+func findMember(members []cluster.Member, id lease.NodeID) (cluster.Member, bool) {
+	i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == id })
+	if i < 0 {
+		return cluster.Member{}, false
+	}
+	return members[i], true
 }

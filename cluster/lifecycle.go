@@ -9,7 +9,8 @@ import (
 )
 
 // SetLoad sets the units of load that this node reports with its heartbeats;
-// negative counts as 0. It does not wait.
+// negative counts as 0. It does not wait. Until it is called, the node's load is
+// lease.NoLoad to everybody.
 func (a *Agent) SetLoad(units int64) { a.load.Store(max(0, units)) }
 
 // SetWeight changes this node's share relative to others; 0 owns nothing. Only

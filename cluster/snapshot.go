@@ -21,7 +21,7 @@ type Member struct {
 	State       lease.State
 	Weight      uint32
 	Capacity    int64 // units of load it can carry; 0 = not stated
-	Load        int64 // units of load it reported last
+	Load        int64 // units of load it reported last; lease.NoLoad if it never did
 	Incarnation uint64
 	Labels      map[string]string
 

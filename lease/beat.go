@@ -23,6 +23,10 @@ func HandleOf(id NodeID, incarnation uint64) Handle {
 	return Handle(d.Sum64() >> (64 - handleBits))
 }
 
+// NoLoad is the load of a node that has not reported any: nobody knows what it
+// carries, which is not the same as nothing.
+const NoLoad int64 = -1
+
 // Beat is one renewal of one node's lease: the row of which digests are made.
 // Beats of one handle are ordered by Seq. An honest node gives a Seq one State;
 // if two come with the same Seq, the greater one counts, on every node.
@@ -33,7 +37,7 @@ type Beat struct {
 	Version uint32        // of the node's record at that time
 	Age     time.Duration // how old the beat was when the message's sender sent it; whole µs on the wire, rounded up
 	Clock   time.Duration // the node's wall clock minus the sender's; whole ms on the wire
-	Load    int64         // units, ≥ 0
+	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
 }
 

@@ -113,9 +113,9 @@ func ExampleSet_Update() {
 func ExampleDecode() {
 	_, err := lease.Decode([]byte{9, 0x97})
 	fmt.Println(err)
-	_, err = lease.Decode([]byte{1, 0x97})
+	_, err = lease.Decode([]byte{2, 0x97})
 	fmt.Println(err)
 	// Output:
-	// lease: message of an unknown wire version: 9, this program speaks 1
+	// lease: message of an unknown wire version: 9, this program speaks 2
 	// lease: malformed message: EOF
 }

@@ -89,7 +89,7 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 // admit makes rec the record of this node and begins a lease under it.
 func (s *Set) admit(now time.Time, rec *Record) {
 	var table uint32
-	var load int64
+	load := NoLoad
 	if s.self != nil {
 		table, load = s.self.table, s.self.load
 	}
@@ -122,12 +122,12 @@ func (s *Set) Born() time.Time { return s.self.born }
 func (s *Set) Stats() Stats { return s.stats }
 
 // Beat renews this node's own lease. Load and table travel with it: the units
-// that the node carries, and the digest of its placement table.
+// that the node carries (or NoLoad), and the digest of its placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.seq++
 	s.self.state = s.state
 	s.self.born = now
-	s.self.load = max(0, load)
+	s.self.load = max(NoLoad, load)
 	s.self.table = table
 	s.self.beats = 0
 	s.judgeClock(now)

@@ -17,8 +17,8 @@ type Member struct {
 	Seq    uint32
 	Born   time.Time     // when the lease was last renewed, by the viewer's clock
 	Clock  time.Duration // the node's wall clock minus the viewer's
-	Load   int64
-	Table  uint32 // digest of the node's placement table
+	Load   int64         // units, or NoLoad
+	Table  uint32        // digest of the node's placement table
 }
 
 // Candidate reports whether the node may own partitions.

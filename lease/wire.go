@@ -16,12 +16,13 @@ import (
 // Bounds of a message. A decoder that keeps them allocates at most a small
 // multiple of what it was sent.
 const (
-	wireVersion     = 1
+	wireVersion     = 2
 	MaxMessageBytes = 4 << 20
 	MaxNodes        = 4096 // members of a set, and records in a message
 	handleBytes     = handleBits / 8
 	minBeatBytes    = handleBytes + 5
 	minRecordBytes  = 10 // nine fields and their count
+	maxLoad         = math.MaxInt64 - 1
 )
 
 // Errors of [Decode].
@@ -101,7 +102,7 @@ func appendBeat(b []byte, beat *Beat, table uint32) []byte {
 	b = binary.AppendUvarint(b, uint64(beat.Version))
 	b = binary.AppendUvarint(b, ageMicros(beat.Age))
 	b = binary.AppendVarint(b, inRange(beat.Clock).Milliseconds())
-	b = binary.AppendUvarint(b, uint64(max(0, beat.Load)))
+	b = binary.AppendUvarint(b, uint64(min(max(NoLoad, beat.Load), maxLoad)+1)) // 0 for NoLoad
 	if beat.Table != table {
 		b = binary.BigEndian.AppendUint32(b, beat.Table)
 	}
@@ -239,7 +240,7 @@ func (d *decoder) beats(b []byte, table uint32) []Beat {
 		beat.Version = uint32(row.uvarint(math.MaxUint32))
 		beat.Age = time.Duration(row.uvarint(uint64(maxAge/time.Microsecond))) * time.Microsecond
 		beat.Clock = time.Duration(row.varint(int64(maxClock/time.Millisecond))) * time.Millisecond
-		beat.Load = int64(row.uvarint(math.MaxInt64))
+		beat.Load = int64(row.uvarint(maxLoad+1)) - 1
 		if head&1 != 0 {
 			beat.Table = row.uint32()
 		}

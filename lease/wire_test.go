@@ -69,7 +69,7 @@ func onWire(m *Message) *Message {
 		}
 		b.Age = min(b.Age, maxAge)
 		b.Clock = min(max(b.Clock.Truncate(ms), -maxClock), maxClock)
-		b.Load = max(0, b.Load)
+		b.Load = min(max(NoLoad, b.Load), maxLoad)
 		b.State = min(max(b.State, Settling), Left)
 		c.Beats = append(c.Beats, b)
 	}
@@ -108,7 +108,7 @@ func goldenMessage() *Message {
 		Beats: []Beat{
 			{Handle: 0x0102030405ff, Seq: 1000, State: Active, Version: 3, Age: 12_345 * time.Microsecond, Load: 1200, Table: 7},
 			{Handle: 0xa1a2a3a4a5a6, Seq: 70_000, State: Draining, Version: 1, Age: 2 * time.Second, Clock: -15 * ms, Load: 90, Table: 7},
-			{Handle: 0xb1b2b3b4b5b6, Seq: 1, State: Settling, Version: 1, Age: 1, Clock: 4 * time.Second, Table: 0xfeedface},
+			{Handle: 0xb1b2b3b4b5b6, Seq: 1, State: Settling, Version: 1, Age: 1, Clock: 4 * time.Second, Load: NoLoad, Table: 0xfeedface},
 			{Handle: 0xd1d2d3d4d5d6, Seq: math.MaxUint32, State: Left, Version: 2, Age: ms, Table: 7},
 		},
 		Records: []*Record{r},
@@ -119,13 +119,13 @@ func goldenMessage() *Message {
 // The wire form is a contract between programs of different builds: whoever
 // changes these bytes has to raise wireVersion.
 func TestWireIsPinned(t *testing.T) {
-	const want = "01" + // version
+	const want = "02" + // version
 		"97" + "ce00c0ffee" + "cf00000102030405ff" + "cf0000019ca9450a00" + "07" + // settings, from, sent at, table
 		"c43d" + // beats: seq, state and whether a table follows; version, age, clock, load
-		"0102030405ff" + "c23e" + "03" + "b960" + "00" + "b009" +
-		"a1a2a3a4a5a6" + "849722" + "01" + "80897a" + "1d" + "5a" +
+		"0102030405ff" + "c23e" + "03" + "b960" + "00" + "b109" +
+		"a1a2a3a4a5a6" + "849722" + "01" + "80897a" + "1d" + "5b" +
 		"b1b2b3b4b5b6" + "09" + "01" + "01" + "c03e" + "00" + "feedface" +
-		"d1d2d3d4d5d6" + "feffffff7f" + "02" + "e807" + "00" + "00" +
+		"d1d2d3d4d5d6" + "feffffff7f" + "02" + "e807" + "00" + "01" +
 		"91" + "99" + "a66e6f64652d61" + "cf17979cfe362a0000" + "03" + // record
 		"ad31302e302e302e313a37393436" + "ad31302e302e302e313a38343031" + "a465752d31" + "64" + "cd0992" +
 		"82" + "a367656e" + "a132" + "a4726f6c65" + "a3736675" +

@@ -131,7 +131,7 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 
 func (a *api) changed() *Changed {
 	self := &a.agent.Snapshot().Self
-	return &Changed{Self: a.self, State: self.State, Weight: self.Weight, Load: self.Load}
+	return &Changed{Self: a.self, State: self.State, Weight: self.Weight, Load: max(0, self.Load)}
 }
 
 // audit leaves a trace of who asked for a change. Loads are reported all the

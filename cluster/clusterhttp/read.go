@@ -98,7 +98,7 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	return Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
-		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: m.Load, Capacity: m.Capacity, Labels: m.Labels,
+		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), Capacity: m.Capacity, Labels: m.Labels,
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.Table != nil && m.TableDigest == uint32(s.Digest()),
 	}
