@@ -1,0 +1,304 @@
+package placement_test
+
+import (
+	stdcmp "cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func mustRing(t fataler, ids ...lease.NodeID) *placement.Ring {
+	t.Helper()
+	r, err := placement.NewRing(ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func ringOwner(t fataler, r *placement.Ring, key string) lease.NodeID {
+	t.Helper()
+	id, ok := r.Owner(key)
+	if !ok {
+		t.Fatal("nobody owns", key)
+	}
+	return id
+}
+
+// S0.10, S0.12: the vectors that every implementation of this ring must give.
+func TestRingGolden(t *testing.T) {
+	// The ring has the twin's hash, or the two would not agree elsewhere.
+	for s, want := range map[string]uint32{"node-a#0": 0xa6f3d383, "r-8842": 0x8b5f270a} {
+		if got := ringHash(s); got != want {
+			t.Errorf("hash of %q = %#x, want %#x", s, got, want)
+		}
+	}
+	before := mustRing(t, "node-a", "node-b", "node-c")
+	if id, ok := before.Owner("r-8842"); id != "node-c" || !ok {
+		t.Errorf("r-8842 belongs to %q, %v; want node-c", id, ok)
+	}
+	joined, err := before.With("node-d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := before.Without("node-b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, toD, fromB := map[lease.NodeID]int{}, 0, 0
+	for i := range 1000 {
+		room := "r-" + strconv.Itoa(i)
+		owner := ringOwner(t, before, room)
+		counts[owner]++
+		if now := ringOwner(t, joined, room); now != owner {
+			toD++
+			if now != "node-d" {
+				t.Errorf("node-d joins, and %s moves from %s to %s", room, owner, now)
+			}
+		}
+		if now := ringOwner(t, left, room); now != owner {
+			fromB++
+			if owner != "node-b" {
+				t.Errorf("node-b leaves, and %s moves from %s to %s", room, owner, now)
+			}
+		}
+	}
+	if diff := cmp.Diff(map[lease.NodeID]int{"node-a": 356, "node-b": 334, "node-c": 310}, counts); diff != "" {
+		t.Errorf("rooms (-want +got):\n%s", diff)
+	}
+	if toD != 247 || fromB != 334 {
+		t.Errorf("%d rooms moved to node-d and %d from node-b, want 247 and 334", toD, fromB)
+	}
+}
+
+// anyIDs draws distinct ids.
+func anyIDs(least, most int) *rapid.Generator[[]lease.NodeID] {
+	return rapid.SliceOfNDistinct(anyID(), least, most, rapid.ID)
+}
+
+func someKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "r-" + strconv.Itoa(i)
+	}
+	return keys
+}
+
+// S0.10, S0.14: the owner, and who follows when the better ones are gone.
+func TestRingAgreesWithScan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ids := anyIDs(1, 10).Draw(t, "ids")
+		key := rapid.String().Draw(t, "key")
+		r, twin := mustRing(t, ids...), newScan(ids...)
+		var want []lease.NodeID
+		for len(want) < len(ids) {
+			want = append(want, twin.owner(key, want...))
+		}
+		if got := ringOwner(t, r, key); got != want[0] {
+			t.Fatalf("owner %q, want %q", got, want[0])
+		}
+		for n := -1; n < len(ids)+2; n++ {
+			if diff := cmp.Diff(list(want[:min(max(n, 0), len(ids))]), list(r.Owners(key, n))); diff != "" {
+				t.Fatalf("Owners(%q, %d) (-want +got):\n%s", key, n, diff)
+			}
+		}
+	})
+}
+
+// S0.10: a point owns its own hash, and what lies beyond the last point belongs
+// to the first.
+func TestRingEdges(t *testing.T) {
+	ids := []lease.NodeID{"node-a", "node-b", "node-c"}
+	r, points := mustRing(t, ids...), newScan(ids...)
+	for v := range 160 {
+		for _, id := range ids {
+			if key := string(id) + "#" + strconv.Itoa(v); ringOwner(t, r, key) != id {
+				t.Errorf("the hash of %s, a point of %s, belongs to %s", key, id, ringOwner(t, r, key))
+			}
+		}
+	}
+	byHash := func(a, b scanned) int { return stdcmp.Compare(a.hash, b.hash) }
+	first, last := slices.MinFunc(points, byHash), slices.MaxFunc(points, byHash)
+	if first.id == last.id {
+		t.Fatal("the first and the last point have one owner: this test tests nothing")
+	}
+	below, beyond := 0, 0
+	for _, key := range someKeys(10_000) {
+		switch hash := ringHash(key); {
+		case hash < first.hash:
+			below++
+		case hash > last.hash:
+			beyond++
+		default:
+			continue
+		}
+		if got := ringOwner(t, r, key); got != first.id {
+			t.Errorf("%s lies between the last point and the first, and belongs to %s, want %s", key, got, first.id)
+		}
+	}
+	if below == 0 || beyond == 0 {
+		t.Errorf("%d keys below the first point, %d beyond the last: nothing tested", below, beyond)
+	}
+}
+
+func TestRingOrderDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ids := anyIDs(1, 12).Draw(t, "ids")
+		shuffled := rapid.Permutation(ids).Draw(t, "shuffled")
+		given := slices.Clone(shuffled)
+		a, b := mustRing(t, ids...), mustRing(t, shuffled...)
+		if !slices.Equal(given, shuffled) {
+			t.Fatal("NewRing modified its arguments")
+		}
+		if diff := cmp.Diff(a.Nodes(), b.Nodes()); diff != "" || !slices.IsSorted(a.Nodes()) {
+			t.Fatalf("nodes %v, shuffled %v", a.Nodes(), b.Nodes())
+		}
+		for _, key := range someKeys(100) {
+			if diff := cmp.Diff(a.Owners(key, 12), b.Owners(key, 12)); diff != "" {
+				t.Fatalf("owners of %s:\n%s", key, diff)
+			}
+		}
+	})
+}
+
+// S3.9: a join moves only to the joiner, and its leave undoes it.
+func TestRingMovesTheMinimum(t *testing.T) {
+	moved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		ids := anyIDs(2, 12).Draw(t, "ids")
+		one, others := ids[0], ids[1:]
+		before := mustRing(t, others...)
+		joined, err := before.With(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := joined.Without(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range someKeys(100) {
+			was, is := ringOwner(t, before, key), ringOwner(t, joined, key)
+			if is != was && is != one {
+				t.Fatalf("%q joins, and %s moves from %q to %q", one, key, was, is)
+			}
+			if is != was {
+				moved++
+			}
+			if diff := cmp.Diff(before.Owners(key, 12), left.Owners(key, 12)); diff != "" {
+				t.Fatalf("%q came and went, and the owners of %s differ:\n%s", one, key, diff)
+			}
+		}
+		if diff := cmp.Diff(before.Nodes(), left.Nodes()); diff != "" {
+			t.Fatalf("nodes differ:\n%s", diff)
+		}
+		if slices.Contains(before.Nodes(), one) || !slices.Contains(joined.Nodes(), one) {
+			t.Fatalf("a ring changed: %v before %q joined, %v after", before.Nodes(), one, joined.Nodes())
+		}
+	})
+	if moved == 0 {
+		t.Error("no join moved a key: nothing tested")
+	}
+}
+
+// S4.2: these points (found by search) have one hash. The smaller id has it, the
+// other one gets it when that leaves, and nobody loses a point of his own.
+func TestRingCollisions(t *testing.T) {
+	for _, tt := range []struct{ smaller, greater string }{
+		{"node-196#40", "node-548#18"},
+		{"node-144#150", "node-601#9"},
+		{"node-1061#132", "node-314#75"},
+		{"node-1263#19", "node-613#47"},
+		{"node-1356#99", "node-1402#40"},
+	} {
+		if ringHash(tt.smaller) != ringHash(tt.greater) {
+			t.Fatalf("%s and %s do not collide: this test tests nothing", tt.smaller, tt.greater)
+		}
+		id := func(point string) lease.NodeID {
+			id, _, _ := strings.Cut(point, "#")
+			return lease.NodeID(id)
+		}
+		smaller, greater := id(tt.smaller), id(tt.greater)
+		for _, both := range []*placement.Ring{mustRing(t, smaller, greater), mustRing(t, greater, smaller)} {
+			if diff := cmp.Diff([]lease.NodeID{smaller, greater}, both.Owners(tt.greater, 2)); diff != "" {
+				t.Errorf("owners of the common hash (-want +got):\n%s", diff)
+			}
+		}
+		// Beside a third node, which gains if a point is lost.
+		three := mustRing(t, smaller, greater, "third")
+		if diff := cmp.Diff([]lease.NodeID{smaller, greater}, three.Owners(tt.greater, 2)); diff != "" {
+			t.Errorf("owners beside a third node (-want +got):\n%s", diff)
+		}
+		for gone, want := range map[lease.NodeID]lease.NodeID{smaller: greater, greater: smaller, "third": smaller} {
+			left, err := three.Without(gone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ringOwner(t, left, tt.smaller); got != want {
+				t.Errorf("without %s the common hash belongs to %s, want %s", gone, got, want)
+			}
+		}
+	}
+}
+
+// S4.4, S4.5: what is wrong has an error that says so.
+func TestRingErrors(t *testing.T) {
+	r := mustRing(t, "a", "b")
+	one := mustRing(t, "a")
+	for _, tt := range []struct {
+		name string
+		ring func() (*placement.Ring, error)
+		want string
+	}{
+		{"empty", func() (*placement.Ring, error) { return placement.NewRing() }, "a ring needs at least one node"},
+		{"invalid id", func() (*placement.Ring, error) { return placement.NewRing("a", "a#1") }, `node id "a#1": byte '#'`},
+		{"no id", func() (*placement.Ring, error) { return placement.NewRing("") }, `node id "" has 0 bytes`},
+		{"twice", func() (*placement.Ring, error) { return placement.NewRing("a", "b", "a") }, `node id "a" is given twice`},
+		{"with an invalid id", func() (*placement.Ring, error) { return r.With("a b") }, `node id "a b": byte ' '`},
+		{"with one more", func() (*placement.Ring, error) { return r.With("b") }, `node "b" is on the ring already`},
+		{"without a stranger", func() (*placement.Ring, error) { return r.Without("c") }, `node "c" is not on the ring`},
+		{"without the last", func() (*placement.Ring, error) { return one.Without("a") }, "a ring needs at least one node"},
+		{"nil without", func() (*placement.Ring, error) { return (*placement.Ring)(nil).Without("a") }, `node "a" is not on the ring`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := tt.ring()
+			if err == nil || !strings.HasPrefix(err.Error(), "placement: ") || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want placement: … %s", err, tt.want)
+			}
+			if got != nil {
+				t.Error("a ring beside the error")
+			}
+			if empty := strings.Contains(tt.want, "at least one"); errors.Is(err, placement.ErrEmptyRing) != empty {
+				t.Errorf("%v is ErrEmptyRing: %v, want %v", err, !empty, empty)
+			}
+		})
+	}
+	for name, r := range map[string]*placement.Ring{"nil": nil, "zero": new(placement.Ring)} {
+		if id, ok := r.Owner("key"); ok || id != "" {
+			t.Errorf("the %s ring says that %q owns key, %v", name, id, ok)
+		}
+		if ids := r.Owners("key", 3); len(ids) != 0 || len(r.Nodes()) != 0 {
+			t.Errorf("the %s ring has owners %v of nodes %v", name, ids, r.Nodes())
+		}
+		if with, err := r.With("a"); err != nil || ringOwner(t, with, "key") != "a" {
+			t.Errorf("the %s ring with a node: %v", name, err)
+		}
+	}
+}
+
+// S3.12: however long the key.
+func TestRingLookupDoesNotAllocate(t *testing.T) {
+	r := mustRing(t, "node-a", "node-b", "node-c")
+	for _, key := range []string{"", "r-8842", strings.Repeat("a long room name ", 20)} {
+		if n := testing.AllocsPerRun(100, func() { sinkID, _ = r.Owner(key) }); n != 0 {
+			t.Errorf("the look-up of %d bytes allocates %v times", len(key), n)
+		}
+	}
+}
