@@ -4,8 +4,12 @@
 set -euo pipefail
 
 # command  packages that bring it
+#
+# redis-check-rdb is the Redis server, under the name by which a package has it that
+# starts no service.
 table='
 gcc  gcc libc6-dev
+redis-check-rdb  redis-tools
 '
 
 missing=()

@@ -1,0 +1,199 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const slots = 16384
+
+// Cluster is a Redis Cluster.
+type Cluster struct {
+	tb    testing.TB
+	nodes []*Server
+}
+
+// StartCluster starts masters that share all slots, and as many replicas for each
+// of them; the replicas of a killed master need a majority of masters to replace
+// it, thus three of them at least. args go to each redis-server. A node that is
+// silent counts as down after 1 s, unless args have "--cluster-node-timeout". It
+// takes about 2 s: Redis has a new master wait for so long.
+func StartCluster(tb testing.TB, masters, replicas int, args ...string) *Cluster {
+	tb.Helper()
+	c := &Cluster{tb: tb}
+	for i := range masters * (1 + replicas) {
+		s := &Server{cluster: true, args: append([]string{
+			"--cluster-node-timeout", "1000",
+			"--cluster-replica-validity-factor", "0", // a replica may always take over
+		}, args...)}
+		s.launch(tb)
+		// Else the nodes would first have to find out that all have the same.
+		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		c.nodes = append(c.nodes, s)
+	}
+	for i, s := range c.nodes[:masters] {
+		first, end := slots*i/masters, slots*(i+1)/masters
+		s.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
+	}
+	c.meet()
+	for i, s := range c.nodes[masters:] {
+		master := c.nodes[i%masters].Do("CLUSTER", "MYID")
+		wait(tb, "replica", func() error {
+			_, err := s.Try("CLUSTER", "REPLICATE", master) // an error until it knows that one
+			return err
+		})
+	}
+	wait(tb, "cluster", func() error { return c.complete(masters) })
+	c.WaitOK()
+	return c
+}
+
+// meet introduces each node to each other: gossip alone takes a second or two.
+func (c *Cluster) meet() {
+	c.tb.Helper()
+	for i, s := range c.nodes {
+		for _, other := range c.nodes[:i] {
+			s.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.bus))
+		}
+	}
+}
+
+// complete is nil when every node knows all masters and replicas.
+func (c *Cluster) complete(masters int) error {
+	for _, s := range c.nodes {
+		nodes, err := s.Try("CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		m, r := strings.Count(nodes, "master -"), strings.Count(nodes, "slave ")
+		if m != masters || m+r != len(c.nodes) || strings.Contains(nodes, "handshake") {
+			return fmt.Errorf("%s knows of:\n%s", s.Addr(), nodes)
+		}
+	}
+	return nil
+}
+
+// WaitOK waits until every node that runs finds the cluster in order and all
+// replicas are in touch with their masters: at the start, and after a failover.
+func (c *Cluster) WaitOK() {
+	c.tb.Helper()
+	wait(c.tb, "cluster in order", func() error {
+		for _, s := range c.nodes {
+			if !s.up() {
+				continue
+			}
+			info, err := s.Try("CLUSTER", "INFO")
+			replication, err2 := s.Try("INFO", "replication")
+			switch err := errors.Join(err, err2); {
+			case err != nil:
+				return err
+			case !strings.Contains(info, "cluster_state:ok"), strings.Contains(replication, "master_link_status:down"):
+				return fmt.Errorf("%s:\n%s\n%s", s.Addr(), info, replication)
+			}
+		}
+		return nil
+	})
+}
+
+// Node returns the node i in the order of start: first the masters, then a replica
+// of each, then the next of each.
+func (c *Cluster) Node(i int) *Server { return c.nodes[i] }
+
+// Nodes returns all nodes in the order of Node.
+func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
+
+// Addrs returns the host:port of each node.
+func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
+
+// URL names all nodes, in the form that rueidis.ParseURL reads.
+func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
+
+// Owner returns the master that has the key's slot. While a failover is under way
+// it waits for a master that runs.
+func (c *Cluster) Owner(key string) (owner *Server) {
+	c.tb.Helper()
+	wait(c.tb, "owner of "+key, func() (err error) {
+		owner, err = c.owner(key)
+		return err
+	})
+	return owner
+}
+
+// owner asks each node whether it has the slot. A master that comes back still
+// thinks so for a moment; the higher configuration epoch wins, as in the cluster.
+func (c *Cluster) owner(key string) (owner *Server, err error) {
+	last := -1
+	for _, s := range c.nodes {
+		if !s.up() {
+			continue
+		}
+		slot, err := s.Try("CLUSTER", "KEYSLOT", key)
+		nodes, err2 := s.Try("CLUSTER", "NODES")
+		if err := errors.Join(err, err2); err != nil {
+			return nil, err
+		}
+		if epoch := claim(nodes, slot); epoch > last {
+			owner, last = s, epoch
+		}
+	}
+	if owner == nil {
+		return nil, errors.New("no node that runs has it")
+	}
+	return owner, nil
+}
+
+// claim returns the configuration epoch with which a node has the slot according to
+// its own CLUSTER NODES, or -1. A line there reads
+//
+//	id host:port@bus flags master ping pong epoch link ranges…
+func claim(nodes, slot string) int {
+	for line := range strings.Lines(nodes) {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[2], "myself,master") && contains(f[8:], slot) {
+			epoch, err := strconv.Atoi(f[6])
+			if err == nil {
+				return epoch
+			}
+		}
+	}
+	return -1
+}
+
+// contains tells whether slot is in ranges such as "0-5460" or "7". Entries such as
+// "[77->-id]" are of slots that move.
+func contains(ranges []string, slot string) bool {
+	n, err := strconv.Atoi(slot)
+	return err == nil && slices.ContainsFunc(ranges, func(r string) bool {
+		first, last, ok := strings.Cut(r, "-")
+		if !ok {
+			last = first
+		}
+		a, err := strconv.Atoi(first)
+		b, err2 := strconv.Atoi(last)
+		return err == nil && err2 == nil && a <= n && n <= b
+	})
+}
+
+func addrs(servers []*Server) []string {
+	list := make([]string, len(servers))
+	for i, s := range servers {
+		list[i] = s.Addr()
+	}
+	return list
+}
+
+// listURL is the URL of the first server with the others as addr parameters.
+func listURL(servers []*Server, query url.Values) string {
+	u := url.URL{Scheme: "redis", Host: servers[0].Addr()}
+	if query == nil {
+		query = url.Values{}
+	}
+	query["addr"] = addrs(servers[1:])
+	u.RawQuery = query.Encode()
+	return u.String()
+}

@@ -1,0 +1,198 @@
+package redistest
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
+)
+
+// Do carries out a command on a connection of its own and returns the reply as
+// text: "" for nil, the elements of an array on a line each. An error reply fails
+// the test. It does not follow redirections of a cluster.
+func (s *Server) Do(args ...string) string {
+	s.tb.Helper()
+	reply, err := s.Try(args...)
+	if err != nil {
+		s.tb.Fatalf("%s at %s: %v", strings.Join(args, " "), s.Addr(), err)
+	}
+	return reply
+}
+
+// Try is Do, but returns what goes wrong: an error reply such as "READONLY You
+// can't write…", or that of the connection. It waits for up to 5 s.
+func (s *Server) Try(args ...string) (string, error) { return s.tryFor(5*time.Second, args...) }
+
+func (s *Server) tryFor(timeout time.Duration, args ...string) (string, error) {
+	c, err := s.dial(timeout)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	return exchange(c, args...)
+}
+
+// dial returns a connection, logged in, on which nothing takes longer than timeout.
+func (s *Server) dial(timeout time.Duration) (*proto.Client, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr(), timeout)
+	if err != nil {
+		return nil, err
+	}
+	err = conn.SetDeadline(time.Now().Add(timeout))
+	if s.tls != nil {
+		conn = tls.Client(conn, s.tls)
+	}
+	c := proto.NewClient(conn)
+	if err == nil && s.password != "" {
+		_, err = exchange(c, "AUTH", s.userOrDefault(), s.password)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *Server) userOrDefault() string {
+	if s.user == "" {
+		return "default"
+	}
+	return s.user
+}
+
+func exchange(c *proto.Client, args ...string) (string, error) {
+	raw, err := c.Do(args...)
+	if err != nil {
+		return "", err
+	}
+	reply, err := proto.Parse(raw)
+	if err != nil {
+		return "", err
+	}
+	if err, ok := reply.(error); ok {
+		return "", err
+	}
+	return text(reply), nil
+}
+
+func text(reply any) string {
+	if reply == "$-1\r\n" { // how proto leaves nil
+		return ""
+	}
+	elements, ok := reply.([]any)
+	if !ok {
+		return fmt.Sprint(reply)
+	}
+	lines := make([]string, len(elements))
+	for i, e := range elements {
+		lines[i] = text(e)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Commands returns how often each command ran since ResetStats or the start of the
+// process: under "get", "evalsha", "client|tracking" and so on, in small letters.
+// What a script calls is counted, and so are the commands of Do and of the harness.
+func (s *Server) Commands() map[string]int64 {
+	s.tb.Helper()
+	calls := map[string]int64{}
+	for line := range strings.Lines(s.Do("INFO", "commandstats")) {
+		name, stats, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(stats[:strings.IndexByte(stats, ',')], 10, 64)
+		if err != nil {
+			s.tb.Fatalf("INFO commandstats: %q", line)
+		}
+		calls[name] = n
+	}
+	return calls
+}
+
+// ResetStats sets what Commands counts to zero.
+func (s *Server) ResetStats() { s.tb.Helper(); s.Do("CONFIG", "RESETSTAT") }
+
+// WaitReplicas waits until n replicas have all that the server has now, so that
+// none of it is lost when one of them takes over.
+func (s *Server) WaitReplicas(n int) {
+	s.tb.Helper()
+	wait(s.tb, "replicas to catch up", func() error {
+		c, err := s.dial(5 * time.Second)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		// WAIT is about what was written before the last command of its connection.
+		_, err = exchange(c, "PING")
+		got, err2 := exchange(c, "WAIT", strconv.Itoa(n), "1000")
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if count, err := strconv.Atoi(got); err != nil || count < n {
+			return fmt.Errorf("%s replicas have it all, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+// ReadOnly makes the server the replica of a master that is not there: it answers
+// reads from its data and writes with READONLY. ReadOnly(false) makes it a master
+// again, with its data.
+func (s *Server) ReadOnly(on bool) {
+	s.tb.Helper()
+	if on {
+		s.Do("REPLICAOF", "127.0.0.1", "1")
+	} else {
+		s.Do("REPLICAOF", "NO", "ONE")
+	}
+}
+
+// Full makes the server answer each write that needs memory with OOM.
+func (s *Server) Full(on bool) {
+	s.tb.Helper()
+	limit := "0"
+	if on {
+		limit = "1"
+	}
+	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", limit)
+}
+
+// RestartLoading is Restart, but the server comes up loading: it answers nearly all
+// commands with LOADING until finish is called, and then has the data that it had.
+// It is not for nodes of a cluster.
+func (s *Server) RestartLoading() (finish func()) {
+	s.tb.Helper()
+	// Values that take 20 ms each, so that loading would last for 40 s; each is larger
+	// than the interval, in bytes, at which the server looks for commands.
+	const ballast = "for i = 1, 2000 do redis.call('SET', 'redistest:ballast:' .. i, string.rep('x', 2048)) end"
+	const drop = "for i = 1, 2000 do redis.call('DEL', 'redistest:ballast:' .. i) end"
+	s.Do("EVAL", ballast, "0")
+	s.Do("CONFIG", "SET", "rdbcompression", "no")
+	s.Do("SAVE")
+	// Without the append-only file, which would be loaded instead.
+	s.restart("--appendonly", "no",
+		"--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024")
+	wait(s.tb, "LOADING", func() error {
+		if _, err := s.Try("GET", "x"); err == nil || !strings.HasPrefix(err.Error(), "LOADING") {
+			return errors.Join(errors.New("no LOADING"), err)
+		}
+		return nil
+	})
+	return func() {
+		s.tb.Helper()
+		s.Do("CONFIG", "SET", "key-load-delay", "0")
+		s.ready()
+		s.Do("EVAL", drop, "0")
+		if err := os.Remove(filepath.Join(s.dir, "dump.rdb")); err != nil {
+			s.tb.Fatal(err) // the next Restart would load it
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package redistest
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Link is a TCP link to a server, with faults. It forwards until told otherwise.
+// Its methods may be called from any goroutine.
+type Link struct {
+	tb     testing.TB
+	addr   string
+	target string
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	listener net.Listener // nil while cut
+	hang     bool
+	delay    time.Duration
+	changed  chan struct{} // closed and replaced when hang or delay change
+	pairs    map[*pair]struct{}
+}
+
+// pair is a connection of a client with the one to the target that serves it.
+type pair struct {
+	client, server net.Conn      // server is nil until it is dialled
+	broken         chan struct{} // closed when both are
+}
+
+// Proxy starts a link to target, a host:port, which need not be up. Clients that
+// learn addresses from a cluster or a sentinel go past it; use Pause there.
+func Proxy(tb testing.TB, target string) *Link {
+	tb.Helper()
+	l := &Link{
+		tb: tb, target: target,
+		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(tb))),
+		changed: make(chan struct{}), pairs: map[*pair]struct{}{},
+	}
+	tb.Cleanup(func() { l.Cut(); l.wg.Wait() })
+	l.Heal()
+	return l
+}
+
+// Addr is the host:port that stands for the target.
+func (l *Link) Addr() string { return l.addr }
+
+// URL is that of the server, but through the link.
+func (l *Link) URL(s *Server) string { return s.urlOf(l.addr) }
+
+// Hang stops forwarding, both ways. Connections stay open, new ones are accepted
+// and are silent. Neither side sees the other close.
+func (l *Link) Hang() { l.set(true, 0) }
+
+// Delay holds back what is sent for d, in each direction.
+func (l *Link) Delay(d time.Duration) { l.set(false, d) }
+
+// Cut resets all connections and refuses new ones. What was held back is lost.
+func (l *Link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener != nil {
+		_ = l.listener.Close()
+		l.listener = nil
+	}
+	for p := range l.pairs {
+		l.drop(p, true)
+	}
+}
+
+// Heal ends Hang, Delay and Cut. What Hang held back is sent.
+func (l *Link) Heal() {
+	l.tb.Helper()
+	l.set(false, 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener != nil {
+		return
+	}
+	var listener net.Listener
+	wait(l.tb, "port of the link", func() (err error) {
+		listener, err = net.Listen("tcp", l.addr)
+		return err
+	})
+	l.listener = listener
+	l.wg.Go(func() { l.accept(listener) })
+}
+
+func (l *Link) set(hang bool, delay time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hang, l.delay = hang, delay
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *Link) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return // it was closed
+		}
+		p := &pair{client: conn, broken: make(chan struct{})}
+		l.mu.Lock()
+		l.pairs[p] = struct{}{}
+		if l.listener != listener {
+			l.drop(p, true) // it came while the link was cut
+		}
+		l.mu.Unlock()
+		l.wg.Go(func() { l.serve(p) })
+	}
+}
+
+func (l *Link) serve(p *pair) {
+	defer l.end(p)
+	if !l.pass(p) {
+		return
+	}
+	server, err := net.Dial("tcp", l.target)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	p.server = server
+	if _, ok := l.pairs[p]; !ok {
+		_ = server.Close() // it broke meanwhile, and nobody else knows of this end
+	}
+	l.mu.Unlock()
+	l.wg.Go(func() { l.pump(p, server, p.client) })
+	l.pump(p, p.client, server)
+}
+
+// pump forwards until one side closes, and then breaks the pair.
+func (l *Link) pump(p *pair, from, to net.Conn) {
+	defer l.end(p)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if !l.pass(p) {
+			return
+		}
+		_, werr := to.Write(buf[:n])
+		if errors.Join(err, werr) != nil {
+			return
+		}
+	}
+}
+
+// pass returns when bytes may be forwarded, or false when the pair is broken.
+func (l *Link) pass(p *pair) bool {
+	for {
+		l.mu.Lock()
+		hang, delay, changed := l.hang, l.delay, l.changed
+		l.mu.Unlock()
+		if !hang && delay == 0 {
+			return true
+		}
+		var over <-chan time.Time
+		if !hang {
+			over = time.After(delay)
+		}
+		select {
+		case <-over:
+			return true
+		case <-changed:
+		case <-p.broken:
+			return false
+		}
+	}
+}
+
+func (l *Link) end(p *pair) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(p, false)
+}
+
+// drop closes both connections; with reset neither side gets what it has not read
+// yet. The caller holds mu.
+func (l *Link) drop(p *pair, reset bool) {
+	if _, ok := l.pairs[p]; !ok {
+		return
+	}
+	delete(l.pairs, p)
+	close(p.broken)
+	for _, c := range []net.Conn{p.client, p.server} {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			if reset {
+				_ = tcp.SetLinger(0)
+			}
+			_ = tcp.Close()
+		}
+	}
+}

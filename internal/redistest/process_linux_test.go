@@ -1,0 +1,56 @@
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestDiesWithTest kills a test process, this program run once more, that has a
+// server, and looks whether the server goes, too.
+func TestDiesWithTest(t *testing.T) {
+	const child = "REDISTEST_CHILD"
+	if os.Getenv(child) != "" {
+		fmt.Fprintln(os.Stderr, Start(t).Addr())
+		<-t.Context().Done() // never: it is killed
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), child+"=1", "TMPDIR="+t.TempDir()) // where it leaves its files
+	dieWithTest(cmd)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stderr).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := strings.TrimSpace(line)
+	if !dials(addr) {
+		t.Fatalf("no server at %q", addr)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	wait(t, "end of the server", func() error {
+		if dials(addr) {
+			return fmt.Errorf("%s is still there", addr)
+		}
+		return nil
+	})
+}
+
+func dials(addr string) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}

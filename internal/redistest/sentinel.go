@@ -1,0 +1,126 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// MasterSet is the name under which sentinels know the master.
+const MasterSet = "roost"
+
+// Sentinel is a master and its replica, with three sentinels that watch over them.
+type Sentinel struct {
+	tb        testing.TB
+	data      []*Server
+	sentinels []*Server
+}
+
+// StartSentinel starts a master, a replica and three sentinels. A master that is
+// silent for 1 s is replaced if two of them agree. args go to the two servers.
+// It takes less than a second.
+func StartSentinel(tb testing.TB, args ...string) *Sentinel {
+	tb.Helper()
+	master := Start(tb, args...)
+	replica := Start(tb, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(master.port)}, args...)...)
+	wait(tb, "replica", func() error {
+		// Sentinels ask the master who its replicas are, at first and then rarely.
+		if !strings.Contains(master.Do("INFO", "replication"), "state=online") {
+			return errors.New("the master has none")
+		}
+		return nil
+	})
+	c := &Sentinel{tb: tb, data: []*Server{master, replica}}
+	for range 3 {
+		c.sentinels = append(c.sentinels, startSentinel(tb, master))
+	}
+	wait(tb, "sentinels", c.complete)
+	return c
+}
+
+func startSentinel(tb testing.TB, master *Server) *Server {
+	tb.Helper()
+	// A sentinel keeps what it learns in its configuration file.
+	s := &Server{config: filepath.Join(tb.TempDir(), "sentinel.conf"), args: []string{"--sentinel"}}
+	config := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\n"+
+		"sentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n", MasterSet, master.port)
+	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	s.launch(tb)
+	// What they tell each other every 2 s, and ask servers every 10 s, comes sooner.
+	s.Do("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "100", "INFO-PERIOD", "200", "PING-PERIOD", "200",
+		"ASK-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "1000", "TILT-PERIOD", "2000")
+	return s
+}
+
+// complete is nil when each sentinel is in touch with the others and the replica:
+// when a failover could succeed.
+func (c *Sentinel) complete() error {
+	for _, s := range c.sentinels {
+		quorum, err := s.Try("SENTINEL", "CKQUORUM", MasterSet)
+		replicas, err2 := s.Try("SENTINEL", "REPLICAS", MasterSet)
+		switch err := errors.Join(err, err2); {
+		case err != nil:
+			return err
+		case !strings.HasPrefix(quorum, fmt.Sprintf("OK %d usable", len(c.sentinels))):
+			return errors.New(quorum)
+		case !strings.Contains(replicas, "master-link-status\nok"):
+			return fmt.Errorf("replicas:\n%s", replicas)
+		}
+	}
+	return nil
+}
+
+// Master returns the master that runs and on which the sentinels agree. While a
+// failover is under way it waits; call it after Kill or Pause to wait for one.
+func (c *Sentinel) Master() (master *Server) {
+	c.tb.Helper()
+	wait(c.tb, "master", func() (err error) {
+		master, err = c.master()
+		return err
+	})
+	return master
+}
+
+func (c *Sentinel) master() (*Server, error) {
+	for _, s := range c.data {
+		if !s.up() {
+			continue
+		}
+		if info, err := s.Try("INFO", "replication"); err != nil || !strings.Contains(info, "role:master") {
+			continue
+		}
+		want := fmt.Sprintf("127.0.0.1\n%d", s.port)
+		for _, sentinel := range c.sentinels {
+			if !sentinel.up() {
+				continue
+			}
+			if addr, err := sentinel.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet); addr != want {
+				return nil, errors.Join(fmt.Errorf("%s is a master, but a sentinel names %q", s.Addr(), addr), err)
+			}
+		}
+		return s, nil
+	}
+	return nil, errors.New("no server that runs is a master")
+}
+
+// Servers returns the two servers that have data.
+func (c *Sentinel) Servers() []*Server { return slices.Clone(c.data) }
+
+// Sentinels returns the sentinels.
+func (c *Sentinel) Sentinels() []*Server { return slices.Clone(c.sentinels) }
+
+// Addrs returns the host:port of each sentinel.
+func (c *Sentinel) Addrs() []string { return addrs(c.sentinels) }
+
+// URL names the sentinels and the master set, in the form that rueidis.ParseURL reads.
+func (c *Sentinel) URL() string {
+	return listURL(c.sentinels, url.Values{"master_set": {MasterSet}})
+}
