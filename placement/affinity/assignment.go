@@ -1,0 +1,71 @@
+package affinity
+
+import (
+	"fmt"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Demand is what a room needs.
+type Demand struct {
+	// Size is the number of participants that the room has or is expected to
+	// have, 0 to MaxSize. It decides where a new room goes, and does not move one.
+	Size int
+}
+
+// Assignment says where a room lives.
+type Assignment struct {
+	Room      string
+	Partition placement.Partition
+	Life             // the node and its incarnation
+	Epoch     uint64 // grows with each move of the room, for fencing; 0 if degraded
+	Source    Source
+	Reason    string // why it is this node, for people
+
+	// Member is the node as this one last knew it; nil if it never did.
+	Member *cluster.Member
+}
+
+// Source says how an assignment came about.
+type Source uint8
+
+// The sources, in the order in which Resolve tries them.
+const (
+	Cached   Source = iota + 1 // a pin that is known here to stand; no round trip
+	Pinned                     // a pin that stood in the store
+	Hash                       // pinned now, to the owner of the room's partition
+	Override                   // pinned now, to another node that has headroom
+	Degraded                   // the store did not answer: a guess by what is known here
+)
+
+// String returns "cached", "pinned", "hash", "override" or "degraded".
+func (s Source) String() string {
+	switch s {
+	case Cached:
+		return "cached"
+	case Pinned:
+		return "pinned"
+	case Hash:
+		return "hash"
+	case Override:
+		return "override"
+	case Degraded:
+		return "degraded"
+	}
+	return fmt.Sprintf("source %d", uint8(s))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *Source) UnmarshalText(b []byte) error {
+	for source := Cached; source <= Degraded; source++ {
+		if source.String() == string(b) {
+			*s = source
+			return nil
+		}
+	}
+	return fmt.Errorf("affinity: no source %.20q", b)
+}

@@ -1,0 +1,138 @@
+package affinity
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// crossing is a write on its way: the store carries it out at some moment between
+// its begin and its end, or, if it fails, perhaps never.
+type crossing struct {
+	write
+	done bool
+}
+
+// world is an attendance with a store that takes its time, and a plain model of
+// who ought to be where.
+type world struct {
+	here   *attendance
+	store  map[Seat]bool
+	want   map[Seat]bool
+	sailed []*crossing
+	now    time.Time
+}
+
+func (w *world) apply(c *crossing) {
+	if c.gone() {
+		delete(w.store, c.Seat)
+	} else {
+		w.store[c.Seat] = true
+	}
+	c.done = true
+}
+
+func (c *crossing) gone() bool { return c.write.gone }
+
+func (w *world) end(i int, failed, carriedOut bool) {
+	c := w.sailed[i]
+	w.sailed = append(w.sailed[:i], w.sailed[i+1:]...)
+	if !c.done && (!failed || carriedOut) {
+		w.apply(c)
+	}
+	var err error
+	if failed {
+		err = errors.New("lost")
+	}
+	w.here.end(c.write, err)
+}
+
+func (w *world) begin(writes ...write) {
+	for _, x := range writes {
+		w.sailed = append(w.sailed, &crossing{write: x})
+	}
+}
+
+// Whatever the order in which writes get to the store, and whichever fail, once all
+// have ended and what is owed was written the store has exactly those who are here,
+// and nothing is kept for anybody else.
+func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{here: newAttendance(4), store: map[Seat]bool{}, want: map[Seat]bool{}, now: time.Unix(0, 0)}
+		seat := rapid.Custom(func(t *rapid.T) Seat {
+			return Seat{placement.Partition(0), fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "room")), fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "who"))}
+		})
+		pick := func(t *rapid.T) int {
+			if len(w.sailed) == 0 {
+				t.Skip("nothing is under way")
+			}
+			return rapid.IntRange(0, len(w.sailed)-1).Draw(t, "write")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"join": func(t *rapid.T) {
+				s := seat.Draw(t, "seat")
+				w.want[s] = true
+				w.begin(w.here.join(s))
+			},
+			"leave": func(t *rapid.T) {
+				s := seat.Draw(t, "seat")
+				delete(w.want, s)
+				w.begin(w.here.leave(s, w.now))
+			},
+			"due":   func(*rapid.T) { w.begin(w.here.due(0, 4)...) },
+			"debts": func(*rapid.T) { w.begin(w.here.debts(w.now)...) },
+			"apply": func(t *rapid.T) { w.apply(w.sailed[pick(t)]) },
+			"end": func(t *rapid.T) {
+				w.end(pick(t), rapid.Bool().Draw(t, "failed"), rapid.Bool().Draw(t, "carried out"))
+			},
+			"": func(t *rapid.T) {
+				if w.here.here != len(w.want) {
+					t.Fatalf("%d are here, want %d", w.here.here, len(w.want))
+				}
+			},
+		})
+		for len(w.sailed) > 0 {
+			w.end(0, false, true)
+		}
+		w.begin(w.here.debts(w.now)...)
+		for len(w.sailed) > 0 {
+			w.end(0, false, true)
+		}
+		if !maps.Equal(w.store, w.want) {
+			t.Fatalf("the store has %v, want %v", w.store, w.want)
+		}
+		if len(w.here.owed) > 0 || w.here.gone != 0 || len(w.here.all()) != len(w.want) {
+			t.Fatalf("kept: %d owed, %d gone, %v", len(w.here.owed), w.here.gone, w.here.all())
+		}
+	})
+}
+
+// Nothing is left of 100,000 participants who have come and gone.
+func TestAttendanceLeavesNothing(t *testing.T) { // S1.5
+	here := newAttendance(24)
+	for i := range 100_000 {
+		seat := Seat{Room: fmt.Sprint(i % 1000), Participant: fmt.Sprint(i)}
+		here.end(here.join(seat), nil)
+		here.end(here.leave(seat, time.Unix(0, 0)), errors.New("down"))
+	}
+	if want := 100_000; here.gone < maxGone || here.gone > maxGone+1 || here.gone >= want {
+		t.Errorf("%d departures are kept, want %d", here.gone, maxGone)
+	}
+	for _, w := range here.debts(time.Unix(0, 0)) {
+		here.end(w, nil)
+	}
+	for i, slot := range here.slots {
+		if slot != nil {
+			t.Errorf("slot %d has a map of %d", i, len(slot))
+		}
+	}
+	if here.owed != nil || here.gone != 0 || here.here != 0 {
+		t.Errorf("left: %+v", here)
+	}
+}

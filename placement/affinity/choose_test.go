@@ -1,0 +1,186 @@
+package affinity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"pgregory.net/rapid"
+)
+
+// aSnapshot draws members in all states and a table over those that are active.
+func aSnapshot(t *rapid.T) *cluster.Snapshot {
+	s := new(cluster.Snapshot)
+	in := placement.Input{Partitions: 8}
+	for i := range rapid.IntRange(1, 6).Draw(t, "members") {
+		m := cluster.Member{
+			ID: lease.NodeID(fmt.Sprint("n", i)), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "incarnation"),
+			State:    rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Settling}).Draw(t, "state"),
+			Weight:   rapid.SampledFrom([]uint32{100, 100, 0}).Draw(t, "weight"),
+			Capacity: rapid.SampledFrom([]int64{0, 100, 100, 200}).Draw(t, "capacity"),
+			Load:     rapid.SampledFrom([]int64{lease.NoLoad, 0, 40, 75, 90, 150}).Draw(t, "load"),
+		}
+		s.Members = append(s.Members, m)
+		if m.State == lease.Active {
+			in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
+		}
+	}
+	s.Table, _ = placement.Compute(in)
+	return s
+}
+
+// plainChoice finds, without a shortcut, what the order of S0.2 says.
+func plainChoice(s *cluster.Snapshot, q question, limits ceilings, reserved func(lease.NodeID) int64) (lease.NodeID, error) {
+	load := func(m cluster.Member) int64 { return max(0, m.Load) + reserved(m.ID) }
+	after := func(m cluster.Member) int64 { return load(m) + q.cost }
+	rank := s.Table.Rank(q.partition, 100)
+	if len(rank) == 0 {
+		return "", cluster.ErrNoMembers
+	}
+	best := func(fits func(cluster.Member) bool) (lease.NodeID, bool) {
+		var all []cluster.Member
+		for _, m := range s.Members {
+			if m.State == lease.Active && m.Weight > 0 && fits(m) {
+				all = append(all, m)
+			}
+		}
+		if len(all) == 0 {
+			return "", false
+		}
+		slices.SortFunc(all, func(a, b cluster.Member) int {
+			return cmp.Or(cmp.Compare(load(a)*b.Capacity, load(b)*a.Capacity),
+				cmp.Compare(slices.Index(rank, a.ID), slices.Index(rank, b.ID)))
+		})
+		return all[0].ID, true
+	}
+	soft := func(m cluster.Member) bool { return after(m)*100 <= m.Capacity*int64(limits.soft) }
+	known := func(m cluster.Member) bool { return m.Capacity > 0 && m.Load != lease.NoLoad }
+	for _, fits := range []func(cluster.Member) bool{
+		func(m cluster.Member) bool { return m.ID == rank[0] && (m.Capacity == 0 || soft(m)) },
+		func(m cluster.Member) bool { return known(m) && soft(m) },
+		func(m cluster.Member) bool {
+			return known(m) && (limits.hard == 0 || after(m)*100 <= m.Capacity*int64(limits.hard))
+		},
+	} {
+		if id, ok := best(fits); ok {
+			return id, nil
+		}
+	}
+	if limits.hard > 0 {
+		return "", ErrNoCapacity
+	}
+	return rank[0], nil
+}
+
+func TestChoose(t *testing.T) { // S0.2, S0.3
+	rapid.Check(t, func(t *rapid.T) {
+		s := aSnapshot(t)
+		limits := ceilings{soft: 80, hard: rapid.SampledFrom([]int{0, 80, 100}).Draw(t, "hard")}
+		q := question{room: "r", partition: placement.Of("r", 8), cost: rapid.SampledFrom([]int64{0, 2, 20, 90, 2450}).Draw(t, "cost")}
+		kept := map[lease.NodeID]int64{"n0": rapid.Int64Range(0, 60).Draw(t, "kept"), "n2": rapid.Int64Range(0, 60).Draw(t, "kept")}
+		reserved := func(id lease.NodeID) int64 { return kept[id] }
+
+		want, wantErr := plainChoice(s, q, limits, reserved)
+		got, err := choose(s, q, limits, reserved)
+		if !errors.Is(err, wantErr) {
+			t.Fatalf("error %v, want %v", err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		if got.member.ID != want {
+			t.Fatalf("chose %s, want %s: %s", got.member.ID, want, got.reason)
+		}
+		owner, _ := s.Table.Owner(q.partition)
+		if (got.source == Hash) != (owner == want) || got.reason == "" {
+			t.Errorf("source %s of %s, the owner is %s", got.source, want, owner)
+		}
+		taken := 0
+		for _, c := range explain(s, q, want, limits, reserved) {
+			if c.Taken {
+				taken++
+			}
+			if c.Why == "" {
+				t.Errorf("no word about %s", c.Member.ID)
+			}
+		}
+		if taken != 1 {
+			t.Errorf("%d candidates are taken", taken)
+		}
+	})
+}
+
+// Where a room lived when the store lost its pin, there it stays, headroom or not.
+func TestChooseStay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := aSnapshot(t)
+		i := rapid.IntRange(0, len(s.Members)-1).Draw(t, "where")
+		m := &s.Members[i]
+		life := Life{m.ID, rapid.Uint64Range(1, 4).Draw(t, "life")}
+		q := question{room: "r", partition: 3, cost: 10_000, stay: life}
+		none := func(lease.NodeID) int64 { return 0 }
+		got, err := choose(s, q, ceilings{soft: 80, hard: 100}, none)
+		if takesRooms(m) && life.Incarnation >= m.Incarnation {
+			if err != nil || got.member.ID != m.ID {
+				t.Fatalf("it goes to %+v (%v), it lived on %s", got, err, m.ID)
+			}
+			return
+		}
+		q.stay = Life{}
+		if want, wantErr := choose(s, q, ceilings{soft: 80, hard: 100}, none); got != want || (err == nil) != (wantErr == nil) {
+			t.Errorf("a former life counts: it goes to %+v (%v), not %+v (%v)", got, err, want, wantErr)
+		}
+	})
+}
+
+func TestPercent(t *testing.T) {
+	for _, n := range []int64{0, 1, 99, 100, 101, 12_345, 1 << 53} {
+		for _, share := range []int{1, 50, 80, 100, 150} {
+			if got, want := percent(n, share), n*int64(share)/100; got != want {
+				t.Errorf("%d %% of %d: %d, want %d", share, n, got, want)
+			}
+		}
+	}
+	if got := percent(1<<62, 80); got < 0 || got > 1<<62 {
+		t.Errorf("80 %% of 2^62 overflows to %d", got)
+	}
+}
+
+func TestReservations(t *testing.T) {
+	now := time.Now()
+	r := reservations{settle: 5 * time.Second, nodes: make(map[lease.NodeID]*reserved)}
+	r.add("a", 10, now)
+	r.add("a", 20, now.Add(time.Second))
+	r.add("a", 20, now.Add(2*time.Second))
+	r.add("b", 7, now)
+	r.add("b", 0, now)
+	r.add("b", -5, now)
+	check := func(a, b int64) {
+		t.Helper()
+		if r.of("a") != a || r.of("b") != b || r.of("nobody") != 0 {
+			t.Errorf("reserved %d and %d, want %d and %d", r.of("a"), r.of("b"), a, b)
+		}
+	}
+	check(50, 7)
+	r.cancel("a", 20, now.Add(time.Second))
+	r.cancel("a", 20, now.Add(time.Second)) // again
+	r.cancel("a", 11, now)                  // never made
+	r.cancel("nobody", 1, now)
+	check(30, 7)
+	gone := new(cluster.Snapshot) // whoever is gone reports nothing more
+	r.expire(gone, now.Add(5*time.Second-1))
+	check(30, 7)
+	r.expire(gone, now.Add(5*time.Second))
+	check(20, 0)
+	r.expire(gone, now.Add(time.Hour))
+	check(0, 0)
+	if len(r.nodes) != 0 {
+		t.Errorf("%d nodes are remembered for nothing", len(r.nodes))
+	}
+}

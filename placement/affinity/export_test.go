@@ -1,0 +1,10 @@
+package affinity
+
+// Kill ends the resolver as kill -9 ends its process: without a word to the store.
+func (r *Resolver) Kill() {
+	r.closed.Store(true)
+	r.stop()
+	r.wait.Wait()
+	r.moves.close()
+	r.strain.close()
+}

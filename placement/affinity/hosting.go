@@ -1,0 +1,311 @@
+package affinity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Hosting says that this node serves a room, until Lost is closed. Its pin is
+// kept alive meanwhile.
+type Hosting struct {
+	r         *Resolver
+	room      string
+	partition placement.Partition
+	life      Life // of this node, when it took the room up
+	lost      chan struct{}
+
+	// Guarded by Resolver.mu.
+	pin       Pin // with epoch 0 while the store has not confirmed it
+	size      int
+	touched   time.Time
+	lapse     time.Duration // 0 = never
+	refreshed time.Time     // when the pin was last written
+	verify    time.Time     // when it is to be read again; zero = when notified
+	era       uint64        // of the store, when it last said that the pin stands
+	err       error
+}
+
+// Host is for the node that is about to serve a room, when a participant has been
+// sent to it: it checks with the store that the room lives here, and pins it if
+// it is not pinned anywhere. The Hosting is the same for all who ask while it
+// lasts, and then costs no round trip; d updates its size.
+//
+// It fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if
+// this node's own lease does not hold, and with what Resolve fails with. If the
+// store does not answer, the room may be hosted where it is known to live or
+// where the hash says; when the store is back, two that did so find out, and one
+// has Lost it with ErrSplit.
+func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, error) {
+	if err := check(room, d); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.closed.Load():
+		return nil, ErrClosed
+	case !r.agent.Live():
+		r.loseAll(ErrFenced)
+		return nil, ErrFenced
+	}
+	if h := r.hosting(room); h != nil {
+		h.Touch(d.Size)
+		return h, nil
+	}
+	a, err := r.ask(ctx, room, d)
+	if err != nil {
+		return nil, err
+	}
+	if a.Life != r.selfLife() {
+		if a.Node == r.self {
+			return nil, ErrFenced // a later process of this node has taken over
+		}
+		return nil, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
+	}
+	return r.open(a, d.Size)
+}
+
+func (r *Resolver) hosting(room string) *Hosting {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hosted[room]
+}
+
+func (r *Resolver) open(a Assignment, size int) (*Hosting, error) {
+	now := time.Now()
+	h := &Hosting{
+		r: r, room: a.Room, partition: a.Partition, life: a.Life, lost: make(chan struct{}),
+		pin: Pin{a.Life, a.Epoch, size}, size: size, touched: now, refreshed: now, era: r.known.era.Load(),
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed.Load():
+		return nil, ErrClosed
+	case r.fences != r.agent.Snapshot().Stats.Fences || !r.agent.Live():
+		return nil, ErrFenced
+	case r.hosted[a.Room] != nil:
+		return r.hosted[a.Room], nil
+	}
+	r.hosted[a.Room] = h
+	// The pin may have been changed between the answer and now, when nobody here
+	// would have listened for it.
+	r.dirty[a.Room] = struct{}{}
+	r.signal(r.wake)
+	return h, nil
+}
+
+// Room returns the room's name.
+func (h *Hosting) Room() string { return h.room }
+
+// Epoch returns a number that grows with each home that the room gets, for
+// fencing in stores of your own. It is 0 while the store has not confirmed that
+// the room lives here.
+func (h *Hosting) Epoch() uint64 {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	return h.pin.Epoch
+}
+
+// Touch tells how many participants the room has now. It does not wait, and a
+// size that is out of range counts as the nearest one.
+func (h *Hosting) Touch(size int) {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	h.size = min(max(0, size), MaxSize)
+	h.touched = time.Now()
+}
+
+// LapseAfter makes the hosting end with ErrLapsed when it has not been touched
+// for d; its pin then expires by itself. It is for hosts that cannot say when a
+// room ends, or that may not live to. 0, the default: never.
+func (h *Hosting) LapseAfter(d time.Duration) {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	h.lapse = max(0, d)
+}
+
+// Lost is closed when this node no longer hosts the room. Err tells why: where a
+// *NotOwnerError names another node, send the participants there.
+func (h *Hosting) Lost() <-chan struct{} { return h.lost }
+
+// Err returns why the room is not hosted here any more: a *NotOwnerError,
+// ErrFenced, ErrLapsed, ErrReleased or ErrClosed; or nil while it is.
+func (h *Hosting) Err() error {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	return h.err
+}
+
+// Release ends the room: its pin is deleted, unless it is somebody else's by now.
+// If that fails, which the error says, it expires by itself.
+func (h *Hosting) Release(ctx context.Context) error {
+	h.r.mu.Lock()
+	pin := h.pin
+	over := h.err != nil
+	h.end(ErrReleased)
+	h.r.mu.Unlock()
+	if over {
+		return nil
+	}
+	return h.r.unpin(ctx, Op{Partition: h.partition, Room: h.room, If: pin})
+}
+
+// unpin deletes a pin if it stands.
+func (r *Resolver) unpin(ctx context.Context, op Op) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Budget)
+	defer cancel()
+	asked := r.known.begin(op.Room)
+	res := r.swapOne(ctx, op)
+	if res.Err == nil {
+		r.known.learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
+	}
+	return res.Err
+}
+
+// Release deletes a room's pin, wherever the room lives; its host has Lost it. It
+// fails with ErrNoPin, ErrChanged or ErrStore.
+func (r *Resolver) Release(ctx context.Context, room string) error {
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return err
+	}
+	if err := r.unpin(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room, If: pin}); err != nil {
+		return err
+	}
+	if h := r.hosting(room); h != nil && pin.Life == h.life {
+		r.lose(h, ErrReleased)
+	}
+	return nil
+}
+
+// Move moves a room to another node on request, unless somebody else moves it
+// meanwhile (ErrChanged). Its host has Lost it. It fails with ErrNoPin, ErrNotLive
+// if to takes no rooms, ErrNoCapacity by the hard ceiling, or ErrStore; then the
+// room may have moved or not.
+func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	m := find(s, to)
+	q := r.question(s, room, pin.Size)
+	switch {
+	case m == nil:
+		return Assignment{}, notLive(to, "it is not a live member")
+	case m.ID == pin.Node && pin.Incarnation >= m.Incarnation:
+		return r.assign(s, room, pin, Pinned, "it lives there already"), nil
+	case !takesRooms(m):
+		return Assignment{}, notLive(to, "it is draining, settling or of weight 0")
+	}
+	home := choice{member: m}
+	at, ok := r.reserveAt(home, q)
+	if !ok {
+		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
+	}
+	asked := r.known.begin(room)
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.Budget)
+	defer cancel()
+	res := r.swapOne(bounded, Op{
+		Partition: q.partition, Room: room, If: pin, Set: Pin{Life: home.life(), Size: pin.Size}, TTL: r.cfg.PinTTL,
+	})
+	if res.Err != nil {
+		return Assignment{}, res.Err
+	}
+	news := r.known.learn(room, asked, res.Pin, time.Now().Add(res.Fresh))
+	if !res.Done {
+		r.cancel(home, q, at)
+		return Assignment{}, fmt.Errorf("%w: %q", ErrChanged, room)
+	}
+	const why = "moved on request"
+	if h := r.hosting(room); h != nil && h.life != res.Pin.Life {
+		r.lose(h, &NotOwnerError{Owner: r.assign(s, room, res.Pin, Pinned, why)})
+	}
+	if news {
+		r.tell(Moved{room, q.partition, pin.Life, res.Pin.Life, why, res.Pin.Epoch})
+	}
+	return r.assign(s, room, res.Pin, Pinned, why), nil
+}
+
+// reserveAt reserves a room's cost on a node, if its hard ceiling allows.
+func (r *Resolver) reserveAt(home choice, q question) (at time.Time, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := home.member
+	c := Candidate{Member: m, Reserved: r.reserved.of(m.ID)}
+	if r.limits.hard > 0 && m.Capacity > 0 && c.used()+q.cost > percent(m.Capacity, r.limits.hard) {
+		return at, false
+	}
+	at = time.Now()
+	r.reserved.add(m.ID, q.cost, at)
+	return at, true
+}
+
+// pinOf returns the pin of a room that has one.
+func (r *Resolver) pinOf(ctx context.Context, room string) (Pin, *cluster.Snapshot, error) {
+	if err := CheckName(room); err != nil {
+		return Pin{}, nil, err
+	}
+	s, err := r.ready(room)
+	if err != nil {
+		return Pin{}, nil, err
+	}
+	pin, err := r.read(ctx, s, room)
+	if err == nil && pin == (Pin{}) {
+		err = fmt.Errorf("%w: %q", ErrNoPin, room)
+	}
+	return pin, s, err
+}
+
+// Hosted returns the rooms that are hosted here, heaviest first, and what they
+// cost together. O(rooms · log rooms).
+func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
+	r.mu.Lock()
+	for _, h := range r.hosted {
+		load := RoomLoad{h.room, h.size, r.cfg.Cost(h.size)}
+		rooms = append(rooms, load)
+		units += load.Units
+	}
+	r.mu.Unlock()
+	slices.SortFunc(rooms, func(a, b RoomLoad) int {
+		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(a.Room, b.Room))
+	})
+	return rooms, units
+}
+
+// end closes the hosting for a reason, once. The caller holds Resolver.mu.
+func (h *Hosting) end(why error) {
+	if h.err != nil {
+		return
+	}
+	h.err = why
+	close(h.lost)
+	if h.r.hosted[h.room] == h {
+		delete(h.r.hosted, h.room)
+	}
+}
+
+func (r *Resolver) lose(h *Hosting, why error) {
+	r.mu.Lock()
+	h.end(why)
+	r.mu.Unlock()
+	r.log.Info("room is not hosted here any more", "room", h.room, "why", why)
+}
+
+func (r *Resolver) loseAll(why error) {
+	r.mu.Lock()
+	n := len(r.hosted)
+	for _, h := range r.hosted {
+		h.end(why)
+	}
+	r.mu.Unlock()
+	if n > 0 && !errors.Is(why, ErrClosed) {
+		r.log.Warn("no room is hosted here any more", "rooms", n, "why", why)
+	}
+}

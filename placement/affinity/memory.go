@@ -1,0 +1,218 @@
+package affinity
+
+import (
+	"container/heap"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Memory is a Store in this process's memory, for a single node, for tests, and
+// for nodes that share a process. Nodes in several processes need a store that
+// they share: with one each they would not agree on where a room lives.
+//
+// Pins expire by themselves, to the millisecond for whoever asks; their memory
+// is freed by later calls, each of which frees at most a few.
+type Memory struct {
+	mu    sync.Mutex
+	pins  map[string]memoryPin
+	index map[placement.Partition]map[Life]map[string]struct{}
+	due   dueHeap
+	signs map[Life]time.Time // until when
+	epoch uint64
+	heed  []func(room string)
+}
+
+type memoryPin struct {
+	Pin
+	partition placement.Partition
+	until     time.Time
+}
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	return &Memory{
+		pins:  make(map[string]memoryPin),
+		index: make(map[placement.Partition]map[Life]map[string]struct{}),
+		signs: make(map[Life]time.Time),
+	}
+}
+
+// Swap implements Store.
+func (m *Memory) Swap(ctx context.Context, ops ...Op) []Result {
+	results := make([]Result, len(ops))
+	if err := ctx.Err(); err != nil {
+		for i := range results {
+			results[i].Err = storeError(err)
+		}
+		return results
+	}
+	m.mu.Lock()
+	now := time.Now()
+	m.sweep(now)
+	for i, op := range ops {
+		results[i] = m.swap(now, op)
+	}
+	heed := m.heed
+	m.mu.Unlock()
+	for i, op := range ops {
+		if results[i].Done && !op.reads() && op.Set.Life != op.If.Life {
+			for _, tell := range heed {
+				tell(op.Room)
+			}
+		}
+	}
+	return results
+}
+
+func (m *Memory) swap(now time.Time, op Op) Result {
+	if op.Set.Life != (Life{}) && op.TTL < time.Millisecond {
+		return Result{Err: storeError(errTTL)}
+	}
+	stands, ok := m.pins[op.Room]
+	if ok && !now.Before(stands.until) {
+		m.drop(op.Room)
+		stands = memoryPin{}
+	}
+	if stands.Life != op.If.Life || (op.If.Epoch != 0 && stands.Epoch != op.If.Epoch) {
+		return Result{Pin: stands.Pin}
+	}
+	m.drop(op.Room)
+	if op.Set.Life == (Life{}) {
+		return Result{Done: true}
+	}
+	pin := op.Set
+	if pin.Life != stands.Life {
+		m.epoch = max(m.epoch, stands.Epoch, pin.Epoch, uint64(now.UnixMicro())-1) + 1
+		stands.Epoch = m.epoch
+	}
+	pin.Epoch = stands.Epoch
+	m.put(op.Room, memoryPin{pin, op.Partition, now.Add(op.TTL)})
+	return Result{Pin: pin, Done: true}
+}
+
+func (m *Memory) put(room string, pin memoryPin) {
+	m.pins[room] = pin
+	heap.Push(&m.due, due{room, pin.until})
+	lives := m.index[pin.partition]
+	if lives == nil {
+		lives = make(map[Life]map[string]struct{})
+		m.index[pin.partition] = lives
+	}
+	if lives[pin.Life] == nil {
+		lives[pin.Life] = make(map[string]struct{})
+	}
+	lives[pin.Life][room] = struct{}{}
+}
+
+func (m *Memory) drop(room string) {
+	pin, ok := m.pins[room]
+	if !ok {
+		return
+	}
+	delete(m.pins, room)
+	lives := m.index[pin.partition]
+	if delete(lives[pin.Life], room); len(lives[pin.Life]) == 0 {
+		delete(lives, pin.Life)
+	}
+	if len(lives) == 0 {
+		delete(m.index, pin.partition)
+	}
+}
+
+// sweep frees what has expired: a few at a time, so that no call pays for many,
+// and more than a call adds, so that nothing piles up. A refreshed pin has left
+// an earlier date behind, which means nothing.
+func (m *Memory) sweep(now time.Time) {
+	for range 16 {
+		if len(m.due) == 0 || now.Before(m.due[0].at) {
+			return
+		}
+		d := heap.Pop(&m.due).(due)
+		if pin, ok := m.pins[d.room]; ok && !now.Before(pin.until) {
+			m.drop(d.room)
+		}
+	}
+}
+
+// Index implements Store.
+func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, want func(Life) bool, limit int) ([]Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, storeError(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	var found []Entry
+	for _, p := range partitions {
+		for life, rooms := range m.index[p] {
+			if !want(life) {
+				continue
+			}
+			for room := range rooms {
+				if pin := m.pins[room]; now.Before(pin.until) {
+					found = append(found, Entry{p, room, pin.Pin})
+				}
+				if len(found) >= limit {
+					return found, nil
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// Sign implements Store.
+func (m *Memory) Sign(ctx context.Context, self Life, ttl time.Duration, ask []Life) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, storeError(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(m.signs, func(_ Life, until time.Time) bool { return !now.Before(until) })
+	switch {
+	case self == (Life{}):
+	case ttl <= 0:
+		delete(m.signs, self)
+	default:
+		m.signs[self] = now.Add(ttl)
+	}
+	signed := make([]bool, len(ask))
+	for i, life := range ask {
+		_, signed[i] = m.signs[life]
+	}
+	return signed, nil
+}
+
+// Notify implements Store. Everybody is told of everything, for as long as the
+// store is used.
+func (m *Memory) Notify(changed func(room string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heed = append(slices.Clip(m.heed), changed)
+}
+
+type due struct {
+	room string
+	at   time.Time
+}
+
+type dueHeap []due
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h *dueHeap) Pop() any {
+	last := len(*h) - 1
+	d := (*h)[last]
+	(*h)[last] = due{}
+	*h = slices.Delete(*h, last, last+1)
+	return d
+}

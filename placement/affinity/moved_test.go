@@ -1,0 +1,441 @@
+package affinity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// moveOf reads "room from>to epoch", from and to being one letter and digits:
+// "r1 a1>b2 7".
+func moveOf(tb testing.TB, text string) Moved {
+	tb.Helper()
+	m := Moved{Reason: text}
+	var lives string
+	if _, err := fmt.Sscan(text, &m.Room, &lives, &m.Epoch); err != nil {
+		tb.Fatalf("move %q: %v", text, err)
+	}
+	from, to, _ := strings.Cut(lives, ">")
+	life := func(s string) (l Life) {
+		l.Node = lease.NodeID(s[:1])
+		if _, err := fmt.Sscan(s[1:], &l.Incarnation); err != nil {
+			tb.Fatalf("move %q: %v", text, err)
+		}
+		return l
+	}
+	m.From, m.To = life(from), life(to)
+	return m
+}
+
+func movesOf(tb testing.TB, text string) (list []Moved) {
+	tb.Helper()
+	for part := range strings.SplitSeq(text, ",") {
+		list = append(list, moveOf(tb, strings.TrimSpace(part)))
+	}
+	return list
+}
+
+// batchText is the inverse of movesOf, plus "resync".
+func batchText(b MovedBatch) string {
+	var parts []string
+	for _, m := range b.Moved {
+		parts = append(parts, fmt.Sprintf("%s %s%d>%s%d %d", m.Room,
+			m.From.Node, m.From.Incarnation, m.To.Node, m.To.Incarnation, m.Epoch))
+	}
+	if b.Resync {
+		parts = append(parts, "resync")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// readMoves ranges over batches in a goroutine and hands each one over.
+func readMoves(batches iter.Seq[MovedBatch]) <-chan MovedBatch {
+	out := make(chan MovedBatch)
+	go func() {
+		defer close(out)
+		for b := range batches {
+			out <- b
+		}
+	}()
+	return out
+}
+
+func TestMovedJSON(t *testing.T) {
+	m := Moved{
+		Room: "r", Partition: 7, From: Life{"node-a", 1<<63 + 1}, To: Life{"node-b", 2}, Reason: "node-a died", Epoch: 1 << 52,
+	}
+	b, err := json.Marshal(MovedBatch{Moved: []Moved{m}})
+	want := `{"moved":[{"room":"r","partition":7,"from":"node-a","from_incarnation":"9223372036854775809",` +
+		`"to":"node-b","to_incarnation":"2","reason":"node-a died","epoch":4503599627370496}],"resync":false}`
+	if err != nil || string(b) != want {
+		t.Fatalf("got %s, %v\nwant %s", b, err, want)
+	}
+	var back MovedBatch
+	if err := json.Unmarshal(b, &back); err != nil || len(back.Moved) != 1 || back.Moved[0] != m {
+		t.Errorf("got %+v, %v back, want %+v", back, err, m)
+	}
+	if err := json.Unmarshal([]byte(`{"room":7}`), &m); err == nil {
+		t.Error("a room that is a number is accepted")
+	}
+}
+
+func TestMovesMerge(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		published []string // while the reader is busy
+		want      string
+	}{
+		{"one", []string{"r1 a1>b1 5"}, "r1 a1>b1 5"},
+		{"sorted", []string{"r2 a1>b1 5, r1 a1>b1 6", "r0 a1>b1 7"}, "r0 a1>b1 7, r1 a1>b1 6, r2 a1>b1 5"},
+		{"twice", []string{"r1 a1>b1 5", "r1 b1>c1 8"}, "r1 a1>c1 8"},
+		{"twice in one go", []string{"r1 a1>b1 5, r1 b1>c1 8"}, "r1 a1>c1 8"},
+		{"back again", []string{"r1 a1>b1 5", "r1 b1>a1 8"}, "r1 a1>a1 8"},
+		{"back in another life", []string{"r1 a1>b1 5", "r1 b1>a2 8"}, "r1 a1>a2 8"},
+		{"older comes later", []string{"r1 b1>c1 8", "r1 a1>b1 5"}, "r1 b1>c1 8"},
+		{"the same again", []string{"r1 a1>b1 5", "r1 a1>b1 5"}, "r1 a1>b1 5"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var feed moves // the zero value must do
+				seq := feed.watch(t.Context())
+				for _, text := range c.published {
+					list := movesOf(t, text)
+					feed.publish(list)
+					clear(list) // the feed must have kept nothing of it
+				}
+				feed.publish(nil)
+				feed.close()
+				batches := readMoves(seq)
+				got := <-batches
+				if text := batchText(got); text != c.want {
+					t.Errorf("got %q, want %q", text, c.want)
+				}
+				if last := got.Moved[len(got.Moved)-1]; !strings.Contains(last.Reason, fmt.Sprint(last.Epoch)) {
+					t.Errorf("the reason of the latest move is lost: %+v", last)
+				}
+				if b, more := <-batches; more {
+					t.Errorf("one more batch %q", batchText(b))
+				}
+			})
+		})
+	}
+}
+
+func TestMovesBeginWithTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed moves
+		feed.publish(movesOf(t, "before a1>b1 1"))
+		seq := feed.watch(t.Context())
+		feed.publish(movesOf(t, "between a1>b1 2"))
+		batches := readMoves(seq)
+		if got := batchText(<-batches); got != "between a1>b1 2" {
+			t.Errorf("first batch %q, want the move between call and loop alone", got)
+		}
+		synctest.Wait()
+		feed.publish(movesOf(t, "after a1>b1 3"))
+		if got := batchText(<-batches); got != "after a1>b1 3" {
+			t.Errorf("second batch %q", got)
+		}
+		feed.close()
+	})
+}
+
+func TestMovesPublishWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed moves
+		held := make(chan struct{})
+		for range 20 {
+			feed.watch(t.Context()) // never ranged over
+			go func() {
+				for range feed.watch(t.Context()) {
+					<-held // a handler that hangs
+				}
+			}()
+		}
+		quick := readMoves(feed.watch(t.Context()))
+		synctest.Wait()
+		for i := range 1000 {
+			m := moveOf(t, fmt.Sprintf("r a1>b1 %d", i))
+			feed.publish([]Moved{m})
+			if b := <-quick; len(b.Moved) != 1 || b.Moved[0] != m {
+				t.Fatalf("a quick reader gets %q, want %+v", batchText(b), m)
+			}
+		}
+		feed.close()
+		close(held)
+	})
+}
+
+func TestMovesBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed moves
+		seq := feed.watch(t.Context())
+		lists := make([]Moved, maxPending)
+		for i := range lists {
+			lists[i] = Moved{Room: fmt.Sprintf("r%06d", i), Epoch: 1}
+		}
+		feed.publish(lists)
+		feed.publish(lists[:10]) // they merge, so there is still room for them
+
+		batches := readMoves(seq)
+		if b := <-batches; len(b.Moved) != maxPending || b.Resync {
+			t.Fatalf("%d rooms, resync %v; want all %d", len(b.Moved), b.Resync, maxPending)
+		}
+		synctest.Wait() // it waits for more
+		feed.publish(movesOf(t, "x a1>b1 1"))
+		synctest.Wait() // it is busy handing that over
+		feed.publish(lists)
+		feed.publish(movesOf(t, "one-too-many a1>b1 1"))
+		feed.publish(lists)
+		for s := range feed.subs {
+			if len(s.pending) > 0 {
+				t.Errorf("%d rooms are kept for a reader that has to resync", len(s.pending))
+			}
+		}
+		if b := <-batches; batchText(b) != "x a1>b1 1" {
+			t.Fatalf("got %.80q", batchText(b))
+		}
+		if b := <-batches; batchText(b) != "resync" || b.Moved == nil {
+			t.Fatalf("got %.80q, want resync with an empty list", batchText(b))
+		}
+		feed.publish(movesOf(t, "y a1>b1 1"))
+		if b := <-batches; batchText(b) != "y a1>b1 1" {
+			t.Fatalf("after resync: got %.80q", batchText(b))
+		}
+		feed.close()
+	})
+}
+
+func TestMovesEnd(t *testing.T) {
+	drain := func(seq iter.Seq[MovedBatch]) (got []string) {
+		for b := range seq {
+			got = append(got, batchText(b))
+		}
+		return got
+	}
+	t.Run("close", func(t *testing.T) {
+		var feed moves
+		seq := feed.watch(t.Context())
+		feed.publish(movesOf(t, "r a1>b1 1"))
+		feed.close()
+		feed.close()
+		feed.publish(movesOf(t, "late a1>b1 2"))
+		if got := drain(seq); !slices.Equal(got, []string{"r a1>b1 1"}) {
+			t.Errorf("got %q, want what was published before close", got)
+		}
+		if got := drain(feed.watch(t.Context())); got != nil {
+			t.Errorf("after close: %q", got)
+		}
+		if feed.watch(t.Context()); len(feed.subs) != 0 {
+			t.Error("a closed feed keeps subscriptions")
+		}
+	})
+	t.Run("close while waiting", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var feed moves
+			batches := readMoves(feed.watch(t.Context()))
+			synctest.Wait()
+			feed.close()
+			synctest.Wait()
+			select {
+			case b, more := <-batches:
+				if more {
+					t.Errorf("got %q", batchText(b))
+				}
+			default:
+				t.Error("the loop goes on")
+			}
+		})
+	})
+	t.Run("context", func(t *testing.T) {
+		var feed moves
+		ctx, cancel := context.WithCancel(t.Context())
+		seq := feed.watch(ctx)
+		feed.publish(movesOf(t, "r a1>b1 1"))
+		cancel()
+		if got := drain(seq); got != nil {
+			t.Errorf("got %q although the context is done", got)
+		}
+	})
+	t.Run("leave the loop", func(t *testing.T) {
+		var feed moves
+		seq := feed.watch(t.Context())
+		feed.publish(movesOf(t, "r a1>b1 1"))
+		for range seq {
+			break
+		}
+		if len(feed.subs) != 0 {
+			t.Error("the subscription outlives the loop")
+		}
+		feed.publish(movesOf(t, "r b1>c1 2"))
+		if got := drain(seq); got != nil {
+			t.Errorf("the second loop gets %q", got)
+		}
+	})
+	t.Run("context while waiting", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var feed moves
+			ctx, cancel := context.WithCancel(t.Context())
+			batches := readMoves(feed.watch(ctx))
+			feed.watch(ctx) // never ranged over
+			synctest.Wait()
+			cancel()
+			if b, more := <-batches; more {
+				t.Errorf("got %q", batchText(b))
+			}
+			synctest.Wait()
+			if len(feed.subs) != 0 {
+				t.Errorf("%d subscriptions outlive their context", len(feed.subs))
+			}
+		})
+	})
+}
+
+func TestMovesNeedNoGoroutine(t *testing.T) {
+	var feed moves
+	before := runtime.NumGoroutine()
+	for range 100 {
+		feed.watch(t.Context())
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines for 100 subscriptions", after-before)
+	}
+}
+
+// The twin keeps every move since a reader took its last batch, and folds them
+// room by room.
+func TestMovesLikeTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var feed moves
+		readers := make([]*mover, 3)
+		logs := make([][]Moved, len(readers))
+		for i := range readers {
+			readers[i] = feed.subscribe()
+		}
+		life := rapid.Custom(func(t *rapid.T) Life {
+			return Life{lease.NodeID(rapid.StringMatching(`[ab]`).Draw(t, "node")), rapid.Uint64Range(1, 2).Draw(t, "incarnation")}
+		})
+		move := rapid.Custom(func(t *rapid.T) Moved {
+			return Moved{
+				Room: rapid.StringMatching(`[r-t]`).Draw(t, "room"), From: life.Draw(t, "from"), To: life.Draw(t, "to"),
+				Epoch: rapid.Uint64Range(1, 5).Draw(t, "epoch"), Reason: rapid.StringN(0, 3, -1).Draw(t, "reason"),
+			}
+		})
+		take := func(i int) {
+			want := make(map[string]Moved)
+			for _, room := range []string{"r", "s", "t"} {
+				of := slices.DeleteFunc(slices.Clone(logs[i]), func(m Moved) bool { return m.Room != room })
+				if len(of) == 0 {
+					continue
+				}
+				slices.SortStableFunc(of[1:], func(a, b Moved) int { return int(a.Epoch) - int(b.Epoch) })
+				last := of[len(of)-1]
+				if last.Epoch < of[0].Epoch {
+					last = of[0]
+				}
+				last.From = of[0].From
+				want[room] = last
+			}
+			b, open := feed.take(readers[i])
+			if !open || b.Resync || len(b.Moved) != len(want) {
+				t.Fatalf("got %+v, open %v; want %v", b, open, want)
+			}
+			for k, room := range slices.Sorted(maps.Keys(want)) {
+				if b.Moved[k] != want[room] {
+					t.Fatalf("got %+v, want %+v", b.Moved[k], want[room])
+				}
+			}
+			logs[i] = nil
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			if i := rapid.IntRange(-3, len(readers)-1).Draw(t, "reader"); i >= 0 {
+				take(i)
+				continue
+			}
+			list := rapid.SliceOfN(move, 0, 4).Draw(t, "published")
+			feed.publish(list)
+			for i := range logs {
+				logs[i] = append(logs[i], list...)
+			}
+		}
+		for i := range readers {
+			take(i)
+		}
+	})
+}
+
+func TestMovesConcurrently(t *testing.T) {
+	const publishers, rooms, last = 4, 5, 200
+	var feed moves
+	var readers, writers sync.WaitGroup
+	for i := range 6 {
+		seq := feed.watch(t.Context())
+		readers.Go(func() {
+			epochs := make(map[string]uint64)
+			for b := range seq {
+				for _, m := range b.Moved {
+					if m.Epoch <= epochs[m.Room] {
+						t.Errorf("%s: epoch %d after %d", m.Room, m.Epoch, epochs[m.Room])
+					}
+					epochs[m.Room] = m.Epoch
+				}
+				if i%2 == 0 {
+					runtime.Gosched()
+				}
+			}
+			if len(epochs) != publishers*rooms {
+				t.Errorf("a reader knows %d rooms, want %d", len(epochs), publishers*rooms)
+			}
+			for room, epoch := range epochs {
+				if epoch != last {
+					t.Errorf("%s: a reader ends at epoch %d, want %d", room, epoch, last)
+				}
+			}
+		})
+	}
+	for p := range publishers {
+		writers.Go(func() {
+			for epoch := uint64(1); epoch <= last; epoch++ {
+				var list []Moved
+				for r := range rooms {
+					list = append(list, Moved{Room: fmt.Sprintf("%d-%d", p, r), Epoch: epoch})
+				}
+				passing := feed.watch(t.Context())
+				feed.publish(list)
+				for range passing { // readers come and go
+					break
+				}
+			}
+		})
+	}
+	writers.Wait()
+	feed.close()
+	readers.Wait()
+}
+
+func BenchmarkMovesPublish(b *testing.B) {
+	list := make([]Moved, 5000)
+	for i := range list {
+		list[i] = Moved{Room: fmt.Sprintf("room-%06d", i), Epoch: 1}
+	}
+	var feed moves
+	s := feed.subscribe()
+	b.ReportAllocs()
+	for b.Loop() {
+		feed.publish(list)
+		feed.take(s)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(list)), "ns/room")
+}

@@ -1,0 +1,126 @@
+package redisstore
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// DefaultPrefix begins the names of all keys unless Options say otherwise.
+const DefaultPrefix = "roost:"
+
+// Options is where the Redis is and how to use it.
+type Options struct {
+	// URL is where the Redis is:
+	//
+	//	redis://user:password@host:6379/0                     one server, or a cluster
+	//	redis://host1:6379?addr=host2:6379&addr=host3:6379    a cluster
+	//	redis://host1:26379?addr=host2:26379&master_set=main  sentinels
+	//	rediss://host:6379                                    with TLS
+	//	unix:///run/redis.sock                                a socket
+	//
+	// Special characters in the user and the password are percent-encoded. A
+	// cluster is found out about by itself; any of its nodes will do, but several
+	// addresses still work while one of them is down. With client_cache=0 in the
+	// query nothing is cached: for servers without CLIENT TRACKING.
+	// dial_timeout and write_timeout replace the defaults of 300ms and 500ms.
+	// Required.
+	URL string
+
+	// Prefix begins the names of all keys; all nodes of a cluster use the same.
+	// Several clusters share a Redis by different prefixes. Printable ASCII
+	// without braces. Default "roost:".
+	Prefix string
+
+	// TLS replaces the default of a rediss:// URL, which is to verify the server
+	// by the system's authorities and the URL's host name.
+	TLS *tls.Config
+
+	// SentinelUsername and SentinelPassword are for the sentinels; user and
+	// password of the URL are for the servers that these name.
+	SentinelUsername, SentinelPassword string
+}
+
+// String is the options without passwords.
+func (o Options) String() string {
+	where := "(invalid URL)"
+	if u, err := url.Parse(o.URL); err == nil {
+		where = u.Redacted()
+	}
+	return where + " prefix " + cmp.Or(o.Prefix, DefaultPrefix)
+}
+
+// GoString is String.
+func (o Options) GoString() string { return o.String() }
+
+// LogValue keeps passwords out of logs.
+func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
+
+// The errors say nothing of what is in the URL: when it is not read as it was
+// meant to be, any part of it can be the password.
+var (
+	errURL = errors.New("redisstore: the URL cannot be read: it must look like redis://user:password@host:6379/0?name=value " +
+		"with special characters percent-encoded, begin with redis, rediss or unix, and have no faulty values in its query")
+	errTLS = errors.New("redisstore: Options.TLS needs a URL that begins with rediss://")
+)
+
+// client returns the options of a client without tracking, and whether there is
+// to be one with it.
+func (o Options) client() (opt rueidis.ClientOption, tracking bool, err error) {
+	if err := keys(o.Prefix).validate(); err != nil {
+		return opt, false, err
+	}
+	opt, err = rueidis.ParseURL(o.URL)
+	if err != nil || (opt.InitAddress[0] == "" && strings.HasPrefix(o.URL, "unix:")) {
+		return opt, false, errURL
+	}
+	if o.TLS != nil {
+		if opt.TLSConfig == nil {
+			return opt, false, errTLS
+		}
+		name := opt.TLSConfig.ServerName
+		opt.TLSConfig = o.TLS.Clone()
+		opt.TLSConfig.ServerName = cmp.Or(opt.TLSConfig.ServerName, name)
+	}
+	tracking = !opt.DisableCache
+	opt.DisableCache = true
+	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, 300*time.Millisecond)
+	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, 500*time.Millisecond)
+	opt.DisableRetry = true // callers have a budget and a circuit breaker
+
+	// Without a refresh a node that died quietly would never be noticed.
+	const refresh = 5 * time.Second
+	opt.ClusterOption.ShardsRefreshInterval = refresh
+	opt.ClusterOption.MaxMovedRedirections = 8 // no circles; calls run to their end, see Store.do
+	opt.Sentinel.TopologyRefreshInterval = refresh
+	opt.Sentinel.Dialer = opt.Dialer
+	opt.Sentinel.TLSConfig = opt.TLSConfig
+	opt.Sentinel.Username = o.SentinelUsername
+	opt.Sentinel.Password = o.SentinelPassword
+
+	// One connection to each server: what was read on a connection is tracked
+	// there, and only what it writes itself is not reported to it. By default
+	// there would be several, picked at random, and another for large pipelines.
+	opt.PipelineMultiplex = -1
+	opt.BlockingPipeline = -1
+	opt.AlwaysPipelining = true
+	const buffer = 32 << 10 // commands and answers are small; the default is 512 kB
+	opt.ReadBufferEachConn = buffer
+	opt.WriteBufferEachConn = buffer
+	return opt, tracking, nil
+}
+
+func (o Options) validate() error {
+	if o.URL == "" {
+		return fmt.Errorf("redisstore: Options.URL is missing")
+	}
+	_, _, err := o.client()
+	return err
+}

@@ -1,0 +1,23 @@
+-- Adds participants to a room or refreshes them, and removes those who are stale.
+--
+-- KEYS[1]  the room's zset: participant → last heartbeat in ms
+-- ARGV     stale in ms, participants
+--
+-- The key lasts as long as its youngest member counts, so that an abandoned room
+-- goes without anybody looking. The removal comes first: a server at its memory
+-- limit lets a script go on that has already written, and refused heartbeats would
+-- make all rooms look empty while everybody is there.
+
+local key, stale = KEYS[1], ARGV[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+redis.call('ZREMRANGEBYSCORE', key, '-inf', now - stale)
+local beats = {}
+for i = 2, #ARGV do
+  beats[#beats + 1] = now
+  beats[#beats + 1] = ARGV[i]
+end
+redis.call('ZADD', key, unpack(beats))
+redis.call('PEXPIRE', key, stale)
+return 1

@@ -1,0 +1,222 @@
+package affinity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// settle is the way of a room that is not known here to be pinned: claim it, or
+// read the claim of whoever came first, in one round trip. A pin that names a
+// dead node is void and is replaced, if nobody else was faster.
+func (r *Resolver) settle(ctx context.Context, room string, d Demand) (Assignment, error) {
+	s, err := r.ready(room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	q := r.question(s, room, d.Size)
+	if m := r.known.get(room); m != nil && r.known.lost(m) {
+		q.stay = m.pin.Life
+	}
+	var void Pin // what the claim replaces
+	for range 3 {
+		home, at, noHome := r.reserve(s, q)
+		res, news := r.claim(ctx, q, home, void)
+		if res.Done && home.member != nil {
+			if void != (Pin{}) && news {
+				r.tell(Moved{room, q.partition, void.Life, res.Pin.Life, "its node is gone", res.Pin.Epoch})
+			}
+			return r.assign(s, room, res.Pin, home.source, home.reason), nil
+		}
+		if res.Err != nil {
+			return r.degrade(s, q, home, res.Err)
+		}
+		r.cancel(home, q, at)
+		v, err := r.judge(ctx, s, res.Pin.Life)
+		switch {
+		case err != nil:
+			return r.degrade(s, q, choice{}, err)
+		case v != dead:
+			return r.assign(s, room, res.Pin, Pinned, v.reason()), nil
+		case errors.Is(noHome, errEarly):
+			return r.degrade(s, q, choice{}, noHome)
+		case noHome != nil:
+			return Assignment{}, noHome
+		}
+		// None stands now, or one that is void.
+		if res.Pin != (Pin{}) {
+			r.log.Debug("room re-resolving: its node is gone", "room", room, "from", res.Pin.Node)
+		}
+		void, q.stay, q.size = res.Pin, Life{}, max(q.size, res.Pin.Size)
+		q.cost = r.cfg.Cost(q.size)
+	}
+	return Assignment{}, fmt.Errorf("%w, again and again: %q", ErrChanged, room)
+}
+
+// claim pins the room to its home if the void pin still stands, or if none does;
+// without a home it only reads. Whatever pin there is comes back.
+func (r *Resolver) claim(ctx context.Context, q question, home choice, void Pin) (res Result, news bool) {
+	op := Op{Partition: q.partition, Room: q.room}
+	if home.member != nil {
+		op.If, op.Set, op.TTL = void, Pin{Life: home.life(), Size: q.size}, r.cfg.PinTTL
+	}
+	asked := r.known.begin(q.room)
+	if res = r.swapOne(ctx, op); res.Err == nil {
+		news = r.known.learn(q.room, asked, res.Pin, time.Now().Add(res.Fresh))
+	}
+	return res, news
+}
+
+// errEarly says that a claim has to wait: the store may have lost its data, and
+// then those who host rooms pin them again first.
+var errEarly = errors.New("affinity: the store was away, and has just come back")
+
+// reserve chooses a home and reserves the room's cost there.
+func (r *Resolver) reserve(s *cluster.Snapshot, q question) (home choice, at time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at = time.Now()
+	if r.trust.early(at) && q.stay == (Life{}) {
+		return home, at, errEarly
+	}
+	if home, err = choose(s, q, r.limits, r.reserved.of); err == nil {
+		r.reserved.add(home.member.ID, q.cost, at)
+	}
+	return home, at, err
+}
+
+func (r *Resolver) cancel(home choice, q question, at time.Time) {
+	if home.member == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved.cancel(home.member.ID, q.cost, at)
+}
+
+// degrade answers without the store: that the room is hosted here, else where it
+// was last known to live, else where it may have been claimed, else by the hash,
+// which all instances agree on.
+//
+// A claim that went unanswered may still take effect, so its home is the best
+// guess; a claim that was not even sent cannot.
+func (r *Resolver) degrade(s *cluster.Snapshot, q question, home choice, cause error) (Assignment, error) {
+	r.log.Debug("room resolved without the store", "room", q.room, "err", cause)
+	r.mu.Lock()
+	h := r.hosted[q.room]
+	r.mu.Unlock()
+	if h != nil {
+		return r.assign(s, q.room, Pin{Life: h.life}, Degraded, "it is hosted here; the store does not answer"), nil
+	}
+	if m := r.known.get(q.room); m != nil && findLife(s, m.pin.Life) != nil {
+		return r.assign(s, q.room, Pin{Life: m.pin.Life}, Degraded, "it was known to live here when the store was last heard"), nil
+	}
+	if errors.Is(cause, context.DeadlineExceeded) && home.member != nil {
+		r.known.assume(q.room, Pin{Life: home.life(), Size: q.size})
+		return r.assign(s, q.room, Pin{Life: home.life()}, Degraded, "it was claimed for this node, and the store has not answered"), nil
+	}
+	owner, err := s.Place(q.room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	life := Life{owner.ID, owner.Incarnation}
+	r.known.assume(q.room, Pin{Life: life, Size: q.size})
+	return r.assign(s, q.room, Pin{Life: life}, Degraded, "this node owns its partition; the store does not answer"), nil
+}
+
+// A verdict on the life that a pin names.
+type verdict int
+
+const (
+	dead   verdict = iota
+	lives          // gossip says so
+	speaks         // only the store says so: gossip is cut
+)
+
+func (v verdict) reason() string {
+	if v == speaks {
+		return "its pin stands: gossip has lost its node, but the store has heard of it"
+	}
+	return "its pin stands"
+}
+
+// judge tells whether a life is one that rooms can live on. Death by gossip
+// alone is not enough: on the wrong side of a split everybody else looks dead,
+// and their rooms must not be taken from them as long as they reach the store.
+func (r *Resolver) judge(ctx context.Context, s *cluster.Snapshot, life Life) (verdict, error) {
+	if v, sure := r.judgeHere(s, life); sure {
+		return v, nil
+	}
+	signed, err := r.sign(ctx, life)
+	if err != nil {
+		return dead, err
+	}
+	return r.record(life, signed[0]), nil
+}
+
+// judgeHere judges without asking the store, if it can.
+func (r *Resolver) judgeHere(s *cluster.Snapshot, life Life) (v verdict, sure bool) {
+	switch {
+	case life == (Life{}):
+		return dead, true
+	case findLife(s, life) != nil:
+		return lives, true
+	case find(s, life.Node) != nil:
+		return dead, true // a later life has taken its place
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.cut[life]; ok {
+		return speaks, true
+	}
+	at, ok := r.gone[life]
+	return dead, ok && time.Since(at) < r.agent.Config().LeaseTTL
+}
+
+// record remembers what the store said of a life that is dead by gossip. While
+// this node has not signed for long enough itself, that another has not proves
+// nothing: the store may have been away for all.
+func (r *Resolver) record(life Life, signed bool) verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if signed || !r.trust.judges(time.Now(), r.agent.Config().LeaseTTL) {
+		r.cut[life] = struct{}{}
+		delete(r.gone, life)
+		return speaks
+	}
+	delete(r.cut, life)
+	r.gone[life] = time.Now()
+	return dead
+}
+
+// sign tells the store that this node is alive, if it is, and asks it for others.
+func (r *Resolver) sign(ctx context.Context, ask ...Life) ([]bool, error) {
+	var self Life
+	if r.agent.Live() {
+		self = r.selfLife()
+	}
+	return r.store.Sign(ctx, self, r.agent.Config().LeaseTTL, ask)
+}
+
+// read returns a room's pin from the store.
+func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (Pin, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Budget)
+	defer cancel()
+	asked := r.known.begin(room)
+	res := r.swapOne(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room})
+	if res.Err != nil {
+		return Pin{}, res.Err
+	}
+	r.known.learn(room, asked, res.Pin, time.Now().Add(res.Fresh))
+	return res.Pin, nil
+}
+
+// tell publishes that a room has moved.
+func (r *Resolver) tell(m Moved) {
+	r.log.Debug("room moved", "room", m.Room, "from", m.From.Node, "to", m.To.Node, "epoch", m.Epoch,
+		"reason", m.Reason, "pin_ttl", r.cfg.PinTTL)
+	r.moves.publish([]Moved{m})
+}
