@@ -56,7 +56,11 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		was, room := asked[i].pin, rooms[i]
 		news := k.known.learn(room, asked[i], res.Pin, time.Now().Add(res.Fresh))
 		if news && was.Life != (Life{}) && res.Pin.Life != was.Life {
-			moved = append(moved, Moved{room, ops[i].Partition, was.Life, res.Pin.Life, "moved by another instance", res.Pin.Epoch})
+			why := "moved by another instance"
+			if findLife(s, was.Life) == nil {
+				why = nodeGone
+			}
+			moved = append(moved, Moved{room, ops[i].Partition, was.Life, res.Pin.Life, why, res.Pin.Epoch})
 		}
 	}
 	k.moves.publish(moved)

@@ -58,7 +58,7 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		h.Touch(d.Size)
 		return h, nil
 	}
-	a, err := r.ask(ctx, room, d)
+	a, err := r.ask(ctx, &r.hosts, room, d, func() (a Assignment, known bool) { return a, false })
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func (r *Resolver) rehomeThese(ctx context.Context, s *cluster.Snapshot, orphans
 			} else if res.Done {
 				done++
 				if r.known.set(op.Room, res.Pin) {
-					moved = append(moved, Moved{op.Room, op.Partition, op.If.Life, res.Pin.Life, "its node is gone", res.Pin.Epoch})
+					moved = append(moved, Moved{op.Room, op.Partition, op.If.Life, res.Pin.Life, nodeGone, res.Pin.Epoch})
 				}
 			}
 		}

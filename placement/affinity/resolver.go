@@ -30,7 +30,8 @@ type Resolver struct {
 	log    *slog.Logger
 
 	known   known
-	flight  singleflight.Group
+	joins   singleflight.Group // Resolve's questions to the store
+	hosts   singleflight.Group // Host's, which must not be answered from what is known
 	breaker *gobreaker.CircuitBreaker[[]Result]
 	counts  counters
 	moves   moves
@@ -125,22 +126,39 @@ func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignme
 	if err := check(room, d); err != nil {
 		return Assignment{}, err
 	}
-	s := r.agent.Snapshot()
-	if m := r.known.get(room); m != nil && r.known.isFresh(m, time.Now()) {
-		if node := findLife(s, m.pin.Life); node != nil {
-			r.counts.add(Cached)
-			return Assignment{
-				Room: room, Partition: placement.Of(room, s.Table.Partitions()), Life: m.pin.Life, Epoch: m.pin.Epoch,
-				Source: Cached, Reason: "its pin is known to stand", Member: node,
-			}, nil
-		}
+	if a, ok := r.cached(room); ok {
+		return a, nil
 	}
-	return r.ask(ctx, room, d)
+	return r.ask(ctx, &r.joins, room, d, func() (Assignment, bool) {
+		return r.cached(room) // it may have been answered while this caller was on the way here
+	})
 }
 
-// ask asks the store. Whoever asks for the same room meanwhile shares the answer.
-func (r *Resolver) ask(ctx context.Context, room string, d Demand) (Assignment, error) {
-	answer := r.flight.DoChan(room, func() (any, error) {
+// cached answers by a pin that is known here to stand.
+func (r *Resolver) cached(room string) (Assignment, bool) {
+	m := r.known.get(room)
+	if m == nil || !r.known.isFresh(m, time.Now()) {
+		return Assignment{}, false
+	}
+	s := r.agent.Snapshot()
+	node := findLife(s, m.pin.Life)
+	if node == nil {
+		return Assignment{}, false
+	}
+	r.counts.add(Cached)
+	return Assignment{
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Life: m.pin.Life, Epoch: m.pin.Epoch,
+		Source: Cached, Reason: "its pin is known to stand", Member: node,
+	}, true
+}
+
+// ask asks the store, unless there is a shortcut by then. Whoever asks for the
+// same room by the same flight meanwhile shares the answer.
+func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, shortcut func() (Assignment, bool)) (Assignment, error) {
+	answer := flight.DoChan(room, func() (any, error) {
+		if a, ok := shortcut(); ok {
+			return a, nil
+		}
 		budget, cancel := context.WithTimeout(context.Background(), r.cfg.Budget)
 		defer cancel()
 		a, err := r.settle(budget, room, d)

@@ -23,38 +23,51 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand) (Assignmen
 	}
 	var void Pin // what the claim replaces
 	for range 3 {
-		home, at, noHome := r.reserve(s, q)
-		res, news := r.claim(ctx, q, home, void)
-		if res.Done && home.member != nil {
-			if void != (Pin{}) && news {
-				r.tell(Moved{room, q.partition, void.Life, res.Pin.Life, "its node is gone", res.Pin.Epoch})
-			}
-			return r.assign(s, room, res.Pin, home.source, home.reason), nil
+		a, settled, err := r.attempt(ctx, s, q, &void)
+		if settled || err != nil {
+			return a, err
 		}
-		if res.Err != nil {
-			return r.degrade(s, q, home, res.Err)
-		}
-		r.cancel(home, q, at)
-		v, err := r.judge(ctx, s, res.Pin.Life)
-		switch {
-		case err != nil:
-			return r.degrade(s, q, choice{}, err)
-		case v != dead:
-			return r.assign(s, room, res.Pin, Pinned, v.reason()), nil
-		case errors.Is(noHome, errEarly):
-			return r.degrade(s, q, choice{}, noHome)
-		case noHome != nil:
-			return Assignment{}, noHome
-		}
-		// None stands now, or one that is void.
-		if res.Pin != (Pin{}) {
-			r.log.Debug("room re-resolving: its node is gone", "room", room, "from", res.Pin.Node)
-		}
-		void, q.stay, q.size = res.Pin, Life{}, max(q.size, res.Pin.Size)
+		q.stay, q.size = Life{}, max(q.size, void.Size)
 		q.cost = r.cfg.Cost(q.size)
+		if void != (Pin{}) {
+			r.log.Debug("room re-resolving: its node is gone", "room", room, "from", void.Node)
+		}
 	}
 	return Assignment{}, fmt.Errorf("%w, again and again: %q", ErrChanged, room)
 }
+
+// attempt claims the room once. It is not settled if what stands instead is void;
+// then the next attempt is to replace that.
+func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q question, void *Pin) (a Assignment, settled bool, err error) {
+	home, at, noHome := r.reserve(s, q)
+	res, news := r.claim(ctx, q, home, *void)
+	switch {
+	case res.Err != nil:
+		a, err = r.degrade(s, q, home, res.Err)
+		return a, true, err
+	case res.Done && home.member != nil:
+		if *void != (Pin{}) && news {
+			r.tell(Moved{q.room, q.partition, void.Life, res.Pin.Life, nodeGone, res.Pin.Epoch})
+		}
+		return r.assign(s, q.room, res.Pin, home.source, home.reason), true, nil
+	}
+	r.cancel(home, q, at)
+	v, err := r.judge(ctx, s, res.Pin.Life)
+	if err == nil && v != dead {
+		return r.assign(s, q.room, res.Pin, Pinned, v.reason()), true, nil
+	}
+	if errors.Is(noHome, errEarly) {
+		err = noHome
+	}
+	if err != nil {
+		a, err = r.degrade(s, q, choice{}, err)
+		return a, true, err
+	}
+	*void = res.Pin
+	return Assignment{}, false, noHome
+}
+
+const nodeGone = "its node is gone" // why a room has moved
 
 // claim pins the room to its home if the void pin still stands, or if none does;
 // without a home it only reads. Whatever pin there is comes back.

@@ -211,26 +211,32 @@ func refreshProlongs(p *pins) {
 func batch(p *pins) {
 	const n = 500
 	taken := p.claim(p.a, p.second)
-	ops := make([]affinity.Op, 0, n)
-	for i := range n - 1 {
-		ops = append(ops, affinity.Op{
+	ops := make([]affinity.Op, n, n+1)
+	for i := range ops {
+		ops[i] = affinity.Op{
 			Partition: placement.Partition(i % 3), Room: fmt.Sprint(p.room, " ", i),
 			Set: affinity.Pin{Life: p.first, Size: i}, TTL: long,
-		})
+		}
 	}
-	ops = append(ops, affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Life: p.first}, TTL: long})
-	claimed := p.all(p.a, ops...)
-	if r := claimed[n-1]; r.Done || r.Pin != taken {
+	claimed := p.all(p.a, append(ops, affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Life: p.first}, TTL: long})...)
+	if r := claimed[n]; r.Done || r.Pin != taken {
 		p.Fatalf("the room that was taken: done %t, %v", r.Done, r.Pin)
 	}
-	ops = ops[:n-1]
 	for i := range ops {
 		if r := claimed[i]; !r.Done || r.Pin.Size != i || r.Pin.Life != p.first {
 			p.Fatalf("room %d: done %t, %v", i, r.Done, r.Pin)
 		}
+	}
+	batchReplaces(p, ops, claimed[:n])
+}
+
+// batchReplaces replaces all but each fifth, for which it names an epoch that does
+// not stand.
+func batchReplaces(p *pins, ops []affinity.Op, claimed []affinity.Result) {
+	for i := range ops {
 		ops[i].If, ops[i].Set = claimed[i].Pin, affinity.Pin{Life: p.second, Size: i}
 		if i%5 == 0 {
-			ops[i].If.Epoch++ // does not stand
+			ops[i].If.Epoch++
 		}
 	}
 	for i, r := range p.all(p.b, ops...) {

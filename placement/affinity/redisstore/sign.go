@@ -12,7 +12,7 @@ import (
 // Sign implements affinity.Store. It takes one command.
 func (s *Store) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
 	what := fmt.Sprintf("sign as %.80q", self.String())
-	if err := self.Node.Validate(); err != nil {
+	if err := checkLife(self); err != nil {
 		return nil, fault(what, err)
 	}
 	if ttl > 0 {

@@ -1,0 +1,117 @@
+// Presence shows who is in a room, asked on any node, and that a node which
+// crashes leaves no ghosts behind.
+//
+//	go run ./examples/presence
+//	go run ./examples/presence -redis redis://127.0.0.1:6379
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+	"github.com/roost-cluster/roost/placement/affinity/redisstore"
+)
+
+func main() {
+	url := flag.String("redis", "", "URL of a Redis that the nodes share (default: this process's memory)")
+	flag.Parse()
+	if err := run(context.Background(), *url); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, url string) error {
+	store, closeStore, err := open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+
+	// Two nodes that share nothing but the store. Each has a cable to be pulled.
+	cfg := affinity.PresenceConfig{Interval: time.Second, Grace: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	cableA := &cable{PresenceStore: store}
+	nodeA, errA := affinity.StartPresence(cableA, placement.DefaultPartitions, cfg)
+	nodeB, errB := affinity.StartPresence(store, placement.DefaultPartitions, cfg)
+	if err := errors.Join(errA, errB); err != nil {
+		return err
+	}
+	defer func() { _, _ = nodeA.Close(), nodeB.Close() }()
+
+	// A participant is a connection: ada has two.
+	err = errors.Join(nodeA.Join(ctx, "standup", "ada/phone"), nodeA.Join(ctx, "standup", "ada/laptop"),
+		nodeA.Join(ctx, "standup", "cy/tablet"), nodeB.Join(ctx, "standup", "bob/laptop"))
+	if err != nil {
+		return err
+	}
+	show(ctx, "everybody has joined", nodeB)
+
+	if err := nodeA.Leave(ctx, "standup", "ada/phone"); err != nil {
+		return err
+	}
+	show(ctx, "ada hung up one phone", nodeB)
+
+	crashed := time.Now()
+	cableA.pulled.Store(true)
+	show(ctx, "node-a has crashed, nobody knows", nodeB)
+	if err := nodeB.Join(ctx, "standup", "cy/tablet"); err != nil { // cy's client noticed, and there are no doubles
+		return err
+	}
+	for n := 3; n > 2; time.Sleep(20 * time.Millisecond) {
+		if n, err = nodeB.Count(ctx, "standup"); err != nil {
+			return err
+		}
+	}
+	show(ctx, fmt.Sprintf("%.1f s later, no ghost of ada", time.Since(crashed).Seconds()), nodeB)
+	return nil
+}
+
+func open(ctx context.Context, url string) (affinity.PresenceStore, func(), error) {
+	if url == "" {
+		return affinity.NewMemoryPresence(), func() {}, nil
+	}
+	store, err := redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: "roost-example:"})
+	if err != nil {
+		return nil, nil, err
+	}
+	return store.Presence(), func() { _ = store.Close() }, nil
+}
+
+func show(ctx context.Context, what string, node *affinity.Presence) {
+	members, err := node.Members(ctx, "standup")
+	fmt.Printf("%-34s", what+":")
+	for _, m := range members {
+		fmt.Print(" ", m.Participant)
+	}
+	if err != nil {
+		fmt.Print(" ", err)
+	}
+	fmt.Println()
+}
+
+// cable is a store that a crashed node reaches no more.
+type cable struct {
+	affinity.PresenceStore
+	pulled atomic.Bool
+}
+
+func (c *cable) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+	if c.pulled.Load() {
+		return affinity.ErrStore
+	}
+	return c.PresenceStore.Beat(ctx, stale, seats...)
+}
+
+func (c *cable) Leave(ctx context.Context, seats ...affinity.Seat) error {
+	if c.pulled.Load() {
+		return affinity.ErrStore
+	}
+	return c.PresenceStore.Leave(ctx, seats...)
+}
