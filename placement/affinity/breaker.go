@@ -37,6 +37,12 @@ func newBreaker(r *Resolver) *gobreaker.CircuitBreaker[[]Result] {
 	})
 }
 
+// budget bounds a call of the store on somebody's behalf. A caller who gives up
+// must not look like a store that does not answer, so it ends with the time alone.
+func (r *Resolver) budget(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Budget)
+}
+
 // swapOne performs one op on the join path.
 func (r *Resolver) swapOne(ctx context.Context, op Op) Result {
 	results, err := r.breaker.Execute(func() ([]Result, error) {

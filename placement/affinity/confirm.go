@@ -3,14 +3,20 @@ package affinity
 import (
 	"context"
 	"time"
+
+	"github.com/sony/gobreaker/v2"
 )
 
 // look takes up the rooms whose pins somebody may have changed.
 func (k *keeper) look(ctx context.Context) {
+	if k.breaker.State() != gobreaker.StateClosed {
+		return // once it is closed, all is dirty
+	}
 	var hosted []*Hosting
 	var others []string
 	k.mu.Lock()
-	if _, all := k.dirty[""]; all {
+	_, all := k.dirty[""]
+	if all {
 		delete(k.dirty, "")
 		k.search = time.Now().Add(searchTime)
 		k.signing = time.Time{} // at once: others wait to see it
@@ -19,7 +25,7 @@ func (k *keeper) look(ctx context.Context) {
 		}
 	}
 	for room := range k.dirty {
-		if len(hosted)+len(others) == maxDirty {
+		if len(hosted)+len(others) == maxAtOnce {
 			k.signal(k.wake)
 			break
 		}
@@ -31,6 +37,9 @@ func (k *keeper) look(ctx context.Context) {
 		}
 	}
 	k.mu.Unlock()
+	if all {
+		k.auditOwned()
+	}
 	k.confirm(ctx, hosted, false)
 	k.reread(ctx, others)
 }

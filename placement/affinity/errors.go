@@ -46,7 +46,7 @@ var (
 
 	// ErrReleased and ErrClosed say that a hosting ended as it was asked to.
 	ErrReleased = errors.New("affinity: released")
-	ErrClosed   = errors.New("affinity: resolver is closed")
+	ErrClosed   = errors.New("affinity: closed")
 )
 
 // NotOwnerError says that a room lives elsewhere: send its clients there. By

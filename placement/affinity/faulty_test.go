@@ -19,6 +19,7 @@ type faulty struct {
 	fails atomic.Bool // refuses at once
 	hangs atomic.Bool // does not answer
 	late  atomic.Bool // does what it is asked, and does not answer
+	blind atomic.Bool // has no index: nobody finds the rooms of the dead
 }
 
 var errDown = fmt.Errorf("%w: %w", affinity.ErrStore, errors.New("connection refused"))
@@ -52,6 +53,9 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
+	}
+	if f.blind.Load() {
+		return nil, errDown
 	}
 	return f.Store.Index(ctx, parts, want, limit)
 }

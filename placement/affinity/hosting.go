@@ -159,7 +159,7 @@ func (h *Hosting) Release(ctx context.Context) error {
 
 // unpin deletes a pin if it stands.
 func (r *Resolver) unpin(ctx context.Context, op Op) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Budget)
+	ctx, cancel := r.budget(ctx)
 	defer cancel()
 	asked := r.known.begin(op.Room)
 	res := r.swapOne(ctx, op)
@@ -210,7 +210,7 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
 	}
 	asked := r.known.begin(room)
-	bounded, cancel := context.WithTimeout(ctx, r.cfg.Budget)
+	bounded, cancel := r.budget(ctx)
 	defer cancel()
 	res := r.swapOne(bounded, Op{
 		Partition: q.partition, Room: room, If: pin, Set: Pin{Life: home.life(), Size: pin.Size}, TTL: r.cfg.PinTTL,

@@ -15,7 +15,7 @@ const (
 	retryTime    = 200 * time.Millisecond // while the store does not answer, or a split lasts
 	searchTime   = 30 * time.Second       // how long rooms of the dead are looked for
 	heaviest     = 10                     // rooms that a Pressure names
-	maxDirty     = 4096                   // rooms that are looked at in one go
+	maxAtOnce    = 512                    // rooms that are looked at between two signings
 )
 
 // keeper is the goroutine that keeps what is hosted here: it signs, refreshes
@@ -51,8 +51,9 @@ func (r *Resolver) keep(ctx context.Context) {
 		k.checkFence()
 		k.look(ctx)
 		if now := time.Now(); !now.Before(k.signing) {
-			k.signing = now.Add(k.signOn(ctx))
-			k.tend(ctx)
+			next, heard := k.signOn(ctx)
+			k.signing = now.Add(next)
+			k.tend(ctx, heard)
 		}
 		timer.Reset(time.Until(k.signing))
 	}
@@ -154,9 +155,9 @@ func (k *keeper) auditNext(s *cluster.Snapshot) {
 }
 
 // signOn tells the store that this node is alive, learns whether those that are
-// cut off still are, and returns when to do so again. It finds out when the store
-// is back, too.
-func (k *keeper) signOn(ctx context.Context) time.Duration {
+// cut off still are, and returns when to do so again, and whether the store
+// answered. It finds out when the store is back, too.
+func (k *keeper) signOn(ctx context.Context) (next time.Duration, heard bool) {
 	s := k.agent.Snapshot()
 	var ask []Life
 	k.mu.Lock()
@@ -181,7 +182,7 @@ func (k *keeper) signOn(ctx context.Context) time.Duration {
 		return nil, err
 	})
 	if err != nil {
-		return retryTime
+		return retryTime, false
 	}
 	k.mu.Lock()
 	k.trust.heard(time.Now(), k.agent.Config().LeaseTTL)
@@ -195,15 +196,22 @@ func (k *keeper) signOn(ctx context.Context) time.Duration {
 		k.backup = time.Now().Add(3*time.Second + rand.N(3*time.Second))
 	}
 	if len(ask) > 0 {
-		return retryTime // a split that lasts, or a death that is about to show
+		return retryTime, true // a split that lasts, or a death that is about to show
 	}
-	return jittered(k.agent.Config().HeartbeatInterval)
+	return jittered(k.agent.Config().HeartbeatInterval), true
 }
 
-// tend does what is due with every signing.
-func (k *keeper) tend(ctx context.Context) {
+// tend does what is due with every signing, as far as the store was heard.
+func (k *keeper) tend(ctx context.Context, heard bool) {
 	now := time.Now()
 	s := k.agent.Snapshot()
+	k.measure(s)
+	refresh, verify := k.due(s, now)
+	if !heard {
+		return
+	}
+	k.confirm(ctx, refresh, true)
+	k.confirm(ctx, verify, false)
 	if !k.backup.IsZero() && !now.Before(k.backup) {
 		k.backup = time.Time{}
 		k.auditNext(s)
@@ -215,23 +223,26 @@ func (k *keeper) tend(ctx context.Context) {
 	if now.Before(k.search) {
 		k.searchFor(s)
 	}
-	var verify, refresh []*Hosting
+}
+
+// due returns the hostings whose pins are to be written, and those whose are to be
+// read, and ends those that lapsed.
+func (k *keeper) due(s *cluster.Snapshot, now time.Time) (refresh, verify []*Hosting) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.reserved.expire(s, now)
 	for _, h := range k.hosted {
 		switch {
 		case h.lapse > 0 && now.Sub(h.touched) > h.lapse:
 			h.end(ErrLapsed)
+		case len(refresh)+len(verify) == maxAtOnce: // the rest has time until the next signing
 		case h.pin.Epoch == 0 || now.Sub(h.refreshed) > k.cfg.PinTTL/3:
 			refresh = append(refresh, h)
 		case !h.verify.IsZero() && now.After(h.verify):
 			verify = append(verify, h)
 		}
 	}
-	k.mu.Unlock()
-	k.confirm(ctx, refresh, true)
-	k.confirm(ctx, verify, false)
-	k.measure(s)
+	return refresh, verify
 }
 
 // searchFor marks the rooms that are thought to live on nodes that are not there

@@ -44,7 +44,7 @@ func (o Occupant) User() string {
 // [MemoryPresence] for the instances of one process, package redisstore for a
 // fleet. Package affinitytest has a conformance suite for implementers.
 //
-// All time is the store's, in whole milliseconds. A seat is stale once its last
+// All time is the store's, in milliseconds or finer. A seat is stale once its last
 // beat was stale or longer ago: exactly stale is stale. Stale seats count for
 // nobody, and are removed in time whether or not anybody asks for their room.
 // stale is at least a millisecond, and the same for all users of a store.

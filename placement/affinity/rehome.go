@@ -6,6 +6,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/sony/gobreaker/v2"
 )
 
 const (
@@ -57,8 +58,11 @@ func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) boo
 	skip := make(map[Life]bool) // alive by the store
 	for ctx.Err() == nil {
 		s := r.agent.Snapshot()
-		if !r.agent.Live() || s.Table == nil {
+		switch {
+		case !r.agent.Live() || s.Table == nil:
 			return true // whoever owns the partitions now does it
+		case r.breaker.State() != gobreaker.StateClosed:
+			return false
 		}
 		bounded, cancel := context.WithTimeout(ctx, auditTime)
 		found, err := r.store.Index(bounded, todo, func(l Life) bool { return findLife(s, l) == nil && !skip[l] }, auditRooms)

@@ -159,7 +159,7 @@ func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room str
 		if a, ok := shortcut(); ok {
 			return a, nil
 		}
-		budget, cancel := context.WithTimeout(context.Background(), r.cfg.Budget)
+		budget, cancel := r.budget(ctx)
 		defer cancel()
 		a, err := r.settle(budget, room, d)
 		r.counts.add(a.Source)

@@ -216,7 +216,7 @@ func (r *Resolver) sign(ctx context.Context, ask ...Life) ([]bool, error) {
 
 // read returns a room's pin from the store.
 func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (Pin, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Budget)
+	ctx, cancel := r.budget(ctx)
 	defer cancel()
 	asked := r.known.begin(room)
 	res := r.swapOne(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room})

@@ -11,6 +11,9 @@ import (
 // changes the pin, or runs out. Each test gets a result in one of the ways there
 // are, and has another instance change the pin then.
 
+// unnoticed bounds for how long a result may pass for fresh that is not.
+const unnoticed = 5 * time.Second
+
 func notifiesClaimed(p *pins) {
 	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, claimOf(p.first)) })
 }
@@ -65,8 +68,7 @@ func (p *pins) changes(told <-chan string, result affinity.Result) {
 	for len(told) > 0 { // of before, or its own change
 		<-told
 	}
-	stale := time.NewTimer(result.Fresh)
-	defer stale.Stop()
+	start := time.Now()
 	pin := result.Pin
 	if pin == (affinity.Pin{}) {
 		p.claim(p.b, p.again)
@@ -76,24 +78,26 @@ func (p *pins) changes(told <-chan string, result affinity.Result) {
 			p.succeed(p.b, affinity.Op{If: affinity.Pin{Life: p.again}, Set: affinity.Pin{Life: p.first}, TTL: long}, p.first)
 		}
 	}
-	drain(p.T, told, p.room, stale.C)
+	drain(p.T, told, p.room, start, result.Fresh)
 }
 
-// drain waits until the room, or everything, was said to have changed, or for stale.
-func drain(t *testing.T, told <-chan string, room string, stale <-chan time.Time) {
+// drain waits until the room, or everything, was said to have changed, or for what
+// was fresh at start to run out.
+func drain(t *testing.T, told <-chan string, room string, start time.Time, fresh time.Duration) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
+	end := time.NewTimer(min(fresh, unnoticed) - time.Since(start))
+	defer end.Stop()
 	for {
 		select {
 		case got := <-told:
 			if got == room || got == "" {
 				return
 			}
-		case <-stale:
+		case <-end.C:
+			if fresh > unnoticed {
+				t.Fatalf("not notified within %v of a change of what was fresh for %v", unnoticed, fresh)
+			}
 			return
-		case <-deadline.C:
-			t.Fatal("not notified of a change of what is still fresh")
 		}
 	}
 }

@@ -115,12 +115,40 @@ func TestKeys(t *testing.T) {
 	if got := server.Do("GET", "p:{17}:r:stays"); !strings.HasPrefix(got, "c|3|") || !strings.HasSuffix(got, "|2") {
 		t.Errorf("value %q", got)
 	}
-	// A longer life of one room does not end with that of another.
-	short := first("short", node("c", 3))
-	short.TTL = time.Second
-	swap(t, s, short)
-	if ttl, _ := strconv.Atoi(server.Do("PTTL", "p:{17}:n:c|3")); ttl <= 3_590_000 {
-		t.Errorf("the index lasts %d ms; want an hour", ttl)
+	swap(t, s, affinity.Op{Partition: 17, Room: "stays", If: affinity.Pin{Life: node("c", 3)}})
+	if left := server.Do("EXISTS", "p:{17}:n:c|3"); left != "0" {
+		t.Error("a room that was released is still in the index")
+	}
+}
+
+// An index lasts as long as the longest of its entries, whatever comes first.
+func TestIndexLasts(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	brief, long := first("brief", node("n", 1)), first("long", node("n", 1))
+	brief.TTL = time.Second
+	for name, swaps := range map[string][][]affinity.Op{
+		"brief, long":                {{brief}, {long}},
+		"long, brief":                {{long}, {brief}},
+		"brief and long in a batch":  {{brief, long}},
+		"long and brief in a batch ": {{long, brief}},
+	} {
+		server.Do("FLUSHALL")
+		for _, ops := range swaps {
+			for _, r := range s.Swap(t.Context(), ops...) {
+				if r.Err != nil || !r.Done {
+					t.Fatal(r)
+				}
+			}
+		}
+		for _, key := range []string{s.keys.rooms(17, "n|1"), s.keys.lives(17)} {
+			if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 {
+				t.Errorf("%s: %s lasts %d ms (%v); want an hour", name, key, ttl, err)
+			}
+		}
+		if score, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.lives(17), "n|1"), 64); err != nil || score < float64(time.Now().Add(59*time.Minute).UnixMilli()) {
+			t.Errorf("%s: the life is listed until %f (%v)", name, score, err)
+		}
 	}
 }
 
@@ -155,6 +183,11 @@ func TestStaleIndex(t *testing.T) {
 	}
 	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
 		t.Errorf("%s entries are left; want 2", card)
+	}
+	// What was pinned again in the meantime stays.
+	s.tidy(t.Context(), []call{s.cleanCall(shelf{partition: 17, life: life}, []string{"3", "150"})})
+	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
+		t.Errorf("%s entries are left of rooms that are pinned; want 2", card)
 	}
 	// An op that does not find the life it expects takes its entry away.
 	server.Do("DEL", s.keys.pin(17, "3"))
