@@ -267,6 +267,7 @@ func TestHostileDatagrams(t *testing.T) {
 	}
 	defer conn.Close()
 	label := "\xf4\x05roost"
+	version := string(lease.Encode(new(lease.Message))[:1])
 	junk := make([]byte, 1200)
 	for i := range 20000 {
 		for k := range junk {
@@ -279,7 +280,7 @@ func TestHostileDatagrams(t *testing.T) {
 		case 1:
 			packet = label + "\x08" + packet // a user message: reaches our decoder
 		case 2:
-			packet = label + "\x08\x01" + packet // of our wire version
+			packet = label + "\x08" + version + packet // of our wire version
 		}
 		_, _ = conn.Write([]byte(packet))
 	}

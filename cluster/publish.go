@@ -96,7 +96,7 @@ func keepTable(old, fresh *placement.Table) *placement.Table {
 // compute returns the table over the candidates of v, or nil if the strategy
 // failed: then the last good table stays.
 func (l *loop) compute(v *lease.View) *placement.Table {
-	in := placement.Input{Partitions: l.cfg.Partitions, Strategy: l.cfg.Strategy}
+	in := placement.Input{Partitions: l.cfg.Partitions, Strategy: l.cfg.Strategy, Base: l.table}
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Candidate() {
 			in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})

@@ -11,6 +11,11 @@ type Input struct {
 	Nodes      []Node   // in any order; weight 0 = present, owns nothing
 	Partitions int      // 1 to MaxPartitions
 	Strategy   Strategy // nil = Rendezvous()
+
+	// Base is a table over other nodes, of the same partitions and strategy, that
+	// the new one may be derived from. It changes what Compute costs and not what
+	// it returns. Default: none.
+	Base *Table
 }
 
 // Compute returns the table for in. The order of in.Nodes has no influence, and
@@ -36,7 +41,7 @@ func Compute(in Input) (*Table, error) {
 	}
 	t := &Table{nodes: nodes, partitions: in.Partitions, strategy: in.Strategy}
 	if len(nodes) > 0 {
-		if t.owners, err = assign(in.Strategy, nodes, in.Partitions); err != nil {
+		if t.owners, err = assign(in.Base, in.Strategy, nodes, in.Partitions); err != nil {
 			return nil, fmt.Errorf("placement: strategy %q: %w", in.Strategy.Name(), err)
 		}
 	}
@@ -63,8 +68,8 @@ func candidates(all []Node) ([]Node, error) {
 
 // assign runs the strategy and checks what it returns, so that a faulty one
 // yields an error here and never a panic in a lookup.
-func assign(s Strategy, nodes []Node, partitions int) ([]int32, error) {
-	indexes, err := s.Assign(nodes, partitions)
+func assign(base *Table, s Strategy, nodes []Node, partitions int) ([]int32, error) {
+	indexes, err := derive(base, s, nodes, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("assign %d partitions to %d nodes: %w", partitions, len(nodes), err)
 	}
@@ -79,4 +84,24 @@ func assign(s Strategy, nodes []Node, partitions int) ([]int32, error) {
 		owners[p] = int32(i)
 	}
 	return owners, nil
+}
+
+// derive assigns from base if that is cheaper, and afresh otherwise.
+func derive(base *Table, s Strategy, nodes []Node, partitions int) ([]int, error) {
+	u, ok := s.(updater)
+	if !ok || base == nil || base.strategy != s || len(base.owners) != partitions {
+		return s.Assign(nodes, partitions)
+	}
+	d := compareNodes(base.nodes, nodes)
+	changed := len(d.gained)
+	for i := range base.nodes {
+		if d.now[i] < 0 || d.lost[i] {
+			changed++
+		}
+	}
+	// Afresh, equal weights cost a fraction of the comparisons that deriving makes.
+	if changed*4 > len(nodes) {
+		return s.Assign(nodes, partitions)
+	}
+	return u.update(base.nodes, base.owners, nodes), nil
 }

@@ -3,6 +3,7 @@ package clusterhttp
 import (
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // The JSON of the API. Digests are 16 hexadecimal digits, since JavaScript
@@ -83,4 +84,65 @@ type Changed struct {
 	Weight    uint32       `json:"weight"`
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
+}
+
+// RoomAssignment says where a room lives.
+type RoomAssignment struct {
+	Room      string              `json:"room"`
+	Partition placement.Partition `json:"partition"`
+
+	// Node is where it lives. If that is no live member here, only ID,
+	// Incarnation and State, which is left, are set.
+	Node Member `json:"node,omitzero"`
+
+	Incarnation uint64          `json:"incarnation,string"` // of the node, by the room's pin
+	Source      affinity.Source `json:"source,omitzero"`    // how this came about: cached, pinned, hash, override, degraded
+	Reason      string          `json:"reason"`             // for people
+	Epoch       uint64          `json:"epoch"`              // grows with each move of the room; 0 if that is not known
+
+	// Hosted tells that this agent keeps the pin alive, if it is asked to resolve
+	// the room again within so many seconds.
+	Hosted       bool  `json:"hosted"`
+	TouchWithinS int64 `json:"touch_within_s,omitzero"`
+}
+
+// RoomDetail answers GET /v1/rooms/{room}. If the room is not pinned, the
+// assignment is what resolve would choose now, without a Node if there is none.
+type RoomDetail struct {
+	RoomAssignment
+	Pinned     bool            `json:"pinned"`
+	Candidates []RoomCandidate `json:"candidates"` // every live member, best for the room's partition first
+}
+
+// RoomCandidate is a member in the eyes of the agent that looks for a room's node.
+// Amounts are units of load.
+type RoomCandidate struct {
+	ID       lease.NodeID `json:"id"`
+	Load     int64        `json:"load"`     // as it last reported
+	Reserved int64        `json:"reserved"` // given to it, and not in its load yet
+	Ceiling  int64        `json:"ceiling"`  // up to which it is given new rooms
+	Capacity int64        `json:"capacity"` // 0: not stated
+	Taken    bool         `json:"taken"`    // this is the one
+	Why      string       `json:"why"`      // it was taken, or was not; for people
+}
+
+// Rooms answers GET /v1/rooms.
+type Rooms struct {
+	Rooms     []PinnedRoom `json:"rooms"` // by name
+	Truncated bool         `json:"truncated"`
+}
+
+// PinnedRoom is one room of Rooms.
+type PinnedRoom struct {
+	Room        string              `json:"room"`
+	Partition   placement.Partition `json:"partition"`
+	Node        lease.NodeID        `json:"node"`
+	Incarnation uint64              `json:"incarnation,string"`
+	Epoch       uint64              `json:"epoch"`
+	Size        int                 `json:"size"` // participants, as the pin was last refreshed with
+}
+
+// ReleasedRoom answers DELETE /v1/rooms/{room}.
+type ReleasedRoom struct {
+	Room string `json:"room"`
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -196,7 +197,9 @@ func faultOf(err error) string {
 		return strings.TrimPrefix(err.Error(), "json: ")
 	case wrong.Field == "":
 		return "it must be a JSON object, not " + wrong.Value
-	default: // they all are
+	case wrong.Type.Kind() == reflect.String:
+		return wrong.Field + " must be a string, not a " + wrong.Value
+	default: // all others are
 		return fmt.Sprintf("%s must be a whole number, not %.80s", wrong.Field, strings.TrimPrefix(wrong.Value, "number "))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 func expectProblem(t *testing.T, err error, status int, code, text string) {
@@ -91,9 +92,14 @@ func TestClient(t *testing.T) {
 }
 
 func TestProblemIs(t *testing.T) {
-	all := []error{cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed}
+	all := []error{
+		cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, affinity.ErrStore,
+		affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged,
+	}
 	for code, want := range map[string]error{
 		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: io.EOF,
+		CodeStore: affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
+		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeNoStore: io.EOF,
 	} {
 		for _, err := range all {
 			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != errors.Is(err, want) {
@@ -277,10 +283,10 @@ func TestClientPatience(t *testing.T) {
 // A batch gets through in whatever pieces it comes, among whatever else.
 func TestEventReader(t *testing.T) {
 	in := newEventReader(strings.NewReader(
-		": comment\n\nid: 1\r\nevent: batch\r\ndata: {\"version\":1}\r\n\r\n" +
-			"event: other\ndata: x\n\nretry: 5\n\ndata: of no kind\n\nevent: batch\n\n" +
-			"event:batch\ndata:{\ndata: }\nunknown\n\n" +
-			"event: batch\ndata: broken off\n"))
+		": comment\n\nid: 1\r\nevent: batch\r\ndata: {\"version\":1}\r\n\r\n"+
+			"event: other\ndata: x\n\nretry: 5\n\ndata: of no kind\n\nevent: batch\n\n"+
+			"event:batch\ndata:{\ndata: }\nunknown\n\n"+
+			"event: batch\ndata: broken off\n"), "batch")
 	for _, want := range []string{"{\"version\":1}\n", "{\n}\n"} {
 		if got, err := in.next(); string(got) != want || err != nil {
 			t.Errorf("got %q, %v; want %q", got, err, want)
@@ -295,7 +301,7 @@ func FuzzEventReader(f *testing.F) {
 	f.Add("event: batch\ndata: {}\n\n")
 	f.Add(string(eventOf(events.Batch{Version: 7, Released: []events.Ownership{{Partition: 1, Since: 2}}})))
 	f.Fuzz(func(t *testing.T, text string) {
-		in := newEventReader(strings.NewReader(text))
+		in := newEventReader(strings.NewReader(text), "batch")
 		total := 0
 		for {
 			data, err := in.next()

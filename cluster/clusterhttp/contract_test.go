@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // The scripts state the answers word for word. Their commands:
@@ -24,9 +26,11 @@ import (
 //	on a                   direct what follows to this node
 //	wait 3s                let time pass
 //	drain b, leave b, pause b, resume b     what happens to nodes
+//	rooms                  pin rooms, on a store that all nodes share
+//	load a=400             have a node report a load
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
-	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/life"} {
+	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/life", "testdata/rooms"} {
 		t.Run(script, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := story{t: t, handlers: make(map[string]http.Handler)}
@@ -50,6 +54,7 @@ type story struct {
 	c        *clustertest.Cluster
 	on       string
 	handlers map[string]http.Handler
+	rooms    map[string]*affinity.Resolver // nil: no store
 }
 
 func (s *story) run(t *testing.T, d *datadriven.TestData) string {
@@ -79,6 +84,16 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	case "leave":
 		s.handler() // it survives the node
 		s.c.Leave(ids[0])
+	case "rooms":
+		s.rooms = startRooms(t, s.c, affinity.Config{HardCeiling: 100})
+	case "load":
+		for _, arg := range d.CmdArgs {
+			units, err := strconv.ParseInt(arg.Vals[0], 10, 64)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			s.c.Agent(arg.Key).SetLoad(units)
+		}
 	case "pause":
 		s.c.Pause(ids[0])
 	case "resume":
@@ -103,13 +118,13 @@ func (s *story) startWith(d *datadriven.TestData) {
 func (s *story) handler() http.Handler {
 	h := s.handlers[s.on]
 	if h == nil {
-		h = Handler(s.c.Agent(s.on), Options{Log: quiet})
+		h = Handler(s.c.Agent(s.on), Options{Log: quiet, Rooms: s.rooms[s.on]})
 		s.handlers[s.on] = h
 	}
 	return h
 }
 
-var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|version)": |"incarnation": ")-?\d+`)
+var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|version)": |"incarnation": "|"epoch": [1-9])-?\d+`)
 
 func (s *story) request(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")

@@ -16,6 +16,7 @@
 //	POST /v1/leave              [Changed]     202; then leave the cluster
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: change this node's share
+//	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent runs
 //	GET  /readyz                {"status":"ready"} while this node is active
 //
@@ -39,16 +40,55 @@
 // its peers or the network do. /readyz has a Problem with the field state while
 // the node is joining (its lease ran out), settling, draining or left.
 //
+// # Rooms
+//
+//	POST   /v1/rooms/{room}/resolve    [RoomAssignment]  body {"size":N}: where it lives, pinned now if need be
+//	POST   /v1/rooms/{room}/move       [RoomAssignment]  body {"to":ID}: have it live there
+//	GET    /v1/rooms/{room}?size=N     [RoomDetail]      where it lives or would, and why
+//	DELETE /v1/rooms/{room}            [ReleasedRoom]    delete its pin
+//	GET    /v1/rooms?node=ID&limit=N   [Rooms]           those that are pinned, to a node or any
+//
+// They need [Options].Rooms, as roost agent --redis has it.
+//
+// A media server in any language runs beside an agent. When a participant arrives
+// for a room, it asks that agent to resolve the room:
+//
+//	curl -d '{"size":4}' -H 'Content-Type: application/json' 127.0.0.1:8401/v1/rooms/room-17/resolve
+//
+// If node is another one than its own, it sends the participant there; api_addr is
+// what that node was started with. Otherwise hosted is true: the agent keeps the
+// room's pin alive, and size counts as its participants, 0 if it is missing. The
+// server asks again whenever that number changes, and at least every
+// touch_within_s seconds: else the hosting lapses, and then the pin. When the room
+// is over it deletes the pin. It learns that a room has been taken from it by the
+// event moved, or at the latest by the answer to its next resolve.
+//
+// While the store does not answer, source is degraded and the epoch 0: two nodes
+// may then be told that the room is theirs. When this node's lease has run out,
+// resolve answers not_ready, and nothing is hosted here any more.
+//
+// The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces
+// and *, and escaped in the path: a%2Fb is the room a/b. The rooms . and .. are
+// %2E and %2E%2E there, which browsers do not send; the room / cannot be named at
+// all. GET pins nothing. A list holds 1,000 rooms unless limit says otherwise, up
+// to 10,000; which ones, if there are more, is left open. It costs the store in
+// proportion to the partitions, so one is made at a time.
+//
 // # Events
 //
-// /v1/events is a text/event-stream. Each event is of the kind batch, its data is
-// an events.Batch as JSON, its id the batch's version. The first one holds all
+// /v1/events is a text/event-stream. Events of the kind batch have an events.Batch
+// as JSON, with the batch's version as id. The first one holds all
 // that the node owns, and comes as soon as it has a table; later ones hold what
 // changed. Last-Event-ID is of no use: a new stream begins anew.
 //
+// Events of the kind moved have an affinity.MovedBatch as JSON, and no id: rooms
+// that live elsewhere now, as far as this node moved them or knew of them. What
+// moved before the stream began is not told. With resync set, more moved than is
+// listed: resolve all rooms again.
+//
 // After 15 s of silence comes a comment. A client that takes longer than 10 s to
-// read an event is dropped; until then it costs one batch, since what happens
-// meanwhile merges. The stream ends when the agent does, after a batch that
+// read an event is dropped; until then it costs a batch of each kind, since what
+// happens meanwhile merges. The stream ends when the agent does, after a batch that
 // releases everything.
 //
 // # Errors
@@ -61,12 +101,18 @@
 //	401  unauthorized        no token, or not this one
 //	403  forbidden           from a web page of another origin
 //	404  not_found           no such path
+//	404  no_pin              the room is not pinned
 //	405  method_not_allowed  the header Allow has those that are
+//	409  not_live            the node to move a room to is none that takes rooms
+//	409  changed             somebody else moved the room meanwhile
 //	503  not_ready           no table yet, or see /readyz; Retry-After is set
 //	503  no_members          nobody can own anything
-//	503  busy                too many event streams; Retry-After is set
+//	503  busy                too many event streams or lists of rooms; Retry-After is set
+//	503  no_capacity         all nodes are too full for the room, by the hard ceiling
+//	503  store_unavailable   the store of pins does not answer; Retry-After is set
 //	503  closed              the agent has left or stopped
 //	500  internal            a fault of ours
+//	501  no_store            there is no store of pins: see [Options].Rooms
 //
 // # Who may do what
 //

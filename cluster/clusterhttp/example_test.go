@@ -10,6 +10,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // start returns the only node of a cluster, ready.
@@ -127,4 +128,32 @@ func ExampleClient_Events() {
 	// released 0 acquired 1024
 	// released 1024 acquired 0
 	// the end
+}
+
+// Beside a media server in another language, its agent says where a room lives,
+// and keeps it pinned while it lives here.
+func ExampleClient_ResolveRoom() {
+	agent := start()
+	defer agent.Close()
+	rooms, err := affinity.Start(agent, affinity.NewMemory(), affinity.Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	defer rooms.Close()
+	srv := httptest.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{
+		Rooms: rooms, Log: slog.New(slog.DiscardHandler),
+	}))
+	defer srv.Close()
+
+	client := clusterhttp.Client{Base: srv.URL, HTTP: srv.Client()}
+	at, err := client.ResolveRoom(context.Background(), "room-17", 4)
+	if err != nil {
+		panic(err)
+	}
+	if at.Hosted {
+		fmt.Printf("serve %s here, and ask again within %d s\n", at.Room, at.TouchWithinS)
+	} else {
+		fmt.Println("redirect to", at.Node.APIAddr)
+	}
+	// Output: serve room-17 here, and ask again within 3600 s
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Events returns the agent's changes as a sequence; each range over it opens a
@@ -25,16 +26,36 @@ import (
 // other methods' errors if there was none or it broke. Whoever wants to go on
 // ranges again, and treats the first batch as the new truth.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
-	return func(yield func(events.Batch, error) bool) {
-		err := c.follow(ctx, func(b events.Batch) bool { return yield(b, nil) })
+	return follow[events.Batch](ctx, c, "batch")
+}
+
+// MovedRooms returns the rooms that move from now on, as far as the agent learns
+// of it, as a sequence; each range over it opens a stream of its own. It ends as
+// that of Events does. Whoever ranges again asks for all rooms again, since some
+// may have moved in between. From an agent without a store nothing comes.
+func (c *Client) MovedRooms(ctx context.Context) iter.Seq2[affinity.MovedBatch, error] {
+	return follow[affinity.MovedBatch](ctx, c, "moved")
+}
+
+func follow[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		err := c.follow(ctx, kind, func(data []byte) (more bool, _ error) {
+			var event T
+			if err := json.Unmarshal(data, &event); err != nil {
+				return false, fmt.Errorf("clusterhttp: an event of %s is not from an agent: %w", c.where(), err)
+			}
+			return yield(event, nil), nil
+		})
 		if err != nil && ctx.Err() == nil {
-			yield(events.Batch{}, err)
+			var none T
+			yield(none, err)
 		}
 	}
 }
 
-// follow hands on batches while take wants more. It returns nil only then.
-func (c *Client) follow(ctx context.Context, take func(events.Batch) bool) error {
+// follow hands on the data of events while take wants more. It returns nil only
+// then.
+func (c *Client) follow(ctx context.Context, kind string, take func(data []byte) (more bool, _ error)) error {
 	resp, err := c.send(ctx, http.MethodGet, "/v1/events", nil)
 	if err != nil {
 		return err
@@ -43,7 +64,7 @@ func (c *Client) follow(ctx context.Context, take func(events.Batch) bool) error
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("clusterhttp: what %s answers to /v1/events is not from an agent: it is %q", c.where(), t)
 	}
-	in := newEventReader(resp.Body)
+	in := newEventReader(resp.Body, kind)
 	for {
 		data, err := in.next()
 		switch {
@@ -52,26 +73,25 @@ func (c *Client) follow(ctx context.Context, take func(events.Batch) bool) error
 		case err != nil:
 			return c.failed(ctx, err)
 		}
-		var b events.Batch
-		if err := json.Unmarshal(data, &b); err != nil {
-			return fmt.Errorf("clusterhttp: an event of %s is not from an agent: %w", c.where(), err)
-		}
-		if !take(b) {
-			return nil
+		if more, err := take(data); err != nil || !more {
+			return err
 		}
 	}
 }
 
 // eventReader takes a text/event-stream apart.
-type eventReader struct{ lines *bufio.Scanner }
-
-func newEventReader(r io.Reader) *eventReader {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxAnswer)
-	return &eventReader{lines}
+type eventReader struct {
+	lines *bufio.Scanner
+	kind  string // of the events that are wanted
 }
 
-// next returns the data of the next batch, and passes over comments, events of
+func newEventReader(r io.Reader, kind string) *eventReader {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxAnswer)
+	return &eventReader{lines, kind}
+}
+
+// next returns the data of the next event, and passes over comments, events of
 // other kinds, and fields that it does not know. Data may span several lines.
 // An event that the stream breaks off in is none.
 func (e *eventReader) next() ([]byte, error) {
@@ -79,7 +99,7 @@ func (e *eventReader) next() ([]byte, error) {
 	for e.lines.Scan() {
 		line := e.lines.Bytes()
 		if len(line) == 0 {
-			if string(kind) == "batch" && len(data) > 0 {
+			if string(kind) == e.kind && len(data) > 0 {
 				return data, nil
 			}
 			kind, data = nil, nil

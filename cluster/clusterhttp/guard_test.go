@@ -16,7 +16,7 @@ const token = "correct horse battery staple"
 
 var (
 	readPaths   = []string{"/v1/place?key=a", "/v1/owners?key=a", "/v1/members", "/v1/partitions", "/v1/owned", "/healthz", "/readyz"}
-	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight"}
+	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x"}
 )
 
 // Every change is refused without the token, and leaves no trace; every read is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Options shape a [Handler]. The zero value serves everybody who reaches it.
@@ -30,8 +31,19 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// MaxStreams is how many event streams are served at a time; more are turned
-	// away as busy. Default 1024: each costs three goroutines and some 30 kB.
+	// away as busy. Default 1024: each costs four goroutines and some 30 kB.
 	MaxStreams int
+
+	// Rooms pins rooms to nodes by capacity. It has to run beside the same agent,
+	// and is not closed here. Default: none; the calls about rooms answer no_store.
+	Rooms *affinity.Resolver
+
+	// HostFor is how long a room that a resolve call found to live on this node
+	// stays hosted here unless resolve is called for it again. Default 1 h, the
+	// default of affinity.Config.PinTTL. Negative: such a call does not host the
+	// room; for programs that call Resolver.Host themselves, whose hostings would
+	// lapse otherwise.
+	HostFor time.Duration
 }
 
 const (
@@ -54,6 +66,10 @@ type api struct {
 	streams chan struct{}
 	leaving sync.Once
 
+	rooms   *affinity.Resolver // nil: there is no store
+	hostFor time.Duration
+	listing chan struct{} // holds a token while the rooms are listed
+
 	keepAlive, bodyTime, sendTime time.Duration
 }
 
@@ -72,11 +88,15 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	if opts.MaxStreams <= 0 {
 		opts.MaxStreams = 1024
 	}
+	if opts.HostFor == 0 {
+		opts.HostFor = affinity.Config{}.WithDefaults().PinTTL
+	}
 	cfg := agent.Config()
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		locked: opts.Token != "", token: sha256.Sum256([]byte(opts.Token)),
-		streams:   make(chan struct{}, opts.MaxStreams),
+		streams: make(chan struct{}, opts.MaxStreams),
+		rooms:   opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
 	}
 	a.mux.HandleFunc("GET /healthz", a.healthz)
@@ -92,6 +112,11 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("POST /v1/leave", a.open(http.StatusAccepted, a.leave))
 	a.mux.HandleFunc("POST /v1/load", a.open(http.StatusOK, a.setLoad))
 	a.mux.HandleFunc("POST /v1/weight", a.open(http.StatusOK, a.setWeight))
+	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
+	a.mux.HandleFunc("GET /v1/rooms/{room}", a.open(http.StatusOK, a.showRoom))
+	a.mux.HandleFunc("DELETE /v1/rooms/{room}", a.open(http.StatusOK, a.releaseRoom))
+	a.mux.HandleFunc("POST /v1/rooms/{room}/resolve", a.open(http.StatusOK, a.resolveRoom))
+	a.mux.HandleFunc("POST /v1/rooms/{room}/move", a.open(http.StatusOK, a.moveRoom))
 	return a
 }
 
@@ -108,11 +133,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	handler, pattern := a.mux.Handler(r)
 	// An unclean path would be redirected, and to the wrong place below a prefix.
-	if pattern == "" || path.Clean(r.URL.Path) != r.URL.Path {
+	// What is escaped in it belongs to the name of a room.
+	if escaped := r.URL.EscapedPath(); pattern == "" || path.Clean(escaped) != escaped {
 		unrouted(w, r, handler)
 		return
 	}
-	handler.ServeHTTP(w, r)
+	a.mux.ServeHTTP(w, r) // not the handler: PathValue would be empty
 }
 
 // An endpoint answers a request with what is to be sent as JSON.

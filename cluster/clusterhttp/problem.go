@@ -6,11 +6,14 @@ import (
 	"net/http"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Problem is the body of every error, and the error that [Client] returns for
-// one. By errors.Is it equals the error of package cluster that its code stands
-// for: cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed.
+// one. By errors.Is it equals the error that its code stands for:
+// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, affinity.ErrStore,
+// affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
+// affinity.ErrChanged.
 type Problem struct { //nolint:errname // it is an answer's body in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
@@ -31,6 +34,14 @@ const (
 	CodeBusy         = "busy"      // too many event streams
 	CodeClosed       = "closed"
 	CodeInternal     = "internal"
+
+	// About rooms.
+	CodeNoStore    = "no_store"          // the agent has no store of pins
+	CodeStore      = "store_unavailable" // the store does not answer
+	CodeNoCapacity = "no_capacity"       // no node may take the room
+	CodeNoPin      = "no_pin"            // the room is not pinned
+	CodeNotLive    = "not_live"          // that node takes no rooms
+	CodeChanged    = "changed"           // somebody else moved the room meanwhile
 )
 
 // Error returns the message and the code.
@@ -46,6 +57,16 @@ func (p *Problem) Is(target error) bool {
 		return target == cluster.ErrNoMembers
 	case CodeClosed:
 		return target == cluster.ErrClosed
+	case CodeStore:
+		return target == affinity.ErrStore
+	case CodeNoCapacity:
+		return target == affinity.ErrNoCapacity
+	case CodeNoPin:
+		return target == affinity.ErrNoPin
+	case CodeNotLive:
+		return target == affinity.ErrNotLive
+	case CodeChanged:
+		return target == affinity.ErrChanged
 	}
 	return false
 }
@@ -81,7 +102,7 @@ func (a *api) problemOf(err error) *Problem {
 // write sends p as the response.
 func (p *Problem) write(w http.ResponseWriter) {
 	switch p.Code {
-	case CodeNotReady, CodeBusy:
+	case CodeNotReady, CodeBusy, CodeStore:
 		w.Header().Set("Retry-After", "1")
 	case CodeUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="roost"`)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // stopKey is the context key of a channel that a server closes when it shuts
@@ -42,27 +44,28 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		internal(err).write(w) // goes nowhere unless the writer cannot flush
 		return
 	}
-	err := s.run(r.Context(), a.agent, a.keepAlive)
+	err := s.run(r.Context(), a)
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // for the end of the response
 	if err != nil {
 		a.log.Info("dropped an event stream", "remote", r.RemoteAddr, "err", err)
 	}
 }
 
-// stream is one client of the events. It holds one batch at most, however slow
-// the client is: what happens meanwhile merges into the next one.
+// stream is one client of the events. It holds one batch of each kind at most,
+// however slow the client is: what happens meanwhile merges into the next one.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration // for one event
 }
 
-func (s *stream) run(ctx context.Context, agent *cluster.Agent, keepAlive time.Duration) error {
+func (s *stream) run(ctx context.Context, a *api) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	batches := agent.Subscribe(ctx)
+	moves := movesOf(ctx, a.rooms)
+	batches := a.agent.Subscribe(ctx)
 	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
-	quiet := time.NewTicker(keepAlive)
+	quiet := time.NewTicker(a.keepAlive)
 	defer quiet.Stop()
 	for {
 		var event []byte
@@ -72,7 +75,17 @@ func (s *stream) run(ctx context.Context, agent *cluster.Agent, keepAlive time.D
 				return nil
 			}
 			event = eventOf(b)
-			quiet.Reset(keepAlive)
+			quiet.Reset(a.keepAlive)
+		case b, ok := <-moves:
+			if !ok { // the rooms have ended before the agent
+				moves = nil
+				continue
+			}
+			if err := s.sendMoved(b); err != nil {
+				return err
+			}
+			quiet.Reset(a.keepAlive)
+			continue
 		case <-quiet.C:
 			event = []byte(": keep-alive\n\n")
 		case <-stop:
@@ -99,6 +112,46 @@ func (s *stream) send(event []byte) error {
 	}
 	_ = s.control.SetWriteDeadline(time.Time{})
 	return nil
+}
+
+// movesOf returns what rooms move from now on, or nil. Its goroutine ends with ctx.
+func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.MovedBatch {
+	if rooms == nil {
+		return nil
+	}
+	batches := rooms.Moves(ctx)
+	moves := make(chan affinity.MovedBatch)
+	go func() {
+		defer close(moves)
+		for b := range batches {
+			select {
+			case moves <- b:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return moves
+}
+
+// roomsInEvent bounds an event of rooms that moved to less than a megabyte, which
+// a slow client can take in time.
+const roomsInEvent = 1024
+
+func (s *stream) sendMoved(b affinity.MovedBatch) error {
+	for {
+		n := min(roomsInEvent, len(b.Moved))
+		data, err := json.Marshal(affinity.MovedBatch{Moved: b.Moved[:n], Resync: b.Resync})
+		if err != nil {
+			panic(err) // numbers and strings only
+		}
+		if err := s.send(slices.Concat([]byte("event: moved\ndata: "), data, []byte("\n\n"))); err != nil {
+			return err
+		}
+		if b.Moved = b.Moved[n:]; len(b.Moved) == 0 {
+			return nil
+		}
+	}
 }
 
 func eventOf(b events.Batch) []byte {

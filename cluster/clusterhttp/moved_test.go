@@ -1,0 +1,143 @@
+package clusterhttp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// Rooms that move are events of their own kind among the batches, which keep their
+// ids; whoever knows of batches alone is not disturbed.
+func TestMovedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		h := open(t, affinity.NewMemory(), Options{})
+		a := h.Agent("a")
+		p := serve(t, NewServer(Handler(a, Options{Log: quiet, Rooms: h.rooms["a"]})))
+		conn, err := p.dial(ctx, "", "")
+		l := listen(t, conn, err)
+		first := l.batch()
+
+		if _, err := h.clients["b"].ResolveRoom(ctx, "room", 2); err != nil {
+			t.Fatal(err)
+		}
+		at, err := h.clients["a"].ResolveRoom(ctx, "room", 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := "b"
+		if at.Node.ID == "b" {
+			to = "c"
+		}
+		moved, err := h.clients["c"].MoveRoom(ctx, "room", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := l.next()
+		if len(lines) != 2 || lines[0] != "event: moved" {
+			t.Fatalf("%q", lines)
+		}
+		var b affinity.MovedBatch
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[1], "data: ")), &b); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.Moved) != 1 || b.Resync || b.Moved[0].Room != "room" || string(b.Moved[0].To.Node) != to || b.Moved[0].Epoch != moved.Epoch {
+			t.Errorf("%+v", b)
+		}
+		_ = h.rooms["a"].Close() // the rooms end, the stream does not
+		go func() { _ = a.Drain(ctx) }()
+		if got := l.batch(); got.Version <= first.Version {
+			t.Errorf("batch %d after %d", got.Version, first.Version)
+		}
+	})
+}
+
+// The client gets them too, and loses the rooms of a node that dies to others.
+func TestClientMovedRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		h := open(t, affinity.NewMemory(), Options{})
+		lost := make(map[string]bool)
+		for i := range 60 {
+			room := fmt.Sprintf("room-%d", i)
+			if at, err := h.clients["a"].ResolveRoom(ctx, room, 2); err != nil {
+				t.Fatal(err)
+			} else if at.Node.ID == "c" {
+				lost[room] = true
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			h.Crash("c")
+		}()
+		seen := 0
+		for b, err := range h.clients["a"].MovedRooms(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range b.Moved {
+				if !lost[m.Room] || m.From.Node != "c" || m.To.Node == "c" {
+					t.Errorf("%+v", m)
+				}
+				seen++
+			}
+			if seen >= len(lost) {
+				break
+			}
+		}
+		if len(lost) == 0 || seen != len(lost) {
+			t.Errorf("%d rooms moved, want %d", seen, len(lost))
+		}
+		go func() {
+			time.Sleep(time.Second)
+			_ = h.Agent("a").Close()
+		}()
+		for _, err := range h.clients["a"].MovedRooms(ctx) {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("at the end: %v", err)
+			}
+		}
+	})
+}
+
+// Many rooms make many events, each of which a slow client can take in time.
+func TestManyMoved(t *testing.T) {
+	const n = 2*roomsInEvent + 1
+	b := affinity.MovedBatch{Moved: make([]affinity.Moved, n)}
+	for i := range b.Moved {
+		b.Moved[i].Room = fmt.Sprintf("room-%d", i)
+	}
+	for _, want := range []affinity.MovedBatch{b, {Resync: true}} {
+		w := httptest.NewRecorder()
+		s := stream{w: w, control: http.NewResponseController(w), within: time.Second}
+		if err := s.sendMoved(want); err != nil {
+			t.Fatal(err)
+		}
+		in := newEventReader(w.Body, "moved")
+		got, count := affinity.MovedBatch{}, 0
+		for {
+			data, err := in.next()
+			if err != nil {
+				break
+			}
+			var part affinity.MovedBatch
+			if err := json.Unmarshal(data, &part); err != nil || len(part.Moved) > roomsInEvent {
+				t.Fatalf("%d rooms, %v", len(part.Moved), err)
+			}
+			got.Moved, got.Resync = append(got.Moved, part.Moved...), got.Resync || part.Resync
+			count++
+		}
+		if len(got.Moved) != len(want.Moved) || got.Resync != want.Resync || count != max(1, (len(want.Moved)+roomsInEvent-1)/roomsInEvent) {
+			t.Errorf("%d rooms in %d events, resync %v", len(got.Moved), count, got.Resync)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package clusterhttp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+const (
+	defaultRooms = 1000
+	maxRooms     = 10_000
+	listTime     = 10 * time.Second // for a list of rooms, and for waiting until it is one's turn
+)
+
+// resolveRoom says where a room lives, and hosts it if that is here: whoever asks
+// the agent beside a media server is that server, about to serve the room.
+func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	room, p := a.roomOf(r)
+	if p != nil {
+		return nil, p
+	}
+	var body struct {
+		Size int64 `json:"size"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	d, p := demandOf(body.Size)
+	if p != nil {
+		return nil, p
+	}
+	at, err := a.rooms.Resolve(r.Context(), room, d)
+	if err != nil {
+		return nil, a.roomProblem(err)
+	}
+	if at.Node != a.self || a.hostFor < 0 {
+		return a.assignmentOf(at), nil
+	}
+	h, err := a.rooms.Host(r.Context(), room, d)
+	if elsewhere, ok := errors.AsType[*affinity.NotOwnerError](err); ok {
+		return a.assignmentOf(elsewhere.Owner), nil
+	}
+	if err != nil {
+		return nil, a.roomProblem(err)
+	}
+	h.LapseAfter(a.hostFor)
+	at.Epoch = h.Epoch()
+	answer := a.assignmentOf(at)
+	answer.Hosted, answer.TouchWithinS = true, max(1, int64(a.hostFor.Seconds()))
+	return &answer, nil
+}
+
+// showRoom says where a room lives or would, and why.
+func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	room, p := a.roomOf(r)
+	if p != nil {
+		return nil, p
+	}
+	text, p := param(r.URL.RawQuery, "size")
+	if p != nil {
+		return nil, p
+	}
+	size, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
+	if err != nil {
+		return nil, badRequest("size is %.20q; it must be 0 to %d participants", text, affinity.MaxSize)
+	}
+	d, p := demandOf(size)
+	if p != nil {
+		return nil, p
+	}
+	// Its wait is bounded. A caller who hangs up must not look like a store that
+	// does not answer.
+	ctx := context.WithoutCancel(r.Context())
+	e, err := a.rooms.Explain(ctx, room, d)
+	if err == nil && !e.Pinned && e.Assignment.Source != affinity.Degraded {
+		// Either there is no pin, or nobody could tell.
+		if _, err = a.rooms.Lookup(ctx, room); errors.Is(err, affinity.ErrNoPin) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, a.roomProblem(err)
+	}
+	detail := RoomDetail{RoomAssignment: a.assignmentOf(e.Assignment), Pinned: e.Pinned, Candidates: []RoomCandidate{}}
+	for _, c := range e.Candidates {
+		detail.Candidates = append(detail.Candidates, RoomCandidate{
+			ID: c.Member.ID, Load: max(0, c.Member.Load), Reserved: c.Reserved, Ceiling: c.Ceiling,
+			Capacity: c.Member.Capacity, Taken: c.Taken, Why: c.Why,
+		})
+	}
+	return &detail, nil
+}
+
+// listRooms asks the store about every partition, so it is done for one caller at
+// a time.
+func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	if a.rooms == nil {
+		return nil, noStore()
+	}
+	node, limit, p := listOf(r)
+	if p != nil {
+		return nil, p
+	}
+	if a.agent.Snapshot().Table == nil {
+		return nil, a.problemOf(cluster.ErrNotReady)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), listTime)
+	defer cancel()
+	select {
+	case a.listing <- struct{}{}:
+		defer func() { <-a.listing }()
+	case <-ctx.Done():
+		return nil, &Problem{
+			Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "others have the rooms listed; try again in a second",
+		}
+	}
+	found, err := a.rooms.Rooms(ctx, node, limit+1)
+	if err != nil {
+		if !errors.Is(err, affinity.ErrStore) {
+			err = fmt.Errorf("%w: %w", affinity.ErrStore, err)
+		}
+		return nil, a.roomProblem(err)
+	}
+	answer := Rooms{Rooms: []PinnedRoom{}, Truncated: len(found) > limit}
+	for _, e := range found[:min(limit, len(found))] {
+		answer.Rooms = append(answer.Rooms, PinnedRoom{
+			Room: e.Room, Partition: e.Partition, Node: e.Pin.Node, Incarnation: e.Pin.Incarnation,
+			Epoch: e.Pin.Epoch, Size: e.Pin.Size,
+		})
+	}
+	slices.SortFunc(answer.Rooms, func(a, b PinnedRoom) int { return strings.Compare(a.Room, b.Room) })
+	return &answer, nil
+}
+
+func (a *api) moveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	room, p := a.roomOf(r)
+	if p != nil {
+		return nil, p
+	}
+	var body struct {
+		To *string `json:"to"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	if body.To == nil {
+		return nil, badRequest(`to is missing: send {"to":"<id of a node>"}`)
+	}
+	to := lease.NodeID(*body.To)
+	if err := to.Validate(); err != nil {
+		return nil, badRequest("to: %s", bare(err))
+	}
+	a.audit(r)
+	at, err := a.rooms.Move(context.WithoutCancel(r.Context()), room, to)
+	if err != nil {
+		return nil, a.roomProblem(err)
+	}
+	answer := a.assignmentOf(at)
+	return &answer, nil
+}
+
+func (a *api) releaseRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	room, p := a.roomOf(r)
+	if p != nil {
+		return nil, p
+	}
+	if p := decode(r, &struct{}{}); p != nil {
+		return nil, p
+	}
+	a.audit(r)
+	if err := a.rooms.Release(context.WithoutCancel(r.Context()), room); err != nil {
+		return nil, a.roomProblem(err)
+	}
+	return &ReleasedRoom{room}, nil
+}
+
+func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
+	answer := RoomAssignment{
+		Room: at.Room, Partition: at.Partition, Incarnation: at.Incarnation,
+		Source: at.Source, Reason: strings.TrimPrefix(at.Reason, "affinity: "), Epoch: at.Epoch,
+	}
+	switch {
+	case at.Member != nil:
+		answer.Node = memberOf(a.agent.Snapshot(), at.Member)
+	case at.Node != "":
+		answer.Node = Member{ID: at.Node, Incarnation: at.Incarnation, State: lease.Left}
+	}
+	return answer
+}
+
+func noStore() *Problem {
+	return &Problem{
+		Status: http.StatusNotImplemented, Code: CodeNoStore,
+		Message: "this agent pins no rooms: it was started without --redis; GET /v1/place?key=… places keys by hash",
+	}
+}
+
+// roomOf returns the name in the path.
+func (a *api) roomOf(r *http.Request) (string, *Problem) {
+	if a.rooms == nil {
+		return "", noStore()
+	}
+	room := r.PathValue("room")
+	return room, checkRoom(room)
+}
+
+func checkRoom(room string) *Problem {
+	if err := affinity.CheckName(room); err != nil {
+		return badRequest("room: %s", bare(err))
+	}
+	return nil
+}
+
+// bare is the text of an error without the package that it comes from.
+func bare(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: ")
+}
+
+func demandOf(size int64) (affinity.Demand, *Problem) {
+	if size < 0 || size > affinity.MaxSize {
+		return affinity.Demand{}, badRequest("size is %d; it must be 0 to %d participants", size, affinity.MaxSize)
+	}
+	return affinity.Demand{Size: int(size)}, nil
+}
+
+func listOf(r *http.Request) (node lease.NodeID, limit int, _ *Problem) {
+	id, p := param(r.URL.RawQuery, "node")
+	if p != nil {
+		return "", 0, p
+	}
+	node = lease.NodeID(id)
+	if id != "" {
+		if err := node.Validate(); err != nil {
+			return "", 0, badRequest("node: %s", bare(err))
+		}
+	}
+	text, p := param(r.URL.RawQuery, "limit")
+	if p != nil {
+		return "", 0, p
+	}
+	limit, err := strconv.Atoi(cmp.Or(text, strconv.Itoa(defaultRooms)))
+	if err != nil || limit < 1 || limit > maxRooms {
+		return "", 0, badRequest("limit is %.20q; it must be 1 to %d", text, maxRooms)
+	}
+	return node, limit, nil
+}
+
+// roomProblem translates what a call about a room may fail with.
+func (a *api) roomProblem(err error) *Problem {
+	p := &Problem{Message: bare(err)}
+	switch {
+	case errors.Is(err, affinity.ErrNoPin):
+		p.Status, p.Code = http.StatusNotFound, CodeNoPin
+	case errors.Is(err, affinity.ErrNotLive):
+		p.Status, p.Code = http.StatusConflict, CodeNotLive
+	case errors.Is(err, affinity.ErrChanged):
+		p.Status, p.Code = http.StatusConflict, CodeChanged
+		p.Message += "; ask where it lives now"
+	case errors.Is(err, affinity.ErrNoCapacity):
+		p.Status, p.Code = http.StatusServiceUnavailable, CodeNoCapacity
+	case errors.Is(err, affinity.ErrStore):
+		p.Status, p.Code = http.StatusServiceUnavailable, CodeStore
+	case errors.Is(err, affinity.ErrFenced):
+		p.Status, p.Code = http.StatusServiceUnavailable, CodeNotReady
+		p.Message += "; try again in a second"
+	case errors.Is(err, affinity.ErrClosed):
+		p.Status, p.Code = http.StatusServiceUnavailable, CodeClosed
+		p.Message = "this node is leaving and hosts no rooms any more"
+	default:
+		return a.problemOf(err)
+	}
+	return p
+}

@@ -1,0 +1,392 @@
+package clusterhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// startRooms pins rooms beside each node of c, on one store in memory. It is for
+// bubbles.
+func startRooms(t *testing.T, c *clustertest.Cluster, cfg affinity.Config) map[string]*affinity.Resolver {
+	t.Helper()
+	return startRoomsOn(t, c, affinity.NewMemory(), cfg)
+}
+
+func startRoomsOn(t *testing.T, c *clustertest.Cluster, store affinity.Store, cfg affinity.Config) map[string]*affinity.Resolver {
+	t.Helper()
+	cfg.Log = quiet
+	rooms := make(map[string]*affinity.Resolver)
+	for _, id := range c.IDs() {
+		r, err := affinity.Start(c.Agent(id), store, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rooms[id] = r
+		t.Cleanup(func() { _ = r.Close() })
+	}
+	return rooms
+}
+
+// hotel is trio with rooms, and a client for each node.
+type hotel struct {
+	*clustertest.Cluster
+	rooms   map[string]*affinity.Resolver
+	clients map[string]*Client
+}
+
+func open(t *testing.T, store affinity.Store, opts Options) *hotel {
+	t.Helper()
+	c := trio(t)
+	h := &hotel{c, startRoomsOn(t, c, store, affinity.Config{}), make(map[string]*Client)}
+	opts.Log = quiet
+	for id, rooms := range h.rooms {
+		opts.Rooms = rooms
+		h.clients[id] = serve(t, NewServer(Handler(c.Agent(id), opts))).client(t)
+	}
+	return h
+}
+
+// Whatever a room is called, its name gets through, and what is not a name does
+// not get anywhere.
+func TestRoomNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		client := open(t, affinity.NewMemory(), Options{}).clients["a"]
+		good := []string{
+			"a/b", "a//b", "//", "a/", ".", "..", "...", "../..", "a/../b", "%2F", "%", "a?b#c", "a;b&c=d", "+", "x y", " ",
+			"resolve", "move", "rooms", "é\u0301ü", "日本", "\u202e", "<script>", `"'\`, strings.Repeat("ü", affinity.MaxNameBytes/2),
+		}
+		for _, name := range good {
+			got, err := client.ResolveRoom(ctx, name, 2)
+			if err != nil || got.Room != name || got.Epoch == 0 {
+				t.Errorf("resolve %q: %+v, %v", name, got, err)
+			}
+			detail, err := client.Room(ctx, name, 2)
+			if err != nil || detail.Room != name || !detail.Pinned || detail.Node.ID != got.Node.ID {
+				t.Errorf("show %q: %+v, %v", name, detail, err)
+			}
+			if moved, err := client.MoveRoom(ctx, name, "c"); err != nil || moved.Room != name || moved.Node.ID != "c" {
+				t.Errorf("move %q: %+v, %v", name, moved, err)
+			}
+		}
+		list, err := client.Rooms(ctx, "c", 0)
+		var names []string
+		for _, r := range list.Rooms {
+			names = append(names, r.Room)
+		}
+		slices.Sort(good)
+		if err != nil || !slices.Equal(names, good) {
+			t.Errorf("listed %q, %v", names, err)
+		}
+		for _, name := range good {
+			if err := client.ReleaseRoom(ctx, name); err != nil {
+				t.Errorf("release %q: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestNotRoomNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		hotel := open(t, affinity.NewMemory(), Options{})
+		client := hotel.clients["a"]
+		h := Handler(hotel.Agent("a"), Options{Log: quiet, Rooms: hotel.rooms["a"]})
+		for _, name := range []string{
+			"", "{", "}", "{17}", "*", "a*", "\x00", "a\nb", "\x7f", "\u0085", "\xff", "a\xc3", "\xed\xa0\x80",
+			strings.Repeat("x", affinity.MaxNameBytes+1), strings.Repeat("x", 10_000), strings.Repeat("%", 10_000),
+		} {
+			_, err := client.ResolveRoom(ctx, name, 0)
+			expectProblem(t, err, 400, CodeBadRequest, "room: invalid name")
+			_, err = client.Room(ctx, name, 0)
+			expectProblem(t, err, 400, CodeBadRequest, "room: invalid name")
+			_, err = client.MoveRoom(ctx, name, "b")
+			expectProblem(t, err, 400, CodeBadRequest, "room: invalid name")
+			expectProblem(t, client.ReleaseRoom(ctx, name), 400, CodeBadRequest, "room: invalid name")
+			if name == "" {
+				continue
+			}
+			path := "/v1/rooms/" + url.PathEscape(name) // as a client other than ours sends it
+			for method, rest := range map[string]string{"GET": "", "DELETE": "", "POST": "/resolve"} {
+				expect(t, do(h, method, path+rest, ""), 400, "room: invalid name")
+			}
+			expect(t, do(h, "POST", path+"/move", `{"to":"b"}`), 400, "room: invalid name")
+		}
+		for _, path := range []string{"/v1/rooms//resolve", "/v1/rooms/./resolve", "/v1/rooms/x/../resolve", "/v1/rooms/a/b/resolve", "/v1/rooms/x/", "/v1/rooms/%2F/resolve"} {
+			expect(t, do(h, "POST", path, ""), 404, CodeNotFound)
+		}
+		if list, err := client.Rooms(ctx, "", 0); err != nil || len(list.Rooms) > 0 {
+			t.Errorf("pinned all the same: %+v, %v", list, err)
+		}
+	})
+}
+
+// Below a prefix names get through as well.
+func TestRoomsBelowPrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hotel := open(t, affinity.NewMemory(), Options{})
+		mux := http.NewServeMux()
+		mux.Handle("/roost/", http.StripPrefix("/roost", Handler(hotel.Agent("a"), Options{Log: quiet, Rooms: hotel.rooms["a"]})))
+		expect(t, do(mux, "POST", "/roost/v1/rooms/a%2F%2E%2E/resolve", ""), 200, `{"room":"a/.."`)
+	})
+}
+
+// Every agent says the same node, and that node's agent alone hosts the room: for
+// as long as it is asked for it now and then (S0.1).
+func TestResolveHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		const within = 10 * time.Minute
+		h := open(t, affinity.NewMemory(), Options{HostFor: within})
+		hosted := func(id string) int {
+			rooms, _ := h.rooms[id].Hosted()
+			return len(rooms)
+		}
+		home, other := "", ""
+		for _, id := range []string{"a", "b", "c", "a", "b", "c"} {
+			got, err := h.clients[id].ResolveRoom(ctx, "room", 4)
+			if err != nil || (home != "" && string(got.Node.ID) != home) {
+				t.Fatalf("%s says %+v, %v; before that it was %s", id, got, err, home)
+			}
+			home = string(got.Node.ID)
+			switch {
+			case id != home:
+				other = id
+				fallthrough
+			default:
+				if got.Hosted != (id == home) || (got.TouchWithinS == 600) != got.Hosted || got.Epoch == 0 || got.Node.Addr == "" {
+					t.Errorf("%s says %+v", id, got)
+				}
+			}
+		}
+		for _, id := range h.IDs() {
+			if want := id == home; (hosted(id) == 1) != want {
+				t.Errorf("%s hosts %d rooms, want it: %v", id, hosted(id), want)
+			}
+		}
+		for range 5 { // touched in time
+			time.Sleep(within * 9 / 10)
+			if got, err := h.clients[home].ResolveRoom(ctx, "room", 3); err != nil || !got.Hosted {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		}
+		if _, units := h.rooms[home].Hosted(); units != 6 {
+			t.Errorf("a room of 3 costs %d units", units)
+		}
+
+		// It is moved: the old node's agent says where to.
+		moved, err := h.clients[home].MoveRoom(ctx, "room", other)
+		if err != nil || string(moved.Node.ID) != other || moved.Hosted {
+			t.Errorf("move: %+v, %v", moved, err)
+		}
+		got, err := h.clients[home].ResolveRoom(ctx, "room", 3)
+		if err != nil || string(got.Node.ID) != other || got.Hosted || hosted(home) != 0 {
+			t.Errorf("%s hosts %d and says %+v, %v", home, hosted(home), got, err)
+		}
+		got, err = h.clients[other].ResolveRoom(ctx, "room", 3)
+		if err != nil || !got.Hosted || got.Epoch != moved.Epoch || hosted(other) != 1 {
+			t.Errorf("%s hosts %d and says %+v, %v", other, hosted(other), got, err)
+		}
+
+		time.Sleep(within + 10*time.Second) // nobody asks: it lapses
+		if hosted(other) != 0 {
+			t.Error("it does not lapse")
+		}
+		if d, err := h.clients[home].Room(ctx, "room", 0); err != nil || !d.Pinned {
+			t.Errorf("its pin should last a while: %+v, %v", d, err)
+		}
+		time.Sleep(time.Hour)
+		if d, err := h.clients[home].Room(ctx, "room", 0); err != nil || d.Pinned {
+			t.Errorf("its pin does not expire: %+v, %v", d, err)
+		}
+	})
+}
+
+// A program that hosts its rooms itself is not meddled with.
+func TestResolveWithoutHosting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, affinity.NewMemory(), Options{HostFor: -1})
+		for id, client := range h.clients {
+			if got, err := client.ResolveRoom(t.Context(), "room", 4); err != nil || got.Hosted || got.TouchWithinS != 0 {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if rooms, _ := h.rooms[id].Hosted(); len(rooms) > 0 {
+				t.Errorf("%s hosts %v", id, rooms)
+			}
+		}
+	})
+}
+
+// broken is a store that can be made to fail, and to be overtaken.
+type broken struct {
+	*affinity.Memory
+	fails, overtaken atomic.Bool
+}
+
+var errDown = errors.New("connection refused")
+
+func (b *broken) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+	results := make([]affinity.Result, len(ops))
+	for i, op := range ops {
+		switch {
+		case ctx.Err() != nil || b.fails.Load():
+			results[i].Err = errors.Join(affinity.ErrStore, errDown, ctx.Err())
+		case b.overtaken.Load() && op.If != (affinity.Pin{}):
+			results[i].Pin = affinity.Pin{Life: affinity.Life{Node: "c", Incarnation: 1}, Epoch: 9}
+		default:
+			results[i] = b.Memory.Swap(ctx, op)[0]
+		}
+	}
+	return results
+}
+
+func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+	if b.fails.Load() {
+		return nil, errDown
+	}
+	return b.Memory.Index(ctx, ps, want, limit)
+}
+
+func (b *broken) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+	if b.fails.Load() {
+		return nil, errDown
+	}
+	return b.Memory.Sign(ctx, self, ttl, ask)
+}
+
+// Without the store, whoever asks for a room gets an answer, and whoever asks about
+// one is told that nobody knows.
+func TestRoomsWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		store := &broken{Memory: affinity.NewMemory()}
+		h := open(t, store, Options{})
+		client := h.clients["a"]
+		if _, err := client.ResolveRoom(ctx, "known", 2); err != nil {
+			t.Fatal(err)
+		}
+		store.fails.Store(true)
+		time.Sleep(5 * time.Second)
+		if got, err := client.ResolveRoom(ctx, "new", 2); err != nil || got.Source != affinity.Degraded || got.Node.ID == "" || got.Epoch != 0 {
+			t.Errorf("resolve: %+v, %v", got, err)
+		}
+		if d, err := client.Room(ctx, "known", 2); err != nil || d.Source != affinity.Degraded || d.Pinned {
+			t.Errorf("of a room that was known: %+v, %v", d, err)
+		}
+		_, err := client.Room(ctx, "other", 2)
+		expectProblem(t, err, 503, CodeStore, "the store does not answer")
+		_, err = client.Rooms(ctx, "", 0)
+		expectProblem(t, err, 503, CodeStore, "the store does not answer: connection refused")
+		_, err = client.MoveRoom(ctx, "known", "b")
+		expectProblem(t, err, 503, CodeStore, "the store does not answer")
+		expectProblem(t, client.ReleaseRoom(ctx, "known"), 503, CodeStore, "the store does not answer")
+		w := do(Handler(h.Agent("a"), Options{Log: quiet, Rooms: h.rooms["a"]}), "GET", "/v1/rooms", "")
+		if w.Header().Get("Retry-After") == "" {
+			t.Error("nobody is told to try again")
+		}
+		store.fails.Store(false)
+		time.Sleep(5 * time.Second)
+		store.overtaken.Store(true)
+		_, err = client.MoveRoom(ctx, "known", "b")
+		expectProblem(t, err, 409, CodeChanged, "ask where it lives now")
+		store.overtaken.Store(false)
+
+		if err := h.rooms["a"].Close(); err != nil {
+			t.Error(err)
+		}
+		id := owned(t, h.Agent("a"))
+		_, err = client.ResolveRoom(ctx, id, 2)
+		expectProblem(t, err, 503, CodeClosed, "hosts no rooms any more")
+	})
+}
+
+// owned returns a key that an agent owns.
+func owned(t *testing.T, a *cluster.Agent) string {
+	t.Helper()
+	for key := range strings.FieldsSeq("k1 k2 k3 k4 k5 k6 k7 k8 k9 k10 k11 k12 k13 k14 k15 k16") {
+		if a.IsOwner(key) {
+			return key
+		}
+	}
+	t.Fatal("no key")
+	return ""
+}
+
+// A node whose lease has run out hosts nothing.
+func TestResolveFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hotel := open(t, affinity.NewMemory(), Options{})
+		a := hotel.Agent("a")
+		room := owned(t, a)
+		h := Handler(a, Options{Log: quiet, Rooms: hotel.rooms["a"]})
+		hotel.Pause("a")
+		time.Sleep(a.Config().LeaseTTL + time.Second)
+		expect(t, do(h, "POST", "/v1/rooms/"+room+"/resolve", ""), 503, CodeNotReady)
+		hotel.Resume("a")
+		time.Sleep(20 * time.Second)
+	})
+}
+
+// Callers who hang up must not look like a store that does not answer.
+func TestRoomHangUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hotel := open(t, &broken{Memory: affinity.NewMemory()}, Options{})
+		h := Handler(hotel.Agent("a"), Options{Log: quiet, Rooms: hotel.rooms["a"]})
+		gone, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		expect(t, do(h, "POST", "/v1/rooms/x/resolve", ""), 200, "hash")
+		for target, body := range map[string]string{
+			"GET /v1/rooms/x": "", "GET /v1/rooms": "", "DELETE /v1/rooms/y": "",
+			"POST /v1/rooms/y/resolve": "", "POST /v1/rooms/z/move": `{"to":"b"}`,
+		} {
+			for range 10 { // in a row
+				method, path, _ := strings.Cut(target, " ")
+				r := httptest.NewRequestWithContext(gone, method, path, strings.NewReader(body))
+				r.Header.Set("Content-Type", "application/json")
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			if hotel.rooms["a"].Stats().StoreDoubt {
+				t.Fatalf("%s: the store is in doubt", target)
+			}
+		}
+		expect(t, do(h, "POST", "/v1/rooms/z/resolve", ""), 200, "hash")
+	})
+}
+
+// A pin can name a node that this one does not know.
+func TestUnknownNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		h := open(t, store, Options{})
+		life := affinity.Life{Node: "far", Incarnation: 1 << 60}
+		if _, err := store.Sign(t.Context(), life, time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		store.Swap(t.Context(), affinity.Op{
+			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: affinity.Pin{Life: life}, TTL: time.Hour,
+		})
+		want := Member{ID: "far", Incarnation: life.Incarnation, State: lease.Left}
+		got, err := h.clients["a"].ResolveRoom(t.Context(), "room", 0)
+		if err != nil || got.Node.ID != want.ID || got.Node.State != want.State || got.Incarnation != 1<<60 || got.Hosted {
+			t.Errorf("resolve: %+v, %v", got, err)
+		}
+		if d, err := h.clients["b"].Room(t.Context(), "room", 0); err != nil || !d.Pinned || d.Node.ID != "far" {
+			t.Errorf("show: %+v, %v", d, err)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package placement
+
+import "cmp"
+
+// updater is a strategy that derives an assignment from one over other nodes, for
+// less than a whole one costs. The result is that of Assign.
+type updater interface {
+	// update returns the owners over the nodes after, given those over the nodes
+	// before. Both are sorted by id, distinct, and not empty.
+	update(before []Node, owners []int32, after []Node) []int
+}
+
+// update compares only what can have changed: a newcomer, or a node that gained
+// weight, with each partition's owner; all nodes with each other for partitions
+// whose owner left or lost weight. It costs O(newcomers · partitions + nodes ·
+// partitions of those that left).
+func (hrw) update(before []Node, owners []int32, after []Node) []int {
+	d := compareNodes(before, after)
+	bidders := make([]bidder, len(after))
+	for i, n := range after {
+		bidders[i] = bidder{hash: hashNode(n), weight: n.Weight, node: int32(i)}
+	}
+	updated := make([]int, len(owners))
+	for p, old := range owners {
+		key := hashPartition(Partition(p))
+		owner := d.now[old]
+		if owner < 0 || d.lost[old] {
+			updated[p] = bestBid(bidders, key)
+			continue
+		}
+		updated[p] = int(owner)
+		if len(d.gained) == 0 {
+			continue
+		}
+		best := bidders[owner].score(key)
+		for _, i := range d.gained {
+			if s := bidders[i].score(key); s.beats(&best) {
+				best = s
+			}
+		}
+		updated[p] = best.node
+	}
+	return updated
+}
+
+func (b *bidder) score(key uint64) score { return newScore(draw(key, b.hash), b.weight, int(b.node)) }
+
+func bestBid(bidders []bidder, key uint64) int {
+	best := bidders[0].score(key)
+	for i := range bidders[1:] {
+		if s := bidders[i+1].score(key); s.beats(&best) {
+			best = s
+		}
+	}
+	return best.node
+}
+
+// nodeChange is the difference of two sets of nodes.
+type nodeChange struct {
+	now    []int32 // by index before: the index after, or -1 for one that left
+	lost   []bool  // by index before: it weighs less than before
+	gained []int32 // indexes after: newcomers, and those that weigh more
+}
+
+func compareNodes(before, after []Node) nodeChange {
+	d := nodeChange{now: make([]int32, len(before)), lost: make([]bool, len(before))}
+	i := 0
+	for k, n := range after {
+		for i < len(before) && cmp.Less(before[i].ID, n.ID) {
+			d.now[i] = -1
+			i++
+		}
+		if i == len(before) || before[i].ID != n.ID {
+			d.gained = append(d.gained, int32(k))
+			continue
+		}
+		d.now[i] = int32(k)
+		d.lost[i] = n.Weight < before[i].Weight
+		if n.Weight > before[i].Weight {
+			d.gained = append(d.gained, int32(k))
+		}
+		i++
+	}
+	for ; i < len(before); i++ {
+		d.now[i] = -1
+	}
+	return d
+}

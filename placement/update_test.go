@@ -1,0 +1,100 @@
+package placement_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A table that is derived from another is the one that is computed afresh, over
+// whatever history.
+func TestDeriveLikeAfresh(t *testing.T) { // S3.9, S4.3
+	weights := rapid.SampledFrom([]uint32{0, 1, 1, 1, 2, 100, 1_000_000})
+	rapid.Check(t, func(t *rapid.T) {
+		partitions := rapid.IntRange(1, 300).Draw(t, "partitions")
+		nodes := make(map[lease.NodeID]uint32)
+		var base *placement.Table
+		for range rapid.IntRange(1, 12).Draw(t, "changes") {
+			for range rapid.IntRange(1, 3).Draw(t, "at once") {
+				id := lease.NodeID(fmt.Sprint("n", rapid.IntRange(0, 30).Draw(t, "node")))
+				if rapid.Bool().Draw(t, "leaves") {
+					delete(nodes, id)
+				} else {
+					nodes[id] = weights.Draw(t, "weight")
+				}
+			}
+			in := placement.Input{Partitions: partitions}
+			for id, w := range nodes {
+				in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: w})
+			}
+			afresh, err := placement.Compute(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Base = base
+			derived, err := placement.Compute(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if derived.Digest() != afresh.Digest() || !slices.Equal(derived.Nodes(), afresh.Nodes()) {
+				t.Fatalf("over %v: digest %s, afresh %s", nodes, derived.Digest(), afresh.Digest())
+			}
+			base = derived
+		}
+	})
+}
+
+// A base that is of no use is not used.
+func TestDeriveFromOther(t *testing.T) {
+	nodes := fleet(1, 20)
+	want := mustCompute(t, 256, nodes...)
+	for name, base := range map[string]*placement.Table{
+		"nil":              nil,
+		"zero":             new(placement.Table),
+		"other partitions": mustCompute(t, 128, nodes[1:]...),
+		"without nodes":    mustCompute(t, 256),
+		"other strategy":   mustComputeBy(t, placement.ClassicRing(), 256, nodes[1:]...),
+	} {
+		got, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 256, Base: base})
+		if err != nil || got.Digest() != want.Digest() {
+			t.Errorf("%s: %v, digest %s, want %s", name, err, got.Digest(), want.Digest())
+		}
+	}
+}
+
+// BenchmarkChange measures what one node's joining, leaving and change of weight
+// cost, by deriving and afresh.
+func BenchmarkChange(b *testing.B) {
+	for _, partitions := range []int{1024, 16384} {
+		for _, n := range []int{10, 100, 1000} {
+			nodes := fleet(1, n+1)
+			more, less := mustCompute(b, partitions, nodes...), mustCompute(b, partitions, nodes[:n]...)
+			heavier := slices.Clone(nodes)
+			heavier[n/2].Weight *= 2
+			for _, c := range []struct {
+				what  string
+				from  *placement.Table
+				nodes []placement.Node
+			}{{"join", less, nodes}, {"leave", more, nodes[:n]}, {"weight", more, heavier}} {
+				for _, base := range []*placement.Table{c.from, nil} {
+					how := "derived"
+					if base == nil {
+						how = "afresh"
+					}
+					b.Run(fmt.Sprintf("P=%d/nodes=%d/%s/%s", partitions, n, c.what, how), func(b *testing.B) {
+						for b.Loop() {
+							if _, err := placement.Compute(placement.Input{Nodes: c.nodes, Partitions: partitions, Base: base}); err != nil {
+								b.Fatal(err)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
