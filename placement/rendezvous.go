@@ -2,7 +2,6 @@ package placement
 
 import (
 	"cmp"
-	"errors"
 	"math/bits"
 	"slices"
 	"sort"
@@ -32,7 +31,7 @@ func (hrw) Name() string { return "rendezvous" }
 
 func (hrw) Assign(nodes []Node, partitions int) ([]int, error) {
 	if len(nodes) == 0 {
-		return nil, errors.New("no nodes")
+		return nil, errNoNodes
 	}
 	if slices.ContainsFunc(nodes, func(n Node) bool { return n.Weight != nodes[0].Weight }) {
 		return assignWeighted(nodes, partitions), nil
@@ -108,12 +107,17 @@ type bidder struct {
 	node   int32 // index, in the order of ids
 }
 
-// classesOf groups the nodes by weight, each group in the order of ids.
-func classesOf(nodes []Node) [][]bidder {
+func biddersOf(nodes []Node) []bidder {
 	all := make([]bidder, len(nodes))
 	for i, n := range nodes {
 		all[i] = bidder{hash: hashNode(n), weight: n.Weight, node: int32(i)}
 	}
+	return all
+}
+
+// classesOf groups the nodes by weight, each group in the order of ids.
+func classesOf(nodes []Node) [][]bidder {
+	all := biddersOf(nodes)
 	slices.SortStableFunc(all, func(a, b bidder) int { return cmp.Compare(a.weight, b.weight) })
 	var classes [][]bidder
 	start := 0

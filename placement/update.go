@@ -16,10 +16,7 @@ type updater interface {
 // partitions of those that left).
 func (hrw) update(before []Node, owners []int32, after []Node) []int {
 	d := compareNodes(before, after)
-	bidders := make([]bidder, len(after))
-	for i, n := range after {
-		bidders[i] = bidder{hash: hashNode(n), weight: n.Weight, node: int32(i)}
-	}
+	bidders := biddersOf(after)
 	updated := make([]int, len(owners))
 	for p, old := range owners {
 		key := hashPartition(Partition(p))
@@ -45,12 +42,19 @@ func (hrw) update(before []Node, owners []int32, after []Node) []int {
 
 func (b *bidder) score(key uint64) score { return newScore(draw(key, b.hash), b.weight, int(b.node)) }
 
+// bestBid returns the winner among nodes in the order of their ids. Runs of equal
+// weights, the rule, are decided by draws, without a logarithm.
 func bestBid(bidders []bidder, key uint64) int {
-	best := bidders[0].score(key)
-	for i := range bidders[1:] {
-		if s := bidders[i+1].score(key); s.beats(&best) {
+	var best score
+	for start := 0; start < len(bidders); {
+		end := start + 1
+		for end < len(bidders) && bidders[end].weight == bidders[start].weight {
+			end++
+		}
+		if s := bestOf(bidders[start:end], key); start == 0 || s.beats(&best) {
 			best = s
 		}
+		start = end
 	}
 	return best.node
 }

@@ -189,6 +189,15 @@ func TestStaleIndex(t *testing.T) {
 	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
 		t.Errorf("%s entries are left of rooms that are pinned; want 2", card)
 	}
+	// A pin that names another life is not of this one, whatever the index says.
+	others := s.keys.pin(17, "3")
+	mine := server.Do("GET", others)
+	server.Do("SET", others, "m|1|5|2")
+	if found := list(n); len(found) != 1 || found[0].Room != "150" {
+		t.Errorf("%v; want only 150", found)
+	}
+	server.Do("SET", others, mine)
+	server.Do("ZADD", s.keys.rooms(17, "n|1"), "9999999999999", "3")
 	// An op that does not find the life it expects takes its entry away.
 	server.Do("DEL", s.keys.pin(17, "3"))
 	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Life: life}, Set: affinity.Pin{Life: life}, TTL: time.Hour})

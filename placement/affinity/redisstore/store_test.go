@@ -30,11 +30,19 @@ func open(tb testing.TB, opt Options) *Store {
 	return s
 }
 
+// connected waits for a connection: the first attempt may come to nothing on a busy
+// machine.
+func connected(tb testing.TB, s *Store) *Store {
+	tb.Helper()
+	eventually(tb, "connect", func() error { return s.Swap(tb.Context(), read("connected"))[0].Err })
+	return s
+}
+
 // conform runs the suite. The tests of one server have data apart by their rooms.
 func conform(t *testing.T, opt Options) {
 	t.Helper()
 	affinitytest.Store(t, func(t *testing.T) func() affinity.Store {
-		return func() affinity.Store { return open(t, opt) }
+		return func() affinity.Store { return connected(t, open(t, opt)) }
 	})
 }
 

@@ -1,0 +1,63 @@
+package placement
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Bounded returns rendezvous hashing with bounded loads (after Mirrokni, Thorup
+// and Zadimoghaddam, "Consistent hashing with bounded loads", 2018): no node owns
+// more than percent of its fair share, rounded up. A partition goes to the node of
+// its highest score that has room; partitions choose in the order of their
+// numbers. percent is 100 to 1,000: less counts as 100.
+//
+// It spreads more evenly than [Rendezvous], whose shares vary by a tenth and more,
+// and pays with collateral moves: a join or a leave changes everybody's bound, and
+// each partition that is pushed out may push others. The lower the bound, the more.
+//
+// Assign costs O(nodes · partitions). Rank gives the order of scores, without
+// regard to who has room.
+func Bounded(percent int) Strategy { return bounded{uint64(min(max(percent, 100), 1000))} }
+
+type bounded struct{ percent uint64 }
+
+func (b bounded) Name() string { return "bounded-rendezvous-" + strconv.FormatUint(b.percent, 10) }
+
+func (b bounded) Assign(nodes []Node, partitions int) ([]int, error) {
+	if len(nodes) == 0 {
+		return nil, errNoNodes
+	}
+	room := b.room(nodes, partitions)
+	bidders := biddersOf(nodes)
+	owners := make([]int, partitions)
+	for p := range owners {
+		owner := bestBid(bidders, hashPartition(Partition(p)))
+		owners[p] = owner
+		if room[owner]--; room[owner] > 0 {
+			continue
+		}
+		bidders = slices.DeleteFunc(bidders, func(b bidder) bool { return int(b.node) == owner })
+		if len(bidders) == 0 {
+			break // p was the last one: together there is just room for all
+		}
+	}
+	return owners, nil
+}
+
+// room is how many partitions each node may own: percent of its fair share,
+// rounded up, so that together there is room for all. It fits into 64 bits:
+// 1,000 · 65,536 · 1,000,000 is below 2^46.
+func (b bounded) room(nodes []Node, partitions int) []uint64 {
+	total := uint64(0)
+	for _, n := range nodes {
+		total += uint64(n.Weight)
+	}
+	room := make([]uint64, len(nodes))
+	for i, n := range nodes {
+		most := b.percent * uint64(partitions) * uint64(n.Weight)
+		room[i] = (most + 100*total - 1) / (100 * total)
+	}
+	return room
+}
+
+func (bounded) Rank(nodes []Node, p Partition, n int) []int { return hrw{}.Rank(nodes, p, n) }

@@ -1,0 +1,47 @@
+package placement
+
+import (
+	"errors"
+	"slices"
+)
+
+var errNoNodes = errors.New("no nodes")
+
+// Modulo returns the simplest strategy: with n nodes in the order of their ids,
+// partition p belongs to node p mod n. No spread is more even, and none moves
+// more: when 5 nodes become 6, five partitions of six change hands, where one of
+// six would do. It is for fixed fleets, and for comparison.
+//
+// Weights have no influence, but that a node of weight 0 owns nothing. Assign
+// costs O(partitions), Rank O(nodes · n).
+func Modulo() Strategy { return modulo{} }
+
+type modulo struct{}
+
+func (modulo) Name() string { return "modulo" }
+
+func (modulo) Assign(nodes []Node, partitions int) ([]int, error) {
+	if len(nodes) == 0 {
+		return nil, errNoNodes
+	}
+	owners := make([]int, partitions)
+	for p := range owners {
+		owners[p] = p % len(nodes)
+	}
+	return owners, nil
+}
+
+// Rank takes the owner away and asks again.
+func (modulo) Rank(nodes []Node, p Partition, n int) []int {
+	left := make([]int, len(nodes))
+	for i := range left {
+		left[i] = i
+	}
+	ranked := make([]int, 0, max(0, min(n, len(nodes))))
+	for len(ranked) < cap(ranked) {
+		i := int(uint64(p) % uint64(len(left)))
+		ranked = append(ranked, left[i])
+		left = slices.Delete(left, i, i+1)
+	}
+	return ranked
+}
