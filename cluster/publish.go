@@ -99,7 +99,7 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 	in := placement.Input{Partitions: l.cfg.Partitions, Strategy: l.cfg.Strategy, Base: l.table}
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Candidate() {
-			in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
+			in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight, Zone: m.Zone})
 		}
 	}
 	table, err := placement.Compute(in)

@@ -41,19 +41,19 @@ func TestBalance(t *testing.T) {
 		},
 		{
 			"even by weight",
-			nodes{{"a", 300}, {"b", 100}},
+			nodes{{ID: "a", Weight: 300}, {ID: "b", Weight: 100}},
 			[]int{0, 0, 0, 1},
 			placement.Balance{Counts: map[lease.NodeID]int{"a": 3, "b": 1}, Mean: 2, MaxMean: 1},
 		},
 		{ // fair shares 3 and 1; loads 2/3 and 2; variance 3/4·(1/3)² + 1/4·1²
 			"uneven by weight",
-			nodes{{"a", 3}, {"b", 1}},
+			nodes{{ID: "a", Weight: 3}, {ID: "b", Weight: 1}},
 			[]int{0, 0, 1, 1},
 			placement.Balance{Counts: map[lease.NodeID]int{"a": 2, "b": 2}, Mean: 2, MaxMean: 2, CV: math.Sqrt(1. / 3)},
 		},
 		{
 			"weight 0 is no candidate",
-			nodes{{"a", 1}, {"b", 0}},
+			nodes{{ID: "a", Weight: 1}, {ID: "b", Weight: 0}},
 			[]int{0, 0},
 			placement.Balance{Counts: map[lease.NodeID]int{"a": 2}, Mean: 2, MaxMean: 1},
 		},

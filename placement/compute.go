@@ -88,8 +88,8 @@ func assign(base *Table, s Strategy, nodes []Node, partitions int) ([]int32, err
 
 // derive assigns from base if that is cheaper, and afresh otherwise.
 func derive(base *Table, s Strategy, nodes []Node, partitions int) ([]int, error) {
-	u, ok := s.(updater)
-	if !ok || base == nil || base.strategy != s || len(base.owners) != partitions {
+	u, ok := placing(s).(updater)
+	if !ok || base == nil || placing(base.strategy) != placing(s) || len(base.owners) != partitions {
 		return s.Assign(nodes, partitions)
 	}
 	d := compareNodes(base.nodes, nodes)

@@ -6,6 +6,7 @@ import "github.com/roost-cluster/roost/lease"
 type Node struct {
 	ID     lease.NodeID
 	Weight uint32 // share relative to the other nodes; 0 owns nothing
+	Zone   string // where it is, for [Zoned]; "" if nobody said
 }
 
 // Strategy decides which node owns which partition. Every node of the cluster

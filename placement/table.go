@@ -71,11 +71,22 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	n = min(n, len(t.nodes))
 	// Compute can check what a strategy assigns, but not how it ranks. Here the
 	// owner comes first and nothing twice, whatever it says.
-	best := append(make([]int, 0, n), owner)
-	for _, i := range t.strategy.Rank(t.nodes, p, n) {
-		if len(best) < n && i >= 0 && i < len(t.nodes) && !slices.Contains(best, i) {
+	most := n
+	_, zones := t.strategy.(zoned)
+	if zones {
+		most = len(t.nodes) // to choose from
+	}
+	best := append(make([]int, 0, most), owner)
+	seen := make([]bool, len(t.nodes))
+	seen[owner] = true
+	for _, i := range placing(t.strategy).Rank(t.nodes, p, most) {
+		if len(best) < most && i >= 0 && i < len(t.nodes) && !seen[i] {
+			seen[i] = true
 			best = append(best, i)
 		}
+	}
+	if zones {
+		best = spread(t.nodes, best, n)
 	}
 	ids := make([]lease.NodeID, len(best))
 	for at, i := range best {

@@ -78,16 +78,7 @@ func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p != nil {
 		return nil, p
 	}
-	// Its wait is bounded. A caller who hangs up must not look like a store that
-	// does not answer.
-	ctx := context.WithoutCancel(r.Context())
-	e, err := a.rooms.Explain(ctx, room, d)
-	if err == nil && !e.Pinned && e.Assignment.Source != affinity.Degraded {
-		// Either there is no pin, or nobody could tell.
-		if _, err = a.rooms.Lookup(ctx, room); errors.Is(err, affinity.ErrNoPin) {
-			err = nil
-		}
-	}
+	e, err := a.rooms.Explain(r.Context(), room, d)
 	if err != nil {
 		return nil, a.roomProblem(err)
 	}
@@ -161,7 +152,7 @@ func (a *api) moveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, badRequest("to: %s", bare(err))
 	}
 	a.audit(r)
-	at, err := a.rooms.Move(context.WithoutCancel(r.Context()), room, to)
+	at, err := a.rooms.Move(r.Context(), room, to)
 	if err != nil {
 		return nil, a.roomProblem(err)
 	}
@@ -178,7 +169,7 @@ func (a *api) releaseRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 		return nil, p
 	}
 	a.audit(r)
-	if err := a.rooms.Release(context.WithoutCancel(r.Context()), room); err != nil {
+	if err := a.rooms.Release(r.Context(), room); err != nil {
 		return nil, a.roomProblem(err)
 	}
 	return &ReleasedRoom{room}, nil

@@ -10,7 +10,8 @@ import (
 // Demand is what a room needs.
 type Demand struct {
 	// Size is the number of participants that the room has or is expected to
-	// have, 0 to MaxSize. It decides where a new room goes, and does not move one.
+	// have, up to MaxSize; 0 if it is not known. It decides where a new room goes,
+	// and does not move one.
 	Size int
 }
 

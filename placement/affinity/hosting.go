@@ -55,7 +55,7 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		return nil, ErrFenced
 	}
 	if h := r.hosting(room); h != nil {
-		h.Touch(d.Size)
+		h.touch(d.Size)
 		return h, nil
 	}
 	a, err := r.ask(ctx, &r.hosts, room, d, func() (a Assignment, known bool) { return a, false })
@@ -122,6 +122,16 @@ func (h *Hosting) Touch(size int) {
 	h.touched = time.Now()
 }
 
+// touch is Touch for a demand, whose size may be unknown.
+func (h *Hosting) touch(size int) {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	h.touched = time.Now()
+	if size > 0 {
+		h.size = size
+	}
+}
+
 // LapseAfter makes the hosting end with ErrLapsed when it has not been touched
 // for d; its pin then expires by itself. It is for hosts that cannot say when a
 // room ends, or that may not live to. 0, the default: never.
@@ -143,8 +153,8 @@ func (h *Hosting) Err() error {
 	return h.err
 }
 
-// Release ends the room: its pin is deleted, unless it is somebody else's by now.
-// If that fails, which the error says, it expires by itself.
+// Release ends the room: its pin is deleted, unless it is somebody else's by now
+// (ErrChanged). If the store does not answer (ErrStore), it expires by itself.
 func (h *Hosting) Release(ctx context.Context) error {
 	h.r.mu.Lock()
 	pin := h.pin
@@ -163,26 +173,29 @@ func (r *Resolver) unpin(ctx context.Context, op Op) error {
 	defer cancel()
 	asked := r.known.begin(op.Room)
 	res := r.swapOne(ctx, op)
-	if res.Err == nil {
-		r.known.learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
+	if res.Err != nil {
+		return res.Err
 	}
-	return res.Err
+	r.known.learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
+	if !res.Done && res.Pin != (Pin{}) {
+		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
+	}
+	return nil
 }
 
-// Release deletes a room's pin, wherever the room lives; its host has Lost it. It
-// fails with ErrNoPin, ErrChanged or ErrStore.
+// Release deletes the pin of a room that has ended, and ends its hosting if that
+// is here. A room that is still hosted on another node is pinned again by that
+// node: release it there, or move it. It fails with ErrNoPin, ErrChanged or
+// ErrStore.
 func (r *Resolver) Release(ctx context.Context, room string) error {
+	if h := r.hosting(room); h != nil {
+		return h.Release(ctx)
+	}
 	pin, s, err := r.pinOf(ctx, room)
 	if err != nil {
 		return err
 	}
-	if err := r.unpin(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room, If: pin}); err != nil {
-		return err
-	}
-	if h := r.hosting(room); h != nil && pin.Life == h.life {
-		r.lose(h, ErrReleased)
-	}
-	return nil
+	return r.unpin(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room, If: pin})
 }
 
 // Move moves a room to another node on request, unless somebody else moves it

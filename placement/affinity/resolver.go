@@ -227,6 +227,9 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 	}
 	if err != nil {
 		if c, cause := choose(s, q, r.limits, r.reserved.of); cause == nil {
+			if errors.Is(err, ErrStore) {
+				c.source, c.reason = Degraded, "the store does not answer, so it may be pinned elsewhere; else "+c.reason
+			}
 			e.Assignment = r.assign(s, room, Pin{Life: c.life()}, c.source, c.reason)
 		} else {
 			e.Assignment = Assignment{Room: room, Partition: q.partition, Reason: cause.Error()}

@@ -47,11 +47,11 @@ func newBench(b *testing.B) *bench {
 	return &bench{server, agent, bare}
 }
 
-func (n *bench) resolver(b *testing.B, cfg affinity.Config) *affinity.Resolver {
+func (n *bench) resolver(b *testing.B, store affinity.Store) *affinity.Resolver {
 	b.Helper()
 	// A join that is slow is to be measured, not answered otherwise.
-	cfg.Budget, cfg.Log = time.Minute, slog.New(slog.DiscardHandler)
-	rooms, err := affinity.Start(n.agent, open(b, Options{URL: n.server.URL()}), cfg)
+	cfg := affinity.Config{Budget: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	rooms, err := affinity.Start(n.agent, store, cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,11 +59,23 @@ func (n *bench) resolver(b *testing.B, cfg affinity.Config) *affinity.Resolver {
 	return rooms
 }
 
+// unsure is a store whose answers are not fresh for any time.
+type unsure struct{ *Store }
+
+func (s unsure) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+	results := s.Store.Swap(ctx, ops...)
+	for i := range results {
+		results[i].Fresh = 0
+	}
+	return results
+}
+
 // BenchmarkResolve has joins beside bare commands on the same server: by one
 // caller after the other, and by 64 at once.
 func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
-	rooms, forgetful := n.resolver(b, affinity.Config{}), n.resolver(b, affinity.Config{MaxKnown: 1})
+	rooms := n.resolver(b, open(b, Options{URL: n.server.URL()}))
+	asking := n.resolver(b, unsure{open(b, Options{URL: n.server.URL()})})
 	one := newScript("return 1")
 	one.run(b.Context(), n.bare, call{[]string{"k"}, nil})
 	n.server.Do("SET", "k", "v")
@@ -90,7 +102,7 @@ func BenchmarkResolve(b *testing.B) {
 		}},
 		{"cached", func() error { return resolve(rooms, pinned[0], affinity.Cached) }},
 		{"pinned", func() error {
-			return resolve(forgetful, pinned[next.Add(1)%int64(len(pinned))], affinity.Pinned)
+			return resolve(asking, pinned[next.Add(1)%int64(len(pinned))], affinity.Pinned)
 		}},
 		{"first claim", func() error { return resolve(rooms, fmt.Sprint("new-", next.Add(1)), affinity.Hash) }},
 		{"host of a hosted room", func() error {

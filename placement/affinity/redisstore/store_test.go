@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/affinity"
 	"github.com/roost-cluster/roost/placement/affinity/affinitytest"
 )
@@ -30,11 +31,15 @@ func open(tb testing.TB, opt Options) *Store {
 	return s
 }
 
-// connected waits for a connection: the first attempt may come to nothing on a busy
-// machine.
-func connected(tb testing.TB, s *Store) *Store {
+// ready is open for a server that runs. The first attempt to connect may come to
+// nothing on a busy machine.
+func ready(tb testing.TB, opt Options) *Store {
 	tb.Helper()
-	eventually(tb, "connect", func() error { return s.Swap(tb.Context(), read("connected"))[0].Err })
+	s := open(tb, opt)
+	eventually(tb, "connect", func() error {
+		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(affinity.Life) bool { return false }, 1)
+		return err
+	})
 	return s
 }
 
@@ -42,7 +47,7 @@ func connected(tb testing.TB, s *Store) *Store {
 func conform(t *testing.T, opt Options) {
 	t.Helper()
 	affinitytest.Store(t, func(t *testing.T) func() affinity.Store {
-		return func() affinity.Store { return connected(t, open(t, opt)) }
+		return func() affinity.Store { return ready(t, opt) }
 	})
 }
 

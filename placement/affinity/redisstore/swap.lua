@@ -10,10 +10,10 @@
 --          outcome 0: If did not stand, 1: done, 2: the pin is garbage, which comes
 --          in its place
 --
--- The pin is read by a command of its own after it was set: a connection with
--- tracking is told of changes of keys that it has read since their last change.
--- Nothing else is read, or indexes would be tracked, too. (Before Redis 7.2 they are
--- if they are declared: a read tracks all keys of the script.)
+-- Pins that were set are read once more at the end: a connection with tracking is told
+-- of changes of keys that it has read since their last change. Nothing else is read, or
+-- indexes would be tracked, too. Before Redis 7.2 each command that reads tracks all
+-- keys of the script, which is why one command reads all pins.
 
 local FIELDS = 7
 local MAX_EPOCH = 2 ^ 53 - 1 -- numbers are doubles
@@ -52,19 +52,27 @@ local function enter(index, life, room, ttl)
   end
 end
 
-for i = 0, #ARGV / FIELDS - 1 do
-  local pin, ifIndex, setIndex = KEYS[i * 3 + 2], KEYS[i * 3 + 3], KEYS[i * 3 + 4]
-  local room, ifLife, ifEpoch, setLife, setEpoch, size, ttl = unpack(ARGV, i * FIELDS + 1, (i + 1) * FIELDS)
+local n = #ARGV / FIELDS
+local pins, set = {}, {}
+for i = 1, n do
+  pins[i] = KEYS[i * 3 - 1]
+end
+local found = {} -- by key, false for none
+for i, value in ipairs(redis.call('MGET', unpack(pins))) do
+  found[pins[i]] = value
+end
 
-  local stands = redis.pcall('GET', pin)
+for i = 1, n do
+  local pin, ifIndex, setIndex = pins[i], KEYS[i * 3], KEYS[i * 3 + 1]
+  local room, ifLife, ifEpoch, setLife, setEpoch, size, ttl = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
+
+  local stands = found[pin]
   local life, epoch = '', nil
-  if type(stands) == 'string' then
+  if stands then
     life, epoch = string.match(stands, '^([^|]+|%d+)|(%d+)|%d+$')
   end
 
-  if type(stands) == 'table' then
-    answer(2, stands.err, 0)
-  elseif not life or (epoch and tonumber(epoch) >= MAX_EPOCH) then
+  if not life or (epoch and tonumber(epoch) >= MAX_EPOCH) then
     answer(2, stands, 0)
 
   elseif life ~= ifLife or (ifEpoch ~= '0' and epoch ~= ifEpoch) then
@@ -81,6 +89,7 @@ for i = 0, #ARGV / FIELDS - 1 do
     if stands then
       redis.call('DEL', pin)
       redis.call('ZREM', ifIndex, room)
+      found[pin] = false
     end
     answer(1, '', 0)
 
@@ -92,12 +101,21 @@ for i = 0, #ARGV / FIELDS - 1 do
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
     enter(setIndex, setLife, room, tonumber(ttl))
-    redis.call('SET', pin, value, 'PX', ttl)
-    redis.call('GET', pin)
-    if stands and life ~= setLife then
-      redis.call('ZREM', ifIndex, room)
+    -- What MGET does not show and yet is there is no string, and nobody's pin.
+    if redis.call('SET', pin, value, 'PX', ttl, stands and 'XX' or 'NX') then
+      if stands and life ~= setLife then
+        redis.call('ZREM', ifIndex, room)
+      end
+      found[pin] = value
+      set[#set + 1] = pin
+      answer(1, value, tonumber(ttl))
+    else
+      redis.call('ZREM', setIndex, room)
+      answer(2, 'another type', 0)
     end
-    answer(1, value, tonumber(ttl))
   end
+end
+if #set > 0 then
+  redis.call('MGET', unpack(set))
 end
 return out

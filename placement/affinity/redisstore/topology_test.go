@@ -89,7 +89,7 @@ func TestClusterNodeKilled(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	cluster := redistest.StartCluster(t, 3, 1)
-	a, b := open(t, Options{URL: cluster.URL()}), open(t, Options{URL: cluster.URL()})
+	a, b := ready(t, Options{URL: cluster.URL()}), ready(t, Options{URL: cluster.URL()})
 	told := listen(a)
 	l := startLoad(t, a, b)
 	eventually(t, "before", func() error { return l.all(t.Context(), "before") })
@@ -127,7 +127,7 @@ func TestSentinelFailover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sentinel := redistest.StartSentinel(t)
-			a, b := open(t, Options{URL: sentinel.URL()}), open(t, Options{URL: sentinel.URL()})
+			a, b := ready(t, Options{URL: sentinel.URL()}), ready(t, Options{URL: sentinel.URL()})
 			told := listen(a)
 			l := startLoad(t, a, b)
 			eventually(t, "before", func() error { return l.all(t.Context(), "before") })

@@ -1,0 +1,48 @@
+package placement
+
+import "slices"
+
+// Zoned returns a strategy that places like s and ranks with regard to zones: the
+// owner first, then whoever is best among the zones that have been named least. So
+// the first k of Rank, and of an agent's Owners, are in as many zones as there are,
+// up to k. Owners of partitions are those of s; so is what moves.
+//
+// Nodes that state no zone count as one zone together. Rank costs that of s for
+// all nodes, and O(nodes · n).
+func Zoned(s Strategy) Strategy { return zoned{s} }
+
+type zoned struct{ Strategy }
+
+func (z zoned) Name() string { return z.Strategy.Name() + "+zones" }
+
+func (z zoned) Rank(nodes []Node, p Partition, n int) []int {
+	return spread(nodes, z.Strategy.Rank(nodes, p, len(nodes)), n)
+}
+
+// spread takes n of best, each time the first one of a zone that has been taken
+// least.
+func spread(nodes []Node, best []int, n int) []int {
+	left := slices.Clone(best)
+	taken := make(map[string]int)
+	chosen := make([]int, 0, max(0, min(n, len(left))))
+	for len(chosen) < cap(chosen) {
+		at := 0
+		for k, i := range left {
+			if taken[nodes[i].Zone] < taken[nodes[left[at]].Zone] {
+				at = k
+			}
+		}
+		taken[nodes[left[at]].Zone]++
+		chosen = append(chosen, left[at])
+		left = slices.Delete(left, at, at+1)
+	}
+	return chosen
+}
+
+// placing is the strategy that assigns, without what only changes ranks.
+func placing(s Strategy) Strategy {
+	if z, ok := s.(zoned); ok {
+		return placing(z.Strategy)
+	}
+	return s
+}
