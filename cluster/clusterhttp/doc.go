@@ -45,7 +45,7 @@
 //	POST   /v1/rooms/{room}/resolve    [RoomAssignment]  body {"size":N}: where it lives, pinned now if need be
 //	POST   /v1/rooms/{room}/move       [RoomAssignment]  body {"to":ID}: have it live there
 //	GET    /v1/rooms/{room}?size=N     [RoomDetail]      where it lives or would, and why
-//	DELETE /v1/rooms/{room}            [ReleasedRoom]    delete its pin, at its host
+//	DELETE /v1/rooms/{room}            [ReleasedRoom]    it has ended
 //	GET    /v1/rooms?node=ID&limit=N   [Rooms]           those that are pinned, to a node or any
 //
 // They need [Options].Rooms, as roost agent --redis has it.
@@ -60,7 +60,7 @@
 // room's pin alive, and size counts as its participants, as before if it is missing. The
 // server asks again whenever that number changes, and at least every
 // touch_within_s seconds: else the hosting lapses, and then the pin. When the room
-// is over it deletes the pin. It learns that a room has been taken from it by the
+// is over it deletes the room. It learns that a room has been taken from it by the
 // event moved, or at the latest by the answer to its next resolve.
 //
 // While the store does not answer, source is degraded and the epoch 0: two nodes

@@ -98,6 +98,11 @@ func (p *program) serve(ctx context.Context, o agentOptions, log *slog.Logger) e
 		return err
 	}
 	defer web.close()
+	store, err := openRedis(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	defer store.close()
 	agent, err := cluster.Start(ctx, o.cluster)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -106,15 +111,22 @@ func (p *program) serve(ctx context.Context, o agentOptions, log *slog.Logger) e
 		}
 		return err
 	}
-	web.show(agent)
+	rooms, err := store.start(agent, o)
+	if err != nil {
+		_ = agent.Close()
+		return err
+	}
+	web.show(agent, rooms.Resolver, o.rooms.PinTTL)
 	// Scripts wait for this line, so it does not depend on --log-level.
 	newLogger(p.stderr, o.logFormat, slog.LevelInfo).Info("agent running",
 		"node", o.cluster.ID, "gossip", agent.Addr(), "http", web.addr)
 	select {
 	case <-agent.Done():
+		rooms.end(log)
 		return agent.Err()
 	case <-ctx.Done():
 	}
+	rooms.end(log) // first: others take the rooms once this node has left
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
 	if err := agent.Leave(leaving); err != nil && !errors.Is(err, cluster.ErrClosed) {

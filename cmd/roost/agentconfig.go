@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // agentOptions is everything that `roost agent` can be told.
@@ -21,7 +22,10 @@ type agentOptions struct {
 	http        string // host:port, or httpOff
 	tokenFile   string
 	keyFile     string
+	redisFile   string
 	token       string // from tokenFile
+	redis       string // URL, also from redisFile; may hold a password
+	rooms       affinity.Config
 	logFormat   string
 	logLevel    slog.Level
 	stdinCloses bool
@@ -100,6 +104,32 @@ func (o *agentOptions) checkTogether(origins map[string]origin) []error {
 	if http := origins["http"]; !http.bad && o.http != httpOff && !loopback(o.http) && o.tokenFile == "" {
 		faults = append(faults, fmt.Errorf("%s: others reach this address: set --http-token-file, or use 127.0.0.1", http.text))
 	}
+	return append(faults, o.checkRooms(origins)...)
+}
+
+// checkRooms judges what is said about rooms.
+func (o *agentOptions) checkRooms(origins map[string]origin) []error {
+	var faults []error
+	redis, file := origins["redis"], origins["redis-file"]
+	if redis.text != "" && file.text != "" {
+		faults = append(faults, fmt.Errorf("%s and %s: both say where the Redis is; use one of them", redis.text, file.text))
+	}
+	if redis.text == "" && file.text == "" {
+		for _, name := range []string{"pin-ttl", "soft-ceiling", "hard-ceiling", "report-load"} {
+			if text := origins[name].text; text != "" {
+				o.warnings = append(o.warnings, text+" has no effect without --redis")
+			}
+		}
+		return faults
+	}
+	if _, err := redisPrefix(o.cluster.Cluster); err != nil {
+		faults = append(faults, fmt.Errorf("%s: %w", origins["cluster"].text, err))
+	}
+	if err := o.rooms.Validate(); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			faults = append(faults, errors.New(strings.TrimPrefix(strings.TrimSpace(line), "affinity: ")))
+		}
+	}
 	return faults
 }
 
@@ -128,6 +158,7 @@ func (o *agentOptions) readSecrets(origins map[string]origin) []error {
 		o.token, err = decodeToken(b)
 		return err
 	})
+	read("redis-file", o.redisFile, func(b []byte) error { return setRedis(o, string(b)) })
 	return faults
 }
 

@@ -19,7 +19,7 @@ type agentSetting = setting[agentOptions]
 
 // agentSettings lists the settings in the order of the help.
 func agentSettings() []agentSetting {
-	return slices.Concat(joinSettings(), equalSettings(), recordSettings(), processSettings())
+	return slices.Concat(joinSettings(), equalSettings(), recordSettings(), roomSettings(), processSettings())
 }
 
 // joinSettings are about the way into the cluster.
@@ -114,6 +114,41 @@ func recordSettings() []agentSetting {
 		},
 	}
 }
+
+// roomSettings are about rooms that are pinned to nodes by capacity. All but the
+// last are the same on all nodes.
+func roomSettings() []agentSetting {
+	type o = agentOptions
+	return []agentSetting{
+		{
+			name: "redis", arg: "URL", secret: true, usage: "pin rooms to nodes by capacity, on this Redis: redis://user:password@host:6379/0; other users of this machine can read a password here, so better use ROOST_REDIS or --redis-file",
+			apply: setRedis,
+		},
+		{
+			name: "redis-file", arg: "FILE", usage: "the same, with the URL in FILE",
+			apply: setNonempty(func(t *o) *string { return &t.redisFile }),
+		},
+		{
+			name: "pin-ttl", arg: "DURATION", usage: "how long a pin outlives the last that was heard of its room (default 1h)",
+			apply: setDuration(func(t *o) *time.Duration { return &t.rooms.PinTTL }),
+		},
+		{
+			name: "soft-ceiling", arg: "PERCENT", usage: "share of its --capacity up to which a node is given new rooms, as long as another has headroom (default 80)",
+			apply: setNumber(1, maxCeiling, func(t *o, n int64) { t.rooms.SoftCeiling = int(n) }),
+		},
+		{
+			name: "hard-ceiling", arg: "PERCENT", usage: "share of its --capacity above which a node is given no new room even if no other can take it (default 0: never refuse)",
+			apply: setNumber(0, maxCeiling, func(t *o, n int64) { t.rooms.HardCeiling = int(n) }),
+		},
+		{
+			name: "report-load", arg: "bool", usage: "report as this node's load what the rooms that are hosted here cost, n·(n-1) units each, instead of what is posted to /v1/load",
+			apply: setBool(func(t *o) *bool { return &t.rooms.ReportLoad }),
+		},
+	}
+}
+
+// maxCeiling allows for nodes whose capacity is stated with care.
+const maxCeiling = 1000
 
 // processSettings are about this process.
 func processSettings() []agentSetting {

@@ -22,6 +22,9 @@ type clientOptions struct {
 	output    string
 	timeout   time.Duration
 	number    int // of roost owners
+	node      string
+	limit     int
+	size      int
 }
 
 func clientSettings() []setting[clientOptions] {

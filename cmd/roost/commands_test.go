@@ -12,12 +12,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/spf13/cobra"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata from what is printed now")
@@ -63,7 +65,8 @@ func TestHelpGolden(t *testing.T) {
 // TestHelpTeaches: every command explains itself, with an example that works.
 func TestHelpTeaches(t *testing.T) {
 	root := new(program).root()
-	for _, cmd := range append(root.Commands(), root) {
+	room, _, _ := root.Find([]string{"room"})
+	for _, cmd := range slices.Concat(root.Commands(), room.Commands(), []*cobra.Command{root}) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" {
 			t.Errorf("%s lacks a Short, a Long or an Example", cmd.CommandPath())
 		}
@@ -119,6 +122,12 @@ func TestUsage(t *testing.T) {
 		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
 		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 faults:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
+		{[]string{"room"}, nil, "roost room takes NAME, and got 0 arguments\n"},
+		{[]string{"room", "move"}, nil, "roost room move takes NAME and NODE, and got 0 arguments; a room of that name is shown by: roost room show move\nSee `roost room move --help`."},
+		{[]string{"room", "move", "a"}, nil, "roost room move takes NAME and NODE, and got 1 arguments\n"},
+		{[]string{"room", "mvoe", "a", "b"}, nil, "roost room takes NAME, and got 3 arguments\n"},
+		{[]string{"room", "a", "--size", "-1"}, nil, `--size "-1": want a whole number from 0 to 1000000`},
+		{[]string{"rooms", "--limit", "0"}, nil, `--limit "0": want a whole number from 1 to 10000`},
 		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
 	} {
 		code, out, fault := roostIn(t, c.env, c.args...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement/affinity"
 	"github.com/spf13/cobra"
 )
 
@@ -124,11 +126,20 @@ func TestEverySettingHasEveryLayer(t *testing.T) {
 		"key-file": "DIR/key", "partitions": "7", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "start-draining": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
+		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}
-	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n"}
+	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "redis": "redis://:hunter3@r:1/0\n"}
+	for _, where := range []string{"redis", "redis-file"} { // one excludes the other
+		everyLayer(t, values, files, where)
+	}
+}
+
+func everyLayer(t *testing.T, values, files map[string]string, without string) {
+	t.Helper()
+	files = maps.Clone(files)
 	args, env, file := []string(nil), map[string]string{}, ""
 	for _, s := range agentSettings() {
-		if s.name == "config" {
+		if s.name == "config" || s.name == without {
 			continue
 		}
 		v, ok := values[s.name]
@@ -144,12 +155,16 @@ func TestEverySettingHasEveryLayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.config, o.keyFile, o.tokenFile = "", "", "" // in directories of their own
+		o.config, o.keyFile, o.tokenFile, o.redisFile = "", "", "", "" // in directories of their own
 		return o
 	}
 	flags := clean(load(t, args, nil, files))
 	if string(flags.cluster.Key) != "0123456789abcdef" || flags.token != "secret" || flags.cluster.Network != cluster.WAN || !flags.stdinCloses {
 		t.Errorf("by flags: %+v", flags)
+	}
+	want := affinity.Config{PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}
+	if diff := cmp.Diff(want, flags.rooms); diff != "" || flags.redis != map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without] {
+		t.Errorf("of Redis %q: %s", flags.redis, diff)
 	}
 	if diff := cmp.Diff(flags, clean(load(t, nil, env, files)), allowed); diff != "" {
 		t.Error("by environment: ", diff)
@@ -204,6 +219,9 @@ func TestFaults(t *testing.T) {
 		{"no mapping", nil, nil, "- id", `DIR/c:1: want lines of key: value`},
 		{"two documents", nil, nil, "id: a\n---\nid: b", `DIR/c: line 2: a second document begins; want one`},
 		{"no YAML", nil, nil, "id: [", `DIR/c: yaml: line 1: did not find expected node content`},
+		{"ceilings", []string{"--redis=redis://h", "--soft-ceiling=60", "--hard-ceiling=50"}, nil, "", "HardCeiling (50 %) must not be below SoftCeiling (60 %)"},
+		{"ceiling", []string{"--soft-ceiling=0"}, nil, "", `--soft-ceiling "0": want a whole number from 1 to 1000`},
+		{"pin TTL", []string{"--redis=redis://h", "--pin-ttl=1ms"}, nil, "", "PinTTL is 1ms; it must be at least 1s"},
 		{"no file", []string{"--config=DIR/none"}, nil, "", `--config "DIR/none": open DIR/none: no such file or directory`},
 		{"no key file", []string{"--key-file=DIR/none"}, nil, "", `--key-file "DIR/none": open DIR/none: no such file or directory`},
 		{

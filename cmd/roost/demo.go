@@ -30,16 +30,31 @@ func (p *program) demoCommand() *cobra.Command {
 			name: "seed", arg: "N", def: "1", usage: "picks the rooms, and the nodes that things happen to",
 			apply: setNumber(0, math.MaxInt64, func(t *o, n int64) { t.Seed = uint64(n) }),
 		},
+		{
+			name: "redis", arg: "URL", secret: true, usage: "pin rooms on this Redis instead of in this process; a password in it is better given in ROOST_REDIS",
+			apply: func(t *o, v string) error {
+				var agent agentOptions
+				err := setRedis(&agent, v)
+				t.Redis = agent.redis
+				return err
+			},
+		},
 	}
 	cmd := &cobra.Command{
 		Use:   "demo [flags]",
 		Short: "Show a cluster that grows, crashes and drains, on this machine",
 		Long: `Start a cluster of real processes on loopback and walk through its life: place
-1,000 rooms, add a node, kill one with kill -9, drain one. After each step it
-prints what moved and checks that every node agrees. Without --once the cluster
-then stays up until Ctrl-C.`,
+1,000 rooms by hash, pin those that people come into where there is capacity, add
+a node, kill one with kill -9, drain one. After each step it prints what moved and
+checks that every node agrees. Without --once the cluster then stays up until
+Ctrl-C.
+
+It needs no Redis: this process stands in for one, unless --redis names one. Keys
+there begin with a name of this run alone; what is left of them at the end expires
+within an hour.`,
 		Example: `  roost demo
-  roost demo --once --nodes 7`,
+  roost demo --once --nodes 7
+  roost demo --redis redis://127.0.0.1:6379`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var options o

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,13 +56,20 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	case errors.Is(err, errReported):
 		return exitFailed
 	}
-	_, _ = fmt.Fprintf(stderr, "roost: %s\n", strings.TrimSpace(err.Error()))
+	_, _ = fmt.Fprintf(stderr, "roost: %s\n", redacted(strings.TrimSpace(err.Error())))
 	if p.begun && !errors.Is(err, errUsage) {
 		return exitFailed
 	}
 	_, _ = fmt.Fprintf(stderr, "See `%s --help`.\n", cmd.CommandPath())
 	return exitUsage
 }
+
+// credentials are what a URL has before its host.
+var credentials = regexp.MustCompile(`(://)[^\s"'` + "`" + `]*@`)
+
+// redacted hides them: a URL with a password may have been typed where another
+// thing was expected, and messages quote what they complain about.
+func redacted(text string) string { return credentials.ReplaceAllString(text, "$1…@") }
 
 const rootLong = `roost tells a fleet of nodes which of them owns which key, without a central store.
 
@@ -111,8 +119,8 @@ func (p *program) root() *cobra.Command {
 		}
 	}
 	add("run", p.demoCommand(), p.agentCommand(), p.keygenCommand())
-	add("ask", p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.watchCommand())
-	add("tell", p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand())
+	add("ask", p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand())
+	add("tell", p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.roomCommand())
 	add("", p.versionCommand())
 	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100")
 	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + "{{end}}")

@@ -38,7 +38,7 @@ func readSecret(path string) (content []byte, warning string, err error) {
 		return nil, warning, err
 	}
 	if len(content) > maxSecretBytes {
-		return nil, warning, fmt.Errorf("the file has more than %d bytes: that is no key or token", maxSecretBytes)
+		return nil, warning, fmt.Errorf("the file has more than %d bytes: that is no secret", maxSecretBytes)
 	}
 	return bytes.TrimSpace(content), warning, nil
 }

@@ -17,13 +17,14 @@ import (
 // variable or, for the agent, in the configuration file. The first of these that
 // has it decides, whatever the others say.
 type setting[T any] struct {
-	name  string // of the flag, and of the key in the file
-	short string // one letter, for flags that have it
-	arg   string // what the help calls the value; "bool" for a switch
-	usage string
-	def   string // shown in the help, and applied if nothing else is; "" = nothing
-	many  bool   // a list: separated by commas, or given several times
-	apply func(t *T, value string) error
+	name   string // of the flag, and of the key in the file
+	short  string // one letter, for flags that have it
+	arg    string // what the help calls the value; "bool" for a switch
+	usage  string
+	def    string // shown in the help, and applied if nothing else is; "" = nothing
+	many   bool   // a list: separated by commas, or given several times
+	secret bool   // the value is a secret: no message shows it
+	apply  func(t *T, value string) error
 }
 
 // variable returns the environment variable of the setting of the given name.
@@ -69,7 +70,12 @@ type layers struct {
 type chosen struct {
 	values []string
 	listed bool   // as a YAML list or mapping
-	origin string // such as: --ttl "7x"
+	place  string // such as: --ttl
+	origin string // place and value, such as: --ttl "7x"
+}
+
+func choice(values []string, listed bool, place, text string) chosen {
+	return chosen{values, listed, place, fmt.Sprintf("%s %q", place, text)}
 }
 
 func (l layers) choose(name, def string, many bool) (c chosen, ok bool) {
@@ -78,21 +84,21 @@ func (l layers) choose(name, def string, many bool) (c chosen, ok bool) {
 		if !many {
 			given = given[len(given)-1:] // as is the custom
 		}
-		return chosen{split(given, many), false, fmt.Sprintf("--%s %q", name, strings.Join(given, ","))}, true
+		return choice(split(given, many), false, "--"+name, strings.Join(given, ",")), true
 	}
 	// An empty variable counts as none, since many launchers cannot unset one.
 	if v := l.getenv(variable(name)); v != "" {
-		return chosen{split([]string{v}, many), false, fmt.Sprintf("%s %q", variable(name), v)}, true
+		return choice(split([]string{v}, many), false, variable(name), v), true
 	}
 	if e, ok := l.file[name]; ok && name != l.reserved {
 		values := e.values
 		if !e.list {
 			values = split(values, many)
 		}
-		return chosen{values, e.list, fmt.Sprintf("%s:%d: %s %q", l.path, e.line, name, strings.Join(e.values, ","))}, true
+		return choice(values, e.list, fmt.Sprintf("%s:%d: %s", l.path, e.line, name), strings.Join(e.values, ",")), true
 	}
 	if def != "" {
-		return chosen{split([]string{def}, many), false, fmt.Sprintf("default %s %q", name, def)}, true
+		return choice(split([]string{def}, many), false, "default "+name, def), true
 	}
 	return chosen{}, false
 }
@@ -128,6 +134,9 @@ func resolve[T any](t *T, settings []setting[T], from layers, check func(T) erro
 		c, ok := from.choose(s.name, s.def, s.many)
 		if !ok {
 			continue
+		}
+		if s.secret {
+			c.origin = c.place
 		}
 		err := s.applyAll(t, c, check)
 		origins[s.name] = origin{c.origin, err != nil}

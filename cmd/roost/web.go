@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // web serves the HTTP API of one agent. It listens before the agent starts, so
@@ -48,8 +49,9 @@ func listenHTTP(ctx context.Context, o agentOptions, log *slog.Logger) (*web, er
 	return w, nil
 }
 
-// show has the API of agent served from now on.
-func (w *web) show(agent *cluster.Agent) {
+// show has the API of agent, and of its rooms if it has any, served from now on.
+func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration) {
+	w.options.Rooms, w.options.HostFor = rooms, hostFor
 	h := clusterhttp.Handler(agent, w.options)
 	w.handler.Store(&h)
 }

@@ -43,6 +43,7 @@ var house = []struct {
 	{"internal/arch", nil, "the rules depend on nothing that they judge"},
 	{"internal/leak", nil, "it serves the tests of any package"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
+	{"internal/fleettest", nil, "it has nothing but tests"},
 	{"cluster", []string{"lease", "placement", "events", "internal/gossip"}, "the agent joins the parts and must not need its own surroundings"},
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/simnet"}, "it puts a simulated network under gossip"},
 	{"cluster/...", []string{"lease", "placement", "placement/affinity", "events", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},

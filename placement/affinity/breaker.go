@@ -16,22 +16,21 @@ const (
 	bulkOps   = 256             // in one call, so that others get their turn
 )
 
-// newBreaker keeps joins from waiting for a store that is not there: after a few
-// failures in a row they do not ask it at all, but for one a second.
+// newBreaker keeps joins from waiting for a store that hangs: after a few that
+// waited in vain they do not ask it at all, but for one a second. What fails
+// quickly, be it for one key or for all, needs no breaker.
 func newBreaker(r *Resolver) *gobreaker.CircuitBreaker[[]Result] {
 	return gobreaker.NewCircuitBreaker[[]Result](gobreaker.Settings{
-		Name:        "store",
-		MaxRequests: 1,
-		Timeout:     openTime,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripAfter },
-		OnStateChange: func(_ string, _, to gobreaker.State) {
-			switch to {
-			case gobreaker.StateOpen:
-				r.log.Warn("the store does not answer: rooms are resolved by what is known here, else by the hash")
-			case gobreaker.StateClosed:
-				r.log.Info("the store answers again")
-				r.changed("")
-			case gobreaker.StateHalfOpen:
+		Name:         "store",
+		MaxRequests:  1,
+		Timeout:      openTime,
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripAfter },
+		IsSuccessful: func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			if from == gobreaker.StateClosed {
+				r.log.Warn("the store hangs: joins do not wait for it")
+			} else if to == gobreaker.StateClosed {
+				r.log.Info("the store does not hang any more")
 			}
 		},
 	})

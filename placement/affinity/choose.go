@@ -28,7 +28,7 @@ type question struct {
 	partition placement.Partition
 	size      int
 	cost      int64
-	stay      Life // where it lived when the store lost the pin, if it did
+	stay      Pin // as it was when the store lost it, if it did
 }
 
 // choice is the answer.
@@ -51,7 +51,7 @@ type ceilings struct{ soft, hard int }
 // for nobody. One that has not reported its load is no alternative either.
 // O(nodes), and without an override free of allocation.
 func choose(s *cluster.Snapshot, q question, limits ceilings, reserved func(lease.NodeID) int64) (choice, error) {
-	if m := findLife(s, q.stay); m != nil && takesRooms(m) {
+	if m := findLife(s, q.stay.Life); m != nil && takesRooms(m) {
 		return choice{m, sourceOf(s, q, m), "it lived here when the store lost its pin"}, nil
 	}
 	owner, ok := s.Table.Owner(q.partition)

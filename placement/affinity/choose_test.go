@@ -123,7 +123,7 @@ func TestChooseStay(t *testing.T) {
 		i := rapid.IntRange(0, len(s.Members)-1).Draw(t, "where")
 		m := &s.Members[i]
 		life := Life{m.ID, rapid.Uint64Range(1, 4).Draw(t, "life")}
-		q := question{room: "r", partition: 3, cost: 10_000, stay: life}
+		q := question{room: "r", partition: 3, cost: 10_000, stay: Pin{Life: life}}
 		none := func(lease.NodeID) int64 { return 0 }
 		got, err := choose(s, q, ceilings{soft: 80, hard: 100}, none)
 		if takesRooms(m) && life.Incarnation >= m.Incarnation {
@@ -132,7 +132,7 @@ func TestChooseStay(t *testing.T) {
 			}
 			return
 		}
-		q.stay = Life{}
+		q.stay = Pin{}
 		if want, wantErr := choose(s, q, ceilings{soft: 80, hard: 100}, none); got != want || (err == nil) != (wantErr == nil) {
 			t.Errorf("a former life counts: it goes to %+v (%v), not %+v (%v)", got, err, want, wantErr)
 		}

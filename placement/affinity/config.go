@@ -28,7 +28,7 @@ type Config struct {
 	Budget time.Duration
 
 	// Cost is the units of load that a room of that many participants costs its
-	// node. Default FullMesh.
+	// node. It is called under a lock: it must be quick. Default FullMesh.
 	Cost func(size int) int64
 
 	// SoftCeiling is the percentage of a node's capacity up to which it is given

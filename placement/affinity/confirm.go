@@ -3,14 +3,12 @@ package affinity
 import (
 	"context"
 	"time"
-
-	"github.com/sony/gobreaker/v2"
 )
 
 // look takes up the rooms whose pins somebody may have changed.
 func (k *keeper) look(ctx context.Context) {
-	if k.breaker.State() != gobreaker.StateClosed {
-		return // once it is closed, all is dirty
+	if k.away.Load() {
+		return // once it is back, all is dirty
 	}
 	var hosted []*Hosting
 	var others []string
@@ -39,6 +37,7 @@ func (k *keeper) look(ctx context.Context) {
 	k.mu.Unlock()
 	if all {
 		k.auditOwned()
+		k.moves.resync() // what moved meanwhile, nobody has told
 	}
 	k.confirm(ctx, hosted, false)
 	k.reread(ctx, others)
@@ -58,80 +57,72 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		asked[i] = k.known.begin(room)
 	}
 	var moved []Moved
-	for i, res := range k.swapMany(ctx, ops) {
-		if res.Err != nil {
-			continue // it is stale: whoever resolves it asks again
-		}
-		was, room := asked[i].pin, rooms[i]
-		news := k.known.learn(room, asked[i], res.Pin, time.Now().Add(res.Fresh))
-		if news && was.Life != (Life{}) && res.Pin.Life != was.Life {
-			why := "moved by another instance"
-			if findLife(s, was.Life) == nil {
-				why = nodeGone
-			}
-			moved = append(moved, Moved{room, ops[i].Partition, was.Life, res.Pin.Life, why, res.Pin.Epoch})
+	for i, res := range k.swapMany(ctx, ops) { // one that failed is stale: whoever resolves it asks again
+		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
+			moved = append(moved, m)
 		}
 	}
 	k.moves.publish(moved)
 }
 
-// confirm makes sure that the pins of rooms that are hosted here stand: it reads
-// them, or writes them with a new TTL and size. One that the store has lost is
-// claimed again; one that somebody else has is lost here.
+// confirm makes sure that the pins of rooms that are hosted here stand. One that
+// the store may have lost is claimed again; one that is about to expire, or that
+// the caller wants to be written, is refreshed; others are read. A room that
+// somebody else has is lost here.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
-	if len(hosted) == 0 {
-		return
-	}
-	now := time.Now()
-	ops := make([]Op, len(hosted))
-	k.mu.Lock()
-	for i, h := range hosted {
-		ops[i] = Op{Partition: h.partition, Room: h.room}
-		if write && h.pin.Epoch != 0 {
-			ops[i].If = h.pin
-			ops[i].Set, ops[i].TTL = Pin{h.life, h.pin.Epoch, h.size}, k.cfg.PinTTL
-		}
-	}
-	k.mu.Unlock()
 	var again []*Hosting
-	for i, res := range k.swapMany(ctx, ops) {
-		h := hosted[i]
+	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) Op {
 		switch {
-		case res.Err != nil: // it stays hosted: see the doc of Host
-			k.retry(h)
-		case res.Pin == (Pin{}):
-			again = append(again, h)
-		default:
-			k.compare(h, res, now, write, false)
+		case h.pin.Epoch == 0 || h.era != k.known.era.Load():
+			return k.claimOf(h)
+		case write || h.refreshed.IsZero():
+			return Op{If: h.pin, Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
+		}
+		return Op{}
+	}) {
+		if res.Err == nil && res.Pin == (Pin{}) {
+			again = append(again, hosted[i])
 		}
 	}
-	k.reclaim(ctx, again)
-}
-
-// reclaim pins rooms that are hosted here and whose pins the store has lost.
-func (k *keeper) reclaim(ctx context.Context, hosted []*Hosting) {
-	if len(hosted) == 0 || !k.agent.Live() {
-		return
-	}
-	now := time.Now()
-	ops := make([]Op, len(hosted))
-	k.mu.Lock()
-	for i, h := range hosted {
-		ops[i] = Op{Partition: h.partition, Room: h.room, Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
-	}
-	k.mu.Unlock()
 	n := 0
-	for i, res := range k.swapMany(ctx, ops) {
-		if res.Err != nil {
-			k.retry(hosted[i])
-			continue
-		}
-		k.compare(hosted[i], res, now, true, true)
+	for _, res := range k.confirmBy(ctx, again, k.claimOf) {
 		if res.Done {
 			n++
 		}
 	}
-	k.log.Info("rooms pinned again: the store had lost their pins", "rooms", n, "pin_ttl", k.cfg.PinTTL)
+	if n > 0 {
+		k.log.Info("rooms pinned again: the store had lost their pins", "rooms", n, "pin_ttl", k.cfg.PinTTL)
+	}
+}
+
+// claimOf is the op that pins a room that is hosted here, unless it is pinned.
+func (k *keeper) claimOf(h *Hosting) Op {
+	return Op{Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
+}
+
+// confirmBy performs an op for each hosting and takes up what comes back.
+func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Hosting) Op) []Result {
+	if len(hosted) == 0 || !k.agent.Live() {
+		return nil
+	}
+	now := time.Now()
+	ops := make([]Op, len(hosted))
+	k.mu.Lock()
+	for i, h := range hosted {
+		ops[i] = opOf(h)
+		ops[i].Partition, ops[i].Room = h.partition, h.room
+	}
+	k.mu.Unlock()
+	results := k.swapMany(ctx, ops)
+	for i, res := range results {
+		switch {
+		case res.Err != nil: // it stays hosted: see the doc of Host
+			k.retry(hosted[i])
+		case res.Pin != (Pin{}):
+			k.compare(hosted[i], ops[i], res, now)
+		}
+	}
+	return results
 }
 
 // retry has a hosting looked at again with the next signing.
@@ -141,31 +132,32 @@ func (k *keeper) retry(h *Hosting) {
 	k.mu.Unlock()
 }
 
-// compare takes up what the store says of a room that is hosted here: after its
-// pin was read or written, or made again because it was lost.
-func (k *keeper) compare(h *Hosting, res Result, now time.Time, written, lost bool) {
+// compare takes up what the store says of a room that is hosted here.
+func (k *keeper) compare(h *Hosting, op Op, res Result, now time.Time) {
 	k.mu.Lock()
-	released := h.err != nil
+	over := h.err != nil
 	era := k.known.era.Load()
 	wasSure := h.pin.Epoch != 0 && h.era == era
 	if res.Pin.Life == h.life {
 		h.pin.Epoch, h.era = res.Pin.Epoch, era
-		h.sureFor(res, now, written)
+		h.sureFor(op, res, now)
 	}
 	k.mu.Unlock()
 	switch {
-	case released && lost && res.Done: // it was released while it was pinned again
+	case over && res.Done && op.Set.Life == h.life && op.If.Life == (Life{}): // it ended while it was pinned again
 		_ = k.unpin(context.Background(), Op{Partition: h.partition, Room: h.room, If: res.Pin})
-	case !released && res.Pin.Life != h.life:
+	case !over && res.Pin.released():
+		k.lose(h, ErrReleased)
+	case !over && res.Pin.Life != h.life:
 		k.yieldTo(h, res.Pin, !wasSure)
 	}
 }
 
 // sureFor decides when the pin is to be looked at again. A store that notifies
 // calls its results fresh for long, one that cannot for a moment.
-func (h *Hosting) sureFor(res Result, now time.Time, written bool) {
-	if written && res.Done {
-		h.refreshed = now
+func (h *Hosting) sureFor(op Op, res Result, now time.Time) {
+	if res.Done && op.Set.Life == h.life {
+		h.refreshed, h.pin.Size = now, op.Set.Size
 	}
 	h.verify = time.Time{}
 	if res.Fresh > 0 {
@@ -177,7 +169,7 @@ func (h *Hosting) sureFor(res Result, now time.Time, written bool) {
 // this node had it without the store's word.
 func (k *keeper) yieldTo(h *Hosting, pin Pin, conflict bool) {
 	s := k.agent.Snapshot()
-	why := "moved by another instance"
+	why := movedByOther
 	if conflict {
 		why = "two nodes had it while the store was away"
 		k.counts.conflicts.Add(1)

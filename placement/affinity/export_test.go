@@ -7,4 +7,8 @@ func (r *Resolver) Kill() {
 	r.wait.Wait()
 	r.moves.close()
 	r.strain.close()
+	r.closing.Do(func() {})
 }
+
+// Changed is what a store calls.
+func (r *Resolver) Changed(room string) { r.changed(room) }

@@ -54,11 +54,12 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		r.loseAll(ErrFenced)
 		return nil, ErrFenced
 	}
+	r.checkFence() // it may have been stopped, and live again since
 	if h := r.hosting(room); h != nil {
 		h.touch(d.Size)
 		return h, nil
 	}
-	a, err := r.ask(ctx, &r.hosts, room, d, func() (a Assignment, known bool) { return a, false })
+	a, err := r.ask(ctx, &r.hosts, room, d, func() (Assignment, bool) { return r.justLearned(room) })
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +72,18 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 	return r.open(a, d.Size)
 }
 
+// justLearned answers by a pin of this node that Resolve was told of a moment ago,
+// as it is when one request does both. Should it have changed since, the hosting
+// finds out at once: see open.
+func (r *Resolver) justLearned(room string) (a Assignment, ok bool) {
+	const moment = 200 * time.Millisecond
+	m := r.known.get(room)
+	if m == nil || time.Since(m.learned) > moment || !r.known.isFresh(m, time.Now()) || m.pin.Life != r.selfLife() {
+		return a, false
+	}
+	return r.assign(r.agent.Snapshot(), room, m.pin, Pinned, "its pin stands"), true
+}
+
 func (r *Resolver) hosting(room string) *Hosting {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +94,10 @@ func (r *Resolver) open(a Assignment, size int) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
 		r: r, room: a.Room, partition: a.Partition, life: a.Life, lost: make(chan struct{}),
-		pin: Pin{a.Life, a.Epoch, size}, size: size, touched: now, refreshed: now, era: r.known.era.Load(),
+		pin: Pin{a.Life, a.Epoch, size}, size: size, touched: now, era: r.known.era.Load(),
+	}
+	if a.Source == Hash || a.Source == Override {
+		h.refreshed = now // by the claim; a pin that stood may be about to expire
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,28 +180,45 @@ func (h *Hosting) Release(ctx context.Context) error {
 	if over {
 		return nil
 	}
-	return h.r.unpin(ctx, Op{Partition: h.partition, Room: h.room, If: pin})
+	err := h.r.unpin(ctx, Op{Partition: h.partition, Room: h.room, If: pin})
+	h.r.recheck(h.room, err != nil)
+	return err
+}
+
+// recheck has the pin of a room looked at that is hosted here: Host may have come
+// between the end of a hosting and the deletion of its pin, which nobody notifies
+// this node of. A deletion that went unanswered may take effect later.
+func (r *Resolver) recheck(room string, later bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hosted[room]
+	if h == nil {
+		return
+	}
+	r.dirty[room] = struct{}{}
+	r.signal(r.wake)
+	if later {
+		h.verify = time.Now().Add(bulkTime)
+	}
 }
 
 // unpin deletes a pin if it stands.
 func (r *Resolver) unpin(ctx context.Context, op Op) error {
 	ctx, cancel := r.budget(ctx)
 	defer cancel()
-	asked := r.known.begin(op.Room)
-	res := r.swapOne(ctx, op)
-	if res.Err != nil {
-		return res.Err
-	}
-	r.known.learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
-	if !res.Done && res.Pin != (Pin{}) {
+	res := r.swapKnown(ctx, r.agent.Snapshot(), op, "")
+	if res.Err == nil && !res.Done && res.Pin != (Pin{}) {
 		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 	}
-	return nil
+	return res.Err
 }
 
-// Release deletes the pin of a room that has ended, and ends its hosting if that
-// is here. A room that is still hosted on another node is pinned again by that
-// node: release it there, or move it. It fails with ErrNoPin, ErrChanged or
+// releasedFor is how long the mark of a released room stands: long enough for its
+// host to have seen it, and for its notification to be missed once.
+const releasedFor = 30 * time.Second
+
+// Release ends a room, wherever it lives: its pin is void from now on, and whoever
+// hosts it has Lost it, with ErrReleased. It fails with ErrNoPin, ErrChanged or
 // ErrStore.
 func (r *Resolver) Release(ctx context.Context, room string) error {
 	if h := r.hosting(room); h != nil {
@@ -195,7 +228,17 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	if err != nil {
 		return err
 	}
-	return r.unpin(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room, If: pin})
+	// A pin that is merely gone looks like one that the store has lost, and its
+	// host would make it again.
+	op := Op{Partition: r.question(s, room, 0).partition, Room: room, If: pin}
+	op.Set, op.TTL = Pin{Life: Life{Node: pin.Node}}, releasedFor
+	ctx, cancel := r.budget(ctx)
+	defer cancel()
+	res := r.swapKnown(ctx, s, op, "")
+	if res.Err == nil && !res.Done {
+		return fmt.Errorf("%w: %q", ErrChanged, room)
+	}
+	return res.Err
 }
 
 // Move moves a room to another node on request, unless somebody else moves it
@@ -222,26 +265,21 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	if !ok {
 		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
 	}
-	asked := r.known.begin(room)
 	bounded, cancel := r.budget(ctx)
 	defer cancel()
-	res := r.swapOne(bounded, Op{
+	const why = "moved on request"
+	res := r.swapKnown(bounded, s, Op{
 		Partition: q.partition, Room: room, If: pin, Set: Pin{Life: home.life(), Size: pin.Size}, TTL: r.cfg.PinTTL,
-	})
+	}, why)
 	if res.Err != nil {
 		return Assignment{}, res.Err
 	}
-	news := r.known.learn(room, asked, res.Pin, time.Now().Add(res.Fresh))
 	if !res.Done {
 		r.cancel(home, q, at)
 		return Assignment{}, fmt.Errorf("%w: %q", ErrChanged, room)
 	}
-	const why = "moved on request"
 	if h := r.hosting(room); h != nil && h.life != res.Pin.Life {
 		r.lose(h, &NotOwnerError{Owner: r.assign(s, room, res.Pin, Pinned, why)})
-	}
-	if news {
-		r.tell(Moved{room, q.partition, pin.Life, res.Pin.Life, why, res.Pin.Epoch})
 	}
 	return r.assign(s, room, res.Pin, Pinned, why), nil
 }
@@ -292,6 +330,15 @@ func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	return rooms, units
 }
 
+func (r *Resolver) hostedUnits() (units int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.hosted {
+		units += r.cfg.Cost(h.size)
+	}
+	return units
+}
+
 // end closes the hosting for a reason, once. The caller holds Resolver.mu.
 func (h *Hosting) end(why error) {
 	if h.err != nil {
@@ -313,12 +360,16 @@ func (r *Resolver) lose(h *Hosting, why error) {
 
 func (r *Resolver) loseAll(why error) {
 	r.mu.Lock()
-	n := len(r.hosted)
+	defer r.mu.Unlock()
+	r.endAll(why)
+}
+
+// endAll is loseAll for a caller that holds mu.
+func (r *Resolver) endAll(why error) {
+	if n := len(r.hosted); n > 0 && !errors.Is(why, ErrClosed) {
+		r.log.Warn("no room is hosted here any more", "rooms", n, "why", why)
+	}
 	for _, h := range r.hosted {
 		h.end(why)
-	}
-	r.mu.Unlock()
-	if n > 0 && !errors.Is(why, ErrClosed) {
-		r.log.Warn("no room is hosted here any more", "rooms", n, "why", why)
 	}
 }

@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -14,6 +15,7 @@ const (
 	farewellTime = 500 * time.Millisecond
 	retryTime    = 200 * time.Millisecond // while the store does not answer, or a split lasts
 	searchTime   = 30 * time.Second       // how long rooms of the dead are looked for
+	awayAfter    = 3                      // signings in a row that fail
 	heaviest     = 10                     // rooms that a Pressure names
 	maxAtOnce    = 512                    // rooms that are looked at between two signings
 )
@@ -26,6 +28,8 @@ type keeper struct {
 	audit   time.Time // when to look at all partitions again
 	search  time.Time // until when known rooms of the dead are looked for
 	signing time.Time // when to sign next
+	failed  int       // signings in a row
+	sought  time.Time // when rooms of the dead were looked for last
 	loaded  int64     // what was reported last
 }
 
@@ -84,14 +88,13 @@ func (r *Resolver) signal(to chan struct{}) {
 
 // checkFence ends all that is hosted here if this node's lease ran out meanwhile:
 // others took it for dead and gave its rooms away.
-func (k *keeper) checkFence() {
-	fences := k.agent.Snapshot().Stats.Fences
-	k.mu.Lock()
-	fenced := fences != k.fences
-	k.fences = fences
-	k.mu.Unlock()
-	if fenced {
-		k.loseAll(ErrFenced)
+func (r *Resolver) checkFence() {
+	fences := r.agent.Snapshot().Stats.Fences
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if fences != r.fences {
+		r.fences = fences
+		r.endAll(ErrFenced)
 	}
 }
 
@@ -158,36 +161,25 @@ func (k *keeper) auditNext(s *cluster.Snapshot) {
 // cut off still are, and returns when to do so again, and whether the store
 // answered. It finds out when the store is back, too.
 func (k *keeper) signOn(ctx context.Context) (next time.Duration, heard bool) {
-	s := k.agent.Snapshot()
-	var ask []Life
-	k.mu.Lock()
-	for life := range k.cut {
-		if findLife(s, life) != nil || find(s, life.Node) != nil {
-			delete(k.cut, life)
-			continue
-		}
-		ask = append(ask, life)
-	}
-	for life, at := range k.gone {
-		if time.Since(at) > k.agent.Config().LeaseTTL {
-			delete(k.gone, life)
-		}
-	}
-	k.mu.Unlock()
+	ttl := k.agent.Config().LeaseTTL
+	ask, died := k.cutOff(ttl)
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Budget)
 	defer cancel()
-	var signed []bool
-	_, err := k.breaker.Execute(func() (_ []Result, err error) {
-		signed, err = k.sign(ctx, ask...)
-		return nil, err
-	})
+	signed, err := k.sign(ctx, ask...)
 	if err != nil {
+		if k.failed++; k.failed == awayAfter {
+			k.away.Store(true)
+			k.log.Warn("the store does not answer: rooms are resolved by what is known here, else by the hash", "err", err)
+		}
 		return retryTime, false
 	}
+	if k.failed = 0; k.away.Swap(false) {
+		k.log.Info("the store answers again")
+		k.changed("")
+	}
 	k.mu.Lock()
-	k.trust.heard(time.Now(), k.agent.Config().LeaseTTL)
+	k.trust.heard(time.Now(), ttl)
 	k.mu.Unlock()
-	died := false
 	for i, life := range ask {
 		died = k.record(life, signed[i]) == dead || died
 	}
@@ -198,20 +190,51 @@ func (k *keeper) signOn(ctx context.Context) (next time.Duration, heard bool) {
 	if len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show
 	}
-	return jittered(k.agent.Config().HeartbeatInterval), true
+	// Well before the signature runs out, and often enough for trust.
+	return jittered(min(k.agent.Config().HeartbeatInterval, ttl/4)), true
+}
+
+// cutOff returns the lives that are dead by gossip alone, and whether one has died
+// for certain, since its node lives on in another.
+func (k *keeper) cutOff(ttl time.Duration) (ask []Life, died bool) {
+	s := k.agent.Snapshot()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for life := range k.cut {
+		switch {
+		case findLife(s, life) != nil:
+			delete(k.cut, life)
+		case find(s, life.Node) != nil:
+			delete(k.cut, life)
+			died = true
+		default:
+			ask = append(ask, life)
+		}
+	}
+	for life, at := range k.gone {
+		if time.Since(at) > ttl {
+			delete(k.gone, life)
+		}
+	}
+	return ask, died
 }
 
 // tend does what is due with every signing, as far as the store was heard.
 func (k *keeper) tend(ctx context.Context, heard bool) {
-	now := time.Now()
 	s := k.agent.Snapshot()
 	k.measure(s)
-	refresh, verify := k.due(s, now)
-	if !heard {
-		return
+	for {
+		refresh, verify := k.due(s, time.Now())
+		if !heard {
+			return
+		}
+		k.confirm(ctx, refresh, true)
+		k.confirm(ctx, verify, false)
+		if len(refresh)+len(verify) < maxAtOnce || time.Now().After(k.signing) {
+			break
+		}
 	}
-	k.confirm(ctx, refresh, true)
-	k.confirm(ctx, verify, false)
+	now := time.Now()
 	if !k.backup.IsZero() && !now.Before(k.backup) {
 		k.backup = time.Time{}
 		k.auditNext(s)
@@ -220,7 +243,8 @@ func (k *keeper) tend(ctx context.Context, heard bool) {
 		k.audit = now.Add(jittered(k.cfg.PinTTL / 3))
 		k.auditOwned()
 	}
-	if now.Before(k.search) {
+	if now.Before(k.search) && now.Sub(k.sought) >= k.agent.Config().HeartbeatInterval {
+		k.sought = now
 		k.searchFor(s)
 	}
 }
@@ -236,7 +260,7 @@ func (k *keeper) due(s *cluster.Snapshot, now time.Time) (refresh, verify []*Hos
 		case h.lapse > 0 && now.Sub(h.touched) > h.lapse:
 			h.end(ErrLapsed)
 		case len(refresh)+len(verify) == maxAtOnce: // the rest has time until the next signing
-		case h.pin.Epoch == 0 || now.Sub(h.refreshed) > k.cfg.PinTTL/3:
+		case h.pin.Epoch == 0 || now.Sub(h.refreshed) > k.cfg.PinTTL/3 || h.size > 2*h.pin.Size+1:
 			refresh = append(refresh, h)
 		case !h.verify.IsZero() && now.After(h.verify):
 			verify = append(verify, h)
@@ -249,7 +273,13 @@ func (k *keeper) due(s *cluster.Snapshot, now time.Time) (refresh, verify []*Hos
 // any more, so that their new homes are found and told, whether or not the store
 // notifies.
 func (k *keeper) searchFor(s *cluster.Snapshot) {
-	rooms := k.known.of(func(l Life) bool { return findLife(s, l) == nil })
+	k.mu.Lock()
+	cut := maps.Clone(k.cut) // they may be on the other side of a split, with their rooms
+	k.mu.Unlock()
+	rooms := k.known.of(func(l Life) bool {
+		_, alive := cut[l]
+		return !alive && findLife(s, l) == nil
+	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, room := range rooms {
@@ -262,7 +292,7 @@ func (k *keeper) searchFor(s *cluster.Snapshot) {
 
 // measure reports this node's load, if it is asked to, and its pressure.
 func (k *keeper) measure(s *cluster.Snapshot) {
-	rooms, units := k.Hosted()
+	units := k.hostedUnits()
 	if k.cfg.ReportLoad && units != k.loaded {
 		k.loaded = units
 		k.agent.SetLoad(units)
@@ -273,6 +303,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	}
 	p := Pressure{Node: k.self, Load: load, Ceiling: k.limits.softOf(&s.Self), Capacity: s.Self.Capacity}
 	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
+		rooms, _ := k.Hosted()
 		p.Heaviest = rooms[:min(heaviest, len(rooms))]
 	} else {
 		p.Load = 0 // below the ceiling it is of no interest, and would be news all the time

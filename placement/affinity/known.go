@@ -26,6 +26,7 @@ type memo struct {
 	era       uint64    // when pin was learned
 	asked     uint64    // the era in which the store was asked
 	confirmed bool      // the store said so; else it was asked for, or assumed
+	learned   time.Time // when it said so
 }
 
 // get returns what is known of a room, or nil.
@@ -80,11 +81,14 @@ func (k *known) learn(room string, asked *memo, pin Pin, fresh time.Time) (news 
 		}
 		return false
 	}
-	m := &memo{pin: pin, fresh: fresh, era: asked.asked, confirmed: true}
+	m := &memo{pin: pin, fresh: fresh, era: asked.asked, confirmed: true, learned: time.Now()}
 	old := any(asked)
 	for !k.rooms.CompareAndSwap(room, old, m) {
 		var ok bool
-		if old, ok = k.rooms.Load(room); !ok || old.(*memo).pin.Epoch >= pin.Epoch {
+		if old, ok = k.rooms.Load(room); !ok {
+			return true // it was forgotten meanwhile, for want of space
+		}
+		if old.(*memo).pin.Epoch >= pin.Epoch {
 			return false
 		}
 		m = m.stale()

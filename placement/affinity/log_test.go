@@ -65,7 +65,7 @@ func TestLogEvents(t *testing.T) { // S0.13
 			"room moved":                          "room from to epoch reason pin_ttl",
 			"rooms re-homed":                      "rooms took_ms pin_ttl",
 		} {
-			for _, field := range strings.Fields(fields) {
+			for field := range strings.FieldsSeq(fields) {
 				if !log.seen[message][field] {
 					t.Errorf("no line %q with %q, it has %v", message, field, log.seen[message])
 				}

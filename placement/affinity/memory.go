@@ -53,7 +53,7 @@ func (m *Memory) Swap(ctx context.Context, ops ...Op) []Result {
 	}
 	m.mu.Lock()
 	now := time.Now()
-	m.sweep(now)
+	m.sweep(now, 16+2*len(ops))
 	for i, op := range ops {
 		results[i] = m.swap(now, op)
 	}
@@ -127,8 +127,8 @@ func (m *Memory) drop(room string) {
 // sweep frees what has expired: a few at a time, so that no call pays for many,
 // and more than a call adds, so that nothing piles up. A refreshed pin has left
 // an earlier date behind, which means nothing.
-func (m *Memory) sweep(now time.Time) {
-	for range 16 {
+func (m *Memory) sweep(now time.Time, most int) {
+	for range most {
 		if len(m.due) == 0 || now.Before(m.due[0].at) {
 			return
 		}

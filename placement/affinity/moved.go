@@ -15,8 +15,7 @@ import (
 )
 
 // Moved tells that a room lives elsewhere now. From and To may name the same
-// node, even the same life: the room has been away meanwhile, so whoever hosted
-// it there has lost it.
+// node, even the same life: the room has been away meanwhile.
 type Moved struct {
 	Room      string
 	Partition placement.Partition // of the room
@@ -109,6 +108,16 @@ func (f *moves) publish(list []Moved) {
 		for _, m := range list {
 			s.add(m)
 		}
+		s.notify()
+	}
+}
+
+// resync has every subscriber told to resolve all its rooms again.
+func (f *moves) resync() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.subs {
+		s.pending, s.resync = nil, true
 		s.notify()
 	}
 }

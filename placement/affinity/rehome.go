@@ -2,16 +2,19 @@ package affinity
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/sony/gobreaker/v2"
 )
 
 const (
-	auditRooms = 4096             // in one go
-	auditTime  = 10 * time.Second // for one look at the index
+	auditAtOnce = 64               // partitions; what cannot be helped in some keeps no others waiting
+	auditRooms  = 4096             // in those, at a time
+	auditTime   = 10 * time.Second // for one look at the index
+	auditRetry  = time.Second      // doubled with each vain attempt, up to
+	auditRest   = 30 * time.Second
 )
 
 // rehome gives the rooms of dead nodes new homes, by partition: the present owner
@@ -19,6 +22,7 @@ const (
 // What is to be done follows from the store and the live set alone, so nothing is
 // lost when whoever was at it dies, too: the next owner starts over.
 func (r *Resolver) rehome(ctx context.Context) {
+	pause := auditRetry
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
@@ -35,142 +39,190 @@ func (r *Resolver) rehome(ctx context.Context) {
 		}
 		clear(r.audits)
 		r.mu.Unlock()
-		if len(todo) > 0 && !r.auditAll(ctx, todo) {
-			r.mu.Lock()
-			for _, p := range todo {
-				r.audits[p] = struct{}{}
-			}
-			r.mu.Unlock()
-			retry.Reset(jittered(time.Second))
+		if len(todo) == 0 {
+			continue
 		}
+		failed := r.auditAll(ctx, todo)
+		if len(failed) == 0 {
+			pause = auditRetry
+			continue
+		}
+		r.mu.Lock()
+		for _, p := range failed {
+			r.audits[p] = struct{}{}
+		}
+		r.mu.Unlock()
+		retry.Reset(jittered(pause))
+		pause = min(2*pause, auditRest)
 	}
 }
 
 // auditAll looks for rooms of the dead in some partitions until there are none,
-// and reports whether that worked out.
-func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) bool {
-	since, total := time.Now(), 0
-	defer func() {
-		if total > 0 {
-			r.log.Info("rooms re-homed", "rooms", total, "took_ms", time.Since(since).Milliseconds(), "pin_ttl", r.cfg.PinTTL)
+// and returns those in which that did not work out.
+func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) (failed []placement.Partition) {
+	a := audit{Resolver: r, skip: make(map[Life]bool)}
+	since := time.Now()
+	for chunk := range slices.Chunk(todo, auditAtOnce) {
+		if !a.look(ctx, chunk) {
+			failed = append(failed, chunk...)
 		}
-	}()
-	skip := make(map[Life]bool) // alive by the store
+	}
+	if a.rehomed > 0 {
+		r.log.Info("rooms re-homed", "rooms", a.rehomed, "took_ms", time.Since(since).Milliseconds(), "pin_ttl", r.cfg.PinTTL)
+	}
+	if a.err != nil && !r.away.Load() {
+		r.log.Warn("some rooms of nodes that are gone have no new home yet; trying again", "rooms", a.homeless, "err", a.err)
+	}
+	return failed
+}
+
+// audit is one look at some partitions.
+type audit struct {
+	*Resolver
+	skip     map[Life]bool // alive by the store
+	rehomed  int
+	homeless int   // rooms
+	err      error // the latest
+}
+
+// look re-homes all rooms of the dead in some partitions.
+func (a *audit) look(ctx context.Context, partitions []placement.Partition) bool {
 	for ctx.Err() == nil {
-		s := r.agent.Snapshot()
+		s := a.agent.Snapshot()
 		switch {
-		case !r.agent.Live() || s.Table == nil:
+		case !a.agent.Live() || s.Table == nil:
 			return true // whoever owns the partitions now does it
-		case r.breaker.State() != gobreaker.StateClosed:
+		case a.away.Load():
+			a.err = ErrStore
 			return false
 		}
 		bounded, cancel := context.WithTimeout(ctx, auditTime)
-		found, err := r.store.Index(bounded, todo, func(l Life) bool { return findLife(s, l) == nil && !skip[l] }, auditRooms)
+		found, err := a.store.Index(bounded, partitions, func(l Life) bool {
+			return l.Incarnation != 0 && findLife(s, l) == nil && !a.skip[l]
+		}, auditRooms)
 		cancel()
+		ok := true
 		if err != nil {
-			r.log.Warn("cannot look for rooms of nodes that are gone; trying again", "err", err)
+			a.err, ok = err, false // what was found nevertheless is helped
+		}
+		orphans, err := a.orphans(ctx, s, found)
+		if err != nil {
+			a.err = err
 			return false
 		}
-		orphans, ok := r.orphans(ctx, s, found, skip)
-		if !ok {
+		if !a.rehomeAll(ctx, s, orphans) || !ok {
 			return false
 		}
-		n, ok := r.rehomeThese(ctx, s, orphans)
-		total += n
-		if !ok || len(found) < auditRooms {
-			return ok
+		if len(found) < auditRooms {
+			return true
 		}
 	}
 	return true
 }
 
 // orphans returns the rooms whose lives are dead by gossip and by the store.
-func (r *Resolver) orphans(ctx context.Context, s *cluster.Snapshot, found []Entry, skip map[Life]bool) ([]Entry, bool) {
+func (a *audit) orphans(ctx context.Context, s *cluster.Snapshot, found []Entry) ([]Entry, error) {
 	verdicts := make(map[Life]verdict)
 	for _, e := range found {
 		if _, ok := verdicts[e.Pin.Life]; ok {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, bulkTime)
-		v, err := r.judge(bounded, s, e.Pin.Life)
+		v, err := a.judge(bounded, s, e.Pin.Life)
 		cancel()
 		if err != nil {
-			r.log.Warn("cannot tell whether a node is gone; trying again", "peer", e.Pin.Node, "err", err)
-			return nil, false
+			return nil, err
 		}
 		verdicts[e.Pin.Life] = v
-		skip[e.Pin.Life] = v != dead
+		a.skip[e.Pin.Life] = v != dead
 	}
-	orphans := found[:0]
-	for _, e := range found {
-		if verdicts[e.Pin.Life] == dead {
-			orphans = append(orphans, e)
+	return slices.DeleteFunc(found, func(e Entry) bool { return verdicts[e.Pin.Life] != dead }), nil
+}
+
+// rehomeAll reports whether each orphan has a new home now, wherever it has it from.
+func (a *audit) rehomeAll(ctx context.Context, s *cluster.Snapshot, orphans []Entry) bool {
+	ok := true
+	for piece := range slices.Chunk(orphans, bulkOps) {
+		homeless, err := a.rehomeThese(ctx, s, piece)
+		if homeless > 0 {
+			ok = false
+			a.homeless += homeless
+		}
+		if err != nil {
+			a.err = err
+		}
+		if homeless == len(piece) && err != nil {
+			return false // it is no use at present
 		}
 	}
-	return orphans, true
+	return ok
 }
 
 // rehomeThese chooses a home for each room and replaces its pin, unless somebody
 // else was faster.
-func (r *Resolver) rehomeThese(ctx context.Context, s *cluster.Snapshot, orphans []Entry) (n int, ok bool) {
-	ok = true
-	for len(orphans) > 0 {
-		piece := orphans[:min(bulkOps, len(orphans))]
-		orphans = orphans[len(piece):]
-		sizes := r.sizes(ctx, piece)
-		ops := make([]Op, 0, len(piece))
-		for i, e := range piece {
-			q := r.question(s, e.Room, sizes[i])
-			home, _, err := r.reserve(s, q)
-			if err != nil {
-				r.log.Warn("no new home for a room; trying again", "room", e.Room, "err", err)
-				ok = false
-				continue
-			}
-			ops = append(ops, Op{
-				Partition: e.Partition, Room: e.Room, If: e.Pin,
-				Set: Pin{Life: home.life(), Size: sizes[i]}, TTL: r.cfg.PinTTL,
-			})
+func (a *audit) rehomeThese(ctx context.Context, s *cluster.Snapshot, orphans []Entry) (homeless int, err error) {
+	sizes := a.sizes(ctx, orphans)
+	// Every owner of partitions is at it, and none knows of the others' choices.
+	share := int64(max(1, len(s.Table.Nodes())))
+	var ops []Op
+	var undo []func()
+	for i, e := range orphans {
+		q := a.question(s, e.Room, sizes[i])
+		home, at, noHome := a.reserveTimes(s, q, share)
+		if noHome != nil {
+			homeless++
+			err = noHome
+			continue
 		}
-		var moved []Moved
-		done := 0
-		for i, res := range r.swapMany(ctx, ops) {
-			op := ops[i]
-			if res.Err != nil {
-				ok = false
-			} else if res.Done {
-				done++
-				if r.known.set(op.Room, res.Pin) {
-					moved = append(moved, Moved{op.Room, op.Partition, op.If.Life, res.Pin.Life, nodeGone, res.Pin.Epoch})
-				}
-			}
-		}
-		n += done
-		r.counts.rehomed.Add(uint64(done))
-		for _, m := range moved {
-			r.log.Debug("room re-homed", "room", m.Room, "from", m.From.Node, "to", m.To.Node, "epoch", m.Epoch)
-		}
-		r.moves.publish(moved)
+		ops = append(ops, Op{
+			Partition: e.Partition, Room: e.Room, If: e.Pin,
+			Set: Pin{Life: home.life(), Size: sizes[i]}, TTL: a.cfg.PinTTL,
+		})
+		undo = append(undo, func() { a.cancelUnits(home, q.cost*share, at) })
 	}
-	return n, ok
+	var moved []Moved
+	for i, res := range a.swapMany(ctx, ops) {
+		op := ops[i]
+		switch {
+		case res.Err != nil:
+			homeless++
+			err = res.Err
+			undo[i]()
+		case !res.Done:
+			undo[i]()
+		default:
+			a.rehomed++
+			a.counts.rehomed.Add(1)
+			if a.known.set(op.Room, res.Pin) {
+				moved = append(moved, Moved{op.Room, op.Partition, op.If.Life, res.Pin.Life, nodeGone, res.Pin.Epoch})
+				a.log.Debug("room re-homed", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
+			}
+		}
+	}
+	a.moves.publish(moved)
+	return homeless, err
 }
 
-// sizes returns how many participants rooms have.
-func (r *Resolver) sizes(ctx context.Context, rooms []Entry) []int {
+// sizes returns how many participants rooms have. Those of the dead node may have
+// run out already: then the size that it told last counts.
+func (a *audit) sizes(ctx context.Context, rooms []Entry) []int {
 	sizes := make([]int, len(rooms))
 	names := make([]string, len(rooms))
 	for i, e := range rooms {
 		sizes[i], names[i] = e.Pin.Size, e.Room
 	}
-	if r.cfg.Counter == nil {
+	if a.cfg.Counter == nil {
 		return sizes
 	}
 	ctx, cancel := context.WithTimeout(ctx, bulkTime)
 	defer cancel()
-	counted, err := r.cfg.Counter.Counts(ctx, names)
+	counted, err := a.cfg.Counter.Counts(ctx, names)
 	if err != nil || len(counted) != len(sizes) {
-		r.log.Warn("rooms cannot be counted; their last known sizes count", "err", err)
+		a.log.Warn("rooms cannot be counted; their last known sizes count", "err", err)
 		return sizes
 	}
-	return counted
+	for i, n := range counted {
+		sizes[i] = min(max(sizes[i], n), MaxSize)
+	}
+	return sizes
 }

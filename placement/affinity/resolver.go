@@ -51,7 +51,11 @@ type Resolver struct {
 	audit  chan struct{} // there are audits
 	stop   context.CancelFunc
 	closed atomic.Bool
-	wait   sync.WaitGroup
+	away   atomic.Bool // the store has not answered several signings in a row
+
+	closing  sync.Once
+	farewell error // of Close
+	wait     sync.WaitGroup
 }
 
 // Start returns a running Resolver over a store that all nodes share. It does
@@ -62,6 +66,9 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 	}
 	cfg = cfg.WithDefaults()
 	self := lease.NodeID(agent.Config().ID)
+	if least := 5 * agent.Config().HeartbeatInterval; cfg.PinTTL < least {
+		return nil, fmt.Errorf("affinity: PinTTL is %v; with this agent's heartbeat it must be at least %v", cfg.PinTTL, least)
+	}
 	r := &Resolver{
 		agent: agent, store: store, cfg: cfg, self: self,
 		limits: ceilings{cfg.SoftCeiling, cfg.HardCeiling},
@@ -92,22 +99,20 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 // store so: once the agent has left, others take the rooms at once. It waits, and
 // may be called again.
 func (r *Resolver) Close() error {
-	again := r.closed.Swap(true)
-	r.stop()
-	r.wait.Wait()
-	if again {
-		return nil
-	}
-	r.loseAll(ErrClosed)
-	r.moves.close()
-	r.strain.close()
-	ctx, cancel := context.WithTimeout(context.Background(), farewellTime)
-	defer cancel()
-	_, err := r.store.Sign(ctx, r.selfLife(), 0, nil)
-	if err != nil {
-		return fmt.Errorf("affinity: closed, but others have yet to find out: %w", err)
-	}
-	return nil
+	r.closing.Do(func() {
+		r.closed.Store(true)
+		r.stop()
+		r.wait.Wait()
+		r.loseAll(ErrClosed)
+		r.moves.close()
+		r.strain.close()
+		ctx, cancel := context.WithTimeout(context.Background(), farewellTime)
+		defer cancel()
+		if _, err := r.store.Sign(ctx, r.selfLife(), 0, nil); err != nil {
+			r.farewell = fmt.Errorf("affinity: closed, but others have yet to find out: %w", err)
+		}
+	})
+	return r.farewell
 }
 
 // Resolve returns where a room lives. A room that is not pinned is pinned now:
@@ -120,8 +125,9 @@ func (r *Resolver) Close() error {
 // the store does not answer within Config.Budget, the assignment is Degraded: by
 // what is known here, else by the hash alone.
 //
-// It fails with ErrName, ErrDemand, ErrNoCapacity, or what Agent.Place fails
-// with.
+// It fails with ErrName, ErrDemand, ErrNoCapacity, ErrChanged (several times in a
+// row), ErrClosed, what Agent.Place fails with, or ctx.Err() if ctx ends before
+// the budget does.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	if err := check(room, d); err != nil {
 		return Assignment{}, err
@@ -188,7 +194,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 	m := r.known.get(room)
 	switch {
 	case err != nil && m != nil && findLife(s, m.pin.Life) != nil:
-		return r.assign(s, room, m.pin, Degraded, "it was known to live here when the store was last heard"), nil
+		return r.assign(s, room, Pin{Life: m.pin.Life}, Degraded, "it was known to live here when the store was last heard"), nil
 	case err != nil:
 		return Assignment{}, err
 	case pin == (Pin{}):
@@ -252,7 +258,7 @@ func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*
 	for _, c := range e.Candidates {
 		switch {
 		case c.Taken || !takesRooms(c.Member):
-		case c.Member.Capacity > 0 && c.used()+cost <= c.Ceiling:
+		case c.Member.Capacity > 0 && c.Member.Load != lease.NoLoad && c.used()+cost <= c.Ceiling:
 			free = append(free, c.Member)
 		default:
 			full = append(full, c.Member)
@@ -267,11 +273,16 @@ func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*
 // every partition.
 func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]Entry, error) {
 	s := r.agent.Snapshot()
+	if s.Table == nil {
+		return nil, cluster.ErrNotReady
+	}
 	all := make([]placement.Partition, s.Table.Partitions())
 	for i := range all {
 		all[i] = placement.Partition(i)
 	}
-	return r.store.Index(ctx, all, func(l Life) bool { return node == "" || l.Node == node }, limit)
+	return r.store.Index(ctx, all, func(l Life) bool {
+		return l.Incarnation != 0 && (node == "" || l.Node == node)
+	}, limit)
 }
 
 // Moves returns the rooms that get another home, for as long as ctx lasts: those

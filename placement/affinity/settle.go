@@ -19,7 +19,7 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand) (Assignmen
 	}
 	q := r.question(s, room, d.Size)
 	if m := r.known.get(room); m != nil && r.known.lost(m) {
-		q.stay = m.pin.Life
+		q.stay = m.pin
 	}
 	var void Pin // what the claim replaces
 	for range 3 {
@@ -27,9 +27,9 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand) (Assignmen
 		if settled || err != nil {
 			return a, err
 		}
-		q.stay, q.size = Life{}, max(q.size, void.Size)
+		q.stay, q.size = Pin{}, max(q.size, void.Size)
 		q.cost = r.cfg.Cost(q.size)
-		if void != (Pin{}) {
+		if void != (Pin{}) && !void.released() {
 			r.log.Debug("room re-resolving: its node is gone", "room", room, "from", void.Node)
 		}
 	}
@@ -40,15 +40,15 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand) (Assignmen
 // then the next attempt is to replace that.
 func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q question, void *Pin) (a Assignment, settled bool, err error) {
 	home, at, noHome := r.reserve(s, q)
-	res, news := r.claim(ctx, q, home, *void)
+	res := r.claim(ctx, s, q, home, *void)
 	switch {
 	case res.Err != nil:
+		if !errors.Is(res.Err, context.DeadlineExceeded) { // else it may yet be made
+			r.cancel(home, q, at)
+		}
 		a, err = r.degrade(s, q, home, res.Err)
 		return a, true, err
 	case res.Done && home.member != nil:
-		if *void != (Pin{}) && news {
-			r.tell(Moved{q.room, q.partition, void.Life, res.Pin.Life, nodeGone, res.Pin.Epoch})
-		}
 		return r.assign(s, q.room, res.Pin, home.source, home.reason), true, nil
 	}
 	r.cancel(home, q, at)
@@ -67,20 +67,59 @@ func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q question,
 	return Assignment{}, false, noHome
 }
 
-const nodeGone = "its node is gone" // why a room has moved
+// Why a room has moved.
+const (
+	nodeGone     = "its node is gone"
+	movedByOther = "moved by another instance"
+)
 
 // claim pins the room to its home if the void pin still stands, or if none does;
 // without a home it only reads. Whatever pin there is comes back.
-func (r *Resolver) claim(ctx context.Context, q question, home choice, void Pin) (res Result, news bool) {
+func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q question, home choice, void Pin) Result {
 	op := Op{Partition: q.partition, Room: q.room}
 	if home.member != nil {
-		op.If, op.Set, op.TTL = void, Pin{Life: home.life(), Size: q.size}, r.cfg.PinTTL
+		op.If, op.Set, op.TTL = void, Pin{Life: home.life(), Epoch: q.stay.Epoch, Size: q.size}, r.cfg.PinTTL
 	}
-	asked := r.known.begin(q.room)
-	if res = r.swapOne(ctx, op); res.Err == nil {
-		news = r.known.learn(q.room, asked, res.Pin, time.Now().Add(res.Fresh))
+	return r.swapKnown(ctx, s, op, "")
+}
+
+// swapKnown performs an op on the join path, remembers what stands after it, and
+// tells if the room has moved.
+func (r *Resolver) swapKnown(ctx context.Context, s *cluster.Snapshot, op Op, why string) Result {
+	asked := r.known.begin(op.Room)
+	res := r.swapOne(ctx, op)
+	if m, ok := r.learn(s, op, asked, res, why); ok {
+		r.tell(m)
 	}
-	return res, news
+	return res
+}
+
+// learn remembers what an op brought to light, and returns whether the room has
+// moved, and nobody here has told so yet.
+func (r *Resolver) learn(s *cluster.Snapshot, op Op, asked *memo, res Result, why string) (m Moved, moved bool) {
+	if res.Err != nil {
+		return m, false
+	}
+	if res.Pin.released() {
+		r.known.learn(op.Room, asked, Pin{}, time.Time{})
+		return m, false
+	}
+	news := r.known.learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
+	from := asked.pin.Life
+	if op.If.Life != (Life{}) && !op.If.released() {
+		from = op.If.Life
+	}
+	if !news || from == (Life{}) || res.Pin.Life == (Life{}) || res.Pin.Life == from {
+		return m, false
+	}
+	switch {
+	case why != "":
+	case findLife(s, from) == nil:
+		why = nodeGone
+	default:
+		why = movedByOther
+	}
+	return Moved{op.Room, op.Partition, from, res.Pin.Life, why, res.Pin.Epoch}, true
 }
 
 // errEarly says that a claim has to wait: the store may have lost its data, and
@@ -89,25 +128,33 @@ var errEarly = errors.New("affinity: the store was away, and has just come back"
 
 // reserve chooses a home and reserves the room's cost there.
 func (r *Resolver) reserve(s *cluster.Snapshot, q question) (home choice, at time.Time, err error) {
+	return r.reserveTimes(s, q, 1)
+}
+
+// reserveTimes reserves a multiple of the cost.
+func (r *Resolver) reserveTimes(s *cluster.Snapshot, q question, times int64) (home choice, at time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at = time.Now()
-	if r.trust.early(at) && q.stay == (Life{}) {
+	if r.trust.early(at) && q.stay == (Pin{}) {
 		return home, at, errEarly
 	}
 	if home, err = choose(s, q, r.limits, r.reserved.of); err == nil {
-		r.reserved.add(home.member.ID, q.cost, at)
+		r.reserved.add(home.member.ID, q.cost*times, at)
 	}
 	return home, at, err
 }
 
 func (r *Resolver) cancel(home choice, q question, at time.Time) {
-	if home.member == nil {
-		return
+	if home.member != nil {
+		r.cancelUnits(home, q.cost, at)
 	}
+}
+
+func (r *Resolver) cancelUnits(home choice, units int64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reserved.cancel(home.member.ID, q.cost, at)
+	r.reserved.cancel(home.member.ID, units, at)
 }
 
 // degrade answers without the store: that the room is hosted here, else where it
@@ -151,7 +198,7 @@ const (
 
 func (v verdict) reason() string {
 	if v == speaks {
-		return "its pin stands: gossip has lost its node, but the store has heard of it"
+		return "its pin stands: gossip has lost its node, and by the store it is alive, or cannot be judged yet"
 	}
 	return "its pin stands"
 }
@@ -173,7 +220,7 @@ func (r *Resolver) judge(ctx context.Context, s *cluster.Snapshot, life Life) (v
 // judgeHere judges without asking the store, if it can.
 func (r *Resolver) judgeHere(s *cluster.Snapshot, life Life) (v verdict, sure bool) {
 	switch {
-	case life == (Life{}):
+	case life.Incarnation == 0: // no pin, or one that was released
 		return dead, true
 	case findLife(s, life) != nil:
 		return lives, true
@@ -208,7 +255,7 @@ func (r *Resolver) record(life Life, signed bool) verdict {
 // sign tells the store that this node is alive, if it is, and asks it for others.
 func (r *Resolver) sign(ctx context.Context, ask ...Life) ([]bool, error) {
 	var self Life
-	if r.agent.Live() {
+	if r.agent.Live() && !r.closed.Load() {
 		self = r.selfLife()
 	}
 	return r.store.Sign(ctx, self, r.agent.Config().LeaseTTL, ask)
@@ -218,13 +265,11 @@ func (r *Resolver) sign(ctx context.Context, ask ...Life) ([]bool, error) {
 func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (Pin, error) {
 	ctx, cancel := r.budget(ctx)
 	defer cancel()
-	asked := r.known.begin(room)
-	res := r.swapOne(ctx, Op{Partition: r.question(s, room, 0).partition, Room: room})
-	if res.Err != nil {
-		return Pin{}, res.Err
+	res := r.swapKnown(ctx, s, Op{Partition: r.question(s, room, 0).partition, Room: room}, "")
+	if res.Pin.released() {
+		res.Pin = Pin{}
 	}
-	r.known.learn(room, asked, res.Pin, time.Now().Add(res.Fresh))
-	return res.Pin, nil
+	return res.Pin, res.Err
 }
 
 // tell publishes that a room has moved.

@@ -41,6 +41,6 @@ func (r *Resolver) Stats() Stats {
 		Hash: r.counts.sources[Hash].Load(), Override: r.counts.sources[Override].Load(),
 		Degraded: r.counts.sources[Degraded].Load(), Rehomed: r.counts.rehomed.Load(),
 		Conflicts: r.counts.conflicts.Load(), StoreErrors: r.counts.storeErrors.Load(),
-		Hosted: hosted, Known: r.known.count.Load(), StoreDoubt: r.breaker.State() != gobreaker.StateClosed,
+		Hosted: hosted, Known: r.known.count.Load(), StoreDoubt: r.away.Load() || r.breaker.State() != gobreaker.StateClosed,
 	}
 }

@@ -31,6 +31,10 @@ type Pin struct {
 	Size  int // participants that the room was last said to have
 }
 
+// released marks the pin of a room that was released away from its host: it names
+// no life of the host's node any more, and stands until the host has seen it.
+func (p Pin) released() bool { return p.Node != "" && p.Incarnation == 0 }
+
 // Op is a compare-and-set of one room's pin:
 //
 //	read      If none      Set none
@@ -91,8 +95,9 @@ type Store interface {
 	Swap(ctx context.Context, ops ...Op) []Result
 
 	// Index returns the rooms in the given partitions whose pins name a life that
-	// want selects, at most limit of them, in any order. It costs in proportion
-	// to the partitions and to what it returns, not to what the store holds.
+	// want selects, at most limit of them, in any order. With an error it returns
+	// what it found nevertheless. It costs in proportion to the partitions and to
+	// what it returns, not to what the store holds.
 	Index(ctx context.Context, partitions []placement.Partition, want func(Life) bool, limit int) ([]Entry, error)
 
 	// Sign tells the store that self is alive, for ttl from now (0: it says

@@ -266,6 +266,9 @@ func wrongType(t *testing.T, server *redistest.Server, s *Store, good affinity.P
 	if results[0].Err == nil || !strings.Contains(results[0].Err.Error(), s.keys.pin(17, "list")) || results[1].Pin != good {
 		t.Errorf("a list as pin: %v; the other room: %v", results[0].Err, results[1].Pin)
 	}
+	if server.Do("ZSCORE", s.keys.rooms(17, "n|1"), "list") != "" {
+		t.Error("what got no pin is in the index")
+	}
 	server.Do("SET", s.keys.rooms(17, "s|1"), "x")
 	if r := s.Swap(t.Context(), first("new", node("s", 1)))[0]; r.Err == nil || server.Do("EXISTS", s.keys.pin(17, "new")) != "0" {
 		t.Errorf("a string as index: error %v; want one, and no pin", r.Err)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -22,26 +23,23 @@ const (
 // Index implements affinity.Store. It takes a command for each partition, and two
 // for each selected life in each partition, or each 64 of its rooms; 128 of them
 // share a round trip. Entries that it finds out of date are removed, and rooms that
-// others pin or release meanwhile may be missing.
+// others pin or release meanwhile may be missing. What cannot be read, because its
+// server is down or somebody else wrote there, does not hide the rest: that is
+// returned with the error.
 func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
-	shelves, err := s.shelves(ctx, partitions, want)
-	if err != nil {
-		return nil, err
-	}
+	shelves, failed := s.shelves(ctx, partitions, want)
 	var found []affinity.Entry
 	var stale []call
 	for len(shelves) > 0 && len(found) < limit {
 		some := shelves[:min(maxPipeline, len(shelves))]
 		got, err := s.read(ctx, some)
-		if err != nil {
-			return found, err
-		}
+		failed = cmp.Or(failed, err)
 		found = append(found, got.entries...)
 		stale = append(stale, got.stale...)
 		shelves = append(got.rest, shelves[len(some):]...)
 	}
 	s.tidy(ctx, stale) // not before: what is removed would move the pages
-	return found[:min(len(found), max(limit, 0))], nil
+	return found[:min(len(found), max(limit, 0))], failed
 }
 
 // reading is what came of reading a page of some shelves.
@@ -60,8 +58,7 @@ type shelf struct {
 
 // shelves returns those of the lives that want selects. It calls want only from
 // the caller's goroutine.
-func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool) ([]shelf, error) {
-	var found []shelf
+func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool) (found []shelf, failed error) {
 	for len(partitions) > 0 {
 		some := partitions[:min(maxPipeline, len(partitions))]
 		partitions = partitions[len(some):]
@@ -70,22 +67,19 @@ func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, w
 			asks[i] = command{"ZRANGE", []string{s.keys.lives(p)}, []string{"0", "-1"}}
 		}
 		lists, err := s.lists(ctx, asks)
-		if err != nil {
-			return nil, err
-		}
+		failed = cmp.Or(failed, err)
 		for i, p := range some {
 			for _, text := range lists[i] {
-				life, err := parseLife(text)
-				if err != nil {
-					return nil, fault(fmt.Sprintf("key %q", s.keys.lives(p)), fmt.Errorf("member %.80q: %w", text, err))
-				}
-				if want(life) {
+				switch life, err := parseLife(text); {
+				case err != nil:
+					failed = cmp.Or(failed, fault(fmt.Sprintf("key %q", s.keys.lives(p)), fmt.Errorf("member %.80q: %w", text, err)))
+				case want(life):
 					found = append(found, shelf{partition: p, life: life})
 				}
 			}
 		}
 	}
-	return found, nil
+	return found, failed
 }
 
 // read reads the next page of each shelf. What expires last comes first, so that
@@ -99,17 +93,16 @@ func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
 			[]string{strconv.Itoa(of.read), strconv.Itoa(of.read + page - 1)},
 		}
 	}
-	pages, err := s.lists(ctx, asks)
-	if err != nil {
-		return reading{}, err
-	}
+	pages, failed := s.lists(ctx, asks)
 	var got reading
 	full := make([]int, 0, len(shelves)) // that have rooms on this page
 	for i, rooms := range pages {
 		of := shelves[i]
-		if len(rooms) > 0 {
+		switch {
+		case rooms == nil: // it could not be read
+		case len(rooms) > 0:
 			full = append(full, i)
-		} else if of.read == 0 { // the life is listed, yet has none
+		case of.read == 0: // the life is listed, yet has none
 			got.stale = append(got.stale, s.cleanCall(of, nil))
 		}
 		if len(rooms) == page {
@@ -118,13 +111,12 @@ func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
 		}
 	}
 	pins, err := s.pins(ctx, shelves, full, pages)
-	if err != nil {
-		return reading{}, err
-	}
 	for j, i := range full {
-		got.compare(s, shelves[i], pages[i], pins[j])
+		if pins[j] != nil {
+			got.compare(s, shelves[i], pages[i], pins[j])
+		}
 	}
-	return got, nil
+	return got, cmp.Or(failed, err)
 }
 
 // compare takes the rooms that have a pin of the shelf's life.
@@ -175,17 +167,21 @@ func (s *Store) tidy(ctx context.Context, calls []call) {
 	}
 }
 
-// lists carries out commands that return lists of strings.
-func (s *Store) lists(ctx context.Context, asks []command) ([][]string, error) {
+// lists carries out commands that return lists of strings. That of one that failed
+// is nil.
+func (s *Store) lists(ctx context.Context, asks []command) (lists [][]string, failed error) {
+	lists = make([][]string, len(asks))
 	answers, err := s.doPlain(ctx, asks...)
 	if err != nil {
-		return nil, fault("index", err)
+		return lists, fault("index", err)
 	}
-	lists := make([][]string, len(asks))
 	for i, answer := range answers {
-		if lists[i], err = answer.AsStrSlice(); err != nil {
-			return nil, fault(fmt.Sprintf("%s %.200q", asks[i].name, asks[i].keys[0]), err)
+		list, err := answer.AsStrSlice()
+		if err != nil {
+			failed = cmp.Or(failed, fault(fmt.Sprintf("%s %.200q", asks[i].name, asks[i].keys[0]), err))
+			continue
 		}
+		lists[i] = append(make([]string, 0, len(list)), list...)
 	}
-	return lists, nil
+	return lists, failed
 }

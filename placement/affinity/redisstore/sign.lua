@@ -16,7 +16,7 @@ if self ~= '' and ttl > 0 then
 else
   redis.call('ZREM', signed, self)
 end
-redis.call('ZREMRANGEBYSCORE', signed, '-inf', now)
+redis.call('ZREMRANGEBYSCORE', signed, '-inf', '(' .. now) -- a key, too, goes a millisecond after its TTL
 
 local out = {}
 for i = 3, #ARGV do

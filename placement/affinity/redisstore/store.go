@@ -24,7 +24,7 @@ type Store struct {
 	swap, clean, sign script
 
 	link    atomic.Pointer[link]
-	changed atomic.Pointer[func(room string)]
+	changed atomic.Pointer[[]func(room string)]
 
 	mu     sync.Mutex // of closed, so that no call begins after Close has begun to wait
 	closed bool

@@ -75,6 +75,7 @@ func (s *Store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 		}
 		s.swapResults(answers, i, b, ops, results)
 	}
+	s.tellOthers(ops, results)
 	return results
 }
 

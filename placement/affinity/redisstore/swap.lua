@@ -47,8 +47,9 @@ local function enter(index, life, room, ttl)
     redis.call('ZADD', lives, 'GT', now + ttl, life)
     last(index, ttl)
     last(lives, ttl)
-    redis.call('ZREMRANGEBYSCORE', index, '-inf', now)
-    redis.call('ZREMRANGEBYSCORE', lives, '-inf', now)
+    -- Not what expires now: a key goes a millisecond after its TTL.
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. now)
+    redis.call('ZREMRANGEBYSCORE', lives, '-inf', '(' .. now)
   end
 end
 

@@ -13,10 +13,19 @@ type change struct {
 	title, why string
 	what       string // for the summary
 	act        func(context.Context) error
-	progress   string // what agents are waited for to do
-	oneIn      int    // one of so many partitions is expected to move; 0 for none
-	usual      string // what is to be said of the time until all agreed
-	checks     func(moves []move, took time.Duration) []check
+	progress   string       // what agents are waited for to do
+	oneIn      int          // one of so many partitions is expected to move; 0 for none
+	usual      string       // what is to be said of the time until all agreed
+	gone       lease.NodeID // whose pinned rooms are to move; "" if none are
+	checks     func(outcome) []check
+	after      func(context.Context) ([]check, error) // something more to try; may be nil
+}
+
+// outcome is what came of a change.
+type outcome struct {
+	moves         []move         // partitions
+	before, after map[string]pin // of rooms
+	took          time.Duration  // until all agreed
 }
 
 // apply carries a change out and shows what it did.
@@ -30,44 +39,129 @@ func (t *tour) apply(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
+	var rehomed time.Duration
+	if c.gone != "" && len(t.parties) > 0 {
+		if rehomed, err = t.rehomed(ctx, since, c.gone); err != nil {
+			return err
+		}
+	}
 	before := t.seen
 	if t.seen, err = t.observe(ctx); err != nil {
 		return err
 	}
+	asked, err := t.visited(ctx)
+	if err != nil {
+		return err
+	}
 	moves := movesOf(before[0].owners, t.seen[0].owners)
-	rooms := movesOf(before[0].placed, t.seen[0].placed)
-	r := row{what: c.what, moved: len(moves), of: len(t.seen[0].owners), expected: "none", rooms: len(rooms), agreed: took}
-	beside := "expected: none"
-	if c.oneIn > 0 {
-		r.expected = percent(1, c.oneIn)
-		beside = fmt.Sprintf("expected: 1/%d = %s", c.oneIn, r.expected)
+	o := outcome{moves, before[0].pins, t.seen[0].pins, took}
+	r := row{
+		what: c.what, moved: len(moves), of: len(t.seen[0].owners), expected: "none",
+		rooms: len(movesOf(before[0].placed, t.seen[0].placed)), pinned: len(movedPins(o.before, o.after)), agreed: took,
 	}
 	t.holdings(before)
-	t.out.fact("agreed after", seconds(took), c.usual)
-	t.out.fact("partitions moved", fmt.Sprintf("%-5s %7s", count(r.moved), percent(r.moved, r.of)), beside)
-	t.out.fact("rooms moved", fmt.Sprintf("%-5s %7s", count(r.rooms), percent(r.rooms, len(t.rooms))), "")
-	t.out.line("")
-	checks := append([]check{sameTable(t.seen), oneOwner(t.seen), sameRooms(t.rooms, t.seen)}, c.checks(moves, took)...)
+	t.facts(c, &r, o, rehomed)
+	checks := []check{sameTable(t.seen), oneOwner(t.seen), sameRooms(t.rooms, t.seen)}
+	checks = append(append(checks, c.checks(o)...), asked...)
+	if c.after != nil {
+		last, err := c.after(ctx)
+		if err != nil {
+			return err
+		}
+		checks = append(checks, last...)
+	}
 	r.checks, r.held = len(checks), t.conclude(checks...)
 	t.rows = append(t.rows, r)
 	return nil
 }
 
-// holdings prints who owns how much now, and what that is against before. What
+// facts prints what a change did, in figures.
+func (t *tour) facts(c change, r *row, o outcome, rehomed time.Duration) {
+	beside := "expected: none"
+	if c.oneIn > 0 {
+		r.expected = percent(1, c.oneIn)
+		beside = fmt.Sprintf("expected: 1/%d = %s", c.oneIn, r.expected)
+	}
+	figure := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
+	t.out.fact("agreed after", seconds(o.took), c.usual)
+	t.out.fact("partitions moved", figure(r.moved, r.of), beside)
+	if len(t.parties) == 0 {
+		t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "")
+		t.out.line("")
+		return
+	}
+	t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "by the hash alone")
+	beside = "expected: none"
+	if c.gone != "" {
+		beside = fmt.Sprintf("expected: the %s of %s", count(tally(homesOf(o.before), c.gone)), c.gone)
+	}
+	t.out.fact("pinned moved", figure(r.pinned, len(t.parties)), beside)
+	if was, is := o.before[bigRoom], o.after[bigRoom]; was != is {
+		t.out.fact("the big room", fmt.Sprintf("%s to %s", was.node, name(is.node)), "where there is headroom for it, if anywhere")
+	}
+	switch left := tally(homesOf(o.after), c.gone); {
+	case left > 0:
+		t.out.fact("not re-pinned", fmt.Sprintf("%s, after %s", count(left), seconds(rehomed)), "")
+	case c.gone != "":
+		t.out.fact("re-pinned after", seconds(rehomed), "until no pin named it any more")
+	}
+	t.askedAgain()
+	t.out.line("")
+}
+
+// visited has everybody ask for their rooms again, and checks where they are sent.
+// It comes after the agents were observed: whoever asks for a room has its pin
+// mended.
+func (t *tour) visited(ctx context.Context) ([]check, error) {
+	if len(t.parties) == 0 {
+		return nil, nil
+	}
+	checks := []check{samePins(t.parties, t.seen), noOrphans(t.seen)}
+	visits, err := t.visit(ctx, t.parties)
+	pins := t.seen[0].pins
+	return append(checks, oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins)), err
+}
+
+// holdings prints who has how much now, and what that is against before. What
 // happened to a node is said once.
 func (t *tour) holdings(before []answer) {
+	show := onlyPartitions
+	switch {
+	case len(t.parties) > 0:
+		show = andPinned
+	case len(t.rooms) > 0:
+		show = andRooms
+	}
 	was, is := before[0], t.seen[0]
+	streams := streamsOf(is.pins)
+	roomsOf := func(a answer) []lease.NodeID {
+		if show == andPinned {
+			return homesOf(a.pins)
+		}
+		return a.placed
+	}
 	var rows []holding
 	for _, n := range t.nodes {
-		h := holding{node: n.id, partitions: tally(is.owners, n.id), rooms: tally(is.placed, n.id), note: n.note}
+		h := holding{
+			node: n.id, partitions: tally(is.owners, n.id), rooms: tally(roomsOf(is), n.id),
+			streams: streams[n.id], note: n.note,
+		}
 		h.morePartitions = h.partitions - tally(was.owners, n.id)
-		h.moreRooms = h.rooms - tally(was.placed, n.id)
+		h.moreRooms = h.rooms - tally(roomsOf(was), n.id)
 		if n.state != lease.Left || h.note != "" {
 			rows = append(rows, h)
 		}
 		n.note = ""
 	}
-	t.out.holdings(rows, len(t.rooms) > 0)
+	t.out.holdings(rows, show)
+}
+
+func homesOf(pins map[string]pin) []lease.NodeID {
+	homes := make([]lease.NodeID, 0, len(pins))
+	for _, p := range pins {
+		homes = append(homes, p.node)
+	}
+	return homes
 }
 
 func tally(owners []lease.NodeID, id lease.NodeID) int {

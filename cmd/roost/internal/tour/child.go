@@ -34,14 +34,17 @@ type address struct {
 	HTTP   string `json:"http"`
 }
 
-// launch starts `exe agent` as node id. It does not wait until the agent runs.
-func launch(exe string, id lease.NodeID, args ...string) (*child, error) {
+// launch starts `exe agent` as node id, with the URL of a Redis, which it is not
+// told among its arguments: everybody on this machine can read those. launch does
+// not wait until the agent runs.
+func launch(exe string, id lease.NodeID, redis string, args ...string) (*child, error) {
 	args = append([]string{"agent", "--id", string(id), "--log-format", "json", "--exit-on-stdin-close"}, args...)
 	c := &child{id: id, cmd: exec.Command(exe, args...), done: make(chan struct{})}
 	c.log = &tail{running: make(chan address, 1)}
 	c.cmd.Stderr = c.log
 	// Settings of the one who runs the demo are not meant for its agents.
 	c.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
+	c.cmd.Env = append(c.cmd.Env, "ROOST_REDIS="+redis)
 	// Ctrl-C is for the demo, which then stops its agents one and all.
 	c.cmd.SysProcAttr = ownGroup()
 	stdin, err := c.cmd.StdinPipe()

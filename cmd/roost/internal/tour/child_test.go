@@ -19,8 +19,13 @@ func TestLaunch(t *testing.T) {
 	if want := `["agent" "--id" "node-1" "--log-format" "json" "--exit-on-stdin-close" "--http" "127.0.0.1:0"]`; lines[0] != want {
 		t.Errorf("arguments %s, want %s", lines[0], want)
 	}
-	if env := lines[1]; strings.Contains(env, "ROOST_") || !strings.Contains(env, actVar) {
+	env := lines[1]
+	if strings.Contains(env, "ROOST_JOIN") || !strings.Contains(env, actVar) {
 		t.Errorf("an agent must inherit the environment without the settings for agents; it has %s", env)
+	}
+	// Not among the arguments, which everybody can read.
+	if !strings.Contains(env, `"ROOST_REDIS=redis://:secret@redis:1"`) {
+		t.Errorf("an agent must be told of the Redis; it has %s", env)
 	}
 }
 

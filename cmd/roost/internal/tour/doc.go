@@ -13,6 +13,19 @@
 //     went.
 //  5. About as much moved as was to be expected, and to all of the others.
 //
+// People come into some of the rooms, which are pinned then, in a store that the
+// agents share: the Redis that the tour was told of, or one that it stands in for.
+// Of those rooms it checks:
+//
+//  6. Every agent lists the same pins, one for each of the rooms and no more, and
+//     none of a node that is gone.
+//  7. Whoever asks for a room is sent to its pin, whichever agent is asked, and the
+//     agent there is the only one that hosts it.
+//  8. A room that is too big for its owner by the hash is pinned to another node.
+//  9. No pin moved but those of a node that went for good, and all of those.
+//
+// The pins are listed before anybody asks for a room, because asking mends them.
+//
 // The agents are asked nothing that the tour has computed itself, and a check
 // that fails is printed as BROKEN with the first thing that contradicts it.
 //

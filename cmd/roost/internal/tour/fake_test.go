@@ -2,6 +2,8 @@ package tour
 
 import (
 	"encoding/json"
+	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // fakes answers the API for agents that believe what a test wants.
@@ -21,6 +24,62 @@ type fakes struct {
 	version uint64
 	unrest  int // so many more times the version changes between two questions
 	drift   int
+
+	guesses int          // so many more answers about rooms are degraded
+	busy    int          // so many more are that the store does not answer
+	lag     int          // so many more answers have no loads
+	claimed bool         // somebody has asked for a room of which only the first is told "override"
+	heir    lease.NodeID // gets rooms that are released
+}
+
+// people fills rooms of the fakes: node by room, each of three people.
+func people(answers []answer, homes map[string]lease.NodeID) []party {
+	var parties []party
+	for i := range answers {
+		answers[i].pins = make(map[string]pin)
+	}
+	for _, room := range slices.Sorted(maps.Keys(homes)) {
+		parties = append(parties, party{room, 3})
+		for _, a := range answers {
+			a.pins[room] = pin{homes[room], 17, 3}
+		}
+	}
+	return parties
+}
+
+// aboutRooms answers what concerns pinned rooms.
+func (f *fakes) aboutRooms(a answer, r *http.Request) any {
+	if f.busy > 0 {
+		f.busy--
+		return &clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeStore, Message: "the store is away"}
+	}
+	room := r.PathValue("room")
+	switch {
+	case r.Method == http.MethodDelete && a.pins[room].node != a.node:
+		return &clusterhttp.Problem{Status: http.StatusTeapot, Code: clusterhttp.CodeInternal, Message: "not the host"}
+	case r.Method == http.MethodDelete:
+		for _, a := range f.answers {
+			a.pins[room] = pin{f.heir, a.pins[room].epoch + 1, a.pins[room].size}
+		}
+		return clusterhttp.ReleasedRoom{Room: room}
+	case r.Method == http.MethodPost && f.guesses > 0:
+		f.guesses--
+		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{ID: "a", State: lease.Active}, Source: affinity.Degraded, Reason: "a guess"}
+	case r.Method == http.MethodPost:
+		p := a.pins[room]
+		source := affinity.Pinned
+		if p.size == bigSize && !f.claimed {
+			f.claimed, source = true, affinity.Override
+		}
+		return clusterhttp.RoomAssignment{Room: room, Node: clusterhttp.Member{ID: p.node, State: lease.Active}, Source: source, Hosted: p.node == a.node}
+	}
+	var list clusterhttp.Rooms
+	for room, p := range a.pins {
+		if of := r.FormValue("node"); of == "" || of == string(p.node) {
+			list.Rooms = append(list.Rooms, clusterhttp.PinnedRoom{Room: room, Node: p.node, Epoch: p.epoch, Size: p.size})
+		}
+	}
+	return list
 }
 
 func (f *fakes) set(answers []answer) {
@@ -41,8 +100,13 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 			f.version++
 		}
 		m := clusterhttp.Members{Self: id, Version: f.version, Digest: a.digest, Drift: f.drift, Converged: f.drift == 0}
+		streams := streamsOf(a.pins)
+		if f.lag > 0 {
+			f.lag--
+			streams = nil
+		}
 		for id, state := range a.members {
-			m.Members = append(m.Members, clusterhttp.Member{ID: id, State: state})
+			m.Members = append(m.Members, clusterhttp.Member{ID: id, State: state, Load: int64(streams[id])})
 		}
 		return m
 	case "/v1/partitions":
@@ -53,7 +117,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 		owner := a.owners[placement.Of(r.FormValue("key"), len(a.owners))]
 		return clusterhttp.Placed{Owner: clusterhttp.Member{ID: owner, State: lease.Active}, Digest: a.digest}
 	}
-	return nil
+	return f.aboutRooms(a, r)
 }
 
 // fakeTour is a tour among fakes that agree on a table, and what it prints.
@@ -62,11 +126,21 @@ func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *screen) {
 	f, out := &fakes{answers: answers}, &screen{}
 	web := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(web.CloseIdleConnections)
-	tour := &tour{out: newPrinter(out), settings: cluster.Config{}.WithDefaults(), rooms: []string{"lobby", "stage"}, step: 3}
+	tour := &tour{
+		out: newPrinter(out), rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), rooms: []string{"lobby", "stage"}, step: 3,
+	}
 	for _, a := range answers {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = json.NewEncoder(w).Encode(f.serve(a.node, r))
-		}))
+		mux := http.NewServeMux()
+		for _, pattern := range []string{"/", "/v1/rooms/{room}", "/v1/rooms/{room}/resolve"} {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+				answer := f.serve(a.node, r)
+				if p, ok := answer.(*clusterhttp.Problem); ok {
+					w.WriteHeader(p.Status)
+				}
+				_ = json.NewEncoder(w).Encode(answer)
+			})
+		}
+		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		tour.nodes = append(tour.nodes, &node{
 			child:  &child{id: a.node, done: make(chan struct{}), log: &tail{}},

@@ -16,6 +16,7 @@ type answer struct {
 	owners  []lease.NodeID        // by partition, as in its table
 	owned   []placement.Partition // what it says it owns itself
 	placed  []lease.NodeID        // by room; nil before there are rooms
+	pins    map[string]pin        // by room; nil before any is pinned
 }
 
 // check is one invariant and what became of it.

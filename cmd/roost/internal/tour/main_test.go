@@ -72,7 +72,7 @@ func actor(t *testing.T, act string, args ...string) *child {
 	t.Helper()
 	t.Setenv(actVar, act)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // else it takes a second to exit
-	c, err := launch(self(t), "node-1", args...)
+	c, err := launch(self(t), "node-1", "redis://:secret@redis:1", args...)
 	if err != nil {
 		t.Fatal(err)
 	}

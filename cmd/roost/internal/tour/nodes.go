@@ -3,6 +3,7 @@ package tour
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -29,14 +30,22 @@ func (t *tour) live() []*node {
 	return live
 }
 
-// pick returns a node for something to happen to: any that is active, but not the
-// first, which is where the next ones join.
+// pick returns a node for something to happen to: any that is active and has
+// pinned rooms, but not the first, which is where the next ones join.
 func (t *tour) pick() *node {
-	var active []*node
+	var active, busy []*node
+	streams := streamsOf(t.seen[0].pins)
 	for _, n := range t.live()[1:] {
-		if n.state == lease.Active {
-			active = append(active, n)
+		if n.state != lease.Active {
+			continue
 		}
+		active = append(active, n)
+		if streams[n.id] > 0 {
+			busy = append(busy, n)
+		}
+	}
+	if len(busy) > 0 {
+		active = busy
 	}
 	return active[t.rng.IntN(len(active))]
 }
@@ -55,7 +64,10 @@ func (t *tour) owners() []lease.NodeID {
 // spawn starts one more agent. Whatever happens next, stop will find it.
 func (t *tour) spawn(api string, args ...string) (*node, error) {
 	id := t.nextID()
-	c, err := launch(t.o.Exe, id, append([]string{"--bind", "127.0.0.1:0", "--http", api}, args...)...)
+	c, err := launch(t.o.Exe, id, t.redis, append([]string{
+		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", api,
+		"--capacity", strconv.Itoa(capacity), "--report-load",
+	}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +131,9 @@ func (t *tour) stop(hurry bool) {
 	t.out.settle()
 	if hurry {
 		t.out.line("Stopping.")
+	}
+	t.release()
+	if hurry {
 		stopAll(children, hurryTime)
 		return
 	}

@@ -131,7 +131,7 @@ func (t *tour) observe(ctx context.Context) ([]answer, error) {
 		wait.Go(func() {
 			for range tries {
 				var torn bool
-				answers[i], torn, errs[i] = n.ask(ctx, t.rooms)
+				answers[i], torn, errs[i] = n.ask(ctx, t.rooms, len(t.parties) > 0)
 				if !torn || ctx.Err() != nil {
 					return
 				}
@@ -139,18 +139,12 @@ func (t *tour) observe(ctx context.Context) ([]answer, error) {
 		})
 	}
 	wait.Wait()
-	if err := errors.Join(errs...); err != nil {
-		if missing := t.missing(); missing != nil {
-			return nil, missing
-		}
-		return nil, err
-	}
-	return answers, nil
+	return answers, t.culprit(errors.Join(errs...))
 }
 
 // ask gets everything that one node believes. It is torn if the node changed its
-// mind meanwhile.
-func (n *node) ask(ctx context.Context, rooms []string) (a answer, torn bool, err error) {
+// mind meanwhile. Nothing that it is asked pins a room, or mends a pin.
+func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, torn bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
 	fail := func(what string, err error) (answer, bool, error) {
@@ -179,6 +173,11 @@ func (n *node) ask(ctx context.Context, rooms []string) (a answer, torn bool, er
 		}
 		torn = torn || placed.Digest != table.Digest
 		a.placed = append(a.placed, placed.Owner.ID)
+	}
+	if pinned {
+		if a.pins, err = n.list(ctx, ""); err != nil {
+			return answer{}, false, err
+		}
 	}
 	after, err := n.client.Members(ctx)
 	if err != nil {

@@ -18,13 +18,15 @@ import (
 
 func TestObserve(t *testing.T) {
 	want := fleet([]string{"a", "b", "c"}, "abcabcab", []string{"lobby", "stage"})
+	parties := people(want, map[string]lease.NodeID{"attic": "a", "yard": "c"})
 	tour, f, _ := fakeTour(t, want)
+	tour.parties = parties
 	f.unrest = 4 // answers from two tables are not used
 	got, err := tour.observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{}, pin{})); diff != "" {
 		t.Error(diff)
 	}
 	if f.unrest != 0 {
@@ -112,7 +114,7 @@ func TestBrokenStep(t *testing.T) {
 		err := tour.apply(t.Context(), change{
 			title: "c takes over", what: "c took over",
 			act:    func(context.Context) error { f.set(fleet(nodes, c.after, rooms)); return nil },
-			checks: func(moves []move, _ time.Duration) []check { return []check{onlyTo("c", moves)} },
+			checks: func(o outcome) []check { return []check{onlyTo("c", o.moves)} },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -110,26 +110,36 @@ type holding struct {
 	node                      lease.NodeID
 	partitions, rooms         int
 	morePartitions, moreRooms int // than before
+	streams                   int // that its rooms cost
 	note                      string
 }
 
+// columns says what of a holding is shown.
+type columns int
+
+const (
+	onlyPartitions columns = iota
+	andRooms               // by the hash
+	andPinned              // rooms, and what they cost
+)
+
 const barWidth = 20 // of the node that owns most
 
-func (p *printer) holdings(rows []holding, rooms bool) {
+func (p *printer) holdings(rows []holding, show columns) {
 	most, width := 1, 0
 	for _, r := range rows {
 		most = max(most, r.partitions)
 		width = max(width, len(r.node))
 	}
-	head := "partitions"
-	if rooms {
-		head += "         rooms"
-	}
+	head := [...]string{"partitions", "partitions         rooms", "partitions        pinned        streams"}[show]
 	p.line("   %-*s  %s", width, "", p.paint(dim, head))
 	for _, r := range rows {
 		l := fmt.Sprintf("%-*s  %10s", width, r.node, count(r.partitions))
-		if rooms {
+		if show >= andRooms {
 			l += fmt.Sprintf(" %5s  %6s %5s", signed(r.morePartitions), count(r.rooms), signed(r.moreRooms))
+		}
+		if show == andPinned {
+			l += fmt.Sprintf("  %7s", count(r.streams))
 		}
 		bar := strings.Repeat("█", (r.partitions*barWidth+most/2)/most)
 		p.line("   %s  %s%s", l, pad(bar, barWidth+2), r.note)
@@ -142,21 +152,22 @@ type row struct {
 	what         string
 	moved, of    int
 	expected     string
-	rooms        int
+	rooms        int // by the hash
+	pinned       int
 	agreed       time.Duration
 	checks, held int
 }
 
 func (p *printer) summary(rows []row) {
 	p.line("")
-	p.line("%s", p.paint(bold, fmt.Sprintf("%-18s %17s  %9s  %6s  %7s  %s", "What happened", "partitions moved", "expected", "rooms", "agreed", "checks")))
+	p.line("%s", p.paint(bold, fmt.Sprintf("%-18s %17s  %9s  %6s  %6s  %7s  %s", "What happened", "partitions moved", "expected", "rooms", "pinned", "agreed", "checks")))
 	for _, r := range rows {
 		held := p.paint(green, "held")
 		if r.held < r.checks {
 			held = p.paint(red, fmt.Sprintf("%d of %d BROKEN", r.checks-r.held, r.checks))
 		}
-		p.line("%-18s %8s %8s  %9s  %6s  %7s  %s", r.what, count(r.moved), percent(r.moved, r.of), r.expected,
-			count(r.rooms), seconds(r.agreed), held)
+		p.line("%-18s %8s %8s  %9s  %6s  %6s  %7s  %s", r.what, count(r.moved), percent(r.moved, r.of), r.expected,
+			count(r.rooms), count(r.pinned), seconds(r.agreed), held)
 	}
 }
 

@@ -21,15 +21,16 @@ func TestPlainOutput(t *testing.T) {
 		{node: "node-1", partitions: 1024, rooms: 977, morePartitions: -12, moreRooms: -9},
 		{node: "c", partitions: 12, rooms: 9, morePartitions: 12, moreRooms: 9, note: "joined"},
 		{node: "d"},
-	}, true)
-	p.holdings([]holding{{node: "a", partitions: 8, note: "pid 1"}}, false)
+	}, andRooms)
+	p.holdings([]holding{{node: "a", partitions: 8, note: "pid 1"}}, onlyPartitions)
+	p.holdings([]holding{{node: "a", partitions: 8, rooms: 41, moreRooms: -1, streams: 2450, note: "killed"}}, andPinned)
 	p.fact("partitions moved", "12", "expected: 11")
 	p.wait("a short wait", time.Second)
 	p.waited()
 	p.check(check{what: "it is so"})
 	p.check(check{what: "it is otherwise", fault: "that says why"})
 	p.summary([]row{
-		{what: "c joined", moved: 12, of: 1024, expected: "1.1 %", rooms: 1009, agreed: 1234 * time.Millisecond, checks: 3, held: 3},
+		{what: "c joined", moved: 12, of: 1024, expected: "1.1 %", rooms: 1009, pinned: 41, agreed: 1234 * time.Millisecond, checks: 3, held: 3},
 		{what: "node-10 was killed", moved: 0, of: 0, expected: "none", checks: 3, held: 1},
 	})
 	want := `
@@ -49,14 +50,17 @@ func TestPlainOutput(t *testing.T) {
       partitions
    a           8  ████████████████████  pid 1
 
+      partitions        pinned        streams
+   a           8            41    -1    2,450  ████████████████████  killed
+
    partitions moved  12                      expected: 11
    held    it is so
    BROKEN  it is otherwise
            that says why
 
-What happened       partitions moved   expected   rooms   agreed  checks
-c joined                 12    1.2 %      1.1 %   1,009    1.2 s  held
-node-10 was killed        0    0.0 %       none       0    0.0 s  2 of 3 BROKEN
+What happened       partitions moved   expected   rooms  pinned   agreed  checks
+c joined                 12    1.2 %      1.1 %   1,009      41    1.2 s  held
+node-10 was killed        0    0.0 %       none       0       0    0.0 s  2 of 3 BROKEN
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

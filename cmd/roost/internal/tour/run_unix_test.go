@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// The whole tour, on real processes: S3.7, S3.9 and S3.11 as a user sees them.
+// The whole tour, on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
+// user sees them.
 func TestOnce(t *testing.T) {
 	exe := binary(t)
 	t.Parallel()
@@ -29,9 +31,55 @@ func TestOnce(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	expectWhole(t, out)
+	if !strings.Contains(out.String(), "this process stands in for it") {
+		t.Error("nothing is said of the store")
+	}
+}
+
+// The same on a real Redis, whose password nobody is told.
+func TestOnceOnRedis(t *testing.T) {
+	exe := binary(t)
+	redis := redistest.Start(t, "--requirepass", "open-sesame")
+	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
+	t.Parallel()
+	out := &screen{}
+	if err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 8, Redis: redis.URL(), Out: out}); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	expectWhole(t, out)
+	if strings.Contains(out.String(), "sesame") {
+		t.Error("the password is shown")
+	}
+	for key := range strings.FieldsSeq(redis.Do("KEYS", "*:r:*")) {
+		if key != "roost:roost:{1}:r:lobby" {
+			t.Errorf("%s stays behind", key)
+		}
+	}
+	if redis.Do("GET", "roost:roost:{1}:r:lobby") != "of another cluster" {
+		t.Error("a pin of another cluster is gone")
+	}
+}
+
+// Without the Redis that it was told of, the tour does not begin.
+func TestNoRedis(t *testing.T) {
+	exe := binary(t)
+	t.Parallel()
+	out := &screen{}
+	err := Run(t.Context(), Options{Exe: exe, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1", Out: out})
+	if err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, out), "sesame") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// expectWhole checks what a whole tour of five nodes has to say.
+func expectWhole(t *testing.T, out *screen) {
+	t.Helper()
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
-		"1/6 = 16.7 %", "1/5 = 20.0 %", "All 29 checks held",
+		"1/6 = 16.7 %", "1/5 = 20.0 %", "People come into 203 rooms", "A 50-person room overrides the hash",
+		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "begins anew elsewhere",
+		"All 59 checks held",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("nothing is said of %q", want)
@@ -60,7 +108,7 @@ func TestStay(t *testing.T) {
 	go func() { ended <- Run(ctx, Options{Exe: exe, Nodes: 2, HTTP: addr, Out: out}) }()
 	defer stop()
 	deadline := time.After(2 * time.Minute)
-	for !strings.Contains(out.String(), "roost members --addr "+addr) {
+	for !strings.Contains(out.String(), "roost room all-hands --addr "+addr) {
 		select {
 		case err := <-ended:
 			t.Fatalf("it did not stay: %v\n%s", err, out)
@@ -72,6 +120,9 @@ func TestStay(t *testing.T) {
 	client := &clusterhttp.Client{Base: addr}
 	if m, err := client.Members(t.Context()); err != nil || len(m.Members) != 1 || m.Members[0].ID != "node-1" {
 		t.Errorf("members %+v, %v", m, err)
+	}
+	if a, err := client.Room(t.Context(), bigRoom, bigSize); err != nil || !a.Pinned || a.Node.ID != "node-1" {
+		t.Errorf("the big room %+v, %v", a, err)
 	}
 	if first, err := strconv.Atoi(pids(out.String())[0]); err != nil || syscall.Kill(first, syscall.SIGKILL) != nil {
 		t.Fatal("node-1 cannot be killed", err)

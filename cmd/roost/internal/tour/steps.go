@@ -8,6 +8,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
+func (t *tour) steps() []func(context.Context) error {
+	return []func(context.Context) error{t.start, t.place, t.gather, t.override, t.join, t.crash, t.drain, t.leave}
+}
+
 func (t *tour) start(ctx context.Context) error {
 	t.out.title(t.step, fmt.Sprintf("%d agents start", t.o.Nodes),
 		"Each is a process of its own, told no more than the address of the first one.\n"+
@@ -16,8 +20,12 @@ func (t *tour) start(ctx context.Context) error {
 	if err == nil {
 		err = t.ready(ctx, seed)
 	}
+	if err == nil {
+		// Agents go on without a store, but the tour cannot.
+		_, err = seed.list(ctx, seed.id)
+	}
 	if err != nil {
-		return err
+		return t.culprit(err)
 	}
 	since := time.Now()
 	for range t.o.Nodes - 1 {
@@ -72,8 +80,8 @@ func (t *tour) join(ctx context.Context) error {
 	id, members := t.nextID(), len(t.live())+1
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s joins", id),
-		why: "It takes a share from each of the others. Whatever it does not take stays where\n" +
-			"it is: whoever is in those rooms notices nothing.",
+		why: "It takes a share of partitions from each of the others, and nothing else moves.\n" +
+			"Rooms that are pinned stay even then: whoever is in them notices nothing.",
 		what: fmt.Sprintf("%s joined", id),
 		act: func(ctx context.Context) error {
 			n, err := t.spawn("127.0.0.1:0", "--join", t.nodes[0].Gossip)
@@ -86,8 +94,10 @@ func (t *tour) join(ctx context.Context) error {
 		oneIn:    members,
 		usual:    "from the start of its process",
 		progress: "agree",
-		checks: func(moves []move, _ time.Duration) []check {
-			return []check{onlyTo(id, moves), fairShare(moves, t.settings.Partitions, members)}
+		checks: func(o outcome) []check {
+			return []check{
+				onlyTo(id, o.moves), fairShare(o.moves, t.settings.Partitions, members), pinsStay(o.before, o.after),
+			}
 		},
 	})
 }
@@ -98,7 +108,8 @@ func (t *tour) crash(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
 		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease, good for %s, is not renewed any more.\n"+
-			"Its rooms are without a node until it has run out; then the others share them.", n.pid(), whole(ttl)),
+			"Its rooms are without a node until it has run out; then the others share them,\n"+
+			"and whoever owns the partition of a pinned room now finds a new home for it.", n.pid(), whole(ttl)),
 		what: fmt.Sprintf("%s was killed", n.id),
 		act: func(context.Context) error {
 			n.state, n.note = lease.Left, "killed"
@@ -108,10 +119,11 @@ func (t *tour) crash(ctx context.Context) error {
 		usual: fmt.Sprintf("expected: %g to %s, by the age of the lease",
 			(ttl - beat).Seconds(), whole(ttl)),
 		progress: "have seen the lease run out",
-		checks: func(moves []move, _ time.Duration) []check {
+		gone:     n.id,
+		checks: func(o outcome) []check {
 			return []check{
-				onlyFrom(n.id, moves, t.seen[0].owners), spread(moves, t.owners()),
-				fairShare(moves, t.settings.Partitions, members),
+				onlyFrom(n.id, o.moves, t.seen[0].owners), spread(o.moves, t.owners()),
+				fairShare(o.moves, t.settings.Partitions, members), onlyPinsOf(n.id, o.before, o.after),
 			}
 		},
 	})
@@ -122,7 +134,8 @@ func (t *tour) drain(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s drains", n.id),
 		why: "A planned exit needs no lease to run out: the node says that it gives up its\n" +
-			"rooms, and the others have them at once. It stays reachable until it is empty.",
+			"partitions, and the others have them at once. Pinned rooms stay until they end,\n" +
+			"and begin anew elsewhere.",
 		what: fmt.Sprintf("%s drained", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
@@ -137,13 +150,14 @@ func (t *tour) drain(ctx context.Context) error {
 		oneIn:    members,
 		usual:    "from the request",
 		progress: "agree",
-		checks: func(moves []move, took time.Duration) []check {
+		checks: func(o outcome) []check {
 			return []check{
-				onlyFrom(n.id, moves, t.seen[0].owners), spread(moves, t.owners()),
-				fairShare(moves, t.settings.Partitions, members),
-				idles(n.id, lease.Draining, t.seen), t.sooner(took),
+				onlyFrom(n.id, o.moves, t.seen[0].owners), spread(o.moves, t.owners()),
+				fairShare(o.moves, t.settings.Partitions, members),
+				idles(n.id, lease.Draining, t.seen), t.sooner(o.took), pinsStay(o.before, o.after),
 			}
 		},
+		after: func(ctx context.Context) ([]check, error) { return t.restart(ctx, n) },
 	})
 }
 
@@ -152,8 +166,9 @@ func (t *tour) leave(ctx context.Context) error {
 	var ended check
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s leaves", n.id),
-		why:   "It owns nothing any more, so nothing moves. Its process says farewell and ends.",
-		what:  fmt.Sprintf("%s left", n.id),
+		why: "It owns nothing any more, so no partition moves. Its process says farewell, to\n" +
+			"the store as well, and ends; the rooms that it had to the end are pinned anew.",
+		what: fmt.Sprintf("%s left", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Left, "left"
 			calling, cancel := context.WithTimeout(ctx, callTime)
@@ -164,8 +179,9 @@ func (t *tour) leave(ctx context.Context) error {
 		},
 		usual:    "from the request, the end of its process included",
 		progress: "agree",
-		checks: func(moves []move, took time.Duration) []check {
-			return []check{nothingMoved(moves), ended, t.sooner(took)}
+		gone:     n.id,
+		checks: func(o outcome) []check {
+			return []check{nothingMoved(o.moves), ended, t.sooner(o.took), onlyPinsOf(n.id, o.before, o.after)}
 		},
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -20,6 +21,7 @@ type Options struct {
 	Nodes int       // how many agents to start with, 2 to 20; default 5
 	HTTP  string    // where the first agent serves its API; default 127.0.0.1:8400, with Once a free port
 	Once  bool      // end after the last step instead of staying up
+	Redis string    // URL of the Redis on which rooms are pinned, may hold a password; default: this process stands in for one
 	Seed  uint64    // picks the rooms, and the nodes that things happen to
 	Out   io.Writer // where to tell of it
 	Exe   string    // the roost binary; default: this process's own
@@ -63,8 +65,12 @@ type tour struct {
 	began    time.Time
 	nodes    []*node // all that were ever started
 	drained  *node
-	rooms    []string
-	seen     []answer // by all agents, after the latest step
+	cluster  string       // its name, of this run alone: so are the keys on a Redis
+	redis    string       // URL; may hold a password
+	rooms    []string     // that are placed by the hash
+	parties  []party      // rooms that are pinned
+	again    atomic.Int64 // how often an agent had to be asked again
+	seen     []answer     // by all agents, after the latest step
 	step     int
 	rows     []row
 	checks   int
@@ -80,8 +86,16 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	t := &tour{
-		o: o, out: newPrinter(o.Out), rng: rand.New(rand.NewPCG(o.Seed, 0)),
+		o: o, redis: o.Redis, cluster: fmt.Sprintf("demo-%08x", rand.Uint32()), out: newPrinter(o.Out), rng: rand.New(rand.NewPCG(o.Seed, 0)),
 		web: &http.Client{Transport: &http.Transport{}}, settings: cluster.Config{}.WithDefaults(), began: time.Now(),
+	}
+	if t.redis == "" {
+		store, err := startStandIn()
+		if err != nil {
+			return err
+		}
+		defer store.close()
+		t.redis = store.url()
 	}
 	defer t.web.CloseIdleConnections()
 	defer func() { t.stop(ctx.Err() != nil) }()
@@ -104,7 +118,7 @@ func (t *tour) walk(ctx context.Context) error {
 	t.out.line("%s", t.out.paint(bold, "roost: who owns which room, without asking anybody"))
 	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
 	t.out.line("%s, a lease of %s, %s partitions.", whole(t.settings.HeartbeatInterval), whole(t.settings.LeaseTTL), count(t.settings.Partitions))
-	for _, step := range []func(context.Context) error{t.start, t.place, t.join, t.crash, t.drain, t.leave} {
+	for _, step := range t.steps() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -158,6 +172,8 @@ func (t *tour) stay(ctx context.Context) {
 		fmt.Sprintf("%s members --addr %s", roost, live[0].HTTP),
 		fmt.Sprintf("%s place %s --addr %s", roost, t.rooms[0], live[0].HTTP),
 		fmt.Sprintf("curl -s 'http://%s/v1/place?key=%s'", last.HTTP, t.rooms[0]),
+		fmt.Sprintf("%s rooms --addr %s", roost, live[0].HTTP),
+		fmt.Sprintf("%s room %s --addr %s", roost, bigRoom, live[0].HTTP),
 		fmt.Sprintf("%s watch --addr %s", roost, live[0].HTTP),
 		fmt.Sprintf("kill -9 %d    # %s; then look again", last.pid(), last.id),
 	} {

@@ -1,0 +1,191 @@
+package tour
+
+import (
+	"slices"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// samePins checks that all agents list the same pins, and of just those rooms that
+// people are in: none is lost, none is left over.
+func samePins(parties []party, answers []answer) check {
+	var f faults
+	first := answers[0]
+	for _, a := range answers {
+		for _, p := range parties {
+			switch got, ok := a.pins[p.room]; {
+			case !ok:
+				f.add("%s has no pin, says %s", p.room, a.node)
+			case got.size != p.size:
+				f.add("%s is pinned for %d people says %s, %d are there", p.room, got.size, a.node, p.size)
+			case got != first.pins[p.room]:
+				f.add("%s is pinned to %s (epoch %d) says %s, to %s (epoch %d) says %s", p.room,
+					got.node, got.epoch, a.node, name(first.pins[p.room].node), first.pins[p.room].epoch, first.node)
+			}
+		}
+		for room, p := range a.pins {
+			if !slices.ContainsFunc(parties, func(p party) bool { return p.room == room }) {
+				f.add("%s is pinned to %s says %s, and nobody is there", room, p.node, a.node)
+			}
+		}
+	}
+	return f.result("all %d agents list the same %s pins, one for each room", len(answers), count(len(parties)))
+}
+
+// noOrphans checks that every pin names a node that is a member, by each agent.
+func noOrphans(answers []answer) check {
+	var f faults
+	for _, a := range answers {
+		for room, p := range a.pins {
+			if state, ok := a.members[p.node]; !ok || state == lease.Left {
+				f.add("%s is pinned to %s says %s, which is no member", room, name(p.node), a.node)
+			}
+		}
+	}
+	return f.result("no pin names a node that is gone")
+}
+
+// oneHome checks that whoever asks for a room, and whichever agent, is sent to the
+// node that it is pinned to. S0.1.
+func oneHome(parties []party, visits []visit, pins map[string]pin) check {
+	var f faults
+	for _, v := range visits {
+		if len(v.homes) != len(parties) {
+			f.add("%s resolved %d of %d rooms", v.agent, len(v.homes), len(parties))
+			continue
+		}
+		for i, h := range v.homes {
+			room := parties[i].room
+			switch {
+			case h.source == affinity.Degraded:
+				f.add("%s can only guess where %s is: %s", v.agent, room, h.reason)
+			case h.node != pins[room].node:
+				f.add("%s sends people of %s to %s, it is pinned to %s", v.agent, room, name(h.node), name(pins[room].node))
+			}
+		}
+	}
+	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(parties)), len(visits))
+}
+
+// oneHost checks that each room is hosted by the agent of the node that it is
+// pinned to, and by no other one.
+func oneHost(parties []party, visits []visit, pins map[string]pin) check {
+	var f faults
+	for i, p := range parties {
+		hosts := 0
+		for _, v := range visits {
+			if i >= len(v.homes) || !v.homes[i].hosted {
+				continue
+			}
+			hosts++
+			if want := pins[p.room].node; v.agent != want {
+				f.add("%s is hosted by %s, it is pinned to %s", p.room, v.agent, name(want))
+			}
+		}
+		if hosts == 0 {
+			f.add("%s is hosted by nobody", p.room)
+		}
+	}
+	return f.result("each is hosted by the node that it is pinned to, and by no other")
+}
+
+// fullLoads checks that loads were as they should be in the end.
+func fullLoads(fault string) check {
+	return check{"every agent has heard how many streams each node carries", fault}
+}
+
+// oneAnswer checks that everybody who asked for the big room was sent to one node.
+func oneAnswer(asks []visit) check {
+	var f faults
+	agents := make(map[lease.NodeID]bool)
+	first := asks[0]
+	for _, ask := range asks {
+		agents[ask.agent] = true
+		switch h := ask.homes[0]; {
+		case h.source == affinity.Degraded:
+			f.add("%s can only guess: %s", ask.agent, h.reason)
+		case h.node == "" || h.node != first.homes[0].node:
+			f.add("%s says %s, %s says %s", ask.agent, name(h.node), first.agent, name(first.homes[0].node))
+		}
+	}
+	return f.result("all %d people are sent to one node, by all %d agents", len(asks), len(agents))
+}
+
+// overridden checks that the hash did not decide: who asked first had the room
+// pinned to another node than the one that the hash gives it to. Who had to ask
+// again may find what the first question did, after all.
+func overridden(owner lease.NodeID, asks []visit) check {
+	var f faults
+	for i, ask := range asks {
+		h := ask.homes[0]
+		found := h.source == affinity.Pinned || h.source == affinity.Cached
+		switch {
+		case h.node == owner:
+			f.add("%s sends people there", ask.agent)
+		case i == 0 && h.source != affinity.Override && (!found || !h.again):
+			f.add("the first answer, by %s, is %s", ask.agent, h.source)
+		case i > 0 && !found:
+			f.add("a later answer, by %s, is %s", ask.agent, h.source)
+		}
+	}
+	return f.result("it is not %s, the owner by the hash: that one has no headroom", name(owner))
+}
+
+// movedPins returns the rooms whose pins differ.
+func movedPins(before, after map[string]pin) []string {
+	var rooms []string
+	for room, p := range before {
+		if after[room] != p {
+			rooms = append(rooms, room)
+		}
+	}
+	slices.Sort(rooms)
+	return rooms
+}
+
+// pinsStay checks that no room got another pin, not even to the same node.
+func pinsStay(before, after map[string]pin) check {
+	var f faults
+	for _, room := range movedPins(before, after) {
+		f.add("%s was pinned to %s, now to %s", room, before[room].node, name(after[room].node))
+	}
+	return f.result("no pinned room moved")
+}
+
+// onlyPinsOf checks that the rooms of the node that is gone have new homes, of a
+// greater epoch, and that no other room has.
+func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
+	var f faults
+	for _, room := range movedPins(before, after) {
+		was, is := before[room], after[room]
+		switch {
+		case was.node != gone:
+			f.add("%s was pinned to %s, now to %s", room, was.node, name(is.node))
+		case is.epoch <= was.epoch:
+			f.add("%s has epoch %d, it had %d", room, is.epoch, was.epoch)
+		}
+	}
+	for room, p := range after {
+		if p.node == gone {
+			f.add("%s is still pinned to %s", room, gone)
+		}
+	}
+	return f.result("only pinned rooms of %s moved, and all of them", gone)
+}
+
+// anew checks that a room that ended on a node that takes no new ones begins
+// again on another, which is the same for all agents.
+func anew(room string, drained lease.NodeID, visits []visit) check {
+	var f faults
+	first := visits[0]
+	for _, v := range visits {
+		switch h := v.homes[0]; {
+		case h.node == "" || h.node == drained:
+			f.add("%s sends people of %s to %s", v.agent, room, name(h.node))
+		case h.node != first.homes[0].node:
+			f.add("%s sends people of %s to %s, %s to %s", v.agent, room, h.node, first.agent, name(first.homes[0].node))
+		}
+	}
+	return f.result("a room that ends on %s begins anew elsewhere", drained)
+}

@@ -1,0 +1,287 @@
+package tour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// Sizes that leave a node without headroom for the big room, and every other one
+// with some, also in the eyes of an agent that counts rooms twice which it has
+// just claimed: as reserved, and in the load that their node reports.
+const (
+	capacity     = 5000 // streams that a node can carry
+	roomsPerNode = 40   // that people are in
+	mostRooms    = 300
+	leastSize    = 2
+	mostSize     = 6
+	fullRooms    = 3 // that fill one node
+	fullSize     = 25
+	bigRoom      = "all-hands"
+	bigSize      = 50
+)
+
+const (
+	loadTime   = 15 * time.Second // for loads to be known everywhere
+	rehomeTime = 30 * time.Second // for the rooms of a node that is gone
+	staleTime  = 3 * time.Second  // for an agent to read a pin anew, which it does after one
+	retryEvery = 100 * time.Millisecond
+	retries    = 50
+	listLimit  = 10_000
+)
+
+// party is a room with people in it.
+type party struct {
+	room string
+	size int
+}
+
+func (p party) streams() int { return int(affinity.FullMesh(p.size)) }
+
+// pin is where a room lives, as an agent lists it.
+type pin struct {
+	node  lease.NodeID
+	epoch uint64
+	size  int
+}
+
+// visit is what one agent answers to people who want to join rooms.
+type visit struct {
+	agent lease.NodeID
+	homes []home // by party
+}
+
+// home is where somebody is sent who wants to join a room.
+type home struct {
+	node   lease.NodeID
+	source affinity.Source
+	reason string
+	hosted bool // the agent that was asked serves the room
+	again  bool // the first answer was not taken
+}
+
+// invite chooses the rooms that people are in. Some larger ones fill the node that
+// the hash gives the big room to.
+func (t *tour) invite() {
+	owner := t.hashed(bigRoom)
+	some := min(mostRooms, roomsPerNode*t.o.Nodes)
+	for _, room := range t.rooms[:some] {
+		t.parties = append(t.parties, party{room, leastSize + t.rng.IntN(mostSize-leastSize+1)})
+	}
+	for _, room := range t.rooms[some:] {
+		if len(t.parties) == some+fullRooms {
+			return
+		}
+		if t.hashed(room) == owner {
+			t.parties = append(t.parties, party{room, fullSize})
+		}
+	}
+}
+
+// hashed returns the owner of a room by the hash.
+func (t *tour) hashed(room string) lease.NodeID {
+	table := t.seen[0].owners
+	return table[placement.Of(room, len(table))]
+}
+
+// visit asks every live agent for every room, all agents at once, as people do who
+// come in anywhere. Each room is then hosted by the agent of its own node, which
+// was asked for it, too.
+func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	nodes := t.live()
+	visits := make([]visit, len(nodes))
+	errs := make([]error, len(nodes))
+	var wait sync.WaitGroup
+	for i, n := range nodes {
+		wait.Go(func() {
+			visits[i].agent = n.id
+			for _, p := range parties {
+				var h home
+				if h, errs[i] = t.resolve(ctx, n, p); errs[i] != nil {
+					return
+				}
+				visits[i].homes = append(visits[i].homes, h)
+			}
+		})
+	}
+	wait.Wait()
+	return visits, t.culprit(errors.Join(errs...))
+}
+
+// culprit prefers the end of a process to what follows from it.
+func (t *tour) culprit(err error) error {
+	if err == nil {
+		return nil
+	}
+	if missing := t.missing(); missing != nil {
+		return missing
+	}
+	return err
+}
+
+// resolve asks one agent for a room. An answer that says itself that it is but a
+// guess, because the store was slow, is not taken at once.
+func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
+	for try := 1; ; try++ {
+		a, err := n.client.ResolveRoom(ctx, p.room, p.size)
+		switch {
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+		case try < retries && (err == nil && a.Source == affinity.Degraded || temporary(err)):
+			t.again.Add(1)
+			pause(ctx)
+			continue
+		}
+		if err != nil {
+			return home{}, &agentError{n.child, fmt.Errorf("tour: ask %s for %s: %w", n.id, p.room, err)}
+		}
+		return home{a.Node.ID, a.Source, a.Reason, a.Hosted, try > 1}, nil
+	}
+}
+
+// temporary reports whether an agent asks to be asked again.
+func temporary(err error) bool {
+	p, ok := errors.AsType[*clusterhttp.Problem](err)
+	return ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusConflict)
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(retryEvery):
+	case <-ctx.Done():
+	}
+}
+
+// list returns the rooms that are pinned, or only those of one node, as one agent
+// says. It changes nothing.
+func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
+	var list clusterhttp.Rooms
+	var err error
+	for range retries {
+		list, err = n.client.Rooms(ctx, string(of), listLimit)
+		if !temporary(err) || ctx.Err() != nil {
+			break
+		}
+		pause(ctx)
+	}
+	if err != nil {
+		return nil, &agentError{n.child, fmt.Errorf("tour: ask %s for the rooms that are pinned: %w", n.id, err)}
+	}
+	pins := make(map[string]pin, len(list.Rooms))
+	for _, r := range list.Rooms {
+		pins[r.Room] = pin{r.Node, r.Epoch, r.Size}
+	}
+	return pins, nil
+}
+
+// loaded waits until every agent has heard what the rooms of every node cost, by
+// the loads that these report. If that takes too long, it says what is wrong.
+func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, fault string) {
+	fault = "nobody was asked"
+	ctx, cancel := context.WithTimeout(ctx, loadTime)
+	defer cancel()
+	defer t.out.waited()
+	want := streamsOf(pins)
+	nodes := t.live()
+	for {
+		seen := t.members(ctx, nodes)
+		took = time.Since(since)
+		if ctx.Err() != nil || t.missing() != nil { // what is seen was cut short
+			return took, fault
+		}
+		fault = ""
+		for i, n := range nodes {
+			if fault = wrongLoad(n.id, seen[i], want); fault != "" {
+				break
+			}
+		}
+		if fault == "" {
+			return took, ""
+		}
+		t.out.wait("the nodes report their loads", took)
+		pause(ctx)
+	}
+}
+
+// wrongLoad says which load an agent has not heard; "" if it knows them all.
+func wrongLoad(agent lease.NodeID, m *clusterhttp.Members, want map[lease.NodeID]int) string {
+	if m == nil {
+		return fmt.Sprintf("%s does not answer", agent)
+	}
+	for _, member := range m.Members {
+		if want := int64(want[member.ID]); member.Load != want {
+			return fmt.Sprintf("%s has heard that %s carries %d streams, by its rooms it is %d", agent, member.ID, member.Load, want)
+		}
+	}
+	return ""
+}
+
+// streamsOf adds up what the rooms of each node cost.
+func streamsOf(pins map[string]pin) map[lease.NodeID]int {
+	streams := make(map[lease.NodeID]int)
+	for _, p := range pins {
+		streams[p.node] += party{size: p.size}.streams()
+	}
+	return streams
+}
+
+// rehomed waits until no pin names a node that is gone. If it takes too long, the
+// checks will tell.
+func (t *tour) rehomed(ctx context.Context, since time.Time, gone lease.NodeID) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, rehomeTime)
+	defer cancel()
+	defer t.out.waited()
+	n := t.live()[0]
+	for {
+		left, err := n.list(ctx, gone)
+		took := time.Since(since)
+		switch {
+		case ctx.Err() != nil || err == nil && len(left) == 0:
+			return took, nil
+		case err != nil:
+			return 0, t.culprit(err)
+		}
+		t.out.wait(fmt.Sprintf("%d pinned rooms still wait on %s", len(left), gone), took)
+		pause(ctx)
+	}
+}
+
+// release ends the rooms that are pinned on a Redis that is somebody's own, so that
+// nothing of the demo stays there. What cannot be reached expires by itself.
+func (t *tour) release() {
+	if t.o.Redis == "" || len(t.parties) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
+	defer cancel()
+	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.gone() })
+	if len(live) == 0 {
+		return
+	}
+	pins, err := live[0].list(ctx, "")
+	if err != nil {
+		return
+	}
+	var wait sync.WaitGroup
+	for _, n := range live {
+		wait.Go(func() {
+			for room, p := range pins {
+				if p.node == n.id && ctx.Err() == nil { // its host: another would have to be told
+					_ = n.client.ReleaseRoom(ctx, room)
+				}
+			}
+		})
+	}
+	wait.Wait()
+}

@@ -1,0 +1,54 @@
+package tour
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+	"github.com/roost-cluster/roost/placement/affinity/redisstore"
+)
+
+// Keys of the stand-in last as long as on a Redis, and scripts see the time of day.
+func TestStandIn(t *testing.T) {
+	s, err := startStandIn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	store, err := redisstore.Open(t.Context(), redisstore.Options{URL: s.url()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	const ttl = 500 * time.Millisecond
+	began := time.Now()
+	life := affinity.Life{Node: "a", Incarnation: 1}
+	op := affinity.Op{Partition: 7, Room: "lobby", Set: affinity.Pin{Life: life, Size: 3}, TTL: ttl}
+	res := store.Swap(t.Context(), op)[0]
+	if res.Err != nil || !res.Done {
+		t.Fatalf("%+v", res)
+	}
+	// A new epoch is the time of the server in microseconds.
+	if off := time.UnixMicro(int64(res.Pin.Epoch)).Sub(began).Abs(); off > time.Minute {
+		t.Errorf("scripts see a time that is off by %v", off)
+	}
+	if alive, err := store.Sign(t.Context(), life, ttl, []affinity.Life{life}); err != nil || !alive[0] {
+		t.Errorf("it has not signed: %v %v", alive, err)
+	}
+	eventually(t, "the pin is gone", func() bool {
+		res := store.Swap(t.Context(), affinity.Op{Partition: 7, Room: "lobby"})[0]
+		return res.Err == nil && res.Pin == affinity.Pin{}
+	})
+	if took := time.Since(began); took < ttl-tickEvery {
+		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)
+	}
+	eventually(t, "what it signed has run out", func() bool {
+		alive, err := store.Sign(t.Context(), affinity.Life{Node: "b", Incarnation: 1}, ttl, []affinity.Life{life})
+		return err == nil && !alive[0]
+	})
+	found, err := store.Index(t.Context(), []placement.Partition{7}, func(affinity.Life) bool { return true }, 10)
+	if err != nil || len(found) != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}

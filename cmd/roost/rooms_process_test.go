@@ -1,0 +1,309 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+const password = "correct-horse-battery"
+
+// pair starts two agents that pin rooms on a Redis.
+func pair(t *testing.T, redis *redistest.Server, args ...string) (a, b *proc) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "redis")
+	if err := os.WriteFile(file, []byte(redis.URL()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"--capacity", "1000", "--report-load", "--log-level", "debug"}, args...)
+	a = agent(t, "a", append(args, "--redis-file", file)...)
+	b = agent(t, "b", append(args, "--redis", redis.URL(), "--join", a.gossip)...)
+	agree(t, a, b)
+	return a, b
+}
+
+// roomCommands runs commands at an agent. Each has to succeed and to print what
+// is said behind its arrow.
+func (p *proc) roomCommands(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		command, want, _ := strings.Cut(line, " -> ")
+		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.http)...)
+		if code != 0 || fault != "" || !strings.Contains(out, want) {
+			t.Errorf("%s: %d %q\n%s\nwant %q", command, code, fault, out, want)
+		}
+	}
+}
+
+// TestRooms: two agents that share a Redis agree on where each room lives, and the
+// one it lives on hosts it (S0.1, S0.4).
+func TestRooms(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, "--requirepass", password)
+	a, b := pair(t, redis, calm()...)
+	agents := map[lease.NodeID]*proc{"a": a, "b": b}
+	homes := make(map[lease.NodeID][]string)
+	for i := range 40 {
+		room := fmt.Sprintf("room/%d", i)
+		first, err := a.ResolveRoom(t.Context(), room, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := b.ResolveRoom(t.Context(), room, 3)
+		if err != nil || second.Node.ID != first.Node.ID || second.Epoch != first.Epoch {
+			t.Fatalf("a says %+v\nb says %+v, %v", first, second, err)
+		}
+		if first.Hosted != (first.Node.ID == "a") || second.Hosted != (second.Node.ID == "b") {
+			t.Fatalf("hosted by a: %v, by b: %v; it lives on %s", first.Hosted, second.Hosted, first.Node.ID)
+		}
+		homes[first.Node.ID] = append(homes[first.Node.ID], room)
+	}
+	for id, p := range agents {
+		list, err := p.Rooms(t.Context(), string(id), 0)
+		if err != nil || len(list.Rooms) != len(homes[id]) || len(homes[id]) == 0 {
+			t.Errorf("%s has %d rooms, %v; want %d", id, len(list.Rooms), err, len(homes[id]))
+		}
+		eventually(t, func() error { // six units each, by the heartbeats
+			m, err := a.Members(t.Context())
+			if err != nil {
+				return err
+			}
+			for _, m := range m.Members {
+				if m.ID == id && m.Load != int64(6*len(homes[id])) {
+					return fmt.Errorf("%s reports a load of %d, with %d rooms", id, m.Load, len(homes[id]))
+				}
+			}
+			return nil
+		})
+	}
+
+	// A room is moved away from its host: there resolve names the other.
+	room := homes["a"][0]
+	if code, out, fault := roost(t, "room", "move", room, "b", "--addr", b.http); code != 0 || out != room+" lives on b: moved on request\n" {
+		t.Errorf("move: %d %q %q", code, out, fault)
+	}
+	eventually(t, func() error {
+		got, err := a.ResolveRoom(t.Context(), room, 3)
+		if err == nil && (got.Node.ID != "b" || got.Hosted) {
+			err = fmt.Errorf("a says %+v", got)
+		}
+		return err
+	})
+	if got, err := b.ResolveRoom(t.Context(), room, 3); err != nil || !got.Hosted {
+		t.Errorf("b says %+v, %v", got, err)
+	}
+	b.roomCommands(t,
+		"room release "+room+" -> is not pinned any more",
+		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
+		"room resolve "+room+" -> "+room+" lives on a (partition ",
+		"room show "+homes["b"][0]+" -> lives on b (partition ",
+		"rooms --node b --limit 1 -> there are more than these 1",
+		"room resolve move -> move lives on ",
+		"room show move -> move lives on ",
+	)
+	for command, want := range map[string]string{
+		"room move nothing a":       "the room is not pinned",
+		"room move move nobody":     "no such node takes rooms: nobody",
+		"room release nothing":      "the room is not pinned",
+		"room resolve {17}":         "room: invalid name",
+		"room show *":               "room: invalid name",
+		"rooms --node b%20c":        "node id",
+		"room move move not-an:id*": "node id",
+	} {
+		code, out, fault := roost(t, append(strings.Fields(command), "--addr", a.http)...)
+		if code != exitFailed || out != "" || !strings.Contains(fault, want) {
+			t.Errorf("%s: %d %q %q", command, code, out, fault)
+		}
+	}
+	hidden(t, a, b)
+}
+
+// TestRoomsOfTheDead: the rooms of a node that is killed move, and no others, and
+// whoever listens hears of it (S0.8).
+func TestRoomsOfTheDead(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t, redistest.Start(t), brisk()...)
+	lost, kept := 0, 0
+	for i := range 40 {
+		got, err := a.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Node.ID == "b" {
+			lost++
+		} else {
+			kept++
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	heard := make(chan int, 1)
+	listening := make(chan struct{})
+	go func() {
+		n := 0
+		close(listening)
+		for batch, err := range a.MovedRooms(ctx) {
+			if err != nil {
+				break
+			}
+			for _, m := range batch.Moved {
+				if m.From.Node == "b" && m.To.Node == "a" {
+					n++
+				}
+			}
+			if n >= lost {
+				break
+			}
+		}
+		heard <- n
+	}()
+	<-listening
+	b.signal(syscall.SIGKILL)
+	eventually(t, func() error {
+		mine, err := a.Rooms(t.Context(), "a", 0)
+		if err != nil {
+			return err
+		}
+		theirs, err := a.Rooms(t.Context(), "b", 0)
+		if err != nil || len(theirs.Rooms) > 0 || len(mine.Rooms) != lost+kept {
+			return fmt.Errorf("a has %d rooms, b %d (%w), of %d and %d", len(mine.Rooms), len(theirs.Rooms), err, kept, lost)
+		}
+		return nil
+	})
+	if n := <-heard; n != lost || lost == 0 {
+		t.Errorf("heard of %d rooms, want %d", n, lost)
+	}
+}
+
+// TestRoomsOfTheLeaving: a node that leaves says so to Redis too, so that nobody has
+// to wait until its word there has run out.
+func TestRoomsOfTheLeaving(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	a, b := pair(t, redis, calm()...)
+	signed := func() string { return redis.Do("ZRANGE", "roost:roost:lives", "0", "-1") }
+	eventually(t, func() error {
+		if s := signed(); !strings.Contains(s, "a|") || !strings.Contains(s, "b|") {
+			return fmt.Errorf("signed: %q", s)
+		}
+		return nil
+	})
+	b.roomCommands(t, "leave -> is leaving")
+	b.exits(0)
+	if s := signed(); !strings.Contains(s, "a|") || strings.Contains(s, "b|") {
+		t.Errorf("when b has left: %q", s)
+	}
+	a.signal(syscall.SIGTERM)
+	a.exits(0)
+	if s := signed(); strings.Contains(s, "a|") {
+		t.Errorf("when a has left: %q", s)
+	}
+}
+
+// TestRoomsWithoutRedis: a Redis that is down keeps no agent from starting, and none
+// from answering; when it is there, rooms are pinned.
+func TestRoomsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, "--requirepass", password)
+	redis.Kill()
+	a, b := pair(t, redis, calm()...)
+	a.says("Redis does not answer; going on without it")
+	got, err := a.ResolveRoom(t.Context(), "room", 2)
+	if err != nil || got.Source != affinity.Degraded || got.Node.ID == "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	var p *clusterhttp.Problem
+	if _, err := a.Rooms(t.Context(), "", 0); !errors.As(err, &p) || p.Code != clusterhttp.CodeStore {
+		t.Errorf("rooms: %v", err)
+	}
+	if code, out, fault := roost(t, "room", "other", "--addr", a.http); code != 0 ||
+		!strings.Contains(out, "probably lives on") || !strings.Contains(out, "the store does not answer") {
+		t.Errorf("room: %d %q %q", code, out, fault)
+	}
+	redis.Restart()
+	eventually(t, func() error {
+		got, err := b.ResolveRoom(t.Context(), "room", 2)
+		if err == nil && got.Source == affinity.Degraded {
+			err = errors.New("still degraded")
+		}
+		return err
+	})
+	a.signal(syscall.SIGTERM)
+	a.exits(0, "leaving")
+	hidden(t, a, b)
+}
+
+// TestRoomsWithWrongPassword: it is told that the password is wrong, and not what
+// it is.
+func TestRoomsWithWrongPassword(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, "--requirepass", "another")
+	p := agent(t, "a", append(calm(), "--log-level", "debug", "--redis", "redis://user:"+password+"@"+redis.Addr())...)
+	p.says("Redis does not answer", "WRONGPASS")
+	agree(t, p)
+	got, err := p.ResolveRoom(t.Context(), "room", 2)
+	if err != nil || got.Source != affinity.Degraded {
+		t.Errorf("%+v, %v", got, err)
+	}
+	hidden(t, p)
+}
+
+// TestRoomsWithoutStore: an agent without --redis says what there is instead.
+func TestRoomsWithoutStore(t *testing.T) {
+	t.Parallel()
+	p := agent(t, "a", append(calm(), "--pin-ttl", "5m")...)
+	p.says(`--pin-ttl "5m" has no effect without --redis`)
+	for _, command := range []string{"rooms", "room x", "room resolve x", "room move x a", "room release x"} {
+		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.http)...)
+		if code != exitFailed || out != "" || !strings.Contains(fault, "started without --redis") {
+			t.Errorf("%s: %d %q %q", command, code, out, fault)
+		}
+	}
+}
+
+// TestRedisHangs: a Redis that takes connections and says nothing delays neither
+// the start nor the end by much.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	redis.Pause()
+	begin := time.Now()
+	p := agent(t, "a", append(calm(), "--redis", redis.URL())...)
+	p.says("Redis does not answer")
+	if took := time.Since(begin); took > patience/2 {
+		t.Errorf("the start took %v", took)
+	}
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
+	redis.Resume()
+}
+
+// hidden fails the test if a log, at the level debug, or an answer shows the
+// password.
+func hidden(t *testing.T, agents ...*proc) {
+	t.Helper()
+	for _, p := range agents {
+		if strings.Contains(p.log.String(), password) {
+			t.Errorf("the log of %s shows the password", p.id)
+		}
+		if m, err := p.Members(t.Context()); err == nil {
+			if b, _ := json.Marshal(m); strings.Contains(string(b), password) {
+				t.Errorf("%s tells the password to its peers", p.id)
+			}
+		}
+	}
+}
