@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/roost-cluster/roost/lease"
@@ -161,11 +160,13 @@ type point struct {
 // ringScheme says where points lie; the rest of a ring follows from that.
 type ringScheme struct {
 	hash   func(string) uint64
-	vnodes int    // points of each node
-	sep    string // stands between id and number in what is hashed for a point
+	vnodes func(Node) int // points of a node
+	sep    string         // stands between id and number in what is hashed for a point
 }
 
-func classicRing() ringScheme { return ringScheme{hash: hashSHA1, vnodes: 160, sep: "#"} }
+func classicRing() ringScheme {
+	return ringScheme{hash: hashSHA1, vnodes: func(Node) int { return 160 }, sep: "#"}
+}
 
 // hashSHA1 looks at the bytes of key in place, since a conversion allocates for
 // keys of more than 32 bytes; sha1.Sum neither modifies nor keeps them.
@@ -193,14 +194,18 @@ func (s ringScheme) ring(ids []lease.NodeID) (*Ring, error) {
 // place puts the points of nodes, sorted by id, on a circle. Of equal hashes the
 // smaller id comes first: who owns a key must not depend on the order of arrival.
 func (s ringScheme) place(nodes []Node) *Ring {
+	total := 0
+	for _, n := range nodes {
+		total += s.vnodes(n)
+	}
 	r := &Ring{
 		scheme: s,
 		ids:    make([]lease.NodeID, len(nodes)),
-		points: make([]point, 0, s.vnodes*len(nodes)),
+		points: make([]point, 0, total),
 	}
 	for i, n := range nodes {
 		r.ids[i] = n.ID
-		for v := range s.vnodes {
+		for v := range s.vnodes(n) {
 			hash := s.hash(string(n.ID) + s.sep + strconv.Itoa(v))
 			r.points = append(r.points, point{hash: hash, node: int32(i)})
 		}
@@ -211,58 +216,5 @@ func (s ringScheme) place(nodes []Node) *Ring {
 		}
 		return cmp.Compare(a.node, b.node)
 	})
-	return r
-}
-
-// ClassicRing returns the strategy that places partitions by a [Ring], each by
-// its number in decimal as the key. It is there to agree with programs that do
-// the same; [Rendezvous] balances better, and heeds weights.
-//
-// Weights have no influence, but that a node of weight 0 owns nothing: a node of
-// weight 2 gets as much as one of weight 1.
-//
-// Assign costs 160 hashes a node and a sort of them all, then a look-up per
-// partition. The ring of the last call is kept, and Rank on the same nodes
-// costs as much as [Ring.Owners], plus a comparison per node.
-func ClassicRing() Strategy { return &onRing{name: "classic-ring", scheme: classicRing()} }
-
-// onRing is the strategy of a scheme.
-type onRing struct {
-	name   string
-	scheme ringScheme
-
-	// last only saves time: a table ranks on the nodes that it was assigned
-	// for, and the ring of 1,000 nodes takes 40 ms to compute.
-	last atomic.Pointer[Ring]
-}
-
-func (s *onRing) Name() string { return s.name }
-
-func (s *onRing) Assign(nodes []Node, partitions int) ([]int, error) {
-	if len(nodes) == 0 {
-		return nil, ErrEmptyRing
-	}
-	r := s.ring(nodes)
-	owners := make([]int, partitions)
-	for p := range owners {
-		owners[p] = int(r.points[r.at(strconv.Itoa(p))].node)
-	}
-	return owners, nil
-}
-
-func (s *onRing) Rank(nodes []Node, p Partition, n int) []int {
-	if len(nodes) == 0 {
-		return nil
-	}
-	return s.ring(nodes).rank(strconv.FormatUint(uint64(p), 10), n)
-}
-
-func (s *onRing) ring(nodes []Node) *Ring {
-	same := func(id lease.NodeID, n Node) bool { return id == n.ID }
-	if r := s.last.Load(); r != nil && slices.EqualFunc(r.ids, nodes, same) {
-		return r
-	}
-	r := s.scheme.place(nodes)
-	s.last.Store(r)
 	return r
 }
