@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/roost-cluster/roost/lease"
@@ -24,7 +25,8 @@ func samePins(parties []party, answers []answer) check {
 					got.node, got.epoch, a.node, name(first.pins[p.room].node), first.pins[p.room].epoch, first.node)
 			}
 		}
-		for room, p := range a.pins {
+		for _, room := range slices.Sorted(maps.Keys(a.pins)) {
+			p := a.pins[room]
 			if !slices.ContainsFunc(parties, func(p party) bool { return p.room == room }) {
 				f.add("%s is pinned to %s says %s, and nobody is there", room, p.node, a.node)
 			}
@@ -37,7 +39,8 @@ func samePins(parties []party, answers []answer) check {
 func noOrphans(answers []answer) check {
 	var f faults
 	for _, a := range answers {
-		for room, p := range a.pins {
+		for _, room := range slices.Sorted(maps.Keys(a.pins)) {
+			p := a.pins[room]
 			if state, ok := a.members[p.node]; !ok || state == lease.Left {
 				f.add("%s is pinned to %s says %s, which is no member", room, name(p.node), a.node)
 			}
@@ -166,8 +169,8 @@ func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 			f.add("%s has epoch %d, it had %d", room, is.epoch, was.epoch)
 		}
 	}
-	for room, p := range after {
-		if p.node == gone {
+	for _, room := range slices.Sorted(maps.Keys(after)) {
+		if after[room].node == gone {
 			f.add("%s is still pinned to %s", room, gone)
 		}
 	}
