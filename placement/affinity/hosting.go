@@ -59,6 +59,7 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		h.touch(d.Size)
 		return h, nil
 	}
+	era := r.known.era.Load() // before the answer: it says nothing of a store that is lost after it
 	a, err := r.ask(ctx, &r.hosts, room, d, func() (Assignment, bool) { return r.justLearned(room) })
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		}
 		return nil, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
 	}
-	return r.open(a, d.Size)
+	return r.open(a, d.Size, era)
 }
 
 // justLearned answers by a pin of this node that Resolve was told of a moment ago,
@@ -90,11 +91,11 @@ func (r *Resolver) hosting(room string) *Hosting {
 	return r.hosted[room]
 }
 
-func (r *Resolver) open(a Assignment, size int) (*Hosting, error) {
+func (r *Resolver) open(a Assignment, size int, era uint64) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
 		r: r, room: a.Room, partition: a.Partition, life: a.Life, lost: make(chan struct{}),
-		pin: Pin{a.Life, a.Epoch, size}, size: size, touched: now, era: r.known.era.Load(),
+		pin: Pin{a.Life, a.Epoch, size}, size: size, touched: now, era: era,
 	}
 	if a.Source == Hash || a.Source == Override {
 		h.refreshed = now // by the claim; a pin that stood may be about to expire
