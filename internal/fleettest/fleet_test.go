@@ -1,0 +1,249 @@
+package fleettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+	"github.com/roost-cluster/roost/placement/affinity/redisstore"
+)
+
+// patience is for how long a condition may take to come true on a busy machine.
+const patience = 60 * time.Second
+
+// eventually waits until f returns nil.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); ; <-tick.C {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s: %v", patience, what, err)
+		}
+	}
+}
+
+// settle has the condition hold for a while. It is for what must not happen.
+func settle(t *testing.T, what string, d time.Duration, f func() error) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-tick.C {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// fleet is a cluster of nodes in this process.
+type fleet struct {
+	t     *testing.T
+	setup setup // but for ID and Join
+	nodes []*node
+}
+
+// clusters keeps those of several tests apart: ports are used again.
+var clusters atomic.Int64
+
+func clusterName() string { return fmt.Sprint("fleet-", os.Getpid(), "-", clusters.Add(1)) }
+
+// capacity of every node, in forwarded streams, unless a test says otherwise.
+const capacity = 1_000_000
+
+func newFleet(t *testing.T, s setup, change func(*affinity.Config), ids ...string) *fleet {
+	t.Helper()
+	s.Cluster = clusterName()
+	if s.Capacity == 0 {
+		s.Capacity = capacity
+	}
+	if s.TTL == 0 {
+		s.TTL = 4 * time.Second // nobody dies here, however busy the machine
+	}
+	f := &fleet{t: t, setup: s}
+	for _, id := range ids {
+		f.start(id, change)
+	}
+	f.waitAgreed(0)
+	return f
+}
+
+// start adds a node, which does not wait for the others.
+func (f *fleet) start(id string, change func(*affinity.Config)) *node {
+	f.t.Helper()
+	s := f.setup
+	s.ID = id
+	if len(f.nodes) > 0 {
+		s.Join = []string{f.nodes[0].agent.Addr()}
+	}
+	n, err := startNode(f.t.Context(), s, change)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.nodes = append(f.nodes, n)
+	f.t.Cleanup(n.close)
+	return n
+}
+
+// waitAgreed waits until all nodes see all nodes, with their loads, and others
+// that run elsewhere.
+func (f *fleet) waitAgreed(others int) {
+	f.t.Helper()
+	eventually(f.t, "all nodes to agree", func() error {
+		for _, n := range f.nodes {
+			s := n.agent.Snapshot()
+			if len(s.Members) != len(f.nodes)+others || !s.Converged() {
+				return fmt.Errorf("%s sees %d members, converged: %t", s.Self.ID, len(s.Members), s.Converged())
+			}
+			for _, m := range s.Members {
+				if m.Load == lease.NoLoad {
+					return fmt.Errorf("%s has not heard of the load of %s", s.Self.ID, m.ID)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (f *fleet) node(id lease.NodeID) *node {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		if n.agent.Snapshot().Self.ID == id {
+			return n
+		}
+	}
+	f.t.Fatalf("there is no node %q here", id)
+	return nil
+}
+
+// host resolves each room at some node and hosts it where that says.
+func (f *fleet) host(rooms []string, size int) map[string]*affinity.Hosting {
+	f.t.Helper()
+	hosted := make([]*affinity.Hosting, len(rooms))
+	each(64, rooms, func(i int, room string) {
+		// Either may be early, when nodes are busy.
+		eventually(f.t, "hosting "+room, func() error {
+			a, err := f.nodes[i%len(f.nodes)].rooms.Resolve(f.t.Context(), room, affinity.Demand{Size: size})
+			if err != nil {
+				return err
+			}
+			hosted[i], err = f.node(a.Node).rooms.Host(f.t.Context(), room, affinity.Demand{Size: size})
+			if err == nil && hosted[i].Epoch() == 0 {
+				err = errNotYet
+			}
+			return err
+		})
+	})
+	byRoom := make(map[string]*affinity.Hosting)
+	for i, room := range rooms {
+		byRoom[room] = hosted[i]
+	}
+	return byRoom
+}
+
+func names(prefix string, n int) []string {
+	rooms := make([]string, n)
+	for i := range rooms {
+		rooms[i] = fmt.Sprint(prefix, i)
+	}
+	return rooms
+}
+
+func lost(h *affinity.Hosting) bool {
+	select {
+	case <-h.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// eye looks at the pins past all resolvers.
+type eye struct {
+	t     *testing.T
+	store *redisstore.Store
+}
+
+func newEye(t *testing.T, url string) *eye {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), redisstore.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return &eye{t, store}
+}
+
+// pins reads the pins of rooms, without the help of any index.
+func (e *eye) pins(rooms []string) (map[string]affinity.Pin, error) {
+	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	defer cancel()
+	found := make(map[string]affinity.Pin)
+	for some := range slices.Chunk(rooms, 1000) {
+		ops := make([]affinity.Op, len(some))
+		for i, room := range some {
+			ops[i] = affinity.Op{Partition: placement.Of(room, partitions), Room: room}
+		}
+		for i, r := range e.store.Swap(ctx, ops...) {
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			if r.Pin != (affinity.Pin{}) {
+				found[some[i]] = r.Pin
+			}
+		}
+	}
+	return found, nil
+}
+
+func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {
+	e.t.Helper()
+	found, err := e.pins(rooms)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return found
+}
+
+// of returns how many rooms are pinned to a life, by the index.
+func (e *eye) of(life affinity.Life) (int, error) {
+	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	defer cancel()
+	all := make([]placement.Partition, partitions)
+	for i := range all {
+		all[i] = placement.Partition(i)
+	}
+	found, err := e.store.Index(ctx, all, func(l affinity.Life) bool { return l == life }, 1<<20)
+	return len(found), err
+}
+
+// partitions is the default of cluster.Config.
+const partitions = 1024
+
+// noScan fails the test if any of the servers was ever made to look at all its
+// keys. It is to be called before a server's counters are lost, too.
+func noScan(t *testing.T, servers ...*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		calls := s.Commands()
+		for _, name := range []string{"keys", "scan", "zscan", "hscan", "sscan", "monitor", "randomkey"} {
+			if calls[name] > 0 {
+				t.Errorf("redis at %s was asked for %d × %s", s.Addr(), calls[name], name)
+			}
+		}
+	}
+}
+
+var errNotYet = errors.New("not yet")

@@ -1,0 +1,148 @@
+package fleettest
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// Of any number of concurrent first joins one wins, and all answer with its node.
+// It costs a command for each instance, and none once the answer is known there.
+func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
+	redis := redistest.Start(t)
+	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, nil, "a", "b", "c", "d")
+	const callers = 200
+	rooms := names("room-", map[bool]int{true: 100, false: 1000}[testing.Short() || underRace])
+
+	first := f.count(redis, func() {
+		for _, room := range rooms {
+			f.joinAll(room, callers)
+		}
+	})
+	most := int64(len(f.nodes) * len(rooms))
+	t.Logf("%d × %d first joins over %d instances: %d calls of the store, %v", len(rooms), callers, len(f.nodes), first.swaps, first.commands)
+	if first.swaps > most || first.swaps < int64(len(rooms)) || first.swaps != first.ops {
+		t.Errorf("%d calls of the store with %d ops; want one for each room and instance at most, thus %d", first.swaps, first.ops, most)
+	}
+	if got := first.commands["evalsha"]; got != first.swaps+first.signs {
+		t.Errorf("%d EVALSHA for %d calls and %d signs of life; want one each", got, first.swaps, first.signs)
+	}
+	cached := f.count(redis, func() {
+		for _, room := range rooms {
+			for _, n := range f.nodes {
+				if a, err := n.rooms.Resolve(t.Context(), room, affinity.Demand{Size: 3}); err != nil || a.Source != affinity.Cached {
+					t.Fatalf("%s again: %#v, %v; want it cached", room, a, err)
+				}
+			}
+		}
+	})
+	if cached.swaps != 0 || cached.commands["evalsha"] != cached.signs {
+		t.Errorf("cached: %d calls of the store, %d signs of life, commands %v", cached.swaps, cached.signs, cached.commands)
+	}
+	noScan(t, redis)
+}
+
+// joinAll has callers, spread over all nodes, resolve a room at once.
+func (f *fleet) joinAll(room string, callers int) {
+	f.t.Helper()
+	answers := make([]affinity.Assignment, callers)
+	errs := make([]error, callers)
+	begin := make(chan struct{})
+	var wait sync.WaitGroup
+	for i := range callers {
+		wait.Go(func() {
+			<-begin
+			answers[i], errs[i] = f.nodes[i%len(f.nodes)].rooms.Resolve(f.t.Context(), room, affinity.Demand{Size: i % 7})
+		})
+	}
+	close(begin)
+	wait.Wait()
+	winners := make(map[int]bool) // instances whose claim was the first
+	for i, a := range answers {
+		if errs[i] != nil || a.Life != answers[0].Life || a.Epoch != answers[0].Epoch || a.Epoch == 0 {
+			f.t.Fatalf("%s: %#v, %v; and %#v", room, a, errs[i], answers[0])
+		}
+		if a.Source == affinity.Hash || a.Source == affinity.Override {
+			winners[i%len(f.nodes)] = true
+		}
+	}
+	if len(winners) != 1 {
+		f.t.Fatalf("%s: the claims of instances %v were first", room, winners)
+	}
+	if owner, err := f.nodes[0].agent.Place(room); err != nil || owner.ID != answers[0].Node {
+		f.t.Fatalf("%s lives on %s; its partition's owner, who has headroom, is %v (%v)", room, answers[0].Node, owner, err)
+	}
+}
+
+// tally is what a piece of work cost.
+type tally struct {
+	swaps, ops, signs int64
+	commands          map[string]int64 // as the server counts them, but for our own
+}
+
+// count runs f. No call is under way when it begins to count and when it ends.
+func (f *fleet) count(redis *redistest.Server, work func()) tally {
+	f.t.Helper()
+	still := func(look func()) {
+		for _, n := range f.nodes {
+			n.store.gate.Lock()
+			defer n.store.gate.Unlock()
+		}
+		look()
+	}
+	sum := func() (all tally) {
+		for _, n := range f.nodes {
+			all.swaps += n.store.swaps.Load()
+			all.ops += n.store.swapped.Load()
+			all.signs += n.store.signs.Load()
+		}
+		all.commands = redis.Commands()
+		return all
+	}
+	var before, after tally
+	still(func() { before = sum() })
+	work()
+	still(func() { after = sum() })
+	maps.DeleteFunc(after.commands, func(name string, n int64) bool { return n == before.commands[name] || name == "info" })
+	for name := range after.commands {
+		after.commands[name] -= before.commands[name]
+	}
+	after.swaps -= before.swaps
+	after.ops -= before.ops
+	after.signs -= before.signs
+	return after
+}
+
+// One join at a time, to the last command.
+func TestCommandsOfAJoin(t *testing.T) { // S0.6
+	redis := redistest.Start(t)
+	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, nil, "a", "b")
+	f.joinAll("warm", 2) // the script is there now
+	for i := range 50 {
+		room := fmt.Sprint("room-", i)
+		for at, n := range []*node{f.nodes[0], f.nodes[1], f.nodes[0], f.nodes[1]} {
+			want := map[bool]int64{true: 1, false: 0}[at < 2]
+			got := f.count(redis, func() {
+				if _, err := n.rooms.Resolve(t.Context(), room, affinity.Demand{}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if calls := got.commands["evalsha"] - got.signs; calls != want || got.swaps != want {
+				t.Fatalf("join %d of %s: %d commands, %d calls; want %d. In all %v", at, room, calls, got.swaps, want, got.commands)
+			}
+			for name, calls := range got.commands {
+				switch name {
+				case "get", "mget", "set", "pttl", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore": // by scripts
+				case "evalsha", "ping", "zrange": // the last by who looks after partitions that were just acquired
+				default:
+					t.Errorf("join %d of %s: %d × %s", at, room, calls, name)
+				}
+			}
+		}
+	}
+	noScan(t, redis)
+}

@@ -1,0 +1,222 @@
+package fleettest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// many is n, or fewer where that would take too long.
+func many(n int) int {
+	if testing.Short() || underRace {
+		return n / 10
+	}
+	return n
+}
+
+// When a node dies, exactly its rooms move, none is lost, and no pin names it.
+func TestKill(t *testing.T) { // S0.7, S0.8
+	redis := redistest.Start(t)
+	look := newEye(t, redis.URL())
+	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second}, "a", "b", "c", "d")
+	h.host(names("room-", many(20_000)))
+	before := look.mustPins(h.rooms)
+
+	dead := h.nodes["c"].life
+	h.kill("c")
+	since := time.Now()
+	h.waitGone(look, dead, since)
+	if heirs := h.unharmed(before, look.mustPins(h.rooms), "c"); heirs != 3 {
+		t.Errorf("its rooms went to %d nodes; want all that are left", heirs)
+	}
+	noScan(t, redis)
+
+	// Whoever knew where a room lived does now, too.
+	after := look.mustPins(h.rooms)
+	some := h.rooms[:len(h.rooms)/4]
+	for id, p := range h.nodes {
+		for i, a := range p.resolve(some) {
+			if pin := after[some[i]]; a.Life != pin.Life || a.Epoch != pin.Epoch {
+				t.Fatalf("%s says %s lives on %v (%#v); it is pinned to %v", id, some[i], a.Life, a, pin)
+			}
+		}
+	}
+	settle(t, "afterwards", time.Second, func() error { return h.same(after, look.mustPins(h.rooms)) })
+}
+
+// waitGone waits until no pin names a life by the index.
+func (h *herd) waitGone(look *eye, dead affinity.Life, since time.Time) {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("pins of %v to be replaced", dead), func() error {
+		n, err := look.of(dead)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			return fmt.Errorf("%d rooms are left", n)
+		}
+		return nil
+	})
+	h.t.Logf("%v later no pin names %s any more", time.Since(since).Round(time.Millisecond), dead.Node)
+}
+
+// unharmed fails the test unless exactly the rooms of the dead have moved, to nodes
+// that live, and all others are hosted where they were.
+func (h *herd) unharmed(before, after map[string]affinity.Pin, dead ...lease.NodeID) (heirs int) {
+	h.t.Helper()
+	gone := make(map[lease.NodeID]bool)
+	for _, id := range dead {
+		gone[id] = true
+	}
+	if len(before) != len(h.rooms) || len(after) != len(h.rooms) {
+		h.t.Fatalf("%d rooms are pinned, %d were, of %d", len(after), len(before), len(h.rooms))
+	}
+	moved := make(map[lease.NodeID]int)
+	stay := make(map[lease.NodeID][]string)
+	for room, was := range before {
+		is := after[room]
+		switch p := h.nodes[is.Node]; {
+		case gone[was.Node]:
+			moved[is.Node]++
+			if p == nil || is.Life != p.life || is.Epoch <= was.Epoch {
+				h.t.Fatalf("%s was pinned to %#v of the dead and is pinned to %#v", room, was, is)
+			}
+		case is != was:
+			h.t.Fatalf("%s moved from %#v to %#v; %v died", room, was, is, dead)
+		default:
+			stay[is.Node] = append(stay[is.Node], room)
+		}
+	}
+	h.t.Logf("rooms of %v went to %v", dead, moved)
+	for id, rooms := range stay {
+		for i, a := range h.nodes[id].hosted(rooms) {
+			if a.Lost || a.Epoch != after[rooms[i]].Epoch {
+				h.t.Fatalf("%s does not host %s any more: %#v; its pin is %#v", id, rooms[i], a, after[rooms[i]])
+			}
+		}
+	}
+	return len(moved)
+}
+
+func (h *herd) same(before, after map[string]affinity.Pin) error {
+	for _, room := range h.rooms {
+		if before[room] != after[room] {
+			return fmt.Errorf("%s moved from %#v to %#v", room, before[room], after[room])
+		}
+	}
+	return nil
+}
+
+// Whoever moves the rooms of the dead may die of it.
+func TestKillOfTheRehomer(t *testing.T) { // S0.8
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	redis := redistest.Start(t)
+	look := newEye(t, redis.URL())
+	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second}, "a", "c", "d")
+	far := redistest.Proxy(t, redis.Addr())
+	near := h.setup.URL
+	h.setup.URL = far.URL(redis)
+	h.start("b")
+	h.setup.URL = near
+	h.waitAgreed()
+	h.host(names("room-", 6000)) // b's part is more than goes into one batch
+	before := look.mustPins(h.rooms)
+
+	far.Delay(60 * time.Millisecond) // so that it takes a while
+	first := h.nodes["c"].life
+	h.kill("c")
+	since := time.Now()
+	mine := h.heirs(before, first.Node, "b")
+	eventually(t, "b to have begun", func() error {
+		if after := look.mustPins(mine); moved(before, after, mine) == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	second := h.nodes["b"].life
+	h.kill("b")
+	killed := time.Now()
+	done := moved(before, look.mustPins(mine), mine)
+	t.Logf("b was killed when it had moved %d of its %d rooms of c, %v after c", done, len(mine), time.Since(since).Round(time.Millisecond))
+	if done == len(mine) {
+		t.Error("b was not killed half-way")
+	}
+	h.waitGone(look, first, killed)
+	h.waitGone(look, second, killed)
+	h.unharmed(before, look.mustPins(h.rooms), "b", "c")
+	noScan(t, redis)
+}
+
+// heirs returns the rooms of a dead node in the partitions that by owns once the
+// others have noticed.
+func (h *herd) heirs(before map[string]affinity.Pin, dead, by lease.NodeID) []string {
+	h.t.Helper()
+	var theirs, mine []string
+	for room, pin := range before {
+		if pin.Node == dead {
+			theirs = append(theirs, room)
+		}
+	}
+	h.waitAgreed()
+	for i, owner := range h.nodes["a"].owners(theirs) {
+		if owner == by {
+			mine = append(mine, theirs[i])
+		}
+	}
+	return mine
+}
+
+func moved(before, after map[string]affinity.Pin, rooms []string) (n int) {
+	for _, room := range rooms {
+		if before[room] != after[room] {
+			n++
+		}
+	}
+	return n
+}
+
+// A node that is killed and comes back at once under its name is another life: its
+// rooms are not hosted by anybody, so they are placed anew.
+func TestKillAndReturn(t *testing.T) { // S0.7, S0.8
+	redis := redistest.Start(t)
+	look := newEye(t, redis.URL())
+	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second}, "a", "b", "c")
+	h.host(names("room-", many(2000)))
+	before := look.mustPins(h.rooms)
+	dead := h.nodes["c"].life
+	h.kill("c")
+	since := time.Now()
+	h.start("c")
+	h.waitGone(look, dead, since)
+	h.waitAgreed()
+	h.unharmed(before, look.mustPins(h.rooms), "c")
+	noScan(t, redis)
+}
+
+// A node that dies while Redis does not answer is found out about afterwards.
+func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	redis := redistest.Start(t)
+	look := newEye(t, redis.URL())
+	h := newHerd(t, setup{URL: redis.URL(), Budget: time.Second}, "a", "b", "c")
+	h.host(names("room-", 500))
+	before := look.mustPins(h.rooms)
+	dead := h.nodes["c"].life
+	redis.Pause()
+	h.kill("c")
+	wait(3 * time.Second)
+	redis.Resume()
+	since := time.Now()
+	h.waitGone(look, dead, since)
+	h.unharmed(before, look.mustPins(h.rooms), "c")
+	noScan(t, redis)
+}

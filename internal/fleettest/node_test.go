@@ -1,0 +1,121 @@
+package fleettest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+	"github.com/roost-cluster/roost/placement/affinity/redisstore"
+)
+
+// setup is what a node is started with; it can be sent to another process.
+type setup struct {
+	ID       string
+	Cluster  string
+	Join     []string
+	URL      string // of Redis
+	Capacity int64
+	TTL      time.Duration // of leases
+
+	// As in affinity.Config.
+	PinTTL, Budget time.Duration
+	ReportLoad     bool
+}
+
+// node is an instance of a fleet: an agent, a connection to Redis of its own, and
+// a resolver.
+type node struct {
+	agent *cluster.Agent
+	store *meter
+	rooms *affinity.Resolver
+}
+
+func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*node, error) {
+	quiet := slog.New(slog.DiscardHandler)
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
+		Network: cluster.Local, LeaseTTL: s.TTL, Log: quiet,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{agent: agent}
+	redis, err := redisstore.Open(ctx, redisstore.Options{URL: s.URL})
+	if err != nil {
+		return nil, errors.Join(err, agent.Close())
+	}
+	n.store = &meter{Store: redis}
+	cfg := affinity.Config{PinTTL: s.PinTTL, Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
+	if change != nil {
+		change(&cfg)
+	}
+	if n.rooms, err = affinity.Start(agent, n.store, cfg); err != nil {
+		return nil, errors.Join(err, redis.Close(), agent.Close())
+	}
+	if !cfg.ReportLoad {
+		agent.SetLoad(0)
+	}
+	return n, nil
+}
+
+func (n *node) life() affinity.Life {
+	self := n.agent.Snapshot().Self
+	return affinity.Life{Node: self.ID, Incarnation: self.Incarnation}
+}
+
+// close ends the node. Its error says nothing: Redis may be gone by then.
+func (n *node) close() {
+	_ = n.rooms.Close()
+	_ = n.agent.Close()
+	_ = n.store.Close()
+}
+
+// meter counts the calls of a store, and can hold them up for a moment, so that
+// none is under way when the server's own counters are read.
+type meter struct {
+	*redisstore.Store
+	gate         sync.RWMutex
+	swaps, signs atomic.Int64
+	swapped      atomic.Int64 // ops in swaps
+}
+
+func (m *meter) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	m.swaps.Add(1)
+	m.swapped.Add(int64(len(ops)))
+	return m.Store.Swap(ctx, ops...)
+}
+
+func (m *meter) Index(ctx context.Context, parts []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	return m.Store.Index(ctx, parts, want, limit)
+}
+
+func (m *meter) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	m.signs.Add(1)
+	return m.Store.Sign(ctx, self, ttl, ask)
+}
+
+// each calls f for every item, as many at a time.
+func each[T any](atOnce int, items []T, f func(i int, item T)) {
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for range atOnce {
+		wait.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(items)); i = next.Add(1) - 1 {
+				f(int(i), items[i])
+			}
+		})
+	}
+	wait.Wait()
+}

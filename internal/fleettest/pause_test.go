@@ -1,0 +1,93 @@
+package fleettest
+
+import (
+	"net/rpc"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+// A process that was stopped for longer than its lease has lost what it hosted
+// before it does anything else, and its refresh, which is overdue, takes nothing
+// back.
+func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	redis := redistest.Start(t)
+	look := newEye(t, redis.URL())
+	// A refresh is due every 2 s.
+	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second, PinTTL: 6 * time.Second}, "a", "b", "c")
+	h.host(names("room-", 300))
+	before := look.mustPins(h.rooms)
+	c := h.nodes["c"]
+	var stale []string
+	for room, pin := range before {
+		if pin.Node == "c" {
+			stale = append(stale, room)
+		}
+	}
+
+	c.signal(syscall.SIGSTOP)
+	stopped := time.Now()
+	delete(h.nodes, "c") // what follows is about the others
+	h.waitGone(look, c.life, stopped)
+	h.unharmed(before, look.mustPins(h.rooms), "c")
+	h.takeUp(look, stale)
+	during := look.mustPins(h.rooms)
+	settle(t, "while it is stopped", time.Until(stopped.Add(5*time.Second)), func() error {
+		return h.same(during, look.mustPins(h.rooms))
+	})
+
+	// The calls lie in its pipe: they are the first that it does.
+	var answers, hosted []Answer
+	first := c.rpc.Go("Remote.Host", Batch{stale}, &answers, make(chan *rpc.Call, 1))
+	c.signal(syscall.SIGCONT)
+	if done := <-first.Done; done.Error != nil {
+		t.Fatal(done.Error)
+	}
+	hosted = c.hosted(stale)
+	fenced := 0
+	for i, room := range stale {
+		if a := answers[i]; !a.Fenced && !a.NotOwner {
+			t.Fatalf("it hosts %s again: %#v", room, a)
+		}
+		if a := hosted[i]; !a.Lost || (!a.Fenced && !a.NotOwner) {
+			t.Fatalf("it still hosts %s: %#v", room, a)
+		}
+		if answers[i].Fenced {
+			fenced++
+		}
+	}
+	t.Logf("%d rooms, of which %d were refused since its lease had run out", len(stale), fenced)
+	settle(t, "after it came back", 4*time.Second, func() error { return h.same(during, look.mustPins(h.rooms)) })
+
+	h.nodes["c"] = c
+	c.life = c.status().Life
+	h.waitAgreed()
+	for i, a := range c.host(stale) {
+		if pin := during[stale[i]]; !a.NotOwner {
+			t.Fatalf("it hosts %s, which is pinned to %v: %#v", stale[i], pin, a)
+		}
+	}
+	rooms := h.rooms
+	h.host(names("new-", 100))
+	if c.status().Hosted == 0 {
+		t.Error("it hosts no new rooms")
+	}
+	h.rooms = rooms
+	noScan(t, redis)
+}
+
+// takeUp hosts rooms where they are pinned now, as their clients would have it.
+func (h *herd) takeUp(look *eye, rooms []string) {
+	h.t.Helper()
+	for room, pin := range look.mustPins(rooms) {
+		if a := h.nodes[pin.Node].host([]string{room})[0]; a.Err != "" {
+			h.t.Fatalf("%v hosts %s: %#v", pin.Node, room, a)
+		}
+	}
+}

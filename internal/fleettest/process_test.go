@@ -1,0 +1,267 @@
+package fleettest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// nodeEnv has the setup of a node; a process of this test binary that finds it in
+// its environment is one.
+const nodeEnv = "ROOST_FLEETTEST_NODE"
+
+// Remote is what a node in another process does when it is told to.
+type Remote struct {
+	n      *node
+	mu     sync.Mutex
+	hosted map[string]*affinity.Hosting
+}
+
+// Batch is some rooms to do something with.
+type Batch struct{ Rooms []string }
+
+// Answer is what came of it for one room.
+type Answer struct {
+	affinity.Life
+	Epoch                   uint64
+	Degraded, Lost          bool
+	Err                     string
+	Fenced, NotOwner, Split bool
+	Took                    time.Duration
+}
+
+func (a *Answer) fail(err error) {
+	if err != nil {
+		a.Err = err.Error()
+		a.Fenced = errors.Is(err, affinity.ErrFenced)
+		a.NotOwner = errors.Is(err, affinity.ErrNotOwner)
+		a.Split = errors.Is(err, affinity.ErrSplit)
+	}
+}
+
+// Status is how a node is doing.
+type Status struct {
+	affinity.Life
+	affinity.Stats
+	Addr      string
+	Members   int
+	Loads     bool // of all members are known
+	Converged bool
+}
+
+// Status tells how the node is doing.
+func (r *Remote) Status(_ struct{}, out *Status) error {
+	s := r.n.agent.Snapshot()
+	*out = Status{
+		Life: r.n.life(), Stats: r.n.rooms.Stats(), Addr: r.n.agent.Addr(),
+		Members: len(s.Members), Converged: s.Converged(), Loads: true,
+	}
+	for _, m := range s.Members {
+		out.Loads = out.Loads && m.Load != lease.NoLoad
+	}
+	return nil
+}
+
+// Resolve resolves rooms.
+func (r *Remote) Resolve(in Batch, out *[]Answer) error {
+	*out = make([]Answer, len(in.Rooms))
+	each(32, in.Rooms, func(i int, room string) {
+		since := time.Now()
+		a, err := r.n.rooms.Resolve(context.Background(), room, affinity.Demand{Size: size})
+		(*out)[i] = Answer{Life: a.Life, Epoch: a.Epoch, Degraded: a.Source == affinity.Degraded, Took: time.Since(since)}
+		(*out)[i].fail(err)
+	})
+	return nil
+}
+
+// Host hosts rooms.
+func (r *Remote) Host(in Batch, out *[]Answer) error {
+	*out = make([]Answer, len(in.Rooms))
+	each(32, in.Rooms, func(i int, room string) {
+		h, err := r.n.rooms.Host(context.Background(), room, affinity.Demand{Size: size})
+		(*out)[i].fail(err)
+		if err != nil {
+			return
+		}
+		(*out)[i].Life, (*out)[i].Epoch = r.n.life(), h.Epoch()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.hosted[room] = h
+	})
+	return nil
+}
+
+// Hosted tells what became of rooms that were hosted.
+func (r *Remote) Hosted(in Batch, out *[]Answer) error {
+	*out = make([]Answer, len(in.Rooms))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, room := range in.Rooms {
+		h := r.hosted[room]
+		if h == nil {
+			return fmt.Errorf("%s was never hosted here", room)
+		}
+		(*out)[i] = Answer{Epoch: h.Epoch(), Lost: lost(h)}
+		(*out)[i].fail(h.Err())
+	}
+	return nil
+}
+
+// Owners names the owner of each room's partition.
+func (r *Remote) Owners(in Batch, out *[]lease.NodeID) error {
+	for _, room := range in.Rooms {
+		m, err := r.n.agent.Place(room)
+		if err != nil {
+			return err
+		}
+		*out = append(*out, m.ID)
+	}
+	return nil
+}
+
+// serveNode is a node until its parent goes.
+func serveNode(text string) {
+	var s setup
+	err := json.Unmarshal([]byte(text), &s)
+	var n *node
+	if err == nil {
+		n, err = startNode(context.Background(), s, nil)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "node:", err)
+		os.Exit(1)
+	}
+	if err := rpc.Register(&Remote{n: n, hosted: make(map[string]*affinity.Hosting)}); err != nil {
+		fmt.Fprintln(os.Stderr, "node:", err)
+		os.Exit(1)
+	}
+	rpc.ServeConn(pipes{os.Stdin, os.Stdout})
+	n.close()
+}
+
+// pipes make a connection of two files.
+type pipes struct {
+	io.ReadCloser
+	w io.WriteCloser
+}
+
+func (p pipes) Write(b []byte) (int, error) { return p.w.Write(b) }
+
+func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.w.Close()) }
+
+// process is a node in a process of its own.
+type process struct {
+	t    *testing.T
+	id   lease.NodeID
+	cmd  *exec.Cmd
+	rpc  *rpc.Client
+	life affinity.Life
+	addr string
+	once sync.Once
+}
+
+func startProcess(t *testing.T, s setup) *process {
+	t.Helper()
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not CommandContext, whose Kill may come in the middle of the clean-up.
+	cmd := exec.Command(exe, "-test.run=^$")
+	cmd.Env = append(os.Environ(), nodeEnv+"="+string(text))
+	log := new(bytes.Buffer)
+	cmd.Stderr = log
+	dieWithTest(cmd)
+	in, err := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, id: lease.NodeID(s.ID), cmd: cmd, rpc: rpc.NewClient(pipes{out, in})}
+	t.Cleanup(func() {
+		p.kill()
+		if log.Len() > 0 {
+			t.Logf("process of %s: %s", p.id, log)
+		}
+	})
+	status := p.status()
+	p.life, p.addr = status.Life, status.Addr
+	return p
+}
+
+// kill is kill -9. It returns when the process is gone.
+func (p *process) kill() {
+	p.once.Do(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.rpc.Close()
+		_ = p.cmd.Wait()
+	})
+}
+
+func (p *process) signal(sig os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *process) call(method string, in, out any) {
+	p.t.Helper()
+	select {
+	case done := <-p.rpc.Go("Remote."+method, in, out, make(chan *rpc.Call, 1)).Done:
+		if done.Error != nil {
+			p.t.Fatalf("%s of %s: %v", method, p.id, done.Error)
+		}
+	case <-time.After(patience):
+		p.t.Fatalf("%s of %s takes more than %v", method, p.id, patience)
+	}
+}
+
+func (p *process) status() (s Status) {
+	p.t.Helper()
+	p.call("Status", struct{}{}, &s)
+	return s
+}
+
+func (p *process) resolve(rooms []string) (out []Answer) {
+	p.t.Helper()
+	p.call("Resolve", Batch{rooms}, &out)
+	return out
+}
+
+func (p *process) host(rooms []string) (out []Answer) {
+	p.t.Helper()
+	p.call("Host", Batch{rooms}, &out)
+	return out
+}
+
+func (p *process) hosted(rooms []string) (out []Answer) {
+	p.t.Helper()
+	p.call("Hosted", Batch{rooms}, &out)
+	return out
+}
+
+func (p *process) owners(rooms []string) (out []lease.NodeID) {
+	p.t.Helper()
+	p.call("Owners", Batch{rooms}, &out)
+	return out
+}

@@ -1,0 +1,245 @@
+package fleettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// stage is rooms that clients join and leave, and all hostings that there ever were.
+type stage struct {
+	*fleet
+	rooms []string
+	mu    sync.Mutex
+	all   map[string]map[*affinity.Hosting]*node
+}
+
+// join has a client join a room: resolve somewhere, then host where that says. Now
+// and then the room ends.
+func (s *stage) join(l *load) {
+	room, size := s.rooms[rand.IntN(len(s.rooms))], 2+rand.IntN(8)
+	a, ok := l.join(s.nodes[rand.IntN(len(s.nodes))], room, size)
+	if !ok {
+		return
+	}
+	host := s.node(a.Node)
+	since := time.Now()
+	h, err := host.rooms.Host(context.Background(), room, affinity.Demand{Size: size})
+	if took := time.Since(since); took > late {
+		s.t.Errorf("hosting %s took %v", room, took)
+	}
+	switch {
+	case errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrFenced):
+		return // its client would ask again
+	case err != nil:
+		s.t.Errorf("hosting %s: %v", room, err)
+		return
+	}
+	s.mu.Lock()
+	if s.all[room] == nil {
+		s.all[room] = make(map[*affinity.Hosting]*node)
+	}
+	s.all[room][h] = host
+	s.mu.Unlock()
+	if rand.IntN(100) == 0 {
+		_ = h.Release(context.Background())
+	}
+}
+
+// doubles returns an error if two nodes host one room.
+func (s *stage) doubles() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var faults []error
+	for room, hostings := range s.all {
+		var live []*affinity.Hosting
+		for h := range hostings {
+			if !lost(h) {
+				live = append(live, h)
+			}
+		}
+		// One may have ended while the other was looked at, and the other have begun then.
+		live = slices.DeleteFunc(live, lost)
+		if len(live) > 1 {
+			faults = append(faults, fmt.Errorf("%s is hosted by %v with epoch %d and by %v with %d", room,
+				hostings[live[0]].life(), live[0].Epoch(), hostings[live[1]].life(), live[1].Epoch()))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Redis is killed and comes back empty, or stops and comes back to what it was sent
+// meanwhile, again and again, while rooms are joined. Nobody has to wait, and once
+// it is back no room has two hosts.
+func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	redis := redistest.Start(t)
+	// Small nodes, so that many rooms live elsewhere than where the hash says.
+	f := newFleet(t, setup{URL: redis.URL(), Capacity: 700, ReportLoad: true}, nil, "a", "b", "c", "d")
+	s := &stage{fleet: f, rooms: names("room-", 100), all: make(map[string]map[*affinity.Hosting]*node)}
+	l, look := newLoad(t), newEye(t, redis.URL())
+	l.run(3*time.Millisecond, func() { s.join(l) })
+	absences := []struct {
+		killed bool
+		ms     time.Duration
+	}{{true, 100}, {false, 600}, {true, 700}, {true, 0}, {false, 1500}, {true, 1500}}
+	if underRace {
+		absences = absences[:3]
+	}
+	for _, absence := range absences {
+		begin, end := redis.Pause, redis.Resume
+		if absence.killed {
+			noScan(t, redis)
+			begin, end = redis.Kill, redis.Restart
+		}
+		begin()
+		wait(absence.ms * time.Millisecond)
+		end()
+		back := time.Now()
+		eventually(t, "all to be well", func() error { return errors.Join(f.wellAgain(), s.doubles(), s.pinned(look)) })
+		t.Logf("away for %v (killed: %t): all was well %v later; %d conflicts so far", absence.ms*time.Millisecond, absence.killed,
+			time.Since(back).Round(10*time.Millisecond), s.conflicts())
+		settle(t, "once it is back", time.Second, s.doubles)
+	}
+	l.stop()
+	l.report()
+	s.accounts()
+	noScan(t, redis)
+}
+
+// wait lets a fault last.
+func wait(d time.Duration) { <-time.After(d) }
+
+// pinned returns nil if all rooms that are hosted are pinned to their hosts.
+func (s *stage) pinned(look *eye) error {
+	pins, err := look.pins(s.rooms)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for room, hostings := range s.all {
+		for h, n := range hostings {
+			epoch := h.Epoch()
+			if pin := pins[room]; !lost(h) && (pin.Life != n.life() || pin.Epoch != epoch) {
+				return fmt.Errorf("%s is hosted by %v with epoch %d, and pinned to %#v", room, n.life(), epoch, pin)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stage) conflicts() (n uint64) {
+	for _, node := range s.nodes {
+		n += node.rooms.Stats().Conflicts
+	}
+	return n
+}
+
+// accounts fails the test unless each room that two nodes had was reported as such,
+// to its host and in the counters.
+func (s *stage) accounts() {
+	s.t.Helper()
+	why := make(map[string]uint64)
+	for room, hostings := range s.all {
+		for h := range hostings {
+			switch err := h.Err(); {
+			case err == nil:
+				why["hosted"]++
+			case errors.Is(err, affinity.ErrSplit):
+				why["split"]++
+			case errors.Is(err, affinity.ErrReleased):
+				why["released"]++
+			case errors.Is(err, affinity.ErrFenced):
+				why["fenced"]++ // the machine was very busy
+			default:
+				s.t.Errorf("%s was lost: %v", room, err)
+			}
+		}
+	}
+	s.t.Logf("what became of hostings: %v; %d conflicts counted", why, s.conflicts())
+	if why["split"] != s.conflicts() {
+		s.t.Errorf("%d conflicts were counted; %d hostings ended as split", s.conflicts(), why["split"])
+	}
+}
+
+// A conflict, step by step: a room lives on one node by what was known before Redis
+// went, and on another by the hash for those who never heard of it.
+func TestConflict(t *testing.T) { // S0.1
+	t.Parallel()
+	redis := redistest.Start(t)
+	f := newFleet(t, setup{URL: redis.URL()}, nil, "a", "b", "c")
+	a := f.nodes[0]
+	room := a.ranked(1, "b")[0]
+	pinned, err := a.rooms.Resolve(t.Context(), room, affinity.Demand{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = a.rooms.Move(t.Context(), room, "c"); err != nil {
+		t.Fatal(err)
+	}
+	c := f.node("c")
+	if got, err := c.rooms.Resolve(t.Context(), room, affinity.Demand{}); err != nil || got.Node != "c" || pinned.Node != "b" {
+		t.Fatalf("moved from %v to %v, %v", pinned.Node, got.Node, err)
+	}
+	redis.Kill()
+	one, err := c.rooms.Host(t.Context(), room, affinity.Demand{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := f.node("b").rooms.Host(t.Context(), room, affinity.Demand{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis.Restart()
+	eventually(t, "one of them to lose it", func() error {
+		if lost(one) == lost(two) {
+			return errNotYet
+		}
+		return nil
+	})
+	settle(t, "afterwards", time.Second, func() error {
+		if lost(one) == lost(two) {
+			return errors.New("both have lost it")
+		}
+		return nil
+	})
+	loser, at, to := one, c, lease.NodeID("b")
+	if lost(two) {
+		loser, at, to = two, f.node("b"), "c"
+	}
+	var elsewhere *affinity.NotOwnerError
+	if err := loser.Err(); !errors.Is(err, affinity.ErrSplit) || !errors.As(err, &elsewhere) || elsewhere.Owner.Node != to {
+		t.Errorf("%v is told %v; want a split, and that it lives on %s", at.life(), err, to)
+	}
+	if n := at.rooms.Stats().Conflicts; n != 1 {
+		t.Errorf("%d conflicts were counted", n)
+	}
+	noScan(t, redis)
+}
+
+// ranked returns some rooms whose partitions those nodes would own, the first of them
+// now, the next one without it.
+func (n *node) ranked(count int, ids ...lease.NodeID) (rooms []string) {
+	s := n.agent.Snapshot()
+	for i := 0; len(rooms) < count; i++ {
+		room := fmt.Sprint("ranked-", i)
+		if best := s.Table.Rank(placement.Of(room, partitions), len(ids)); slices.Equal(best, ids) {
+			rooms = append(rooms, room)
+		}
+	}
+	return rooms
+}

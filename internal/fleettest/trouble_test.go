@@ -1,0 +1,234 @@
+package fleettest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+const (
+	// budget is the default of affinity.Config.
+	budget = 150 * time.Millisecond
+
+	// late is what no join may take. It is far more than the budget: the machine
+	// may be busy with other tests, and a scheduler that leaves a goroutine waiting
+	// is not the store's fault.
+	late = 2 * time.Second
+)
+
+// site is a Redis of some kind, and what can happen to it.
+type site struct {
+	url, direct string // of the nodes, and past any link
+	servers     []*redistest.Server
+	begin, end  func()
+	lossy       bool // pins that were confirmed may be gone afterwards
+}
+
+func alone(t *testing.T) (*redistest.Server, site) {
+	redis := redistest.Start(t)
+	return redis, site{url: redis.URL(), direct: redis.URL(), servers: []*redistest.Server{redis}}
+}
+
+func linked(t *testing.T, begin func(*redistest.Link)) site {
+	redis, s := alone(t)
+	link := redistest.Proxy(t, redis.Addr())
+	s.url = link.URL(redis)
+	s.begin = func() { begin(link) }
+	s.end = link.Heal
+	return s
+}
+
+// failover is of a master that is killed.
+func failover(t *testing.T, prepare func(master, replica *redistest.Server)) site {
+	sentinel := redistest.StartSentinel(t)
+	return site{
+		url: sentinel.URL(), direct: sentinel.URL(),
+		begin: func() {
+			master := sentinel.Master()
+			replica := sentinel.Servers()[0]
+			if replica == master {
+				replica = sentinel.Servers()[1]
+			}
+			prepare(master, replica)
+			master.Kill()
+		},
+		end: func() { sentinel.Master() },
+	}
+}
+
+// troubles are by name. They are started when their turn comes.
+func troubles() map[string]func(*testing.T) site {
+	return map[string]func(*testing.T) site{
+		"down": func(t *testing.T) site {
+			redis, s := alone(t)
+			s.begin = func() { noScan(t, redis); redis.Kill() }
+			s.end, s.lossy = redis.Restart, true
+			return s
+		},
+		"stopped": func(t *testing.T) site {
+			redis, s := alone(t)
+			s.begin, s.end = redis.Pause, redis.Resume
+			return s
+		},
+		"link hangs":  func(t *testing.T) site { return linked(t, (*redistest.Link).Hang) },
+		"link is cut": func(t *testing.T) site { return linked(t, (*redistest.Link).Cut) },
+		"link is slow": func(t *testing.T) site {
+			return linked(t, func(l *redistest.Link) { l.Delay(200 * time.Millisecond) })
+		},
+		"loading": func(t *testing.T) site {
+			redis, s := alone(t)
+			var finish func()
+			s.begin = func() { noScan(t, redis); finish = redis.RestartLoading() }
+			s.end = func() { finish() }
+			return s
+		},
+		"read-only": func(t *testing.T) site {
+			redis, s := alone(t)
+			s.begin = func() { redis.ReadOnly(true) }
+			s.end = func() { redis.ReadOnly(false) }
+			return s
+		},
+		"out of memory": func(t *testing.T) site {
+			redis, s := alone(t)
+			s.begin = func() { redis.Full(true) }
+			s.end = func() { redis.Full(false) }
+			return s
+		},
+		"failover": func(t *testing.T) site {
+			return failover(t, func(master, _ *redistest.Server) {
+				master.WaitReplicas(1) // nothing that was confirmed so far is lost
+			})
+		},
+		"failover that forgets all": func(t *testing.T) site {
+			s := failover(t, func(_, replica *redistest.Server) {
+				replica.Do("CONFIG", "SET", "replica-read-only", "no")
+				replica.Do("FLUSHALL")
+			})
+			s.lossy = true
+			return s
+		},
+		"cluster loses a master": func(t *testing.T) site {
+			cluster := redistest.StartCluster(t, 3, 1)
+			return site{
+				url: cluster.URL(), direct: cluster.URL(),
+				begin: func() {
+					master := cluster.Owner("roost:lives") // of all masters the worst
+					master.WaitReplicas(1)
+					master.Kill()
+				},
+				end: cluster.WaitOK,
+			}
+		},
+	}
+}
+
+// Whatever becomes of Redis, joins are answered in time and rooms that run are left
+// alone. When it is back, answers are by the store again, and all pins stand.
+func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	for name, start := range troubles() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			f := newFleet(t, setup{URL: s.url}, nil, "a", "b", "c")
+			rooms := names("room-", 60)
+			f.scatter(rooms)
+			hosted := f.host(rooms, 3)
+			look := newEye(t, s.direct)
+			before := look.mustPins(rooms)
+
+			// Nobody joins the other half: it is for their hosts to pin those again.
+			l := f.load(rooms[:len(rooms)/2], "during-")
+			s.begin()
+			eventually(t, "a degraded answer", func() error {
+				if l.degraded() == 0 {
+					return errNotYet
+				}
+				return nil
+			})
+			settle(t, "in trouble", 1500*time.Millisecond, func() error { return f.allHosted(hosted) })
+			s.end()
+			ended := time.Now()
+			eventually(t, "the end of the trouble", func() error { return errors.Join(f.wellAgain(), f.reasserted(look, hosted)) })
+			t.Logf("well again after %v", time.Since(ended).Round(10*time.Millisecond))
+			l.stop()
+			l.report()
+			for room, pin := range look.mustPins(rooms) {
+				if was := before[room]; pin.Life != was.Life || pin.Epoch < was.Epoch || (!s.lossy && pin.Epoch != was.Epoch) {
+					t.Errorf("%s is pinned to %#v, and was to %#v", room, pin, was)
+				}
+			}
+			noScan(t, s.servers...)
+		})
+	}
+}
+
+// scatter has every third room live elsewhere than where the hash says.
+func (f *fleet) scatter(rooms []string) {
+	f.t.Helper()
+	a := f.nodes[0].rooms
+	for i := 0; i < len(rooms); i += 3 {
+		eventually(f.t, "moving "+rooms[i], func() error { // Redis Cluster is slow to begin
+			if _, err := a.Resolve(f.t.Context(), rooms[i], affinity.Demand{Size: 3}); err != nil {
+				return err
+			}
+			_, err := a.Move(f.t.Context(), rooms[i], f.nodes[0].agent.Owners(rooms[i], 2)[1].ID)
+			return err
+		})
+	}
+}
+
+// allHosted returns an error if any room is lost.
+func (f *fleet) allHosted(hosted map[string]*affinity.Hosting) error {
+	for room, h := range hosted {
+		if lost(h) {
+			return fmt.Errorf("%s is lost: %w", room, h.Err())
+		}
+	}
+	return nil
+}
+
+// wellAgain returns nil if each node gets the store's word for a new room.
+func (f *fleet) wellAgain() error {
+	for _, n := range f.nodes {
+		if n.rooms.Stats().StoreDoubt {
+			return fmt.Errorf("%s does not get through to the store", n.life())
+		}
+		room := fmt.Sprint("probe-", rand.Uint64())
+		if a, err := n.rooms.Resolve(f.t.Context(), room, affinity.Demand{}); err != nil || a.Source == affinity.Degraded {
+			return fmt.Errorf("%s says %#v, %w", n.life(), a, err)
+		}
+	}
+	return nil
+}
+
+// reasserted returns nil if all hosted rooms are pinned to their hosts. It fails
+// the test if one is lost.
+func (f *fleet) reasserted(look *eye, hosted map[string]*affinity.Hosting) error {
+	f.t.Helper()
+	if err := f.allHosted(hosted); err != nil {
+		f.t.Fatal(err)
+	}
+	var rooms []string
+	for room := range hosted {
+		rooms = append(rooms, room)
+	}
+	pins, err := look.pins(rooms)
+	if err != nil {
+		return err
+	}
+	for room, h := range hosted {
+		if pin := pins[room]; pin.Epoch == 0 || pin.Epoch != h.Epoch() {
+			return fmt.Errorf("%s is pinned to %#v, its host has epoch %d", room, pin, h.Epoch())
+		}
+	}
+	return nil
+}
