@@ -136,6 +136,21 @@ func (p *proc) signal(s syscall.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
+	if s == syscall.SIGSTOP { // its threads may go on for a while
+		eventually(p.t, p.stopped)
+	}
+}
+
+// stopped returns nil once the process stands still.
+func (p *proc) stopped() error {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if os.IsNotExist(err) {
+		return nil // nobody can tell
+	}
+	if _, after, ok := strings.Cut(string(stat), ") "); err == nil && (!ok || !strings.HasPrefix(after, "T")) {
+		return fmt.Errorf("not stopped yet: %s", stat)
+	}
+	return err
 }
 
 // exits waits for the end of the process and checks its exit code. At the end its
