@@ -31,6 +31,7 @@ type loop struct {
 	turn     time.Time // when the loop went round last
 	deaf     time.Time // until then what arrives is too old to believe
 	heard    time.Time // since when a node that was stopped hears again; zero = not joining anew
+	asked    bool      // it has asked for those that it misses
 	patient  time.Time // until then nobody's lease is held for expired, see checkStall
 	settled  time.Time // when settling ends, see step
 	settleBy time.Time // when it ends at the latest
@@ -148,6 +149,16 @@ func (l *loop) expire(now time.Time) (deadline time.Time) {
 		deadline, _ = l.set.NextDeadline()
 	}
 	return deadline
+}
+
+// askFor asks a few members for news of others.
+func (l *loop) askFor(now time.Time, others []lease.Handle) {
+	b := lease.Encode(l.set.Ask(now, others[:min(len(others), maxWants)]))
+	peers := l.set.Peers(nil)
+	rand.Shuffle(len(peers), func(i, k int) { peers[i], peers[k] = peers[k], peers[i] })
+	for _, addr := range peers[:min(len(peers), l.cfg.GossipNodes)] {
+		l.send(addr, b)
+	}
 }
 
 // note remembers whether the live set changed.

@@ -153,15 +153,34 @@ func (l *loop) checkStall(now time.Time) {
 // in by gossip is as good.
 func (l *loop) hearAgain(now time.Time) {
 	if !l.deaf.IsZero() && !now.Before(l.deaf) {
-		l.deaf, l.heard = time.Time{}, now
+		l.deaf, l.heard, l.asked = time.Time{}, now, false
 		select {
 		case l.rejoin <- struct{}{}:
 		default: // it has been told already
 		}
 	}
-	if !l.heard.IsZero() && now.Sub(l.heard) >= 4*l.cfg.QuietWindow && len(l.set.Peers(nil)) > 0 {
-		l.entered(l.stats.Fences, true)
+	if l.heard.IsZero() || now.Before(l.enterAt()) || len(l.set.Peers(nil)) == 0 {
+		return
 	}
+	// The latest heartbeats of some came while this node was deaf, and nobody
+	// passes on for ever what has been passed on: they would be missing until
+	// their next ones.
+	if missing := l.set.Missing(); !l.asked && len(missing) > 0 {
+		l.asked = true
+		l.askFor(now, missing)
+		return
+	}
+	l.entered(l.stats.Fences, true)
+}
+
+// enterAt is when a node that hears again enters by what gossip has told it: a
+// while after it began to hear, and after it asked for those that it misses.
+func (l *loop) enterAt() time.Time {
+	wait := 4 * l.cfg.QuietWindow
+	if l.asked {
+		wait += l.cfg.QuietWindow
+	}
+	return l.heard.Add(wait)
 }
 
 func (l *loop) clockAhead() bool {

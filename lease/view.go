@@ -80,6 +80,18 @@ func (s *Set) Lost(dst []string) []string {
 	return dst
 }
 
+// Missing returns the handles of the nodes whose leases ran out and that are not
+// forgotten yet: whom to ask others for. O(nodes).
+func (s *Set) Missing() []Handle {
+	var missing []Handle
+	for _, e := range s.byID {
+		if e.status == expired {
+			missing = append(missing, e.handle)
+		}
+	}
+	return missing
+}
+
 // AddrOf returns the gossip address behind a handle, or "" if it is not live.
 func (s *Set) AddrOf(h Handle) string {
 	if e := s.known[h]; e != nil && e.status == live {
