@@ -107,6 +107,7 @@ func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Ho
 	}
 	now := time.Now()
 	ops := make([]Op, len(hosted))
+	era := k.known.era.Load() // before the answers: they say nothing of a store that is lost after them
 	k.mu.Lock()
 	for i, h := range hosted {
 		ops[i] = opOf(h)
@@ -119,7 +120,7 @@ func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Ho
 		case res.Err != nil: // it stays hosted: see the doc of Host
 			k.retry(hosted[i])
 		case res.Pin != (Pin{}):
-			k.compare(hosted[i], ops[i], res, now)
+			k.compare(hosted[i], ops[i], res, now, era)
 		}
 	}
 	return results
@@ -132,12 +133,12 @@ func (k *keeper) retry(h *Hosting) {
 	k.mu.Unlock()
 }
 
-// compare takes up what the store says of a room that is hosted here.
-func (k *keeper) compare(h *Hosting, op Op, res Result, now time.Time) {
+// compare takes up what the store says of a room that is hosted here, when it was
+// asked at that time and in that era.
+func (k *keeper) compare(h *Hosting, op Op, res Result, now time.Time, era uint64) {
 	k.mu.Lock()
 	over := h.err != nil
-	era := k.known.era.Load()
-	wasSure := h.pin.Epoch != 0 && h.era == era
+	wasSure := h.pin.Epoch != 0 && h.era == k.known.era.Load()
 	if res.Pin.Life == h.life {
 		h.pin.Epoch, h.era = res.Pin.Epoch, era
 		h.sureFor(op, res, now)
