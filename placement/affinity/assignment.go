@@ -28,6 +28,11 @@ type Assignment struct {
 	Member *cluster.Member
 }
 
+// String says where the room lives and why.
+func (a Assignment) String() string {
+	return fmt.Sprintf("%q on %s (epoch %d, %s): %s", a.Room, a.Life, a.Epoch, a.Source, a.Reason)
+}
+
 // Source says how an assignment came about.
 type Source uint8
 

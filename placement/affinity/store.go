@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -29,6 +30,11 @@ type Pin struct {
 	// 2^53, so that every language can hold it.
 	Epoch uint64
 	Size  int // participants that the room was last said to have
+}
+
+// String returns the life, the epoch and the size.
+func (p Pin) String() string {
+	return fmt.Sprintf("%s epoch %d size %d", p.Life, p.Epoch, p.Size)
 }
 
 // released marks the pin of a room that was released away from its host: it names
