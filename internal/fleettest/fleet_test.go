@@ -210,10 +210,11 @@ func (e *eye) pins(rooms []string) (map[string]affinity.Pin, error) {
 
 func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {
 	e.t.Helper()
-	found, err := e.pins(rooms)
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	var found map[string]affinity.Pin
+	eventually(e.t, "the pins", func() (err error) { // on a busy machine the first connection can be late
+		found, err = e.pins(rooms)
+		return err
+	})
 	return found
 }
 
