@@ -76,6 +76,7 @@ func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, p
 	}
 	a.audit(r)
+	before := a.changed() // to say what was left, not how far it has come
 	a.leaving.Do(func() {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
@@ -85,7 +86,7 @@ func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 			}
 		}()
 	})
-	return a.changed(), nil
+	return before, nil
 }
 
 func (a *api) setLoad(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
