@@ -87,7 +87,7 @@ func (l *loop) publishNow() {
 // keepTable returns the old table if the candidates are the same, so that
 // watchers see at a glance that nothing moved.
 func keepTable(old, fresh *placement.Table) *placement.Table {
-	if slices.Equal(old.Nodes(), fresh.Nodes()) {
+	if slices.EqualFunc(old.Nodes(), fresh.Nodes(), placement.Node.Equal) {
 		return old
 	}
 	return fresh
@@ -99,7 +99,9 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 	in := placement.Input{Partitions: l.cfg.Partitions, Strategy: l.cfg.Strategy, Base: l.table}
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Candidate() {
-			in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight, Zone: m.Zone})
+			in.Nodes = append(in.Nodes, placement.Node{
+				ID: m.ID, Weight: m.Weight, Zone: m.Zone, Capacity: m.Capacity, Labels: m.Labels,
+			})
 		}
 	}
 	table, err := placement.Compute(in)

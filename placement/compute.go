@@ -69,7 +69,9 @@ func candidates(all []Node) ([]Node, error) {
 // assign runs the strategy and checks what it returns, so that a faulty one
 // yields an error here and never a panic in a lookup.
 func assign(base *Table, s Strategy, nodes []Node, partitions int) ([]int32, error) {
-	indexes, err := derive(base, s, nodes, partitions)
+	var indexes []int
+	var err error
+	contain(&err, func() { indexes, err = derive(base, s, nodes, partitions) })
 	if err != nil {
 		return nil, fmt.Errorf("assign %d partitions to %d nodes: %w", partitions, len(nodes), err)
 	}
@@ -84,6 +86,17 @@ func assign(base *Table, s Strategy, nodes []Node, partitions int) ([]int32, err
 		owners[p] = int32(i)
 	}
 	return owners, nil
+}
+
+// contain runs a part of a strategy, which may be a user's, and makes an error of
+// its panic: a media server must not die of a slip in a rule about shards.
+func contain(err *error, run func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			*err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	run()
 }
 
 // derive assigns from base if that is cheaper, and afresh otherwise.

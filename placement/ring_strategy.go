@@ -88,8 +88,11 @@ func (s *onRing) Rank(nodes []Node, p Partition, n int) []int {
 	return s.ring(nodes).rank(strconv.FormatUint(uint64(p), 10), n)
 }
 
+// samePoints reports whether two nodes have the same points on a ring.
+func samePoints(a, b Node) bool { return a.ID == b.ID && a.Weight == b.Weight }
+
 func (s *onRing) ring(nodes []Node) *Ring {
-	if last := s.last.Load(); last != nil && slices.Equal(last.nodes, nodes) {
+	if last := s.last.Load(); last != nil && slices.EqualFunc(last.nodes, nodes, samePoints) {
 		return last.ring
 	}
 	r := s.scheme.place(nodes)

@@ -79,7 +79,10 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	best := append(make([]int, 0, most), owner)
 	seen := make([]bool, len(t.nodes))
 	seen[owner] = true
-	for _, i := range placing(t.strategy).Rank(t.nodes, p, most) {
+	var ranked []int
+	var err error // of a strategy that panics; the owner is known all the same
+	contain(&err, func() { ranked = placing(t.strategy).Rank(t.nodes, p, most) })
+	for _, i := range ranked {
 		if len(best) < most && i >= 0 && i < len(t.nodes) && !seen[i] {
 			seen[i] = true
 			best = append(best, i)
