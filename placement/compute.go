@@ -16,6 +16,10 @@ type Input struct {
 	// the new one may be derived from. It changes what Compute costs and not what
 	// it returns. Default: none.
 	Base *Table
+
+	// Assigned is what a strategy that remembers goes by; see [LeastPartitions].
+	// It must count the same partitions. Default: nothing was assigned yet.
+	Assigned *Assignment
 }
 
 // Compute returns the table for in. The order of in.Nodes has no influence, and
@@ -29,6 +33,9 @@ func Compute(in Input) (*Table, error) {
 	if in.Partitions < 1 || in.Partitions > MaxPartitions {
 		return nil, fmt.Errorf("placement: %d partitions; there must be 1 to %d", in.Partitions, MaxPartitions)
 	}
+	if n := in.Assigned.Partitions(); n != 0 && n != in.Partitions {
+		return nil, fmt.Errorf("placement: an assignment of %d partitions for a table of %d", n, in.Partitions)
+	}
 	nodes, err := candidates(in.Nodes)
 	if err != nil {
 		return nil, err
@@ -40,8 +47,11 @@ func Compute(in Input) (*Table, error) {
 		return nil, fmt.Errorf("placement: strategy %T has no name", in.Strategy)
 	}
 	t := &Table{nodes: nodes, partitions: in.Partitions, strategy: in.Strategy}
+	if Remembers(in.Strategy) {
+		t.assigned = in.Assigned
+	}
 	if len(nodes) > 0 {
-		if t.owners, err = assign(in.Base, in.Strategy, nodes, in.Partitions); err != nil {
+		if t.owners, err = assign(in, nodes); err != nil {
 			return nil, fmt.Errorf("placement: strategy %q: %w", in.Strategy.Name(), err)
 		}
 	}
@@ -68,10 +78,11 @@ func candidates(all []Node) ([]Node, error) {
 
 // assign runs the strategy and checks what it returns, so that a faulty one
 // yields an error here and never a panic in a lookup.
-func assign(base *Table, s Strategy, nodes []Node, partitions int) ([]int32, error) {
+func assign(in Input, nodes []Node) ([]int32, error) {
 	var indexes []int
 	var err error
-	contain(&err, func() { indexes, err = derive(base, s, nodes, partitions) })
+	partitions := in.Partitions
+	contain(&err, func() { indexes, err = derive(in, nodes) })
 	if err != nil {
 		return nil, fmt.Errorf("assign %d partitions to %d nodes: %w", partitions, len(nodes), err)
 	}
@@ -99,11 +110,16 @@ func contain(err *error, run func()) {
 	run()
 }
 
-// derive assigns from base if that is cheaper, and afresh otherwise.
-func derive(base *Table, s Strategy, nodes []Node, partitions int) ([]int, error) {
+// derive assigns from what was assigned, or from a base if that is cheaper, and
+// afresh otherwise.
+func derive(in Input, nodes []Node) ([]int, error) {
+	s, base := in.Strategy, in.Base
+	if l, ok := placing(s).(least); ok {
+		return l.keep(nodes, in.Assigned, in.Partitions)
+	}
 	u, ok := placing(s).(updater)
-	if !ok || base == nil || placing(base.strategy) != placing(s) || len(base.owners) != partitions {
-		return s.Assign(nodes, partitions)
+	if !ok || base == nil || placing(base.strategy) != placing(s) || len(base.owners) != in.Partitions {
+		return s.Assign(nodes, in.Partitions)
 	}
 	d := compareNodes(base.nodes, nodes)
 	changed := len(d.gained)
@@ -114,7 +130,7 @@ func derive(base *Table, s Strategy, nodes []Node, partitions int) ([]int, error
 	}
 	// Afresh, equal weights cost a fraction of the comparisons that deriving makes.
 	if changed*4 > len(nodes) {
-		return s.Assign(nodes, partitions)
+		return s.Assign(nodes, in.Partitions)
 	}
 	return u.update(base.nodes, base.owners, nodes), nil
 }

@@ -18,6 +18,7 @@ type Table struct {
 	partitions int
 	strategy   Strategy
 	digest     Digest
+	assigned   *Assignment // what it was derived from, if its strategy remembers
 
 	// owners[p] indexes nodes; it is nil when there are none. int32 and not
 	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
@@ -126,6 +127,15 @@ func (t *Table) Digest() Digest {
 		return 0
 	}
 	return t.digest
+}
+
+// Assignment returns what t was derived from: nil if its strategy does not remember,
+// or nothing was assigned yet.
+func (t *Table) Assignment() *Assignment {
+	if t == nil {
+		return nil
+	}
+	return t.assigned
 }
 
 // digest hashes t in an encoding that can be read back, so that no two different
