@@ -361,35 +361,6 @@ func TestDrainAndUndrain(t *testing.T) {
 	})
 }
 
-func TestSetWeight(t *testing.T) { // S4.3
-	synctest.Test(t, func(t *testing.T) {
-		c := started(t, 5, clustertest.Options{})
-		before := owners(c)
-		if err := c.Agent("n01").SetWeight(0); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second)
-		c.Check()
-		if n := len(c.Agent("n01").Owned()); n != 0 {
-			t.Errorf("owns %d partitions with weight 0", n)
-		}
-		onlyMovedFromN01(t, before, owners(c))
-		if err := c.Agent("n01").SetWeight(200); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second)
-		c.Check()
-		for p, owner := range owners(c) {
-			if owner != before[p] && owner != "n01" {
-				t.Fatalf("partition %d moved from %s to %s when n01 grew", p, before[p], owner)
-			}
-		}
-		if err := c.Agent("n01").SetWeight(lease.MaxWeight + 1); err == nil {
-			t.Error("an absurd weight is accepted")
-		}
-	})
-}
-
 func TestDuplicateID(t *testing.T) {
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		older := c.Agent("n01")

@@ -73,6 +73,16 @@ type Config struct {
 	// without owning anything, see StartDraining.
 	Weight uint32
 
+	// RampUp is how long a new node's weight takes to grow to Weight, in ten
+	// equal steps of which the first is a tenth, so that a cold node does not get
+	// its full share at once. Each step moves partitions to this node only, if
+	// the strategy heeds weights. A ramp begins whenever the node begins to own
+	// while others do: after it joined, after Undrain, after a fence. Nodes that
+	// start together have no ramp; where they come one by one instead, the first
+	// carries what the others do not yet. SetWeight and Drain end a ramp, which is
+	// logged. Default 0: none.
+	RampUp time.Duration
+
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
 
@@ -211,6 +221,8 @@ func (c Config) Validate() error {
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	fault(c.LeaseTTL <= c.HeartbeatInterval, "LeaseTTL (%v) must be longer than HeartbeatInterval (%v)", c.LeaseTTL, c.HeartbeatInterval)
 	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
+	shortest := rampSteps * c.QuietWindow // steps within one window would be gathered into one
+	fault(c.RampUp != 0 && (c.RampUp < shortest || c.RampUp > 24*time.Hour), "RampUp is %v; it must be 0, or %v (%d times QuietWindow) to 24h", c.RampUp, shortest, rampSteps)
 	for _, d := range []struct {
 		name  string
 		value time.Duration

@@ -14,14 +14,13 @@ import (
 func (a *Agent) SetLoad(units int64) { a.load.Store(max(0, units)) }
 
 // SetWeight changes this node's share relative to others; 0 owns nothing. Only
-// partitions to or from this node move.
+// partitions to or from this node move. It takes effect at once, and ends a ramp
+// (Config.RampUp) that is under way.
 func (a *Agent) SetWeight(w uint32) error {
 	if w > lease.MaxWeight {
 		return fmt.Errorf("cluster: weight %d, at most %d", w, lease.MaxWeight)
 	}
-	return a.do(context.Background(), func(l *loop) {
-		l.update(func(r *lease.Record) { r.Weight = w })
-	})
+	return a.do(context.Background(), func(l *loop) { l.setWeight(w) })
 }
 
 // Drain makes this node give up everything it owns, and returns when it owns
@@ -35,7 +34,7 @@ func (a *Agent) Drain(ctx context.Context) error {
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when
-// every live member has agreed to that.
+// every live member has agreed to that: with Config.RampUp, to its first share.
 func (a *Agent) Undrain(ctx context.Context) error {
 	return a.changeState(ctx, "undrain", (*loop).undrain, func(s *Snapshot) bool {
 		_, candidate := findOwner(s.owners, a.self)

@@ -24,10 +24,14 @@ type loop struct {
 	refusals <-chan error
 	refused  time.Time // when a refusal was logged last
 	rejoin   chan<- struct{}
+	settings uint32 // hash of what must be equal on all nodes
 
 	lease    *ownLease
 	phase    Phase
 	draining bool      // owns nothing by the operator's wish
+	weight   uint32    // that it is to have when no ramp is under way
+	ramp     ramp      // see climb
+	together bool      // nobody owned anything when it came in, see rampOrNot
 	turn     time.Time // when the loop went round last
 	deaf     time.Time // until then what arrives is too old to believe
 	heard    time.Time // since when a node that was stopped hears again; zero = not joining anew
@@ -53,6 +57,11 @@ type loop struct {
 	entering bool // active, but no table was published since
 	ended    bool
 
+	memory *memory // nil unless the strategy remembers
+
+	balance  review
+	drifting time.Time // until then drift is counted; zero = there was none
+
 	peers []string // scratch
 	stats Stats
 	err   error // why the loop ended by itself
@@ -61,12 +70,15 @@ type loop struct {
 func newLoop(a *Agent, incarnation uint64, settings uint32, refusals <-chan error) *loop {
 	now := a.now()
 	l := &loop{
-		agent: a, cfg: a.cfg, log: a.cfg.Log, node: a.node, refusals: refusals,
-		draining: a.cfg.StartDraining, lease: new(ownLease), turn: now,
+		agent: a, cfg: a.cfg, log: a.cfg.Log, node: a.node, refusals: refusals, settings: settings,
+		draining: a.cfg.StartDraining, weight: a.cfg.Weight, lease: new(ownLease), turn: now,
 	}
 	l.set = lease.NewSet(now, a.cfg.record(a.node.Addr(), incarnation), lease.Params{
 		TTL: a.cfg.LeaseTTL, MaxSkew: a.cfg.MaxSkew, Settings: settings,
 	})
+	if placement.Remembers(a.cfg.Strategy) {
+		l.memory = new(memory)
+	}
 	l.beat(now)
 	l.renewed(now)
 	l.show()
@@ -109,10 +121,15 @@ func (l *loop) advance(now time.Time) time.Time {
 	if !now.Before(l.beatAt) {
 		l.beat(now)
 		l.judgeClock(now)
+		l.level(now)
+		l.reviewBalance(now)
 	}
 	deadline := l.expire(now)
 	l.hearAgain(now)
 	l.step(now)
+	if l.climb(now) {
+		l.tell()
+	}
 	l.plan(now)
 	if !l.publish.IsZero() && !now.Before(l.publish) {
 		l.publishNow()
@@ -121,7 +138,7 @@ func (l *loop) advance(now time.Time) time.Time {
 		l.gossip(now)
 	}
 	next := earliest(l.beatAt, l.gossipAt)
-	for _, at := range []time.Time{deadline, l.publish, l.settled, l.deaf, l.patient} {
+	for _, at := range []time.Time{deadline, l.publish, l.settled, l.deaf, l.patient, l.ramp.next} {
 		if at.After(now) {
 			next = earliest(next, at)
 		}
@@ -153,7 +170,7 @@ func (l *loop) expire(now time.Time) (deadline time.Time) {
 
 // askFor asks a few members for news of others.
 func (l *loop) askFor(now time.Time, others []lease.Handle) {
-	b := lease.Encode(l.set.Ask(now, others[:min(len(others), maxWants)]))
+	b := l.encode(l.set.Ask(now, others[:min(len(others), maxWants)]))
 	peers := l.set.Peers(nil)
 	rand.Shuffle(len(peers), func(i, k int) { peers[i], peers[k] = peers[k], peers[i] })
 	for _, addr := range peers[:min(len(peers), l.cfg.GossipNodes)] {
@@ -180,7 +197,7 @@ func (l *loop) refuse(err error) {
 
 // beat begins a new lease of this node, and has it sent in this turn of the loop.
 func (l *loop) beat(now time.Time) {
-	l.set.Beat(now, l.agent.load.Load(), uint32(l.table.Digest()))
+	l.set.Beat(now, l.agent.load.Load(), digestOf(l.table))
 	jitter := 0.9 + 0.2*rand.Float64()
 	l.beatAt = now.Add(time.Duration(jitter * float64(l.cfg.HeartbeatInterval)))
 	l.gossipAt = now
@@ -190,12 +207,6 @@ func (l *loop) beat(now time.Time) {
 // renewed counts the own lease anew: somebody was told, or nobody is there.
 func (l *loop) renewed(beat time.Time) {
 	l.lease.until.Store(int64(beat.Add(l.cfg.LeaseTTL).Sub(l.agent.startedAt())))
-}
-
-// update changes the own record and lets everybody know.
-func (l *loop) update(change func(*lease.Record)) {
-	l.set.Update(change)
-	l.tell()
 }
 
 // tell renews the own lease and lets everybody know at once what is new about
@@ -222,11 +233,11 @@ func (l *loop) gossip(now time.Time) {
 		l.renewed(l.set.Born())
 		return
 	}
-	m := l.set.Compose(now, l.node.Budget(), n)
+	m := l.set.Compose(now, l.budget(), n)
 	if m == nil {
 		return
 	}
-	b := lease.Encode(m)
+	b := l.encode(m)
 	for i := range n { // the first n of a partial shuffle
 		k := i + rand.IntN(len(l.peers)-i)
 		l.peers[i], l.peers[k] = l.peers[k], l.peers[i]
@@ -255,7 +266,7 @@ func (l *loop) send(addr string, b []byte) bool {
 func (l *loop) receive(now time.Time, in frame) {
 	switch {
 	case in.state != nil:
-		in.state <- lease.Encode(l.set.Sync(now))
+		in.state <- l.encodeState(now)
 	case in.message != nil:
 		l.merge(now, in.message)
 	}
@@ -290,11 +301,12 @@ func (l *loop) merge(now time.Time, b []byte) {
 		l.gossipAt = earliest(l.gossipAt, now.Add(l.cfg.GossipInterval/10))
 	}
 	if len(e.Wants) > 0 {
-		l.send(l.set.AddrOf(m.From), lease.Encode(l.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)])))
+		l.send(l.set.AddrOf(m.From), l.encode(l.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)])))
 	}
+	l.remember(now, m)
 	l.answer(now, m)
-	if addr, news := l.set.Inform(now, m.From, l.node.Budget()); news != nil {
-		l.send(addr, lease.Encode(news))
+	if addr, news := l.set.Inform(now, m.From, l.budget()); news != nil {
+		l.send(addr, l.encode(news))
 	}
 }
 
@@ -315,8 +327,8 @@ func (l *loop) answer(now time.Time, m *lease.Message) {
 			return
 		}
 		var part *lease.Message
-		if part, wants = l.set.Answer(now, wants, l.node.Budget()); part != nil {
-			l.send(to, lease.Encode(part))
+		if part, wants = l.set.Answer(now, wants, l.budget()); part != nil {
+			l.send(to, l.encode(part))
 		}
 	}
 }

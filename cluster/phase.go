@@ -42,6 +42,7 @@ func (l *loop) entered(fences uint64, answered bool) {
 	l.settled = now.Add(2 * l.cfg.QuietWindow)
 	l.settleBy = now.Add(l.cfg.StartupGrace)
 	l.changed = true
+	l.together = !l.othersOwn()
 }
 
 // step moves on from settling. A node that finds others active takes its place
@@ -82,6 +83,7 @@ func (l *loop) announce() {
 	case l.draining:
 		state = lease.Draining
 	}
+	l.rampOrNot(state)
 	l.set.SetState(state)
 	l.tell()
 }

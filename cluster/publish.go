@@ -63,7 +63,8 @@ func (l *loop) publishNow() {
 		return // nothing is owned, and what is known is not worth telling
 	}
 	moved := table.Digest() != l.table.Digest()
-	if !moved {
+	news := digestOf(table) != digestOf(l.table)
+	if !news {
 		table = keepTable(l.table, table)
 	}
 	old := l.state
@@ -72,6 +73,8 @@ func (l *loop) publishNow() {
 	l.entering = l.entering && l.phase != PhaseActive
 	if moved {
 		l.stats.TableChanges++
+	}
+	if news {
 		l.beat(l.agent.now()) // tells the others the new digest
 	}
 	l.show()
@@ -94,7 +97,7 @@ func keepTable(old, fresh *placement.Table) *placement.Table {
 }
 
 // compute returns the table over the candidates of v, or nil if the strategy
-// failed: then the last good table stays.
+// failed: then the last good table stays. A coordinator writes down who got what.
 func (l *loop) compute(v *lease.View) *placement.Table {
 	in := placement.Input{Partitions: l.cfg.Partitions, Strategy: l.cfg.Strategy, Base: l.table}
 	for i := range v.Members {
@@ -104,7 +107,16 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 			})
 		}
 	}
+	if l.memory != nil {
+		in.Assigned = l.memory.assigned
+	}
 	table, err := placement.Compute(in)
+	if err == nil && l.coordinates(v) {
+		if in.Assigned = table.Record(l.agent.self, nil); in.Assigned != l.memory.assigned {
+			l.memory.assigned = in.Assigned
+			table, err = placement.Compute(in)
+		}
+	}
 	if err != nil {
 		l.log.Error("no new table: the strategy failed; the last one stays", "err", err)
 		return nil
@@ -141,7 +153,7 @@ func (l *loop) show() {
 	case l.phase == PhaseJoining || l.table == nil: // or it is of the time before a stop
 		s.Table, s.why = nil, ErrNotReady
 	}
-	own := uint32(l.table.Digest())
+	own := digestOf(l.table)
 	for i := range v.Members {
 		s.Members[i] = memberOf(&v.Members[i], l.agent.env.ClockOffset)
 		if v.Members[i].ID == l.agent.self {
@@ -151,6 +163,7 @@ func (l *loop) show() {
 		}
 	}
 	l.fillOwners(s)
+	l.countDrift(l.agent.now(), s)
 	s.Stats = l.stats
 	s.Stats.Stats = l.set.Stats()
 	s.Stats.PacketsReceived = l.agent.in.packets.Load()

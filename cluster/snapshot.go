@@ -26,7 +26,7 @@ type Member struct {
 	Labels      map[string]string
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
-	TableDigest uint32        // low half of its table's digest; 0 = no table yet
+	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
 	renewed     time.Time
 }
 
@@ -74,6 +74,12 @@ func (s *Snapshot) Digest() placement.Digest { return s.Table.Digest() }
 // Drift returns how many live members run another table than this node, as far
 // as their latest heartbeats tell. Members that are settling do not count.
 func (s *Snapshot) Drift() int { return s.drift }
+
+// InSync reports whether m runs the same table as this node, for the same reasons,
+// as far as its latest heartbeat tells.
+func (s *Snapshot) InSync(m *Member) bool {
+	return s.Table != nil && m.TableDigest == digestOf(s.Table)
+}
 
 // Converged reports whether this node is ready and every live member runs the
 // same table.
@@ -131,18 +137,27 @@ func findOwner(sorted []Member, id lease.NodeID) (int, bool) {
 // Stats counts what an agent did since it was started.
 type Stats struct {
 	lease.Stats
-	PacketsSent     uint64 `json:"packets_sent"`
-	PacketsReceived uint64 `json:"packets_received"`
-	BytesSent       uint64 `json:"bytes_sent"`
-	BytesReceived   uint64 `json:"bytes_received"`
-	SendErrors      uint64 `json:"send_errors"`
-	DecodeErrors    uint64 `json:"decode_errors"`  // malformed messages
-	VersionErrors   uint64 `json:"version_errors"` // of an unknown wire version
-	InboxDropped    uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
-	GuardDropped    uint64 `json:"guard_dropped"`  // packets that no node of ours sends
-	StaleDropped    uint64 `json:"stale_dropped"`  // held back while this process was stopped
-	ViewChanges     uint64 `json:"view_changes"`   // of the live set
-	TableChanges    uint64 `json:"table_changes"`
-	Fences          uint64 `json:"fences"` // times this node gave up everything by itself
-	NodesRefused    uint64 `json:"nodes_refused"`
+	PacketsSent       uint64 `json:"packets_sent"`
+	PacketsReceived   uint64 `json:"packets_received"`
+	BytesSent         uint64 `json:"bytes_sent"`
+	BytesReceived     uint64 `json:"bytes_received"`
+	SendErrors        uint64 `json:"send_errors"`
+	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
+	VersionErrors     uint64 `json:"version_errors"` // of an unknown wire version
+	InboxDropped      uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
+	GuardDropped      uint64 `json:"guard_dropped"`  // packets that no node of ours sends
+	StaleDropped      uint64 `json:"stale_dropped"`  // held back while this process was stopped
+	ViewChanges       uint64 `json:"view_changes"`   // of the live set
+	TableChanges      uint64 `json:"table_changes"`
+	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
+	Fences            uint64 `json:"fences"`             // times this node gave up everything by itself
+	NodesRefused      uint64 `json:"nodes_refused"`
+
+	// Drifts counts the times that this node, having a table, began to see members
+	// with another one, and DriftTime sums up for how long it did, the present time
+	// included. Each change of the table brings a moment of it; an alarm is due when
+	// [Snapshot.Drift] stays above 0, or DriftTime grows by more than a small share
+	// of the time.
+	Drifts    uint64        `json:"drifts"`
+	DriftTime time.Duration `json:"drift_ns"`
 }

@@ -49,4 +49,5 @@ type Message struct {
 	Beats    []Beat
 	Records  []*Record
 	Wants    []Handle // whose records the sender asks for
+	Extra    []byte   // what the layer above sends along; at most MaxExtraBytes
 }

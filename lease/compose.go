@@ -123,10 +123,10 @@ func (s *Set) Ask(now time.Time, wants []Handle) *Message {
 // and the farewells of those that said one: they mean something to whoever holds
 // an earlier life of such a node for live, and to a later life, which learns that
 // it has to outbid them if its clock has been set back. A farewell states its
-// age, so that all forget it at about the same time.
+// age, so that all forget it at about the same time. There is room left for Extra.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
-	room := MaxMessageBytes - messageOverhead
+	room := MaxMessageBytes - MaxExtraBytes - messageOverhead
 	add := func(e *entry) {
 		if e.recordSize()+maxBeatBytes > room {
 			return

@@ -17,7 +17,8 @@ import (
 // multiple of what it was sent.
 const (
 	wireVersion     = 2
-	MaxMessageBytes = 4 << 20
+	MaxMessageBytes = 6 << 20
+	MaxExtraBytes   = 2 << 20
 	MaxNodes        = 4096 // members of a set, and records in a message
 	handleBytes     = handleBits / 8
 	minBeatBytes    = handleBytes + 5
@@ -32,7 +33,8 @@ var (
 )
 
 // Encode returns the wire form of m: a version byte, then a msgpack array of
-// settings, sender, time, table digest, beats (bin), records and wants (bin).
+// settings, sender, time, table digest, beats (bin), records, wants (bin) and, if
+// there is something, what the layer above sends along (bin).
 // A beat is 11 to 42 bytes, typically 16.
 func Encode(m *Message) []byte {
 	var buf bytes.Buffer
@@ -40,7 +42,11 @@ func Encode(m *Message) []byte {
 	e := msgpack.NewEncoder(&buf)
 	table := tableOf(m)
 	// Writes to a bytes.Buffer do not fail.
-	_ = e.EncodeArrayLen(7)
+	fields := 7
+	if len(m.Extra) > 0 {
+		fields++
+	}
+	_ = e.EncodeArrayLen(fields)
 	_ = e.EncodeUint(uint64(m.Settings))
 	_ = e.EncodeUint(uint64(m.From))
 	_ = e.EncodeInt(m.SentAt.UnixMilli())
@@ -56,6 +62,9 @@ func Encode(m *Message) []byte {
 		wants = appendHandle(wants, h)
 	}
 	_ = e.EncodeBytes(wants)
+	if len(m.Extra) > 0 {
+		_ = e.EncodeBytes(m.Extra)
+	}
 	return buf.Bytes()
 }
 
@@ -170,7 +179,7 @@ func (d *decoder) fail(format string, args ...any) {
 
 func (d *decoder) message() *Message {
 	var m Message
-	d.array(7, 7)
+	fields := d.array(7, 8)
 	m.Settings = uint32(d.uint(math.MaxUint32))
 	m.From = Handle(d.uint(1<<handleBits - 1))
 	m.SentAt = time.UnixMilli(d.int())
@@ -192,6 +201,9 @@ func (d *decoder) message() *Message {
 	}
 	for ; len(wants) >= handleBytes; wants = wants[handleBytes:] {
 		m.Wants = append(m.Wants, handleAt(wants))
+	}
+	if fields > 7 {
+		m.Extra = d.bytes(MaxExtraBytes)
 	}
 	return &m
 }

@@ -55,6 +55,7 @@ func drawWireMessage(t *rapid.T) *Message {
 		Beats:   rapid.SliceOfN(rapid.Custom(drawBeat), 0, 8).Draw(t, "beats"),
 		Records: rapid.SliceOfN(rapid.Custom(drawRecord), 0, 3).Draw(t, "records"),
 		Wants:   rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "wants"),
+		Extra:   rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
 	}
 }
 

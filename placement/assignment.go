@@ -165,6 +165,9 @@ func (t *Table) Record(by lease.NodeID, gone func(lease.NodeID) bool) *Assignmen
 	var next []entry
 	edit := t.assigned.edit(t.partitions, &next)
 	version := t.assigned.Version() + 1
+	if t.assigned == nil {
+		version = uint64(len(t.nodes)) // so that what a node wrote on its own loses against what many share
+	}
 	for p, i := range t.owners {
 		holder := t.nodes[i].ID
 		switch e := t.assigned.entry(p); {

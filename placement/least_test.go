@@ -266,6 +266,20 @@ func TestLeastAloneTakesNothing(t *testing.T) {
 	}
 }
 
+// One that began alone, because it found nobody, takes away nothing either.
+func TestLeastBeganAlone(t *testing.T) {
+	m := newMemory(t, placement.LeastPartitions(1, 3), 30, equals("a", "b")...)
+	before := owners(m.table)
+	for _, id := range []lease.NodeID{"0", "z"} {
+		alone := newMemory(t, m.strategy, 30, equals(id)...)
+		m.assigned = merge(t, m.assigned, alone.assigned)
+		m.compute(equals("a", "b", id)...)
+		if got := owners(m.table); !slices.Equal(got, before) {
+			t.Errorf("%s came: %v, want %v", id, got, before)
+		}
+	}
+}
+
 // An owner that is gone for good is followed by its deputy, and is a newcomer
 // when it comes back.
 func TestLeastGone(t *testing.T) {
@@ -353,5 +367,5 @@ func ExampleLeastPartitions() {
 	// map[a:6 b:6 c:0]
 	// map[a:4 b:5 c:3]
 	// map[a:4 b:4 c:4]
-	// a moved it from a, which had the most partitions, to c, which had the fewest, in version 2 of the assignment
+	// a moved it from a, which had the most partitions, to c, which had the fewest, in version 3 of the assignment
 }

@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/buraksezer/consistent"
+	"github.com/cespare/xxhash/v2"
+	"github.com/dgryski/go-rendezvous"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+var strategies = []placement.Strategy{
+	placement.Rendezvous(), placement.Bounded(125), placement.Modulo(), placement.VnodeRing(),
+	placement.ClassicRing(), placement.LeastPartitions(1, 3), placement.Zoned(placement.Rendezvous()),
+}
+
+// sizes runs a benchmark for each number of partitions and nodes.
+func sizes(b *testing.B, run func(b *testing.B, partitions, nodes int)) {
+	b.Helper()
+	for _, partitions := range []int{64, 1024, 16384} {
+		for _, nodes := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("%dx%d", partitions, nodes), func(b *testing.B) { run(b, partitions, nodes) })
+		}
+	}
+}
+
+func names(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("node-%04d", i)
+	}
+	return all
+}
+
+// fleet returns nodes of one weight, or of three.
+func fleet(n int, weighted bool) []placement.Node {
+	nodes := make([]placement.Node, n)
+	for i, name := range names(n) {
+		nodes[i] = placement.Node{ID: lease.NodeID(name), Weight: 100, Zone: strconv.Itoa(i % 3)}
+		if weighted {
+			nodes[i].Weight += 50 * uint32(i%3)
+		}
+	}
+	return nodes
+}
+
+func compute(b *testing.B, in placement.Input) *placement.Table {
+	b.Helper()
+	t, err := placement.Compute(in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t
+}
+
+// BenchmarkCompute is a table made afresh, as when a node starts.
+func BenchmarkCompute(b *testing.B) {
+	for _, s := range strategies {
+		b.Run(s.Name(), func(b *testing.B) {
+			sizes(b, func(b *testing.B, partitions, nodes int) {
+				b.Helper()
+				in := placement.Input{Nodes: fleet(nodes, false), Partitions: partitions, Strategy: s}
+				for b.Loop() {
+					compute(b, in)
+				}
+			})
+		})
+	}
+	b.Run("weighted-rendezvous", func(b *testing.B) {
+		sizes(b, func(b *testing.B, partitions, nodes int) {
+			b.Helper()
+			in := placement.Input{Nodes: fleet(nodes, true), Partitions: partitions}
+			for b.Loop() {
+				compute(b, in)
+			}
+		})
+	})
+	b.Run("go-rendezvous", func(b *testing.B) {
+		sizes(b, func(b *testing.B, partitions, nodes int) {
+			b.Helper()
+			ids := names(nodes)
+			owners := make([]string, partitions)
+			for b.Loop() {
+				r := rendezvous.New(ids, xxhash.Sum64String)
+				for p := range owners {
+					owners[p] = r.Lookup(strconv.Itoa(p))
+				}
+			}
+		})
+	})
+	b.Run("consistent", func(b *testing.B) {
+		sizes(b, func(b *testing.B, partitions, nodes int) {
+			b.Helper()
+			m := roomFor(b, partitions, nodes)
+			for b.Loop() {
+				consistent.New(m, config(partitions))
+			}
+		})
+	})
+}
+
+// BenchmarkJoin is what an agent does when one node more is there: it derives the
+// table from the last one where its strategy can.
+func BenchmarkJoin(b *testing.B) {
+	for _, s := range strategies {
+		b.Run(s.Name(), func(b *testing.B) {
+			sizes(b, func(b *testing.B, partitions, nodes int) {
+				b.Helper()
+				all := fleet(nodes+1, false)
+				in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: s}
+				in.Base = compute(b, in)
+				if placement.Remembers(s) {
+					in.Assigned = in.Base.Record("node-0000", nil)
+				}
+				in.Nodes = all
+				for b.Loop() {
+					compute(b, in)
+				}
+			})
+		})
+	}
+	b.Run("consistent", func(b *testing.B) {
+		sizes(b, func(b *testing.B, partitions, nodes int) {
+			b.Helper()
+			ring := consistent.New(roomFor(b, partitions, nodes), config(partitions))
+			newcomer := member("newcomer")
+			for b.Loop() {
+				ring.Add(newcomer)
+				b.StopTimer()
+				ring.Remove(newcomer.String())
+				b.StartTimer()
+			}
+		})
+	})
+}
+
+// BenchmarkPass is a pass of least partitions, with what else its coordinator does
+// then, when there is something to move and when there is not.
+func BenchmarkPass(b *testing.B) {
+	sizes(b, func(b *testing.B, partitions, nodes int) {
+		b.Helper()
+		all := fleet(nodes+1, false)
+		in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: placement.LeastPartitions(1, 3)}
+		in.Assigned = compute(b, in).Record("node-0000", nil)
+		in.Nodes = all
+		t := compute(b, in)
+		for b.Loop() {
+			t.Record("node-0000", nil)
+			t.Level("node-0000", in.Assigned.Version())
+		}
+	})
+}
+
+// BenchmarkLookup is the owner of a key.
+func BenchmarkLookup(b *testing.B) {
+	const partitions = 1024
+	for _, nodes := range []int{10, 100, 1000} {
+		key := func(i int) string { return "room-" + strconv.Itoa(i) }
+		keys := make([]string, 1<<12)
+		for i := range keys {
+			keys[i] = key(i)
+		}
+		t := compute(b, placement.Input{Nodes: fleet(nodes, false), Partitions: partitions})
+		r := rendezvous.New(names(nodes), xxhash.Sum64String)
+		ring := consistent.New(members(nodes), config(partitions))
+		for _, l := range []struct {
+			name string
+			find func(key string) bool
+		}{
+			{"table", func(key string) bool { _, ok := t.Owner(placement.Of(key, partitions)); return ok }},
+			{"go-rendezvous", func(key string) bool { return r.Lookup(key) != "" }},
+			{"consistent", func(key string) bool { return ring.LocateKey([]byte(key)) != nil }},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", l.name, nodes), func(b *testing.B) {
+				i := 0
+				for b.Loop() {
+					if !l.find(keys[i%len(keys)]) {
+						b.Fatal("nobody owns", keys[i%len(keys)])
+					}
+					i++
+				}
+			})
+		}
+	}
+}
+
+type member string
+
+// String implements consistent.Member.
+func (m member) String() string { return string(m) }
+
+func members(n int) []consistent.Member {
+	all := make([]consistent.Member, n)
+	for i, name := range names(n) {
+		all[i] = member(name)
+	}
+	return all
+}
+
+// roomFor is members, where there are enough partitions for them: with fewer than
+// a few per node, consistent panics for want of room.
+func roomFor(b *testing.B, partitions, nodes int) []consistent.Member {
+	b.Helper()
+	if partitions < 10*nodes {
+		b.Skip("too few partitions for consistent")
+	}
+	return members(nodes)
+}
+
+type hasher struct{}
+
+// Sum64 implements consistent.Hasher.
+func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
+
+func config(partitions int) consistent.Config {
+	return consistent.Config{Hasher: hasher{}, PartitionCount: partitions, ReplicationFactor: 20, Load: 1.25}
+}

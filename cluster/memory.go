@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// memory is what a node keeps for a strategy that remembers; see
+// placement.LeastPartitions. All nodes hold the same assignment: one of them, the
+// coordinator, writes it, and it spreads from node to node. Each message carries a
+// stamp of the sender's assignment; whoever is told of one that is at least as new
+// and differs exchanges full states with the sender, by the stream that joins use.
+// Assignments merge, so it does no harm if two nodes believe that they coordinate,
+// or if news overtakes other news.
+type memory struct {
+	assigned *placement.Assignment
+	fetching int // exchanges that are under way
+
+	// What only the coordinator needs.
+	settled uint64                     // the version that all nodes had followed last
+	away    map[lease.NodeID]time.Time // owners that are away, and since when
+}
+
+const (
+	maxFetches = 3 // one may hang until it times out, if its peer has just died
+
+	// goneAfter is how many TTLs an owner may be away before its deputies take
+	// over for good. Until then a node that comes back gets back what it had.
+	goneAfter = 10
+)
+
+// What Extra holds, by its first byte.
+const (
+	extraStamp      = 1 // version and digest of an assignment
+	extraAssignment = 2 // a whole one
+)
+
+// maxStampBytes is how much room a stamp takes in a packet, with what msgpack adds.
+const maxStampBytes = 3 + 1 + binary.MaxVarintLen64 + 8
+
+// encode returns m with this node's stamp.
+func (l *loop) encode(m *lease.Message) []byte {
+	if l.memory != nil {
+		a := l.memory.assigned
+		m.Extra = binary.AppendUvarint([]byte{extraStamp}, a.Version())
+		m.Extra = binary.BigEndian.AppendUint64(m.Extra, uint64(a.Digest()))
+	}
+	return lease.Encode(m)
+}
+
+// budget is how many bytes a packet may have before it is stamped.
+func (l *loop) budget() int {
+	if l.memory != nil {
+		return l.node.Budget() - maxStampBytes
+	}
+	return l.node.Budget()
+}
+
+// encodeState returns all that this node knows.
+func (l *loop) encodeState(now time.Time) []byte {
+	m := l.set.Sync(now)
+	if l.memory == nil {
+		return lease.Encode(m)
+	}
+	m.Extra = append([]byte{extraAssignment}, l.memory.assigned.Encode()...)
+	if len(m.Extra) > lease.MaxExtraBytes {
+		l.log.Error("the assignment is too large to be told; use fewer partitions",
+			"bytes", len(m.Extra), "max_bytes", lease.MaxExtraBytes)
+		m.Extra = nil
+	}
+	return lease.Encode(m)
+}
+
+// remember takes in what another node says of its assignment.
+func (l *loop) remember(now time.Time, m *lease.Message) {
+	if l.memory == nil || len(m.Extra) == 0 || m.Settings != l.settings {
+		return
+	}
+	switch body := m.Extra[1:]; m.Extra[0] {
+	case extraStamp:
+		version, n := binary.Uvarint(body)
+		if n <= 0 || len(body) != n+8 {
+			l.stats.DecodeErrors++
+			return
+		}
+		l.hearStamp(version, placement.Digest(binary.BigEndian.Uint64(body[n:])), l.set.AddrOf(m.From))
+	case extraAssignment:
+		heard, err := placement.DecodeAssignment(body, l.cfg.Partitions)
+		if err == nil {
+			heard, err = l.memory.assigned.Merge(heard)
+		}
+		if err != nil {
+			l.stats.DecodeErrors++
+			l.log.Debug("unreadable assignment", "err", err)
+			return
+		}
+		l.adopt(now, heard)
+	}
+}
+
+// hearStamp exchanges states with whoever has another assignment that is not
+// older. If it is older, it is the other one who asks; what that has and this node
+// has not comes back with a stamp of the same version.
+func (l *loop) hearStamp(version uint64, digest placement.Digest, addr string) {
+	own := l.memory.assigned
+	if version < own.Version() || digest == own.Digest() || addr == "" || l.memory.fetching >= maxFetches {
+		return
+	}
+	l.memory.fetching++
+	l.stats.AssignmentFetches++
+	a := l.agent
+	a.wait.Go(func() {
+		a.env.Gate()
+		err := a.node.Join(addr)
+		_ = a.do(context.Background(), func(l *loop) { // the error means that the agent has ended
+			l.memory.fetching--
+			if err != nil {
+				l.log.Debug("assignment not fetched; trying again with the next message", "addr", addr, "err", err)
+			}
+		})
+	})
+}
+
+// digestOf identifies a table and the assignment behind it: what nodes must have in
+// common to go on alike.
+func digestOf(t *placement.Table) uint32 {
+	return uint32(t.Digest()) ^ uint32(t.Assignment().Digest())
+}
+
+// adopt goes by an assignment from now on.
+func (l *loop) adopt(now time.Time, a *placement.Assignment) {
+	if a == l.memory.assigned {
+		return
+	}
+	l.memory.assigned = a
+	l.dirty = true
+	if l.placing() && l.table != nil {
+		l.publish = now
+	}
+}
+
+// coordinates reports whether this node is the one that writes the assignment:
+// of the active members the one that has run for longest, so that newcomers do
+// not take over.
+func (l *loop) coordinates(v *lease.View) bool {
+	if l.memory == nil || l.phase != PhaseActive {
+		return false
+	}
+	var first *lease.Member
+	for i := range v.Members {
+		m := &v.Members[i]
+		if m.State == lease.Active && (first == nil ||
+			cmp.Or(cmp.Compare(m.Incarnation, first.Incarnation), cmp.Compare(m.ID, first.ID)) < 0) {
+			first = m
+		}
+	}
+	return first != nil && first.ID == l.agent.self
+}
+
+// level makes a pass, if this node is the one to do so and nothing is waiting to
+// be published. It moves only what all nodes have followed.
+func (l *loop) level(now time.Time) {
+	if l.memory == nil || !l.publish.IsZero() || l.table == nil {
+		return
+	}
+	if !l.coordinates(l.set.View()) {
+		l.memory.settled, l.memory.away = 0, nil
+		return
+	}
+	next := l.table.Record(l.agent.self, l.goneOwners(now))
+	if next == l.memory.assigned {
+		if l.agent.snap.Load().Converged() {
+			l.memory.settled = next.Version()
+		}
+		next = l.table.Level(l.agent.self, l.memory.settled)
+	}
+	l.adopt(now, next)
+}
+
+// goneOwners tells which owners have been away for so long that they are not
+// expected back. On the smaller side of a split nobody is: its nodes would come
+// back as the owners of everything.
+func (l *loop) goneOwners(now time.Time) func(lease.NodeID) bool {
+	here := make(map[lease.NodeID]bool)
+	for _, n := range l.table.Nodes() {
+		here[n.ID] = true
+	}
+	away := make(map[lease.NodeID]time.Time)
+	owners := l.memory.assigned.Owners()
+	for _, id := range owners {
+		if here[id] {
+			continue
+		}
+		away[id] = now
+		if since, ok := l.memory.away[id]; ok {
+			away[id] = since
+		}
+	}
+	l.memory.away = away
+	most := 2*len(away) < len(owners)
+	return func(id lease.NodeID) bool {
+		since, ok := away[id]
+		return most && ok && now.Sub(since) >= goneAfter*l.cfg.LeaseTTL
+	}
+}
