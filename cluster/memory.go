@@ -19,7 +19,8 @@ import (
 // or if news overtakes other news.
 type memory struct {
 	assigned *placement.Assignment
-	fetching int // exchanges that are under way
+	fetching int       // exchanges that are under way
+	fetchAt  time.Time // when the next one may begin
 
 	// What only the coordinator needs.
 	settled uint64                     // the version that all nodes had followed last
@@ -88,7 +89,7 @@ func (l *loop) remember(now time.Time, m *lease.Message) {
 			l.stats.DecodeErrors++
 			return
 		}
-		l.hearStamp(version, placement.Digest(binary.BigEndian.Uint64(body[n:])), l.set.AddrOf(m.From))
+		l.hearStamp(now, version, placement.Digest(binary.BigEndian.Uint64(body[n:])), l.set.AddrOf(m.From))
 	case extraAssignment:
 		heard, err := placement.DecodeAssignment(body, l.cfg.Partitions)
 		if err == nil {
@@ -106,11 +107,15 @@ func (l *loop) remember(now time.Time, m *lease.Message) {
 // hearStamp exchanges states with whoever has another assignment that is not
 // older. If it is older, it is the other one who asks; what that has and this node
 // has not comes back with a stamp of the same version.
-func (l *loop) hearStamp(version uint64, digest placement.Digest, addr string) {
+func (l *loop) hearStamp(now time.Time, version uint64, digest placement.Digest, addr string) {
 	own := l.memory.assigned
-	if version < own.Version() || digest == own.Digest() || addr == "" || l.memory.fetching >= maxFetches {
+	if version < own.Version() || digest == own.Digest() || addr == "" {
 		return
 	}
+	if l.memory.fetching >= maxFetches || now.Before(l.memory.fetchAt) {
+		return
+	}
+	l.memory.fetchAt = now.Add(l.cfg.GossipInterval) // stamps cost a stranger nothing
 	l.memory.fetching++
 	l.stats.AssignmentFetches++
 	a := l.agent

@@ -26,6 +26,9 @@ type Balance struct {
 	Mean    float64              `json:"mean"`     // partitions per candidate
 	MaxMean float64              `json:"max_mean"` // greatest load, in fair shares; 1 is perfect
 	CV      float64              `json:"cv"`       // coefficient of variation of the load; 0 is perfect
+
+	// Levelling tells that passes of LeastPartitions are going to even it out.
+	Levelling bool `json:"levelling,omitempty"`
 }
 
 // Balance reports how evenly t spreads its partitions. Without nodes all is
@@ -53,6 +56,7 @@ func (t *Table) Balance() Balance {
 	}
 	b.Mean = float64(t.partitions) / float64(len(t.nodes))
 	b.CV = math.Sqrt(variance)
+	b.Levelling = t.levelling()
 	return b
 }
 
@@ -61,6 +65,10 @@ func (t *Table) Balance() Balance {
 func (b Balance) Advice() string {
 	if b.CV <= warnCV {
 		return ""
+	}
+	if b.Levelling {
+		return fmt.Sprintf("load varies by %.0f %% between nodes (above %.0f %%), and is being evened out a few partitions at a time: "+
+			"wait, or allow more moves per pass in the name of the strategy.", 100*b.CV, 100*warnCV)
 	}
 	partitions := 0
 	for _, n := range b.Counts {

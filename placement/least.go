@@ -131,6 +131,20 @@ func (t *Table) Level(by lease.NodeID, settled uint64) *Assignment {
 	return newAssignment(version, next)
 }
 
+// levelling reports whether passes of LeastPartitions have something to move in t.
+func (t *Table) levelling() bool {
+	l, ok := placing(t.strategy).(least)
+	loads, err := newLoads(t.nodes, t.partitions)
+	if !ok || err != nil {
+		return false
+	}
+	for _, i := range t.owners {
+		loads.count[i]++
+	}
+	most, fewest := loads.extremes()
+	return loads.apart(most, fewest, l.threshold)
+}
+
 // move gives the partition of e to another node: for good if it is its owner's,
 // and as a deputy if the owner is away.
 func (e *entry) move(from, to, by lease.NodeID, version uint64) {

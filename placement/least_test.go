@@ -320,6 +320,23 @@ func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	}
 }
 
+// While passes are under way, the advice is not to raise Partitions.
+func TestLeastAdvice(t *testing.T) { // S4.8
+	m := newMemory(t, placement.LeastPartitions(1, 3), 60, equals("a", "b")...)
+	m.change(equals("a", "b", "c")...)
+	if got := m.table.Balance().Advice(); !strings.Contains(got, "is being evened out") {
+		t.Errorf("with a newcomer that has nothing: %q", got)
+	}
+	m.level()
+	if got := m.table.Balance().Advice(); got != "" {
+		t.Errorf("when it is even: %q", got)
+	}
+	m = newMemory(t, placement.LeastPartitions(1, 3), 4, equals("a", "b", "c")...)
+	if got := m.table.Balance().Advice(); !strings.Contains(got, "raise Partitions") {
+		t.Errorf("with too few partitions: %q", got)
+	}
+}
+
 func TestLeastBadWeights(t *testing.T) {
 	nodes := make([]placement.Node, 10_000)
 	for i := range nodes {
