@@ -1,0 +1,148 @@
+// Handover shows how a node is added to a store that keeps its data in memory,
+// and how one is removed: partitions change their owner, and their data follows.
+//
+//	go run ./examples/handover
+//
+// roost tells each node which partitions are its own; the copying is the
+// program's: see takeOver in node.go. All nodes run in this process, and their
+// calls are plain ones. In earnest each is a process of its own.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer) error {
+	var f fleet
+	defer f.close()
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := f.join(ctx, cluster.Config{ID: id}); err != nil {
+			return err
+		}
+	}
+	for i := range 1000 {
+		if err := f.nodes[i%3].put(ctx, fmt.Sprint("key-", i), fmt.Sprint(i)); err != nil {
+			return err
+		}
+	}
+	f.report(out, "a, b and c share the keys")
+
+	d, err := f.join(ctx, cluster.Config{ID: "d", StartDraining: true, RampUp: time.Second})
+	if err != nil {
+		return err
+	}
+	f.report(out, "d has joined")
+	if err := f.fill(ctx, d); err != nil {
+		return err
+	}
+	f.report(out, "d has its share")
+
+	if err := f.remove(ctx, f.nodes[1]); err != nil {
+		return err
+	}
+	f.report(out, "b has left")
+	return nil
+}
+
+// fleet is the nodes as their operator sees them.
+type fleet struct {
+	nodes []*node
+	peers sync.Map
+}
+
+// join adds a node to those that are there.
+func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
+	for _, n := range f.nodes {
+		cfg.Join = append(cfg.Join, n.agent.Addr())
+	}
+	n, err := start(ctx, &f.peers, cfg)
+	if err == nil {
+		f.nodes = append(f.nodes, n)
+	}
+	return n, err
+}
+
+// fill gives a node that has joined, and owns nothing, its share: its weight grows
+// from a tenth, in ten steps, and each makes a few partitions its own.
+func (f *fleet) fill(ctx context.Context, n *node) error {
+	if err := n.agent.Undrain(ctx); err != nil {
+		return err
+	}
+	full := func(m placement.Node) bool {
+		return string(m.ID) == n.agent.Config().ID && m.Weight == n.agent.Config().Weight
+	}
+	return until(ctx, func() bool {
+		return slices.ContainsFunc(n.agent.Snapshot().Table.Nodes(), full) && f.settled()
+	})
+}
+
+// remove has the others take over from a node, and then that node leave. Drain
+// returns when all agree that it owns nothing; the data follows.
+func (f *fleet) remove(ctx context.Context, n *node) error {
+	if err := n.agent.Drain(ctx); err != nil {
+		return err
+	}
+	if err := until(ctx, func() bool { held, _, _ := n.count(); return held == 0 && f.settled() }); err != nil {
+		return err
+	}
+	f.nodes = slices.DeleteFunc(slices.Clone(f.nodes), func(m *node) bool { return m == n })
+	return n.agent.Leave(ctx)
+}
+
+// settled reports whether every partition is served by somebody, and all agree by
+// whom.
+func (f *fleet) settled() bool {
+	sum := 0
+	for _, n := range f.nodes {
+		held, open, _ := n.count()
+		if held != open || !n.agent.Converged() {
+			return false
+		}
+		sum += open
+	}
+	return sum == partitions
+}
+
+func (f *fleet) report(out io.Writer, what string) {
+	var shares []string
+	for _, n := range f.nodes {
+		_, _, keys := n.count()
+		shares = append(shares, fmt.Sprint(n.agent.Config().ID, " ", keys))
+	}
+	_, _ = fmt.Fprintf(out, "%s: %s\n", what, strings.Join(shares, ", "))
+}
+
+func (f *fleet) close() {
+	for _, n := range f.nodes {
+		_ = n.agent.Close()
+	}
+}
+
+// until waits for a condition.
+func until(ctx context.Context, condition func() bool) error {
+	for !condition() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
