@@ -6,14 +6,14 @@ EACH := scripts/each-module.sh
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race long fuzz bench-once clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: vet short lint ## the quick look while working: vet, short tests, lint
 
-test: deps lint vet race long fuzz bench-once ## everything, as CI runs it; installs what is missing
+test: deps lint vet race long cpus fuzz bench-once ## everything, as CI runs it; installs what is missing
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' go build -o bin/roost ./cmd/roost
@@ -22,7 +22,7 @@ demo: build ## a cluster on this machine that grows, crashes and drains
 	$(STEP) 'demo' bin/roost demo --once
 
 bench: ## run the benchmarks for their figures
-	$(STEP) 'benchmarks' go test -run '^$$' -bench . -benchmem ./...
+	$(STEP) 'benchmarks' $(EACH) go test -run '^$$' -bench . -benchmem ./...
 
 fmt: ## format every Go file
 	$(STEP) 'gofumpt' $(TOOL) gofumpt -w .
@@ -44,6 +44,9 @@ race: ## all tests of every module under the race detector
 
 long: ## the clusters that are too large for the race detector
 	$(STEP) 'large clusters' go test -count=1 ./cluster
+
+cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
+	$(STEP) 'other CPUs' scripts/cpus.sh
 
 fuzz: ## fuzz each target for FUZZTIME, 5s unless told
 	$(STEP) 'fuzzing' scripts/fuzz.sh

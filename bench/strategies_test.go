@@ -14,7 +14,7 @@ import (
 )
 
 var strategies = []placement.Strategy{
-	placement.Rendezvous(), placement.Bounded(125), placement.Modulo(), placement.VnodeRing(),
+	placement.Rendezvous(), placement.Bounded(105), placement.Bounded(125), placement.Modulo(), placement.VnodeRing(),
 	placement.ClassicRing(), placement.LeastPartitions(1, 3), placement.Zoned(placement.Rendezvous()),
 }
 

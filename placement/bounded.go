@@ -14,6 +14,14 @@ import (
 // It spreads more evenly than [Rendezvous], whose shares vary by a tenth and more,
 // and pays with collateral moves: a join or a leave changes everybody's bound, and
 // each partition that is pushed out may push others. The lower the bound, the more.
+// When a node joins, as many partitions move as it gets, times (medians over 100
+// fleets and, in brackets, the worst; 1,024 partitions):
+//
+//	percent    to 10 nodes    to 50 nodes
+//	    105    1.08 (1.34)    1.72 (2.14)
+//	    110    1.03 (1.16)    1.43 (1.94)
+//	    125    1.00 (1.06)    1.12 (1.38)
+//	    150    1.00 (1.00)    1.00 (1.14)
 //
 // Assign costs O(nodes · partitions). Rank gives the order of scores, without
 // regard to who has room.

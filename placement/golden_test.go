@@ -21,10 +21,12 @@ import (
 // disagree during it: a change of the strategy, and so of its name.
 //
 //	place nodes=(a,b*2,…) [partitions=N]   each input line, a key, and where it goes
-//	table count=N [partitions=N] [weights=(…)]   fingerprints of a table of node-0, node-1, …
+//	table count=N [partitions=N] [weights=(…)] [zones=(…)]   fingerprints of a table of node-0, node-1, …
+//	tables …   the same of every built-in strategy, with the ranks of a few partitions
 //	moves from=(a,…) to=(a,b,…) [partitions=N]   how many partitions change between which nodes
 //
-// A node is written id*weight; without *weight it is 1.
+// A node is written id*weight; without *weight it is 1. The strategy is the default,
+// but in tables.
 func TestGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/golden", func(t *testing.T, path string) {
 		t.Helper()
@@ -37,6 +39,8 @@ func TestGolden(t *testing.T) {
 				return place(mustCompute(t, partitions, scanNodes(t, d, "nodes")...), strings.Fields(d.Input))
 			case "table":
 				return fingerprint(mustCompute(t, partitions, scanNumbered(t, d)...))
+			case "tables":
+				return everyStrategy(t, partitions, scanNumbered(t, d))
 			case "moves":
 				from := mustCompute(t, partitions, scanNodes(t, d, "from")...)
 				return listMoves(from, mustCompute(t, partitions, scanNodes(t, d, "to")...))
@@ -78,6 +82,9 @@ func scanNumbered(t *testing.T, d *datadriven.TestData) []placement.Node {
 		if a, ok := d.Arg("weights"); ok {
 			nodes[i].Weight = scanWeight(t, a.Vals[i%len(a.Vals)])
 		}
+		if a, ok := d.Arg("zones"); ok {
+			nodes[i].Zone = a.Vals[i%len(a.Vals)]
+		}
 	}
 	return nodes
 }
@@ -107,6 +114,26 @@ func fingerprint(table *placement.Table) string {
 	counts := slices.Sorted(maps.Values(b.Counts))
 	least := append(counts, 0)[0] // 0 if there are no nodes
 	return fmt.Sprintf("owners %x\ndigest %v\nleast %d, max/mean %.3f, cv %.3f\n", sum[:8], table.Digest(), least, b.MaxMean, b.CV)
+}
+
+// everyStrategy has a paragraph for each built-in strategy, in the order of names.
+func everyStrategy(t *testing.T, partitions int, nodes []placement.Node) string {
+	t.Helper()
+	all := builtins()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		table := mustComputeBy(t, all[name].fresh(), partitions, nodes...)
+		sum := sha256.New()
+		for p := range placement.Partition(partitions) {
+			fmt.Fprintln(sum, table.Rank(p, 4))
+		}
+		fmt.Fprintf(&b, "%s: digest %v, ranks %x\n ", name, table.Digest(), sum.Sum(nil)[:8])
+		for _, p := range []int{0, 1, partitions / 2, partitions - 1} {
+			fmt.Fprintf(&b, " %d → %s;", p, strings.Join(list(table.Rank(placement.Partition(p), 3)), ", "))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 func listMoves(from, to *placement.Table) string {

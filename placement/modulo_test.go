@@ -47,18 +47,3 @@ func TestModuloMoves(t *testing.T) {
 		t.Errorf("%d partitions moved", moved)
 	}
 }
-
-func TestNoNodes(t *testing.T) { // S2.2, S4.4
-	for _, s := range []placement.Strategy{placement.Modulo(), placement.Bounded(125), placement.Rendezvous(), placement.ClassicRing()} {
-		if _, err := s.Assign(nil, 8); err == nil {
-			t.Errorf("%s assigns partitions to nobody", s.Name())
-		}
-		table, err := placement.Compute(placement.Input{Partitions: 8, Strategy: s})
-		if _, ok := table.Owner(3); err != nil || ok {
-			t.Errorf("%s: a table without nodes: %v, somebody owns: %v", s.Name(), err, ok)
-		}
-		if got := s.Rank(nil, 3, 2); len(got) != 0 {
-			t.Errorf("%s ranks %v of nobody", s.Name(), got)
-		}
-	}
-}

@@ -280,18 +280,3 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 		t.Error("tables of different owners have one digest")
 	}
 }
-
-func TestStrategyAlone(t *testing.T) {
-	s := placement.Rendezvous()
-	if _, err := s.Assign(nil, 8); err == nil {
-		t.Error("Assign without nodes gives no error")
-	}
-	for _, n := range []int{-1, 0} {
-		if got := s.Rank(equals("a"), 0, n); len(got) != 0 {
-			t.Errorf("Rank(…, %d) = %v", n, got)
-		}
-	}
-	if got := s.Rank(nil, 0, 3); len(got) != 0 {
-		t.Errorf("Rank of no nodes = %v", got)
-	}
-}

@@ -36,7 +36,7 @@ func ClassicRing() Strategy { return &onRing{name: "classic-ring", scheme: class
 func VnodeRing() Strategy {
 	return &onRing{name: "vnode-ring", scheme: ringScheme{
 		hash:   xxhash.Sum64String,
-		vnodes: func(n Node) int { return int(max(1, uint64(n.Weight)*150/100)) },
+		vnodes: func(n Node) int { return int(min(max(1, uint64(n.Weight)*150/100), maxPoints+1)) }, // an int of 32 bits holds it
 		sep:    ":",
 	}}
 }
@@ -66,11 +66,7 @@ func (s *onRing) Assign(nodes []Node, partitions int) ([]int, error) {
 	if len(nodes) == 0 {
 		return nil, ErrEmptyRing
 	}
-	points := 0
-	for _, n := range nodes {
-		points += s.scheme.vnodes(n)
-	}
-	if points > maxPoints {
+	if points := s.points(nodes); points > maxPoints {
 		return nil, fmt.Errorf("weights make %d points, at most %d: use weights around 100", points, maxPoints)
 	}
 	r := s.ring(nodes)
@@ -82,10 +78,19 @@ func (s *onRing) Assign(nodes []Node, partitions int) ([]int, error) {
 }
 
 func (s *onRing) Rank(nodes []Node, p Partition, n int) []int {
-	if len(nodes) == 0 {
+	// Nodes of a table that was read may be such as Assign refuses.
+	if len(nodes) == 0 || s.points(nodes) > maxPoints {
 		return nil
 	}
 	return s.ring(nodes).rank(strconv.FormatUint(uint64(p), 10), n)
+}
+
+func (s *onRing) points(nodes []Node) int {
+	points := 0
+	for _, n := range nodes {
+		points += s.scheme.vnodes(n)
+	}
+	return points
 }
 
 // samePoints reports whether two nodes have the same points on a ring.

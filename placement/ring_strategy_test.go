@@ -2,7 +2,6 @@ package placement_test
 
 import (
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,46 +61,6 @@ func TestClassicRingMovesTheMinimum(t *testing.T) {
 			}
 		}
 	})
-}
-
-// S2.1: the name is part of the fingerprint of a cluster, and what it stands for
-// must not change under it.
-func TestClassicRingAlone(t *testing.T) {
-	s := placement.ClassicRing()
-	if s.Name() != "classic-ring" {
-		t.Errorf("name %q", s.Name())
-	}
-	if _, err := s.Assign(nil, 8); err == nil {
-		t.Error("Assign without nodes gives no error")
-	}
-	for _, n := range []int{-1, 0} {
-		if got := s.Rank(equals("a"), 0, n); len(got) != 0 {
-			t.Errorf("Rank(…, %d) = %v", n, got)
-		}
-	}
-	if got := s.Rank(nil, 0, 3); len(got) != 0 {
-		t.Errorf("Rank of no nodes = %v", got)
-	}
-}
-
-// S2.1: one strategy, many goroutines with fleets of their own.
-func TestClassicRingIsSafeForConcurrentUse(t *testing.T) {
-	s := placement.ClassicRing()
-	var all sync.WaitGroup
-	for seed := range 4 {
-		all.Go(func() {
-			nodes := fleet(seed, 3)
-			want := mustRing(t, ids(nodes)...)
-			for p := range 200 {
-				ranked := s.Rank(nodes, placement.Partition(p), 1)
-				owner, _ := want.Owner(strconv.Itoa(p))
-				if got := nodes[ranked[0]].ID; got != owner {
-					t.Errorf("fleet %d, partition %d: ranked first %q", seed, p, got)
-				}
-			}
-		})
-	}
-	all.Wait()
 }
 
 // S3.11: a table ranks on the nodes that it was assigned for, and pays for no

@@ -8,14 +8,14 @@ import (
 
 // Node is a candidate for ownership.
 type Node struct {
-	ID     lease.NodeID
-	Weight uint32 // share relative to the other nodes; 0 owns nothing
-	Zone   string // where it is, for [Zoned]; "" if nobody said
+	ID     lease.NodeID `json:"id"`
+	Weight uint32       `json:"weight"`         // share relative to the other nodes; 0 owns nothing
+	Zone   string       `json:"zone,omitempty"` // where it is, for [Zoned]; "" if nobody said
 
 	// What the node states about itself, for strategies that look at it. The
 	// built-in ones do not.
-	Capacity int64             // units of load that it can carry; 0 = not stated
-	Labels   map[string]string // shared: must not be modified
+	Capacity int64             `json:"capacity,omitempty"` // units of load that it can carry; 0 = not stated
+	Labels   map[string]string `json:"labels,omitempty"`   // shared: must not be modified
 }
 
 // Equal reports whether n and o agree in all fields.
@@ -46,6 +46,7 @@ type Strategy interface {
 
 	// Rank returns min(n, len(nodes)) distinct indexes into nodes, best first:
 	// the owner of p, then the node that would own p without the owner, and
-	// so on.
+	// so on. n is at least 1. If owners depend on what else the nodes have got,
+	// p alone does not tell: a Table puts the owner first, whatever Rank says.
 	Rank(nodes []Node, p Partition, n int) []int
 }

@@ -6,10 +6,11 @@ set -euo pipefail
 # command  packages that bring it
 #
 # redis-check-rdb is the Redis server, under the name by which a package has it that
-# starts no service.
+# starts no service. qemu-aarch64 runs the placement vectors as an ARM machine would.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
+qemu-aarch64  qemu-user
 '
 
 missing=()

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const fleets = 101
+
+// BenchmarkSpread measures no time: for 1,024 partitions it reports how evenly each
+// strategy spreads them, and how many move when a node comes and when one goes, as
+// multiples of what has to. Figures are medians over fleets of different names.
+// Least partitions are levelled before they are measured, and after each change.
+func BenchmarkSpread(b *testing.B) {
+	for _, s := range strategies {
+		for _, nodes := range []int{3, 10, 100} {
+			b.Run(fmt.Sprintf("%s/%d", s.Name(), nodes), func(b *testing.B) {
+				var cv, most, join, leave []float64
+				for seed := range fleets {
+					all := make([]placement.Node, nodes+1)
+					for i := range all {
+						all[i] = placement.Node{ID: lease.NodeID(fmt.Sprintf("fleet%d-node-%d", seed, i)), Weight: 100}
+					}
+					before := settle(b, s, nil, all[:nodes])
+					balance := before.Balance()
+					cv, most = append(cv, 100*balance.CV), append(most, balance.MaxMean)
+
+					after := settle(b, s, before, all)
+					must := float64(before.Partitions()) / float64(nodes+1)
+					join = append(join, moved(before, after)/must)
+
+					// The leaver may own more or less than others: what it owned has to move.
+					leaver := all[nodes/2]
+					gone := settle(b, s, before, append(slices.Clone(all[:nodes/2]), all[nodes/2+1:nodes]...))
+					leave = append(leave, moved(before, gone)/float64(max(1, len(before.Owned(leaver.ID)))))
+				}
+				for b.Loop() { // to please the framework
+				}
+				b.ReportMetric(median(cv), "cv%")
+				b.ReportMetric(median(most), "max/mean")
+				b.ReportMetric(median(join), "join-moves/needed")
+				b.ReportMetric(median(leave), "leave-moves/needed")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// settle returns the table over nodes that follows before, which may be nil.
+func settle(b *testing.B, s placement.Strategy, before *placement.Table, nodes []placement.Node) *placement.Table {
+	b.Helper()
+	in := placement.Input{Nodes: nodes, Partitions: 1024, Strategy: s}
+	if placement.Remembers(s) {
+		in.Assigned = before.Record("x", nil)
+	}
+	t := compute(b, in)
+	if !placement.Remembers(s) {
+		return t
+	}
+	for {
+		in.Assigned = t.Record("x", nil)
+		t = compute(b, in)
+		next := t.Level("x", in.Assigned.Version())
+		if next == in.Assigned {
+			return t
+		}
+		in.Assigned = next
+		t = compute(b, in)
+	}
+}
+
+func moved(before, after *placement.Table) (n float64) {
+	for p := range placement.Partition(before.Partitions()) {
+		from, _ := before.Owner(p)
+		to, _ := after.Owner(p)
+		if from != to {
+			n++
+		}
+	}
+	return n
+}
+
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/placementtest"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func TestConforms(t *testing.T) { // S2.1
+	fresh := func() placement.Strategy { return shards{role: "ssd", pinned: 16} }
+	var nodes []placement.Node // the suite's own have other roles
+	for i, role := range []string{"ssd", "hdd", "ssd", "", "ssd"} {
+		nodes = append(nodes, placement.Node{
+			ID: lease.NodeID(fmt.Sprint("node-", i)), Weight: 100, Capacity: 500 * int64(i),
+			Zone: []string{"east", "west"}[i%2], Labels: map[string]string{"role": role},
+		})
+	}
+	placementtest.Strategy(t, fresh, placementtest.Options{Nodes: nodes})
+}
+
+func table(t *rapid.T, s placement.Strategy, nodes []placement.Node) *placement.Table {
+	t.Helper()
+	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 64, Strategy: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func owner(table *placement.Table, p int) placement.Node {
+	return table.Nodes()[table.OwnerIndex(placement.Partition(p))]
+}
+
+func fleet(least int) *rapid.Generator[[]placement.Node] {
+	return rapid.Custom(func(t *rapid.T) []placement.Node {
+		nodes := make([]placement.Node, rapid.IntRange(least, 8).Draw(t, "nodes"))
+		for i := range nodes {
+			nodes[i] = placement.Node{
+				ID: lease.NodeID(fmt.Sprint("n", i)), Weight: 100,
+				Zone:     rapid.SampledFrom([]string{"", "east", "west"}).Draw(t, "zone"),
+				Capacity: rapid.Int64Range(0, 5).Draw(t, "capacity"),
+				Labels:   map[string]string{"role": rapid.SampledFrom([]string{"", "ssd", "hdd"}).Draw(t, "role")},
+			}
+		}
+		return nodes
+	})
+}
+
+// obeying returns those of nodes that obey a rule, or all if none does.
+func obeying(nodes []placement.Node, rule func(placement.Node) bool) []placement.Node {
+	if obey := slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return !rule(n) }); len(obey) > 0 {
+		return obey
+	}
+	return nodes
+}
+
+// S2.5: role pinning and anti-affinity hold wherever they can.
+func TestRules(t *testing.T) {
+	s := shards{role: "ssd", pinned: 15} // the last one's mirror is not pinned
+	rapid.Check(t, func(t *rapid.T) {
+		table := table(t, s, fleet(1).Draw(t, "nodes"))
+		for p := range table.Partitions() {
+			may := table.Nodes()
+			if p < s.pinned {
+				may = obeying(may, func(n placement.Node) bool { return n.Labels["role"] == "ssd" })
+			}
+			if p%2 == 1 {
+				may = obeying(may, func(n placement.Node) bool { return n.Zone != owner(table, p-1).Zone })
+			}
+			if n := owner(table, p); !slices.ContainsFunc(may, n.Equal) {
+				t.Fatalf("partition %d belongs to %+v; it should be one of %+v", p, n, may)
+			}
+		}
+	})
+}
+
+// S2.5: people are told which rules made the choice, and which could not be kept.
+func TestExplain(t *testing.T) {
+	nodes := []placement.Node{
+		{ID: "a", Weight: 1, Zone: "east", Labels: map[string]string{"role": "ssd"}},
+		{ID: "b", Weight: 1, Zone: "west"},
+	}
+	for _, tt := range []struct {
+		s     shards
+		p     placement.Partition
+		owner int
+		want  string
+	}{
+		{shards{role: "ssd", pinned: 2}, 4, 1, "b has the best score for it by capacity and weight"},
+		{shards{role: "ssd", pinned: 2}, 0, 0, "a has the best score for it by capacity and weight among nodes of role ssd, to which it is pinned"},
+		{shards{role: "gpu", pinned: 2}, 0, 0, "a has the best score for it by capacity and weight; none has the role gpu, to which it is pinned"},
+		{shards{role: "ssd", pinned: 1}, 1, 1, `b has the best score for it by capacity and weight, and mirrors partition 0, which a in zone "east" has`},
+	} {
+		if got := tt.s.Explain(nodes, tt.p, tt.owner); got != tt.want {
+			t.Errorf("%s, partition %d: %s\nwant %s", tt.s.Name(), tt.p, got, tt.want)
+		}
+	}
+}
+
+// S2.5, S3.9: a join or a leave moves its own partitions, and mirrors that have to
+// make way.
+func TestMoves(t *testing.T) {
+	s := shards{role: "ssd", pinned: 16}
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := fleet(2).Draw(t, "nodes")
+		with, sans := table(t, s, nodes), table(t, s, nodes[1:])
+		moved := func(p int) bool { return owner(with, p).ID != owner(sans, p).ID }
+		for p := range with.Partitions() {
+			own := owner(with, p).ID == nodes[0].ID
+			if makesWay := p%2 == 1 && moved(p-1); moved(p) && !own && !makesWay {
+				t.Fatalf("when %s comes or goes, partition %d moves between %s and %s",
+					nodes[0].ID, p, owner(with, p).ID, owner(sans, p).ID)
+			}
+		}
+	})
+}
+
+// S2.5: without other rules in the way, shares follow capacity times weight, and
+// the greatest numbers do no harm.
+func TestShares(t *testing.T) {
+	const partitions, fleets = 1024, 40
+	for _, capacities := range [][]int64{{1, 2, 4, 1}, {5, 5, 25, 0}, {50_000_000, 1 << 40, 30_000_000, math.MaxInt64}} {
+		counts := make([]float64, len(capacities))
+		shares := make([]float64, len(capacities))
+		total := 0.0
+		for i, c := range capacities {
+			shares[i] = min(max(float64(c), 1)*100, math.MaxUint32)
+			total += shares[i]
+		}
+		for seed := range fleets {
+			var nodes []placement.Node
+			for i, c := range capacities {
+				nodes = append(nodes, placement.Node{ID: lease.NodeID(fmt.Sprintf("fleet%d-%d", seed, i)), Weight: 100, Capacity: c})
+			}
+			table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: partitions, Strategy: shards{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, n := range nodes {
+				counts[i] += float64(len(table.Owned(n.ID)))
+			}
+		}
+		for i := range counts {
+			want := shares[i] / total * partitions * fleets
+			if math.Abs(counts[i]-want) > 4*math.Sqrt(want)+1 {
+				t.Errorf("of capacities %v, node %d owns %.0f in all, want %.0f", capacities, i, counts[i], want)
+			}
+		}
+	}
+}

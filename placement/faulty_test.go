@@ -1,0 +1,147 @@
+package placement_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// exploding is a strategy with a slip: what it does in Assign or in Rank, it does
+// after two nodes.
+type exploding struct {
+	byTurns
+	assign, rank func(nodes []placement.Node)
+}
+
+func (e exploding) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if e.assign != nil && len(nodes) > 2 {
+		e.assign(nodes)
+	}
+	return e.byTurns.Assign(nodes, partitions)
+}
+
+func (e exploding) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
+	if e.rank != nil && len(nodes) > 2 {
+		e.rank(nodes)
+	}
+	return e.byTurns.Rank(nodes, p, n)
+}
+
+// slips are panics as they happen.
+var slips = map[string]func(nodes []placement.Node){
+	"a word":               func([]placement.Node) { panic("no zone") },
+	"an error":             func([]placement.Node) { panic(errors.New("no zone")) },
+	"an index":             func(nodes []placement.Node) { nodes[len(nodes)].Weight = 0 },
+	"a division by 0":      func(nodes []placement.Node) { nodes[0].Capacity /= int64(len(nodes) - 3) },
+	"a map that is nil":    func(nodes []placement.Node) { nodes[0].Labels["seen"] = "yes" },
+	"a pointer that is so": func([]placement.Node) { var last *placement.Node; last.Weight++ },
+}
+
+// S2.1: a strategy that panics is an error that names it, and tables that are there
+// stay usable.
+func TestPanicInAssign(t *testing.T) {
+	for name, slip := range slips {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range []placement.Strategy{exploding{assign: slip}, placement.Zoned(exploding{assign: slip})} {
+				base := mustComputeBy(t, s, 8, equals("a", "b")...)
+				for _, from := range []*placement.Table{nil, base} {
+					table, err := placement.Compute(placement.Input{Nodes: equals("a", "b", "c"), Partitions: 8, Strategy: s, Base: from})
+					want := `placement: strategy "` + s.Name() + `": assign 8 partitions to 3 nodes: panic: `
+					if table != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+						t.Errorf("table %v, error %v; want %s…", table, err, want)
+					}
+				}
+				if owner, ok := base.Owner(3); !ok || owner != "b" {
+					t.Errorf("of the last good table, partition 3 belongs to %q", owner)
+				}
+			}
+		})
+	}
+}
+
+// S2.1, S3.11: the owner is known without the strategy.
+func TestPanicInRank(t *testing.T) {
+	for name, slip := range slips {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range []placement.Strategy{exploding{rank: slip}, placement.Zoned(exploding{rank: slip})} {
+				table := mustComputeBy(t, s, 8, equals("a", "b", "c")...)
+				for n := range 4 {
+					want := []lease.NodeID{"b"}[:min(n, 1)]
+					if diff := cmp.Diff(want, table.Rank(4, n), cmp.Transformer("list", list)); diff != "" {
+						t.Errorf("%s: Rank(4, %d) (-want +got):\n%s", s.Name(), n, diff)
+					}
+				}
+			}
+		})
+	}
+}
+
+// S4.3: the greatest weights that a Node can hold, of more nodes than fit into 32
+// bits together. A strategy may refuse them; if it takes them, shares are right.
+func TestGreatestWeights(t *testing.T) {
+	const partitions, n = 4096, 5
+	ofEachBuiltin(t, func(t *testing.T, b builtin) {
+		nodes := fleet(1, n)
+		for i := range nodes {
+			nodes[i].Weight = math.MaxUint32
+		}
+		nodes[0].Weight = math.MaxUint32 / 2
+		table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: partitions, Strategy: b.fresh()})
+		if err != nil {
+			if !strings.Contains(err.Error(), b.fresh().Name()) || !strings.Contains(err.Error(), "weights") {
+				t.Errorf("error %v; want one that names the strategy and the reason", err)
+			}
+			return
+		}
+		counts := table.Balance().Counts
+		for i, node := range nodes {
+			share := 1.0 / n
+			if b.weighted {
+				share = float64(node.Weight) / (math.MaxUint32 * (n - 0.5))
+			}
+			// 30 % is far more than draws vary by, or arcs of 160 points.
+			if got := float64(counts[node.ID]) / partitions; math.Abs(got/share-1) > 0.3 {
+				t.Errorf("node %d owns %.3f, want about %.3f", i, got, share)
+			}
+		}
+	})
+}
+
+// S2.1, S4.4: bad input has an error whatever the strategy, and no nodes have none.
+func TestBadInputOfEveryStrategy(t *testing.T) {
+	ofEachBuiltin(t, func(t *testing.T, b builtin) {
+		for what, in := range map[string]placement.Input{
+			"0 partitions":                {Nodes: equals("a"), Partitions: 0},
+			"-1 partitions":               {Nodes: equals("a"), Partitions: -1},
+			`node id "a" is given twice`:  {Nodes: equals("a", "b", "a"), Partitions: 8},
+			`node id "" has 0 bytes`:      {Nodes: equals("a", ""), Partitions: 8},
+			"there must be 1 to 65536":    {Nodes: equals("a"), Partitions: math.MaxInt},
+			`node id "b" is given twice`:  {Nodes: []placement.Node{{ID: "b"}, {ID: "b", Weight: 1}}, Partitions: 8},
+			`node id "white space": byte`: {Nodes: equals("white space"), Partitions: 8},
+		} {
+			in.Strategy = b.fresh()
+			if table, err := placement.Compute(in); table != nil || err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		s := b.fresh()
+		if owners, err := s.Assign(nil, 8); err == nil {
+			t.Errorf("assigns partitions to nobody: %v", owners)
+		}
+		for n, nodes := range map[int][]placement.Node{2: nil, 0: equals("a", "b"), -1: equals("a", "b")} {
+			if got := s.Rank(nodes, 3, n); len(got) != 0 {
+				t.Errorf("Rank(%v, 3, %d) = %v", nodes, n, got)
+			}
+		}
+		table, err := placement.Compute(placement.Input{Partitions: 8, Strategy: s})
+		if _, ok := table.Owner(3); err != nil || ok {
+			t.Errorf("a table without nodes: %v, somebody owns: %v", err, ok)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package placementtest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// answer is what is expected of an input.
+type answer struct {
+	input
+	owners []int
+	rank   []int // of partition 0
+}
+
+func (in input) ask(one placement.Strategy) (answer, error) {
+	nodes := in.given()
+	owners, err := in.assign(one, nodes)
+	a := answer{input: in, owners: owners}
+	if owners != nil {
+		a.rank = one.Rank(nodes, 0, len(nodes))
+	}
+	return a, err
+}
+
+// concurrent has one instance answer in many goroutines, each with a fleet of its
+// own, what it was seen to answer alone.
+func (s *suite) concurrent() error {
+	var want []answer
+	for _, in := range s.cases {
+		a, err := in.ask(s.fresh())
+		if err != nil {
+			return err
+		}
+		if a.owners != nil && in.partitions < placement.MaxPartitions {
+			want = append(want, a)
+		}
+	}
+	shared := s.fresh()
+	faults := make([]error, len(want))
+	var all sync.WaitGroup
+	for k, a := range want {
+		all.Go(func() {
+			for range rounds {
+				err := guard(func() error { return a.repeat(shared) })
+				if err != nil {
+					faults[k] = fmt.Errorf("%w, when other goroutines ask the same instance: it has to be safe for concurrent use", err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range faults {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a answer) repeat(shared placement.Strategy) error {
+	got, err := a.ask(shared)
+	if err != nil {
+		return err
+	}
+	if err := a.compare(a.owners, got.owners); err != nil {
+		return err
+	}
+	if !slices.Equal(got.rank, a.rank) {
+		return fmt.Errorf("%v: Rank of partition 0 is %v once and %v once", a.input, a.rank, got.rank)
+	}
+	return nil
+}

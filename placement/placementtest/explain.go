@@ -1,0 +1,35 @@
+package placementtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// explain is for strategies that can say why; the others have nothing to fear.
+func (s *suite) explain() error {
+	if _, ok := s.fresh().(placement.Explainer); !ok {
+		return nil
+	}
+	for _, in := range s.cases {
+		one := s.fresh()
+		owners, err := in.assign(one, in.given())
+		if err != nil {
+			return err
+		}
+		if owners == nil {
+			continue
+		}
+		for _, p := range in.some() {
+			why := one.(placement.Explainer).Explain(in.given(), p, owners[p])
+			if strings.TrimSpace(why) == "" || strings.Contains(why, "\n") {
+				return fmt.Errorf("%v: Explain says %q of partition %d; it should be a sentence", in, why, p)
+			}
+			if again := s.fresh().(placement.Explainer).Explain(in.given(), p, owners[p]); again != why {
+				return fmt.Errorf("%v: Explain says of partition %d once %q and once %q", in, p, why, again)
+			}
+		}
+	}
+	return nil
+}

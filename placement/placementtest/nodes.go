@@ -1,0 +1,84 @@
+package placementtest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+func (s *suite) leavesNodesAlone() error {
+	for _, in := range s.cases {
+		nodes, one := in.given(), s.fresh()
+		owners, err := in.assign(one, nodes)
+		if err != nil {
+			return err
+		}
+		if err := in.untouched("Assign", nodes); err != nil {
+			return err
+		}
+		if owners == nil {
+			continue // what was refused is never ranked
+		}
+		one.Rank(nodes, 0, len(nodes))
+		if err := in.untouched("Rank", nodes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in input) untouched(method string, nodes []placement.Node) error {
+	for i, n := range nodes {
+		if !n.Equal(in.nodes[i]) {
+			return fmt.Errorf("%v: %s modifies the nodes that it is given, which others read: %+v was %+v", in, method, n, in.nodes[i])
+		}
+	}
+	return nil
+}
+
+// keepsNoNodes reuses one slice for two fleets of the same size. Who kept it finds
+// the new fleet where it remembers the old one, and takes them for the same.
+func (s *suite) keepsNoNodes() error {
+	for _, in := range s.cases {
+		nodes, one := in.given(), s.fresh()
+		owners, err := in.assign(one, nodes)
+		if err != nil {
+			return err
+		}
+		if owners == nil {
+			continue
+		}
+		other := in
+		other.fleet += ", renamed"
+		other.nodes = renamed(in.nodes)
+		copy(nodes, other.nodes)
+		got, err := other.assign(one, nodes)
+		if err != nil {
+			return err
+		}
+		want, err := other.assign(s.fresh(), other.given())
+		if err != nil {
+			return err
+		}
+		if err := other.compare(want, got); err != nil {
+			return fmt.Errorf("%w, after the slice held other nodes: it must not be kept", err)
+		}
+		ranked := one.Rank(nodes, 0, len(nodes))
+		if want := s.fresh().Rank(other.given(), 0, len(nodes)); !slices.Equal(ranked, want) {
+			return fmt.Errorf("%v: Rank is %v, and %v of a new instance, after the slice held other nodes: it must not be kept", other, ranked, want)
+		}
+	}
+	return nil
+}
+
+// renamed are other nodes, with the properties of the given ones the other way
+// round.
+func renamed(nodes []placement.Node) []placement.Node {
+	others := slices.Clone(nodes)
+	slices.Reverse(others)
+	for i := range others {
+		others[i].ID = "other-" + nodes[i].ID
+	}
+	return others
+}

@@ -1,0 +1,170 @@
+package placement_test
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/placementtest"
+)
+
+// builtin is a strategy of the package, and what its doc comment says of it.
+type builtin struct {
+	fresh    func() placement.Strategy
+	minimal  bool // a join moves partitions only to the joiner, a leave only the leaver's
+	weighted bool // shares follow weights
+	loads    bool // owners depend on how many partitions nodes have got, which Rank cannot know
+}
+
+// builtins has a row for every strategy of the package: a new one gets the tests
+// of this file and its lines in testdata/golden/strategies by a row here.
+func builtins() map[string]builtin {
+	return map[string]builtin{
+		"rendezvous":                   {fresh: placement.Rendezvous, minimal: true, weighted: true},
+		"rendezvous+zones":             {fresh: func() placement.Strategy { return placement.Zoned(placement.Rendezvous()) }, minimal: true, weighted: true},
+		"bounded-rendezvous-125":       {fresh: func() placement.Strategy { return placement.Bounded(125) }, weighted: true, loads: true},
+		"bounded-rendezvous-125+zones": {fresh: func() placement.Strategy { return placement.Zoned(placement.Bounded(125)) }, weighted: true, loads: true},
+		"modulo":                       {fresh: placement.Modulo},
+		"vnode-ring":                   {fresh: placement.VnodeRing, minimal: true, weighted: true},
+		"classic-ring":                 {fresh: placement.ClassicRing, minimal: true},
+		"least-partitions-1-3":         {fresh: func() placement.Strategy { return placement.LeastPartitions(1, 3) }, weighted: true, loads: true},
+	}
+}
+
+// ofEachBuiltin runs a test for each strategy, in an order that is the same each
+// time, as rapid's seeds want it.
+func ofEachBuiltin(t *testing.T, test func(t *testing.T, b builtin)) {
+	t.Helper()
+	all := builtins()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t.Run(name, func(t *testing.T) { test(t, all[name]) })
+	}
+}
+
+func TestBuiltinsConform(t *testing.T) { // S2.1
+	ofEachBuiltin(t, func(t *testing.T, b builtin) {
+		placementtest.Strategy(t, b.fresh, placementtest.Options{Minimal: b.minimal, RankIgnoresLoad: b.loads})
+	})
+}
+
+// S2.1: a name stands for one assignment for good.
+func TestBuiltinNames(t *testing.T) {
+	for name, b := range builtins() {
+		if got := b.fresh().Name(); got != name {
+			t.Errorf("%s is called %s", name, got)
+		}
+	}
+}
+
+// anyFleet draws nodes of weights that every strategy takes, with zones; some weigh
+// nothing.
+func anyFleet(least int) *rapid.Generator[[]placement.Node] {
+	node := rapid.Custom(func(t *rapid.T) placement.Node {
+		return placement.Node{
+			ID:     anyID().Draw(t, "id"),
+			Weight: rapid.SampledFrom([]uint32{0, 1, 50, 100, 100, 100, 200, 1000}).Draw(t, "weight"),
+			Zone:   rapid.SampledFrom([]string{"", "east", "west"}).Draw(t, "zone"),
+		}
+	})
+	return rapid.SliceOfNDistinct(node, least, 10, func(n placement.Node) lease.NodeID { return n.ID })
+}
+
+// S2.1, S2.2, S3.8, S4.3: of arbitrary fleets the table is total and, whatever the
+// strategy was asked before, a function of the set of nodes that weigh something.
+func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
+	ofEachBuiltin(t, func(t *testing.T, b builtin) {
+		used := b.fresh()
+		rapid.Check(t, func(t *rapid.T) {
+			nodes := anyFleet(1).Draw(t, "nodes")
+			partitions := anyPartitions().Draw(t, "partitions")
+			table := mustComputeBy(t, b.fresh(), partitions, nodes...)
+			candidates := slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return n.Weight == 0 })
+			for p, owner := range owners(table) {
+				if owns := slices.ContainsFunc(candidates, func(n placement.Node) bool { return n.ID == owner }); owns != (len(candidates) > 0) {
+					t.Fatalf("of %v, partition %d belongs to %q", candidates, p, owner)
+				}
+				if ranked := table.Rank(placement.Partition(p), len(nodes)); len(ranked) != len(candidates) {
+					t.Fatalf("of %v, partition %d ranks only %v", candidates, p, ranked)
+				}
+			}
+			again := mustComputeBy(t, used, partitions, rapid.Permutation(candidates).Draw(t, "shuffled")...)
+			if again.Digest() != table.Digest() {
+				t.Fatal("the order of nodes, those of weight 0, or what the strategy was asked before, have influence")
+			}
+		})
+	})
+}
+
+// S3.9, S4.3, S4.11: a change of one weight, to 0 and from it too, moves
+// partitions only to or from that node; none at all if weights do not count.
+func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
+	ofEachBuiltin(t, func(t *testing.T, b builtin) {
+		if !b.minimal {
+			return // TestModuloMoves, TestBoundedMoves and the tests of least-partitions say what those move
+		}
+		s := b.fresh()
+		rapid.Check(t, func(t *rapid.T) {
+			nodes := anyFleet(2).Draw(t, "nodes")
+			nodes[0].Weight = 100 // somebody has to be there
+			partitions := anyPartitions().Draw(t, "partitions")
+			one := &nodes[rapid.IntRange(1, len(nodes)-1).Draw(t, "whose weight changes")]
+			weights := []uint32{rapid.SampledFrom([]uint32{0, 1, 100}).Draw(t, "light"), rapid.SampledFrom([]uint32{100, 101, 1000}).Draw(t, "heavy")}
+			one.Weight = weights[0]
+			light := mustComputeBy(t, s, partitions, nodes...)
+			one.Weight = weights[1]
+			heavy := mustComputeBy(t, s, partitions, nodes...)
+			moved := moves(t, light, heavy, one.ID, "")
+			moves(t, heavy, light, "", one.ID)
+			if gained := len(heavy.Owned(one.ID)) - len(light.Owned(one.ID)); gained != moved {
+				t.Fatalf("%d partitions moved, and it owns %d more", moved, gained)
+			}
+			if !b.weighted && weights[0] > 0 && moved > 0 {
+				t.Fatal("a weight has influence that should have none")
+			}
+		})
+	})
+}
+
+// S4.3, S4.2: over many fleets, the mean share of a node is that of its weight. For
+// random draws the bound is four standard errors of the mean, for strategies that
+// level it is stricter than need be; an arc of a ring varies as one of 150.
+func TestMeanSharesFollowWeights(t *testing.T) {
+	const fleets, partitions = 60, 1024
+	ofEachBuiltin(t, func(t *testing.T, b builtin) {
+		weights := []uint32{100, 200, 400, 100, 50}
+		total := 850.0
+		if !b.weighted {
+			weights, total = []uint32{100, 1, 1000, 100, 50}, 0 // all alike
+		}
+		counts := make([]float64, len(weights))
+		s := b.fresh()
+		for seed := range fleets {
+			nodes := fleet(seed, len(weights))
+			for i := range nodes {
+				nodes[i].Weight = weights[i]
+			}
+			balance := mustComputeBy(t, s, partitions, nodes...).Balance()
+			for i, n := range nodes {
+				counts[i] += float64(balance.Counts[n.ID])
+			}
+		}
+		for i, w := range weights {
+			share := 1 / float64(len(weights))
+			if b.weighted {
+				share = float64(w) / total
+			}
+			points := 150 * share * float64(len(weights)) // of a ring's
+			want := share * partitions
+			sigma := math.Sqrt(want*(1-share) + want*want/points)
+			if got := counts[i] / fleets; math.Abs(got-want) > 4*sigma/math.Sqrt(fleets) {
+				t.Errorf("a node of weight %d among %v owns %.1f of %d on average, want %.1f ± %.1f",
+					w, weights, got, partitions, want, 4*sigma/math.Sqrt(fleets))
+			}
+		}
+	})
+}
