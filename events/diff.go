@@ -16,11 +16,7 @@ type Ownership struct {
 
 // Move is a change of a partition's owner anywhere in the cluster, as the table
 // of this node has it. An empty id stands for nobody.
-type Move struct {
-	Partition placement.Partition `json:"partition"`
-	From      lease.NodeID        `json:"from"`
-	To        lease.NodeID        `json:"to"`
-}
+type Move = placement.Move
 
 // Batch is what changed from one [State] to a later one. Handle the fields in
 // their order, what went before what came: a partition that was lost and
@@ -103,7 +99,7 @@ func (b *Batch) diffOwners(old, cur *placement.Table) {
 		from, _ := old.Owner(p) // "" without a table, and beyond its last partition
 		to, _ := cur.Owner(p)
 		if from != to {
-			b.Moved = append(b.Moved, Move{p, from, to})
+			b.Moved = append(b.Moved, Move{Partition: p, From: from, To: to})
 		}
 	}
 }

@@ -89,7 +89,7 @@ func twinDiff(steps []step, from, to int) Batch {
 			b.Acquired = append(b.Acquired, Ownership{placement.Partition(p), began(p, to)})
 		}
 		if from >= 0 && old.owner(p) != steps[to].owner(p) {
-			b.Moved = append(b.Moved, Move{placement.Partition(p), old.owner(p), steps[to].owner(p)})
+			b.Moved = append(b.Moved, Move{Partition: placement.Partition(p), From: old.owner(p), To: steps[to].owner(p)})
 		}
 	}
 	was, is := map[string]bool{}, map[string]bool{}

@@ -5,6 +5,10 @@
 // weights alone. So every node computes the table for itself, and nodes that see
 // the same members hold the same table without asking each other.
 //
+// A table can be written down and read again ([Table.Export]), and compared with
+// another ([Diff], [KeysMoved]): what moved, beside the least that had to. Compute
+// and Diff together tell what a change would move before it is made.
+//
 // The package is a pure kernel: no goroutine, lock, clock, I/O, logger or
 // randomness. A Table is immutable; a change of members is a new Table.
 //

@@ -13,7 +13,7 @@ func Zoned(s Strategy) Strategy { return zoned{s} }
 
 type zoned struct{ Strategy }
 
-func (z zoned) Name() string { return z.Strategy.Name() + "+zones" }
+func (z zoned) Name() string { return z.Strategy.Name() + zonesSuffix }
 
 func (z zoned) Rank(nodes []Node, p Partition, n int) []int {
 	return spread(nodes, z.Strategy.Rank(nodes, p, len(nodes)), n)

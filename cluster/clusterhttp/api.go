@@ -52,15 +52,13 @@ type Members struct {
 	Drift     int              `json:"drift"` // members that run another table
 }
 
-// Partitions answers /v1/partitions. Owners is indexed by partition; an empty id
-// means that nobody owns it.
+// Partitions answers /v1/partitions: the table as a document, and what is to be
+// said of it. Its method Table returns the table.
 type Partitions struct {
-	Partitions int                  `json:"partitions"`
-	Owners     []lease.NodeID       `json:"owners"`
-	Counts     map[lease.NodeID]int `json:"counts"`
-	Balance    Balance              `json:"balance"`
-	Version    uint64               `json:"version"`
-	Digest     placement.Digest     `json:"digest"`
+	placement.Export
+	Counts  map[lease.NodeID]int `json:"counts"`
+	Balance Balance              `json:"balance"`
+	Drift   int                  `json:"drift"` // members that run another table
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.

@@ -16,7 +16,8 @@ import (
 )
 
 // maxAnswer bounds what a Client reads of one answer or event, in bytes. The
-// largest that an agent gives, 65,536 partitions with long node ids, takes 4 MB.
+// largest that an agent gives, 65,536 partitions with long node ids, takes 4 MB, and
+// 2 kB a node with many labels.
 const maxAnswer = 32 << 20
 
 // DefaultBase is where an agent serves HTTP unless told otherwise.
@@ -57,7 +58,8 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 	return ask[Members](ctx, c, http.MethodGet, "/v1/members", nil)
 }
 
-// Partitions returns the owner of every partition.
+// Partitions returns the owner of every partition, as a table to be kept, compared
+// (placement.Diff) or planned with.
 func (c *Client) Partitions(ctx context.Context) (Partitions, error) {
 	return ask[Partitions](ctx, c, http.MethodGet, "/v1/partitions", nil)
 }

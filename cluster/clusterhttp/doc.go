@@ -8,7 +8,7 @@
 //	GET  /v1/place?key=K        [Placed]      who owns the key
 //	GET  /v1/owners?key=K&n=3   [Ranked]      the n best members for it, 1 to 100
 //	GET  /v1/members            [Members]     who is live
-//	GET  /v1/partitions         [Partitions]  who owns each partition, how evenly
+//	GET  /v1/partitions         [Partitions]  the table: who owns each partition, how evenly
 //	GET  /v1/owned              [Owned]       what this node owns
 //	GET  /v1/events             the stream, see below
 //	POST /v1/drain?wait=10s     [Changed]     give up what this node owns
@@ -24,6 +24,9 @@
 // parts agree with each other; two answers need not. What is in /v1/owned is not
 // to be found in /v1/partitions, which tells of the table: a node whose own lease
 // ran out, because its process was stopped, owns nothing whatever its table says.
+//
+// The table is a document to keep: [placement.Export] reads it again, for
+// [placement.Diff] and the commands roost diff and roost plan.
 //
 // A key is 1 to 4,096 bytes of UTF-8. Parameters that are not known are ignored,
 // one that is known must not be given twice. HEAD works wherever GET does.

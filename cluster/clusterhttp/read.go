@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -73,15 +72,11 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 	if s.Table == nil {
 		return nil, a.problemOf(cluster.ErrNotReady)
 	}
-	owners := make([]lease.NodeID, s.Table.Partitions())
-	for i := range owners {
-		owners[i], _ = s.Table.Owner(placement.Partition(i))
-	}
 	b := s.Table.Balance()
 	return &Partitions{
-		Partitions: len(owners), Owners: owners, Counts: b.Counts,
+		Export: s.Table.Export(s.Version()), Counts: b.Counts,
 		Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
-		Version: s.Version(), Digest: s.Digest(),
+		Drift:   s.Drift(),
 	}, nil
 }
 
@@ -100,7 +95,7 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
 		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), Capacity: m.Capacity, Labels: m.Labels,
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
-		InSync: s.Table != nil && m.TableDigest == uint32(s.Digest()),
+		InSync: s.InSync(m),
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -41,6 +43,10 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 			}
 			if fmt.Sprint(counts) != fmt.Sprint(all.Counts) || all.Partitions != 64 || len(all.Owners) != 64 {
 				t.Errorf("%d partitions, counts %v, want %v", all.Partitions, all.Counts, counts)
+			}
+			// S4.6: the answer is a table, for whoever reads it again.
+			if table, err := all.Table(); err != nil || table.Digest() != a.Snapshot().Digest() || !cmp.Equal(table.Nodes(), a.Snapshot().Table.Nodes()) {
+				t.Errorf("%s answers with a table that is read as %v of %v, %v", id, table.Digest(), table.Nodes(), err)
 			}
 			if owned := decoded[Owned](t, h, "/v1/owned"); fmt.Sprint(owned.Partitions) != fmt.Sprint(a.Owned()) || string(owned.Self) != id {
 				t.Errorf("%s owns %v, want %v", owned.Self, owned.Partitions, a.Owned())
@@ -83,6 +89,9 @@ func TestMembersTellOfDrift(t *testing.T) {
 		}
 		if want := "false 1 a draining true b active true c active false"; got != want {
 			t.Errorf("%s\nwant %s", got, want)
+		}
+		if all := decoded[Partitions](t, h, "/v1/partitions"); all.Drift != 1 || all.Version != m.Version { // S4.7
+			t.Errorf("beside the table: drift %d, version %d, want 1, %d", all.Drift, all.Version, m.Version)
 		}
 		if age := m.Members[2].AgeMS; age < 2500 || age > 6000 {
 			t.Errorf("the lease of a node that was stopped 3 s ago is %d ms old", age)

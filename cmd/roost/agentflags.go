@@ -66,6 +66,10 @@ func equalSettings() []agentSetting {
 			apply: setNumber(1, placement.MaxPartitions, func(t *o, n int64) { t.cluster.Partitions = int(n) }),
 		},
 		{
+			name: "strategy", arg: "NAME", def: "rendezvous", usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
+			apply: setStrategy(func(t *o) *placement.Strategy { return &t.cluster.Strategy }),
+		},
+		{
 			name: "network", arg: "lan|wan|local", def: "lan", usage: "kind of network, which picks the timings",
 			apply: setNetwork,
 		},
@@ -107,6 +111,10 @@ func recordSettings() []agentSetting {
 		{
 			name: "weight", arg: "N", def: "100", usage: "this node's share relative to others",
 			apply: setWeight,
+		},
+		{
+			name: "ramp-up", arg: "DURATION", usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)",
+			apply: setDuration(func(t *o) *time.Duration { return &t.cluster.RampUp }),
 		},
 		{
 			name: "start-draining", arg: "bool", usage: "own nothing until roost undrain",
@@ -206,6 +214,17 @@ func setNetwork(o *agentOptions, v string) error {
 	}
 	o.cluster.Network = n
 	return nil
+}
+
+func setStrategy[T any](field func(*T) *placement.Strategy) func(*T, string) error {
+	return func(t *T, v string) error {
+		s, err := placement.ParseStrategy(v)
+		if err != nil {
+			return errors.New(strings.TrimPrefix(err.Error(), "placement: "))
+		}
+		*field(t) = s
+		return nil
+	}
 }
 
 func setWeight(o *agentOptions, v string) error {

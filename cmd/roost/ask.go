@@ -46,11 +46,13 @@ func (p *program) partitionsCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "partitions [flags]",
 		Short: "Show how many partitions each member owns",
-		Long: `Show how many partitions each member owns, and how evenly they are spread: the
-greatest share over the mean, and the coefficient of variation. With --output
-json the owner of every partition is listed.`,
+		Long: `Show how many partitions each member owns, how evenly they are spread (the
+greatest share over the mean, and the coefficient of variation), and how many
+members run another table than the agent that is asked. With --output json the
+whole table is printed: keep it for roost diff and roost plan.`,
 		Example: `  roost partitions
-  roost partitions --output json | jq '.owners[17]'`,
+  roost partitions --output json | jq '.owners[17]'
+  roost partitions --output json > before.json`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		ctx, cancel := s.bound(ctx)
@@ -156,12 +158,24 @@ func (s *session) table(header string, fill func(row func(cells ...any)), after 
 }
 
 func balanceOf(t clusterhttp.Partitions) string {
-	text := fmt.Sprintf("\n%d partitions, max/mean %.2f, variation %s, table %s\n",
-		t.Partitions, t.Balance.MaxMean, percent(t.Balance.CV), t.Digest)
+	text := fmt.Sprintf("\n%d partitions by %s, max/mean %.2f, variation %s\n",
+		t.Partitions, printable(t.Strategy), t.Balance.MaxMean, percent(t.Balance.CV))
+	text += fmt.Sprintf("table %s, version %d at this agent, %s\n", t.Digest, t.Version, driftOf(t.Drift))
 	if t.Balance.Advice != "" {
-		text += t.Balance.Advice + "\n"
+		text += printable(t.Balance.Advice) + "\n"
 	}
 	return text
+}
+
+// driftOf says how many members run another table than the agent.
+func driftOf(members int) string {
+	switch members {
+	case 0:
+		return "the same at every member"
+	case 1:
+		return "another one at 1 member: see roost members"
+	}
+	return fmt.Sprintf("another one at %d members: see roost members", members)
 }
 
 func marked(id, self lease.NodeID) string {

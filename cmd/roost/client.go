@@ -25,6 +25,7 @@ type clientOptions struct {
 	node      string
 	limit     int
 	size      int
+	plan      planOptions
 }
 
 func clientSettings() []setting[clientOptions] {
@@ -38,14 +39,18 @@ func clientSettings() []setting[clientOptions] {
 			name: "token-file", arg: "FILE", usage: "bearer token, if the agent asks for one",
 			apply: setNonempty(func(t *o) *string { return &t.tokenFile }),
 		},
-		{
-			name: "output", arg: "table|json", def: "table", usage: "json prints what the API answers, one object a line",
-			apply: func(t *o, v string) error { t.output = v; return oneOf(v, "table", "json") },
-		},
+		outputSetting("json prints the answer in full, one object a line"),
 		{
 			name: "timeout", arg: "DURATION", def: "20s", usage: "give up on an answer after this time",
 			apply: setDuration(func(t *o) *time.Duration { return &t.timeout }),
 		},
+	}
+}
+
+func outputSetting(usage string) setting[clientOptions] {
+	return setting[clientOptions]{
+		name: "output", arg: "table|json", def: "table", usage: usage,
+		apply: func(t *clientOptions, v string) error { t.output = v; return oneOf(v, "table", "json") },
 	}
 }
 

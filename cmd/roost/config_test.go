@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/affinity"
 	"github.com/spf13/cobra"
 )
@@ -50,7 +51,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := agentOptions{
 		cluster: cluster.Config{
-			ID: "host", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 1024, MaxSkew: 5 * time.Second, Weight: 100,
+			ID: "host", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 1024, Strategy: placement.Rendezvous(), MaxSkew: 5 * time.Second, Weight: 100,
 		},
 		http: "127.0.0.1:8401", logFormat: "text",
 	}
@@ -59,12 +60,15 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-var allowed = cmp.Options{cmp.AllowUnexported(agentOptions{}), cmpopts.EquateEmpty()}
+var allowed = cmp.Options{
+	cmp.AllowUnexported(agentOptions{}), cmpopts.EquateEmpty(),
+	cmp.Comparer(func(a, b placement.Strategy) bool { return a.Name() == b.Name() }),
+}
 
 // TestLayers sets one thing in several layers; the uppermost must win, whatever
 // the kind of the setting.
 func TestLayers(t *testing.T) {
-	file := "id: f\njoin: [f:1, f:2]\nttl: 30s\nlabel: {from: file, a: 'b,c'}\nstart-draining: true\npartitions: 64\nhttp: off\n"
+	file := "id: f\njoin: [f:1, f:2]\nttl: 30s\nlabel: {from: file, a: 'b,c'}\nstart-draining: true\npartitions: 64\nstrategy: bounded-rendezvous-150\nhttp: off\n"
 	for _, c := range []struct {
 		name string
 		args []string
@@ -100,7 +104,7 @@ func TestLayers(t *testing.T) {
 			want := agentOptions{
 				config: "DIR/c",
 				cluster: cluster.Config{
-					ID: "f", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 64, MaxSkew: 5 * time.Second, Weight: 100,
+					ID: "f", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 64, Strategy: placement.Bounded(150), MaxSkew: 5 * time.Second, Weight: 100,
 					Join: []string{"f:1", "f:2"}, LeaseTTL: 30 * time.Second, StartDraining: true,
 					Labels: map[string]string{"from": "file", "a": "b,c"},
 				},
@@ -123,8 +127,8 @@ func TestLayers(t *testing.T) {
 func TestEverySettingHasEveryLayer(t *testing.T) {
 	values := map[string]string{
 		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c",
-		"key-file": "DIR/key", "partitions": "7", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
-		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "start-draining": "true",
+		"key-file": "DIR/key", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
+		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}
@@ -159,7 +163,7 @@ func everyLayer(t *testing.T, values, files map[string]string, without string) {
 		return o
 	}
 	flags := clean(load(t, args, nil, files))
-	if string(flags.cluster.Key) != "0123456789abcdef" || flags.token != "secret" || flags.cluster.Network != cluster.WAN || !flags.stdinCloses {
+	if string(flags.cluster.Key) != "0123456789abcdef" || flags.token != "secret" || flags.cluster.Network != cluster.WAN || flags.cluster.Strategy.Name() != "least-partitions-2-5+zones" || !flags.stdinCloses {
 		t.Errorf("by flags: %+v", flags)
 	}
 	want := affinity.Config{PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}
@@ -200,6 +204,8 @@ func TestFaults(t *testing.T) {
 		{"label twice", []string{"--label=a=1,a=2"}, nil, "", `--label "a=1,a=2": label "a" is given twice`},
 		{"weight 0", []string{"--weight=0"}, nil, "", `--weight "0": to join without owning anything, use --start-draining`},
 		{"weight", []string{"--weight=1000001"}, nil, "", `--weight "1000001": want a whole number from 1 to 1000000`},
+		{"strategy", []string{"--strategy=best"}, nil, "", `--strategy "best": no strategy is called "best"; there are ` + placement.Strategies},
+		{"parameters of the strategy", nil, nil, "id: a\nstrategy: bounded-rendezvous-99", `DIR/c:2: strategy "bounded-rendezvous-99": strategy "bounded-rendezvous-99" has parameters out of bounds; the nearest is bounded-rendezvous-100`},
 		{"network", []string{"--network=moon"}, nil, "", `--network "moon": want lan, wan or local`},
 		{"level", []string{"--log-level=loud"}, nil, "", `--log-level "loud": want debug, info, warn or error`},
 		{"format", nil, map[string]string{"ROOST_LOG_FORMAT": "xml"}, "", `ROOST_LOG_FORMAT "xml": want text, json`},

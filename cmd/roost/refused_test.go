@@ -52,6 +52,12 @@ func TestRefused(t *testing.T) {
 			[]string{"setting ttl must be equal on all nodes: it is 9m0s here and 10m0s on plain#"},
 			[]string{"it is 10m0s here and 9m0s on x#"},
 		},
+		{
+			"strategy", plain, // S2.1
+			[]string{"--strategy", "least-partitions+zones"},
+			[]string{"setting strategy must be equal on all nodes: it is least-partitions-1-3+zones here and rendezvous on plain#"},
+			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},
+		},
 		{"cluster", plain, []string{"--cluster", "other"}, []string{"the cluster names probably differ", `"other"`}, nil},
 		{"key at a plain seed", plain, []string{"--key-file", key}, []string{"the gossip keys differ", "it uses no key, this node does"}, nil},
 		{"no key at a keyed seed", keyed, nil, []string{"the gossip keys differ", "it uses a key, this node has none"}, nil},

@@ -86,6 +86,7 @@ const rootExample = `  roost demo                                   watch a clus
 const rootNotes = `
 Each flag has an environment variable, ROOST_ and its name in capitals:
 --http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
+What is planned with roost plan is told by flags alone.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
 130 told twice to stop.
@@ -110,6 +111,7 @@ func (p *program) root() *cobra.Command {
 		&cobra.Group{ID: "run", Title: "Run:"},
 		&cobra.Group{ID: "ask", Title: "Ask an agent:"},
 		&cobra.Group{ID: "tell", Title: "Tell an agent:"},
+		&cobra.Group{ID: "compare", Title: "Compare tables of owners:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
@@ -120,6 +122,7 @@ func (p *program) root() *cobra.Command {
 	}
 	add("run", p.demoCommand(), p.agentCommand(), p.keygenCommand())
 	add("ask", p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand())
+	add("compare", p.planCommand(), p.diffCommand())
 	add("tell", p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.roomCommand())
 	add("", p.versionCommand())
 	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100")

@@ -15,7 +15,8 @@ import (
 
 // setting is one thing that a user can set in a T: by flag, by environment
 // variable or, for the agent, in the configuration file. The first of these that
-// has it decides, whatever the others say.
+// has it decides, whatever the others say. A question about one call alone is
+// flagOnly: ROOST_WEIGHT of an agent is no answer to roost plan --weight.
 type setting[T any] struct {
 	name   string // of the flag, and of the key in the file
 	short  string // one letter, for flags that have it
@@ -25,6 +26,8 @@ type setting[T any] struct {
 	many   bool   // a list: separated by commas, or given several times
 	secret bool   // the value is a secret: no message shows it
 	apply  func(t *T, value string) error
+
+	flagOnly bool
 }
 
 // variable returns the environment variable of the setting of the given name.
@@ -131,7 +134,11 @@ func resolve[T any](t *T, settings []setting[T], from layers, check func(T) erro
 	var faults []error
 	origins := make(map[string]origin)
 	for _, s := range settings {
-		c, ok := from.choose(s.name, s.def, s.many)
+		layers := from
+		if s.flagOnly {
+			layers.getenv = func(string) string { return "" }
+		}
+		c, ok := layers.choose(s.name, s.def, s.many)
 		if !ok {
 			continue
 		}

@@ -24,7 +24,8 @@ func TestTables(t *testing.T) {
 		"/v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
 		"/v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}},
 		"/v1/partitions": clusterhttp.Partitions{
-			Partitions: 8, Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Digest: 0x123,
+			Export: placement.Export{Partitions: 8, Strategy: "s\n", Digest: 0x123, Version: 9},
+			Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Drift: 2,
 		},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +46,8 @@ OWNER  PARTITIONS  SHARE
 a      6           75.0%
 b      2           25.0%
 
-8 partitions, max/mean 1.50, variation 50.0%, table 0000000000000123
+8 partitions by "s\n", max/mean 1.50, variation 50.0%
+table 0000000000000123, version 9 at this agent, another one at 2 members: see roost members
 advice
 `},
 		{[]string{"place", "k"}, `

@@ -19,24 +19,6 @@ import (
 // is to cost that and no more.
 const budget = 150 * time.Millisecond
 
-// patience is for how long a condition may take to come true.
-const patience = 30 * time.Second
-
-func eventually(tb testing.TB, what string, f func() error) {
-	tb.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 // try is one op with a budget.
 func try(s *Store, op affinity.Op) error {
 	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
@@ -68,7 +50,7 @@ func calls(s *Store, room string) map[string]func(context.Context) error {
 func fails(t *testing.T, s *Store, why string) {
 	t.Helper()
 	for name, call := range calls(s, "room") {
-		eventually(t, name, func() error {
+		redistest.Eventually(t, name, func() error {
 			err := within(budget, call)
 			if !errors.Is(err, affinity.ErrStore) || errors.Is(err, errLate) {
 				t.Fatalf("%s: error %v; want an ErrStore in time", name, err)
@@ -84,7 +66,7 @@ func fails(t *testing.T, s *Store, why string) {
 func works(t *testing.T, s *Store) {
 	t.Helper()
 	for name, call := range calls(s, "room") {
-		eventually(t, name, func() error { return within(budget, call) })
+		redistest.Eventually(t, name, func() error { return within(budget, call) })
 	}
 }
 
@@ -130,7 +112,7 @@ func TestKilledAndRestarted(t *testing.T) {
 	works(t, s)
 	for range 3 {
 		server.Kill()
-		eventually(t, "notice", func() error { return told.have("") })
+		redistest.Eventually(t, "notice", func() error { return told.have("") })
 		fails(t, s, "")
 		server.Restart()
 		works(t, s)
@@ -140,6 +122,7 @@ func TestKilledAndRestarted(t *testing.T) {
 // To connect anew takes longer than a call may take: it must not begin anew with
 // each call.
 func TestSlowToReach(t *testing.T) {
+	long(t)
 	server := redistest.StartTLS(t)
 	link := redistest.Proxy(t, server.Addr())
 	s := ready(t, Options{URL: link.URL(server), TLS: server.TLSConfig()})
@@ -148,11 +131,12 @@ func TestSlowToReach(t *testing.T) {
 	fails(t, s, "")
 	link.Heal()
 	link.Delay(budget / 3) // so that a round trip fits into the budget, and a TLS handshake with HELLO does not
-	eventually(t, "call", func() error { return try(s, read("room")) })
+	redistest.Eventually(t, "call", func() error { return try(s, read("room")) })
 }
 
 // A server that hangs costs each call its budget, whatever is going on.
 func TestHangs(t *testing.T) {
+	long(t)
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	told := listen(s)
@@ -175,13 +159,14 @@ func TestHangs(t *testing.T) {
 	if len(late) > 0 {
 		t.Errorf("%d of %d calls: %v; want an ErrStore in time", len(late), callers*each, <-late)
 	}
-	eventually(t, "notice of a hanging server", func() error { return told.have("") })
+	redistest.Eventually(t, "notice of a hanging server", func() error { return told.have("") })
 	fails(t, s, "")
 	server.Resume()
 	works(t, s)
 }
 
 func TestCloseWhileHanging(t *testing.T) {
+	long(t)
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	works(t, s)
@@ -199,6 +184,7 @@ func TestCloseWhileHanging(t *testing.T) {
 
 // Close ends calls and connecting, also when they are about to begin.
 func TestCloseMeanwhile(t *testing.T) {
+	long(t)
 	server := redistest.Start(t)
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -308,15 +294,15 @@ func TestNotifiesOfLoss(t *testing.T) {
 	}
 	for name, lost := range lose {
 		room := fmt.Sprint("room ", name)
-		eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })
+		redistest.Eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })
 		told.reset()
 		lost()
-		eventually(t, name, func() error { return told.have("") })
-		eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
-		eventually(t, "read", func() error { return try(s, read(room)) })
+		redistest.Eventually(t, name, func() error { return told.have("") })
+		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
+		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
 		told.reset()
 		swap(t, other, affinity.Op{Partition: 17, Room: room, If: affinity.Pin{Life: node("n", 1)}, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
-		eventually(t, "change after "+name, func() error { return told.have(room) })
+		redistest.Eventually(t, "change after "+name, func() error { return told.have(room) })
 	}
 }
 
@@ -335,7 +321,7 @@ func TestNoEcho(t *testing.T) {
 		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
 	}
 	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Life: node("m", 1)}})
-	eventually(t, "the other's change", func() error { return told.have("room 19") })
+	redistest.Eventually(t, "the other's change", func() error { return told.have("room 19") })
 	if all := told.all(); len(all) != 1 {
 		t.Errorf("told of %q; want the one that the other changed", all)
 	}

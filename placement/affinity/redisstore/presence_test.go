@@ -38,23 +38,6 @@ func startPresence(tb testing.TB, store affinity.PresenceStore, interval, grace 
 	return p
 }
 
-// poll waits until f returns nil.
-func poll(tb testing.TB, what string, f func() error) {
-	tb.Helper()
-	const patience = 30 * time.Second
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited %v for %s: %v", patience, what, err)
-		}
-	}
-}
-
 // has returns an error unless exactly these are in the room.
 func has(p *affinity.Presence, room string, want ...string) error {
 	members, err := p.Members(context.Background(), room)
@@ -81,9 +64,7 @@ func conformPresence(t *testing.T, url string) {
 func TestPresence(t *testing.T) { conformPresence(t, redistest.Start(t).URL()) }
 
 func TestPresenceOnCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starting a cluster takes seconds")
-	}
+	long(t)
 	conformPresence(t, redistest.StartCluster(t, 3, 0).URL())
 }
 
@@ -213,6 +194,7 @@ func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
 
 // A room that nobody beats or asks for is gone once all in it are stale.
 func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
+	long(t)
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
 	var seats []affinity.Seat
@@ -226,7 +208,7 @@ func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
 	if n := server.Do("DBSIZE"); n != "100" && time.Since(before) < time.Second {
 		t.Errorf("%s keys at once, want 100", n)
 	}
-	poll(t, "the rooms to go", func() error {
+	redistest.Eventually(t, "the rooms to go", func() error {
 		if n := server.Do("DBSIZE"); n != "0" {
 			return fmt.Errorf("%s keys", n)
 		}

@@ -15,9 +15,7 @@ import (
 // A node that dies leaves no ghosts, and its users who come back elsewhere are
 // there once. The node's link is cut, so that it cannot say farewell.
 func TestPresenceNodeKilled(t *testing.T) { // S1.1, S1.2, S1.3
-	if testing.Short() {
-		t.Skip("waits for seconds until a dead node's participants are stale")
-	}
+	long(t)
 	server := redistest.Start(t)
 	link := redistest.Proxy(t, server.Addr())
 	const interval, grace = 500 * time.Millisecond, 3 * time.Second
@@ -36,7 +34,7 @@ func TestPresenceNodeKilled(t *testing.T) { // S1.1, S1.2, S1.3
 	if err := has(onlooker, "r", "ada/1", "bob/1", "cy/1"); err != nil && time.Since(killed) < grace {
 		t.Error(err)
 	}
-	poll(t, "the ghost to go", func() error { return has(onlooker, "r", "bob/1", "cy/1") })
+	redistest.Eventually(t, "the ghost to go", func() error { return has(onlooker, "r", "bob/1", "cy/1") })
 	t.Logf("gone after %v", time.Since(killed))
 	if gone := time.Since(killed); gone < grace || gone > interval+grace+5*time.Second {
 		t.Errorf("gone after %v, want %v to %v", gone, grace, interval+grace)
@@ -48,9 +46,7 @@ func TestPresenceNodeKilled(t *testing.T) { // S1.1, S1.2, S1.3
 
 // A server that comes back empty has everybody again with their next heartbeat.
 func TestPresenceServerEmptied(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a heartbeat")
-	}
+	long(t)
 	server := redistest.Start(t)
 	p := startPresence(t, openPresence(t, server.URL()), time.Second, 10*time.Second)
 	q := startPresence(t, openPresence(t, server.URL()), time.Second, 10*time.Second)
@@ -64,7 +60,7 @@ func TestPresenceServerEmptied(t *testing.T) {
 		t.Errorf("Join without a server: %v", err)
 	}
 	server.Restart()
-	poll(t, "everybody to be back", func() error {
+	redistest.Eventually(t, "everybody to be back", func() error {
 		err := has(q, "0", "ada", "bob", "cy")
 		for r := 1; r < 20; r++ {
 			err = errors.Join(err, has(p, fmt.Sprint(r), "ada", "bob"))
@@ -75,9 +71,7 @@ func TestPresenceServerEmptied(t *testing.T) {
 
 // Nothing waits for long for a server that hangs, and nothing is lost by it.
 func TestPresenceServerHangs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for calls to time out")
-	}
+	long(t)
 	server := redistest.Start(t)
 	const interval, grace = time.Second, 4 * time.Second
 	p := startPresence(t, openPresence(t, server.URL()), interval, grace)
@@ -101,7 +95,7 @@ func TestPresenceServerHangs(t *testing.T) {
 		t.Errorf("three calls took %v", took)
 	}
 	server.Resume()
-	poll(t, "cy to be in and ada to be out", func() error { return has(p, "r", "bob", "cy") })
+	redistest.Eventually(t, "cy to be in and ada to be out", func() error { return has(p, "r", "bob", "cy") })
 
 	server.Pause()
 	before = time.Now()
@@ -137,7 +131,7 @@ func TestPresenceServerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.begin()
-		poll(t, c.says, func() error {
+		redistest.Eventually(t, c.says, func() error {
 			err := beat()
 			if !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), c.says) {
 				return fmt.Errorf("answer is %w", err)
@@ -145,7 +139,7 @@ func TestPresenceServerRefuses(t *testing.T) {
 			return nil
 		})
 		c.end()
-		poll(t, "the end of "+c.says, beat)
+		redistest.Eventually(t, "the end of "+c.says, beat)
 	}
 }
 
@@ -189,9 +183,7 @@ func TestPresencePoisonedRoom(t *testing.T) {
 
 // The same in a cluster that loses a third of its masters: the other rooms are kept.
 func TestPresenceClusterNodeDies(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starting a cluster takes seconds")
-	}
+	long(t)
 	cluster := redistest.StartCluster(t, 3, 1)
 	p := startPresence(t, openPresence(t, cluster.URL()), time.Second, 10*time.Second)
 	const rooms = 60
@@ -202,7 +194,7 @@ func TestPresenceClusterNodeDies(t *testing.T) {
 	}
 	cluster.Node(0).Kill()
 	cluster.WaitOK()
-	poll(t, "all rooms to have ada", func() error {
+	redistest.Eventually(t, "all rooms to have ada", func() error {
 		for r := range rooms {
 			if err := has(p, fmt.Sprint("room-", r), "ada"); err != nil {
 				return err

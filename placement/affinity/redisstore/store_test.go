@@ -37,11 +37,19 @@ func open(tb testing.TB, opt Options) *Store {
 func ready(tb testing.TB, opt Options) *Store {
 	tb.Helper()
 	s := open(tb, opt)
-	eventually(tb, "connect", func() error {
+	redistest.Eventually(tb, "connect", func() error {
 		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(affinity.Life) bool { return false }, 1)
 		return err
 	})
 	return s
+}
+
+// long has a test that takes seconds step aside under -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 }
 
 // conform runs the suite. The tests of one server have data apart by their rooms.
@@ -66,11 +74,13 @@ func TestStandalone(t *testing.T) {
 }
 
 func TestUntracked(t *testing.T) {
+	long(t)
 	t.Parallel()
 	conform(t, Options{URL: redistest.Start(t).URL() + "?client_cache=0", Prefix: "other:"})
 }
 
 func TestTLS(t *testing.T) {
+	long(t)
 	s := redistest.StartTLS(t)
 	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
 	unknown := open(t, Options{URL: s.URL()})
@@ -83,17 +93,13 @@ func TestTLS(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	t.Parallel()
 	conform(t, Options{URL: redistest.StartCluster(t, 3, 0).URL()})
 }
 
 func TestSentinel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	t.Parallel()
 	conform(t, Options{URL: redistest.StartSentinel(t).URL()})
 }

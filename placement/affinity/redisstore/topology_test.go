@@ -85,30 +85,28 @@ func (l *load) all(ctx context.Context, room string) error {
 }
 
 func TestClusterNodeKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	cluster := redistest.StartCluster(t, 3, 1)
 	a, b := ready(t, Options{URL: cluster.URL()}), ready(t, Options{URL: cluster.URL()})
 	told := listen(a)
 	l := startLoad(t, a, b)
-	eventually(t, "before", func() error { return l.all(t.Context(), "before") })
+	redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
 	key := a.keys.pin(17, "before 17")
 	before := swap(t, a, read("before 17")).Pin
 	told.reset()
 	cluster.Owner(key).Kill()
 	start := time.Now()
-	eventually(t, "notice", func() error { return told.have("") })
-	eventually(t, "a new master", func() error { return try(b, first("after", node("n", 1))) })
+	redistest.Eventually(t, "notice", func() error { return told.have("") })
+	redistest.Eventually(t, "a new master", func() error { return try(b, first("after", node("n", 1))) })
 	t.Logf("partition 17 was away for %v", time.Since(start).Round(time.Millisecond))
-	eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
+	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 	l.stop()
 	t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
 	after := swap(t, b, affinity.Op{Partition: 17, Room: "before 17", If: before, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
 	if after.Pin.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", after.Pin.Epoch, before.Epoch)
 	}
-	eventually(t, "index", func() error {
+	redistest.Eventually(t, "index", func() error {
 		entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l affinity.Life) bool { return l == node("m", 1) }, 10)
 		if err == nil && len(entries) != 1 {
 			t.Fatalf("index: %v; want the room that was moved", entries)
@@ -118,9 +116,7 @@ func TestClusterNodeKilled(t *testing.T) {
 }
 
 func TestSentinelFailover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	for name, fail := range map[string]func(*redistest.Server){
 		"killed": (*redistest.Server).Kill,
 		"hangs":  (*redistest.Server).Pause,
@@ -130,18 +126,18 @@ func TestSentinelFailover(t *testing.T) {
 			a, b := ready(t, Options{URL: sentinel.URL()}), ready(t, Options{URL: sentinel.URL()})
 			told := listen(a)
 			l := startLoad(t, a, b)
-			eventually(t, "before", func() error { return l.all(t.Context(), "before") })
+			redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
 			before := swap(t, a, first("room", node("n", 1))).Pin
 			told.reset()
 			old := sentinel.Master()
 			fail(old)
 			start := time.Now()
-			eventually(t, "notice", func() error { return told.have("") })
-			eventually(t, "a new master", func() error {
+			redistest.Eventually(t, "notice", func() error { return told.have("") })
+			redistest.Eventually(t, "a new master", func() error {
 				return errors.Join(try(a, first("after", node("n", 1))), try(b, first("after", node("n", 1))))
 			})
 			t.Logf("away for %v", time.Since(start).Round(time.Millisecond))
-			eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
+			redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 			l.stop()
 			t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
 			claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Life: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
@@ -152,7 +148,7 @@ func TestSentinelFailover(t *testing.T) {
 			is := swap(t, a, read("after")).Pin
 			told.reset()
 			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Life: node("m", 2)}, TTL: time.Hour})
-			eventually(t, "change", func() error { return told.have("after") })
+			redistest.Eventually(t, "change", func() error { return told.have("after") })
 		})
 	}
 }

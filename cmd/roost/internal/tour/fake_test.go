@@ -110,7 +110,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 		}
 		return m
 	case "/v1/partitions":
-		return clusterhttp.Partitions{Owners: a.owners, Digest: a.digest}
+		return clusterhttp.Partitions{Export: placement.Export{Owners: a.owners, Digest: a.digest}}
 	case "/v1/owned":
 		return clusterhttp.Owned{Self: id, Partitions: a.owned}
 	case "/v1/place":

@@ -1,0 +1,111 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// TestPlanIsWhatHappens: what roost plan says before is what roost diff says after,
+// of real agents (S4.6, S4.11).
+func TestPlanIsWhatHappens(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"rendezvous+zones", "bounded-rendezvous-110", "least-partitions-1-50"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			args := append(calm(), "--strategy", strategy, "--partitions", "128")
+			a := agent(t, "a", args...)
+			agree(t, a)
+			args = append(args, "--join", a.gossip)
+
+			joins := planned(t, a, "--add", "b")
+			b := agent(t, "b", args...)
+			joins.happens()
+
+			joins = planned(t, a, "--add", "c=200")
+			agent(t, "c", append(args, "--weight", "200")...)
+			joins.happens()
+
+			shrinks := planned(t, a, "--weight", "b=50")
+			tell(t, "weight", "50", "--addr", b.http)
+			shrinks.happens()
+
+			leaves := planned(t, a, "--remove", "b")
+			tell(t, "leave", "--addr", b.http)
+			leaves.happens()
+			b.exits(0)
+		})
+	}
+}
+
+// forecast is a plan, and the table that it was made for.
+type forecast struct {
+	t            *testing.T
+	at           *proc
+	before, plan string
+}
+
+func planned(t *testing.T, at *proc, args ...string) forecast {
+	t.Helper()
+	f := forecast{t: t, at: at, before: filepath.Join(t.TempDir(), "before.json")}
+	f.save(f.before)
+	args = append([]string{"plan", "--output", "json"}, args...)
+	f.plan = tell(t, append(args, "--addr", at.http)...)
+	if f.plan != tell(t, append(args, "--from", f.before)...) {
+		t.Error("the plan from the file is another one")
+	}
+	return f
+}
+
+func (f forecast) save(path string) {
+	f.t.Helper()
+	table := tell(f.t, "partitions", "--addr", f.at.http, "--output", "json")
+	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// happens waits until the difference to the table before is what was planned.
+func (f forecast) happens() {
+	f.t.Helper()
+	after := filepath.Join(f.t.TempDir(), "after.json")
+	eventually(f.t, func() error {
+		f.save(after)
+		got := tell(f.t, "diff", f.before, after, "--output", "json")
+		if f.certain(got) != f.certain(f.plan) {
+			return fmt.Errorf("what happened is\n%.2000s\nplanned was\n%.2000s", got, f.plan)
+		}
+		return nil
+	})
+}
+
+// certain is what a plan is certain of: all, but for which partitions move by
+// least-partitions.
+func (f forecast) certain(changes string) string {
+	f.t.Helper()
+	var c placement.Changes
+	if err := json.Unmarshal([]byte(changes), &c); err != nil {
+		f.t.Fatal(err)
+	}
+	if !strings.Contains(f.t.Name(), "least-partitions") {
+		return changes
+	}
+	return fmt.Sprint(len(c.Moves), c.ExpectedMin, c.Before, c.After)
+}
+
+// tell runs a command that has to succeed.
+func tell(t *testing.T, args ...string) string {
+	t.Helper()
+	code, out, fault := roost(t, args...)
+	if code != exitOK || fault != "" {
+		t.Fatalf("roost %v: %d %q", args, code, fault)
+	}
+	return out
+}

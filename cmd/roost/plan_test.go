@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// The script testdata/plan states what roost plan and roost diff print. Its
+// commands:
+//
+//	agent nodes=(a,b) [partitions=8] [strategy=modulo] [as=mine] [drift=1]
+//	             what the agent answers from now on; as is what it calls its strategy
+//	write NAME   write that to a file, as roost partitions --output json does
+//	text NAME    write the input to a file
+//	roost        run the command that is the input; < NAME gives it a file to read
+func TestPlanAndDiff(t *testing.T) { // S4.6, S4.7, S4.8
+	s := planStory{dir: t.TempDir()}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(s.answer)
+	}))
+	defer server.Close()
+	s.env = map[string]string{"ROOST_ADDR": server.URL, "ROOST_WEIGHT": "7", "ROOST_PARTITIONS": "7", "ROOST_STRATEGY": "none"}
+	datadriven.RunTest(t, "testdata/plan", s.run)
+}
+
+type planStory struct {
+	dir    string
+	env    map[string]string // that of an agent has no say in a plan
+	answer clusterhttp.Partitions
+}
+
+func (s *planStory) run(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	switch d.Cmd {
+	case "agent":
+		s.agent(t, d)
+	case "write":
+		b, err := json.Marshal(s.answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.write(t, d, b)
+	case "text":
+		s.write(t, d, []byte(d.Input))
+	case "roost":
+		return s.roost(t, d.Input)
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+	return ""
+}
+
+func (s *planStory) write(t *testing.T, d *datadriven.TestData, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, d.CmdArgs[0].Key), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *planStory) agent(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	in := placement.Input{Partitions: 32}
+	s.answer = clusterhttp.Partitions{}
+	d.MaybeScanArgs(t, "drift", &s.answer.Drift)
+	d.MaybeScanArgs(t, "partitions", &in.Partitions)
+	strategy := "rendezvous"
+	d.MaybeScanArgs(t, "strategy", &strategy)
+	var err error
+	if in.Strategy, err = placement.ParseStrategy(strategy); err != nil {
+		t.Fatal(err)
+	}
+	if d.HasArg("as") {
+		as := called{Strategy: in.Strategy}
+		d.ScanArgs(t, "as", &as.name)
+		in.Strategy = as
+	}
+	for _, arg := range d.CmdArgs {
+		for _, id := range arg.Vals {
+			if arg.Key == "nodes" {
+				in.Nodes = append(in.Nodes, placement.Node{ID: lease.NodeID(id), Weight: 100})
+			}
+		}
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := table.Balance()
+	s.answer.Export, s.answer.Counts = table.Export(3), b.Counts
+	s.answer.Balance = clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()}
+}
+
+// called is a strategy under another name, such as users have.
+type called struct {
+	placement.Strategy
+	name string
+}
+
+func (c called) Name() string { return c.name }
+
+func (s *planStory) roost(t *testing.T, line string) string {
+	t.Helper()
+	line, file, _ := strings.Cut(line, "<")
+	args := strings.Fields(line)
+	for i, arg := range args {
+		args[i] = strings.ReplaceAll(arg, "DIR", s.dir)
+	}
+	var stdin []byte
+	if file != "" {
+		var err error
+		if stdin, err = os.ReadFile(filepath.Join(s.dir, strings.TrimSpace(file))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, fault strings.Builder
+	getenv := func(name string) string { return s.env[name] }
+	code := run(t.Context(), args, getenv, strings.NewReader(string(stdin)), &out, &fault)
+	text := strings.ReplaceAll(out.String()+fault.String(), s.dir, "DIR")
+	if code != 0 {
+		text += fmt.Sprintf("exit %d\n", code)
+	}
+	// datadriven takes an empty line for the end of what is expected.
+	return strings.ReplaceAll(text, "\n\n", "\n.\n")
+}

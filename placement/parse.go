@@ -1,0 +1,73 @@
+package placement
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	defaultBound     = 125 // percent, of bounded-rendezvous
+	defaultThreshold = 1   // of least-partitions
+	defaultMoves     = 3   // a pass, of least-partitions
+)
+
+// Strategies names the built-in strategies for messages and helps, those with
+// parameters with their defaults.
+const Strategies = "rendezvous, bounded-rendezvous-125 (percent of the fair share), " +
+	"least-partitions-1-3 (threshold, moves a pass), modulo, vnode-ring, classic-ring, " +
+	"each also with +zones at its end"
+
+const zonesSuffix = "+zones"
+
+// ParseStrategy returns the built-in strategy of the given name, as its Name tells
+// it. Parameters may be left out: bounded-rendezvous is bounded-rendezvous-125,
+// and least-partitions is least-partitions-1-3. The error lists what there is.
+func ParseStrategy(name string) (Strategy, error) {
+	base, zones := strings.CutSuffix(name, zonesSuffix)
+	s, short := parsePlain(base)
+	if s == nil {
+		return nil, fmt.Errorf("placement: no strategy is called %.80q; there are %s", name, Strategies)
+	}
+	if !short && s.Name() != base {
+		return nil, fmt.Errorf("placement: strategy %.80q has parameters out of bounds; the nearest is %s", name, s.Name())
+	}
+	if zones {
+		return Zoned(s), nil
+	}
+	return s, nil
+}
+
+// parsePlain returns nil for a name that is none. Whether its parameters are in
+// bounds shows in the name of what it returns, unless short tells that they were
+// left out.
+func parsePlain(name string) (s Strategy, short bool) {
+	switch name {
+	case "rendezvous":
+		return Rendezvous(), false
+	case "modulo":
+		return Modulo(), false
+	case "vnode-ring":
+		return VnodeRing(), false
+	case "classic-ring":
+		return ClassicRing(), false
+	case "bounded-rendezvous":
+		return Bounded(defaultBound), true
+	case "least-partitions":
+		return LeastPartitions(defaultThreshold, defaultMoves), true
+	}
+	if percent, ok := strings.CutPrefix(name, "bounded-rendezvous-"); ok {
+		if n, err := strconv.Atoi(percent); err == nil {
+			return Bounded(n), false
+		}
+	}
+	if both, ok := strings.CutPrefix(name, "least-partitions-"); ok {
+		threshold, moves, _ := strings.Cut(both, "-")
+		t, err := strconv.Atoi(threshold)
+		m, err2 := strconv.Atoi(moves)
+		if err == nil && err2 == nil {
+			return LeastPartitions(t, m), false
+		}
+	}
+	return nil, false
+}

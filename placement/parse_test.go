@@ -1,0 +1,98 @@
+package placement_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// anyBuiltin draws a built-in strategy, with any parameters.
+func anyBuiltin() *rapid.Generator[placement.Strategy] {
+	return rapid.Custom(func(t *rapid.T) placement.Strategy {
+		s := rapid.OneOf(
+			rapid.SampledFrom([]placement.Strategy{
+				placement.Rendezvous(), placement.Modulo(), placement.VnodeRing(), placement.ClassicRing(),
+			}),
+			rapid.Map(rapid.IntRange(0, 2000), placement.Bounded),
+			rapid.Custom(func(t *rapid.T) placement.Strategy {
+				return placement.LeastPartitions(rapid.IntRange(-1, 9).Draw(t, "threshold"), rapid.IntRange(-1, 9).Draw(t, "moves"))
+			}),
+		).Draw(t, "strategy")
+		if rapid.Bool().Draw(t, "zones") {
+			return placement.Zoned(s)
+		}
+		return s
+	})
+}
+
+// S2.1: the name of a built-in strategy names it.
+func TestParseStrategyNamesItself(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyBuiltin().Draw(t, "strategy")
+		parsed, err := placement.ParseStrategy(s.Name())
+		if err != nil || parsed.Name() != s.Name() {
+			t.Fatalf("%q: %v, %v", s.Name(), parsed, err)
+		}
+		nodes := anyNodes(1, 5).Draw(t, "nodes")
+		for i := range nodes {
+			nodes[i].Weight = min(nodes[i].Weight, 1000) // a ring has no room for more
+			nodes[i].Zone = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "zone")
+		}
+		want, got := mustComputeBy(t, s, 16, nodes...), mustComputeBy(t, parsed, 16, nodes...)
+		if want.Digest() != got.Digest() {
+			t.Fatalf("%q places otherwise", s.Name())
+		}
+	})
+}
+
+func TestParseStrategy(t *testing.T) {
+	for name, want := range map[string]string{
+		"bounded-rendezvous":       "bounded-rendezvous-125",
+		"bounded-rendezvous+zones": "bounded-rendezvous-125+zones",
+		"least-partitions":         "least-partitions-1-3",
+		"least-partitions+zones":   "least-partitions-1-3+zones",
+	} {
+		if s, err := placement.ParseStrategy(name); err != nil || s.Name() != want {
+			t.Errorf("%q: %v, %v; want %q", name, s, err, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"":                           `no strategy is called ""; there are rendezvous, `,
+		"Rendezvous":                 `no strategy is called "Rendezvous"`,
+		"rendezvous ":                "no strategy",
+		"+zones":                     "no strategy",
+		"rendezvous+zones+zones":     "no strategy",
+		"bounded-rendezvous-":        "no strategy",
+		"bounded-rendezvous-1x":      "no strategy",
+		"bounded-rendezvous-50":      "out of bounds; the nearest is bounded-rendezvous-100",
+		"bounded-rendezvous-0125":    "out of bounds; the nearest is bounded-rendezvous-125",
+		"bounded-rendezvous-1001":    "the nearest is bounded-rendezvous-1000",
+		"least-partitions-1":         "no strategy",
+		"least-partitions-1-":        "no strategy",
+		"least-partitions-1-3-4":     "no strategy",
+		"least-partitions-0-3":       "the nearest is least-partitions-1-3",
+		"least-partitions-1--3":      "the nearest is least-partitions-1-0",
+		strings.Repeat("x", 1000000): `"` + strings.Repeat("x", 80) + `"; there are`,
+	} {
+		s, err := placement.ParseStrategy(name)
+		if err == nil || s != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %v, %v; want %q", name, s, err, want)
+		}
+	}
+}
+
+// The list that messages show names each strategy by a name that is one.
+func TestStrategiesAreListed(t *testing.T) {
+	for name := range strings.SplitSeq(placement.Strategies, ", ") {
+		name, _, _ = strings.Cut(name, " ")
+		if strings.HasSuffix(name, ")") || name == "moves" || name == "each" {
+			continue
+		}
+		if s, err := placement.ParseStrategy(name); err != nil || s.Name() != name {
+			t.Errorf("%q: %v, %v", name, s, err)
+		}
+	}
+}
