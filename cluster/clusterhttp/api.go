@@ -40,6 +40,7 @@ type Ranked struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owners    []Member            `json:"owners"`
+	Why       string              `json:"why"` // the first is the owner; for people
 }
 
 // Members answers /v1/members.

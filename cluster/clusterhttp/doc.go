@@ -6,7 +6,7 @@
 // # Endpoints
 //
 //	GET  /v1/place?key=K        [Placed]      who owns the key
-//	GET  /v1/owners?key=K&n=3   [Ranked]      the n best members for it, 1 to 100
+//	GET  /v1/owners?key=K&n=3   [Ranked]      the n best members for it, 1 to 100, and why
 //	GET  /v1/members            [Members]     who is live
 //	GET  /v1/partitions         [Partitions]  the table: who owns each partition, how evenly
 //	GET  /v1/owned              [Owned]       what this node owns

@@ -48,7 +48,8 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if _, err := s.Place(key); err != nil {
 		return nil, a.problemOf(err)
 	}
-	ranked := Ranked{Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owners: []Member{}}
+	of := placement.Of(key, s.Table.Partitions())
+	ranked := Ranked{Key: key, Partition: of, Owners: []Member{}, Why: s.Table.Why(of)}
 	for _, m := range s.Owners(key, n) {
 		ranked.Owners = append(ranked.Owners, memberOf(s, m))
 	}

@@ -111,9 +111,10 @@ func (s *session) placeOne(ctx context.Context, key string) (clusterhttp.Placed,
 func (p *program) ownersCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "owners KEY [-n N] [flags]",
-		Short: "List the best members for a key",
+		Short: "List the best members for a key, and why",
 		Long: `List the N best members for a key: its owner, then who would own it without the
-owner, and so on. That is where replicas belong.`,
+owner, and so on. That is where replicas belong. The last line says why the key's
+partition is where it is.`,
 		Example: `  roost owners room-17
   roost owners room-17 -n 2 --output json`,
 		Args: cobra.ExactArgs(1),
@@ -128,7 +129,7 @@ owner, and so on. That is where replicas belong.`,
 			for i, m := range a.Owners {
 				row(i+1, m.ID, m.State, m.Addr, orDash(m.APIAddr))
 			}
-		})
+		}, fmt.Sprintf("\npartition %d: %s\n", a.Partition, printable(a.Why)))
 	}, setting[clientOptions]{
 		name: "number", short: "n", arg: "N", def: "3", usage: "list this many, at most 100",
 		apply: setNumber(1, 100, func(o *clientOptions, n int64) { o.number = int(n) }),

@@ -22,7 +22,7 @@ func TestTables(t *testing.T) {
 	answers := map[string]any{
 		"/v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{ID: "a", Addr: "10.0.0.1:7946", State: lease.Active, InSync: true, Weight: 100}, evil}},
 		"/v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
-		"/v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}},
+		"/v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
 		"/v1/partitions": clusterhttp.Partitions{
 			Export: placement.Export{Partitions: 8, Strategy: "s\n", Digest: 0x123, Version: 9},
 			Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Drift: 2,
@@ -57,6 +57,8 @@ KEY    PARTITION  OWNER  GOSSIP         API
 		{[]string{"owners", "k"}, `
 RANK  ID  STATE     GOSSIP         API
 1     b   settling  10.0.0.2:7946  "\x1b[2Jx\n"
+
+partition 0: "b won\x1b"
 `},
 	} {
 		code, got, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)
