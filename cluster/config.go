@@ -60,6 +60,11 @@ type Config struct {
 	// then everybody who reaches the port can speak for any node.
 	Key []byte
 
+	// OldKeys are understood, and not used to send: for the time in which the
+	// nodes of a cluster change from one key to another. First give every node the
+	// new one here, then make it the Key and the former one the old, then drop that.
+	OldKeys [][]byte
+
 	// APIAddr is where this node's own program is reached, for those who look a
 	// key up. roost passes it on and does not interpret it. At most 255 bytes.
 	APIAddr string
@@ -176,6 +181,10 @@ func (c Config) WithDefaults() Config {
 
 // clone returns a copy that the caller's later changes do not reach.
 func (c Config) clone() Config {
+	c.OldKeys = slices.Clone(c.OldKeys)
+	for i, key := range c.OldKeys {
+		c.OldKeys[i] = slices.Clone(key)
+	}
 	c.Key, c.Join, c.Labels = slices.Clone(c.Key), slices.Clone(c.Join), maps.Clone(c.Labels)
 	return c
 }
@@ -210,7 +219,11 @@ func (c Config) Validate() error {
 	for _, seed := range c.Join {
 		fault(!validSeed(seed), "Join %q is not host:port", seed)
 	}
-	fault(len(c.Key) != 0 && len(c.Key) != 16 && len(c.Key) != 24 && len(c.Key) != 32, "Key has %d bytes; it must have 16, 24 or 32", len(c.Key))
+	fault(len(c.Key) != 0 && !aesKey(c.Key), "Key has %d bytes; it must have 16, 24 or 32", len(c.Key))
+	fault(len(c.Key) == 0 && len(c.OldKeys) > 0, "OldKeys are set without a Key: encrypted gossip and plain text do not mix")
+	for _, key := range c.OldKeys {
+		fault(!aesKey(key), "OldKeys has a key of %d bytes; it must have 16, 24 or 32", len(key))
+	}
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > 32, "GossipNodes is %d; it must be 1 to 32", c.GossipNodes)
@@ -282,3 +295,5 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
 	}
 }
+
+func aesKey(key []byte) bool { return len(key) == 16 || len(key) == 24 || len(key) == 32 }

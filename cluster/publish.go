@@ -170,6 +170,8 @@ func (l *loop) show() {
 	s.Stats.BytesReceived = l.agent.in.bytes.Load()
 	s.Stats.InboxDropped = l.agent.in.dropped.Load()
 	s.Stats.GuardDropped = l.node.Dropped()
+	s.Stats.Requests = l.agent.requests.Load()
+	s.Stats.Misrouted = l.agent.misrouted.Load()
 	if old := l.agent.snap.Swap(s); old != nil {
 		close(old.next)
 	}

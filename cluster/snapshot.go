@@ -152,6 +152,8 @@ type Stats struct {
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
 	Fences            uint64 `json:"fences"`             // times this node gave up everything by itself
 	NodesRefused      uint64 `json:"nodes_refused"`
+	Requests          uint64 `json:"requests"`  // that [Agent.Arrived] was told of
+	Misrouted         uint64 `json:"misrouted"` // those of them that came to the wrong node
 
 	// Drifts counts the times that this node, having a table, began to see members
 	// with another one, and DriftTime sums up for how long it did, the present time

@@ -151,7 +151,7 @@ func (o *agentOptions) readSecrets(origins map[string]origin) []error {
 		}
 	}
 	read("key-file", o.keyFile, func(b []byte) (err error) {
-		o.cluster.Key, err = decodeKey(b)
+		o.cluster.Key, o.cluster.OldKeys, err = decodeKeys(b)
 		return err
 	})
 	read("http-token-file", o.tokenFile, func(b []byte) (err error) {

@@ -43,7 +43,23 @@ func readSecret(path string) (content []byte, warning string, err error) {
 	return bytes.TrimSpace(content), warning, nil
 }
 
-// decodeKey returns the gossip key that a key file holds.
+// decodeKeys returns the gossip keys that a key file holds, one a line. The first
+// is the one to send with.
+func decodeKeys(b []byte) (key []byte, old [][]byte, err error) {
+	var keys [][]byte
+	for line := range bytes.Lines(b) {
+		k, err := decodeKey(bytes.TrimSpace(line))
+		if err != nil {
+			return nil, nil, err
+		}
+		keys = append(keys, k)
+	}
+	if len(keys) == 0 {
+		return nil, nil, errors.New("the key has 0 bytes; it must have 16, 24 or 32")
+	}
+	return keys[0], keys[1:], nil
+}
+
 func decodeKey(b []byte) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(string(b))
 	if err != nil {
@@ -81,7 +97,11 @@ func (p *program) keygenCommand() *cobra.Command {
 		Use:   "keygen [--out FILE]",
 		Short: "Make a key that encrypts gossip",
 		Long: `Make a key of 32 random bytes, in base64. Give the same key to every node
-(roost agent --key-file FILE): nodes without it are neither heard nor understood.`,
+(roost agent --key-file FILE): nodes without it are neither heard nor understood.
+
+A key file may hold several keys, one a line: the first is used to send, all are
+understood. So a key is changed without a gap, each step on every node in turn:
+add the new key as the second line; make it the first; remove the old one.`,
 		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
   roost keygen > roost.key`,
 		Args: cobra.NoArgs,

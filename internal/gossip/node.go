@@ -28,11 +28,12 @@ const (
 
 // Config describes one node.
 type Config struct {
-	Name      string // unique for this life of the node: its id, "#" and a number
-	Bind      string // host:port to listen on, UDP and TCP; port 0 = any free one
-	Advertise string // host:port that others reach it at; "" = what it is bound to
-	Cluster   string // label of every packet; others are refused
-	Key       []byte // AES key of 16, 24 or 32 bytes; nil = plain text
+	Name      string   // unique for this life of the node: its id, "#" and a number
+	Bind      string   // host:port to listen on, UDP and TCP; port 0 = any free one
+	Advertise string   // host:port that others reach it at; "" = what it is bound to
+	Cluster   string   // label of every packet; others are refused
+	Key       []byte   // AES key of 16, 24 or 32 bytes; nil = plain text
+	OldKeys   [][]byte // others that are understood
 	Profile   Profile
 	// StreamTimeout bounds a connection attempt, and a full exchange.
 	StreamTimeout time.Duration
@@ -111,7 +112,13 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
 	}
 	mc.Name = cfg.Name
 	mc.Label = cfg.Cluster
-	mc.SecretKey = cfg.Key
+	if len(cfg.Key) > 0 {
+		keys, err := memberlist.NewKeyring(cfg.OldKeys, cfg.Key)
+		if err != nil {
+			return nil, fmt.Errorf("gossip: %w", err)
+		}
+		mc.Keyring = keys
+	}
 	mc.TCPTimeout = cfg.StreamTimeout
 	mc.EnableCompression = false // costs time, and expands our rows
 	mc.Logger = logger(cfg.Log)

@@ -1,0 +1,51 @@
+package cluster_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+)
+
+// A key is changed by three rolling restarts, and at no time is there a node that
+// another does not understand.
+func TestKeyRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Key = first }})
+		c.Start("a", "b", "c")
+		c.WaitAgreed(3 * time.Second)
+		for _, keys := range []struct {
+			key []byte
+			old [][]byte
+		}{{first, [][]byte{second}}, {second, [][]byte{first}}, {second, nil}} {
+			for _, id := range []string{"a", "b", "c"} {
+				c.Leave(id)
+				c.StartWith(id, clustertest.WithConfig(func(cfg *cluster.Config) {
+					cfg.Key, cfg.OldKeys = keys.key, keys.old
+				}))
+				c.WaitAgreed(5 * time.Second)
+			}
+		}
+		for _, id := range c.IDs() {
+			if cfg := c.Agent(id).Config(); cfg.Key != nil || cfg.OldKeys != nil {
+				t.Errorf("%s tells its keys", id)
+			}
+		}
+	})
+}
+
+func TestOldKeysAreChecked(t *testing.T) {
+	for want, cfg := range map[string]cluster.Config{
+		"OldKeys are set without a Key": {ID: "a", OldKeys: [][]byte{make([]byte, 16)}},
+		"OldKeys has a key of 5 bytes":  {ID: "a", Key: make([]byte, 16), OldKeys: [][]byte{make([]byte, 5)}},
+	} {
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want … %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+)
+
+// docs/settings.md is made from the settings themselves, so that it cannot lag.
+func TestSettingsReference(t *testing.T) {
+	const path = "../../docs/settings.md"
+	var b strings.Builder
+	b.WriteString(`# Settings of roost agent
+
+A setting is taken from its flag, else from its environment variable, else from the
+` + "`--config`" + ` file (YAML, the key is the flag's name without dashes in front), else it has its
+default. An empty variable counts as none. Lists are separated by commas, or are YAML lists.
+
+This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update`" + `.
+
+`)
+	for _, group := range []struct {
+		title    string
+		settings []agentSetting
+	}{
+		{"The way into the cluster", joinSettings()},
+		{"The same on all nodes", equalSettings()},
+		{"What a node tells of itself", recordSettings()},
+		{"Rooms", roomSettings()},
+		{"This process", processSettings()},
+	} {
+		fmt.Fprintf(&b, "## %s\n\n| flag | variable | default | |\n|---|---|---|---|\n", group.title)
+		for _, s := range group.settings {
+			value := strings.ReplaceAll(s.arg, "|", `\|`)
+			if value == "bool" {
+				value = ""
+			}
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n",
+				strings.TrimSpace("--"+s.name+" "+value), variable(s.name), s.def, strings.ReplaceAll(s.usage, "|", `\|`))
+		}
+		b.WriteString("\n")
+	}
+	want := strings.TrimSuffix(b.String(), "\n")
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is not what the settings say; run with -update (-want +got):\n%s", path, diff)
+	}
+}
+
+// What the files under deploy/ tell roost to do, it can do.
+func TestDeployment(t *testing.T) {
+	for path, wanted := range map[string]int{"kubernetes/roost.yaml": 2, "systemd/roost.service": 1} {
+		b, err := os.ReadFile("../../deploy/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands := commandLines(t, path, b)
+		if len(commands) != wanted {
+			t.Errorf("%s runs %q, want %d commands", path, commands, wanted)
+		}
+		for _, args := range commands {
+			knows(t, path, args)
+		}
+		for _, name := range regexp.MustCompile(`ROOST_[A-Z_]+`).FindAllString(string(b), -1) {
+			if !slices.ContainsFunc(agentSettings(), func(s agentSetting) bool { return variable(s.name) == name }) {
+				t.Errorf("%s sets %s, which roost agent does not know", path, name)
+			}
+		}
+	}
+}
+
+// knows fails the test if roost has no such command, or the command no such flags.
+func knows(t *testing.T, path string, args []string) {
+	t.Helper()
+	p := program{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
+	cmd, rest, err := p.root().Find(args)
+	if err == nil && !cmd.Runnable() {
+		err = errors.New("no such command")
+	}
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err != nil {
+		t.Errorf("%s runs roost %q: %v", path, args, err)
+	}
+}
+
+// commandLines returns what roost is run with.
+func commandLines(t *testing.T, path string, b []byte) (all [][]string) {
+	t.Helper()
+	if strings.HasSuffix(path, ".service") {
+		for _, m := range regexp.MustCompile(`(?m)^Exec\w+=\S*/roost (.*)$`).FindAllStringSubmatch(string(b), -1) {
+			all = append(all, strings.Fields(m[1]))
+		}
+		return all
+	}
+	for d := yaml.NewDecoder(bytes.NewReader(b)); ; {
+		var doc any
+		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		all = append(all, commandsIn(doc)...)
+	}
+}
+
+// commandsIn finds the command lines of a manifest: what follows /roost, and the
+// arguments of the image's own entry point.
+func commandsIn(node any) (all [][]string) {
+	switch node := node.(type) {
+	case map[string]any:
+		for key, v := range node {
+			var words []string
+			list, _ := v.([]any)
+			for _, w := range list {
+				words = append(words, fmt.Sprint(w))
+			}
+			switch {
+			case key == "command" && len(words) > 1 && words[0] == "/roost":
+				all = append(all, words[1:])
+			case key == "args" && node["image"] == "roost":
+				all = append(all, words)
+			default:
+				all = append(all, commandsIn(v)...)
+			}
+		}
+	case []any:
+		for _, v := range node {
+			all = append(all, commandsIn(v)...)
+		}
+	}
+	return all
+}
