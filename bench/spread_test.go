@@ -55,16 +55,16 @@ func settle(b *testing.B, s placement.Strategy, before *placement.Table, nodes [
 	b.Helper()
 	in := placement.Input{Nodes: nodes, Partitions: 1024, Strategy: s}
 	if placement.Remembers(s) {
-		in.Assigned = before.Record("x", nil)
+		in.Assigned = before.Record(placement.Coordinator{ID: "x"})
 	}
 	t := compute(b, in)
 	if !placement.Remembers(s) {
 		return t
 	}
 	for {
-		in.Assigned = t.Record("x", nil)
+		in.Assigned = t.Record(placement.Coordinator{ID: "x"})
 		t = compute(b, in)
-		next := t.Level("x", in.Assigned.Version())
+		next := t.Level(placement.Coordinator{ID: "x"}, in.Assigned.Version(), false)
 		if next == in.Assigned {
 			return t
 		}

@@ -114,7 +114,7 @@ func BenchmarkJoin(b *testing.B) {
 				in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: s}
 				in.Base = compute(b, in)
 				if placement.Remembers(s) {
-					in.Assigned = in.Base.Record("node-0000", nil)
+					in.Assigned = in.Base.Record(placement.Coordinator{ID: "node-0000"})
 				}
 				in.Nodes = all
 				for b.Loop() {
@@ -145,12 +145,12 @@ func BenchmarkPass(b *testing.B) {
 		b.Helper()
 		all := fleet(nodes+1, false)
 		in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: placement.LeastPartitions(1, 3)}
-		in.Assigned = compute(b, in).Record("node-0000", nil)
+		in.Assigned = compute(b, in).Record(placement.Coordinator{ID: "node-0000"})
 		in.Nodes = all
 		t := compute(b, in)
 		for b.Loop() {
-			t.Record("node-0000", nil)
-			t.Level("node-0000", in.Assigned.Version())
+			t.Record(placement.Coordinator{ID: "node-0000"})
+			t.Level(placement.Coordinator{ID: "node-0000"}, in.Assigned.Version(), false)
 		}
 	})
 }

@@ -23,6 +23,9 @@ func (l *loop) reviewBalance(now time.Time) {
 		return
 	}
 	r.of = l.table
+	if len(l.table.Nodes()) == 0 {
+		return // uneven or not, there is nothing to say
+	}
 	b := l.table.Balance()
 	advice := b.Advice()
 	if r.uneven == (advice != "") {

@@ -41,9 +41,13 @@ func inLeastOf(t *testing.T, n, partitions, moves int, scenario func(t *testing.
 				t.Fatalf("%s says that all agree, and has assignment %d, %v", id, got.Version(), got.Digest())
 			}
 		}
+		time.Sleep(youth) // from now on, passes are limited
 		scenario(t, c)
 	})
 }
+
+// youth is for how long the first coordinator levels without a limit.
+const youth = 5*ttl + 3*time.Second
 
 // waitLevel waits until all nodes agree on a table that is as even as can be.
 func waitLevel(t *testing.T, c *clustertest.Cluster, within time.Duration) {
@@ -78,16 +82,23 @@ func held(c *clustertest.Cluster) (counts []int) {
 // rests fails the test if anything moves in ten minutes.
 func rests(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
-	version := func() (v []uint64) {
+	time.Sleep(goneFor + ttl) // deputies may become owners meanwhile
+	seen := func() (v []uint64) {
 		for _, id := range c.IDs() {
-			v = append(v, c.Agent(id).Snapshot().Stats.TableChanges)
+			s := c.Agent(id).Snapshot()
+			v = append(v, s.Stats.TableChanges, s.Table.Assignment().Version(), s.Stats.AssignmentFetches)
 		}
 		return v
 	}
-	before := version()
+	before := seen()
 	time.Sleep(10 * time.Minute)
-	if after := version(); !slices.Equal(before, after) {
-		t.Errorf("tables changed while nothing happened: %v, %v", before, after)
+	if after := seen(); !slices.Equal(before, after) {
+		t.Errorf("tables, versions or exchanges while nothing happened: %v, %v", before, after)
+	}
+	for _, id := range c.IDs() {
+		if n := c.Agent(id).Snapshot().Stats.DecodeErrors; n > 0 {
+			t.Errorf("%s could not read %d messages", id, n)
+		}
 	}
 	c.Check()
 }
@@ -331,7 +342,7 @@ func TestLeastWaitsForAll(t *testing.T) {
 		}})
 		c.Start("n00", "n01", "n02")
 		c.WaitAgreed(3 * time.Second)
-		time.Sleep(5 * time.Second)
+		time.Sleep(6 * time.Minute)
 		c.Pause("n02")
 		c.Start("new")
 		time.Sleep(5 * time.Second)
@@ -385,5 +396,147 @@ func TestLeastDrain(t *testing.T) { // S4.11
 		if n := moves(before, owners(c), ""); n != 0 {
 			t.Errorf("%d are elsewhere after the drain", n)
 		}
+	})
+}
+
+// Nodes that start one by one are one start: nobody waits for passes.
+func TestLeastOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Strategy = placement.LeastPartitions(1, 3) }})
+		for _, id := range ids(5) {
+			c.Start(id)
+			time.Sleep(4 * time.Second)
+		}
+		waitLevel(t, c, 3*time.Second)
+		rests(t, c)
+	})
+}
+
+// Half of the nodes leave, and come back hours later: those that are left write on
+// without them, and they begin with nothing.
+func TestLeastHalfLeave(t *testing.T) {
+	inLeast(t, 4, func(t *testing.T, c *clustertest.Cluster) {
+		c.Leave("n01")
+		c.Leave("n03")
+		c.WaitAgreed(time.Second)
+		time.Sleep(time.Hour)
+		before := owners(c)
+		c.Crash("n00")
+		c.WaitAgreed(ttl + time.Second)
+		c.Start("n00")
+		c.WaitAgreed(2 * time.Second)
+		time.Sleep(10 * time.Second)
+		if n := moves(before, owners(c), ""); n != 0 {
+			t.Errorf("%d partitions are elsewhere after a restart", n)
+		}
+		c.Start("n01", "n03")
+		c.WaitAgreed(2 * time.Second)
+		if n := moves(before, owners(c), ""); n > 3 {
+			t.Errorf("%d partitions moved at once to nodes that had left long ago", n)
+		}
+		waitLevel(t, c, time.Minute)
+		rests(t, c)
+	})
+}
+
+// All nodes are replaced by others, again and again: nothing is kept of those that
+// are gone.
+func TestLeastTurnover(t *testing.T) {
+	inLeast(t, 3, func(t *testing.T, c *clustertest.Cluster) {
+		for generation := range 5 {
+			for _, id := range c.IDs() {
+				c.Start(fmt.Sprintf("%s.%d", id[:3], generation))
+				c.WaitAgreed(2 * time.Second)
+				if generation%2 == 0 {
+					c.Leave(id)
+				} else {
+					c.Crash(id)
+				}
+				c.WaitAgreed(ttl + time.Second)
+			}
+		}
+		waitLevel(t, c, time.Minute)
+		rests(t, c)
+		var live []lease.NodeID
+		for _, id := range c.IDs() {
+			live = append(live, lease.NodeID(id))
+		}
+		a := c.Agent(c.IDs()[0]).Snapshot().Table.Assignment()
+		if got := a.Owners(); !slices.Equal(got, live) {
+			t.Errorf("owners on record: %v, want %v", got, live)
+		}
+	})
+}
+
+// A node begins alone after the others have been together for long, some of whose
+// partitions never moved.
+func TestLeastLateLoner(t *testing.T) {
+	inLeast(t, 1, func(t *testing.T, c *clustertest.Cluster) {
+		c.Start("n01", "n02")
+		waitLevel(t, c, time.Minute)
+		before := owners(c)
+		c.StartWith("z", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Bootstrap = true }))
+		c.WaitAgreed(time.Minute)
+		if n := moves(before, owners(c), ""); n > 3 {
+			t.Errorf("%d partitions moved at once", n)
+		}
+		waitLevel(t, c, time.Minute)
+		rests(t, c)
+	})
+}
+
+// News puts heartbeats forward; passes must not wait for a quiet time.
+func TestLeastWhileBusy(t *testing.T) {
+	inLeast(t, 3, func(t *testing.T, c *clustertest.Cluster) {
+		c.Start("new")
+		boss := c.Agent(coordinator(c))
+		for i := range uint32(20) {
+			if err := boss.SetWeight(100 + i%2); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(1500 * time.Millisecond)
+		}
+		if got := len(c.Agent("new").Owned()); got < 14 {
+			t.Errorf("after half a minute the newcomer has %d", got)
+		}
+	})
+}
+
+// A ramp would have passes take from a restarted node what it was just given back.
+func TestLeastDoesNotRamp(t *testing.T) {
+	inLeast(t, 4, func(t *testing.T, c *clustertest.Cluster) {
+		before := owners(c)
+		c.Crash("n02")
+		c.WaitAgreed(ttl + time.Second)
+		c.StartWith("n02", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.RampUp = time.Minute }))
+		c.WaitAgreed(2 * time.Second)
+		if n := moves(before, owners(c), ""); n != 0 {
+			t.Errorf("%d partitions are elsewhere after the restart", n)
+		}
+		rests(t, c)
+		if n := moves(before, owners(c), ""); n != 0 {
+			t.Errorf("%d partitions are elsewhere later", n)
+		}
+	})
+}
+
+// Most nodes die for good. Those that are left could be the smaller side of a split,
+// and change nothing for an hour; then they go on without the others.
+func TestLeastMostAreGone(t *testing.T) {
+	inLeast(t, 5, func(t *testing.T, c *clustertest.Cluster) {
+		c.Crash("n00", "n01", "n02")
+		c.WaitAgreed(ttl + time.Second)
+		time.Sleep(50 * time.Minute)
+		recorded := func() []lease.NodeID { return c.Agent("n03").Snapshot().Table.Assignment().Owners() }
+		if got := recorded(); len(got) != 5 {
+			t.Errorf("owners on record after 50 minutes: %v", got)
+		}
+		time.Sleep(15 * time.Minute)
+		if got := recorded(); !slices.Equal(got, []lease.NodeID{"n03", "n04"}) {
+			t.Errorf("owners on record after 65 minutes: %v", got)
+		}
+		c.Start("n00")
+		waitLevel(t, c, time.Minute)
+		rests(t, c)
 	})
 }

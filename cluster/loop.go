@@ -47,6 +47,7 @@ type loop struct {
 
 	swept    time.Time // when leases were expired and forgotten last
 	beatAt   time.Time // when to renew the own lease
+	reviewAt time.Time // when to look at clock and balance; news puts off a heartbeat, and not this
 	gossipAt time.Time // when to pass news on
 	dirty    bool      // a beat was applied since the snapshot was taken
 	changed  bool      // the live set changed since the last publication
@@ -56,6 +57,9 @@ type loop struct {
 
 	entering bool // active, but no table was published since
 	ended    bool
+
+	fault   string    // of the strategy, as it was told last; "" = it works
+	faultAt time.Time // when it was told
 
 	memory *memory // nil unless the strategy remembers
 
@@ -77,7 +81,7 @@ func newLoop(a *Agent, incarnation uint64, settings uint32, refusals <-chan erro
 		TTL: a.cfg.LeaseTTL, MaxSkew: a.cfg.MaxSkew, Settings: settings,
 	})
 	if placement.Remembers(a.cfg.Strategy) {
-		l.memory = new(memory)
+		l.memory = &memory{quorum: now}
 	}
 	l.beat(now)
 	l.renewed(now)
@@ -120,6 +124,9 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) advance(now time.Time) time.Time {
 	if !now.Before(l.beatAt) {
 		l.beat(now)
+	}
+	if !now.Before(l.reviewAt) {
+		l.reviewAt = now.Add(l.cfg.HeartbeatInterval)
 		l.judgeClock(now)
 		l.level(now)
 		l.reviewBalance(now)
@@ -137,7 +144,7 @@ func (l *loop) advance(now time.Time) time.Time {
 	if !now.Before(l.gossipAt) {
 		l.gossip(now)
 	}
-	next := earliest(l.beatAt, l.gossipAt)
+	next := earliest(earliest(l.beatAt, l.gossipAt), l.reviewAt)
 	for _, at := range []time.Time{deadline, l.publish, l.settled, l.deaf, l.patient, l.ramp.next} {
 		if at.After(now) {
 			next = earliest(next, at)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -19,12 +20,16 @@ import (
 // or if news overtakes other news.
 type memory struct {
 	assigned *placement.Assignment
-	fetching int       // exchanges that are under way
-	fetchAt  time.Time // when the next one may begin
+	fetching int              // exchanges that are under way
+	fetchAt  time.Time        // when the next one may begin
+	fetched  placement.Digest // what the last one was for
+	retryAt  time.Time        // when it may be tried again
+
+	quorum time.Time // when this node saw one last
 
 	// What only the coordinator needs.
 	settled uint64                     // the version that all nodes had followed last
-	away    map[lease.NodeID]time.Time // owners that are away, and since when
+	away    map[lease.NodeID]time.Time // owners and voters that are away, and since when
 }
 
 const (
@@ -33,6 +38,15 @@ const (
 	// goneAfter is how many TTLs an owner may be away before its deputies take
 	// over for good. Until then a node that comes back gets back what it had.
 	goneAfter = 10
+
+	// aloneFor is how many TTLs (an hour) nodes that are no quorum wait until they
+	// take it that the others are gone.
+	aloneFor = 600
+
+	// youngFor is for how many TTLs after its start the first coordinator levels
+	// without a limit: nodes that start one by one are one start, and there is
+	// nothing yet that must not move.
+	youngFor = 5
 )
 
 // What Extra holds, by its first byte.
@@ -65,13 +79,11 @@ func (l *loop) budget() int {
 // encodeState returns all that this node knows.
 func (l *loop) encodeState(now time.Time) []byte {
 	m := l.set.Sync(now)
-	if l.memory == nil {
-		return lease.Encode(m)
+	if l.memory != nil && l.memory.assigned != nil {
+		m.Extra = append([]byte{extraAssignment}, l.memory.assigned.Encode()...)
 	}
-	m.Extra = append([]byte{extraAssignment}, l.memory.assigned.Encode()...)
-	if len(m.Extra) > lease.MaxExtraBytes {
-		l.log.Error("the assignment is too large to be told; use fewer partitions",
-			"bytes", len(m.Extra), "max_bytes", lease.MaxExtraBytes)
+	if len(m.Extra) > lease.MaxExtraBytes { // no cluster that works gets there
+		l.log.Debug("the assignment is too large to be told", "bytes", len(m.Extra))
 		m.Extra = nil
 	}
 	return lease.Encode(m)
@@ -105,17 +117,17 @@ func (l *loop) remember(now time.Time, m *lease.Message) {
 }
 
 // hearStamp exchanges states with whoever has another assignment that is not
-// older. If it is older, it is the other one who asks; what that has and this node
-// has not comes back with a stamp of the same version.
+// older. If it is older, it is the other one who asks. A stamp costs a stranger
+// nothing, so exchanges are spaced, and the same one is not tried again at once.
 func (l *loop) hearStamp(now time.Time, version uint64, digest placement.Digest, addr string) {
-	own := l.memory.assigned
-	if version < own.Version() || digest == own.Digest() || addr == "" {
+	m := l.memory
+	if version < m.assigned.Version() || digest == m.assigned.Digest() || addr == "" {
 		return
 	}
-	if l.memory.fetching >= maxFetches || now.Before(l.memory.fetchAt) {
+	if m.fetching >= maxFetches || now.Before(m.fetchAt) || (digest == m.fetched && now.Before(m.retryAt)) {
 		return
 	}
-	l.memory.fetchAt = now.Add(l.cfg.GossipInterval) // stamps cost a stranger nothing
+	m.fetchAt, m.fetched, m.retryAt = now.Add(l.cfg.GossipInterval), digest, now.Add(l.cfg.HeartbeatInterval)
 	l.memory.fetching++
 	l.stats.AssignmentFetches++
 	a := l.agent
@@ -144,7 +156,7 @@ func (l *loop) adopt(now time.Time, a *placement.Assignment) {
 	}
 	l.memory.assigned = a
 	l.dirty = true
-	if l.placing() && l.table != nil {
+	if l.placing() && l.table != nil && l.publish.IsZero() {
 		l.publish = now
 	}
 }
@@ -167,37 +179,71 @@ func (l *loop) coordinates(v *lease.View) bool {
 	return first != nil && first.ID == l.agent.self
 }
 
+// coordinator returns this node as the one who writes, and whether it is and may.
+// The members that it sees, whatever their state, are its quorum. The next quorum
+// is of those who are active, and of those who have just gone: if they are cut off,
+// and others vanish one after the other, what is left must not be its own majority.
+func (l *loop) coordinator(v *lease.View) (placement.Coordinator, bool) {
+	if l.memory == nil {
+		return placement.Coordinator{}, false
+	}
+	a := l.memory.assigned
+	c := placement.Coordinator{ID: l.agent.self, Since: l.set.Self().Incarnation}
+	seen := make([]lease.NodeID, len(v.Members))
+	for i := range v.Members {
+		seen[i] = v.Members[i].ID
+		if v.Members[i].State == lease.Active {
+			c.Voters = append(c.Voters, seen[i])
+		}
+	}
+	c.Active = len(c.Voters)
+	for _, id := range a.Voters() {
+		if _, ok := slices.BinarySearch(seen, id); !ok {
+			c.Voters = append(c.Voters, id)
+		}
+	}
+	slices.Sort(c.Voters)
+	now := l.agent.now()
+	if a.Quorum(seen) {
+		l.memory.quorum = now
+	}
+	without := now.Sub(l.memory.quorum)
+	return c, l.coordinates(v) && (without == 0 || without > aloneFor*l.cfg.LeaseTTL)
+}
+
 // level makes a pass, if this node is the one to do so and nothing is waiting to
 // be published. It moves only what all nodes have followed.
 func (l *loop) level(now time.Time) {
 	if l.memory == nil || !l.publish.IsZero() || l.table == nil {
 		return
 	}
-	if !l.coordinates(l.set.View()) {
+	c, ok := l.coordinator(l.set.View())
+	if !ok {
 		l.memory.settled, l.memory.away = 0, nil
 		return
 	}
-	next := l.table.Record(l.agent.self, l.goneOwners(now))
+	c.Gone = l.goneNodes(now)
+	c.Voters = slices.DeleteFunc(c.Voters, c.Gone)
+	next := l.table.Record(c)
 	if next == l.memory.assigned {
 		if l.agent.snap.Load().Converged() {
 			l.memory.settled = next.Version()
 		}
-		next = l.table.Level(l.agent.self, l.memory.settled)
+		young := next.BegunBy(c) && now.Sub(l.agent.startedAt()) < youngFor*l.cfg.LeaseTTL
+		next = l.table.Level(c, l.memory.settled, young)
 	}
 	l.adopt(now, next)
 }
 
-// goneOwners tells which owners have been away for so long that they are not
-// expected back. On the smaller side of a split nobody is: its nodes would come
-// back as the owners of everything.
-func (l *loop) goneOwners(now time.Time) func(lease.NodeID) bool {
+// goneNodes tells which owners and voters have been away for so long that they are
+// not expected back.
+func (l *loop) goneNodes(now time.Time) func(lease.NodeID) bool {
 	here := make(map[lease.NodeID]bool)
-	for _, n := range l.table.Nodes() {
-		here[n.ID] = true
+	for _, m := range l.set.View().Members {
+		here[m.ID] = m.State == lease.Active
 	}
 	away := make(map[lease.NodeID]time.Time)
-	owners := l.memory.assigned.Owners()
-	for _, id := range owners {
+	for _, id := range slices.Concat(l.memory.assigned.Owners(), l.memory.assigned.Voters()) {
 		if here[id] {
 			continue
 		}
@@ -207,9 +253,8 @@ func (l *loop) goneOwners(now time.Time) func(lease.NodeID) bool {
 		}
 	}
 	l.memory.away = away
-	most := 2*len(away) < len(owners)
 	return func(id lease.NodeID) bool {
 		since, ok := away[id]
-		return most && ok && now.Sub(since) >= goneAfter*l.cfg.LeaseTTL
+		return ok && now.Sub(since) >= goneAfter*l.cfg.LeaseTTL
 	}
 }

@@ -55,6 +55,7 @@ func (l *loop) publishNow() {
 	table := l.table
 	if l.placing() {
 		if table = l.compute(view); table == nil {
+			l.publish = l.agent.now().Add(l.cfg.HeartbeatInterval) // it may have been a passing fault
 			return
 		}
 	}
@@ -111,17 +112,32 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 		in.Assigned = l.memory.assigned
 	}
 	table, err := placement.Compute(in)
-	if err == nil && l.coordinates(v) {
-		if in.Assigned = table.Record(l.agent.self, nil); in.Assigned != l.memory.assigned {
+	if err == nil {
+		if c, ok := l.coordinator(v); ok {
+			in.Assigned = table.Record(c)
+		}
+		if l.memory != nil && in.Assigned != l.memory.assigned {
 			l.memory.assigned = in.Assigned
 			table, err = placement.Compute(in)
 		}
 	}
 	if err != nil {
-		l.log.Error("no new table: the strategy failed; the last one stays", "err", err)
+		l.reportFault(err)
 		return nil
 	}
+	l.fault = ""
 	return table
+}
+
+// reportFault tells the operator what is wrong with the strategy, which is tried
+// again and again, once a minute unless it is something else.
+func (l *loop) reportFault(err error) {
+	now := l.agent.now()
+	if err.Error() == l.fault && now.Sub(l.faultAt) < time.Minute {
+		return
+	}
+	l.fault, l.faultAt = err.Error(), now
+	l.log.Error("no new table: the strategy failed; the last one stays", "err", err)
 }
 
 // fence publishes that this node owns nothing, whatever the table says.

@@ -33,7 +33,8 @@ func rampWeight(full uint32, since, rampUp time.Duration) (weight uint32, next t
 // grow to the full one or it has that at once. It grows whenever the node begins
 // to own while others do: after the start, and likewise after a drain or a
 // fence, since others served its keys meanwhile and its caches are cold. Where
-// nodes start together all are cold, and ramps would only shuffle.
+// nodes start together all are cold, and ramps would only shuffle. A strategy that
+// remembers fills a new node in passes anyway.
 func (l *loop) rampOrNot(state lease.State) {
 	if state == l.set.State() {
 		return
@@ -41,7 +42,7 @@ func (l *loop) rampOrNot(state lease.State) {
 	l.stopRamp()
 	if state == lease.Active {
 		now := l.agent.now()
-		if l.cfg.RampUp > 0 && l.weight > 1 && !l.together && l.othersOwn() {
+		if l.cfg.RampUp > 0 && l.memory == nil && l.weight > 1 && !l.together && l.othersOwn() {
 			l.ramp = ramp{began: now, next: now}
 			l.log.Info("ramp-up began", "wanted", l.weight, "over", l.cfg.RampUp)
 			l.climb(now)
@@ -78,8 +79,10 @@ func (l *loop) stopRamp() {
 func (l *loop) setWeight(w uint32) {
 	l.stopRamp()
 	l.weight = w
-	l.weigh(w)
-	l.tell()
+	if w != l.set.Self().Weight {
+		l.weigh(w)
+		l.tell()
+	}
 }
 
 // weigh states a weight in the own record.

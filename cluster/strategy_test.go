@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,29 @@ func keepLastTable(t *testing.T, c *clustertest.Cluster, book *logbook, reason s
 }
 
 // Who comes after the owner is not known then; the owner is.
+// A strategy fails once, on one node, while all others go on. That node follows
+// soon, and not only when the next node comes or goes.
+func TestStrategyFailsForAMoment(t *testing.T) { // S3.7
+	synctest.Test(t, func(t *testing.T) {
+		var failed atomic.Bool
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) {
+			assign := func(n int) ([]int, error) {
+				all := make([]int, n) // all to the first
+				if cfg.ID == "n01" && !failed.Swap(true) {
+					return nil, errors.New("for a moment")
+				}
+				return all, nil
+			}
+			cfg.Strategy = brittle{Strategy: placement.Rendezvous(), assign: assign}
+		}})
+		c.Start("n03")
+		c.WaitAgreed(5 * time.Second)
+		if !failed.Load() {
+			t.Error("the strategy did not fail")
+		}
+	})
+}
+
 func TestStrategyFailsToRank(t *testing.T) { // S2.1, S3.11
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) {

@@ -55,6 +55,26 @@ func TestFencedNodePlaces(t *testing.T) {
 	})
 }
 
+// A program that has news all the time puts heartbeats forward. What is done with
+// each of them must not wait: this node would own for ever what others own, too.
+func TestFenceOfABusyNode(t *testing.T) { // S3.3
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		a := c.StartWith("fast", clustertest.WithClockOffset(7*time.Second))
+		time.Sleep(3 * time.Second)
+		c.Start(ids(3)...)
+		for i := range uint32(40) {
+			if err := a.SetWeight(100 + i%2); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(1500 * time.Millisecond)
+		}
+		if n := a.Snapshot().Stats.Fences; n != 1 || len(a.Owned()) > 0 {
+			t.Errorf("after a minute it fenced itself %d times, and owns %d", n, len(a.Owned()))
+		}
+	})
+}
+
 // A host is suspended with the whole fleet on it: nobody may take everything
 // and give most of it back.
 func TestAllPaused(t *testing.T) {

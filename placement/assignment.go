@@ -15,17 +15,56 @@ import (
 // "nothing was ever assigned".
 //
 // A partition has an owner and, while that is away, a deputy. The owner gets the
-// partition back when it returns, so a restart moves nothing for good; nor does a
-// node that was cut off alone take away what it stood in for.
+// partition back when it returns, so that a restart moves nothing for good.
 //
 // Assignments that were written apart are merged partition by partition, the
 // later entry of each winning ([Assignment.Merge]). So it does not matter who
 // hears of what in which order, and two writers lose nothing of each other's work
 // but where they decided about the same partition.
+//
+// Only where most of those are who were there at the last change may somebody
+// write ([Assignment.Quorum]): what nodes wrote who were cut off must not be the
+// later word. Nodes that find nobody begin an assignment of their own; when they
+// meet others, the older one counts and the other one is forgotten.
 type Assignment struct {
+	genesis genesis
 	entries []entry // by partition
+	quorum  quorum
 	version uint64
 	digest  Digest
+}
+
+// quorum is who was there when it was written.
+type quorum struct {
+	version uint64         // of the assignment that has it
+	voters  []lease.NodeID // sorted
+	active  uint64         // how many of them were active members
+}
+
+func (q quorum) compare(o quorum) int {
+	return cmp.Or(cmp.Compare(q.version, o.version), cmp.Compare(q.active, o.active), slices.Compare(q.voters, o.voters))
+}
+
+// genesis tells assignments apart that have nothing in common: who wrote the first
+// version, and when that node was started. The least one is the oldest.
+type genesis struct {
+	since uint64
+	by    lease.NodeID
+}
+
+func (g genesis) compare(o genesis) int {
+	return cmp.Or(cmp.Compare(g.since, o.since), cmp.Compare(g.by, o.by))
+}
+
+// Coordinator is who writes an assignment.
+type Coordinator struct {
+	ID     lease.NodeID
+	Since  uint64         // its incarnation, by which assignments that began apart are told by age
+	Voters []lease.NodeID // who is to be asked for a quorum from now on, sorted
+	Active int            // how many active members there are
+
+	// Gone tells which owners are not expected back. Default: none.
+	Gone func(lease.NodeID) bool
 }
 
 // entry is what is remembered of one partition. The zero entry is that of a
@@ -37,8 +76,8 @@ type entry struct {
 	by      lease.NodeID // who decided that
 	cause   cause
 
-	deputy lease.NodeID // who has it while the owner is away; "" = nobody was named
-	stand  uint64       // version of the assignment in which it became the deputy
+	deputy lease.NodeID // who has it while the owner is away; "" = nobody
+	stand  uint64       // version of the assignment in which it became the deputy, or ceased to be
 }
 
 // cause is why an owner is the owner.
@@ -67,9 +106,8 @@ func (e *entry) compare(o *entry) int {
 	)
 }
 
-// newAssignment takes the entries over.
-func newAssignment(version uint64, entries []entry) *Assignment {
-	a := &Assignment{entries: entries, version: version}
+// finish computes what follows from the rest. Nothing may change afterwards.
+func (a *Assignment) finish() *Assignment {
 	a.digest = Digest(xxhash.Sum64(a.Encode()))
 	return a
 }
@@ -119,9 +157,46 @@ func (a *Assignment) Owners() []lease.NodeID {
 	return ids
 }
 
+// Voters returns whom Quorum asks for. The slice is shared and must not be modified.
+func (a *Assignment) Voters() []lease.NodeID {
+	if a == nil {
+		return nil
+	}
+	return a.quorum.voters
+}
+
+// Quorum reports whether nodes that see these members, sorted, may write what
+// follows a: most of those who were there at the last change are among them, or
+// half of those, the first of them included; or as many members as were active
+// then. Everybody may write the first assignment.
+func (a *Assignment) Quorum(members []lease.NodeID) bool {
+	if a == nil {
+		return true
+	}
+	votes := 0 // two for each voter, and one more for the first: no two sides have half
+	for i, id := range a.quorum.voters {
+		if _, ok := slices.BinarySearch(members, id); ok {
+			votes += 2
+			if i == 0 {
+				votes++
+			}
+		}
+	}
+	return votes > len(a.quorum.voters) || uint64(len(members)) >= a.quorum.active
+}
+
+// maxAhead is how far the version of an assignment may be ahead. No cluster gets
+// there, and one that did could not be written on.
+const maxAhead = 1 << 32
+
+// BegunBy reports whether c wrote the first version of a.
+func (a *Assignment) BegunBy(c Coordinator) bool {
+	return a != nil && a.genesis == genesis{c.Since, c.ID}
+}
+
 // Merge returns the assignment that has the later entry of each partition, which
-// is a itself if b has none. It fails if the two count different partitions.
-// O(partitions).
+// is a itself if b has none; of two that began apart, it is the older one. It fails
+// if the two count different partitions, or if b cannot be true. O(partitions).
 func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	switch {
 	case b == nil || (a != nil && a.digest == b.digest):
@@ -130,75 +205,93 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 		return b, nil
 	case len(a.entries) != len(b.entries):
 		return a, fmt.Errorf("placement: an assignment of %d partitions, want one of %d", len(b.entries), len(a.entries))
+	case b.version > a.version+maxAhead:
+		return a, fmt.Errorf("placement: an assignment of version %d, far ahead of version %d", b.version, a.version)
 	}
-	var merged []entry
-	for p := range b.entries {
-		if b.entries[p].compare(&a.entries[p]) <= 0 {
-			continue
+	merged := *a
+	switch order := a.genesis.compare(b.genesis); {
+	case order > 0:
+		merged = *b
+	case order == 0:
+		merged.mergeEntries(b)
+		if a.quorum.compare(b.quorum) < 0 {
+			merged.quorum = b.quorum
 		}
-		if merged == nil {
-			merged = slices.Clone(a.entries)
+	}
+	merged.version = max(a.version, b.version)
+	if merged.finish(); merged.digest == a.digest {
+		return a, nil
+	}
+	return &merged, nil
+}
+
+func (a *Assignment) mergeEntries(b *Assignment) {
+	merged := slices.Clone(a.entries)
+	for p := range merged {
+		if b.entries[p].compare(&merged[p]) > 0 {
+			merged[p] = b.entries[p]
 		}
-		merged[p] = b.entries[p]
 	}
-	switch {
-	case merged != nil:
-		return newAssignment(max(a.version, b.version), merged), nil
-	case b.version > a.version: // an entry that it had lost to a later one of a's
-		return newAssignment(b.version, a.entries), nil
-	}
-	return a, nil
+	a.entries = merged
 }
 
 // Record returns the assignment that says what t says: nodes that were given a
 // partition because nobody was assigned it become its owner, and those that were
 // given one because its owner is away become its deputy. So a later change of
-// nodes does not pass them round again. An owner that is gone for good, as the
-// caller judges, is followed by its deputy; gone may be nil.
+// nodes does not pass them round again. An owner that is gone for good is followed
+// by its deputy; one that is back needs none.
 //
-// It is t's own assignment if there is nothing to record. by is who decides.
-// O(partitions).
-func (t *Table) Record(by lease.NodeID, gone func(lease.NodeID) bool) *Assignment {
+// It is t's own assignment if there is nothing to record. Whether c may write is
+// for the caller to judge, by Quorum. O(partitions).
+func (t *Table) Record(c Coordinator) *Assignment {
 	if t == nil || len(t.owners) == 0 {
 		return t.Assignment()
 	}
-	var next []entry
-	edit := t.assigned.edit(t.partitions, &next)
-	version := t.assigned.Version() + 1
-	if t.assigned == nil {
-		version = uint64(len(t.nodes)) // so that what a node wrote on its own loses against what many share
-	}
-	for p, i := range t.owners {
-		holder := t.nodes[i].ID
-		switch e := t.assigned.entry(p); {
-		case e.owner == holder:
-		case e.owner == "":
-			*edit(p) = entry{owner: holder, version: version, by: by}
-		case gone != nil && gone(e.owner):
-			*edit(p) = entry{owner: holder, version: version, from: e.owner, by: by, cause: causeGone}
-		case e.deputy != holder:
-			changed := edit(p)
-			changed.deputy, changed.stand = holder, version
-		}
-	}
-	if next == nil {
+	next, ok := t.assigned.draft(c, t.partitions)
+	if !ok {
 		return t.assigned
 	}
-	return newAssignment(version, next)
+	changed := t.assigned == nil
+	for p, i := range t.owners {
+		e := &next.entries[p]
+		before := *e
+		e.record(t.nodes[i].ID, c, next.version)
+		changed = changed || *e != before
+	}
+	if q := (quorum{next.version, slices.Clone(c.Voters), uint64(c.Active)}); q.active != next.quorum.active || !slices.Equal(q.voters, next.quorum.voters) {
+		next.quorum, changed = q, true
+	}
+	if !changed {
+		return t.assigned
+	}
+	return next.finish()
 }
 
-// edit returns a function that makes an entry writable in next, a copy of a's
-// entries that is taken when the first one is.
-func (a *Assignment) edit(partitions int, next *[]entry) func(p int) *entry {
-	return func(p int) *entry {
-		if *next == nil {
-			*next = make([]entry, partitions)
-			if a != nil {
-				copy(*next, a.entries)
-			}
-		}
-		return &(*next)[p]
+// record writes down who has the partition.
+func (e *entry) record(holder lease.NodeID, c Coordinator, version uint64) {
+	switch {
+	case e.owner == "":
+		*e = entry{owner: holder, version: version, by: c.ID}
+	case e.owner == holder && e.deputy != "":
+		e.deputy, e.stand = "", version // or a later death would find one of long ago
+	case e.owner == holder:
+	case c.Gone != nil && c.Gone(e.owner):
+		*e = entry{owner: holder, version: version, from: e.owner, by: c.ID, cause: causeGone}
+	case e.deputy != holder:
+		e.deputy, e.stand = holder, version
 	}
+}
+
+// draft returns a copy of a with the next version, for c to write on. There is
+// none after the last version.
+func (a *Assignment) draft(c Coordinator, partitions int) (*Assignment, bool) {
+	if a == nil {
+		return &Assignment{genesis: genesis{c.Since, c.ID}, entries: make([]entry, partitions), version: 1}, true
+	}
+	next := *a
+	next.version++
+	next.entries = slices.Clone(a.entries)
+	return &next, next.version <= maxVersion
 }
 
 // entry returns what is remembered of p.

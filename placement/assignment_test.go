@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -14,8 +15,9 @@ import (
 )
 
 // anyHistory draws an assignment that some coordinator wrote, going on from base:
-// nodes come and go, for good or not, and passes are made.
-func anyHistory(base *placement.Assignment, by lease.NodeID) *rapid.Generator[*placement.Assignment] {
+// nodes come and go, for good or not, and passes are made. since is when the
+// coordinator was started, which counts where there is no base.
+func anyHistory(base *placement.Assignment, by lease.NodeID, since uint64) *rapid.Generator[*placement.Assignment] {
 	return rapid.Custom(func(t *rapid.T) *placement.Assignment {
 		m := &memory{t: t, strategy: placement.LeastPartitions(1, 3), partitions: 20, assigned: base}
 		all := equals("a", "b", "c", "d", "e")
@@ -23,10 +25,14 @@ func anyHistory(base *placement.Assignment, by lease.NodeID) *rapid.Generator[*p
 			here := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, 5, func(n placement.Node) lease.NodeID { return n.ID }).Draw(t, "nodes")
 			m.compute(here...)
 			gone := rapid.SampledFrom([]lease.NodeID{"", "a", "e"}).Draw(t, "gone")
-			m.assigned = m.table.Record(by, func(id lease.NodeID) bool { return id == gone })
+			c := placement.Coordinator{ID: by, Since: since, Gone: func(id lease.NodeID) bool { return id == gone }}
+			for _, n := range m.table.Nodes() {
+				c.Voters, c.Active = append(c.Voters, n.ID), c.Active+1
+			}
+			m.assigned = m.table.Record(c)
 			m.compute(here...)
 			if rapid.Bool().Draw(t, "pass") {
-				m.assigned = m.table.Level(by, m.assigned.Version())
+				m.assigned = m.table.Level(c, m.assigned.Version(), rapid.Bool().Draw(t, "unlimited"))
 			}
 		}
 		return m.assigned
@@ -49,10 +55,10 @@ func merge(t fataler, all ...*placement.Assignment) *placement.Assignment {
 // often, they end with the same.
 func TestMergeConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		base := anyHistory(nil, "x").Draw(t, "base")
-		a := anyHistory(base, "x").Draw(t, "a")
-		b := anyHistory(base, "y").Draw(t, "b")
-		c := anyHistory(nil, "z").Draw(t, "c") // began apart
+		base := anyHistory(nil, "x", 5).Draw(t, "base")
+		a := anyHistory(base, "x", 5).Draw(t, "a")
+		b := anyHistory(base, "y", 6).Draw(t, "b")
+		c := anyHistory(nil, "z", rapid.Uint64Range(4, 6).Draw(t, "since")).Draw(t, "c") // began apart
 		want := merge(t, a, b, c)
 		for name, got := range map[string]*placement.Assignment{
 			"c b a": merge(t, c, b, a), "b (c a)": merge(t, b, merge(t, c, a)),
@@ -77,7 +83,7 @@ func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
 	m := held(t, placement.LeastPartitions(1, 4), deal, "a", "b")
 	m.change(equals("a", "b", "c", "d")...)
-	m.assigned = merge(t, m.table.Level("a", 99), m.table.Level("b", 99))
+	m.assigned = merge(t, m.table.Level(placement.Coordinator{ID: "a"}, 99, false), m.table.Level(placement.Coordinator{ID: "b"}, 99, false))
 	m.compute(m.table.Nodes()...)
 	if got := counts(m.table); !slices.Equal(got, []int{10, 10, 2, 2}) {
 		t.Errorf("after four moves counts are %v", got)
@@ -111,7 +117,7 @@ func TestMergeKeepsVersion(t *testing.T) {
 	m := newMemory(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m
 	one.compute(equals("b")...)
-	winner := one.table.Record("b", func(lease.NodeID) bool { return true }) // owner b, version 2
+	winner := one.table.Record(placement.Coordinator{ID: "b", Gone: func(lease.NodeID) bool { return true }}) // owner b, version 2
 	other.change(equals("b")...)
 	other.change(equals("c")...) // deputy c, version 3
 	for _, merged := range []*placement.Assignment{merge(t, winner, other.assigned), merge(t, other.assigned, winner)} {
@@ -121,9 +127,59 @@ func TestMergeKeepsVersion(t *testing.T) {
 	}
 }
 
+// A version that no cluster can reach is not believed: after it there would be no
+// other, and nobody could write any more.
+func TestMergeRefusesTheFarFuture(t *testing.T) {
+	a := mustCompute(t, 3, equals("a")...).Record(placement.Coordinator{ID: "a"})
+	future := binary.AppendUvarint([]byte{1, 3}, 1<<53)
+	b, err := placement.DecodeAssignment(append(future, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.Merge(b); err == nil || got != a {
+		t.Errorf("merged into version %d, %v", got.Version(), err)
+	}
+	in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Assigned: b}
+	table, err := placement.Compute(in) // by one who knew nothing else
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := table.Record(placement.Coordinator{ID: "a"}); got != b {
+		t.Errorf("version %d follows the last one", got.Version())
+	}
+}
+
+// S2.4: who may write, so that no two sides of a split do.
+func TestQuorum(t *testing.T) {
+	four := mustCompute(t, 3, equals("a")...).Record(placement.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 4})
+	for _, tt := range []struct {
+		members string
+		want    bool
+	}{
+		{"abcd", true}, {"bcd", true}, {"ab", true}, {"ad", true}, {"cd", false}, {"bc", false}, {"a", false}, {"d", false},
+		{"wxyz", true}, {"cdyz", true}, {"cdz", false}, {"xyz", false}, {"bcdxyz", true}, {"", false},
+	} {
+		var members []lease.NodeID
+		for _, r := range tt.members {
+			members = append(members, lease.NodeID(r))
+		}
+		if got := four.Quorum(members); got != tt.want {
+			t.Errorf("of abcd, %q may write: %v", tt.members, got)
+		}
+	}
+	// Voters that have just gone count as voters, and not as active.
+	two := mustCompute(t, 3, equals("a")...).Record(placement.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 2})
+	if !two.Quorum([]lease.NodeID{"c", "d"}) || two.Quorum([]lease.NodeID{"d"}) {
+		t.Error("as many as were active may write, and no fewer")
+	}
+	if !(*placement.Assignment)(nil).Quorum(nil) {
+		t.Error("nobody may write the first assignment")
+	}
+}
+
 func TestMergeRefusesOtherPartitions(t *testing.T) {
-	a := mustCompute(t, 8, equals("a")...).Record("a", nil)
-	b := mustCompute(t, 9, equals("a")...).Record("a", nil)
+	a := mustCompute(t, 8, equals("a")...).Record(placement.Coordinator{ID: "a"})
+	b := mustCompute(t, 9, equals("a")...).Record(placement.Coordinator{ID: "a"})
 	if got, err := a.Merge(b); err == nil || got != a {
 		t.Errorf("merged into %v, %v", got, err)
 	}
@@ -135,7 +191,7 @@ func TestMergeRefusesOtherPartitions(t *testing.T) {
 
 func TestAssignmentWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := anyHistory(nil, "x").Draw(t, "a")
+		a := anyHistory(nil, "x", 5).Draw(t, "a")
 		b := a.Encode()
 		back, err := placement.DecodeAssignment(b, 20)
 		if err != nil || back.Digest() != a.Digest() || back.Version() != a.Version() {
@@ -152,18 +208,16 @@ func TestAssignmentWire(t *testing.T) {
 			t.Errorf("another number of partitions: %v", err)
 		}
 	})
-	var none *placement.Assignment
-	if back, err := placement.DecodeAssignment(none.Encode(), 0); back != nil || err != nil {
-		t.Errorf("nothing is read back as %v, %v", back, err)
-	}
-	size := len(mustCompute(t, 1024, fleet(1, 100)...).Record("boss", nil).Encode())
+	size := len(mustCompute(t, 1024, fleet(1, 100)...).Record(placement.Coordinator{ID: "boss"}).Encode())
 	if size > 12*1024 {
 		t.Errorf("1,024 partitions take %d bytes", size)
 	}
 }
 
 func FuzzDecodeAssignment(f *testing.F) {
-	f.Add(mustCompute(f, 3, equals("a", "b")...).Record("a", nil).Encode())
+	f.Add(mustCompute(f, 3, equals("a", "b")...).Record(placement.Coordinator{ID: "a"}).Encode())
+	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)   // the last version that there is
+	f.Add(append(last, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0)) // one id, who began it, nobody there, three times nobody
 	f.Add([]byte{1, 3, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := placement.DecodeAssignment(b, 3)
@@ -173,7 +227,7 @@ func FuzzDecodeAssignment(f *testing.F) {
 			}
 			return
 		}
-		again, err := placement.DecodeAssignment(a.Encode(), max(a.Partitions(), 0))
+		again, err := placement.DecodeAssignment(a.Encode(), 3)
 		if err != nil || again.Digest() != a.Digest() {
 			t.Errorf("read back as %s instead of %s: %v", again.Digest(), a.Digest(), err)
 		}
@@ -184,15 +238,17 @@ func FuzzDecodeAssignment(f *testing.F) {
 		}
 		// Whatever it says, a table can be made of it.
 		in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Assigned: a}
-		if a.Partitions() == 0 {
-			return
-		}
 		table, err := placement.Compute(in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		table.Level("a", a.Version())
-		table.Record("a", nil)
+		for _, next := range []*placement.Assignment{
+			table.Level(placement.Coordinator{ID: "a"}, a.Version(), false), table.Record(placement.Coordinator{ID: "a"}),
+		} { // and others can read what is written next
+			if _, err := placement.DecodeAssignment(next.Encode(), 3); err != nil {
+				t.Error(err)
+			}
+		}
 		_ = table.Why(0)
 	})
 }
@@ -236,7 +292,7 @@ func TestWhy(t *testing.T) { // S2.4
 	expect("its owner b is away or drains, and a had the fewest partitions")
 	least.change(nodes[0])
 	expect("a stands in, since version 3 of the assignment, for its owner b, which is away or drains")
-	least.assigned = least.table.Record("boss", func(id lease.NodeID) bool { return id == "b" })
+	least.assigned = least.table.Record(placement.Coordinator{ID: "boss", Gone: func(id lease.NodeID) bool { return id == "b" }})
 	least.compute(nodes[0])
 	expect("a stood in for b, which did not come back; boss made it the owner in version 4 of the assignment")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/roost-cluster/roost/lease"
@@ -16,35 +17,37 @@ const assignmentFormat = 1
 var ErrAssignment = errors.New("placement: malformed assignment")
 
 // Encode returns the binary form of a, the same for equal assignments: the format,
-// the number of partitions, the version, the ids that occur, and the entry of each
-// partition as variable-length numbers, which refer to ids by their place. It takes
-// about 6 bytes a partition.
+// the number of partitions, the version, the ids that occur, who began it, who was
+// there at the last change, and the entry of each partition. Numbers are of
+// variable length, and refer to ids by their place. It takes 6 to 10 bytes a
+// partition. That of nil is empty.
 func (a *Assignment) Encode() []byte {
+	if a == nil {
+		return nil
+	}
 	ids, index := a.ids()
-	b := make([]byte, 0, 16+16*len(ids)+10*a.Partitions())
+	b := make([]byte, 0, 32+16*len(ids)+10*len(a.entries))
+	put := func(numbers ...uint64) {
+		for _, n := range numbers {
+			b = binary.AppendUvarint(b, n)
+		}
+	}
 	b = append(b, assignmentFormat)
-	b = binary.AppendUvarint(b, uint64(a.Partitions()))
-	b = binary.AppendUvarint(b, a.Version())
-	b = binary.AppendUvarint(b, uint64(len(ids)))
+	put(uint64(len(a.entries)), a.version, uint64(len(ids)))
 	for _, id := range ids {
-		b = binary.AppendUvarint(b, uint64(len(id)))
+		put(uint64(len(id)))
 		b = append(b, id...)
 	}
-	if a == nil {
-		return b
+	put(a.genesis.since, index[a.genesis.by], a.quorum.version, a.quorum.active, uint64(len(a.quorum.voters)))
+	for _, id := range a.quorum.voters {
+		put(index[id])
 	}
 	for i := range a.entries {
 		e := &a.entries[i]
-		if b = binary.AppendUvarint(b, index[e.owner]); e.owner == "" {
+		if put(index[e.owner]); e.owner == "" {
 			continue
 		}
-		b = binary.AppendUvarint(b, e.version)
-		b = binary.AppendUvarint(b, index[e.from])
-		b = binary.AppendUvarint(b, index[e.by])
-		b = append(b, byte(e.cause))
-		if b = binary.AppendUvarint(b, index[e.deputy]); e.deputy != "" {
-			b = binary.AppendUvarint(b, e.stand)
-		}
+		put(e.version, index[e.from], index[e.by], uint64(e.cause), index[e.deputy], e.stand)
 	}
 	return b
 }
@@ -53,18 +56,20 @@ func (a *Assignment) Encode() []byte {
 // from 1; no id has place 0.
 func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	index := make(map[lease.NodeID]uint64)
-	if a == nil {
-		return nil, index
-	}
 	var ids []lease.NodeID
-	for i := range a.entries {
-		e := &a.entries[i]
-		for _, id := range []lease.NodeID{e.owner, e.from, e.by, e.deputy} {
+	add := func(all ...lease.NodeID) {
+		for _, id := range all {
 			if _, ok := index[id]; !ok && id != "" {
 				index[id] = 0
 				ids = append(ids, id)
 			}
 		}
+	}
+	add(a.genesis.by)
+	add(a.quorum.voters...)
+	for i := range a.entries {
+		e := &a.entries[i]
+		add(e.owner, e.from, e.by, e.deputy)
 	}
 	slices.Sort(ids)
 	for i, id := range ids {
@@ -74,9 +79,8 @@ func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 }
 
 // DecodeAssignment parses the binary form of an assignment of the given number of
-// partitions. What it returns is valid in every part and shares no memory with b;
-// it allocates at most a small multiple of what it was sent. It fails with
-// ErrAssignment.
+// partitions. What it returns is valid in every part and shares no memory with b.
+// It fails with ErrAssignment.
 func DecodeAssignment(b []byte, partitions int) (*Assignment, error) {
 	r := assignmentReader{b: b}
 	if r.byte() != assignmentFormat {
@@ -85,28 +89,32 @@ func DecodeAssignment(b []byte, partitions int) (*Assignment, error) {
 	if n := r.uvarint(MaxPartitions); r.err == nil && n != uint64(partitions) {
 		r.fail("%d partitions, want %d", n, partitions)
 	}
-	r.version = r.uvarint(maxVersion)
+	a := &Assignment{version: r.uvarint(maxVersion)}
+	r.version = a.version
 	r.readIDs()
+	a.genesis = genesis{r.uvarint(math.MaxUint64), r.id()}
+	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(math.MaxUint64)}
+	a.quorum.voters = r.readVoters()
 	if r.err == nil && len(r.b) < partitions {
 		r.fail("cut short") // an entry takes a byte at least
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
-	entries := make([]entry, partitions)
-	for p := range entries {
-		entries[p] = r.entry()
+	a.entries = make([]entry, partitions)
+	for p := range a.entries {
+		a.entries[p] = r.entry()
 	}
-	if r.err == nil && len(r.b) > 0 {
+	switch {
+	case r.err == nil && len(r.b) > 0:
 		r.fail("%d bytes too many", len(r.b))
+	case r.err == nil && a.version == 0:
+		r.fail("version 0")
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
-	if r.version == 0 {
-		return nil, nil // nothing is assigned
-	}
-	return newAssignment(r.version, entries), nil
+	return a.finish(), nil
 }
 
 // assignmentReader keeps the first error; after it, every read returns zero.
@@ -163,6 +171,19 @@ func (r *assignmentReader) readIDs() {
 	}
 }
 
+// readVoters reads ids that are sorted and distinct.
+func (r *assignmentReader) readVoters() (voters []lease.NodeID) {
+	for range r.uvarint(uint64(len(r.ids))) {
+		id := r.id()
+		if n := len(voters); id == "" || (n > 0 && id <= voters[n-1]) {
+			r.fail("voters out of order")
+			return nil
+		}
+		voters = append(voters, id)
+	}
+	return voters
+}
+
 func (r *assignmentReader) id() lease.NodeID {
 	if i := r.uvarint(uint64(len(r.ids))); i > 0 {
 		return r.ids[i-1]
@@ -177,11 +198,9 @@ func (r *assignmentReader) entry() entry {
 	}
 	e.version = r.uvarint(r.version)
 	e.from, e.by = r.id(), r.id()
-	e.cause = cause(r.byte())
-	if e.deputy = r.id(); e.deputy != "" {
-		e.stand = r.uvarint(r.version)
-	}
-	if r.err == nil && (e.version == 0 || e.cause >= causes || (e.deputy != "" && e.stand == 0)) {
+	e.cause = cause(r.uvarint(uint64(causes - 1)))
+	e.deputy, e.stand = r.id(), r.uvarint(r.version)
+	if r.err == nil && (e.version == 0 || (e.deputy != "" && e.stand == 0)) {
 		r.fail("an entry is out of range")
 	}
 	return e

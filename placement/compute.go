@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -43,16 +44,17 @@ func Compute(in Input) (*Table, error) {
 	if in.Strategy == nil {
 		in.Strategy = Rendezvous()
 	}
-	if in.Strategy.Name() == "" {
-		return nil, fmt.Errorf("placement: strategy %T has no name", in.Strategy)
-	}
 	t := &Table{nodes: nodes, partitions: in.Partitions, strategy: in.Strategy}
+	contain(&err, func() { t.name = in.Strategy.Name() })
+	if err != nil || t.name == "" {
+		return nil, errors.Join(fmt.Errorf("placement: strategy %T has no name", in.Strategy), err)
+	}
 	if Remembers(in.Strategy) {
 		t.assigned = in.Assigned
 	}
 	if len(nodes) > 0 {
 		if t.owners, err = assign(in, nodes); err != nil {
-			return nil, fmt.Errorf("placement: strategy %q: %w", in.Strategy.Name(), err)
+			return nil, fmt.Errorf("placement: strategy %q: %w", t.name, err)
 		}
 	}
 	t.digest = digest(t)

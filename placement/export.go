@@ -38,7 +38,7 @@ func (t *Table) Export(version uint64) Export {
 		Nodes: append([]Node{}, t.Nodes()...), Owners: make([]lease.NodeID, t.Partitions()),
 	}
 	if e.Partitions > 0 {
-		e.Strategy = t.strategy.Name()
+		e.Strategy = t.name
 	}
 	for p := range e.Owners {
 		e.Owners[p], _ = t.Owner(Partition(p))
@@ -66,7 +66,7 @@ func (e Export) table() (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{nodes: nodes, partitions: e.Partitions, strategy: importedStrategy(e.Strategy)}
+	t := &Table{nodes: nodes, partitions: e.Partitions, strategy: importedStrategy(e.Strategy), name: e.Strategy}
 	if t.owners, err = e.indexes(nodes); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (e Export) table() (*Table, error) {
 		return nil, fmt.Errorf("its digest is %s, but its content makes %s: it was changed after it was written, or only in part", e.Digest, t.digest)
 	}
 	if Remembers(t.strategy) {
-		t.assigned = t.Record("", nil)
+		t.assigned = t.Record(Coordinator{})
 	}
 	return t, nil
 }

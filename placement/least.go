@@ -15,10 +15,13 @@ import (
 // spreads as evenly as can be, and a join costs nobody more than a few partitions
 // at once: a new node fills up in passes. The price is memory: where a partition
 // is depends on what was before, so the nodes of a cluster share an [Assignment].
+// Of 1,024 partitions, 10 nodes have 102 or 103 each, and a join moves 93 in 31
+// passes of three; docs/strategies.md has more figures. It suits partitions that
+// are few and heavy.
 //
 // A threshold below 1 counts as 1: with a lower one, partitions would circle for
 // ever where they cannot be divided evenly. maxMoves 0 means no limit. An agent
-// makes a pass each heartbeat, if all nodes have followed the last one.
+// makes a pass each heartbeat, and moves nothing on that not all have followed.
 //
 // Weights count: with weights 1 and 2, the fair shares are a third and two
 // thirds, and what is levelled is the distance from the fair share.
@@ -95,10 +98,11 @@ func (least) keep(nodes []Node, a *Assignment, partitions int) ([]int, error) {
 // Level returns the assignment after one pass of [LeastPartitions] over t, which
 // moves partitions from the node that has most to the one that has fewest (ties by
 // id), and of those the ones that moved longest ago. What changed after version
-// settled is still under way, and stays. It is t's own assignment if nothing is to
-// be moved, or t's strategy is another. by is who decides. O(partitions + moves ·
-// nodes).
-func (t *Table) Level(by lease.NodeID, settled uint64) *Assignment {
+// settled is still under way, and stays. All moves that there are to make are made
+// at once if the pass is unlimited, whatever the strategy says. It is t's own
+// assignment if nothing is to be moved, or t's strategy is another.
+// O(partitions · log partitions + moves · nodes).
+func (t *Table) Level(c Coordinator, settled uint64, unlimited bool) *Assignment {
 	if t == nil || t.assigned == nil || len(t.owners) == 0 {
 		return t.Assignment()
 	}
@@ -107,28 +111,30 @@ func (t *Table) Level(by lease.NodeID, settled uint64) *Assignment {
 	if !ok || err != nil {
 		return t.assigned
 	}
-	movable := t.movable(settled)
+	next, ok := t.assigned.draft(c, t.partitions)
+	if !ok {
+		return t.assigned
+	}
 	for _, i := range t.owners {
 		loads.count[i]++
 	}
-	var next []entry
-	edit := t.assigned.edit(t.partitions, &next)
-	version := t.assigned.version + 1
-	for moves := 0; l.maxMoves == 0 || moves < l.maxMoves; moves++ {
+	movable := t.movable(settled)
+	moves := 0
+	for ; unlimited || l.maxMoves == 0 || moves < l.maxMoves; moves++ {
 		most, fewest := loads.extremes()
 		if !loads.apart(most, fewest, l.threshold) || len(movable[most]) == 0 {
 			break
 		}
 		p := movable[most][0]
 		movable[most] = movable[most][1:]
-		edit(p).move(t.nodes[most].ID, t.nodes[fewest].ID, by, version)
+		next.entries[p].move(t.nodes[most].ID, t.nodes[fewest].ID, c.ID, next.version)
 		loads.count[most]--
 		loads.count[fewest]++
 	}
-	if next == nil {
+	if moves == 0 {
 		return t.assigned
 	}
-	return newAssignment(version, next)
+	return next.finish()
 }
 
 // levelling reports whether passes of LeastPartitions have something to move in t.

@@ -32,7 +32,7 @@ func newMemory(t fataler, s placement.Strategy, partitions int, nodes ...placeme
 func (m *memory) change(nodes ...placement.Node) {
 	m.t.Helper()
 	m.compute(nodes...)
-	m.assigned = m.table.Record("boss", nil)
+	m.assigned = m.table.Record(placement.Coordinator{ID: "boss"})
 	before := owners(m.table)
 	m.compute(nodes...)
 	if got := owners(m.table); !slices.Equal(got, before) {
@@ -55,7 +55,7 @@ func (m *memory) compute(nodes ...placement.Node) {
 func (m *memory) pass() int {
 	m.t.Helper()
 	before := owners(m.table)
-	m.assigned = m.table.Level("boss", m.assigned.Version())
+	m.assigned = m.table.Level(placement.Coordinator{ID: "boss"}, m.assigned.Version(), false)
 	m.compute(m.table.Nodes()...)
 	return moved(before, owners(m.table))
 }
@@ -125,7 +125,7 @@ func held(t fataler, s placement.Strategy, deal []lease.NodeID, ids ...lease.Nod
 		at = append(at, slices.Index(ids, id))
 	}
 	dealt := mustComputeBy(t, fixed{name: "dealt", assign: at}, len(deal), nodes...)
-	m := &memory{t: t, strategy: s, partitions: len(deal), assigned: dealt.Record("boss", nil)}
+	m := &memory{t: t, strategy: s, partitions: len(deal), assigned: dealt.Record(placement.Coordinator{ID: "boss"})}
 	m.compute(nodes...)
 	return m
 }
@@ -266,17 +266,41 @@ func TestLeastAloneTakesNothing(t *testing.T) {
 	}
 }
 
-// One that began alone, because it found nobody, takes away nothing either.
+// One that began alone, because it found nobody, takes away nothing either, however
+// much it has written.
 func TestLeastBeganAlone(t *testing.T) {
 	m := newMemory(t, placement.LeastPartitions(1, 3), 30, equals("a", "b")...)
 	before := owners(m.table)
 	for _, id := range []lease.NodeID{"0", "z"} {
-		alone := newMemory(t, m.strategy, 30, equals(id)...)
-		m.assigned = merge(t, m.assigned, alone.assigned)
+		alone := mustComputeBy(t, m.strategy, 30, equals(id)...)
+		theirs := alone.Record(placement.Coordinator{ID: id, Since: 1})
+		for range 5 { // it comes and goes
+			m.assigned, theirs = theirs, m.assigned
+			m.change(equals(id)...)
+			m.change(equals("y")...)
+			m.assigned, theirs = theirs, m.assigned
+		}
+		m.assigned = merge(t, theirs, m.assigned)
 		m.compute(equals("a", "b", id)...)
 		if got := owners(m.table); !slices.Equal(got, before) {
 			t.Errorf("%s came: %v, want %v", id, got, before)
 		}
+	}
+}
+
+// A deputy is one for as long as the owner is away. Of one that stayed on record, a
+// death years later would make the heir of everything, however full it is.
+func TestLeastDeputyOfThePast(t *testing.T) {
+	nodes := equals("a", "b")
+	m := newMemory(t, placement.LeastPartitions(1, 0), 100, nodes...)
+	m.change(nodes[1])
+	m.change(nodes...)
+	all := equals("a", "b", "c", "d", "e")
+	m.change(all...)
+	m.level()
+	m.change(all[1:]...)
+	if got := counts(m.table); !slices.Equal(got, []int{25, 25, 25, 25}) {
+		t.Errorf("a died long after its restart, and left %v", got)
 	}
 }
 
@@ -287,7 +311,7 @@ func TestLeastGone(t *testing.T) {
 	m := newMemory(t, placement.LeastPartitions(1, 3), 30, nodes...)
 	m.change(nodes[1:]...)
 	before := owners(m.table)
-	m.assigned = m.table.Record("boss", func(id lease.NodeID) bool { return id == "a" })
+	m.assigned = m.table.Record(placement.Coordinator{ID: "boss", Gone: func(id lease.NodeID) bool { return id == "a" }})
 	m.compute(nodes...)
 	if got := owners(m.table); !slices.Equal(got, before) {
 		t.Errorf("the deputies' partitions moved: %v, want %v", got, before)
@@ -311,7 +335,7 @@ func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	if got := counts(m.table); !slices.Equal(got, []int{5, 3, 2}) {
 		t.Fatalf("counts %v", got)
 	}
-	m.assigned = m.table.Level("boss", settled)
+	m.assigned = m.table.Level(placement.Coordinator{ID: "boss"}, settled, false)
 	m.compute(equals("b", "c", "d")...)
 	for p, id := range owners(m.table) {
 		if before[p] == "b" && id != "b" {
@@ -372,11 +396,11 @@ func ExampleLeastPartitions() {
 	fmt.Println(table.Balance().Counts)
 
 	in.Nodes = append(in.Nodes, placement.Node{ID: "c", Weight: 1})
-	in.Assigned = table.Record("a", nil)
+	in.Assigned = table.Record(placement.Coordinator{ID: "a"})
 	for range 3 { // an agent does this for you
 		table, _ = placement.Compute(in)
 		fmt.Println(table.Balance().Counts)
-		in.Assigned = table.Level("a", in.Assigned.Version())
+		in.Assigned = table.Level(placement.Coordinator{ID: "a"}, in.Assigned.Version(), false)
 	}
 	fmt.Println(table.Why(0))
 	// Output:
@@ -384,5 +408,5 @@ func ExampleLeastPartitions() {
 	// map[a:6 b:6 c:0]
 	// map[a:4 b:5 c:3]
 	// map[a:4 b:4 c:4]
-	// a moved it from a, which had the most partitions, to c, which had the fewest, in version 3 of the assignment
+	// a moved it from a, which had the most partitions, to c, which had the fewest, in version 2 of the assignment
 }

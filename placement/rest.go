@@ -13,10 +13,9 @@ func (t *Table) Settled() (*Table, int) {
 	// an earlier one moved.
 	l := placing(t.strategy).(least)
 	all := *t
-	all.strategy = least{threshold: l.threshold}
-	all.assigned = t.Record("", nil) // as the first pass finds it
+	all.assigned = t.Record(Coordinator{}) // as the first pass finds it
 	rest, err := Compute(Input{
-		Nodes: t.nodes, Partitions: t.partitions, Strategy: t.strategy, Assigned: all.Level("", math.MaxUint64),
+		Nodes: t.nodes, Partitions: t.partitions, Strategy: t.strategy, Assigned: all.Level(Coordinator{}, math.MaxUint64, true),
 	})
 	if err != nil { // weights beyond bounds, of a table that was read
 		return t, 0

@@ -17,6 +17,7 @@ type Table struct {
 	nodes      []Node // sorted by id
 	partitions int
 	strategy   Strategy
+	name       string // of the strategy
 	digest     Digest
 	assigned   *Assignment // what it was derived from, if its strategy remembers
 
@@ -149,7 +150,7 @@ func digest(t *Table) Digest {
 		b = append(b, s...)
 	}
 	b = binary.AppendUvarint(b, uint64(t.partitions))
-	add(t.strategy.Name())
+	add(t.name)
 	numbers := make([]uint64, len(t.nodes)) // 0 = not seen yet
 	seen := uint64(0)
 	for _, owner := range t.owners {

@@ -12,8 +12,9 @@ type Explainer interface {
 	Explain(nodes []Node, p Partition, owner int) string
 }
 
-// Why says in one sentence, for people, why p is where it is. Nodes whose tables
-// are equal give the same reason. The words are not for programs: they may change.
+// Why says in one sentence, for people, why p is where it is. Nodes that compute
+// the table from the same nodes and the same assignment give the same reason. The
+// words are not for programs: they may change.
 func (t *Table) Why(p Partition) string {
 	owner := t.OwnerIndex(p)
 	if owner < 0 {
@@ -25,7 +26,7 @@ func (t *Table) Why(p Partition) string {
 	if Remembers(t.strategy) {
 		return t.assigned.why(p, t.nodes[owner].ID)
 	}
-	why := fmt.Sprintf("the strategy %s placed it on %s", t.strategy.Name(), t.nodes[owner].ID)
+	why := fmt.Sprintf("the strategy %s placed it on %s", t.name, t.nodes[owner].ID)
 	if e, ok := placing(t.strategy).(Explainer); ok {
 		var err error // of one that panics
 		contain(&err, func() { why = e.Explain(t.nodes, p, owner) })

@@ -7,9 +7,14 @@ import "slices"
 // the first k of Rank, and of an agent's Owners, are in as many zones as there are,
 // up to k. Owners of partitions are those of s; so is what moves.
 //
-// Nodes that state no zone count as one zone together. Rank costs that of s for
-// all nodes, and O(nodes · n).
-func Zoned(s Strategy) Strategy { return zoned{s} }
+// Nodes that state no zone count as one zone together. A nil s stands for
+// [Rendezvous]. Rank costs that of s for all nodes, and O(nodes · n).
+func Zoned(s Strategy) Strategy {
+	if s == nil {
+		s = Rendezvous()
+	}
+	return zoned{s}
+}
 
 type zoned struct{ Strategy }
 
