@@ -27,6 +27,7 @@ func TestRun(t *testing.T) {
 		{"Redis", []string{"-redis", redistest.Start(t).URL()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			out, err := exec.CommandContext(t.Context(), exe, c.args...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
@@ -22,105 +21,67 @@ import (
 	"github.com/roost-cluster/roost/placement/affinity/redisstore"
 )
 
-// node is a media server: the agent of its cluster and its rooms.
-type node struct {
-	agent *cluster.Agent
-	rooms *affinity.Resolver
-}
-
 func main() {
 	url := flag.String("redis", "", "URL of a Redis (default: this process's memory)")
 	flag.Parse()
-	if err := run(context.Background(), *url); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run(ctx context.Context, url string) error {
+	slog.SetLogLoggerLevel(slog.LevelError) // the story is enough to read
+	ctx := context.Background()
 	var store affinity.Store = affinity.NewMemory()
-	if url != "" {
-		redis, err := redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: "roost-example:"})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = redis.Close() }()
+	if *url != "" {
+		redis, err := redisstore.Open(ctx, redisstore.Options{URL: *url, Prefix: "roost-example:"})
+		check(err)
 		store = redis
 	}
-	nodes := make(map[lease.NodeID]*node)
+	// a, b and c are media servers. Clients knock at the door, which hosts nothing.
+	agents := make(map[lease.NodeID]*cluster.Agent)
+	rooms := make(map[lease.NodeID]*affinity.Resolver)
 	var seeds []string
-	for _, id := range []lease.NodeID{"a", "b", "c"} {
-		n, err := start(ctx, id, seeds, store)
-		if err != nil {
-			return err
-		}
-		defer n.kill()
-		nodes[id], seeds = n, append(seeds, n.agent.Addr())
+	for _, id := range []lease.NodeID{"door", "a", "b", "c"} {
+		agent, err := cluster.Start(ctx, cluster.Config{
+			ID: string(id), Bind: "127.0.0.1:0", Join: seeds, Network: cluster.Local,
+			Capacity: 1000, StartDraining: id == "door",
+		})
+		check(err)
+		check(agent.WaitConverged(ctx))
+		agents[id], seeds = agent, append(seeds, agent.Addr())
+		rooms[id], err = affinity.Start(agent, store, affinity.Config{ReportLoad: true})
+		check(err)
 	}
-	return call(ctx, "standup", nodes)
-}
 
-// call is the story of one room.
-func call(ctx context.Context, room string, nodes map[lease.NodeID]*node) error {
-	// A client is sent to the room's node. Any node can say which; that one checks.
-	a, err := nodes["a"].rooms.Resolve(ctx, room, affinity.Demand{Size: 4})
-	if err != nil {
-		return err
+	// A client asks where its room lives. Any node can say.
+	resolve := func(ctx context.Context, room string) (affinity.Directive, error) {
+		a, err := rooms["door"].Resolve(ctx, room, affinity.Demand{Size: 4})
+		return affinity.Directive{Room: room, To: a.Node, Reason: a.Reason, Epoch: a.Epoch}, err
 	}
-	fmt.Printf("%s lives on %s: %s\n", room, a.Node, a.Reason)
+	// Then it connects to that node, which checks that it is the one.
 	connect := func(ctx context.Context, d affinity.Directive) error {
-		hosting, err := nodes[d.To].rooms.Host(ctx, room, affinity.Demand{Size: 4})
+		hosting, err := rooms[d.To].Host(ctx, d.Room, affinity.Demand{Size: 4})
 		if err == nil {
-			fmt.Printf("connected to %s, which hosts %s (epoch %d)\n", d.To, hosting.Room(), hosting.Epoch())
+			fmt.Printf("connected to %s, which hosts %s (epoch %d)\n", d.To, d.Room, hosting.Epoch())
 		}
 		return err
 	}
-	if err := connect(ctx, affinity.Directive{Room: room, To: a.Node}); err != nil {
-		return err
-	}
+	home, err := resolve(ctx, "standup")
+	check(err)
+	fmt.Printf("%s lives on %s: %s\n", home.Room, home.To, home.Reason)
+	check(connect(ctx, home))
 
-	// Its node dies. The others find the room a new home and tell whoever listens,
-	// such as the server that signals to the client.
-	victim, witness := nodes[a.Node], nodes["a"]
-	if witness == victim {
-		witness = nodes["b"]
-	}
-	moves := witness.rooms.Moves(ctx)
-	if _, err := witness.rooms.Lookup(ctx, room); err != nil { // it is told of rooms that it knows
-		return err
-	}
-	fmt.Printf("%s dies\n", a.Node)
-	victim.kill()
+	// Its node dies. The others find the room a new home and tell those who know
+	// the room; the door passes that on to the client, which reconnects.
+	moves := rooms["door"].Moves(ctx)
+	fmt.Printf("%s dies\n", home.To)
+	_, _ = rooms[home.To].Close(), agents[home.To].Close()
 	for batch := range moves {
 		m := batch.Moved[0]
 		fmt.Printf("%s moved from %s to %s: %s\n", m.Room, m.From.Node, m.To.Node, m.Reason)
-		client := affinity.Reconnector{
-			Connect: connect,
-			Resolve: func(ctx context.Context, room string) (affinity.Directive, error) {
-				a, err := witness.rooms.Resolve(ctx, room, affinity.Demand{})
-				return affinity.Directive{Room: room, To: a.Node, Epoch: a.Epoch}, err
-			},
-			Log: slog.New(slog.DiscardHandler),
-		}
-		return client.Run(ctx, m.Directive("")) // three attempts, then one fresh resolve
+		client := affinity.Reconnector{Connect: connect, Resolve: resolve}
+		check(client.Run(ctx, m.Directive(""))) // three attempts, then one fresh resolve
+		return
 	}
-	return ctx.Err()
 }
 
-func start(ctx context.Context, id lease.NodeID, seeds []string, store affinity.Store) (*node, error) {
-	quiet := slog.New(slog.DiscardHandler)
-	agent, err := cluster.Start(ctx, cluster.Config{
-		ID: string(id), Bind: "127.0.0.1:0", Join: seeds, Network: cluster.Local, Capacity: 1000,
-		HeartbeatInterval: 100 * time.Millisecond, Log: quiet,
-	})
+func check(err error) {
 	if err != nil {
-		return nil, err
+		log.Fatal(err)
 	}
-	if err := agent.WaitConverged(ctx); err != nil {
-		return nil, err
-	}
-	rooms, err := affinity.Start(agent, store, affinity.Config{ReportLoad: true, Log: quiet})
-	return &node{agent, rooms}, err
 }
-
-// kill ends the node without a farewell to the others.
-func (n *node) kill() { _, _ = n.rooms.Close(), n.agent.Close() }

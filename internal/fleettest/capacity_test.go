@@ -51,7 +51,7 @@ func (f *fleet) loads(units map[lease.NodeID]int64) {
 	for id, load := range units {
 		f.node(id).agent.SetLoad(load)
 	}
-	eventually(f.t, "all loads to be known", func() error {
+	redistest.Eventually(f.t, "all loads to be known", func() error {
 		for _, n := range f.nodes {
 			known := make(map[lease.NodeID]int64)
 			for _, m := range n.agent.Members() {
@@ -68,6 +68,8 @@ func (f *fleet) loads(units map[lease.NodeID]int64) {
 // Who is in a room decides what it costs when it has to move, however few it was
 // pinned for.
 func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
+	long(t)
+	t.Parallel()
 	redis := redistest.Start(t)
 	seats, err := redisstore.Open(t.Context(), redisstore.Options{URL: redis.URL()})
 	if err != nil {
@@ -79,7 +81,7 @@ func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = presence.Close() })
-	f := newFleet(t, setup{URL: redis.URL(), Capacity: 1000, Budget: 2 * time.Second, TTL: time.Second}, func(c *affinity.Config) {
+	f := newFleet(t, setup{URL: redis.URL(), Capacity: 1000, Budget: 2 * time.Second, TTL: leaseTTL}, func(c *affinity.Config) {
 		c.Counter = presence
 	}, "a", "b", "c")
 	// 20 participants cost 380 units, for which b has no headroom below 800.
@@ -99,7 +101,7 @@ func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
 	}
 	f.node("c").close()
 	look := newEye(t, redis.URL())
-	eventually(t, "the rooms to move", func() error {
+	redistest.Eventually(t, "the rooms to move", func() error {
 		pins := look.mustPins(both)
 		if pins[full].Node == "c" || pins[empty].Node == "c" {
 			return errNotYet

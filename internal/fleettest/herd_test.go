@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
 
-// leaseTTL is how long the death of a process goes unnoticed. The default of a
-// local cluster is half of that, for which a busy machine may leave one waiting.
-const leaseTTL = 2 * time.Second
+// leaseTTL is how long a death goes unnoticed. It is far more than the default of
+// a local cluster: a busy machine may leave a process that lives waiting for that.
+const leaseTTL = 5 * time.Second
 
 // herd is a cluster of processes.
 type herd struct {
@@ -24,6 +25,7 @@ func newHerd(t *testing.T, s setup, ids ...string) *herd {
 	t.Helper()
 	s.Cluster, s.Capacity = clusterName(), capacity
 	s.TTL = leaseTTL
+	s.Budget = patience // answers are to be by the store, however busy the machine
 	h := &herd{t: t, setup: s, nodes: make(map[lease.NodeID]*process)}
 	for _, id := range ids {
 		h.start(id)
@@ -45,7 +47,7 @@ func (h *herd) start(id string) {
 
 func (h *herd) waitAgreed() {
 	h.t.Helper()
-	eventually(h.t, "all processes to agree", func() error {
+	redistest.Eventually(h.t, "all processes to agree", func() error {
 		for _, p := range h.nodes {
 			if s := p.status(); s.Members != len(h.nodes) || !s.Converged || !s.Loads {
 				return fmt.Errorf("%s: %+v", p.id, s)
@@ -77,19 +79,31 @@ func (h *herd) host(rooms []string) {
 		i++
 	}
 	for id, part := range parts {
-		for i, a := range h.nodes[id].resolve(part) {
-			if a.Err != "" || a.Degraded {
-				h.t.Fatalf("%s resolves %s: %+v", id, part[i], a)
-			}
+		for i, a := range h.settled(part, h.nodes[id].resolve) {
 			homes[a.Node] = append(homes[a.Node], part[i])
 		}
 	}
 	for id, part := range homes {
-		for i, a := range h.nodes[id].host(part) {
-			if a.Err != "" || a.Epoch == 0 {
-				h.t.Fatalf("%s hosts %s: %+v", id, part[i], a)
-			}
-		}
+		h.settled(part, h.nodes[id].host)
 	}
 	h.rooms = append(h.rooms, rooms...)
+}
+
+// settled asks until all answers are by the store: even so, a connection may break
+// when the machine is busy.
+func (h *herd) settled(rooms []string, ask func([]string) []Answer) (answers []Answer) {
+	h.t.Helper()
+	redistest.Eventually(h.t, "the store's answers", func() error {
+		answers = ask(rooms)
+		for i, a := range answers {
+			if a.Err != "" {
+				h.t.Fatalf("%s: %+v", rooms[i], a)
+			}
+			if a.Epoch == 0 {
+				return fmt.Errorf("%s: %+v", rooms[i], a)
+			}
+		}
+		return nil
+	})
+	return answers
 }

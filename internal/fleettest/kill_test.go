@@ -20,9 +20,10 @@ func many(n int) int {
 
 // When a node dies, exactly its rooms move, none is lost, and no pin names it.
 func TestKill(t *testing.T) { // S0.7, S0.8
+	long(t)
 	redis := redistest.Start(t)
 	look := newEye(t, redis.URL())
-	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second}, "a", "b", "c", "d")
+	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c", "d")
 	h.host(names("room-", many(20_000)))
 	before := look.mustPins(h.rooms)
 
@@ -51,7 +52,7 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 // waitGone waits until no pin names a life by the index.
 func (h *herd) waitGone(look *eye, dead affinity.Life, since time.Time) {
 	h.t.Helper()
-	eventually(h.t, fmt.Sprintf("pins of %v to be replaced", dead), func() error {
+	redistest.Eventually(h.t, fmt.Sprintf("pins of %v to be replaced", dead), func() error {
 		n, err := look.of(dead)
 		if err != nil {
 			return err
@@ -113,12 +114,10 @@ func (h *herd) same(before, after map[string]affinity.Pin) error {
 
 // Whoever moves the rooms of the dead may die of it.
 func TestKillOfTheRehomer(t *testing.T) { // S0.8
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	redis := redistest.Start(t)
 	look := newEye(t, redis.URL())
-	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second}, "a", "c", "d")
+	h := newHerd(t, setup{URL: redis.URL()}, "a", "c", "d")
 	far := redistest.Proxy(t, redis.Addr())
 	near := h.setup.URL
 	h.setup.URL = far.URL(redis)
@@ -133,7 +132,7 @@ func TestKillOfTheRehomer(t *testing.T) { // S0.8
 	h.kill("c")
 	since := time.Now()
 	mine := h.heirs(before, first.Node, "b")
-	eventually(t, "b to have begun", func() error {
+	redistest.Eventually(t, "b to have begun", func() error {
 		if after := look.mustPins(mine); moved(before, after, mine) == 0 {
 			return errNotYet
 		}
@@ -186,7 +185,7 @@ func moved(before, after map[string]affinity.Pin, rooms []string) (n int) {
 func TestKillAndReturn(t *testing.T) { // S0.7, S0.8
 	redis := redistest.Start(t)
 	look := newEye(t, redis.URL())
-	h := newHerd(t, setup{URL: redis.URL(), Budget: 2 * time.Second}, "a", "b", "c")
+	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
 	h.host(names("room-", many(2000)))
 	before := look.mustPins(h.rooms)
 	dead := h.nodes["c"].life
@@ -201,19 +200,17 @@ func TestKillAndReturn(t *testing.T) { // S0.7, S0.8
 
 // A node that dies while Redis does not answer is found out about afterwards.
 func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
 	look := newEye(t, redis.URL())
-	h := newHerd(t, setup{URL: redis.URL(), Budget: time.Second}, "a", "b", "c")
+	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
 	h.host(names("room-", 500))
 	before := look.mustPins(h.rooms)
 	dead := h.nodes["c"].life
 	redis.Pause()
 	h.kill("c")
-	wait(3 * time.Second)
+	h.waitAgreed() // by gossip
 	redis.Resume()
 	since := time.Now()
 	h.waitGone(look, dead, since)

@@ -38,9 +38,10 @@ type node struct {
 
 func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*node, error) {
 	quiet := slog.New(slog.DiscardHandler)
+	// All nodes share a clock: what looks like skew is a busy machine.
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
-		Network: cluster.Local, LeaseTTL: s.TTL, Log: quiet,
+		Network: cluster.Local, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
 	})
 	if err != nil {
 		return nil, err

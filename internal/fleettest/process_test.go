@@ -35,11 +35,10 @@ type Batch struct{ Rooms []string }
 // Answer is what came of it for one room.
 type Answer struct {
 	affinity.Life
-	Epoch                   uint64
-	Degraded, Lost          bool
-	Err                     string
-	Fenced, NotOwner, Split bool
-	Took                    time.Duration
+	Epoch            uint64 // 0 if it is not by the store
+	Lost             bool
+	Err              string
+	Fenced, NotOwner bool
 }
 
 func (a *Answer) fail(err error) {
@@ -47,7 +46,6 @@ func (a *Answer) fail(err error) {
 		a.Err = err.Error()
 		a.Fenced = errors.Is(err, affinity.ErrFenced)
 		a.NotOwner = errors.Is(err, affinity.ErrNotOwner)
-		a.Split = errors.Is(err, affinity.ErrSplit)
 	}
 }
 
@@ -78,9 +76,8 @@ func (r *Remote) Status(_ struct{}, out *Status) error {
 func (r *Remote) Resolve(in Batch, out *[]Answer) error {
 	*out = make([]Answer, len(in.Rooms))
 	each(32, in.Rooms, func(i int, room string) {
-		since := time.Now()
 		a, err := r.n.rooms.Resolve(context.Background(), room, affinity.Demand{Size: size})
-		(*out)[i] = Answer{Life: a.Life, Epoch: a.Epoch, Degraded: a.Source == affinity.Degraded, Took: time.Since(since)}
+		(*out)[i] = Answer{Life: a.Life, Epoch: a.Epoch}
 		(*out)[i].fail(err)
 	})
 	return nil

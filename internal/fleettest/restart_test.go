@@ -33,11 +33,9 @@ func (s *stage) join(l *load) {
 		return
 	}
 	host := s.node(a.Node)
-	since := time.Now()
+	over := stopwatch(budget)
 	h, err := host.rooms.Host(context.Background(), room, affinity.Demand{Size: size})
-	if took := time.Since(since); took > late {
-		s.t.Errorf("hosting %s took %v", room, took)
-	}
+	l.heed(over())
 	switch {
 	case errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrFenced):
 		return // its client would ask again
@@ -56,15 +54,16 @@ func (s *stage) join(l *load) {
 	}
 }
 
-// doubles returns an error if two nodes host one room.
-func (s *stage) doubles() error {
+// doubles returns an error if two nodes host one room; with confirmed, only if the
+// store has said to both that it lives there.
+func (s *stage) doubles(confirmed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var faults []error
 	for room, hostings := range s.all {
 		var live []*affinity.Hosting
 		for h := range hostings {
-			if !lost(h) {
+			if !lost(h) && (!confirmed || h.Epoch() != 0) {
 				live = append(live, h)
 			}
 		}
@@ -82,9 +81,7 @@ func (s *stage) doubles() error {
 // meanwhile, again and again, while rooms are joined. Nobody has to wait, and once
 // it is back no room has two hosts.
 func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
 	// Small nodes, so that many rooms live elsewhere than where the hash says.
@@ -109,15 +106,22 @@ func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 		wait(absence.ms * time.Millisecond)
 		end()
 		back := time.Now()
-		eventually(t, "all to be well", func() error { return errors.Join(f.wellAgain(), s.doubles(), s.pinned(look)) })
+		redistest.Eventually(t, "all to be well", func() error { return s.well(look) })
 		t.Logf("away for %v (killed: %t): all was well %v later; %d conflicts so far", absence.ms*time.Millisecond, absence.killed,
 			time.Since(back).Round(10*time.Millisecond), s.conflicts())
-		settle(t, "once it is back", time.Second, s.doubles)
+		// When the machine is busy, the store may be late for a join even so.
+		settle(t, "once it is back", time.Second, func() error { return s.doubles(true) })
 	}
 	l.stop()
+	redistest.Eventually(t, "all to be well in the end", func() error { return s.well(look) })
 	l.report()
 	s.accounts()
 	noScan(t, redis)
+}
+
+// well returns nil if all rooms live where the store says, once, and joins get its word.
+func (s *stage) well(look *eye) error {
+	return errors.Join(s.wellAgain(), s.doubles(false), s.pinned(look))
 }
 
 // wait lets a fault last.
@@ -205,7 +209,7 @@ func TestConflict(t *testing.T) { // S0.1
 		t.Fatal(err)
 	}
 	redis.Restart()
-	eventually(t, "one of them to lose it", func() error {
+	redistest.Eventually(t, "one of them to lose it", func() error {
 		if lost(one) == lost(two) {
 			return errNotYet
 		}

@@ -43,12 +43,12 @@ func StartCluster(tb testing.TB, masters, replicas int, args ...string) *Cluster
 	c.meet()
 	for i, s := range c.nodes[masters:] {
 		master := c.nodes[i%masters].Do("CLUSTER", "MYID")
-		wait(tb, "replica", func() error {
+		Eventually(tb, "replica", func() error {
 			_, err := s.Try("CLUSTER", "REPLICATE", master) // an error until it knows that one
 			return err
 		})
 	}
-	wait(tb, "cluster", func() error { return c.complete(masters) })
+	Eventually(tb, "cluster", func() error { return c.complete(masters) })
 	c.WaitOK()
 	return c
 }
@@ -82,7 +82,7 @@ func (c *Cluster) complete(masters int) error {
 // replicas are in touch with their masters: at the start, and after a failover.
 func (c *Cluster) WaitOK() {
 	c.tb.Helper()
-	wait(c.tb, "cluster in order", func() error {
+	Eventually(c.tb, "cluster in order", func() error {
 		for _, s := range c.nodes {
 			if !s.up() {
 				continue
@@ -117,7 +117,7 @@ func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
 // it waits for a master that runs.
 func (c *Cluster) Owner(key string) (owner *Server) {
 	c.tb.Helper()
-	wait(c.tb, "owner of "+key, func() (err error) {
+	Eventually(c.tb, "owner of "+key, func() (err error) {
 		owner, err = c.owner(key)
 		return err
 	})

@@ -10,7 +10,8 @@
 //  4. Where Redis is missing the test fails and says what to install. It never skips.
 //
 // A server keeps nothing on disk unless it is started with "--appendonly yes", so
-// Restart empties it. Redis 7 or newer is needed.
+// Restart empties it. Redis 7 or newer is needed, or the server that the variable
+// REDIS_SERVER names instead, as a command or a path: REDIS_SERVER=valkey-server.
 //
 // Faults are methods of the server, of the link, or commands: Kill and Restart,
 // Pause and Resume (a process that hangs: connections open, no answer), ReadOnly,

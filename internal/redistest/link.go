@@ -81,7 +81,7 @@ func (l *Link) Heal() {
 		return
 	}
 	var listener net.Listener
-	wait(l.tb, "port of the link", func() (err error) {
+	Eventually(l.tb, "port of the link", func() (err error) {
 		listener, err = net.Listen("tcp", l.addr)
 		return err
 	})

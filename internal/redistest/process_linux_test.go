@@ -39,7 +39,7 @@ func TestDiesWithTest(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	wait(t, "end of the server", func() error {
+	Eventually(t, "end of the server", func() error {
 		if dials(addr) {
 			return fmt.Errorf("%s is still there", addr)
 		}

@@ -29,7 +29,7 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	tb.Helper()
 	master := Start(tb, args...)
 	replica := Start(tb, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(master.port)}, args...)...)
-	wait(tb, "replica", func() error {
+	Eventually(tb, "replica", func() error {
 		// Sentinels ask the master who its replicas are, at first and then rarely.
 		if !strings.Contains(master.Do("INFO", "replication"), "state=online") {
 			return errors.New("the master has none")
@@ -40,7 +40,7 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	for range 3 {
 		c.sentinels = append(c.sentinels, startSentinel(tb, master))
 	}
-	wait(tb, "sentinels", c.complete)
+	Eventually(tb, "sentinels", c.complete)
 	return c
 }
 
@@ -82,7 +82,7 @@ func (c *Sentinel) complete() error {
 // failover is under way it waits; call it after Kill or Pause to wait for one.
 func (c *Sentinel) Master() (master *Server) {
 	c.tb.Helper()
-	wait(c.tb, "master", func() (err error) {
+	Eventually(c.tb, "master", func() (err error) {
 		master, err = c.master()
 		return err
 	})

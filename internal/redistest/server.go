@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
@@ -25,8 +26,8 @@ const (
 	install = "Redis 7 is not installed: run scripts/deps.sh, or apt-get install redis-tools"
 )
 
-// patience is for how long a condition may take to come true.
-const patience = 30 * time.Second
+// serverEnv names the program to run instead, as in REDIS_SERVER=valkey-server.
+const serverEnv = "REDIS_SERVER"
 
 // Server is a redis-server process.
 type Server struct {
@@ -100,7 +101,7 @@ func (s *Server) Restart() {
 func (s *Server) restart(extra ...string) {
 	s.tb.Helper()
 	s.Kill()
-	wait(s.tb, "restart of "+s.Addr(), func() error { return s.exec(extra...) })
+	Eventually(s.tb, "restart of "+s.Addr(), func() error { return s.exec(extra...) })
 }
 
 // Pause stops the process: its connections stay open, new ones are taken by the
@@ -141,7 +142,7 @@ func (s *Server) launch(tb testing.TB) {
 			tb.Logf("log of redis %s:\n%s", s.Addr(), s.log())
 		}
 	})
-	wait(tb, "start of redis", func() error {
+	Eventually(tb, "start of redis", func() error {
 		s.port, s.bus = freePort(tb), freePort(tb)
 		return s.exec()
 	})
@@ -151,9 +152,9 @@ func (s *Server) launch(tb testing.TB) {
 // between the look for a free one and now; the process ends then.
 func (s *Server) exec(extra ...string) error {
 	s.tb.Helper()
-	path, err := exec.LookPath(binary)
+	path, err := exec.LookPath(cmp.Or(os.Getenv(serverEnv), binary))
 	if err != nil {
-		s.tb.Fatalf("%v: %s", err, install)
+		s.tb.Fatalf("%v: %s; %s names another server", err, install, serverEnv)
 	}
 	cmd := exec.Command(path, append(s.arguments(), extra...)...)
 	cmd.Args[0] = "redis-server"
@@ -214,7 +215,7 @@ func (s *Server) answers() bool {
 // ready waits until the data are loaded.
 func (s *Server) ready() {
 	s.tb.Helper()
-	wait(s.tb, "redis to be ready", func() error {
+	Eventually(s.tb, "redis to be ready", func() error {
 		_, err := s.Try("PING")
 		return err
 	})
@@ -243,20 +244,4 @@ func freePort(tb testing.TB) int {
 	}
 	tb.Fatal("no free port from 20000 to 32000")
 	return 0
-}
-
-// wait polls until f returns nil.
-func wait(tb testing.TB, what string, f func() error) {
-	tb.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited %v for %s: %v", patience, what, err)
-		}
-	}
 }

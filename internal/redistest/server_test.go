@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,7 +72,7 @@ func TestDo(t *testing.T) {
 		{"LRANGE l 0 -1", "a\nb"},
 		{"MGET x y", "\n"},
 		{"GET x", ""},
-		{"HELLO", "server\nredis\nversion"},
+		{"HELLO", "server\n"},
 		{"PING", "PONG"},
 		{"LPUSH", "ERR wrong number"},
 	} {
@@ -97,6 +98,24 @@ func TestCommands(t *testing.T) {
 		if got[name] != want {
 			t.Errorf("%d of %s, want %d", got[name], name, want)
 		}
+	}
+}
+
+func TestWaitReplicas(t *testing.T) {
+	long(t)
+	master := Start(t)
+	replica := Start(t, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
+	master.WaitReplicas(1)
+	replica.Pause()
+	master.Do("SET", "k", "v")
+	now := offset(masterOffset.FindStringSubmatch(master.Do("INFO", "replication")))
+	if err := master.caughtUp(1, now); err == nil {
+		t.Error("a replica that hangs has caught up")
+	}
+	replica.Resume()
+	master.WaitReplicas(1)
+	if got := replica.Do("GET", "k"); got != "v" {
+		t.Errorf("a replica that has caught up has %q", got)
 	}
 }
 
@@ -221,15 +240,21 @@ func TestPortTaken(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	f := &failing{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		Start(f)
-	}()
-	<-done
-	if !strings.Contains(f.message, "apt-get install redis-tools") {
-		t.Errorf("without Redis the test ends with %q", f.message)
+	for server, want := range map[string]string{
+		"":           "apt-get install redis-tools",
+		"no-such-db": "no-such-db",
+	} {
+		t.Setenv(serverEnv, server)
+		f := &failing{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			Start(f)
+		}()
+		<-done
+		if !strings.Contains(f.message, want) {
+			t.Errorf("without Redis, and with %q instead, the test ends with %q", server, f.message)
+		}
 	}
 }
 

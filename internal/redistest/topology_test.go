@@ -69,7 +69,7 @@ func TestSentinel(t *testing.T) {
 // follows waits until a master that was replaced has become a replica.
 func follows(t *testing.T, old *Server) {
 	t.Helper()
-	wait(t, "the old master to follow", func() error {
+	Eventually(t, "the old master to follow", func() error {
 		if info := old.Do("INFO", "replication"); !strings.Contains(info, "role:slave") {
 			return errors.New(info)
 		}
