@@ -174,6 +174,12 @@ func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients
 	*room -= size
 	m.Beats = append(m.Beats, b)
 	e.beats += recipients
+	copies := uint64(max(1, recipients)) // what is asked for goes to one, and spreads nothing
+	if e == s.self {
+		s.stats.BeatsSent += copies
+	} else {
+		s.stats.BeatsRelayed += copies
+	}
 	return true
 }
 

@@ -15,6 +15,8 @@ func (p Params) forgetAfter() time.Duration { return max(time.Minute, 10*p.TTL) 
 
 // Stats counts what a Set did since it was made.
 type Stats struct {
+	BeatsSent       uint64 `json:"beats_sent"`       // copies of this node's own
+	BeatsRelayed    uint64 `json:"beats_relayed"`    // copies of others'
 	BeatsApplied    uint64 `json:"beats_applied"`    // renewed or began a lease
 	BeatsStale      uint64 `json:"beats_stale"`      // known already, or older than the TTL
 	SkewRejected    uint64 `json:"skew_rejected"`    // stamped too far ahead

@@ -11,8 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterprom"
 	"github.com/roost-cluster/roost/placement/affinity"
 )
 
@@ -24,11 +28,19 @@ type web struct {
 	options clusterhttp.Options
 	server  *http.Server // nil if off
 	handler atomic.Pointer[http.Handler]
+	metrics *prometheus.Registry
+	scrape  http.Handler // of metrics
 	ended   chan struct{}
 }
 
 func listenHTTP(ctx context.Context, o agentOptions, log *slog.Logger) (*web, error) {
-	w := &web{addr: httpOff, options: clusterhttp.Options{Token: o.token, Log: log}, ended: make(chan struct{})}
+	w := &web{
+		addr: httpOff, options: clusterhttp.Options{Token: o.token, Log: log},
+		metrics: prometheus.NewRegistry(), ended: make(chan struct{}),
+	}
+	w.scrape = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	w.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if o.http == httpOff {
 		close(w.ended)
 		return w, nil
@@ -49,15 +61,21 @@ func listenHTTP(ctx context.Context, o agentOptions, log *slog.Logger) (*web, er
 	return w, nil
 }
 
-// show has the API of agent, and of its rooms if it has any, served from now on.
+// show has the API and the metrics of agent, and of its rooms if it has any,
+// served from now on.
 func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration) {
 	w.options.Rooms, w.options.HostFor = rooms, hostFor
+	w.metrics.MustRegister(clusterprom.New(agent, rooms))
 	h := clusterhttp.Handler(agent, w.options)
 	w.handler.Store(&h)
 }
 
 // ServeHTTP implements http.Handler.
 func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	if in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
+		w.scrape.ServeHTTP(out, in)
+		return
+	}
 	if h := w.handler.Load(); h != nil {
 		(*h).ServeHTTP(out, in)
 		return

@@ -45,7 +45,10 @@ func (r *Resolver) budget(ctx context.Context) (context.Context, context.CancelF
 // swapOne performs one op on the join path.
 func (r *Resolver) swapOne(ctx context.Context, op Op) Result {
 	results, err := r.breaker.Execute(func() ([]Result, error) {
+		asked := time.Now()
 		got := r.store.Swap(ctx, op)
+		r.counts.storeCalls.Add(1)
+		r.counts.storeTime.Add(int64(time.Since(asked)))
 		return got, got[0].Err
 	})
 	if err != nil {

@@ -91,6 +91,7 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 		}
 	}
 	if n > 0 {
+		k.counts.repinned.Add(uint64(n))
 		k.log.Info("rooms pinned again: the store had lost their pins", "rooms", n, "pin_ttl", k.cfg.PinTTL)
 	}
 }

@@ -55,6 +55,7 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		return nil, ErrFenced
 	}
 	r.checkFence() // it may have been stopped, and live again since
+	r.counts.requests.Add(1)
 	if h := r.hosting(room); h != nil {
 		h.touch(d.Size)
 		return h, nil
@@ -68,6 +69,7 @@ func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, e
 		if a.Node == r.self {
 			return nil, ErrFenced // a later process of this node has taken over
 		}
+		r.counts.misrouted.Add(1)
 		return nil, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
 	}
 	return r.open(a, d.Size, era)

@@ -68,7 +68,10 @@ func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) (fa
 		}
 	}
 	if a.rehomed > 0 {
-		r.log.Info("rooms re-homed", "rooms", a.rehomed, "took_ms", time.Since(since).Milliseconds(), "pin_ttl", r.cfg.PinTTL)
+		took := time.Since(since)
+		r.counts.rehomings.Add(1)
+		r.counts.rehomeTime.Add(int64(took))
+		r.log.Info("rooms re-homed", "rooms", a.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
 	}
 	if a.err != nil && !r.away.Load() {
 		r.log.Warn("some rooms of nodes that are gone have no new home yet; trying again", "rooms", a.homeless, "err", a.err)

@@ -1,0 +1,108 @@
+package clusterprom
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// Collector is a [prometheus.Collector] of one agent.
+type Collector struct {
+	agent    *cluster.Agent
+	rooms    *affinity.Resolver // nil: there are none
+	cfg      cluster.Config
+	families []family
+}
+
+// New returns a collector of an agent, and of the rooms that are pinned beside it
+// unless rooms is nil. It need not be closed, and may outlive both.
+func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
+	c := &Collector{agent: agent, rooms: rooms, cfg: agent.Config(), families: agentFamilies()}
+	c.families = append(c.families, lookupFamily())
+	if rooms != nil {
+		c.families = append(c.families, roomFamilies()...)
+	}
+	return c
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, f := range c.families {
+		to <- f.desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	v := view{Snapshot: c.agent.Snapshot(), cfg: &c.cfg, owned: len(c.agent.Owned())}
+	v.balance = v.Table.Balance()
+	if c.rooms != nil {
+		v.rooms = c.rooms.Stats()
+	}
+	for _, f := range c.families {
+		f.read(&v, to)
+	}
+}
+
+// view is what one scrape sees.
+type view struct {
+	*cluster.Snapshot
+	cfg     *cluster.Config
+	owned   int // partitions; unlike the snapshot, it heeds the own lease
+	balance placement.Balance
+	rooms   affinity.Stats
+}
+
+// family is all metrics of one name.
+type family struct {
+	desc *prometheus.Desc
+	read func(*view, chan<- prometheus.Metric)
+}
+
+func gauge(name, help string, read func(*view) float64) family {
+	return single(desc(name, help), prometheus.GaugeValue, read)
+}
+
+func counter(name, help string, read func(*view) uint64) family {
+	return single(desc(name, help), prometheus.CounterValue, func(v *view) float64 { return float64(read(v)) })
+}
+
+func single(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) float64) family {
+	return family{d, func(v *view, to chan<- prometheus.Metric) {
+		to <- prometheus.MustNewConstMetric(d, kind, read(v))
+	}}
+}
+
+// gauges and counters have a metric for each value of a label.
+func gauges(name, help, label string, read func(*view) map[string]uint64) family {
+	return several(desc(name, help, label), prometheus.GaugeValue, read)
+}
+
+func counters(name, help, label string, read func(*view) map[string]uint64) family {
+	return several(desc(name, help, label), prometheus.CounterValue, read)
+}
+
+func several(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) map[string]uint64) family {
+	return family{d, func(v *view, to chan<- prometheus.Metric) {
+		for label, n := range read(v) {
+			to <- prometheus.MustNewConstMetric(d, kind, float64(n), label)
+		}
+	}}
+}
+
+// durations are a summary without quantiles: what is known is a mean.
+func durations(name, help string, read func(*view) (count uint64, total time.Duration)) family {
+	d := desc(name, help)
+	return family{d, func(v *view, to chan<- prometheus.Metric) {
+		count, total := read(v)
+		to <- prometheus.MustNewConstSummary(d, count, total.Seconds(), nil)
+	}}
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("roost_"+name, help, labels, nil)
+}

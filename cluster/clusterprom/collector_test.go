@@ -1,0 +1,256 @@
+package clusterprom
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// TestEveryCounterIsShown gives each counter of an agent and its rooms another
+// value, and finds which metric shows it: testdata/fields is for people to read.
+func TestEveryCounterIsShown(t *testing.T) {
+	v := view{Snapshot: new(cluster.Snapshot), cfg: &cluster.Config{Strategy: placement.Rendezvous()}}
+	fields := make(map[float64]string)
+	var fill func(of reflect.Value)
+	fill = func(of reflect.Value) {
+		for i := range of.NumField() {
+			n := len(fields) + 1000
+			switch f := of.Field(i); f.Interface().(type) {
+			case uint64:
+				f.SetUint(uint64(n))
+			case int, int64:
+				f.SetInt(int64(n))
+			case time.Duration:
+				f.SetInt(int64(time.Duration(n) * time.Second))
+			case bool, string: // states, see TestStore
+				continue
+			default:
+				fill(f)
+				continue
+			}
+			fields[float64(n)] = of.Type().String() + "." + of.Type().Field(i).Name
+		}
+	}
+	fill(reflect.ValueOf(&v.Stats).Elem())
+	fill(reflect.ValueOf(&v.rooms).Elem())
+
+	shown := make(map[string]string)
+	for name, value := range scrape(t, fixed{slices.Concat(agentFamilies(), roomFamilies()), &v}) {
+		if field, ok := fields[value]; ok {
+			if other := shown[field]; other != "" {
+				t.Errorf("%s is shown by %s and by %s", field, other, name)
+			}
+			shown[field] = name
+		}
+	}
+	var text strings.Builder
+	for _, field := range slices.Sorted(maps.Values(fields)) {
+		if shown[field] == "" {
+			t.Errorf("no metric shows %s", field)
+		}
+		fmt.Fprintf(&text, "%-34s %s\n", field, shown[field])
+	}
+	golden(t, "testdata/fields", text.String())
+}
+
+// fixed collects families of one view.
+type fixed struct {
+	families []family
+	view     *view
+}
+
+func (f fixed) Describe(to chan<- *prometheus.Desc) {
+	for _, f := range f.families {
+		to <- f.desc
+	}
+}
+
+func (f fixed) Collect(to chan<- prometheus.Metric) {
+	for _, each := range f.families {
+		each.read(f.view, to)
+	}
+}
+
+func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, "a", "b", "c")
+		of := make(map[string]*Collector)
+		for _, id := range c.IDs() {
+			of[id] = New(c.Agent(id), nil)
+		}
+		time.Sleep(10 * time.Second)
+		a, b := scrape(t, of["a"]), scrape(t, of["b"])
+		balance := c.Agent("a").Snapshot().Table.Balance()
+		a.want(t, samples{
+			`roost_node_info{cluster="roost",node="a",strategy="rendezvous",zone=""}`: 1,
+			`roost_node_phase{phase="active"}`:                                        1, `roost_node_phase{phase="joining"}`: 0,
+			`roost_members{state="active"}`: 3, `roost_members{state="draining"}`: 0, `roost_members{state="settling"}`: 0,
+			"roost_lease_ttl_seconds": 6, "roost_partitions": 64, "roost_partitions_unowned": 0,
+			"roost_partitions_owned": float64(len(c.Agent("a").Owned())), "roost_table_drift_members": 0,
+			"roost_balance_cv_ratio": balance.CV, "roost_balance_max_mean_ratio": balance.MaxMean,
+			"roost_table_digest": b["roost_table_digest"], "roost_table_version": float64(c.Agent("a").Snapshot().Version()),
+			"roost_lookup_duration_seconds_count": 256,
+		})
+		if a["roost_table_digest"] == 0 || balance.CV == 0 || a["roost_partitions_owned"] == 0 {
+			t.Errorf("the cluster proves nothing: %v", a)
+		}
+		if age := a["roost_lease_age_p99_seconds"]; age <= 0 || age > 3 {
+			t.Errorf("the leases are up to %v s old", age)
+		}
+		time.Sleep(time.Minute)
+		scrape(t, of["a"]).grew(t, a, "roost_beats_sent_total", "roost_beats_relayed_total",
+			`roost_beats_received_total{result="applied"}`, `roost_beats_received_total{result="stale"}`,
+			"roost_packets_sent_total", "roost_packets_received_total", "roost_packets_sent_bytes_total",
+			"roost_packets_received_bytes_total", "roost_lookup_duration_seconds_count")
+
+		if err := c.Agent("b").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		scrape(t, of["a"]).want(t, samples{`roost_members{state="active"}`: 2, `roost_members{state="draining"}`: 1, "roost_lease_expiries_total": 0})
+		scrape(t, of["b"]).want(t, samples{"roost_partitions_owned": 0, "roost_partitions_unowned": 0, `roost_node_phase{phase="active"}`: 1})
+		c.Crash("c")
+		time.Sleep(10 * time.Second)
+		scrape(t, of["a"]).want(t, samples{`roost_members{state="active"}`: 1, "roost_lease_expiries_total": 1, "roost_partitions_owned": 64})
+		if err := c.Agent("a").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		scrape(t, of["a"]).want(t, samples{"roost_partitions_owned": 0, "roost_partitions_unowned": 64, "roost_balance_cv_ratio": 0})
+		c.Leave("a")
+		over := scrape(t, of["a"])
+		over.want(t, samples{`roost_node_phase{phase="over"}`: 1, "roost_partitions_owned": 0})
+		scrape(t, of["a"]).want(t, samples{"roost_lookup_duration_seconds_count": over["roost_lookup_duration_seconds_count"]})
+	})
+}
+
+// disguised is another strategy under the name of rendezvous, as a faulty build
+// might have it.
+type disguised struct{ placement.Strategy }
+
+func (disguised) Name() string { return placement.Rendezvous().Name() }
+
+func TestTrouble(t *testing.T) { // S4.7, S4.10
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, "a", "b", "c")
+		a := New(c.Agent("a"), nil)
+		c.StartWith("odd", clustertest.WithConfig(func(c *cluster.Config) { c.Strategy = disguised{placement.Modulo()} }))
+		time.Sleep(10 * time.Second)
+		before := scrape(t, a)
+		time.Sleep(time.Minute)
+		after := scrape(t, a)
+		after.want(t, samples{"roost_table_drift_members": 1, `roost_members{state="active"}`: 4})
+		if d := after["roost_table_drift_seconds_total"] - before["roost_table_drift_seconds_total"]; d < 55 || d > 65 {
+			t.Errorf("a minute of drift counts as %v s", d)
+		}
+		c.Crash("odd")
+		time.Sleep(10 * time.Second)
+
+		before = scrape(t, a)
+		c.StartWith("ahead", clustertest.WithClockOffset(time.Minute))
+		time.Sleep(10 * time.Second)
+		after = scrape(t, a)
+		after.grew(t, before, `roost_beats_received_total{result="skewed"}`)
+		c.Crash("ahead")
+
+		c.Pause("a")
+		time.Sleep(20 * time.Second)
+		scrape(t, a).want(t, samples{"roost_partitions_owned": 0, "roost_node_fences_total": 0}) // its loop stands still
+		c.Resume("a")
+		time.Sleep(10 * time.Second)
+		scrape(t, a).want(t, samples{"roost_node_fences_total": 1})
+	})
+}
+
+func TestMisroutes(t *testing.T) { // S4.10
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, "a", "b", "c")
+		a := c.Agent("a")
+		misrouted := 0
+		for i := range 100 {
+			key := fmt.Sprint("key-", i)
+			if owner := a.Arrived(key); owner != a.IsOwner(key) {
+				t.Errorf("%s: Arrived says %t", key, owner)
+			} else if !owner {
+				misrouted++
+			}
+		}
+		time.Sleep(5 * time.Second)
+		scrape(t, New(a, nil)).want(t, samples{
+			`roost_requests_total{kind="key"}`: 100, `roost_requests_misrouted_total{kind="key"}`: float64(misrouted),
+			`roost_requests_total{kind="room"}`: 0,
+		})
+	})
+}
+
+// TestAsManySeries: neither nodes nor partitions make more of them.
+func TestAsManySeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, "a")
+		rooms, err := affinity.Start(c.Agent("a"), affinity.NewMemory(), affinity.Config{Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rooms.Close()
+		a := New(c.Agent("a"), rooms)
+		alone := slices.Sorted(maps.Keys(scrape(t, a)))
+		c.Start("b", "c", "d", "e", "f", "g", "h")
+		c.WaitAgreed(5 * time.Second)
+		if among := slices.Sorted(maps.Keys(scrape(t, a))); !slices.Equal(alone, among) {
+			t.Errorf("alone:   %v\namong 8: %v", alone, among)
+		}
+	})
+}
+
+func TestScrapesOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(started(t, "a").Agent("a"), nil)
+		const scrapes = 8
+		var wait sync.WaitGroup
+		for range scrapes {
+			wait.Go(func() { scrape(t, a) })
+		}
+		wait.Wait()
+		scrape(t, a).want(t, samples{"roost_lookup_duration_seconds_count": 256 * (scrapes + 1)})
+	})
+}
+
+func TestPercentile(t *testing.T) {
+	upTo := func(n int) (all []time.Duration) {
+		for i := n; i > 0; i-- {
+			all = append(all, time.Duration(i))
+		}
+		return all
+	}
+	for _, c := range []struct {
+		of      []time.Duration
+		percent int
+		want    time.Duration
+	}{
+		{nil, 99, 0},
+		{upTo(1), 99, 1},
+		{upTo(3), 99, 3},
+		{upTo(100), 99, 99},
+		{upTo(101), 99, 100},
+		{upTo(1000), 99, 990},
+		{upTo(10), 50, 5},
+		{upTo(10), 100, 10},
+	} {
+		if got := percentile(c.of, c.percent); got != c.want {
+			t.Errorf("%d %% of %d: %d, want %d", c.percent, len(c.of), got, c.want)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package clusterprom
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var update = flag.Bool("update", false, "rewrite testdata and docs/metrics.md from what is collected now")
+
+// golden compares what is to be in a file with what is there.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s; if it is meant to be so, run with -update:\n%s", path, diff)
+	}
+}
+
+// started returns a cluster in agreement. It is for bubbles.
+func started(t *testing.T, ids ...string) *clustertest.Cluster {
+	t.Helper()
+	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})
+	c.Start(ids...)
+	c.WaitAgreed(5 * time.Second)
+	return c
+}
+
+// samples are the values that a scrape returns, by name and labels as in
+// roost_members{state="active"}; of a summary, its _sum and _count.
+type samples map[string]float64
+
+// scrape also checks that what is collected is as described.
+func scrape(t *testing.T, c prometheus.Collector) samples {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(samples)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := f.GetName()
+			suffix := ""
+			if len(labels) > 0 {
+				suffix = "{" + strings.Join(labels, ",") + "}"
+			}
+			switch {
+			case m.GetGauge() != nil:
+				got[name+suffix] = m.GetGauge().GetValue()
+			case m.GetCounter() != nil:
+				got[name+suffix] = m.GetCounter().GetValue()
+			default:
+				got[name+"_sum"+suffix] = m.GetSummary().GetSampleSum()
+				got[name+"_count"+suffix] = float64(m.GetSummary().GetSampleCount())
+			}
+		}
+	}
+	return got
+}
+
+// want fails the test unless the values are these.
+func (s samples) want(t *testing.T, want samples) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got, ok := s[name]; !ok || got != want[name] {
+			t.Errorf("%s is %v (there: %t), want %v", name, got, ok, want[name])
+		}
+	}
+}
+
+// grew fails the test unless all of these have grown.
+func (s samples) grew(t *testing.T, before samples, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if s[name] <= before[name] {
+			t.Errorf("%s has not grown: %v, then %v", name, before[name], s[name])
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package clusterprom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// flaky is a store that a test can have hang.
+type flaky struct {
+	affinity.Store
+	hangs atomic.Bool
+}
+
+func (f *flaky) wait(ctx context.Context) error {
+	if !f.hangs.Load() {
+		time.Sleep(time.Millisecond) // there and back
+		return nil
+	}
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+}
+
+func (f *flaky) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+	if err := f.wait(ctx); err != nil {
+		results := make([]affinity.Result, len(ops))
+		for i := range results {
+			results[i].Err = err
+		}
+		return results
+	}
+	return f.Store.Swap(ctx, ops...)
+}
+
+func (f *flaky) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+	if err := f.wait(ctx); err != nil {
+		return nil, err
+	}
+	return f.Store.Sign(ctx, self, ttl, ask)
+}
+
+// hotel is a cluster of a, b and c with rooms.
+type hotel struct {
+	*clustertest.Cluster
+	store flaky
+	rooms map[string]*affinity.Resolver
+	of    map[string]*Collector
+}
+
+func newHotel(t *testing.T) *hotel {
+	t.Helper()
+	h := &hotel{
+		Cluster: started(t, "a", "b", "c"), store: flaky{Store: affinity.NewMemory()},
+		rooms: make(map[string]*affinity.Resolver), of: make(map[string]*Collector),
+	}
+	for _, id := range h.IDs() {
+		r, err := affinity.Start(h.Agent(id), &h.store, affinity.Config{Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close() })
+		h.rooms[id], h.of[id] = r, New(h.Agent(id), r)
+	}
+	time.Sleep(10 * time.Second)
+	return h
+}
+
+// sum adds up what all nodes say.
+func (h *hotel) sum(t *testing.T) samples {
+	t.Helper()
+	all := make(samples)
+	for _, c := range h.of {
+		for name, value := range scrape(t, c) {
+			all[name] += value
+		}
+	}
+	return all
+}
+
+func TestRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHotel(t)
+		const rooms = 30
+		wrong := 0
+		for i := range rooms {
+			room := fmt.Sprint("room-", i)
+			for range 2 { // by the hash, then by its pin
+				if _, err := h.rooms["a"].Resolve(t.Context(), room, affinity.Demand{Size: 2}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at, err := h.rooms["b"].Resolve(t.Context(), room, affinity.Demand{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.rooms[string(at.Node)].Host(t.Context(), room, affinity.Demand{Size: 2}); err != nil {
+				t.Fatal(err)
+			}
+			if at.Node != "c" {
+				if _, err := h.rooms["c"].Host(t.Context(), room, affinity.Demand{}); !errors.Is(err, affinity.ErrNotOwner) {
+					t.Fatalf("c hosts %s, too: %v", room, err)
+				}
+				wrong++
+			}
+		}
+		time.Sleep(5 * time.Second)
+		before := h.sum(t)
+		before.want(t, samples{
+			`roost_rooms_resolved_total{source="hash"}`: rooms, `roost_rooms_resolved_total{source="degraded"}`: 0,
+			"roost_rooms_hosted": rooms, "roost_store_up": 3, `roost_store_breaker{state="closed"}`: 3,
+			`roost_requests_total{kind="room"}`: float64(rooms + wrong), `roost_requests_misrouted_total{kind="room"}`: float64(wrong),
+			"roost_rooms_rehomed_total": 0, "roost_rooms_rehome_duration_seconds_count": 0, "roost_store_errors_total": 0,
+		})
+		before.grew(t, samples{}, `roost_rooms_resolved_total{source="pinned"}`, "roost_rooms_known")
+		calls, took := before["roost_store_call_duration_seconds_count"], before["roost_store_call_duration_seconds_sum"]
+		if calls == 0 || took < 0.99*calls/1000 || took > 1.01*calls/1000 {
+			t.Errorf("%v calls of a millisecond took %v s", calls, took)
+		}
+
+		lost := scrape(t, h.of["c"])["roost_rooms_hosted"]
+		if lost == 0 || wrong == 0 {
+			t.Fatalf("c hosts %v rooms of %d: this proves nothing", lost, rooms)
+		}
+		h.Crash("c")
+		_ = h.rooms["c"].Close() // as far as the test is concerned: nobody asks it any more
+		delete(h.of, "c")
+		time.Sleep(20 * time.Second)
+		after := h.sum(t)
+		after.want(t, samples{"roost_rooms_rehomed_total": lost})
+		after.grew(t, before, "roost_rooms_rehome_duration_seconds_count", "roost_rooms_rehome_duration_seconds_sum")
+	})
+}
+
+func TestStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHotel(t)
+		h.store.hangs.Store(true)
+		for i := range 5 {
+			if _, err := h.rooms["a"].Resolve(t.Context(), fmt.Sprint("new-", i), affinity.Demand{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		scrape(t, h.of["a"]).want(t, samples{
+			"roost_store_up": 0, `roost_store_breaker{state="open"}`: 1, `roost_store_breaker{state="closed"}`: 0,
+			`roost_rooms_resolved_total{source="degraded"}`: 5, "roost_store_errors_total": 5,
+			"roost_store_call_duration_seconds_count": 3, // then the breaker is open
+		})
+		time.Sleep(10 * time.Second)
+		scrape(t, h.of["b"]).want(t, samples{"roost_store_up": 0}) // it only signs
+		h.store.hangs.Store(false)
+		time.Sleep(10 * time.Second)
+		if _, err := h.rooms["a"].Resolve(t.Context(), "later", affinity.Demand{}); err != nil {
+			t.Fatal(err)
+		}
+		scrape(t, h.of["a"]).want(t, samples{"roost_store_up": 1, `roost_store_breaker{state="closed"}`: 1})
+	})
+}
+
+func TestLostPins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHotel(t)
+		at, err := h.rooms["a"].Resolve(t.Context(), "room", affinity.Demand{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.rooms[string(at.Node)].Host(t.Context(), "room", affinity.Demand{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		h.sum(t).want(t, samples{"roost_rooms_repinned_total": 0})
+		gone := affinity.Op{Partition: at.Partition, Room: "room", If: affinity.Pin{Life: at.Life, Epoch: at.Epoch}}
+		if res := h.store.Swap(t.Context(), gone)[0]; !res.Done {
+			t.Fatalf("the pin cannot be deleted: %+v", res)
+		}
+		time.Sleep(10 * time.Second)
+		h.sum(t).want(t, samples{"roost_rooms_repinned_total": 1, "roost_rooms_hosted": 1, "roost_rooms_conflicts_total": 0})
+	})
+}

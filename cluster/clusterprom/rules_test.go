@@ -1,0 +1,226 @@
+package clusterprom
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	rules     = "../../deploy/prometheus/"
+	dashboard = "../../deploy/grafana/roost.json"
+)
+
+// promtool runs the program that comes with Prometheus.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("promtool %v: %v (is it missing? run scripts/deps.sh)\n%s", args, err, out)
+	}
+}
+
+func TestRules(t *testing.T) { // S4.10
+	promtool(t, "check", "rules", rules+"recording.yml", rules+"alerts.yml")
+	promtool(t, "test", "rules", rules+"alerts_test.yml")
+}
+
+// A rule is an alert or a recording rule.
+type rule struct {
+	Alert, Record, Expr string
+	Labels              map[string]string
+	Annotations         map[string]string
+}
+
+func readRules(t *testing.T, file string) (all []rule) {
+	t.Helper()
+	b, err := os.ReadFile(rules + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range doc.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no rules", file)
+	}
+	return all
+}
+
+// TestRunbooks: every alert says what to do, and links to a section that exists;
+// every section is of an alert; every alert fires in a test.
+func TestRunbooks(t *testing.T) {
+	book, err := os.ReadFile(docs + "runbooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile(rules + "alerts_test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^## (Roost\w+)$`).FindAllStringSubmatch(string(book), -1) {
+		sections[m[1]] = true
+	}
+	for _, r := range readRules(t, "alerts.yml") {
+		if !sections[r.Alert] {
+			t.Errorf("docs/runbooks.md has no section %s", r.Alert)
+		}
+		delete(sections, r.Alert)
+		if want := "docs/runbooks.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s links to %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["action"] == "" {
+			t.Errorf("%s does not say what is the matter, or what to do", r.Alert)
+		}
+		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
+			t.Errorf("%s has the severity %q", r.Alert, s)
+		}
+		if !strings.Contains(string(tests), `alertname="`+r.Alert+`"`) {
+			t.Errorf("%s fires in no test", r.Alert)
+		}
+	}
+	for name := range sections {
+		t.Errorf("docs/runbooks.md has a section %s, and there is no such alert", name)
+	}
+}
+
+// TestNamesExist: rules and dashboard ask for nothing that an agent does not show.
+func TestNamesExist(t *testing.T) {
+	known := exposed(t)
+	exprs := make(map[string]string)
+	for _, r := range append(readRules(t, "recording.yml"), readRules(t, "alerts.yml")...) {
+		exprs[r.Alert+r.Record] = r.Expr
+		if r.Record != "" {
+			known[r.Record] = map[string][]string{}
+		}
+	}
+	shown := panels(t)
+	maps.Copy(exprs, shown)
+	for _, where := range slices.Sorted(maps.Keys(exprs)) {
+		for _, fault := range unknown(exprs[where], known) {
+			t.Errorf("%s: %s, in %s", where, fault, exprs[where])
+		}
+	}
+	for _, file := range []string{dashboard, docs + "runbooks.md"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`[\w:]*roost_[\w:]+`).FindAllString(string(b), -1) {
+			if known[name] == nil {
+				t.Errorf("%s speaks of %s, which does not exist", file, name)
+			}
+		}
+	}
+	// Promtool checks the rest of the dashboard's expressions, if they look like rules.
+	var asRules strings.Builder
+	asRules.WriteString("groups: [{name: dashboard, rules: [\n")
+	fill := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", "x", "$instance", "x")
+	for _, where := range slices.Sorted(maps.Keys(shown)) {
+		fmt.Fprintf(&asRules, "{record: panel, labels: {where: %q}, expr: %q},\n", where, fill.Replace(shown[where]))
+	}
+	asRules.WriteString("]}]\n")
+	file := filepath.Join(t.TempDir(), "dashboard.yml")
+	if err := os.WriteFile(file, []byte(asRules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "rules", file)
+}
+
+// TestUnknownIsFound: unknown has to find what TestNamesExist relies on.
+func TestUnknownIsFound(t *testing.T) {
+	known := exposed(t)
+	known["job:roost_members:max"] = map[string][]string{}
+	for expr, faults := range map[string]int{
+		`rate(roost_beats_sent_total[5m])`:                                 0,
+		`job:roost_members:max > 1`:                                        0,
+		`roost_members{state="active",job="x"}`:                            0,
+		`roost_members{state=~"active|draining"}`:                          0,
+		`process_cpu_seconds_total + go_goroutines`:                        0,
+		`rate(roost_lookup_duration_seconds_sum[5m])`:                      0,
+		`roost_beats_send_total`:                                           1,
+		`rate(roost_members_sum[5m])`:                                      1,
+		`job:roost_members:min`:                                            1,
+		`roost_members{state="actve"}`:                                     1,
+		`roost_members{stat="active"}`:                                     1,
+		`roost_members{state=~"active|drained"}`:                           1,
+		`process_cpu_second_total + go_gorotines`:                          2,
+		`sum by (state) (roost_members{phase="active"}) / roost_partition`: 2,
+	} {
+		if got := unknown(expr, known); len(got) != faults {
+			t.Errorf("%s: %q, want %d faults", expr, got, faults)
+		}
+	}
+}
+
+var (
+	metricName = regexp.MustCompile(`\b((?:\w+:)*(?:roost|go|process)_\w+(?::\w+)*)(\{[^}]*\})?`)
+	matcher    = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
+)
+
+// unknown returns what an expression names that is not known.
+func unknown(expr string, known map[string]map[string][]string) (faults []string) {
+	for _, m := range metricName.FindAllStringSubmatch(expr, -1) {
+		labels, ok := known[m[1]]
+		if !ok {
+			faults = append(faults, "no metric "+m[1])
+			continue
+		}
+		for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+			if name := l[1]; name == "job" || name == "instance" { // Prometheus adds these
+				continue
+			}
+			for value := range strings.SplitSeq(l[3], "|") {
+				if !slices.Contains(labels[l[1]], value) {
+					faults = append(faults, fmt.Sprintf("%s has no %s=%q", m[1], l[1], value))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// panels returns the expressions of the dashboard.
+func panels(t *testing.T) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(dashboard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr, RefID string }
+		}
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	exprs := make(map[string]string)
+	for _, p := range doc.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("the panel %q asks for nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			exprs[p.Title+" "+target.RefID] = target.Expr
+		}
+	}
+	if len(exprs) < 20 {
+		t.Fatalf("the dashboard has %d expressions", len(exprs))
+	}
+	return exprs
+}
