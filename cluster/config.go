@@ -85,7 +85,8 @@ type Config struct {
 	// while others do: after it joined, after Undrain, after a fence. Nodes that
 	// start together have no ramp; where they come one by one instead, the first
 	// carries what the others do not yet. SetWeight and Drain end a ramp, which is
-	// logged. Default 0: none.
+	// logged. No effect with placement.LeastPartitions, which fills nodes in passes.
+	// Default 0: none.
 	RampUp time.Duration
 
 	// StartDraining joins as a member that owns nothing until Undrain.

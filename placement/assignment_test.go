@@ -156,8 +156,20 @@ func TestQuorum(t *testing.T) {
 		members string
 		want    bool
 	}{
-		{"abcd", true}, {"bcd", true}, {"ab", true}, {"ad", true}, {"cd", false}, {"bc", false}, {"a", false}, {"d", false},
-		{"wxyz", true}, {"cdyz", true}, {"cdz", false}, {"xyz", false}, {"bcdxyz", true}, {"", false},
+		{"abcd", true},
+		{"bcd", true},
+		{"ab", true},
+		{"ad", true},
+		{"cd", false},
+		{"bc", false},
+		{"a", false},
+		{"d", false},
+		{"wxyz", true},
+		{"cdyz", true},
+		{"cdz", false},
+		{"xyz", false},
+		{"bcdxyz", true},
+		{"", false},
 	} {
 		var members []lease.NodeID
 		for _, r := range tt.members {
@@ -216,7 +228,7 @@ func TestAssignmentWire(t *testing.T) {
 
 func FuzzDecodeAssignment(f *testing.F) {
 	f.Add(mustCompute(f, 3, equals("a", "b")...).Record(placement.Coordinator{ID: "a"}).Encode())
-	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)   // the last version that there is
+	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)      // the last version that there is
 	f.Add(append(last, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0)) // one id, who began it, nobody there, three times nobody
 	f.Add([]byte{1, 3, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

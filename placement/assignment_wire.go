@@ -89,12 +89,7 @@ func DecodeAssignment(b []byte, partitions int) (*Assignment, error) {
 	if n := r.uvarint(MaxPartitions); r.err == nil && n != uint64(partitions) {
 		r.fail("%d partitions, want %d", n, partitions)
 	}
-	a := &Assignment{version: r.uvarint(maxVersion)}
-	r.version = a.version
-	r.readIDs()
-	a.genesis = genesis{r.uvarint(math.MaxUint64), r.id()}
-	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(math.MaxUint64)}
-	a.quorum.voters = r.readVoters()
+	a := r.head()
 	if r.err == nil && len(r.b) < partitions {
 		r.fail("cut short") // an entry takes a byte at least
 	}
@@ -105,11 +100,8 @@ func DecodeAssignment(b []byte, partitions int) (*Assignment, error) {
 	for p := range a.entries {
 		a.entries[p] = r.entry()
 	}
-	switch {
-	case r.err == nil && len(r.b) > 0:
+	if len(r.b) > 0 {
 		r.fail("%d bytes too many", len(r.b))
-	case r.err == nil && a.version == 0:
-		r.fail("version 0")
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -150,6 +142,19 @@ func (r *assignmentReader) uvarint(limit uint64) uint64 {
 	}
 	r.b = r.b[n:]
 	return v
+}
+
+// head reads all but the entries.
+func (r *assignmentReader) head() *Assignment {
+	if r.version = r.uvarint(maxVersion); r.version == 0 {
+		r.fail("version 0")
+	}
+	r.readIDs()
+	a := &Assignment{version: r.version}
+	a.genesis = genesis{r.uvarint(math.MaxUint64), r.id()}
+	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(math.MaxUint64)}
+	a.quorum.voters = r.readVoters()
+	return a
 }
 
 func (r *assignmentReader) readIDs() {

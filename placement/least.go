@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/roost-cluster/roost/lease"
@@ -103,24 +104,21 @@ func (least) keep(nodes []Node, a *Assignment, partitions int) ([]int, error) {
 // assignment if nothing is to be moved, or t's strategy is another.
 // O(partitions · log partitions + moves · nodes).
 func (t *Table) Level(c Coordinator, settled uint64, unlimited bool) *Assignment {
-	if t == nil || t.assigned == nil || len(t.owners) == 0 {
-		return t.Assignment()
+	if t.Assignment() == nil {
+		return nil
 	}
-	l, ok := placing(t.strategy).(least)
-	loads, err := newLoads(t.nodes, t.partitions)
-	if !ok || err != nil {
+	l, loads, ok := t.loads()
+	next, more := t.assigned.draft(c, t.partitions)
+	if !ok || !more {
 		return t.assigned
 	}
-	next, ok := t.assigned.draft(c, t.partitions)
-	if !ok {
-		return t.assigned
-	}
-	for _, i := range t.owners {
-		loads.count[i]++
+	limit := l.maxMoves
+	if unlimited || limit == 0 {
+		limit = math.MaxInt
 	}
 	movable := t.movable(settled)
 	moves := 0
-	for ; unlimited || l.maxMoves == 0 || moves < l.maxMoves; moves++ {
+	for ; moves < limit; moves++ {
 		most, fewest := loads.extremes()
 		if !loads.apart(most, fewest, l.threshold) || len(movable[most]) == 0 {
 			break
@@ -139,16 +137,26 @@ func (t *Table) Level(c Coordinator, settled uint64, unlimited bool) *Assignment
 
 // levelling reports whether passes of LeastPartitions have something to move in t.
 func (t *Table) levelling() bool {
+	l, loads, ok := t.loads()
+	if !ok {
+		return false
+	}
+	most, fewest := loads.extremes()
+	return loads.apart(most, fewest, l.threshold)
+}
+
+// loads counts what the nodes have, if t is one of LeastPartitions and there is
+// anything to count.
+func (t *Table) loads() (least, *loads, bool) {
 	l, ok := placing(t.strategy).(least)
 	loads, err := newLoads(t.nodes, t.partitions)
-	if !ok || err != nil {
-		return false
+	if !ok || err != nil || len(t.owners) == 0 {
+		return l, nil, false
 	}
 	for _, i := range t.owners {
 		loads.count[i]++
 	}
-	most, fewest := loads.extremes()
-	return loads.apart(most, fewest, l.threshold)
+	return l, loads, true
 }
 
 // move gives the partition of e to another node: for good if it is its owner's,

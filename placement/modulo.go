@@ -8,9 +8,10 @@ import (
 var errNoNodes = errors.New("no nodes")
 
 // Modulo returns the simplest strategy: with n nodes in the order of their ids,
-// partition p belongs to node p mod n. No spread is more even, and none moves
-// more: when 5 nodes become 6, five partitions of six change hands, where one of
-// six would do. It is for fixed fleets, and for comparison.
+// partition p belongs to node p mod n. No spread is more even (0.5 % for 1,024
+// partitions on 10 nodes), and none moves more: when 5 nodes become 6, five
+// partitions of six change hands, where one of six would do. It is for fixed fleets,
+// and for comparison.
 //
 // Weights have no influence, but that a node of weight 0 owns nothing. Assign
 // costs O(partitions), Rank O(nodes · n).

@@ -29,9 +29,10 @@ func ClassicRing() Strategy { return &onRing{name: "classic-ring", scheme: class
 // weight only to or from that node.
 //
 // It spreads less evenly than [Rendezvous], whose shares do not depend on how long
-// arcs happen to be, and computes faster when nodes are many: Assign costs the
-// points, a sort of them all and a look-up per partition, Rank on the same nodes
-// what [Ring.Owners] does. Weights are absolute here: with all of them at 1 each
+// arcs happen to be: of 1,024 partitions on 10 nodes, shares vary by 11 % and not by
+// 9. It also costs more: Assign makes the points, sorts them all and looks up each
+// partition, 2 ms for 100 nodes and 22 ms for 1,000. Choose it to agree with other
+// programs that place so. Rank on the same nodes costs what [Ring.Owners] does. Weights are absolute here: with all of them at 1 each
 // node has a single point. Assign fails beyond four million points.
 func VnodeRing() Strategy {
 	return &onRing{name: "vnode-ring", scheme: ringScheme{

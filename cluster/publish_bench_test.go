@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// BenchmarkPublish is for how long the loop stands still when one of 1,000 nodes
+// drains or is back, with 16,384 partitions: table, snapshot, events and log.
+func BenchmarkPublish(b *testing.B) {
+	for _, s := range []placement.Strategy{
+		placement.Rendezvous(), placement.LeastPartitions(1, 3), placement.Bounded(125), placement.VnodeRing(),
+	} {
+		b.Run(s.Name(), func(b *testing.B) {
+			a, err := Start(b.Context(), Config{
+				ID: "self", Bind: "127.0.0.1:0", Bootstrap: true, LeaseTTL: time.Hour, HeartbeatInterval: 20 * time.Minute,
+				Partitions: 16384, Strategy: s, Log: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = a.Close() }()
+			<-a.Ready()
+			others := lease.Message{Settings: settingsOf(a.cfg).hash(), SentAt: time.Now()}
+			for i := range 999 {
+				r := &lease.Record{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Incarnation: 1 << 62, Version: 1, Weight: 100, Addr: "127.0.0.1:1"}
+				others.Records = append(others.Records, r)
+				others.Beats = append(others.Beats, lease.Beat{Handle: lease.HandleOf(r.ID, r.Incarnation), Seq: 1, State: lease.Active, Version: 1})
+			}
+			apply := func(l *loop, m lease.Message) { l.set.Apply(l.agent.now(), &m) }
+			err = a.do(context.Background(), func(l *loop) {
+				apply(l, others)
+				if l.memory != nil {
+					l.memory.assigned = nil // as if all had begun together
+				}
+				l.publishNow()
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if n := len(a.Snapshot().Table.Nodes()); n != 1000 {
+				b.Fatalf("%d nodes", n)
+			}
+			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Beats: others.Beats[500:501]}, uint32(1)
+			for b.Loop() {
+				seq++
+				one.Beats[0].Seq, one.Beats[0].State = seq, lease.Active+lease.State(seq%2) // Draining is next
+				_ = a.do(context.Background(), func(l *loop) { apply(l, one); l.publishNow() })
+			}
+			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {
+				b.Fatalf("%d changes in %d rounds", n, b.N)
+			}
+		})
+	}
+}
