@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/affinity"
@@ -73,6 +74,28 @@ type Balance struct {
 type Owned struct {
 	Self       lease.NodeID          `json:"self"`
 	Partitions []placement.Partition `json:"partitions"`
+}
+
+// Stats answers /v1/stats: what this agent has counted since it was started, and
+// what it runs with.
+type Stats struct {
+	Self     lease.NodeID    `json:"self"`
+	State    string          `json:"state"` // joining, settling, active, draining or left
+	Settings Settings        `json:"settings"`
+	Counts   cluster.Stats   `json:"counts"`
+	Rooms    *affinity.Stats `json:"rooms,omitempty"` // if rooms are pinned here
+}
+
+// Settings are those of an agent that others have to know to judge its figures.
+type Settings struct {
+	Cluster     string   `json:"cluster"`
+	Partitions  int      `json:"partitions"`
+	Strategy    string   `json:"strategy"`
+	HeartbeatMS int64    `json:"heartbeat_ms"`
+	TTLMS       int64    `json:"ttl_ms"`
+	MaxSkewMS   int64    `json:"max_skew_ms"`
+	Addr        string   `json:"addr"` // where it gossips
+	Join        []string `json:"join"` // its seeds, as they were given
 }
 
 // Changed answers the POST calls that change this node. Converged tells whether

@@ -69,6 +69,12 @@ func (c *Client) Owned(ctx context.Context) (Owned, error) {
 	return ask[Owned](ctx, c, http.MethodGet, "/v1/owned", nil)
 }
 
+// Stats returns what the agent has counted since it was started, and the settings
+// that it runs with.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", nil)
+}
+
 // Drain has the node give up what it owns, and waits until every member has
 // agreed, for nine tenths of the time that ctx leaves: 60 s at most, 10 s if ctx
 // has no deadline. If that was too short, Converged is false and the draining

@@ -149,5 +149,8 @@ func (s *story) request(text string) string {
 		return out.String() + w.Body.String()
 	}
 	out.WriteString(volatile.ReplaceAllString(pretty.String(), "${1}…"))
+	if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
+		out.WriteString(judge(s.t, method, target, w.Code, w.Body.Bytes()))
+	}
 	return out.String()
 }

@@ -10,7 +10,9 @@
 //	GET  /v1/members            [Members]     who is live
 //	GET  /v1/partitions         [Partitions]  the table: who owns each partition, how evenly
 //	GET  /v1/owned              [Owned]       what this node owns
+//	GET  /v1/stats              [Stats]       what this node counted, and its settings
 //	GET  /v1/events             the stream, see below
+//	GET  /v1/openapi.json       this list, as OpenAPI 3.1
 //	POST /v1/drain?wait=10s     [Changed]     give up what this node owns
 //	POST /v1/undrain?wait=10s   [Changed]     own again
 //	POST /v1/leave              [Changed]     202; then leave the cluster
@@ -19,6 +21,7 @@
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent runs
 //	GET  /readyz                {"status":"ready"} while this node is active
+//	GET  /                      the dashboard, for people: see package dashboard
 //
 // Everything is one node's view. An answer is made from one snapshot, so that its
 // parts agree with each other; two answers need not. What is in /v1/owned is not

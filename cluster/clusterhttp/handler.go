@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement/affinity"
 )
@@ -99,6 +100,9 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		rooms:   opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
 	}
+	page := dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil})
+	a.mux.Handle("GET /{$}", page)
+	a.mux.Handle("GET /dashboard/{file}", page)
 	a.mux.HandleFunc("GET /healthz", a.healthz)
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	a.mux.HandleFunc("GET /v1/place", a.open(http.StatusOK, a.place))
@@ -106,7 +110,9 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("GET /v1/members", a.open(http.StatusOK, a.members))
 	a.mux.HandleFunc("GET /v1/partitions", a.open(http.StatusOK, a.partitions))
 	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.owned))
+	a.mux.HandleFunc("GET /v1/stats", a.open(http.StatusOK, a.stats))
 	a.mux.HandleFunc("GET /v1/events", a.events)
+	a.mux.HandleFunc("GET /v1/openapi.json", a.describe)
 	a.mux.HandleFunc("POST /v1/drain", a.open(http.StatusOK, a.drain))
 	a.mux.HandleFunc("POST /v1/undrain", a.open(http.StatusOK, a.undrain))
 	a.mux.HandleFunc("POST /v1/leave", a.open(http.StatusAccepted, a.leave))

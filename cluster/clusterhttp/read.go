@@ -91,6 +91,23 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 	return &Owned{Self: a.self, Partitions: owned}, nil
 }
 
+func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
+	cfg := a.agent.Config()
+	stats := Stats{
+		Self: a.self, State: a.state(), Counts: a.agent.Snapshot().Stats,
+		Settings: Settings{
+			Cluster: cfg.Cluster, Partitions: cfg.Partitions, Strategy: cfg.Strategy.Name(),
+			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(),
+			MaxSkewMS: cfg.MaxSkew.Milliseconds(), Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
+		},
+	}
+	if a.rooms != nil {
+		rooms := a.rooms.Stats()
+		stats.Rooms = &rooms
+	}
+	return &stats, nil
+}
+
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	return Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,

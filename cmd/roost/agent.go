@@ -63,6 +63,7 @@ func (p *program) agentCommand() *cobra.Command {
 		},
 	}
 	addFlags(cmd, agentSettings())
+	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // a new one
 	cmd.Flags().SortFlags = false
 	return cmd
 }

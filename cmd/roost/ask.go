@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -9,7 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -18,32 +17,44 @@ import (
 )
 
 func (p *program) membersCommand() *cobra.Command {
-	return p.clientCommand(&cobra.Command{
+	return p.viewCommand(&cobra.Command{
 		Use:   "members [flags]",
 		Short: "List the live members",
 		Long: `List the members that are alive in the eyes of the agent that is asked, itself
 marked with *. TABLE tells whether a member's table of owners is the same as
-that agent's: it differs for a moment after each change.`,
+that agent's: it differs for a moment after each change.
+
+With --watch a change is one of members, states, weights or tables; ages and loads
+alone are none, unless the terminal can be drawn over.`,
 		Example: `  roost members
+  roost members --watch
   roost members --addr 127.0.0.1:8402 --output json`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		ctx, cancel := s.bound(ctx)
-		defer cancel()
-		m, err := s.Members(ctx)
-		if err != nil || s.json {
-			return s.finish(m, err)
+	}, time.Second, viewMembers, ownershipNews)
+}
+
+func viewMembers(ctx context.Context, s *session) (view, error) {
+	m, err := s.Members(ctx)
+	lasting := m
+	lasting.Members = slices.Clone(m.Members)
+	for i := range lasting.Members {
+		n := &lasting.Members[i]
+		n.AgeMS, n.Load, n.ClockOffsetMS = 0, 0, 0
+	}
+	return view{answer: m, counts: lasting, page: tablePage("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
+		for _, n := range m.Members {
+			row(marked(n.ID, m.Self), stateOf(n), n.Addr, age(n.AgeMS), n.Weight, loadOf(n), orDash(n.Zone), sameOrNot(n.InSync))
 		}
-		return s.table("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
-			for _, n := range m.Members {
-				row(marked(n.ID, m.Self), n.State, n.Addr, age(n.AgeMS), n.Weight, loadOf(n), orDash(n.Zone), sameOrNot(n.InSync))
-			}
-		})
-	})
+	})}, err
+}
+
+// ownershipNews tells of changes of members and owners.
+func ownershipNews(ctx context.Context, s *session, changed chan<- struct{}) {
+	nudge(ctx, s.Events, s.every, changed)
 }
 
 func (p *program) partitionsCommand() *cobra.Command {
-	return p.clientCommand(&cobra.Command{
+	return p.viewCommand(&cobra.Command{
 		Use:   "partitions [flags]",
 		Short: "Show how many partitions each member owns",
 		Long: `Show how many partitions each member owns, how evenly they are spread (the
@@ -54,19 +65,16 @@ whole table is printed: keep it for roost diff and roost plan.`,
   roost partitions --output json | jq '.owners[17]'
   roost partitions --output json > before.json`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		ctx, cancel := s.bound(ctx)
-		defer cancel()
-		t, err := s.Partitions(ctx)
-		if err != nil || s.json {
-			return s.finish(t, err)
+	}, time.Second, viewPartitions, ownershipNews)
+}
+
+func viewPartitions(ctx context.Context, s *session) (view, error) {
+	t, err := s.Partitions(ctx)
+	return view{answer: t, counts: t, page: tablePage("OWNER\tPARTITIONS\tSHARE", func(row func(...any)) {
+		for _, id := range slices.Sorted(maps.Keys(t.Counts)) {
+			row(orDash(string(id)), t.Counts[id], percent(float64(t.Counts[id])/float64(max(1, t.Partitions))))
 		}
-		return s.table("OWNER\tPARTITIONS\tSHARE", func(row func(...any)) {
-			for _, id := range slices.Sorted(maps.Keys(t.Counts)) {
-				row(orDash(string(id)), t.Counts[id], percent(float64(t.Counts[id])/float64(max(1, t.Partitions))))
-			}
-		}, balanceOf(t))
-	})
+	}, balanceOf(t))}, err
 }
 
 func (p *program) placeCommand() *cobra.Command {
@@ -138,23 +146,29 @@ partition is where it is.`,
 
 // table prints a header, the rows that fill adds, and what is to follow.
 func (s *session) table(header string, fill func(row func(cells ...any)), after ...string) error {
-	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, header)
-	fill(func(cells ...any) {
-		for i, c := range cells {
-			if i > 0 {
-				_, _ = io.WriteString(w, "\t")
-			}
-			_, _ = fmt.Fprint(w, c)
+	columns, _ := s.term.size()
+	return s.printLines(tablePage(header, fill, after...)(columns))
+}
+
+// tablePage returns such a table, to be laid out.
+func tablePage(header string, fill func(row func(cells ...any)), after ...string) func(columns int) []line {
+	t := newSheet(header)
+	fill(t.row)
+	return func(columns int) []line {
+		lines := t.lines(columns)
+		for text := range strings.Lines(strings.Join(after, "")) {
+			lines = append(lines, textLine(strings.TrimSuffix(text, "\n")))
 		}
-		_, _ = io.WriteString(w, "\n")
-	})
-	_ = w.Flush()
-	for _, text := range after {
-		b.WriteString(text)
+		return lines
 	}
-	_, err := s.out.Write(b.Bytes())
+}
+
+func (s *session) printLines(lines []line) error {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.in(s.term.colours) + "\n")
+	}
+	_, err := io.WriteString(s.out, b.String())
 	return err
 }
 
@@ -197,11 +211,16 @@ func loadOf(m clusterhttp.Member) string {
 	return fmt.Sprintf("%d of %d", m.Load, m.Capacity)
 }
 
-func sameOrNot(inSync bool) string {
+func sameOrNot(inSync bool) toned {
 	if inSync {
-		return "same"
+		return toned{text: "same"}
 	}
-	return "differs"
+	return toned{"differs", warning}
+}
+
+func stateOf(m clusterhttp.Member) toned {
+	tones := map[lease.State]tone{lease.Active: good, lease.Settling: warning, lease.Draining: warning, lease.Left: bad}
+	return toned{m.State.String(), tones[m.State]}
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

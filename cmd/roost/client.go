@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // clientOptions is what the commands that speak to an agent have in common.
@@ -26,6 +27,9 @@ type clientOptions struct {
 	limit     int
 	size      int
 	plan      planOptions
+	watch     bool
+	every     time.Duration
+	over      time.Duration // of roost doctor
 }
 
 func clientSettings() []setting[clientOptions] {
@@ -69,8 +73,10 @@ func checkAddr(v string) error {
 type session struct {
 	*clusterhttp.Client
 	clientOptions
-	out  io.Writer
-	json bool
+	out, fault io.Writer
+	term       terminal // where out goes
+	json       bool
+	last       appended
 }
 
 // clientCommand completes a command that speaks to an agent: it gets the common
@@ -82,24 +88,33 @@ func (p *program) clientCommand(
 ) *cobra.Command {
 	settings := append(own, clientSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var o clientOptions
-		origins, faults := resolve(&o, settings, layers{flags: cmd.Flags(), getenv: p.getenv}, nil)
-		s := &session{Client: &clusterhttp.Client{Base: o.addr}, clientOptions: o, out: p.stdout, json: o.output == "json"}
-		if o.tokenFile != "" {
-			token, err := p.readToken(o.tokenFile)
-			if err != nil {
-				faults = append(faults, fmt.Errorf("%s: %w", origins["token-file"].text, err))
-			}
-			s.Token = token
+		s, err := p.session(cmd.Flags(), settings)
+		if err != nil {
+			return err
 		}
-		if len(faults) > 0 {
-			return faulty(faults)
-		}
-		return explain(ask(cmd.Context(), s, args), o)
+		return explain(ask(cmd.Context(), s, args), s.clientOptions)
 	}
 	addFlags(cmd, settings)
 	cmd.Flags().SortFlags = false
 	return cmd
+}
+
+// session begins a conversation with the agent that the settings name.
+func (p *program) session(flags *pflag.FlagSet, settings []setting[clientOptions]) (*session, error) {
+	var o clientOptions
+	origins, faults := resolve(&o, settings, layers{flags: flags, getenv: p.getenv}, nil)
+	s := &session{
+		Client: &clusterhttp.Client{Base: o.addr}, clientOptions: o,
+		out: p.stdout, fault: p.stderr, term: p.terminal(), json: o.output == "json",
+	}
+	if o.tokenFile != "" {
+		token, err := p.readToken(o.tokenFile)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", origins["token-file"].text, err))
+		}
+		s.Token = token
+	}
+	return s, faulty(faults)
 }
 
 func (p *program) readToken(path string) (string, error) {
@@ -131,7 +146,7 @@ func (s *session) finish(v any, err error) error {
 
 // explain adds to an error what the user can do about it here.
 func explain(err error, o clientOptions) error {
-	if err == nil || errors.Is(err, errUsage) {
+	if _, told := errors.AsType[exitError](err); err == nil || told || errors.Is(err, errUsage) {
 		return err
 	}
 	text := strings.ReplaceAll(err.Error(), "clusterhttp: ", "")

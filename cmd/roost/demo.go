@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"os/signal"
@@ -19,8 +20,8 @@ func (p *program) demoCommand() *cobra.Command {
 			apply: setNumber(2, 20, func(t *o, n int64) { t.Nodes = int(n) }),
 		},
 		{
-			name: "http", arg: "HOST:PORT", def: "127.0.0.1:8400", usage: "where the first node serves HTTP; any free port with --once",
-			apply: func(t *o, v string) error { t.HTTP = v; return checkHostPort(v) },
+			name: "http", arg: "HOST:PORT", def: "127.0.0.1:8400", usage: "where the dashboard and the API are, on this machine; nowhere with --once",
+			apply: setDemoHTTP,
 		},
 		{
 			name: "once", arg: "bool", usage: "end after the last step; fail if anything did not hold",
@@ -46,8 +47,9 @@ func (p *program) demoCommand() *cobra.Command {
 		Long: `Start a cluster of real processes on loopback and walk through its life: place
 1,000 rooms by hash, pin those that people come into where there is capacity, add
 a node, kill one with kill -9, drain one. After each step it prints what moved and
-checks that every node agrees. Without --once the cluster then stays up until
-Ctrl-C.
+checks that every node agrees. Without --once there is a dashboard to watch it on,
+and the cluster then stays up until Ctrl-C, for you to add, kill, pause and drain
+nodes.
 
 It needs no Redis: this process stands in for one, unless --redis names one. Keys
 there begin with a name of this run alone; what is left of them at the end expires
@@ -71,4 +73,17 @@ within an hour.`,
 	addFlags(cmd, settings)
 	cmd.Flags().SortFlags = false
 	return cmd
+}
+
+// setDemoHTTP takes loopback only: whoever reaches the demo starts and kills
+// processes, without a token.
+func setDemoHTTP(t *tour.Options, v string) error {
+	t.HTTP = v
+	if err := checkHostPort(v); err != nil {
+		return err
+	}
+	if !loopback(v) {
+		return errors.New("the demo is for this machine only: want a loopback address")
+	}
+	return nil
 }

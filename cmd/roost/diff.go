@@ -32,9 +32,9 @@ files; - is the standard input.
   roost diff before.json after.json --output json | jq '.moves | length'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var o clientOptions
-			if _, faults := resolve(&o, settings, layers{flags: cmd.Flags(), getenv: p.getenv}, nil); len(faults) > 0 {
-				return faulty(faults)
+			s, err := p.session(cmd.Flags(), settings)
+			if err != nil {
+				return err
 			}
 			if args[0] == "-" && args[1] == "-" {
 				return usageError{"OLD and NEW are both the standard input: give a file for one of them"}
@@ -47,7 +47,6 @@ files; - is the standard input.
 			if err != nil {
 				return err
 			}
-			s := &session{out: p.stdout, json: o.output == "json"}
 			return s.printChanges(change{before: before.table, after: after.table, was: before.Strategy, is: after.Strategy})
 		},
 	}

@@ -30,7 +30,7 @@ func (o planOptions) empty() bool {
 const defaultWeight = 100 // of roost agent
 
 func (p *program) planCommand() *cobra.Command {
-	return p.clientCommand(&cobra.Command{
+	cmd := p.clientCommand(&cobra.Command{
 		Use:   "plan [flags]",
 		Short: "Tell what would move, before it does",
 		Long: `Tell what would move if nodes came, went or changed their weight, or if the whole
@@ -68,6 +68,10 @@ keep those of a node that is away for it.`,
 		}
 		return s.printChanges(c)
 	}, planSettings()...)
+	_ = cmd.RegisterFlagCompletionFunc("add", cobra.NoFileCompletions)
+	p.suggest(cmd, "remove", memberIDs)
+	p.suggest(cmd, "weight", memberIDs)
+	return cmd
 }
 
 func planSettings() []setting[clientOptions] {

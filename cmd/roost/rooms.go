@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/placement/affinity"
@@ -12,32 +14,19 @@ import (
 )
 
 func (p *program) roomsCommand() *cobra.Command {
-	return p.clientCommand(&cobra.Command{
+	cmd := p.viewCommand(&cobra.Command{
 		Use:   "rooms [flags]",
 		Short: "List the rooms that are pinned",
 		Long: `List the rooms that are pinned to nodes by capacity, which agents do that were
 started with --redis. SIZE is how many participants the room was last said to
 have. An agent asks Redis about every partition for that: it is no call for a
-loop.`,
+loop. With --watch it asks rarely, and when it hears of a room that moved.`,
 		Example: `  roost rooms
-  roost rooms --node b --limit 10000 --output json | jq '.rooms | length'`,
+  roost rooms --node b --limit 10000 --output json | jq '.rooms | length'
+  roost rooms --watch`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		ctx, cancel := s.bound(ctx)
-		defer cancel()
-		list, err := s.Rooms(ctx, s.node, s.limit)
-		if err != nil || s.json {
-			return s.finish(list, err)
-		}
-		after := ""
-		if list.Truncated {
-			after = fmt.Sprintf("\nthere are more than these %d: see --limit and --node\n", len(list.Rooms))
-		}
-		return s.table("ROOM\tNODE\tSIZE\tPARTITION\tEPOCH", func(row func(...any)) {
-			for _, r := range list.Rooms {
-				row(printable(r.Room), r.Node, r.Size, r.Partition, r.Epoch)
-			}
-		}, after)
+	}, 10*time.Second, viewRooms, func(ctx context.Context, s *session, changed chan<- struct{}) {
+		nudge(ctx, s.MovedRooms, s.every, changed)
 	}, setting[clientOptions]{
 		name: "node", arg: "ID", usage: "only those of this node",
 		apply: setText(func(o *clientOptions) *string { return &o.node }),
@@ -45,6 +34,33 @@ loop.`,
 		name: "limit", arg: "N", def: "1000", usage: "list this many, at most 10000",
 		apply: setNumber(1, 10_000, func(o *clientOptions, n int64) { o.limit = int(n) }),
 	})
+	p.suggest(cmd, "node", memberIDs)
+	return cmd
+}
+
+func viewRooms(ctx context.Context, s *session) (view, error) {
+	list, err := s.Rooms(ctx, s.node, s.limit)
+	after := ""
+	switch {
+	case list.Truncated:
+		after = fmt.Sprintf("\nthere are more than these %d: see --limit and --node\n", len(list.Rooms))
+	case err == nil && len(list.Rooms) == 0 && s.node != "" && !s.json:
+		after = s.strange(ctx)
+	}
+	return view{answer: list, counts: list, page: tablePage("ROOM\tNODE\tSIZE\tPARTITION\tEPOCH", func(row func(...any)) {
+		for _, r := range list.Rooms {
+			row(printable(r.Room), r.Node, r.Size, r.Partition, r.Epoch)
+		}
+	}, after)}, err
+}
+
+// strange says so if there is no such node as was asked for.
+func (s *session) strange(ctx context.Context) string {
+	ids := memberIDs(ctx, s)
+	if len(ids) == 0 || slices.Contains(ids, s.node) {
+		return ""
+	}
+	return fmt.Sprintf("\nno member is called %s%s\n", printable(s.node), didYouMean(s.node, ids, ""))
 }
 
 func sizeSetting(usage string) setting[clientOptions] {
@@ -67,10 +83,14 @@ show, resolve, move and release.`
   roost room show move
   roost room resolve room-17 --size 50
   roost room move room-17 node-b`
-	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), p.moveRoom(), p.releaseRoom()} {
+	p.suggestArgs(cmd, roomNames)
+	move := p.moveRoom()
+	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), move, p.releaseRoom()} {
 		sub.DisableFlagsInUseLine = true
+		p.suggestArgs(sub, roomNames)
 		cmd.AddCommand(sub)
 	}
+	p.suggestArgs(move, roomNames, memberIDs)
 	return cmd
 }
 
@@ -82,8 +102,11 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		hint := ""
-		if len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show" {
+		switch {
+		case len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show":
 			hint = fmt.Sprintf("; a room of that name is shown by: roost room show %s", cmd.Name())
+		case len(args) > 0 && cmd.Name() == "room":
+			hint = didYouMean(args[0], []string{"show", "resolve", "move", "release"}, "roost room ")
 		}
 		return fmt.Errorf("%s takes %s, and got %d arguments%s", cmd.CommandPath(), strings.Join(names, " and "), len(args), hint)
 	}

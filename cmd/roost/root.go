@@ -12,23 +12,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit codes, as the help states them.
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // what shells report for an interrupted program
-)
-
 // errUsage marks errors that the user mends on the command line, in the
 // environment or in the configuration file.
 var errUsage = errors.New("usage")
 
 // errInterrupted ends a program that was told a second time to stop.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted error = exitError(exitInterrupted)
 
 // errReported marks errors that the user has been shown already.
-var errReported = errors.New("reported")
+var errReported error = exitError(exitFailed)
 
 // program is what the commands share.
 type program struct {
@@ -44,17 +36,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	p := &program{getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr}
 	root := p.root()
 	root.SetArgs(append([]string{}, args...)) // nil would stand for this process's own
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.Is(err, errInterrupted):
-		return exitInterrupted
-	case errors.Is(err, errReported):
-		return exitFailed
+	}
+	if code, ok := errors.AsType[exitError](err); ok {
+		return int(code)
 	}
 	_, _ = fmt.Fprintf(stderr, "roost: %s\n", redacted(strings.TrimSpace(err.Error())))
 	if p.begun && !errors.Is(err, errUsage) {
@@ -83,13 +70,16 @@ const rootExample = `  roost demo                                   watch a clus
   roost members                                who is there
   roost place room-17                          who owns the key room-17`
 
+const completionExample = `  roost completion bash > /etc/bash_completion.d/roost
+  roost completion zsh > "${fpath[1]}/_roost"
+  roost completion fish > ~/.config/fish/completions/roost.fish`
+
 const rootNotes = `
 Each flag has an environment variable, ROOST_ and its name in capitals:
 --http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
 What is planned with roost plan is told by flags alone.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration,
-130 told twice to stop.
+Exit codes:
 `
 
 func (p *program) root() *cobra.Command {
@@ -105,13 +95,18 @@ func (p *program) root() *cobra.Command {
 			p.begun = true
 		},
 	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout) // completion writes to what is set when it is made
+	root.SetErr(p.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(
 		&cobra.Group{ID: "run", Title: "Run:"},
 		&cobra.Group{ID: "ask", Title: "Ask an agent:"},
+		&cobra.Group{ID: "health", Title: "See how a cluster is:"},
 		&cobra.Group{ID: "tell", Title: "Tell an agent:"},
 		&cobra.Group{ID: "compare", Title: "Compare tables of owners:"},
+		&cobra.Group{ID: "more", Title: "More:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, cmd := range cmds {
@@ -122,11 +117,19 @@ func (p *program) root() *cobra.Command {
 	}
 	add("run", p.demoCommand(), p.agentCommand(), p.keygenCommand())
 	add("ask", p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand())
+	add("health", p.doctorCommand(), p.topCommand())
 	add("compare", p.planCommand(), p.diffCommand())
 	add("tell", p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.roomCommand())
-	add("", p.versionCommand())
+	add("more", p.versionCommand(), exitCodesTopic())
+	root.SetHelpCommandGroupID("more")
+	root.SetCompletionCommandGroupID("more")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
+	}
 	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100")
-	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + "{{end}}")
+	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + exitCodeTable() + "{{end}}")
 	return root
 }
 

@@ -57,6 +57,7 @@ func addFlags[T any](cmd *cobra.Command, settings []setting[T]) {
 		if s.arg == "bool" {
 			flag.NoOptDefVal = "true"
 		}
+		completeValue(cmd, s.name, s.arg)
 	}
 }
 

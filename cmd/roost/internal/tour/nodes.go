@@ -3,6 +3,7 @@ package tour
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ type node struct {
 	address
 	client *clusterhttp.Client
 	state  lease.State // what all members should believe of it
+	paused bool        // its process is stopped
 	note   string      // what happened to it
 }
 
@@ -62,10 +64,10 @@ func (t *tour) owners() []lease.NodeID {
 }
 
 // spawn starts one more agent. Whatever happens next, stop will find it.
-func (t *tour) spawn(api string, args ...string) (*node, error) {
+func (t *tour) spawn(args ...string) (*node, error) {
 	id := t.nextID()
 	c, err := launch(t.o.Exe, id, t.redis, append([]string{
-		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", api,
+		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--capacity", strconv.Itoa(capacity), "--report-load",
 	}, args...)...)
 	if err != nil {
@@ -82,10 +84,15 @@ func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d"
 func (t *tour) ready(ctx context.Context, n *node) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
-	var err error
-	n.address, err = n.await(ctx)
-	n.client = &clusterhttp.Client{Base: n.HTTP, HTTP: t.web}
+	at, err := n.await(ctx)
+	n.reach(at, t.web)
 	return err
+}
+
+// reach notes where the agent is reached.
+func (n *node) reach(at address, web *http.Client) {
+	n.address = at
+	n.client = &clusterhttp.Client{Base: at.HTTP, HTTP: web}
 }
 
 // missing returns an error if a process ended that should be running.

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The whole tour, on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
@@ -117,13 +120,14 @@ func TestStay(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	client := &clusterhttp.Client{Base: addr}
+	client := &clusterhttp.Client{Base: addr, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	if m, err := client.Members(t.Context()); err != nil || len(m.Members) != 1 || m.Members[0].ID != "node-1" {
 		t.Errorf("members %+v, %v", m, err)
 	}
 	if a, err := client.Room(t.Context(), bigRoom, bigSize); err != nil || !a.Pinned || a.Node.ID != "node-1" {
 		t.Errorf("the big room %+v, %v", a, err)
 	}
+	useButtons(t, client)
 	if first, err := strconv.Atoi(pids(out.String())[0]); err != nil || syscall.Kill(first, syscall.SIGKILL) != nil {
 		t.Fatal("node-1 cannot be killed", err)
 	}
@@ -132,7 +136,50 @@ func TestStay(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	expectEnded(t, out.String(), 2)
+	expectEnded(t, out.String(), 3)
+}
+
+// useButtons does what the dashboard of a demo with node-1 alone offers.
+func useButtons(t *testing.T, client *clusterhttp.Client) {
+	t.Helper()
+	press := func(status int, action, body string) string {
+		t.Helper()
+		r, err := client.HTTP.Post("http://"+client.Base+"/demo/"+action, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		answer, _ := io.ReadAll(r.Body)
+		if r.StatusCode != status {
+			t.Errorf("%s %s: %d %s", action, body, r.StatusCode, answer)
+		}
+		return string(answer)
+	}
+	seen := func(what string, ok func(clusterhttp.Members) bool) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			m, err := client.Members(t.Context())
+			return err == nil && ok(m)
+		})
+	}
+	press(200, "add", "{}")
+	seen("node-4 has joined", func(m clusterhttp.Members) bool { return len(m.Members) == 2 && m.Members[1].ID == "node-4" })
+	eventually(t, "the demo knows it", func() bool {
+		return strings.Contains(press(200, "resume", `{"id":"node-1"}`), `{"id":"node-4","state":"running"}`)
+	})
+	press(200, "drain", `{"id":"node-4"}`)
+	seen("it drains", func(m clusterhttp.Members) bool { return m.Members[1].State == lease.Draining })
+	press(200, "undrain", `{"id":"node-4"}`)
+
+	// Where the page is shows another agent while the one there is paused.
+	press(200, "pause", `{"id":"node-1"}`)
+	seen("node-4 answers, and node-1 is gone", func(m clusterhttp.Members) bool { return m.Self == "node-4" && len(m.Members) == 1 })
+	press(409, "drain", `{"id":"node-1"}`)
+	press(200, "resume", `{"id":"node-1"}`)
+	seen("node-1 is back", func(m clusterhttp.Members) bool { return m.Self == "node-1" && len(m.Members) == 2 })
+	press(200, "pause", `{"id":"node-4"}`) // and is left so: it has to end all the same
+	press(404, "kill", `{"id":"node-2"}`)
+	press(409, "dance", `{"id":"node-1"}`)
 }
 
 // Ctrl-C in the middle of it.

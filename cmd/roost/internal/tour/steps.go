@@ -16,20 +16,13 @@ func (t *tour) start(ctx context.Context) error {
 	t.out.title(t.step, fmt.Sprintf("%d agents start", t.o.Nodes),
 		"Each is a process of its own, told no more than the address of the first one.\n"+
 			"Gossip does the rest: there is no database and no leader.")
-	seed, err := t.spawn(t.o.HTTP)
-	if err == nil {
-		err = t.ready(ctx, seed)
-	}
-	if err == nil {
-		// Agents go on without a store, but the tour cannot.
-		_, err = seed.list(ctx, seed.id)
-	}
+	seed, err := t.first(ctx)
 	if err != nil {
 		return t.culprit(err)
 	}
 	since := time.Now()
 	for range t.o.Nodes - 1 {
-		if _, err := t.spawn("127.0.0.1:0", "--join", seed.Gossip); err != nil {
+		if _, err := t.spawn("--join", seed.Gossip); err != nil {
 			return err
 		}
 	}
@@ -53,6 +46,23 @@ func (t *tour) start(ctx context.Context) error {
 	t.out.line("")
 	t.conclude(sameTable(t.seen), oneOwner(t.seen))
 	return nil
+}
+
+// first starts the agent that the others join.
+func (t *tour) first(ctx context.Context) (*node, error) {
+	seed, err := t.spawn()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.ready(ctx, seed); err != nil {
+		return nil, err
+	}
+	if t.front != nil {
+		t.front.aim(seed)
+	}
+	// Agents go on without a store, but the tour cannot.
+	_, err = seed.list(ctx, seed.id)
+	return seed, err
 }
 
 func (t *tour) place(ctx context.Context) error {
@@ -84,7 +94,7 @@ func (t *tour) join(ctx context.Context) error {
 			"Rooms that are pinned stay even then: whoever is in them notices nothing.",
 		what: fmt.Sprintf("%s joined", id),
 		act: func(ctx context.Context) error {
-			n, err := t.spawn("127.0.0.1:0", "--join", t.nodes[0].Gossip)
+			n, err := t.spawn("--join", t.nodes[0].Gossip)
 			if err != nil {
 				return err
 			}

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 )
 
 // Options says what tour to run. The zero value of each field is its default,
 // except for Out.
 type Options struct {
 	Nodes int       // how many agents to start with, 2 to 20; default 5
-	HTTP  string    // where the first agent serves its API; default 127.0.0.1:8400, with Once a free port
+	HTTP  string    // where the dashboard and the API of an agent are, on loopback; default 127.0.0.1:8400, with Once not at all
 	Once  bool      // end after the last step instead of staying up
 	Redis string    // URL of the Redis on which rooms are pinned, may hold a password; default: this process stands in for one
 	Seed  uint64    // picks the rooms, and the nodes that things happen to
@@ -34,9 +35,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Nodes < 2 || o.Nodes > 20 {
 		return o, fmt.Errorf("tour: %d nodes; it takes 2 to 20", o.Nodes)
 	}
-	if o.Once {
-		o.HTTP = "127.0.0.1:0"
-	} else if o.HTTP == "" {
+	if o.HTTP == "" {
 		o.HTTP = "127.0.0.1:8400"
 	}
 	if o.Exe == "" {
@@ -70,6 +69,7 @@ type tour struct {
 	rooms    []string     // that are placed by the hash
 	parties  []party      // rooms that are pinned
 	again    atomic.Int64 // how often an agent had to be asked again
+	front    *front       // nil with Once
 	seen     []answer     // by all agents, after the latest step
 	step     int
 	rows     []row
@@ -97,6 +97,12 @@ func Run(ctx context.Context, o Options) error {
 		defer store.close()
 		t.redis = store.url()
 	}
+	if !o.Once {
+		if t.front, err = openFront(ctx, o.HTTP, dashboard.Info{Cluster: t.cluster, LeaseTTL: t.settings.LeaseTTL, Rooms: true, Demo: true}); err != nil {
+			return err
+		}
+		defer t.front.close()
+	}
 	defer t.web.CloseIdleConnections()
 	defer func() { t.stop(ctx.Err() != nil) }()
 	if err := t.walk(ctx); err != nil {
@@ -118,6 +124,9 @@ func (t *tour) walk(ctx context.Context) error {
 	t.out.line("%s", t.out.paint(bold, "roost: who owns which room, without asking anybody"))
 	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
 	t.out.line("%s, a lease of %s, %s partitions.", whole(t.settings.HeartbeatInterval), whole(t.settings.LeaseTTL), count(t.settings.Partitions))
+	if t.front != nil {
+		t.out.line("Watch it at http://%s/", t.front.addr)
+	}
 	for _, step := range t.steps() {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -155,53 +164,6 @@ func (t *tour) verdict() error {
 	}
 	t.out.line("%s", t.out.paint(bold, fmt.Sprintf("All %d checks held, in %.0f s.", t.checks, took)))
 	return nil
-}
-
-// stay keeps the cluster up until ctx ends, and tells of agents that end.
-func (t *tour) stay(ctx context.Context) {
-	live := t.live()
-	last := live[len(live)-1]
-	roost := t.o.Exe
-	if own, err := os.Executable(); err == nil && own == roost {
-		roost = os.Args[0] // as it was typed
-	}
-	t.out.line("")
-	t.out.line("The %d agents stay up until Ctrl-C. In another terminal, try:", len(live))
-	t.out.line("")
-	for _, command := range []string{
-		fmt.Sprintf("%s members --addr %s", roost, live[0].HTTP),
-		fmt.Sprintf("%s place %s --addr %s", roost, t.rooms[0], live[0].HTTP),
-		fmt.Sprintf("curl -s 'http://%s/v1/place?key=%s'", last.HTTP, t.rooms[0]),
-		fmt.Sprintf("%s rooms --addr %s", roost, live[0].HTTP),
-		fmt.Sprintf("%s room %s --addr %s", roost, bigRoom, live[0].HTTP),
-		fmt.Sprintf("%s watch --addr %s", roost, live[0].HTTP),
-		fmt.Sprintf("kill -9 %d    # %s; then look again", last.pid(), last.id),
-	} {
-		t.out.line("   %s", command)
-	}
-	t.out.line("")
-	ended := make(chan *node)
-	for _, n := range live {
-		go func() {
-			select {
-			case <-n.done:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case ended <- n:
-			case <-ctx.Done():
-			}
-		}()
-	}
-	for {
-		select {
-		case n := <-ended:
-			t.out.line("%s (pid %d) ended: %s", n.id, n.pid(), n.cmd.ProcessState)
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // explain shows what the agent that caused an error had to say.

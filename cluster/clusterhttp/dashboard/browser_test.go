@@ -1,0 +1,156 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// chromium is one browser for all tests, started by the first that needs it.
+var chromium struct {
+	once  sync.Once
+	ctx   context.Context
+	err   error
+	close []func()
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, f := range chromium.close {
+		f()
+	}
+	os.Exit(code)
+}
+
+// tab is a page in the browser, and what it has done.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	faults   []string // what went to the console
+	requests []string // addresses
+}
+
+// open opens a page of its own profile in a window of the given size.
+func open(t *testing.T, address string, width, height int64) *tab {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes a browser")
+	}
+	chromium.once.Do(start)
+	if chromium.err != nil {
+		t.Fatalf("chromium (scripts/deps.sh installs it): %v", chromium.err)
+	}
+	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
+	ctx, late := context.WithTimeout(ctx, time.Minute)
+	t.Cleanup(func() {
+		late()
+		cancel()
+	})
+	p := &tab{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, p.hear); err != nil {
+		t.Fatal(err)
+	}
+	console := chromedp.Console(ctx)
+	go func() {
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.faults = append(p.faults, fmt.Sprintf("%s %s %s", m.Type, m.Text, m.URL))
+			p.mu.Unlock()
+		}
+	}()
+	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	p.do(chromedp.EmulateViewport(width, height), chromedp.Navigate(address))
+	return p
+}
+
+func start() {
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath("chromium"),
+		chromedp.NoSandbox, // root may not have one, as in a container
+		chromedp.Flag("proxy-server", "direct://"))
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, end := chromedp.NewContext(ctx)
+	chromium.ctx, chromium.close = ctx, []func(){end, stop}
+	chromium.err = chromedp.Do(ctx)
+}
+
+func (p *tab) hear(event any) {
+	if r, ok := event.(*network.EventRequestWillBeSent); ok {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.requests = append(p.requests, r.Request.URL)
+	}
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// eval runs a script and returns what it comes to.
+func eval[T any](p *tab, script string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%v in %s", err, script)
+	}
+	return v
+}
+
+// until waits until a script says true.
+func (p *tab) until(what, script string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !eval[bool](p, script); {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("not seen: %s\n%s", what, eval[string](p, "document.body.innerText"))
+		}
+	}
+}
+
+// ready waits until the page shows so many members and hears of events.
+func (p *tab) ready(members int) {
+	p.t.Helper()
+	p.until("it is live", fmt.Sprintf(`document.querySelectorAll("#members-body tr").length === %d &&
+		document.getElementById("link").dataset.state === "live"`, members))
+}
+
+// text waits until an element has a text.
+func (p *tab) text(selector, part string) {
+	p.t.Helper()
+	p.until(part, fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))", selector, part))
+}
+
+// clean fails the test if something went wrong unseen, or elsewhere.
+func (p *tab) clean(origin string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.faults {
+		p.t.Errorf("console: %s", f)
+	}
+	want, _ := url.Parse(origin)
+	for _, r := range p.requests {
+		if u, err := url.Parse(r); err != nil || u.Host != want.Host || u.Scheme != want.Scheme {
+			p.t.Errorf("it asks %s", r)
+		}
+	}
+	if len(p.requests) < 10 {
+		p.t.Errorf("only %d requests were seen", len(p.requests))
+	}
+}

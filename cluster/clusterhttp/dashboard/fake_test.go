@@ -1,0 +1,231 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// fake answers as an agent of a cluster of any size does: its tables and batches
+// come from the kernel, only its members are made up.
+type fake struct {
+	*httptest.Server
+	t          *testing.T
+	partitions int
+	mangle     *strings.Replacer // what becomes of every answer
+
+	mu      sync.Mutex
+	paused  bool
+	pressed []string // buttons of the demo
+	members []clusterhttp.Member
+	state   *events.State
+	streams map[chan events.Batch]bool
+}
+
+func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
+	f := &fake{t: t, partitions: partitions, mangle: strings.NewReplacer(mangle...), streams: make(map[chan events.Batch]bool)}
+	for i := range nodes {
+		f.members = append(f.members, member(i+1))
+	}
+	f.change(func() {})
+	mux := http.NewServeMux()
+	page := dashboard.Handler(dashboard.Info{Cluster: "media", LeaseTTL: 6e9, Rooms: true, Demo: true})
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /dashboard/{file}", page)
+	mux.HandleFunc("GET /v1/members", f.serveMembers)
+	mux.HandleFunc("GET /v1/partitions", f.servePartitions)
+	mux.HandleFunc("GET /v1/owners", f.serveOwners)
+	mux.HandleFunc("GET /v1/rooms/{room}", f.serveRoom)
+	mux.HandleFunc("GET /v1/events", f.serveEvents)
+	mux.HandleFunc("GET /demo", f.serveDemo)
+	mux.HandleFunc("POST /demo/{action}", f.serveDemo)
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.away() {
+			panic(http.ErrAbortHandler) // the connection breaks
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		f.CloseClientConnections()
+		f.Close()
+	})
+	return f
+}
+
+func member(i int) clusterhttp.Member {
+	return clusterhttp.Member{
+		ID: lease.NodeID(fmt.Sprintf("node-%d", i)), Addr: fmt.Sprintf("10.0.%d.%d:7946", i/250, i%250), APIAddr: fmt.Sprintf("sfu-%d.example:443", i),
+		State: lease.Active, Zone: "eu-" + string(rune('a'+i%3)), AgeMS: int64(i * 617 % 2100), Weight: 100,
+		Load: int64(i * 7919 % 2300), Capacity: 2450, Incarnation: uint64(i), ClockOffsetMS: int64(i*31%17 - 8), InSync: true,
+		Labels: map[string]string{"rack": fmt.Sprintf("r%d", i%7)},
+	}
+}
+
+// change has f do something to the members, and tells of what comes of it.
+func (f *fake) change(f2 func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f2()
+	var nodes []placement.Node
+	var live []events.Member
+	for _, m := range f.members {
+		live = append(live, events.Member{ID: m.ID, Incarnation: m.Incarnation})
+		if m.State == lease.Active {
+			nodes = append(nodes, placement.Node{ID: m.ID, Weight: m.Weight})
+		}
+	}
+	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: f.partitions})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	old := f.state
+	f.state = events.Next(old, f.members[0].ID, table, live, true)
+	if old == nil {
+		return
+	}
+	batch := events.Diff(old, f.state)
+	for s := range f.streams {
+		s <- batch
+	}
+}
+
+func (f *fake) leave(id lease.NodeID) {
+	f.change(func() {
+		f.members = slices.DeleteFunc(f.members, func(m clusterhttp.Member) bool { return m.ID == id })
+	})
+}
+
+func (f *fake) join(i int) { f.change(func() { f.members = append(f.members, member(i)) }) }
+
+func (f *fake) away() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paused
+}
+
+// pause has f answer nothing, and end all streams, until resume is called.
+func (f *fake) pause() (resume func()) {
+	set := func(paused bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.paused = paused
+	}
+	set(true)
+	f.CloseClientConnections()
+	return func() { set(false) }
+}
+
+func (f *fake) send(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		f.t.Error(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = f.mangle.WriteString(w, string(b))
+}
+
+func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.send(w, clusterhttp.Members{
+		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true,
+	})
+}
+
+func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.state.Table.Balance()
+	f.send(w, clusterhttp.Partitions{
+		Export: f.state.Table.Export(f.state.Version), Counts: b.Counts,
+		Balance: clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
+	})
+}
+
+func (f *fake) find(id lease.NodeID) clusterhttp.Member {
+	return f.members[slices.IndexFunc(f.members, func(m clusterhttp.Member) bool { return m.ID == id })]
+}
+
+func (f *fake) serveOwners(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := r.URL.Query().Get("key")
+	p := placement.Of(key, f.partitions)
+	answer := clusterhttp.Ranked{Key: key, Partition: p, Why: f.state.Table.Why(p)}
+	for _, id := range f.state.Table.Rank(p, 5) {
+		answer.Owners = append(answer.Owners, f.find(id))
+	}
+	f.send(w, answer)
+}
+
+func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	room := r.PathValue("room")
+	p := placement.Of(room, f.partitions)
+	answer := clusterhttp.RoomDetail{RoomAssignment: clusterhttp.RoomAssignment{
+		Room: room, Partition: p, Reason: "the owner of its partition has no headroom", Epoch: 1785,
+	}, Pinned: true}
+	for i, id := range f.state.Table.Rank(p, 100) {
+		m := f.find(id)
+		c := clusterhttp.RoomCandidate{ID: id, Load: m.Load, Ceiling: 1960, Capacity: m.Capacity, Why: "is not the least loaded"}
+		switch i {
+		case 0:
+			c.Why = "owns its partition; no headroom: it carries 1,900 of 1,960 units, and the room costs 2,450"
+		case 1:
+			c.Taken, c.Why, answer.Node = true, "has headroom and is the least loaded", m
+		}
+		answer.Candidates = append(answer.Candidates, c)
+	}
+	f.send(w, answer)
+}
+
+// serveDemo stands in for roost demo, whose nodes b and c drain and pause.
+func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	if r.Method == http.MethodPost {
+		f.pressed = append(f.pressed, r.PathValue("action")+" "+string(body))
+	}
+	f.send(w, json.RawMessage(`{"touring":false,"most":20,"nodes":[{"id":"a","state":"running"},{"id":"b","state":"draining"},{"id":"c","state":"paused"},{"id":"d","state":"starting"}]}`))
+}
+
+func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
+	s := make(chan events.Batch, 64)
+	f.mu.Lock()
+	first := events.Diff(nil, f.state)
+	f.streams[s] = true
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.streams, s)
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	for b := first; ; {
+		data, _ := json.Marshal(b)
+		var event bytes.Buffer
+		fmt.Fprintf(&event, "id: %d\nevent: batch\ndata: %s\n\n", b.Version, data)
+		_, _ = f.mangle.WriteString(w, event.String())
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case b = <-s:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// agent starts a real one, on real sockets.
+func agent(t *testing.T, id string, seeds ...string) *cluster.Agent {
+	t.Helper()
+	a, err := cluster.Start(t.Context(), cluster.Config{
+		ID: id, Bind: "127.0.0.1:0", Join: seeds, Bootstrap: len(seeds) == 0, Network: cluster.Local,
+		LeaseTTL: 3 * time.Second, Log: slog.New(slog.DiscardHandler), // longer than a busy machine stops a process
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+// serve has an agent's real handler and server answer at an address of its own.
+func serve(t *testing.T, a *cluster.Agent, o clusterhttp.Options) (string, *clusterhttp.Client) {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = clusterhttp.NewServer(clusterhttp.Handler(a, o))
+	s.Start()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s.URL, &clusterhttp.Client{Base: s.Listener.Addr().String()}
+}
+
+// The page shows who was killed and who joined within two seconds of the API, and
+// answers where a key is.
+func TestLive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a browser")
+	}
+	a := agent(t, "node-a")
+	b := agent(t, "node-b", a.Addr())
+	agent(t, "node-c", a.Addr())
+	address, client := serve(t, a, clusterhttp.Options{})
+	members(t, client, "node-a", "node-b", "node-c")
+	p := open(t, address, 1440, 900)
+	p.ready(3)
+	// What the page shows, and when each of it came to be.
+	eval[any](p, `window.seen = {}; new MutationObserver(() => {
+		const ids = [...document.querySelectorAll("#members-body .id")].map(e => e.textContent).sort().join(" ");
+		seen[ids] ??= Date.now();
+	}).observe(document.getElementById("members-body"), { childList: true, subtree: true }); 1`)
+
+	_ = b.Close() // as a crash: no farewell
+	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
+	p.text("#events", "node-b left: ")
+	agent(t, "node-d", a.Addr())
+	p.shows(members(t, client, "node-a", "node-c", "node-d"), "node-a node-c node-d")
+	p.text("#events", "node-d joined")
+	p.text("#legend", "node-d")
+
+	ranked, err := client.Owners(t.Context(), "user-42", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), "user-42"+kb.Enter))
+	p.text("#lookup-answer .verdict", fmt.Sprintf("%s owns user-42, in partition %d", ranked.Owners[0].ID, ranked.Partition))
+	p.text("#lookup-answer .ranking", string(ranked.Owners[1].ID))
+	p.text("#lookup-answer .why", ranked.Why)
+	p.text("#map-tip", fmt.Sprintf("Partition %d: %s", ranked.Partition, ranked.Owners[0].ID))
+	if !eval[bool](p, `document.getElementById("demo").hidden && document.getElementById("lookup-kind").hidden`) {
+		t.Error("it offers a demo, or rooms")
+	}
+	p.clean(address)
+}
+
+// members waits until the API tells of these members, and returns when it did.
+func members(t *testing.T, client *clusterhttp.Client, want ...lease.NodeID) time.Time {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		m, err := client.Members(t.Context())
+		var ids []lease.NodeID
+		for _, member := range m.Members {
+			ids = append(ids, member.ID)
+		}
+		if slices.Equal(ids, want) {
+			return time.Now()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("members %v, %v; want %v", ids, err, want)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+	}
+}
+
+// shows checks how long after the API the page showed these members. Both go by the
+// clock of this machine, so what the test itself takes to look does not count.
+func (p *tab) shows(told time.Time, ids string) {
+	p.t.Helper()
+	p.until(ids, fmt.Sprintf("%q in seen", ids))
+	late := time.UnixMilli(eval[int64](p, fmt.Sprintf("seen[%q]", ids))).Sub(told)
+	p.t.Logf("the page shows %s %v after the API", ids, late.Round(time.Millisecond))
+	if late > 2*time.Second {
+		p.t.Errorf("the page shows %s only %v after the API", ids, late)
+	}
+}
+
+// Draining takes a confirmation and the operator's token, which is kept nowhere.
+func TestOperate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a browser")
+	}
+	a := agent(t, "node-a")
+	address, client := serve(t, a, clusterhttp.Options{Token: "open-sesame"})
+	members(t, client, "node-a")
+	p := open(t, address, 1440, 900)
+	p.text("#operate-note", "node-a is active, weight 100")
+	state := func() lease.State { return a.Snapshot().Self.State }
+
+	p.do(chromedp.Click(chromedp.CSS("#drain")), chromedp.WaitVisible(chromedp.CSS("#confirm")))
+	p.text("#confirm", "Drain node-a?")
+	p.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#confirm")))
+	if text := eval[string](p, `document.getElementById("operate-result").textContent`); text != "" || state() != lease.Active {
+		t.Fatalf("it was not confirmed, and yet: %q, %v", text, state())
+	}
+
+	yes := func(button string) {
+		t.Helper()
+		p.do(chromedp.Click(chromedp.CSS(button)), chromedp.WaitVisible(chromedp.CSS("#confirm-yes")), chromedp.Click(chromedp.CSS("#confirm-yes")))
+	}
+	yes("#drain")
+	p.text("#operate-result", "Authorization: Bearer")
+	p.until("the field for the token has the focus", `document.activeElement.id === "token"`)
+	if state() != lease.Active {
+		t.Fatal("drained without a token")
+	}
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "open-sesame"+kb.Enter))
+	p.text("#operate-result", "sent from now on")
+	yes("#drain")
+	p.text("#operate-result", "node-a was drained")
+	p.text("#members-body .state", "draining")
+	p.text("#events", "node-a is draining")
+	yes("#undrain")
+	p.text("#members-body .state", "active")
+	p.do(chromedp.SetValue(chromedp.CSS("#weight-value"), "50"))
+	yes("#weight button")
+	p.text("#operate-note", "weight 50")
+	if w := a.Snapshot().Self.Weight; w != 50 {
+		t.Errorf("the weight is %d", w)
+	}
+	if kept := eval[string](p, `JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])`); kept != fmt.Sprintf(`[{},{},"","%s/"]`, address) {
+		t.Errorf("kept: %s", kept)
+	}
+}
+
+// The demo's buttons ask for what they say. Elsewhere there are none.
+func TestDemo(t *testing.T) {
+	f := newFake(t, 3, 64)
+	p := open(t, f.URL, 1440, 900)
+	p.text("#demo-nodes", "d")
+	var names []string
+	for _, b := range eval[[]string](p, `[...document.querySelectorAll("#demo button")].map(b => b.ariaLabel || b.textContent)`) {
+		names = append(names, b)
+		press := fmt.Sprintf(`[...document.querySelectorAll("#demo button")].find(b => (b.ariaLabel || b.textContent) === %q)`, b)
+		p.until(b, fmt.Sprintf(`%s?.disabled === false && (%s.click(), true)`, press, press))
+	}
+	want := []string{
+		"Add a node", "Drain a", "Pause a", "Kill a", "Undrain b", "Pause b", "Kill b", "Resume c", "Kill c",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("buttons %q", names)
+	}
+	p.until("all is done", `![...document.querySelectorAll("#demo button")].some(b => b.disabled)`)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asked := []string{
+		`add {}`, `drain {"id":"a"}`, `pause {"id":"a"}`, `kill {"id":"a"}`, `undrain {"id":"b"}`, `pause {"id":"b"}`,
+		`kill {"id":"b"}`, `resume {"id":"c"}`, `kill {"id":"c"}`,
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(f.pressed)), slices.Sorted(slices.Values(asked))) {
+		t.Errorf("asked for %q", f.pressed)
+	}
+	p.clean(f.URL)
+}
+
+// While the agent does not answer, the page says so, and afterwards what it missed.
+func TestReconnect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a browser")
+	}
+	f := newFake(t, 4, 256)
+	p := open(t, f.URL, 1440, 900)
+	p.ready(4)
+	resume := f.pause()
+	p.text("#stale", "Not connected")
+	p.text("#stale", "What you see is old")
+	p.text("#link-text", "not connected")
+	f.leave("node-3")
+	resume()
+	p.until("it is live again", `document.getElementById("link").dataset.state === "live" && document.getElementById("stale").hidden`)
+	p.text("#events", "node-3 left")
+	p.text("#events", "moved from node-3 to 3 nodes")
+	p.until("three members", `document.querySelectorAll("#members-body tr").length === 3`)
+	f.leave("node-4")
+	p.text("#events", "node-4 left: ")
+}

@@ -1,0 +1,35 @@
+// The calls of the HTTP API, and the operator's token.
+
+const patience = 4000; // ms, for an answer
+
+// The token is in this variable and nowhere else.
+let token = "";
+export function useToken(t) { token = t; }
+
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.error || `the agent answers with status ${status}`);
+    this.status = status;
+    this.code = problem.code || "";
+  }
+}
+
+async function ask(path, options, wait) {
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, cache: "no-store", signal: AbortSignal.timeout(wait) });
+  } catch (e) {
+    throw new Error(e.name === "TimeoutError" ? `no answer within ${wait / 1000} s` : "the agent cannot be reached", { cause: e });
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, body);
+  return body;
+}
+
+export const get = (path, wait = patience) => ask(path, {}, wait);
+
+export function post(path, body = {}, wait = 15000) {
+  const headers = { "Content-Type": "application/json" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  return ask(path, { method: "POST", headers, body: JSON.stringify(body) }, wait);
+}

@@ -1,0 +1,85 @@
+// Where a key or a room is, and why.
+
+import { get } from "./api.js";
+import { $, count, h, say, swatch } from "./dom.js";
+import { colorOf } from "./palette.js";
+
+const ranked = 5; // members of a key's ranking that are shown
+
+export class Lookup {
+  #show; // shows a partition on the map
+  #asked = 0; // a later answer replaces an earlier one, not the other way round
+
+  constructor(show) {
+    this.#show = show;
+    const kind = $("lookup-kind");
+    kind.hidden = !("rooms" in document.documentElement.dataset);
+    kind.addEventListener("change", () => {
+      const room = kind.value === "room";
+      $("lookup-name").placeholder = room ? "a room, such as stand-up" : "a key, such as user-42";
+      $("lookup-name").setAttribute("aria-label", room ? "Room to look up" : "Key to look up");
+    });
+    $("lookup").addEventListener("submit", (e) => {
+      e.preventDefault();
+      this.#ask(kind.value, $("lookup-name").value);
+    });
+  }
+
+  async #ask(kind, name) {
+    const asked = ++this.#asked;
+    let answer;
+    try {
+      answer = kind === "room" ? room(await get(`v1/rooms/${segment(name)}`)) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
+    } catch (e) {
+      answer = { parts: [h("p", { class: "result bad", text: e.message })] };
+    }
+    if (asked !== this.#asked) return;
+    $("lookup-answer").replaceChildren(...answer.parts);
+    say($("lookup-said"), answer.parts.slice(0, 2).map((e) => e.textContent).join(". ")); // and not all candidates
+    if (answer.partition === undefined) return;
+    $("lookup-answer").querySelector(".partition").addEventListener("click", () => {
+      $("map").scrollIntoView({ block: "center" });
+      this.#show(answer.partition);
+    });
+    this.#show(answer.partition);
+  }
+}
+
+// segment is a room's name as a part of a path; that of . and .. has to be escaped
+// as well, or the browser would take them for directories.
+const segment = (name) => encodeURIComponent(name).replace(/^\.{1,2}$/, (dots) => dots.replaceAll(".", "%2E"));
+
+const node = (id) => h("span", { class: "node" }, swatch(colorOf(id)), h("strong", { text: id }));
+const where = (partition) => h("button", { type: "button", class: "partition plain", title: "Show it on the map", text: `partition ${partition}` });
+
+function key(a) {
+  const [owner, ...rest] = a.owners;
+  return {
+    partition: a.partition,
+    parts: [
+      h("p", { class: "verdict" }, owner ? node(owner.id) : "nobody", " owns ", h("q", { text: a.key }), ", in ", where(a.partition)),
+      h("p", { class: "why", text: a.why || "" }),
+      rest.length ? h("h3", { text: "Without it" }) : "",
+      h("ol", { class: "ranking", start: "2" }, ...rest.map((m) => h("li", {}, node(m.id), h("span", { class: "note", text: m.state === "active" ? m.zone : m.state })))),
+    ],
+  };
+}
+
+function room(a) {
+  const at = a.node?.id;
+  const facts = [a.source && `by ${a.source}`, a.epoch && `epoch ${a.epoch}`, a.hosted && "hosted by this agent"].filter(Boolean);
+  return {
+    partition: a.partition,
+    parts: [
+      h("p", { class: "verdict" }, "Room ", h("q", { text: a.room }), a.pinned ? " is pinned to " : at ? " is not pinned; it would go to " : " is not pinned and has no node",
+        at ? node(at) : "", ", in ", where(a.partition)),
+      h("p", { class: "why", text: [a.reason, ...facts].filter(Boolean).join("; ") }),
+      h("h3", { text: "Candidates, best first" }),
+      h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "Candidates" },
+        h("ol", { class: "ranking" }, ...a.candidates.map((c) => h("li", { class: c.taken ? "taken" : "" }, node(c.id),
+          h("span", { class: "note", text: room.load(c) }), h("span", { class: "because", text: `${c.taken ? "✓ " : ""}${c.why}` }))))),
+    ],
+  };
+}
+
+room.load = (c) => `${count(c.load)}${c.reserved ? ` + ${count(c.reserved)} reserved` : ""}${c.ceiling ? ` of ${count(c.ceiling)}` : ""}`;

@@ -1,0 +1,106 @@
+// Changes to the node that serves this page: drain, undrain, weight. Each is asked
+// about first.
+
+import { post, Refused, useToken } from "./api.js";
+import { $, eachFrame, plural, say } from "./dom.js";
+
+export class Operate {
+  #model;
+  #changed; // called after a change
+
+  constructor(model, changed) {
+    this.#model = model;
+    this.#changed = changed;
+    const render = eachFrame(() => this.#render());
+    model.listen((kind) => {
+      if (kind === "change") render();
+    });
+    $("drain").addEventListener("click", () => this.#drain());
+    $("undrain").addEventListener("click", () => this.#undrain());
+    $("weight").addEventListener("submit", (e) => {
+      e.preventDefault();
+      this.#weigh(Number($("weight-value").value));
+    });
+    $("token-form").addEventListener("submit", (e) => {
+      e.preventDefault();
+      useToken($("token").value);
+      result("good", $("token").value ? "The token is sent from now on." : "No token is sent.");
+    });
+    $("token-forget").addEventListener("click", () => {
+      $("token").value = "";
+      useToken("");
+      result("good", "The token is forgotten.");
+    });
+  }
+
+  #self() { return this.#model.members.find((m) => m.id === this.#model.self); }
+
+  #render() {
+    const self = this.#self();
+    say($("operate-note"), self ? `${self.id} is ${self.state}, weight ${self.weight}` : "");
+    $("drain").disabled = self?.state !== "active";
+    $("undrain").disabled = self?.state !== "draining";
+    const value = $("weight-value");
+    if (self && document.activeElement !== value && value.dataset.was !== String(self.weight)) {
+      value.value = value.dataset.was = String(self.weight);
+    }
+  }
+
+  #drain() {
+    const { self, counts, members } = this.#model;
+    const others = members.filter((m) => m.id !== self && m.state === "active" && m.weight > 0).length;
+    return this.#do({
+      title: `Drain ${self}?`, yes: "Drain", path: "v1/drain", done: "drained",
+      text: others
+        ? `It gives up its ${plural(counts.get(self) || 0, "partition")}, to ${plural(others, "other node")}. It stays a member, and Undrain reverses it.`
+        : "No other node is active: nobody will own anything until it is undrained.",
+    });
+  }
+
+  #undrain() {
+    const { self } = this.#model;
+    return this.#do({ title: `Undrain ${self}?`, yes: "Undrain", path: "v1/undrain", done: "undrained", text: "It takes its share of the partitions again." });
+  }
+
+  #weigh(weight) {
+    const { self } = this.#model;
+    const zero = weight === 0 ? " With weight 0 it owns nothing." : "";
+    return this.#do({
+      title: `Weight ${weight} for ${self}?`, yes: "Set the weight", path: "v1/weight", body: { weight }, done: `given weight ${weight}`,
+      text: `It has ${this.#self()?.weight} now. Partitions move to it or from it in proportion.${zero}`,
+    });
+  }
+
+  async #do({ title, text, yes, path, body, done }) {
+    if (!(await confirmed(title, text, yes))) return;
+    result("", "Asked for it …");
+    try {
+      const answer = await post(path, body);
+      result("good", `${answer.self} was ${done}${answer.converged ? "; all members agree." : "; it is spreading to the other members."}`);
+    } catch (e) {
+      result("bad", e.message);
+      if (e instanceof Refused && e.status === 401) {
+        $("token-box").open = true;
+        $("token").focus();
+      }
+    }
+    this.#changed();
+  }
+}
+
+function result(level, text) {
+  $("operate-result").dataset.level = level;
+  say($("operate-result"), text);
+}
+
+function confirmed(title, text, yes) {
+  const dialog = $("confirm");
+  say($("confirm-title"), title);
+  say($("confirm-text"), text);
+  say($("confirm-yes"), yes);
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => {
+    dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true });
+  });
+}

@@ -1,0 +1,8 @@
+// Runs before the page is painted, so that it does not flash in the other theme.
+"use strict";
+try {
+  const theme = localStorage.getItem("roost-theme");
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+} catch {
+  // Without storage the system's theme is used.
+}

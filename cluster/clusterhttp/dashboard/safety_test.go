@@ -1,0 +1,152 @@
+package dashboard_test
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+)
+
+func TestHandler(t *testing.T) {
+	h := dashboard.Handler(dashboard.Info{Cluster: `<b>"media"`, LeaseTTL: 20 * time.Second})
+	get := func(method, path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, path, http.NoBody))
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"X-Frame-Options": "DENY", "Cache-Control": "no-store",
+		} {
+			if got := w.Header().Get(name); got != want {
+				t.Errorf("%s: %s is %q", path, name, got)
+			}
+		}
+		return w
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind         string
+	}{
+		{"GET", "/", 200, "text/html; charset=utf-8"},
+		{"HEAD", "/", 200, "text/html; charset=utf-8"},
+		{"GET", "/dashboard/main.js", 200, "text/javascript; charset=utf-8"},
+		{"GET", "/dashboard/base.css", 200, "text/css; charset=utf-8"},
+		{"GET", "/dashboard/icon.svg", 200, "image/svg+xml"},
+		{"GET", "/dashboard/index.html", 404, ""}, // a template
+		{"GET", "/dashboard/none.js", 404, ""},
+		{"GET", "/dashboard/..%2Fdashboard.go", 404, ""},
+		{"GET", "/dashboard/", 404, ""},
+		{"GET", "/main.js", 404, ""},
+		{"POST", "/", 405, ""},
+	} {
+		w := get(c.method, c.path)
+		if kind := w.Header().Get("Content-Type"); w.Code != c.status || (c.kind != "" && kind != c.kind) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, kind)
+		}
+	}
+	page := get("GET", "/").Body.String()
+	for _, want := range []string{`data-lease-ttl-ms="20000"`, "&lt;b&gt;&#34;media&#34; · roost"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	for _, unwanted := range []string{"<b>", "data-rooms", "data-demo", "http://", "https://", "style="} {
+		if strings.Contains(page, unwanted) {
+			t.Errorf("the page has %s", unwanted)
+		}
+	}
+}
+
+// The policy is in force: neither a script that got into the page runs, nor does one
+// that a script writes into it; and nobody else is talked to.
+func TestPolicy(t *testing.T) {
+	f := newFake(t, 3, 64)
+	page := dashboard.Handler(dashboard.Info{})
+	injecting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			page.ServeHTTP(w, r)
+			return
+		}
+		plain := httptest.NewRecorder()
+		page.ServeHTTP(plain, r)
+		maps.Copy(w.Header(), plain.Header())
+		const scripts = `<script>window.hacked = "inline"</script><img src="none.png" onerror="window.hacked = 'handler'"><a id="trap" href="javascript:window.hacked='link'">x</a>`
+		_, _ = io.WriteString(w, strings.Replace(plain.Body.String(), "<header", scripts+"<header", 1))
+	}))
+	defer injecting.Close()
+	p := open(t, "about:blank", 1440, 900)
+	p.do(chromedp.Navigate(injecting.URL+"/?"), chromedp.WaitReady(chromedp.CSS("#trap")))
+	p.until("the page's own scripts run", `document.querySelectorAll("#members-head button").length > 0`)
+	const click = `new Promise(done => {
+		document.addEventListener("securitypolicyviolation", () => done(String(window.hacked)), { once: true });
+		document.getElementById("trap").click();
+	})`
+	if got := eval[string](p, click); got != "undefined" {
+		t.Errorf("what was injected ran: %s", got)
+	}
+
+	// The rest in the page as it is.
+	p.do(chromedp.Navigate(f.URL))
+	p.ready(3)
+	if n := eval[int](p, `[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor)").length`); n != 0 {
+		t.Errorf("%d inline scripts or styles", n)
+	}
+	for what, script := range map[string]string{
+		"markup":          `try { document.body.insertAdjacentHTML("beforeend", "<img src=x onerror=hacked()>"); "was read" } catch (e) { "refused" }`,
+		"another origin":  `violation("connect-src", fetch("http://127.0.0.1:1/"))`,
+		"another's image": `violation("img-src", (() => { const i = new Image(); i.src = "http://127.0.0.1:1/x.png"; return i.decode(); })())`,
+	} {
+		const violation = `var violation = (directive, tried) => new Promise(done => {
+			document.addEventListener("securitypolicyviolation", e => done(e.effectiveDirective === directive ? "refused" : e.effectiveDirective), { once: true });
+			const failed = () => setTimeout(done, 5000, "it was tried");
+			tried.then(failed, failed);
+		}); `
+		if got := eval[string](p, violation+script); got != "refused" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := 0
+	for _, fault := range p.faults {
+		if strings.Contains(fault, "Content Security Policy") {
+			refused++
+		}
+	}
+	if refused < 3 { // the script, the handler and the link
+		t.Errorf("not refused: %q", p.faults)
+	}
+}
+
+// What strangers choose is shown as text: the id, zone and labels of a node, a key,
+// a room, and what the agent says of them.
+func TestHostile(t *testing.T) {
+	const evil = `<img src=x onerror=hacked()><script>hacked()</script>`
+	f := newFake(t, 3, 64, "node-3", evil, "eu-a", evil+"zone", "r3", evil, "no headroom", evil)
+	p := open(t, f.URL, 1440, 900)
+	eval[any](p, `window.hacked = () => { window.was = "hacked" }; 1`)
+	p.ready(3)
+	p.text("#members-body .id", evil)
+	p.text("#members-body .zone", evil+"zone")
+	p.text("#legend", evil)
+	p.text("#map-focus", evil)
+	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), evil+kb.Enter))
+	p.text("#lookup-answer q", evil)
+	p.do(chromedp.SetValue(chromedp.CSS("#lookup-kind"), "room"), chromedp.SendKeys(chromedp.CSS("#lookup-name"), `"/../`+kb.Enter))
+	p.text("#lookup-answer q", evil+`"/../`)
+	p.text("#lookup-answer .because", evil)
+	f.leave("node-3")
+	p.text("#events", evil+" left")
+	if got := eval[string](p, `String(window.was) + document.querySelectorAll("img, script").length`); got != "undefined3" { // the brand, two scripts
+		t.Errorf("got %s", got)
+	}
+	p.clean(f.URL)
+}

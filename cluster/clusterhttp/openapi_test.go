@@ -1,0 +1,273 @@
+package clusterhttp
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+var updateAPI = flag.Bool("update", false, "rewrite openapi.json from the types")
+
+// call is one endpoint, for its description.
+type call struct {
+	method, path, about string
+	params              []parameter
+	body                map[string]any // schema; nil: none
+	status              int
+	answer              any // a value of the type of the body; nil: text/event-stream or HTML
+	problems            []int
+}
+
+// parameter is a parameter: in the path or the query.
+type parameter struct {
+	name, about string
+	schema      map[string]any
+	required    bool
+}
+
+func text(most int) map[string]any {
+	return map[string]any{"type": "string", "minLength": 1, "maxLength": most}
+}
+
+func whole(least, most int) map[string]any {
+	s := map[string]any{"type": "integer", "minimum": least}
+	if most > 0 {
+		s["maximum"] = most
+	}
+	return s
+}
+
+func object(required string, properties map[string]any) map[string]any {
+	s := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if required != "" {
+		s["required"] = []any{required}
+	}
+	return s
+}
+
+func calls() []call {
+	key := parameter{"key", "any text", text(maxKey), true}
+	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 60s, 10s if it is missing", text(20), false}
+	node := parameter{"node", "only those of this node", text(64), false}
+	limit := parameter{"limit", "how many at most; 1,000 if it is missing", whole(1, 10000), false}
+	size := map[string]any{"size": whole(0, 0)}
+	nothing := object("", map[string]any{})
+	return []call{
+		{"GET", "/v1/place", "Who owns a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
+		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "how many; 3 if it is missing", whole(1, maxOwners), false}}, nil, 200, Ranked{}, []int{400, 503}},
+		{"GET", "/v1/members", "Who is live.", nil, nil, 200, Members{}, []int{503}},
+		{"GET", "/v1/partitions", "The table of owners, and how even it is.", nil, nil, 200, Partitions{}, []int{503}},
+		{"GET", "/v1/owned", "What this node owns.", nil, nil, 200, Owned{}, []int{503}},
+		{"GET", "/v1/stats", "What this agent has counted, and its settings.", nil, nil, 200, Stats{}, []int{503}},
+		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", nil, nil, 200, nil, []int{503}},
+		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
+		{"POST", "/v1/drain", "Give up what this node owns.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/undrain", "Own again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/leave", "Leave the cluster; answers before that.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/weight", "Change this node's share.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"GET", "/v1/rooms", "The rooms that are pinned.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
+		{"GET", "/v1/rooms/{room}", "Where a room lives or would, and why.", []parameter{{"size", "participants", whole(0, 0), false}}, nil, 200, RoomDetail{}, []int{400, 501, 503}},
+		{"DELETE", "/v1/rooms/{room}", "A room has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
+		{"POST", "/v1/rooms/{room}/resolve", "Where a room lives; pinned now if need be.", nil, object("", size), 200, RoomAssignment{}, []int{400, 401, 403, 413, 415, 501, 503}},
+		{"POST", "/v1/rooms/{room}/move", "Have a room live on another node.", nil, object("to", map[string]any{"to": text(64)}), 200, RoomAssignment{}, []int{400, 401, 403, 404, 409, 413, 415, 501, 503}},
+		{"GET", "/healthz", "Whether the agent runs.", nil, nil, 200, status{}, []int{503}},
+		{"GET", "/readyz", "Whether this node takes part.", nil, nil, 200, status{}, []int{503}},
+	}
+}
+
+// schemas collects the schemas of types by their names.
+type schemas map[string]any
+
+var (
+	stringer = reflect.TypeFor[encoding.TextMarshaler]()
+	duration = reflect.TypeFor[time.Duration]()
+)
+
+// of returns the schema of a type as encoding/json writes it.
+func (s schemas) of(t reflect.Type) map[string]any {
+	switch {
+	case t.Implements(stringer) || reflect.PointerTo(t).Implements(stringer):
+		return map[string]any{"type": "string"}
+	case t == duration:
+		return map[string]any{"type": "integer", "description": "nanoseconds"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Float64:
+		return map[string]any{"type": "number"}
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.Interface:
+		return map[string]any{}
+	case reflect.Struct:
+		return s.ref(t)
+	default:
+		return map[string]any{"type": "integer"}
+	}
+}
+
+func (s schemas) ref(t reflect.Type) map[string]any {
+	name := t.Name()
+	switch {
+	case t == reflect.TypeFor[events.Batch]():
+		name = "EventBatch"
+	case t.PkgPath() != reflect.TypeFor[Member]().PkgPath() && (name == "Stats" || name == "Balance"):
+		name = strings.ToUpper(t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:][:1]) + t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+2:] + name
+	}
+	if _, done := s[name]; !done {
+		s[name] = nil // it may refer to itself
+		properties, required := map[string]any{}, []string{}
+		s.fields(t, properties, &required)
+		schema := map[string]any{"type": "object", "properties": properties}
+		if len(required) > 0 {
+			slices.Sort(required)
+			schema["required"] = required
+		}
+		s[name] = schema
+	}
+	return map[string]any{"$ref": "#/components/schemas/" + name}
+}
+
+// fields adds those of a struct. The fields of an embedded one are its own.
+func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]string) {
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			s.fields(f.Type, properties, required)
+			continue
+		case !f.IsExported() || name == "-":
+			continue
+		case name == "":
+			name = f.Name
+		}
+		schema := s.of(f.Type)
+		if strings.Contains(options, "string") {
+			schema = map[string]any{"type": "string"}
+		}
+		properties[name] = schema
+		if !strings.Contains(options, "omit") {
+			*required = append(*required, name)
+		}
+	}
+}
+
+func document() map[string]any {
+	all := schemas{}
+	paths := map[string]any{}
+	problem := all.of(reflect.TypeFor[Problem]())
+	all.of(reflect.TypeFor[events.Batch]())
+	all.of(reflect.TypeFor[affinity.MovedBatch]())
+	for _, c := range calls() {
+		operation := map[string]any{"summary": c.about, "responses": c.responses(all, problem)}
+		if c.method != http.MethodGet {
+			operation["security"] = []any{map[string]any{"token": []any{}}, map[string]any{}}
+		}
+		if c.body != nil {
+			operation["requestBody"] = map[string]any{"content": jsonOf(c.body)}
+		}
+		params := []any{}
+		if strings.Contains(c.path, "{room}") {
+			params = append(params, parameter{"room", "its name, escaped", text(512), true}.describe("path"))
+		}
+		for _, p := range c.params {
+			params = append(params, p.describe("query"))
+		}
+		if len(params) > 0 {
+			operation["parameters"] = params
+		}
+		item, _ := paths[c.path].(map[string]any)
+		if item == nil {
+			item = map[string]any{}
+			paths[c.path] = item
+		}
+		item[strings.ToLower(c.method)] = operation
+	}
+	return map[string]any{
+		"openapi": "3.1.0",
+		"info": map[string]any{
+			"title": "roost agent", "version": "1",
+			"description": "Which node owns which key, as one agent sees it. Fields are only ever added.",
+		},
+		"paths": paths,
+		"components": map[string]any{
+			"schemas":         map[string]any(all),
+			"securitySchemes": map[string]any{"token": map[string]any{"type": "http", "scheme": "bearer"}},
+		},
+	}
+}
+
+func jsonOf(schema map[string]any) map[string]any {
+	return map[string]any{"application/json": map[string]any{"schema": schema}}
+}
+
+func (p parameter) describe(in string) map[string]any {
+	return map[string]any{"name": p.name, "in": in, "description": p.about, "required": p.required, "schema": p.schema}
+}
+
+func (c call) responses(all schemas, problem map[string]any) map[string]any {
+	good := map[string]any{"description": "as asked"}
+	if c.answer != nil {
+		good["content"] = jsonOf(all.of(reflect.TypeOf(c.answer)))
+	} else {
+		good["content"] = map[string]any{"text/event-stream": map[string]any{"schema": map[string]any{"type": "string"}}}
+	}
+	responses := map[string]any{strconv.Itoa(c.status): good}
+	for _, status := range c.problems {
+		responses[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": jsonOf(problem)}
+	}
+	return responses
+}
+
+// The description is what the types say, and has each endpoint and no other.
+func TestOpenAPI(t *testing.T) {
+	want, err := json.MarshalIndent(document(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	if *updateAPI {
+		if err := os.WriteFile("openapi.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		openAPI = want
+	}
+	if diff := cmp.Diff(string(want), string(openAPI)); diff != "" {
+		t.Errorf("openapi.json is not what the types say; run with -update (-want +got):\n%s", diff)
+	}
+	source, err := os.ReadFile("handler.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range calls() {
+		if pattern := `"` + c.method + " " + c.path + `"`; !bytes.Contains(source, []byte(pattern)) {
+			t.Errorf("the description has %s, which handler.go does not serve", pattern)
+		}
+	}
+	served := bytes.Count(source, []byte("a.mux.HandleFunc(")) // the page is served by mux.Handle
+	if described := len(calls()); described != served {
+		t.Errorf("handler.go serves %d endpoints, %d are described", served, described)
+	}
+}

@@ -1,0 +1,68 @@
+package clusterhttp
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// TestStats: the counters are those of the agent, the settings are told with their
+// defaults filled in, and the key of the cluster is not told at all.
+func TestStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := []byte("0123456789abcdef")
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Cluster, cfg.Key, cfg.Partitions = "fleet", key, 64
+		}})
+		c.Start("a", "b")
+		c.WaitAgreed(5 * time.Second)
+		rooms := startRooms(t, c, affinity.Config{})
+		a := c.Agent("a")
+
+		w := do(Handler(a, Options{Log: quiet, Rooms: rooms["a"]}), http.MethodGet, "/v1/stats", "")
+		var got Stats
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%d: %v", w.Code, err)
+		}
+		cfg, roomStats := a.Config(), rooms["a"].Stats()
+		want := Stats{
+			Self: "a", State: "active", Counts: a.Snapshot().Stats, Rooms: &roomStats,
+			Settings: Settings{
+				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", Addr: a.Addr(), Join: cfg.Join,
+				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(),
+			},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if got.Counts.BeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 {
+			t.Errorf("nothing is counted: %+v", got)
+		}
+		for _, secret := range []string{string(key), base64.StdEncoding.EncodeToString(key), hex.EncodeToString(key)} {
+			if strings.Contains(w.Body.String(), secret) {
+				t.Errorf("the answer holds the key: %s", w.Body)
+			}
+		}
+
+		w = do(Handler(c.Agent("b"), Options{Log: quiet}), http.MethodGet, "/v1/stats", "")
+		expect(t, w, http.StatusOK, `"state":"active"`)
+		if strings.Contains(w.Body.String(), `"rooms"`) {
+			t.Errorf("an agent without a store tells of rooms: %s", w.Body)
+		}
+		c.Pause("b")
+		time.Sleep(time.Minute)
+		expect(t, do(Handler(c.Agent("b"), Options{Log: quiet}), http.MethodGet, "/v1/stats", ""), http.StatusOK, `"state":"joining"`)
+		c.Resume("b")
+	})
+}

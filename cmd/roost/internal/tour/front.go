@@ -1,0 +1,200 @@
+package tour
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// front is where the demo is seen: the dashboard with buttons, and behind it the API
+// of one of the agents. It outlives each of them: when that one is killed or paused,
+// another one answers.
+//
+//	GET  /demo                   the nodes that run, see stage
+//	POST /demo/add               start one more
+//	POST /demo/kill    {"id":N}  kill -9
+//	POST /demo/pause   {"id":N}  SIGSTOP
+//	POST /demo/resume  {"id":N}  SIGCONT
+//	POST /demo/drain   {"id":N}  give up what it owns
+//	POST /demo/undrain {"id":N}  own again
+type front struct {
+	addr   string
+	server *http.Server
+	ended  chan struct{}
+	target atomic.Pointer[target]
+	orders chan order // for the goroutine that owns the nodes
+
+	staying atomic.Bool // the tour has ended, and takes orders
+}
+
+// target is the agent that answers. Requests to it end with ctx: one that is
+// paused would keep them for ever.
+type target struct {
+	id   lease.NodeID
+	url  *url.URL
+	ctx  context.Context
+	quit context.CancelFunc
+}
+
+// order is what a button asks for.
+type order struct {
+	action string // "" asks for the nodes
+	ID     lease.NodeID
+	done   chan result
+}
+
+type result struct {
+	status int
+	answer any
+}
+
+func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("tour: --http %s: cannot listen (does another demo run there?): %w", addr, err)
+	}
+	f := &front{addr: listener.Addr().String(), ended: make(chan struct{}), orders: make(chan order)}
+	mux := http.NewServeMux()
+	page := dashboard.Handler(info)
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /dashboard/{file}", page)
+	mux.HandleFunc("GET /demo", f.order)
+	mux.HandleFunc("POST /demo/{action}", f.order)
+	mux.Handle("/", f.proxy())
+	origin := http.NewCrossOriginProtection()
+	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		send(w, refuse(http.StatusForbidden, clusterhttp.CodeForbidden, "from a web page of another origin"))
+	}))
+	f.server = &http.Server{
+		Handler:           origin.Handler(mux),
+		ReadHeaderTimeout: 5 * time.Second,
+	}
+	go func() {
+		defer close(f.ended)
+		_ = f.server.Serve(listener)
+	}()
+	return f, nil
+}
+
+func (f *front) close() {
+	f.aim(nil)
+	_ = f.server.Close()
+	<-f.ended
+}
+
+// aim has n answer from now on, or nobody if it is nil.
+func (f *front) aim(n *node) {
+	old := f.target.Load()
+	if old != nil && n != nil && old.id == n.id {
+		return
+	}
+	var next *target
+	if n != nil {
+		next = &target{id: n.id, url: &url.URL{Scheme: "http", Host: n.HTTP}}
+		next.ctx, next.quit = context.WithCancel(context.Background())
+	}
+	f.target.Store(next)
+	if old != nil {
+		old.quit()
+	}
+}
+
+// proxy passes on to the agent. Host and Origin stay as they are, so that it can
+// judge for itself where a request comes from.
+func (f *front) proxy() http.Handler {
+	type key struct{}
+	to := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(r.In.Context().Value(key{}).(*url.URL))
+			r.Out.Host = r.In.Host
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { nobody(w) },
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := f.target.Load()
+		if at == nil {
+			nobody(w)
+			return
+		}
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), key{}, at.url))
+		defer cancel()
+		defer context.AfterFunc(at.ctx, cancel)()
+		to.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func nobody(w http.ResponseWriter) {
+	send(w, refuse(http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment"))
+}
+
+// order has the tour carry out what is asked for.
+func (f *front) order(w http.ResponseWriter, r *http.Request) {
+	o := order{action: r.PathValue("action"), done: make(chan result, 1)}
+	if o.action != "" {
+		if fault := o.read(w, r); fault != nil {
+			send(w, refuse(http.StatusBadRequest, clusterhttp.CodeBadRequest, fault.Error()))
+			return
+		}
+	}
+	if !f.staying.Load() {
+		if o.action == "" {
+			send(w, result{http.StatusOK, stage{Touring: true, Nodes: []staged{}}})
+		} else {
+			send(w, refuse(http.StatusConflict, clusterhttp.CodeNotReady, "the tour is under way; when it is over, the cluster is yours"))
+		}
+		return
+	}
+	select {
+	case f.orders <- o:
+	case <-r.Context().Done():
+		return
+	}
+	select {
+	case done := <-o.done:
+		send(w, done)
+	case <-r.Context().Done():
+	}
+}
+
+// read reads the body. A page elsewhere cannot send this type without asking first,
+// and one whose name leads here is told by its Host.
+func (o *order) read(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get("Content-Type") != "application/json" {
+		return errors.New("the body must be JSON, with Content-Type: application/json")
+	}
+	if !local(r.Host) {
+		return errors.New("the demo is reached by an IP address or as localhost, not under another name")
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(o); err != nil {
+		return fmt.Errorf("the body: %w", err)
+	}
+	return nil
+}
+
+func local(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || strings.EqualFold(host, "localhost")
+}
+
+func send(w http.ResponseWriter, r result) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(r.status)
+	_ = json.NewEncoder(w).Encode(r.answer)
+}

@@ -1,0 +1,108 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Who may press a button, and when.
+func TestFrontGuard(t *testing.T) {
+	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{Demo: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { // a tour that is over
+		for {
+			select {
+			case o := <-f.orders:
+				o.done <- result{200, fmt.Sprintf("%s %s", o.action, o.ID)}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for _, staying := range []bool{false, true} {
+		f.staying.Store(staying)
+		for _, c := range []struct {
+			method, path, body, header string
+			early, status              int
+			text                       string
+		}{
+			{"GET", "/demo", "", "", 200, 200, ""},
+			{"POST", "/demo/kill", `{"id":"a"}`, "", 409, 200, "kill a"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Origin: http://evil.example", 403, 403, "forbidden"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Sec-Fetch-Site: cross-site", 403, 403, "forbidden"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Host: evil.example:8400", 400, 400, "IP address"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain", 400, 400, "JSON"},
+			{"POST", "/demo/kill", `{"id":`, "", 400, 400, "the body"},
+			{"POST", "/demo/kill", `{"id":"` + strings.Repeat("a", 2000) + `"}`, "", 400, 400, "too large"},
+			{"GET", "/demo/kill", "", "", 503, 503, "no agent"}, // it goes to the agent, which has none
+			{"GET", "/v1/members", "", "", 503, 503, "no agent"},
+		} {
+			r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+			r.Host = f.addr
+			r.Header.Set("Content-Type", "application/json")
+			if name, value, ok := strings.Cut(c.header, ": "); ok {
+				r.Header.Set(name, value)
+				if name == "Host" {
+					r.Host = value
+				}
+			}
+			w := httptest.NewRecorder()
+			f.server.Handler.ServeHTTP(w, r)
+			want := c.early
+			if staying {
+				want = c.status
+			}
+			if w.Code != want || (staying && !strings.Contains(w.Body.String(), c.text)) {
+				t.Errorf("staying %v, %s %s %s %s: %d %s", staying, c.method, c.path, c.body[:min(20, len(c.body))], c.header, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// A stream ends when another agent is to answer, so that its reader comes to that one.
+func TestFrontAims(t *testing.T) {
+	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	serve := func(id lease.NodeID) *node {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "%s at %s\n", id, r.Host)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done() // a paused agent says no more
+		}))
+		t.Cleanup(s.Close)
+		return &node{child: &child{id: id}, address: address{HTTP: s.Listener.Addr().String()}}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, id := range []lease.NodeID{"a", "b"} {
+		f.aim(serve(id))
+		r, err := client.Get("http://" + f.addr + "/v1/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("%s at %s\n", id, f.addr)
+		got := make([]byte, len(line))
+		if _, err := io.ReadFull(r.Body, got); err != nil || string(got) != line {
+			t.Errorf("%q, %v; want %q", got, err, line)
+		}
+		f.aim(nil)
+		_, _ = io.Copy(io.Discard, r.Body) // else it would not end
+		_ = r.Body.Close()
+	}
+}

@@ -1,0 +1,226 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// mostNodes is how many nodes the demo runs at a time.
+const mostNodes = 20
+
+// stage answers GET /demo.
+type stage struct {
+	Touring bool     `json:"touring"` // the tour has not ended, so there is nothing to press yet
+	Most    int      `json:"most"`    // nodes at a time
+	Nodes   []staged `json:"nodes"`
+}
+
+// staged is a node on the stage. Its State is starting, running, draining or paused.
+type staged struct {
+	ID    lease.NodeID `json:"id"`
+	State string       `json:"state"`
+}
+
+// arrival is an agent that says where it is reached.
+type arrival struct {
+	*node
+	at address
+}
+
+// stay keeps the cluster up until ctx ends, does what the dashboard's buttons ask
+// for, and tells of agents that end.
+func (t *tour) stay(ctx context.Context) {
+	t.farewell()
+	defer t.resumeAll() // one that is paused cannot be asked to end
+	ended, arrived := make(chan *node), make(chan arrival)
+	for _, n := range t.live() {
+		go tell(ctx, n, ended)
+	}
+	t.front.staying.Store(true)
+	for {
+		t.front.aim(t.running())
+		select {
+		case n := <-ended:
+			t.out.line("%s (pid %d) ended: %s", n.id, n.pid(), n.cmd.ProcessState)
+			n.state = lease.Left
+		case a := <-arrived:
+			a.reach(a.at, t.web)
+			t.out.line("%s joins (pid %d, %s)", a.id, a.pid(), a.HTTP)
+		case o := <-t.front.orders:
+			done := t.obey(ctx, o)
+			if n, ok := done.answer.(*node); ok { // one was added
+				go tell(ctx, n, ended)
+				go await(ctx, n, arrived)
+				done.answer = t.stage()
+			}
+			o.done <- done
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell tells when a node has ended.
+func tell(ctx context.Context, n *node, ended chan<- *node) {
+	select {
+	case <-n.done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case ended <- n:
+	case <-ctx.Done():
+	}
+}
+
+// await tells when a node has started.
+func await(ctx context.Context, n *node, arrived chan<- arrival) {
+	at, err := n.await(ctx)
+	if err != nil {
+		return // it has ended
+	}
+	select {
+	case arrived <- arrival{n, at}:
+	case <-ctx.Done():
+	}
+}
+
+// running returns the first node that can answer, or nil.
+func (t *tour) running() *node {
+	for _, n := range t.live() {
+		if n.client != nil && !n.paused && !n.gone() {
+			return n
+		}
+	}
+	return nil
+}
+
+func (t *tour) stage() stage {
+	s := stage{Most: mostNodes, Nodes: []staged{}}
+	for _, n := range t.live() {
+		state := "running"
+		switch {
+		case n.paused:
+			state = "paused"
+		case n.client == nil:
+			state = "starting"
+		case n.state == lease.Draining:
+			state = "draining"
+		}
+		s.Nodes = append(s.Nodes, staged{n.id, state})
+	}
+	return s
+}
+
+// obey does what a button asks for. The answer is the stage, the node that was
+// added, or what went wrong.
+func (t *tour) obey(ctx context.Context, o order) result {
+	var err error
+	switch o.action {
+	case "":
+	case "add":
+		return t.add()
+	default:
+		i := slices.IndexFunc(t.live(), func(n *node) bool { return n.id == o.ID })
+		if i < 0 {
+			return refuse(http.StatusNotFound, clusterhttp.CodeNotFound, fmt.Sprintf("there is no node %.80q", o.ID))
+		}
+		err = t.act(ctx, t.live()[i], o.action)
+	}
+	if err != nil {
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, err.Error())
+	}
+	return result{http.StatusOK, t.stage()}
+}
+
+func (t *tour) add() result {
+	seed := t.running()
+	if seed == nil || len(t.live()) >= mostNodes {
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("another node needs one to join, and there are to be %d at most", mostNodes))
+	}
+	n, err := t.spawn("--join", seed.Gossip)
+	if err != nil {
+		return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, err.Error())
+	}
+	return result{http.StatusOK, n}
+}
+
+// act does something to a node.
+func (t *tour) act(ctx context.Context, n *node, action string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // who waits longer sees it on the page
+	defer cancel()
+	switch {
+	case action == "kill":
+		n.state = lease.Left
+		return n.kill()
+	case action == "pause":
+		n.paused = true
+		return n.pause()
+	case action == "resume":
+		n.paused = false
+		return n.resume()
+	case n.client == nil || n.paused:
+		return fmt.Errorf("%s does not answer: it is starting or paused", n.id)
+	case action == "drain":
+		_, err := n.client.Drain(ctx)
+		if err == nil {
+			n.state = lease.Draining
+		}
+		return err
+	case action == "undrain":
+		_, err := n.client.Undrain(ctx)
+		if err == nil {
+			n.state = lease.Active
+		}
+		return err
+	}
+	return fmt.Errorf("%.80q cannot be done to a node", action)
+}
+
+func (t *tour) resumeAll() {
+	for _, n := range t.live() {
+		if n.paused {
+			_ = n.resume()
+		}
+	}
+}
+
+func refuse(status int, code, why string) result {
+	return result{status, clusterhttp.Problem{Message: why, Code: code}}
+}
+
+// farewell says what to try now that the tour is over.
+func (t *tour) farewell() {
+	live := t.live()
+	last := live[len(live)-1]
+	roost := t.o.Exe
+	if own, err := os.Executable(); err == nil && own == roost {
+		roost = os.Args[0] // as it was typed
+	}
+	t.out.line("")
+	t.out.line("The %d agents stay up until Ctrl-C. Add, kill, pause and drain nodes at", len(live))
+	t.out.line("")
+	t.out.line("   http://%s/", t.front.addr)
+	t.out.line("")
+	t.out.line("or, in another terminal, try:")
+	t.out.line("")
+	for _, command := range []string{
+		fmt.Sprintf("%s members --addr %s", roost, t.front.addr),
+		fmt.Sprintf("%s place %s --addr %s", roost, t.rooms[0], t.front.addr),
+		fmt.Sprintf("curl -s 'http://%s/v1/place?key=%s'", last.HTTP, t.rooms[0]),
+		fmt.Sprintf("%s rooms --addr %s", roost, t.front.addr),
+		fmt.Sprintf("%s room %s --addr %s", roost, bigRoom, t.front.addr),
+		fmt.Sprintf("%s watch --addr %s", roost, t.front.addr),
+		fmt.Sprintf("kill -9 %d    # %s; then look again", last.pid(), last.id),
+	} {
+		t.out.line("   %s", command)
+	}
+	t.out.line("")
+}

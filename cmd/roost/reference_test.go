@@ -1,0 +1,288 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// inJSON has a command line for each command whose answer can be had as JSON.
+var inJSON = map[string]string{
+	"roost members": "members", "roost partitions": "partitions", "roost place": "place k", "roost owners": "owners k",
+	"roost rooms": "rooms", "roost watch": "watch", "roost doctor": "doctor --over 1ms",
+	"roost plan": "plan --add node-d", "roost diff": "diff OLD NEW",
+	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100",
+	"roost room": "room r", "roost room show": "room show r", "roost room resolve": "room resolve r",
+	"roost room move": "room move r node-b", "roost room release": "room release r", "roost version": "version",
+}
+
+// notInJSON are the others, and why.
+var notInJSON = map[string]string{
+	"roost demo":       "it tells a story",
+	"roost agent":      "its log has --log-format json",
+	"roost keygen":     "it prints the key and nothing else",
+	"roost top":        "it draws on a terminal",
+	"roost completion": "it prints a script", "roost help": "it prints help", "roost exit-codes": "it is a page of help",
+}
+
+// TestJSON: every command answers as JSON, one object a line, and nothing else.
+func TestJSON(t *testing.T) {
+	root := new(program).root()
+	room, _, _ := root.Find([]string{"room"})
+	for _, cmd := range slices.Concat(root.Commands(), room.Commands()) {
+		path := cmd.CommandPath()
+		_, exempt := notInJSON[path]
+		if _, ok := inJSON[path]; ok == exempt {
+			t.Errorf("%s: is it to be had as JSON? State it in inJSON, or in notInJSON with the reason", path)
+		}
+	}
+	for path := range inJSON {
+		for l := range strings.Lines(jsonOf(t, path)) {
+			if !json.Valid([]byte(l)) || !strings.HasPrefix(l, "{") {
+				t.Errorf("%s prints %q", path, l)
+			}
+		}
+	}
+}
+
+// jsonOf runs a command against an agent whose answers have every field.
+func jsonOf(t *testing.T, path string) string {
+	t.Helper()
+	f := newFake(t)
+	owners := f.answers["GET /v1/partitions"].(clusterhttp.Partitions)
+	owners.Balance.Advice = "raise Partitions"
+	f.set("GET /v1/partitions", owners)
+	dir := t.TempDir()
+	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": {Export: tableOf(t, "node-a", "node-b")}} {
+		b, err := json.Marshal(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := append(strings.Fields(inJSON[path]), "--output", "json")
+	for i := range args {
+		if args[i] == "OLD" || args[i] == "NEW" {
+			args[i] = filepath.Join(dir, args[i])
+		}
+	}
+	want := exitOK
+	switch path {
+	case "roost watch": // it goes on until the agent ends, which is a failure
+		want = exitFailed
+		f.stream <- someBatch()
+		close(f.stream)
+	case "roost doctor": // a check that has everything
+		want = exitWarned
+	}
+	code, out, fault := roostIn(t, f.env, args...)
+	if code != want || out == "" {
+		t.Errorf("%s exits with %d, prints %q and %q", path, code, out, fault)
+	}
+	return out
+}
+
+const referenceHead = `# The commands of roost
+
+What ` + "`roost --help`" + ` and ` + "`roost COMMAND --help`" + ` say, in one place; a test keeps it so. For each
+command whose answer can be had with ` + "`--output json`" + `, one object a line, its fields are listed:
+` + "`a.b`" + ` is b in the object a, ` + "`a[].b`" + ` b in each object of the list a, ` + "`a.*`" + ` stands for any name.
+Fields are only ever added. The flags of ` + "`roost agent`" + ` are in [settings.md](settings.md).
+
+## Exit codes
+
+`
+
+// TestReference: docs/cli.md is what the commands say of themselves, and what the
+// JSON that they print has in it: a field that is gone shows here.
+func TestReference(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(referenceHead + "```\n" + exitCodeTable() + "```\n")
+	var common cobra.Command
+	addFlags(&common, clientSettings())
+	b.WriteString("\n## Flags of all commands that speak to an agent\n\n```\n" + common.Flags().FlagUsagesWrapped(100) + "```\n")
+	root := new(program).root()
+	for _, group := range root.Groups() {
+		_, _ = fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
+		for _, cmd := range root.Commands() {
+			if cmd.GroupID == group.ID && cmd.Name() != "help" && cmd.Name() != "completion" && cmd.Runnable() {
+				b.WriteString(pageOf(t, cmd))
+				for _, sub := range cmd.Commands() {
+					b.WriteString(pageOf(t, sub))
+				}
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(&b, "\n### roost completion\n\n```\n%s\n```\n\nNode ids, rooms and the words that a flag takes are completed, too.\n", completionExample)
+
+	const path = "../../docs/cli.md"
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page for everybody
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("docs/cli.md; if it is meant to be so, run with -update:\n%s", diff)
+	}
+}
+
+func pageOf(t *testing.T, cmd *cobra.Command) string {
+	t.Helper()
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "\n### %s\n\n%s.\n\n```\n%s\n\n%s\n\n%s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine(), cmd.Long, cmd.Example)
+	if flags := ownFlags(cmd); flags != "" && cmd.Name() != "agent" {
+		b.WriteString("\n" + flags)
+	}
+	b.WriteString("```\n")
+	if _, ok := inJSON[cmd.CommandPath()]; !ok {
+		return b.String()
+	}
+	fields := make(map[string]bool)
+	for l := range strings.Lines(jsonOf(t, cmd.CommandPath())) {
+		var v any
+		if err := json.Unmarshal([]byte(l), &v); err != nil {
+			t.Fatal(err)
+		}
+		addFields(fields, "", v)
+	}
+	_, _ = fmt.Fprintf(&b, "\nJSON: `%s`\n", strings.Join(slices.Sorted(maps.Keys(fields)), "`, `"))
+	return b.String()
+}
+
+// ownFlags are those that not all commands have.
+func ownFlags(cmd *cobra.Command) string {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.SortFlags = false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		common := f.Name == "help" || slices.ContainsFunc(clientSettings(), func(s setting[clientOptions]) bool { return s.name == f.Name })
+		if !common {
+			own.AddFlag(f)
+		}
+	})
+	return own.FlagUsagesWrapped(100)
+}
+
+// addFields notes the names that v has. Nodes and labels are names of the user's.
+func addFields(fields map[string]bool, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			if strings.HasSuffix(path, "counts.") || strings.HasSuffix(path, "labels.") {
+				name = "*"
+			}
+			addFields(fields, path+name+".", value)
+		}
+	case []any:
+		for _, value := range v {
+			addFields(fields, strings.TrimSuffix(path, ".")+"[].", value)
+		}
+		if len(v) == 0 {
+			fields[strings.TrimSuffix(path, ".")+"[]"] = true
+		}
+	default:
+		fields[strings.TrimSuffix(path, ".")] = true
+	}
+}
+
+// TestExitCodes: each code of the table comes up, and help knows the table.
+func TestExitCodes(t *testing.T) {
+	seedless, doubt := healthyLook().stats, healthyLook().stats
+	seedless.Settings.Join, doubt.Rooms.StoreDoubt = nil, true
+	for _, e := range exitCodes {
+		f := newFake(t)
+		args := []string{"doctor", "--over", "1ms"}
+		switch e.code {
+		case exitFailed:
+			f.set("GET /v1/stats", nil)
+		case exitUsage:
+			args = append(args, "--ovre")
+		case exitWarned:
+			f.set("GET /v1/stats", seedless)
+		case exitBroken:
+			f.set("GET /v1/stats", doubt)
+		case exitInterrupted:
+			continue // TestTermBounded has it
+		}
+		if code, _, _ := roostIn(t, f.env, args...); code != e.code {
+			t.Errorf("%d: exits with %d", e.code, code)
+		}
+	}
+	for _, args := range [][]string{{"--help"}, {"help", "exit-codes"}, {"exit-codes"}} {
+		if code, out, _ := roost(t, args...); code != exitOK || !strings.Contains(out, exitCodeTable()) {
+			t.Errorf("%v exits with %d and prints\n%s", args, code, out)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	f := newFake(t)
+	f.set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "room-1"}, {Room: "room-2"}, {Room: "r-evil\x1b[2J"}}})
+	for line, want := range map[string]string{
+		"members --output ":    "table\njson\n:4\n",
+		"agent --network ":     "lan\nwan\nlocal\n:4\n",
+		"agent --zone ":        ":4\n",
+		"agent --config ":      ":0\n", // a file
+		"rooms --node node-":   "node-a\nnode-b\nnode-c\n:4\n",
+		"plan --remove node-b": "node-b\n:4\n",
+		"room resolve r":       "room-1\nroom-2\n:4\n",
+		"room move room-1 ":    "node-a\nnode-b\nnode-c\n:4\n",
+		"room show room-1 ":    ":4\n",
+		"room mo":              "move\tMove a pinned room to another node\n:4\n",
+		"doct":                 "doctor\tCheck a cluster through the eyes of one agent\n:4\n",
+	} {
+		words := strings.Split(line, " ")
+		code, out, _ := roostIn(t, f.env, append([]string{"__complete"}, words...)...)
+		if code != exitOK || out != want {
+			t.Errorf("%q: %d, completes %q, want %q", line, code, out, want)
+		}
+	}
+	f.env["ROOST_ADDR"] = "127.0.0.1:1"
+	if _, out, _ := roostIn(t, f.env, "__complete", "rooms", "--node", ""); out != ":4\n" {
+		t.Errorf("without an agent it completes %q", out)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		code, script, _ := roost(t, "completion", shell)
+		if code != exitOK || !strings.Contains(script, "__complete") {
+			t.Errorf("%s: %d, %d bytes", shell, code, len(script))
+		}
+		if shell != "bash" {
+			continue
+		}
+		check := exec.Command(shell, "-n")
+		check.Stdin = strings.NewReader(script)
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s does not take it: %v\n%s", shell, err, out)
+		}
+	}
+}
+
+// TestRoomsOfNobody: a list that is empty for a slip says so.
+func TestRoomsOfNobody(t *testing.T) {
+	f := newFake(t)
+	f.set("GET /v1/rooms", clusterhttp.Rooms{})
+	for node, want := range map[string]string{
+		"node-a": "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
+		"nod-a":  "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called nod-a; did you mean node-a?\n",
+	} {
+		if _, out, _ := roostIn(t, f.env, "rooms", "--node", node); !strings.HasPrefix(out, strings.TrimSuffix(want, "?\n")) {
+			t.Errorf("%s: %q", node, out)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"pgregory.net/rapid"
+)
+
+func topOf(l look) topView {
+	return topView{at: time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC), addr: "127.0.0.1:8401", stats: l.stats, members: l.members, table: l.table}
+}
+
+// TestTopGolden: what the page looks like, wide and narrow, and in trouble.
+func TestTopGolden(t *testing.T) {
+	well := topOf(healthyLook())
+	trouble := topOf(healthyLook())
+	trouble.members.Drift = 1
+	b, c := &trouble.members.Members[1], &trouble.members.Members[2]
+	b.State, b.AgeMS, b.InSync, b.ClockOffsetMS = lease.Draining, 5900, false, -7300
+	c.Capacity, c.Load, c.Zone = 0, 12, "zone \x1b[2J of a very long name"
+	trouble.table.Balance.Advice = "raise Partitions from 64 to 256 on every node of the cluster."
+	trouble.fault = "no agent answers\nstart one"
+	crowd := topOf(healthyLook())
+	for range 7 {
+		crowd.members.Members = append(crowd.members.Members, well.members.Members...)
+	}
+	crowd.members.Members[20].State = lease.Settling
+	empty := topOf(healthyLook())
+	empty.table, empty.stats.State = clusterhttp.Partitions{}, "settling"
+	var log []line
+	for i := range 9 {
+		log = appendNews(log, well.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})
+	}
+	var got strings.Builder
+	for _, p := range []struct {
+		name           string
+		v              topView
+		columns, lines int
+		log            []line
+	}{
+		{"well", well, 130, 20, log[:2]},
+		{"narrow", well, 60, 16, log},
+		{"low", well, 130, 9, log},
+		{"crowd", crowd, 130, 18, log},
+		{"trouble", trouble, 130, 20, nil},
+		{"no table", empty, 130, 20, nil},
+	} {
+		_, _ = fmt.Fprintf(&got, "--- %s, %d by %d\n", p.name, p.columns, p.lines)
+		for _, l := range cut(p.v.page(p.columns, p.lines, p.log), p.columns, p.lines) {
+			got.WriteString(strings.TrimRight(l.in(false), " ") + "\n")
+		}
+	}
+	const path = "testdata/top.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("if it is meant to be so, run with -update:\n%s", diff)
+	}
+}
+
+// TestTopFits: at no size is a page larger than the terminal, and the news do not
+// push the members off a page that has room for some.
+func TestTopFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := topOf(healthyLook())
+		for i := range rapid.IntRange(0, 50).Draw(t, "members") {
+			m := v.members.Members[0]
+			m.ID = lease.NodeID(fmt.Sprint("more-", i))
+			v.members.Members = append(v.members.Members, m)
+		}
+		var log []line
+		for range rapid.IntRange(0, keptNews).Draw(t, "news") {
+			log = appendNews(log, v.at, events.Batch{Joined: []lease.NodeID{"x"}})
+		}
+		columns, lines := rapid.IntRange(1, 200).Draw(t, "columns"), rapid.IntRange(1, 60).Draw(t, "lines")
+		page := fullPage(v.page(columns, lines, log), columns, lines, true)
+		rows := strings.Split(page, "\r\n")
+		if len(rows) > lines {
+			t.Fatalf("%d rows, at most %d", len(rows), lines)
+		}
+		for _, row := range rows {
+			if text := uncoloured(row); columnsOf(text) > columns {
+				t.Fatalf("%q has %d columns, at most %d", text, columnsOf(text), columns)
+			}
+		}
+		if lines >= 18 && columns > 80 && (!strings.Contains(page, "node-a") || len(log) > 0 != strings.Contains(page, "joined")) {
+			t.Fatalf("members and news are not both to be seen:\n%s", uncoloured(page))
+		}
+	})
+}
