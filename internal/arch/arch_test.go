@@ -159,6 +159,8 @@ func TestRulesBite(t *testing.T) {
 		{"cluster", pkg{Deps: []string{"github.com/prometheus/client_golang/prometheus"}}, "pays for no"},
 		{"cluster/clusterprom", direct("github.com/prometheus/client_golang/prometheus", module+"cluster"), ""},
 		{"cluster/clusterhttp", direct(module + "placement/affinity/redisstore"), "through interfaces"},
+		{"cluster/clusterhttp/dashboard", direct("embed", "net/http"), ""},
+		{"cluster/clusterhttp/dashboard", direct(module + "cluster"), "client of the API"},
 		{"cluster/clusterhttp", direct("github.com/prometheus/client_golang/prometheus"), "counted plainly"},
 		{"placement/affinity", direct("github.com/prometheus/client_golang/prometheus"), "counted plainly"},
 		{"cmd/roost", direct("github.com/prometheus/client_golang/prometheus/promhttp"), ""},

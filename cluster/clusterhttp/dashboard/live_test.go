@@ -186,11 +186,14 @@ func TestDemo(t *testing.T) {
 		t.Errorf("buttons %q", names)
 	}
 	p.until("all is done", `![...document.querySelectorAll("#demo button")].some(b => b.disabled)`)
+	eval[any](p, `document.querySelector('[aria-label="Drain a"]').focus(); 1`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until("the focus is back", `!document.querySelector("#demo button:disabled") && document.activeElement.ariaLabel === "Drain a"`)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	asked := []string{
 		`add {}`, `drain {"id":"a"}`, `pause {"id":"a"}`, `kill {"id":"a"}`, `undrain {"id":"b"}`, `pause {"id":"b"}`,
-		`kill {"id":"b"}`, `resume {"id":"c"}`, `kill {"id":"c"}`,
+		`kill {"id":"b"}`, `resume {"id":"c"}`, `kill {"id":"c"}`, `drain {"id":"a"}`,
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(f.pressed)), slices.Sorted(slices.Values(asked))) {
 		t.Errorf("asked for %q", f.pressed)

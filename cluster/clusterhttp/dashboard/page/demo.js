@@ -6,8 +6,10 @@ import { $, h, say } from "./dom.js";
 const every = 1000; // ms
 
 export class Demo {
-  #nodes = "";
+  #stage = null; // as GET demo had it last
+  #shown = ""; // what of it is on the page
   #busy = new Set();
+  #focus = ""; // action and id of the button that has the focus
 
   async start() {
     $("demo-add").addEventListener("click", () => this.#do("add", ""));
@@ -19,32 +21,43 @@ export class Demo {
 
   async #refresh() {
     try {
-      this.#render(await get("demo"));
+      this.#stage = await get("demo");
+      this.#render();
     } catch {
       $("demo").hidden = true;
     }
   }
 
-  #render({ nodes, most, touring }) {
+  #render() {
+    const { nodes, most, touring } = this.#stage;
     $("demo").hidden = false;
     $("demo-add").disabled = touring || this.#busy.has("") || nodes.length >= most;
     const now = JSON.stringify([nodes, touring, [...this.#busy]]);
-    if (now === this.#nodes) return; // or the button that has the focus would lose it
-    this.#nodes = now;
+    if (now === this.#shown) return;
+    this.#shown = now;
     $("demo-note").hidden = !touring;
-    const focused = document.activeElement?.dataset.button;
+    const at = document.activeElement;
+    if (at !== document.body) this.#focus = at.dataset.button ?? "";
     $("demo-nodes").replaceChildren(...nodes.map((n) => h("li", {}, h("strong", { text: n.id }), h("span", { class: "note", text: n.state }),
       ...actions(n.state).map(([action, text]) => h("button", {
         type: "button", "aria-label": `${text} ${n.id}`, "data-button": `${action} ${n.id}`, disabled: this.#busy.has(n.id), text,
         onclick: () => this.#do(action, n.id),
       })))));
-    [...$("demo-nodes").querySelectorAll("button")].find((b) => b.dataset.button === focused)?.focus();
+    this.#refocus();
+  }
+
+  // refocus gives the focus back to the button that had it, or else to another one
+  // of its node: buttons are made anew, and are off while something is done.
+  #refocus() {
+    const [, id] = this.#focus.split(" ");
+    const own = [...$("demo-nodes").querySelectorAll("button:enabled")].filter((b) => b.dataset.button.split(" ")[1] === id);
+    (own.find((b) => b.dataset.button === this.#focus) ?? own[0])?.focus();
   }
 
   async #do(action, id) {
     this.#busy.add(id);
     say($("demo-result"), "");
-    await this.#refresh();
+    this.#render();
     try {
       await post(`demo/${action}`, id ? { id } : {});
     } catch (e) {
