@@ -79,7 +79,8 @@ func held(c *clustertest.Cluster) (counts []int) {
 	return counts
 }
 
-// rests fails the test if anything moves in ten minutes.
+// rests fails the test if anything moves in ten minutes (less under the race
+// detector, which takes five times as long).
 func rests(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
 	time.Sleep(goneFor + ttl) // deputies may become owners meanwhile
@@ -91,7 +92,7 @@ func rests(t *testing.T, c *clustertest.Cluster) {
 		return v
 	}
 	before := seen()
-	time.Sleep(10 * time.Minute)
+	time.Sleep(restFor)
 	if after := seen(); !slices.Equal(before, after) {
 		t.Errorf("tables, versions or exchanges while nothing happened: %v, %v", before, after)
 	}

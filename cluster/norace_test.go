@@ -2,4 +2,9 @@
 
 package cluster_test
 
-const underRace = false
+import "time"
+
+const (
+	underRace = false
+	restFor   = 10 * time.Minute
+)

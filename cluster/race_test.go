@@ -2,4 +2,9 @@
 
 package cluster_test
 
-const underRace = true
+import "time"
+
+const (
+	underRace = true
+	restFor   = time.Minute // five times slower; make test also runs these without it
+)
