@@ -64,6 +64,6 @@ func (r *Resolver) Stats() Stats {
 		StoreCalls: r.counts.storeCalls.Load(), StoreTime: time.Duration(r.counts.storeTime.Load()),
 		Rehomings: r.counts.rehomings.Load(), RehomeTime: time.Duration(r.counts.rehomeTime.Load()),
 		Breaker: breaker.String(),
-		Hosted:  hosted, Known: r.known.count.Load(), StoreDoubt: r.away.Load() || breaker != gobreaker.StateClosed,
+		Hosted:  hosted, Known: r.known.count.Load(), StoreDoubt: r.away.Load() || breaker == gobreaker.StateOpen,
 	}
 }

@@ -78,6 +78,11 @@ func TestStoreInTrouble(t *testing.T) {
 
 				trouble(store, false)
 				time.Sleep(5 * time.Second)
+				for id, r := range f.rooms { // most of them have asked for nothing since
+					if r.Stats().StoreDoubt {
+						t.Errorf("%s still doubts the store", id)
+					}
+				}
 				if fresh.Epoch() == 0 || lost(fresh) {
 					t.Errorf("the store's word for what was hosted without it: epoch %d, %v", fresh.Epoch(), fresh.Err())
 				}
