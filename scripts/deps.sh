@@ -13,6 +13,7 @@ gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
 qemu-aarch64  qemu-user
 chromium  chromium
+node  nodejs
 promtool  !prometheus
 '
 

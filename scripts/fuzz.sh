@@ -3,7 +3,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-budget=${FUZZTIME:-5s}
+budget=${FUZZTIME:-3s}
 
 # Of each package: the names of its targets, then a line "ok <package> <time>".
 listing=$(go test -list '^Fuzz' ./...)

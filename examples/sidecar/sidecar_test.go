@@ -1,0 +1,291 @@
+//go:build linux
+
+package sidecar
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// TestSidecar: whichever server participants ask, those of a room meet on one, also
+// when a server is killed or stopped (S0.1, S0.8).
+func TestSidecar(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes take seconds")
+	}
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Fatalf("%v; scripts/deps.sh installs it", err)
+	}
+	// Else go test would answer from its cache after a change of the server.
+	if _, err := os.ReadFile("server.mjs"); err != nil {
+		t.Fatal(err)
+	}
+	exe := filepath.Join(t.TempDir(), "roost")
+	if out, err := exec.Command("go", "build", "-race=false", "-o", exe, "../../cmd/roost").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		redis := redistest.Start(t)
+		f := newFleet(t, exe, "--http-token-file", secret, "--redis", redis.URL())
+		homes := f.meet(t)
+		f.move(t, homes)
+		f.kill(t, homes)
+		f.stop(t)
+	})
+	t.Run("Hash", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, exe, "--http-token-file", secret)
+		homes := f.meet(t)
+		f.drain(t, homes)
+		f.kill(t, homes)
+		f.stop(t)
+	})
+	t.Run("Touch", func(t *testing.T) {
+		t.Parallel()
+		redis := redistest.Start(t)
+		n := startNode(t, exe, "a", "--http-token-file", secret, "--redis", redis.URL(), "--pin-ttl", "3s")
+		f := &fleet{[]*node{n}}
+		f.meet(t)
+		f.keep(t)
+	})
+}
+
+// fleet is the nodes that are up.
+type fleet struct{ nodes []*node }
+
+func newFleet(t *testing.T, exe string, args ...string) *fleet {
+	t.Helper()
+	f := &fleet{[]*node{startNode(t, exe, "a", args...)}}
+	args = append(args, "--join", f.nodes[0].gossip)
+	f.nodes = append(f.nodes, startNode(t, exe, "b", args...), startNode(t, exe, "c", args...))
+	redistest.Eventually(t, "the agents to agree", func() error {
+		for _, n := range f.nodes {
+			m, err := n.Members(t.Context())
+			if err != nil || len(m.Members) != len(f.nodes) || !m.Converged {
+				return fmt.Errorf("%s sees %v, %w", n.id, m, err)
+			}
+		}
+		return nil
+	})
+	return f
+}
+
+// names need escapes, so that a slip in one shows.
+func names() (rooms []string) {
+	for i := range 100 {
+		rooms = append(rooms, fmt.Sprintf("tenant/ö %d", i))
+	}
+	return rooms
+}
+
+// meet joins all rooms, and waits until each is answered by one server wherever
+// one asks, and served by that one alone. It returns the servers by room.
+func (f *fleet) meet(t *testing.T) (homes map[string]*node) {
+	t.Helper()
+	redistest.Eventually(t, "participants to meet", func() (err error) {
+		homes, err = f.tryMeet()
+		return err
+	})
+	return homes
+}
+
+func (f *fleet) tryMeet() (map[string]*node, error) {
+	homes := make(map[string]*node)
+	for i, room := range names() {
+		for k := range f.nodes {
+			asked := f.nodes[(i+k)%len(f.nodes)] // so that each is the first for some rooms
+			n, err := f.join(asked, room)
+			if err != nil {
+				return nil, err
+			}
+			if first := homes[room]; first != nil && first != n {
+				return nil, fmt.Errorf("%s is on %s, but by %s's answer on %s", room, first.id, asked.id, n.id)
+			}
+			homes[room] = n
+		}
+	}
+	for _, n := range f.nodes {
+		served, err := n.rooms()
+		if err != nil {
+			return nil, err
+		}
+		if want := of(homes, n); !slices.Equal(served, want) {
+			return nil, fmt.Errorf("%s serves %q, want %q", n.id, served, want)
+		}
+	}
+	return homes, nil
+}
+
+// join asks a server for a room, follows it to another one, and returns the node
+// that answers in the end.
+func (f *fleet) join(asked *node, room string) (*node, error) {
+	var answer struct{ Room, Node string }
+	by, err := get(asked.addr, "/join/"+url.PathEscape(room)+"?size=2", &answer)
+	if err != nil {
+		return nil, fmt.Errorf("join %s at %s: %w", room, asked.id, err)
+	}
+	for _, n := range f.nodes {
+		if n.addr == by.Host && n.id == answer.Node && answer.Room == room {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("join %s at %s: %+v by %s", room, asked.id, answer, by)
+}
+
+// rooms are those that the node's server serves, sorted.
+func (n *node) rooms() ([]string, error) {
+	var answer struct{ Rooms []string }
+	_, err := get(n.addr, "/rooms", &answer)
+	slices.Sort(answer.Rooms)
+	return answer.Rooms, err
+}
+
+// get returns the URL that answers in the end.
+func get(addr, path string, into any) (*url.URL, error) {
+	resp, err := http.Get("http://" + addr + path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp.Request.URL, json.Unmarshal(body, into)
+}
+
+// of are the rooms whose home is n, sorted.
+func of(homes map[string]*node, n *node) (rooms []string) {
+	for _, room := range slices.Sorted(maps.Keys(homes)) {
+		if homes[room] == n {
+			rooms = append(rooms, room)
+		}
+	}
+	return rooms
+}
+
+// move has a room live elsewhere: its server lets go of it without being asked.
+func (f *fleet) move(t *testing.T, homes map[string]*node) {
+	t.Helper()
+	from, to := f.nodes[0], f.nodes[1]
+	room := of(homes, from)[0]
+	if _, err := to.MoveRoom(t.Context(), room, to.id); err != nil {
+		t.Fatal(err)
+	}
+	homes[room] = to
+	waitServes(t, from, of(homes, from))
+	if now := f.meet(t); !maps.Equal(now, homes) {
+		t.Errorf("after %s was moved to %s, rooms live on %v, want %v", room, to.id, now, homes)
+	}
+}
+
+// drain has a node own nothing: its server lets go of all rooms without being asked.
+func (f *fleet) drain(t *testing.T, homes map[string]*node) {
+	t.Helper()
+	n := f.nodes[0]
+	if _, err := n.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitServes(t, n, nil)
+	if _, err := n.Undrain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := f.meet(t); !maps.Equal(now, homes) {
+		t.Errorf("after %s was drained and undrained, rooms live on %v, want %v", n.id, now, homes)
+	}
+}
+
+func waitServes(t *testing.T, n *node, want []string) {
+	t.Helper()
+	redistest.Eventually(t, n.id+" to let go", func() error {
+		served, err := n.rooms()
+		if err == nil && !slices.Equal(served, want) {
+			err = fmt.Errorf("it serves %q, want %q", served, want)
+		}
+		return err
+	})
+}
+
+// kill ends the last node as a power cut would. Its rooms are answered by others,
+// and no other room moves.
+func (f *fleet) kill(t *testing.T, homes map[string]*node) {
+	t.Helper()
+	dead := f.nodes[2]
+	if len(of(homes, dead)) == 0 {
+		t.Fatalf("%s had no rooms", dead.id)
+	}
+	dead.agent.kill()
+	dead.server.kill()
+	f.nodes = f.nodes[:2]
+	for room, n := range f.meet(t) {
+		if was := homes[room]; was != dead && was != n {
+			t.Errorf("%s moved from %s, which lives, to %s", room, was.id, n.id)
+		}
+	}
+}
+
+// keep waits until the pin of a room that nobody touches has run out. Those that
+// servers serve are as they were.
+func (f *fleet) keep(t *testing.T) {
+	t.Helper()
+	a := f.nodes[0]
+	before, err := a.Rooms(t.Context(), "", 0)
+	if err != nil || len(before.Rooms) != 100 {
+		t.Fatalf("%d rooms are pinned, %v", len(before.Rooms), err)
+	}
+	at, err := a.ResolveRoom(t.Context(), "abandoned", 2)
+	if err != nil || !at.Hosted {
+		t.Fatalf("%+v, %v", at, err)
+	}
+	redistest.Eventually(t, "the pin to run out", func() error {
+		r, err := a.Room(t.Context(), "abandoned", 2)
+		if err == nil && r.Pinned {
+			err = fmt.Errorf("still pinned: %+v", r.RoomAssignment)
+		}
+		return err
+	})
+	after, err := a.Rooms(t.Context(), "", 0)
+	if err != nil || !slices.Equal(after.Rooms, before.Rooms) {
+		t.Errorf("the pins were %+v\nand are %+v, %v", before.Rooms, after.Rooms, err)
+	}
+}
+
+// stop asks a server to end: it gives up its rooms, and the other one has them all.
+func (f *fleet) stop(t *testing.T) {
+	t.Helper()
+	gone := f.nodes[1]
+	if err := gone.server.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-gone.server.done
+	if code := gone.server.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the server of %s exits with %d", gone.id, code)
+	}
+	f.nodes = f.nodes[:1]
+	f.meet(t)
+	m, err := gone.Members(t.Context())
+	if err != nil || m.Members[1].ID != "b" || m.Members[1].State != lease.Draining {
+		t.Errorf("the agent of %s runs on and is drained, but says %+v, %v", gone.id, m, err)
+	}
+}
