@@ -1,0 +1,138 @@
+// Tutorial is a media server that knows which rooms are its own. docs/tutorial.md
+// goes through it step by step, and says how to run it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterprom"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func main() {
+	id := flag.String("id", "a", "this node's name")
+	addr := flag.String("http", "127.0.0.1:9001", "where clients reach this node")
+	bind := flag.String("gossip", "127.0.0.1:7946", "where other nodes reach this one")
+	seed := flag.String("join", "", "where a node gossips that runs already")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg := cluster.Config{ID: *id, APIAddr: *addr, Bind: *bind}
+	if *seed != "" {
+		cfg.Join = []string{*seed}
+	}
+	if err := run(ctx, cfg); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, cfg cluster.Config) error {
+	agent, err := cluster.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-agent.Ready():
+	case <-ctx.Done():
+		return agent.Close()
+	}
+	s := &sfu{agent: agent, rooms: make(map[placement.Partition]map[string]int)}
+	server := &http.Server{Addr: cfg.APIAddr, Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 2)
+	go func() { ended <- agent.RunOwned(context.Background(), s.serve) }()
+	go func() { ended <- server.ListenAndServe() }()
+	select {
+	case <-ctx.Done(): // SIGTERM: a deploy
+	case err := <-ended: // the port is taken, or a later process has this node's id
+		return errors.Join(err, agent.Err(), server.Close(), agent.Close())
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	drained := agent.Drain(ctx)    // this node owns nothing, and all others know
+	served := server.Shutdown(ctx) // until now, it told clients where to go
+	left := agent.Leave(ctx)       // a farewell: nobody waits for the lease to run out
+	_, _ = <-ended, <-ended        // all runs are over
+	return errors.Join(drained, served, left)
+}
+
+// sfu is a media server that serves the rooms of the partitions that it owns.
+type sfu struct {
+	agent *cluster.Agent
+
+	mu    sync.Mutex
+	rooms map[placement.Partition]map[string]int // participants; each owned partition has an entry
+}
+
+func (s *sfu) routes() http.Handler {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(clusterprom.New(s.agent, nil))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("POST /join/{room}", s.join)
+	mux.HandleFunc("POST /rooms/{room}", s.enter)
+	return mux
+}
+
+// join tells a client, on any node, where its room is.
+func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
+	room := r.PathValue("room")
+	owner, err := s.agent.Place(room)
+	if err != nil { // nobody can own anything, or this node is coming back
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	http.Redirect(w, r, "http://"+owner.APIAddr+"/rooms/"+url.PathEscape(room), http.StatusTemporaryRedirect)
+}
+
+// enter takes a client in, on the node where its room is.
+func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
+	room := r.PathValue("room")
+	if !s.agent.Arrived(room) || !s.add(room) { // the room is moving: another redirect could go in circles
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the room is moving: join again", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "%s is on %s\n", room, s.agent.Config().ID)
+}
+
+// add counts a participant, unless serve does not run for the room's partition.
+func (s *sfu) add(room string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rooms, open := s.rooms[s.agent.Partition(room)]
+	if open {
+		rooms[room]++
+	}
+	return open
+}
+
+// serve runs for each partition from when this node acquires it until it releases it.
+func (s *sfu) serve(ctx context.Context, p placement.Partition) {
+	s.mu.Lock()
+	s.rooms[p] = make(map[string]int)
+	s.mu.Unlock()
+
+	<-ctx.Done()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for room, n := range s.rooms[p] {
+		log.Printf("%s moves away: %d to join again", room, n) // tell them
+	}
+	delete(s.rooms, p)
+}
