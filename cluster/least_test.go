@@ -49,6 +49,15 @@ func inLeastOf(t *testing.T, n, partitions, moves int, scenario func(t *testing.
 // youth is for how long the first coordinator levels without a limit.
 const youth = 5*ttl + 3*time.Second
 
+// skipSlow is for tests of hours, or of large tables, that take seconds under the race
+// detector; make test also runs them without it.
+func skipSlow(t *testing.T) {
+	t.Helper()
+	if testing.Short() || underRace {
+		t.Skip("takes seconds")
+	}
+}
+
 // waitLevel waits until all nodes agree on a table that is as even as can be.
 func waitLevel(t *testing.T, c *clustertest.Cluster, within time.Duration) {
 	t.Helper()
@@ -275,9 +284,7 @@ func TestLeastWithLoss(t *testing.T) {
 // S2.4: an assignment that is larger than any packet reaches a newcomer before it
 // takes part: nothing but what it is given moves.
 func TestLeastLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("16,384 partitions take seconds")
-	}
+	skipSlow(t)
 	inLeastOf(t, 10, 16384, 500, func(t *testing.T, c *clustertest.Cluster) {
 		before := owners(c)
 		c.Start("new")
@@ -416,6 +423,7 @@ func TestLeastOneByOne(t *testing.T) {
 // Half of the nodes leave, and come back hours later: those that are left write on
 // without them, and they begin with nothing.
 func TestLeastHalfLeave(t *testing.T) {
+	skipSlow(t)
 	inLeast(t, 4, func(t *testing.T, c *clustertest.Cluster) {
 		c.Leave("n01")
 		c.Leave("n03")
@@ -524,6 +532,7 @@ func TestLeastDoesNotRamp(t *testing.T) {
 // Most nodes die for good. Those that are left could be the smaller side of a split,
 // and change nothing for an hour; then they go on without the others.
 func TestLeastMostAreGone(t *testing.T) {
+	skipSlow(t)
 	inLeast(t, 5, func(t *testing.T, c *clustertest.Cluster) {
 		c.Crash("n00", "n01", "n02")
 		c.WaitAgreed(ttl + time.Second)
