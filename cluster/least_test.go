@@ -550,3 +550,29 @@ func TestLeastMostAreGone(t *testing.T) {
 		rests(t, c)
 	})
 }
+
+// A node that was stopped for more than an hour comes back where it sees nobody. It
+// was away, and not the others: it must not take them for gone.
+func TestLeastStoppedAndAlone(t *testing.T) {
+	skipSlow(t)
+	inLeast(t, 5, func(t *testing.T, c *clustertest.Cluster) {
+		away := coordinator(c)
+		c.Pause(away)
+		time.Sleep(65 * time.Minute)
+		others := slices.DeleteFunc(c.IDs(), func(id string) bool { return id == away })
+		before := c.Agent(others[0]).Snapshot().Table
+		c.Split([]string{away}, others)
+		c.Resume(away)
+		time.Sleep(5 * time.Minute)
+		if got := len(c.Agent(away).Owned()); got != leastPartitions {
+			t.Fatalf("alone it owns %d", got)
+		}
+		c.Heal()
+		c.WaitAgreed(30 * time.Second)
+		if moves := placement.Diff(before, c.Agent(others[0]).Snapshot().Table).Moves; len(moves) > 6 { // two passes
+			t.Errorf("%d partitions moved when it was back", len(moves))
+		}
+		waitLevel(t, c, time.Minute)
+		rests(t, c)
+	})
+}

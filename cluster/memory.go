@@ -49,6 +49,10 @@ const (
 	youngFor = 5
 )
 
+// startWaiting has a node that knew nothing of the others for a while begin anew to
+// wait for them: it was itself that was away.
+func (m *memory) startWaiting(now time.Time) { m.quorum, m.away = now, nil }
+
 // What Extra holds, by its first byte.
 const (
 	extraStamp      = 1 // version and digest of an assignment

@@ -143,7 +143,11 @@ func (l *loop) reportFault(err error) {
 // fence publishes that this node owns nothing, whatever the table says.
 func (l *loop) fence() {
 	l.lease = new(ownLease)
-	l.renewed(l.agent.now()) // for what comes next; this node owns nothing under it
+	now := l.agent.now()
+	l.renewed(now) // for what comes next; this node owns nothing under it
+	if l.memory != nil {
+		l.memory.startWaiting(now)
+	}
 	if l.state == nil {
 		return
 	}
