@@ -236,6 +236,14 @@ func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.
 	return events.RunOwned(ctx, &a.feed, f)
 }
 
+// Reader is the primitive below Watch, Subscribe and RunOwned; see events.Reader.
+// Close it.
+func (a *Agent) Reader(name string) *events.Reader { return a.feed.Reader(name) }
+
+// Readers tells who reads the agent's changes, and how far behind they are. The
+// names are "watch", "subscribe", "run_owned" and those given to Reader.
+func (a *Agent) Readers() []events.Readers { return a.feed.Readers() }
+
 // Ready is closed when the node has computed its first table.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 

@@ -27,6 +27,10 @@ type Batch struct {
 	Version uint64           `json:"version"` // of the later state
 	Digest  placement.Digest `json:"digest"`  // of its table; 0 = no table yet
 
+	// Full is true if there is no earlier state: the batch holds everything, and
+	// whatever was known before is void. Else it holds changes.
+	Full bool `json:"full"`
+
 	Released []Ownership `json:"released"` // the node itself owns these no longer
 	Acquired []Ownership `json:"acquired"` // the node itself owns these now
 
@@ -41,14 +45,15 @@ type Batch struct {
 }
 
 // Diff returns what changed from old to cur. Without an old state (nil),
-// everything that is owned counts as Acquired, every live node as Joined, and
-// nothing as Moved. It is pure and takes O(P + n) time for P partitions and n
+// the batch is full: everything that is owned counts as Acquired, every live node
+// as Joined, and nothing as Moved. It is pure and takes O(P + n) time for P partitions and n
 // members, next to none for whichever part the two states share; it allocates
 // nothing if nothing changed.
 func Diff(old, cur *State) Batch {
 	b := Batch{
 		Version:  cur.Version,
 		Digest:   cur.Digest(),
+		Full:     old == nil,
 		Released: []Ownership{},
 		Acquired: []Ownership{},
 		Moved:    []Move{},
@@ -66,9 +71,10 @@ func Diff(old, cur *State) Batch {
 	return b
 }
 
-// empty reports whether b has nothing to tell.
-func (b *Batch) empty() bool {
-	return len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined) == 0
+// News reports whether b has anything to tell: a full one has, even if nothing is
+// owned and nobody lives.
+func (b *Batch) News() bool {
+	return b.Full || 0 < len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined)
 }
 
 func (b *Batch) diffOwned(old, cur []uint64) {

@@ -97,8 +97,8 @@ func TestDiff(t *testing.T) {
 			if got := text(b); got != tc.want {
 				t.Errorf("got  %q\nwant %q", got, tc.want)
 			}
-			if b.empty() != (tc.want == "") {
-				t.Errorf("empty() = %v", b.empty())
+			if b.News() != (tc.want != "") || b.Full {
+				t.Errorf("News() = %v, Full = %v", b.News(), b.Full)
 			}
 			if b.Version != last.Version || b.Digest != last.Digest() {
 				t.Errorf("version %d, digest %x; want those of the later state, %d and %x",
@@ -119,8 +119,12 @@ func TestDiffOfFirst(t *testing.T) { // S3.15
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := text(Diff(nil, tc.step.next(t, nil))); got != tc.want {
+			b := Diff(nil, tc.step.next(t, nil))
+			if got := text(b); got != tc.want {
 				t.Errorf("got  %q\nwant %q", got, tc.want)
+			}
+			if !b.Full || !b.News() {
+				t.Errorf("Full = %v, News() = %v", b.Full, b.News())
 			}
 		})
 	}
@@ -135,11 +139,11 @@ func TestBatchJSON(t *testing.T) {
 		batch Batch
 		want  string
 	}{
-		"full": {b, `{"version":2,"digest":"0000000000000007",` +
+		"full": {b, `{"version":2,"digest":"0000000000000007","full":false,` +
 			`"released":[{"partition":0,"since":1}],"acquired":[{"partition":2,"since":2}],` +
 			`"moved":[{"partition":0,"from":"a","to":"b"},{"partition":2,"from":"b","to":"a"}],` +
 			`"left":["b"],"joined":["c"]}`},
-		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":"0000000000000000",` +
+		"empty": {Diff(nil, step{}.next(t, nil)), `{"version":1,"digest":"0000000000000000","full":true,` +
 			`"released":[],"acquired":[],"moved":[],"left":[],"joined":[]}`},
 	}
 	for name, tc := range tests {

@@ -9,26 +9,28 @@
 //
 // There are three ways to watch. [Watch] is a sequence to range over, [Subscribe]
 // a channel for select loops, and [RunOwned] runs a function for each partition
-// for as long as it is owned. All read from a [Source], usually a [Feed].
+// for as long as it is owned. All read from a [Feed] by a [Reader], which a program
+// may also use itself.
 //
 // # Guarantees
 //
 // To each watcher, whatever the others do:
 //
-//  1. The first batch has everything that the node owns at that moment as
-//     Acquired and every live node as Joined. It comes even if both are empty.
+//  1. The first batch is full: it has everything that the node owns at that
+//     moment as Acquired and every live node as Joined. It comes even if both are
+//     empty.
 //  2. Later batches tell only of real changes. A refresh, such as a renewed
 //     lease or a table computed again, sends nothing.
 //  3. Released and Acquired alternate for each partition, and Released comes
 //     before Acquired within a batch. A partition that was lost and regained
 //     while nobody looked is in both.
 //  4. The last batch leads to the newest state, however many states were
-//     skipped, and Version rises from batch to batch. When the source ends, the
+//     skipped, and Version rises from batch to batch. When the feed ends, the
 //     watcher gets to its final state, then to the end.
 //  5. Publishing never waits for a watcher, and no watcher waits for another.
 //  6. Membership and ownership are separate: nodes come and go without a
 //     partition changing hands, and the other way round.
-//  7. A watcher ends with its context or its source. No goroutine survives them,
+//  7. A watcher ends with its context or its feed. No goroutine survives them,
 //     even if nobody reads the channel.
 //  8. Two runs of one partition under one [RunOwned] never overlap.
 //

@@ -140,6 +140,6 @@ func ExampleRunOwned() {
 	// partition 0 ends: events: partition released
 	// partition 1 ends: events: partition released
 	// partition 3 ends: events: partition released
-	// partition 2 ends: events: source closed
-	// events: source closed
+	// partition 2 ends: events: feed closed
+	// events: feed closed
 }

@@ -1,19 +1,17 @@
 package events
 
-import "sync/atomic"
-
-// Source is where watchers read: a [Feed], or anything that keeps its promise.
-type Source interface {
-	// Latest returns the newest state, nil if there is none yet, and a channel
-	// that is closed when Latest has something newer to say. A nil channel means
-	// that the state is the last one for ever.
-	Latest() (*State, <-chan struct{})
-}
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Feed publishes the successive states of one node. The zero value is ready to
 // use. One goroutine publishes; any number may read and close.
 type Feed struct {
 	cell atomic.Pointer[cell]
+
+	mu      sync.Mutex // never held while a reader or publisher works
+	readers map[*Reader]struct{}
 }
 
 // cell is one publication. Its channel is closed by whoever replaces it, so a
@@ -38,8 +36,10 @@ func (f *Feed) Close() {
 	f.replace(func(c *cell) *cell { return &cell{state: c.state} })
 }
 
-// Latest implements [Source]. It is lock-free and allocates nothing once a
-// state has been published.
+// Latest returns the newest state, nil if there is none yet, and a channel that is
+// closed when there is a newer one. A nil channel means that the state is the last
+// one for ever. It is lock-free and allocates nothing once a state has been
+// published.
 func (f *Feed) Latest() (*State, <-chan struct{}) {
 	c := f.load()
 	return c.state, c.next

@@ -66,7 +66,7 @@ func (s step) owner(p int) lease.NodeID {
 // through all states in between, where Diff has nothing but the two ends.
 func twinDiff(steps []step, from, to int) Batch {
 	var b Batch
-	b.Version = uint64(to + 1)
+	b.Version, b.Full = uint64(to+1), from < 0
 	began := func(p, i int) uint64 {
 		for i > 0 && steps[i-1].holds(p) {
 			i--
@@ -154,7 +154,9 @@ func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b Batch, states [
 	switch {
 	case b.Version <= r.version:
 		t.Fatalf("version %d after %d", b.Version, r.version)
-	case !first && b.empty():
+	case b.Full != first:
+		t.Fatalf("batch %d: full is %v", b.Version, b.Full)
+	case !b.News():
 		t.Fatalf("batch %d tells nothing", b.Version)
 	case first && len(b.Released)+len(b.Moved)+len(b.Left) > 0:
 		t.Fatalf("first batch takes away: %s", text(b))

@@ -11,7 +11,7 @@ import (
 // context that was given to [RunOwned].
 var (
 	ErrReleased = errors.New("events: partition released")
-	ErrClosed   = errors.New("events: source closed")
+	ErrClosed   = errors.New("events: feed closed")
 )
 
 // RunOwned runs f once for each partition that the node owns, in a goroutine of
@@ -25,13 +25,13 @@ var (
 // and regained gets a new run even if nobody looked in between. A run that
 // returns early is not repeated before the next acquisition.
 //
-// RunOwned returns when ctx is done, with ctx.Err(), or when src has ended, with
+// RunOwned returns when ctx is done, with ctx.Err(), or when feed has ended, with
 // [ErrClosed]; in either case after every run has been cancelled and has
 // returned. So f must heed its context. Runs of other partitions, of other
 // nodes, and of other calls of RunOwned do overlap.
-func RunOwned(ctx context.Context, src Source, f func(context.Context, placement.Partition)) error {
+func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement.Partition)) error {
 	r := runner{f: f, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
-	err := r.follow(ctx, src)
+	err := r.follow(ctx, feed)
 	cause := err
 	if ctx.Err() != nil {
 		// The end of ctx is on its way to the runs and may not be overtaken by
@@ -65,11 +65,13 @@ type run struct {
 	done   bool
 }
 
-// follow keeps the runs in line with src until it or ctx ends.
-func (r *runner) follow(ctx context.Context, src Source) error {
+// follow keeps the runs in line with feed until it or ctx ends.
+func (r *runner) follow(ctx context.Context, feed *Feed) error {
+	reader := feed.Reader("run_owned")
+	defer reader.Close()
 	var back *run // has just returned
 	for ctx.Err() == nil {
-		s, next := src.Latest()
+		s, next := reader.Latest()
 		if s != r.cur {
 			var b Batch
 			b.diffOwned(sinceOf(r.cur), sinceOf(s))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,42 +195,25 @@ func TestRunOwnedLossUnseen(t *testing.T) { // S3.15
 	})
 }
 
-// quiet is a source that wakes nobody unless it is told to.
-type quiet struct {
-	state atomic.Pointer[State]
-	wake  atomic.Pointer[chan struct{}]
-}
-
-func (q *quiet) Latest() (*State, <-chan struct{}) { return q.state.Load(), *q.wake.Load() }
-
-func (q *quiet) set(s *State, wake bool) {
-	q.state.Store(s)
-	if next := make(chan struct{}); wake {
-		close(*q.wake.Swap(&next))
-	}
-}
-
 // A run that has to wait for the one before it looks again before it starts: its
 // turn may come before the news that the partition is lost.
 func TestRunOwnedStartsOnNoOldNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "a"}, step{owners: "b"})
-		var src quiet
-		first := make(chan struct{})
-		src.wake.Store(&first)
+		var feed Feed
 		starts := 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go RunOwned(ctx, &src, func(ctx context.Context, _ placement.Partition) {
+		go RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) {
 			starts++
 			<-ctx.Done()
 			time.Sleep(time.Minute)
 		})
 		for _, s := range states[:3] {
-			src.set(s, true)
+			feed.Publish(s)
 			synctest.Wait()
 		}
-		src.set(states[3], false)
+		feed.cell.Store(&cell{state: states[3], next: make(chan struct{})}) // nobody is woken
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if starts != 1 {

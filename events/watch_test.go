@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-type watcher func(context.Context, Source) iter.Seq[Batch]
+type watcher func(context.Context, *Feed) iter.Seq[Batch]
 
 // watchers are the two ways to read batches. What one promises, so does the
 // other.
 var watchers = map[string]watcher{
 	"Watch": Watch,
-	"Subscribe": func(ctx context.Context, src Source) iter.Seq[Batch] {
+	"Subscribe": func(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 		return func(yield func(Batch) bool) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			for b := range Subscribe(ctx, src) {
+			for b := range Subscribe(ctx, feed) {
 				if !yield(b) {
 					return
 				}

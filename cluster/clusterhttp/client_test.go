@@ -299,7 +299,7 @@ func TestEventReader(t *testing.T) {
 
 func FuzzEventReader(f *testing.F) {
 	f.Add("event: batch\ndata: {}\n\n")
-	f.Add(string(eventOf(events.Batch{Version: 7, Released: []events.Ownership{{Partition: 1, Since: 2}}})))
+	f.Add(string(encode("run", events.Batch{Version: 7, Released: []events.Ownership{{Partition: 1, Since: 2}}})))
 	f.Fuzz(func(t *testing.T, text string) {
 		in := newEventReader(strings.NewReader(text), "batch")
 		total := 0

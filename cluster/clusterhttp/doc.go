@@ -83,14 +83,20 @@
 // # Events
 //
 // /v1/events is a text/event-stream. Events of the kind batch have an events.Batch
-// as JSON, with the batch's version as id. The first one holds all
-// that the node owns, and comes as soon as it has a table; later ones hold what
-// changed. Last-Event-ID is of no use: a new stream begins anew.
+// as JSON. The first one of a stream is full: it holds all that the node owns, and
+// comes as soon as it has a table. Later ones hold what changed.
+//
+// A client whose stream broke sends the id of the last batch that it got in the
+// header Last-Event-ID, as EventSource does by itself. If the agent remembers it,
+// the new stream goes on from there, and its first batch holds what changed since,
+// if anything did. Else, as when the agent was restarted or much has changed, it
+// begins with a full one. The field full tells which.
 //
 // Events of the kind moved have an affinity.MovedBatch as JSON, and no id: rooms
 // that live elsewhere now, as far as this node moved them or knew of them. What
-// moved before the stream began is not told. With resync set, more moved than is
-// listed: resolve all rooms again.
+// moved before the stream began is not told. With resync set, more may have moved
+// than is listed: resolve all rooms again. A stream that was asked for with
+// Last-Event-ID begins with that.
 //
 // After 15 s of silence comes a comment. A client that takes longer than 10 s to
 // read an event is dropped; until then it costs a batch of each kind, since what

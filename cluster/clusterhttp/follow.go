@@ -17,8 +17,8 @@ import (
 )
 
 // Events returns the agent's changes as a sequence; each range over it opens a
-// stream of its own. Its first batch holds everything that the node owns at that
-// moment, as soon as it has a table. While the loop body runs, changes merge, at
+// stream of its own. Its first batch is full: it holds everything that the node owns
+// at that moment, and comes as soon as it has a table. While the loop body runs, changes merge, at
 // the latest in the agent.
 //
 // The sequence ends in silence when ctx does. Otherwise it ends with one error:

@@ -65,6 +65,7 @@ type api struct {
 	locked  bool     // a token is needed
 	token   [32]byte // its SHA-256
 	streams chan struct{}
+	journal *journal // of what they tell
 	leaving sync.Once
 
 	rooms   *affinity.Resolver // nil: there is no store
@@ -96,7 +97,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		locked: opts.Token != "", token: sha256.Sum256([]byte(opts.Token)),
-		streams: make(chan struct{}, opts.MaxStreams),
+		streams: make(chan struct{}, opts.MaxStreams), journal: newJournal(),
 		rooms:   opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
 	}

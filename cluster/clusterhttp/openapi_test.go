@@ -32,7 +32,7 @@ type call struct {
 	problems            []int
 }
 
-// parameter is a parameter: in the path or the query.
+// parameter is a parameter: in the path, the query or a header.
 type parameter struct {
 	name, about string
 	schema      map[string]any
@@ -65,6 +65,7 @@ func calls() []call {
 	node := parameter{"node", "only those of this node", text(64), false}
 	limit := parameter{"limit", "how many at most; 1,000 if it is missing", whole(1, 10000), false}
 	size := map[string]any{"size": whole(0, 0)}
+	last := parameter{lastEventID, "the id of the last event of a stream that broke: go on from there", text(64), false}
 	nothing := object("", map[string]any{})
 	return []call{
 		{"GET", "/v1/place", "Who owns a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
@@ -73,7 +74,7 @@ func calls() []call {
 		{"GET", "/v1/partitions", "The table of owners, and how even it is.", nil, nil, 200, Partitions{}, []int{503}},
 		{"GET", "/v1/owned", "What this node owns.", nil, nil, 200, Owned{}, []int{503}},
 		{"GET", "/v1/stats", "What this agent has counted, and its settings.", nil, nil, 200, Stats{}, []int{503}},
-		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", nil, nil, 200, nil, []int{503}},
+		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", []parameter{last}, nil, 200, nil, []int{503}},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
 		{"POST", "/v1/drain", "Give up what this node owns.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/undrain", "Own again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
@@ -193,7 +194,11 @@ func document() map[string]any {
 			params = append(params, parameter{"room", "its name, escaped", text(512), true}.describe("path"))
 		}
 		for _, p := range c.params {
-			params = append(params, p.describe("query"))
+			in := "query"
+			if p.name == lastEventID {
+				in = "header"
+			}
+			params = append(params, p.describe(in))
 		}
 		if len(params) > 0 {
 			operation["parameters"] = params

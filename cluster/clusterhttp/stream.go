@@ -17,6 +17,9 @@ import (
 // down, which would otherwise wait for its streams; see NewServer.
 type stopKey struct{}
 
+// lastEventID is the header of a client that had a stream before.
+const lastEventID = "Last-Event-ID"
+
 // events streams what changes until the client, the agent or the server goes.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	if a.closed() {
@@ -44,57 +47,73 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		internal(err).write(w) // goes nowhere unless the writer cannot flush
 		return
 	}
-	err := s.run(r.Context(), a)
+	err := s.resume(r.Header.Get(lastEventID), a)
+	if err == nil {
+		err = s.run(r.Context(), a)
+	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // for the end of the response
 	if err != nil {
 		a.log.Info("dropped an event stream", "remote", r.RemoteAddr, "err", err)
 	}
 }
 
-// stream is one client of the events. It holds one batch of each kind at most,
+// stream is one client of the events. It holds one event of each kind at most,
 // however slow the client is: what happens meanwhile merges into the next one.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration // for one event
+	seen    *events.State // what the client has been told; nil: nothing
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	moves := movesOf(ctx, a.rooms)
-	batches := a.agent.Subscribe(ctx)
+	changes := a.agent.Reader("http")
+	defer changes.Close()
 	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
 	quiet := time.NewTicker(a.keepAlive)
 	defer quiet.Stop()
 	for {
-		var event []byte
-		select {
-		case b, ok := <-batches:
-			if !ok {
-				return nil
+		state, next := changes.Latest()
+		if event := a.journal.event(s.seen, state); len(event) > 0 {
+			if err := s.send(event); err != nil {
+				return err
 			}
-			event = eventOf(b)
 			quiet.Reset(a.keepAlive)
-		case b, ok := <-moves:
-			if !ok { // the rooms have ended before the agent
-				moves = nil
-				continue
-			}
+		}
+		s.seen = state
+		if next == nil {
+			return nil
+		}
+		select {
+		case <-next:
+		case b := <-moves:
 			if err := s.sendMoved(b); err != nil {
 				return err
 			}
 			quiet.Reset(a.keepAlive)
-			continue
 		case <-quiet.C:
-			event = []byte(": keep-alive\n\n")
+			if err := s.send([]byte(": keep-alive\n\n")); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
 		case <-stop:
 			return nil
 		}
-		if err := s.send(event); err != nil {
-			return err
-		}
 	}
+}
+
+// resume lets a client go on that had a stream before: with what changed since the
+// event of that id, if it is remembered. Which rooms moved meanwhile is not.
+func (s *stream) resume(id string, a *api) error {
+	s.seen = a.journal.state(id)
+	if id == "" || a.rooms == nil {
+		return nil
+	}
+	return s.sendMoved(affinity.MovedBatch{Moved: []affinity.Moved{}, Resync: true})
 }
 
 // send writes and flushes, and fails if the client does not take it in time. The
@@ -114,7 +133,8 @@ func (s *stream) send(event []byte) error {
 	return nil
 }
 
-// movesOf returns what rooms move from now on, or nil. Its goroutine ends with ctx.
+// movesOf returns what rooms move from now on, or nil. Its goroutine ends with ctx or
+// the rooms; the channel stays open, since the stream outlives the rooms.
 func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.MovedBatch {
 	if rooms == nil {
 		return nil
@@ -122,7 +142,6 @@ func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.Move
 	batches := rooms.Moves(ctx)
 	moves := make(chan affinity.MovedBatch)
 	go func() {
-		defer close(moves)
 		for b := range batches {
 			select {
 			case moves <- b:
@@ -152,17 +171,4 @@ func (s *stream) sendMoved(b affinity.MovedBatch) error {
 			return nil
 		}
 	}
-}
-
-func eventOf(b events.Batch) []byte {
-	data, err := json.Marshal(b)
-	if err != nil {
-		panic(err) // numbers and strings only
-	}
-	event := make([]byte, 0, len(data)+64)
-	event = append(event, "id: "...)
-	event = strconv.AppendUint(event, b.Version, 10)
-	event = append(event, "\nevent: batch\ndata: "...)
-	event = append(event, data...)
-	return append(event, "\n\n"...)
 }

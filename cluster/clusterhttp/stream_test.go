@@ -29,15 +29,18 @@ type listener struct {
 	status int
 	header http.Header
 	in     *bufio.Reader
+	id     string // of the last batch
 }
 
 // listen asks for the stream and reads the headers of the answer.
-func listen(t *testing.T, conn net.Conn, err error) *listener {
+// Headers are lines such as "Name: value".
+func listen(t *testing.T, conn net.Conn, err error, headers ...string) *listener {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
+	request := append([]string{"GET /v1/events HTTP/1.1", "Host: a"}, headers...)
+	fmt.Fprintf(conn, "%s\r\n\r\n", strings.Join(request, "\r\n"))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -73,9 +76,10 @@ func (l *listener) batch() (b events.Batch) {
 	if err := json.Unmarshal([]byte(lines[2][len("data: "):]), &b); err != nil {
 		l.t.Fatal(err)
 	}
-	if want := fmt.Sprintf("id: %d", b.Version); lines[0] != want {
-		l.t.Errorf("%s, want %s", lines[0], want)
+	if want := fmt.Sprintf("-%d", b.Version); !strings.HasPrefix(lines[0], "id: ") || !strings.HasSuffix(lines[0], want) {
+		l.t.Errorf("%s, want one that ends in %s", lines[0], want)
 	}
+	l.id = strings.TrimPrefix(lines[0], "id: ")
 	return b
 }
 

@@ -1,0 +1,78 @@
+package clusterhttp
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/roost-cluster/roost/events"
+)
+
+// journal encodes what changed between two states once for all streams that tell
+// it, and remembers the states that were told last, so that a client whose stream
+// broke goes on where it was.
+type journal struct {
+	run  string // an id of another process's journal means nothing here
+	mu   sync.Mutex
+	told [journaled]entry // a ring
+	next int
+}
+
+// journaled bounds what a journal holds: 16 events, of less than a megabyte each
+// even if all of 16,384 partitions moved, and their states, which share what did
+// not change.
+const journaled = 16
+
+// entry is one event: what changed from one state (nil: the beginning) to another.
+type entry struct {
+	from, to *events.State
+	event    []byte // empty if there is no news
+}
+
+func newJournal() *journal { return &journal{run: rand.Text()} }
+
+// event returns what a stream has to send that has told its client from, and now
+// finds to; nothing if there is no news in it.
+func (j *journal) event(from, to *events.State) []byte {
+	if from == to {
+		return nil
+	}
+	j.mu.Lock() // also while it encodes: whoever comes next wants the same event
+	defer j.mu.Unlock()
+	for i := range j.told {
+		if e := &j.told[i]; e.to == to && e.from == from {
+			return e.event
+		}
+	}
+	e := entry{from: from, to: to}
+	if b := events.Diff(from, to); b.News() {
+		e.event = encode(j.run, b)
+	}
+	j.told[j.next] = e
+	j.next = (j.next + 1) % journaled
+	return e.event
+}
+
+// state returns the state that the event of an id led to, or nil if it is not, or
+// no longer, known.
+func (j *journal) state(id string) *events.State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range j.told {
+		if e := &j.told[i]; e.to != nil && id == eventID(j.run, e.to.Version) {
+			return e.to
+		}
+	}
+	return nil
+}
+
+func eventID(run string, version uint64) string { return fmt.Sprintf("%s-%d", run, version) }
+
+func encode(run string, b events.Batch) []byte {
+	data, err := json.Marshal(b)
+	if err != nil {
+		panic(err) // numbers and strings only
+	}
+	return fmt.Appendf(nil, "id: %s\nevent: batch\ndata: %s\n\n", eventID(run, b.Version), data)
+}

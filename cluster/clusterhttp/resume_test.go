@@ -1,0 +1,147 @@
+package clusterhttp
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// A client whose stream broke is told what changed since, once; one that nothing
+// is remembered of begins anew.
+func TestStreamResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
+		a := c.Agent("a")
+		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
+		open := func(id string) *listener {
+			conn, err := p.dial(t.Context(), "", "")
+			return listen(t, conn, err, "Last-Event-ID: "+id)
+		}
+		owned := a.Owned()
+		first := open("")
+		if b := first.batch(); !b.Full || len(b.Acquired) != len(owned) {
+			t.Fatalf("the first batch: %+v", b)
+		}
+		_ = first.conn.Close()
+
+		same := open(first.id)
+		if got := same.next(); len(got) != 1 || got[0] != ": keep-alive" {
+			t.Errorf("nothing has changed: %q", got)
+		}
+		_ = same.conn.Close()
+
+		change(t, a.Drain)
+		change(t, a.Undrain) // lost and regained while nobody looked
+		c.Crash("c")
+		c.WaitAgreed(time.Minute)
+		back := open(first.id)
+		b := back.batch()
+		if b.Full || cmp.Diff(owned, partitions(b.Released)) != "" || len(b.Acquired) <= len(owned) || len(b.Left) != 1 || len(b.Joined) > 0 {
+			t.Errorf("what changed while the client was away: %+v", b)
+		}
+		again := open(back.id)
+		if got := again.next(); len(got) != 1 {
+			t.Errorf("told twice: %q", got)
+		}
+		run, _, _ := strings.Cut(back.id, "-")
+		for _, id := range []string{"7", run, run + "-", run + "-99999", "x" + back.id, strings.Repeat("9", 4000)} {
+			l := open(id)
+			if b := l.batch(); !b.Full || len(b.Acquired) <= len(owned) {
+				t.Errorf("%.50q: %+v", id, b)
+			}
+			_ = l.conn.Close()
+		}
+	})
+}
+
+// What is remembered is bounded.
+func TestStreamForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
+		a := c.Agent("a")
+		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
+		open := func(id string) *listener {
+			conn, err := p.dial(t.Context(), "", "")
+			return listen(t, conn, err, "Last-Event-ID: "+id)
+		}
+		stays, leaves := open(""), open("")
+		stays.batch()
+		leaves.batch()
+		_ = leaves.conn.Close()
+		batches := make(chan struct{}, 100)
+		go func() {
+			for stays.next() != nil {
+				batches <- struct{}{}
+			}
+		}()
+		for told := 0; told < journaled-2; told = len(batches) {
+			change(t, a.Drain)
+			change(t, a.Undrain)
+		}
+		known := open(leaves.id)
+		if b := known.batch(); b.Full {
+			t.Errorf("forgotten after %d events: %+v", len(batches), b)
+		}
+		for range 2 {
+			change(t, a.Drain)
+			change(t, a.Undrain)
+		}
+		if b := open(leaves.id).batch(); !b.Full {
+			t.Errorf("remembered after %d events", len(batches))
+		}
+	})
+}
+
+// Another agent's id, or that of the one before a restart, means nothing, though
+// versions are alike.
+func TestStreamOfAnotherRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
+		var ids []string
+		for _, a := range []*cluster.Agent{c.Agent("a"), c.Agent("b")} {
+			p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
+			for _, id := range append([]string{""}, ids...) {
+				conn, err := p.dial(t.Context(), "", "")
+				l := listen(t, conn, err, "Last-Event-ID: "+id)
+				if b := l.batch(); !b.Full {
+					t.Errorf("%s goes on from %q", a.Config().ID, id)
+				}
+				ids = append(ids, l.id)
+			}
+		}
+	})
+}
+
+// Moves of rooms are not remembered: who comes back is told to ask again.
+func TestResumedStreamResyncsRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, affinity.NewMemory(), Options{})
+		p := serve(t, NewServer(Handler(h.Agent("a"), Options{Log: quiet, Rooms: h.rooms["a"]})))
+		conn, err := p.dial(t.Context(), "", "")
+		first := listen(t, conn, err)
+		first.batch()
+		for _, id := range []string{first.id, "of another run"} {
+			conn, err := p.dial(t.Context(), "", "")
+			l := listen(t, conn, err, "Last-Event-ID: "+id)
+			want := []string{"event: moved", `data: {"moved":[],"resync":true}`}
+			if diff := cmp.Diff(want, l.next()); diff != "" {
+				t.Errorf("%q: -want +got\n%s", id, diff)
+			}
+		}
+	})
+}
+
+// change has the cluster agree on a drain or undrain.
+func change(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	if err := f(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

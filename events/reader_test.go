@@ -1,0 +1,67 @@
+package events
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// What somebody has not come round to shows, whichever way they read; and what
+// they wait for does not.
+func TestReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var feed Feed
+		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "b"}, step{owners: "a"})
+		expect := func(what string, want ...Readers) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(append([]Readers{}, want...), feed.Readers()); diff != "" {
+				t.Errorf("%s: -want +got\n%s", what, diff)
+			}
+		}
+		expect("nobody")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		hang, waits := make(chan struct{}), feed.Reader("waits")
+		go func() {
+			for range Watch(ctx, &feed) {
+				<-hang
+			}
+		}()
+		for range 2 {
+			go func() {
+				for range Watch(ctx, &feed) {
+					continue
+				}
+			}()
+		}
+		batches := Subscribe(ctx, &feed)
+		go RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) { <-ctx.Done() })
+		feed.Publish(states[0])
+		waits.Latest()
+		expect("the first state", Readers{"run_owned", 1, 0}, Readers{"subscribe", 1, 1}, Readers{"waits", 1, 0}, Readers{"watch", 3, 0})
+
+		feed.Publish(states[1])
+		feed.Publish(states[2]) // no news, but nobody knows before they look
+		expect("three states", Readers{"run_owned", 1, 0}, Readers{"subscribe", 1, 3}, Readers{"waits", 1, 2}, Readers{"watch", 3, 2})
+
+		<-batches
+		waits.Latest()
+		close(hang)
+		expect("all have looked", Readers{"run_owned", 1, 0}, Readers{"subscribe", 1, 0}, Readers{"waits", 1, 0}, Readers{"watch", 3, 0})
+
+		feed.Publish(states[3])
+		expect("one more", Readers{"run_owned", 1, 0}, Readers{"subscribe", 1, 1}, Readers{"waits", 1, 1}, Readers{"watch", 3, 0})
+		waits.Close()
+		waits.Close()
+		cancel()
+		expect("the end")
+		time.Sleep(time.Minute)
+	})
+}
