@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/affinity"
@@ -79,11 +80,12 @@ type Owned struct {
 // Stats answers /v1/stats: what this agent has counted since it was started, and
 // what it runs with.
 type Stats struct {
-	Self     lease.NodeID    `json:"self"`
-	State    string          `json:"state"` // joining, settling, active, draining or left
-	Settings Settings        `json:"settings"`
-	Counts   cluster.Stats   `json:"counts"`
-	Rooms    *affinity.Stats `json:"rooms,omitempty"` // if rooms are pinned here
+	Self     lease.NodeID     `json:"self"`
+	State    string           `json:"state"` // joining, settling, active, draining or left
+	Settings Settings         `json:"settings"`
+	Counts   cluster.Stats    `json:"counts"`
+	Readers  []events.Readers `json:"readers"`         // of events, by how they read
+	Rooms    *affinity.Stats  `json:"rooms,omitempty"` // if rooms are pinned here
 }
 
 // Settings are those of an agent that others have to know to judge its figures.

@@ -29,6 +29,7 @@ func TestStats(t *testing.T) {
 		c.WaitAgreed(5 * time.Second)
 		rooms := startRooms(t, c, affinity.Config{})
 		a := c.Agent("a")
+		synctest.Wait() // for the rooms to read the events
 
 		w := do(Handler(a, Options{Log: quiet, Rooms: rooms["a"]}), http.MethodGet, "/v1/stats", "")
 		var got Stats
@@ -38,6 +39,7 @@ func TestStats(t *testing.T) {
 		cfg, roomStats := a.Config(), rooms["a"].Stats()
 		want := Stats{
 			Self: "a", State: "active", Counts: a.Snapshot().Stats, Rooms: &roomStats,
+			Readers: a.Readers(),
 			Settings: Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", Addr: a.Addr(), Join: cfg.Join,
 				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(),
@@ -46,7 +48,7 @@ func TestStats(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if got.Counts.BeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 {
+		if got.Counts.BeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 || len(got.Readers) == 0 {
 			t.Errorf("nothing is counted: %+v", got)
 		}
 		for _, secret := range []string{string(key), base64.StdEncoding.EncodeToString(key), hex.EncodeToString(key)} {

@@ -7,11 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 )
 
 func agentFamilies() []family {
-	return slices.Concat(nodeFamilies(), memberFamilies(), tableFamilies(), gossipFamilies())
+	return slices.Concat(nodeFamilies(), eventFamilies(), memberFamilies(), tableFamilies(), gossipFamilies())
 }
 
 func nodeFamilies() []family {
@@ -39,6 +40,26 @@ func nodeFamilies() []family {
 				return map[string]uint64{"key": v.Stats.Misrouted, "room": v.rooms.Misrouted}
 			}),
 	}
+}
+
+func eventFamilies() []family {
+	return []family{
+		gauges("event_readers", "Loops that read what changes, by how they do, or by the name that the program gave them.", "reader",
+			func(v *view) map[string]uint64 {
+				return v.byReader(func(r events.Readers) uint64 { return uint64(r.Open) })
+			}),
+		gauges("event_lag_states", "States that were published since the one that the slowest of these readers has come to.", "reader",
+			func(v *view) map[string]uint64 { return v.byReader(func(r events.Readers) uint64 { return r.Behind }) }),
+	}
+}
+
+// byReader has those that every agent can have even while there are none.
+func (v *view) byReader(read func(events.Readers) uint64) map[string]uint64 {
+	all := map[string]uint64{"http": 0, "run_owned": 0, "subscribe": 0, "watch": 0}
+	for _, r := range v.readers {
+		all[r.Name] = read(r)
+	}
+	return all
 }
 
 func memberFamilies() []family {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/affinity"
 )
@@ -38,7 +39,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	v := view{Snapshot: c.agent.Snapshot(), cfg: &c.cfg, owned: len(c.agent.Owned())}
+	v := view{Snapshot: c.agent.Snapshot(), cfg: &c.cfg, owned: len(c.agent.Owned()), readers: c.agent.Readers()}
 	v.balance = v.Table.Balance()
 	if c.rooms != nil {
 		v.rooms = c.rooms.Stats()
@@ -54,6 +55,7 @@ type view struct {
 	cfg     *cluster.Config
 	owned   int // partitions; unlike the snapshot, it heeds the own lease
 	balance placement.Balance
+	readers []events.Readers
 	rooms   affinity.Stats
 }
 

@@ -1,6 +1,7 @@
 package clusterprom
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -253,4 +254,41 @@ func TestPercentile(t *testing.T) {
 			t.Errorf("%d %% of %d: %d, want %d", c.percent, len(c.of), got, c.want)
 		}
 	}
+}
+
+// A loop that hangs in its body shows, whoever else keeps up.
+func TestEventLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, "a", "b", "c")
+		a := c.Agent("a")
+		all, hang := New(a, nil), make(chan struct{})
+		before := scrape(t, all)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for range a.Watch(ctx) {
+				<-hang
+			}
+		}()
+		mine := a.Reader("mine")
+		defer mine.Close()
+		mine.Latest()
+		synctest.Wait()
+		lag := func(reader string) string { return fmt.Sprintf("roost_event_lag_states{reader=%q}", reader) }
+		scrape(t, all).want(t, samples{
+			lag("watch"): 0, lag("mine"): 0, lag("http"): 0, lag("run_owned"): 0, lag("subscribe"): 0,
+			`roost_event_readers{reader="watch"}`: before[`roost_event_readers{reader="watch"}`] + 1,
+			`roost_event_readers{reader="mine"}`:  1, `roost_event_readers{reader="http"}`: 0,
+		})
+		c.Crash("c")
+		time.Sleep(time.Minute)
+		now := scrape(t, all)
+		if now[lag("watch")] == 0 || now[lag("mine")] != now[lag("watch")] {
+			t.Errorf("%v states behind, and %v", now[lag("watch")], now[lag("mine")])
+		}
+		close(hang)
+		mine.Latest()
+		synctest.Wait()
+		scrape(t, all).want(t, samples{lag("watch"): 0, lag("mine"): 0})
+	})
 }

@@ -42,8 +42,11 @@ at 0 with the agent.
   because of a key: it calls ` + "`Agent.Arrived(key)`" + ` where it would call ` + "`IsOwner(key)`" + `. Calls of
   ` + "`Resolver.Host`" + ` count as such requests for rooms. Whoever asks the HTTP API where a room
   lives is no misroute, wherever the answer sends it.
-- **How far subscribers lag** is not known: nobody sends them events, they read the latest
-  state when they come round to it, and can miss steps but not the result.
+- **How far subscribers lag** is counted in states, not in time: nobody sends them events,
+  they read the latest state when they come round to it. A lag that stays above 0 is a
+  loop that hangs in what it does with one. ` + "`watch`, `subscribe` and `run_owned`" + ` are those
+  methods of the agent, ` + "`http`" + ` the event streams; rooms with a store use one ` + "`subscribe`" + `.
+  RunOwned itself never hangs, whatever the function that it runs does.
 
 This page is written by ` + "`go test ./cluster/clusterprom -run MetricsReference -update`" + `.
 
@@ -77,6 +80,7 @@ func TestMetricsReference(t *testing.T) {
 		families []family
 	}{
 		{"The node", nodeFamilies()},
+		{"Events", eventFamilies()},
 		{"Members", memberFamilies()},
 		{"Partitions and the table", append(tableFamilies(), lookupFamily())},
 		{"Gossip", gossipFamilies()},

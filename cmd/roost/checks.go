@@ -28,6 +28,9 @@ func (e examination) checks() []check {
 	if c, bad := e.redis(); bad {
 		checks = append(checks, c)
 	}
+	if c, bad := e.events(); bad {
+		checks = append(checks, c)
+	}
 	checks = append(checks, e.counted()...)
 	faulty := make(map[string]bool)
 	for _, c := range checks {
@@ -205,6 +208,25 @@ func (e examination) redis() (check, bool) {
 		"rooms that run stay; others are resolved by what this node knows and by the hash, marked degraded, and two nodes may take one room",
 		"see whether Redis runs, can be reached from the agent's machine and is not out of memory; the agent goes on trying by itself",
 	}, true
+}
+
+// events warns of a loop that had something to read at both looks, and did not catch up.
+func (e examination) events() (check, bool) {
+	late := make(map[string]uint64)
+	for _, r := range e.before.stats.Readers {
+		late[r.Name] = r.Behind
+	}
+	var stuck []string
+	for _, r := range e.after.stats.Readers {
+		if l := late[r.Name]; l > 0 && r.Behind >= l {
+			stuck = append(stuck, fmt.Sprintf("%s by %s", printable(r.Name), plural(int(r.Behind), "state")))
+		}
+	}
+	return check{
+		"events", warned, "behind during all of " + e.over.String() + ": " + few(stuck),
+		"what follows this node's events, http for clients of /v1/events, has not taken up what changed: it may go on serving what it has lost",
+		"see where that loop hangs: it has to return from one event to get the next",
+	}, len(stuck) > 0
 }
 
 func (e examination) ttl() time.Duration { return ms(e.after.stats.Settings.TTLMS) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"pgregory.net/rapid"
 )
@@ -22,6 +23,11 @@ func healthyLook() look {
 	rooms := *l.stats.Rooms
 	l.stats.Rooms = &rooms
 	return l
+}
+
+// reading has a loop that reads events be so many states behind.
+func reading(l *look, behind uint64) {
+	l.stats.Readers = []events.Readers{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
 }
 
 // TestChecks: each thing that can be wrong is found, told apart from what is
@@ -72,9 +78,12 @@ func TestChecks(t *testing.T) {
 		}), "members: warn: this node is alone + seeds: warn: alone, and told to join seeds.test:7946"},
 		"the first": {after(func(l *look) { l.members.Members = l.members.Members[:1]; l.stats.Settings.Join = nil }), "members: warn: this node is alone"},
 
-		"hasty":      {after(func(l *look) { l.stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
-		"redis away": {after(func(l *look) { l.stats.Rooms.StoreDoubt, l.stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
-		"no rooms":   {both(func(l *look) { l.stats.Rooms = nil }), ""},
+		"hasty":             {after(func(l *look) { l.stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis away":        {after(func(l *look) { l.stats.Rooms.StoreDoubt, l.stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"a loop hangs":      {func(b, a *look) { reading(b, 1); reading(a, 3) }, "events: warn: watch by 3 states"},
+		"it catches up":     {func(b, a *look) { reading(b, 3); reading(a, 1) }, ""},
+		"it just fell back": {after(func(l *look) { reading(l, 3) }), ""},
+		"no rooms":          {both(func(l *look) { l.stats.Rooms = nil }), ""},
 	} {
 		e := examination{before: healthyLook(), after: healthyLook(), over: 2 * time.Second, addr: "agent:8401"}
 		c.change(&e.before, &e.after)
