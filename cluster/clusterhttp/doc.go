@@ -69,8 +69,8 @@
 // is over it deletes the room. It learns that a room has been taken from it by the
 // event moved, or at the latest by the answer to its next resolve.
 //
-// While the store does not answer, source is degraded and the epoch 0: two nodes
-// may then be told that the room is theirs. When this node's lease has run out,
+// While the store does not answer, source is degraded, and the epoch 0 unless the
+// store had confirmed it before: two nodes may then be told that the room is theirs. When this node's lease has run out,
 // resolve answers not_ready, and nothing is hosted here any more.
 //
 // The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 const docs = "../../docs/"
@@ -57,7 +58,7 @@ func all() fixed {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
 	return fixed{
 		append(append(agentFamilies(), lookupFamily()), roomFamilies()...),
-		&view{Snapshot: new(cluster.Snapshot), cfg: &cfg},
+		&view{Snapshot: new(cluster.Snapshot), cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}},
 	}
 }
 

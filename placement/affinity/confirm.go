@@ -71,20 +71,25 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 // somebody else has is lost here.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	var again []*Hosting
+	n := 0                               // pins that the store had lost
+	reclaimed := make(map[*Hosting]bool) // that the store had confirmed before
 	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) Op {
 		switch {
 		case h.pin.Epoch == 0 || h.era != k.known.era.Load():
+			reclaimed[h] = h.pin.Epoch != 0
 			return k.claimOf(h)
 		case write || h.refreshed.IsZero():
 			return Op{If: h.pin, Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
 		}
 		return Op{}
 	}) {
-		if res.Err == nil && res.Pin == (Pin{}) {
-			again = append(again, hosted[i])
+		switch h := hosted[i]; {
+		case res.Err == nil && res.Pin == (Pin{}):
+			again = append(again, h)
+		case res.Done && reclaimed[h]:
+			n++
 		}
 	}
-	n := 0
 	for _, res := range k.confirmBy(ctx, again, k.claimOf) {
 		if res.Done {
 			n++

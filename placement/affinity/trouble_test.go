@@ -124,6 +124,9 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 		}
 		wait.Wait()
 		time.Sleep(5 * time.Second)
+		if n := f.rooms["a"].Stats().Repinned + f.rooms["b"].Stats().Repinned + f.rooms["c"].Stats().Repinned; n == 0 || n > 100 {
+			t.Errorf("%d of 100 pins were made again", n)
+		}
 		after := pins(t, store)
 		for _, h := range hosted {
 			room := h.Room()
