@@ -20,6 +20,7 @@ const (
 	memberlist = "github.com/hashicorp/memberlist"
 	redis      = "github.com/redis"
 	prometheus = "github.com/prometheus"
+	otel       = "go.opentelemetry.io"
 )
 
 // A pattern names packages: "a" is a alone, "a/..." is a and all below it,
@@ -45,9 +46,11 @@ var house = []struct {
 	{"internal/leak", nil, "it serves the tests of any package"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
 	{"internal/fleettest", nil, "it has nothing but tests"},
+	{"internal/docstest", nil, "it has nothing but tests"},
 	{"cluster", []string{"lease", "placement", "events", "internal/gossip"}, "the agent joins the parts and must not need its own surroundings"},
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/simnet"}, "it puts a simulated network under gossip"},
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and knows nothing that the API does not tell"},
+	{"cluster/clusterotel", []string{"placement", "placement/affinity", "cluster"}, "it hangs on hooks and interfaces, and works without the HTTP API"},
 	{"cluster/...", []string{"lease", "placement", "placement/affinity", "events", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
 	{"cmd/...", []string{"..."}, "programs put everything together"},
 	{"examples/...", []string{"..."}, "programs put everything together"},
@@ -89,6 +92,24 @@ var bans = []struct {
 		not:        []string{redis + "/...", prometheus + "/..."},
 		transitive: true,
 		why:        "a program that imports only cluster pays for no Redis or Prometheus client",
+	},
+	{
+		in:     []string{"..."},
+		except: []string{"cluster/clusterotel"},
+		not:    []string{otel + "/..."},
+		why:    "spans are made in clusterotel, from what a hook or an interface tells",
+	},
+	{
+		in:         []string{"lease", "placement", "events", "cluster", "placement/affinity", "cluster/clusterhttp"},
+		not:        []string{otel + "/..."},
+		transitive: true,
+		why:        "a program that traces nothing compiles no OpenTelemetry",
+	},
+	{
+		in:         []string{"..."},
+		not:        []string{otel + "/otel/sdk/...", otel + "/contrib/..."},
+		transitive: true,
+		why:        "the SDK, exporters and middleware of OpenTelemetry are the embedder's choice",
 	},
 }
 
@@ -164,6 +185,14 @@ func TestRulesBite(t *testing.T) {
 		{"cluster/clusterhttp", direct("github.com/prometheus/client_golang/prometheus"), "counted plainly"},
 		{"placement/affinity", direct("github.com/prometheus/client_golang/prometheus"), "counted plainly"},
 		{"cmd/roost", direct("github.com/prometheus/client_golang/prometheus/promhttp"), ""},
+		{"cluster/clusterotel", direct(otel+"/otel/trace", module+"placement/affinity"), ""},
+		{"cluster/clusterotel", direct(module + "cluster/clusterhttp"), "hooks and interfaces"},
+		{"cluster/clusterotel", direct(otel + "/otel/sdk/trace"), "embedder's choice"},
+		{"cluster/clusterotel", pkg{Deps: []string{otel + "/contrib/instrumentation/net/http/otelhttp"}}, "embedder's choice"},
+		{"cluster/clusterprom", direct(otel + "/otel/trace"), "from what a hook"},
+		{"placement/affinity", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
+		{"cluster/clusterhttp", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
+		{"cluster", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
 		{"cluster/clustertest", direct(module + "internal/simnet"), ""},
 		{"cluster/clustertest", direct(memberlist), "live pointers"},
 		{"cmd/roost", direct(module+"cluster", module+"placement/affinity/redisstore"), ""},

@@ -53,6 +53,9 @@ func (r *Resolver) swapOne(ctx context.Context, op Op) Result {
 	})
 	if err != nil {
 		r.counts.storeErrors.Add(1)
+		if r.cfg.Tracer != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {
+			r.cfg.Tracer.Unasked(ctx, err)
+		}
 		if !errors.Is(err, ErrStore) { // the breaker's own
 			err = fmt.Errorf("%w: %w", ErrStore, err)
 		}

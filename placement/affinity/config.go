@@ -16,7 +16,7 @@ type Counter interface {
 }
 
 // Config is how a Resolver works. The zero value of every field is a sensible
-// default. All nodes of a cluster should use the same, but for Log.
+// default. All nodes of a cluster should use the same, but for Log and Tracer.
 type Config struct {
 	// PinTTL is how long a pin lasts unless the node that hosts the room
 	// refreshes it, which it does every PinTTL/3 while the room is hosted. It only
@@ -60,6 +60,9 @@ type Config struct {
 
 	// Log receives the log. Default slog.Default().
 	Log *slog.Logger
+
+	// Tracer is told of what takes its time, call by call. Default: nobody.
+	Tracer Tracer
 }
 
 // FullMesh is the cost of a room in which each of n participants receives the

@@ -74,14 +74,11 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	n := 0                               // pins that the store had lost
 	reclaimed := make(map[*Hosting]bool) // that the store had confirmed before
 	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) Op {
-		switch {
-		case h.pin.Epoch == 0 || h.era != k.known.era.Load():
+		if h.pin.Epoch == 0 || h.era != k.known.era.Load() {
 			reclaimed[h] = h.pin.Epoch != 0
 			return k.claimOf(h)
-		case write || h.refreshed.IsZero():
-			return Op{If: h.pin, Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
 		}
-		return Op{}
+		return k.refreshOf(h, write)
 	}) {
 		switch h := hosted[i]; {
 		case res.Err == nil && res.Pin == (Pin{}):
@@ -99,6 +96,14 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 		k.counts.repinned.Add(uint64(n))
 		k.log.Info("rooms pinned again: the store had lost their pins", "rooms", n, "pin_ttl", k.cfg.PinTTL)
 	}
+}
+
+// refreshOf is the op that refreshes or reads the pin of a room that is hosted here.
+func (k *keeper) refreshOf(h *Hosting, write bool) Op {
+	if !write && !h.refreshed.IsZero() {
+		return Op{}
+	}
+	return Op{If: h.pin, Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
 }
 
 // claimOf is the op that pins a room that is hosted here, unless it is pinned.

@@ -44,35 +44,46 @@ type Hosting struct {
 // where the hash says; when the store is back, two that did so find out, and one
 // has Lost it with ErrSplit.
 func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, error) {
+	ctx, end := r.begin(ctx, "host", room)
+	h, a, err := r.host(ctx, room, d)
+	if end != nil {
+		end(a, err)
+	}
+	return h, err
+}
+
+func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting, a Assignment, _ error) {
 	if err := check(room, d); err != nil {
-		return nil, err
+		return nil, a, err
 	}
 	switch {
 	case r.closed.Load():
-		return nil, ErrClosed
+		return nil, a, ErrClosed
 	case !r.agent.Live():
 		r.loseAll(ErrFenced)
-		return nil, ErrFenced
+		return nil, a, ErrFenced
 	}
 	r.checkFence() // it may have been stopped, and live again since
 	r.counts.requests.Add(1)
 	if h := r.hosting(room); h != nil {
 		h.touch(d.Size)
-		return h, nil
+		a = Assignment{Room: room, Partition: h.partition, Life: h.life, Source: Cached, Reason: "it is hosted here"}
+		return h, a, nil
 	}
 	era := r.known.era.Load() // before the answer: it says nothing of a store that is lost after it
 	a, err := r.ask(ctx, &r.hosts, room, d, func() (Assignment, bool) { return r.justLearned(room) })
 	if err != nil {
-		return nil, err
+		return nil, a, err
 	}
 	if a.Life != r.selfLife() {
 		if a.Node == r.self {
-			return nil, ErrFenced // a later process of this node has taken over
+			return nil, a, ErrFenced // a later process of this node has taken over
 		}
 		r.counts.misrouted.Add(1)
-		return nil, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
+		return nil, a, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
 	}
-	return r.open(a, d.Size, era)
+	h, err := r.open(a, d.Size, era)
+	return h, a, err
 }
 
 // justLearned answers by a pin of this node that Resolve was told of a moment ago,

@@ -73,7 +73,7 @@ func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) (fa
 		r.counts.rehomeTime.Add(int64(took))
 		r.log.Info("rooms re-homed", "rooms", a.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
 	}
-	if a.err != nil && !r.away.Load() {
+	if a.homeless > 0 && !r.away.Load() {
 		r.log.Warn("some rooms of nodes that are gone have no new home yet; trying again", "rooms", a.homeless, "err", a.err)
 	}
 	return failed
@@ -113,7 +113,7 @@ func (a *audit) look(ctx context.Context, partitions []placement.Partition) bool
 			a.err = err
 			return false
 		}
-		if !a.rehomeAll(ctx, s, orphans) || !ok {
+		if !a.rehomeTraced(ctx, s, orphans) || !ok {
 			return false
 		}
 		if len(found) < auditRooms {
@@ -140,6 +140,24 @@ func (a *audit) orphans(ctx context.Context, s *cluster.Snapshot, found []Entry)
 		a.skip[e.Pin.Life] = v != dead
 	}
 	return slices.DeleteFunc(found, func(e Entry) bool { return verdicts[e.Pin.Life] != dead }), nil
+}
+
+// rehomeTraced is rehomeAll, told to the tracer.
+func (a *audit) rehomeTraced(ctx context.Context, s *cluster.Snapshot, orphans []Entry) bool {
+	if a.cfg.Tracer == nil || len(orphans) == 0 {
+		return a.rehomeAll(ctx, s, orphans)
+	}
+	rehomed, homeless := a.rehomed, a.homeless
+	ctx, end := a.cfg.Tracer.Rehome(ctx, len(orphans))
+	ok := a.rehomeAll(ctx, s, orphans)
+	if end != nil {
+		var why error
+		if !ok {
+			why = a.err
+		}
+		end(a.rehomed-rehomed, a.homeless-homeless, why)
+	}
+	return ok
 }
 
 // rehomeAll reports whether each orphan has a new home now, wherever it has it from.

@@ -129,6 +129,16 @@ func (r *Resolver) Close() error {
 // row), ErrClosed, what Agent.Place fails with, or ctx.Err() if ctx ends before
 // the budget does.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
+	ctx, end := r.begin(ctx, "resolve", room)
+	if end == nil {
+		return r.resolve(ctx, room, d)
+	}
+	a, err := r.resolve(ctx, room, d)
+	end(a, err)
+	return a, err
+}
+
+func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	if err := check(room, d); err != nil {
 		return Assignment{}, err
 	}

@@ -1,0 +1,86 @@
+package clusterotel_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// Half an hour of heartbeats, signings, refreshed pins and audits makes no trace, though
+// what they keep was asked for by callers who were traced. A death does: one for
+// each batch of rooms that get new homes (S0.8).
+func TestBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHotel(t, clusterotel.Options{})
+		here, err := affinity.StartPresence(h.tracing.PresenceStore(affinity.NewMemoryPresence()), 64, affinity.PresenceConfig{Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer here.Close()
+		ctx, span := h.provider.Tracer("test").Start(t.Context(), "joins")
+		orphans := 0
+		for i := range 60 {
+			room := fmt.Sprint("r", i)
+			a, err := h.rooms["a"].Resolve(ctx, room, affinity.Demand{Size: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.rooms[string(a.Node)].Host(ctx, room, affinity.Demand{Size: 2}); err != nil {
+				t.Fatal(err)
+			}
+			if err := here.Join(ctx, room, "jane"); err != nil {
+				t.Fatal(err)
+			}
+			if a.Node == "b" {
+				orphans++
+			}
+		}
+		span.End()
+		time.Sleep(time.Second) // what was begun for them has ended
+		h.spans.Reset()
+
+		idle := 30 * time.Minute
+		if testing.Short() {
+			idle = 3 * time.Minute // three lives of a pin
+		}
+		time.Sleep(idle)
+		if got := h.tree(); got != "" {
+			t.Errorf("an idle cluster traces:\n%.1000s", got)
+		}
+
+		if err := h.rooms["b"].Close(); err != nil {
+			t.Error(err)
+		}
+		h.Crash("b")
+		time.Sleep(time.Minute)
+		rehomed, batches := 0, 0
+		for _, s := range h.spans.GetSpans() {
+			switch s.Name {
+			case "roost.rehome":
+				batches++
+				if s.Parent.IsValid() {
+					t.Error("a batch is no trace of its own")
+				}
+				for _, kv := range s.Attributes {
+					if kv.Key == "roost.rehomed" {
+						rehomed += int(kv.Value.AsInt64())
+					}
+				}
+			case "roost.store.swap":
+				if !s.Parent.IsValid() {
+					t.Error("a call of the store is a trace of its own")
+				}
+			default:
+				t.Errorf("%s is traced", s.Name)
+			}
+		}
+		if orphans == 0 || rehomed != orphans || batches == 0 || batches > 2 {
+			t.Errorf("%s rooms were rehomed in %d traces, want %d in one by each node that is left", strconv.Itoa(rehomed), batches, orphans)
+		}
+	})
+}

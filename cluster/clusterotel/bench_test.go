@@ -1,0 +1,76 @@
+package clusterotel_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// BenchmarkResolve is what tracing adds to the cheapest call, that for a room
+// whose pin is known: without it, without a provider, below a span that is not
+// sampled, and when all is recorded and thrown away.
+func BenchmarkResolve(b *testing.B) {
+	agent, err := cluster.Start(b.Context(), cluster.Config{
+		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local, LeaseTTL: time.Minute, Log: quiet,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer agent.Close()
+	<-agent.Ready()
+	none := clusterotel.New(clusterotel.Options{})
+	never := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))
+	always := trace.NewTracerProvider()
+	for _, side := range []struct {
+		name     string
+		tracing  *clusterotel.Tracing // nil: none
+		provider *trace.TracerProvider
+	}{
+		{"untraced", nil, nil},
+		{"no-provider", none, nil},
+		{"not-sampled", clusterotel.New(clusterotel.Options{Provider: never}), never},
+		{"recorded", clusterotel.New(clusterotel.Options{Provider: always}), always},
+	} {
+		b.Run(side.name, func(b *testing.B) {
+			store := affinity.Store(&faulty{Store: affinity.NewMemory()})
+			cfg := affinity.Config{Log: quiet}
+			if side.tracing != nil {
+				store, cfg.Tracer = side.tracing.Store(store), side.tracing
+			}
+			rooms, err := affinity.Start(agent, store, cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer rooms.Close()
+			ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+			defer cancel()
+			if side.provider != nil {
+				var span interface{ IsRecording() bool }
+				ctx, span = side.provider.Tracer("bench").Start(ctx, "join")
+				if span.IsRecording() != (side.name == "recorded") {
+					b.Fatal("the sampler is not what it is thought to be")
+				}
+			}
+			for range 3 { // claimed, read, known
+				if _, err := rooms.Resolve(ctx, "r", affinity.Demand{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if a, err := rooms.Resolve(ctx, "r", affinity.Demand{}); err != nil || a.Source == affinity.Degraded {
+					b.Fatal(a, err)
+				}
+			}
+			if s := rooms.Stats(); s.Cached < s.Pinned+s.Hash {
+				b.Errorf("it was not the known pin that was measured: %+v", s)
+			}
+		})
+	}
+}

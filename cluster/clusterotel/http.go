@@ -1,0 +1,88 @@
+package clusterotel
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Handler returns h, which serves the API of package clusterhttp, so that the
+// span of the request, which a middleware around it has begun, tells the route,
+// and not the name of the room that is in the path. Put nothing between this
+// middleware and it; http.StripPrefix goes around both.
+func (t *Tracing) Handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		span := trace.SpanFromContext(r.Context())
+		if !span.IsRecording() {
+			h.ServeHTTP(w, r)
+			return
+		}
+		if !t.names {
+			span.SetAttributes(attribute.String("url.path", masked(r.URL.EscapedPath())))
+		}
+		h.ServeHTTP(w, r)
+		if _, route, ok := strings.Cut(r.Pattern, " "); ok {
+			span.SetAttributes(attribute.String("http.route", route))
+		}
+	})
+}
+
+// Transport returns base (nil: http.DefaultTransport) for the HTTP client of a
+// clusterhttp.Client, so that the span of a request, which a transport around it
+// has begun, is named after the route, and holds no name of a room and no key. The
+// trace goes along in the headers as far as the transport around it does that.
+func (t *Tracing) Transport(base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return transport{base, t}
+}
+
+type transport struct {
+	base http.RoundTripper
+	*Tracing
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
+		path := masked(r.URL.EscapedPath())
+		span.SetName(r.Method + " " + path)
+		if !t.names {
+			at := url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host}
+			span.SetAttributes(attribute.String("url.full", at.String()+path))
+		}
+	}
+	return t.base.RoundTrip(r)
+}
+
+// Brief reports whether a request is one that ends soon and that somebody waits
+// for: no stream of events, which would be a span of hours, and no probe or
+// scrape, which would be a trace every few seconds. It is for otelhttp.WithFilter.
+func Brief(r *http.Request) bool {
+	for _, end := range []string{"/v1/events", "/healthz", "/readyz", "/metrics"} {
+		if strings.HasSuffix(r.URL.Path, end) {
+			return false
+		}
+	}
+	return true
+}
+
+// masked returns an escaped path of the API, also one that is none, without the
+// name of the room in it.
+func masked(path string) string {
+	before, rest, ok := strings.Cut(path, "/rooms/")
+	if !ok {
+		return path
+	}
+	before += "/rooms/{room}"
+	for _, call := range []string{"/resolve", "/move"} {
+		if strings.HasSuffix(rest, call) {
+			return before + call
+		}
+	}
+	return before
+}

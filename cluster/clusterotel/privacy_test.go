@@ -1,0 +1,85 @@
+package clusterotel_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// No trace holds a name, unless it is asked for, or a token, ever; whatever goes
+// wrong.
+func TestNames(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHotel(t, clusterotel.Options{RoomNames: named})
+			client := h.client(t, "a")
+			stranger := h.client(t, "a")
+			stranger.Token = "jane-guesses"
+			here, there := h.roomOn(t, "a"), h.roomOn(t, "b")
+			presence, err := affinity.StartPresence(h.tracing.PresenceStore(affinity.NewMemoryPresence()), 64, affinity.PresenceConfig{Log: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer presence.Close()
+
+			ctx, span := h.provider.Tracer("test").Start(t.Context(), "call")
+			fails := 0
+			do := func(err error) {
+				if err != nil {
+					fails++
+				}
+			}
+			everything := func() {
+				for _, room := range []string{here, there, "jane/doe", "jane resolve", "jane//.."} {
+					_, err := client.ResolveRoom(ctx, room, 4)
+					do(err)
+					_, err = client.Room(ctx, room, 4)
+					do(err)
+					_, err = client.MoveRoom(ctx, room, "c")
+					do(err)
+					_, err = h.rooms["a"].Host(ctx, room, affinity.Demand{Size: 4})
+					do(err)
+					do(client.ReleaseRoom(ctx, room))
+					do(client.ReleaseRoom(ctx, room))
+					do(presence.Join(ctx, room, "jane"))
+					_, err = presence.Members(ctx, room)
+					do(err)
+				}
+				_, err := client.Place(ctx, "jane")
+				do(err)
+				_, err = stranger.ResolveRoom(ctx, here, 4)
+				do(err)
+				for _, path := range []string{"/v1/rooms/jane", "/v1/rooms/jane/", "//v1/rooms//jane/resolve", "/v1/rooms/jane/doe/resolve"} {
+					resp, err := client.HTTP.Post("http://agent.test"+path, "application/json", strings.NewReader("{}"))
+					do(err)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}
+			}
+			everything()
+			h.store.refuses.Store(true)
+			everything()
+			h.store.refuses.Store(false)
+			span.End()
+
+			told := text(h.spans.GetSpans())
+			if strings.Contains(told, token) || strings.Contains(told, "jane-guesses") {
+				t.Errorf("a token is in the trace:\n%s", told)
+			}
+			if got := strings.Contains(told, "jane"); got != named {
+				t.Errorf("with RoomNames %v, names are told is %v:\n%s", named, got, told)
+			}
+			if named && !strings.Contains(told, "roost.room "+here) {
+				t.Error("RoomNames has no roost.room")
+			}
+			if !strings.Contains(told, http.MethodPost) || fails < 20 {
+				t.Errorf("%d calls failed: this test sees too little", fails)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package clusterotel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// Options shape a [Tracing]. The zero value of each field is its default.
+type Options struct {
+	// Provider makes the spans. Default otel.GetTracerProvider(), which may be set
+	// later.
+	Provider trace.TracerProvider
+
+	// RoomNames has the names of rooms in roost.room, in URLs, and the texts of
+	// errors, which hold names, in full. They go wherever the traces do. Default
+	// false.
+	RoomNames bool
+}
+
+// Tracing makes spans. All its methods may be called from any goroutine.
+type Tracing struct {
+	tracer trace.Tracer
+	names  bool
+}
+
+var _ affinity.Tracer = (*Tracing)(nil)
+
+// New returns a Tracing. It starts nothing and need not be closed.
+func New(opts Options) *Tracing {
+	provider := opts.Provider
+	if provider == nil {
+		provider = otel.GetTracerProvider()
+	}
+	return &Tracing{provider.Tracer("github.com/roost-cluster/roost/cluster/clusterotel"), opts.RoomNames}
+}
+
+// Begin implements [affinity.Tracer].
+func (t *Tracing) Begin(ctx context.Context, call, room string) (context.Context, func(affinity.Assignment, error)) {
+	if !traced(ctx) {
+		return ctx, nil
+	}
+	ctx, span := t.tracer.Start(ctx, "roost."+call)
+	if t.names {
+		span.SetAttributes(attribute.String("roost.room", room))
+	}
+	return ctx, func(a affinity.Assignment, err error) {
+		if a.Source != 0 {
+			span.SetAttributes(
+				attribute.Int("roost.partition", int(a.Partition)), attribute.String("roost.source", a.Source.String()),
+				attribute.String("roost.reason", a.Reason), attribute.String("roost.node", string(a.Node)),
+				attribute.Int64("roost.epoch", int64(a.Epoch))) // below 2^53
+		}
+		if call == "host" {
+			span.SetAttributes(attribute.Bool("roost.hosted", err == nil))
+		}
+		if errors.Is(err, affinity.ErrNotOwner) {
+			err = nil
+		}
+		t.end(span, err)
+	}
+}
+
+// Unasked implements [affinity.Tracer].
+func (t *Tracing) Unasked(ctx context.Context, why error) {
+	if traced(ctx) {
+		trace.SpanFromContext(ctx).AddEvent("store not asked", trace.WithAttributes(attribute.String("roost.why", why.Error())))
+	}
+}
+
+// Rehome implements [affinity.Tracer].
+func (t *Tracing) Rehome(ctx context.Context, rooms int) (context.Context, func(rehomed, homeless int, err error)) {
+	ctx, span := t.tracer.Start(ctx, "roost.rehome", trace.WithAttributes(attribute.Int("roost.rooms", rooms)))
+	return ctx, func(rehomed, homeless int, err error) {
+		span.SetAttributes(attribute.Int("roost.rehomed", rehomed), attribute.Int("roost.homeless", homeless))
+		t.end(span, err)
+	}
+}
+
+// traced reports whether somebody up there records what happens below.
+func traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+
+// begin begins a span with a count, if ctx has a traced one above.
+func (t *Tracing) begin(ctx context.Context, name, what string, n int) (_ context.Context, end func(error)) {
+	if !traced(ctx) {
+		return ctx, func(error) {}
+	}
+	ctx, span := t.tracer.Start(ctx, name, trace.WithAttributes(attribute.Int(what, n)))
+	return ctx, func(err error) { t.end(span, err) }
+}
+
+func (t *Tracing) end(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, t.textOf(err))
+	}
+	span.End()
+}
+
+// textOf says what err is. Its text may hold the name of a room or of a key, and a
+// store's may hold anything, so only what is known to hold none of these is told.
+func (t *Tracing) textOf(err error) string {
+	if t.names {
+		return err.Error()
+	}
+	var kinds []string
+	for _, kind := range []error{
+		affinity.ErrName, affinity.ErrDemand, affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
+		affinity.ErrChanged, affinity.ErrStore, affinity.ErrFenced, affinity.ErrClosed, cluster.ErrNotReady,
+		cluster.ErrNoMembers, cluster.ErrClosed, context.DeadlineExceeded, context.Canceled,
+	} {
+		if errors.Is(err, kind) {
+			kinds = append(kinds, kind.Error())
+		}
+	}
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
+		kinds = append(kinds, no.Error())
+	}
+	return cmp.Or(strings.Join(kinds, ": "), "an error of another kind")
+}
