@@ -42,8 +42,8 @@ short: ## the tests without the long ones
 race: ## all tests of every module under the race detector
 	$(STEP) 'tests under the race detector' $(EACH) go test -race ./...
 
-long: ## the clusters that are too large for the race detector
-	$(STEP) 'large clusters' go test -count=1 ./cluster
+long: ## the clusters and crowds that are too large for the race detector
+	$(STEP) 'large clusters and crowds' go test -count=1 ./cluster ./cluster/clusterhttp
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh

@@ -263,6 +263,50 @@ func TestClientContext(t *testing.T) {
 	})
 }
 
+// A stream that says nothing any more is over, however it began; one that is alive
+// and a reader that takes its time are not.
+func TestClientEventsOfStoppedAgent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		comments int // every 15 s, before it stops; -1: it does not even answer
+		pause    time.Duration
+		want     time.Duration // until the error
+	}{
+		"it never answers":          {-1, 0, maxSilence},
+		"it stops at once":          {0, 0, maxSilence},
+		"it stops later":            {10, 0, 150*time.Second + maxSilence},
+		"the reader takes its time": {10, 10 * time.Minute, 10*time.Minute + 9*15*time.Second + maxSilence}, // a pipe holds no comment
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := func(w http.ResponseWriter, r *http.Request) {
+					if tc.comments >= 0 {
+						w.Header().Set("Content-Type", "text/event-stream")
+						_, _ = w.Write(encode("run", events.Batch{Version: 1}))
+						_ = http.NewResponseController(w).Flush()
+					}
+					for range tc.comments {
+						time.Sleep(15 * time.Second)
+						_, _ = io.WriteString(w, ": keep-alive\n\n")
+						_ = http.NewResponseController(w).Flush()
+					}
+					<-r.Context().Done()
+				}
+				client := serve(t, &http.Server{Handler: http.HandlerFunc(h)}).client(t)
+				begin := time.Now()
+				var last error
+				for _, err := range client.Events(t.Context()) {
+					if last = err; err == nil {
+						time.Sleep(tc.pause)
+					}
+				}
+				if took := time.Since(begin); !errors.Is(last, errSilent) || took != tc.want {
+					t.Errorf("%v after %v, want that after %v", last, took, tc.want)
+				}
+			})
+		})
+	}
+}
+
 // How long the agent is asked to wait follows from how long the caller will.
 func TestClientPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/placement/affinity"
@@ -23,7 +24,8 @@ import (
 //
 // The sequence ends in silence when ctx does. Otherwise it ends with one error:
 // it wraps io.EOF if the agent or its server has ended the stream, and is as the
-// other methods' errors if there was none or it broke. Whoever wants to go on
+// other methods' errors if there was none or it broke. A stream breaks, too, when
+// not even a comment comes for 50 s. Whoever wants to go on
 // ranges again, and treats the first batch as the new truth.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
 	return follow[events.Batch](ctx, c, "batch")
@@ -56,6 +58,19 @@ func follow[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, err
 // follow hands on the data of events while take wants more. It returns nil only
 // then.
 func (c *Client) follow(ctx context.Context, kind string, take func(data []byte) (more bool, _ error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
+	err := c.read(ctx, silence, kind, take)
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return fmt.Errorf("clusterhttp: the agent at %s: %w", c.where(), errSilent)
+	}
+	return err
+}
+
+// read is follow, as long as silence does not end ctx.
+func (c *Client) read(ctx context.Context, silence *time.Timer, kind string, take func(data []byte) (more bool, _ error)) error {
 	resp, err := c.send(ctx, http.MethodGet, "/v1/events", nil)
 	if err != nil {
 		return err
@@ -64,7 +79,7 @@ func (c *Client) follow(ctx context.Context, kind string, take func(data []byte)
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("clusterhttp: what %s answers to /v1/events is not from an agent: it is %q", c.where(), t)
 	}
-	in := newEventReader(resp.Body, kind)
+	in := newEventReader(&patient{resp.Body, silence}, kind)
 	for {
 		data, err := in.next()
 		switch {
@@ -77,6 +92,25 @@ func (c *Client) follow(ctx context.Context, kind string, take func(data []byte)
 			return err
 		}
 	}
+}
+
+// maxSilence is how long a stream may say nothing, not even that it is alive: three
+// comments are missing then, by the default of [Options].KeepAlive.
+const maxSilence = 50 * time.Second
+
+var errSilent = fmt.Errorf("no event and no sign of life for %v: its process is stopped, or the network is cut", maxSilence)
+
+// patient is a reader that has a timer run only while it waits: whoever reads may
+// take their time.
+type patient struct {
+	io.Reader
+	timer *time.Timer
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.timer.Reset(maxSilence)
+	defer p.timer.Stop()
+	return p.Reader.Read(b)
 }
 
 // eventReader takes a text/event-stream apart.

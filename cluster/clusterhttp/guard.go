@@ -10,15 +10,24 @@ import (
 	"time"
 )
 
-// admit bounds what the request may send, and returns why it is refused, or nil.
-// It judges by method, not by endpoint: what is added later is guarded too.
-func (a *api) admit(w http.ResponseWriter, r *http.Request) *Problem {
-	if r.ContentLength != 0 {
-		// Even a body that no endpoint reads is read by net/http, to reuse the
-		// connection, and would be waited for without end.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTime))
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+// bound returns r with a body that is limited in size and time. It is a copy, since
+// the server has to know its own body again: else it waits for it before it answers
+// a client that sends none until told to, by "Expect: 100-continue".
+func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
+	if r.ContentLength == 0 {
+		return r
 	}
+	// Even a body that no endpoint reads is read by net/http, to reuse the
+	// connection, and would be waited for without end.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTime))
+	bounded := *r
+	bounded.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	return &bounded
+}
+
+// admit returns why a request is refused, or nil. It judges by method, not by
+// endpoint: what is added later is guarded too.
+func (a *api) admit(r *http.Request) *Problem {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return nil

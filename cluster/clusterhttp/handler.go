@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,11 +29,13 @@ type Options struct {
 	Log *slog.Logger
 
 	// KeepAlive is how long an event stream is silent before it sends a comment,
-	// so that proxies keep it open and dead clients are found. Default 15 s.
+	// so that proxies keep it open and dead clients are found. Default 15 s; a
+	// [Client] takes the agent for dead after 50 s of silence.
 	KeepAlive time.Duration
 
 	// MaxStreams is how many event streams are served at a time; more are turned
-	// away as busy. Default 1024: each costs four goroutines and some 30 kB.
+	// away as busy. Default 1024: each costs two goroutines, three with Rooms, and
+	// some 25 kB.
 	MaxStreams int
 
 	// Rooms pins rooms to nodes by capacity. It has to run beside the same agent,
@@ -98,12 +101,13 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		locked: opts.Token != "", token: sha256.Sum256([]byte(opts.Token)),
 		streams: make(chan struct{}, opts.MaxStreams), journal: newJournal(),
-		rooms:   opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
+		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
 	}
 	page := dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil})
 	a.mux.Handle("GET /{$}", page)
 	a.mux.Handle("GET /dashboard/{file}", page)
+	a.mux.Handle("/", http.HandlerFunc(a.unrouted))
 	a.mux.HandleFunc("GET /healthz", a.healthz)
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	a.mux.HandleFunc("GET /v1/place", a.open(http.StatusOK, a.place))
@@ -132,20 +136,22 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if p := a.admit(w, r); p != nil {
-		a.log.Warn("refused a request", "method", r.Method, "path", r.URL.Path[:min(80, len(r.URL.Path))],
+	asked := r
+	r = a.bound(w, r)
+	if p := a.admit(r); p != nil {
+		a.log.Warn("refused a request", "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
 			"remote", r.RemoteAddr, "why", p.Message)
 		p.write(w)
 		return
 	}
-	handler, pattern := a.mux.Handler(r)
-	// An unclean path would be redirected, and to the wrong place below a prefix.
-	// What is escaped in it belongs to the name of a room.
-	if escaped := r.URL.EscapedPath(); pattern == "" || path.Clean(escaped) != escaped {
-		unrouted(w, r, handler)
+	// The mux would redirect from an unclean path, and to the wrong place below a
+	// prefix. What is escaped in it belongs to the name of a room.
+	if escaped := r.URL.EscapedPath(); !strings.HasPrefix(escaped, "/") || path.Clean(escaped) != escaped {
+		nothingAt(r).write(w)
 		return
 	}
-	a.mux.ServeHTTP(w, r) // not the handler: PathValue would be empty
+	a.mux.ServeHTTP(w, r)
+	asked.Pattern = r.Pattern // for whoever measures or traces requests by their route, around this
 }
 
 // An endpoint answers a request with what is to be sent as JSON.
@@ -188,30 +194,30 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(b, '\n')) // a client that has gone needs no answer
 }
 
-// unrouted answers a request that the mux has no pattern for. The mux alone knows
-// which methods a path allows, and it tells by writing a response.
-func unrouted(w http.ResponseWriter, r *http.Request, mux http.Handler) {
-	said := verdict{header: make(http.Header)}
-	mux.ServeHTTP(&said, r)
-	p := &Problem{
-		Status: http.StatusNotFound, Code: CodeNotFound,
-		Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path),
+// unrouted answers a request for which there is no endpoint, by asking the mux what
+// else it has at this path.
+func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {
+		other := *r
+		other.Method = method
+		if _, pattern := a.mux.Handler(&other); pattern != "/" {
+			allowed = append(allowed, method)
+		}
 	}
-	if said.status == http.StatusMethodNotAllowed {
-		allow := said.header.Get("Allow")
+	p := nothingAt(r)
+	if len(allowed) > 0 {
+		allow := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", allow)
-		p.Status, p.Code = said.status, CodeMethod
-		p.Message = fmt.Sprintf("%s takes %s, not %.20q", r.URL.Path, allow, r.Method)
+		p.Status, p.Code = http.StatusMethodNotAllowed, CodeMethod
+		p.Message = fmt.Sprintf("%.80s takes %s, not %.20q", r.URL.Path, allow, r.Method)
 	}
 	p.write(w)
 }
 
-// verdict is a ResponseWriter that keeps status and headers only.
-type verdict struct {
-	status int
-	header http.Header
+func nothingAt(r *http.Request) *Problem {
+	return &Problem{
+		Status: http.StatusNotFound, Code: CodeNotFound,
+		Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path),
+	}
 }
-
-func (v *verdict) Header() http.Header         { return v.header }
-func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
-func (v *verdict) WriteHeader(status int)      { v.status = status }

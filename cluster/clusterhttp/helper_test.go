@@ -2,10 +2,12 @@ package clusterhttp
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +18,16 @@ import (
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(crowdServer) == "" {
+		leak.Main(m)
+		return
+	}
+	if err := serveCrowd(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 var quiet = slog.New(slog.DiscardHandler)
 

@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,6 +60,58 @@ func TestMovedEvents(t *testing.T) {
 			t.Errorf("batch %d after %d", got.Version, first.Version)
 		}
 	})
+}
+
+// flushing calls a function each time that an answer is flushed.
+type flushing struct {
+	http.ResponseWriter
+	flushed func()
+}
+
+func (f flushing) FlushError() error {
+	err := http.NewResponseController(f.ResponseWriter).Flush()
+	f.flushed()
+	return err
+}
+
+// Who has the first bytes of a stream and then asks where the rooms are learns of
+// each move after that.
+func TestMovedFromTheStart(t *testing.T) {
+	for _, tt := range []struct {
+		id    string // Last-Event-ID
+		flush int    // the first: the headers; the second: that all has to be asked for
+	}{{"", 1}, {"of another run", 1}, {"of another run", 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			h := open(t, affinity.NewMemory(), Options{})
+			at, err := h.clients["a"].ResolveRoom(t.Context(), "room", 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			api := Handler(h.Agent("a"), Options{Log: quiet, Rooms: h.rooms["a"]})
+			flushes := 0
+			move := func() {
+				if flushes++; flushes != tt.flush {
+					return
+				}
+				to := "b"
+				if at.Node.ID == "b" {
+					to = "c"
+				}
+				if _, err := h.clients["a"].MoveRoom(t.Context(), "room", to); err != nil {
+					t.Error(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r := httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil)
+			r.Header.Set("Last-Event-ID", tt.id)
+			w := httptest.NewRecorder()
+			api.ServeHTTP(flushing{w, move}, r)
+			if !strings.Contains(w.Body.String(), `{"moved":[{"room":"room",`) {
+				t.Errorf("after flush %d, Last-Event-ID %q: %s", tt.flush, tt.id, w.Body)
+			}
+		})
+	}
 }
 
 // The client gets them too, and loses the rooms of a node that dies to others.

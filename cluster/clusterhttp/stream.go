@@ -42,14 +42,17 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
 	s := stream{w: w, control: http.NewResponseController(w), within: a.sendTime}
+	s.moves = movesOf(ctx, a.rooms) // before the client knows that it has a stream, and asks where the rooms are
 	if err := s.send(nil); err != nil { // headers now: the first batch may take its time
 		internal(err).write(w) // goes nowhere unless the writer cannot flush
 		return
 	}
 	err := s.resume(r.Header.Get(lastEventID), a)
 	if err == nil {
-		err = s.run(r.Context(), a)
+		err = s.run(ctx, a)
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // for the end of the response
 	if err != nil {
@@ -63,13 +66,11 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration // for one event
+	moves   <-chan affinity.MovedBatch
 	seen    *events.State // what the client has been told; nil: nothing
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	moves := movesOf(ctx, a.rooms)
 	changes := a.agent.Reader("http")
 	defer changes.Close()
 	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
@@ -89,7 +90,7 @@ func (s *stream) run(ctx context.Context, a *api) error {
 		}
 		select {
 		case <-next:
-		case b := <-moves:
+		case b := <-s.moves:
 			if err := s.sendMoved(b); err != nil {
 				return err
 			}

@@ -1,0 +1,8 @@
+//go:build race
+
+package clusterhttp
+
+const (
+	underRace = true
+	crowd     = 1_000 // crowd is smaller here: the race detector bears 8,128 goroutines.
+)

@@ -1,0 +1,223 @@
+package clusterhttp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// perStream bounds the memory that a stream may cost the server, its garbage
+// included; see docs/performance.md for what it does cost.
+const perStream = 64 << 10
+
+// TestCrowd has ten thousand clients follow one agent's events, every tenth of which
+// never reads. The others miss nothing, look-ups are answered, and the agent's memory
+// stays within bounds; those who do not read are dropped in the end, and when all
+// have gone nothing is left of them.
+func TestCrowd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten thousand connections take their time")
+	}
+	addr := startCrowdServer(t)
+	needFiles(t, crowd+100)
+	c := &crowdOf{t: t, addr: addr, client: &http.Client{Timeout: time.Minute}}
+	defer c.client.CloseIdleConnections()
+	before := c.costs()
+
+	begin := time.Now()
+	var readers []*follower
+	var deaf []net.Conn
+	for i := range crowd {
+		conn := c.dial()
+		if i%10 == 0 {
+			_ = conn.(*net.TCPConn).SetReadBuffer(1 << 10)
+			deaf = append(deaf, conn)
+			continue
+		}
+		readers = append(readers, &follower{conn: conn})
+	}
+	var following sync.WaitGroup
+	for _, r := range readers {
+		following.Go(r.follow)
+	}
+	c.await("all streams are open", func(now costs) bool { return now.Streams == crowd })
+	open := c.costs()
+	t.Logf("%d streams in %v: %d kB and %.1f goroutines each", crowd, time.Since(begin).Round(time.Millisecond),
+		(open.PeakMemory-before.PeakMemory)/crowd>>10, float64(open.Goroutines-before.Goroutines)/crowd)
+
+	begin = time.Now()
+	const changes = 10 // each as large as the whole table
+	for i := range changes {
+		c.ask("POST", []string{"/v1/drain", "/v1/undrain"}[i%2], new(Changed))
+		c.ask("GET", "/v1/members", new(Members))
+	}
+	var now Partitions
+	c.ask("GET", "/v1/partitions", &now)
+	for i, r := range readers {
+		if err := r.await(now.Version, now.Partitions); err != nil {
+			t.Fatalf("reader %d: %v", i, err)
+		}
+	}
+	t.Logf("%d changes until the last of %d readers had the last: %v", changes, len(readers), time.Since(begin).Round(time.Millisecond))
+	c.await("those who do not read are dropped", func(now costs) bool { return now.Streams == len(readers) })
+	after := c.costs()
+	t.Logf("at most %d MB were resident, %d kB for each stream", after.PeakMemory>>20, (after.PeakMemory-before.PeakMemory)/crowd>>10)
+	if grown := after.PeakMemory - before.PeakMemory; !underRace && grown > crowd*perStream {
+		t.Errorf("the server has grown by %d MB, %d kB for each stream", grown>>20, grown/crowd>>10)
+	}
+
+	for _, conn := range deaf {
+		_ = conn.Close()
+	}
+	for _, r := range readers {
+		_ = r.conn.Close()
+	}
+	following.Wait()
+	c.await("nothing is left", func(now costs) bool { return now.Streams == 0 && now.Goroutines < before.Goroutines+20 })
+}
+
+// needFiles fails the test if this process may not have so many files.
+func needFiles(t *testing.T, n uint64) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur < n {
+		t.Fatalf("%d open files are needed, %d are allowed: raise the hard limit (ulimit -Hn)", n, limit.Cur)
+	}
+}
+
+// crowdOf is a server as its crowd sees it.
+type crowdOf struct {
+	t      *testing.T
+	addr   string
+	client *http.Client
+}
+
+// dial asks for a stream and does not read the answer.
+func (c *crowdOf) dial() net.Conn {
+	c.t.Helper()
+	conn, err := net.DialTimeout("tcp", c.addr, time.Minute)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = conn.Close() })
+	if _, err := fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: %s\r\n\r\n", c.addr); err != nil {
+		c.t.Fatal(err)
+	}
+	return conn
+}
+
+func (c *crowdOf) ask(method, path string, answer any) {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, "http://"+c.addr+path, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		c.t.Fatalf("%s %s: %s", method, path, resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *crowdOf) costs() (now costs) {
+	c.t.Helper()
+	c.ask("GET", "/costs", &now)
+	return now
+}
+
+func (c *crowdOf) await(what string, reached func(costs) bool) {
+	c.t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for now := c.costs(); !reached(now); now = c.costs() {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("never: %s: %+v", what, now)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// follower reads the events of one stream and holds them against each other.
+type follower struct {
+	conn net.Conn
+
+	mu    sync.Mutex
+	at    uint64 // version of the last batch
+	owned int    // partitions, by what the batches said
+	err   error
+}
+
+func (f *follower) follow() {
+	err := f.read()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *follower) read() error {
+	resp, err := http.ReadResponse(bufio.NewReader(f.conn), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for in := newEventReader(resp.Body, "batch"); ; {
+		data, err := in.next()
+		if err != nil {
+			return err
+		}
+		if err := f.take(data); err != nil {
+			return err
+		}
+	}
+}
+
+// take reads a batch by its form: decoding would take longer than all the rest.
+func (f *follower) take(data []byte) error {
+	var version uint64
+	var digest string
+	var full bool
+	if _, err := fmt.Sscanf(string(data[:min(100, len(data))]), `{"version":%d,"digest":%q,"full":%t`, &version, &digest, &full); err != nil {
+		return fmt.Errorf("%w in %.100s", err, data)
+	}
+	released, acquired, _ := bytes.Cut(data, []byte(`"acquired":`))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if full != (f.at == 0) || version <= f.at {
+		return fmt.Errorf("batch %d (full: %v) after %d", version, full, f.at)
+	}
+	f.at = version
+	f.owned += bytes.Count(acquired, []byte(`"since"`)) - bytes.Count(released, []byte(`"since"`))
+	return nil
+}
+
+// await returns when the state of a version has been told.
+func (f *follower) await(version uint64, owned int) error {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		f.mu.Lock()
+		at, has, err := f.at, f.owned, f.err
+		f.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case at >= version && has == owned:
+			return nil
+		case at >= version || time.Now().After(deadline):
+			return fmt.Errorf("at version %d with %d partitions, want %d with %d", at, has, version, owned)
+		}
+	}
+}

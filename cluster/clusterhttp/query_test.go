@@ -1,0 +1,113 @@
+package clusterhttp
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/affinity"
+)
+
+// A parameter is named, and judged by what it holds, "" if it is missing.
+type parameterRule struct {
+	name string
+	good func(string) bool
+}
+
+func wholeNumber(from, to int) func(string) bool {
+	return func(s string) bool {
+		n, err := strconv.Atoi(s)
+		return s == "" || err == nil && from <= n && n <= to
+	}
+}
+
+// FuzzQuery: whatever the query is, an endpoint answers with what was asked for or
+// with a Problem that names the first parameter that is wrong.
+func FuzzQuery(f *testing.F) {
+	agent := solo(f, 64)
+	rooms, err := affinity.Start(agent, affinity.NewMemory(), affinity.Config{Log: quiet})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = rooms.Close() })
+	h := Handler(agent, Options{Log: quiet, Rooms: rooms})
+	key := parameterRule{"key", func(s string) bool { return 0 < len(s) && len(s) <= maxKey && utf8.ValidString(s) }}
+	node := parameterRule{"node", func(s string) bool { return s == "" || lease.NodeID(s).Validate() == nil }}
+	wait := parameterRule{"wait", func(s string) bool {
+		d, err := time.ParseDuration(s)
+		return s == "" || err == nil && 0 <= d && d <= time.Minute
+	}}
+	endpoints := []struct {
+		method, path, body string
+		rules              []parameterRule
+	}{
+		{"GET", "/v1/place", "", []parameterRule{key}},
+		{"GET", "/v1/owners", "", []parameterRule{key, {"n", wholeNumber(1, 100)}}},
+		{"GET", "/v1/rooms", "", []parameterRule{node, {"limit", wholeNumber(1, 10_000)}}},
+		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, affinity.MaxSize)}}},
+		// A body that is wrong, and looked at last, so that nothing is drained.
+		{"POST", "/v1/drain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
+		{"POST", "/v1/undrain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
+		{"GET", "/v1/members", "", nil},
+	}
+	for _, q := range []string{
+		"", "key=room-1", "key=a&n=3", "key=a&n=0", "n=1&key=%ff", "key=a;n=2", "key=a&key=b", "node=solo&limit=10", "node=%20", "limit=-1",
+		"limit=1e3", "size=5", "size=1000001", "size=0x10", "size=99999999999999999999", "wait=10s", "wait=61s", "wait=-0s", "wait=-1s", "KEY=a&key=b&Key=c", "wait=%zz", "n=+5",
+		"wait=1h&wait=1s", "&&=&=a&key", "key=%00%0d%0a", "key=a#b", "k%65y=a",
+	} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		for _, e := range endpoints {
+			wrong := ""
+			for _, rule := range e.rules {
+				if value, ok := lookUp(query, rule.name); !ok || !rule.good(value) {
+					wrong = rule.name
+					break
+				}
+			}
+			r := httptest.NewRequest(e.method, e.path, strings.NewReader(e.body))
+			r.URL.RawQuery = query
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if !json.Valid(w.Body.Bytes()) || w.Header().Get("Content-Type") != "application/json" {
+				t.Fatalf("%s?%q: %d %s", e.path, query, w.Code, w.Body)
+			}
+			if wrong == "" && w.Code == http.StatusOK {
+				continue
+			}
+			var p Problem
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || wrong == "" ||
+				w.Code != http.StatusBadRequest || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, wrong) {
+				t.Errorf("%s?%q: %d %s, but what is wrong is %q", e.path, query, w.Code, w.Body, wrong)
+			}
+		}
+	})
+}
+
+// lookUp finds a parameter by url.ParseQuery, one pair at a time, and is false if it
+// cannot be read or is there twice. A semicolon is an ordinary byte.
+func lookUp(query, name string) (value string, ok bool) {
+	found := 0
+	for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "%3B"), "&") {
+		before, _, _ := strings.Cut(pair, "=")
+		if names, err := url.ParseQuery(before); err != nil || !names.Has(name) {
+			continue
+		}
+		values, err := url.ParseQuery(pair)
+		if err != nil {
+			return "", false
+		}
+		value = values.Get(name)
+		found++
+	}
+	return value, found < 2
+}
