@@ -98,6 +98,9 @@ func (l *loop) othersActive() bool {
 }
 
 func (l *loop) drain() {
+	if l.draining {
+		return // Leave drains, whoever has done so before
+	}
 	l.draining = true
 	l.announce()
 	l.log.Info("draining")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // settings is the fingerprint of what must be equal on all nodes, as lines of
@@ -12,8 +13,8 @@ import (
 type settings string
 
 func settingsOf(c Config) settings {
-	return settings(fmt.Sprintf("wire=1\npartitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
-		c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew))
+	return settings(fmt.Sprintf("wire=%d\npartitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
+		lease.WireVersion, c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew))
 }
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(string(s))) }

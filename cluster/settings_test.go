@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -36,6 +39,11 @@ func TestSettings(t *testing.T) { // S3.10
 		}
 	}
 	own := settingsOf(base)
+	older := strings.Replace(string(own), fmt.Sprintf("wire=%d\n", lease.WireVersion), fmt.Sprintf("wire=%d\n", lease.WireVersion-1), 1)
+	var wire *SettingsError
+	if !errors.As(own.accept("b#1", []byte(older)), &wire) || wire.Setting != "wire" {
+		t.Errorf("a node of an older wire version: %v", wire)
+	}
 	if err := own.accept("b#1", []byte(own)); err != nil {
 		t.Errorf("equal settings: %v", err)
 	}

@@ -13,10 +13,14 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
+// WireVersion is the first byte of every message. Nodes of two versions do not
+// understand each other, so it is among the settings that are compared at a join.
+// What the layer above sends along (Message.Extra) counts, too.
+const WireVersion = 2
+
 // Bounds of a message. A decoder that keeps them allocates at most a small
 // multiple of what it was sent.
 const (
-	wireVersion     = 2
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
 	MaxNodes        = 4096 // members of a set, and records in a message
@@ -38,7 +42,7 @@ var (
 // A beat is 11 to 42 bytes, typically 16.
 func Encode(m *Message) []byte {
 	var buf bytes.Buffer
-	buf.WriteByte(wireVersion)
+	buf.WriteByte(WireVersion)
 	e := msgpack.NewEncoder(&buf)
 	table := tableOf(m)
 	// Writes to a bytes.Buffer do not fail.
@@ -148,8 +152,8 @@ func Decode(b []byte) (*Message, error) {
 	if len(b) == 0 || len(b) > MaxMessageBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
-	if b[0] != wireVersion {
-		return nil, fmt.Errorf("%w: %d, this program speaks %d", ErrVersion, b[0], wireVersion)
+	if b[0] != WireVersion {
+		return nil, fmt.Errorf("%w: %d, this program speaks %d", ErrVersion, b[0], WireVersion)
 	}
 	body := bytes.NewReader(b[1:])
 	d := decoder{dec: msgpack.NewDecoder(body), body: body}

@@ -118,7 +118,7 @@ func goldenMessage() *Message {
 }
 
 // The wire form is a contract between programs of different builds: whoever
-// changes these bytes has to raise wireVersion.
+// changes these bytes has to raise WireVersion.
 func TestWireIsPinned(t *testing.T) {
 	const want = "02" + // version
 		"97" + "ce00c0ffee" + "cf00000102030405ff" + "cf0000019ca9450a00" + "07" + // settings, from, sent at, table
@@ -205,8 +205,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}{
 		{"nothing", nil, ErrMalformed},
 		{"version 0", append([]byte{0}, good[1:]...), ErrVersion},
-		{"a later version", append([]byte{wireVersion + 1}, good[1:]...), ErrVersion},
-		{"a later version of another form", []byte{wireVersion + 1, 0xff}, ErrVersion},
+		{"a later version", append([]byte{WireVersion + 1}, good[1:]...), ErrVersion},
+		{"a later version of another form", []byte{WireVersion + 1, 0xff}, ErrVersion},
 		{"a trailing byte", append(bytes.Clone(good), 0), ErrMalformed},
 		{"two messages", append(bytes.Clone(good), good...), ErrMalformed},
 		{"longer than any message", make([]byte, MaxMessageBytes+1), ErrMalformed},
@@ -260,7 +260,7 @@ func manyLabels(n, size int) map[string]string {
 // hostile returns messages that claim more than they hold.
 func hostile() map[string][]byte {
 	build := func(fields func(e *msgpack.Encoder)) []byte {
-		buf := bytes.NewBuffer([]byte{wireVersion})
+		buf := bytes.NewBuffer([]byte{WireVersion})
 		e := msgpack.NewEncoder(buf)
 		_ = e.EncodeArrayLen(7)
 		for range 4 {
@@ -296,7 +296,7 @@ func hostile() map[string][]byte {
 			}
 			_ = e.EncodeMapLen(math.MaxInt32)
 		}),
-		"array": {wireVersion, 0xdd, 0xff, 0xff, 0xff, 0xff},
+		"array": {WireVersion, 0xdd, 0xff, 0xff, 0xff, 0xff},
 	}
 }
 

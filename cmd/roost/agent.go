@@ -22,9 +22,10 @@ const agentLong = `Run one node until it is told to end.
 As soon as it has joined it logs "agent running", with the addresses at which it
 gossips and serves HTTP; so port 0 can be used for both.
 
-SIGTERM or SIGINT make the node give up what it owns, say farewell and exit 0,
-within 15 s; a second one stops it at once (exit 130). It also exits 0 after
-roost leave, and 1 if it cannot start or if its id is taken by another process.
+SIGTERM or SIGINT make the node give up what it owns, at which /readyz fails,
+then say farewell and exit 0, within --shutdown-delay and 15 s; a second one stops
+it at once (exit 130). It also exits 0 after roost leave, and 1 if it cannot start
+or if its id is taken by another process.
 
 A setting is taken from its flag, else from its environment variable, else from
 the --config file, else it has the default that is shown here. In the file:
@@ -79,7 +80,7 @@ func (p *program) runAgent(ctx context.Context, o agentOptions, log *slog.Logger
 	// Whoever stops services waits for this process, whatever goes wrong in it.
 	overdue := make(chan error, 1)
 	context.AfterFunc(orderly, func() {
-		time.AfterFunc(leaveTime+closeTime, func() { overdue <- errOverdue })
+		time.AfterFunc(o.shutdownDelay+leaveTime+closeTime, func() { overdue <- errOverdue })
 	})
 	select {
 	case err := <-ended:
@@ -127,13 +128,27 @@ func (p *program) serve(ctx context.Context, o agentOptions, log *slog.Logger) e
 		return agent.Err()
 	case <-ctx.Done():
 	}
-	rooms.end(log) // first: others take the rooms once this node has left
+	web.turnAway()
+	yield(agent, o.shutdownDelay)
+	rooms.end(log) // before the farewell: others take the rooms once this node has left
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
 	if err := agent.Leave(leaving); err != nil && !errors.Is(err, cluster.ErrClosed) {
 		log.Warn("left in a hurry", "err", err)
 	}
 	return agent.Err()
+}
+
+// yield has the node own nothing, and goes on for a while: whoever asks it meanwhile
+// is answered, and learns from /readyz to ask others.
+func yield(agent *cluster.Agent, delay time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), delay)
+	defer cancel()
+	_ = agent.Drain(ctx) // it goes on if ctx ends first; Leave waits for it
+	select {
+	case <-ctx.Done():
+	case <-agent.Done():
+	}
 }
 
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {

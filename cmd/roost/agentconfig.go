@@ -30,6 +30,8 @@ type agentOptions struct {
 	logLevel    slog.Level
 	stdinCloses bool
 
+	shutdownDelay time.Duration
+
 	warnings []string // allowed but unwise; for the log
 }
 

@@ -171,6 +171,10 @@ func processSettings() []agentSetting {
 			apply: setNonempty(func(t *o) *string { return &t.tokenFile }),
 		},
 		{
+			name: "shutdown-delay", arg: "DURATION", usage: "after SIGTERM go on answering for so long, owning nothing and with /readyz failing, until load balancers have turned away (default: five gossip intervals, 1s on a lan)",
+			apply: setDuration(func(t *o) *time.Duration { return &t.shutdownDelay }),
+		},
+		{
 			name: "log-format", arg: "text|json", def: "text", usage: "format of the log on standard error",
 			apply: func(t *o, v string) error { t.logFormat = v; return oneOf(v, "text", "json") },
 		},

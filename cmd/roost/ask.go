@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -50,7 +51,7 @@ func viewMembers(ctx context.Context, s *session) (view, error) {
 
 // ownershipNews tells of changes of members and owners.
 func ownershipNews(ctx context.Context, s *session, changed chan<- struct{}) {
-	nudge(ctx, s.Events, s.every, changed)
+	nudge(ctx, s.Events, changed)
 }
 
 func (p *program) partitionsCommand() *cobra.Command {
@@ -85,7 +86,7 @@ func (p *program) placeCommand() *cobra.Command {
 API is what the owner was started with as --api-addr.`,
 		Example: `  roost place room-17
   roost place room-17 room-18 --output json     one object a line`,
-		Args: cobra.MinimumNArgs(1),
+		Args: cobra.MatchAll(cobra.MinimumNArgs(1), keysNotEmpty),
 	}, func(ctx context.Context, s *session, keys []string) error {
 		placed := make([]clusterhttp.Placed, len(keys))
 		for i, key := range keys {
@@ -110,6 +111,14 @@ API is what the owner was started with as --api-addr.`,
 	})
 }
 
+// keysNotEmpty catches scripts whose variable is not set.
+func keysNotEmpty(_ *cobra.Command, keys []string) error {
+	if slices.Contains(keys, "") {
+		return errors.New("a key is empty")
+	}
+	return nil
+}
+
 func (s *session) placeOne(ctx context.Context, key string) (clusterhttp.Placed, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -125,7 +134,7 @@ owner, and so on. That is where replicas belong. The last line says why the key'
 partition is where it is.`,
 		Example: `  roost owners room-17
   roost owners room-17 -n 2 --output json`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MatchAll(cobra.ExactArgs(1), keysNotEmpty),
 	}, func(ctx context.Context, s *session, keys []string) error {
 		ctx, cancel := s.bound(ctx)
 		defer cancel()
@@ -155,11 +164,7 @@ func tablePage(header string, fill func(row func(cells ...any)), after ...string
 	t := newSheet(header)
 	fill(t.row)
 	return func(columns int) []line {
-		lines := t.lines(columns)
-		for text := range strings.Lines(strings.Join(after, "")) {
-			lines = append(lines, textLine(strings.TrimSuffix(text, "\n")))
-		}
-		return lines
+		return append(t.lines(columns), textLines(strings.Join(after, ""))...)
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func (s *session) printChanges(c change) error {
 	case s.json:
 		return s.printJSON(d)
 	}
-	if _, err := io.WriteString(s.out, c.summary(d, keys)); err != nil {
+	if err := s.say("%s", c.summary(d, keys)); err != nil {
 		return err
 	}
 	if err := s.printNodes(c, d); err != nil {
@@ -53,8 +52,7 @@ func (s *session) printChanges(c change) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(s.out, balances(d))
-	return err
+	return s.say("%s", balances(d))
 }
 
 // summary says in a few lines what moves.
@@ -148,7 +146,7 @@ func (s *session) printFlows(moves []placement.Move) error {
 	if others := len(flows) - shown; others > 0 {
 		rest = []string{fmt.Sprintf("and %d smaller ones: --output json lists every move\n", others)}
 	}
-	_, _ = io.WriteString(s.out, "\n")
+	_ = s.say("\n")
 	return s.table("FROM\tTO\tPARTITIONS", func(row func(...any)) {
 		for _, f := range flows[:shown] {
 			row(orDash(string(f.from)), orDash(string(f.to)), f.n)

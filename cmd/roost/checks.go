@@ -36,7 +36,9 @@ func (e examination) checks() []check {
 	for _, c := range checks {
 		faulty[c.Name] = faulty[c.Name] || c.Status != passed
 	}
-	return slices.DeleteFunc(checks, func(c check) bool { return c.Status == passed && faulty[c.Name] })
+	checks = slices.DeleteFunc(checks, func(c check) bool { return c.Status == passed && faulty[c.Name] })
+	slices.SortStableFunc(checks, func(a, b check) int { return cmp.Compare(b.Status, a.Status) }) // the worst first
+	return checks
 }
 
 // absent is all that can be said of an agent that takes no part.

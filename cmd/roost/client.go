@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,6 +109,7 @@ func (p *program) session(flags *pflag.FlagSet, settings []setting[clientOptions
 		Client: &clusterhttp.Client{Base: o.addr}, clientOptions: o,
 		out: p.stdout, fault: p.stderr, term: p.terminal(), json: o.output == "json",
 	}
+	s.addr = redacted(o.addr) // from here on it is only shown
 	if o.tokenFile != "" {
 		token, err := p.readToken(o.tokenFile)
 		if err != nil {
@@ -120,7 +123,7 @@ func (p *program) session(flags *pflag.FlagSet, settings []setting[clientOptions
 func (p *program) readToken(path string) (string, error) {
 	b, warning, err := readSecret(path)
 	if warning != "" {
-		_, _ = fmt.Fprintf(p.stderr, "roost: warning: %s\n", warning)
+		complain(p.stderr, "warning: "+warning)
 	}
 	if err != nil {
 		return "", err
@@ -134,7 +137,27 @@ func (s *session) bound(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // printJSON prints one object a line.
-func (s *session) printJSON(v any) error { return json.NewEncoder(s.out).Encode(v) }
+func (s *session) printJSON(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, r := range string(b) { // what harmless escapes, in the way of JSON
+		if strconv.IsPrint(r) || r > math.MaxUint16 {
+			text.WriteRune(r)
+		} else {
+			_, _ = fmt.Fprintf(&text, `\u%04x`, r)
+		}
+	}
+	_, err = io.WriteString(s.out, text.String()+"\n")
+	return err
+}
+
+// say prints lines for people.
+func (s *session) say(format string, args ...any) error {
+	return s.printLines(textLines(fmt.Sprintf(format, args...)))
+}
 
 // finish returns err, or prints v as JSON.
 func (s *session) finish(v any, err error) error {
@@ -164,7 +187,7 @@ func explain(err error, o clientOptions) error {
 		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or say with --addr or ROOST_ADDR where one serves HTTP",
 			o.addr, unreachable)
 	case errors.Is(err, context.DeadlineExceeded):
-		text += fmt.Sprintf("\nit had %v; allow more with --timeout", o.timeout)
+		text = fmt.Sprintf("no answer from %s within %v\nits process may be stopped, or its machine starved or cut off; else allow more with --timeout", o.addr, o.timeout)
 	}
-	return errors.New(text)
+	return errors.New(redacted(text))
 }

@@ -135,6 +135,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"rooms", "--watch", "--every", "0s"}, nil, `--every "0s": want a duration above zero`},
 		{[]string{"doctor", "--over", "soon"}, nil, `--over "soon": want a duration such as 500ms or 6s`},
 		{[]string{"members", "--wacth"}, nil, "unknown flag: --wacth; did you mean --watch?"},
+		{[]string{"completion"}, nil, "for which shell? one of bash, zsh, fish, powershell\n"},
+		{[]string{"completion", "bsh"}, nil, "for which shell? one of bash, zsh, fish, powershell\n"},
+		{[]string{"help", "membres"}, nil, "Did you mean this?\n\tmembers"},
+		{[]string{"place", "x", ""}, nil, "a key is empty"},
+		{[]string{"owners", ""}, nil, "a key is empty"},
 		{[]string{"docter"}, nil, "Did you mean this?\n\tdoctor"},
 		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
 		{[]string{"demo", "--http", "0.0.0.0:8400"}, nil, "want a loopback address"},
@@ -240,7 +245,7 @@ func TestProblems(t *testing.T) {
 		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain"}, "roost: the agent at ADDR asks for a token; give it with --token-file or ROOST_TOKEN_FILE\n"},
 		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain", "--token-file", token}, "roost: the agent at ADDR asks for a token, and this is not it; give it with --token-file\n"},
 		{503, clusterhttp.CodeNotReady, "not yet", []string{"place", "x"}, "roost: not yet\n"},
-		{0, "", "", []string{"members", "--timeout", "50ms"}, "roost: no answer yet from ADDR: context deadline exceeded\nit had 50ms; allow more with --timeout\n"},
+		{0, "", "", []string{"members", "--timeout", "50ms"}, "roost: no answer from ADDR within 50ms\nits process may be stopped, or its machine starved or cut off; else allow more with --timeout\n"},
 	} {
 		problem = clusterhttp.Problem{Status: c.status, Code: c.code, Message: c.message}
 		code, out, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)

@@ -129,7 +129,7 @@ func TestEverySettingHasEveryLayer(t *testing.T) {
 		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c",
 		"key-file": "DIR/key", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true",
-		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
+		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}
 	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "redis": "redis://:hunter3@r:1/0\n"}
@@ -220,6 +220,7 @@ func TestFaults(t *testing.T) {
 		{"file in file", nil, nil, "config: x", `DIR/c:1: unknown key "config"`},
 		{"key twice", nil, nil, "id: a\nid: b", `DIR/c:2: key "id" is also in line 1`},
 		{"no value", nil, nil, "zone:", `DIR/c:1: zone: there is no value`},
+		{"no duration", nil, nil, "ttl: ~", `DIR/c:1: ttl: there is no value`},
 		{"list for one", nil, nil, "id: [a, b]", `DIR/c:1: id "a,b": want one value, not a list`},
 		{"nested", nil, nil, "join: [[a]]", `DIR/c:1: join: lists and mappings must not be nested`},
 		{"no mapping", nil, nil, "- id", `DIR/c:1: want lines of key: value`},

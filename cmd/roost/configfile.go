@@ -40,6 +40,7 @@ func parseConfig(path string, b []byte) (map[string]entry, []error) {
 		e, err := entryOf(node)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
+			e = entry{} // of which no more is to be said
 		}
 		e.line = key.Line
 		entries[key.Value] = e

@@ -21,9 +21,9 @@ leases get, clocks, tables that differ, balance, members and weights, seeds, los
 and refused messages, fences, and Redis if rooms are pinned. Nothing else is asked
 and nothing is changed.
 
-Each check is ok, warn or fail, with what it means and what to do. It looks twice,
---over apart: counters warn if they grow meanwhile, and are only mentioned if they
-grew before. Ask several agents: each has its own view.
+Each check is ok, warn or fail, the worst first, with what it means and what to do.
+It looks twice, --over apart: counters warn if they grow meanwhile, and are only
+mentioned if they grew before. Ask several agents: each has its own view.
 
 It exits with 0 if all is ok, 3 if something is to be looked at, 4 if something is
 broken, and 1 if there was no agent to ask.`,
@@ -157,15 +157,22 @@ func (s *session) printDiagnosis(d diagnosis) error {
 		count[c.Status]++
 		page = append(page, c.lines(columns)...)
 	}
-	sum := fmt.Sprintf("%d ok, %d warn, %d fail, as %s sees it", count[passed], count[warned], count[failed], orDash(string(d.Self)))
+	sum := fmt.Sprintf("%d ok, %d warn, %d fail", count[passed], count[warned], count[failed])
+	if d.Self != "" {
+		sum += fmt.Sprintf(", as %s sees it", d.Self)
+	}
 	return s.printLines(append(page, line{}, textLine(sum)))
 }
 
-// lines wraps the parts of a check at words, to stand beside its name.
+// lines wraps the parts of a check at words, to stand beside its name. What is well
+// gets one line, so that it does not push off a terminal what is not.
 func (c check) lines(columns int) []line {
 	const indent = "                " // status, name
 	tones := map[verdict]tone{passed: good, warned: warning, failed: bad}
 	lead := line{{fmt.Sprintf("%-4s", c.Status), tones[c.Status]}, {text: fmt.Sprintf("  %-10s", c.Name)}}
+	if c.Status == passed && columns > 0 {
+		return []line{append(lead, toned{text: c.Finding}).clipped(columns)}
+	}
 	var lines []line
 	for _, part := range []struct{ label, text string }{{"", c.Finding}, {"means: ", c.Means}, {"do:    ", c.Do}} {
 		for i, text := range wrapped(part.text, columns-len(indent)-len(part.label)) {
@@ -188,7 +195,7 @@ func wrapped(text string, columns int) []string {
 	if text == "" {
 		return nil
 	}
-	if columns < 20 {
+	if columns < 10 {
 		return []string{text}
 	}
 	var lines []string

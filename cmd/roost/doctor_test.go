@@ -62,17 +62,22 @@ func TestChecks(t *testing.T) {
 		"a newcomer":        {both(member(1, func(m *clusterhttp.Member) { m.InSync, m.State = false, lease.Settling })), ""},
 		"no table":          {after(func(l *look) { l.members.Digest, l.table = 0, clusterhttp.Partitions{} }), "tables: warn: no table"},
 
-		"uneven":         {after(func(l *look) { l.table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
-		"too few":        {after(func(l *look) { l.table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
-		"weight 0":       {after(member(1, func(m *clusterhttp.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
+		"uneven":   {after(func(l *look) { l.table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
+		"too few":  {after(func(l *look) { l.table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
+		"weight 0": {after(member(1, func(m *clusterhttp.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
+		"all settle": {after(func(l *look) { // as they do when they start together
+			for i := range l.members.Members {
+				l.members.Members[i].State = lease.Settling
+			}
+		}), "members: warn: nobody owns anything yet; settling: node-a, node-b, node-c"},
 		"one drains":     {after(member(1, func(m *clusterhttp.Member) { m.State = lease.Draining })), ""},
-		"no owner":       {after(func(l *look) { weigh(l, 0, 0, 0) }), "members: warn: of weight 0: node-a, node-b, node-c + members: fail: none of 3 members"},
-		"one and drains": {after(func(l *look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }), "members: warn: of weight 0: node-a + members: fail: none of 3 members may own anything; draining: node-b, node-c"},
+		"no owner":       {after(func(l *look) { weigh(l, 0, 0, 0) }), "members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c"},
+		"one and drains": {after(func(l *look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }), "members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a"},
 
 		"lost seed":   {after(func(l *look) { l.stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }), "seeds: warn: no live member at 10.0.0.9:7946"},
 		"no seed":     {after(func(l *look) { l.stats.Settings.Join = nil }), "seeds: warn: none"},
 		"itself only": {after(func(l *look) { l.stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
-		"alone":       {after(func(l *look) { l.members.Members = l.members.Members[:1] }), "members: warn: this node is alone + seeds: fail: told to join 10.0.0.2:7946, seeds.test:7946"},
+		"alone":       {after(func(l *look) { l.members.Members = l.members.Members[:1] }), "seeds: fail: told to join 10.0.0.2:7946, seeds.test:7946 + members: warn: this node is alone"},
 		"alone by name": {after(func(l *look) {
 			l.members.Members, l.stats.Settings.Join = l.members.Members[:1], []string{"seeds.test:7946"}
 		}), "members: warn: this node is alone + seeds: warn: alone, and told to join seeds.test:7946"},
@@ -209,6 +214,10 @@ func TestDoctorCommand(t *testing.T) {
 	}
 
 	f := newFake(t)
+	f.env["ROOST_ADDR"] = "http://me:secret@" + f.env["ROOST_ADDR"]
+	if code, out, fault := roostIn(t, f.env, "doctor", "--over", "1ms"); code != exitOK || strings.Contains(out+fault, "secret") {
+		t.Errorf("behind a proxy that asks for a password: %d %q %q", code, out, fault)
+	}
 	f.set("GET /v1/stats", nil)
 	if code, out, fault := roostIn(t, f.env, "doctor"); code != exitFailed || out != "" || !strings.Contains(fault, "older version") {
 		t.Errorf("an old agent: %d %q %q", code, out, fault)
@@ -216,6 +225,23 @@ func TestDoctorCommand(t *testing.T) {
 	f.env["ROOST_ADDR"] = "127.0.0.1:1"
 	if code, out, fault := roostIn(t, f.env, "doctor"); code != exitFailed || out != "" || !strings.Contains(fault, "start one with `roost agent`") {
 		t.Errorf("no agent: %d %q %q", code, out, fault)
+	}
+}
+
+// TestDoctorFits: on a small terminal what is wrong can be seen without scrolling
+// back, and the worst of it is at the top.
+func TestDoctorFits(t *testing.T) {
+	f := newFake(t)
+	doubt := healthyLook().stats
+	doubt.Rooms.StoreDoubt = true
+	f.set("GET /v1/stats", doubt)
+	p := openTerminal(t, 80, 24)
+	b := inBackground(t, f.env, nil, p.tty, "doctor", "--over", "1ms")
+	b.exits(exitBroken)
+	b.shows(p.screen, "sees it")
+	text := uncoloured(p.screen.String())
+	if lines := strings.Count(text, "\n"); lines >= 24 || !strings.HasPrefix(text, "fail  redis") {
+		t.Errorf("it prints %d lines:\n%s", lines, text)
 	}
 }
 

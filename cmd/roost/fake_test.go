@@ -72,13 +72,22 @@ func (f *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// serveEvents serves f.stream, of which nil ends one stream of events. While
+// "events" is false it refuses to.
 func (f *fakeAgent) serveEvents(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	refused := f.answers["events"] == false
+	f.mu.Unlock()
+	if refused {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	_ = http.NewResponseController(w).Flush()
 	for {
 		select {
 		case event, ok := <-f.stream:
-			if !ok {
+			if !ok || event == nil {
 				return
 			}
 			kind := "batch"

@@ -112,8 +112,12 @@ type appended struct {
 func (s *session) append(v view, fault string) error {
 	last := s.last
 	s.last = appended{v.counts, fault}
-	if fault != last.fault && fault != "" {
-		_, _ = fmt.Fprintf(s.fault, "roost: %s\n", fault)
+	switch fault {
+	case last.fault:
+	case "":
+		complain(s.fault, s.answersAgain())
+	default:
+		complain(s.fault, fault)
 	}
 	if fault != "" || reflect.DeepEqual(last.counts, v.counts) {
 		return nil
@@ -128,6 +132,8 @@ func (s *session) append(v view, fault string) error {
 	stamp := textLine(time.Now().Format(time.DateTime))
 	return s.printLines(append([]line{stamp}, v.page(columns)...))
 }
+
+func (s *session) answersAgain() string { return "the agent at " + s.addr + " answers again" }
 
 // screen draws over what it drew last.
 type screen struct {
@@ -177,22 +183,45 @@ func cut(page []line, columns, lines int) []line {
 	return page
 }
 
-// nudge tells changed of every event of a stream, and opens the stream again
-// whenever it ends.
-func nudge[T any](ctx context.Context, stream func(context.Context) iter.Seq2[T, error], pause time.Duration, changed chan<- struct{}) {
+// againAfter is how soon a stream that has ended is opened again.
+const againAfter = time.Second
+
+// again hands on what a stream tells, first what opens it, and opens it again
+// whenever it ends. It returns when ctx ends, or with the error that take or lost
+// return.
+func again[T any](
+	ctx context.Context, stream func(context.Context) iter.Seq2[T, error],
+	take func(event T, first bool) error, lost func(error) error,
+) error {
 	for ctx.Err() == nil {
-		for _, err := range stream(ctx) {
+		first := true
+		for event, err := range stream(ctx) {
 			if err != nil {
-				break
+				err = lost(err)
+			} else {
+				err = take(event, first)
 			}
-			select {
-			case changed <- struct{}{}:
-			default: // it has been told already
+			if err != nil {
+				return err
 			}
+			first = false
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(againAfter):
 		case <-ctx.Done():
 		}
+	}
+	return nil
+}
+
+// nudge tells changed of every event of a stream.
+func nudge[T any](ctx context.Context, stream func(context.Context) iter.Seq2[T, error], changed chan<- struct{}) {
+	_ = again(ctx, stream, func(T, bool) error { touch(changed); return nil }, func(error) error { return nil })
+}
+
+func touch(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default: // it has been told already
 	}
 }

@@ -100,6 +100,7 @@ func TestWatchAppends(t *testing.T) {
 	b.shows(b.fault, "roost: it has left\n")
 	asked(5)
 	f.set("GET /v1/members", calm)
+	b.shows(b.fault, "answers again\n")
 	eventually(t, func() error {
 		if n := strings.Count(b.out.String(), "STATE"); n != 3 {
 			return fmt.Errorf("printed %d times, want 3", n)
@@ -136,8 +137,36 @@ func TestWatchNews(t *testing.T) {
 
 // TestWatchFirst: what is wrong at the start is a failure.
 func TestWatchFirst(t *testing.T) {
-	if code, _, fault := roost(t, "rooms", "--watch", "--addr", "127.0.0.1:1"); code != exitFailed || !strings.Contains(fault, "no agent answers") {
-		t.Errorf("%d %q", code, fault)
+	for _, args := range [][]string{{"rooms", "--watch"}, {"watch"}} {
+		if code, _, fault := roost(t, append(args, "--addr", "127.0.0.1:1")...); code != exitFailed || !strings.Contains(fault, "no agent answers") {
+			t.Errorf("%v: %d %q", args, code, fault)
+		}
+	}
+}
+
+// TestWatchComesBack: whoever watches goes on when the agent does, and is told of
+// the gap, once.
+func TestWatchComesBack(t *testing.T) {
+	f := newFake(t)
+	f.env["ROOST_ADDR"] = "http://me:secret@" + f.env["ROOST_ADDR"]
+	b := inBackground(t, f.env, nil, nil, "watch")
+	f.stream <- someBatch()
+	b.shows(b.out, "joined    node-d")
+	f.set("events", false)
+	f.stream <- nil // ends this stream
+	b.shows(b.fault, "trying again\n")
+	f.set("events", true)
+	later := someBatch()
+	later.Version = 99
+	f.stream <- later
+	b.shows(b.out, "v99")
+	b.stop()
+	b.exits(exitOK)
+	address := strings.Replace(f.env["ROOST_ADDR"], "me:secret", "…", 1)
+	want := "roost: the agent at " + address + " has ended, or is not reached; trying again\n" +
+		"roost: the agent at " + address + " answers again: what follows first is so now\n"
+	if got := b.fault.String(); got != want {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 
@@ -245,8 +274,17 @@ func TestTop(t *testing.T) {
 		f.stream <- someBatch()
 		f.stream <- someBatch()
 		b.shows(p.screen, "joined    node-d")
+		f.stream <- nil // the stream ends, and the next one begins
+		f.stream <- someBatch()
+		b.shows(p.screen, "answers again; what changed meanwhile is not listed")
 		p.resize(t, 20, 5)
 		b.shows(p.screen, "more lines")
+		p.resize(t, 120, 7) // the header and two of three members
+		b.shows(p.screen, "node-a * ")
+		if _, err := p.master.WriteString("\x1b[Bj"); err != nil {
+			t.Fatal(err)
+		}
+		b.shows(p.screen, "ZONE\x1b[0m\x1b[K\r\nnode-c")
 		f.set("GET /v1/members", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "it has left"})
 		p.resize(t, 120, 24)
 		b.shows(p.screen, "no answer since")

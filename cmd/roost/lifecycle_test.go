@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,6 +138,62 @@ func TestTerm(t *testing.T) {
 	b.signal(syscall.SIGINT)
 	agree(t, a)
 	b.exits(0)
+}
+
+// TestShutdownDelay: whoever goes by /readyz has the time to turn away from an agent
+// that is to end. Until then it answers, owning nothing, and each answer is the last
+// of its connection.
+func TestShutdownDelay(t *testing.T) {
+	t.Parallel()
+	args := []string{"--heartbeat", "200ms", "--ttl", "10m"}
+	a := agent(t, "a", args...)
+	b := agent(t, "b", append(args, "--join", a.gossip, "--shutdown-delay", "1h")...)
+	agree(t, a, b)
+	b.signal(syscall.SIGTERM)
+	eventually(t, func() error {
+		err := b.Ready(t.Context())
+		if problem, ok := errors.AsType[*clusterhttp.Problem](err); !ok || problem.State != "draining" {
+			return errors.Join(errors.New("/readyz does not say that b drains"), err)
+		}
+		return nil
+	})
+	for _, p := range []*proc{a, b} {
+		eventually(t, func() error {
+			table, err := p.Partitions(t.Context())
+			if err == nil && slices.Contains(table.Owners, "b") {
+				err = fmt.Errorf("%s says that b owns something", p.id)
+			}
+			return err
+		})
+	}
+	resp, err := http.Get("http://" + b.http + "/v1/place?key=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !resp.Close {
+		t.Errorf("a look-up while the agent waits: %s, the last of its connection: %v", resp.Status, resp.Close)
+	}
+	age, renewed := int64(0), 0
+	eventually(t, func() error { // without the delay it would have left before its next heartbeat
+		m, err := a.Members(t.Context())
+		if err != nil {
+			return err
+		}
+		if len(m.Members) != 2 {
+			t.Fatal("b left before its time")
+		}
+		if m.Members[1].AgeMS < age {
+			renewed++
+		}
+		age = m.Members[1].AgeMS
+		if renewed < 3 {
+			return fmt.Errorf("b has renewed its lease %d times since it drained", renewed)
+		}
+		return nil
+	})
+	b.signal(syscall.SIGTERM)
+	b.exits(exitInterrupted)
 }
 
 // TestTermBounded: a farewell that not everybody agrees to ends after 15 s all

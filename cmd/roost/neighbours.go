@@ -11,18 +11,15 @@ import (
 
 // members tells whether there is anybody to own, and to take over.
 func (e examination) members() []check {
-	var owners int
-	var zero, draining []string
+	is := make(map[string][]string)
 	for _, m := range e.after.members.Members {
-		switch {
-		case m.State == lease.Draining:
-			draining = append(draining, string(m.ID))
-		case m.State == lease.Active && m.Weight == 0:
-			zero = append(zero, string(m.ID))
-		case m.State == lease.Active:
-			owners++
+		role := m.State.String()
+		if m.State == lease.Active && m.Weight == 0 {
+			role = "weightless"
 		}
+		is[role] = append(is[role], string(m.ID))
 	}
+	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
 	total := len(e.after.members.Members)
 	var found []check
 	if len(zero) > 0 {
@@ -32,6 +29,11 @@ func (e examination) members() []check {
 		})
 	}
 	switch {
+	case owners == 0 && len(settling) > 0:
+		found = append(found, check{
+			"members", warned, "nobody owns anything yet; settling: " + few(settling), "look-ups fail until then; it is so for a moment when all start together",
+			"ask again in ten seconds; if it stays so, their logs say why",
+		})
 	case owners == 0:
 		found = append(found, check{
 			"members", failed, fmt.Sprintf("none of %s may own anything; draining: %s", plural(total, "member"), orDash(few(draining))),

@@ -74,14 +74,22 @@ func launch(t *testing.T, id string, args ...string) *proc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{
-		"agent", "--id", id, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0",
-		"--log-format", "json", "--exit-on-stdin-close",
-	}, args...)
-	p := &proc{t: t, id: id, cmd: exec.Command(exe, args...), log: new(logBuffer), done: make(chan struct{})}
+	return launchBy(t, id, &exec.Cmd{Path: exe, Args: append([]string{exe, "agent"}, args...)})
+}
+
+// launchBy is launch by a command that ends in "agent" and perhaps more arguments.
+func launchBy(t *testing.T, id string, cmd *exec.Cmd) *proc {
+	t.Helper()
+	own := []string{"--id", id, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json", "--exit-on-stdin-close"}
+	cmd.Args = slices.Insert(cmd.Args, 2, own...)
+	p := &proc{t: t, id: id, cmd: cmd, log: new(logBuffer), done: make(chan struct{})}
 	p.cmd.Stderr = p.log
 	p.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.cmd.SysProcAttr == nil {
+		p.cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	var err error
 	if p.hold, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

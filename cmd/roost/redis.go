@@ -92,6 +92,8 @@ func setRedis(o *agentOptions, v string) error {
 		return errors.New("want a URL that begins with redis://, rediss:// or unix://")
 	case u.Host == "" && u.Scheme != "unix":
 		return errors.New("the URL has no host: want redis://user:password@host:6379/0")
+	case u.Port() != "" && checkHostPort(":"+u.Port()) != nil:
+		return errors.New("the port is not a number from 0 to 65535")
 	}
 	o.redis = v
 	return nil

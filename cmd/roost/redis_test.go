@@ -25,6 +25,7 @@ func TestRedisURL(t *testing.T) {
 		"redis://:hun/ter2@h:6379":             "want a URL such as",
 		"redis://:hunter2%@h":                  "want a URL such as",
 		"redis://:hunter2@h:port":              "want a URL such as",
+		"redis://:hunter2@h:66000/0":           "the port is not a number from 0 to 65535",
 		"redis://:hunter2 @h\n":                "want a URL such as",
 		"redis://:hunter2@[::1":                "want a URL such as",
 		"redis://\x00hunter2":                  "want a URL such as",

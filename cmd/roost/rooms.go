@@ -22,11 +22,11 @@ started with --redis. SIZE is how many participants the room was last said to
 have. An agent asks Redis about every partition for that: it is no call for a
 loop. With --watch it asks rarely, and when it hears of a room that moved.`,
 		Example: `  roost rooms
-  roost rooms --node b --limit 10000 --output json | jq '.rooms | length'
+  roost rooms --node node-b --limit 10000 --output json | jq '.rooms | length'
   roost rooms --watch`,
 		Args: cobra.NoArgs,
 	}, 10*time.Second, viewRooms, func(ctx context.Context, s *session, changed chan<- struct{}) {
-		nudge(ctx, s.MovedRooms, s.every, changed)
+		nudge(ctx, s.MovedRooms, changed)
 	}, setting[clientOptions]{
 		name: "node", arg: "ID", usage: "only those of this node",
 		apply: setText(func(o *clientOptions) *string { return &o.node }),
@@ -128,7 +128,7 @@ table has every live member and why it was taken or was not. Nothing changes.`,
 		if err != nil || s.json {
 			return s.finish(d, err)
 		}
-		if _, err := fmt.Fprintf(s.out, "%s\n\n", whereabouts(d, s.size)); err != nil {
+		if err := s.say("%s\n\n", whereabouts(d, s.size)); err != nil {
 			return err
 		}
 		return s.table("NODE\tLOAD\tRESERVED\tCEILING\tWHY", func(row func(...any)) {
@@ -182,8 +182,7 @@ of a media server only in that server's name.`,
 		if err != nil || s.json {
 			return s.finish(a, err)
 		}
-		_, err = fmt.Fprintf(s.out, "%s lives on %s (partition %d, %s): %s\n", printable(a.Room), a.Node.ID, a.Partition, a.Source, a.Reason)
-		return err
+		return s.say("%s lives on %s (partition %d, %s): %s", printable(a.Room), a.Node.ID, a.Partition, a.Source, a.Reason)
 	}, sizeSetting("how many participants it has or is expected to have"))
 }
 
@@ -202,8 +201,7 @@ make new ones.`,
 		if err != nil || s.json {
 			return s.finish(a, err)
 		}
-		_, err = fmt.Fprintf(s.out, "%s lives on %s: %s\n", printable(a.Room), a.Node.ID, a.Reason)
-		return err
+		return s.say("%s lives on %s: %s", printable(a.Room), a.Node.ID, a.Reason)
 	})
 }
 
@@ -224,7 +222,6 @@ the room next has it pinned anew.`,
 		if s.json {
 			return s.printJSON(clusterhttp.ReleasedRoom{Room: args[0]})
 		}
-		_, err := fmt.Fprintf(s.out, "%s is not pinned any more\n", printable(args[0]))
-		return err
+		return s.say("%s is not pinned any more", printable(args[0]))
 	})
 }

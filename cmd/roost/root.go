@@ -16,7 +16,7 @@ import (
 // environment or in the configuration file.
 var errUsage = errors.New("usage")
 
-// errInterrupted ends a program that was told a second time to stop.
+// errInterrupted ends a program that was told to stop before it was done.
 var errInterrupted error = exitError(exitInterrupted)
 
 // errReported marks errors that the user has been shown already.
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	if code, ok := errors.AsType[exitError](err); ok {
 		return int(code)
 	}
-	_, _ = fmt.Fprintf(stderr, "roost: %s\n", redacted(strings.TrimSpace(err.Error())))
+	complain(stderr, strings.TrimSpace(err.Error()))
 	if p.begun && !errors.Is(err, errUsage) {
 		return exitFailed
 	}
@@ -127,6 +127,16 @@ func (p *program) root() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
+		// Else the help would end up in the file that was to hold the script.
+		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
+			return usageError{"for which shell? one of bash, zsh, fish, powershell"}
+		}
+	}
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			_, _, err := root.Find(args)
+			return err
+		}
 	}
 	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100")
 	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + exitCodeTable() + "{{end}}")

@@ -199,7 +199,8 @@ func didYouMean(typed string, names []string, prefix string) string {
 		pool.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
 	similar := pool.SuggestionsFor(typed)
-	if len(similar) == 0 {
+	const most = 5 // of a hundred names that differ in a digit, none is a hint
+	if len(similar) == 0 || len(similar) > most {
 		return ""
 	}
 	slices.Sort(similar)

@@ -30,11 +30,11 @@ func newSheet(header string) *sheet {
 func (s *sheet) row(cells ...any) {
 	row := make([]toned, len(cells))
 	for i, cell := range cells {
-		if t, ok := cell.(toned); ok {
-			row[i] = t
-		} else {
-			row[i] = toned{text: fmt.Sprint(cell)}
+		t, ok := cell.(toned)
+		if !ok {
+			t.text = fmt.Sprint(cell)
 		}
+		row[i] = toned{harmless(t.text), t.tone} // now, since it decides how wide columns are
 	}
 	s.rows = append(s.rows, row)
 }

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
 )
@@ -54,7 +53,7 @@ func (s *session) change(ctx context.Context, done string, call func(context.Con
 	if s.json {
 		err = s.printJSON(c)
 	} else if c.Converged {
-		_, err = fmt.Fprintf(s.out, "%s is %s\n", c.Self, done)
+		err = s.say("%s is %s", c.Self, done)
 	}
 	if err == nil && !c.Converged {
 		err = fmt.Errorf("%s is %s, but not every member has agreed within %v; it goes on: see roost members", c.Self, c.State, s.timeout)
@@ -77,8 +76,7 @@ end. The command does not wait for that; it takes seconds.`,
 		if err != nil || s.json {
 			return s.finish(c, err)
 		}
-		_, err = fmt.Fprintf(s.out, "%s is leaving\n", c.Self)
-		return err
+		return s.say("%s is leaving", c.Self)
 	})
 }
 
@@ -103,8 +101,7 @@ roost agent.`,
 		if err != nil || s.json {
 			return s.finish(c, err)
 		}
-		_, err = fmt.Fprintf(s.out, "%s has weight %d\n", c.Self, c.Weight)
-		return err
+		return s.say("%s has weight %d", c.Self, c.Weight)
 	})
 }
 
@@ -112,28 +109,38 @@ func (p *program) watchCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "watch [flags]",
 		Short: "Print changes as they happen",
-		Long: `Print one line for each change that the agent sees, until Ctrl-C or until the
-agent ends, which is a failure. At first it prints what is so already: who is
-live, and what the agent's own node owns. "moved" is about the whole cluster;
-"acquired" and "released" are about the agent's own node. --timeout is for
-other commands.`,
+		Long: `Print one line for each change that the agent sees, until Ctrl-C. At first it
+prints what is so already: who is live, and what the agent's own node owns.
+"moved" is about the whole cluster; "acquired" and "released" are about the
+agent's own node.
+
+If there is no agent at the start, that is a failure. One that goes away later is
+waited for, and standard error says so. When it is back, what is so then is
+printed first; what came and went meanwhile is not. --timeout is for other
+commands.`,
 		Example: `  roost watch
   roost watch --output json | jq -c '.joined, .left'     one batch of changes a line`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		for b, err := range s.Events(ctx) {
-			switch {
-			case errors.Is(err, io.EOF):
-				return errors.New("the agent has ended, or its server has")
-			case err == nil && s.json:
-				err = s.printJSON(b)
-			case err == nil:
-				err = printBatch(s.out, time.Now(), b)
+		heard, away := false, false
+		return again(ctx, s.Events, func(b events.Batch, _ bool) error {
+			if away {
+				complain(s.fault, s.answersAgain()+": what follows first is so now")
 			}
-			if err != nil {
+			heard, away = true, false
+			if s.json {
+				return s.printJSON(b)
+			}
+			return s.printLines(batchLines(time.Now(), b))
+		}, func(err error) error {
+			if !heard {
 				return err
 			}
-		}
-		return nil
+			if !away {
+				complain(s.fault, "the agent at "+s.addr+" has ended, or is not reached; trying again")
+			}
+			away = true
+			return nil
+		})
 	})
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -59,20 +62,47 @@ type toned struct {
 	tone tone
 }
 
+// harmless escapes what a terminal would act on, or not show, but for the runes
+// that are kept. Whoever answers can put that into any text.
+func harmless(s string, kept ...rune) string {
+	var b strings.Builder
+	for _, r := range s {
+		if strconv.IsPrint(r) || slices.Contains(kept, r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// complain tells people what is wrong.
+func complain(w io.Writer, text string) {
+	_, _ = fmt.Fprintf(w, "roost: %s\n", harmless(redacted(text), '\n', '\t'))
+}
+
 // line is one line of output.
 type line []toned
 
 func textLine(text string) line { return line{{text: text}} }
 
-// in returns the line as it is written.
+func textLines(text string) (lines []line) {
+	for l := range strings.Lines(text) {
+		lines = append(lines, textLine(strings.TrimSuffix(l, "\n")))
+	}
+	return lines
+}
+
+// in returns the line as it is written. All that people read goes through here, so
+// that none of it can command the terminal.
 func (l line) in(colours bool) string {
 	var b strings.Builder
 	for _, t := range l {
+		text := harmless(t.text)
 		if colours && t.tone != plain {
-			b.WriteString("\x1b[" + string(t.tone) + "m" + t.text + "\x1b[0m")
-		} else {
-			b.WriteString(t.text)
+			text = "\x1b[" + string(t.tone) + "m" + text + "\x1b[0m"
 		}
+		b.WriteString(text)
 	}
 	return b.String()
 }

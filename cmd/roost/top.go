@@ -22,8 +22,9 @@ func (p *program) topCommand() *cobra.Command {
 		Short: "Watch a cluster on the whole terminal",
 		Long: `Show, and keep showing, the members in the eyes of the agent that is asked: how old
 their leases are, what they own and carry, whose table differs, and what changed
-last. q or Ctrl-C ends it. It needs a terminal; for files and pipes there is
-roost members --watch.`,
+last. q or Ctrl-C ends it; the arrows, or j and k, scroll through members that do
+not fit, of whom those in trouble come first. It needs a terminal; for files and
+pipes there is roost members --watch.`,
 		Example: `  roost top
   roost top --addr 10.0.0.7:8401 --every 500ms`,
 		Args: cobra.NoArgs,
@@ -70,7 +71,7 @@ func (s *session) top(ctx context.Context, in *os.File, first topView) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := topping{session: s, news: make(chan events.Batch), answers: make(chan topView), keys: make(chan byte), changed: make(chan struct{}, 1)}
+	t := topping{session: s, news: make(chan []line), answers: make(chan topView), keys: make(chan byte), changed: make(chan struct{}, 1)}
 	go t.follow(ctx)
 	go t.ask(ctx, first)
 	go t.read(ctx, in)
@@ -81,7 +82,7 @@ func (s *session) top(ctx context.Context, in *os.File, first topView) error {
 // wait for what there is to draw.
 type topping struct {
 	*session
-	news    chan events.Batch
+	news    chan []line
 	changed chan struct{} // there was news: ask now
 	answers chan topView
 	keys    chan byte
@@ -91,11 +92,12 @@ type topping struct {
 func (t *topping) draw(ctx context.Context, v topView) error {
 	resized := time.NewTicker(sizeTime)
 	defer resized.Stop()
-	shown := ""
+	shown, typed, skip := "", "", 0
 	var log []line
 	for {
 		columns, lines := t.term.size()
-		page := fullPage(v.page(columns, lines, log), columns, lines, t.term.colours)
+		skip = min(max(0, skip), max(0, len(v.members.Members)-1))
+		page := fullPage(v.page(columns, lines, skip, log), columns, lines, t.term.colours)
 		if page != shown {
 			shown = page
 			if _, err := io.WriteString(t.out, page); err != nil {
@@ -104,18 +106,30 @@ func (t *topping) draw(ctx context.Context, v topView) error {
 		}
 		select {
 		case v = <-t.answers:
-		case b := <-t.news:
-			log = appendNews(log, time.Now(), b)
+		case lines := <-t.news:
+			log = append(log, lines...)
+			log = log[max(0, len(log)-keptNews):]
 		case <-resized.C:
+			v = v.aged(time.Now(), t.every)
 		case key := <-t.keys:
 			if strings.IndexByte("qQ\x03\x04", key) >= 0 { // Ctrl-C and Ctrl-D, too
 				return nil
+			}
+			typed = typed[max(0, len(typed)-3):] + string(rune(key))
+			for keys, by := range scrolling {
+				if strings.HasSuffix(typed, keys) {
+					skip += by
+				}
 			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
+
+// scrolling is by how many members a key scrolls: j, k and the arrows, space, b and
+// the keys for pages.
+var scrolling = map[string]int{"j": 1, "k": -1, "\x1b[B": 1, "\x1b[A": -1, " ": 10, "b": -10, "\x1b[6~": 10, "\x1b[5~": -10}
 
 // fullPage draws over everything. The terminal is raw: a line feed alone would not
 // go back to the left.
@@ -149,23 +163,20 @@ func (t *topping) read(ctx context.Context, in io.Reader) {
 // follow hands on what changes. The first batch of a stream tells what is so, and
 // not what is new.
 func (t *topping) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		begun := false
-		for b, err := range t.Events(ctx) {
-			if err != nil || (begun && !hand(ctx, t.news, b)) {
-				break
-			}
-			begun = true
-			select {
-			case t.changed <- struct{}{}:
-			default: // it has been told already
-			}
+	heard := false
+	_ = again(ctx, t.Events, func(b events.Batch, first bool) error {
+		var news []line
+		switch now := time.Now(); {
+		case !first:
+			news = batchLines(now, b)
+		case heard:
+			news = textLines(now.Format(time.TimeOnly) + "  " + t.answersAgain() + "; what changed meanwhile is not listed")
 		}
-		select {
-		case <-time.After(t.every):
-		case <-ctx.Done():
-		}
-	}
+		heard = true
+		touch(t.changed)
+		hand(ctx, t.news, news)
+		return nil
+	}, func(error) error { return nil })
 }
 
 // ask hands on what the agent answers. While it does not, the latest answer is

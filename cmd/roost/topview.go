@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -51,31 +50,40 @@ const (
 	barWidth  = 8
 )
 
-// page lays everything out. Where room is scarce, members come before news, and
-// those in trouble before others.
-func (v topView) page(columns, lines int, log []line) []line {
+// page lays everything out, without the first members if so many are skipped. Where
+// room is scarce, members come before news, and those in trouble before others.
+func (v topView) page(columns, lines, skip int, log []line) []line {
 	page := v.head()
 	room := lines - len(page)
-	news := 0
-	if room > 2*newsLines {
-		news = min(len(log), newsLines)
+	if len(log) > 0 && room > 2*newsLines {
+		room -= min(len(log), newsLines) + newsHead
 	}
-	room -= news + newsHead
 	if len(v.members.Members) >= room { // some will not be seen
 		v.members.Members = slices.Clone(v.members.Members)
 		slices.SortStableFunc(v.members.Members, func(a, b clusterhttp.Member) int { return v.trouble(b) - v.trouble(a) })
 	}
-	page = append(page, cut(v.grid(columns >= wide).lines(columns), columns, room)...)
-	if news = min(len(log), lines-len(page)-newsHead); news > 0 {
+	rows := v.grid(columns >= wide).lines(columns)
+	page = append(page, cut(slices.Delete(rows, 1, 1+skip), columns, room)...)
+	if news := min(len(log), lines-len(page)-newsHead); news > 0 {
 		page = append(page, line{}, line{{"changes since the start", heading}})
 		page = append(page, log[len(log)-news:]...)
 	}
 	return page
 }
 
+// aged says so if there should long have been another answer.
+func (v topView) aged(now time.Time, every time.Duration) topView {
+	const silence = 3 * time.Second
+	if v.fault == "" && now.Sub(v.at) > every+silence {
+		v.fault = "its process may be stopped, or its machine starved"
+	}
+	return v
+}
+
 // trouble is 1 for a member that is worth a look.
 func (v topView) trouble(m clusterhttp.Member) int {
-	if m.State != lease.Active || !m.InSync || 3*m.AgeMS > 2*v.stats.Settings.TTLMS {
+	s := v.stats.Settings
+	if m.State != lease.Active || !m.InSync || 3*m.AgeMS > 2*s.TTLMS || clockOf(m.ClockOffsetMS, s.MaxSkewMS).tone != plain {
 		return 1
 	}
 	return 0
@@ -149,14 +157,4 @@ func clockOf(offsetMS, skewMS int64) toned {
 		t.tone = warning
 	}
 	return t
-}
-
-// appendNews adds what has changed, the newest at the end.
-func appendNews(log []line, at time.Time, b events.Batch) []line {
-	var text strings.Builder
-	_ = printBatch(&text, at, b)
-	for l := range strings.Lines(text.String()) {
-		log = append(log, textLine(strings.TrimSuffix(l, "\n")))
-	}
-	return log[max(0, len(log)-keptNews):]
 }

@@ -33,11 +33,12 @@ func TestTopGolden(t *testing.T) {
 		crowd.members.Members = append(crowd.members.Members, well.members.Members...)
 	}
 	crowd.members.Members[20].State = lease.Settling
+	crowd.members.Members[22].ClockOffsetMS = 3000
 	empty := topOf(healthyLook())
 	empty.table, empty.stats.State = clusterhttp.Partitions{}, "settling"
 	var log []line
 	for i := range 9 {
-		log = appendNews(log, well.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})
+		log = append(log, batchLines(well.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
 	}
 	var got strings.Builder
 	for _, p := range []struct {
@@ -51,10 +52,15 @@ func TestTopGolden(t *testing.T) {
 		{"low", well, 130, 9, log},
 		{"crowd", crowd, 130, 18, log},
 		{"trouble", trouble, 130, 20, nil},
+		{"scrolled", crowd, 130, 18, log},
 		{"no table", empty, 130, 20, nil},
 	} {
 		_, _ = fmt.Fprintf(&got, "--- %s, %d by %d\n", p.name, p.columns, p.lines)
-		for _, l := range cut(p.v.page(p.columns, p.lines, p.log), p.columns, p.lines) {
+		skip := 0
+		if p.name == "scrolled" {
+			skip = 20
+		}
+		for _, l := range cut(p.v.page(p.columns, p.lines, skip, p.log), p.columns, p.lines) {
 			got.WriteString(strings.TrimRight(l.in(false), " ") + "\n")
 		}
 	}
@@ -73,6 +79,21 @@ func TestTopGolden(t *testing.T) {
 	}
 }
 
+// TestTopAged: an agent that keeps silent is noticed before its time is up, and what
+// is known to be wrong stays.
+func TestTopAged(t *testing.T) {
+	v := topOf(healthyLook())
+	for after, want := range map[time.Duration]string{0: "", 13 * time.Second: "", 14 * time.Second: "its process may be stopped, or its machine starved"} {
+		if got := v.aged(v.at.Add(after), 10*time.Second).fault; got != want {
+			t.Errorf("after %v: %q, want %q", after, got, want)
+		}
+	}
+	v.fault = "refused"
+	if got := v.aged(v.at.Add(time.Hour), time.Second).fault; got != "refused" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestTopFits: at no size is a page larger than the terminal, and the news do not
 // push the members off a page that has room for some.
 func TestTopFits(t *testing.T) {
@@ -85,10 +106,11 @@ func TestTopFits(t *testing.T) {
 		}
 		var log []line
 		for range rapid.IntRange(0, keptNews).Draw(t, "news") {
-			log = appendNews(log, v.at, events.Batch{Joined: []lease.NodeID{"x"}})
+			log = append(log, batchLines(v.at, events.Batch{Joined: []lease.NodeID{"x"}})...)
 		}
 		columns, lines := rapid.IntRange(1, 200).Draw(t, "columns"), rapid.IntRange(1, 60).Draw(t, "lines")
-		page := fullPage(v.page(columns, lines, log), columns, lines, true)
+		skip := rapid.IntRange(0, len(v.members.Members)-1).Draw(t, "skip")
+		page := fullPage(v.page(columns, lines, skip, log), columns, lines, true)
 		rows := strings.Split(page, "\r\n")
 		if len(rows) > lines {
 			t.Fatalf("%d rows, at most %d", len(rows), lines)
@@ -98,7 +120,7 @@ func TestTopFits(t *testing.T) {
 				t.Fatalf("%q has %d columns, at most %d", text, columnsOf(text), columns)
 			}
 		}
-		if lines >= 18 && columns > 80 && (!strings.Contains(page, "node-a") || len(log) > 0 != strings.Contains(page, "joined")) {
+		if lines >= 18 && columns > 80 && (skip == 0 && !strings.Contains(page, "node-a") || len(log) > 0 != strings.Contains(page, "joined")) {
 			t.Fatalf("members and news are not both to be seen:\n%s", uncoloured(page))
 		}
 	})

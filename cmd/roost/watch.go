@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -15,18 +13,17 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// printBatch prints one line for each change: a member, or the partitions that
-// took the same way.
-func printBatch(w io.Writer, at time.Time, b events.Batch) error {
-	var out bytes.Buffer
-	line := func(what, format string, args ...any) {
-		_, _ = fmt.Fprintf(&out, "%s  v%-4d  %-8s  %s\n", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))
+// batchLines has one line for each change: a member, or the partitions that took
+// the same way.
+func batchLines(at time.Time, b events.Batch) (lines []line) {
+	add := func(what, format string, args ...any) {
+		lines = append(lines, textLine(fmt.Sprintf("%s  v%-4d  %-8s  %s", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))))
 	}
 	for _, id := range b.Left {
-		line("left", "%s", id)
+		add("left", "%s", id)
 	}
 	for _, id := range b.Joined {
-		line("joined", "%s", id)
+		add("joined", "%s", id)
 	}
 	type way struct{ from, to lease.NodeID }
 	ways := make(map[way][]placement.Partition)
@@ -37,16 +34,15 @@ func printBatch(w io.Writer, at time.Time, b events.Batch) error {
 	for _, w := range slices.SortedFunc(maps.Keys(ways), func(a, b way) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
 	}) {
-		line("moved", "%s -> %s: %s", orNobody(w.from), orNobody(w.to), listed(ways[w]))
+		add("moved", "%s -> %s: %s", orNobody(w.from), orNobody(w.to), listed(ways[w]))
 	}
 	if len(b.Released) > 0 {
-		line("released", "here: %s", listed(partitionsOf(b.Released)))
+		add("released", "here: %s", listed(partitionsOf(b.Released)))
 	}
 	if len(b.Acquired) > 0 {
-		line("acquired", "here: %s", listed(partitionsOf(b.Acquired)))
+		add("acquired", "here: %s", listed(partitionsOf(b.Acquired)))
 	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return lines
 }
 
 func partitionsOf(owned []events.Ownership) []placement.Partition {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,13 +17,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/cluster/clusterprom"
 	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // web serves the HTTP API of one agent. It listens before the agent starts, so
 // that a taken port is known before anybody hears of the node, and answers
-// "not ready" until then.
+// "not ready" until then. People who look then get the page all the same, which
+// says so and waits.
 type web struct {
 	addr    string // where it listens, or httpOff
 	options clusterhttp.Options
@@ -30,7 +33,9 @@ type web struct {
 	handler atomic.Pointer[http.Handler]
 	metrics *prometheus.Registry
 	scrape  http.Handler // of metrics
+	page    http.Handler // until handler has it
 	ended   chan struct{}
+	ending  atomic.Bool
 }
 
 func listenHTTP(ctx context.Context, o agentOptions, log *slog.Logger) (*web, error) {
@@ -38,6 +43,8 @@ func listenHTTP(ctx context.Context, o agentOptions, log *slog.Logger) (*web, er
 		addr: httpOff, options: clusterhttp.Options{Token: o.token, Log: log},
 		metrics: prometheus.NewRegistry(), ended: make(chan struct{}),
 	}
+	c := o.cluster.WithDefaults()
+	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, LeaseTTL: c.LeaseTTL, Rooms: o.redis != ""})
 	w.scrape = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	w.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -72,12 +79,19 @@ func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.
 
 // ServeHTTP implements http.Handler.
 func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	if w.ending.Load() {
+		out.Header().Set("Connection", "close")
+	}
 	if in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
 		w.scrape.ServeHTTP(out, in)
 		return
 	}
 	if h := w.handler.Load(); h != nil {
 		(*h).ServeHTTP(out, in)
+		return
+	}
+	if in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/") {
+		w.page.ServeHTTP(out, in)
 		return
 	}
 	out.Header().Set("Content-Type", "application/json")
@@ -92,6 +106,11 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 	_ = json.NewEncoder(out).Encode(answer)
 }
+
+// turnAway has each answer be its connection's last. A client that keeps one for
+// its next request would send that to a node that has gone; where it connects anew,
+// it is led elsewhere.
+func (w *web) turnAway() { w.ending.Store(true) }
 
 // close lets the answers that are under way finish, for a moment.
 func (w *web) close() {

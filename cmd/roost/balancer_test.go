@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// balancer makes look-ups as callers do who go by /readyz: a load balancer, or a
+// media server that goes to its neighbours while its own agent is restarted. Each
+// slot has a caller, which asks the node of that slot if it can. A look-up that
+// fails, or names a node that nobody may name any more, fails the test.
+type balancer struct {
+	t       *testing.T
+	answers time.Duration // for how long, at least, a node answers after it was ready
+	slots   []atomic.Pointer[backend]
+	wait    sync.WaitGroup
+
+	gone   atomic.Pointer[lease.NodeID] // the node that nobody may name; nil = all may be named
+	made   atomic.Int64                 // look-ups that were answered
+	again  atomic.Int64                 // those that went to one more node, after a crash
+	faults atomic.Int64
+	views  views
+}
+
+// backend is one process in a slot.
+type backend struct {
+	*proc
+	ready  atomic.Pointer[time.Time] // when it was asked, if it said yes
+	killed atomic.Bool               // a look-up may fail here
+}
+
+const (
+	checkEvery  = 20 * time.Millisecond
+	lookUpEvery = 5 * time.Millisecond // by each caller, on average
+)
+
+func newBalancer(t *testing.T, slots int, answers time.Duration) *balancer {
+	return &balancer{t: t, answers: answers, slots: make([]atomic.Pointer[backend], slots), views: newViews()}
+}
+
+// put has a process take a slot, and asks it whether it is ready until it ends.
+func (b *balancer) put(ctx context.Context, slot int, p *proc) {
+	n := &backend{proc: p}
+	b.slots[slot].Store(n)
+	b.wait.Go(func() {
+		client := clusterhttp.Client{Base: p.http, HTTP: &http.Client{Transport: new(http.Transport)}}
+		again := time.NewTicker(checkEvery)
+		defer again.Stop()
+		for {
+			now := time.Now()
+			if client.Ready(ctx) == nil {
+				n.ready.Store(&now)
+			} else {
+				n.ready.Store(nil)
+				select {
+				case <-p.done:
+					return
+				default:
+				}
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// kill ends the process of a slot without warning.
+func (b *balancer) kill(slot int) {
+	n := b.slots[slot].Load()
+	n.killed.Store(true)
+	n.signal(syscall.SIGKILL)
+}
+
+// call makes look-ups for one slot until ctx ends.
+func (b *balancer) call(ctx context.Context, slot int) {
+	client := &http.Client{Transport: new(http.Transport)} // keeps its connections
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-again.C:
+			again.Reset(rand.N(2 * lookUpEvery)) // not all callers at once
+			b.lookUp(ctx, client, slot, fmt.Sprintf("room-%d-%d", slot, i))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lookUp asks the first node from the slot on that can be used.
+func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, key string) {
+	for i := range b.slots {
+		n := b.slots[(slot+i)%len(b.slots)].Load()
+		asked, ready := time.Now(), n.ready.Load()
+		if ready == nil || asked.Sub(*ready) > b.answers/2 {
+			continue
+		}
+		gone := b.gone.Load()
+		placed, err := (&clusterhttp.Client{Base: n.http, HTTP: client}).Place(ctx, key)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			// If this process stood still, it came too late by its own fault.
+			if time.Since(*ready) < b.answers && !n.killed.Load() {
+				b.fault("a look-up at %s, ready %v before: %v", n.id, asked.Sub(*ready), err)
+			}
+			b.again.Add(1)
+			continue
+		}
+		if gone != nil && gone == b.gone.Load() && placed.Owner.ID == *gone {
+			b.fault("%s says that %s belongs to %s, which has gone", n.id, key, *gone)
+		}
+		b.made.Add(1)
+		b.views.note(placed.Digest, asked, time.Now())
+		return
+	}
+}
+
+func (b *balancer) fault(format string, args ...any) {
+	if b.faults.Add(1) <= 5 { // more tell no more
+		b.t.Errorf(format, args...)
+	}
+}
+
+// views is by which tables look-ups were answered, and when.
+type views struct {
+	mu    sync.Mutex
+	first map[placement.Digest]time.Time // when the earliest look-up was sent
+	last  map[placement.Digest]time.Time // when the latest answer came
+}
+
+func newViews() views {
+	return views{first: make(map[placement.Digest]time.Time), last: make(map[placement.Digest]time.Time)}
+}
+
+func (v *views) note(by placement.Digest, asked, answered time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if first, ok := v.first[by]; !ok || asked.Before(first) {
+		v.first[by] = asked
+	}
+	if answered.After(v.last[by]) {
+		v.last[by] = answered
+	}
+}
+
+// differed returns for how long, at most, some nodes answered by the given table
+// while others did not, since it was called last.
+func (v *views) differed(by placement.Digest) (d time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if first, ok := v.first[by]; ok {
+		for other, last := range v.last {
+			if other != by {
+				d = max(d, last.Sub(first))
+			}
+		}
+	}
+	clear(v.first)
+	clear(v.last)
+	return d
+}

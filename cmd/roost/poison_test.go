@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// evil sets a terminal's title and colour, also by the controls that have one byte
+// less, and turns the direction of text around.
+const evil = "\x1b]0;x\x07\x1b[31m\u009b31m\u202e"
+
+// poisoned returns v as JSON has it, with evil at the end of every text that an
+// agent is free to choose.
+func poisoned(t *testing.T, v any) any {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer any
+	if err := json.Unmarshal(b, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return poison(answer, "")
+}
+
+func poison(v any, field string) any {
+	switch v := v.(type) {
+	case string:
+		if slices.Contains([]string{"digest", "incarnation", "source"}, field) || field == "state" && v == lease.Active.String() {
+			return v
+		}
+		return v + evil
+	case []any:
+		for i := range v {
+			v[i] = poison(v[i], field)
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = poison(v[k], k)
+		}
+		if counts, ok := v["counts"].(map[string]any); ok {
+			counts["of"+evil] = 1
+		}
+	}
+	return v
+}
+
+// TestHostileAnswers: whoever answers, and whatever with, nothing that a terminal
+// would act on comes out, as tables, as JSON or as what is wrong.
+func TestHostileAnswers(t *testing.T) {
+	commands := []string{
+		"members", "partitions", "place k", "owners k", "rooms", "room r", "room resolve r", "room move r b", "room release r",
+		"drain", "undrain", "leave", "weight 1", "doctor --over 1ms", "plan --add q",
+	}
+	harms := func(command string, texts ...string) {
+		for _, r := range strings.Join(texts, "") {
+			if r != '\n' && !strconv.IsPrint(r) {
+				t.Errorf("%s prints %q: %q", command, r, texts)
+				return
+			}
+		}
+	}
+	well, unwell := newFake(t), newFake(t)
+	for what, answer := range healthy() {
+		well.set(what, poisoned(t, answer))
+		unwell.set(what, clusterhttp.Problem{Status: http.StatusConflict, Code: "conflict", Message: "no" + evil})
+	}
+	for _, command := range commands {
+		for _, output := range []string{"table", "json"} {
+			for _, f := range []*fakeAgent{well, unwell} {
+				_, out, fault := roostIn(t, f.env, append(strings.Fields(command), "--output", output)...)
+				harms(command+" as "+output, out, fault)
+			}
+		}
+	}
+	const id = "x" + evil
+	b := inBackground(t, well.env, nil, nil, "watch")
+	well.stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
+	b.shows(b.out, "moved")
+	b.stop()
+	b.exits(exitOK)
+	harms("watch", b.out.String(), b.fault.String())
+}

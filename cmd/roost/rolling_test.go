@@ -1,0 +1,308 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// TestRollingRestart: five agents are restarted one after the other, while callers
+// who go by /readyz look keys up all the time. No look-up fails; a process that has
+// ended is never named as an owner; and every move that any node tells of is from
+// the restarted node when it goes, or to it when it is back (S2.4, S3.7, S3.9).
+// With -v it prints the figures of docs/performance.md.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	// No lease runs out unless it is to: a machine that stands still for a moment
+	// must not look like a crash.
+	long := []string{"--heartbeat", "200ms", "--ttl", "1m"}
+	for _, tt := range []struct {
+		name string
+		args []string
+		kill int // the slot of the node that crashes instead
+	}{
+		{"rendezvous", long, -1},
+		{"least-partitions", append(long, "--strategy", "least-partitions"), -1},
+		{"crash", []string{"--heartbeat", "500ms", "--ttl", "5s"}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := startRolling(t, tt.args...)
+			var steps []step
+			for slot := range r.nodes {
+				if slot == tt.kill {
+					t.Logf("after kill -9: %v", r.restart(slot, true))
+				} else {
+					steps = append(steps, r.restart(slot, false))
+				}
+			}
+			r.report(steps)
+		})
+	}
+}
+
+// rolling is a cluster that is restarted node by node.
+type rolling struct {
+	t         *testing.T
+	ctx       context.Context
+	args      []string
+	nodes     []*proc
+	witnesses []*witness
+	callers   *balancer
+	began     time.Time
+}
+
+func startRolling(t *testing.T, args ...string) *rolling {
+	const nodes, answers = 5, time.Second // what --shutdown-delay promises by default
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &rolling{
+		t: t, ctx: ctx, args: args,
+		nodes: make([]*proc, nodes), witnesses: make([]*witness, nodes), callers: newBalancer(t, nodes, answers),
+	}
+	for slot := range nodes {
+		r.start(slot)
+	}
+	agree(t, r.nodes...)
+	if slices.Contains(args, "least-partitions") {
+		eventually(t, r.level)
+		agree(t, r.nodes...)
+	}
+	for slot, w := range r.witnesses { // of the start nobody needs to tell
+		table := r.table(r.nodes[slot])
+		eventually(t, func() error { return w.has(table.Digest) })
+		w.take()
+	}
+	for slot := range nodes {
+		r.callers.wait.Go(func() { r.callers.call(ctx, slot) })
+	}
+	r.began = time.Now()
+	t.Cleanup(func() {
+		cancel()
+		r.callers.wait.Wait()
+	})
+	return r
+}
+
+// start starts the node of a slot, under the same id each time.
+func (r *rolling) start(slot int) {
+	r.t.Helper()
+	args := slices.Clone(r.args)
+	for i, p := range r.nodes {
+		if p != nil && i != slot {
+			args = append(args, "--join", p.gossip)
+		}
+	}
+	p := agent(r.t, string(rune('a'+slot)), args...)
+	r.nodes[slot] = p
+	r.callers.put(r.ctx, slot, p)
+	r.witnesses[slot] = new(witness)
+	r.callers.wait.Go(func() { r.witnesses[slot].listen(r.ctx, p) })
+	eventually(r.t, func() error { return p.Ready(r.ctx) })
+}
+
+// restart ends the node of a slot, in good order or not, and starts it again.
+func (r *rolling) restart(slot int, crash bool) (s step) {
+	r.t.Helper()
+	id := lease.NodeID(r.nodes[slot].id)
+	others := r.others(slot)
+	before := r.table(others[0])
+	var share []placement.Partition
+	for p, owner := range before.Owners {
+		if owner == id {
+			share = append(share, placement.Partition(p))
+		}
+	}
+	s.share = len(share)
+
+	told := time.Now()
+	if crash {
+		r.callers.kill(slot)
+		<-r.nodes[slot].done
+		s.ended = time.Since(told)
+		agree(r.t, others...) // they know when its lease has run out
+	} else {
+		r.nodes[slot].signal(syscall.SIGTERM)
+		r.nodes[slot].exits(exitOK)
+		s.ended = time.Since(told) // and the others know already
+	}
+	r.callers.gone.Store(&id)
+	agree(r.t, others...)
+	r.lookUps(200)
+	r.callers.gone.Store(nil)
+	s.away = r.moved(slot, share, func(m placement.Move) bool { return m.From == id }).Sub(told)
+	s.awayDiffered = r.callers.views.differed(r.table(others[0]).Digest)
+
+	started := time.Now()
+	r.start(slot)
+	agree(r.t, r.nodes...)
+	s.back = r.moved(slot, share, func(m placement.Move) bool { return m.To == id }).Sub(started)
+	after := r.table(others[0])
+	s.backDiffered = r.callers.views.differed(after.Digest)
+	if !slices.Equal(after.Owners, before.Owners) {
+		r.t.Errorf("after the restart of %s owners are others than before", id)
+	}
+	return s
+}
+
+func (r *rolling) others(slot int) []*proc {
+	return slices.Delete(slices.Clone(r.nodes), slot, slot+1)
+}
+
+func (r *rolling) table(p *proc) placement.Export {
+	r.t.Helper()
+	table, err := p.Partitions(r.ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return table.Export
+}
+
+// level returns nil once no node has to give anything to another.
+func (r *rolling) level() error {
+	owners := r.table(r.nodes[0]).Owners
+	least, most := len(owners), 0
+	for _, p := range r.nodes {
+		n := 0
+		for _, owner := range owners {
+			if string(owner) == p.id {
+				n++
+			}
+		}
+		least, most = min(least, n), max(most, n)
+	}
+	if most-least > 1 {
+		return fmt.Errorf("nodes own %d to %d partitions", least, most)
+	}
+	return nil
+}
+
+// lookUps waits for more look-ups.
+func (r *rolling) lookUps(n int64) {
+	r.t.Helper()
+	enough := r.callers.made.Load() + n
+	eventually(r.t, func() error {
+		if made := r.callers.made.Load(); made < enough {
+			return fmt.Errorf("%d look-ups to go", enough-made)
+		}
+		return nil
+	})
+}
+
+// moved checks that by the word of every other node exactly the given partitions
+// moved, each once and as it should. It returns when the last of them knew.
+func (r *rolling) moved(slot int, want []placement.Partition, fits func(placement.Move) bool) (last time.Time) {
+	r.t.Helper()
+	for i, w := range r.witnesses {
+		if i == slot {
+			continue
+		}
+		table := r.table(r.nodes[i]) // all have agreed
+		eventually(r.t, func() error { return w.has(table.Digest) })
+		moves, at := w.take()
+		var got []placement.Partition
+		for _, m := range moves {
+			got = append(got, m.Partition)
+			if !fits(m) {
+				r.t.Fatalf("%s saw partition %d move from %s to %s at the restart of %s", r.nodes[i].id, m.Partition, m.From, m.To, r.nodes[slot].id)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			r.t.Fatalf("%s saw %d partitions move at the restart of %s, which has %d", r.nodes[i].id, len(got), r.nodes[slot].id, len(want))
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// step is what one restart took.
+type step struct {
+	share                      int           // partitions that moved away, and back
+	away, back                 time.Duration // until the last of the others had the new table
+	awayDiffered, backDiffered time.Duration // for how long, at most, answers differed
+	ended                      time.Duration // until the process had ended
+}
+
+// String is for the log.
+func (s step) String() string {
+	return fmt.Sprintf("%d partitions away in %v, back in %v after the start; answers differed for at most %v and %v; ended in %v",
+		s.share, s.away.Round(time.Millisecond), s.back.Round(time.Millisecond),
+		s.awayDiffered.Round(time.Millisecond), s.backDiffered.Round(time.Millisecond), s.ended.Round(time.Millisecond))
+}
+
+// report prints the figures.
+func (r *rolling) report(steps []step) {
+	for _, s := range steps {
+		r.t.Log(s)
+	}
+	r.t.Logf("medians: %v", step{
+		share: median(steps, func(s step) int { return s.share }),
+		away:  median(steps, func(s step) time.Duration { return s.away }), awayDiffered: median(steps, func(s step) time.Duration { return s.awayDiffered }),
+		back: median(steps, func(s step) time.Duration { return s.back }), backDiffered: median(steps, func(s step) time.Duration { return s.backDiffered }),
+		ended: median(steps, func(s step) time.Duration { return s.ended }),
+	})
+	made, took := r.callers.made.Load(), time.Since(r.began)
+	r.t.Logf("%d look-ups in %v, %.0f a second; %d faults, %d went on to a second node",
+		made, took.Round(time.Second), float64(made)/took.Seconds(), r.callers.faults.Load(), r.callers.again.Load())
+}
+
+func median[T cmp.Ordered](steps []step, of func(step) T) T {
+	all := make([]T, 0, len(steps))
+	for _, s := range steps {
+		all = append(all, of(s))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// witness is what one node tells of changes, by its stream of events.
+type witness struct {
+	mu     sync.Mutex
+	moves  []placement.Move
+	digest placement.Digest
+	at     time.Time // of the last move
+}
+
+func (w *witness) listen(ctx context.Context, p *proc) {
+	for b, err := range p.Events(ctx) {
+		if err != nil {
+			return // it ends with the node; if too early, who waits for it will say so
+		}
+		w.mu.Lock()
+		w.digest = b.Digest
+		if len(b.Moved) > 0 {
+			w.moves, w.at = append(w.moves, b.Moved...), time.Now()
+		}
+		w.mu.Unlock()
+	}
+}
+
+// has returns nil once the node's table, as the events tell, is the given one.
+func (w *witness) has(d placement.Digest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.digest != d {
+		return fmt.Errorf("the events lead to table %s, want %s", w.digest, d)
+	}
+	return nil
+}
+
+// take returns the moves since it was called last, and when the last one came.
+func (w *witness) take() ([]placement.Move, time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	moves := w.moves
+	w.moves = nil
+	return moves, w.at
+}
