@@ -7,6 +7,7 @@ set -euo pipefail
 #
 # redis-check-rdb is the Redis server, under the name by which a package has it that
 # starts no service. qemu-aarch64 runs the placement vectors as an ARM machine would.
+# curl and jq are in commands of the pages, which a test runs.
 # Of a package with ! the command alone is taken: it would start a service, too.
 table='
 gcc  gcc libc6-dev
@@ -14,6 +15,9 @@ redis-check-rdb  redis-tools
 qemu-aarch64  qemu-user
 chromium  chromium
 node  nodejs
+curl  curl
+jq  jq
+systemd-analyze  systemd
 promtool  !prometheus
 '
 

@@ -1,4 +1,4 @@
-package main
+package docstest
 
 import (
 	"errors"
@@ -6,11 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-const docs = "../../docs/"
+const docs = root + "docs/"
 
 // The index lists each page, and the links of the pages and of README lead somewhere.
 func TestPages(t *testing.T) {
@@ -25,7 +26,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	link := regexp.MustCompile(`\]\(([^)#: ]*)(?:#([^) ]+))?\)`)
-	for _, page := range append(pages, "../../README.md") {
+	for _, page := range append(pages, root+"README.md") {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target := page
 			if m[1] != "" {
@@ -40,19 +41,24 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The commands that the newcomer's pages name are commands.
-func TestCommandsExist(t *testing.T) {
-	cli := read(t, docs+"cli.md")
-	settings := read(t, docs+"settings.md")
-	for _, page := range []string{"concepts.md", "faq.md", "tutorial.md"} {
-		for _, m := range regexp.MustCompile("`roost ([a-z]+)").FindAllStringSubmatch(read(t, docs+page), -1) {
-			if !strings.Contains(cli, "\n### roost "+m[1]+"\n") {
-				t.Errorf("%s: there is no command roost %s", page, m[1])
-			}
-		}
-		for _, m := range regexp.MustCompile("`[^`\n]*?(--[a-z-]+)").FindAllStringSubmatch(read(t, docs+page), -1) {
-			if !regexp.MustCompile(m[1] + "[ `\n]").MatchString(cli + settings) {
-				t.Errorf("%s: there is no flag %s", page, m[1])
+// TestFlags: a flag that a page speaks of is one of a command, or of the agent.
+func TestFlags(t *testing.T) {
+	flags := read(t, docs+"cli.md") + read(t, docs+"settings.md")
+	files, err := filepath.Glob(docs + "*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := filepath.Glob(docs + "decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range slices.Concat(files, decisions, []string{root + "README.md", root + "CONTRIBUTING.md"}) {
+		text := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(read(t, file), "")
+		for _, m := range span.FindAllString(text, -1) {
+			for _, flag := range regexp.MustCompile(`(?:^|[ `+"`"+`])(--[a-z-]+)`).FindAllStringSubmatch(m, -1) {
+				if !regexp.MustCompile(flag[1] + "[ `\n]").MatchString(flags) {
+					t.Errorf("%s: there is no flag %s", file, flag[1])
+				}
 			}
 		}
 	}
@@ -67,13 +73,4 @@ func hasHeading(text, anchor string) bool {
 		}
 	}
 	return false
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const deploy = "../../deploy/"
+
+// TestImage does by hand what Docker does with the Dockerfile: it builds the binary with
+// the flags there, puts it alone into an empty root, and runs it as the user there.
+func TestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the binary anew")
+	}
+	t.Parallel()
+	root := t.TempDir()
+	build := inDockerfile(t, `RUN (.*go build .*)`)
+	build = strings.ReplaceAll(build, "-o /roost", "-o "+root+"/roost")
+	build = strings.ReplaceAll(build, "-trimpath ", "") // all packages would be compiled anew, to the same code
+	cmd := exec.Command("bash", "-c", build)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, out)
+	}
+	program, err := elf.Open(root + "/roost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("it is linked dynamically: the image has no loader")
+		}
+	}
+
+	var uid, gid uint32
+	if _, err := fmt.Sscanf(inDockerfile(t, `USER (.*)`), "%d:%d", &uid, &gid); err != nil || uid == 0 || gid == 0 {
+		t.Fatalf("its user is %d:%d, %v", uid, gid, err)
+	}
+	entry, args := inDockerfile(t, `ENTRYPOINT \["(.*)"\]`), inDockerfile(t, `CMD \["(.*)"\]`)
+	p := launchBy(t, "a", &exec.Cmd{Path: entry, Args: []string{entry, args}, Dir: "/", SysProcAttr: jail(root, uid, gid)})
+	p.running()
+	outside := uid
+	if os.Getuid() != 0 {
+		outside = uint32(os.Getuid())
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if want := fmt.Sprintf("\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", outside); err != nil || !strings.Contains(string(status), want) {
+		t.Errorf("it does not run as %d: %v\n%s", uid, err, status)
+	}
+	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/root", p.cmd.Process.Pid)); err != nil || at != root {
+		t.Errorf("its root is %q, %v", at, err)
+	}
+	if _, err := p.Members(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if inDockerfile(t, `STOPSIGNAL (.*)`) != "SIGTERM" {
+		t.Error("an agent leaves at SIGTERM")
+	}
+	p.signal(syscall.SIGTERM)
+	p.exits(0, "leaving")
+}
+
+// jail is a process with another root and user. Whoever may not give it these, as root
+// may, gives it a namespace in which that user stands for the one of this test.
+func jail(root string, uid, gid uint32) *syscall.SysProcAttr {
+	if os.Getuid() == 0 {
+		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	}
+	return &syscall.SysProcAttr{
+		Chroot: root, Cloneflags: syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(uid), HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(gid), HostID: os.Getgid(), Size: 1}},
+	}
+}
+
+func inDockerfile(t *testing.T, line string) string {
+	t.Helper()
+	text, err := os.ReadFile(deploy + "docker/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?m)^"+line+"$").FindAllStringSubmatch(string(text), -1)
+	if len(found) != 1 {
+		t.Fatalf("the Dockerfile has %d lines %s", len(found), line)
+	}
+	return found[0][1]
+}
+
+// TestUnit has systemd look at the unit, and roost at the command in it.
+func TestUnit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the binary")
+	}
+	exe, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit, err := os.ReadFile(deploy + "systemd/roost.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "roost.service")
+	installed := strings.ReplaceAll(string(unit), "/usr/local/bin/roost", exe)
+	if err := os.WriteFile(path, []byte(installed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// It exits with 0 in spite of keys that it does not know.
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v (is it missing? run scripts/deps.sh)\n%s", err, out)
+	}
+}

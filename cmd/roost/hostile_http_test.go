@@ -1,0 +1,157 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+)
+
+// TestHostileHTTP: strangers who send as slowly or as much as they can, or read
+// nothing, hold up nobody: look-ups are answered meanwhile, the process stays small,
+// and nothing is left of them. What they come to in detail, clusterhttp tests.
+func TestHostileHTTP(t *testing.T) {
+	t.Parallel()
+	const secret = "correct-horse-battery-staple"
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := agent(t, "a", append(calm(), "--http-token-file", file, "--log-level", "debug")...)
+	agree(t, a)
+	memory, before := a.memory(), values(t, metricsOf(t, a.http))
+
+	const post = "POST /v1/load HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + secret + "\r\nContent-Type: application/json\r\n"
+	var busy, deaf sync.WaitGroup
+	over := make(chan struct{})
+	for i := range 400 {
+		busy.Go(func() {
+			dribble(t, a.http, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
+		})
+	}
+	for range 100 {
+		busy.Go(func() { dribble(t, a.http, post+"Content-Length: 10000\r\n\r\n ") })
+		deaf.Go(func() { flood(t, a.http, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n", over) })
+	}
+	for i := range 200 {
+		busy.Go(func() {
+			rng := rand.New(rand.NewPCG(3, uint64(i)))
+			dribble(t, a.http, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
+		})
+		busy.Go(func() { intrude(t, a.http, secret[:i%len(secret)]) })
+	}
+	for i := range 500 {
+		if _, err := a.Place(t.Context(), fmt.Sprint("room-", i)); err != nil {
+			t.Errorf("look-up %d: %v", i, err)
+			break
+		}
+	}
+	busy.Wait()
+	close(over)
+	deaf.Wait()
+
+	eventually(t, func() error {
+		now := values(t, metricsOf(t, a.http))
+		for _, name := range []string{"go_goroutines", "process_open_fds"} {
+			if now[name] > before[name]+20 {
+				return fmt.Errorf("%s is %v, and was %v", name, now[name], before[name])
+			}
+		}
+		return nil
+	})
+	const bound = 150 << 20 // a megabyte of header for each would be far more
+	if after := a.memory(); after > memory+bound {
+		t.Errorf("it grew from %d MB to %d MB", memory>>20, after>>20)
+	}
+	if m, err := a.Members(t.Context()); err != nil || m.Members[0].State.String() != "active" || m.Members[0].Load > 0 {
+		t.Errorf("they changed something: %+v, %v", m, err)
+	}
+	for line := range strings.Lines(a.log.text()) {
+		if strings.Contains(line, "panic") || strings.Contains(line, "battery") || len(line) > 2000 {
+			t.Errorf("it logs %.2000s", line)
+		}
+	}
+}
+
+// dribble sends the beginning of a request and then byte after byte, until the
+// agent hangs up.
+func dribble(t *testing.T, addr, begin string) {
+	conn, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	go func() {
+		_, err := io.WriteString(conn, begin)
+		for tick := time.NewTicker(100 * time.Millisecond); err == nil; <-tick.C {
+			_, err = io.WriteString(conn, " ")
+		}
+	}()
+	_, err = io.Copy(io.Discard, conn)
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		t.Errorf("the agent listens to %.40q for ever", begin)
+	}
+}
+
+// flood sends a request as often as the agent takes it, and reads no answer.
+func flood(t *testing.T, addr, request string, over <-chan struct{}) {
+	conn, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	for err == nil {
+		_, err = io.WriteString(conn, request)
+	}
+	<-over
+}
+
+// intrude wants something changed, and has no more than a part of the token.
+func intrude(t *testing.T, addr, part string) {
+	c := clusterhttp.Client{Base: addr, Token: part, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	_, err := c.Drain(t.Context())
+	if problem, ok := errors.AsType[*clusterhttp.Problem](err); !ok || problem.Code != clusterhttp.CodeUnauthorized {
+		t.Errorf("with %q: %v", part, err)
+	}
+}
+
+// TestTooMuchHeader: over a real socket, where closing too early would lose the
+// answer, a client learns what is wrong.
+func TestTooMuchHeader(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", calm()...)
+	conn, err := net.DialTimeout("tcp", a.http, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nName: "+strings.Repeat("x", 40<<10)+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge || !resp.Close {
+		t.Errorf("%+v", resp)
+	}
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package docstest
+
+import (
+	"cmp"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// placeholders of running text, and what stands for them here.
+var placeholders = map[string]string{
+	"KEY": "room-17", "NAME": "room-17", "NODE": "node-b", "N": "100", "P": "4096", "S": "modulo",
+}
+
+var placeholder = regexp.MustCompile(`\b[A-Z]+\b`)
+
+func filled(line string) string {
+	line = strings.ReplaceAll(line, "--addr NODE", "--addr 127.0.0.1:1")
+	return placeholder.ReplaceAllStringFunc(line, func(word string) string { return cmp.Or(placeholders[word], word) })
+}
+
+// TestMentions: a command in running text is one that its program understands.
+func TestMentions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the binary")
+	}
+	r := &mentions{t: t, s: newSitting(t, build(t)), seen: make(map[string]bool)}
+	r.s.env = append(r.s.env, "ROOST_ADDR=127.0.0.1:1") // nobody answers there
+	for name, p := range pages(t) {
+		for _, line := range p.mentions {
+			r.check(name, line)
+		}
+	}
+}
+
+type mentions struct {
+	t    *testing.T
+	s    *sitting
+	seen map[string]bool
+}
+
+func (r *mentions) check(page, line string) {
+	r.t.Helper()
+	switch {
+	case r.seen[line]:
+	case isGoTest.MatchString(line):
+		if fault := faultOfGoTest(line); fault != "" {
+			r.t.Errorf("%s: %s: %s", page, line, fault)
+		}
+	case strings.HasPrefix(line, "go run "):
+		if !slices.ContainsFunc(allSteps(), func(st step) bool { return st.line == line && st.why == "" }) {
+			r.t.Errorf("%s: %s is in no list, so nobody runs it", page, line)
+		}
+	default:
+		r.run(page, line)
+	}
+	r.seen[line] = true
+}
+
+// run has roost say whether it knows the command and its flags, and takes the
+// arguments: it exits with 2 if not, and with 1 if it does and finds no agent.
+func (r *mentions) run(page, line string) {
+	r.t.Helper()
+	words := strings.Fields(line)
+	flags := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "--") })
+	bare := len(words) == 2 || slices.Contains([]string{"agent", "demo", "top"}, words[1])
+	if strings.HasPrefix(line, "roost ") && bare { // it is named; or it would go on
+		out, code := r.s.bash("roost " + words[1] + " --help")
+		known := code == 0 && !slices.ContainsFunc(flags, func(f string) bool { return !strings.Contains(out, " "+f+" ") })
+		if !known {
+			r.t.Errorf("%s: %s: no such command or flag: exits with %d and prints\n%s", page, line, code, out)
+		}
+		return
+	}
+	if out, code := r.s.bash(filled(line)); code != 0 && code != 1 {
+		r.t.Errorf("%s: %s: exits with %d and prints\n%s", page, line, code, out)
+	}
+}
+
+var (
+	selects  = regexp.MustCompile(`-(run|bench) ('[^']*'|\S+)`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test|Benchmark)(\w+)\(`)
+)
+
+// faultOfGoTest tells why a command would test nothing. To run it may take minutes;
+// make test runs all tests, and each benchmark once.
+func faultOfGoTest(line string) string {
+	dir := root
+	if m := regexp.MustCompile(`^cd (\S+) && `).FindStringSubmatch(line); m != nil {
+		dir += m[1]
+	}
+	var names []string
+	for word := range strings.FieldsSeq(line) {
+		if !strings.HasPrefix(word, ".") || strings.Contains(line, "-bench "+word+" ") && word == "." {
+			continue
+		}
+		found := testsIn(filepath.Join(dir, strings.TrimSuffix(word, "/...")), strings.HasSuffix(word, "/..."))
+		if len(found) == 0 {
+			return "no tests in " + word
+		}
+		names = append(names, found...)
+	}
+	for _, m := range selects.FindAllStringSubmatch(line, -1) {
+		kind := map[string]string{"run": "Test", "bench": "Benchmark"}[m[1]]
+		for part := range strings.SplitSeq(strings.Trim(m[2], "'"), "|") {
+			one := regexp.MustCompile(part)
+			if part != "^$" && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, kind) && one.MatchString(n) }) {
+				return "no " + kind + " is called " + part
+			}
+		}
+	}
+	return ""
+}
+
+// testsIn returns the names of tests and benchmarks in a directory, or also below it.
+func testsIn(dir string, below bool) (names []string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != dir && !below:
+			return fs.SkipDir
+		case strings.HasSuffix(path, "_test.go"):
+			text, err := os.ReadFile(path)
+			for _, m := range testFunc.FindAllSubmatch(text, -1) {
+				names = append(names, string(m[1])+string(m[2]))
+			}
+			return err
+		}
+		return nil
+	})
+	return names
+}
