@@ -260,7 +260,7 @@ func (c Config) warnings() []string {
 		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease", c.LeaseTTL, c.HeartbeatInterval))
 	}
 	if len(c.Key) == 0 && !loopback(c.Bind) {
-		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: whoever reaches the port can speak for any node; set Key", c.Bind))
+		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: whoever reaches the port can speak for any node; set a Key (--key-file)", c.Bind))
 	}
 	return w
 }

@@ -3,10 +3,12 @@ package clusterhttp
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -48,6 +50,29 @@ func (a *api) admit(r *http.Request) *Problem {
 		}
 	}
 	return nil
+}
+
+// refusals logs what is refused, a line a second: whoever can reach the listener
+// must not be able to fill a disk.
+type refusals struct {
+	mu     sync.Mutex
+	next   time.Time // when the next line is due
+	unsaid int       // since the last one
+}
+
+func (f *refusals) tell(log *slog.Logger, r *http.Request, p *Problem) {
+	now := time.Now()
+	f.mu.Lock()
+	due, unsaid := !now.Before(f.next), f.unsaid
+	f.unsaid++
+	if due {
+		f.next, f.unsaid = now.Add(time.Second), 0
+	}
+	f.mu.Unlock()
+	if due {
+		log.Warn("refused a request", "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
+			"remote", r.RemoteAddr, "why", p.Message, "unsaid", unsaid)
+	}
 }
 
 // authorized takes the same time whatever is wrong with the token, its length

@@ -1,7 +1,9 @@
 package clusterhttp
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -216,4 +218,22 @@ func TestEndlessBody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever is refused in a loop fills no disk, and still shows.
+func TestRefusalsAreLoggedSparingly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		h := Handler(trio(t).Agent("a"), Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Token: "secret"})
+		for range 25 {
+			for range 100 {
+				expect(t, do(h, "POST", "/v1/drain", ""), 401, "unauthorized")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) != 3 || !strings.HasSuffix(lines[0], "unsaid=0") || !strings.HasSuffix(lines[1], "unsaid=999") || !strings.HasSuffix(lines[2], "unsaid=999") {
+			t.Errorf("2,500 refusals in 2.5 s make %d lines: %.600q", len(lines), lines)
+		}
+	})
 }

@@ -67,6 +67,7 @@ type api struct {
 	origin  http.CrossOriginProtection
 	locked  bool     // a token is needed
 	token   [32]byte // its SHA-256
+	refused refusals
 	streams chan struct{}
 	journal *journal // of what they tell
 	leaving sync.Once
@@ -139,8 +140,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked := r
 	r = a.bound(w, r)
 	if p := a.admit(r); p != nil {
-		a.log.Warn("refused a request", "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
-			"remote", r.RemoteAddr, "why", p.Message)
+		a.refused.tell(a.log, r, p)
 		p.write(w)
 		return
 	}

@@ -154,6 +154,9 @@ func TestJoinNobody(t *testing.T) {
 	if err == nil || errors.Is(err, ErrCluster) || errors.Is(err, ErrKey) {
 		t.Errorf("error %v: nobody there is not a refusal", err)
 	}
+	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "connection refused")) {
+		t.Errorf("the error is %q: not what happened, in one line", err)
+	}
 }
 
 func TestStartErrors(t *testing.T) {

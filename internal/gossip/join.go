@@ -47,6 +47,12 @@ func (n *Node) translate(addr string, err error) error {
 	case has("EOF"), has("connection reset"):
 		return fmt.Errorf("gossip: join %s: %w: it hung up without an answer, as it does on another name than %q", addr, ErrCluster, n.cluster)
 	}
+	if all, ok := errors.AsType[interface {
+		error
+		WrappedErrors() []error
+	}](err); ok && len(all.WrappedErrors()) == 1 {
+		err = all.WrappedErrors()[0] // without the frame of lines around one address
+	}
 	return fmt.Errorf("gossip: join %s: %w", addr, err)
 }
 
