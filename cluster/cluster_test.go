@@ -201,8 +201,8 @@ func TestPausedNode(t *testing.T) {
 // heartbeats. It must read them before it holds anybody for dead.
 func TestShortPause(t *testing.T) {
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		for i := range time.Duration(20) { // some meet the moment when the own lease holds and another does not
-			pause := 4*time.Second + i*100*time.Millisecond
+		for i := range time.Duration(pauses) { // some meet the moment when the own lease holds and another does not
+			pause := 4*time.Second + i*2*time.Second/pauses
 			time.Sleep(5*time.Second + i*173*time.Millisecond)
 			before := len(c.Batches("n01"))
 			c.Pause("n01")

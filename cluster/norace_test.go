@@ -7,4 +7,5 @@ import "time"
 const (
 	underRace = false
 	restFor   = 10 * time.Minute
+	pauses    = 20
 )

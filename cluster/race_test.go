@@ -7,4 +7,5 @@ import "time"
 const (
 	underRace = true
 	restFor   = time.Minute // five times slower; make test also runs these without it
+	pauses    = 4
 )
