@@ -67,7 +67,11 @@ within an hour.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents
 			defer stop()
-			return tour.Run(ctx, options)
+			err := tour.Run(ctx, options)
+			if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+				return errInterrupted
+			}
+			return err
 		},
 	}
 	addFlags(cmd, settings)

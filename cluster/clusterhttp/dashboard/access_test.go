@@ -168,6 +168,14 @@ func TestKeyboard(t *testing.T) {
 			t.Errorf("the keyboard does not reach %s", want)
 		}
 	}
+
+	// By owner, the nodes follow each other by name.
+	eval[any](p, `document.getElementById("map-order").value = "owner"; document.getElementById("map-order").dispatchEvent(new Event("change")); 1`)
+	for key, owner := range map[string]string{"Home": "node-1", "End": "node-12"} {
+		p.until(owner, fmt.Sprintf(`(() => {
+			document.getElementById("map-canvas").dispatchEvent(new KeyboardEvent("keydown", { key: %q }));
+			return document.getElementById("map-tip").textContent.endsWith(": %s"); })()`, key, owner))
+	}
 	p.clean(f.URL)
 }
 

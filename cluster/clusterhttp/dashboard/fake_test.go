@@ -29,9 +29,14 @@ type fake struct {
 
 	mu      sync.Mutex
 	paused  bool
-	pressed []string // buttons of the demo
+	joining bool          // the API says so
+	muted   bool          // streams are told of nothing
+	overdue bool          // answers have an old version, of when node-99 owned everything
+	resume  *events.State // what new streams go on from, if they do
+	pressed []string      // buttons of the demo
 	members []clusterhttp.Member
 	state   *events.State
+	told    *events.State // to streams
 	streams map[chan events.Batch]bool
 }
 
@@ -55,6 +60,10 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.away() {
 			panic(http.ErrAbortHandler) // the connection breaks
+		}
+		if strings.HasPrefix(r.URL.Path, "/v1/") && f.turnsAway() {
+			http.Error(w, `{"error":"joining: no node has let this one in yet","code":"not_ready"}`, http.StatusServiceUnavailable)
+			return
 		}
 		mux.ServeHTTP(w, r)
 	}))
@@ -94,9 +103,16 @@ func (f *fake) change(f2 func()) {
 	old := f.state
 	f.state = events.Next(old, f.members[0].ID, table, live, true)
 	if old == nil {
-		return
+		f.told = f.state
 	}
-	batch := events.Diff(old, f.state)
+	if !f.muted {
+		f.tell()
+	}
+}
+
+func (f *fake) tell() {
+	batch := events.Diff(f.told, f.state)
+	f.told = f.state
 	for s := range f.streams {
 		s <- batch
 	}
@@ -128,6 +144,27 @@ func (f *fake) pause() (resume func()) {
 	return func() { set(false) }
 }
 
+// unmute has streams told what they were not told.
+func (f *fake) unmute() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.muted = false
+	f.tell()
+}
+
+func (f *fake) turnsAway() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.joining
+}
+
+// set changes what f does, but not the cluster.
+func (f *fake) set(f2 func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f2()
+}
+
 func (f *fake) send(w http.ResponseWriter, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -140,19 +177,28 @@ func (f *fake) send(w http.ResponseWriter, v any) {
 func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.send(w, clusterhttp.Members{
+	answer := clusterhttp.Members{
 		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true,
-	})
+	}
+	if f.overdue {
+		answer.Version = 1
+		answer.Members = append(slices.Clone(f.members), member(99))
+	}
+	f.send(w, answer)
 }
 
 func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := f.state.Table.Balance()
-	f.send(w, clusterhttp.Partitions{
+	answer := clusterhttp.Partitions{
 		Export: f.state.Table.Export(f.state.Version), Counts: b.Counts,
 		Balance: clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
-	})
+	}
+	if f.overdue {
+		answer.Version, answer.Owners = 1, slices.Repeat([]lease.NodeID{"node-99"}, f.partitions)
+	}
+	f.send(w, answer)
 }
 
 func (f *fake) find(id lease.NodeID) clusterhttp.Member {
@@ -193,7 +239,7 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 	f.send(w, answer)
 }
 
-// serveDemo stands in for roost demo, whose nodes b and c drain and pause.
+// serveDemo stands in for roost demo, whose third node is paused.
 func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,13 +247,13 @@ func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		f.pressed = append(f.pressed, r.PathValue("action")+" "+string(body))
 	}
-	f.send(w, json.RawMessage(`{"touring":false,"most":20,"nodes":[{"id":"a","state":"running"},{"id":"b","state":"draining"},{"id":"c","state":"paused"},{"id":"d","state":"starting"}]}`))
+	f.send(w, json.RawMessage(`{"touring":false,"most":20,"nodes":[{"id":"node-1","state":"running"},{"id":"node-2","state":"running"},{"id":"node-3","state":"paused"},{"id":"node-4","state":"starting"}]}`))
 }
 
 func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s := make(chan events.Batch, 64)
 	f.mu.Lock()
-	first := events.Diff(nil, f.state)
+	first := events.Diff(f.resume, f.state)
 	f.streams[s] = true
 	f.mu.Unlock()
 	defer func() {
@@ -217,10 +263,12 @@ func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	for b := first; ; {
-		data, _ := json.Marshal(b)
-		var event bytes.Buffer
-		fmt.Fprintf(&event, "id: %d\nevent: batch\ndata: %s\n\n", b.Version, data)
-		_, _ = f.mangle.WriteString(w, event.String())
+		if b.News() { // a stream that goes on may have nothing to begin with
+			data, _ := json.Marshal(b)
+			var event bytes.Buffer
+			fmt.Fprintf(&event, "id: %d\nevent: batch\ndata: %s\n\n", b.Version, data)
+			_, _ = f.mangle.WriteString(w, event.String())
+		}
 		_ = http.NewResponseController(w).Flush()
 		select {
 		case b = <-s:

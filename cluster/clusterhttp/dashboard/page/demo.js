@@ -6,10 +6,13 @@ import { $, h, say } from "./dom.js";
 const every = 1000; // ms
 
 export class Demo {
+  #model;
   #stage = null; // as GET demo had it last
   #shown = ""; // what of it is on the page
   #busy = new Set();
   #focus = ""; // action and id of the button that has the focus
+
+  constructor(model) { this.#model = model; }
 
   async start() {
     $("demo-add").addEventListener("click", () => this.#do("add", ""));
@@ -29,7 +32,8 @@ export class Demo {
   }
 
   #render() {
-    const { nodes, most, touring } = this.#stage;
+    const { most, touring } = this.#stage;
+    const nodes = this.#stage.nodes.map((n) => ({ id: n.id, state: this.#stateOf(n) }));
     $("demo").hidden = false;
     $("demo-add").disabled = touring || this.#busy.has("") || nodes.length >= most;
     const now = JSON.stringify([nodes, touring, [...this.#busy]]);
@@ -44,6 +48,12 @@ export class Demo {
         onclick: () => this.#do(action, n.id),
       })))));
     this.#refocus();
+  }
+
+  // stateOf adds what the process of a node does not tell: that it drains.
+  #stateOf({ id, state }) {
+    const member = this.#model.members.find((m) => m.id === id);
+    return state === "running" && member?.state === "draining" ? "draining" : state;
   }
 
   // refocus gives the focus back to the button that had it, or else to another one

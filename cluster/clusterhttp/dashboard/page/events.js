@@ -1,6 +1,6 @@
 // The log of what changed, and what of it is read out.
 
-import { $, attribute, clock, h, plural, say } from "./dom.js";
+import { $, clock, h, plural, say } from "./dom.js";
 
 const shown = 200;
 const quiet = 4000; // ms between two announcements: more than that and nobody can listen
@@ -39,40 +39,5 @@ export class EventLog {
     if (!this.#pending) return;
     say($("events-said"), said.length > 3 ? `${plural(said.length, "event")}, the last: ${said.at(-1)}` : said.join(". "));
     setTimeout(() => this.#announce(), quiet);
-  }
-}
-
-// LinkState tells whether what is seen is current.
-export class LinkState {
-  #model;
-
-  constructor(model) {
-    this.#model = model;
-    model.listen((kind) => {
-      if (kind === "link") this.#render();
-    });
-    setInterval(() => this.#render(), 1000);
-  }
-
-  #render() {
-    const { answered, fault, retry, streaming } = this.#model;
-    const state = fault ? (answered ? "lost" : "wait") : streaming ? "live" : "poll";
-    attribute($("link"), "data-state", state);
-    attribute(document.body, "data-stale", fault && answered ? "yes" : null);
-    const texts = { live: "live", poll: "every second", wait: "connecting", lost: "not connected" };
-    say($("link-text"), texts[state]);
-    attribute($("link"), "title", state === "poll" ? "the event stream is not to be had, so this page asks every second" : null);
-    const notice = $("stale");
-    notice.hidden = !fault;
-    if (!fault) {
-      notice.replaceChildren();
-      return;
-    }
-    // Only the first part is read out: the other one changes all the time.
-    if (!notice.firstChild) notice.append(h("span", { role: "alert" }), h("span", { "aria-hidden": "true" }));
-    const [what, when] = notice.children;
-    say(what, answered ? `Not connected: ${fault}. What you see is old. ` : `Waiting for the agent: ${fault}. `);
-    const again = `asking again in ${Math.max(0, Math.ceil((retry - Date.now()) / 1000))} s`;
-    say(when, answered ? `Since ${Math.round((Date.now() - answered) / 1000)} s; ${again}.` : `${again[0].toUpperCase()}${again.slice(1)}.`);
   }
 }

@@ -5,15 +5,15 @@ import { get } from "./api.js";
 import { plural } from "./dom.js";
 
 const every = 1000; // ms between two questions
-const soon = 80; // ms after an event, so that a burst of them makes one question
-const waits = [500, 1000, 2000, 4000, 8000]; // ms, after so many failures
+const soon = 200; // ms after an event, so that a burst of them makes few questions
+const waits = [500, 1000, 2000, 3000]; // ms, after so many failures
 const backOff = (failures) => waits[Math.min(failures, waits.length) - 1] * (0.75 + 0.5 * Math.random());
 
 export class Feed {
   #model;
-  #epoch = 0; // counts events: an answer from before one is out of date
-  #digest = ""; // of the table as it was last fetched
+  #digest = ""; // of the table as it was last fetched; "" since it has changed
   #rooms = 0; // that moved since it was last told
+  #due = false; // there is a reason to ask again soon
   #wake = () => {};
 
   constructor(model) { this.#model = model; }
@@ -23,14 +23,17 @@ export class Feed {
     this.#stream();
   }
 
-  // now asks at once, for whoever has just changed something.
-  now() { this.#wake(); }
+  // now asks soon, since something has changed.
+  now() {
+    this.#due = true;
+    this.#wake();
+  }
 
   async #poll() {
     for (let failures = 0; ; ) {
-      const epoch = this.#epoch;
+      this.#due = false;
       try {
-        await this.#ask(epoch);
+        await this.#ask();
         failures = 0;
         this.#model.heard();
       } catch (e) {
@@ -38,26 +41,19 @@ export class Feed {
         this.#model.fault = e.message;
       }
       this.#tellRooms();
-      const wait = failures ? backOff(failures) : this.#epoch !== epoch ? soon : every;
+      const wait = failures ? backOff(failures) : every;
       this.#model.retry = Date.now() + wait;
       this.#model.tell("link");
-      const woken = await this.#pause(wait);
-      if (woken) await new Promise((done) => setTimeout(done, soon));
+      await this.#pause(wait);
     }
   }
 
-  async #ask(epoch) {
+  async #ask() {
     const members = await get("v1/members");
-    if (epoch !== this.#epoch) return;
-    let table = null;
-    if (members.digest !== this.#digest) {
-      table = await get("v1/partitions");
-      if (epoch !== this.#epoch) return;
-    }
     this.#model.setMembers(members);
-    if (!table) return;
-    this.#digest = table.digest;
-    this.#model.setTable(table);
+    if (members.digest === this.#digest) return;
+    const table = await get("v1/partitions");
+    if (this.#model.setTable(table)) this.#digest = table.digest;
   }
 
   // tellRooms makes one entry of what came in many events.
@@ -68,25 +64,29 @@ export class Feed {
 
   #pause(ms) {
     return new Promise((done) => {
-      const timer = setTimeout(done, ms, false);
-      this.#wake = () => { clearTimeout(timer); done(true); };
+      const timer = setTimeout(done, this.#due ? soon : ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        setTimeout(done, soon);
+      };
     });
   }
 
   // EventSource comes back by itself, but gives up for good when it is turned away
-  // once, as by an agent that is joining; so it is made anew instead.
+  // once, as by an agent that is joining; so it is made anew instead. It may begin with
+  // all there is, with what has changed since an earlier one, or with nothing.
   #stream(failures = 0) {
     const source = new EventSource("v1/events");
-    let first = true;
-    source.addEventListener("batch", (e) => {
-      this.#epoch++;
-      this.#digest = ""; // the balance has changed with the table
-      this.#model.streaming = true;
-      this.#model.heard();
-      if (!first) this.#model.apply(JSON.parse(e.data));
-      first = false; // it tells what is, and the questions tell that as well
+    source.addEventListener("open", () => {
       failures = 0;
-      this.#wake();
+      this.#model.streaming = true;
+      this.now();
+    });
+    source.addEventListener("batch", (e) => {
+      this.#digest = "";
+      this.#model.heard();
+      this.#model.apply(JSON.parse(e.data));
+      this.now();
     });
     source.addEventListener("moved", (e) => {
       const { moved, resync } = JSON.parse(e.data);

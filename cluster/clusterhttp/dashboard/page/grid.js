@@ -34,8 +34,8 @@ export class Grid {
   #sort(owners) {
     this.#order = this.#place = null;
     if (!owners) return;
-    const rank = new Map([...new Set(owners)].sort(byName).map((id, i) => [id, i]));
-    this.#order = owners.map((_, p) => p).sort((a, b) => rank.get(owners[a]) - rank.get(owners[b]) || a - b);
+    const byOwner = Map.groupBy(owners.keys(), (p) => owners[p]);
+    this.#order = [...byOwner.keys()].sort(byName).flatMap((id) => byOwner.get(id));
     this.#place = new Array(owners.length);
     this.#order.forEach((p, i) => { this.#place[p] = i; });
   }

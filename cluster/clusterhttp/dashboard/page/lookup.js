@@ -1,47 +1,77 @@
 // Where a key or a room is, and why.
 
-import { get } from "./api.js";
+import { get, Refused } from "./api.js";
 import { $, count, h, say, swatch } from "./dom.js";
 import { colorOf } from "./palette.js";
 
 const ranked = 5; // members of a key's ranking that are shown
+const settled = 500; // ms after a change, when what it led to can be asked for
 
 export class Lookup {
   #show; // shows a partition on the map
   #asked = 0; // a later answer replaces an earlier one, not the other way round
+  #shown = null; // kind and name of what the answer is about
+  #due = false; // it will be asked for again
 
-  constructor(show) {
+  constructor(model, show) {
     this.#show = show;
     const kind = $("lookup-kind");
     kind.hidden = !("rooms" in document.documentElement.dataset);
     kind.addEventListener("change", () => {
       const room = kind.value === "room";
-      $("lookup-name").placeholder = room ? "a room, such as stand-up" : "a key, such as user-42";
+      $("lookup-name").placeholder = room ? "such as stand-up" : "such as user-42";
       $("lookup-name").setAttribute("aria-label", room ? "Room to look up" : "Key to look up");
     });
-    $("lookup").addEventListener("submit", (e) => {
+    $("lookup").addEventListener("submit", async (e) => {
       e.preventDefault();
-      this.#ask(kind.value, $("lookup-name").value);
+      this.#shown = [kind.value, $("lookup-name").value];
+      const partition = await this.#ask();
+      if (partition !== undefined) this.#show(partition);
+    });
+    model.listen((what) => {
+      if (what === "log" && this.#shown) this.#again();
     });
   }
 
-  async #ask(kind, name) {
+  // again asks again in a moment: what has changed may have changed the answer.
+  #again() {
+    if (this.#due) return;
+    this.#due = true;
+    setTimeout(() => {
+      this.#due = false;
+      this.#ask(true);
+    }, settled);
+  }
+
+  // ask gets an answer. Of one that was not asked for by hand, a connection that
+  // fails leaves what was answered before: the page tells that it is old.
+  async #ask(byItself = false) {
     const asked = ++this.#asked;
+    const [kind, name] = this.#shown;
     let answer;
     try {
       answer = kind === "room" ? room(await get(`v1/rooms/${segment(name)}`)) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
     } catch (e) {
-      answer = { parts: [h("p", { class: "result bad", text: e.message })] };
+      if (byItself && !(e instanceof Refused)) return undefined;
+      answer = { parts: [h("p", { class: "result", "data-level": "bad", text: e.message })] };
     }
-    if (asked !== this.#asked) return;
-    $("lookup-answer").replaceChildren(...answer.parts);
-    say($("lookup-said"), answer.parts.slice(0, 2).map((e) => e.textContent).join(". ")); // and not all candidates
-    if (answer.partition === undefined) return;
-    $("lookup-answer").querySelector(".partition").addEventListener("click", () => {
-      $("map").scrollIntoView({ block: "center" });
-      this.#show(answer.partition);
-    });
-    this.#show(answer.partition);
+    if (asked !== this.#asked) return undefined;
+    this.#render(answer);
+    return answer.partition;
+  }
+
+  #render({ parts, partition }) {
+    const said = parts.slice(0, 2).map((e) => e.textContent).join(". "); // and not all candidates
+    if (partition !== undefined) {
+      parts[0].querySelector(".partition").addEventListener("click", () => {
+        $("map").scrollIntoView({ block: "center" });
+        this.#show(partition);
+      });
+    }
+    const focused = $("lookup-answer").contains(document.activeElement);
+    $("lookup-answer").replaceChildren(...parts);
+    if (focused) $("lookup-answer").querySelector(".partition")?.focus();
+    say($("lookup-said"), said);
   }
 }
 

@@ -1,7 +1,8 @@
 import { Demo } from "./demo.js";
 import { $ } from "./dom.js";
-import { EventLog, LinkState } from "./events.js";
+import { EventLog } from "./events.js";
 import { Feed } from "./feed.js";
+import { LinkState } from "./link.js";
 import { Lookup } from "./lookup.js";
 import { PartitionMap } from "./map.js";
 import { MemberTable } from "./members.js";
@@ -18,9 +19,9 @@ new MemberTable(model);
 new Summary(model);
 new EventLog(model);
 new LinkState(model);
-new Lookup((partition) => map.show(partition));
+new Lookup(model, (partition) => map.show(partition));
 new Operate(model, () => feed.now());
-if ("demo" in page.dataset) new Demo().start();
+if ("demo" in page.dataset) new Demo(model).start();
 feed.start();
 
 $("theme").value = page.dataset.theme ?? "";

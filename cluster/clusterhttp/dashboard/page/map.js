@@ -15,7 +15,7 @@ export class PartitionMap {
   #context = this.#canvas.getContext("2d");
   #grid = new Grid();
   #flashing = new Map(); // partition → when it began
-  #dirty = []; // partitions to be drawn anew
+  #dirty = new Set(); // partitions to be drawn anew
   #all = true; // all of them are
   #at = -1; // partition that the cursor is on
   #ink = "";
@@ -56,7 +56,7 @@ export class PartitionMap {
   #move(partitions) {
     const now = performance.now();
     if (!still.matches) for (const p of partitions) this.#flashing.set(p, now);
-    this.#dirty.push(...partitions);
+    for (const p of partitions) this.#dirty.add(p);
     this.#all ||= $("map-order").value === "owner"; // then others change places
     this.#ask();
   }
@@ -73,39 +73,42 @@ export class PartitionMap {
       this.#all = false;
       this.#grid.fit(this.#canvas, $("map").clientWidth, table.owners, $("map-order").value === "owner");
       this.#ink = getComputedStyle(this.#canvas).color;
-      for (let p = 0; p < table.owners.length; p++) this.#cell(p);
+      this.#paint(table.owners.keys());
       this.#place();
     } else {
-      for (const p of this.#dirty) this.#cell(p);
+      this.#paint(this.#dirty.union(this.#flashing));
     }
-    this.#dirty.length = 0;
+    this.#dirty.clear();
+    const c = this.#context;
+    c.fillStyle = this.#ink;
     for (const [p, began] of this.#flashing) {
-      const t = (now - began) / flash;
-      this.#cell(p);
+      const t = Math.max(0, (now - began) / flash);
       if (t >= 1) {
         this.#flashing.delete(p);
         continue;
       }
-      this.#context.globalAlpha = (1 - Math.max(0, t)) ** 1.5;
-      this.#context.fillStyle = this.#ink;
-      this.#context.fillRect(...this.#grid.box(p));
-      this.#context.globalAlpha = 1;
+      c.globalAlpha = (1 - t) ** 1.5;
+      c.fillRect(...this.#grid.box(p));
     }
+    c.globalAlpha = 1;
     if (this.#flashing.size) this.#ask();
   }
 
-  #cell(p) {
-    const owner = this.#model.table.owners[p];
-    const box = this.#grid.box(p);
+  // paint draws cells, those of one owner after those of another: a change of colour
+  // costs more than a cell.
+  #paint(partitions) {
+    const { table, focus } = this.#model;
     const c = this.#context;
-    c.clearRect(...box);
-    c.globalAlpha = this.#model.focus && this.#model.focus !== owner ? 0.13 : 1;
-    if (owner) {
-      c.fillStyle = colorOf(owner);
-      c.fillRect(...box);
-    } else { // nobody's: an empty frame
-      c.strokeStyle = this.#ink;
-      c.strokeRect(box[0] + 0.5, box[1] + 0.5, box[2] - 1, box[3] - 1);
+    for (const [owner, cells] of Map.groupBy(partitions, (p) => table.owners[p])) {
+      const alpha = focus && focus !== owner ? 0.13 : 1;
+      if (alpha < 1 || !owner) for (const p of cells) c.clearRect(...this.#grid.box(p));
+      c.globalAlpha = alpha;
+      c.fillStyle = owner ? colorOf(owner) : this.#ink;
+      for (const p of cells) {
+        const [x, y, w, hgt] = this.#grid.box(p);
+        c.fillRect(x, y, w, hgt);
+        if (!owner) c.clearRect(x + 1, y + 1, w - 2, hgt - 2); // nobody's: an empty frame
+      }
     }
     c.globalAlpha = 1;
   }

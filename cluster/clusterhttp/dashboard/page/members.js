@@ -12,10 +12,10 @@ const states = { active: "●", draining: "◐", settling: "○", left: "×" };
 const columns = [
   { key: "id", name: "Node", by: (m) => m.id },
   { key: "state", name: "State", by: (m) => m.state, show: (m) => ({ text: `${states[m.state] ?? ""} ${m.state}`, level: m.state === "active" ? "good" : "warn" }) },
-  { key: "zone", name: "Zone", by: (m) => m.zone, show: (m) => ({ text: m.zone || "–" }) },
+  { key: "zone", name: "Zone", by: (m) => m.zone, show: (m) => ({ text: m.zone || "–", title: m.zone || null }) },
   { key: "age", name: "Lease age", by: (m) => m.age_ms, show: lease },
   { key: "load", name: "Load", by: (m) => (m.capacity ? m.load / m.capacity : m.load), show: load },
-  { key: "weight", name: "Weight", by: (m) => m.weight, show: (m) => ({ text: count(m.weight) }) },
+  { key: "weight", name: "Weight", by: (m) => m.weight, show: weight },
   { key: "partitions", name: "Partitions", by: (m, model) => owned(m, model), show: partitions },
   { key: "clock", name: "Clock", by: (m) => Math.abs(m.clock_offset_ms), show: offset },
   { key: "sync", name: "Table", by: (m) => Number(!m.in_sync), show: (m) => (m.in_sync ? { text: "✓ same" } : { text: "≠ other", level: "warn" }) },
@@ -33,6 +33,10 @@ function lease(m, model) {
   };
 }
 
+function weight(m) {
+  return m.weight ? { text: count(m.weight) } : { text: "0", level: "warn", title: "with weight 0 it owns nothing" };
+}
+
 function load(m) {
   if (!m.capacity) return { text: count(m.load), title: "it states no capacity" };
   const share = m.load / m.capacity;
@@ -40,7 +44,8 @@ function load(m) {
 }
 
 function partitions(m, model) {
-  const n = owned(m, model), all = model.table?.owners.length || 1;
+  if (!model.table) return { text: "–" };
+  const n = owned(m, model), all = model.table.owners.length;
   const most = Math.max(1, ...model.counts.values());
   return { text: count(n), share: n / most, title: `${percent(n / all)} of ${count(all)}`, color: true };
 }
@@ -141,5 +146,5 @@ export class MemberTable {
 // about is the rest of what is known of a member.
 function about(m) {
   const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`);
-  return [`gossips at ${m.addr}`, m.api_addr && `program at ${m.api_addr}`, ...labels].filter(Boolean).join("\n");
+  return [m.id, `gossips at ${m.addr}`, m.api_addr && `program at ${m.api_addr}`, ...labels].filter(Boolean).join("\n");
 }

@@ -2,7 +2,7 @@
 // about first.
 
 import { post, Refused, useToken } from "./api.js";
-import { $, eachFrame, plural, say } from "./dom.js";
+import { $, attribute, eachFrame, plural, say } from "./dom.js";
 
 export class Operate {
   #model;
@@ -38,8 +38,11 @@ export class Operate {
   #render() {
     const self = this.#self();
     say($("operate-note"), self ? `${self.id} is ${self.state}, weight ${self.weight}` : "");
+    const focused = document.activeElement;
     $("drain").disabled = self?.state !== "active";
     $("undrain").disabled = self?.state !== "draining";
+    if (focused === $("drain") && focused.disabled) $("undrain").focus(); // or the focus would be lost
+    if (focused === $("undrain") && focused.disabled) $("drain").focus();
     const value = $("weight-value");
     if (self && document.activeElement !== value && value.dataset.was !== String(self.weight)) {
       value.value = value.dataset.was = String(self.weight);
@@ -78,18 +81,25 @@ export class Operate {
       const answer = await post(path, body);
       result("good", `${answer.self} was ${done}${answer.converged ? "; all members agree." : "; it is spreading to the other members."}`);
     } catch (e) {
-      result("bad", e.message);
       if (e instanceof Refused && e.status === 401) {
-        $("token-box").open = true;
-        $("token").focus();
+        askForToken();
+      } else {
+        result("bad", e.message);
       }
     }
     this.#changed();
   }
 }
 
+function askForToken() {
+  result("bad", `${$("token").value ? "The agent does not take this token." : "This needs the operator's token."} Enter the one in the agent's --http-token-file, and try again.`);
+  $("token-box").open = true;
+  $("token").focus();
+  $("token").select();
+}
+
 function result(level, text) {
-  $("operate-result").dataset.level = level;
+  attribute($("operate-result"), "data-level", level || null);
   say($("operate-result"), text);
 }
 
@@ -101,6 +111,8 @@ function confirmed(title, text, yes) {
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((done) => {
-    dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true });
+    dialog.onclose = () => {
+      if (!dialog.open) done(dialog.returnValue === "yes"); // or it comes late, from the question before
+    };
   });
 }

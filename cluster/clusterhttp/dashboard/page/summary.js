@@ -25,26 +25,37 @@ export class Summary {
     for (const m of members) states.set(m.state, (states.get(m.state) || 0) + 1);
     say($("members-note"), states.size === 1 && states.has("active") ? "all active" : [...states].map(([state, n]) => `${n} ${state}`).join(", "));
     say($("drift"), count(drift));
-    say($("drift-note"), drift ? `${plural(drift, "member runs", "members run")} another table than ${self}` : "all members run this table");
+    say($("drift-note"), drift ? `${plural(drift, "member runs", "members run")} another table than this node` : "all members run this table");
     attribute($("drift"), "data-level", drift ? "warn" : "good");
     if (!table) return;
     const owning = [...this.#model.counts.values()].filter((n) => n > 0).length;
     say($("partitions-count"), count(table.owners.length));
-    say($("partitions-note"), `on ${plural(owning, "node")}, by ${table.strategy}`);
+    say($("partitions-note"), owning ? `on ${plural(owning, "node")}, by ${table.strategy}` : "owned by nobody");
+    attribute($("partitions-count"), "data-level", owning ? null : "bad");
     say($("table-version"), `v${count(table.version)}`);
     say($("table-digest"), table.digest);
     this.#balance(table);
   }
 
   #balance({ balance, nodes }) {
+    const none = nodes.length === 0;
+    const advice = none ? "Nobody owns anything: all members are draining, settling or of weight 0. Undrain one, or give it a weight."
+      : balance.advice && `Balance: ${balance.advice}`;
+    $("advice").hidden = !advice;
+    say($("advice"), advice || "");
+    $("advice").className = none ? "notice bad" : "notice warn";
+    this.#bars(nodes);
+    if (none) {
+      say($("cv"), "–");
+      attribute($("cv"), "data-level", null);
+      say($("cv-note"), "nothing to spread");
+      return;
+    }
     const level = balance.cv > warning ? "bad" : balance.cv > target ? "warn" : "good";
     say($("cv"), percent(balance.cv));
     attribute($("cv"), "data-level", level);
     const verdict = { good: "even", warn: "acceptable, the target is 10 %", bad: "uneven: above 15 %" }[level];
     say($("cv-note"), `deviation: ${verdict}. The fullest node has ${balance.max_mean.toFixed(2)} × its fair share`);
-    $("advice").hidden = !balance.advice;
-    say($("advice"), balance.advice ? `Balance: ${balance.advice}` : "");
-    this.#bars(nodes);
   }
 
   // bars draws each node's partitions against its fair share, which the line marks.

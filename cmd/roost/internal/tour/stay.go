@@ -22,7 +22,8 @@ type stage struct {
 	Nodes   []staged `json:"nodes"`
 }
 
-// staged is a node on the stage. Its State is starting, running, draining or paused.
+// staged is a node on the stage. Its State is that of its process: starting, running
+// or paused. Whether it drains, the members know.
 type staged struct {
 	ID    lease.NodeID `json:"id"`
 	State string       `json:"state"`
@@ -111,8 +112,6 @@ func (t *tour) stage() stage {
 			state = "paused"
 		case n.client == nil:
 			state = "starting"
-		case n.state == lease.Draining:
-			state = "draining"
 		}
 		s.Nodes = append(s.Nodes, staged{n.id, state})
 	}
@@ -170,15 +169,9 @@ func (t *tour) act(ctx context.Context, n *node, action string) error {
 		return fmt.Errorf("%s does not answer: it is starting or paused", n.id)
 	case action == "drain":
 		_, err := n.client.Drain(ctx)
-		if err == nil {
-			n.state = lease.Draining
-		}
 		return err
 	case action == "undrain":
 		_, err := n.client.Undrain(ctx)
-		if err == nil {
-			n.state = lease.Active
-		}
 		return err
 	}
 	return fmt.Errorf("%.80q cannot be done to a node", action)
