@@ -42,6 +42,9 @@ type Reader struct {
 func (f *Feed) Reader(name string) *Reader { return f.open(&Reader{feed: f, name: name}) }
 
 func (f *Feed) open(r *Reader) *Reader {
+	if s, _ := f.Latest(); s != nil {
+		r.seen.Store(s.Version - 1) // what was before concerns nobody who comes now
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.readers == nil {

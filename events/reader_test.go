@@ -56,8 +56,12 @@ func TestReaders(t *testing.T) {
 		close(hang)
 		expect("all have looked", Readers{"run_owned", 1, 0}, Readers{"subscribe", 1, 0}, Readers{"waits", 1, 0}, Readers{"watch", 3, 0})
 
+		late := Subscribe(ctx, &feed)
+		expect("somebody has a first batch to receive", Readers{"run_owned", 1, 0}, Readers{"subscribe", 2, 1}, Readers{"waits", 1, 0}, Readers{"watch", 3, 0})
+		<-late
+
 		feed.Publish(states[3])
-		expect("one more", Readers{"run_owned", 1, 0}, Readers{"subscribe", 1, 1}, Readers{"waits", 1, 1}, Readers{"watch", 3, 0})
+		expect("one more", Readers{"run_owned", 1, 0}, Readers{"subscribe", 2, 1}, Readers{"waits", 1, 1}, Readers{"watch", 3, 0})
 		waits.Close()
 		waits.Close()
 		cancel()

@@ -19,9 +19,9 @@ type journal struct {
 	next int
 }
 
-// journaled bounds what a journal holds: 16 events, of less than a megabyte each
-// even if all of 16,384 partitions moved, and their states, which share what did
-// not change.
+// journaled bounds what a journal holds: 16 events, of 1 MB each (3 MB with the longest
+// ids) if all of 16,384 partitions moved, and their states, which share what did not
+// change. A change is mostly a few nodes' share, and the whole a few MB.
 const journaled = 16
 
 // entry is one event: what changed from one state (nil: the beginning) to another.

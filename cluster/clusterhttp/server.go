@@ -10,7 +10,8 @@ import (
 )
 
 // maxConns is four times what the event streams take by default. A connection whose
-// client is slow on purpose costs up to 60 kB while its headers are awaited.
+// client is slow on purpose costs up to half a megabyte while its headers are awaited,
+// if it sends many short ones: all of them together would take 2 GB.
 const maxConns = 4 << 10
 
 // NewServer returns a server for h, which may be a [Handler] alone or a mux that

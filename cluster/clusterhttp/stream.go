@@ -45,7 +45,8 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	s := stream{w: w, control: http.NewResponseController(w), within: a.sendTime}
-	s.moves = movesOf(ctx, a.rooms) // before the client knows that it has a stream, and asks where the rooms are
+	// Before the client knows that it has a stream, and asks where the rooms are.
+	s.moves = movesOf(ctx, a.rooms)
 	if err := s.send(nil); err != nil { // headers now: the first batch may take its time
 		internal(err).write(w) // goes nowhere unless the writer cannot flush
 		return

@@ -75,6 +75,9 @@ func Brief(r *http.Request) bool {
 // name of the room in it.
 func masked(path string) string {
 	before, rest, ok := strings.Cut(path, "/rooms/")
+	if plain, _, escaped := strings.Cut(before, "%"); escaped {
+		return plain // only names are escaped, or it may say rooms in another way
+	}
 	if !ok {
 		return path
 	}

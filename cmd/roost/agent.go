@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -129,7 +130,7 @@ func (p *program) serve(ctx context.Context, o agentOptions, log *slog.Logger) e
 	case <-ctx.Done():
 	}
 	web.turnAway()
-	yield(agent, o.shutdownDelay)
+	yield(agent, cmp.Or(o.shutdownDelay, rooms.delay(agent)))
 	rooms.end(log) // before the farewell: others take the rooms once this node has left
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
@@ -149,6 +150,15 @@ func yield(agent *cluster.Agent, delay time.Duration) {
 	case <-ctx.Done():
 	case <-agent.Done():
 	}
+}
+
+// delay is the --shutdown-delay if none is set: five gossip intervals, where there are
+// rooms. Calls about keys are answered for so long after it, while the farewell spreads.
+func (r rooms) delay(agent *cluster.Agent) time.Duration {
+	if r.Resolver == nil {
+		return 0
+	}
+	return 5 * agent.Config().GossipInterval
 }
 
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -194,6 +195,26 @@ func TestShutdownDelay(t *testing.T) {
 	})
 	b.signal(syscall.SIGTERM)
 	b.exits(exitInterrupted)
+}
+
+// TestRoomsWhileEnding: without a delay, too, calls about rooms are answered for five
+// gossip intervals, in which whoever goes by /readyz turns away.
+func TestRoomsWhileEnding(t *testing.T) {
+	t.Parallel()
+	_, b := pair(t, redistest.Start(t), calm()...)
+	told := time.Now() // from here on, so that a slow machine is given no less
+	b.signal(syscall.SIGTERM)
+	for i := 0; ; i++ {
+		_, err := b.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), 2)
+		if err == nil {
+			continue
+		}
+		if took := time.Since(told); took < time.Second {
+			t.Errorf("%v after SIGTERM: %v", took, err)
+		}
+		break
+	}
+	b.exits(exitOK)
 }
 
 // TestTermBounded: a farewell that not everybody agrees to ends after 15 s all

@@ -73,10 +73,19 @@ func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) (fa
 		r.counts.rehomeTime.Add(int64(took))
 		r.log.Info("rooms re-homed", "rooms", a.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
 	}
-	if a.homeless > 0 && !r.away.Load() {
-		r.log.Warn("some rooms of nodes that are gone have no new home yet; trying again", "rooms", a.homeless, "err", a.err)
+	if len(failed) > 0 && !r.away.Load() && ctx.Err() == nil {
+		a.complain()
 	}
 	return failed
+}
+
+// complain tells of what did not work out, in spite of a store that answers.
+func (a *audit) complain() {
+	if a.homeless > 0 {
+		a.log.Warn("some rooms of nodes that are gone have no new home yet; trying again", "rooms", a.homeless, "err", a.err)
+		return
+	}
+	a.log.Warn("rooms of nodes that are gone cannot be found; trying again", "err", a.err)
 }
 
 // audit is one look at some partitions.
