@@ -123,6 +123,7 @@
 //	503  no_capacity         all nodes are too full for the room, by the hard ceiling
 //	503  store_unavailable   the store of pins does not answer; Retry-After is set
 //	503  closed              the agent has left or stopped
+//	431  bad_request         more than 100 header fields
 //	500  internal            a fault of ours
 //	501  no_store            there is no store of pins: see [Options].Rooms
 //

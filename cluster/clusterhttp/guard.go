@@ -3,6 +3,7 @@ package clusterhttp
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,6 +31,12 @@ func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 // admit returns why a request is refused, or nil. It judges by method, not by
 // endpoint: what is added later is guarded too.
 func (a *api) admit(r *http.Request) *Problem {
+	if fields(r.Header) > maxFields {
+		return &Problem{
+			Status: http.StatusRequestHeaderFieldsTooLarge, Code: CodeBadRequest,
+			Message: fmt.Sprintf("more than %d header fields", maxFields),
+		}
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return nil
@@ -50,6 +57,17 @@ func (a *api) admit(r *http.Request) *Problem {
 		}
 	}
 	return nil
+}
+
+// maxFields is how many header fields a request may have. Short ones take fifteen
+// times the bytes that were sent, for as long as the request is answered.
+const maxFields = 100
+
+func fields(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
 }
 
 // refusals logs what is refused, a line a second: whoever can reach the listener

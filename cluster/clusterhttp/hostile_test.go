@@ -51,11 +51,12 @@ var heads = []attempt{
 	{sent: "GET /v1/place?key=" + strings.Repeat("a", 64<<10) + tail + "\r\n", want: "431 0s"},
 	{sent: "GET /v1/members" + tail + "Name: " + strings.Repeat("a", 64<<10) + "\r\n\r\n", want: "431 0s"},
 	{sent: "GET /v1/members" + tail + strings.Repeat("Name: a\r\n", 10_000) + "\r\n", want: "431 0s"},
-	{sent: "GET /v1/members" + tail + strings.Repeat("Name: a\r\n", 1000) + "\r\n", want: "200 120s"},
-	{sent: "GET /" + strings.Repeat("a", 20<<10) + tail + "\r\n", want: "404 not_found 120s"},
-	{sent: "GET /v1/place?key=" + strings.Repeat("a", 20<<10) + tail + "\r\n", want: "400 bad_request 120s"},
-	{sent: "GET /v1/owners?key=a&n=" + strings.Repeat("9", 20<<10) + tail + "\r\n", want: "400 bad_request 120s"},
-	{sent: strings.Repeat("M", 20<<10) + " /v1/drain" + tail + "\r\n", want: "401 unauthorized 120s"},
+	{sent: "GET /v1/members" + tail + strings.Repeat("Name: a\r\n", 1000) + "\r\n", want: "431 bad_request 120s"},
+	{sent: "GET /v1/members" + tail + strings.Repeat("Name: a\r\n", 100) + "\r\n", want: "200 120s"},
+	{sent: "GET /" + strings.Repeat("a", 14<<10) + tail + "\r\n", want: "404 not_found 120s"},
+	{sent: "GET /v1/place?key=" + strings.Repeat("a", 14<<10) + tail + "\r\n", want: "400 bad_request 120s"},
+	{sent: "GET /v1/owners?key=a&n=" + strings.Repeat("9", 14<<10) + tail + "\r\n", want: "400 bad_request 120s"},
+	{sent: strings.Repeat("M", 14<<10) + " /v1/drain" + tail + "\r\n", want: "401 unauthorized 120s"},
 	{sent: strings.Repeat("GET /v1/members"+tail+"\r\n", 5), want: "200 200 200 200 200 120s"}, // pipelined
 	{sent: "GET /v1/members" + tail + "Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n", want: "200 120s"},
 }

@@ -15,7 +15,7 @@ import (
 type journal struct {
 	run  string // an id of another process's journal means nothing here
 	mu   sync.Mutex
-	told [journaled]entry // a ring
+	told [journaled]*entry // a ring
 	next int
 }
 
@@ -27,7 +27,8 @@ const journaled = 16
 // entry is one event: what changed from one state (nil: the beginning) to another.
 type entry struct {
 	from, to *events.State
-	event    []byte // empty if there is no news
+	once     sync.Once
+	event    []byte // once it is made; empty if there is no news
 }
 
 func newJournal() *journal { return &journal{run: rand.Text()} }
@@ -38,20 +39,27 @@ func (j *journal) event(from, to *events.State) []byte {
 	if from == to {
 		return nil
 	}
-	j.mu.Lock() // also while it encodes: whoever comes next wants the same event
+	e := j.entry(from, to)
+	e.once.Do(func() { // whoever else wants this event waits for it, and nobody else does
+		if b := events.Diff(from, to); b.News() {
+			e.event = encode(j.run, b)
+		}
+	})
+	return e.event
+}
+
+func (j *journal) entry(from, to *events.State) *entry {
+	j.mu.Lock()
 	defer j.mu.Unlock()
-	for i := range j.told {
-		if e := &j.told[i]; e.to == to && e.from == from {
-			return e.event
+	for _, e := range j.told {
+		if e != nil && e.to == to && e.from == from {
+			return e
 		}
 	}
-	e := entry{from: from, to: to}
-	if b := events.Diff(from, to); b.News() {
-		e.event = encode(j.run, b)
-	}
+	e := &entry{from: from, to: to}
 	j.told[j.next] = e
 	j.next = (j.next + 1) % journaled
-	return e.event
+	return e
 }
 
 // state returns the state that the event of an id led to, or nil if it is not, or
@@ -59,8 +67,8 @@ func (j *journal) event(from, to *events.State) []byte {
 func (j *journal) state(id string) *events.State {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for i := range j.told {
-		if e := &j.told[i]; e.to != nil && id == eventID(j.run, e.to.Version) {
+	for _, e := range j.told {
+		if e != nil && id == eventID(j.run, e.to.Version) {
 			return e.to
 		}
 	}

@@ -240,7 +240,7 @@ func (c call) responses(all schemas, problem map[string]any) map[string]any {
 		good["content"] = map[string]any{"text/event-stream": map[string]any{"schema": map[string]any{"type": "string"}}}
 	}
 	responses := map[string]any{strconv.Itoa(c.status): good}
-	for _, status := range c.problems {
+	for _, status := range append(slices.Clone(c.problems), http.StatusRequestHeaderFieldsTooLarge) {
 		responses[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": jsonOf(problem)}
 	}
 	return responses

@@ -1,10 +1,15 @@
 package clusterhttp
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,59 +39,150 @@ func TestClientThatNeverReads(t *testing.T) {
 	})
 }
 
-// Connections beyond the limit are closed at once, and the others are served; when
-// one of those ends, another is let in.
+// For one connection too many the one goes that has waited longest for its client,
+// and never one that is being answered.
 func TestConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		srv.ConnState = limitConns(2)
-		p := serve(t, srv)
-		answers := func(conn net.Conn) bool {
-			go func() { _, _ = io.WriteString(conn, "GET /"+tail+"\r\n") }()
-			_, err := conn.Read(make([]byte, 4<<10))
-			return err == nil
-		}
-		open := func() net.Conn {
-			conn, err := p.dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-			return conn
-		}
-		one, two := open(), open()
-		for range 10 {
-			if answers(open()) {
-				t.Error("a third connection is served")
+		release := make(chan struct{})
+		limits := newConns(5, 3)
+		open := limited(t, limits, release)
+		expect := func(what string, open bool, vs ...*visitor) {
+			t.Helper()
+			synctest.Wait()
+			for i, v := range vs {
+				if v.closed.Load() == open {
+					t.Errorf("%s: number %d is open: %v", what, i+1, !open)
+				}
 			}
 		}
-		if !answers(one) || !answers(two) {
-			t.Error("those within the limit are not served")
-		}
-		_ = one.Close()
+
+		idle := []*visitor{open("/"), open("/"), open("/")}
+		expect("three may wait", true, idle...)
+		idle[0].ask("OPTIONS *" + tail + "\r\n") // idle[1] waits for longer now
 		synctest.Wait()
-		if !answers(open()) || answers(open()) {
-			t.Error("not just one more is let in when one has ended")
+		silent := open("")
+		expect("one too many waits", false, idle[1])
+		begun := open("GET /") // and no more of it
+		expect("the next", false, idle[2])
+		expect("the others", true, idle[0], silent, begun)
+
+		long := []*visitor{open("/long")} // waits, too, until its request has come
+		expect("the next", false, idle[0])
+		long = append(long, open("/long"), open("/long"))
+		expect("five of five", true, append(long, silent, begun)...)
+		for range 2 { // each takes the place of one that waits
+			long = append(long, open("/long"))
 		}
+		expect("who waits", false, silent, begun)
+		expect("who is answered", true, long...)
+		expect("there is no place", false, open("/"))
+		close(release)
+		synctest.Wait()
+		if n := len(limits.of); n != 3 || limits.waiting.Len() != 3 {
+			t.Errorf("%d connections are remembered, %d of them waiting", n, limits.waiting.Len())
+		}
+		for i, v := range long {
+			if v.answers.Load() != 1 {
+				t.Errorf("answer %d: %d", i+1, v.answers.Load())
+			}
+		}
+		expect("now there is", true, open("/"))
 	})
 }
 
-// The limit is there, and well above what the event streams take.
-func TestNewServerLimitsConnections(t *testing.T) {
-	limit := NewServer(nil).ConnState
-	opened := 0
-	for {
-		ours, theirs := net.Pipe()
-		limit(theirs, http.StateNew)
-		_ = ours.SetReadDeadline(time.Unix(0, 0))
-		if _, err := ours.Read(nil); errors.Is(err, io.EOF) {
-			break
+// limited returns what opens connections to a server with such limits, which answers
+// at once, but at /long on release.
+func limited(t *testing.T, limits *conns, release <-chan struct{}) (open func(path string) *visitor) {
+	t.Helper()
+	srv := NewServer(nil)
+	srv.ConnState = limits.changed
+	srv.Handler = limits.around(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			<-release
 		}
-		if opened++; opened > 100_000 {
-			t.Fatal("there is no limit")
+	}))
+	p := serve(t, srv)
+	return func(path string) *visitor {
+		t.Helper()
+		conn, err := p.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		v := &visitor{conn: conn}
+		go v.read()
+		if path != "" {
+			v.ask(path)
+		}
+		synctest.Wait()
+		return v
+	}
+}
+
+// visitor is a client that reads whatever comes.
+type visitor struct {
+	conn    net.Conn
+	answers atomic.Int32
+	closed  atomic.Bool
+}
+
+func (v *visitor) ask(path string) {
+	request := path // or the beginning of one
+	if strings.HasPrefix(path, "/") {
+		request = "GET " + path + tail + "\r\n"
+	}
+	go func() { _, _ = io.WriteString(v.conn, request) }()
+}
+
+func (v *visitor) read() {
+	in := bufio.NewReader(v.conn)
+	for {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			v.closed.Store(true)
+			return
+		}
+		_ = resp.Body.Close()
+		v.answers.Add(1)
+	}
+}
+
+// A server has the limits, and they are well above what the event streams take.
+func TestNewServerLimitsConnections(t *testing.T) {
+	srv := NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	open := func(answered bool) (ours net.Conn) {
+		ours, theirs := net.Pipe()
+		srv.ConnState(theirs, http.StateNew)
+		if answered {
+			r := httptest.NewRequestWithContext(srv.ConnContext(t.Context(), theirs), "GET", "/", nil)
+			srv.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		_ = ours.SetReadDeadline(time.Unix(0, 0))
+		return ours
+	}
+	isOpen := func(conn net.Conn) bool {
+		_, err := conn.Read(nil)
+		return errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	first := open(false)
+	for range maxWaiting - 1 {
+		open(false)
+	}
+	if !isOpen(first) {
+		t.Error("too few may wait")
+	}
+	if open(false); isOpen(first) {
+		t.Error("too many may wait")
+	}
+	for i := range maxConns {
+		if !isOpen(open(true)) {
+			t.Fatalf("only %d are answered", i)
 		}
 	}
-	if opened != maxConns || opened < 2*1024 {
-		t.Errorf("%d connections are let in", opened)
+	if isOpen(open(false)) {
+		t.Error("too many are answered")
+	}
+	if maxConns < 2*1024+maxWaiting {
+		t.Error("too few for the event streams")
 	}
 }

@@ -35,33 +35,46 @@ func TestHostileHTTP(t *testing.T) {
 	memory, before := a.memory(), values(t, metricsOf(t, a.http))
 
 	const post = "POST /v1/load HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + secret + "\r\nContent-Type: application/json\r\n"
-	var busy, deaf sync.WaitGroup
-	over := make(chan struct{})
+	var crowd crowd
+	crowd.over = make(chan struct{})
 	for i := range 400 {
-		busy.Go(func() {
-			dribble(t, a.http, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
+		crowd.add(func() {
+			crowd.dribble(t, a.http, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
 		})
+	}
+	for range 2000 { // short headers take most: a third of a megabyte each
+		crowd.add(func() { crowd.dribble(t, a.http, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
+	}
+	for range 4200 {
+		crowd.add(func() { crowd.keep(t, a.http) })
 	}
 	for range 100 {
-		busy.Go(func() { dribble(t, a.http, post+"Content-Length: 10000\r\n\r\n ") })
-		deaf.Go(func() { flood(t, a.http, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n", over) })
+		crowd.add(func() { crowd.dribble(t, a.http, post+"Content-Length: 10000\r\n\r\n ") })
+		crowd.add(func() { crowd.flood(t, a.http, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n") })
 	}
 	for i := range 200 {
-		busy.Go(func() {
+		crowd.add(func() {
 			rng := rand.New(rand.NewPCG(3, uint64(i)))
-			dribble(t, a.http, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
+			crowd.dribble(t, a.http, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
 		})
-		busy.Go(func() { intrude(t, a.http, secret[:i%len(secret)]) })
 	}
+	crowd.here.Wait()
+	// Who comes amid thousands may be taken for one of them; who comes then is not.
+	eventually(t, func() error {
+		_, err := a.Members(t.Context())
+		return err
+	})
 	for i := range 500 {
 		if _, err := a.Place(t.Context(), fmt.Sprint("room-", i)); err != nil {
 			t.Errorf("look-up %d: %v", i, err)
 			break
 		}
 	}
-	busy.Wait()
-	close(over)
-	deaf.Wait()
+	for i := range 200 {
+		intrude(t, a.http, secret[:i%len(secret)])
+	}
+	close(crowd.over)
+	crowd.gone.Wait()
 
 	eventually(t, func() error {
 		now := values(t, metricsOf(t, a.http))
@@ -86,16 +99,56 @@ func TestHostileHTTP(t *testing.T) {
 	}
 }
 
-// dribble sends the beginning of a request and then byte after byte, until the
-// agent hangs up.
-func dribble(t *testing.T, addr, begin string) {
+// manyFields are as many as a request of 16 kB can have.
+var manyFields = func() string {
+	var fields strings.Builder
+	for i := range 2500 {
+		fmt.Fprintf(&fields, "%x:\r\n", i)
+	}
+	return fields.String()
+}()
+
+// crowd are many strangers at a time.
+type crowd struct {
+	here sync.WaitGroup // until all have connected
+	gone sync.WaitGroup
+	over chan struct{} // who just holds a connection may go
+}
+
+func (c *crowd) add(f func()) {
+	c.here.Add(1)
+	c.gone.Go(f)
+}
+
+func (c *crowd) dial(t *testing.T, addr string) (net.Conn, error) {
+	defer c.here.Done()
 	conn, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		t.Error(err)
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(patience))
+}
+
+// keep asks once, and then holds the connection.
+func (c *crowd) keep(t *testing.T, addr string) {
+	conn, err := c.dial(t, addr)
+	if err != nil {
 		return
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	<-c.over
+}
+
+// dribble sends the beginning of a request and then byte after byte, until the
+// agent hangs up.
+func (c *crowd) dribble(t *testing.T, addr, begin string) {
+	conn, err := c.dial(t, addr)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
 	go func() {
 		_, err := io.WriteString(conn, begin)
 		for tick := time.NewTicker(100 * time.Millisecond); err == nil; <-tick.C {
@@ -109,10 +162,9 @@ func dribble(t *testing.T, addr, begin string) {
 }
 
 // flood sends a request as often as the agent takes it, and reads no answer.
-func flood(t *testing.T, addr, request string, over <-chan struct{}) {
-	conn, err := net.DialTimeout("tcp", addr, patience)
+func (c *crowd) flood(t *testing.T, addr, request string) {
+	conn, err := c.dial(t, addr)
 	if err != nil {
-		t.Error(err)
 		return
 	}
 	defer conn.Close()
@@ -120,7 +172,7 @@ func flood(t *testing.T, addr, request string, over <-chan struct{}) {
 	for err == nil {
 		_, err = io.WriteString(conn, request)
 	}
-	<-over
+	<-c.over
 }
 
 // intrude wants something changed, and has no more than a part of the token.
