@@ -138,7 +138,7 @@ func gossipFamilies() []family {
 				return map[string]uint64{"applied": v.Stats.BeatsApplied, "stale": v.Stats.BeatsStale, "skewed": v.Stats.SkewRejected}
 			}),
 		counters("messages_dropped_total",
-			"Messages that were not taken in: malformed, of another wire version or of other settings; not sent by a node of ours (guard); "+
+			"Messages that were not taken in: malformed, of another wire version or of other settings; harmful to unpack, and not of a node of ours (guard); "+
 				"more than this node could take in (inbox_full), or older than its own stop (stopped).",
 			"reason", func(v *view) map[string]uint64 {
 				return map[string]uint64{

@@ -46,7 +46,7 @@ func absent(addr string, p *clusterhttp.Problem) check {
 	if p.Code == clusterhttp.CodeClosed {
 		return check{
 			"ready", failed, fmt.Sprintf("the agent at %s has ended: %s", addr, printable(p.Message)),
-			"its node owns nothing, and others have taken over", "start it again; if its log says duplicate id, two processes were started with one --id",
+			"its node owns nothing, and others have taken over", "start it again; if its log says that the id is also used, two processes were started with one --id",
 		}
 	}
 	return check{

@@ -119,6 +119,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"agent", "--ttl=x"}, nil, "roost: --ttl \"x\": want a duration such as 500ms or 6s\nSee `roost agent --help`."},
 		{[]string{"place"}, nil, "requires at least 1 arg(s)"},
 		{[]string{"owners", "a", "b"}, nil, "accepts 1 arg(s), received 2"},
+		{[]string{"drain", "b"}, nil, `"b": this is done to the node whose agent is asked: name that by --addr`},
 		{[]string{"owners", "a", "-n", "0"}, nil, `--number "0": want a whole number from 1 to 100`},
 		{[]string{"weight", "-1"}, nil, "unknown shorthand flag: '1' in -1"},
 		{[]string{"weight", "many"}, nil, `weight "many": want a whole number from 0 to 1000000`},

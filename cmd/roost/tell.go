@@ -22,7 +22,7 @@ member has agreed to that; if that takes longer than --timeout it fails, and the
 draining goes on.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --addr 10.0.0.7:8401 --token-file roost.token --timeout 1m`,
-		Args: cobra.NoArgs,
+		Args: noNode,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		return s.change(ctx, "draining: it owns nothing, and every member has agreed", s.Drain)
 	})
@@ -35,10 +35,18 @@ func (p *program) undrainCommand() *cobra.Command {
 		Long: `Have the node of the agent that is asked own keys again, after roost drain or
 roost agent --start-draining.`,
 		Example: "  roost undrain",
-		Args:    cobra.NoArgs,
+		Args:    noNode,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		return s.change(ctx, "active, and every member has agreed", s.Undrain)
 	})
+}
+
+// noNode refuses arguments. Somebody may think that they name the node.
+func noNode(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q: this is done to the node whose agent is asked: name that by --addr", args[0])
 }
 
 // change runs Drain or Undrain. Scripts stop a node after it was drained, so it
@@ -68,7 +76,7 @@ func (p *program) leaveCommand() *cobra.Command {
 		Long: `Have the node of the agent that is asked give up what it owns, say farewell and
 end. The command does not wait for that; it takes seconds.`,
 		Example: "  roost leave --addr 127.0.0.1:8402",
-		Args:    cobra.NoArgs,
+		Args:    noNode,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		ctx, cancel := s.bound(ctx)
 		defer cancel()
