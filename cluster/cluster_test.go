@@ -409,3 +409,22 @@ func findMember(members []cluster.Member, id lease.NodeID) (cluster.Member, bool
 	}
 	return members[i], true
 }
+
+// With nobody else there, each of the two has to tell the other itself.
+func TestDuplicateIDAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 1, clustertest.Options{})
+		older := c.Agent("n00")
+		c.Start("n00")
+		select {
+		case <-older.Done():
+		case <-time.After(2 * ttl):
+			t.Fatal("the older process goes on")
+		}
+		var dup *cluster.DuplicateIDError
+		if !asDuplicate(older.Err(), &dup) || dup.Other != c.Agent("n00").Addr() {
+			t.Errorf("the older process stopped with %v", older.Err())
+		}
+		c.WaitAgreed(ttl)
+	})
+}

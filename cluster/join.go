@@ -67,6 +67,9 @@ func (j *joiner) enter(ctx context.Context, anew bool, hopeless func(error) bool
 	defer cancel()
 	for {
 		t, err := j.targets(grace, anew)
+		if err != nil {
+			return err
+		}
 		answered := t.member
 		if !answered {
 			answered, err = j.knock(grace, t.addrs)
@@ -77,16 +80,22 @@ func (j *joiner) enter(ctx context.Context, anew bool, hopeless func(error) bool
 		if hopeless(err) {
 			return err
 		}
-		if (len(t.addrs) == 0 && j.alone()) || grace.Err() != nil {
-			if err = errors.Join(t.lookup, err); err != nil {
+		if (len(t.addrs) == 0 && j.alone()) || !pause(grace) {
+			if err = errors.Join(t.lookup, err); err != nil && ctx.Err() == nil {
 				a.cfg.Log.Warn("no seed answered; going on alone and trying again", "err", err)
 			}
 			return a.do(ctx, func(l *loop) { l.entered(t.fences, false) })
 		}
-		select {
-		case <-time.After(retryFirst + rand.N(retryFirst)):
-		case <-grace.Done():
-		}
+	}
+}
+
+// pause waits between two attempts, and reports whether there is time for another.
+func pause(ctx context.Context) bool {
+	select {
+	case <-time.After(retryFirst + rand.N(retryFirst)):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -115,10 +124,12 @@ type targets struct {
 	lookup error    // what went wrong in resolving seeds
 }
 
+// targets takes stock, even if ctx is over: then it finds no names behind seeds. It
+// fails if the agent has ended.
 func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) {
 	a := j.agent
 	var members, lost []string
-	if err := a.do(ctx, func(l *loop) {
+	if err := a.do(context.Background(), func(l *loop) {
 		members = l.set.Peers(nil)
 		lost = l.set.Lost(nil)
 		t.fences = l.stats.Fences
@@ -152,7 +163,7 @@ func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) 
 func (j *joiner) knock(ctx context.Context, addrs []string) (answered bool, err error) {
 	for group := range slices.Chunk(addrs, knocksAtOnce) {
 		if ctx.Err() != nil {
-			break
+			return false, errors.Join(err, ctx.Err())
 		}
 		j.agent.env.Gate()
 		results := make(chan error, len(group))

@@ -331,3 +331,29 @@ func (x *chaos) end(t *testing.T) {
 	}
 	x.c.WaitAgreed(30 * time.Second)
 }
+
+// Nobody answers, at the start and after a fence: the node says so, and goes on
+// alone. Time and again, since it once depended on which of two came first.
+func TestNoSeedAnswers(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			var out logbook
+			c := clustertest.New(t, clustertest.Options{
+				Log:    out.handler(),
+				Config: func(cfg *cluster.Config) { cfg.Join = []string{"10.9.9.9:7946"} },
+			})
+			c.Start("n00")
+			c.WaitAgreed(20 * time.Second)
+			c.Pause("n00")
+			time.Sleep(2 * ttl)
+			c.Resume("n00")
+			time.Sleep(20 * time.Second)
+			if !c.Agent("n00").IsOwner("x") {
+				t.Error("it owns nothing after a fence")
+			}
+			if n := strings.Count(out.out.String(), "no seed answered; going on alone"); n != 2 {
+				t.Errorf("said %d times that no seed answered, want 2", n)
+			}
+		})
+	}
+}

@@ -59,12 +59,16 @@ func (s *Set) View() *View {
 }
 
 // Peers appends to dst the gossip addresses of the live nodes other than this
-// one, in no particular order.
+// one, and of a process that seems to run under this node's id: its answer proves
+// that it lives, even where nobody else could tell. The order is arbitrary.
 func (s *Set) Peers(dst []string) []string {
 	for _, e := range s.byID {
 		if e.status == live && e != s.self && e.rec.Addr != "" {
 			dst = append(dst, e.rec.Addr)
 		}
+	}
+	if r := s.rival.entry; r != nil && r.rec.Addr != "" && r.rec.Addr != s.self.rec.Addr {
+		dst = append(dst, r.rec.Addr)
 	}
 	return dst
 }
