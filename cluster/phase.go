@@ -43,6 +43,7 @@ func (l *loop) entered(fences uint64, answered bool) {
 	l.settleBy = now.Add(l.cfg.StartupGrace)
 	l.changed = true
 	l.together = !l.othersOwn()
+	l.show() // Start returns now, and who looks then wants to see who answered
 }
 
 // step moves on from settling. A node that finds others active takes its place

@@ -113,9 +113,10 @@ func TestDeadSeeds(t *testing.T) {
 			c.Pause(id)
 		}
 		time.Sleep(20 * time.Second)
+		begin := time.Now()
 		a := c.StartWith("new", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Join = seeds }))
 		if n := len(a.Members()); n != 2 {
-			t.Errorf("Start returned with %d members known: it did not find the live seed", n)
+			t.Errorf("Start returned with %d members known after %v: it did not find the live seed", n, time.Since(begin))
 		}
 		for _, id := range c.IDs()[1:] {
 			if id != "new" {
