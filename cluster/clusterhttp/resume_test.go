@@ -19,11 +19,7 @@ func TestStreamResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
 		a := c.Agent("a")
-		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
-		open := func(id string) *listener {
-			conn, err := p.dial(t.Context(), "", "")
-			return listen(t, conn, err, "Last-Event-ID: "+id)
-		}
+		open := resuming(t, a)
 		owned := a.Owned()
 		first := open("")
 		if b := first.batch(); !b.Full || len(b.Acquired) != len(owned) {
@@ -66,11 +62,7 @@ func TestStreamForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
 		a := c.Agent("a")
-		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
-		open := func(id string) *listener {
-			conn, err := p.dial(t.Context(), "", "")
-			return listen(t, conn, err, "Last-Event-ID: "+id)
-		}
+		open := resuming(t, a)
 		stays, leaves := open(""), open("")
 		stays.batch()
 		leaves.batch()
@@ -106,10 +98,9 @@ func TestStreamOfAnotherRun(t *testing.T) {
 		c := trio(t)
 		var ids []string
 		for _, a := range []*cluster.Agent{c.Agent("a"), c.Agent("b")} {
-			p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
+			open := resuming(t, a)
 			for _, id := range append([]string{""}, ids...) {
-				conn, err := p.dial(t.Context(), "", "")
-				l := listen(t, conn, err, "Last-Event-ID: "+id)
+				l := open(id)
 				if b := l.batch(); !b.Full {
 					t.Errorf("%s goes on from %q", a.Config().ID, id)
 				}
@@ -136,6 +127,17 @@ func TestResumedStreamResyncsRooms(t *testing.T) {
 			}
 		}
 	})
+}
+
+// resuming returns what opens streams of an agent that go on after an event.
+func resuming(t *testing.T, a *cluster.Agent) (open func(id string) *listener) {
+	t.Helper()
+	p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
+	return func(id string) *listener {
+		t.Helper()
+		conn, err := p.dial(t.Context(), "", "")
+		return listen(t, conn, err, "Last-Event-ID: "+id)
+	}
 }
 
 // change has the cluster agree on a drain or undrain.

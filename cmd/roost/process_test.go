@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/printed"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -266,22 +267,7 @@ func agree(t *testing.T, agents ...*proc) {
 }
 
 // logBuffer is what an agent has logged so far.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type logBuffer struct{ printed.Buffer }
 
 // text returns the log without JSON's escapes.
 func (l *logBuffer) text() string { return strings.ReplaceAll(l.String(), `\"`, `"`) }

@@ -3,7 +3,6 @@
 package sidecar
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,24 +12,24 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/printed"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // process is an agent or a media server.
 type process struct {
 	cmd  *exec.Cmd
-	log  *logBuffer
+	log  *printed.Buffer
 	done chan struct{} // closed when it has ended
 }
 
 func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	t.Helper()
-	p := &process{cmd: cmd, log: new(logBuffer), done: make(chan struct{})}
+	p := &process{cmd: cmd, log: new(printed.Buffer), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
 	cmd.Env = append(cmd.Env, env...)
@@ -109,22 +108,4 @@ func freeAddr(t *testing.T) string {
 	}
 	t.Fatal("no free port from 20000 to 32000")
 	return ""
-}
-
-// logBuffer is what a process has printed so far.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

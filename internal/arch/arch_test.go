@@ -44,6 +44,7 @@ var house = []struct {
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"internal/arch", nil, "the rules depend on nothing that they judge"},
 	{"internal/leak", nil, "it serves the tests of any package"},
+	{"internal/printed", nil, "it serves the tests of any package"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
 	{"internal/fleettest", nil, "it has nothing but tests"},
 	{"internal/docstest", nil, "it has nothing but tests"},

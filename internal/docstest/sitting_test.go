@@ -3,7 +3,6 @@
 package docstest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +13,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/printed"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
@@ -230,7 +229,7 @@ func freeAddr(t *testing.T) string {
 type terminal struct {
 	step
 	cmd  *exec.Cmd
-	out  output
+	out  printed.Buffer
 	done chan struct{} // closed when it has ended
 }
 
@@ -292,22 +291,4 @@ func (term *terminal) ctrlC(t *testing.T) {
 	if code := term.cmd.ProcessState.ExitCode(); code != term.code {
 		t.Errorf("%s%s: %v after Ctrl-C, want %d", term.given, term.line, term.cmd.ProcessState, term.code)
 	}
-}
-
-// output is what has been printed so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/printed"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/affinity"
@@ -121,9 +122,9 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 }
 
 // fakeTour is a tour among fakes that agree on a table, and what it prints.
-func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *screen) {
+func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *printed.Buffer) {
 	t.Helper()
-	f, out := &fakes{answers: answers}, &screen{}
+	f, out := &fakes{answers: answers}, new(printed.Buffer)
 	web := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(web.CloseIdleConnections)
 	tour := &tour{

@@ -1,7 +1,6 @@
 package tour
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -128,22 +127,4 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		}
 		<-time.After(20 * time.Millisecond)
 	}
-}
-
-// screen is what a tour printed so far.
-type screen struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *screen) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/printed"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -29,7 +30,7 @@ import (
 func TestOnce(t *testing.T) {
 	exe := binary(t)
 	t.Parallel()
-	out := &screen{}
+	out := new(printed.Buffer)
 	err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 7, Out: out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -46,7 +47,7 @@ func TestOnceOnRedis(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
 	t.Parallel()
-	out := &screen{}
+	out := new(printed.Buffer)
 	if err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 8, Redis: redis.URL(), Out: out}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -68,7 +69,7 @@ func TestOnceOnRedis(t *testing.T) {
 func TestNoRedis(t *testing.T) {
 	exe := binary(t)
 	t.Parallel()
-	out := &screen{}
+	out := new(printed.Buffer)
 	err := Run(t.Context(), Options{Exe: exe, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1", Out: out})
 	if err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, out), "sesame") {
 		t.Errorf("%v\n%s", err, out)
@@ -76,7 +77,7 @@ func TestNoRedis(t *testing.T) {
 }
 
 // expectWhole checks what a whole tour of five nodes has to say.
-func expectWhole(t *testing.T, out *screen) {
+func expectWhole(t *testing.T, out *printed.Buffer) {
 	t.Helper()
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
@@ -105,7 +106,7 @@ func TestStay(t *testing.T) {
 	}
 	addr := port.Addr().String()
 	_ = port.Close()
-	out := &screen{}
+	out := new(printed.Buffer)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, Options{Exe: exe, Nodes: 2, HTTP: addr, Out: out}) }()
@@ -186,7 +187,7 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 func TestInterrupted(t *testing.T) {
 	exe := binary(t)
 	t.Parallel()
-	out := &screen{}
+	out := new(printed.Buffer)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
@@ -205,7 +206,7 @@ func TestInterrupted(t *testing.T) {
 // An agent that does not start ends the tour, and its log is shown.
 func TestAgentThatFails(t *testing.T) {
 	t.Setenv(actVar, "refuse")
-	out := &screen{}
+	out := new(printed.Buffer)
 	err := Run(t.Context(), Options{Exe: self(t), Once: true, Out: out})
 	if err == nil || !strings.Contains(err.Error(), "node-1") || !strings.Contains(out.String(), "the port is taken") {
 		t.Errorf("%v\n%s", err, out)
@@ -218,7 +219,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%d nodes: %v", o.Nodes, err)
 		}
 	}
-	if err := Run(t.Context(), Options{Exe: "/nowhere/roost", Out: &screen{}}); err == nil || !strings.Contains(err.Error(), "start node-1") {
+	if err := Run(t.Context(), Options{Exe: "/nowhere/roost", Out: new(printed.Buffer)}); err == nil || !strings.Contains(err.Error(), "start node-1") {
 		t.Errorf("no binary: %v", err)
 	}
 }
@@ -227,7 +228,7 @@ func TestOptions(t *testing.T) {
 func TestNoOrphans(t *testing.T) {
 	exe := binary(t)
 	t.Parallel()
-	out := &screen{}
+	out := new(printed.Buffer)
 	cmd := exec.Command(self(t))
 	cmd.Env = append(os.Environ(), actVar+"=tour", exeVar+"="+exe)
 	cmd.Stdout, cmd.Stderr = out, out
