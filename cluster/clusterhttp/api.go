@@ -1,11 +1,11 @@
 package clusterhttp
 
 import (
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // The JSON of the API. Digests are 16 hexadecimal digits, since JavaScript

@@ -14,9 +14,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // The scripts state the answers word for word. Their commands:

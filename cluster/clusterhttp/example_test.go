@@ -8,9 +8,9 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // start returns the only node of a cluster, ready.

@@ -13,8 +13,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/events"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Events returns the agent's changes as a sequence; each range over it opens a

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Options shape a [Handler]. The zero value serves everybody who reaches it.

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/placement/affinity"
+	"github.com/roost-cluster/roost/affinity"
 )
 
 // Rooms that move are events of their own kind among the batches, which keep their

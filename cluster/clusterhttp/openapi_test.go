@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/events"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 var updateAPI = flag.Bool("update", false, "rewrite openapi.json from the types")

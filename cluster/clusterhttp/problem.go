@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Problem is the body of every error, and the error that [Client] returns for

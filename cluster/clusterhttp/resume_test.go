@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // A client whose stream broke is told what changed since, once; one that nothing

@@ -13,11 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // startRooms pins rooms beside each node of c, on one store in memory. It is for

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // BenchmarkServe compares what programs over TCP get from the API with what they

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // TestStats: the counters are those of the agent, the settings are told with their

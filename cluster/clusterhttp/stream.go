@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // stopKey is the context key of a channel that a server closes when it shuts

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Half an hour of heartbeats, signings, refreshed pins and audits makes no trace, though

@@ -7,9 +7,9 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // BenchmarkResolve is what tracing adds to the cheapest call, that for a room

@@ -14,10 +14,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // A program that has set up OpenTelemetry traces its rooms, the API that it

@@ -20,13 +20,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/internal/leak"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }

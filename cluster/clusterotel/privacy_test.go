@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // No trace holds a name, unless it is asked for, or a token, ever; whatever goes

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Store returns s with a span for each call that somebody waits for.

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Options shape a [Tracing]. The zero value of each field is its default.

@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/affinitytest"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
-	"github.com/roost-cluster/roost/placement/affinity/affinitytest"
 )
 
 func (h *hotel) wantTree(t *testing.T, want string) {

@@ -14,10 +14,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // TestEveryCounterIsShown gives each counter of an agent and its rooms another

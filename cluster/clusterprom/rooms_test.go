@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clustertest"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // counter is a figure of an agent that should stand still.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 	"golang.org/x/term"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/placement/affinity"
 	"github.com/spf13/cobra"
 )
 

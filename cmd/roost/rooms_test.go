@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // TestRoomTables: what is printed about rooms, whatever they are called.

@@ -15,11 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/cluster/clusterprom"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // web serves the HTTP API of one agent. It listens before the agent starts, so

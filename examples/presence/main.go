@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
-	"github.com/roost-cluster/roost/placement/affinity/redisstore"
 )
 
 func main() {

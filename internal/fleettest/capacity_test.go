@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
-	"github.com/roost-cluster/roost/placement/affinity/redisstore"
 )
 
 // A hundred new rooms at once, through all instances, when three of five nodes are

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
-	"github.com/roost-cluster/roost/placement/affinity/redisstore"
 )
 
 // patience is for how long a call may take on a busy machine.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Of any number of concurrent first joins one wins, and all answer with its node.

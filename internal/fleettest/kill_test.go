@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // many is n, or fewer where that would take too long.

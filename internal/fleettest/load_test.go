@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/placement/affinity"
+	"github.com/roost-cluster/roost/affinity"
 )
 
 // clients of a load.

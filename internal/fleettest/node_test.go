@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
-	"github.com/roost-cluster/roost/placement/affinity/redisstore"
 )
 
 // setup is what a node is started with; it can be sent to another process.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // stage is rooms that clients join and leave, and all hostings that there ever were.

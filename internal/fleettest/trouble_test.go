@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // samePins checks that all agents list the same pins, and of just those rooms that

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // asked is what agents answer that go by the pins.

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // Sizes that leave a node without headroom for the big room, and every other one

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/printed"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // The rooms that people come into: as many for each node, and some that fill the

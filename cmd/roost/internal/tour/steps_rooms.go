@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement/affinity"
 )
 
 // gather has people come into some of the rooms.

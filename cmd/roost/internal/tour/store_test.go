@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/roost-cluster/roost/placement/affinity"
-	"github.com/roost-cluster/roost/placement/affinity/redisstore"
 )
 
 // Keys of the stand-in last as long as on a Redis, and scripts see the time of day.

@@ -1,0 +1,353 @@
+package affinitytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	// ages is a stale time that no test lives to see, moment one that they wait for.
+	ages   = time.Hour
+	moment = 300 * time.Millisecond
+
+	// patience is for how long a condition may take to come true.
+	patience = 30 * time.Second
+)
+
+// PresenceStore checks that a store keeps the promises of affinity.PresenceStore.
+// open returns two instances that share their data, which may be one and the same,
+// and closes them with the test that it is given. The suite puts all it writes into
+// rooms of its own, in partitions 0 to 999, and takes about two seconds.
+func PresenceStore(t *testing.T, open func(t *testing.T) (a, b affinity.PresenceStore)) {
+	for _, c := range []struct {
+		name string
+		test func(*presence)
+	}{
+		{"AnyInstanceAnswers", anyInstanceAnswers},
+		{"BeatTwiceIsOnce", beatTwiceIsOnce},
+		{"LeaveRemoves", leaveRemoves},
+		{"StaleIsOut", staleIsOut},
+		{"BackAfterCrash", backAfterCrash},
+		{"IdleSinceBeat", idleSinceBeat},
+		{"TwoConnections", twoConnections},
+		{"CountsInOrder", countsInOrder},
+		{"RoomsApart", roomsApart},
+		{"ManyAtOnce", manyAtOnce},
+		{"Names", presenceNames},
+		{"Refuses", presenceRefuses},
+		{"Concurrent", presenceConcurrent},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := open(t)
+			ref := affinity.RoomRef{Partition: 17, Room: fmt.Sprintf("%s %d", t.Name(), time.Now().UnixNano())}
+			c.test(&presence{t, a, b, ref})
+		})
+	}
+}
+
+// presence has what a test of a store needs: two instances and a room of its own.
+type presence struct {
+	*testing.T
+	a, b affinity.PresenceStore
+	room affinity.RoomRef
+}
+
+func (p *presence) beat(s affinity.PresenceStore, stale time.Duration, names ...string) {
+	p.Helper()
+	if err := s.Beat(p.Context(), stale, seats(p.room, names...)...); err != nil {
+		p.Fatalf("Beat: %v", err)
+	}
+}
+
+func (p *presence) leave(s affinity.PresenceStore, names ...string) {
+	p.Helper()
+	if err := s.Leave(p.Context(), seats(p.room, names...)...); err != nil {
+		p.Fatalf("Leave: %v", err)
+	}
+}
+
+// members returns who is in the room, sorted, and fails unless Count agrees. It is
+// for rooms in which nobody goes stale meanwhile.
+func (p *presence) members(s affinity.PresenceStore) []string {
+	p.Helper()
+	names := slices.Sorted(maps.Keys(p.idle(s, ages)))
+	if n := p.count(s, ages); n != len(names) {
+		p.Errorf("Count is %d, Members are %q", n, names)
+	}
+	return names
+}
+
+// idle returns who is in the room and since when idle. It fails for doubles.
+func (p *presence) idle(s affinity.PresenceStore, stale time.Duration) map[string]time.Duration {
+	p.Helper()
+	members, err := s.Members(p.Context(), stale, p.room)
+	if err != nil {
+		p.Fatalf("Members: %v", err)
+	}
+	idle := make(map[string]time.Duration)
+	for _, m := range members {
+		if _, double := idle[m.Participant]; double {
+			p.Errorf("%q is a member twice", m.Participant)
+		}
+		idle[m.Participant] = m.Idle
+	}
+	return idle
+}
+
+func (p *presence) count(s affinity.PresenceStore, stale time.Duration) int {
+	p.Helper()
+	counts, err := s.Count(p.Context(), stale, p.room)
+	if err != nil || len(counts) != 1 {
+		p.Fatalf("Count of one room: %v, %v", counts, err)
+	}
+	return counts[0]
+}
+
+func (p *presence) want(s affinity.PresenceStore, names ...string) {
+	p.Helper()
+	slices.Sort(names)
+	if got := p.members(s); !slices.Equal(got, names) {
+		p.Fatalf("members are %q, want %q", got, names)
+	}
+}
+
+func seats(room affinity.RoomRef, names ...string) []affinity.Seat {
+	out := make([]affinity.Seat, len(names))
+	for i, name := range names {
+		out[i] = affinity.Seat{Partition: room.Partition, Room: room.Room, Participant: name}
+	}
+	return out
+}
+
+func anyInstanceAnswers(p *presence) { // S1.1
+	p.want(p.a)
+	p.beat(p.a, ages, "ada/1")
+	p.beat(p.b, ages, "bob/1")
+	p.want(p.a, "ada/1", "bob/1")
+	p.want(p.b, "ada/1", "bob/1")
+}
+
+func beatTwiceIsOnce(p *presence) { // S1.2
+	p.beat(p.a, ages, "ada", "ada", "bob")
+	p.beat(p.a, ages, "bob")
+	p.beat(p.b, ages, "ada")
+	p.want(p.a, "ada", "bob")
+}
+
+func leaveRemoves(p *presence) { // S1.2
+	p.leave(p.a, "nobody") // the room does not exist yet
+	p.beat(p.a, ages, "ada", "bob", "cy")
+	p.leave(p.b, "ada", "nobody", "cy")
+	p.want(p.a, "bob")
+	p.leave(p.b, "bob")
+	p.leave(p.b, "bob")
+	p.want(p.a)
+	p.beat(p.a, ages, "ada")
+	p.want(p.b, "ada")
+}
+
+// staleIsOut lets one of two stop: it goes in time and no sooner, the other stays.
+func staleIsOut(p *presence) { // S1.3
+	beaten := time.Now()
+	p.beat(p.a, moment, "dead", "alive")
+	p.until("the dead one to go", func() bool {
+		before := time.Now()
+		p.beat(p.a, moment, "alive")
+		idle := p.idle(p.b, moment)
+		if _, ok := idle["alive"]; !ok && time.Since(before) < moment/2 {
+			p.Fatal("one who was beaten just now is not a member")
+		}
+		_, there := idle["dead"]
+		if !there && time.Since(beaten) < moment {
+			p.Fatalf("went stale after less than %v", moment)
+		}
+		if there && before.Sub(beaten) > moment+5*time.Second {
+			p.Fatalf("still there after %v", before.Sub(beaten))
+		}
+		return !there
+	})
+}
+
+func backAfterCrash(p *presence) { // S1.2
+	p.beat(p.a, moment, "ada")
+	p.until("the room to be empty", func() bool { return p.count(p.b, moment) == 0 })
+	p.beat(p.b, ages, "ada")
+	p.want(p.a, "ada")
+}
+
+func idleSinceBeat(p *presence) { // S1.3
+	before := time.Now()
+	p.beat(p.a, ages, "ada", "bob")
+	p.until("ada to be idle for a while", func() bool { return p.idle(p.b, ages)["ada"] >= moment })
+	refreshed := time.Now()
+	p.beat(p.a, ages, "bob")
+	idle := p.idle(p.b, ages)
+	const step = time.Millisecond // what clocks of whole milliseconds are off by
+	if most := time.Since(refreshed) + step; idle["bob"] < 0 || idle["bob"] > most {
+		p.Errorf("bob was beaten up to %v ago and is idle for %v", most, idle["bob"])
+	}
+	if most := time.Since(before) + step; idle["ada"] < moment || idle["ada"] > most {
+		p.Errorf("ada was beaten up to %v ago and is idle for %v", most, idle["ada"])
+	}
+}
+
+func twoConnections(p *presence) { // S1.6
+	p.beat(p.a, ages, "ada/phone", "ada/laptop")
+	p.leave(p.a, "ada/phone")
+	p.want(p.b, "ada/laptop")
+	p.leave(p.a, "ada/laptop")
+	p.want(p.b)
+}
+
+func countsInOrder(p *presence) { // S1.7
+	var refs []affinity.RoomRef
+	var all []affinity.Seat
+	want := []int{3, 0, 1, 5, 2, 0, 4}
+	for i, n := range want {
+		ref := affinity.RoomRef{Partition: placement.Partition(i * 100), Room: fmt.Sprintf("%s %d", p.room.Room, i)}
+		refs = append(refs, ref)
+		for j := range n {
+			all = append(all, seats(ref, fmt.Sprint(j))...)
+		}
+	}
+	if err := p.a.Beat(p.Context(), ages, all...); err != nil {
+		p.Fatalf("Beat in %d rooms: %v", len(refs), err)
+	}
+	refs, want = append(refs, refs[3]), append(want, want[3])
+	if got, err := p.b.Count(p.Context(), ages, refs...); err != nil || !slices.Equal(got, want) {
+		p.Errorf("Count is %v, %v; want %v", got, err, want)
+	}
+	if err := p.b.Leave(p.Context(), all...); err != nil {
+		p.Fatalf("Leave in %d rooms: %v", len(refs), err)
+	}
+	if got, err := p.a.Count(p.Context(), ages, refs...); err != nil || slices.Max(got) != 0 {
+		p.Errorf("after all have left Count is %v, %v", got, err)
+	}
+	if got, err := p.a.Count(p.Context(), ages); err != nil || len(got) != 0 {
+		p.Errorf("Count of no room is %v, %v", got, err)
+	}
+	if err := errors.Join(p.a.Beat(p.Context(), ages), p.a.Leave(p.Context())); err != nil {
+		p.Errorf("Beat and Leave of nobody: %v", err)
+	}
+}
+
+func roomsApart(p *presence) {
+	p.beat(p.a, ages, "ada")
+	for _, other := range []affinity.RoomRef{
+		{Partition: p.room.Partition + 1, Room: p.room.Room},
+		{Partition: p.room.Partition, Room: p.room.Room + ":ada"},
+	} {
+		if got, err := p.a.Members(p.Context(), ages, other); err != nil || len(got) > 0 {
+			p.Errorf("members of %v are %v, %v", other, got, err)
+		}
+	}
+}
+
+// manyAtOnce beats more participants of one room than fit into one command of some
+// stores.
+func manyAtOnce(p *presence) { // S1.5
+	names := make([]string, 9000)
+	for i := range names {
+		names[i] = fmt.Sprintf("user-%04d/1", i)
+	}
+	p.beat(p.a, ages, names...)
+	p.want(p.b, names...)
+	p.leave(p.a, names[1:]...)
+	p.want(p.b, names[0])
+}
+
+// presenceNames writes names that are valid but odd. Those that are not valid are
+// refused before they get to a store.
+func presenceNames(p *presence) {
+	names := []string{
+		" ", "0", "-1", "nan", "+inf", "(1", "[a", "a b", `"`, `'`, `\n`, "%s", "$1", ":", "/", "?", "ä/ö", "日本", "🙂",
+		strings.Repeat("x", affinity.MaxNameBytes),
+	}
+	for _, name := range names {
+		if err := affinity.CheckName(name); err != nil {
+			p.Fatal(err)
+		}
+		room := affinity.RoomRef{Partition: p.room.Partition, Room: name}
+		if err := p.a.Beat(p.Context(), moment, seats(room, names...)...); err != nil {
+			p.Errorf("Beat in %.80q: %v", name, err)
+		}
+		if err := p.a.Leave(p.Context(), seats(room, names...)...); err != nil {
+			p.Errorf("Leave %.80q: %v", name, err)
+		}
+	}
+	p.beat(p.a, ages, names...)
+	p.want(p.b, names...)
+}
+
+func presenceRefuses(p *presence) {
+	over, cancel := context.WithCancel(p.Context())
+	cancel()
+	one := seats(p.room, "ada")
+	for _, c := range []struct {
+		why   string
+		ctx   context.Context
+		stale time.Duration
+	}{
+		{"a context that is over", over, ages},
+		{"no stale time", p.Context(), 0},
+		{"a negative stale time", p.Context(), -time.Second},
+		{"a stale time below a millisecond", p.Context(), time.Millisecond - 1},
+	} {
+		_, members := p.a.Members(c.ctx, c.stale, p.room)
+		_, count := p.a.Count(c.ctx, c.stale, p.room)
+		for what, err := range map[string]error{"Beat": p.a.Beat(c.ctx, c.stale, one...), "Members": members, "Count": count} {
+			if !errors.Is(err, affinity.ErrStore) {
+				p.Errorf("%s with %s: %v, want an ErrStore", what, c.why, err)
+			}
+		}
+	}
+	if err := p.a.Leave(over, one...); !errors.Is(err, affinity.ErrStore) || !errors.Is(err, context.Canceled) {
+		p.Errorf("Leave with a context that is over: %v, want an ErrStore that is context.Canceled", err)
+	}
+	p.want(p.a)
+}
+
+// presenceConcurrent has each of eight come and go on its own, and stay in the end.
+func presenceConcurrent(p *presence) {
+	var wg sync.WaitGroup
+	names := make([]string, 8)
+	for i := range names {
+		names[i] = fmt.Sprint("user-", i)
+		store := []affinity.PresenceStore{p.a, p.b}[i%2]
+		wg.Go(func() {
+			one := seats(p.room, names[i])
+			for range 50 {
+				_, members := store.Members(p.Context(), ages, p.room)
+				_, count := store.Count(p.Context(), ages, p.room)
+				err := errors.Join(members, count, store.Leave(p.Context(), one...), store.Beat(p.Context(), ages, one...))
+				if err != nil {
+					p.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	p.want(p.a, names...)
+}
+
+// until polls until f is true.
+func (p *presence) until(what string, f func() bool) {
+	p.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !f(); <-tick.C {
+		if time.Now().After(deadline) {
+			p.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package affinitytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Store checks that a store keeps the promises of affinity.Store. open is called
+// for each test; it returns a function that returns, at each call, another instance
+// over the same data, or the same one if a store has only that, and closes all of
+// them with the test that it is given. The suite puts all it writes into rooms and
+// under nodes of its own, in partitions 0 to 999, and takes about a second, and ten
+// times as long as an answer is fresh if the store does not notify.
+func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store)) {
+	for _, c := range []struct {
+		name string
+		test func(*pins)
+	}{
+		{"ReadsNothing", readsNothing},
+		{"FirstClaimWins", firstClaimWins},
+		{"ClaimsRace", claimsRace},
+		{"ReplaceCompares", replaceCompares},
+		{"ReplacesRace", replacesRace},
+		{"RefreshKeepsEpoch", refreshKeepsEpoch},
+		{"ReleaseCompares", releaseCompares},
+		{"EpochGrows", epochGrows},
+		{"Expires", expires},
+		{"RefreshProlongs", refreshProlongs},
+		{"Batch", batch},
+		{"RoomNames", roomNames},
+		{"NoTTL", noTTL},
+		{"IndexSelects", indexSelects},
+		{"IndexFollows", indexFollows},
+		{"IndexForgets", indexForgets},
+		{"IndexLimits", indexLimits},
+		{"IndexConcurrent", indexConcurrent},
+		{"Signs", signs},
+		{"SignsRunOut", signsRunOut},
+		{"NotifiesClaimed", notifiesClaimed},
+		{"NotifiesFound", notifiesFound},
+		{"NotifiesRefreshed", notifiesRefreshed},
+		{"NotifiesReplaced", notifiesReplaced},
+		{"NotifiesReleased", notifiesReleased},
+		{"ContextEnded", contextEnded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			instance := open(t)
+			unique := time.Now().UnixNano()
+			c.test(&pins{
+				T: t, instance: instance, a: instance(), b: instance(),
+				room:  fmt.Sprintf("%s %d", t.Name(), unique),
+				first: life(unique, "node-1", 1), again: life(unique, "node-1", 2), second: life(unique, "node:2.b_", 1),
+			})
+		})
+	}
+}
+
+// long is a TTL that no test lives to see, brief one that they wait for.
+const (
+	long  = time.Hour
+	brief = 100 * time.Millisecond
+)
+
+// pins has what a test of a store needs: instances, a room of its own in partition
+// home, and nodes of its own, of which the second life of one is again.
+type pins struct {
+	*testing.T
+	instance             func() affinity.Store
+	a, b                 affinity.Store
+	room                 string
+	first, again, second affinity.Life
+}
+
+const home placement.Partition = 17
+
+func life(unique int64, id string, incarnation uint64) affinity.Life {
+	return affinity.Life{Node: lease.NodeID(fmt.Sprintf("%s-%d", id, unique)), Incarnation: incarnation}
+}
+
+// do carries out one op on the room.
+func (p *pins) do(s affinity.Store, op affinity.Op) affinity.Result {
+	p.Helper()
+	op.Partition = home
+	if op.Room == "" {
+		op.Room = p.room
+	}
+	return p.all(s, op)[0]
+}
+
+func (p *pins) all(s affinity.Store, ops ...affinity.Op) []affinity.Result {
+	p.Helper()
+	results := s.Swap(p.Context(), ops...)
+	if len(results) != len(ops) {
+		p.Fatalf("%d results for %d ops", len(results), len(ops))
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			p.Fatalf("room %q: %v", ops[i].Room, r.Err)
+		}
+	}
+	return results
+}
+
+func (p *pins) read(s affinity.Store) affinity.Pin {
+	p.Helper()
+	return p.do(s, affinity.Op{}).Pin
+}
+
+func claimOf(l affinity.Life) affinity.Op {
+	return affinity.Op{Set: affinity.Pin{Life: l}, TTL: long}
+}
+
+// claim pins the room to l, which must be the first to do so.
+func (p *pins) claim(s affinity.Store, l affinity.Life) affinity.Pin {
+	p.Helper()
+	return p.succeed(s, claimOf(l), l)
+}
+
+// succeed carries out an op that has to take effect and to leave the room with l.
+func (p *pins) succeed(s affinity.Store, op affinity.Op, l affinity.Life) affinity.Pin {
+	p.Helper()
+	r := p.do(s, op)
+	if !r.Done || r.Pin.Life != l {
+		p.Fatalf("done %t, pin %v; want done and %v", r.Done, r.Pin, l)
+	}
+	return r.Pin
+}
+
+// fail carries out an op that must not take effect, and must show what stands.
+func (p *pins) fail(s affinity.Store, op affinity.Op, stands affinity.Pin) {
+	p.Helper()
+	if r := p.do(s, op); r.Done || r.Pin != stands {
+		p.Fatalf("done %t, pin %v; want not done and %v", r.Done, r.Pin, stands)
+	}
+	if pin := p.read(s); pin != stands {
+		p.Fatalf("%v stands afterwards; want %v", pin, stands)
+	}
+}
+
+// index returns the epochs of the rooms of a life in partition home.
+func (p *pins) index(s affinity.Store, l affinity.Life) map[string]uint64 {
+	p.Helper()
+	return p.indexOf(s, 10_000, []placement.Partition{home}, l)
+}
+
+func (p *pins) indexOf(s affinity.Store, limit int, partitions []placement.Partition, l affinity.Life) map[string]uint64 {
+	p.Helper()
+	entries, err := s.Index(p.Context(), partitions, func(x affinity.Life) bool { return x == l }, limit)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if len(entries) > limit {
+		p.Fatalf("%d entries; the limit was %d", len(entries), limit)
+	}
+	found := map[string]uint64{}
+	for _, e := range entries {
+		if e.Pin.Life != l {
+			p.Fatalf("entry %v; asked for %v", e, l)
+		}
+		if _, twice := found[e.Room]; twice {
+			p.Fatalf("room %q is there twice", e.Room)
+		}
+		found[e.Room] = e.Pin.Epoch
+	}
+	return found
+}
+
+// eventually waits until f returns nil.
+func (p *pins) eventually(f func() error) {
+	p.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); ; <-tick.C {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.Fatal(err)
+		}
+	}
+}
+
+func contextEnded(p *pins) {
+	ctx, cancel := context.WithCancel(p.Context())
+	cancel()
+	op := claimOf(p.first)
+	op.Room = p.room
+	results := p.a.Swap(ctx, op, affinity.Op{Room: p.room + " other"})
+	if len(results) != 2 {
+		p.Fatalf("%d results for 2 ops", len(results))
+	}
+	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(affinity.Life) bool { return true }, 1)
+	_, signErr := p.a.Sign(ctx, p.first, long, nil)
+	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr} {
+		if !errors.Is(err, affinity.ErrStore) || !errors.Is(err, context.Canceled) {
+			p.Errorf("error %v; want an ErrStore because of %v", err, context.Canceled)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package affinitytest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// S0.8: a dead node's rooms are found in an index.
+func indexSelects(p *pins) {
+	const n = 300
+	want := map[placement.Partition]map[affinity.Life][]string{}
+	lives := []affinity.Life{p.first, p.again, p.second}
+	var ops []affinity.Op
+	var partitions []placement.Partition
+	for i := range n {
+		part, l := placement.Partition(i%10), lives[i%len(lives)]
+		room := fmt.Sprint(p.room, " ", i)
+		if want[part] == nil {
+			want[part] = map[affinity.Life][]string{}
+			partitions = append(partitions, part)
+		}
+		want[part][l] = append(want[part][l], room)
+		ops = append(ops, affinity.Op{Partition: part, Room: room, Set: affinity.Pin{Life: l}, TTL: long})
+	}
+	p.all(p.a, ops...)
+	for _, l := range lives {
+		var all []string
+		for _, part := range partitions {
+			rooms := want[part][l]
+			all = append(all, rooms...)
+			found := slices.Collect(maps.Keys(p.indexOf(p.b, n, []placement.Partition{part}, l)))
+			if !sameSet(found, rooms) {
+				p.Fatalf("partition %d, %v: %d rooms; want %d", part, l, len(found), len(rooms))
+			}
+		}
+		if found := slices.Collect(maps.Keys(p.indexOf(p.b, n, partitions, l))); !sameSet(found, all) {
+			p.Fatalf("%v: %d rooms; want %d", l, len(found), len(all))
+		}
+	}
+	entries, err := p.b.Index(p.Context(), partitions, func(l affinity.Life) bool { return slices.Contains(lives, l) }, 10*n)
+	if err != nil || len(entries) != n {
+		p.Fatalf("%d entries of all lives (%v); want %d", len(entries), err, n)
+	}
+	for _, e := range entries {
+		if !slices.Contains(want[e.Partition][e.Pin.Life], e.Room) {
+			p.Fatalf("unexpected %v", e)
+		}
+	}
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// The index follows what becomes of a pin: nothing else moves the room of a node
+// that dies.
+func indexFollows(p *pins) {
+	is := func(l affinity.Life, pin affinity.Pin) {
+		p.Helper()
+		for _, other := range []affinity.Life{p.first, p.again, p.second} {
+			found := p.index(p.b, other)
+			switch {
+			case other == l && (len(found) != 1 || found[p.room] != pin.Epoch):
+				p.Fatalf("index of %v: %v; want epoch %d", other, found, pin.Epoch)
+			case other != l && len(found) != 0:
+				p.Fatalf("index of %v: %v; want none", other, found)
+			}
+		}
+	}
+	pin := p.claim(p.a, p.first)
+	is(p.first, pin)
+	p.fail(p.a, claimOf(p.second), pin)
+	is(p.first, pin)
+	p.fail(p.a, affinity.Op{If: affinity.Pin{Life: p.again}, Set: affinity.Pin{Life: p.second}, TTL: long}, pin)
+	is(p.first, pin)
+	pin = p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second}, TTL: long}, p.second)
+	is(p.second, pin)
+	pin = p.succeed(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second, Size: 3}, TTL: long}, p.second)
+	is(p.second, pin)
+	p.fail(p.a, affinity.Op{If: affinity.Pin{Life: p.second, Epoch: pin.Epoch + 1}}, pin)
+	is(p.second, pin)
+	p.succeed(p.b, affinity.Op{If: pin}, affinity.Life{})
+	is(affinity.Life{}, affinity.Pin{})
+	pin = p.claim(p.a, p.again)
+	is(p.again, pin)
+}
+
+func indexForgets(p *pins) {
+	op := claimOf(p.first)
+	op.TTL = brief
+	p.succeed(p.a, op, p.first)
+	op.Room, op.TTL = p.room+" stays", long
+	stays := p.succeed(p.a, op, p.first)
+	if found := p.index(p.b, p.first); len(found) != 2 {
+		p.Fatalf("index: %v; want two rooms", found)
+	}
+	p.eventually(func() error {
+		found := p.index(p.b, p.first)
+		if len(found) != 1 || found[op.Room] != stays.Epoch {
+			return fmt.Errorf("index: %v; want only %q", found, op.Room)
+		}
+		return nil
+	})
+}
+
+func indexLimits(p *pins) {
+	const n = 250
+	ops := make([]affinity.Op, n)
+	for i := range ops {
+		ops[i] = affinity.Op{
+			Partition: placement.Partition(i % 2), Room: fmt.Sprint(p.room, " ", i),
+			Set: affinity.Pin{Life: p.first}, TTL: long,
+		}
+	}
+	results := p.all(p.a, ops...)
+	for _, limit := range []int{1, 99, 100, n - 1, n, n + 1} {
+		if found := p.indexOf(p.b, limit, []placement.Partition{0, 1}, p.first); len(found) != min(limit, n) {
+			p.Fatalf("%d rooms; the limit was %d of %d", len(found), limit, n)
+		}
+	}
+	if found := p.indexOf(p.b, n, nil, p.first); len(found) != 0 {
+		p.Fatalf("%d rooms in no partition", len(found))
+	}
+	// Whoever re-homes asks again until nothing is left.
+	for left := n; left > 0; left -= 100 {
+		found := p.indexOf(p.b, 100, []placement.Partition{0, 1}, p.first)
+		if len(found) != min(left, 100) {
+			p.Fatalf("%d rooms; %d are left", len(found), left)
+		}
+		var moves []affinity.Op
+		for i, op := range ops {
+			if _, ok := found[op.Room]; ok {
+				op.If, op.Set = results[i].Pin, affinity.Pin{Life: p.second}
+				moves = append(moves, op)
+			}
+		}
+		p.all(p.b, moves...)
+	}
+}
+
+// Whatever two instances do to a room at once, in the end the index agrees with
+// the pins.
+func indexConcurrent(p *pins) {
+	lives := []affinity.Life{p.first, p.again, p.second}
+	const rooms, rounds, callers = 5, 30, 4
+	room := func(i int) string { return fmt.Sprint(p.room, " ", i%rooms) }
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			s := []affinity.Store{p.a, p.b}[c%2]
+			for i := range rounds {
+				op := affinity.Op{Partition: home, Room: room(c + i), Set: affinity.Pin{Life: lives[(c+i)%3]}, TTL: long}
+				pin := s.Swap(p.Context(), op)[0].Pin
+				op.If, op.Set.Life = pin, lives[(c+i+1)%3]
+				if i%4 == 0 {
+					op.Set = affinity.Pin{}
+				}
+				if err := s.Swap(p.Context(), op)[0].Err; err != nil {
+					p.Error(err)
+				}
+				if _, err := s.Index(p.Context(), []placement.Partition{home}, func(affinity.Life) bool { return true }, 10); err != nil {
+					p.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range rooms {
+		pin := p.do(p.a, affinity.Op{Room: room(i)}).Pin
+		for _, l := range lives {
+			epoch, ok := p.index(p.b, l)[room(i)]
+			if ok != (pin.Life == l) || (ok && epoch != pin.Epoch) {
+				p.Errorf("room %d has %v; the index of %v has it: %t, with %d", i, pin, l, ok, epoch)
+			}
+		}
+	}
+}
+
+func (p *pins) sign(s affinity.Store, self affinity.Life, ttl time.Duration, ask ...affinity.Life) []bool {
+	p.Helper()
+	signed, err := s.Sign(p.Context(), self, ttl, ask)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if len(signed) != len(ask) {
+		p.Fatalf("%d answers for %d lives", len(signed), len(ask))
+	}
+	return signed
+}
+
+func signs(p *pins) {
+	for _, step := range []struct {
+		by   affinity.Store
+		self affinity.Life
+		ttl  time.Duration
+		want []bool // first, again, second
+	}{
+		{p.a, p.first, long, []bool{true, false, false}},
+		{p.b, p.second, long, []bool{true, false, true}},
+		{p.b, p.second, long, []bool{true, false, true}},
+		{p.a, p.again, long, []bool{true, true, true}},
+		{p.a, p.first, 0, []bool{false, true, true}},
+		{p.a, p.first, 0, []bool{false, true, true}},
+		{p.b, p.second, 0, []bool{false, true, false}},
+		{p.a, p.again, 0, []bool{false, false, false}},
+	} {
+		if got := p.sign(step.by, step.self, step.ttl, p.first, p.again, p.second); !slices.Equal(got, step.want) {
+			p.Fatalf("%v signs for %v: %v; want %v", step.self, step.ttl, got, step.want)
+		}
+	}
+	p.sign(p.a, p.first, long)
+	if got := p.sign(p.b, p.second, long, p.second, p.first, p.second); !slices.Equal(got, []bool{true, true, true}) {
+		p.Errorf("%v; a life may be asked for twice, and by itself", got)
+	}
+}
+
+func signsRunOut(p *pins) {
+	p.sign(p.b, p.second, long)
+	signed := time.Now()
+	p.sign(p.a, p.first, brief)
+	p.eventually(func() error {
+		if p.sign(p.b, p.second, long, p.first)[0] {
+			return errors.New("still signed")
+		}
+		return nil
+	})
+	if lasted := time.Since(signed); lasted < brief {
+		p.Errorf("it lasted %v; want %v", lasted, brief)
+	}
+	if !p.sign(p.a, p.first, brief, p.second)[0] {
+		p.Error("the other's signature ran out, too")
+	}
+}

@@ -1,0 +1,103 @@
+package affinitytest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+)
+
+// A result that is fresh is either followed by a notification when somebody else
+// changes the pin, or runs out. Each test gets a result in one of the ways there
+// are, and has another instance change the pin then.
+
+// unnoticed bounds for how long a result may pass for fresh that is not.
+const unnoticed = 5 * time.Second
+
+func notifiesClaimed(p *pins) {
+	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, claimOf(p.first)) })
+}
+
+func notifiesFound(p *pins) {
+	p.claim(p.b, p.second)
+	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, claimOf(p.first)) })
+}
+
+func notifiesRefreshed(p *pins) {
+	p.claim(p.b, p.first)
+	p.notifies(func(s affinity.Store) affinity.Result {
+		return p.do(s, affinity.Op{If: affinity.Pin{Life: p.first}, Set: affinity.Pin{Life: p.first, Size: 2}, TTL: long})
+	})
+}
+
+func notifiesReplaced(p *pins) {
+	p.claim(p.b, p.first)
+	p.notifies(func(s affinity.Store) affinity.Result {
+		return p.do(s, affinity.Op{If: affinity.Pin{Life: p.first}, Set: affinity.Pin{Life: p.second}, TTL: long})
+	})
+}
+
+func notifiesReleased(p *pins) {
+	p.claim(p.b, p.first)
+	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, affinity.Op{If: affinity.Pin{Life: p.first}}) })
+}
+
+// notifies runs get twice, so that the second result follows a notification.
+func (p *pins) notifies(get func(affinity.Store) affinity.Result) {
+	p.Helper()
+	s := p.instance()
+	told := make(chan string, 100)
+	s.Notify(func(room string) {
+		select {
+		case told <- room:
+		default: // it must not block
+		}
+	})
+	result := get(s)
+	p.changes(told, result)
+	result = p.do(s, affinity.Op{})
+	p.changes(told, result)
+}
+
+// changes has another instance change the pin.
+func (p *pins) changes(told <-chan string, result affinity.Result) {
+	p.Helper()
+	if result.Fresh < 0 || result.Fresh > long {
+		p.Fatalf("fresh for %v; the pin lasts %v", result.Fresh, long)
+	}
+	for len(told) > 0 { // of before, or its own change
+		<-told
+	}
+	start := time.Now()
+	pin := result.Pin
+	if pin == (affinity.Pin{}) {
+		p.claim(p.b, p.again)
+	} else {
+		p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.again}, TTL: long}, p.again)
+		if pin.Life == p.again {
+			p.succeed(p.b, affinity.Op{If: affinity.Pin{Life: p.again}, Set: affinity.Pin{Life: p.first}, TTL: long}, p.first)
+		}
+	}
+	drain(p.T, told, p.room, start, result.Fresh)
+}
+
+// drain waits until the room, or everything, was said to have changed, or for what
+// was fresh at start to run out.
+func drain(t *testing.T, told <-chan string, room string, start time.Time, fresh time.Duration) {
+	t.Helper()
+	end := time.NewTimer(min(fresh, unnoticed) - time.Since(start))
+	defer end.Stop()
+	for {
+		select {
+		case got := <-told:
+			if got == room || got == "" {
+				return
+			}
+		case <-end.C:
+			if fresh > unnoticed {
+				t.Fatalf("not notified within %v of a change of what was fresh for %v", unnoticed, fresh)
+			}
+			return
+		}
+	}
+}

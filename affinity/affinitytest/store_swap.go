@@ -1,0 +1,280 @@
+package affinitytest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func readsNothing(p *pins) {
+	if r := p.do(p.a, affinity.Op{}); r.Pin != (affinity.Pin{}) {
+		p.Errorf("pin %v", r.Pin)
+	}
+}
+
+// S0.2, S0.4.
+func firstClaimWins(p *pins) {
+	op := claimOf(p.first)
+	op.Set.Size = 50
+	pin := p.succeed(p.a, op, p.first)
+	if pin.Size != 50 || pin.Epoch == 0 || pin.Epoch >= 1<<53 {
+		p.Errorf("pin %v; want size 50 and an epoch from 1 to 2^53-1", pin)
+	}
+	p.fail(p.b, claimOf(p.second), pin)
+	p.fail(p.b, claimOf(p.again), pin)
+	p.fail(p.a, claimOf(p.first), pin) // as after a claim whose answer was lost
+}
+
+// S0.4: of any number of concurrent first joins exactly one wins and all return it.
+func claimsRace(p *pins) {
+	const rounds, callers = 10, 200
+	stores := []affinity.Store{p.a, p.b, p.instance(), p.instance()}
+	for round := range rounds {
+		room := fmt.Sprint(p.room, " ", round)
+		results := make([]affinity.Result, callers)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				l := p.first
+				l.Incarnation = uint64(i) + 1
+				results[i] = stores[i%len(stores)].Swap(p.Context(),
+					affinity.Op{Partition: home, Room: room, Set: affinity.Pin{Life: l, Size: i}, TTL: long})[0]
+			})
+		}
+		wg.Wait()
+		winners := 0
+		for i, r := range results {
+			if r.Err != nil {
+				p.Fatal(r.Err)
+			}
+			if r.Pin != results[0].Pin {
+				p.Fatalf("some were told %v, some %v", results[0].Pin, r.Pin)
+			}
+			if r.Done {
+				winners++
+				if r.Pin.Size != i {
+					p.Fatalf("caller %d was told that it won with %v", i, r.Pin)
+				}
+			}
+		}
+		if winners != 1 {
+			p.Fatalf("%d winners", winners)
+		}
+	}
+}
+
+// S0.7.
+func replaceCompares(p *pins) {
+	pin := p.claim(p.a, p.first)
+	set := affinity.Pin{Life: p.second, Size: 7}
+	for _, stands := range []affinity.Pin{
+		{},
+		{Life: p.second},
+		{Life: p.again, Epoch: pin.Epoch},
+		{Life: p.first, Epoch: pin.Epoch + 1},
+		{Life: p.first, Epoch: pin.Epoch - 1},
+	} {
+		p.fail(p.b, affinity.Op{If: stands, Set: set, TTL: long}, pin)
+	}
+	moved := p.succeed(p.b, affinity.Op{If: pin, Set: set, TTL: long}, p.second)
+	if moved.Epoch <= pin.Epoch || moved.Size != 7 {
+		p.Fatalf("%v after %v; want a greater epoch and size 7", moved, pin)
+	}
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.again}, TTL: long}, moved)
+	again := p.succeed(p.a, affinity.Op{If: affinity.Pin{Life: p.second}, Set: affinity.Pin{Life: p.first}, TTL: long}, p.first)
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second}, TTL: long}, again) // the same life, not the same pin
+}
+
+func replacesRace(p *pins) {
+	pin := p.claim(p.a, p.first)
+	const callers = 50
+	results := make([]affinity.Result, callers)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			l := p.second
+			l.Incarnation = uint64(i) + 1
+			results[i] = []affinity.Store{p.a, p.b}[i%2].Swap(p.Context(),
+				affinity.Op{Partition: home, Room: p.room, If: pin, Set: affinity.Pin{Life: l}, TTL: long})[0]
+		})
+	}
+	wg.Wait()
+	winners := 0
+	for _, r := range results {
+		if r.Err != nil || r.Pin != results[0].Pin {
+			p.Fatalf("some were told %v, some %v (%v)", results[0].Pin, r.Pin, r.Err)
+		}
+		if r.Done {
+			winners++
+		}
+	}
+	if winners != 1 {
+		p.Errorf("%d winners", winners)
+	}
+}
+
+func refreshKeepsEpoch(p *pins) {
+	pin := p.claim(p.a, p.first)
+	refreshed := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.first, Size: 9}, TTL: long}, p.first)
+	if refreshed.Epoch != pin.Epoch || refreshed.Size != 9 {
+		p.Errorf("%v after %v; want the same epoch and size 9", refreshed, pin)
+	}
+	// A node that was given up for dead and has not heard of it.
+	moved := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second}, TTL: long}, p.second)
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.first}, TTL: long}, moved)
+}
+
+func releaseCompares(p *pins) {
+	pin := p.claim(p.a, p.first)
+	p.fail(p.b, affinity.Op{If: affinity.Pin{Life: p.again}}, pin)
+	p.fail(p.b, affinity.Op{If: affinity.Pin{Life: p.first, Epoch: pin.Epoch + 1}}, pin)
+	p.succeed(p.b, affinity.Op{If: pin}, affinity.Life{})
+	if got := p.read(p.a); got != (affinity.Pin{}) {
+		p.Errorf("%v stands after the release", got)
+	}
+	p.fail(p.b, affinity.Op{If: pin}, affinity.Pin{})
+	p.claim(p.a, p.second)
+}
+
+func epochGrows(p *pins) {
+	pin := p.claim(p.a, p.first)
+	grow := func(op affinity.Op, l affinity.Life, above uint64) {
+		p.Helper()
+		op.Set.Life, op.TTL = l, long
+		next := p.succeed(p.b, op, l)
+		if next.Epoch <= above || next.Epoch >= 1<<53 {
+			p.Fatalf("epoch %d; want one above %d and below 2^53", next.Epoch, above)
+		}
+		pin = next
+	}
+	for range 5 {
+		p.succeed(p.a, affinity.Op{If: pin}, affinity.Life{})
+		grow(affinity.Op{}, p.first, pin.Epoch)
+		grow(affinity.Op{If: pin}, p.second, pin.Epoch)
+	}
+	// The store's memory may be gone, or its clock behind: callers know, too.
+	known := pin.Epoch + 1_000_000_000
+	grow(affinity.Op{If: pin, Set: affinity.Pin{Epoch: known}}, p.again, known)
+	p.succeed(p.a, affinity.Op{If: pin}, affinity.Life{})
+	known = pin.Epoch + 1_000_000_000
+	grow(affinity.Op{Set: affinity.Pin{Epoch: known}}, p.first, known)
+	grow(affinity.Op{If: affinity.Pin{Life: p.first}}, p.second, known)
+}
+
+func expires(p *pins) {
+	op := claimOf(p.first)
+	op.TTL = brief
+	claimed := time.Now()
+	pin := p.succeed(p.a, op, p.first)
+	p.eventually(func() error {
+		if got := p.read(p.b); got != (affinity.Pin{}) {
+			return fmt.Errorf("%v still stands", got)
+		}
+		return nil
+	})
+	if lasted := time.Since(claimed); lasted < brief {
+		p.Errorf("the pin lasted %v; want %v", lasted, brief)
+	}
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.first}, TTL: long}, affinity.Pin{})
+	if next := p.claim(p.b, p.second); next.Epoch <= pin.Epoch {
+		p.Errorf("epoch %d after %d", next.Epoch, pin.Epoch)
+	}
+}
+
+// S0.5.
+func refreshProlongs(p *pins) {
+	op := claimOf(p.first)
+	op.TTL = brief
+	pin := p.succeed(p.a, op, p.first)
+	p.succeed(p.a, affinity.Op{If: pin, Set: pin, TTL: long}, p.first)
+	op.Room = p.room + " meanwhile"
+	p.succeed(p.a, op, p.first)
+	p.eventually(func() error {
+		if r := p.do(p.b, affinity.Op{Room: op.Room}); r.Pin != (affinity.Pin{}) {
+			return fmt.Errorf("%v still stands", r.Pin)
+		}
+		return nil
+	})
+	if got := p.read(p.b); got != pin {
+		p.Errorf("%v stands; want %v", got, pin)
+	}
+	if found := p.index(p.b, p.first); len(found) != 1 || found[p.room] != pin.Epoch {
+		p.Errorf("index: %v; want %q", found, p.room)
+	}
+}
+
+func batch(p *pins) {
+	const n = 500
+	taken := p.claim(p.a, p.second)
+	ops := make([]affinity.Op, n, n+1)
+	for i := range ops {
+		ops[i] = affinity.Op{
+			Partition: placement.Partition(i % 3), Room: fmt.Sprint(p.room, " ", i),
+			Set: affinity.Pin{Life: p.first, Size: i}, TTL: long,
+		}
+	}
+	claimed := p.all(p.a, append(ops, affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Life: p.first}, TTL: long})...)
+	if r := claimed[n]; r.Done || r.Pin != taken {
+		p.Fatalf("the room that was taken: done %t, %v", r.Done, r.Pin)
+	}
+	for i := range ops {
+		if r := claimed[i]; !r.Done || r.Pin.Size != i || r.Pin.Life != p.first {
+			p.Fatalf("room %d: done %t, %v", i, r.Done, r.Pin)
+		}
+	}
+	batchReplaces(p, ops, claimed[:n])
+}
+
+// batchReplaces replaces all but each fifth, for which it names an epoch that does
+// not stand.
+func batchReplaces(p *pins, ops []affinity.Op, claimed []affinity.Result) {
+	for i := range ops {
+		ops[i].If, ops[i].Set = claimed[i].Pin, affinity.Pin{Life: p.second, Size: i}
+		if i%5 == 0 {
+			ops[i].If.Epoch++
+		}
+	}
+	for i, r := range p.all(p.b, ops...) {
+		want := affinity.Result{Pin: affinity.Pin{Life: p.second, Epoch: r.Pin.Epoch, Size: i}, Done: true, Fresh: r.Fresh}
+		if i%5 == 0 {
+			want.Pin, want.Done = claimed[i].Pin, false
+		}
+		if r != want || (r.Done && r.Pin.Epoch <= claimed[i].Pin.Epoch) {
+			p.Fatalf("room %d: %+v after %+v", i, r, claimed[i])
+		}
+	}
+}
+
+func roomNames(p *pins) {
+	for _, name := range []string{
+		" ", "r", "a|b|c|1", "17", ":r:", "a:b", "50%", `"quoted"`, `back\slash`, "日本語 🐦", "[x]?^",
+		strings.Repeat("x", affinity.MaxNameBytes-20),
+	} {
+		p.room = fmt.Sprintf("%s%d", name, time.Now().UnixNano())
+		pin := p.claim(p.a, p.first)
+		if got := p.read(p.b); got != pin {
+			p.Errorf("room %.40q: %v stands; want %v", name, got, pin)
+		}
+		if found := p.index(p.b, p.first); found[p.room] != pin.Epoch {
+			p.Errorf("room %.40q is not in the index: %v", name, found)
+		}
+		p.succeed(p.b, affinity.Op{If: pin}, affinity.Life{})
+	}
+}
+
+func noTTL(p *pins) {
+	for _, ttl := range []time.Duration{0, -time.Second, time.Millisecond - 1} {
+		r := p.a.Swap(p.Context(), affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Life: p.first}, TTL: ttl})[0]
+		if !errors.Is(r.Err, affinity.ErrStore) || r.Done {
+			p.Errorf("TTL %v: error %v, done %t; want an ErrStore", ttl, r.Err, r.Done)
+		}
+	}
+	if got := p.read(p.b); got != (affinity.Pin{}) {
+		p.Errorf("%v stands", got)
+	}
+}

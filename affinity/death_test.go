@@ -1,0 +1,337 @@
+package affinity_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// pins returns every pin of a store.
+func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
+	t.Helper()
+	var all []placement.Partition
+	for p := range placement.Partition(64) {
+		all = append(all, p)
+	}
+	entries, err := store.Index(t.Context(), all, func(affinity.Life) bool { return true }, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]affinity.Pin)
+	for _, e := range entries {
+		found[e.Room] = e.Pin
+	}
+	return found
+}
+
+// onlyMovedFrom fails the test unless exactly the rooms of a node have moved, to
+// nodes that are live, and none is lost.
+func (f *fleet) onlyMovedFrom(gone lease.NodeID, before, after map[string]affinity.Pin) (n int) {
+	f.t.Helper()
+	if len(after) != len(before) {
+		f.t.Errorf("%d rooms are pinned, %d were", len(after), len(before))
+	}
+	for room, was := range before {
+		is := after[room]
+		switch {
+		case was.Node == gone:
+			n++
+			if is.Epoch <= was.Epoch || is.Node == gone || !slices.Contains(f.IDs(), string(is.Node)) {
+				f.t.Fatalf("%s of the dead %s: pinned to %+v", room, gone, is)
+			}
+		case is != was:
+			f.t.Fatalf("%s moved from %+v to %+v, but %s died", room, was, is, gone)
+		}
+	}
+	return n
+}
+
+func TestDeath(t *testing.T) { // S0.7, S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c", "d", "e")
+		rooms := names(2000)
+		hosts := make(map[string]*affinity.Hosting)
+		for _, room := range rooms {
+			hosts[room] = f.host("a", room, 2)
+		}
+		before := pins(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		told := make(map[string]affinity.Moved)
+		var wait sync.WaitGroup
+		moves := f.rooms["a"].Moves(ctx) // it knows all the rooms, having resolved them
+		wait.Go(func() {
+			for b := range moves {
+				for _, m := range b.Moved {
+					if _, twice := told[m.Room]; twice {
+						t.Errorf("told twice of %s", m.Room)
+					}
+					told[m.Room] = m
+				}
+			}
+		})
+
+		f.start("f") // S0.8: a node that joins moves nothing
+		if after := pins(t, store); !maps.Equal(after, before) {
+			t.Fatal("rooms moved when a node joined")
+		}
+		f.crash("c")
+		since := time.Now()
+		for hasNode(pins(t, store), "c") {
+			if time.Since(since) > soon {
+				t.Fatalf("%v after the crash, pins name the dead node still", soon)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		took := time.Since(since)
+		time.Sleep(soon)
+		after := pins(t, store)
+		n := f.onlyMovedFrom("c", before, after)
+		cancel()
+		wait.Wait()
+		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
+		if n == 0 || len(told) != n {
+			t.Errorf("%d rooms moved, told of %d", n, len(told))
+		}
+		for room, m := range told {
+			if m.From != before[room].Life || m.To != after[room].Life || m.Epoch != after[room].Epoch {
+				t.Fatalf("told %+v; it was at %+v and is at %+v", m, before[room], after[room])
+			}
+		}
+		for room, h := range hosts {
+			if lost(h) != (before[room].Node == "c") && before[room].Node != "c" {
+				t.Fatalf("%s is lost: %v", room, h.Err())
+			}
+		}
+	})
+}
+
+func hasNode(pins map[string]affinity.Pin, id lease.NodeID) bool {
+	for _, p := range pins {
+		if p.Node == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Whoever moves the rooms of the dead may die of it.
+func TestDeathOfTheRehomer(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		slow := &slowSwaps{Store: store}
+		f := newFleet(t, slow, affinity.Config{}, "a", "b", "c", "d")
+		for _, room := range names(1000) {
+			f.resolve("a", room, 2)
+		}
+		before := pins(t, store)
+		slow.on(300 * time.Millisecond) // for each replacement of a few rooms
+		f.crash("c")
+		for !someMoved(before, pins(t, store)) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		f.crash("b")
+		slow.on(0)
+		time.Sleep(2 * soon)
+		after := pins(t, store)
+		if len(after) != len(before) || hasNode(after, "c") || hasNode(after, "b") {
+			t.Fatalf("%d of %d rooms are pinned; to the dead: %v, %v", len(after), len(before), hasNode(after, "c"), hasNode(after, "b"))
+		}
+		for room, was := range before {
+			if is := after[room]; was.Node != "b" && was.Node != "c" && is != was {
+				t.Fatalf("%s moved from %+v to %+v", room, was, is)
+			}
+		}
+	})
+}
+
+func someMoved(before, after map[string]affinity.Pin) bool {
+	for room, was := range before {
+		if after[room] != was {
+			return true
+		}
+	}
+	return false
+}
+
+// A whole cluster is started anew: the pins of its former lives are void, and
+// nobody remembers them.
+func TestAllRestarted(t *testing.T) { // S0.7, S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		for _, room := range names(300) {
+			f.resolve("a", room, 2)
+		}
+		before := pins(t, store)
+		for _, id := range []string{"a", "b", "c"} {
+			f.crash(id)
+		}
+		time.Sleep(time.Minute)
+		f.start("a", "b", "d")
+		time.Sleep(soon)
+		for room, is := range pins(t, store) {
+			if is.Life == before[room].Life || is.Node == "c" {
+				t.Fatalf("%s is pinned to the former life %v", room, is.Life)
+			}
+		}
+		if n := len(pins(t, store)); n != len(before) {
+			t.Errorf("%d rooms of %d", n, len(before))
+		}
+	})
+}
+
+// A join that comes before the rooms of the dead have been moved gets a live node.
+func TestVoidPin(t *testing.T) { // S0.7
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		a := f.resolve("a", "r", 2)
+		f.crash(string(a.Node))
+		other := f.IDs()[0]
+		for len(f.Agent(other).Members()) > 1 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		got := f.resolve(other, "r", 2)
+		if got.Source == affinity.Degraded || got.Node != lease.NodeID(other) && got.Life != a.Life {
+			t.Errorf("resolved to %+v", got)
+		}
+		time.Sleep(ttl)
+		if got := f.resolve(other, "r", 2); got.Node != lease.NodeID(other) || got.Epoch <= a.Epoch {
+			t.Errorf("after the lease it lives at %+v", got)
+		}
+	})
+}
+
+// A node that was stopped for longer than its lease has lost what it hosted, and
+// cannot take it back.
+func TestPause(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		var hosted []*affinity.Hosting
+		for _, room := range names(200) {
+			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
+				hosted = append(hosted, h)
+			}
+		}
+		before := pins(t, store)
+		f.Pause("c")
+		time.Sleep(2 * soon)
+		if _, err := f.rooms["c"].Host(t.Context(), "r-0", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {
+			t.Errorf("hosting with a lease that ran out: %v", err)
+		}
+		during := pins(t, store)
+		f.onlyMovedFrom("c", before, during)
+		f.Resume("c")
+		time.Sleep(2 * soon)
+		for _, h := range hosted {
+			if !lost(h) || !errors.Is(h.Err(), affinity.ErrFenced) && !errors.Is(h.Err(), affinity.ErrNotOwner) {
+				t.Fatalf("%s: lost %v, %v", h.Room(), lost(h), h.Err())
+			}
+		}
+		if after := pins(t, store); !maps.Equal(after, during) {
+			t.Error("pins changed when the node came back")
+		}
+		if _, err := f.rooms["c"].Host(t.Context(), hosted[0].Room(), affinity.Demand{}); !errors.Is(err, affinity.ErrNotOwner) {
+			t.Errorf("hosting what it lost: %v", err)
+		}
+		h := f.host("c", "new", 2)
+		if lost(h) {
+			t.Error("it cannot host again")
+		}
+	})
+}
+
+// Gossip is cut, the store is not: each side takes the other for dead, and must
+// leave its rooms alone.
+func TestSplit(t *testing.T) { // S0.1, S0.7
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c", "d")
+		rooms := names(400)
+		var hosted []*affinity.Hosting
+		for _, room := range rooms {
+			hosted = append(hosted, f.host("a", room, 2))
+		}
+		before := pins(t, store)
+		f.Split([]string{"a", "b", "c"}, []string{"d"})
+		time.Sleep(time.Minute)
+		if n := len(f.Agent("d").Members()); n != 1 {
+			t.Fatalf("d sees %d members", n)
+		}
+		for _, room := range rooms {
+			one, two := f.resolve("a", room, 2), f.resolve("d", room, 2)
+			if one.Life != two.Life || one.Life != before[room].Life {
+				t.Fatalf("%s: one side says %v, the other %v; it was at %v", room, one.Life, two.Life, before[room].Life)
+			}
+			if _, err := f.rooms["d"].Host(t.Context(), room, affinity.Demand{}); one.Node != "d" && !errors.Is(err, affinity.ErrSplit) {
+				t.Fatalf("d hosts %s of %s: %v", room, one.Node, err)
+			}
+		}
+		for _, room := range []string{"new-1", "new-2", "new-3"} {
+			if one, two := f.resolve("d", room, 2), f.resolve("a", room, 2); one.Node != two.Node {
+				t.Errorf("%s: d says %s, a says %s", room, one.Node, two.Node)
+			}
+		}
+		f.crash("b") // a death on one side of a split is still one
+		time.Sleep(2 * soon)
+		during := pins(t, store)
+		for room, was := range before {
+			if is := during[room]; (was.Node == "b") != (is != was) || is.Node == "b" {
+				t.Fatalf("%s: from %+v to %+v, after b died", room, was, is)
+			}
+		}
+		f.Heal()
+		time.Sleep(2 * time.Minute)
+		if after := pins(t, store); !maps.Equal(after, during) {
+			t.Error("pins changed when the split healed")
+		}
+		for _, h := range hosted {
+			if lost(h) && before[h.Room()].Node != "b" {
+				t.Errorf("%s is lost: %v", h.Room(), h.Err())
+			}
+		}
+	})
+}
+
+// An orderly end needs no lease to run out.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		for _, room := range names(200) {
+			f.host("a", room, 2)
+		}
+		before := pins(t, store)
+		since := time.Now()
+		if err := f.rooms["c"].Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.rooms["c"].Close(); err != nil {
+			t.Errorf("closed twice: %v", err)
+		}
+		if _, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{}); err == nil {
+			t.Error("hosts a room after Close")
+		}
+		f.Leave("c")
+		for hasNode(pins(t, store), "c") {
+			if time.Since(since) > 5*time.Second {
+				t.Fatal("its rooms are where they were")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		f.onlyMovedFrom("c", before, pins(t, store))
+		t.Logf("re-homed %v after Close", time.Since(since))
+	})
+}

@@ -1,0 +1,361 @@
+package affinity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/placement"
+)
+
+var _ affinity.Counter = (*affinity.Presence)(nil) // S1.7
+
+var (
+	errCut = fmt.Errorf("%w: it is down", affinity.ErrStore)
+	quiet  = affinity.PresenceConfig{Log: slog.New(slog.DiscardHandler)}
+)
+
+const stale = 65 * time.Second // 60 s + 5 s
+
+// wire is a node's way to the store. It can be cut, and hold calls back before they
+// get there.
+type wire struct {
+	affinity.PresenceStore
+	poison string // a room that the store cannot take
+
+	mu     sync.Mutex
+	down   bool
+	beats  [][]affinity.Seat
+	leaves [][]affinity.Seat
+
+	beatGate, leaveGate chan struct{} // if set, a call first receives
+}
+
+func (w *wire) cut(down bool) { w.set(func() { w.down = down }) }
+
+func (w *wire) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// pass returns the store that a call got through to.
+func (w *wire) pass(ctx context.Context, gate *chan struct{}, log *[][]affinity.Seat, seats []affinity.Seat) (affinity.PresenceStore, error) {
+	w.mu.Lock()
+	*log = append(*log, slices.Clone(seats))
+	down, store, open := w.down, w.PresenceStore, *gate
+	w.mu.Unlock()
+	if down {
+		return nil, errCut
+	}
+	if open == nil {
+		return store, nil
+	}
+	select {
+	case <-open:
+		return store, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+	}
+}
+
+func (w *wire) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+	store, err := w.pass(ctx, &w.beatGate, &w.beats, seats)
+	if err != nil {
+		return err
+	}
+	well := slices.DeleteFunc(slices.Clone(seats), func(s affinity.Seat) bool { return s.Room == w.poison })
+	if err := store.Beat(ctx, stale, well...); err != nil {
+		return err
+	}
+	if len(well) < len(seats) {
+		return fmt.Errorf("%w: wrong type", affinity.ErrStore)
+	}
+	return nil
+}
+
+func (w *wire) Leave(ctx context.Context, seats ...affinity.Seat) error {
+	store, err := w.pass(ctx, &w.leaveGate, &w.leaves, seats)
+	if err != nil {
+		return err
+	}
+	return store.Leave(ctx, seats...)
+}
+
+// take returns the batches that were beaten since the last time.
+func (w *wire) take() [][]affinity.Seat {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	beats := w.beats
+	w.beats = nil
+	return beats
+}
+
+func start(tb testing.TB, store affinity.PresenceStore, cfg affinity.PresenceConfig) *affinity.Presence {
+	tb.Helper()
+	p, err := affinity.StartPresence(store, placement.DefaultPartitions, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func join(tb testing.TB, p *affinity.Presence, room string, names ...string) {
+	tb.Helper()
+	for _, name := range names {
+		if err := p.Join(tb.Context(), room, name); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func wantMembers(tb testing.TB, p *affinity.Presence, room string, names ...string) {
+	tb.Helper()
+	members, err := p.Members(tb.Context(), room)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var got []string
+	for _, m := range members {
+		got = append(got, m.Participant)
+	}
+	if !slices.Equal(got, names) {
+		tb.Errorf("members of %s are %q, want %q", room, got, names)
+	}
+	if n, err := p.Count(tb.Context(), room); err != nil || n != len(names) {
+		tb.Errorf("count of %s is %d, %v; want %d", room, n, err, len(names))
+	}
+}
+
+func TestPresenceFromAnyInstance(t *testing.T) { // S1.1, S1.2
+	synctest.Test(t, func(t *testing.T) {
+		m := affinity.NewMemoryPresence()
+		a, b, onlooker := start(t, m, quiet), start(t, m, quiet), start(t, m, quiet)
+		join(t, a, "r", "ada/1", "cy/1")
+		join(t, b, "r", "bob/1", "bob/1")
+		for range 100 {
+			wantMembers(t, onlooker, "r", "ada/1", "bob/1", "cy/1")
+			time.Sleep(7 * time.Second)
+		}
+		if err := a.Leave(t.Context(), "r", "cy/1"); err != nil {
+			t.Fatal(err)
+		}
+		wantMembers(t, onlooker, "r", "ada/1", "bob/1")
+		time.Sleep(time.Hour)
+		wantMembers(t, onlooker, "r", "ada/1", "bob/1")
+	})
+}
+
+// A node that crashes leaves ghosts for interval + grace, to the nanosecond, and
+// who comes back on another node is there once.
+func TestPresenceCrash(t *testing.T) { // S1.2, S1.3
+	synctest.Test(t, func(t *testing.T) {
+		m := affinity.NewMemoryPresence()
+		w := &wire{PresenceStore: m}
+		a, b := start(t, w, quiet), start(t, m, quiet)
+		join(t, a, "r", "ada/1", "cy/1")
+		join(t, b, "r", "bob/1")
+		w.cut(true)
+		time.Sleep(30 * time.Second)
+		join(t, b, "r", "cy/1")
+		wantMembers(t, b, "r", "ada/1", "bob/1", "cy/1")
+		time.Sleep(35*time.Second - time.Nanosecond)
+		wantMembers(t, b, "r", "ada/1", "bob/1", "cy/1")
+		time.Sleep(time.Nanosecond)
+		wantMembers(t, b, "r", "bob/1", "cy/1")
+		time.Sleep(time.Hour)
+		wantMembers(t, b, "r", "bob/1", "cy/1")
+	})
+}
+
+func TestPresenceTwoConnections(t *testing.T) { // S1.6
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, affinity.NewMemoryPresence(), quiet)
+		users := func() []string {
+			members, err := p.Members(t.Context(), "r")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var users []string
+			for _, m := range members {
+				users = append(users, m.User())
+			}
+			return slices.Compact(users)
+		}
+		join(t, p, "r", "ada/phone", "ada/laptop", "bob", "org/cy/1")
+		wantMembers(t, p, "r", "ada/laptop", "ada/phone", "bob", "org/cy/1")
+		for _, c := range []struct {
+			leave string
+			want  string
+		}{
+			{"ada/phone", "ada bob org/cy"},
+			{"ada/laptop", "bob org/cy"},
+			{"org/cy/1", "bob"},
+		} {
+			if err := p.Leave(t.Context(), "r", c.leave); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(users(), " "); got != c.want {
+				t.Errorf("after %s has left, the users are %q, want %q", c.leave, got, c.want)
+			}
+		}
+	})
+}
+
+func TestPresenceCounts(t *testing.T) { // S1.7
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, affinity.NewMemoryPresence(), quiet)
+		for i := range 50 {
+			join(t, p, "big", fmt.Sprintf("u%d/1", i))
+		}
+		join(t, p, "small", "ada/1", "bob/1")
+		counts, err := p.Counts(t.Context(), []string{"small", "empty", "big"})
+		if err != nil || !slices.Equal(counts, []int{2, 0, 50}) {
+			t.Fatalf("counts are %v, %v", counts, err)
+		}
+		if got := affinity.FullMesh(counts[2]); got != 2450 { // S0.3
+			t.Errorf("a room of 50 costs %d", got)
+		}
+		if counts, err := p.Counts(t.Context(), nil); err != nil || len(counts) > 0 {
+			t.Errorf("counts of no rooms are %v, %v", counts, err)
+		}
+	})
+}
+
+// Each participant is beaten once an interval, each room in one batch, and the
+// batches are about of a size.
+func TestPresenceBeatsAreBatchedAndSpread(t *testing.T) { // S1.5
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		p := start(t, w, quiet)
+		const rooms, each = 1000, 10
+		for r := range rooms {
+			for i := range each {
+				join(t, p, fmt.Sprint("room-", r), fmt.Sprint(i))
+			}
+		}
+		w.take()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		batches := w.take()
+		seen := map[affinity.Seat]int{}
+		in := map[string]int{} // room → batch
+		for i, batch := range batches {
+			if most := 3 * rooms * each / len(batches); len(batch) > most {
+				t.Errorf("%d of %d seats are in one batch, more than %d", len(batch), rooms*each, most)
+			}
+			for _, seat := range batch {
+				seen[seat]++
+				if j, ok := in[seat.Room]; ok && j != i {
+					t.Fatalf("%s is in batches %d and %d", seat.Room, i, j)
+				}
+				in[seat.Room] = i
+			}
+		}
+		if len(batches) < 16 || len(batches) > 24 {
+			t.Errorf("%d batches an interval", len(batches))
+		}
+		for seat, n := range seen {
+			if n != 1 {
+				t.Fatalf("%v was beaten %d times in an interval", seat, n)
+			}
+		}
+		if len(seen) != rooms*each {
+			t.Errorf("%d of %d were beaten", len(seen), rooms*each)
+		}
+	})
+}
+
+// Heartbeats stop with the participant, at once.
+func TestPresenceBeatsStop(t *testing.T) { // S1.5
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		p := start(t, w, quiet)
+		join(t, p, "r", "ada", "bob")
+		time.Sleep(91 * time.Second) // between two slots
+		if err := errors.Join(p.Leave(t.Context(), "r", "ada"), p.Leave(t.Context(), "r", "bob")); err != nil {
+			t.Fatal(err)
+		}
+		w.take()
+		time.Sleep(time.Hour)
+		if n := len(w.take()); n > 0 {
+			t.Errorf("%d batches for a room that everybody has left", n)
+		}
+		if s := p.Stats(); s.Here != 0 || s.Owed != 0 || (s.Beats != 2+2 && s.Beats != 2+4) {
+			t.Errorf("stats are %+v", s)
+		}
+	})
+}
+
+func TestPresenceHostileNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		p := start(t, w, quiet)
+		for _, bad := range []string{"", strings.Repeat("x", 10<<10), "a\nb", "a\x00", "}{", "{17}", "*", "\xff"} {
+			_, members := p.Members(t.Context(), bad)
+			_, count := p.Count(t.Context(), bad)
+			_, counts := p.Counts(t.Context(), []string{"r", bad})
+			for what, err := range map[string]error{
+				"Join room": p.Join(t.Context(), bad, "ada"), "Join as": p.Join(t.Context(), "r", bad),
+				"Leave room": p.Leave(t.Context(), bad, "ada"), "Leave as": p.Leave(t.Context(), "r", bad),
+				"Members": members, "Count": count, "Counts": counts,
+			} {
+				switch {
+				case !errors.Is(err, affinity.ErrName):
+					t.Errorf("%s %.20q: %v, want an ErrName", what, bad, err)
+				case len(err.Error()) > 1000:
+					t.Errorf("%s %.20q: an error of %d bytes", what, bad, len(err.Error()))
+				}
+			}
+		}
+		time.Sleep(time.Hour)
+		if len(w.beats)+len(w.leaves) > 0 {
+			t.Errorf("written: %v, %v", w.beats, w.leaves)
+		}
+	})
+}
+
+func TestPresenceConfig(t *testing.T) {
+	for _, c := range []struct {
+		cfg  affinity.PresenceConfig
+		want []string // what the error speaks of; none if valid
+	}{
+		{affinity.PresenceConfig{}, nil},
+		{affinity.SFUPresence(), nil},
+		{affinity.PresenceConfig{Interval: 10 * time.Millisecond, Grace: 10 * time.Millisecond}, nil},
+		{affinity.PresenceConfig{Interval: 24 * time.Hour, Grace: 10 * time.Millisecond}, nil},
+		{affinity.PresenceConfig{Interval: -1, Grace: time.Millisecond}, []string{"Interval is -1ns", "Grace is 1ms"}},
+		{affinity.PresenceConfig{Interval: 25 * time.Hour}, []string{"Interval is 25h"}},
+		{affinity.PresenceConfig{Grace: time.Second + 1}, []string{"whole milliseconds"}},
+	} {
+		p, err := affinity.StartPresence(affinity.NewMemoryPresence(), 1, c.cfg)
+		if err == nil {
+			_ = p.Close()
+		}
+		if (err != nil) != (len(c.want) > 0) {
+			t.Errorf("%+v: %v", c.cfg, err)
+		}
+		for _, part := range c.want {
+			if err != nil && !strings.Contains(err.Error(), part) {
+				t.Errorf("%+v: %q does not say %q", c.cfg, err, part)
+			}
+		}
+	}
+	for _, partitions := range []int{-1, 0, placement.MaxPartitions + 1} {
+		if _, err := affinity.StartPresence(affinity.NewMemoryPresence(), partitions, quiet); err == nil {
+			t.Errorf("%d partitions are taken", partitions)
+		}
+	}
+	if c := (affinity.PresenceConfig{}).WithDefaults(); c.Interval+c.Grace != stale { // S1.3
+		t.Errorf("defaults are %+v", c)
+	}
+}

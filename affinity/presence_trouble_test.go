@@ -1,0 +1,293 @@
+package affinity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+)
+
+// slot is how long it takes until what failed is tried again, by default.
+const slot = 2500 * time.Millisecond
+
+// Joins and departures that the store did not take are written when it is back.
+func TestPresenceStoreDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := affinity.NewMemoryPresence()
+		w := &wire{PresenceStore: m}
+		p, other := start(t, w, quiet), start(t, m, quiet)
+		join(t, p, "r", "ada")
+		w.cut(true)
+		if err := p.Join(t.Context(), "r", "bob"); !errors.Is(err, affinity.ErrStore) {
+			t.Errorf("Join: %v, want an ErrStore", err)
+		}
+		if err := p.Leave(t.Context(), "r", "ada"); !errors.Is(err, affinity.ErrStore) {
+			t.Errorf("Leave: %v, want an ErrStore", err)
+		}
+		if s := p.Stats(); s.Here != 1 || s.Owed != 2 || s.Failed != 1 {
+			t.Errorf("stats are %+v", s)
+		}
+		wantMembers(t, other, "r", "ada")
+		time.Sleep(20 * time.Second)
+		w.cut(false)
+		time.Sleep(slot)
+		synctest.Wait()
+		wantMembers(t, other, "r", "bob")
+		if s := p.Stats(); s.Here != 1 || s.Owed != 0 {
+			t.Errorf("stats are %+v", s)
+		}
+	})
+}
+
+// Departures are not kept for ever: in time everybody is stale by themselves.
+func TestPresenceForgetsDepartures(t *testing.T) { // S1.5
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		p := start(t, w, quiet)
+		join(t, p, "r", "ada")
+		w.cut(true)
+		for i := range 1000 {
+			_ = p.Join(t.Context(), "r", fmt.Sprint(i))
+			_ = p.Leave(t.Context(), "r", fmt.Sprint(i))
+		}
+		time.Sleep(stale + 2*slot)
+		if s := p.Stats(); s.Owed != 1 || s.Here != 1 {
+			t.Errorf("stats are %+v, want ada alone", s)
+		}
+	})
+}
+
+// A store that lost its data has everybody back after an interval.
+func TestPresenceStoreEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		p := start(t, w, quiet)
+		join(t, p, "r", "ada", "bob")
+		join(t, p, "s", "cy")
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		w.set(func() { w.PresenceStore = affinity.NewMemoryPresence() })
+		wantMembers(t, p, "r")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantMembers(t, p, "r", "ada", "bob")
+		wantMembers(t, p, "s", "cy")
+	})
+}
+
+// One heartbeat may be lost: it is repeated within the grace.
+func TestPresenceLostBeat(t *testing.T) {
+	for _, cfg := range []affinity.PresenceConfig{
+		quiet, affinity.SFUPresence(), {Interval: time.Minute, Grace: time.Second}, {Interval: time.Second, Grace: time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := affinity.NewMemoryPresence()
+			w := &wire{PresenceStore: m}
+			cfg.Log = quiet.Log
+			p := start(t, w, cfg)
+			join(t, p, "r", "ada")
+			w.take()
+			for len(w.take()) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			start := time.Now() // of an interval
+			w.cut(true)
+			for time.Since(start) < cfg.WithDefaults().Interval+time.Millisecond {
+				time.Sleep(time.Millisecond)
+			}
+			if len(w.take()) == 0 {
+				t.Error("no heartbeat was lost")
+			}
+			w.cut(false)
+			for range 200 {
+				time.Sleep(cfg.WithDefaults().Grace / 200)
+				wantMembers(t, p, "r", "ada")
+			}
+		})
+	}
+}
+
+// A heartbeat that was under way when somebody left must not bring them back, and
+// a departure under way must not take somebody away who came back.
+func TestPresenceCrossedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		p := start(t, w, quiet)
+		join(t, p, "r", "ada", "bob")
+
+		w.set(func() { w.beatGate = make(chan struct{}) })
+		w.take()
+		for len(w.take()) == 0 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if err := p.Leave(t.Context(), "r", "ada"); err != nil {
+			t.Fatal(err)
+		}
+		wantMembers(t, p, "r", "bob")
+		close(w.beatGate) // the heartbeat gets there after the departure
+		time.Sleep(slot)
+		synctest.Wait()
+		wantMembers(t, p, "r", "bob")
+
+		w.set(func() { w.leaveGate = make(chan struct{}) })
+		go func() { _ = p.Leave(t.Context(), "r", "bob") }()
+		synctest.Wait()
+		join(t, p, "r", "bob")
+		close(w.leaveGate) // the departure gets there after the return
+		synctest.Wait()
+		wantMembers(t, p, "r")
+		time.Sleep(slot)
+		synctest.Wait()
+		wantMembers(t, p, "r", "bob")
+	})
+}
+
+// A room that the store cannot take harms no other, nor makes much more work.
+func TestPresencePoisonedRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{PresenceStore: affinity.NewMemoryPresence(), poison: "room-7"}
+		p := start(t, w, quiet)
+		const rooms = 1000
+		for r := range rooms {
+			_ = p.Join(t.Context(), fmt.Sprint("room-", r), "ada")
+		}
+		w.take()
+		for range 10 {
+			time.Sleep(time.Minute)
+			for r := range rooms {
+				if r != 7 {
+					wantMembers(t, p, fmt.Sprint("room-", r), "ada")
+				}
+			}
+		}
+		total := 0
+		for _, batch := range w.take() {
+			total += len(batch)
+		}
+		if most := 10 * rooms * 3; total > most {
+			t.Errorf("%d beats for %d rooms in 10 minutes, more than %d", total, rooms, most)
+		}
+	})
+}
+
+// A node that stood still for half an interval, as a paused process does, makes up
+// for it at once, and is not late from then on.
+func TestPresenceStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := affinity.NewMemoryPresence()
+		s := &stall{PresenceStore: m}
+		p, other := start(t, s, quiet), start(t, m, quiet)
+		const rooms = 100
+		for r := range rooms {
+			join(t, p, fmt.Sprint(r), "ada")
+		}
+		time.Sleep(100*time.Second + time.Millisecond)
+		s.next.Store(int64(30 * time.Second))
+		time.Sleep(30*time.Second + 2*slot)
+		for range 120 {
+			for r := range rooms {
+				wantMembers(t, other, fmt.Sprint(r), "ada")
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+type stall struct {
+	affinity.PresenceStore
+	next atomic.Int64 // for how long the next call stands still
+}
+
+func (s *stall) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+	time.Sleep(time.Duration(s.next.Swap(0)))
+	return s.PresenceStore.Beat(context.WithoutCancel(ctx), stale, seats...)
+}
+
+func TestPresenceClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := affinity.NewMemoryPresence()
+		a, b := start(t, m, quiet), start(t, m, quiet)
+		join(t, a, "r", "ada", "cy")
+		join(t, b, "r", "bob")
+		if err := errors.Join(a.Close(), a.Close()); err != nil {
+			t.Fatal(err)
+		}
+		wantMembers(t, b, "r", "bob")
+		wantMembers(t, a, "r", "bob") // who asks may outlive who beats
+		if err := a.Join(t.Context(), "r", "ada"); !errors.Is(err, affinity.ErrClosed) {
+			t.Errorf("Join after Close: %v", err)
+		}
+		if err := a.Leave(t.Context(), "r", "ada"); !errors.Is(err, affinity.ErrClosed) {
+			t.Errorf("Leave after Close: %v", err)
+		}
+		if s := a.Stats(); s.Here+s.Owed != 0 {
+			t.Errorf("stats after Close are %+v", s)
+		}
+	})
+}
+
+// Close ends within the grace though the store hangs, and whoever was joining
+// meanwhile does not stay behind.
+func TestPresenceCloseWhileStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := affinity.NewMemoryPresence()
+		w := &wire{PresenceStore: m}
+		p, other := start(t, w, quiet), start(t, m, quiet)
+		join(t, p, "r", "ada")
+		w.set(func() { w.beatGate, w.leaveGate = make(chan struct{}), make(chan struct{}) })
+		joined := make(chan error, 1)
+		go func() { joined <- p.Join(context.Background(), "r", "bob") }()
+		synctest.Wait()
+		before := time.Now()
+		if err := p.Close(); !errors.Is(err, affinity.ErrStore) {
+			t.Errorf("Close: %v, want an ErrStore", err)
+		}
+		if took := time.Since(before); took > 5*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		if err := <-joined; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Join: %v", err)
+		}
+
+		w = &wire{PresenceStore: m, beatGate: make(chan struct{}, 1)}
+		p = start(t, w, quiet)
+		go func() { joined <- p.Join(context.Background(), "s", "cy") }()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- p.Close() }()
+		synctest.Wait()
+		w.beatGate <- struct{}{}
+		if err := errors.Join(<-joined, <-closed); err != nil {
+			t.Error(err)
+		}
+		wantMembers(t, other, "s")
+	})
+}
+
+// One goroutine serves all participants of a node, and none is left after Close.
+func TestPresenceGoroutines(t *testing.T) { // S1.5
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		p := start(t, affinity.NewMemoryPresence(), quiet)
+		for i := range 5000 {
+			join(t, p, fmt.Sprint("room-", i%50), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		if n := runtime.NumGoroutine() - before; n > 1 {
+			t.Errorf("%d goroutines for 5,000 participants", n)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := runtime.NumGoroutine() - before; n > 0 {
+			t.Errorf("%d goroutines after Close", n)
+		}
+	})
+}

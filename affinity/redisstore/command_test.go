@@ -1,0 +1,339 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// insideScripts are what the scripts call: the server counts those, too.
+var insideScripts = []string{
+	"get", "mget", "set", "del", "pttl", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore", "exists",
+}
+
+// S0.6: a join is one command. So is a batch for one partition.
+func TestOneCommand(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	pin := swap(t, s, first("warm", node("n", 1))).Pin // the script is there now
+	batch := make([]affinity.Op, 64)
+	for i := range batch {
+		batch[i] = first(fmt.Sprint("batch ", i), node("n", 1))
+	}
+	for _, c := range []struct {
+		name string
+		ops  []affinity.Op
+	}{
+		{"first claim", []affinity.Op{first("room", node("n", 1))}},
+		{"claim of what is taken", []affinity.Op{first("room", node("m", 1))}},
+		{"read", []affinity.Op{read("room")}},
+		{"read of nothing", []affinity.Op{read("nothing")}},
+		{"replace", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour}}},
+		{"replace in vain", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour}}},
+		{"release", []affinity.Op{{Partition: 17, Room: "warm", If: affinity.Pin{Life: node("m", 1)}}}},
+		{"batch", batch},
+	} {
+		server.ResetStats()
+		for i, r := range s.Swap(t.Context(), c.ops...) {
+			if r.Err != nil {
+				t.Fatalf("%s: op %d: %v", c.name, i, r.Err)
+			}
+		}
+		calls := server.Commands()
+		// Before Redis 7.2 each command that reads costs as many steps as the script
+		// has keys, or a batch of n would take n².
+		if reads := calls["get"] + calls["mget"] + calls["pttl"]; reads > 2 {
+			t.Errorf("%s: %d commands that read; want 2 at most", c.name, reads)
+		}
+		for _, name := range append([]string{"info", "config|resetstat", "ping"}, insideScripts...) {
+			delete(calls, name)
+		}
+		if want := map[string]int64{"evalsha": 1}; !maps.Equal(calls, want) {
+			t.Errorf("%s: commands %v; want %v", c.name, calls, want)
+		}
+	}
+}
+
+// What the server tracks costs it memory: reading tracks pins alone, and Index and
+// Sign nothing. Where keys are set, Redis 7.0 tracks the indexes, too.
+func TestTracksPinsAlone(t *testing.T) {
+	server := redistest.Start(t)
+	s, reader := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	const n = 20
+	tracked := func(want ...int) {
+		t.Helper()
+		_, rest, _ := strings.Cut(server.Do("INFO", "stats"), "tracking_total_items:")
+		if got, err := strconv.Atoi(rest[:strings.IndexByte(rest, '\r')]); err != nil || !slices.Contains(want, got) {
+			t.Errorf("%d keys are tracked (%v); want one of %v", got, err, want)
+		}
+	}
+	for i := range n {
+		swap(t, s, first(strconv.Itoa(i), node("n", 1)))
+	}
+	tracked(n, n+2)
+	server.Do("FLUSHALL")
+	tracked(0)
+	for i := range n {
+		swap(t, reader, read(strconv.Itoa(i)))
+	}
+	tracked(n)
+	_, err := s.Index(t.Context(), []placement.Partition{17}, func(affinity.Life) bool { return true }, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sign(t.Context(), node("n", 1), time.Hour, []affinity.Life{node("m", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	tracked(n)
+}
+
+// Everything goes away by itself, and from the index as the pins go.
+func TestKeys(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL(), Prefix: "p:"})
+	pin := swap(t, s, first("moved", node("a:1", 1))).Pin
+	swap(t, s, affinity.Op{Partition: 17, Room: "moved", If: pin, Set: affinity.Pin{Life: node("b", 2)}, TTL: time.Hour})
+	swap(t, s, first("stays", node("c", 3)))
+	if _, err := s.Sign(t.Context(), node("b", 2), time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	keys := strings.Split(server.Do("KEYS", "*"), "\n")
+	slices.Sort(keys)
+	want := []string{"p:lives", "p:{17}:l", "p:{17}:n:b|2", "p:{17}:n:c|3", "p:{17}:r:moved", "p:{17}:r:stays"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("keys %q; want %q", keys, want)
+	}
+	for _, key := range keys {
+		if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 || ttl > 3_600_000 {
+			t.Errorf("%s lasts %d ms (%v); want an hour", key, ttl, err)
+		}
+	}
+	if got := server.Do("GET", "p:{17}:r:stays"); !strings.HasPrefix(got, "c|3|") || !strings.HasSuffix(got, "|2") {
+		t.Errorf("value %q", got)
+	}
+	swap(t, s, affinity.Op{Partition: 17, Room: "stays", If: affinity.Pin{Life: node("c", 3)}})
+	if left := server.Do("EXISTS", "p:{17}:n:c|3"); left != "0" {
+		t.Error("a room that was released is still in the index")
+	}
+}
+
+// An index lasts as long as the longest of its entries, whatever comes first.
+func TestIndexLasts(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	brief, long := first("brief", node("n", 1)), first("long", node("n", 1))
+	brief.TTL = time.Second
+	for name, swaps := range map[string][][]affinity.Op{
+		"brief, long":                {{brief}, {long}},
+		"long, brief":                {{long}, {brief}},
+		"brief and long in a batch":  {{brief, long}},
+		"long and brief in a batch ": {{long, brief}},
+	} {
+		server.Do("FLUSHALL")
+		for _, ops := range swaps {
+			for _, r := range s.Swap(t.Context(), ops...) {
+				if r.Err != nil || !r.Done {
+					t.Fatal(r)
+				}
+			}
+		}
+		for _, key := range []string{s.keys.rooms(17, "n|1"), s.keys.lives(17)} {
+			if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 {
+				t.Errorf("%s: %s lasts %d ms (%v); want an hour", name, key, ttl, err)
+			}
+		}
+		if score, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.lives(17), "n|1"), 64); err != nil || score < float64(time.Now().Add(59*time.Minute).UnixMilli()) {
+			t.Errorf("%s: the life is listed until %f (%v)", name, score, err)
+		}
+	}
+}
+
+// The index heals when pins and entries are made to differ.
+func TestStaleIndex(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	const n = 200 // more than a page
+	life := node("n", 1)
+	for i := range n {
+		swap(t, s, first(strconv.Itoa(i), life))
+	}
+	lost := 0
+	for i := range n {
+		if i != 3 && i != 150 {
+			server.Do("DEL", s.keys.pin(17, strconv.Itoa(i)))
+			lost++
+		}
+	}
+	list := func(limit int) []affinity.Entry {
+		t.Helper()
+		entries, err := s.Index(t.Context(), []placement.Partition{17}, func(l affinity.Life) bool { return l == life }, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return entries
+	}
+	for _, limit := range []int{2, n} {
+		if found := list(limit); len(found) != 2 {
+			t.Errorf("%v; want the two that are left", found)
+		}
+	}
+	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
+		t.Errorf("%s entries are left; want 2", card)
+	}
+	// What was pinned again in the meantime stays.
+	s.tidy(t.Context(), []call{s.cleanCall(shelf{partition: 17, life: life}, []string{"3", "150"})})
+	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
+		t.Errorf("%s entries are left of rooms that are pinned; want 2", card)
+	}
+	// A pin that names another life is not of this one, whatever the index says.
+	others := s.keys.pin(17, "3")
+	mine := server.Do("GET", others)
+	server.Do("SET", others, "m|1|5|2")
+	if found := list(n); len(found) != 1 || found[0].Room != "150" {
+		t.Errorf("%v; want only 150", found)
+	}
+	server.Do("SET", others, mine)
+	server.Do("ZADD", s.keys.rooms(17, "n|1"), "9999999999999", "3")
+	// An op that does not find the life it expects takes its entry away.
+	server.Do("DEL", s.keys.pin(17, "3"))
+	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Life: life}, Set: affinity.Pin{Life: life}, TTL: time.Hour})
+	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "1" {
+		t.Errorf("%s entries are left; want 1", card)
+	}
+	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Life: life}})
+	if found := list(10); len(found) != 0 {
+		t.Errorf("%v; want none", found)
+	}
+	if left := server.Do("ZRANGE", s.keys.lives(17), "0", "-1"); left != "" {
+		t.Errorf("lives with rooms: %q; want none", left)
+	}
+}
+
+// What somebody else wrote is an error that names the key, and no crash.
+func TestGarbage(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	life := node("n", 1)
+	good := swap(t, s, first("good", life)).Pin
+	ops := func(room string) []affinity.Op {
+		is := affinity.Pin{Life: life}
+		return []affinity.Op{
+			read(room), first(room, life),
+			{Partition: 17, Room: room, If: is, Set: is, TTL: time.Hour},
+			{Partition: 17, Room: room, If: is, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour},
+			{Partition: 17, Room: room, If: is},
+		}
+	}
+	for i, value := range []string{
+		"", "x", "|||", "n|1|2", "n|1|2|3|4", "n|1|x|3", "n|1|2|x", "n|-1|2|3", "n|1|2|-3", "n|1|2|3\n", "n|1|2.5|3",
+		"n|99999999999999999999|2|3", "n|1|9007199254740992|3", "n|1|99999999999999999999999999|3", "n n|1|2|3", "{n}|1|2|3",
+		"n|1|2|99999999999999999999", "|1|2|3", "\x00\xff", strings.Repeat("x", 1<<20),
+	} {
+		room := fmt.Sprint("garbage ", i)
+		key := s.keys.pin(17, room)
+		for _, op := range ops(room) {
+			server.Do("SET", key, value)
+			results := s.Swap(t.Context(), op, read("good"))
+			err := results[0].Err
+			if results[0].Pin != (affinity.Pin{}) && !results[0].Done && err == nil {
+				t.Errorf("%.40q: pin %v", value, results[0].Pin)
+			}
+			if err != nil && (!strings.Contains(err.Error(), key) || len(err.Error()) > 500) {
+				t.Errorf("%.40q: error %.600v; want the key", value, err)
+			}
+			if results[1].Err != nil || results[1].Pin != good {
+				t.Errorf("%.40q: the other room: %v, %v", value, results[1].Pin, results[1].Err)
+			}
+		}
+	}
+	wrongType(t, server, s, good)
+}
+
+func wrongType(t *testing.T, server *redistest.Server, s *Store, good affinity.Pin) {
+	t.Helper()
+	all := func(affinity.Life) bool { return true }
+	server.Do("LPUSH", s.keys.pin(17, "list"), "x")
+	results := s.Swap(t.Context(), first("list", node("n", 1)), read("good"))
+	if results[0].Err == nil || !strings.Contains(results[0].Err.Error(), s.keys.pin(17, "list")) || results[1].Pin != good {
+		t.Errorf("a list as pin: %v; the other room: %v", results[0].Err, results[1].Pin)
+	}
+	if server.Do("ZSCORE", s.keys.rooms(17, "n|1"), "list") != "" {
+		t.Error("what got no pin is in the index")
+	}
+	server.Do("SET", s.keys.rooms(17, "s|1"), "x")
+	if r := s.Swap(t.Context(), first("new", node("s", 1)))[0]; r.Err == nil || server.Do("EXISTS", s.keys.pin(17, "new")) != "0" {
+		t.Errorf("a string as index: error %v; want one, and no pin", r.Err)
+	}
+	server.Do("ZADD", s.keys.lives(17), "+inf", "s|1")
+	if _, err := s.Index(t.Context(), []placement.Partition{17}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.rooms(17, "s|1")) {
+		t.Errorf("a string as index: error %v; want the key", err)
+	}
+	server.Do("ZADD", s.keys.lives(18), "+inf", "nonsense")
+	if _, err := s.Index(t.Context(), []placement.Partition{18}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.lives(18)) {
+		t.Errorf("nonsense as life: error %v; want the key", err)
+	}
+	server.Do("SET", s.keys.signed(), "x")
+	if _, err := s.Sign(t.Context(), node("n", 1), time.Hour, nil); err == nil {
+		t.Error("a string in place of who signed: no error")
+	}
+}
+
+func TestHostile(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	server.Do("FLUSHALL")
+	life := node("n", 1)
+	for _, op := range []affinity.Op{
+		first("", life), first("{0}", life), first("a}b", life), first("*", life), first("a\nb", life), first("a\x00b", life),
+		first("\xff", life), first(strings.Repeat("x", 10<<10), life),
+		first("r", node("a|b", 1)), first("r", node("{0}", 1)), first("r", node("", 1)), first("r", node("a b", 1)),
+		{Partition: 17, Room: "r", If: affinity.Pin{Life: node("a|b", 1)}},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life, Size: -1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life, Size: affinity.MaxSize + 1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life, Epoch: 1 << 53}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life}},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life}, TTL: time.Microsecond},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life}, TTL: -time.Hour},
+	} {
+		good := read("good")
+		results := s.Swap(t.Context(), op, good)
+		if err := results[0].Err; err == nil || len(err.Error()) > 400 {
+			t.Errorf("%.100v: error %v", op, err)
+		}
+		if results[1].Err != nil {
+			t.Errorf("the other op: %v", results[1].Err)
+		}
+	}
+	if _, err := s.Sign(t.Context(), node("a|b", 1), time.Hour, nil); err == nil {
+		t.Error("signed as a|b")
+	}
+	if n := server.Do("DBSIZE"); n != "0" {
+		t.Errorf("%s keys were written: %s", n, server.Do("KEYS", "*"))
+	}
+	if results := s.Swap(context.Background()); len(results) != 0 {
+		t.Errorf("%d results for no op", len(results))
+	}
+}
+
+func TestKeyNames(t *testing.T) {
+	k := keys("p:")
+	for _, room := range []string{"r", ":r:", "}:r:", "{1}:r:x", ""} {
+		if got, ok := k.room(k.pin(17, room)); !ok || got != room {
+			t.Errorf("room %q comes back as %q, %t", room, got, ok)
+		}
+	}
+	for _, key := range []string{"", "p:", "p:{17}:n:a|1", "p:{17}:l", "p:{x}:r:y", "q:{17}:r:y", "p:lives", "p:{17}r"} {
+		if room, ok := k.room(key); ok {
+			t.Errorf("key %q is the pin of %q", key, room)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
+)
+
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	// Nobody listens there. That is no reason not to start.
+	opt := redisstore.Options{URL: "redis://roost:secret@127.0.0.1:1/0"}
+	store, err := redisstore.Open(ctx, opt)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = store.Close() }()
+	result := store.Swap(ctx, affinity.Op{
+		Partition: 17,
+		Room:      "standup",
+		Set:       affinity.Pin{Life: affinity.Life{Node: "node-1", Incarnation: 1}, Size: 5},
+		TTL:       time.Hour,
+	})[0]
+	fmt.Println("pinned:", result.Done)
+	fmt.Println("Redis does not answer:", errors.Is(result.Err, affinity.ErrStore))
+	fmt.Println(opt)
+	// Output:
+	// pinned: false
+	// Redis does not answer: true
+	// redis://roost:xxxxx@127.0.0.1:1/0 prefix roost:
+}

@@ -1,0 +1,383 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// budget is what a call may take in these tests; a server that does not answer
+// is to cost that and no more.
+const budget = 150 * time.Millisecond
+
+// try is one op with a budget.
+func try(s *Store, op affinity.Op) error {
+	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
+}
+
+// calls are all that a store is asked for.
+func calls(s *Store, room string) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"read":  func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err },
+		"claim": func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err },
+		"batch": func(ctx context.Context) error {
+			elsewhere := first(room+" too", node("n", 1))
+			elsewhere.Partition = 99
+			results := s.Swap(ctx, first(room, node("n", 1)), elsewhere)
+			return errors.Join(results[0].Err, results[1].Err)
+		},
+		"index": func(ctx context.Context) error {
+			_, err := s.Index(ctx, []placement.Partition{17}, func(affinity.Life) bool { return true }, 10)
+			return err
+		},
+		"sign": func(ctx context.Context) error {
+			_, err := s.Sign(ctx, node("n", 1), time.Hour, nil)
+			return err
+		},
+	}
+}
+
+// fails has each call fail in time, and sooner or later with an error that says why.
+func fails(t *testing.T, s *Store, why string) {
+	t.Helper()
+	for name, call := range calls(s, "room") {
+		redistest.Eventually(t, name, func() error {
+			err := within(budget, call)
+			if !errors.Is(err, affinity.ErrStore) || errors.Is(err, errLate) {
+				t.Fatalf("%s: error %v; want an ErrStore in time", name, err)
+			}
+			if !strings.Contains(err.Error(), why) {
+				return fmt.Errorf("error %w; want one that says %q", err, why)
+			}
+			return nil
+		})
+	}
+}
+
+func works(t *testing.T, s *Store) {
+	t.Helper()
+	for name, call := range calls(s, "room") {
+		redistest.Eventually(t, name, func() error { return within(budget, call) })
+	}
+}
+
+// Redis may be down when a node starts, and come later.
+func TestDownAtOpen(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	s := open(t, Options{URL: server.URL()})
+	fails(t, s, "connection refused")
+	start := time.Now()
+	for range 100 {
+		_ = try(s, read("room"))
+	}
+	if took := time.Since(start); took > 10*budget {
+		t.Errorf("100 calls took %v; want each to fail at once", took)
+	}
+	server.Restart()
+	works(t, s)
+}
+
+func TestOpenDoesNotWaitForLong(t *testing.T) {
+	server := redistest.Start(t)
+	server.Pause()
+	defer server.Resume()
+	var s *Store
+	err := within(budget, func(ctx context.Context) (err error) {
+		s, err = Open(ctx, Options{URL: server.URL()})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails(t, s, "")
+	if err := within(5*time.Second, func(context.Context) error { return s.Close() }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKilledAndRestarted(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	told := listen(s)
+	works(t, s)
+	for range 3 {
+		server.Kill()
+		redistest.Eventually(t, "notice", func() error { return told.have("") })
+		fails(t, s, "")
+		server.Restart()
+		works(t, s)
+	}
+}
+
+// To connect anew takes longer than a call may take: it must not begin anew with
+// each call.
+func TestSlowToReach(t *testing.T) {
+	long(t)
+	server := redistest.StartTLS(t)
+	link := redistest.Proxy(t, server.Addr())
+	s := ready(t, Options{URL: link.URL(server), TLS: server.TLSConfig()})
+	works(t, s)
+	link.Cut()
+	fails(t, s, "")
+	link.Heal()
+	link.Delay(budget / 3) // so that a round trip fits into the budget, and a TLS handshake with HELLO does not
+	redistest.Eventually(t, "call", func() error { return try(s, read("room")) })
+}
+
+// A server that hangs costs each call its budget, whatever is going on.
+func TestHangs(t *testing.T) {
+	long(t)
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	told := listen(s)
+	works(t, s)
+	server.Pause()
+	fails(t, s, "deadline exceeded")
+	const callers, each = 2000, 2 // more than fit into the client's queue
+	late := make(chan error, callers*each)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range each {
+				if err := try(s, first("room", node("n", 2))); !errors.Is(err, affinity.ErrStore) || errors.Is(err, errLate) {
+					late <- err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(late) > 0 {
+		t.Errorf("%d of %d calls: %v; want an ErrStore in time", len(late), callers*each, <-late)
+	}
+	redistest.Eventually(t, "notice of a hanging server", func() error { return told.have("") })
+	fails(t, s, "")
+	server.Resume()
+	works(t, s)
+}
+
+func TestCloseWhileHanging(t *testing.T) {
+	long(t)
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	works(t, s)
+	server.Pause()
+	defer server.Resume()
+	fails(t, s, "deadline exceeded")
+	if err := within(5*time.Second, func(context.Context) error { return s.Close() }); err != nil {
+		t.Error(err)
+	}
+	fails(t, s, "closed")
+	if err := s.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+}
+
+// Close ends calls and connecting, also when they are about to begin.
+func TestCloseMeanwhile(t *testing.T) {
+	long(t)
+	server := redistest.Start(t)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // Open returns while it still connects
+		s, err := Open(ctx, Options{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 20 {
+					if err := try(s, read("room")); err != nil && !errors.Is(err, affinity.ErrStore) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+func TestLoading(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	works(t, s)
+	finish := server.RestartLoading()
+	fails(t, s, "LOADING")
+	late := open(t, Options{URL: server.URL()})
+	fails(t, late, "LOADING")
+	finish()
+	works(t, s)
+	works(t, late)
+}
+
+func TestReadOnly(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	pin := swap(t, s, first("room", node("n", 1))).Pin
+	server.ReadOnly(true)
+	for _, name := range []string{"claim", "batch", "sign"} {
+		if err := within(budget, calls(s, "new")[name]); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "READONLY") {
+			t.Errorf("%s: error %v; want READONLY", name, err)
+		}
+	}
+	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin {
+		t.Errorf("%v stands; want %v", r.Pin, pin)
+	}
+	if err := within(budget, calls(s, "room")["index"]); err != nil {
+		t.Errorf("index: %v", err)
+	}
+	server.ReadOnly(false)
+	works(t, s)
+}
+
+func TestFull(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	pin := swap(t, s, first("room", node("n", 1))).Pin
+	server.Full(true)
+	if err := try(s, first("new", node("n", 1))); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("claim: error %v; want OOM", err)
+	}
+	moved := s.Swap(t.Context(), affinity.Op{Partition: 17, Room: "room", If: pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})[0]
+	if moved.Err == nil || !strings.Contains(moved.Err.Error(), "OOM") {
+		t.Errorf("replace: error %v; want OOM", moved.Err)
+	}
+	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin { // it is read, and the index is as it was
+		t.Errorf("%v stands; want %v", r.Pin, pin)
+	}
+	if r := swap(t, s, affinity.Op{Partition: 17, Room: "room", If: pin}); !r.Done {
+		t.Error("release: not done; it takes no memory")
+	}
+	server.Full(false)
+	works(t, s)
+	if found := server.Do("ZRANGE", s.keys.rooms(17, "m|1"), "0", "-1"); found != "" {
+		t.Errorf("rooms of the node that got none: %q", found)
+	}
+}
+
+// A script that was flushed is sent again.
+func TestScriptsFlushed(t *testing.T) {
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	for range 3 {
+		for name, call := range calls(s, "room") {
+			server.Do("SCRIPT", "FLUSH")
+			if err := within(5*time.Second, call); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// Nobody may see a lie about a connection that was lost.
+func TestNotifiesOfLoss(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	told := listen(s)
+	lose := map[string]func(){
+		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "normal") },
+		"data flushed":      func() { server.Do("FLUSHALL") },
+		"restart":           func() { server.Restart() },
+	}
+	for name, lost := range lose {
+		room := fmt.Sprint("room ", name)
+		redistest.Eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })
+		told.reset()
+		lost()
+		redistest.Eventually(t, name, func() error { return told.have("") })
+		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
+		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
+		told.reset()
+		swap(t, other, affinity.Op{Partition: 17, Room: room, If: affinity.Pin{Life: node("n", 1)}, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
+		redistest.Eventually(t, "change after "+name, func() error { return told.have(room) })
+	}
+}
+
+// What an instance does itself is no news to it.
+func TestNoEcho(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	told := listen(s)
+	for i := range 20 {
+		room := fmt.Sprint("room ", i)
+		pin := swap(t, s, first(room, node("n", 1)))
+		if pin.Fresh != maxFresh {
+			t.Fatalf("fresh for %v; want %v", pin.Fresh, maxFresh)
+		}
+		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: pin.Pin, TTL: time.Hour})
+		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
+	}
+	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Life: node("m", 1)}})
+	redistest.Eventually(t, "the other's change", func() error { return told.have("room 19") })
+	if all := told.all(); len(all) != 1 {
+		t.Errorf("told of %q; want the one that the other changed", all)
+	}
+}
+
+func TestFreshAsLongAsThePin(t *testing.T) {
+	server := redistest.Start(t)
+	for query, most := range map[string]time.Duration{"": maxFresh, "?client_cache=0": untrackedFresh} {
+		s := ready(t, Options{URL: server.URL() + query})
+		op := first("brief"+query, node("n", 1))
+		op.TTL = 500 * time.Millisecond
+		for _, op := range []affinity.Op{op, read(op.Room)} {
+			if fresh := swap(t, s, op).Fresh; fresh <= 0 || fresh > op.TTL && op.TTL > 0 || fresh > 500*time.Millisecond {
+				t.Errorf("%q: fresh for %v", query, fresh)
+			}
+		}
+		if fresh := swap(t, s, first("long"+query, node("n", 1))).Fresh; fresh != most {
+			t.Errorf("%q: fresh for %v; want %v", query, fresh, most)
+		}
+		if fresh := swap(t, s, read("nothing")).Fresh; fresh != 0 {
+			t.Errorf("%q: nothing is fresh for %v", query, fresh)
+		}
+	}
+}
+
+// heard collects what a store notifies of.
+type heard struct {
+	mu    sync.Mutex
+	rooms []string
+}
+
+func listen(s *Store) *heard {
+	h := new(heard)
+	s.Notify(func(room string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.rooms = append(h.rooms, room)
+	})
+	return h
+}
+
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.rooms...)
+}
+
+func (h *heard) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rooms = nil
+}
+
+func (h *heard) have(room string) error {
+	if all := h.all(); !slices.Contains(all, room) {
+		return fmt.Errorf("told of %q; want %q", all, room)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	// maxPipeline bounds the commands that share a round trip, so that others get
+	// a word in.
+	maxPipeline = 128
+
+	// page bounds the rooms that one command returns. With a small limit up to
+	// maxPipeline pages are read in vain.
+	page = 64
+)
+
+// Index implements affinity.Store. It takes a command for each partition, and two
+// for each selected life in each partition, or each 64 of its rooms; 128 of them
+// share a round trip. Entries that it finds out of date are removed, and rooms that
+// others pin or release meanwhile may be missing. What cannot be read, because its
+// server is down or somebody else wrote there, does not hide the rest: that is
+// returned with the error.
+func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+	shelves, failed := s.shelves(ctx, partitions, want)
+	var found []affinity.Entry
+	var stale []call
+	for len(shelves) > 0 && len(found) < limit {
+		some := shelves[:min(maxPipeline, len(shelves))]
+		got, err := s.read(ctx, some)
+		failed = cmp.Or(failed, err)
+		found = append(found, got.entries...)
+		stale = append(stale, got.stale...)
+		shelves = append(got.rest, shelves[len(some):]...)
+	}
+	s.tidy(ctx, stale) // not before: what is removed would move the pages
+	return found[:min(len(found), max(limit, 0))], failed
+}
+
+// reading is what came of reading a page of some shelves.
+type reading struct {
+	entries []affinity.Entry
+	rest    []shelf // that have more
+	stale   []call  // that remove entries that are out of date
+}
+
+// shelf is the index of one life in one partition.
+type shelf struct {
+	partition placement.Partition
+	life      affinity.Life
+	read      int // entries so far
+}
+
+// shelves returns those of the lives that want selects. It calls want only from
+// the caller's goroutine.
+func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool) (found []shelf, failed error) {
+	for len(partitions) > 0 {
+		some := partitions[:min(maxPipeline, len(partitions))]
+		partitions = partitions[len(some):]
+		asks := make([]command, len(some))
+		for i, p := range some {
+			asks[i] = command{"ZRANGE", []string{s.keys.lives(p)}, []string{"0", "-1"}}
+		}
+		lists, err := s.lists(ctx, asks)
+		failed = cmp.Or(failed, err)
+		for i, p := range some {
+			for _, text := range lists[i] {
+				switch life, err := parseLife(text); {
+				case err != nil:
+					failed = cmp.Or(failed, fault(fmt.Sprintf("key %q", s.keys.lives(p)), fmt.Errorf("member %.80q: %w", text, err)))
+				case want(life):
+					found = append(found, shelf{partition: p, life: life})
+				}
+			}
+		}
+	}
+	return found, failed
+}
+
+// read reads the next page of each shelf. What expires last comes first, so that
+// stale entries do not hide others.
+func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
+	asks := make([]command, len(shelves))
+	for i, of := range shelves {
+		asks[i] = command{
+			"ZREVRANGE",
+			[]string{s.keys.rooms(of.partition, lifeText(of.life))},
+			[]string{strconv.Itoa(of.read), strconv.Itoa(of.read + page - 1)},
+		}
+	}
+	pages, failed := s.lists(ctx, asks)
+	var got reading
+	full := make([]int, 0, len(shelves)) // that have rooms on this page
+	for i, rooms := range pages {
+		of := shelves[i]
+		switch {
+		case rooms == nil: // it could not be read
+		case len(rooms) > 0:
+			full = append(full, i)
+		case of.read == 0: // the life is listed, yet has none
+			got.stale = append(got.stale, s.cleanCall(of, nil))
+		}
+		if len(rooms) == page {
+			of.read += page
+			got.rest = append(got.rest, of)
+		}
+	}
+	pins, err := s.pins(ctx, shelves, full, pages)
+	for j, i := range full {
+		if pins[j] != nil {
+			got.compare(s, shelves[i], pages[i], pins[j])
+		}
+	}
+	return got, cmp.Or(failed, err)
+}
+
+// compare takes the rooms that have a pin of the shelf's life.
+func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
+	var gone []string
+	for i, room := range rooms {
+		pin, err := parsePin(pins[i])
+		if err == nil && pin.Life == of.life {
+			r.entries = append(r.entries, affinity.Entry{Partition: of.partition, Room: room, Pin: pin})
+		} else {
+			gone = append(gone, room)
+		}
+	}
+	if len(gone) > 0 {
+		r.stale = append(r.stale, s.cleanCall(of, gone))
+	}
+}
+
+// pins returns the values of the rooms' pins, "" where there is none.
+func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
+	asks := make([]command, len(full))
+	for j, i := range full {
+		names := make([]string, len(pages[i]))
+		for k, room := range pages[i] {
+			names[k] = s.keys.pin(shelves[i].partition, room)
+		}
+		asks[j] = command{"MGET", names, nil}
+	}
+	return s.lists(ctx, asks)
+}
+
+func (s *Store) cleanCall(of shelf, rooms []string) call {
+	life := lifeText(of.life)
+	c := call{
+		keys: []string{s.keys.rooms(of.partition, life), s.keys.lives(of.partition)},
+		args: append([]string{life}, rooms...),
+	}
+	for _, room := range rooms {
+		c.keys = append(c.keys, s.keys.pin(of.partition, room))
+	}
+	return c
+}
+
+// tidy removes entries that are out of date. What fails is found again next time.
+func (s *Store) tidy(ctx context.Context, calls []call) {
+	if len(calls) > 0 {
+		_, _ = s.runPlain(ctx, s.clean, calls...)
+	}
+}
+
+// lists carries out commands that return lists of strings. That of one that failed
+// is nil.
+func (s *Store) lists(ctx context.Context, asks []command) (lists [][]string, failed error) {
+	lists = make([][]string, len(asks))
+	answers, err := s.doPlain(ctx, asks...)
+	if err != nil {
+		return lists, fault("index", err)
+	}
+	for i, answer := range answers {
+		list, err := answer.AsStrSlice()
+		if err != nil {
+			failed = cmp.Or(failed, fault(fmt.Sprintf("%s %.200q", asks[i].name, asks[i].keys[0]), err))
+			continue
+		}
+		lists[i] = append(make([]string, 0, len(list)), list...)
+	}
+	return lists, failed
+}

@@ -1,0 +1,102 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// keys builds the names of keys. Its value is the prefix. The partition is the
+// hash tag: Redis Cluster keeps all keys of a partition in one slot. A name of a
+// room comes after the tag and so cannot change it.
+type keys string
+
+// pin is the string that holds a room's pin.
+func (k keys) pin(p placement.Partition, room string) string { return k.tag(p) + ":r:" + room }
+
+// rooms is the zset of a life's rooms in a partition: room → expiry of its pin.
+func (k keys) rooms(p placement.Partition, life string) string { return k.tag(p) + ":n:" + life }
+
+// lives is the zset of the lives that have rooms in a partition: life → greatest
+// expiry of those.
+func (k keys) lives(p placement.Partition) string { return k.tag(p) + ":l" }
+
+// signed is the zset of the lives that signed: life → until when.
+func (k keys) signed() string { return string(k) + "lives" }
+
+func (k keys) tag(p placement.Partition) string {
+	return string(k) + "{" + strconv.FormatUint(uint64(p), 10) + "}"
+}
+
+// room is the inverse of pin.
+func (k keys) room(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, string(k)+"{")
+	if !ok {
+		return "", false
+	}
+	number, room, ok := strings.Cut(rest, "}:r:")
+	if !ok || strings.Trim(number, "0123456789") != "" {
+		return "", false
+	}
+	return room, true
+}
+
+func (k keys) validate() error {
+	const most = 64
+	if len(k) > most || strings.ContainsFunc(string(k), func(r rune) bool {
+		return r <= ' ' || r > '~' || r == '{' || r == '}'
+	}) {
+		return fmt.Errorf("redisstore: prefix %.80q: it must be up to %d characters of printable ASCII without braces and spaces", string(k), most)
+	}
+	return nil
+}
+
+// lifeText is a life as keys and values have it; "" for none.
+func lifeText(l affinity.Life) string {
+	if l == (affinity.Life{}) {
+		return ""
+	}
+	return string(l.Node) + "|" + strconv.FormatUint(l.Incarnation, 10)
+}
+
+func checkLife(l affinity.Life) error {
+	if l == (affinity.Life{}) {
+		return nil
+	}
+	return l.Node.Validate()
+}
+
+var errLife = errors.New("it is not node|incarnation")
+
+func parseLife(text string) (affinity.Life, error) {
+	node, number, _ := strings.Cut(text, "|")
+	incarnation, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || lease.NodeID(node).Validate() != nil {
+		return affinity.Life{}, errLife
+	}
+	return affinity.Life{Node: lease.NodeID(node), Incarnation: incarnation}, nil
+}
+
+// maxEpoch is what a double holds exactly, as scripts and other languages use it.
+const maxEpoch = 1 << 53
+
+var errPin = errors.New("it is not node|incarnation|epoch|size")
+
+func parsePin(text string) (affinity.Pin, error) {
+	fields := strings.Split(text, "|")
+	if len(fields) != 4 {
+		return affinity.Pin{}, errPin
+	}
+	life, err := parseLife(fields[0] + "|" + fields[1])
+	epoch, epochErr := strconv.ParseUint(fields[2], 10, 64)
+	size, sizeErr := strconv.Atoi(fields[3])
+	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {
+		return affinity.Pin{}, errPin
+	}
+	return affinity.Pin{Life: life, Epoch: epoch, Size: size}, nil
+}

@@ -1,0 +1,117 @@
+package redisstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+const secret = "hunter2"
+
+func TestOptionsRefused(t *testing.T) {
+	for _, opt := range []Options{
+		{},
+		{URL: secret},
+		{URL: "http://:" + secret + "@localhost"},
+		{URL: "redis://:" + secret + "%zz@localhost"},
+		{URL: "redis://:" + secret + "/x@localhost:6379"},
+		{URL: "redis://localhost/" + secret},
+		{URL: "redis://localhost/0/" + secret},
+		{URL: "redis://:" + secret + "@localhost:port"},
+		{URL: "redis://:" + secret + "@localhost?dial_timeout=soon"},
+		{URL: "redis://" + secret + "\x00"},
+		{URL: "unix://"},
+		{URL: "redis://localhost", Prefix: "{roost}:"},
+		{URL: "redis://localhost", Prefix: "a b"},
+		{URL: "redis://localhost", Prefix: "a\x00"},
+		{URL: "redis://localhost", Prefix: strings.Repeat("x", 65)},
+	} {
+		s, err := Open(t.Context(), opt)
+		if err == nil {
+			t.Errorf("%v: opened", opt)
+			_ = s.Close()
+			continue
+		}
+		if strings.Contains(err.Error(), secret) || !strings.HasPrefix(err.Error(), "redisstore: ") {
+			t.Errorf("error %v; want one of redisstore without the URL", err)
+		}
+	}
+}
+
+func TestSecretsStaySecret(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "another")
+	opt := Options{URL: "redis://:" + secret + "@" + server.Addr(), SentinelPassword: secret}
+	s := open(t, opt)
+	fails(t, s, "WRONGPASS")
+	if err := try(s, read("room")); strings.Contains(err.Error(), secret) {
+		t.Errorf("error %v", err)
+	}
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "opt", opt)
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "opt", opt)
+	for _, text := range []string{log.String(), fmt.Sprint(opt), fmt.Sprintf("%+v", opt), fmt.Sprintf("%#v", opt)} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s has the password", text)
+		}
+		if !strings.Contains(text, server.Addr()) {
+			t.Errorf("%s has not the address", text)
+		}
+	}
+}
+
+// A server without CLIENT TRACKING is told apart, and still serves.
+func TestNoTracking(t *testing.T) {
+	server := miniredis.RunT(t)
+	s := open(t, Options{URL: "redis://" + server.Addr()})
+	fails(t, s, "add ?client_cache=0")
+	s = ready(t, Options{URL: "redis://" + server.Addr() + "?client_cache=0"})
+	told := listen(s)
+	if err := try(s, read("room")); err != nil {
+		t.Error(err)
+	}
+	if all := told.all(); len(all) != 0 {
+		t.Errorf("told of %q", all)
+	}
+}
+
+// The commands that doc.go asks for suffice.
+func TestAccessList(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("ACL", "SETUSER", "roost", "on", ">"+secret, "~roost:*",
+		"+eval", "+evalsha", "+get", "+set", "+del", "+mget", "+exists", "+pttl", "+pexpire", "+time",
+		"+zadd", "+zrem", "+zrange", "+zrevrange", "+zscore", "+zcard", "+zcount", "+zrangebyscore",
+		"+zremrangebyscore", "+hello", "+ping", "+client|tracking",
+		"+select", "+cluster|slots", "+cluster|shards", "+role")
+	s := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()})
+	for name, call := range calls(s, "room") {
+		if err := within(5*time.Second, call); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	server.Do("DEL", s.keys.pin(17, "room"), s.keys.pin(17, "room too"))
+	if err := within(budget, calls(s, "room")["index"]); err != nil {
+		t.Errorf("index: %v", err)
+	}
+	if left := server.Do("EXISTS", s.keys.rooms(17, "n|1")); left != "0" {
+		t.Error("clean.lua was not let through")
+	}
+	p := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()}).Presence()
+	ref := affinity.RoomRef{Partition: 17, Room: "room"}
+	seat := affinity.Seat{Partition: 17, Room: "room", Participant: "ada"}
+	_, membersErr := p.Members(t.Context(), time.Minute, ref)
+	_, countErr := p.Count(t.Context(), time.Minute, ref)
+	if err := errors.Join(p.Beat(t.Context(), time.Minute, seat), p.Leave(t.Context(), seat), membersErr, countErr); err != nil {
+		t.Errorf("presence: %v", err)
+	}
+	stranger := open(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr(), Prefix: "other:"})
+	fails(t, stranger, "NOPERM")
+}

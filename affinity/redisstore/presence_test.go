@@ -1,0 +1,239 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/affinitytest"
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+// openPresence opens a store on url and closes it with the test.
+func openPresence(tb testing.TB, url string) *Presence {
+	tb.Helper()
+	s, err := Open(context.Background(), Options{URL: url})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s.Presence()
+}
+
+func startPresence(tb testing.TB, store affinity.PresenceStore, interval, grace time.Duration) *affinity.Presence {
+	tb.Helper()
+	p, err := affinity.StartPresence(store, 1024, affinity.PresenceConfig{
+		Interval: interval, Grace: grace, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// has returns an error unless exactly these are in the room.
+func has(p *affinity.Presence, room string, want ...string) error {
+	members, err := p.Members(context.Background(), room)
+	if err != nil {
+		return err
+	}
+	var got []string
+	for _, m := range members {
+		got = append(got, m.Participant)
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("members of %s are %q, want %q", room, got, want)
+	}
+	return nil
+}
+
+func conformPresence(t *testing.T, url string) {
+	t.Helper()
+	affinitytest.PresenceStore(t, func(t *testing.T) (a, b affinity.PresenceStore) {
+		return openPresence(t, url), openPresence(t, url)
+	})
+}
+
+func TestPresence(t *testing.T) { conformPresence(t, redistest.Start(t).URL()) }
+
+func TestPresenceOnCluster(t *testing.T) {
+	long(t)
+	conformPresence(t, redistest.StartCluster(t, 3, 0).URL())
+}
+
+// The keys are what design and operators know them as, and hold nothing else.
+func TestPresenceKeys(t *testing.T) { // S1.1
+	server := redistest.Start(t)
+	store := openPresence(t, server.URL())
+	seat := affinity.Seat{Partition: 17, Room: "stand up", Participant: "ada/1"}
+	if err := store.Beat(t.Context(), time.Minute, seat); err != nil {
+		t.Fatal(err)
+	}
+	const key = "roost:{17}:u:stand up"
+	if got := server.Do("ZRANGE", key, "0", "-1"); got != "ada/1" {
+		t.Errorf("%s has %q", key, got)
+	}
+	if n := server.Do("DBSIZE"); n != "1" {
+		t.Errorf("%s keys for one room", n)
+	}
+	if err := store.Leave(t.Context(), seat); err != nil {
+		t.Fatal(err)
+	}
+	if n := server.Do("DBSIZE"); n != "0" {
+		t.Errorf("%s keys for no room", n)
+	}
+}
+
+// at is a script as it runs when the server's clock shows ms.
+func at(source string, ms int64) script {
+	return newScript(fmt.Sprintf(`
+		local server = redis
+		local redis = {call = function(name, ...)
+			if name == 'TIME' then return {'%d', '%d'} end
+			return server.call(name, ...)
+		end}
+		%s`, ms/1000, ms%1000*1000+999, source))
+}
+
+// frozen is a store on a server whose clock shows now.
+func frozen(p *Presence, now int64) *Presence {
+	return &Presence{p.store, at(beatSource, now), at(membersSource, now), at(countSource, now)}
+}
+
+// A member that is exactly stale is out, before and after it is removed, and one a
+// millisecond younger is in. Time is the server's.
+func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
+	server := redistest.Start(t)
+	store := openPresence(t, server.URL())
+	const now, stale = 1_700_000_000_123, 65 * time.Second
+	room := affinity.RoomRef{Partition: 17, Room: "r"}
+	const key = "roost:{17}:u:r"
+	server.Do("ZADD", key, fmt.Sprint(now-65_001), "older", fmt.Sprint(now-65_000), "exactly",
+		fmt.Sprint(now-64_999), "younger", fmt.Sprint(now+5_000), "from the future")
+	then := frozen(store, now)
+
+	check := func(want ...string) {
+		t.Helper()
+		members, err := then.Members(t.Context(), stale, room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range members {
+			got = append(got, fmt.Sprintf("%s %d", m.Participant, m.Idle.Milliseconds()))
+		}
+		slices.Sort(got)
+		counts, err := then.Count(t.Context(), stale, room)
+		if err != nil || !slices.Equal(got, want) || counts[0] != len(want) {
+			t.Errorf("members are %q, count is %v, %v; want %q", got, counts, err, want)
+		}
+	}
+	check("from the future 0", "younger 64999")
+	if n := server.Do("ZCARD", key); n != "4" {
+		t.Errorf("reading left %s of 4", n)
+	}
+	if err := then.Beat(t.Context(), stale, affinity.Seat{Partition: 17, Room: "r", Participant: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	check("ada 0", "from the future 0", "younger 64999")
+	if got := server.Do("ZRANGE", key, "0", "-1", "WITHSCORES"); got != "younger\n1699999935124\nada\n1700000000123\nfrom the future\n1700000005123" {
+		t.Errorf("the room has\n%s", got)
+	}
+}
+
+// One command for each room, one range command in it, and no key is looked for.
+func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
+	server := redistest.Start(t)
+	store := openPresence(t, server.URL())
+	var seats []affinity.Seat
+	var rooms []affinity.RoomRef
+	for r := range 50 {
+		rooms = append(rooms, affinity.RoomRef{Partition: 17, Room: fmt.Sprint(r)})
+		for i := range 20 {
+			seats = append(seats, affinity.Seat{Partition: 17, Room: fmt.Sprint(r), Participant: fmt.Sprint(i)})
+		}
+	}
+	run := func() {
+		t.Helper()
+		_, members := store.Members(t.Context(), time.Minute, rooms[0])
+		_, count := store.Count(t.Context(), time.Minute, rooms...)
+		if err := errors.Join(store.Beat(t.Context(), time.Minute, seats...), members, count); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run() // and load the scripts
+	server.ResetStats()
+	run()
+	got := server.Commands()
+	want := map[string]int64{
+		"evalsha": 50 + 50 + 1, "time": 50 + 50 + 1,
+		"zremrangebyscore": 50, "zadd": 50, "pexpire": 50, "zcount": 50, "zrangebyscore": 1,
+	}
+	for name, n := range want {
+		if got[name] != n {
+			t.Errorf("%s ran %d times, want %d", name, got[name], n)
+		}
+		delete(got, name)
+	}
+	for _, harness := range []string{"info", "config|resetstat", "ping", "hello"} {
+		delete(got, harness)
+	}
+	for name, n := range got {
+		if !strings.HasPrefix(name, "client|") {
+			t.Errorf("%s ran %d times, want 0", name, n)
+		}
+	}
+}
+
+// A room that nobody beats or asks for is gone once all in it are stale.
+func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
+	long(t)
+	server := redistest.Start(t)
+	store := openPresence(t, server.URL())
+	var seats []affinity.Seat
+	for r := range 100 {
+		seats = append(seats, affinity.Seat{Partition: 17, Room: fmt.Sprint(r), Participant: "ada"})
+	}
+	before := time.Now()
+	if err := store.Beat(t.Context(), time.Second, seats...); err != nil {
+		t.Fatal(err)
+	}
+	if n := server.Do("DBSIZE"); n != "100" && time.Since(before) < time.Second {
+		t.Errorf("%s keys at once, want 100", n)
+	}
+	redistest.Eventually(t, "the rooms to go", func() error {
+		if n := server.Do("DBSIZE"); n != "0" {
+			return fmt.Errorf("%s keys", n)
+		}
+		return nil
+	})
+	if took := time.Since(before); took < time.Second {
+		t.Errorf("gone after %v", took)
+	}
+}
+
+// What cannot be a name gets nowhere near the server.
+func TestPresenceHostileNames(t *testing.T) {
+	server := redistest.Start(t)
+	p := startPresence(t, openPresence(t, server.URL()), time.Minute, time.Minute)
+	for _, bad := range []string{"", strings.Repeat("x", 10<<10), "a\r\nFLUSHALL\r\n", "\x00", "}:u:x{1", "*", "\xff\xfe"} {
+		for _, err := range []error{
+			p.Join(t.Context(), bad, "ada"), p.Join(t.Context(), "r", bad),
+			p.Leave(t.Context(), bad, "ada"), p.Leave(t.Context(), "r", bad), has(p, bad),
+		} {
+			if !errors.Is(err, affinity.ErrName) {
+				t.Errorf("%.20q: %v, want an ErrName", bad, err)
+			}
+		}
+	}
+	if n := server.Do("DBSIZE"); n != "0" {
+		t.Errorf("%s keys were written", n)
+	}
+}

@@ -1,0 +1,73 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+// The store does what a map from seat to the time of its last beat does, on a
+// server whose clock moves as the test says.
+func TestPresenceTwin(t *testing.T) { // S1.1 to S1.4
+	server := redistest.Start(t)
+	store := openPresence(t, server.URL())
+	const stale = 10 * time.Second
+	rapid.Check(t, func(t *rapid.T) {
+		server.Do("FLUSHALL", "SYNC") // scripts stay
+		ctx, now, twin := context.Background(), int64(1_700_000_000_000), map[affinity.Seat]int64{}
+		rooms := []affinity.RoomRef{{Partition: 0, Room: "r"}, {Partition: 0, Room: "s"}, {Partition: 1, Room: "r"}}
+		seats := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) affinity.Seat {
+			room := rapid.SampledFrom(rooms).Draw(t, "room")
+			return affinity.Seat{Partition: room.Partition, Room: room.Room, Participant: rapid.StringMatching("[a-e]").Draw(t, "who")}
+		}), 0, 4)
+		t.Repeat(map[string]func(*rapid.T){
+			"beat": func(t *rapid.T) {
+				s := seats.Draw(t, "seats")
+				if err := frozen(store, now).Beat(ctx, stale, s...); err != nil {
+					t.Fatal(err)
+				}
+				for _, seat := range s {
+					twin[seat] = now
+				}
+			},
+			"leave": func(t *rapid.T) {
+				s := seats.Draw(t, "seats")
+				if err := store.Leave(ctx, s...); err != nil {
+					t.Fatal(err)
+				}
+				for _, seat := range s {
+					delete(twin, seat)
+				}
+			},
+			"wait": func(t *rapid.T) { now += 1000 * rapid.Int64Range(0, 11).Draw(t, "s") },
+			"": func(t *rapid.T) {
+				counts, err := frozen(store, now).Count(ctx, stale, rooms...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, room := range rooms {
+					want, got := map[string]string{}, map[string]string{}
+					for seat, at := range twin {
+						if seat.Ref() == room && at > now-stale.Milliseconds() {
+							want[seat.Participant] = fmt.Sprint(time.Duration(now-at) * time.Millisecond)
+						}
+					}
+					members, err := frozen(store, now).Members(ctx, stale, room)
+					for _, m := range members {
+						got[m.Participant] = fmt.Sprint(m.Idle)
+					}
+					if err != nil || counts[i] != len(want) || len(members) != len(want) || !maps.Equal(got, want) {
+						t.Fatalf("%v: %d members %v, %v; want %v", room, counts[i], members, err, want)
+					}
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,148 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/affinitytest"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// open opens a store that is closed with the test.
+func open(tb testing.TB, opt Options) *Store {
+	tb.Helper()
+	s, err := Open(tb.Context(), opt)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// ready is open for a server that runs. The first attempt to connect may come to
+// nothing on a busy machine.
+func ready(tb testing.TB, opt Options) *Store {
+	tb.Helper()
+	s := open(tb, opt)
+	redistest.Eventually(tb, "connect", func() error {
+		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(affinity.Life) bool { return false }, 1)
+		return err
+	})
+	return s
+}
+
+// long has a test that takes seconds step aside under -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+}
+
+// conform runs the suite. The tests of one server have data apart by their rooms.
+func conform(t *testing.T, opt Options) {
+	t.Helper()
+	affinitytest.Store(t, func(t *testing.T) func() affinity.Store {
+		return func() affinity.Store { return ready(t, opt) }
+	})
+}
+
+func TestStandalone(t *testing.T) {
+	s := redistest.Start(t)
+	conform(t, Options{URL: s.URL()})
+	if keys := s.Do("KEYS", "*"); strings.Contains("\n"+keys, "\nroost:") == false {
+		t.Errorf("no key has the default prefix: %s", keys)
+	}
+	for _, name := range []string{"keys", "scan", "zscan", "monitor"} {
+		if n := s.Commands()[name]; n > 1 || n == 1 && name != "keys" { // one is this test's
+			t.Errorf("%d times %s", n, name)
+		}
+	}
+}
+
+func TestUntracked(t *testing.T) {
+	long(t)
+	t.Parallel()
+	conform(t, Options{URL: redistest.Start(t).URL() + "?client_cache=0", Prefix: "other:"})
+}
+
+func TestTLS(t *testing.T) {
+	long(t)
+	s := redistest.StartTLS(t)
+	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
+	unknown := open(t, Options{URL: s.URL()})
+	if _, err := unknown.Sign(t.Context(), node("n", 1), time.Hour, nil); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("error %v with a certificate that nobody knows", err)
+	}
+	if _, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}); !errors.Is(err, errTLS) {
+		t.Errorf("error %v for TLS with redis://", err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	long(t)
+	t.Parallel()
+	conform(t, Options{URL: redistest.StartCluster(t, 3, 0).URL()})
+}
+
+func TestSentinel(t *testing.T) {
+	long(t)
+	t.Parallel()
+	conform(t, Options{URL: redistest.StartSentinel(t).URL()})
+}
+
+func node(id lease.NodeID, incarnation uint64) affinity.Life {
+	return affinity.Life{Node: id, Incarnation: incarnation}
+}
+
+// first is a claim of room.
+func first(room string, by affinity.Life) affinity.Op {
+	return affinity.Op{Partition: 17, Room: room, Set: affinity.Pin{Life: by, Size: 2}, TTL: time.Hour}
+}
+
+func read(room string) affinity.Op { return affinity.Op{Partition: 17, Room: room} }
+
+// swap carries out one op, which must not fail.
+func swap(tb testing.TB, s *Store, op affinity.Op) affinity.Result {
+	tb.Helper()
+	r := s.Swap(tb.Context(), op)[0]
+	if r.Err != nil {
+		tb.Fatal(r.Err)
+	}
+	return r
+}
+
+// within returns an error unless f returns soon after its context ends. When that
+// is counts from when somebody else has seen the end, since a machine that is busy
+// is late for everybody; the client itself gives a server up after 2.5 s.
+func within(limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var ended atomic.Pointer[time.Time]
+	stop := context.AfterFunc(ctx, func() {
+		now := time.Now()
+		ended.Store(&now)
+	})
+	err := f(ctx)
+	if !stop() {
+		if end := ended.Load(); end != nil && time.Since(*end) > 1500*time.Millisecond {
+			return fmt.Errorf("it took %v longer than %v (%w)", time.Since(*end), limit, errors.Join(errLate, err))
+		}
+	}
+	return err
+}
+
+var errLate = errors.New("late")

@@ -1,0 +1,154 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// load keeps two instances busy in all partitions until stop. Each call must
+// return in time, and either succeed or be an ErrStore.
+type load struct {
+	stores     []*Store
+	partitions int
+	quit       chan struct{}
+	wg         sync.WaitGroup
+	good, bad  atomic.Int64
+}
+
+func startLoad(t *testing.T, stores ...*Store) *load {
+	l := &load{stores: stores, partitions: 48, quit: make(chan struct{})}
+	for c := range 4 {
+		l.wg.Go(func() {
+			for i := c; ; i++ {
+				select {
+				case <-l.quit:
+					return
+				default:
+				}
+				err := within(budget, func(ctx context.Context) error { return l.call(ctx, i) })
+				switch {
+				case err == nil:
+					l.good.Add(1)
+				case errors.Is(err, affinity.ErrStore) && !errors.Is(err, errLate):
+					l.bad.Add(1)
+				default:
+					t.Errorf("call: %v; want an ErrStore in time", err)
+				}
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) call(ctx context.Context, i int) error {
+	p := placement.Partition(i % l.partitions)
+	op := affinity.Op{Partition: p, Room: fmt.Sprint("load ", p), Set: affinity.Pin{Life: node("n", uint64(i%2)+1)}, TTL: time.Hour}
+	if i%3 == 0 {
+		op.If = affinity.Pin{Life: node("n", uint64(i/3%2)+1)}
+	}
+	return l.stores[i%len(l.stores)].Swap(ctx, op)[0].Err
+}
+
+func (l *load) stop() {
+	close(l.quit)
+	l.wg.Wait()
+}
+
+// all claims a room in each partition through each store: everyone gets the same.
+func (l *load) all(ctx context.Context, room string) error {
+	for i := range l.partitions {
+		var pins []affinity.Pin
+		for j, s := range l.stores {
+			r := s.Swap(ctx, affinity.Op{
+				Partition: placement.Partition(i), Room: fmt.Sprint(room, " ", i),
+				Set: affinity.Pin{Life: node("n", uint64(j)+1)}, TTL: time.Hour,
+			})[0]
+			if r.Err != nil {
+				return r.Err
+			}
+			pins = append(pins, r.Pin)
+		}
+		if pins[0] != pins[1] {
+			return fmt.Errorf("partition %d: one was told %v, one %v", i, pins[0], pins[1])
+		}
+	}
+	return nil
+}
+
+func TestClusterNodeKilled(t *testing.T) {
+	long(t)
+	cluster := redistest.StartCluster(t, 3, 1)
+	a, b := ready(t, Options{URL: cluster.URL()}), ready(t, Options{URL: cluster.URL()})
+	told := listen(a)
+	l := startLoad(t, a, b)
+	redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
+	key := a.keys.pin(17, "before 17")
+	before := swap(t, a, read("before 17")).Pin
+	told.reset()
+	cluster.Owner(key).Kill()
+	start := time.Now()
+	redistest.Eventually(t, "notice", func() error { return told.have("") })
+	redistest.Eventually(t, "a new master", func() error { return try(b, first("after", node("n", 1))) })
+	t.Logf("partition 17 was away for %v", time.Since(start).Round(time.Millisecond))
+	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
+	l.stop()
+	t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
+	after := swap(t, b, affinity.Op{Partition: 17, Room: "before 17", If: before, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
+	if after.Pin.Epoch <= before.Epoch {
+		t.Errorf("epoch %d after %d", after.Pin.Epoch, before.Epoch)
+	}
+	redistest.Eventually(t, "index", func() error {
+		entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l affinity.Life) bool { return l == node("m", 1) }, 10)
+		if err == nil && len(entries) != 1 {
+			t.Fatalf("index: %v; want the room that was moved", entries)
+		}
+		return err // these connections had nothing to do, and have not noticed yet
+	})
+}
+
+func TestSentinelFailover(t *testing.T) {
+	long(t)
+	for name, fail := range map[string]func(*redistest.Server){
+		"killed": (*redistest.Server).Kill,
+		"hangs":  (*redistest.Server).Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sentinel := redistest.StartSentinel(t)
+			a, b := ready(t, Options{URL: sentinel.URL()}), ready(t, Options{URL: sentinel.URL()})
+			told := listen(a)
+			l := startLoad(t, a, b)
+			redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
+			before := swap(t, a, first("room", node("n", 1))).Pin
+			told.reset()
+			old := sentinel.Master()
+			fail(old)
+			start := time.Now()
+			redistest.Eventually(t, "notice", func() error { return told.have("") })
+			redistest.Eventually(t, "a new master", func() error {
+				return errors.Join(try(a, first("after", node("n", 1))), try(b, first("after", node("n", 1))))
+			})
+			t.Logf("away for %v", time.Since(start).Round(time.Millisecond))
+			redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
+			l.stop()
+			t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
+			claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Life: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
+			if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
+				t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
+			}
+			// Changes are told of by the new master.
+			is := swap(t, a, read("after")).Pin
+			told.reset()
+			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Life: node("m", 2)}, TTL: time.Hour})
+			redistest.Eventually(t, "change", func() error { return told.have("after") })
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package affinity_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Whatever the store does, joins are answered within the budget and running rooms
+// are untouched; when it is back, their pins are.
+func TestStoreInTrouble(t *testing.T) {
+	for name, trouble := range map[string]func(*faulty, bool){
+		"down":    func(f *faulty, on bool) { f.fails.Store(on) },
+		"hanging": func(f *faulty, on bool) { f.hangs.Store(on) },
+		"late":    func(f *faulty, on bool) { f.late.Store(on) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faulty{Store: affinity.NewMemory()}
+				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+				f.Agent(string(f.owner("big"))).SetLoad(700)
+				time.Sleep(5 * time.Second)
+				big := f.host("a", "big", 20)
+				bigHome := f.resolve("b", "big", 20)
+				if bigHome.Source == affinity.Hash || bigHome.Node == f.owner("big") {
+					t.Fatalf("it is no override: %+v", bigHome)
+				}
+				f.resolve("b", "small", 2)
+
+				trouble(store, true)
+				for i := range 20 {
+					for _, room := range append([]string{"big", "small"}, names(10)...) {
+						since := time.Now()
+						a := f.resolve("b", room, 20)
+						if took := time.Since(since); took > 160*time.Millisecond {
+							t.Fatalf("%s was resolved after %v", room, took)
+						}
+						if a.Source != affinity.Degraded || a.Epoch != 0 || a.Member == nil {
+							t.Fatalf("resolved to %+v, want a degraded answer", a)
+						}
+						switch room {
+						case "big": // what is known holds
+							if a.Life != bigHome.Life {
+								t.Fatalf("big is said to live on %s, it lives on %s", a.Node, bigHome.Node)
+							}
+						case "r-9":
+							// In the long run all agree, by the hash: no claim is even sent.
+							if i > 0 && a.Node != f.owner(room) {
+								t.Fatalf("%s is placed on %s, its owner is %s", room, a.Node, f.owner(room))
+							}
+						}
+					}
+					time.Sleep(300 * time.Millisecond)
+				}
+				// A new room is hosted by the hash meanwhile.
+				owner := string(f.owner("r-9"))
+				fresh, err := f.rooms[owner].Host(t.Context(), "r-9", affinity.Demand{Size: 2})
+				if err != nil || fresh.Epoch() != 0 {
+					t.Fatalf("%s cannot host r-9 without the store: %v", owner, err)
+				}
+				if _, err := f.rooms["a"].Move(t.Context(), "big", "a"); !errors.Is(err, affinity.ErrStore) {
+					t.Errorf("moving without the store: %v", err)
+				}
+				if !f.rooms["b"].Stats().StoreDoubt {
+					t.Error("nothing tells that the store does not answer")
+				}
+				time.Sleep(time.Minute)
+				if lost(big) || lost(fresh) {
+					t.Fatalf("running rooms were lost: %v, %v", big.Err(), fresh.Err())
+				}
+
+				trouble(store, false)
+				time.Sleep(5 * time.Second)
+				for id, r := range f.rooms { // most of them have asked for nothing since
+					if r.Stats().StoreDoubt {
+						t.Errorf("%s still doubts the store", id)
+					}
+				}
+				if fresh.Epoch() == 0 || lost(fresh) {
+					t.Errorf("the store's word for what was hosted without it: epoch %d, %v", fresh.Epoch(), fresh.Err())
+				}
+				if a := f.resolve("c", "big", 20); a.Life != bigHome.Life || a.Epoch != bigHome.Epoch || a.Source == affinity.Degraded {
+					t.Errorf("big lives at %+v, it was at %+v", a, bigHome)
+				}
+			})
+		})
+	}
+}
+
+// The store forgets everything. Whatever is hosted is pinned again where it runs,
+// although it would be placed elsewhere now.
+func TestStoreLosesEverything(t *testing.T) { // S0.5
+	synctest.Test(t, func(t *testing.T) {
+		store := &replaced{}
+		store.empty()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		for _, id := range []string{"a", "b", "c"} {
+			f.Agent(id).SetLoad(300)
+		}
+		time.Sleep(5 * time.Second)
+		var hosted []*affinity.Hosting
+		for _, room := range names(100) {
+			hosted = append(hosted, f.host("a", room, 4))
+		}
+		before := pins(t, store)
+		f.start("d") // it owns partitions of rooms that are hosted elsewhere
+		store.empty()
+		var wait sync.WaitGroup
+		for _, id := range f.IDs() { // joins come before anybody has noticed
+			for _, room := range names(100)[:30] {
+				wait.Go(func() {
+					if id != "d" { // who never heard of the rooms
+						f.resolve(id, room, 4)
+					}
+				})
+			}
+		}
+		wait.Wait()
+		time.Sleep(5 * time.Second)
+		if n := f.rooms["a"].Stats().Repinned + f.rooms["b"].Stats().Repinned + f.rooms["c"].Stats().Repinned; n == 0 || n > 100 {
+			t.Errorf("%d of 100 pins were made again", n)
+		}
+		after := pins(t, store)
+		for _, h := range hosted {
+			room := h.Room()
+			if lost(h) {
+				t.Errorf("%s is lost: %v", room, h.Err())
+			}
+			if is, was := after[room], before[room]; is.Life != was.Life || is.Epoch <= was.Epoch || is.Epoch != h.Epoch() {
+				t.Errorf("%s was at %+v and is at %+v, the host says epoch %d", room, was, is, h.Epoch())
+			}
+		}
+	})
+}
+
+// Two nodes hosted one room while neither could ask: one is told.
+func TestConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: affinity.NewMemory()}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		f.WaitAgreed(time.Second)
+		room := "r"
+		one := string(f.owner(room))
+		two := slices.DeleteFunc(f.IDs(), func(id string) bool { return id == one })[0]
+		store.fails.Store(true)
+		h1, err := f.rooms[one].Host(t.Context(), room, affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Split([]string{"a"}, []string{"b"})
+		time.Sleep(2 * soon) // each is alone, and owns everything
+		h2, err := f.rooms[two].Host(t.Context(), room, affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Heal()
+		store.fails.Store(false)
+		time.Sleep(2 * soon)
+		if lost(h1) == lost(h2) {
+			t.Fatalf("lost: %v and %v", lost(h1), lost(h2))
+		}
+		for h, id := range map[*affinity.Hosting]string{h1: one, h2: two} {
+			if !lost(h) {
+				continue
+			}
+			var e *affinity.NotOwnerError
+			if !errors.As(h.Err(), &e) || !errors.Is(h.Err(), affinity.ErrSplit) || e.Owner.Node == lease.NodeID(id) {
+				t.Errorf("%s is told %v", id, h.Err())
+			}
+			if n := f.rooms[id].Stats().Conflicts; n != 1 {
+				t.Errorf("%d conflicts counted", n)
+			}
+		}
+	})
+}
+
+// A claim that went unanswered may have been made: the answer is the node that it
+// was for, and not the hash's.
+func TestLateClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: affinity.NewMemory()}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		owner := f.owner("big")
+		f.Agent(string(owner)).SetLoad(790)
+		time.Sleep(5 * time.Second)
+		store.late.Store(true)
+		got := f.resolve("a", "big", 20)
+		store.late.Store(false)
+		if got.Node == owner || got.Source != affinity.Degraded {
+			t.Errorf("answered %+v", got)
+		}
+		if a := f.resolve("b", "big", 20); a.Node != got.Node || a.Source != affinity.Pinned {
+			t.Errorf("it was pinned to %s, by %v; the answer was %s", a.Node, a.Source, got.Node)
+		}
+	})
+}
+
+func TestPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
+		h := f.host("a", "grows", 10)
+		f.host("a", "other", 3)
+		node := f.resolve("a", "grows", 10).Node
+		var latest atomic.Pointer[affinity.Pressure]
+		pressures := f.rooms[string(node)].Pressures(t.Context())
+		go func() {
+			for p := range pressures {
+				latest.Store(&p)
+			}
+		}()
+		time.Sleep(5 * time.Second)
+		now := latest.Load()
+		if now.Over || now.Node != node {
+			t.Errorf("at 90 units of %d: %+v", capacity, *now)
+		}
+		h.Touch(30)
+		time.Sleep(5 * time.Second)
+		now = latest.Load()
+		if !now.Over || now.Load < 870 || now.Ceiling != 800 || now.Capacity != capacity ||
+			len(now.Heaviest) == 0 || now.Heaviest[0] != (affinity.RoomLoad{Room: "grows", Size: 30, Units: 870}) {
+			t.Errorf("at 870 units and more: %+v", *now)
+		}
+		if a := f.resolve("a", "grows", 30); a.Node != node || lost(h) {
+			t.Errorf("growth moved the room to %s", a.Node)
+		}
+		edges, err := f.rooms["a"].Edges(t.Context(), "grows", affinity.Demand{Size: 5}, 5)
+		if err != nil || len(edges) != 1 || edges[0].ID == node {
+			t.Errorf("S0.14: the next-best nodes are %v, %v", edges, err)
+		}
+		h.Touch(5)
+		time.Sleep(5 * time.Second)
+		if now = latest.Load(); now.Over {
+			t.Errorf("at 20 units and a few: %+v", *now)
+		}
+	})
+}
+
+// What is remembered here is bounded, and so is what the store is asked.
+func TestManyRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 1000}, "a")
+		for _, room := range names(5000) {
+			f.resolve("a", room, 2)
+		}
+		if n := f.rooms["a"].Stats().Known; n > 1000 {
+			t.Errorf("%d rooms are remembered, at most 1,000 should be", n)
+		}
+	})
+}
