@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -17,12 +18,12 @@ type Demand struct {
 
 // Assignment says where a room lives.
 type Assignment struct {
-	Room      string
-	Partition placement.Partition
-	Life             // the node and its incarnation
-	Epoch     uint64 // grows with each move of the room, for fencing; 0 if degraded
-	Source    Source
-	Reason    string // why it is this node, for people
+	Room              string
+	Partition         placement.Partition
+	lease.Incarnation        // the node and its incarnation
+	Epoch             uint64 // grows with each move of the room, for fencing; 0 if degraded
+	Source            Source
+	Reason            string // why it is this node, for people
 
 	// Member is the node as this one last knew it; nil if it never did.
 	Member *cluster.Member
@@ -30,7 +31,7 @@ type Assignment struct {
 
 // String says where the room lives and why.
 func (a Assignment) String() string {
-	return fmt.Sprintf("%q on %s (epoch %d, %s): %s", a.Room, a.Life, a.Epoch, a.Source, a.Reason)
+	return fmt.Sprintf("%q on %s (epoch %d, %s): %s", a.Room, a.Incarnation, a.Epoch, a.Source, a.Reason)
 }
 
 // Source says how an assignment came about.

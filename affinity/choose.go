@@ -38,7 +38,9 @@ type choice struct {
 	reason string
 }
 
-func (c *choice) life() Life { return Life{c.member.ID, c.member.Incarnation} }
+func (c *choice) life() lease.Incarnation {
+	return lease.Incarnation{Node: c.member.ID, Number: c.member.Incarnation}
+}
 
 // ceilings are percentages of a node's capacity; hard is 0 if there is none.
 type ceilings struct{ soft, hard int }
@@ -51,7 +53,7 @@ type ceilings struct{ soft, hard int }
 // for nobody. One that has not reported its load is no alternative either.
 // O(nodes), and without an override free of allocation.
 func choose(s *cluster.Snapshot, q question, limits ceilings, reserved func(lease.NodeID) int64) (choice, error) {
-	if m := findLife(s, q.stay.Life); m != nil && takesRooms(m) {
+	if m := findLife(s, q.stay.Incarnation); m != nil && takesRooms(m) {
 		return choice{m, sourceOf(s, q, m), "it lived here when the store lost its pin"}, nil
 	}
 	owner, ok := s.Table.Owner(q.partition)
@@ -204,8 +206,8 @@ func find(s *cluster.Snapshot, id lease.NodeID) *cluster.Member {
 
 // findLife returns the member that life is, if it is live. A life later than the
 // one that is known here has been heard of elsewhere first.
-func findLife(s *cluster.Snapshot, life Life) *cluster.Member {
-	if m := find(s, life.Node); m != nil && life.Incarnation >= m.Incarnation {
+func findLife(s *cluster.Snapshot, life lease.Incarnation) *cluster.Member {
+	if m := find(s, life.Node); m != nil && life.Number >= m.Incarnation {
 		return m
 	}
 	return nil

@@ -122,11 +122,11 @@ func TestChooseStay(t *testing.T) {
 		s := aSnapshot(t)
 		i := rapid.IntRange(0, len(s.Members)-1).Draw(t, "where")
 		m := &s.Members[i]
-		life := Life{m.ID, rapid.Uint64Range(1, 4).Draw(t, "life")}
-		q := question{room: "r", partition: 3, cost: 10_000, stay: Pin{Life: life}}
+		life := lease.Incarnation{Node: m.ID, Number: rapid.Uint64Range(1, 4).Draw(t, "life")}
+		q := question{room: "r", partition: 3, cost: 10_000, stay: Pin{Incarnation: life}}
 		none := func(lease.NodeID) int64 { return 0 }
 		got, err := choose(s, q, ceilings{soft: 80, hard: 100}, none)
-		if takesRooms(m) && life.Incarnation >= m.Incarnation {
+		if takesRooms(m) && life.Number >= m.Incarnation {
 			if err != nil || got.member.ID != m.ID {
 				t.Fatalf("it goes to %+v (%v), it lived on %s", got, err, m.ID)
 			}

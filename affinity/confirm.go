@@ -3,6 +3,8 @@ package affinity
 import (
 	"context"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // look takes up the rooms whose pins somebody may have changed.
@@ -150,17 +152,17 @@ func (k *keeper) compare(h *Hosting, op Op, res Result, now time.Time, era uint6
 	k.mu.Lock()
 	over := h.err != nil
 	wasSure := h.pin.Epoch != 0 && h.era == k.known.era.Load()
-	if res.Pin.Life == h.life {
+	if res.Pin.Incarnation == h.life {
 		h.pin.Epoch, h.era = res.Pin.Epoch, era
 		h.sureFor(op, res, now)
 	}
 	k.mu.Unlock()
 	switch {
-	case over && res.Done && op.Set.Life == h.life && op.If.Life == (Life{}): // it ended while it was pinned again
+	case over && res.Done && op.Set.Incarnation == h.life && op.If.Incarnation == (lease.Incarnation{}): // it ended while it was pinned again
 		_ = k.unpin(context.Background(), Op{Partition: h.partition, Room: h.room, If: res.Pin})
 	case !over && res.Pin.released():
 		k.lose(h, ErrReleased)
-	case !over && res.Pin.Life != h.life:
+	case !over && res.Pin.Incarnation != h.life:
 		k.yieldTo(h, res.Pin, !wasSure)
 	}
 }
@@ -168,7 +170,7 @@ func (k *keeper) compare(h *Hosting, op Op, res Result, now time.Time, era uint6
 // sureFor decides when the pin is to be looked at again. A store that notifies
 // calls its results fresh for long, one that cannot for a moment.
 func (h *Hosting) sureFor(op Op, res Result, now time.Time) {
-	if res.Done && op.Set.Life == h.life {
+	if res.Done && op.Set.Incarnation == h.life {
 		h.refreshed, h.pin.Size = now, op.Set.Size
 	}
 	h.verify = time.Time{}
@@ -190,6 +192,6 @@ func (k *keeper) yieldTo(h *Hosting, pin Pin, conflict bool) {
 	news := k.known.set(h.room, pin)
 	k.lose(h, &NotOwnerError{Owner: k.assign(s, h.room, pin, Pinned, why), Split: conflict})
 	if news {
-		k.tell(Moved{h.room, h.partition, h.life, pin.Life, why, pin.Epoch})
+		k.tell(Moved{h.room, h.partition, h.life, pin.Incarnation, why, pin.Epoch})
 	}
 }

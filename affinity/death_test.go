@@ -22,7 +22,7 @@ func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
 	for p := range placement.Partition(64) {
 		all = append(all, p)
 	}
-	entries, err := store.Index(t.Context(), all, func(affinity.Life) bool { return true }, 1<<20)
+	entries, err := store.Index(t.Context(), all, func(lease.Incarnation) bool { return true }, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 			t.Errorf("%d rooms moved, told of %d", n, len(told))
 		}
 		for room, m := range told {
-			if m.From != before[room].Life || m.To != after[room].Life || m.Epoch != after[room].Epoch {
+			if m.From != before[room].Incarnation || m.To != after[room].Incarnation || m.Epoch != after[room].Epoch {
 				t.Fatalf("told %+v; it was at %+v and is at %+v", m, before[room], after[room])
 			}
 		}
@@ -181,8 +181,8 @@ func TestAllRestarted(t *testing.T) { // S0.7, S0.8
 		f.start("a", "b", "d")
 		time.Sleep(soon)
 		for room, is := range pins(t, store) {
-			if is.Life == before[room].Life || is.Node == "c" {
-				t.Fatalf("%s is pinned to the former life %v", room, is.Life)
+			if is.Incarnation == before[room].Incarnation || is.Node == "c" {
+				t.Fatalf("%s is pinned to the former life %v", room, is.Incarnation)
 			}
 		}
 		if n := len(pins(t, store)); n != len(before) {
@@ -203,7 +203,7 @@ func TestVoidPin(t *testing.T) { // S0.7
 			time.Sleep(10 * time.Millisecond)
 		}
 		got := f.resolve(other, "r", 2)
-		if got.Source == affinity.Degraded || got.Node != lease.NodeID(other) && got.Life != a.Life {
+		if got.Source == affinity.Degraded || got.Node != lease.NodeID(other) && got.Incarnation != a.Incarnation {
 			t.Errorf("resolved to %+v", got)
 		}
 		time.Sleep(ttl)
@@ -272,8 +272,8 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 		}
 		for _, room := range rooms {
 			one, two := f.resolve("a", room, 2), f.resolve("d", room, 2)
-			if one.Life != two.Life || one.Life != before[room].Life {
-				t.Fatalf("%s: one side says %v, the other %v; it was at %v", room, one.Life, two.Life, before[room].Life)
+			if one.Incarnation != two.Incarnation || one.Incarnation != before[room].Incarnation {
+				t.Fatalf("%s: one side says %v, the other %v; it was at %v", room, one.Incarnation, two.Incarnation, before[room].Incarnation)
 			}
 			if _, err := f.rooms["d"].Host(t.Context(), room, affinity.Demand{}); one.Node != "d" && !errors.Is(err, affinity.ErrSplit) {
 				t.Fatalf("d hosts %s of %s: %v", room, one.Node, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -50,7 +51,7 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return f.Store.Swap(ctx, ops...)
 }
 
-func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want fu
 	return f.Store.Index(ctx, parts, want, limit)
 }
 
-func (f *faulty) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (f *faulty) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
@@ -124,10 +125,10 @@ func (s *replaced) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Resu
 	return s.memory().Swap(ctx, ops...)
 }
 
-func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	return s.memory().Index(ctx, parts, want, limit)
 }
 
-func (s *replaced) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (s *replaced) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	return s.memory().Sign(ctx, self, ttl, ask)
 }

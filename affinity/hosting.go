@@ -19,7 +19,7 @@ type Hosting struct {
 	r         *Resolver
 	room      string
 	partition placement.Partition
-	life      Life // of this node, when it took the room up
+	life      lease.Incarnation // of this node, when it took the room up
 	lost      chan struct{}
 
 	// Guarded by Resolver.mu.
@@ -67,7 +67,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	r.counts.requests.Add(1)
 	if h := r.hosting(room); h != nil {
 		h.touch(d.Size)
-		a = Assignment{Room: room, Partition: h.partition, Life: h.life, Source: Cached, Reason: "it is hosted here"}
+		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.life, Source: Cached, Reason: "it is hosted here"}
 		return h, a, nil
 	}
 	era := r.known.era.Load() // before the answer: it says nothing of a store that is lost after it
@@ -75,7 +75,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	if err != nil {
 		return nil, a, err
 	}
-	if a.Life != r.selfLife() {
+	if a.Incarnation != r.selfLife() {
 		if a.Node == r.self {
 			return nil, a, ErrFenced // a later process of this node has taken over
 		}
@@ -92,7 +92,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 func (r *Resolver) justLearned(room string) (a Assignment, ok bool) {
 	const moment = 200 * time.Millisecond
 	m := r.known.get(room)
-	if m == nil || time.Since(m.learned) > moment || !r.known.isFresh(m, time.Now()) || m.pin.Life != r.selfLife() {
+	if m == nil || time.Since(m.learned) > moment || !r.known.isFresh(m, time.Now()) || m.pin.Incarnation != r.selfLife() {
 		return a, false
 	}
 	return r.assign(r.agent.Snapshot(), room, m.pin, Pinned, "its pin stands"), true
@@ -107,8 +107,8 @@ func (r *Resolver) hosting(room string) *Hosting {
 func (r *Resolver) open(a Assignment, size int, era uint64) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
-		r: r, room: a.Room, partition: a.Partition, life: a.Life, lost: make(chan struct{}),
-		pin: Pin{a.Life, a.Epoch, size}, size: size, touched: now, era: era,
+		r: r, room: a.Room, partition: a.Partition, life: a.Incarnation, lost: make(chan struct{}),
+		pin: Pin{a.Incarnation, a.Epoch, size}, size: size, touched: now, era: era,
 	}
 	if a.Source == Hash || a.Source == Override {
 		h.refreshed = now // by the claim; a pin that stood may be about to expire
@@ -245,7 +245,7 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	// A pin that is merely gone looks like one that the store has lost, and its
 	// host would make it again.
 	op := Op{Partition: r.question(s, room, 0).partition, Room: room, If: pin}
-	op.Set, op.TTL = Pin{Life: Life{Node: pin.Node}}, releasedFor
+	op.Set, op.TTL = Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, releasedFor
 	ctx, cancel := r.budget(ctx)
 	defer cancel()
 	res := r.swapKnown(ctx, s, op, "")
@@ -269,7 +269,7 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	switch {
 	case m == nil:
 		return Assignment{}, notLive(to, "it is not a live member")
-	case m.ID == pin.Node && pin.Incarnation >= m.Incarnation:
+	case m.ID == pin.Node && pin.Number >= m.Incarnation:
 		return r.assign(s, room, pin, Pinned, "it lives there already"), nil
 	case !takesRooms(m):
 		return Assignment{}, notLive(to, "it is draining, settling or of weight 0")
@@ -283,7 +283,7 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	defer cancel()
 	const why = "moved on request"
 	res := r.swapKnown(bounded, s, Op{
-		Partition: q.partition, Room: room, If: pin, Set: Pin{Life: home.life(), Size: pin.Size}, TTL: r.cfg.PinTTL,
+		Partition: q.partition, Room: room, If: pin, Set: Pin{Incarnation: home.life(), Size: pin.Size}, TTL: r.cfg.PinTTL,
 	}, why)
 	if res.Err != nil {
 		return Assignment{}, res.Err
@@ -292,7 +292,7 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 		r.cancel(home, q, at)
 		return Assignment{}, fmt.Errorf("%w: %q", ErrChanged, room)
 	}
-	if h := r.hosting(room); h != nil && h.life != res.Pin.Life {
+	if h := r.hosting(room); h != nil && h.life != res.Pin.Incarnation {
 		r.lose(h, &NotOwnerError{Owner: r.assign(s, room, res.Pin, Pinned, why)})
 	}
 	return r.assign(s, room, res.Pin, Pinned, why), nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -196,7 +197,7 @@ func (k *keeper) signOn(ctx context.Context) (next time.Duration, heard bool) {
 
 // cutOff returns the lives that are dead by gossip alone, and whether one has died
 // for certain, since its node lives on in another.
-func (k *keeper) cutOff(ttl time.Duration) (ask []Life, died bool) {
+func (k *keeper) cutOff(ttl time.Duration) (ask []lease.Incarnation, died bool) {
 	s := k.agent.Snapshot()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -276,7 +277,7 @@ func (k *keeper) searchFor(s *cluster.Snapshot) {
 	k.mu.Lock()
 	cut := maps.Clone(k.cut) // they may be on the other side of a split, with their rooms
 	k.mu.Unlock()
-	rooms := k.known.of(func(l Life) bool {
+	rooms := k.known.of(func(l lease.Incarnation) bool {
 		_, alive := cut[l]
 		return !alive && findLife(s, l) == nil
 	})

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // known remembers where rooms live, as far as this instance was told. A memo
@@ -141,10 +143,10 @@ func (k *known) doubt(room string) bool {
 }
 
 // of returns the rooms that are thought to live where want selects. O(rooms).
-func (k *known) of(want func(Life) bool) []string {
+func (k *known) of(want func(lease.Incarnation) bool) []string {
 	var rooms []string
 	k.rooms.Range(func(room, m any) bool {
-		if life := m.(*memo).pin.Life; life != (Life{}) && want(life) {
+		if life := m.(*memo).pin.Incarnation; life != (lease.Incarnation{}) && want(life) {
 			rooms = append(rooms, room.(string))
 		}
 		return true

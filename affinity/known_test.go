@@ -10,7 +10,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-func pinAt(node lease.NodeID, epoch uint64) Pin { return Pin{Life{node, 1}, epoch, 2} }
+func pinAt(node lease.NodeID, epoch uint64) Pin {
+	return Pin{lease.Incarnation{Node: node, Number: 1}, epoch, 2}
+}
 
 func TestKnown(t *testing.T) {
 	now := time.Now()
@@ -156,7 +158,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		for range 500 {
 			var ops []Op
 			for i := range pins {
-				ops = append(ops, Op{Room: fmt.Sprint("r-", i), If: pins[i], Set: Pin{Life: Life{"a", 1}}, TTL: time.Hour})
+				ops = append(ops, Op{Room: fmt.Sprint("r-", i), If: pins[i], Set: Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Hour})
 			}
 			for i, res := range m.Swap(t.Context(), ops...) {
 				if !res.Done {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -20,9 +21,9 @@ import (
 type Memory struct {
 	mu    sync.Mutex
 	pins  map[string]memoryPin
-	index map[placement.Partition]map[Life]map[string]struct{}
+	index map[placement.Partition]map[lease.Incarnation]map[string]struct{}
 	due   dueHeap
-	signs map[Life]time.Time // until when
+	signs map[lease.Incarnation]time.Time // until when
 	epoch uint64
 	heed  []func(room string)
 }
@@ -37,8 +38,8 @@ type memoryPin struct {
 func NewMemory() *Memory {
 	return &Memory{
 		pins:  make(map[string]memoryPin),
-		index: make(map[placement.Partition]map[Life]map[string]struct{}),
-		signs: make(map[Life]time.Time),
+		index: make(map[placement.Partition]map[lease.Incarnation]map[string]struct{}),
+		signs: make(map[lease.Incarnation]time.Time),
 	}
 }
 
@@ -60,7 +61,7 @@ func (m *Memory) Swap(ctx context.Context, ops ...Op) []Result {
 	heed := m.heed
 	m.mu.Unlock()
 	for i, op := range ops {
-		if results[i].Done && !op.reads() && op.Set.Life != op.If.Life {
+		if results[i].Done && !op.reads() && op.Set.Incarnation != op.If.Incarnation {
 			for _, tell := range heed {
 				tell(op.Room)
 			}
@@ -70,7 +71,7 @@ func (m *Memory) Swap(ctx context.Context, ops ...Op) []Result {
 }
 
 func (m *Memory) swap(now time.Time, op Op) Result {
-	if op.Set.Life != (Life{}) && op.TTL < time.Millisecond {
+	if op.Set.Incarnation != (lease.Incarnation{}) && op.TTL < time.Millisecond {
 		return Result{Err: storeError(errTTL)}
 	}
 	stands, ok := m.pins[op.Room]
@@ -78,15 +79,15 @@ func (m *Memory) swap(now time.Time, op Op) Result {
 		m.drop(op.Room)
 		stands = memoryPin{}
 	}
-	if stands.Life != op.If.Life || (op.If.Epoch != 0 && stands.Epoch != op.If.Epoch) {
+	if stands.Incarnation != op.If.Incarnation || (op.If.Epoch != 0 && stands.Epoch != op.If.Epoch) {
 		return Result{Pin: stands.Pin}
 	}
 	m.drop(op.Room)
-	if op.Set.Life == (Life{}) {
+	if op.Set.Incarnation == (lease.Incarnation{}) {
 		return Result{Done: true}
 	}
 	pin := op.Set
-	if pin.Life != stands.Life {
+	if pin.Incarnation != stands.Incarnation {
 		m.epoch = max(m.epoch, stands.Epoch, pin.Epoch, uint64(now.UnixMicro())-1) + 1
 		stands.Epoch = m.epoch
 	}
@@ -100,13 +101,13 @@ func (m *Memory) put(room string, pin memoryPin) {
 	heap.Push(&m.due, due{room, pin.until})
 	lives := m.index[pin.partition]
 	if lives == nil {
-		lives = make(map[Life]map[string]struct{})
+		lives = make(map[lease.Incarnation]map[string]struct{})
 		m.index[pin.partition] = lives
 	}
-	if lives[pin.Life] == nil {
-		lives[pin.Life] = make(map[string]struct{})
+	if lives[pin.Incarnation] == nil {
+		lives[pin.Incarnation] = make(map[string]struct{})
 	}
-	lives[pin.Life][room] = struct{}{}
+	lives[pin.Incarnation][room] = struct{}{}
 }
 
 func (m *Memory) drop(room string) {
@@ -116,8 +117,8 @@ func (m *Memory) drop(room string) {
 	}
 	delete(m.pins, room)
 	lives := m.index[pin.partition]
-	if delete(lives[pin.Life], room); len(lives[pin.Life]) == 0 {
-		delete(lives, pin.Life)
+	if delete(lives[pin.Incarnation], room); len(lives[pin.Incarnation]) == 0 {
+		delete(lives, pin.Incarnation)
 	}
 	if len(lives) == 0 {
 		delete(m.index, pin.partition)
@@ -140,7 +141,7 @@ func (m *Memory) sweep(now time.Time, most int) {
 }
 
 // Index implements Store.
-func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, want func(Life) bool, limit int) ([]Entry, error) {
+func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(err)
 	}
@@ -167,16 +168,16 @@ func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, wa
 }
 
 // Sign implements Store.
-func (m *Memory) Sign(ctx context.Context, self Life, ttl time.Duration, ask []Life) ([]bool, error) {
+func (m *Memory) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(m.signs, func(_ Life, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(m.signs, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
 	switch {
-	case self == (Life{}):
+	case self == (lease.Incarnation{}):
 	case ttl <= 0:
 		delete(m.signs, self)
 	default:

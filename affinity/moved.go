@@ -19,7 +19,7 @@ import (
 type Moved struct {
 	Room      string
 	Partition placement.Partition // of the room
-	From, To  Life                // From is the zero Life if nobody knows any more
+	From, To  lease.Incarnation   // From is the zero lease.Incarnation if nobody knows any more
 	Reason    string              // for people
 	Epoch     uint64              // of the pin that names To
 }
@@ -41,7 +41,7 @@ type movedJSON struct {
 // to_incarnation, reason, epoch. Incarnations are strings of digits.
 func (m Moved) MarshalJSON() ([]byte, error) {
 	return json.Marshal(movedJSON{
-		m.Room, m.Partition, m.From.Node, m.From.Incarnation, m.To.Node, m.To.Incarnation, m.Reason, m.Epoch,
+		m.Room, m.Partition, m.From.Node, m.From.Number, m.To.Node, m.To.Number, m.Reason, m.Epoch,
 	})
 }
 
@@ -52,7 +52,7 @@ func (m *Moved) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*m = Moved{
-		j.Room, j.Partition, Life{j.From, j.FromIncarnation}, Life{j.To, j.ToIncarnation}, j.Reason, j.Epoch,
+		j.Room, j.Partition, lease.Incarnation{Node: j.From, Number: j.FromIncarnation}, lease.Incarnation{Node: j.To, Number: j.ToIncarnation}, j.Reason, j.Epoch,
 	}
 	return nil
 }

@@ -28,9 +28,9 @@ func moveOf(tb testing.TB, text string) Moved {
 		tb.Fatalf("move %q: %v", text, err)
 	}
 	from, to, _ := strings.Cut(lives, ">")
-	life := func(s string) (l Life) {
+	life := func(s string) (l lease.Incarnation) {
 		l.Node = lease.NodeID(s[:1])
-		if _, err := fmt.Sscan(s[1:], &l.Incarnation); err != nil {
+		if _, err := fmt.Sscan(s[1:], &l.Number); err != nil {
 			tb.Fatalf("move %q: %v", text, err)
 		}
 		return l
@@ -52,7 +52,7 @@ func batchText(b MovedBatch) string {
 	var parts []string
 	for _, m := range b.Moved {
 		parts = append(parts, fmt.Sprintf("%s %s%d>%s%d %d", m.Room,
-			m.From.Node, m.From.Incarnation, m.To.Node, m.To.Incarnation, m.Epoch))
+			m.From.Node, m.From.Number, m.To.Node, m.To.Number, m.Epoch))
 	}
 	if b.Resync {
 		parts = append(parts, "resync")
@@ -74,7 +74,7 @@ func readMoves(batches iter.Seq[MovedBatch]) <-chan MovedBatch {
 
 func TestMovedJSON(t *testing.T) {
 	m := Moved{
-		Room: "r", Partition: 7, From: Life{"node-a", 1<<63 + 1}, To: Life{"node-b", 2}, Reason: "node-a died", Epoch: 1 << 52,
+		Room: "r", Partition: 7, From: lease.Incarnation{Node: "node-a", Number: 1<<63 + 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 1 << 52,
 	}
 	b, err := json.Marshal(MovedBatch{Moved: []Moved{m}})
 	want := `{"moved":[{"room":"r","partition":7,"from":"node-a","from_incarnation":"9223372036854775809",` +
@@ -324,8 +324,8 @@ func TestMovesLikeTwin(t *testing.T) {
 		for i := range readers {
 			readers[i] = feed.subscribe()
 		}
-		life := rapid.Custom(func(t *rapid.T) Life {
-			return Life{lease.NodeID(rapid.StringMatching(`[ab]`).Draw(t, "node")), rapid.Uint64Range(1, 2).Draw(t, "incarnation")}
+		life := rapid.Custom(func(t *rapid.T) lease.Incarnation {
+			return lease.Incarnation{Node: lease.NodeID(rapid.StringMatching(`[ab]`).Draw(t, "node")), Number: rapid.Uint64Range(1, 2).Draw(t, "incarnation")}
 		})
 		move := rapid.Custom(func(t *rapid.T) Moved {
 			return Moved{

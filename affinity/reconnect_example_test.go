@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // A signalling server turns what moved into directives for its clients.
 func ExampleMoved_Directive() {
 	moved := affinity.Moved{
-		Room: "standup", From: affinity.Life{Node: "node-a", Incarnation: 1},
-		To: affinity.Life{Node: "node-b", Incarnation: 1}, Reason: "node-a died", Epoch: 7,
+		Room: "standup", From: lease.Incarnation{Node: "node-a", Number: 1},
+		To: lease.Incarnation{Node: "node-b", Number: 1}, Reason: "node-a died", Epoch: 7,
 	}
 	message, err := json.Marshal(moved.Directive("b.example:443"))
 	fmt.Println(string(message), err)

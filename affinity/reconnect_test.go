@@ -69,7 +69,7 @@ func (k *tick) text(start time.Time) string {
 }
 
 func TestDirective(t *testing.T) { // S0.9
-	m := Moved{Room: "r", From: Life{"node-a", 1}, To: Life{"node-b", 2}, Reason: "node-a died", Epoch: 7}
+	m := Moved{Room: "r", From: lease.Incarnation{Node: "node-a", Number: 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 7}
 	b, err := json.Marshal(m.Directive("b.example:443"))
 	want := `{"room":"r","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7}`
 	if err != nil || string(b) != want {

@@ -188,7 +188,7 @@ func TestRestartWhileSigned(t *testing.T) { // S0.8
 				}
 			}
 			time.Sleep(5*time.Second + i*170*time.Millisecond)
-			life := pins(t, store)["r-0"].Life
+			life := pins(t, store)["r-0"].Incarnation
 			f.crash("c")
 			for len(f.Agent("a").Members()) > 2 || len(f.Agent("b").Members()) > 2 {
 				time.Sleep(10 * time.Millisecond)
@@ -198,7 +198,7 @@ func TestRestartWhileSigned(t *testing.T) { // S0.8
 			time.Sleep(time.Minute)
 			n := 0
 			for _, p := range pins(t, store) {
-				if p.Life == life {
+				if p.Incarnation == life {
 					n++
 				}
 			}

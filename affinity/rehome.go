@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -60,7 +61,7 @@ func (r *Resolver) rehome(ctx context.Context) {
 // auditAll looks for rooms of the dead in some partitions until there are none,
 // and returns those in which that did not work out.
 func (r *Resolver) auditAll(ctx context.Context, todo []placement.Partition) (failed []placement.Partition) {
-	a := audit{Resolver: r, skip: make(map[Life]bool)}
+	a := audit{Resolver: r, skip: make(map[lease.Incarnation]bool)}
 	since := time.Now()
 	for chunk := range slices.Chunk(todo, auditAtOnce) {
 		if !a.look(ctx, chunk) {
@@ -91,7 +92,7 @@ func (a *audit) complain() {
 // audit is one look at some partitions.
 type audit struct {
 	*Resolver
-	skip     map[Life]bool // alive by the store
+	skip     map[lease.Incarnation]bool // alive by the store
 	rehomed  int
 	homeless int   // rooms
 	err      error // the latest
@@ -109,8 +110,8 @@ func (a *audit) look(ctx context.Context, partitions []placement.Partition) bool
 			return false
 		}
 		bounded, cancel := context.WithTimeout(ctx, auditTime)
-		found, err := a.store.Index(bounded, partitions, func(l Life) bool {
-			return l.Incarnation != 0 && findLife(s, l) == nil && !a.skip[l]
+		found, err := a.store.Index(bounded, partitions, func(l lease.Incarnation) bool {
+			return l.Number != 0 && findLife(s, l) == nil && !a.skip[l]
 		}, auditRooms)
 		cancel()
 		ok := true
@@ -134,21 +135,21 @@ func (a *audit) look(ctx context.Context, partitions []placement.Partition) bool
 
 // orphans returns the rooms whose lives are dead by gossip and by the store.
 func (a *audit) orphans(ctx context.Context, s *cluster.Snapshot, found []Entry) ([]Entry, error) {
-	verdicts := make(map[Life]verdict)
+	verdicts := make(map[lease.Incarnation]verdict)
 	for _, e := range found {
-		if _, ok := verdicts[e.Pin.Life]; ok {
+		if _, ok := verdicts[e.Pin.Incarnation]; ok {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, bulkTime)
-		v, err := a.judge(bounded, s, e.Pin.Life)
+		v, err := a.judge(bounded, s, e.Pin.Incarnation)
 		cancel()
 		if err != nil {
 			return nil, err
 		}
-		verdicts[e.Pin.Life] = v
-		a.skip[e.Pin.Life] = v != dead
+		verdicts[e.Pin.Incarnation] = v
+		a.skip[e.Pin.Incarnation] = v != dead
 	}
-	return slices.DeleteFunc(found, func(e Entry) bool { return verdicts[e.Pin.Life] != dead }), nil
+	return slices.DeleteFunc(found, func(e Entry) bool { return verdicts[e.Pin.Incarnation] != dead }), nil
 }
 
 // rehomeTraced is rehomeAll, told to the tracer.
@@ -206,7 +207,7 @@ func (a *audit) rehomeThese(ctx context.Context, s *cluster.Snapshot, orphans []
 		}
 		ops = append(ops, Op{
 			Partition: e.Partition, Room: e.Room, If: e.Pin,
-			Set: Pin{Life: home.life(), Size: sizes[i]}, TTL: a.cfg.PinTTL,
+			Set: Pin{Incarnation: home.life(), Size: sizes[i]}, TTL: a.cfg.PinTTL,
 		})
 		undo = append(undo, func() { a.cancelUnits(home, q.cost*share, at) })
 	}
@@ -224,7 +225,7 @@ func (a *audit) rehomeThese(ctx context.Context, s *cluster.Snapshot, orphans []
 			a.rehomed++
 			a.counts.rehomed.Add(1)
 			if a.known.set(op.Room, res.Pin) {
-				moved = append(moved, Moved{op.Room, op.Partition, op.If.Life, res.Pin.Life, nodeGone, res.Pin.Epoch})
+				moved = append(moved, Moved{op.Room, op.Partition, op.If.Incarnation, res.Pin.Incarnation, nodeGone, res.Pin.Epoch})
 				a.log.Debug("room re-homed", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
 			}
 		}

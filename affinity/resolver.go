@@ -40,8 +40,8 @@ type Resolver struct {
 	mu       sync.Mutex
 	hosted   map[string]*Hosting
 	reserved reservations
-	cut      map[Life]struct{}                // dead by gossip, alive by the store
-	gone     map[Life]time.Time               // dead by both, as of then
+	cut      map[lease.Incarnation]struct{}   // dead by gossip, alive by the store
+	gone     map[lease.Incarnation]time.Time  // dead by both, as of then
 	dirty    map[string]struct{}              // rooms whose pin somebody changed
 	audits   map[placement.Partition]struct{} // where to look for rooms of the dead
 	fences   uint64
@@ -78,7 +78,7 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 		reserved: reservations{
 			settle: cfg.Settle, nodes: make(map[lease.NodeID]*reserved),
 		},
-		cut: make(map[Life]struct{}), gone: make(map[Life]time.Time),
+		cut: make(map[lease.Incarnation]struct{}), gone: make(map[lease.Incarnation]time.Time),
 		dirty: make(map[string]struct{}), audits: make(map[placement.Partition]struct{}),
 		wake: make(chan struct{}, 1), audit: make(chan struct{}, 1),
 	}
@@ -157,13 +157,13 @@ func (r *Resolver) cached(room string) (Assignment, bool) {
 		return Assignment{}, false
 	}
 	s := r.agent.Snapshot()
-	node := findLife(s, m.pin.Life)
+	node := findLife(s, m.pin.Incarnation)
 	if node == nil {
 		return Assignment{}, false
 	}
 	r.counts.add(Cached)
 	return Assignment{
-		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Life: m.pin.Life, Epoch: m.pin.Epoch,
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: m.pin.Incarnation, Epoch: m.pin.Epoch,
 		Source: Cached, Reason: "its pin is known to stand", Member: node,
 	}, true
 }
@@ -203,14 +203,14 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 	pin, err := r.read(ctx, s, room)
 	m := r.known.get(room)
 	switch {
-	case err != nil && m != nil && findLife(s, m.pin.Life) != nil:
-		return r.assign(s, room, Pin{Life: m.pin.Life}, Degraded, "it was known to live here when the store was last heard"), nil
+	case err != nil && m != nil && findLife(s, m.pin.Incarnation) != nil:
+		return r.assign(s, room, Pin{Incarnation: m.pin.Incarnation}, Degraded, "it was known to live here when the store was last heard"), nil
 	case err != nil:
 		return Assignment{}, err
 	case pin == (Pin{}):
 		return Assignment{}, fmt.Errorf("%w: %q", ErrNoPin, room)
 	}
-	if findLife(s, pin.Life) == nil {
+	if findLife(s, pin.Incarnation) == nil {
 		return r.assign(s, room, pin, Pinned, "its node is not live here; it gets a new one when somebody asks for it"), nil
 	}
 	return r.assign(s, room, pin, Pinned, "its pin stands"), nil
@@ -246,7 +246,7 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 			if errors.Is(err, ErrStore) {
 				c.source, c.reason = Degraded, "the store does not answer, so it may be pinned elsewhere; else "+c.reason
 			}
-			e.Assignment = r.assign(s, room, Pin{Life: c.life()}, c.source, c.reason)
+			e.Assignment = r.assign(s, room, Pin{Incarnation: c.life()}, c.source, c.reason)
 		} else {
 			e.Assignment = Assignment{Room: room, Partition: q.partition, Reason: cause.Error()}
 		}
@@ -290,8 +290,8 @@ func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]E
 	for i := range all {
 		all[i] = placement.Partition(i)
 	}
-	return r.store.Index(ctx, all, func(l Life) bool {
-		return l.Incarnation != 0 && (node == "" || l.Node == node)
+	return r.store.Index(ctx, all, func(l lease.Incarnation) bool {
+		return l.Number != 0 && (node == "" || l.Node == node)
 	}, limit)
 }
 
@@ -308,7 +308,7 @@ func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] { return r.
 // assign completes an assignment.
 func (r *Resolver) assign(s *cluster.Snapshot, room string, pin Pin, source Source, reason string) Assignment {
 	return Assignment{
-		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Life: pin.Life, Epoch: pin.Epoch,
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: pin.Incarnation, Epoch: pin.Epoch,
 		Source: source, Reason: reason, Member: find(s, pin.Node),
 	}
 }
@@ -329,8 +329,8 @@ func (r *Resolver) question(s *cluster.Snapshot, room string, size int) question
 	}
 }
 
-func (r *Resolver) selfLife() Life {
-	return Life{r.self, r.agent.Snapshot().Self.Incarnation}
+func (r *Resolver) selfLife() lease.Incarnation {
+	return lease.Incarnation{Node: r.self, Number: r.agent.Snapshot().Self.Incarnation}
 }
 
 func check(room string, d Demand) error { return errors.Join(CheckName(room), checkSize(d.Size)) }

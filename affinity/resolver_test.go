@@ -127,7 +127,7 @@ func TestFirstJoins(t *testing.T) { // S0.1, S0.2, S0.4
 			}
 			wait.Wait()
 			for _, a := range answers[1:] {
-				if a.Life != answers[0].Life || a.Epoch != answers[0].Epoch {
+				if a.Incarnation != answers[0].Incarnation || a.Epoch != answers[0].Epoch {
 					t.Fatalf("%s: %+v and %+v", room, answers[0], a)
 				}
 			}
@@ -279,7 +279,7 @@ func TestHost(t *testing.T) { // S0.1
 				continue
 			}
 			var elsewhere *affinity.NotOwnerError
-			if !errors.As(err, &elsewhere) || elsewhere.Owner.Life != a.Life || !errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrSplit) {
+			if !errors.As(err, &elsewhere) || elsewhere.Owner.Incarnation != a.Incarnation || !errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrSplit) {
 				t.Errorf("%s hosts a room of %s: %v", id, a.Node, err)
 			}
 		}

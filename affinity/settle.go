@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // settle is the way of a room that is not known here to be pinned: claim it, or
@@ -52,7 +53,7 @@ func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q question,
 		return r.assign(s, q.room, res.Pin, home.source, home.reason), true, nil
 	}
 	r.cancel(home, q, at)
-	v, err := r.judge(ctx, s, res.Pin.Life)
+	v, err := r.judge(ctx, s, res.Pin.Incarnation)
 	if err == nil && v != dead {
 		return r.assign(s, q.room, res.Pin, Pinned, v.reason()), true, nil
 	}
@@ -78,7 +79,7 @@ const (
 func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q question, home choice, void Pin) Result {
 	op := Op{Partition: q.partition, Room: q.room}
 	if home.member != nil {
-		op.If, op.Set, op.TTL = void, Pin{Life: home.life(), Epoch: q.stay.Epoch, Size: q.size}, r.cfg.PinTTL
+		op.If, op.Set, op.TTL = void, Pin{Incarnation: home.life(), Epoch: q.stay.Epoch, Size: q.size}, r.cfg.PinTTL
 	}
 	return r.swapKnown(ctx, s, op, "")
 }
@@ -105,11 +106,11 @@ func (r *Resolver) learn(s *cluster.Snapshot, op Op, asked *memo, res Result, wh
 		return m, false
 	}
 	news := r.known.learn(op.Room, asked, res.Pin, time.Now().Add(res.Fresh))
-	from := asked.pin.Life
-	if op.If.Life != (Life{}) && !op.If.released() {
-		from = op.If.Life
+	from := asked.pin.Incarnation
+	if op.If.Incarnation != (lease.Incarnation{}) && !op.If.released() {
+		from = op.If.Incarnation
 	}
-	if !news || from == (Life{}) || res.Pin.Life == (Life{}) || res.Pin.Life == from {
+	if !news || from == (lease.Incarnation{}) || res.Pin.Incarnation == (lease.Incarnation{}) || res.Pin.Incarnation == from {
 		return m, false
 	}
 	switch {
@@ -119,7 +120,7 @@ func (r *Resolver) learn(s *cluster.Snapshot, op Op, asked *memo, res Result, wh
 	default:
 		why = movedByOther
 	}
-	return Moved{op.Room, op.Partition, from, res.Pin.Life, why, res.Pin.Epoch}, true
+	return Moved{op.Room, op.Partition, from, res.Pin.Incarnation, why, res.Pin.Epoch}, true
 }
 
 // errEarly says that a claim has to wait: the store may have lost its data, and
@@ -169,22 +170,22 @@ func (r *Resolver) degrade(s *cluster.Snapshot, q question, home choice, cause e
 	h := r.hosted[q.room]
 	r.mu.Unlock()
 	if h != nil {
-		return r.assign(s, q.room, Pin{Life: h.life}, Degraded, "it is hosted here; the store does not answer"), nil
+		return r.assign(s, q.room, Pin{Incarnation: h.life}, Degraded, "it is hosted here; the store does not answer"), nil
 	}
-	if m := r.known.get(q.room); m != nil && findLife(s, m.pin.Life) != nil {
-		return r.assign(s, q.room, Pin{Life: m.pin.Life}, Degraded, "it was known to live here when the store was last heard"), nil
+	if m := r.known.get(q.room); m != nil && findLife(s, m.pin.Incarnation) != nil {
+		return r.assign(s, q.room, Pin{Incarnation: m.pin.Incarnation}, Degraded, "it was known to live here when the store was last heard"), nil
 	}
 	if errors.Is(cause, context.DeadlineExceeded) && home.member != nil {
-		r.known.assume(q.room, Pin{Life: home.life(), Size: q.size})
-		return r.assign(s, q.room, Pin{Life: home.life()}, Degraded, "it was claimed for this node, and the store has not answered"), nil
+		r.known.assume(q.room, Pin{Incarnation: home.life(), Size: q.size})
+		return r.assign(s, q.room, Pin{Incarnation: home.life()}, Degraded, "it was claimed for this node, and the store has not answered"), nil
 	}
 	owner, err := s.Place(q.room)
 	if err != nil {
 		return Assignment{}, err
 	}
-	life := Life{owner.ID, owner.Incarnation}
-	r.known.assume(q.room, Pin{Life: life, Size: q.size})
-	return r.assign(s, q.room, Pin{Life: life}, Degraded, "this node owns its partition; the store does not answer"), nil
+	life := lease.Incarnation{Node: owner.ID, Number: owner.Incarnation}
+	r.known.assume(q.room, Pin{Incarnation: life, Size: q.size})
+	return r.assign(s, q.room, Pin{Incarnation: life}, Degraded, "this node owns its partition; the store does not answer"), nil
 }
 
 // A verdict on the life that a pin names.
@@ -206,7 +207,7 @@ func (v verdict) reason() string {
 // judge tells whether a life is one that rooms can live on. Death by gossip
 // alone is not enough: on the wrong side of a split everybody else looks dead,
 // and their rooms must not be taken from them as long as they reach the store.
-func (r *Resolver) judge(ctx context.Context, s *cluster.Snapshot, life Life) (verdict, error) {
+func (r *Resolver) judge(ctx context.Context, s *cluster.Snapshot, life lease.Incarnation) (verdict, error) {
 	if v, sure := r.judgeHere(s, life); sure {
 		return v, nil
 	}
@@ -218,9 +219,9 @@ func (r *Resolver) judge(ctx context.Context, s *cluster.Snapshot, life Life) (v
 }
 
 // judgeHere judges without asking the store, if it can.
-func (r *Resolver) judgeHere(s *cluster.Snapshot, life Life) (v verdict, sure bool) {
+func (r *Resolver) judgeHere(s *cluster.Snapshot, life lease.Incarnation) (v verdict, sure bool) {
 	switch {
-	case life.Incarnation == 0: // no pin, or one that was released
+	case life.Number == 0: // no pin, or one that was released
 		return dead, true
 	case findLife(s, life) != nil:
 		return lives, true
@@ -239,7 +240,7 @@ func (r *Resolver) judgeHere(s *cluster.Snapshot, life Life) (v verdict, sure bo
 // record remembers what the store said of a life that is dead by gossip. While
 // this node has not signed for long enough itself, that another has not proves
 // nothing: the store may have been away for all.
-func (r *Resolver) record(life Life, signed bool) verdict {
+func (r *Resolver) record(life lease.Incarnation, signed bool) verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if signed || !r.trust.judges(time.Now(), r.agent.Config().LeaseTTL) {
@@ -253,8 +254,8 @@ func (r *Resolver) record(life Life, signed bool) verdict {
 }
 
 // sign tells the store that this node is alive, if it is, and asks it for others.
-func (r *Resolver) sign(ctx context.Context, ask ...Life) ([]bool, error) {
-	var self Life
+func (r *Resolver) sign(ctx context.Context, ask ...lease.Incarnation) ([]bool, error) {
+	var self lease.Incarnation
 	if r.agent.Live() && !r.closed.Load() {
 		self = r.selfLife()
 	}

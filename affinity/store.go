@@ -3,28 +3,15 @@ package affinity
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Life is one life of one node's process: a node that restarts is the same Node
-// with a greater Incarnation.
-type Life struct {
-	Node        lease.NodeID
-	Incarnation uint64
-}
-
-// String returns node#incarnation.
-func (l Life) String() string {
-	return string(l.Node) + "#" + strconv.FormatUint(l.Incarnation, 10)
-}
-
 // Pin says where a room lives. The zero Pin stands for none.
 type Pin struct {
-	Life
+	lease.Incarnation
 	// Epoch grows whenever the room gets another life, also across a loss of the
 	// store's data, as far as the store's clock does not go back. It is below
 	// 2^53, so that every language can hold it.
@@ -34,12 +21,12 @@ type Pin struct {
 
 // String returns the life, the epoch and the size.
 func (p Pin) String() string {
-	return fmt.Sprintf("%s epoch %d size %d", p.Life, p.Epoch, p.Size)
+	return fmt.Sprintf("%s epoch %d size %d", p.Incarnation, p.Epoch, p.Size)
 }
 
 // released marks the pin of a room that was released away from its host: it names
 // no life of the host's node any more, and stands until the host has seen it.
-func (p Pin) released() bool { return p.Node != "" && p.Incarnation == 0 }
+func (p Pin) released() bool { return p.Node != "" && p.Number == 0 }
 
 // Op is a compare-and-set of one room's pin:
 //
@@ -68,7 +55,9 @@ type Op struct {
 }
 
 // reads reports whether the op changes nothing.
-func (op *Op) reads() bool { return op.Set.Life == (Life{}) && op.If.Life == (Life{}) }
+func (op *Op) reads() bool {
+	return op.Set.Incarnation == (lease.Incarnation{}) && op.If.Incarnation == (lease.Incarnation{})
+}
 
 // Result tells what came of an Op.
 type Result struct {
@@ -104,12 +93,12 @@ type Store interface {
 	// want selects, at most limit of them, in any order. With an error it returns
 	// what it found nevertheless. It costs in proportion to the partitions and to
 	// what it returns, not to what the store holds.
-	Index(ctx context.Context, partitions []placement.Partition, want func(Life) bool, limit int) ([]Entry, error)
+	Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]Entry, error)
 
 	// Sign tells the store that self is alive, for ttl from now (0: it says
 	// farewell), and returns which of the lives in ask have signed and not run
-	// out. All time is the store's. The zero Life signs for nobody: it only asks.
-	Sign(ctx context.Context, self Life, ttl time.Duration, ask []Life) ([]bool, error)
+	// out. All time is the store's. The zero lease.Incarnation signs for nobody: it only asks.
+	Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
 	// Notify makes the store call changed with a room whose pin somebody else
 	// has changed, if the caller was ever told of it, or with "" when it cannot

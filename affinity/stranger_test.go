@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The store is away for a while and has lost everything. Those who never heard of a
@@ -93,7 +94,7 @@ func TestLossWhileHosting(t *testing.T) {
 		self := f.Agent(other).Snapshot().Self
 		store.next = affinity.Op{
 			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
-			Set: affinity.Pin{Life: affinity.Life{Node: self.ID, Incarnation: self.Incarnation}},
+			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}},
 		}
 		h, err := f.rooms[owner].Host(t.Context(), room, affinity.Demand{Size: 2})
 		if err != nil {

@@ -47,7 +47,7 @@ func TestStoreInTrouble(t *testing.T) {
 						}
 						switch room {
 						case "big": // what is known holds
-							if a.Life != bigHome.Life {
+							if a.Incarnation != bigHome.Incarnation {
 								t.Fatalf("big is said to live on %s, it lives on %s", a.Node, bigHome.Node)
 							}
 						case "r-9":
@@ -86,7 +86,7 @@ func TestStoreInTrouble(t *testing.T) {
 				if fresh.Epoch() == 0 || lost(fresh) {
 					t.Errorf("the store's word for what was hosted without it: epoch %d, %v", fresh.Epoch(), fresh.Err())
 				}
-				if a := f.resolve("c", "big", 20); a.Life != bigHome.Life || a.Epoch != bigHome.Epoch || a.Source == affinity.Degraded {
+				if a := f.resolve("c", "big", 20); a.Incarnation != bigHome.Incarnation || a.Epoch != bigHome.Epoch || a.Source == affinity.Degraded {
 					t.Errorf("big lives at %+v, it was at %+v", a, bigHome)
 				}
 			})
@@ -133,7 +133,7 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 			if lost(h) {
 				t.Errorf("%s is lost: %v", room, h.Err())
 			}
-			if is, was := after[room], before[room]; is.Life != was.Life || is.Epoch <= was.Epoch || is.Epoch != h.Epoch() {
+			if is, was := after[room], before[room]; is.Incarnation != was.Incarnation || is.Epoch <= was.Epoch || is.Epoch != h.Epoch() {
 				t.Errorf("%s was at %+v and is at %+v, the host says epoch %d", room, was, is, h.Epoch())
 			}
 		}

@@ -218,10 +218,10 @@ func (l *loop) fillOwners(s *Snapshot) {
 	}
 }
 
-func membersOf(v *lease.View) []events.Member {
-	members := make([]events.Member, len(v.Members))
+func membersOf(v *lease.View) []lease.Incarnation {
+	members := make([]lease.Incarnation, len(v.Members))
 	for i := range v.Members {
-		members[i] = events.Member{ID: v.Members[i].ID, Incarnation: v.Members[i].Incarnation}
+		members[i] = lease.Incarnation{Node: v.Members[i].ID, Number: v.Members[i].Incarnation}
 	}
 	return members
 }

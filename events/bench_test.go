@@ -10,14 +10,14 @@ import (
 )
 
 // fleet returns n members and their table.
-func fleet(b *testing.B, n, partitions int) (*placement.Table, []Member) {
+func fleet(b *testing.B, n, partitions int) (*placement.Table, []lease.Incarnation) {
 	b.Helper()
 	in := placement.Input{Partitions: partitions}
-	var members []Member
+	var members []lease.Incarnation
 	for i := range n {
 		id := lease.NodeID(fmt.Sprintf("node-%03d", i))
 		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
-		members = append(members, Member{id, 1})
+		members = append(members, lease.Incarnation{Node: id, Number: 1})
 	}
 	table, err := placement.Compute(in)
 	if err != nil {
@@ -61,7 +61,7 @@ func BenchmarkNext(b *testing.B) {
 		for _, c := range []struct {
 			name    string
 			table   *placement.Table
-			members []Member
+			members []lease.Incarnation
 		}{
 			{"refresh", table, members},
 			{"join", bigger, more},

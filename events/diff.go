@@ -112,7 +112,7 @@ func (b *Batch) diffOwners(old, cur *placement.Table) {
 
 // diffMembers merges the two sorted lists. A life is in one of them or in both,
 // so a restart needs no case of its own.
-func (b *Batch) diffMembers(old, cur []Member) {
+func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 	if same(old, cur) {
 		return
 	}
@@ -124,13 +124,13 @@ func (b *Batch) diffMembers(old, cur []Member) {
 		case len(cur) == 0:
 			order = -1
 		default:
-			order = old[0].compare(cur[0])
+			order = old[0].Compare(cur[0])
 		}
 		if order < 0 {
-			b.Left = append(b.Left, old[0].ID)
+			b.Left = append(b.Left, old[0].Node)
 		}
 		if order > 0 {
-			b.Joined = append(b.Joined, cur[0].ID)
+			b.Joined = append(b.Joined, cur[0].Node)
 		}
 		if order <= 0 {
 			old = old[1:]

@@ -18,10 +18,10 @@ type node struct {
 // sees publishes that these nodes are live and share four partitions.
 func (n *node) sees(ids ...lease.NodeID) *events.State {
 	in := placement.Input{Partitions: 4}
-	var members []events.Member
+	var members []lease.Incarnation
 	for _, id := range ids {
 		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
-		members = append(members, events.Member{ID: id, Incarnation: 1})
+		members = append(members, lease.Incarnation{Node: id, Number: 1})
 	}
 	table, err := placement.Compute(in)
 	if err != nil {

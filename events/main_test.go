@@ -75,15 +75,15 @@ func tableOf(tb testing.TB, owners string) *placement.Table {
 	return table
 }
 
-func membersOf(tb testing.TB, members string) []Member {
+func membersOf(tb testing.TB, members string) []lease.Incarnation {
 	tb.Helper()
-	var list []Member
+	var list []lease.Incarnation
 	for m := range strings.FieldsSeq(members) {
 		var inc uint64
 		if _, err := fmt.Sscan(m[1:], &inc); err != nil {
 			tb.Fatalf("member %q: %v", m, err)
 		}
-		list = append(list, Member{lease.NodeID(m[:1]), inc})
+		list = append(list, lease.Incarnation{Node: lease.NodeID(m[:1]), Number: inc})
 	}
 	return list
 }

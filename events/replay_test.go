@@ -210,7 +210,7 @@ func ownersOf(s *State) map[placement.Partition]lease.NodeID {
 func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *State) {
 	members := map[lease.NodeID]bool{}
 	for _, m := range s.Members {
-		members[m.ID] = true
+		members[m.Node] = true
 	}
 	held := slices.Sorted(maps.Keys(r.held))
 	if !slices.Equal(held, s.Owned()) || !maps.Equal(r.owners, ownersOf(s)) || !maps.Equal(r.members, members) {

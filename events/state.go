@@ -8,24 +8,13 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Member is one life of one node: a node that restarts is the same ID with
-// another Incarnation.
-type Member struct {
-	ID          lease.NodeID
-	Incarnation uint64
-}
-
-func (m Member) compare(o Member) int {
-	return cmp.Or(cmp.Compare(m.ID, o.ID), cmp.Compare(m.Incarnation, o.Incarnation))
-}
-
 // State is what one node knew at one moment: who lives, who owns what, and
 // what the node itself owns. It is immutable; [Next] makes it. Successive
 // states share what did not change between them.
 type State struct {
-	Version uint64           // counts the states of this node's process, from 1
-	Table   *placement.Table // nil until the node has one
-	Members []Member         // the live nodes, sorted; read only
+	Version uint64              // counts the states of this node's process, from 1
+	Table   *placement.Table    // nil until the node has one
+	Members []lease.Incarnation // the live nodes, sorted; read only
 
 	self lease.NodeID
 	// since holds, per partition, the Version of the state that acquired it, or
@@ -47,9 +36,9 @@ type State struct {
 //
 // Members are the live nodes in any order; Next keeps the slice if it is sorted
 // already, so the caller must not change it afterwards.
-func Next(prev *State, self lease.NodeID, table *placement.Table, members []Member, mayOwn bool) *State {
-	if !slices.IsSortedFunc(members, Member.compare) {
-		members = slices.SortedFunc(slices.Values(members), Member.compare)
+func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
+	if !slices.IsSortedFunc(members, lease.Incarnation.Compare) {
+		members = slices.SortedFunc(slices.Values(members), lease.Incarnation.Compare)
 	}
 	s := &State{Version: 1, Table: table, Members: members, self: self}
 	if prev != nil {

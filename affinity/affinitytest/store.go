@@ -75,13 +75,13 @@ type pins struct {
 	instance             func() affinity.Store
 	a, b                 affinity.Store
 	room                 string
-	first, again, second affinity.Life
+	first, again, second lease.Incarnation
 }
 
 const home placement.Partition = 17
 
-func life(unique int64, id string, incarnation uint64) affinity.Life {
-	return affinity.Life{Node: lease.NodeID(fmt.Sprintf("%s-%d", id, unique)), Incarnation: incarnation}
+func life(unique int64, id string, incarnation uint64) lease.Incarnation {
+	return lease.Incarnation{Node: lease.NodeID(fmt.Sprintf("%s-%d", id, unique)), Number: incarnation}
 }
 
 // do carries out one op on the room.
@@ -113,21 +113,21 @@ func (p *pins) read(s affinity.Store) affinity.Pin {
 	return p.do(s, affinity.Op{}).Pin
 }
 
-func claimOf(l affinity.Life) affinity.Op {
-	return affinity.Op{Set: affinity.Pin{Life: l}, TTL: long}
+func claimOf(l lease.Incarnation) affinity.Op {
+	return affinity.Op{Set: affinity.Pin{Incarnation: l}, TTL: long}
 }
 
 // claim pins the room to l, which must be the first to do so.
-func (p *pins) claim(s affinity.Store, l affinity.Life) affinity.Pin {
+func (p *pins) claim(s affinity.Store, l lease.Incarnation) affinity.Pin {
 	p.Helper()
 	return p.succeed(s, claimOf(l), l)
 }
 
 // succeed carries out an op that has to take effect and to leave the room with l.
-func (p *pins) succeed(s affinity.Store, op affinity.Op, l affinity.Life) affinity.Pin {
+func (p *pins) succeed(s affinity.Store, op affinity.Op, l lease.Incarnation) affinity.Pin {
 	p.Helper()
 	r := p.do(s, op)
-	if !r.Done || r.Pin.Life != l {
+	if !r.Done || r.Pin.Incarnation != l {
 		p.Fatalf("done %t, pin %v; want done and %v", r.Done, r.Pin, l)
 	}
 	return r.Pin
@@ -145,14 +145,14 @@ func (p *pins) fail(s affinity.Store, op affinity.Op, stands affinity.Pin) {
 }
 
 // index returns the epochs of the rooms of a life in partition home.
-func (p *pins) index(s affinity.Store, l affinity.Life) map[string]uint64 {
+func (p *pins) index(s affinity.Store, l lease.Incarnation) map[string]uint64 {
 	p.Helper()
 	return p.indexOf(s, 10_000, []placement.Partition{home}, l)
 }
 
-func (p *pins) indexOf(s affinity.Store, limit int, partitions []placement.Partition, l affinity.Life) map[string]uint64 {
+func (p *pins) indexOf(s affinity.Store, limit int, partitions []placement.Partition, l lease.Incarnation) map[string]uint64 {
 	p.Helper()
-	entries, err := s.Index(p.Context(), partitions, func(x affinity.Life) bool { return x == l }, limit)
+	entries, err := s.Index(p.Context(), partitions, func(x lease.Incarnation) bool { return x == l }, limit)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func (p *pins) indexOf(s affinity.Store, limit int, partitions []placement.Parti
 	}
 	found := map[string]uint64{}
 	for _, e := range entries {
-		if e.Pin.Life != l {
+		if e.Pin.Incarnation != l {
 			p.Fatalf("entry %v; asked for %v", e, l)
 		}
 		if _, twice := found[e.Room]; twice {
@@ -197,7 +197,7 @@ func contextEnded(p *pins) {
 	if len(results) != 2 {
 		p.Fatalf("%d results for 2 ops", len(results))
 	}
-	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(affinity.Life) bool { return true }, 1)
+	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(lease.Incarnation) bool { return true }, 1)
 	_, signErr := p.a.Sign(ctx, p.first, long, nil)
 	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr} {
 		if !errors.Is(err, affinity.ErrStore) || !errors.Is(err, context.Canceled) {

@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
 // S0.8: a dead node's rooms are found in an index.
 func indexSelects(p *pins) {
 	const n = 300
-	want := map[placement.Partition]map[affinity.Life][]string{}
-	lives := []affinity.Life{p.first, p.again, p.second}
+	want := map[placement.Partition]map[lease.Incarnation][]string{}
+	lives := []lease.Incarnation{p.first, p.again, p.second}
 	var ops []affinity.Op
 	var partitions []placement.Partition
 	for i := range n {
 		part, l := placement.Partition(i%10), lives[i%len(lives)]
 		room := fmt.Sprint(p.room, " ", i)
 		if want[part] == nil {
-			want[part] = map[affinity.Life][]string{}
+			want[part] = map[lease.Incarnation][]string{}
 			partitions = append(partitions, part)
 		}
 		want[part][l] = append(want[part][l], room)
-		ops = append(ops, affinity.Op{Partition: part, Room: room, Set: affinity.Pin{Life: l}, TTL: long})
+		ops = append(ops, affinity.Op{Partition: part, Room: room, Set: affinity.Pin{Incarnation: l}, TTL: long})
 	}
 	p.all(p.a, ops...)
 	for _, l := range lives {
@@ -44,12 +45,12 @@ func indexSelects(p *pins) {
 			p.Fatalf("%v: %d rooms; want %d", l, len(found), len(all))
 		}
 	}
-	entries, err := p.b.Index(p.Context(), partitions, func(l affinity.Life) bool { return slices.Contains(lives, l) }, 10*n)
+	entries, err := p.b.Index(p.Context(), partitions, func(l lease.Incarnation) bool { return slices.Contains(lives, l) }, 10*n)
 	if err != nil || len(entries) != n {
 		p.Fatalf("%d entries of all lives (%v); want %d", len(entries), err, n)
 	}
 	for _, e := range entries {
-		if !slices.Contains(want[e.Partition][e.Pin.Life], e.Room) {
+		if !slices.Contains(want[e.Partition][e.Pin.Incarnation], e.Room) {
 			p.Fatalf("unexpected %v", e)
 		}
 	}
@@ -62,9 +63,9 @@ func sameSet(a, b []string) bool {
 // The index follows what becomes of a pin: nothing else moves the room of a node
 // that dies.
 func indexFollows(p *pins) {
-	is := func(l affinity.Life, pin affinity.Pin) {
+	is := func(l lease.Incarnation, pin affinity.Pin) {
 		p.Helper()
-		for _, other := range []affinity.Life{p.first, p.again, p.second} {
+		for _, other := range []lease.Incarnation{p.first, p.again, p.second} {
 			found := p.index(p.b, other)
 			switch {
 			case other == l && (len(found) != 1 || found[p.room] != pin.Epoch):
@@ -78,16 +79,16 @@ func indexFollows(p *pins) {
 	is(p.first, pin)
 	p.fail(p.a, claimOf(p.second), pin)
 	is(p.first, pin)
-	p.fail(p.a, affinity.Op{If: affinity.Pin{Life: p.again}, Set: affinity.Pin{Life: p.second}, TTL: long}, pin)
+	p.fail(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.again}, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, pin)
 	is(p.first, pin)
-	pin = p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second}, TTL: long}, p.second)
+	pin = p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, p.second)
 	is(p.second, pin)
-	pin = p.succeed(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second, Size: 3}, TTL: long}, p.second)
+	pin = p.succeed(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second, Size: 3}, TTL: long}, p.second)
 	is(p.second, pin)
-	p.fail(p.a, affinity.Op{If: affinity.Pin{Life: p.second, Epoch: pin.Epoch + 1}}, pin)
+	p.fail(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.second, Epoch: pin.Epoch + 1}}, pin)
 	is(p.second, pin)
-	p.succeed(p.b, affinity.Op{If: pin}, affinity.Life{})
-	is(affinity.Life{}, affinity.Pin{})
+	p.succeed(p.b, affinity.Op{If: pin}, lease.Incarnation{})
+	is(lease.Incarnation{}, affinity.Pin{})
 	pin = p.claim(p.a, p.again)
 	is(p.again, pin)
 }
@@ -116,7 +117,7 @@ func indexLimits(p *pins) {
 	for i := range ops {
 		ops[i] = affinity.Op{
 			Partition: placement.Partition(i % 2), Room: fmt.Sprint(p.room, " ", i),
-			Set: affinity.Pin{Life: p.first}, TTL: long,
+			Set: affinity.Pin{Incarnation: p.first}, TTL: long,
 		}
 	}
 	results := p.all(p.a, ops...)
@@ -137,7 +138,7 @@ func indexLimits(p *pins) {
 		var moves []affinity.Op
 		for i, op := range ops {
 			if _, ok := found[op.Room]; ok {
-				op.If, op.Set = results[i].Pin, affinity.Pin{Life: p.second}
+				op.If, op.Set = results[i].Pin, affinity.Pin{Incarnation: p.second}
 				moves = append(moves, op)
 			}
 		}
@@ -148,7 +149,7 @@ func indexLimits(p *pins) {
 // Whatever two instances do to a room at once, in the end the index agrees with
 // the pins.
 func indexConcurrent(p *pins) {
-	lives := []affinity.Life{p.first, p.again, p.second}
+	lives := []lease.Incarnation{p.first, p.again, p.second}
 	const rooms, rounds, callers = 5, 30, 4
 	room := func(i int) string { return fmt.Sprint(p.room, " ", i%rooms) }
 	var wg sync.WaitGroup
@@ -156,16 +157,16 @@ func indexConcurrent(p *pins) {
 		wg.Go(func() {
 			s := []affinity.Store{p.a, p.b}[c%2]
 			for i := range rounds {
-				op := affinity.Op{Partition: home, Room: room(c + i), Set: affinity.Pin{Life: lives[(c+i)%3]}, TTL: long}
+				op := affinity.Op{Partition: home, Room: room(c + i), Set: affinity.Pin{Incarnation: lives[(c+i)%3]}, TTL: long}
 				pin := s.Swap(p.Context(), op)[0].Pin
-				op.If, op.Set.Life = pin, lives[(c+i+1)%3]
+				op.If, op.Set.Incarnation = pin, lives[(c+i+1)%3]
 				if i%4 == 0 {
 					op.Set = affinity.Pin{}
 				}
 				if err := s.Swap(p.Context(), op)[0].Err; err != nil {
 					p.Error(err)
 				}
-				if _, err := s.Index(p.Context(), []placement.Partition{home}, func(affinity.Life) bool { return true }, 10); err != nil {
+				if _, err := s.Index(p.Context(), []placement.Partition{home}, func(lease.Incarnation) bool { return true }, 10); err != nil {
 					p.Error(err)
 				}
 			}
@@ -176,14 +177,14 @@ func indexConcurrent(p *pins) {
 		pin := p.do(p.a, affinity.Op{Room: room(i)}).Pin
 		for _, l := range lives {
 			epoch, ok := p.index(p.b, l)[room(i)]
-			if ok != (pin.Life == l) || (ok && epoch != pin.Epoch) {
+			if ok != (pin.Incarnation == l) || (ok && epoch != pin.Epoch) {
 				p.Errorf("room %d has %v; the index of %v has it: %t, with %d", i, pin, l, ok, epoch)
 			}
 		}
 	}
 }
 
-func (p *pins) sign(s affinity.Store, self affinity.Life, ttl time.Duration, ask ...affinity.Life) []bool {
+func (p *pins) sign(s affinity.Store, self lease.Incarnation, ttl time.Duration, ask ...lease.Incarnation) []bool {
 	p.Helper()
 	signed, err := s.Sign(p.Context(), self, ttl, ask)
 	if err != nil {
@@ -198,7 +199,7 @@ func (p *pins) sign(s affinity.Store, self affinity.Life, ttl time.Duration, ask
 func signs(p *pins) {
 	for _, step := range []struct {
 		by   affinity.Store
-		self affinity.Life
+		self lease.Incarnation
 		ttl  time.Duration
 		want []bool // first, again, second
 	}{

@@ -26,20 +26,22 @@ func notifiesFound(p *pins) {
 func notifiesRefreshed(p *pins) {
 	p.claim(p.b, p.first)
 	p.notifies(func(s affinity.Store) affinity.Result {
-		return p.do(s, affinity.Op{If: affinity.Pin{Life: p.first}, Set: affinity.Pin{Life: p.first, Size: 2}, TTL: long})
+		return p.do(s, affinity.Op{If: affinity.Pin{Incarnation: p.first}, Set: affinity.Pin{Incarnation: p.first, Size: 2}, TTL: long})
 	})
 }
 
 func notifiesReplaced(p *pins) {
 	p.claim(p.b, p.first)
 	p.notifies(func(s affinity.Store) affinity.Result {
-		return p.do(s, affinity.Op{If: affinity.Pin{Life: p.first}, Set: affinity.Pin{Life: p.second}, TTL: long})
+		return p.do(s, affinity.Op{If: affinity.Pin{Incarnation: p.first}, Set: affinity.Pin{Incarnation: p.second}, TTL: long})
 	})
 }
 
 func notifiesReleased(p *pins) {
 	p.claim(p.b, p.first)
-	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, affinity.Op{If: affinity.Pin{Life: p.first}}) })
+	p.notifies(func(s affinity.Store) affinity.Result {
+		return p.do(s, affinity.Op{If: affinity.Pin{Incarnation: p.first}})
+	})
 }
 
 // notifies runs get twice, so that the second result follows a notification.
@@ -73,9 +75,9 @@ func (p *pins) changes(told <-chan string, result affinity.Result) {
 	if pin == (affinity.Pin{}) {
 		p.claim(p.b, p.again)
 	} else {
-		p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.again}, TTL: long}, p.again)
-		if pin.Life == p.again {
-			p.succeed(p.b, affinity.Op{If: affinity.Pin{Life: p.again}, Set: affinity.Pin{Life: p.first}, TTL: long}, p.first)
+		p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.again}, TTL: long}, p.again)
+		if pin.Incarnation == p.again {
+			p.succeed(p.b, affinity.Op{If: affinity.Pin{Incarnation: p.again}, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, p.first)
 		}
 	}
 	drain(p.T, told, p.room, start, result.Fresh)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -41,9 +42,9 @@ func claimsRace(p *pins) {
 		for i := range callers {
 			wg.Go(func() {
 				l := p.first
-				l.Incarnation = uint64(i) + 1
+				l.Number = uint64(i) + 1
 				results[i] = stores[i%len(stores)].Swap(p.Context(),
-					affinity.Op{Partition: home, Room: room, Set: affinity.Pin{Life: l, Size: i}, TTL: long})[0]
+					affinity.Op{Partition: home, Room: room, Set: affinity.Pin{Incarnation: l, Size: i}, TTL: long})[0]
 			})
 		}
 		wg.Wait()
@@ -71,13 +72,13 @@ func claimsRace(p *pins) {
 // S0.7.
 func replaceCompares(p *pins) {
 	pin := p.claim(p.a, p.first)
-	set := affinity.Pin{Life: p.second, Size: 7}
+	set := affinity.Pin{Incarnation: p.second, Size: 7}
 	for _, stands := range []affinity.Pin{
 		{},
-		{Life: p.second},
-		{Life: p.again, Epoch: pin.Epoch},
-		{Life: p.first, Epoch: pin.Epoch + 1},
-		{Life: p.first, Epoch: pin.Epoch - 1},
+		{Incarnation: p.second},
+		{Incarnation: p.again, Epoch: pin.Epoch},
+		{Incarnation: p.first, Epoch: pin.Epoch + 1},
+		{Incarnation: p.first, Epoch: pin.Epoch - 1},
 	} {
 		p.fail(p.b, affinity.Op{If: stands, Set: set, TTL: long}, pin)
 	}
@@ -85,9 +86,9 @@ func replaceCompares(p *pins) {
 	if moved.Epoch <= pin.Epoch || moved.Size != 7 {
 		p.Fatalf("%v after %v; want a greater epoch and size 7", moved, pin)
 	}
-	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.again}, TTL: long}, moved)
-	again := p.succeed(p.a, affinity.Op{If: affinity.Pin{Life: p.second}, Set: affinity.Pin{Life: p.first}, TTL: long}, p.first)
-	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second}, TTL: long}, again) // the same life, not the same pin
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.again}, TTL: long}, moved)
+	again := p.succeed(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.second}, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, p.first)
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, again) // the same life, not the same pin
 }
 
 func replacesRace(p *pins) {
@@ -98,9 +99,9 @@ func replacesRace(p *pins) {
 	for i := range callers {
 		wg.Go(func() {
 			l := p.second
-			l.Incarnation = uint64(i) + 1
+			l.Number = uint64(i) + 1
 			results[i] = []affinity.Store{p.a, p.b}[i%2].Swap(p.Context(),
-				affinity.Op{Partition: home, Room: p.room, If: pin, Set: affinity.Pin{Life: l}, TTL: long})[0]
+				affinity.Op{Partition: home, Room: p.room, If: pin, Set: affinity.Pin{Incarnation: l}, TTL: long})[0]
 		})
 	}
 	wg.Wait()
@@ -120,20 +121,20 @@ func replacesRace(p *pins) {
 
 func refreshKeepsEpoch(p *pins) {
 	pin := p.claim(p.a, p.first)
-	refreshed := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.first, Size: 9}, TTL: long}, p.first)
+	refreshed := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.first, Size: 9}, TTL: long}, p.first)
 	if refreshed.Epoch != pin.Epoch || refreshed.Size != 9 {
 		p.Errorf("%v after %v; want the same epoch and size 9", refreshed, pin)
 	}
 	// A node that was given up for dead and has not heard of it.
-	moved := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Life: p.second}, TTL: long}, p.second)
-	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.first}, TTL: long}, moved)
+	moved := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, p.second)
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, moved)
 }
 
 func releaseCompares(p *pins) {
 	pin := p.claim(p.a, p.first)
-	p.fail(p.b, affinity.Op{If: affinity.Pin{Life: p.again}}, pin)
-	p.fail(p.b, affinity.Op{If: affinity.Pin{Life: p.first, Epoch: pin.Epoch + 1}}, pin)
-	p.succeed(p.b, affinity.Op{If: pin}, affinity.Life{})
+	p.fail(p.b, affinity.Op{If: affinity.Pin{Incarnation: p.again}}, pin)
+	p.fail(p.b, affinity.Op{If: affinity.Pin{Incarnation: p.first, Epoch: pin.Epoch + 1}}, pin)
+	p.succeed(p.b, affinity.Op{If: pin}, lease.Incarnation{})
 	if got := p.read(p.a); got != (affinity.Pin{}) {
 		p.Errorf("%v stands after the release", got)
 	}
@@ -143,9 +144,9 @@ func releaseCompares(p *pins) {
 
 func epochGrows(p *pins) {
 	pin := p.claim(p.a, p.first)
-	grow := func(op affinity.Op, l affinity.Life, above uint64) {
+	grow := func(op affinity.Op, l lease.Incarnation, above uint64) {
 		p.Helper()
-		op.Set.Life, op.TTL = l, long
+		op.Set.Incarnation, op.TTL = l, long
 		next := p.succeed(p.b, op, l)
 		if next.Epoch <= above || next.Epoch >= 1<<53 {
 			p.Fatalf("epoch %d; want one above %d and below 2^53", next.Epoch, above)
@@ -153,17 +154,17 @@ func epochGrows(p *pins) {
 		pin = next
 	}
 	for range 5 {
-		p.succeed(p.a, affinity.Op{If: pin}, affinity.Life{})
+		p.succeed(p.a, affinity.Op{If: pin}, lease.Incarnation{})
 		grow(affinity.Op{}, p.first, pin.Epoch)
 		grow(affinity.Op{If: pin}, p.second, pin.Epoch)
 	}
 	// The store's memory may be gone, or its clock behind: callers know, too.
 	known := pin.Epoch + 1_000_000_000
 	grow(affinity.Op{If: pin, Set: affinity.Pin{Epoch: known}}, p.again, known)
-	p.succeed(p.a, affinity.Op{If: pin}, affinity.Life{})
+	p.succeed(p.a, affinity.Op{If: pin}, lease.Incarnation{})
 	known = pin.Epoch + 1_000_000_000
 	grow(affinity.Op{Set: affinity.Pin{Epoch: known}}, p.first, known)
-	grow(affinity.Op{If: affinity.Pin{Life: p.first}}, p.second, known)
+	grow(affinity.Op{If: affinity.Pin{Incarnation: p.first}}, p.second, known)
 }
 
 func expires(p *pins) {
@@ -180,7 +181,7 @@ func expires(p *pins) {
 	if lasted := time.Since(claimed); lasted < brief {
 		p.Errorf("the pin lasted %v; want %v", lasted, brief)
 	}
-	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Life: p.first}, TTL: long}, affinity.Pin{})
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, affinity.Pin{})
 	if next := p.claim(p.b, p.second); next.Epoch <= pin.Epoch {
 		p.Errorf("epoch %d after %d", next.Epoch, pin.Epoch)
 	}
@@ -215,15 +216,15 @@ func batch(p *pins) {
 	for i := range ops {
 		ops[i] = affinity.Op{
 			Partition: placement.Partition(i % 3), Room: fmt.Sprint(p.room, " ", i),
-			Set: affinity.Pin{Life: p.first, Size: i}, TTL: long,
+			Set: affinity.Pin{Incarnation: p.first, Size: i}, TTL: long,
 		}
 	}
-	claimed := p.all(p.a, append(ops, affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Life: p.first}, TTL: long})...)
+	claimed := p.all(p.a, append(ops, affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Incarnation: p.first}, TTL: long})...)
 	if r := claimed[n]; r.Done || r.Pin != taken {
 		p.Fatalf("the room that was taken: done %t, %v", r.Done, r.Pin)
 	}
 	for i := range ops {
-		if r := claimed[i]; !r.Done || r.Pin.Size != i || r.Pin.Life != p.first {
+		if r := claimed[i]; !r.Done || r.Pin.Size != i || r.Pin.Incarnation != p.first {
 			p.Fatalf("room %d: done %t, %v", i, r.Done, r.Pin)
 		}
 	}
@@ -234,13 +235,13 @@ func batch(p *pins) {
 // not stand.
 func batchReplaces(p *pins, ops []affinity.Op, claimed []affinity.Result) {
 	for i := range ops {
-		ops[i].If, ops[i].Set = claimed[i].Pin, affinity.Pin{Life: p.second, Size: i}
+		ops[i].If, ops[i].Set = claimed[i].Pin, affinity.Pin{Incarnation: p.second, Size: i}
 		if i%5 == 0 {
 			ops[i].If.Epoch++
 		}
 	}
 	for i, r := range p.all(p.b, ops...) {
-		want := affinity.Result{Pin: affinity.Pin{Life: p.second, Epoch: r.Pin.Epoch, Size: i}, Done: true, Fresh: r.Fresh}
+		want := affinity.Result{Pin: affinity.Pin{Incarnation: p.second, Epoch: r.Pin.Epoch, Size: i}, Done: true, Fresh: r.Fresh}
 		if i%5 == 0 {
 			want.Pin, want.Done = claimed[i].Pin, false
 		}
@@ -263,13 +264,13 @@ func roomNames(p *pins) {
 		if found := p.index(p.b, p.first); found[p.room] != pin.Epoch {
 			p.Errorf("room %.40q is not in the index: %v", name, found)
 		}
-		p.succeed(p.b, affinity.Op{If: pin}, affinity.Life{})
+		p.succeed(p.b, affinity.Op{If: pin}, lease.Incarnation{})
 	}
 }
 
 func noTTL(p *pins) {
 	for _, ttl := range []time.Duration{0, -time.Second, time.Millisecond - 1} {
-		r := p.a.Swap(p.Context(), affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Life: p.first}, TTL: ttl})[0]
+		r := p.a.Swap(p.Context(), affinity.Op{Partition: home, Room: p.room, Set: affinity.Pin{Incarnation: p.first}, TTL: ttl})[0]
 		if !errors.Is(r.Err, affinity.ErrStore) || r.Done {
 			p.Errorf("TTL %v: error %v, done %t; want an ErrStore", ttl, r.Err, r.Done)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // BenchmarkStore has the calls of a join beside bare commands on the same server:
@@ -78,7 +79,7 @@ func BenchmarkStore(b *testing.B) {
 func benchBatch(b *testing.B, s *Store) {
 	b.Helper()
 	const n = 64
-	lives := []affinity.Life{node("n", 1), node("m", 1)}
+	lives := []lease.Incarnation{node("n", 1), node("m", 1)}
 	ops := make([]affinity.Op, n)
 	for i := range ops {
 		ops[i] = first(fmt.Sprint("batch ", i), lives[0])
@@ -90,7 +91,7 @@ func benchBatch(b *testing.B, s *Store) {
 		turn := 0
 		for b.Loop() {
 			for i := range ops {
-				ops[i].If, ops[i].Set = affinity.Pin{Life: lives[turn%2]}, affinity.Pin{Life: lives[(turn+1)%2]}
+				ops[i].If, ops[i].Set = affinity.Pin{Incarnation: lives[turn%2]}, affinity.Pin{Incarnation: lives[(turn+1)%2]}
 			}
 			turn++
 			for _, r := range s.Swap(context.Background(), ops...) {
@@ -102,7 +103,7 @@ func benchBatch(b *testing.B, s *Store) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/room")
 		for range turn % 2 { // as it was, for the next round
 			for i := range ops {
-				ops[i].If, ops[i].Set = affinity.Pin{Life: lives[1]}, affinity.Pin{Life: lives[0]}
+				ops[i].If, ops[i].Set = affinity.Pin{Incarnation: lives[1]}, affinity.Pin{Incarnation: lives[0]}
 			}
 			s.Swap(context.Background(), ops...)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -37,9 +38,9 @@ func TestOneCommand(t *testing.T) {
 		{"claim of what is taken", []affinity.Op{first("room", node("m", 1))}},
 		{"read", []affinity.Op{read("room")}},
 		{"read of nothing", []affinity.Op{read("nothing")}},
-		{"replace", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour}}},
-		{"replace in vain", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour}}},
-		{"release", []affinity.Op{{Partition: 17, Room: "warm", If: affinity.Pin{Life: node("m", 1)}}}},
+		{"replace", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour}}},
+		{"replace in vain", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour}}},
+		{"release", []affinity.Op{{Partition: 17, Room: "warm", If: affinity.Pin{Incarnation: node("m", 1)}}}},
 		{"batch", batch},
 	} {
 		server.ResetStats()
@@ -86,11 +87,11 @@ func TestTracksPinsAlone(t *testing.T) {
 		swap(t, reader, read(strconv.Itoa(i)))
 	}
 	tracked(n)
-	_, err := s.Index(t.Context(), []placement.Partition{17}, func(affinity.Life) bool { return true }, 100)
+	_, err := s.Index(t.Context(), []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Sign(t.Context(), node("n", 1), time.Hour, []affinity.Life{node("m", 1)}); err != nil {
+	if _, err := s.Sign(t.Context(), node("n", 1), time.Hour, []lease.Incarnation{node("m", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	tracked(n)
@@ -101,7 +102,7 @@ func TestKeys(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL(), Prefix: "p:"})
 	pin := swap(t, s, first("moved", node("a:1", 1))).Pin
-	swap(t, s, affinity.Op{Partition: 17, Room: "moved", If: pin, Set: affinity.Pin{Life: node("b", 2)}, TTL: time.Hour})
+	swap(t, s, affinity.Op{Partition: 17, Room: "moved", If: pin, Set: affinity.Pin{Incarnation: node("b", 2)}, TTL: time.Hour})
 	swap(t, s, first("stays", node("c", 3)))
 	if _, err := s.Sign(t.Context(), node("b", 2), time.Hour, nil); err != nil {
 		t.Fatal(err)
@@ -120,7 +121,7 @@ func TestKeys(t *testing.T) {
 	if got := server.Do("GET", "p:{17}:r:stays"); !strings.HasPrefix(got, "c|3|") || !strings.HasSuffix(got, "|2") {
 		t.Errorf("value %q", got)
 	}
-	swap(t, s, affinity.Op{Partition: 17, Room: "stays", If: affinity.Pin{Life: node("c", 3)}})
+	swap(t, s, affinity.Op{Partition: 17, Room: "stays", If: affinity.Pin{Incarnation: node("c", 3)}})
 	if left := server.Do("EXISTS", "p:{17}:n:c|3"); left != "0" {
 		t.Error("a room that was released is still in the index")
 	}
@@ -175,7 +176,7 @@ func TestStaleIndex(t *testing.T) {
 	}
 	list := func(limit int) []affinity.Entry {
 		t.Helper()
-		entries, err := s.Index(t.Context(), []placement.Partition{17}, func(l affinity.Life) bool { return l == life }, limit)
+		entries, err := s.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == life }, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,11 +206,11 @@ func TestStaleIndex(t *testing.T) {
 	server.Do("ZADD", s.keys.rooms(17, "n|1"), "9999999999999", "3")
 	// An op that does not find the life it expects takes its entry away.
 	server.Do("DEL", s.keys.pin(17, "3"))
-	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Life: life}, Set: affinity.Pin{Life: life}, TTL: time.Hour})
+	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Incarnation: life}, Set: affinity.Pin{Incarnation: life}, TTL: time.Hour})
 	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "1" {
 		t.Errorf("%s entries are left; want 1", card)
 	}
-	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Life: life}})
+	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Incarnation: life}})
 	if found := list(10); len(found) != 0 {
 		t.Errorf("%v; want none", found)
 	}
@@ -225,11 +226,11 @@ func TestGarbage(t *testing.T) {
 	life := node("n", 1)
 	good := swap(t, s, first("good", life)).Pin
 	ops := func(room string) []affinity.Op {
-		is := affinity.Pin{Life: life}
+		is := affinity.Pin{Incarnation: life}
 		return []affinity.Op{
 			read(room), first(room, life),
 			{Partition: 17, Room: room, If: is, Set: is, TTL: time.Hour},
-			{Partition: 17, Room: room, If: is, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour},
+			{Partition: 17, Room: room, If: is, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour},
 			{Partition: 17, Room: room, If: is},
 		}
 	}
@@ -260,7 +261,7 @@ func TestGarbage(t *testing.T) {
 
 func wrongType(t *testing.T, server *redistest.Server, s *Store, good affinity.Pin) {
 	t.Helper()
-	all := func(affinity.Life) bool { return true }
+	all := func(lease.Incarnation) bool { return true }
 	server.Do("LPUSH", s.keys.pin(17, "list"), "x")
 	results := s.Swap(t.Context(), first("list", node("n", 1)), read("good"))
 	if results[0].Err == nil || !strings.Contains(results[0].Err.Error(), s.keys.pin(17, "list")) || results[1].Pin != good {
@@ -296,13 +297,13 @@ func TestHostile(t *testing.T) {
 		first("", life), first("{0}", life), first("a}b", life), first("*", life), first("a\nb", life), first("a\x00b", life),
 		first("\xff", life), first(strings.Repeat("x", 10<<10), life),
 		first("r", node("a|b", 1)), first("r", node("{0}", 1)), first("r", node("", 1)), first("r", node("a b", 1)),
-		{Partition: 17, Room: "r", If: affinity.Pin{Life: node("a|b", 1)}},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life, Size: -1}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life, Size: affinity.MaxSize + 1}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life, Epoch: 1 << 53}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life}},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life}, TTL: time.Microsecond},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Life: life}, TTL: -time.Hour},
+		{Partition: 17, Room: "r", If: affinity.Pin{Incarnation: node("a|b", 1)}},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life, Size: -1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life, Size: affinity.MaxSize + 1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life, Epoch: 1 << 53}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life}},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life}, TTL: time.Microsecond},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life}, TTL: -time.Hour},
 	} {
 		good := read("good")
 		results := s.Swap(t.Context(), op, good)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/redisstore"
+	"github.com/roost-cluster/roost/lease"
 )
 
 func Example() {
@@ -24,7 +25,7 @@ func Example() {
 	result := store.Swap(ctx, affinity.Op{
 		Partition: 17,
 		Room:      "standup",
-		Set:       affinity.Pin{Life: affinity.Life{Node: "node-1", Incarnation: 1}, Size: 5},
+		Set:       affinity.Pin{Incarnation: lease.Incarnation{Node: "node-1", Number: 1}, Size: 5},
 		TTL:       time.Hour,
 	})[0]
 	fmt.Println("pinned:", result.Done)

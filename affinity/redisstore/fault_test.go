@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -36,7 +37,7 @@ func calls(s *Store, room string) map[string]func(context.Context) error {
 			return errors.Join(results[0].Err, results[1].Err)
 		},
 		"index": func(ctx context.Context) error {
-			_, err := s.Index(ctx, []placement.Partition{17}, func(affinity.Life) bool { return true }, 10)
+			_, err := s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10)
 			return err
 		},
 		"sign": func(ctx context.Context) error {
@@ -251,7 +252,7 @@ func TestFull(t *testing.T) {
 	if err := try(s, first("new", node("n", 1))); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("claim: error %v; want OOM", err)
 	}
-	moved := s.Swap(t.Context(), affinity.Op{Partition: 17, Room: "room", If: pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})[0]
+	moved := s.Swap(t.Context(), affinity.Op{Partition: 17, Room: "room", If: pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})[0]
 	if moved.Err == nil || !strings.Contains(moved.Err.Error(), "OOM") {
 		t.Errorf("replace: error %v; want OOM", moved.Err)
 	}
@@ -301,7 +302,7 @@ func TestNotifiesOfLoss(t *testing.T) {
 		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
 		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
 		told.reset()
-		swap(t, other, affinity.Op{Partition: 17, Room: room, If: affinity.Pin{Life: node("n", 1)}, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
+		swap(t, other, affinity.Op{Partition: 17, Room: room, If: affinity.Pin{Incarnation: node("n", 1)}, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
 		redistest.Eventually(t, "change after "+name, func() error { return told.have(room) })
 	}
 }
@@ -318,9 +319,9 @@ func TestNoEcho(t *testing.T) {
 			t.Fatalf("fresh for %v; want %v", pin.Fresh, maxFresh)
 		}
 		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: pin.Pin, TTL: time.Hour})
-		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
+		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
 	}
-	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Life: node("m", 1)}})
+	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Incarnation: node("m", 1)}})
 	redistest.Eventually(t, "the other's change", func() error { return told.have("room 19") })
 	if all := told.all(); len(all) != 1 {
 		t.Errorf("told of %q; want the one that the other changed", all)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -26,7 +27,7 @@ const (
 // others pin or release meanwhile may be missing. What cannot be read, because its
 // server is down or somebody else wrote there, does not hide the rest: that is
 // returned with the error.
-func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	shelves, failed := s.shelves(ctx, partitions, want)
 	var found []affinity.Entry
 	var stale []call
@@ -52,13 +53,13 @@ type reading struct {
 // shelf is the index of one life in one partition.
 type shelf struct {
 	partition placement.Partition
-	life      affinity.Life
+	life      lease.Incarnation
 	read      int // entries so far
 }
 
 // shelves returns those of the lives that want selects. It calls want only from
 // the caller's goroutine.
-func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool) (found []shelf, failed error) {
+func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool) (found []shelf, failed error) {
 	for len(partitions) > 0 {
 		some := partitions[:min(maxPipeline, len(partitions))]
 		partitions = partitions[len(some):]
@@ -124,7 +125,7 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	var gone []string
 	for i, room := range rooms {
 		pin, err := parsePin(pins[i])
-		if err == nil && pin.Life == of.life {
+		if err == nil && pin.Incarnation == of.life {
 			r.entries = append(r.entries, affinity.Entry{Partition: of.partition, Room: room, Pin: pin})
 		} else {
 			gone = append(gone, room)

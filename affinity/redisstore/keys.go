@@ -57,15 +57,15 @@ func (k keys) validate() error {
 }
 
 // lifeText is a life as keys and values have it; "" for none.
-func lifeText(l affinity.Life) string {
-	if l == (affinity.Life{}) {
+func lifeText(l lease.Incarnation) string {
+	if l == (lease.Incarnation{}) {
 		return ""
 	}
-	return string(l.Node) + "|" + strconv.FormatUint(l.Incarnation, 10)
+	return string(l.Node) + "|" + strconv.FormatUint(l.Number, 10)
 }
 
-func checkLife(l affinity.Life) error {
-	if l == (affinity.Life{}) {
+func checkLife(l lease.Incarnation) error {
+	if l == (lease.Incarnation{}) {
 		return nil
 	}
 	return l.Node.Validate()
@@ -73,13 +73,13 @@ func checkLife(l affinity.Life) error {
 
 var errLife = errors.New("it is not node|incarnation")
 
-func parseLife(text string) (affinity.Life, error) {
+func parseLife(text string) (lease.Incarnation, error) {
 	node, number, _ := strings.Cut(text, "|")
 	incarnation, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || lease.NodeID(node).Validate() != nil {
-		return affinity.Life{}, errLife
+		return lease.Incarnation{}, errLife
 	}
-	return affinity.Life{Node: lease.NodeID(node), Incarnation: incarnation}, nil
+	return lease.Incarnation{Node: lease.NodeID(node), Number: incarnation}, nil
 }
 
 // maxEpoch is what a double holds exactly, as scripts and other languages use it.
@@ -98,5 +98,5 @@ func parsePin(text string) (affinity.Pin, error) {
 	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {
 		return affinity.Pin{}, errPin
 	}
-	return affinity.Pin{Life: life, Epoch: epoch, Size: size}, nil
+	return affinity.Pin{Incarnation: life, Epoch: epoch, Size: size}, nil
 }

@@ -58,7 +58,7 @@ func (s *Store) tellOthers(ops []affinity.Op, results []affinity.Result) {
 		return
 	}
 	for i, op := range ops {
-		if results[i].Done && op.Set.Life != op.If.Life {
+		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
 			for _, changed := range heed {
 				changed(op.Room)
 			}

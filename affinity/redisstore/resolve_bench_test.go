@@ -14,6 +14,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -147,13 +148,13 @@ func BenchmarkRehome(b *testing.B) {
 	n := newBench(b)
 	store := open(b, Options{URL: n.server.URL()})
 	// An earlier life of this node is dead for certain: no lease has to run out.
-	dead := affinity.Life{Node: "bench", Incarnation: 1}
+	dead := lease.Incarnation{Node: "bench", Number: 1}
 	ops := make([]affinity.Op, 5000)
 	for i := range ops {
 		room := fmt.Sprint("room-", i)
 		ops[i] = affinity.Op{
 			Partition: placement.Of(room, placement.DefaultPartitions), Room: room,
-			Set: affinity.Pin{Life: dead, Size: 2}, TTL: time.Hour,
+			Set: affinity.Pin{Incarnation: dead, Size: 2}, TTL: time.Hour,
 		}
 	}
 	for b.Loop() {

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // Sign implements affinity.Store. It takes one command.
-func (s *Store) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (s *Store) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	what := fmt.Sprintf("sign as %.80q", self.String())
 	if err := checkLife(self); err != nil {
 		return nil, fault(what, err)

@@ -38,7 +38,7 @@ func ready(tb testing.TB, opt Options) *Store {
 	tb.Helper()
 	s := open(tb, opt)
 	redistest.Eventually(tb, "connect", func() error {
-		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(affinity.Life) bool { return false }, 1)
+		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(lease.Incarnation) bool { return false }, 1)
 		return err
 	})
 	return s
@@ -104,13 +104,13 @@ func TestSentinel(t *testing.T) {
 	conform(t, Options{URL: redistest.StartSentinel(t).URL()})
 }
 
-func node(id lease.NodeID, incarnation uint64) affinity.Life {
-	return affinity.Life{Node: id, Incarnation: incarnation}
+func node(id lease.NodeID, incarnation uint64) lease.Incarnation {
+	return lease.Incarnation{Node: id, Number: incarnation}
 }
 
 // first is a claim of room.
-func first(room string, by affinity.Life) affinity.Op {
-	return affinity.Op{Partition: 17, Room: room, Set: affinity.Pin{Life: by, Size: 2}, TTL: time.Hour}
+func first(room string, by lease.Incarnation) affinity.Op {
+	return affinity.Op{Partition: 17, Room: room, Set: affinity.Pin{Incarnation: by, Size: 2}, TTL: time.Hour}
 }
 
 func read(room string) affinity.Op { return affinity.Op{Partition: 17, Room: room} }

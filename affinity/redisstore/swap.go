@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -102,7 +103,7 @@ func (s *Store) swapCall(b batch, ops []affinity.Op) call {
 	c.keys = append(c.keys, s.keys.pin(b.partition, ops[b.ops[0]].Room))
 	for _, i := range b.ops {
 		op := ops[i]
-		standing, set := lifeText(op.If.Life), lifeText(op.Set.Life)
+		standing, set := lifeText(op.If.Incarnation), lifeText(op.Set.Incarnation)
 		pin := s.keys.pin(b.partition, op.Room)
 		index := func(life string) string {
 			if life == "" {
@@ -186,7 +187,7 @@ func check(op affinity.Op) error {
 	if err := affinity.CheckName(op.Room); err != nil {
 		return err
 	}
-	if err := errors.Join(checkLife(op.If.Life), checkLife(op.Set.Life)); err != nil {
+	if err := errors.Join(checkLife(op.If.Incarnation), checkLife(op.Set.Incarnation)); err != nil {
 		return err
 	}
 	switch {
@@ -194,7 +195,7 @@ func check(op affinity.Op) error {
 		return errEpoch
 	case op.Set.Size < 0 || op.Set.Size > affinity.MaxSize:
 		return errSize
-	case op.Set.Life != (affinity.Life{}) && op.TTL < time.Millisecond:
+	case op.Set.Incarnation != (lease.Incarnation{}) && op.TTL < time.Millisecond:
 		return errTTL
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -51,9 +52,9 @@ func startLoad(t *testing.T, stores ...*Store) *load {
 
 func (l *load) call(ctx context.Context, i int) error {
 	p := placement.Partition(i % l.partitions)
-	op := affinity.Op{Partition: p, Room: fmt.Sprint("load ", p), Set: affinity.Pin{Life: node("n", uint64(i%2)+1)}, TTL: time.Hour}
+	op := affinity.Op{Partition: p, Room: fmt.Sprint("load ", p), Set: affinity.Pin{Incarnation: node("n", uint64(i%2)+1)}, TTL: time.Hour}
 	if i%3 == 0 {
-		op.If = affinity.Pin{Life: node("n", uint64(i/3%2)+1)}
+		op.If = affinity.Pin{Incarnation: node("n", uint64(i/3%2)+1)}
 	}
 	return l.stores[i%len(l.stores)].Swap(ctx, op)[0].Err
 }
@@ -70,7 +71,7 @@ func (l *load) all(ctx context.Context, room string) error {
 		for j, s := range l.stores {
 			r := s.Swap(ctx, affinity.Op{
 				Partition: placement.Partition(i), Room: fmt.Sprint(room, " ", i),
-				Set: affinity.Pin{Life: node("n", uint64(j)+1)}, TTL: time.Hour,
+				Set: affinity.Pin{Incarnation: node("n", uint64(j)+1)}, TTL: time.Hour,
 			})[0]
 			if r.Err != nil {
 				return r.Err
@@ -102,12 +103,12 @@ func TestClusterNodeKilled(t *testing.T) {
 	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 	l.stop()
 	t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
-	after := swap(t, b, affinity.Op{Partition: 17, Room: "before 17", If: before, Set: affinity.Pin{Life: node("m", 1)}, TTL: time.Hour})
+	after := swap(t, b, affinity.Op{Partition: 17, Room: "before 17", If: before, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
 	if after.Pin.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", after.Pin.Epoch, before.Epoch)
 	}
 	redistest.Eventually(t, "index", func() error {
-		entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l affinity.Life) bool { return l == node("m", 1) }, 10)
+		entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == node("m", 1) }, 10)
 		if err == nil && len(entries) != 1 {
 			t.Fatalf("index: %v; want the room that was moved", entries)
 		}
@@ -140,14 +141,14 @@ func TestSentinelFailover(t *testing.T) {
 			redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 			l.stop()
 			t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
-			claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Life: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
+			claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Incarnation: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
 			if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
 				t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
 			}
 			// Changes are told of by the new master.
 			is := swap(t, a, read("after")).Pin
 			told.reset()
-			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Life: node("m", 2)}, TTL: time.Hour})
+			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
 			redistest.Eventually(t, "change", func() error { return told.have("after") })
 		})
 	}

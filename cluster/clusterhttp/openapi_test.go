@@ -140,7 +140,11 @@ func (s schemas) ref(t reflect.Type) map[string]any {
 	if _, done := s[name]; !done {
 		s[name] = nil // it may refer to itself
 		properties, required := map[string]any{}, []string{}
-		s.fields(t, properties, &required)
+		if t == reflect.TypeFor[affinity.Moved]() {
+			s.written(affinity.Moved{}, properties, &required)
+		} else {
+			s.fields(t, properties, &required)
+		}
 		schema := map[string]any{"type": "object", "properties": properties}
 		if len(required) > 0 {
 			slices.Sort(required)
@@ -171,6 +175,21 @@ func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]s
 		properties[name] = schema
 		if !strings.Contains(options, "omit") {
 			*required = append(*required, name)
+		}
+	}
+}
+
+// written adds the fields of a struct that writes itself as JSON.
+func (s schemas) written(zero json.Marshaler, properties map[string]any, required *[]string) {
+	var fields map[string]any
+	if text, err := zero.MarshalJSON(); err != nil || json.Unmarshal(text, &fields) != nil {
+		panic("no JSON object")
+	}
+	for name, value := range fields {
+		*required = append(*required, name)
+		properties[name] = map[string]any{"type": "integer"}
+		if _, ok := value.(string); ok {
+			properties[name] = map[string]any{"type": "string"}
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	answer := Rooms{Rooms: []PinnedRoom{}, Truncated: len(found) > limit}
 	for _, e := range found[:min(limit, len(found))] {
 		answer.Rooms = append(answer.Rooms, PinnedRoom{
-			Room: e.Room, Partition: e.Partition, Node: e.Pin.Node, Incarnation: e.Pin.Incarnation,
+			Room: e.Room, Partition: e.Partition, Node: e.Pin.Node, Incarnation: e.Pin.Number,
 			Epoch: e.Pin.Epoch, Size: e.Pin.Size,
 		})
 	}
@@ -177,14 +177,14 @@ func (a *api) releaseRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 
 func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
 	answer := RoomAssignment{
-		Room: at.Room, Partition: at.Partition, Incarnation: at.Incarnation,
+		Room: at.Room, Partition: at.Partition, Incarnation: at.Incarnation.Number,
 		Source: at.Source, Reason: strings.TrimPrefix(at.Reason, "affinity: "), Epoch: at.Epoch,
 	}
 	switch {
 	case at.Member != nil:
 		answer.Node = memberOf(a.agent.Snapshot(), at.Member)
 	case at.Node != "":
-		answer.Node = Member{ID: at.Node, Incarnation: at.Incarnation, State: lease.Left}
+		answer.Node = Member{ID: at.Node, Incarnation: at.Incarnation.Number, State: lease.Left}
 	}
 	return answer
 }

@@ -249,7 +249,7 @@ func (b *broken) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 		case ctx.Err() != nil || b.fails.Load():
 			results[i].Err = errors.Join(affinity.ErrStore, errDown, ctx.Err())
 		case b.overtaken.Load() && op.If != (affinity.Pin{}):
-			results[i].Pin = affinity.Pin{Life: affinity.Life{Node: "c", Incarnation: 1}, Epoch: 9}
+			results[i].Pin = affinity.Pin{Incarnation: lease.Incarnation{Node: "c", Number: 1}, Epoch: 9}
 		default:
 			results[i] = b.Memory.Swap(ctx, op)[0]
 		}
@@ -257,14 +257,14 @@ func (b *broken) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return results
 }
 
-func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	if b.fails.Load() {
 		return nil, errDown
 	}
 	return b.Memory.Index(ctx, ps, want, limit)
 }
 
-func (b *broken) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (b *broken) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if b.fails.Load() {
 		return nil, errDown
 	}
@@ -377,14 +377,14 @@ func TestUnknownNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
 		h := open(t, store, Options{})
-		life := affinity.Life{Node: "far", Incarnation: 1 << 60}
+		life := lease.Incarnation{Node: "far", Number: 1 << 60}
 		if _, err := store.Sign(t.Context(), life, time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
 		store.Swap(t.Context(), affinity.Op{
-			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: affinity.Pin{Life: life}, TTL: time.Hour,
+			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: affinity.Pin{Incarnation: life}, TTL: time.Hour,
 		})
-		want := Member{ID: "far", Incarnation: life.Incarnation, State: lease.Left}
+		want := Member{ID: "far", Incarnation: life.Number, State: lease.Left}
 		got, err := h.clients["a"].ResolveRoom(t.Context(), "room", 0)
 		if err != nil || got.Node.ID != want.ID || got.Node.State != want.State || got.Incarnation != 1<<60 || got.Hosted {
 			t.Errorf("resolve: %+v, %v", got, err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -31,7 +32,7 @@ func (s *store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 }
 
 // Index implements [affinity.Store].
-func (s *store) Index(ctx context.Context, partitions []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+func (s *store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	ctx, end := s.begin(ctx, "roost.store.index", "roost.partitions", len(partitions))
 	found, err := s.Store.Index(ctx, partitions, want, limit)
 	end(err)
@@ -39,7 +40,7 @@ func (s *store) Index(ctx context.Context, partitions []placement.Partition, wan
 }
 
 // Sign implements [affinity.Store].
-func (s *store) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (s *store) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	ctx, end := s.begin(ctx, "roost.store.sign", "roost.asked", len(ask))
 	signed, err := s.Store.Sign(ctx, self, ttl, ask)
 	end(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/affinitytest"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -147,7 +148,7 @@ func TestVoidPin(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
 		h.store.Swap(t.Context(), affinity.Op{
 			Partition: placement.Of("r", 64), Room: "r", TTL: time.Minute,
-			Set: affinity.Pin{Life: affinity.Life{Node: "long-gone", Incarnation: 1}},
+			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "long-gone", Number: 1}},
 		})
 		ctx, span := h.provider.Tracer("test").Start(t.Context(), "join")
 		if a, err := h.rooms["a"].Resolve(ctx, "r", affinity.Demand{}); err != nil || a.Source != affinity.Hash {
@@ -273,7 +274,7 @@ func TestStores(t *testing.T) {
 	memory, told := affinity.NewMemory(), ""
 	tracing.Store(memory).Notify(func(room string) { told = room })
 	memory.Swap(t.Context(), affinity.Op{
-		Room: "r", Set: affinity.Pin{Life: affinity.Life{Node: "a", Incarnation: 1}}, TTL: time.Minute,
+		Room: "r", Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute,
 	})
 	if told != "r" {
 		t.Errorf("the one who uses the store is told of %q", told)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -42,7 +43,7 @@ func (f *flaky) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return f.Store.Swap(ctx, ops...)
 }
 
-func (f *flaky) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (f *flaky) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if err := f.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func TestLostPins(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		h.sum(t).want(t, samples{"roost_rooms_repinned_total": 0})
-		gone := affinity.Op{Partition: at.Partition, Room: "room", If: affinity.Pin{Life: at.Life, Epoch: at.Epoch}}
+		gone := affinity.Op{Partition: at.Partition, Room: "room", If: affinity.Pin{Incarnation: at.Incarnation, Epoch: at.Epoch}}
 		if res := h.store.Swap(t.Context(), gone)[0]; !res.Done {
 			t.Fatalf("the pin cannot be deleted: %+v", res)
 		}

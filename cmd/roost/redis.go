@@ -13,6 +13,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -46,7 +47,7 @@ func openRedis(ctx context.Context, o agentOptions, log *slog.Logger) (redis, er
 	}
 	where := hostOf(o.redis)
 	// Any question will do.
-	if _, err := store.Index(connecting, []placement.Partition{0}, func(affinity.Life) bool { return false }, 1); err != nil {
+	if _, err := store.Index(connecting, []placement.Partition{0}, func(lease.Incarnation) bool { return false }, 1); err != nil {
 		log.Warn("Redis does not answer; going on without it, and trying again", "redis", where, "err", err)
 	} else {
 		log.Info("rooms are pinned on Redis", "redis", where, "prefix", prefix)

@@ -51,7 +51,7 @@ var house = []struct {
 	{"cluster", []string{"lease", "placement", "events", "internal/gossip"}, "the agent joins the parts and must not need its own surroundings"},
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/simnet"}, "it puts a simulated network under gossip"},
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and knows nothing that the API does not tell"},
-	{"cluster/clusterotel", []string{"placement", "affinity", "cluster"}, "it hangs on hooks and interfaces, and works without the HTTP API"},
+	{"cluster/clusterotel", []string{"lease", "placement", "affinity", "cluster"}, "it hangs on hooks and interfaces, and works without the HTTP API"},
 	{"cluster/...", []string{"lease", "placement", "affinity", "events", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
 	{"cmd/...", []string{"..."}, "programs put everything together"},
 	{"examples/...", []string{"..."}, "programs put everything together"},

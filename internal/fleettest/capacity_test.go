@@ -110,10 +110,10 @@ func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
 	})
 	pins := look.mustPins(both)
 	if pin := pins[full]; pin.Node != "a" || pin.Size != n {
-		t.Errorf("the room of %d is pinned to %v for %d; want a, who has headroom for that many", n, pin.Life, pin.Size)
+		t.Errorf("the room of %d is pinned to %v for %d; want a, who has headroom for that many", n, pin.Incarnation, pin.Size)
 	}
 	if pin := pins[empty]; pin.Node != "b" || pin.Size != 2 {
-		t.Errorf("the room that nobody is in is pinned to %v for %d; want b, its partition's next owner, for what it was pinned for", pin.Life, pin.Size)
+		t.Errorf("the room that nobody is in is pinned to %v for %d; want b, its partition's next owner, for what it was pinned for", pin.Incarnation, pin.Size)
 	}
 	noScan(t, redis)
 }

@@ -211,14 +211,14 @@ func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {
 }
 
 // of returns how many rooms are pinned to a life, by the index.
-func (e *eye) of(life affinity.Life) (int, error) {
+func (e *eye) of(life lease.Incarnation) (int, error) {
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
 	all := make([]placement.Partition, partitions)
 	for i := range all {
 		all[i] = placement.Partition(i)
 	}
-	found, err := e.store.Index(ctx, all, func(l affinity.Life) bool { return l == life }, 1<<20)
+	found, err := e.store.Index(ctx, all, func(l lease.Incarnation) bool { return l == life }, 1<<20)
 	return len(found), err
 }
 

@@ -63,7 +63,7 @@ func (f *fleet) joinAll(room string, callers int) {
 	wait.Wait()
 	winners := make(map[int]bool) // instances whose claim was the first
 	for i, a := range answers {
-		if errs[i] != nil || a.Life != answers[0].Life || a.Epoch != answers[0].Epoch || a.Epoch == 0 {
+		if errs[i] != nil || a.Incarnation != answers[0].Incarnation || a.Epoch != answers[0].Epoch || a.Epoch == 0 {
 			f.t.Fatalf("%s: %#v, %v; and %#v", room, a, errs[i], answers[0])
 		}
 		if a.Source == affinity.Hash || a.Source == affinity.Override {

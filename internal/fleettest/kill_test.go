@@ -41,8 +41,8 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 	some := h.rooms[:len(h.rooms)/4]
 	for id, p := range h.nodes {
 		for i, a := range p.resolve(some) {
-			if pin := after[some[i]]; a.Life != pin.Life || a.Epoch != pin.Epoch {
-				t.Fatalf("%s says %s lives on %v (%#v); it is pinned to %v", id, some[i], a.Life, a, pin)
+			if pin := after[some[i]]; a.Incarnation != pin.Incarnation || a.Epoch != pin.Epoch {
+				t.Fatalf("%s says %s lives on %v (%#v); it is pinned to %v", id, some[i], a.Incarnation, a, pin)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 }
 
 // waitGone waits until no pin names a life by the index.
-func (h *herd) waitGone(look *eye, dead affinity.Life, since time.Time) {
+func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 	h.t.Helper()
 	redistest.Eventually(h.t, fmt.Sprintf("pins of %v to be replaced", dead), func() error {
 		n, err := look.of(dead)
@@ -83,7 +83,7 @@ func (h *herd) unharmed(before, after map[string]affinity.Pin, dead ...lease.Nod
 		switch p := h.nodes[is.Node]; {
 		case gone[was.Node]:
 			moved[is.Node]++
-			if p == nil || is.Life != p.life || is.Epoch <= was.Epoch {
+			if p == nil || is.Incarnation != p.life || is.Epoch <= was.Epoch {
 				h.t.Fatalf("%s was pinned to %#v of the dead and is pinned to %#v", room, was, is)
 			}
 		case is != was:

@@ -11,6 +11,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -65,9 +66,9 @@ func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*no
 	return n, nil
 }
 
-func (n *node) life() affinity.Life {
+func (n *node) life() lease.Incarnation {
 	self := n.agent.Snapshot().Self
-	return affinity.Life{Node: self.ID, Incarnation: self.Incarnation}
+	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 }
 
 // close ends the node. Its error says nothing: Redis may be gone by then.
@@ -94,13 +95,13 @@ func (m *meter) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return m.Store.Swap(ctx, ops...)
 }
 
-func (m *meter) Index(ctx context.Context, parts []placement.Partition, want func(affinity.Life) bool, limit int) ([]affinity.Entry, error) {
+func (m *meter) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	return m.Store.Index(ctx, parts, want, limit)
 }
 
-func (m *meter) Sign(ctx context.Context, self affinity.Life, ttl time.Duration, ask []affinity.Life) ([]bool, error) {
+func (m *meter) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	m.signs.Add(1)

@@ -65,7 +65,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	settle(t, "after it came back", 4*time.Second, func() error { return h.same(during, look.mustPins(h.rooms)) })
 
 	h.nodes["c"] = c
-	c.life = c.status().Life
+	c.life = c.status().Incarnation
 	h.waitAgreed()
 	redistest.Eventually(t, "it to be told where they live", func() error {
 		for i, a := range c.host(stale) {

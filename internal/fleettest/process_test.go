@@ -34,7 +34,7 @@ type Batch struct{ Rooms []string }
 
 // Answer is what came of it for one room.
 type Answer struct {
-	affinity.Life
+	lease.Incarnation
 	Epoch            uint64 // 0 if it is not by the store
 	Lost             bool
 	Err              string
@@ -51,7 +51,7 @@ func (a *Answer) fail(err error) {
 
 // Status is how a node is doing.
 type Status struct {
-	affinity.Life
+	lease.Incarnation
 	affinity.Stats
 	Addr      string
 	Members   int
@@ -63,7 +63,7 @@ type Status struct {
 func (r *Remote) Status(_ struct{}, out *Status) error {
 	s := r.n.agent.Snapshot()
 	*out = Status{
-		Life: r.n.life(), Stats: r.n.rooms.Stats(), Addr: r.n.agent.Addr(),
+		Incarnation: r.n.life(), Stats: r.n.rooms.Stats(), Addr: r.n.agent.Addr(),
 		Members: len(s.Members), Converged: s.Converged(), Loads: true,
 	}
 	for _, m := range s.Members {
@@ -77,7 +77,7 @@ func (r *Remote) Resolve(in Batch, out *[]Answer) error {
 	*out = make([]Answer, len(in.Rooms))
 	each(32, in.Rooms, func(i int, room string) {
 		a, err := r.n.rooms.Resolve(context.Background(), room, affinity.Demand{Size: size})
-		(*out)[i] = Answer{Life: a.Life, Epoch: a.Epoch}
+		(*out)[i] = Answer{Incarnation: a.Incarnation, Epoch: a.Epoch}
 		(*out)[i].fail(err)
 	})
 	return nil
@@ -92,7 +92,7 @@ func (r *Remote) Host(in Batch, out *[]Answer) error {
 		if err != nil {
 			return
 		}
-		(*out)[i].Life, (*out)[i].Epoch = r.n.life(), h.Epoch()
+		(*out)[i].Incarnation, (*out)[i].Epoch = r.n.life(), h.Epoch()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.hosted[room] = h
@@ -164,7 +164,7 @@ type process struct {
 	id   lease.NodeID
 	cmd  *exec.Cmd
 	rpc  *rpc.Client
-	life affinity.Life
+	life lease.Incarnation
 	addr string
 	once sync.Once
 }
@@ -201,7 +201,7 @@ func startProcess(t *testing.T, s setup) *process {
 		}
 	})
 	status := p.status()
-	p.life, p.addr = status.Life, status.Addr
+	p.life, p.addr = status.Incarnation, status.Addr
 	return p
 }
 

@@ -138,7 +138,7 @@ func (s *stage) pinned(look *eye) error {
 	for room, hostings := range s.all {
 		for h, n := range hostings {
 			epoch := h.Epoch()
-			if pin := pins[room]; !lost(h) && (pin.Life != n.life() || pin.Epoch != epoch) {
+			if pin := pins[room]; !lost(h) && (pin.Incarnation != n.life() || pin.Epoch != epoch) {
 				return fmt.Errorf("%s is hosted by %v with epoch %d, and pinned to %#v", room, n.life(), epoch, pin)
 			}
 		}

@@ -161,7 +161,7 @@ func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
 			l.stop()
 			l.report()
 			for room, pin := range look.mustPins(rooms) {
-				if was := before[room]; pin.Life != was.Life || pin.Epoch < was.Epoch || (!s.lossy && pin.Epoch != was.Epoch) {
+				if was := before[room]; pin.Incarnation != was.Incarnation || pin.Epoch < was.Epoch || (!s.lossy && pin.Epoch != was.Epoch) {
 					t.Errorf("%s is pinned to %#v, and was to %#v", room, pin, was)
 				}
 			}

@@ -89,9 +89,9 @@ func (f *fake) change(f2 func()) {
 	defer f.mu.Unlock()
 	f2()
 	var nodes []placement.Node
-	var live []events.Member
+	var live []lease.Incarnation
 	for _, m := range f.members {
-		live = append(live, events.Member{ID: m.ID, Incarnation: m.Incarnation})
+		live = append(live, lease.Incarnation{Node: m.ID, Number: m.Incarnation})
 		if m.State == lease.Active {
 			nodes = append(nodes, placement.Node{ID: m.ID, Weight: m.Weight})
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/redisstore"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -23,8 +24,8 @@ func TestStandIn(t *testing.T) {
 	defer store.Close()
 	const ttl = 500 * time.Millisecond
 	began := time.Now()
-	life := affinity.Life{Node: "a", Incarnation: 1}
-	op := affinity.Op{Partition: 7, Room: "lobby", Set: affinity.Pin{Life: life, Size: 3}, TTL: ttl}
+	life := lease.Incarnation{Node: "a", Number: 1}
+	op := affinity.Op{Partition: 7, Room: "lobby", Set: affinity.Pin{Incarnation: life, Size: 3}, TTL: ttl}
 	res := store.Swap(t.Context(), op)[0]
 	if res.Err != nil || !res.Done {
 		t.Fatalf("%+v", res)
@@ -33,7 +34,7 @@ func TestStandIn(t *testing.T) {
 	if off := time.UnixMicro(int64(res.Pin.Epoch)).Sub(began).Abs(); off > time.Minute {
 		t.Errorf("scripts see a time that is off by %v", off)
 	}
-	if alive, err := store.Sign(t.Context(), life, ttl, []affinity.Life{life}); err != nil || !alive[0] {
+	if alive, err := store.Sign(t.Context(), life, ttl, []lease.Incarnation{life}); err != nil || !alive[0] {
 		t.Errorf("it has not signed: %v %v", alive, err)
 	}
 	eventually(t, "the pin is gone", func() bool {
@@ -44,10 +45,10 @@ func TestStandIn(t *testing.T) {
 		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)
 	}
 	eventually(t, "what it signed has run out", func() bool {
-		alive, err := store.Sign(t.Context(), affinity.Life{Node: "b", Incarnation: 1}, ttl, []affinity.Life{life})
+		alive, err := store.Sign(t.Context(), lease.Incarnation{Node: "b", Number: 1}, ttl, []lease.Incarnation{life})
 		return err == nil && !alive[0]
 	})
-	found, err := store.Index(t.Context(), []placement.Partition{7}, func(affinity.Life) bool { return true }, 10)
+	found, err := store.Index(t.Context(), []placement.Partition{7}, func(lease.Incarnation) bool { return true }, 10)
 	if err != nil || len(found) != 0 {
 		t.Errorf("%+v, %v", found, err)
 	}
