@@ -138,11 +138,18 @@ func (s *Set) Sync(now time.Time) *Message {
 		}
 	}
 	add(s.self)
+	rows := s.rows[:0]
 	for _, e := range s.byID {
 		if e != s.self && (e.status == live || e.hadLease()) {
-			add(e)
+			rows = append(rows, e)
 		}
 	}
+	slices.SortFunc(rows, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
+	for _, e := range rows {
+		add(e)
+	}
+	clear(rows)
+	s.rows = rows[:0]
 	return m
 }
 

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -45,6 +46,8 @@ func (s *Set) freshest() []*entry {
 			rows = append(rows, e)
 		}
 	}
-	slices.SortFunc(rows, func(a, b *entry) int { return b.born.Compare(a.born) })
+	slices.SortFunc(rows, func(a, b *entry) int {
+		return cmp.Or(b.born.Compare(a.born), cmp.Compare(a.handle, b.handle))
+	})
 	return rows
 }

@@ -42,7 +42,7 @@ type Set struct {
 	rival  rival
 	clock  time.Duration // the cluster's clock minus ours, see clock.go
 	stats  Stats
-	rows   []*entry // scratch of Compose
+	rows   []*entry // scratch of Compose and Sync
 }
 
 // entry is what a Set knows of one incarnation of a node.

@@ -1,0 +1,160 @@
+package node
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// assigner keeps the assignment of a strategy that has one; see
+// placement.LeastPartitions. All nodes hold the same assignment: one of them, the
+// coordinator, writes it, and it spreads from node to node. Each message carries a
+// stamp of the sender's assignment. The receiver of a stamp that is at least as new
+// and differs exchanges full states with the sender, by the stream that joins use.
+// Assignments merge, so it does no harm if two nodes believe that they coordinate, or
+// if messages overtake each other.
+type assigner struct {
+	current *placement.Assignment
+	fetch   fetch
+
+	quorum time.Time // when this node saw one last
+
+	// What only the coordinator needs.
+	followed uint64                     // the last version that all nodes had followed
+	away     map[lease.NodeID]time.Time // absent owners and voters, and since when
+}
+
+// startWaiting makes a node that was away itself wait for the others anew.
+func (a *assigner) startWaiting(now time.Time) { a.quorum, a.away = now, nil }
+
+// What Extra holds, by its first byte.
+const (
+	extraStamp      = 1 // version and digest of an assignment
+	extraAssignment = 2 // a whole one
+)
+
+// maxStampBytes is how much room a stamp takes in a packet, with what msgpack adds.
+const maxStampBytes = 3 + 1 + binary.MaxVarintLen64 + 8
+
+// encode returns m with the stamp of this node.
+func (n *Node) encode(m *lease.Message) []byte {
+	if n.assigner != nil {
+		a := n.assigner.current
+		m.Extra = binary.AppendUvarint([]byte{extraStamp}, a.Version())
+		m.Extra = binary.BigEndian.AppendUint64(m.Extra, uint64(a.Digest()))
+	}
+	return lease.Encode(m)
+}
+
+// budget is how many bytes a packet may have before it is stamped.
+func (n *Node) budget() int {
+	if n.assigner != nil {
+		return n.cfg.PacketBytes - maxStampBytes
+	}
+	return n.cfg.PacketBytes
+}
+
+// Sync returns all that this node knows: its half of a full exchange over a stream.
+func (n *Node) Sync(now time.Time) []byte {
+	n.checkLease(now)
+	m := n.set.Sync(now)
+	if n.assigner != nil && n.assigner.current != nil {
+		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)
+	}
+	if len(m.Extra) > lease.MaxExtraBytes { // no healthy cluster gets there
+		n.log(Debug, "assignment exceeds MaxExtraBytes, not sent", "bytes", len(m.Extra))
+		m.Extra = nil
+	}
+	return lease.Encode(m)
+}
+
+// applyExtra takes in what a message says of the sender's assignment.
+func (n *Node) applyExtra(now time.Time, m *lease.Message) {
+	if n.assigner == nil || len(m.Extra) == 0 || m.Settings != n.cfg.Settings {
+		return
+	}
+	switch body := m.Extra[1:]; m.Extra[0] {
+	case extraStamp:
+		version, size := binary.Uvarint(body)
+		if size <= 0 || len(body) != size+8 {
+			n.stats.DecodeErrors++
+			return
+		}
+		n.compare(now, version, placement.Digest(binary.BigEndian.Uint64(body[size:])), n.set.AddrOf(m.From))
+	case extraAssignment:
+		received, err := placement.DecodeAssignment(body, n.cfg.Partitions)
+		if err == nil {
+			received, err = n.assigner.current.Merge(received)
+		}
+		if err != nil {
+			n.stats.DecodeErrors++
+			n.log(Debug, "unreadable assignment", "err", err)
+			return
+		}
+		n.adopt(now, received)
+	}
+}
+
+// compare begins a full exchange with a node whose assignment differs and is not
+// older. If it is older, the exchange is for the other node to begin.
+func (n *Node) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
+	a := n.assigner
+	if version < a.current.Version() || digest == a.current.Digest() || addr == "" || !a.fetch.may(now, digest) {
+		return
+	}
+	a.fetch.begin(now, digest, n.cfg.GossipInterval, n.cfg.HeartbeatInterval)
+	n.stats.AssignmentFetches++
+	n.out.Exchanges = append(n.out.Exchanges, addr)
+}
+
+// Exchanged reports the end of an exchange that Ready asked for.
+func (n *Node) Exchanged(now time.Time, addr string, err error) {
+	n.checkLease(now)
+	n.assigner.fetch.running--
+	if err != nil {
+		n.log(Debug, "assignment not fetched; retrying with the next message", "addr", addr, "err", err)
+	}
+}
+
+// fetch spaces the exchanges of an assigner: a stamp costs its sender nothing.
+type fetch struct {
+	running int              // exchanges that are under way
+	next    time.Time        // when the next one may begin
+	digest  placement.Digest // what the last one was for
+	retry   time.Time        // when it may be tried again
+}
+
+// maxFetches is how many exchanges run at a time. One may hang until it times out,
+// if the other node has just died.
+const maxFetches = 3
+
+// may reports whether an exchange for an assignment may begin.
+func (f *fetch) may(now time.Time, digest placement.Digest) bool {
+	return f.running < maxFetches && !now.Before(f.next) && (digest != f.digest || !now.Before(f.retry))
+}
+
+// begin notes that an exchange begins.
+func (f *fetch) begin(now time.Time, digest placement.Digest, space, retry time.Duration) {
+	f.running++
+	f.next, f.digest, f.retry = now.Add(space), digest, now.Add(retry)
+}
+
+// adopt makes an assignment the current one.
+func (n *Node) adopt(now time.Time, a *placement.Assignment) {
+	if a == n.assigner.current {
+		return
+	}
+	n.assigner.current = a
+	n.heard = true
+	if n.life.places() && n.table != nil && n.when.publish.IsZero() {
+		n.when.publish = now
+	}
+}
+
+// digestOf identifies a table and the assignment behind it: what nodes must have in
+// common to go on alike.
+func digestOf(t *placement.Table) uint32 {
+	return uint32(t.Digest()) ^ uint32(t.Assignment().Digest())
+}

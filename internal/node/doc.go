@@ -1,0 +1,34 @@
+// Package node is the kernel of an agent: the decisions of one node, without
+// goroutine, clock, socket or logger. A shell hands in messages, commands and the
+// time, and carries out what [Node.Ready] returns. The design follows the RawNode
+// of etcd/raft.
+//
+//	for {
+//		wait for a message, a command or the time ready.Next
+//		n.Receive(now, message) // or a command, or nothing
+//		ready = n.Ready(now)
+//		publish ready.View and ready.State, send ready.Packets, …
+//	}
+//
+// # Guarantees
+//
+//  1. Equal seeds and equal calls give equal results, bit for bit.
+//  2. Every call first checks whether the own lease has expired. A node that was
+//     paused for longer than its lease lasts owns nothing before it reads a message
+//     or carries out a command.
+//  3. The own lease counts from the last heartbeat that was really sent, as reported
+//     by [Node.Sent]. A node without peers needs none.
+//  4. An [OwnLease] that a fence ended never holds again.
+//  5. A state that ends an ownership always precedes the state that begins it again.
+//
+// # Time
+//
+// The monotonic reading of now decides how old a lease is; its wall clock serves to
+// judge skew. Time must not run backwards between calls.
+//
+// # What the shell does
+//
+// The shell joins seeds and reports the result ([Node.Joined]), begins the full
+// exchanges that Ready asks for ([Node.Exchanged]), and bounds what waits for the
+// kernel. A Node is not safe for concurrent use.
+package node

@@ -1,0 +1,23 @@
+package node
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// OwnLease is the time until which the own lease holds in the view of the nodes
+// that received the latest heartbeat. Any goroutine may read it. A fence replaces
+// it by a new one, so that an older [View] never sees its lease come back.
+type OwnLease struct {
+	until atomic.Int64 // ns after the start of the node; 0 = expired
+}
+
+// Holds reports whether the lease holds at a time after the start of the node.
+func (l *OwnLease) Holds(sinceStart time.Duration) bool {
+	return int64(sinceStart) <= l.until.Load()
+}
+
+// renew counts the own lease from a heartbeat.
+func (n *Node) renew(beat time.Time) {
+	n.lease.until.Store(int64(beat.Add(n.cfg.LeaseTTL).Sub(n.started)))
+}

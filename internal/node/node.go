@@ -1,0 +1,256 @@
+package node
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Node is the state of one node.
+type Node struct {
+	cfg     Config
+	self    lease.NodeID
+	started time.Time
+	rng     *rand.Rand
+
+	set      *lease.Set
+	lease    *OwnLease
+	life     lifecycle
+	stall    stall
+	rejoin   rejoin
+	ramp     ramp
+	when     schedule
+	assigner *assigner // nil unless the strategy has an assignment
+	drift    drift
+	balance  balance
+
+	table   *placement.Table
+	state   *events.State
+	load    int64
+	changed bool // the live set changed since the last publication was planned
+	heard   bool // a message was applied, or a heartbeat begun, since the last View
+	ended   bool
+
+	clockLog, skewLog, refusedLog, faultLog limiter
+
+	rejected uint64 // heartbeats that were rejected by the last skewLog
+	fault    string // of the strategy, as in the last faultLog; "" = it works
+
+	stats Stats
+	out   Ready
+}
+
+// New returns a node that joins. Two nodes with equal seeds make equal choices.
+func New(now time.Time, cfg Config, seed uint64) *Node {
+	n := &Node{
+		cfg: cfg, self: cfg.Self.ID, started: now, rng: rand.New(rand.NewPCG(seed, 0)),
+		set: lease.NewSet(now, cfg.Self, lease.Params{
+			TTL: cfg.LeaseTTL, MaxSkew: cfg.MaxSkew, Settings: cfg.Settings,
+		}),
+		lease:  new(OwnLease),
+		life:   lifecycle{quiet: cfg.QuietWindow, grace: cfg.StartupGrace, draining: cfg.StartDraining},
+		stall:  stall{ttl: cfg.LeaseTTL, lastTurn: now},
+		rejoin: rejoin{quiet: cfg.QuietWindow},
+		ramp:   ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
+		when:   schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
+		load:   lease.NoLoad,
+	}
+	if placement.Remembers(cfg.Strategy) {
+		n.assigner = &assigner{quorum: now}
+	}
+	n.beat(now)
+	n.renew(now)
+	n.out.Show = true
+	return n
+}
+
+// Ready does what is due and returns what the shell has to carry out since the last
+// call, and when to call again.
+func (n *Node) Ready(now time.Time) Ready {
+	n.checkLease(now)
+	if !n.ended {
+		n.out.Next = n.advance(now)
+	}
+	r := n.out
+	n.out = Ready{}
+	return r
+}
+
+// advance does what is due and returns when more will be.
+func (n *Node) advance(now time.Time) time.Time {
+	if due(now, n.when.beat) {
+		n.beat(now)
+	}
+	if !now.Before(n.when.review) {
+		n.when.review = now.Add(n.cfg.HeartbeatInterval)
+		n.judgeClock(now)
+		n.level(now)
+		if n.life.places() {
+			n.balance.review(now, n.table, n.log)
+		}
+	}
+	expiry := n.expire(now)
+	n.listenAgain(now)
+	n.settle(now)
+	if n.climb(now) {
+		n.announceNews(now)
+	}
+	n.plan(now)
+	if due(now, n.when.publish) {
+		n.publish(now)
+	}
+	if due(now, n.when.gossip) {
+		n.gossip(now)
+	}
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next)
+}
+
+// expire ends leases that have run out, and returns when the next one will.
+func (n *Node) expire(now time.Time) time.Time {
+	if now.Before(n.stall.holdExpiryUntil) {
+		return n.stall.holdExpiryUntil
+	}
+	deadline, ok := n.set.NextDeadline()
+	forget := now.Sub(n.when.sweep) >= n.cfg.HeartbeatInterval
+	if forget || (ok && !now.Before(deadline)) {
+		n.when.sweep = now
+		n.note(n.set.Expire(now))
+		deadline, _ = n.set.NextDeadline()
+	}
+	return deadline
+}
+
+// note remembers whether the live set changed.
+func (n *Node) note(changed bool) {
+	if changed {
+		n.changed = true
+		n.stats.ViewChanges++
+	}
+}
+
+// beat begins a new lease of this node, to be sent in this turn.
+func (n *Node) beat(now time.Time) {
+	n.set.Beat(now, n.load, digestOf(n.table))
+	n.when.beaten(now, n.rng.Float64())
+	n.heard = true
+}
+
+// announceNews sends a changed record or state of this node to others at once.
+func (n *Node) announceNews(now time.Time) {
+	n.beat(now)
+	n.changed = true
+}
+
+// gossip sends a digest to a few random peers, if there is news.
+func (n *Node) gossip(now time.Time) {
+	n.when.gossip = now.Add(n.cfg.GossipInterval)
+	n.warnSkew(now)
+	if n.heard {
+		n.out.Show = true // ages and loads
+	}
+	peers := n.set.Peers(nil)
+	if !n.rejoin.began.IsZero() {
+		peers = n.set.Lost(peers) // they are likely to be there still
+	}
+	recipients := min(n.cfg.GossipNodes, len(peers))
+	if recipients == 0 {
+		n.renew(n.set.Born())
+		return
+	}
+	m := n.set.Compose(now, n.budget(), recipients)
+	if m == nil {
+		return
+	}
+	b := n.encode(m)
+	for _, addr := range n.pick(peers, recipients) {
+		n.send(Packet{To: addr, Bytes: b, lease: n.lease, beat: n.set.Born()})
+	}
+}
+
+// Sent reports that a packet was sent. If it carries a heartbeat, the own lease
+// counts from there, unless a fence has ended that lease.
+func (n *Node) Sent(p Packet) {
+	if p.lease != nil && p.lease == n.lease {
+		n.renew(p.beat)
+	}
+}
+
+// How many records a message requests, and in how many packets they are answered at
+// most; what is missing then is requested again.
+const (
+	maxWants       = 100
+	maxAnswerParts = 16
+)
+
+// Receive applies a message of another node.
+func (n *Node) Receive(now time.Time, message []byte) {
+	n.checkLease(now)
+	if n.ended {
+		return
+	}
+	if n.stall.discarding(now) {
+		n.stats.StaleDropped++
+		return
+	}
+	m, err := lease.Decode(message)
+	if err != nil {
+		if errors.Is(err, lease.ErrVersion) {
+			n.stats.VersionErrors++
+		} else {
+			n.stats.DecodeErrors++
+		}
+		n.log(Debug, "unreadable message", "err", err)
+		return
+	}
+	e := n.set.Apply(now, m)
+	n.heard = true
+	if e.Duplicate != nil {
+		n.out.Duplicate = e.Duplicate
+		n.end(now)
+		return
+	}
+	n.note(e.Changed)
+	if e.Urgent {
+		n.when.urge(now)
+	}
+	if len(e.Wants) > 0 {
+		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)]))})
+	}
+	n.applyExtra(now, m)
+	n.answer(now, m)
+	if addr, news := n.set.Inform(now, m.From, n.budget()); news != nil {
+		n.send(Packet{To: addr, Bytes: n.encode(news)})
+	}
+}
+
+// answer sends the sender of m the records that it requests. Only members are
+// answered, at the address in their record.
+func (n *Node) answer(now time.Time, m *lease.Message) {
+	to := n.set.AddrOf(m.From)
+	wants := m.Wants[:min(len(m.Wants), maxWants)]
+	for range maxAnswerParts {
+		if to == "" || len(wants) == 0 {
+			return
+		}
+		var part *lease.Message
+		if part, wants = n.set.Answer(now, wants, n.budget()); part != nil {
+			n.send(Packet{To: to, Bytes: n.encode(part)})
+		}
+	}
+}
+
+// End releases everything, without farewell. It may be called again.
+func (n *Node) End(now time.Time) {
+	n.checkLease(now)
+	n.end(now)
+}
+
+func (n *Node) end(now time.Time) {
+	n.lease = new(OwnLease)
+	n.life.phase, n.ended = Over, true
+	n.publish(now)
+}

@@ -1,0 +1,163 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// plan decides when a change of the live set is published: at once if an owner left
+// or drains, since its partitions are orphaned; at the end of the quiet window if
+// there are only newcomers, this node being one of them.
+func (n *Node) plan(now time.Time) {
+	if !n.changed || !n.life.places() {
+		return
+	}
+	n.changed = false
+	if !n.life.entering && n.ownerGone() {
+		n.when.publishBy(now)
+	} else {
+		n.when.publishBy(now.Add(n.cfg.QuietWindow))
+	}
+}
+
+// ownerGone reports whether a candidate of the table left or drains. One that
+// is settling was restarted or fenced, and is about to be back.
+func (n *Node) ownerGone() bool {
+	members := n.set.View().Members
+	for _, owner := range n.table.Nodes() {
+		i, ok := slices.BinarySearchFunc(members, owner.ID, func(m lease.Member, id lease.NodeID) int {
+			return cmp.Compare(m.ID, id)
+		})
+		if !ok || (!members[i].Candidate() && members[i].State != lease.Settling) {
+			return true
+		}
+	}
+	return false
+}
+
+// publish computes the table of the present live set and publishes it.
+func (n *Node) publish(now time.Time) {
+	n.when.publish = time.Time{}
+	n.changed = false
+	view := n.set.View()
+	table := n.table
+	if n.life.places() {
+		if table = n.compute(now, view); table == nil {
+			n.when.publish = now.Add(n.cfg.HeartbeatInterval) // the fault may pass
+			return
+		}
+	}
+	n.out.Show = true
+	if table == nil || (!n.life.places() && n.life.phase != Over) {
+		return // nothing is owned, and the live set is incomplete
+	}
+	moved := table.Digest() != n.table.Digest()
+	news := digestOf(table) != digestOf(n.table)
+	if !news && slices.EqualFunc(n.table.Nodes(), table.Nodes(), placement.Node.Equal) {
+		table = n.table // watchers see at a glance that nothing moved
+	}
+	n.table = table
+	n.life.entering = n.life.entering && n.life.phase != Active
+	if moved {
+		n.stats.TableChanges++
+	}
+	if news {
+		n.beat(now) // tells the others the new digest
+	}
+	n.publishState(events.Next(n.state, n.self, table, membersOf(view), n.life.phase == Active))
+}
+
+// fence publishes that this node owns nothing, whatever the table says.
+func (n *Node) fence(now time.Time) {
+	n.stats.Fences++
+	n.lease = new(OwnLease)
+	n.renew(now) // for what comes next; this node owns nothing under it
+	if n.assigner != nil {
+		n.assigner.startWaiting(now)
+	}
+	if n.state != nil {
+		n.publishState(events.Next(n.state, n.self, n.table, n.state.Members, false))
+	}
+}
+
+// publishState makes s the newest state and logs what it changes.
+func (n *Node) publishState(s *events.State) {
+	b := events.Diff(n.state, s)
+	n.state, n.out.State, n.out.Show = s, s, true
+	for _, id := range b.Left {
+		n.log(Info, "member left", "member", id)
+	}
+	for _, id := range b.Joined {
+		n.log(Info, "member joined", "member", id)
+	}
+	if len(b.Moved)+len(b.Acquired)+len(b.Released) > 0 {
+		n.log(Info, "ownership changed", "version", b.Version, "acquired", len(b.Acquired),
+			"released", len(b.Released), "moved", len(b.Moved), "partitions", n.cfg.Partitions)
+	}
+}
+
+// compute returns the table over the candidates of v, or nil if the strategy
+// failed: then the last good table stays.
+func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
+	in := placement.Input{Partitions: n.cfg.Partitions, Strategy: n.cfg.Strategy, Base: n.table}
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Candidate() {
+			in.Nodes = append(in.Nodes, placement.Node{
+				ID: m.ID, Weight: m.Weight, Zone: m.Zone, Capacity: m.Capacity, Labels: m.Labels,
+			})
+		}
+	}
+	table, err := n.assign(now, v, in)
+	if err != nil {
+		// The strategy is tried again and again; a repeated fault is logged once a minute.
+		if err.Error() != n.fault {
+			n.faultLog = limiter{}
+		}
+		if n.fault = err.Error(); n.faultLog.allow(now, time.Minute) {
+			n.log(Error, "strategy failed; keeping the last table", "err", err)
+		}
+		return nil
+	}
+	n.fault = ""
+	return table
+}
+
+func membersOf(v *lease.View) []lease.Incarnation {
+	members := make([]lease.Incarnation, len(v.Members))
+	for i := range v.Members {
+		members[i] = lease.Incarnation{Node: v.Members[i].ID, Number: v.Members[i].Incarnation}
+	}
+	return members
+}
+
+// View returns what this node knows, and counts drift.
+func (n *Node) View(now time.Time) View {
+	n.heard = false
+	v := View{Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.table, State: n.state, Lease: n.lease}
+	if n.ended || n.life.phase == Joining {
+		v.Table = nil // at the end, or from before a pause
+	}
+	v.Drift = n.driftIn(v.Live)
+	n.drift.count(now, v.Table != nil, v.Drift)
+	v.Stats = n.stats
+	v.Stats.Stats = n.set.Stats()
+	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
+	return v
+}
+
+// driftIn returns how many members run another table than this node. A settling
+// member has none yet.
+func (n *Node) driftIn(v *lease.View) (drift int) {
+	own := digestOf(n.table)
+	for i := range v.Members {
+		if m := &v.Members[i]; m.ID != n.self && m.Table != own && m.State != lease.Settling {
+			drift++
+		}
+	}
+	return drift
+}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Ready is what the shell has to carry out, in the order of the fields.
+type Ready struct {
+	Log []Event
+
+	// Show says that the result of [Node.View] has changed.
+	Show bool
+
+	// State is the newest state, to be published to watchers; nil = unchanged.
+	State *events.State
+
+	Packets   []Packet
+	Exchanges []string // addresses for a full exchange; report each by [Node.Exchanged]
+	Rejoin    bool     // join seeds, members and lost members again, now
+
+	// Duplicate is the record of a later process under the id of this node. The node
+	// has ended itself.
+	Duplicate *lease.Record
+
+	Next time.Time // when to call Ready again at the latest; zero = never, the node has ended
+}
+
+// Packet is one message for one address. Sending may fail; report success by
+// [Node.Sent].
+type Packet struct {
+	To    string
+	Bytes []byte
+
+	lease *OwnLease // that this packet renews; nil = none
+	beat  time.Time // when the heartbeat in it began
+}
+
+// View is what a node knows at one moment. It is immutable.
+type View struct {
+	Phase Phase
+	Ended bool
+	Live  *lease.View
+	Table *placement.Table // nil before the first table, while joining and after the end
+	State *events.State    // nil before the first table
+	Drift int              // live members that run another table; settling ones do not count
+	Lease *OwnLease
+	Stats Stats
+}
+
+// Stats counts what a node did since New.
+type Stats struct {
+	lease.Stats
+	DecodeErrors      uint64
+	VersionErrors     uint64
+	StaleDropped      uint64
+	ViewChanges       uint64
+	TableChanges      uint64
+	AssignmentFetches uint64
+	Fences            uint64
+	NodesRefused      uint64
+	Drifts            uint64
+	DriftTime         time.Duration
+}
+
+// Event is a log line: a fixed message and alternating keys and values.
+type Event struct {
+	Level   Level
+	Message string
+	Attrs   []any
+}
+
+// Level is the severity of an Event, with the values of log/slog.
+type Level int
+
+// The levels.
+const (
+	Debug Level = -4
+	Info  Level = 0
+	Warn  Level = 4
+	Error Level = 8
+)
+
+func (n *Node) log(level Level, message string, attrs ...any) {
+	n.out.Log = append(n.out.Log, Event{level, message, attrs})
+}
+
+// send adds a packet to the next Ready.
+func (n *Node) send(p Packet) {
+	if p.To != "" {
+		n.out.Packets = append(n.out.Packets, p)
+	}
+}

@@ -1,0 +1,84 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// schedule is when a node does what it does by itself.
+type schedule struct {
+	heartbeat, every time.Duration // between heartbeats, and between rounds of gossip
+
+	beat    time.Time // renew the own lease
+	review  time.Time // judge clock and balance, level; news brings heartbeats forward, but not this
+	gossip  time.Time // send news to a few members
+	publish time.Time // publish a change of the live set; zero = there is none
+	sweep   time.Time // leases were expired and forgotten last
+}
+
+// beaten plans the next heartbeat, with jitter in [0, 1), and a round of gossip now.
+func (s *schedule) beaten(now time.Time, jitter float64) {
+	s.beat = now.Add(time.Duration((0.9 + 0.2*jitter) * float64(s.heartbeat)))
+	s.gossip = now
+}
+
+// urge brings the next round of gossip forward: news is urgent.
+func (s *schedule) urge(now time.Time) { s.gossip = earliest(s.gossip, now.Add(s.every/10)) }
+
+// publishBy plans a publication, unless there is an earlier one.
+func (s *schedule) publishBy(at time.Time) {
+	if s.publish.IsZero() || at.Before(s.publish) {
+		s.publish = at
+	}
+}
+
+// due reports whether at has come; the zero time never comes.
+func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// next returns the earliest of the planned times, and of those others that are still
+// to come.
+func (s *schedule) next(now time.Time, others ...time.Time) time.Time {
+	next := earliest(earliest(s.beat, s.gossip), s.review)
+	for _, at := range append(others, s.publish) {
+		if at.After(now) {
+			next = earliest(next, at)
+		}
+	}
+	return next
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// pick returns up to k random addresses. The choice does not depend on their order,
+// which is arbitrary: equal seeds have to pick the same. Each address draws a ticket,
+// and the k lowest tickets win.
+func (n *Node) pick(all []string, k int) []string {
+	seed := n.rng.Uint64()
+	tickets, winners := make([]uint64, 0, k+1), make([]string, 0, k+1)
+	for _, addr := range all {
+		ticket := mix(xxhash.Sum64String(addr) ^ seed)
+		at, _ := slices.BinarySearch(tickets, ticket)
+		if at == k {
+			continue
+		}
+		tickets, winners = slices.Insert(tickets, at, ticket), slices.Insert(winners, at, addr)
+		if len(tickets) > k {
+			tickets, winners = tickets[:k], winners[:k]
+		}
+	}
+	return winners
+}
+
+// mix spreads x over 64 bits (the finalizer of splitmix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
