@@ -56,7 +56,7 @@ func (b *balancer) put(ctx context.Context, slot int, p *proc) {
 	n := &backend{proc: p}
 	b.slots[slot].Store(n)
 	b.wait.Go(func() {
-		client := clusterhttp.Client{Base: p.http, HTTP: &http.Client{Transport: new(http.Transport)}}
+		client := clusterhttp.Client{Base: p.Base, HTTP: &http.Client{Transport: new(http.Transport)}}
 		again := time.NewTicker(checkEvery)
 		defer again.Stop()
 		for {
@@ -66,7 +66,7 @@ func (b *balancer) put(ctx context.Context, slot int, p *proc) {
 			} else {
 				n.ready.Store(nil)
 				select {
-				case <-p.done:
+				case <-p.Done():
 					return
 				default:
 				}
@@ -84,7 +84,7 @@ func (b *balancer) put(ctx context.Context, slot int, p *proc) {
 func (b *balancer) kill(slot int) {
 	n := b.slots[slot].Load()
 	n.killed.Store(true)
-	n.signal(syscall.SIGKILL)
+	n.Signal(syscall.SIGKILL)
 }
 
 // call makes look-ups for one slot until ctx ends.
@@ -112,20 +112,20 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 			continue
 		}
 		gone := b.gone.Load()
-		placed, err := (&clusterhttp.Client{Base: n.http, HTTP: client}).Place(ctx, key)
+		placed, err := (&clusterhttp.Client{Base: n.Base, HTTP: client}).Place(ctx, key)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			// If this process stood still, it came too late by its own fault.
 			if time.Since(*ready) < b.answers && !n.killed.Load() {
-				b.fault("a look-up at %s, ready %v before: %v", n.id, asked.Sub(*ready), err)
+				b.fault("a look-up at %s, ready %v before: %v", n.ID, asked.Sub(*ready), err)
 			}
 			b.again.Add(1)
 			continue
 		}
 		if gone != nil && gone == b.gone.Load() && placed.Owner.ID == *gone {
-			b.fault("%s says that %s belongs to %s, which has gone", n.id, key, *gone)
+			b.fault("%s says that %s belongs to %s, which has gone", n.ID, key, *gone)
 		}
 		b.made.Add(1)
 		b.views.note(placed.Digest, asked, time.Now())

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
 const deploy = "../../deploy/"
@@ -46,17 +49,19 @@ func TestImage(t *testing.T) {
 		t.Fatalf("its user is %d:%d, %v", uid, gid, err)
 	}
 	entry, args := inDockerfile(t, `ENTRYPOINT \["(.*)"\]`), inDockerfile(t, `CMD \["(.*)"\]`)
-	p := launchBy(t, "a", &exec.Cmd{Path: entry, Args: []string{entry, args}, Dir: "/", SysProcAttr: jail(root, uid, gid)})
-	p.running()
+	agent := agentproc.Command(entry, "a")
+	agent.Args[1], agent.Dir, agent.SysProcAttr = args, "/", jail(root, uid, gid)
+	p := agenttest.LaunchCommand(t, "a", agent)
+	p.Runs()
 	outside := uid
 	if os.Getuid() != 0 {
 		outside = uint32(os.Getuid())
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if want := fmt.Sprintf("\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", outside); err != nil || !strings.Contains(string(status), want) {
 		t.Errorf("it does not run as %d: %v\n%s", uid, err, status)
 	}
-	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/root", p.cmd.Process.Pid)); err != nil || at != root {
+	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/root", p.PID())); err != nil || at != root {
 		t.Errorf("its root is %q, %v", at, err)
 	}
 	if _, err := p.Members(t.Context()); err != nil {
@@ -65,8 +70,8 @@ func TestImage(t *testing.T) {
 	if inDockerfile(t, `STOPSIGNAL (.*)`) != "SIGTERM" {
 		t.Error("an agent leaves at SIGTERM")
 	}
-	p.signal(syscall.SIGTERM)
-	p.exits(0, "leaving")
+	p.Signal(syscall.SIGTERM)
+	p.Exits(0, "leaving")
 }
 
 // jail is a process with another root and user. Whoever may not give it these, as root
@@ -97,13 +102,7 @@ func inDockerfile(t *testing.T, line string) string {
 
 // TestUnit has systemd look at the unit, and roost at the command in it.
 func TestUnit(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the binary")
-	}
-	exe, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := agenttest.Binary(t)
 	unit, err := os.ReadFile(deploy + "systemd/roost.service")
 	if err != nil {
 		t.Fatal(err)

@@ -10,14 +10,14 @@ import (
 // TestDoctorOnAgents: what it finds on real agents, well, drained and killed.
 func TestDoctorOnAgents(t *testing.T) {
 	a := agent(t, "a", "--network", "local")
-	b := agent(t, "b", "--network", "local", "--join", a.gossip)
-	c := agent(t, "c", "--network", "local", "--join", a.gossip+","+b.gossip)
+	b := agent(t, "b", "--network", "local", "--join", a.Gossip)
+	c := agent(t, "c", "--network", "local", "--join", a.Gossip+","+b.Gossip)
 	agree(t, a, b, c)
 	// Ask until it says so: a busy machine may have its own troubles.
 	says := func(p *proc, want int, texts ...string) {
 		t.Helper()
 		eventually(t, func() error {
-			code, out, fault := roost(t, "doctor", "--addr", p.http, "--over", "100ms")
+			code, out, fault := roost(t, "doctor", "--addr", p.Base, "--over", "100ms")
 			for _, text := range texts {
 				if !strings.Contains(out, text) {
 					return fmt.Errorf("no %q in %s%s", text, out, fault)
@@ -29,14 +29,14 @@ func TestDoctorOnAgents(t *testing.T) {
 			return nil
 		})
 	}
-	says(c, exitOK, "3 of 3 own", "all of them are members: "+a.gossip+", "+b.gossip, "as c sees it")
-	if code, out, fault := roost(t, "drain", "--addr", b.http); code != exitOK {
+	says(c, exitOK, "3 of 3 own", "all of them are members: "+a.Gossip+", "+b.Gossip, "as c sees it")
+	if code, out, fault := roost(t, "drain", "--addr", b.Base); code != exitOK {
 		t.Fatalf("drain: %d %s%s", code, out, fault)
 	}
 	says(b, exitWarned, "warn  ready     it is draining")
 	says(c, exitOK, "2 of 3 own; draining: b")
-	b.signal(syscall.SIGKILL)
-	says(c, exitWarned, "no live member at "+b.gossip)
-	a.signal(syscall.SIGKILL)
-	says(c, exitBroken, "this node is alone", "alone, although it was told to join "+a.gossip+", "+b.gossip)
+	b.Signal(syscall.SIGKILL)
+	says(c, exitWarned, "no live member at "+b.Gossip)
+	a.Signal(syscall.SIGKILL)
+	says(c, exitBroken, "this node is alone", "alone, although it was told to join "+a.Gossip+", "+b.Gossip)
 }

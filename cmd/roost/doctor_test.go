@@ -237,7 +237,7 @@ func TestDoctorFits(t *testing.T) {
 	f.set("GET /v1/stats", doubt)
 	p := openTerminal(t, 80, 24)
 	b := inBackground(t, f.env, nil, p.tty, "doctor", "--over", "1ms")
-	b.exits(exitBroken)
+	b.Exits(exitBroken)
 	b.shows(p.screen, "sees it")
 	text := uncoloured(p.screen.String())
 	if lines := strings.Count(text, "\n"); lines >= 24 || !strings.HasPrefix(text, "fail  redis") {

@@ -14,6 +14,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 	"golang.org/x/term"
 )
@@ -21,14 +22,14 @@ import (
 // background runs a command until the test ends it.
 type background struct {
 	t          *testing.T
-	out, fault *logBuffer
+	out, fault *agentproc.Log
 	code       chan int
 	stop       context.CancelFunc
 }
 
 func inBackground(t *testing.T, env map[string]string, stdin io.Reader, stdout io.Writer, args ...string) *background {
 	t.Helper()
-	b := &background{t: t, out: new(logBuffer), fault: new(logBuffer), code: make(chan int, 1)}
+	b := &background{t: t, out: new(agentproc.Log), fault: new(agentproc.Log), code: make(chan int, 1)}
 	if stdout == nil {
 		stdout = b.out
 	}
@@ -42,7 +43,7 @@ func inBackground(t *testing.T, env map[string]string, stdin io.Reader, stdout i
 }
 
 // exits waits for the end.
-func (b *background) exits(code int) {
+func (b *background) Exits(code int) {
 	b.t.Helper()
 	select {
 	case got := <-b.code:
@@ -108,7 +109,7 @@ func TestWatchAppends(t *testing.T) {
 		return nil
 	})
 	b.stop()
-	b.exits(exitOK)
+	b.Exits(exitOK)
 	if n := strings.Count(b.fault.String(), "it has left"); n != 1 {
 		t.Errorf("told %d times that there is no answer", n)
 	}
@@ -131,7 +132,7 @@ func TestWatchNews(t *testing.T) {
 		f.stream <- news
 		b.shows(b.out, map[bool]string{true: `"epoch":13`, false: `"version":13`}[command == "rooms"])
 		b.stop()
-		b.exits(exitOK)
+		b.Exits(exitOK)
 	}
 }
 
@@ -161,7 +162,7 @@ func TestWatchComesBack(t *testing.T) {
 	f.stream <- later
 	b.shows(b.out, "v99")
 	b.stop()
-	b.exits(exitOK)
+	b.Exits(exitOK)
 	address := strings.Replace(f.env["ROOST_ADDR"], "me:secret", "…", 1)
 	want := "roost: the agent at " + address + " has ended, or is not reached; trying again\n" +
 		"roost: the agent at " + address + " answers again: what follows first is so now\n"
@@ -173,7 +174,7 @@ func TestWatchComesBack(t *testing.T) {
 // terminalOf is a pseudo terminal, and what a command has written to it.
 type terminalOf struct {
 	tty, master *os.File
-	screen      *logBuffer
+	screen      *agentproc.Log
 }
 
 func openTerminal(t *testing.T, columns, lines uint16) terminalOf {
@@ -182,7 +183,7 @@ func openTerminal(t *testing.T, columns, lines uint16) terminalOf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := terminalOf{tty, master, new(logBuffer)}
+	p := terminalOf{tty, master, new(agentproc.Log)}
 	p.resize(t, columns, lines)
 	read := make(chan struct{})
 	go func() {
@@ -216,7 +217,7 @@ func TestWatchRedraws(t *testing.T) {
 	f.set("GET /v1/members", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "it has left"})
 	b.shows(p.screen, "it has left")
 	b.stop()
-	b.exits(exitOK)
+	b.Exits(exitOK)
 	for l := range strings.SplitSeq(p.screen.String(), "\n") {
 		if text := uncoloured(l); columnsOf(text) > 40 {
 			t.Errorf("%q has %d columns", text, columnsOf(text))
@@ -251,7 +252,7 @@ func TestColours(t *testing.T) {
 		f.env[c.variable] = c.value
 		p := openTerminal(t, 100, 30)
 		b := inBackground(t, f.env, nil, p.tty, "members")
-		b.exits(exitOK)
+		b.Exits(exitOK)
 		b.shows(p.screen, "node-c")
 		if got := strings.Contains(p.screen.String(), "\x1b"); got != c.coloured {
 			t.Errorf("%s=%q: coloured: %v", c.variable, c.value, got)
@@ -291,7 +292,7 @@ func TestTop(t *testing.T) {
 		if _, err := p.master.WriteString("x" + end); err != nil {
 			t.Fatal(err)
 		}
-		b.exits(exitOK)
+		b.Exits(exitOK)
 		b.shows(p.screen, leaveScreen)
 		if is, err := term.GetState(int(p.tty.Fd())); err != nil || *is != *was {
 			t.Errorf("the terminal is left as %v, was %v: %v", is, was, err)
@@ -313,7 +314,7 @@ func TestTopNeedsTerminal(t *testing.T) {
 		"stdin": inBackground(t, f.env, strings.NewReader(""), p.tty, "top"),
 		"json":  inBackground(t, f.env, p.tty, p.tty, "top", "--output", "json"),
 	} {
-		b.exits(exitUsage)
+		b.Exits(exitUsage)
 		if !strings.Contains(b.fault.String(), "roost members --watch") {
 			t.Errorf("%s: %q", name, b.fault)
 		}

@@ -32,30 +32,30 @@ func TestHostileHTTP(t *testing.T) {
 	}
 	a := agent(t, "a", append(calm(), "--http-token-file", file, "--log-level", "debug")...)
 	agree(t, a)
-	memory, before := a.memory(), values(t, metricsOf(t, a.http))
+	most, before := memory(t, a), values(t, metricsOf(t, a.Base))
 
 	const post = "POST /v1/load HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + secret + "\r\nContent-Type: application/json\r\n"
 	var crowd crowd
 	crowd.over = make(chan struct{})
 	for i := range 400 {
 		crowd.add(func() {
-			crowd.dribble(t, a.http, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
+			crowd.dribble(t, a.Base, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
 		})
 	}
 	for range 2000 { // short headers take most: a third of a megabyte each
-		crowd.add(func() { crowd.dribble(t, a.http, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
+		crowd.add(func() { crowd.dribble(t, a.Base, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
 	}
 	for range 4200 {
-		crowd.add(func() { crowd.keep(t, a.http) })
+		crowd.add(func() { crowd.keep(t, a.Base) })
 	}
 	for range 100 {
-		crowd.add(func() { crowd.dribble(t, a.http, post+"Content-Length: 10000\r\n\r\n ") })
-		crowd.add(func() { crowd.flood(t, a.http, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n") })
+		crowd.add(func() { crowd.dribble(t, a.Base, post+"Content-Length: 10000\r\n\r\n ") })
+		crowd.add(func() { crowd.flood(t, a.Base, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n") })
 	}
 	for i := range 200 {
 		crowd.add(func() {
 			rng := rand.New(rand.NewPCG(3, uint64(i)))
-			crowd.dribble(t, a.http, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
+			crowd.dribble(t, a.Base, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
 		})
 	}
 	crowd.here.Wait()
@@ -71,13 +71,13 @@ func TestHostileHTTP(t *testing.T) {
 		}
 	}
 	for i := range 200 {
-		intrude(t, a.http, secret[:i%len(secret)])
+		intrude(t, a.Base, secret[:i%len(secret)])
 	}
 	close(crowd.over)
 	crowd.gone.Wait()
 
 	eventually(t, func() error {
-		now := values(t, metricsOf(t, a.http))
+		now := values(t, metricsOf(t, a.Base))
 		for _, name := range []string{"go_goroutines", "process_open_fds"} {
 			if now[name] > before[name]+20 {
 				return fmt.Errorf("%s is %v, and was %v", name, now[name], before[name])
@@ -86,13 +86,13 @@ func TestHostileHTTP(t *testing.T) {
 		return nil
 	})
 	const bound = 150 << 20 // a megabyte of header for each would be far more
-	if after := a.memory(); after > memory+bound {
-		t.Errorf("it grew from %d MB to %d MB", memory>>20, after>>20)
+	if after := memory(t, a); after > most+bound {
+		t.Errorf("it grew from %d MB to %d MB", most>>20, after>>20)
 	}
 	if m, err := a.Members(t.Context()); err != nil || m.Members[0].State.String() != "active" || m.Members[0].Load > 0 {
 		t.Errorf("they changed something: %+v, %v", m, err)
 	}
-	for line := range strings.Lines(a.log.text()) {
+	for line := range strings.Lines(a.Text()) {
 		if strings.Contains(line, "panic") || strings.Contains(line, "battery") || len(line) > 2000 {
 			t.Errorf("it logs %.2000s", line)
 		}
@@ -189,7 +189,7 @@ func intrude(t *testing.T, addr, part string) {
 func TestTooMuchHeader(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
-	conn, err := net.DialTimeout("tcp", a.http, patience)
+	conn, err := net.DialTimeout("tcp", a.Base, patience)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,11 @@ import (
 func TestHostileBytes(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
-	b := agent(t, "b", append(calm(), "--join", a.gossip)...)
+	b := agent(t, "b", append(calm(), "--join", a.Gossip)...)
 	agree(t, a, b)
-	before := a.memory()
+	before := memory(t, a)
 	rng := rand.New(rand.NewPCG(1, 2))
-	packets, err := net.Dial("udp", a.gossip)
+	packets, err := net.Dial("udp", a.Gossip)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestHostileBytes(t *testing.T) {
 	}
 	var held []net.Conn // streams that are never closed, and say that much is to come
 	for i := range 300 {
-		conn, err := net.DialTimeout("tcp", a.gossip, patience)
+		conn, err := net.DialTimeout("tcp", a.Gossip, patience)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
@@ -48,22 +48,22 @@ func TestHostileBytes(t *testing.T) {
 		}
 	}
 	select {
-	case <-a.done:
-		t.Fatalf("a ended: %v", a.cmd.ProcessState)
+	case <-a.Done():
+		t.Fatalf("a ended: %v", a.State())
 	default:
 	}
 	const bound = 200 << 20 // memberlist reads up to 20 MB of what a stranger promises
-	if after := a.memory(); after > before+bound {
+	if after := memory(t, a); after > before+bound {
 		t.Errorf("%d open streams and 20,000 datagrams made a grow from %d MB to %d MB", len(held), before>>20, after>>20)
 	}
-	if strings.Contains(a.log.text(), "panic") {
+	if strings.Contains(a.Text(), "panic") {
 		t.Error("a tells of a panic")
 	}
-	c := agent(t, "c", append(calm(), "--join", b.gossip)...)
+	c := agent(t, "c", append(calm(), "--join", b.Gossip)...)
 	agree(t, a, b, c)
 	for _, output := range []string{"table", "json"} {
 		for _, command := range [][]string{{"members"}, {"partitions"}, {"place", "x"}, {"owners", "x"}} {
-			args := append(command, "--addr", a.http, "--output", output)
+			args := append(command, "--addr", a.Base, "--output", output)
 			if code, out, fault := roost(t, args...); code != 0 || out == "" || fault != "" {
 				t.Errorf("%v: %d %q %q", args, code, out, fault)
 			}
@@ -91,21 +91,21 @@ func junk(rng *rand.Rand, turn, n int) []byte {
 }
 
 // memory returns the most bytes that the process ever had in memory.
-func (p *proc) memory() int64 {
-	p.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+func memory(t *testing.T, p *proc) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmHWM:" {
 			kb, err := strconv.ParseInt(f[1], 10, 64)
 			if err != nil {
-				p.t.Fatal(err)
+				t.Fatal(err)
 			}
 			return kb << 10
 		}
 	}
-	p.t.Fatalf("no VmHWM in:\n%s", b)
+	t.Fatalf("no VmHWM in:\n%s", b)
 	return 0
 }

@@ -24,10 +24,10 @@ import (
 func trio(t *testing.T, args ...string) (a, b, c *proc) {
 	t.Helper()
 	a = agent(t, "a", args...)
-	args = append(args, "--join", a.gossip)
+	args = append(args, "--join", a.Gossip)
 	b, c = launch(t, "b", args...), launch(t, "c", args...)
-	b.running()
-	c.running()
+	b.Runs()
+	c.Runs()
 	agree(t, a, b, c)
 	return a, b, c
 }
@@ -51,7 +51,7 @@ func TestProcessesAgree(t *testing.T) {
 		for _, p := range []*proc{b, c} {
 			got, err := p.Place(t.Context(), key)
 			if err != nil || got.Owner.ID != first.Owner.ID || got.Partition != first.Partition || got.Digest != first.Digest {
-				t.Fatalf("%s places %s on %s (%v), %s on %s", p.id, key, got.Owner.ID, err, a.id, first.Owner.ID)
+				t.Fatalf("%s places %s on %s (%v), %s on %s", p.ID, key, got.Owner.ID, err, a.ID, first.Owner.ID)
 			}
 		}
 		if o := first.Owner; o.Zone != "z1" || o.APIAddr != "10.0.0.1:443" || o.Labels["rack"] != "r1" {
@@ -66,13 +66,13 @@ func TestKill(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, brisk()...)
 	const ttl, slack = 2 * time.Second, 20 * time.Second
-	c.signal(syscall.SIGKILL)
+	c.Signal(syscall.SIGKILL)
 	killed := time.Now()
 	agree(t, a, b)
 	if took := time.Since(killed); took > ttl+slack {
 		t.Errorf("the others took over after %v, the lease lasts %v", took, ttl)
 	}
-	again := agent(t, "c", append(brisk(), "--join", a.gossip+","+b.gossip)...)
+	again := agent(t, "c", append(brisk(), "--join", a.Gossip+","+b.Gossip)...)
 	agree(t, a, b, again)
 }
 
@@ -85,13 +85,7 @@ func TestStop(t *testing.T) {
 		t.Fatalf("c owns %v (%v) before it is stopped", o, err)
 	}
 	const stop = 10 * time.Second // several leases long
-	c.signal(syscall.SIGSTOP)
-	eventually(t, func() error {
-		if c.state() != 'T' {
-			return fmt.Errorf("c is not stopped: %c", c.state())
-		}
-		return nil
-	})
+	c.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	type answer struct {
 		clusterhttp.Owned
@@ -116,29 +110,29 @@ func TestStop(t *testing.T) {
 		t.Fatalf("a stopped process answers %+v", got)
 	default:
 	}
-	c.signal(syscall.SIGCONT)
+	c.Signal(syscall.SIGCONT)
 	if got := <-answers; got.err != nil || len(got.Partitions) > 0 {
 		t.Errorf("its first answer: it owns %d partitions, %v", len(got.Partitions), got.err)
 	}
 	agree(t, a, b, c)
-	c.says("fenced")
+	c.Logs("fenced")
 }
 
 // TestTerm: SIGTERM is a farewell; nobody has to wait for a lease to run out.
 func TestTerm(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
-	c.signal(syscall.SIGTERM)
+	c.Signal(syscall.SIGTERM)
 	left := time.Now()
 	agree(t, a, b)
 	if took := time.Since(left); took > 30*time.Second {
 		t.Errorf("the others took over after %v", took)
 	}
-	c.exits(0, "draining", "leaving")
+	c.Exits(0, "draining", "leaving")
 
-	b.signal(syscall.SIGINT)
+	b.Signal(syscall.SIGINT)
 	agree(t, a)
-	b.exits(0)
+	b.Exits(0)
 }
 
 // TestShutdownDelay: whoever goes by /readyz has the time to turn away from an agent
@@ -148,9 +142,9 @@ func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	args := []string{"--heartbeat", "200ms", "--ttl", "10m"}
 	a := agent(t, "a", args...)
-	b := agent(t, "b", append(args, "--join", a.gossip, "--shutdown-delay", "1h")...)
+	b := agent(t, "b", append(args, "--join", a.Gossip, "--shutdown-delay", "1h")...)
 	agree(t, a, b)
-	b.signal(syscall.SIGTERM)
+	b.Signal(syscall.SIGTERM)
 	eventually(t, func() error {
 		err := b.Ready(t.Context())
 		if problem, ok := errors.AsType[*clusterhttp.Problem](err); !ok || problem.State != "draining" {
@@ -162,12 +156,12 @@ func TestShutdownDelay(t *testing.T) {
 		eventually(t, func() error {
 			table, err := p.Partitions(t.Context())
 			if err == nil && slices.Contains(table.Owners, "b") {
-				err = fmt.Errorf("%s says that b owns something", p.id)
+				err = fmt.Errorf("%s says that b owns something", p.ID)
 			}
 			return err
 		})
 	}
-	resp, err := http.Get("http://" + b.http + "/v1/place?key=x")
+	resp, err := http.Get("http://" + b.Base + "/v1/place?key=x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +187,8 @@ func TestShutdownDelay(t *testing.T) {
 		}
 		return nil
 	})
-	b.signal(syscall.SIGTERM)
-	b.exits(exitInterrupted)
+	b.Signal(syscall.SIGTERM)
+	b.Exits(exitInterrupted)
 }
 
 // TestRoomsWhileEnding: without a delay, too, calls about rooms are answered for five
@@ -203,7 +197,7 @@ func TestRoomsWhileEnding(t *testing.T) {
 	t.Parallel()
 	_, b := pair(t, redistest.Start(t), calm()...)
 	told := time.Now() // from here on, so that a slow machine is given no less
-	b.signal(syscall.SIGTERM)
+	b.Signal(syscall.SIGTERM)
 	for i := 0; ; i++ {
 		_, err := b.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), 2)
 		if err == nil {
@@ -214,7 +208,7 @@ func TestRoomsWhileEnding(t *testing.T) {
 		}
 		break
 	}
-	b.exits(exitOK)
+	b.Exits(exitOK)
 }
 
 // TestTermBounded: a farewell that not everybody agrees to ends after 15 s all
@@ -222,16 +216,16 @@ func TestRoomsWhileEnding(t *testing.T) {
 func TestTermBounded(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
-	a.signal(syscall.SIGSTOP) // it agrees to nothing
-	b.signal(syscall.SIGTERM)
-	c.signal(syscall.SIGTERM)
-	c.says("draining")
-	c.signal(syscall.SIGTERM)
-	c.exits(exitInterrupted)
-	if strings.Contains(c.log.text(), "left in a hurry") {
+	a.Signal(syscall.SIGSTOP) // it agrees to nothing
+	b.Signal(syscall.SIGTERM)
+	c.Signal(syscall.SIGTERM)
+	c.Logs("draining")
+	c.Signal(syscall.SIGTERM)
+	c.Exits(exitInterrupted)
+	if strings.Contains(c.Text(), "left in a hurry") {
 		t.Error("c did not stop at once")
 	}
-	b.exits(0, "left in a hurry")
+	b.Exits(0, "left in a hurry")
 }
 
 // TestTermWhileJoining: an agent that nobody lets in can be ended as well.
@@ -245,8 +239,8 @@ func TestTermWhileJoining(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	p.signal(syscall.SIGTERM)
-	p.exits(0, "stopped while joining")
+	p.Signal(syscall.SIGTERM)
+	p.Exits(0, "stopped while joining")
 }
 
 // TestStdinCloses: an agent that was started as a child ends with its parent, and
@@ -254,14 +248,14 @@ func TestTermWhileJoining(t *testing.T) {
 func TestStdinCloses(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)
-	b := agent(t, "b", append(brisk(), "--join", a.gossip)...)
-	c := agent(t, "c", append(brisk(), "--join", a.gossip, "--exit-on-stdin-close=false")...)
+	b := agent(t, "b", append(brisk(), "--join", a.Gossip)...)
+	c := agent(t, "c", append(brisk(), "--join", a.Gossip, "--exit-on-stdin-close=false")...)
 	agree(t, a, b, c)
-	_ = c.hold.Close()
-	_ = b.hold.Close()
-	b.exits(0)
+	_ = c.Stdin.Close()
+	_ = b.Stdin.Close()
+	b.Exits(0)
 	agree(t, a, c)
-	if strings.Contains(b.log.text(), "leaving") {
+	if strings.Contains(b.Text(), "leaving") {
 		t.Error("b said farewell")
 	}
 }
@@ -270,10 +264,10 @@ func TestStdinCloses(t *testing.T) {
 func TestDuplicate(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)
-	older := agent(t, "b", append(brisk(), "--join", a.gossip)...)
+	older := agent(t, "b", append(brisk(), "--join", a.Gossip)...)
 	agree(t, a, older)
-	newer := agent(t, "b", append(brisk(), "--join", a.gossip)...)
-	older.exits(exitFailed, `node id "b" is also used by the process at `+newer.gossip)
+	newer := agent(t, "b", append(brisk(), "--join", a.Gossip)...)
+	older.Exits(exitFailed, `node id "b" is also used by the process at `+newer.Gossip)
 	agree(t, a, newer)
 }
 
@@ -281,12 +275,12 @@ func TestDuplicate(t *testing.T) {
 func TestLeaveCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
-	if code, out, fault := roost(t, "leave", "--addr", c.http); code != 0 || out != "c is leaving\n" {
+	if code, out, fault := roost(t, "leave", "--addr", c.Base); code != 0 || out != "c is leaving\n" {
 		t.Errorf("leave: %d %q %q", code, out, fault)
 	}
-	c.exits(0)
+	c.Exits(0)
 	agree(t, a, b)
-	if code, _, fault := roost(t, "members", "--addr", c.http); code != exitFailed || !strings.Contains(fault, "no agent answers at "+c.http) {
+	if code, _, fault := roost(t, "members", "--addr", c.Base); code != exitFailed || !strings.Contains(fault, "no agent answers at "+c.Base) {
 		t.Errorf("members of a node that left: %d %q", code, fault)
 	}
 }
@@ -295,20 +289,20 @@ func TestLeaveCommand(t *testing.T) {
 func TestDrainCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
-	if code, out, fault := roost(t, "drain", "--addr", c.http, "--timeout", "1m"); code != 0 || !strings.HasPrefix(out, "c is draining") {
+	if code, out, fault := roost(t, "drain", "--addr", c.Base, "--timeout", "1m"); code != 0 || !strings.HasPrefix(out, "c is draining") {
 		t.Fatalf("drain: %d %q %q", code, out, fault)
 	}
 	for _, p := range []*proc{a, b, c} {
 		got, err := p.Partitions(t.Context())
 		if err != nil || slices.Contains(got.Owners, "c") {
-			t.Errorf("after drain %s believes that c owns something (%v): %v", p.id, err, got.Counts)
+			t.Errorf("after drain %s believes that c owns something (%v): %v", p.ID, err, got.Counts)
 		}
 	}
-	if code, out, fault := roost(t, "undrain", "--addr", c.http, "--timeout", "1m", "--output", "json"); code != 0 || !strings.Contains(out, `"converged":true`) {
+	if code, out, fault := roost(t, "undrain", "--addr", c.Base, "--timeout", "1m", "--output", "json"); code != 0 || !strings.Contains(out, `"converged":true`) {
 		t.Fatalf("undrain: %d %q %q", code, out, fault)
 	}
 	agree(t, a, b, c)
-	if code, out, _ := roost(t, "weight", "0", "--addr", b.http); code != 0 || out != "b has weight 0\n" {
+	if code, out, _ := roost(t, "weight", "0", "--addr", b.Base); code != 0 || out != "b has weight 0\n" {
 		t.Errorf("weight: %d %q", code, out)
 	}
 	eventually(t, func() error {
@@ -333,16 +327,16 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []*proc{a, b, c} {
-		if strings.Contains(p.log.String(), strings.TrimSpace(string(secret))) {
-			t.Errorf("%s logs its key", p.id)
+		if strings.Contains(p.Log.String(), strings.TrimSpace(string(secret))) {
+			t.Errorf("%s logs its key", p.ID)
 		}
-		if strings.Contains(p.log.text(), "other users can read") {
-			t.Errorf("%s warns of a key file that keygen made", p.id)
+		if strings.Contains(p.Text(), "other users can read") {
+			t.Errorf("%s warns of a key file that keygen made", p.ID)
 		}
 	}
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	d := agent(t, "d", append(calm(), "--key-file", key, "--join", a.gossip)...)
-	d.says("other users can read the secret in " + key)
+	d := agent(t, "d", append(calm(), "--key-file", key, "--join", a.Gossip)...)
+	d.Logs("other users can read the secret in " + key)
 }

@@ -64,10 +64,10 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	eventually(t, func() error { // the counters are as of the last heartbeat
-		got := values(t, metricsOf(t, a.http))
+		got := values(t, metricsOf(t, a.Base))
 		for name, want := range map[string]float64{
 			`roost_members{state="active"}`: 2, "roost_table_drift_members": 0, "roost_store_up": 1, "roost_lease_ttl_seconds": 600,
-			"roost_partitions_owned":                    1024 - values(t, metricsOf(t, b.http))["roost_partitions_owned"],
+			"roost_partitions_owned":                    1024 - values(t, metricsOf(t, b.Base))["roost_partitions_owned"],
 			`roost_rooms_resolved_total{source="hash"}`: 20,
 		} {
 			if got[name] != want {
@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 		return nil
 	})
 
-	text := metricsOf(t, b.http)
+	text := metricsOf(t, b.Base)
 	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	check.Stdin = strings.NewReader(text)
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {

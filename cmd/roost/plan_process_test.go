@@ -23,7 +23,7 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			args := append(calm(), "--strategy", strategy, "--partitions", "128")
 			a := agent(t, "a", args...)
 			agree(t, a)
-			args = append(args, "--join", a.gossip)
+			args = append(args, "--join", a.Gossip)
 
 			joins := planned(t, a, "--add", "b")
 			b := agent(t, "b", args...)
@@ -34,13 +34,13 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			joins.happens()
 
 			shrinks := planned(t, a, "--weight", "b=50")
-			tell(t, "weight", "50", "--addr", b.http)
+			tell(t, "weight", "50", "--addr", b.Base)
 			shrinks.happens()
 
 			leaves := planned(t, a, "--remove", "b")
-			tell(t, "leave", "--addr", b.http)
+			tell(t, "leave", "--addr", b.Base)
 			leaves.happens()
-			b.exits(0)
+			b.Exits(0)
 		})
 	}
 }
@@ -57,7 +57,7 @@ func planned(t *testing.T, at *proc, args ...string) forecast {
 	f := forecast{t: t, at: at, before: filepath.Join(t.TempDir(), "before.json")}
 	f.save(f.before)
 	args = append([]string{"plan", "--output", "json"}, args...)
-	f.plan = tell(t, append(args, "--addr", at.http)...)
+	f.plan = tell(t, append(args, "--addr", at.Base)...)
 	if f.plan != tell(t, append(args, "--from", f.before)...) {
 		t.Error("the plan from the file is another one")
 	}
@@ -66,7 +66,7 @@ func planned(t *testing.T, at *proc, args ...string) forecast {
 
 func (f forecast) save(path string) {
 	f.t.Helper()
-	table := tell(f.t, "partitions", "--addr", f.at.http, "--output", "json")
+	table := tell(f.t, "partitions", "--addr", f.at.Base, "--output", "json")
 	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
 		f.t.Fatal(err)
 	}

@@ -87,6 +87,6 @@ func TestHostileAnswers(t *testing.T) {
 	well.stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
 	b.shows(b.out, "moved")
 	b.stop()
-	b.exits(exitOK)
+	b.Exits(exitOK)
 	harms("watch", b.out.String(), b.fault.String())
 }

@@ -86,7 +86,7 @@ func jsonOf(t *testing.T, path string) string {
 		f.stream <- someBatch()
 		b.shows(b.out, "\n")
 		b.stop()
-		b.exits(exitOK)
+		b.Exits(exitOK)
 		return b.out.String()
 	case "roost doctor": // a check that has everything
 		want = exitWarned

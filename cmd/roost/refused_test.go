@@ -64,9 +64,9 @@ func TestRefused(t *testing.T) {
 		{"another key", keyed, []string{"--key-file", other}, []string{"the gossip keys differ"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := launch(t, "x", append(append(calm(), "--join", c.seed.gossip), c.args...)...)
-			x.exits(exitFailed, append(c.says, "agent failed")...)
-			c.seed.says(c.seen...)
+			x := launch(t, "x", append(append(calm(), "--join", c.seed.Gossip), c.args...)...)
+			x.Exits(exitFailed, append(c.says, "agent failed")...)
+			c.seed.Logs(c.seen...)
 		})
 	}
 	agree(t, plain)
@@ -77,12 +77,12 @@ func TestRefused(t *testing.T) {
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
-	launch(t, "b", "--bind", a.gossip).exits(exitFailed, "cannot listen on "+a.gossip)
-	launch(t, "c", "--http", a.http).exits(exitFailed, "--http "+a.http+": cannot listen")
-	launch(t, "d", "--http", "0.0.0.0:0").exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
+	launch(t, "b", "--bind", a.Gossip).Exits(exitFailed, "cannot listen on "+a.Gossip)
+	launch(t, "c", "--http", a.Base).Exits(exitFailed, "--http "+a.Base+": cannot listen")
+	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
 	off := agent(t, "e", "--http", "off", "--log-level", "error")
-	if off.http != httpOff {
-		t.Errorf("without HTTP, it claims to serve it at %s", off.http)
+	if off.Base != httpOff {
+		t.Errorf("without HTTP, it claims to serve it at %s", off.Base)
 	}
 }
 
@@ -95,17 +95,17 @@ func TestToken(t *testing.T) {
 	}
 	a := agent(t, "a", append(calm(), "--http", "0.0.0.0:0", "--http-token-file", token)...)
 	agree(t, a)
-	if code, out, fault := roost(t, "members", "--addr", a.http); code != 0 {
+	if code, out, fault := roost(t, "members", "--addr", a.Base); code != 0 {
 		t.Errorf("members: %d %q %q", code, out, fault)
 	}
-	if code, _, fault := roost(t, "drain", "--addr", a.http); code != exitFailed || !strings.Contains(fault, "asks for a token") {
+	if code, _, fault := roost(t, "drain", "--addr", a.Base); code != exitFailed || !strings.Contains(fault, "asks for a token") {
 		t.Errorf("drain without the token: %d %q", code, fault)
 	}
-	if code, out, fault := roost(t, "drain", "--addr", a.http, "--token-file", token); code != 0 {
+	if code, out, fault := roost(t, "drain", "--addr", a.Base, "--token-file", token); code != 0 {
 		t.Errorf("drain with the token: %d %q %q", code, out, fault)
 	}
 	secret, _, err := readSecret(token)
-	if err != nil || strings.Contains(a.log.String(), string(secret)) {
+	if err != nil || strings.Contains(a.Log.String(), string(secret)) {
 		t.Errorf("the log shows the token (%v)", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestToken(t *testing.T) {
 func TestTextLog(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "a", append(calm(), "--log-format", "text")...)
-	p.says(`msg="agent running" node=a gossip=127.0.0.1:`, " http=127.0.0.1:")
-	p.signal(syscall.SIGTERM)
-	p.exits(0)
+	p.Logs(`msg="agent running" node=a gossip=127.0.0.1:`, " http=127.0.0.1:")
+	p.Signal(syscall.SIGTERM)
+	p.Exits(0)
 }

@@ -99,7 +99,7 @@ func (r *rolling) start(slot int) {
 	args := slices.Clone(r.args)
 	for i, p := range r.nodes {
 		if p != nil && i != slot {
-			args = append(args, "--join", p.gossip)
+			args = append(args, "--join", p.Gossip)
 		}
 	}
 	p := agent(r.t, string(rune('a'+slot)), args...)
@@ -113,7 +113,7 @@ func (r *rolling) start(slot int) {
 // restart ends the node of a slot, in good order or not, and starts it again.
 func (r *rolling) restart(slot int, crash bool) (s step) {
 	r.t.Helper()
-	id := lease.NodeID(r.nodes[slot].id)
+	id := lease.NodeID(r.nodes[slot].ID)
 	others := r.others(slot)
 	before := r.table(others[0])
 	var share []placement.Partition
@@ -127,12 +127,12 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 	told := time.Now()
 	if crash {
 		r.callers.kill(slot)
-		<-r.nodes[slot].done
+		<-r.nodes[slot].Done()
 		s.ended = time.Since(told)
 		agree(r.t, others...) // they know when its lease has run out
 	} else {
-		r.nodes[slot].signal(syscall.SIGTERM)
-		r.nodes[slot].exits(exitOK)
+		r.nodes[slot].Signal(syscall.SIGTERM)
+		r.nodes[slot].Exits(exitOK)
 		s.ended = time.Since(told) // and the others know already
 	}
 	r.callers.gone.Store(&id)
@@ -174,7 +174,7 @@ func (r *rolling) level() error {
 	for _, p := range r.nodes {
 		n := 0
 		for _, owner := range owners {
-			if string(owner) == p.id {
+			if string(owner) == p.ID {
 				n++
 			}
 		}
@@ -213,11 +213,11 @@ func (r *rolling) moved(slot int, want []placement.Partition, fits func(placemen
 		for _, m := range moves {
 			got = append(got, m.Partition)
 			if !fits(m) {
-				r.t.Fatalf("%s saw partition %d move from %s to %s at the restart of %s", r.nodes[i].id, m.Partition, m.From, m.To, r.nodes[slot].id)
+				r.t.Fatalf("%s saw partition %d move from %s to %s at the restart of %s", r.nodes[i].ID, m.Partition, m.From, m.To, r.nodes[slot].ID)
 			}
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
-			r.t.Fatalf("%s saw %d partitions move at the restart of %s, which has %d", r.nodes[i].id, len(got), r.nodes[slot].id, len(want))
+			r.t.Fatalf("%s saw %d partitions move at the restart of %s, which has %d", r.nodes[i].ID, len(got), r.nodes[slot].ID, len(want))
 		}
 		if at.After(last) {
 			last = at

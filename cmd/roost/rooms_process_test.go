@@ -31,18 +31,18 @@ func pair(t *testing.T, redis *redistest.Server, args ...string) (a, b *proc) {
 	}
 	args = append([]string{"--capacity", "1000", "--report-load", "--log-level", "debug"}, args...)
 	a = agent(t, "a", append(args, "--redis-file", file)...)
-	b = agent(t, "b", append(args, "--redis", redis.URL(), "--join", a.gossip)...)
+	b = agent(t, "b", append(args, "--redis", redis.URL(), "--join", a.Gossip)...)
 	agree(t, a, b)
 	return a, b
 }
 
 // roomCommands runs commands at an agent. Each has to succeed and to print what
 // is said behind its arrow.
-func (p *proc) roomCommands(t *testing.T, lines ...string) {
+func roomCommands(t *testing.T, p *proc, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		command, want, _ := strings.Cut(line, " -> ")
-		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.http)...)
+		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.Base)...)
 		if code != 0 || fault != "" || !strings.Contains(out, want) {
 			t.Errorf("%s: %d %q\n%s\nwant %q", command, code, fault, out, want)
 		}
@@ -93,7 +93,7 @@ func TestRooms(t *testing.T) {
 
 	// A room is moved away from its host: there resolve names the other.
 	room := homes["a"][0]
-	if code, out, fault := roost(t, "room", "move", room, "b", "--addr", b.http); code != 0 || out != room+" lives on b: moved on request\n" {
+	if code, out, fault := roost(t, "room", "move", room, "b", "--addr", b.Base); code != 0 || out != room+" lives on b: moved on request\n" {
 		t.Errorf("move: %d %q %q", code, out, fault)
 	}
 	eventually(t, func() error {
@@ -106,7 +106,7 @@ func TestRooms(t *testing.T) {
 	if got, err := b.ResolveRoom(t.Context(), room, 3); err != nil || !got.Hosted {
 		t.Errorf("b says %+v, %v", got, err)
 	}
-	b.roomCommands(t,
+	roomCommands(t, b,
 		"room release "+room+" -> is not pinned any more",
 		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
@@ -124,7 +124,7 @@ func TestRooms(t *testing.T) {
 		"rooms --node b%20c":        "node id",
 		"room move move not-an:id*": "node id",
 	} {
-		code, out, fault := roost(t, append(strings.Fields(command), "--addr", a.http)...)
+		code, out, fault := roost(t, append(strings.Fields(command), "--addr", a.Base)...)
 		if code != exitFailed || out != "" || !strings.Contains(fault, want) {
 			t.Errorf("%s: %d %q %q", command, code, out, fault)
 		}
@@ -172,7 +172,7 @@ func TestRoomsOfTheDead(t *testing.T) {
 		heard <- n
 	}()
 	<-listening
-	b.signal(syscall.SIGKILL)
+	b.Signal(syscall.SIGKILL)
 	eventually(t, func() error {
 		mine, err := a.Rooms(t.Context(), "a", 0)
 		if err != nil {
@@ -202,13 +202,13 @@ func TestRoomsOfTheLeaving(t *testing.T) {
 		}
 		return nil
 	})
-	b.roomCommands(t, "leave -> is leaving")
-	b.exits(0)
+	roomCommands(t, b, "leave -> is leaving")
+	b.Exits(0)
 	if s := signed(); !strings.Contains(s, "a|") || strings.Contains(s, "b|") {
 		t.Errorf("when b has left: %q", s)
 	}
-	a.signal(syscall.SIGTERM)
-	a.exits(0)
+	a.Signal(syscall.SIGTERM)
+	a.Exits(0)
 	if s := signed(); strings.Contains(s, "a|") {
 		t.Errorf("when a has left: %q", s)
 	}
@@ -221,7 +221,7 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", password)
 	redis.Kill()
 	a, b := pair(t, redis, calm()...)
-	a.says("Redis does not answer; going on without it")
+	a.Logs("Redis does not answer; going on without it")
 	got, err := a.ResolveRoom(t.Context(), "room", 2)
 	if err != nil || got.Source != affinity.Degraded || got.Node.ID == "" {
 		t.Errorf("%+v, %v", got, err)
@@ -230,7 +230,7 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	if _, err := a.Rooms(t.Context(), "", 0); !errors.As(err, &p) || p.Code != clusterhttp.CodeStore {
 		t.Errorf("rooms: %v", err)
 	}
-	if code, out, fault := roost(t, "room", "other", "--addr", a.http); code != 0 ||
+	if code, out, fault := roost(t, "room", "other", "--addr", a.Base); code != 0 ||
 		!strings.Contains(out, "probably lives on") || !strings.Contains(out, "the store does not answer") {
 		t.Errorf("room: %d %q %q", code, out, fault)
 	}
@@ -242,8 +242,8 @@ func TestRoomsWithoutRedis(t *testing.T) {
 		}
 		return err
 	})
-	a.signal(syscall.SIGTERM)
-	a.exits(0, "leaving")
+	a.Signal(syscall.SIGTERM)
+	a.Exits(0, "leaving")
 	hidden(t, a, b)
 }
 
@@ -253,7 +253,7 @@ func TestRoomsWithWrongPassword(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", "another")
 	p := agent(t, "a", append(calm(), "--log-level", "debug", "--redis", "redis://user:"+password+"@"+redis.Addr())...)
-	p.says("Redis does not answer", "WRONGPASS")
+	p.Logs("Redis does not answer", "WRONGPASS")
 	agree(t, p)
 	got, err := p.ResolveRoom(t.Context(), "room", 2)
 	if err != nil || got.Source != affinity.Degraded {
@@ -266,9 +266,9 @@ func TestRoomsWithWrongPassword(t *testing.T) {
 func TestRoomsWithoutStore(t *testing.T) {
 	t.Parallel()
 	p := agent(t, "a", append(calm(), "--pin-ttl", "5m")...)
-	p.says(`--pin-ttl "5m" has no effect without --redis`)
+	p.Logs(`--pin-ttl "5m" has no effect without --redis`)
 	for _, command := range []string{"rooms", "room x", "room resolve x", "room move x a", "room release x"} {
-		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.http)...)
+		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.Base)...)
 		if code != exitFailed || out != "" || !strings.Contains(fault, "started without --redis") {
 			t.Errorf("%s: %d %q %q", command, code, out, fault)
 		}
@@ -283,12 +283,12 @@ func TestRedisHangs(t *testing.T) {
 	redis.Pause()
 	begin := time.Now()
 	p := agent(t, "a", append(calm(), "--redis", redis.URL())...)
-	p.says("Redis does not answer")
+	p.Logs("Redis does not answer")
 	if took := time.Since(begin); took > patience/2 {
 		t.Errorf("the start took %v", took)
 	}
-	p.signal(syscall.SIGTERM)
-	p.exits(0)
+	p.Signal(syscall.SIGTERM)
+	p.Exits(0)
 	redis.Resume()
 }
 
@@ -297,12 +297,12 @@ func TestRedisHangs(t *testing.T) {
 func hidden(t *testing.T, agents ...*proc) {
 	t.Helper()
 	for _, p := range agents {
-		if strings.Contains(p.log.String(), password) {
-			t.Errorf("the log of %s shows the password", p.id)
+		if strings.Contains(p.Log.String(), password) {
+			t.Errorf("the log of %s shows the password", p.ID)
 		}
 		if m, err := p.Members(t.Context()); err == nil {
 			if b, _ := json.Marshal(m); strings.Contains(string(b), password) {
-				t.Errorf("%s tells the password to its peers", p.id)
+				t.Errorf("%s tells the password to its peers", p.ID)
 			}
 		}
 	}

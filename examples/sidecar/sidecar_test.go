@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -33,10 +34,6 @@ func TestSidecar(t *testing.T) {
 	if _, err := os.ReadFile("server.mjs"); err != nil {
 		t.Fatal(err)
 	}
-	exe := filepath.Join(t.TempDir(), "roost")
-	if out, err := exec.Command("go", "build", "-race=false", "-o", exe, "../../cmd/roost").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	secret := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,7 +41,7 @@ func TestSidecar(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		redis := redistest.Start(t)
-		f := newFleet(t, exe, "--http-token-file", secret, "--redis", redis.URL())
+		f := newFleet(t, "--http-token-file", secret, "--redis", redis.URL())
 		homes := f.meet(t)
 		f.move(t, homes)
 		f.kill(t, homes)
@@ -52,7 +49,7 @@ func TestSidecar(t *testing.T) {
 	})
 	t.Run("Hash", func(t *testing.T) {
 		t.Parallel()
-		f := newFleet(t, exe, "--http-token-file", secret)
+		f := newFleet(t, "--http-token-file", secret)
 		homes := f.meet(t)
 		f.drain(t, homes)
 		f.kill(t, homes)
@@ -61,7 +58,7 @@ func TestSidecar(t *testing.T) {
 	t.Run("Touch", func(t *testing.T) {
 		t.Parallel()
 		redis := redistest.Start(t)
-		n := startNode(t, exe, "a", "--http-token-file", secret, "--redis", redis.URL(), "--pin-ttl", "3s")
+		n := startNode(t, "a", "--http-token-file", secret, "--redis", redis.URL(), "--pin-ttl", "3s")
 		f := &fleet{[]*node{n}}
 		f.meet(t)
 		f.keep(t)
@@ -71,20 +68,12 @@ func TestSidecar(t *testing.T) {
 // fleet is the nodes that are up.
 type fleet struct{ nodes []*node }
 
-func newFleet(t *testing.T, exe string, args ...string) *fleet {
+func newFleet(t *testing.T, args ...string) *fleet {
 	t.Helper()
-	f := &fleet{[]*node{startNode(t, exe, "a", args...)}}
-	args = append(args, "--join", f.nodes[0].gossip)
-	f.nodes = append(f.nodes, startNode(t, exe, "b", args...), startNode(t, exe, "c", args...))
-	redistest.Eventually(t, "the agents to agree", func() error {
-		for _, n := range f.nodes {
-			m, err := n.Members(t.Context())
-			if err != nil || len(m.Members) != len(f.nodes) || !m.Converged {
-				return fmt.Errorf("%s sees %v, %w", n.id, m, err)
-			}
-		}
-		return nil
-	})
+	f := &fleet{[]*node{startNode(t, "a", args...)}}
+	args = append(args, "--join", f.nodes[0].Gossip)
+	f.nodes = append(f.nodes, startNode(t, "b", args...), startNode(t, "c", args...))
+	agenttest.Agree(t, f.nodes[0].Agent, f.nodes[1].Agent, f.nodes[2].Agent)
 	return f
 }
 
@@ -117,7 +106,7 @@ func (f *fleet) tryMeet() (map[string]*node, error) {
 				return nil, err
 			}
 			if first := homes[room]; first != nil && first != n {
-				return nil, fmt.Errorf("%s is on %s, but by %s's answer on %s", room, first.id, asked.id, n.id)
+				return nil, fmt.Errorf("%s is on %s, but by %s's answer on %s", room, first.ID, asked.ID, n.ID)
 			}
 			homes[room] = n
 		}
@@ -128,7 +117,7 @@ func (f *fleet) tryMeet() (map[string]*node, error) {
 			return nil, err
 		}
 		if want := of(homes, n); !slices.Equal(served, want) {
-			return nil, fmt.Errorf("%s serves %q, want %q", n.id, served, want)
+			return nil, fmt.Errorf("%s serves %q, want %q", n.ID, served, want)
 		}
 	}
 	return homes, nil
@@ -140,14 +129,14 @@ func (f *fleet) join(asked *node, room string) (*node, error) {
 	var answer struct{ Room, Node string }
 	by, err := get(asked.addr, "/join/"+url.PathEscape(room)+"?size=2", &answer)
 	if err != nil {
-		return nil, fmt.Errorf("join %s at %s: %w", room, asked.id, err)
+		return nil, fmt.Errorf("join %s at %s: %w", room, asked.ID, err)
 	}
 	for _, n := range f.nodes {
-		if n.addr == by.Host && n.id == answer.Node && answer.Room == room {
+		if n.addr == by.Host && n.ID == answer.Node && answer.Room == room {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("join %s at %s: %+v by %s", room, asked.id, answer, by)
+	return nil, fmt.Errorf("join %s at %s: %+v by %s", room, asked.ID, answer, by)
 }
 
 // rooms are those that the node's server serves, sorted.
@@ -190,13 +179,13 @@ func (f *fleet) move(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	from, to := f.nodes[0], f.nodes[1]
 	room := of(homes, from)[0]
-	if _, err := to.MoveRoom(t.Context(), room, to.id); err != nil {
+	if _, err := to.MoveRoom(t.Context(), room, to.ID); err != nil {
 		t.Fatal(err)
 	}
 	homes[room] = to
 	waitServes(t, from, of(homes, from))
 	if now := f.meet(t); !maps.Equal(now, homes) {
-		t.Errorf("after %s was moved to %s, rooms live on %v, want %v", room, to.id, now, homes)
+		t.Errorf("after %s was moved to %s, rooms live on %v, want %v", room, to.ID, now, homes)
 	}
 }
 
@@ -212,13 +201,13 @@ func (f *fleet) drain(t *testing.T, homes map[string]*node) {
 		t.Fatal(err)
 	}
 	if now := f.meet(t); !maps.Equal(now, homes) {
-		t.Errorf("after %s was drained and undrained, rooms live on %v, want %v", n.id, now, homes)
+		t.Errorf("after %s was drained and undrained, rooms live on %v, want %v", n.ID, now, homes)
 	}
 }
 
 func waitServes(t *testing.T, n *node, want []string) {
 	t.Helper()
-	redistest.Eventually(t, n.id+" to let go", func() error {
+	redistest.Eventually(t, n.ID+" to let go", func() error {
 		served, err := n.rooms()
 		if err == nil && !slices.Equal(served, want) {
 			err = fmt.Errorf("it serves %q, want %q", served, want)
@@ -233,14 +222,14 @@ func (f *fleet) kill(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	dead := f.nodes[2]
 	if len(of(homes, dead)) == 0 {
-		t.Fatalf("%s had no rooms", dead.id)
+		t.Fatalf("%s had no rooms", dead.ID)
 	}
-	dead.agent.kill()
-	dead.server.kill()
+	_ = dead.Kill()
+	_ = dead.server.Kill()
 	f.nodes = f.nodes[:2]
 	for room, n := range f.meet(t) {
 		if was := homes[room]; was != dead && was != n {
-			t.Errorf("%s moved from %s, which lives, to %s", room, was.id, n.id)
+			t.Errorf("%s moved from %s, which lives, to %s", room, was.ID, n.ID)
 		}
 	}
 }
@@ -275,17 +264,17 @@ func (f *fleet) keep(t *testing.T) {
 func (f *fleet) stop(t *testing.T) {
 	t.Helper()
 	gone := f.nodes[1]
-	if err := gone.server.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := gone.server.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	<-gone.server.done
-	if code := gone.server.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("the server of %s exits with %d", gone.id, code)
+	<-gone.server.Done()
+	if code := gone.server.State().ExitCode(); code != 0 {
+		t.Errorf("the server of %s exits with %d", gone.ID, code)
 	}
 	f.nodes = f.nodes[:1]
 	f.meet(t)
 	m, err := gone.Members(t.Context())
 	if err != nil || m.Members[1].ID != "b" || m.Members[1].State != lease.Draining {
-		t.Errorf("the agent of %s runs on and is drained, but says %+v, %v", gone.id, m, err)
+		t.Errorf("the agent of %s runs on and is drained, but says %+v, %v", gone.ID, m, err)
 	}
 }

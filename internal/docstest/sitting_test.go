@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/internal/printed"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
@@ -229,7 +229,7 @@ func freeAddr(t *testing.T) string {
 type terminal struct {
 	step
 	cmd  *exec.Cmd
-	out  printed.Buffer
+	out  agentproc.Log
 	done chan struct{} // closed when it has ended
 }
 

@@ -1,7 +1,6 @@
 package fleettest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -162,11 +163,10 @@ func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.w.Clos
 type process struct {
 	t    *testing.T
 	id   lease.NodeID
-	cmd  *exec.Cmd
 	rpc  *rpc.Client
 	life lease.Incarnation
 	addr string
-	once sync.Once
+	*agentproc.Process
 }
 
 func startProcess(t *testing.T, s setup) *process {
@@ -179,27 +179,15 @@ func startProcess(t *testing.T, s setup) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not CommandContext, whose Kill may come in the middle of the clean-up.
 	cmd := exec.Command(exe, "-test.run=^$")
 	cmd.Env = append(os.Environ(), nodeEnv+"="+string(text))
-	log := new(bytes.Buffer)
-	cmd.Stderr = log
-	dieWithTest(cmd)
-	in, err := cmd.StdinPipe()
-	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err, err2); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, id: lease.NodeID(s.ID), cmd: cmd, rpc: rpc.NewClient(pipes{out, in})}
-	t.Cleanup(func() {
-		p.kill()
-		if log.Len() > 0 {
-			t.Logf("process of %s: %s", p.id, log)
-		}
-	})
+	child := agenttest.Start(t, cmd)
+	p := &process{t: t, id: lease.NodeID(s.ID), Process: child, rpc: rpc.NewClient(pipes{out, child.Stdin})}
+	t.Cleanup(p.kill)
 	status := p.status()
 	p.life, p.addr = status.Incarnation, status.Addr
 	return p
@@ -207,16 +195,13 @@ func startProcess(t *testing.T, s setup) *process {
 
 // kill is kill -9. It returns when the process is gone.
 func (p *process) kill() {
-	p.once.Do(func() {
-		_ = p.cmd.Process.Kill()
-		_ = p.rpc.Close()
-		_ = p.cmd.Wait()
-	})
+	_ = p.Kill()
+	_ = p.rpc.Close()
 }
 
 func (p *process) signal(sig os.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
+	if err := p.Signal(sig); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/internal/printed"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -122,9 +122,9 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 }
 
 // fakeTour is a tour among fakes that agree on a table, and what it prints.
-func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *printed.Buffer) {
+func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *agentproc.Log) {
 	t.Helper()
-	f, out := &fakes{answers: answers}, new(printed.Buffer)
+	f, out := &fakes{answers: answers}, new(agentproc.Log)
 	web := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(web.CloseIdleConnections)
 	tour := &tour{
@@ -144,7 +144,7 @@ func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *printed.Buffer) {
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		tour.nodes = append(tour.nodes, &node{
-			child:  &child{id: a.node, done: make(chan struct{}), log: &tail{}},
+			Process: new(agentproc.Process), id: a.node,
 			client: &clusterhttp.Client{Base: server.URL, HTTP: web}, state: lease.Active,
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -87,7 +88,7 @@ func TestFrontAims(t *testing.T) {
 			<-r.Context().Done() // a paused agent says no more
 		}))
 		t.Cleanup(s.Close)
-		return &node{child: &child{id: id}, address: address{HTTP: s.Listener.Addr().String()}}
+		return &node{id: id, Addrs: agentproc.Addrs{HTTP: s.Listener.Addr().String()}}
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, id := range []lease.NodeID{"a", "b"} {

@@ -3,22 +3,26 @@ package tour
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // node is an agent as the tour sees it.
 type node struct {
-	*child
-	address
-	client *clusterhttp.Client
-	state  lease.State // what all members should believe of it
-	paused bool        // its process is stopped
-	note   string      // what happened to it
+	*agentproc.Process
+	agentproc.Addrs // once it runs
+	id              lease.NodeID
+	client          *clusterhttp.Client
+	state           lease.State // what all members should believe of it
+	paused          bool        // its process is stopped
+	note            string      // what happened to it
 }
 
 // live returns the nodes that should be members, in the order of their start.
@@ -66,14 +70,17 @@ func (t *tour) owners() []lease.NodeID {
 // spawn starts one more agent. Whatever happens next, stop will find it.
 func (t *tour) spawn(args ...string) (*node, error) {
 	id := t.nextID()
-	c, err := launch(t.o.Exe, id, t.redis, append([]string{
+	cmd := agentproc.Command(t.o.Exe, string(id), append([]string{
 		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--capacity", strconv.Itoa(capacity), "--report-load",
 	}, args...)...)
+	// All users of this machine can read the arguments.
+	cmd.Env = append(cmd.Env, "ROOST_REDIS="+t.redis)
+	p, err := agentproc.Start(cmd, &agentproc.Log{Tail: 20})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tour: start %s: %w", id, err)
 	}
-	n := &node{child: c, state: lease.Active}
+	n := &node{Process: p, id: id, state: lease.Active}
 	t.nodes = append(t.nodes, n)
 	return n, nil
 }
@@ -84,22 +91,39 @@ func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d"
 func (t *tour) ready(ctx context.Context, n *node) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
-	at, err := n.await(ctx)
+	at, err := n.Await(ctx)
 	n.reach(at, t.web)
-	return err
+	return n.failed(err)
+}
+
+// agentError is a failure that the log of an agent may explain.
+type agentError struct {
+	node *node
+	err  error
+}
+
+func (e *agentError) Error() string { return e.err.Error() }
+func (e *agentError) Unwrap() error { return e.err }
+
+// failed adds the agent to an error of its process.
+func (n *node) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &agentError{n, fmt.Errorf("tour: %s: %w", n.id, err)}
 }
 
 // reach notes where the agent is reached.
-func (n *node) reach(at address, web *http.Client) {
-	n.address = at
+func (n *node) reach(at agentproc.Addrs, web *http.Client) {
+	n.Addrs = at
 	n.client = &clusterhttp.Client{Base: at.HTTP, HTTP: web}
 }
 
 // missing returns an error if a process ended that should be running.
 func (t *tour) missing() error {
 	for _, n := range t.live() {
-		if n.gone() {
-			return n.died()
+		if n.Ended() {
+			return n.failed(n.Died())
 		}
 	}
 	return nil
@@ -111,9 +135,9 @@ func (n *node) ended(ctx context.Context, told error) check {
 	late := time.NewTimer(stopTime)
 	defer late.Stop()
 	select {
-	case <-n.done:
-		if !n.cmd.ProcessState.Success() {
-			c.fault = n.cmd.ProcessState.String()
+	case <-n.Done():
+		if !n.State().Success() {
+			c.fault = n.State().String()
 		}
 	case <-late.C:
 		c.fault = fmt.Sprintf("it still runs after %v", stopTime)
@@ -129,22 +153,23 @@ func (n *node) ended(ctx context.Context, told error) check {
 // stop ends all agents that still run. In a hurry, somebody waits for the demo to
 // end, while a crash that is not over yet can hold the agents up.
 func (t *tour) stop(hurry bool) {
-	var children []*child
+	running := make(map[*agentproc.Process]lease.NodeID)
 	for _, n := range t.nodes {
-		if !n.gone() {
-			children = append(children, n.child)
+		if !n.Ended() {
+			running[n.Process] = n.id
 		}
 	}
+	processes := slices.Collect(maps.Keys(running))
 	t.out.settle()
 	if hurry {
 		t.out.line("Stopping.")
 	}
 	t.release()
 	if hurry {
-		stopAll(children, hurryTime)
+		agentproc.StopAll(processes, hurryTime)
 		return
 	}
-	for _, c := range stopAll(children, stopTime) {
-		t.out.line("%s did not end within %s.", c.id, whole(stopTime))
+	for _, p := range agentproc.StopAll(processes, stopTime) {
+		t.out.line("%s did not end within %s.", running[p], whole(stopTime))
 	}
 }

@@ -30,7 +30,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, progress string) (ti
 		seen := t.members(ctx, nodes)
 		took := time.Since(since)
 		if ctx.Err() != nil { // what is seen was cut short
-			return 0, &agentError{behind.child, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
+			return 0, &agentError{behind, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
 		}
 		if behind, why = t.behind(nodes, seen); behind == nil {
 			return took, nil
@@ -148,7 +148,7 @@ func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, 
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
 	fail := func(what string, err error) (answer, bool, error) {
-		return answer{}, false, &agentError{n.child, fmt.Errorf("tour: ask %s for %s: %w", n.id, what, err)}
+		return answer{}, false, &agentError{n, fmt.Errorf("tour: ask %s for %s: %w", n.id, what, err)}
 	}
 	members, err := n.client.Members(ctx)
 	if err != nil {

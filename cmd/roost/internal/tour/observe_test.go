@@ -3,8 +3,8 @@ package tour
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -40,10 +41,13 @@ func TestObserveOneThatDied(t *testing.T) {
 	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
 		t.Errorf("got %v", err)
 	}
-	b := tour.nodes[1].child
-	b.cmd = &exec.Cmd{Process: &os.Process{Pid: 17}}
-	close(b.done)
-	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), "b (pid 17) ended by itself") {
+	p, err := agentproc.Start(exec.Command("true"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	tour.nodes[1].Process = p
+	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
 		t.Errorf("got %v", err)
 	}
 }

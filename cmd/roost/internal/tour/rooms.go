@@ -144,7 +144,7 @@ func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 			continue
 		}
 		if err != nil {
-			return home{}, &agentError{n.child, fmt.Errorf("tour: ask %s for %s: %w", n.id, p.room, err)}
+			return home{}, &agentError{n, fmt.Errorf("tour: ask %s for %s: %w", n.id, p.room, err)}
 		}
 		return home{a.Node.ID, a.Source, a.Reason, a.Hosted, try > 1}, nil
 	}
@@ -176,7 +176,7 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 		pause(ctx)
 	}
 	if err != nil {
-		return nil, &agentError{n.child, fmt.Errorf("tour: ask %s for the rooms that are pinned: %w", n.id, err)}
+		return nil, &agentError{n, fmt.Errorf("tour: ask %s for the rooms that are pinned: %w", n.id, err)}
 	}
 	pins := make(map[string]pin, len(list.Rooms))
 	for _, r := range list.Rooms {
@@ -265,7 +265,7 @@ func (t *tour) release() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
 	defer cancel()
-	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.gone() })
+	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.Ended() })
 	if len(live) == 0 {
 		return
 	}

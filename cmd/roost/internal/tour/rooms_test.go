@@ -11,7 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/internal/printed"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -77,7 +77,7 @@ func TestVisitAgain(t *testing.T) {
 		t.Errorf("asked again %d times, want 3", n)
 	}
 	tour.askedAgain()
-	if out := tour.out.w.(*printed.Buffer).String(); !strings.Contains(out, "3 times") {
+	if out := tour.out.w.(*agentproc.Log).String(); !strings.Contains(out, "3 times") {
 		t.Errorf("it is not told: %q", out)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,7 +21,8 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/internal/printed"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -28,9 +30,9 @@ import (
 // The whole tour, on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
 // user sees them.
 func TestOnce(t *testing.T) {
-	exe := binary(t)
+	exe := agenttest.Binary(t)
 	t.Parallel()
-	out := new(printed.Buffer)
+	out := new(agentproc.Log)
 	err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 7, Out: out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -43,11 +45,11 @@ func TestOnce(t *testing.T) {
 
 // The same on a real Redis, whose password nobody is told.
 func TestOnceOnRedis(t *testing.T) {
-	exe := binary(t)
+	exe := agenttest.Binary(t)
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
 	t.Parallel()
-	out := new(printed.Buffer)
+	out := new(agentproc.Log)
 	if err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 8, Redis: redis.URL(), Out: out}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -67,9 +69,9 @@ func TestOnceOnRedis(t *testing.T) {
 
 // Without the Redis that it was told of, the tour does not begin.
 func TestNoRedis(t *testing.T) {
-	exe := binary(t)
+	exe := agenttest.Binary(t)
 	t.Parallel()
-	out := new(printed.Buffer)
+	out := new(agentproc.Log)
 	err := Run(t.Context(), Options{Exe: exe, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1", Out: out})
 	if err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, out), "sesame") {
 		t.Errorf("%v\n%s", err, out)
@@ -77,7 +79,7 @@ func TestNoRedis(t *testing.T) {
 }
 
 // expectWhole checks what a whole tour of five nodes has to say.
-func expectWhole(t *testing.T, out *printed.Buffer) {
+func expectWhole(t *testing.T, out *agentproc.Log) {
 	t.Helper()
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
@@ -98,7 +100,7 @@ func expectWhole(t *testing.T, out *printed.Buffer) {
 // Without Once the cluster stays up, is found where it was asked to be, and ends
 // when it is told to.
 func TestStay(t *testing.T) {
-	exe := binary(t)
+	exe := agenttest.Binary(t)
 	t.Parallel()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,7 +108,7 @@ func TestStay(t *testing.T) {
 	}
 	addr := port.Addr().String()
 	_ = port.Close()
-	out := new(printed.Buffer)
+	out := new(agentproc.Log)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, Options{Exe: exe, Nodes: 2, HTTP: addr, Out: out}) }()
@@ -185,9 +187,9 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 
 // Ctrl-C in the middle of it.
 func TestInterrupted(t *testing.T) {
-	exe := binary(t)
+	exe := agenttest.Binary(t)
 	t.Parallel()
-	out := new(printed.Buffer)
+	out := new(agentproc.Log)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
@@ -205,9 +207,12 @@ func TestInterrupted(t *testing.T) {
 
 // An agent that does not start ends the tour, and its log is shown.
 func TestAgentThatFails(t *testing.T) {
-	t.Setenv(actVar, "refuse")
-	out := new(printed.Buffer)
-	err := Run(t.Context(), Options{Exe: self(t), Once: true, Out: out})
+	exe := filepath.Join(t.TempDir(), "roost")
+	if err := os.WriteFile(exe, []byte("#!/bin/sh\necho the port is taken >&2\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out := new(agentproc.Log)
+	err := Run(t.Context(), Options{Exe: exe, Once: true, Out: out})
 	if err == nil || !strings.Contains(err.Error(), "node-1") || !strings.Contains(out.String(), "the port is taken") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -219,33 +224,28 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%d nodes: %v", o.Nodes, err)
 		}
 	}
-	if err := Run(t.Context(), Options{Exe: "/nowhere/roost", Out: new(printed.Buffer)}); err == nil || !strings.Contains(err.Error(), "start node-1") {
+	if err := Run(t.Context(), Options{Exe: "/nowhere/roost", Out: new(agentproc.Log)}); err == nil || !strings.Contains(err.Error(), "start node-1") {
 		t.Errorf("no binary: %v", err)
 	}
 }
 
 // Kill -9 of the tour itself leaves no agent behind.
 func TestNoOrphans(t *testing.T) {
-	exe := binary(t)
+	exe := agenttest.Binary(t)
 	t.Parallel()
-	out := new(printed.Buffer)
-	cmd := exec.Command(self(t))
-	cmd.Env = append(os.Environ(), actVar+"=tour", exeVar+"="+exe)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a node joins", func() bool { return strings.Contains(out.String(), "node-6 joins") })
-	for _, pid := range pids(out.String()) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), exeVar+"="+exe)
+	tour := agenttest.Start(t, cmd)
+	eventually(t, "a node joins", func() bool { return strings.Contains(tour.Log.String(), "node-6 joins") })
+	for _, pid := range pids(tour.Log.String()) {
 		if ended(t, pid) {
 			t.Errorf("agent %s is not even running", pid)
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	if err := tour.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait()
-	expectEnded(t, out.String(), 5)
+	expectEnded(t, tour.Log.String(), 5)
 }
 
 // pids returns the processes of the agents that a tour says it started first.

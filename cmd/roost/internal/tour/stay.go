@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -32,7 +33,7 @@ type staged struct {
 // arrival is an agent that says where it is reached.
 type arrival struct {
 	*node
-	at address
+	at agentproc.Addrs
 }
 
 // stay keeps the cluster up until ctx ends, does what the dashboard's buttons ask
@@ -49,11 +50,11 @@ func (t *tour) stay(ctx context.Context) {
 		t.front.aim(t.running())
 		select {
 		case n := <-ended:
-			t.out.line("%s (pid %d) ended: %s", n.id, n.pid(), n.cmd.ProcessState)
+			t.out.line("%s (pid %d) ended: %s", n.id, n.PID(), n.State())
 			n.state = lease.Left
 		case a := <-arrived:
 			a.reach(a.at, t.web)
-			t.out.line("%s joins (pid %d, %s)", a.id, a.pid(), a.HTTP)
+			t.out.line("%s joins (pid %d, %s)", a.id, a.PID(), a.HTTP)
 		case o := <-t.front.orders:
 			done := t.obey(ctx, o)
 			if n, ok := done.answer.(*node); ok { // one was added
@@ -71,7 +72,7 @@ func (t *tour) stay(ctx context.Context) {
 // tell tells when a node has ended.
 func tell(ctx context.Context, n *node, ended chan<- *node) {
 	select {
-	case <-n.done:
+	case <-n.Done():
 	case <-ctx.Done():
 		return
 	}
@@ -83,7 +84,7 @@ func tell(ctx context.Context, n *node, ended chan<- *node) {
 
 // await tells when a node has started.
 func await(ctx context.Context, n *node, arrived chan<- arrival) {
-	at, err := n.await(ctx)
+	at, err := n.Await(ctx)
 	if err != nil {
 		return // it has ended
 	}
@@ -96,7 +97,7 @@ func await(ctx context.Context, n *node, arrived chan<- arrival) {
 // running returns the first node that can answer, or nil.
 func (t *tour) running() *node {
 	for _, n := range t.live() {
-		if n.client != nil && !n.paused && !n.gone() {
+		if n.client != nil && !n.paused && !n.Ended() {
 			return n
 		}
 	}
@@ -158,13 +159,13 @@ func (t *tour) act(ctx context.Context, n *node, action string) error {
 	switch {
 	case action == "kill":
 		n.state = lease.Left
-		return n.kill()
+		return n.Kill()
 	case action == "pause":
 		n.paused = true
-		return n.pause()
+		return n.Pause()
 	case action == "resume":
 		n.paused = false
-		return n.resume()
+		return n.Resume()
 	case n.client == nil || n.paused:
 		return fmt.Errorf("%s does not answer: it is starting or paused", n.id)
 	case action == "drain":
@@ -180,7 +181,7 @@ func (t *tour) act(ctx context.Context, n *node, action string) error {
 func (t *tour) resumeAll() {
 	for _, n := range t.live() {
 		if n.paused {
-			_ = n.resume()
+			_ = n.Resume()
 		}
 	}
 }
@@ -211,7 +212,7 @@ func (t *tour) farewell() {
 		fmt.Sprintf("%s rooms --addr %s", roost, t.front.addr),
 		fmt.Sprintf("%s room %s --addr %s", roost, bigRoom, t.front.addr),
 		fmt.Sprintf("%s watch --addr %s", roost, t.front.addr),
-		fmt.Sprintf("kill -9 %d    # %s; then look again", last.pid(), last.id),
+		fmt.Sprintf("kill -9 %d    # %s; then look again", last.PID(), last.id),
 	} {
 		t.out.line("   %s", command)
 	}

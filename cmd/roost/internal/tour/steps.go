@@ -32,7 +32,7 @@ func (t *tour) start(ctx context.Context) error {
 				return err
 			}
 		}
-		n.note = fmt.Sprintf("pid %d, %s", n.pid(), n.HTTP)
+		n.note = fmt.Sprintf("pid %d, %s", n.PID(), n.HTTP)
 	}
 	took, err := t.agreed(ctx, since, "agree")
 	if err != nil {
@@ -119,11 +119,11 @@ func (t *tour) crash(ctx context.Context) error {
 		title: fmt.Sprintf("%s is killed", n.id),
 		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease, good for %s, is not renewed any more.\n"+
 			"Its rooms are without a node until it has run out; then the others share them,\n"+
-			"and whoever owns the partition of a pinned room now finds a new home for it.", n.pid(), whole(ttl)),
+			"and whoever owns the partition of a pinned room now finds a new home for it.", n.PID(), whole(ttl)),
 		what: fmt.Sprintf("%s was killed", n.id),
 		act: func(context.Context) error {
 			n.state, n.note = lease.Left, "killed"
-			return n.kill()
+			return n.Kill()
 		},
 		oneIn: members,
 		usual: fmt.Sprintf("expected: %g to %s, by the age of the lease",
@@ -153,7 +153,7 @@ func (t *tour) drain(ctx context.Context) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 			defer cancel()
 			if _, err := n.client.Drain(ctx); err != nil {
-				return &agentError{n.child, fmt.Errorf("tour: drain %s: %w", n.id, err)}
+				return &agentError{n, fmt.Errorf("tour: drain %s: %w", n.id, err)}
 			}
 			return nil
 		},

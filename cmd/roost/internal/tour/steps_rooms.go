@@ -142,7 +142,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	}
 	p := t.parties[i]
 	if err := drained.client.ReleaseRoom(ctx, p.room); err != nil {
-		return nil, t.culprit(&agentError{drained.child, fmt.Errorf("tour: release %s: %w", p.room, err)})
+		return nil, t.culprit(&agentError{drained, fmt.Errorf("tour: release %s: %w", p.room, err)})
 	}
 	// Where the store does not tell of changes, an agent may go by what it read a
 	// moment ago.

@@ -173,8 +173,8 @@ func (t *tour) explain(err error) {
 		return
 	}
 	t.out.line("")
-	t.out.line("%s", t.out.paint(red, fmt.Sprintf("The last that %s logged:", agent.child.id)))
-	for _, l := range agent.child.log.lines() {
-		t.out.line("   %s", l)
+	t.out.line("%s", t.out.paint(red, fmt.Sprintf("The last that %s logged:", agent.node.id)))
+	for l := range strings.Lines(agent.node.Log.String()) {
+		t.out.line("   %s", strings.TrimSpace(l))
 	}
 }

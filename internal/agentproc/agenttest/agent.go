@@ -1,0 +1,237 @@
+// Package agenttest starts real agents for tests, and fails the test if something is
+// wrong with them.
+package agenttest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Patience bounds every wait. It proves nothing about speed: the machine may be busy.
+const Patience = time.Minute
+
+// binary is built once for all tests of a process.
+var binary struct { //nolint:gochecknoglobals // tests have nothing else in common
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func buildBinary() {
+	if binary.dir, binary.err = os.MkdirTemp("", "roost-test-"); binary.err != nil {
+		return
+	}
+	out, err := exec.Command("go", "build", "-race=false", "-o", binary.dir, "github.com/roost-cluster/roost/cmd/roost").CombinedOutput()
+	if err != nil {
+		binary.err = fmt.Errorf("go build: %w\n%s", err, out)
+	}
+}
+
+// Binary returns the path of the roost binary as users get it. The first call builds it.
+// Under -short the test is skipped.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("real processes take seconds")
+	}
+	binary.once.Do(buildBinary)
+	if binary.err != nil {
+		tb.Fatal(binary.err)
+	}
+	return filepath.Join(binary.dir, "roost")
+}
+
+// Main runs the tests of a package, and removes the binary.
+func Main(m *testing.M) {
+	code := m.Run()
+	Remove()
+	os.Exit(code)
+}
+
+// Remove removes the binary, if there is one.
+func Remove() { _ = os.RemoveAll(binary.dir) }
+
+// Start starts a process that ends with the test.
+func Start(tb testing.TB, cmd *exec.Cmd) *agentproc.Process {
+	tb.Helper()
+	endWithTest(cmd)
+	p, err := agentproc.Start(cmd, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = p.Kill()
+		if tb.Failed() {
+			tb.Logf("%v:\n%s", cmd.Args, p.Log)
+		}
+	})
+	return p
+}
+
+// Agent is one agent of a test, and a client of its API.
+type Agent struct {
+	*agentproc.Process
+	agentproc.Addrs // once it runs
+	*clusterhttp.Client
+	ID string
+	tb testing.TB
+}
+
+// Launch starts an agent on free ports and does not wait for it. Later arguments
+// override earlier ones.
+func Launch(tb testing.TB, id string, args ...string) *Agent {
+	tb.Helper()
+	return LaunchCommand(tb, id, agentproc.Command(Binary(tb), id, args...))
+}
+
+// LaunchCommand is Launch with a command by agentproc.Command that was changed.
+func LaunchCommand(tb testing.TB, id string, cmd *exec.Cmd) *Agent {
+	tb.Helper()
+	cmd.Args = slices.Insert(cmd.Args, 2, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0")
+	return &Agent{Process: Start(tb, cmd), Client: new(clusterhttp.Client), ID: id, tb: tb}
+}
+
+// Run starts an agent and waits until it runs.
+func Run(tb testing.TB, id string, args ...string) *Agent {
+	tb.Helper()
+	a := Launch(tb, id, args...)
+	a.Runs()
+	return a
+}
+
+// Runs waits until the agent logs its addresses.
+func (a *Agent) Runs() {
+	a.tb.Helper()
+	ctx, cancel := context.WithTimeout(a.tb.Context(), Patience)
+	defer cancel()
+	var err error
+	if a.Addrs, err = a.Await(ctx); err != nil {
+		a.tb.Fatalf("%s: %v\n%s", a.ID, err, a.Log)
+	}
+	a.Base = a.Addrs.HTTP
+}
+
+// Signal sends a signal. After SIGSTOP it waits until the process stands still: its
+// threads may run for a moment longer.
+func (a *Agent) Signal(s syscall.Signal) {
+	a.tb.Helper()
+	if err := a.Process.Signal(s); err != nil {
+		a.tb.Fatal(err)
+	}
+	if s == stopSignal {
+		redistest.Eventually(a.tb, a.ID+" to stand still", a.stopped)
+	}
+}
+
+func (a *Agent) stopped() error {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.PID()))
+	if os.IsNotExist(err) {
+		return nil // this system has no /proc
+	}
+	if _, after, ok := strings.Cut(string(stat), ") "); err == nil && (!ok || !strings.HasPrefix(after, "T")) {
+		return fmt.Errorf("not stopped yet: %s", stat)
+	}
+	return err
+}
+
+// Exits waits for the end of the process and checks the exit code. By then the log has
+// to contain each of the texts.
+func (a *Agent) Exits(code int, texts ...string) {
+	a.tb.Helper()
+	select {
+	case <-a.Done():
+	case <-time.After(Patience):
+		a.tb.Fatalf("%s still runs", a.ID)
+	}
+	if got := a.State().ExitCode(); got != code {
+		a.tb.Errorf("%s exits with %d (%v), want %d", a.ID, got, a.State(), code)
+	}
+	a.Logs(texts...)
+}
+
+// Logs waits until the log contains each of the texts.
+func (a *Agent) Logs(texts ...string) {
+	a.tb.Helper()
+	for _, text := range texts {
+		redistest.Eventually(a.tb, a.ID+" to log "+text, func() error {
+			if !strings.Contains(a.Text(), text) {
+				return fmt.Errorf("the log does not contain %q", text)
+			}
+			return nil
+		})
+	}
+}
+
+// Text returns the log without the escapes of JSON.
+func (a *Agent) Text() string { return strings.ReplaceAll(a.Log.String(), `\"`, `"`) }
+
+// Agree waits until the agents hold the same table, see exactly each other, and own each
+// partition once, by what each agent reports of itself.
+func Agree(tb testing.TB, agents ...*Agent) {
+	tb.Helper()
+	redistest.Eventually(tb, "the agents to agree", func() error {
+		ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+		defer cancel()
+		return agree(ctx, agents)
+	})
+}
+
+func agree(ctx context.Context, agents []*Agent) error {
+	var ids []lease.NodeID
+	for _, a := range agents {
+		ids = append(ids, lease.NodeID(a.ID))
+	}
+	slices.Sort(ids)
+	first, err := agents[0].Partitions(ctx)
+	if err != nil {
+		return err
+	}
+	owned := 0
+	for _, a := range agents {
+		m, err := a.Members(ctx)
+		if err != nil {
+			return err
+		}
+		var seen []lease.NodeID
+		for _, n := range m.Members {
+			seen = append(seen, n.ID)
+		}
+		if !slices.Equal(seen, ids) || !m.Converged || m.Digest != first.Digest {
+			return fmt.Errorf("%s sees %v (converged: %v, table %s), want %v with table %s", a.ID, seen, m.Converged, m.Digest, ids, first.Digest)
+		}
+		n, err := a.owns(ctx, first)
+		if err != nil {
+			return err
+		}
+		owned += n
+	}
+	if owned != first.Partitions {
+		return fmt.Errorf("%d partitions of %d are owned", owned, first.Partitions)
+	}
+	return nil
+}
+
+// owns returns how many partitions the agent owns, all of them by the table, too.
+func (a *Agent) owns(ctx context.Context, table clusterhttp.Partitions) (int, error) {
+	mine, err := a.Owned(ctx)
+	for _, part := range mine.Partitions {
+		if owner := table.Owners[part]; string(owner) != a.ID {
+			return 0, fmt.Errorf("%s owns partition %d, which the table gives to %s", a.ID, part, owner)
+		}
+	}
+	return len(mine.Partitions), err
+}

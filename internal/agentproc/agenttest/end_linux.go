@@ -1,0 +1,17 @@
+package agenttest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+const stopSignal = syscall.SIGSTOP
+
+// endWithTest has the kernel kill the process when the test's process dies before its
+// clean-up: a stopped child would not see that its standard input has closed.
+func endWithTest(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}

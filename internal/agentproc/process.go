@@ -1,0 +1,205 @@
+// Package agentproc runs `roost agent` as a child process: it starts the process, waits
+// until the agent runs, signals it, ends it, and keeps its output. The demo and all tests
+// of real processes use it; agenttest has what only tests need.
+package agentproc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a child process.
+type Process struct {
+	Log   *Log           // standard error, and standard output unless the caller took it
+	Stdin io.WriteCloser // an agent that runs with --exit-on-stdin-close ends when it closes
+
+	cmd     *exec.Cmd
+	done    chan struct{} // closed at the end of the process
+	running chan struct{} // closed when addrs is set
+	addrs   Addrs
+}
+
+// Addrs are the addresses that an agent logs when it runs.
+type Addrs struct {
+	Gossip string
+	HTTP   string // host:port, or "off"
+}
+
+// Command returns the command that runs an agent by the binary exe. The agent ends when
+// its standard input closes, so that no agent outlives its parent.
+func Command(exe, id string, args ...string) *exec.Cmd {
+	own := []string{"agent", "--id", id, "--log-format", "json", "--exit-on-stdin-close"}
+	cmd := exec.Command(exe, append(own, args...)...)
+	cmd.Env = Environ()
+	return cmd
+}
+
+// Environ returns the environment of this process without the settings of roost, which
+// are not meant for children.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
+}
+
+// Start starts cmd in a process group of its own, out of reach of the terminal's Ctrl-C,
+// and does not wait for the agent. log receives the output; nil stands for a new Log.
+func Start(cmd *exec.Cmd, log *Log) (*Process, error) {
+	if log == nil {
+		log = new(Log)
+	}
+	p := &Process{Log: log, cmd: cmd, done: make(chan struct{}), running: make(chan struct{})}
+	out := &output{process: p}
+	cmd.Stderr = out
+	if cmd.Stdout == nil {
+		cmd.Stdout = out
+	}
+	ownGroup(cmd)
+	var err error
+	if p.Stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = cmd.Wait() // State has the result
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done returns a channel that is closed at the end of the process.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Ended reports whether the process has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// State returns how the process ended, or nil before its end.
+func (p *Process) State() *os.ProcessState {
+	if !p.Ended() {
+		return nil
+	}
+	return p.cmd.ProcessState
+}
+
+// Died returns the error of a process that was not asked to end.
+func (p *Process) Died() error {
+	return fmt.Errorf("pid %d ended by itself: %s", p.PID(), p.State())
+}
+
+// Await waits until the agent logs that it runs, and returns its addresses.
+func (p *Process) Await(ctx context.Context) (Addrs, error) {
+	select {
+	case <-p.running:
+		return p.addrs, nil
+	case <-p.done:
+		return Addrs{}, p.Died()
+	case <-ctx.Done():
+		return Addrs{}, fmt.Errorf("pid %d does not log that it runs: %w", p.PID(), context.Cause(ctx))
+	}
+}
+
+// Signal sends a signal.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Kill ends the process without a farewell, as a crash does, and waits for the end.
+func (p *Process) Kill() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill pid %d: %w", p.PID(), err)
+	}
+	<-p.done
+	return nil
+}
+
+// Stop sends SIGTERM and reports whether the process ended within grace. A process that
+// did not is ended by closing its standard input, and killed a second later.
+func (p *Process) Stop(grace time.Duration) bool {
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		grace = 0 // this system has no signals
+	}
+	if p.endsWithin(grace) {
+		return true
+	}
+	_ = p.Stdin.Close()
+	if !p.endsWithin(time.Second) {
+		_ = p.Kill()
+	}
+	return false
+}
+
+func (p *Process) endsWithin(d time.Duration) bool {
+	late := time.NewTimer(d)
+	defer late.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// StopAll stops processes at the same time. It returns the processes for which SIGTERM
+// was not enough.
+func StopAll(processes []*Process, grace time.Duration) (forced []*Process) {
+	willing := make([]bool, len(processes))
+	var wait sync.WaitGroup
+	for i, p := range processes {
+		wait.Go(func() { willing[i] = p.Stop(grace) })
+	}
+	wait.Wait()
+	for i, p := range processes {
+		if !willing[i] {
+			forced = append(forced, p)
+		}
+	}
+	return forced
+}
+
+// output passes what the process prints to the log, and looks for the line that names
+// the agent's addresses. exec writes from one goroutine.
+type output struct {
+	process *Process
+	part    []byte // of a line without an end so far
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.part = append(o.part, b...)
+	for {
+		line, rest, ok := bytes.Cut(o.part, []byte("\n"))
+		if !ok {
+			break
+		}
+		o.process.read(line)
+		o.part = rest
+	}
+	o.part = o.part[max(0, len(o.part)-maxLine):]
+	return o.process.Log.Write(b)
+}
+
+func (p *Process) read(line []byte) {
+	var l struct{ Msg, Gossip, HTTP string }
+	if p.addrs == (Addrs{}) && json.Unmarshal(line, &l) == nil && l.Msg == "agent running" {
+		p.addrs = Addrs{Gossip: l.Gossip, HTTP: l.HTTP}
+		close(p.running)
+	}
+}

@@ -1,0 +1,14 @@
+//go:build !unix
+
+package agentproc
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// Pause and Resume fail: this system cannot stop a process.
+func (p *Process) Pause() error  { return errors.ErrUnsupported }
+func (p *Process) Resume() error { return errors.ErrUnsupported }
+
+func ownGroup(*exec.Cmd) {}
