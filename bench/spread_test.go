@@ -7,6 +7,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 const fleets = 101
@@ -55,20 +56,23 @@ func settle(b *testing.B, s placement.Strategy, before *placement.Table, nodes [
 	b.Helper()
 	in := placement.Input{Nodes: nodes, Partitions: 1024, Strategy: s}
 	if placement.Remembers(s) {
-		in.Assigned = before.Record(placement.Coordinator{ID: "x"})
+		in.Memory = assignment.Record(before, assignment.Coordinator{ID: "x"})
 	}
 	t := compute(b, in)
 	if !placement.Remembers(s) {
 		return t
 	}
 	for {
-		in.Assigned = t.Record(placement.Coordinator{ID: "x"})
-		t = compute(b, in)
-		next := t.Level(placement.Coordinator{ID: "x"}, in.Assigned.Version(), false)
-		if next == in.Assigned {
+		assigned := assignment.Record(t, assignment.Coordinator{ID: "x"})
+		in.Memory = assigned
+		next, err := assignment.Level(compute(b, in), assignment.Coordinator{ID: "x"}, assigned.Version(), false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if next == assigned {
 			return t
 		}
-		in.Assigned = next
+		in.Memory = next
 		t = compute(b, in)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 var strategies = []placement.Strategy{
@@ -125,7 +126,7 @@ func BenchmarkJoin(b *testing.B) {
 				in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: s}
 				in.Base = compute(b, in)
 				if placement.Remembers(s) {
-					in.Assigned = in.Base.Record(placement.Coordinator{ID: "node-0000"})
+					in.Memory = assignment.Record(in.Base, assignment.Coordinator{ID: "node-0000"})
 				}
 				in.Nodes = all
 				for b.Loop() {
@@ -157,12 +158,16 @@ func BenchmarkPass(b *testing.B) {
 		b.Helper()
 		all := fleet(nodes+1, false)
 		in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: placement.LeastPartitions(1, 3)}
-		in.Assigned = compute(b, in).Record(placement.Coordinator{ID: "node-0000"})
+		c := assignment.Coordinator{ID: "node-0000"}
+		assigned := assignment.Record(compute(b, in), c)
+		in.Memory = assigned
 		in.Nodes = all
 		t := compute(b, in)
 		for b.Loop() {
-			t.Record(placement.Coordinator{ID: "node-0000"})
-			t.Level(placement.Coordinator{ID: "node-0000"}, in.Assigned.Version(), false)
+			assignment.Record(t, c)
+			if _, err := assignment.Level(t, c, assigned.Version(), false); err != nil {
+				b.Fatal(err)
+			}
 		}
 	})
 }

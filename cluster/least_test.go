@@ -12,6 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 const leastPartitions = 60
@@ -35,9 +36,9 @@ func inLeastOf(t *testing.T, n, partitions, moves int, scenario func(t *testing.
 		for !converged(c) {
 			time.Sleep(10 * time.Millisecond)
 		}
-		first := c.Agent("n00").Snapshot().Table.Assignment()
+		first := assignment.From(c.Agent("n00").Snapshot().Table)
 		for _, id := range c.IDs() {
-			if got := c.Agent(id).Snapshot().Table.Assignment(); got.Digest() != first.Digest() || got == nil {
+			if got := assignment.From(c.Agent(id).Snapshot().Table); got.Digest() != first.Digest() || got == nil {
 				t.Fatalf("%s says that all agree, and has assignment %d, %v", id, got.Version(), got.Digest())
 			}
 		}
@@ -96,7 +97,7 @@ func rests(t *testing.T, c *clustertest.Cluster) {
 	seen := func() (v []uint64) {
 		for _, id := range c.IDs() {
 			s := c.Agent(id).Snapshot()
-			v = append(v, s.Stats.TableChanges, s.Table.Assignment().Version(), s.Stats.AssignmentFetches)
+			v = append(v, s.Stats.TableChanges, assignment.From(s.Table).Version(), s.Stats.AssignmentFetches)
 		}
 		return v
 	}
@@ -470,7 +471,7 @@ func TestLeastTurnover(t *testing.T) {
 		for _, id := range c.IDs() {
 			live = append(live, lease.NodeID(id))
 		}
-		a := c.Agent(c.IDs()[0]).Snapshot().Table.Assignment()
+		a := assignment.From(c.Agent(c.IDs()[0]).Snapshot().Table)
 		if got := a.Owners(); !slices.Equal(got, live) {
 			t.Errorf("owners on record: %v, want %v", got, live)
 		}
@@ -537,7 +538,7 @@ func TestLeastMostAreGone(t *testing.T) {
 		c.Crash("n00", "n01", "n02")
 		c.WaitAgreed(ttl + time.Second)
 		time.Sleep(50 * time.Minute)
-		recorded := func() []lease.NodeID { return c.Agent("n03").Snapshot().Table.Assignment().Owners() }
+		recorded := func() []lease.NodeID { return assignment.From(c.Agent("n03").Snapshot().Table).Owners() }
 		if got := recorded(); len(got) != 5 {
 			t.Errorf("owners on record after 50 minutes: %v", got)
 		}

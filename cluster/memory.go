@@ -9,17 +9,18 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // memory is what a node keeps for a strategy that remembers; see
-// placement.LeastPartitions. All nodes hold the same assignment: one of them, the
+// placement.Stateful. All nodes hold the same assignment: one of them, the
 // coordinator, writes it, and it spreads from node to node. Each message carries a
 // stamp of the sender's assignment; whoever is told of one that is at least as new
 // and differs exchanges full states with the sender, by the stream that joins use.
 // Assignments merge, so it does no harm if two nodes believe that they coordinate,
 // or if news overtakes other news.
 type memory struct {
-	assigned *placement.Assignment
+	assigned *assignment.Assignment
 	fetching int              // exchanges that are under way
 	fetchAt  time.Time        // when the next one may begin
 	fetched  placement.Digest // what the last one was for
@@ -107,7 +108,7 @@ func (l *loop) remember(now time.Time, m *lease.Message) {
 		}
 		l.hearStamp(now, version, placement.Digest(binary.BigEndian.Uint64(body[n:])), l.set.AddrOf(m.From))
 	case extraAssignment:
-		heard, err := placement.DecodeAssignment(body, l.cfg.Partitions)
+		heard, err := assignment.Decode(body, l.cfg.Partitions)
 		if err == nil {
 			heard, err = l.memory.assigned.Merge(heard)
 		}
@@ -150,11 +151,11 @@ func (l *loop) hearStamp(now time.Time, version uint64, digest placement.Digest,
 // digestOf identifies a table and the assignment behind it: what nodes must have in
 // common to go on alike.
 func digestOf(t *placement.Table) uint32 {
-	return uint32(t.Digest()) ^ uint32(t.Assignment().Digest())
+	return uint32(t.Digest()) ^ uint32(assignment.From(t).Digest())
 }
 
 // adopt goes by an assignment from now on.
-func (l *loop) adopt(now time.Time, a *placement.Assignment) {
+func (l *loop) adopt(now time.Time, a *assignment.Assignment) {
 	if a == l.memory.assigned {
 		return
 	}
@@ -187,12 +188,12 @@ func (l *loop) coordinates(v *lease.View) bool {
 // The members that it sees, whatever their state, are its quorum. The next quorum
 // is of those who are active, and of those who have just gone: if they are cut off,
 // and others vanish one after the other, what is left must not be its own majority.
-func (l *loop) coordinator(v *lease.View) (placement.Coordinator, bool) {
+func (l *loop) coordinator(v *lease.View) (assignment.Coordinator, bool) {
 	if l.memory == nil {
-		return placement.Coordinator{}, false
+		return assignment.Coordinator{}, false
 	}
 	a := l.memory.assigned
-	c := placement.Coordinator{ID: l.agent.self, Since: l.set.Self().Incarnation}
+	c := assignment.Coordinator{ID: l.agent.self, Since: l.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))
 	for i := range v.Members {
 		seen[i] = v.Members[i].ID
@@ -228,13 +229,16 @@ func (l *loop) level(now time.Time) {
 	}
 	c.Gone = l.goneNodes(now)
 	c.Voters = slices.DeleteFunc(c.Voters, c.Gone)
-	next := l.table.Record(c)
+	next := assignment.Record(l.table, c)
 	if next == l.memory.assigned {
 		if l.agent.snap.Load().Converged() {
 			l.memory.settled = next.Version()
 		}
 		young := next.BegunBy(c) && now.Sub(l.agent.startedAt()) < youngFor*l.cfg.LeaseTTL
-		next = l.table.Level(c, l.memory.settled, young)
+		var err error
+		if next, err = assignment.Level(l.table, c, l.memory.settled, young); err != nil {
+			l.reportFault(err)
+		}
 	}
 	l.adopt(now, next)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // plan decides when the change of the live set that happened is published: at
@@ -109,16 +110,15 @@ func (l *loop) compute(v *lease.View) *placement.Table {
 		}
 	}
 	if l.memory != nil {
-		in.Assigned = l.memory.assigned
+		in.Memory = l.memory.assigned
 	}
 	table, err := placement.Compute(in)
 	if err == nil {
 		if c, ok := l.coordinator(v); ok {
-			in.Assigned = table.Record(c)
-		}
-		if l.memory != nil && in.Assigned != l.memory.assigned {
-			l.memory.assigned = in.Assigned
-			table, err = placement.Compute(in)
+			if next := assignment.Record(table, c); next != l.memory.assigned {
+				l.memory.assigned, in.Memory = next, next
+				table, err = placement.Compute(in)
+			}
 		}
 	}
 	if err != nil {

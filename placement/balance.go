@@ -60,6 +60,19 @@ func (t *Table) Balance() Balance {
 	return b
 }
 
+// levelling reports whether a pass has something to move in t.
+func (t *Table) levelling() bool {
+	if !Remembers(t.strategy) {
+		return false
+	}
+	all := make([]Partition, t.partitions)
+	for p := range all {
+		all[p] = Partition(p)
+	}
+	moves, _ := t.Level(all, false) // an agent reports the error of its own pass
+	return len(moves) > 0
+}
+
 // Advice says what to do about a spread that is too uneven (CV above 15 %), in
 // one sentence; it is empty otherwise.
 func (b Balance) Advice() string {

@@ -18,9 +18,9 @@ type Input struct {
 	// it returns. Default: none.
 	Base *Table
 
-	// Assigned is what a strategy that remembers goes by; see [LeastPartitions].
-	// It must count the same partitions. Default: nothing was assigned yet.
-	Assigned *Assignment
+	// Memory is what a Stateful strategy goes by; other strategies ignore it. It must
+	// count the same partitions. Default: nothing is on record.
+	Memory Memory
 }
 
 // Compute returns the table for in. The order of in.Nodes has no influence, and
@@ -33,9 +33,6 @@ type Input struct {
 func Compute(in Input) (*Table, error) {
 	if in.Partitions < 1 || in.Partitions > MaxPartitions {
 		return nil, fmt.Errorf("placement: %d partitions; there must be 1 to %d", in.Partitions, MaxPartitions)
-	}
-	if n := in.Assigned.Partitions(); n != 0 && n != in.Partitions {
-		return nil, fmt.Errorf("placement: an assignment of %d partitions for a table of %d", n, in.Partitions)
 	}
 	nodes, err := candidates(in.Nodes)
 	if err != nil {
@@ -50,7 +47,7 @@ func Compute(in Input) (*Table, error) {
 		return nil, errors.Join(fmt.Errorf("placement: strategy %T has no name", in.Strategy), err)
 	}
 	if Remembers(in.Strategy) {
-		t.assigned = in.Assigned
+		t.memory = in.Memory
 	}
 	if len(nodes) > 0 {
 		if t.owners, err = assign(in, nodes); err != nil {
@@ -112,12 +109,16 @@ func contain(err *error, run func()) {
 	run()
 }
 
-// derive assigns from what was assigned, or from a base if that is cheaper, and
+// derive assigns by what is on record, or from a base if that is cheaper, and
 // afresh otherwise.
 func derive(in Input, nodes []Node) ([]int, error) {
 	s, base := in.Strategy, in.Base
-	if l, ok := placing(s).(least); ok {
-		return l.keep(nodes, in.Assigned, in.Partitions)
+	if stateful, ok := placing(s).(Stateful); ok {
+		held, err := in.held(nodes)
+		if err != nil {
+			return nil, err
+		}
+		return stateful.Keep(nodes, held)
 	}
 	u, ok := placing(s).(updater)
 	if !ok || base == nil || placing(base.strategy) != placing(s) || len(base.owners) != in.Partitions {
@@ -135,4 +136,19 @@ func derive(in Input, nodes []Node) ([]int, error) {
 		return s.Assign(nodes, in.Partitions)
 	}
 	return u.update(base.nodes, base.owners, nodes), nil
+}
+
+// held returns what is on record, with -1 for each partition while nothing is.
+func (in Input) held(nodes []Node) ([]int, error) {
+	var held []int
+	if in.Memory != nil {
+		held = in.Memory.Held(nodes)
+	}
+	if held == nil {
+		return slices.Repeat([]int{-1}, in.Partitions), nil
+	}
+	if len(held) != in.Partitions {
+		return nil, fmt.Errorf("the memory counts %d partitions", len(held))
+	}
+	return held, nil
 }

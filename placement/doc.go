@@ -44,12 +44,9 @@
 //  10. 6 and 8 hold too. Weights above 0 all count alike, so 7 does not, and
 //     shares vary more than below.
 //
-// Of [LeastPartitions], whose tables also depend on an [Assignment]:
+// Of [LeastPartitions], whose tables also depend on a [Memory]:
 //
-//  11. Nodes that see the same members and hold the same assignment hold the same
-//     table. Assignments that were written apart merge to the same one, in
-//     whatever order and however often.
-//  12. A leave moves only the leaver's partitions, and a join none. A pass moves no
+//  11. A leave moves only the leaver's partitions, and a join none. A pass moves no
 //     more than it may, and none when all are within the threshold.
 //
 // docs/strategies.md compares all strategies by figures.

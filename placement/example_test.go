@@ -8,6 +8,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // A key's partition depends on nothing but the key and the number of partitions.
@@ -116,4 +117,29 @@ func ExampleStrategy() {
 	// Output:
 	// edge-1 owns [9 10 12 14]
 	// partition 0 ranks [core-2 core-1 edge-1]
+}
+
+func ExampleLeastPartitions() {
+	in := placement.Input{
+		Nodes:      []placement.Node{{ID: "a", Weight: 1}, {ID: "b", Weight: 1}},
+		Partitions: 12, Strategy: placement.LeastPartitions(1, 3),
+	}
+	table, _ := placement.Compute(in)
+	fmt.Println(table.Balance().Counts)
+
+	in.Nodes = append(in.Nodes, placement.Node{ID: "c", Weight: 1})
+	assigned := assignment.Record(table, assignment.Coordinator{ID: "a"})
+	for range 3 { // an agent does this by itself
+		in.Memory = assigned
+		table, _ = placement.Compute(in)
+		fmt.Println(table.Balance().Counts)
+		assigned, _ = assignment.Level(table, assignment.Coordinator{ID: "a"}, assigned.Version(), false)
+	}
+	fmt.Println(table.Why(0))
+	// Output:
+	// map[a:6 b:6]
+	// map[a:6 b:6 c:0]
+	// map[a:4 b:5 c:3]
+	// map[a:4 b:4 c:4]
+	// a moved it from a to c, to even out the load, in version 2 of the assignment
 }

@@ -74,9 +74,6 @@ func (e Export) table() (*Table, error) {
 	if t.digest != e.Digest {
 		return nil, fmt.Errorf("its digest is %s, but its content makes %s: it was changed after it was written, or only in part", e.Digest, t.digest)
 	}
-	if Remembers(t.strategy) {
-		t.assigned = t.Record(Coordinator{})
-	}
 	return t, nil
 }
 
@@ -137,7 +134,7 @@ func importedStrategy(name string) Strategy {
 		return imported{name: name}
 	}
 	if Remembers(s) {
-		return s // it goes by an Assignment, and never by a Base
+		return s // it goes by a Memory, and never by a Base
 	}
 	if z, ok := s.(zoned); ok {
 		return zoned{imported{z.Strategy.Name(), z.Strategy}}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // reread writes a table as JSON and reads it.
@@ -228,7 +229,7 @@ func FuzzImport(f *testing.F) {
 			t.Fatalf("%d partitions are owned of %d", total, table.Partitions())
 		}
 		if len(table.Nodes()) < 10 {
-			table.Settled()
+			assignment.Levelled(table)
 		}
 	})
 }

@@ -50,3 +50,40 @@ type Strategy interface {
 	// p alone does not tell: a Table puts the owner first, whatever Rank says.
 	Rank(nodes []Node, p Partition, n int) []int
 }
+
+// Stateful is a [Strategy] that remembers: its owners also depend on which node held
+// each partition before. Agents that place by one share an assignment (package
+// assignment), so that all of them remember the same.
+//
+// Both methods answer equal arguments equally and leave their arguments alone, as
+// Assign does.
+type Stateful interface {
+	// Keep returns the owners, as Assign does. held[p] is the index into nodes of
+	// the node that holds p on record, or -1 if no such node is present. A partition
+	// that has a holder should stay with it: Level is for moving partitions.
+	Keep(nodes []Node, held []int) ([]int, error)
+
+	// Level returns the moves of one pass, none when owners may stay as they are; if
+	// all is set, the moves of all passes together. Only movable partitions may move,
+	// each once. They are listed by age: the one that moved longest ago comes first.
+	Level(nodes []Node, owners []int, movable []Partition, all bool) []Move
+}
+
+// Memory is what a [Stateful] strategy remembers. An assignment is one (package
+// assignment). A Memory never changes, and is safe for concurrent use.
+type Memory interface {
+	// Held returns, for each partition, the index into nodes of its holder, or -1.
+	// The nodes are sorted by id. Nil means that nothing is on record.
+	Held(nodes []Node) []int
+
+	// Why says in one sentence, for people, how p came to its holder. It is empty if
+	// nothing about p is on record.
+	Why(p Partition, holder lease.NodeID) string
+}
+
+// Remembers reports whether the owners of s depend on a [Memory]: whether s, or the
+// strategy inside a [Zoned] one, is [Stateful].
+func Remembers(s Strategy) bool {
+	_, ok := placing(s).(Stateful)
+	return ok
+}

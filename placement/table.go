@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -19,7 +20,7 @@ type Table struct {
 	strategy   Strategy
 	name       string // of the strategy
 	digest     Digest
-	assigned   *Assignment // what it was derived from, if its strategy remembers
+	memory     Memory // what it was derived from; nil unless its strategy is Stateful
 
 	// owners[p] indexes nodes; it is nil when there are none. int32 and not
 	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
@@ -103,9 +104,7 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 // Owned returns the partitions of node id in ascending order. It costs one pass
 // over the table.
 func (t *Table) Owned(id lease.NodeID) []Partition {
-	i, found := slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int {
-		return cmp.Compare(n.ID, id)
-	})
+	i, found := t.find(id)
 	if !found {
 		return nil
 	}
@@ -130,13 +129,71 @@ func (t *Table) Digest() Digest {
 	return t.digest
 }
 
-// Assignment returns what t was derived from: nil if its strategy does not remember,
-// or nothing was assigned yet.
-func (t *Table) Assignment() *Assignment {
+// Memory returns Input.Memory of t if its strategy is [Stateful], else nil.
+func (t *Table) Memory() Memory {
 	if t == nil {
 		return nil
 	}
-	return t.assigned
+	return t.memory
+}
+
+// With returns the table of the same nodes, partitions and strategy for another
+// memory. It fails where Compute fails.
+func (t *Table) With(m Memory) (*Table, error) {
+	in := Input{Nodes: t.Nodes(), Partitions: t.Partitions(), Memory: m}
+	if t != nil {
+		in.Strategy = t.strategy
+	}
+	return Compute(in)
+}
+
+// Level returns the moves of one pass over t, or of all passes, among the movable
+// partitions; see [Stateful]. There are none if the strategy is not Stateful. An
+// error names a strategy that breaks its contract.
+func (t *Table) Level(movable []Partition, all bool) (moves []Move, err error) {
+	if t == nil || len(t.owners) == 0 {
+		return nil, nil
+	}
+	s, ok := placing(t.strategy).(Stateful)
+	if !ok {
+		return nil, nil
+	}
+	owners := make([]int, len(t.owners))
+	for p, i := range t.owners {
+		owners[p] = int(i)
+	}
+	contain(&err, func() { moves = s.Level(t.nodes, owners, movable, all) })
+	if err == nil {
+		err = t.checkMoves(moves, movable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("placement: strategy %q: level: %w", t.name, err)
+	}
+	return moves, nil
+}
+
+func (t *Table) checkMoves(moves []Move, movable []Partition) error {
+	may := make([]bool, t.partitions)
+	for _, p := range movable {
+		may[p] = true
+	}
+	for _, m := range moves {
+		if int64(m.Partition) >= int64(t.partitions) || !may[m.Partition] {
+			return fmt.Errorf("moves partition %d, which is not to move", m.Partition)
+		}
+		if from, _ := t.Owner(m.Partition); from != m.From {
+			return fmt.Errorf("moves partition %d from %q, owned by %q", m.Partition, m.From, from)
+		}
+		if _, found := t.find(m.To); !found {
+			return fmt.Errorf("moves partition %d to %q, which is none of the %d nodes", m.Partition, m.To, len(t.nodes))
+		}
+		may[m.Partition] = false
+	}
+	return nil
+}
+
+func (t *Table) find(id lease.NodeID) (int, bool) {
+	return slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
 }
 
 // digest hashes t in an encoding that can be read back, so that no two different

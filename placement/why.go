@@ -2,8 +2,6 @@ package placement
 
 import (
 	"fmt"
-
-	"github.com/roost-cluster/roost/lease"
 )
 
 // Explainer is a [Strategy] that can say, for people, why the node of index owner
@@ -23,36 +21,20 @@ func (t *Table) Why(p Partition) string {
 		}
 		return "there is no node that may own anything: all drain or have weight 0, or none is there"
 	}
-	if Remembers(t.strategy) {
-		return t.assigned.why(p, t.nodes[owner].ID)
-	}
-	why := fmt.Sprintf("the strategy %s placed it on %s", t.name, t.nodes[owner].ID)
-	if e, ok := placing(t.strategy).(Explainer); ok {
-		var err error // of one that panics
-		contain(&err, func() { why = e.Explain(t.nodes, p, owner) })
+	why := ""
+	var err error // of a strategy that panics
+	contain(&err, func() {
+		if t.memory != nil {
+			why = t.memory.Why(p, t.nodes[owner].ID)
+		}
+		if e, ok := placing(t.strategy).(Explainer); ok && why == "" {
+			why = e.Explain(t.nodes, p, owner)
+		}
+	})
+	if why == "" {
+		return fmt.Sprintf("the strategy %s placed it on %s", t.name, t.nodes[owner].ID)
 	}
 	return why
-}
-
-// why says how partition p came to its holder.
-func (a *Assignment) why(p Partition, holder lease.NodeID) string {
-	e := a.entry(int(p))
-	switch {
-	case e.owner == "":
-		return fmt.Sprintf("nobody was assigned it yet, and %s had the fewest partitions", holder)
-	case e.deputy == holder:
-		return fmt.Sprintf("%s stands in, since version %d of the assignment, for its owner %s, which is away or drains", holder, e.stand, e.owner)
-	case e.owner != holder:
-		return fmt.Sprintf("its owner %s is away or drains, and %s had the fewest partitions", e.owner, holder)
-	case e.cause == causeLevel:
-		return fmt.Sprintf("%s moved it from %s, which had the most partitions, to %s, which had the fewest, in version %d of the assignment",
-			e.by, e.from, holder, e.version)
-	case e.cause == causeGone:
-		return fmt.Sprintf("%s stood in for %s, which did not come back; %s made it the owner in version %d of the assignment",
-			holder, e.from, e.by, e.version)
-	}
-	return fmt.Sprintf("%s had the fewest partitions when it was dealt out; %s wrote that down in version %d of the assignment",
-		holder, e.by, e.version)
 }
 
 // Explain implements [Explainer].
@@ -88,4 +70,9 @@ func (modulo) Explain(nodes []Node, p Partition, owner int) string {
 // Explain implements [Explainer].
 func (s *onRing) Explain(nodes []Node, _ Partition, owner int) string {
 	return fmt.Sprintf("on the ring of %d nodes, the first point at or after its hash is one of %s", len(nodes), nodes[owner].ID)
+}
+
+// Explain implements [Explainer], for what no [Memory] knows of.
+func (least) Explain(nodes []Node, _ Partition, owner int) string {
+	return fmt.Sprintf("it had no owner on record, and %s had the fewest partitions", nodes[owner].ID)
 }

@@ -16,5 +16,5 @@ GOARCH=arm64 go test "${emulate[@]}" -run '^TestGolden$' ./placement
 # runs such programs by itself.
 if [[ $(go env GOHOSTARCH) == amd64 ]]; then
 	printf -- '-- 386\n'
-	GOARCH=386 go test -short ./lease ./events ./placement ./placement/placementtest
+	GOARCH=386 go test -short ./lease ./events ./placement ./placement/assignment ./placement/placementtest
 fi

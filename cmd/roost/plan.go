@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 	"github.com/spf13/cobra"
 )
 
@@ -165,15 +166,15 @@ func (o planOptions) apply(now snapshot) (change, error) {
 		}
 	}
 	in := placement.Input{Nodes: nodes, Strategy: strategy, Partitions: cmp.Or(o.partitions, now.table.Partitions())}
-	if strategy.Name() == now.Strategy && in.Partitions == now.table.Partitions() {
-		in.Assigned = now.table.Assignment() // else a new cluster starts, which remembers nothing
+	if strategy.Name() == now.Strategy && in.Partitions == now.table.Partitions() && placement.Remembers(strategy) {
+		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // else a new cluster starts, without a memory
 	}
 	first, err := placement.Compute(in)
 	if err != nil {
 		return change{}, errors.New(strings.TrimPrefix(err.Error(), "placement: "))
 	}
 	c := change{before: now.table, was: now.Strategy, is: strategy.Name(), planned: true, drift: now.Drift, first: first}
-	c.after, c.passes = first.Settled()
+	c.after, c.passes = assignment.Levelled(first)
 	return c, nil
 }
 

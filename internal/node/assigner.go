@@ -6,17 +6,18 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // assigner keeps the assignment of a strategy that has one; see
-// placement.LeastPartitions. All nodes hold the same assignment: one of them, the
+// placement.Stateful. All nodes hold the same assignment: one of them, the
 // coordinator, writes it, and it spreads from node to node. Each message carries a
 // stamp of the sender's assignment. The receiver of a stamp that is at least as new
 // and differs exchanges full states with the sender, by the stream that joins use.
 // Assignments merge, so it does no harm if two nodes believe that they coordinate, or
 // if messages overtake each other.
 type assigner struct {
-	current *placement.Assignment
+	current *assignment.Assignment
 	fetch   fetch
 
 	quorum time.Time // when this node saw one last
@@ -84,7 +85,7 @@ func (n *Node) applyExtra(now time.Time, m *lease.Message) {
 		}
 		n.compare(now, version, placement.Digest(binary.BigEndian.Uint64(body[size:])), n.set.AddrOf(m.From))
 	case extraAssignment:
-		received, err := placement.DecodeAssignment(body, n.cfg.Partitions)
+		received, err := assignment.Decode(body, n.cfg.Partitions)
 		if err == nil {
 			received, err = n.assigner.current.Merge(received)
 		}
@@ -142,7 +143,7 @@ func (f *fetch) begin(now time.Time, digest placement.Digest, space, retry time.
 }
 
 // adopt makes an assignment the current one.
-func (n *Node) adopt(now time.Time, a *placement.Assignment) {
+func (n *Node) adopt(now time.Time, a *assignment.Assignment) {
 	if a == n.assigner.current {
 		return
 	}
@@ -156,5 +157,5 @@ func (n *Node) adopt(now time.Time, a *placement.Assignment) {
 // digestOf identifies a table and the assignment behind it: what nodes must have in
 // common to go on alike.
 func digestOf(t *placement.Table) uint32 {
-	return uint32(t.Digest()) ^ uint32(t.Assignment().Digest())
+	return uint32(t.Digest()) ^ uint32(assignment.From(t).Digest())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 const (
@@ -29,18 +30,20 @@ func (n *Node) assign(now time.Time, v *lease.View, in placement.Input) (*placem
 	if n.assigner == nil {
 		return placement.Compute(in)
 	}
-	in.Assigned = n.assigner.current
+	in.Memory = n.assigner.current
 	table, err := placement.Compute(in)
 	if err != nil {
 		return nil, err
 	}
-	if c, ok := n.coordinator(now, v); ok {
-		in.Assigned = table.Record(c)
-	}
-	if in.Assigned == n.assigner.current {
+	c, ok := n.coordinator(now, v)
+	if !ok {
 		return table, nil
 	}
-	n.assigner.current = in.Assigned
+	next := assignment.Record(table, c)
+	if next == n.assigner.current {
+		return table, nil
+	}
+	n.assigner.current, in.Memory = next, next
 	return placement.Compute(in)
 }
 
@@ -67,9 +70,9 @@ func (n *Node) coordinates(v *lease.View) bool {
 // next quorum consists of the active members and of those that have just gone: if
 // they are cut off, and others vanish one after the other, the rest must not be its
 // own majority.
-func (n *Node) coordinator(now time.Time, v *lease.View) (placement.Coordinator, bool) {
+func (n *Node) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
 	a := n.assigner.current
-	c := placement.Coordinator{ID: n.self, Since: n.set.Self().Incarnation}
+	c := assignment.Coordinator{ID: n.self, Since: n.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))
 	for i := range v.Members {
 		seen[i] = v.Members[i].ID
@@ -105,13 +108,16 @@ func (n *Node) level(now time.Time) {
 	}
 	c.Gone = n.assigner.gone(now, view, goneAfter*n.cfg.LeaseTTL)
 	c.Voters = slices.DeleteFunc(c.Voters, c.Gone)
-	next := n.table.Record(c)
+	next := assignment.Record(n.table, c)
 	if next == n.assigner.current {
 		if n.driftIn(view) == 0 {
 			n.assigner.followed = next.Version()
 		}
 		young := next.BegunBy(c) && now.Sub(n.started) < youngFor*n.cfg.LeaseTTL
-		next = n.table.Level(c, n.assigner.followed, young)
+		var err error
+		if next, err = assignment.Level(n.table, c, n.assigner.followed, young); err != nil {
+			n.reportFault(now, err)
+		}
 	}
 	n.adopt(now, next)
 }

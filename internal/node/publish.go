@@ -114,17 +114,22 @@ func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
 	}
 	table, err := n.assign(now, v, in)
 	if err != nil {
-		// The strategy is tried again and again; a repeated fault is logged once a minute.
-		if err.Error() != n.fault {
-			n.faultLog = limiter{}
-		}
-		if n.fault = err.Error(); n.faultLog.allow(now, time.Minute) {
-			n.log(Error, "strategy failed; keeping the last table", "err", err)
-		}
+		n.reportFault(now, err)
 		return nil
 	}
 	n.fault = ""
 	return table
+}
+
+// reportFault logs a fault of the strategy. The strategy is tried again and again; a
+// repeated fault is logged once a minute.
+func (n *Node) reportFault(now time.Time, err error) {
+	if err.Error() != n.fault {
+		n.faultLog = limiter{}
+	}
+	if n.fault = err.Error(); n.faultLog.allow(now, time.Minute) {
+		n.log(Error, "strategy failed; keeping the last table", "err", err)
+	}
 }
 
 func membersOf(v *lease.View) []lease.Incarnation {

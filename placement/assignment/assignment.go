@@ -1,4 +1,4 @@
-package placement
+package assignment
 
 import (
 	"cmp"
@@ -8,30 +8,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
-// Assignment is the memory of a cluster that places by [LeastPartitions]: whose
-// each partition is, and how that came about. It is immutable; nil stands for
-// "nothing was ever assigned".
-//
-// A partition has an owner and, while that is away, a deputy. The owner gets the
-// partition back when it returns, so that a restart moves nothing for good.
-//
-// Assignments that were written apart are merged partition by partition, the
-// later entry of each winning ([Assignment.Merge]). So it does not matter who
-// hears of what in which order, and two writers lose nothing of each other's work
-// but where they decided about the same partition.
-//
-// Only where most of those are who were there at the last change may somebody
-// write ([Assignment.Quorum]): what nodes wrote who were cut off must not be the
-// later word. Nodes that find nobody begin an assignment of their own; when they
-// meet others, the older one counts and the other one is forgotten.
+// Assignment records who owns each partition, and how that came about. It is
+// immutable; nil stands for "nothing was ever assigned".
 type Assignment struct {
 	genesis genesis
 	entries []entry // by partition
 	quorum  quorum
 	version uint64
-	digest  Digest
+	digest  placement.Digest
 }
 
 // quorum is who was there when it was written.
@@ -108,7 +95,7 @@ func (e *entry) compare(o *entry) int {
 
 // finish computes what follows from the rest. Nothing may change afterwards.
 func (a *Assignment) finish() *Assignment {
-	a.digest = Digest(xxhash.Sum64(a.Encode()))
+	a.digest = placement.Digest(xxhash.Sum64(a.Encode()))
 	return a
 }
 
@@ -124,7 +111,7 @@ func (a *Assignment) Version() uint64 {
 
 // Digest is equal exactly when the content is, but for a collision of 64 bits. It
 // is 0 while nothing is assigned.
-func (a *Assignment) Digest() Digest {
+func (a *Assignment) Digest() placement.Digest {
 	if a == nil {
 		return 0
 	}
@@ -204,9 +191,9 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	case a == nil:
 		return b, nil
 	case len(a.entries) != len(b.entries):
-		return a, fmt.Errorf("placement: an assignment of %d partitions, want one of %d", len(b.entries), len(a.entries))
+		return a, fmt.Errorf("assignment: an assignment of %d partitions, want one of %d", len(b.entries), len(a.entries))
 	case b.version > a.version+maxAhead:
-		return a, fmt.Errorf("placement: an assignment of version %d, far ahead of version %d", b.version, a.version)
+		return a, fmt.Errorf("assignment: an assignment of version %d, far ahead of version %d", b.version, a.version)
 	}
 	merged := *a
 	switch order := a.genesis.compare(b.genesis); {
@@ -235,6 +222,38 @@ func (a *Assignment) mergeEntries(b *Assignment) {
 	a.entries = merged
 }
 
+// From returns the assignment that t was derived from: nil if its strategy does not
+// remember, or nothing was assigned yet.
+func From(t *placement.Table) *Assignment {
+	a, _ := t.Memory().(*Assignment)
+	return a
+}
+
+// Held implements [placement.Memory]: a partition is held by its owner if that is
+// among the nodes, else by its deputy.
+func (a *Assignment) Held(nodes []placement.Node) []int {
+	if a == nil {
+		return nil
+	}
+	index := make(map[lease.NodeID]int, len(nodes))
+	for i, n := range nodes {
+		index[n.ID] = i
+	}
+	held := make([]int, len(a.entries))
+	for p := range held {
+		e := &a.entries[p]
+		i, ok := index[e.owner]
+		if !ok {
+			i, ok = index[e.deputy]
+		}
+		if !ok {
+			i = -1
+		}
+		held[p] = i
+	}
+	return held
+}
+
 // Record returns the assignment that says what t says: nodes that were given a
 // partition because nobody was assigned it become its owner, and those that were
 // given one because its owner is away become its deputy. So a later change of
@@ -243,26 +262,28 @@ func (a *Assignment) mergeEntries(b *Assignment) {
 //
 // It is t's own assignment if there is nothing to record. Whether c may write is
 // for the caller to judge, by Quorum. O(partitions).
-func (t *Table) Record(c Coordinator) *Assignment {
-	if t == nil || len(t.owners) == 0 {
-		return t.Assignment()
+func Record(t *placement.Table, c Coordinator) *Assignment {
+	a := From(t)
+	if len(t.Nodes()) == 0 {
+		return a
 	}
-	next, ok := t.assigned.draft(c, t.partitions)
+	next, ok := a.draft(c, t.Partitions())
 	if !ok {
-		return t.assigned
+		return a
 	}
-	changed := t.assigned == nil
-	for p, i := range t.owners {
+	changed := a == nil
+	for p := range next.entries {
 		e := &next.entries[p]
 		before := *e
-		e.record(t.nodes[i].ID, c, next.version)
+		holder, _ := t.Owner(placement.Partition(p))
+		e.record(holder, c, next.version)
 		changed = changed || *e != before
 	}
 	if q := (quorum{next.version, slices.Clone(c.Voters), uint64(c.Active)}); q.active != next.quorum.active || !slices.Equal(q.voters, next.quorum.voters) {
 		next.quorum, changed = q, true
 	}
 	if !changed {
-		return t.assigned
+		return a
 	}
 	return next.finish()
 }
@@ -294,10 +315,24 @@ func (a *Assignment) draft(c Coordinator, partitions int) (*Assignment, bool) {
 	return &next, next.version <= maxVersion
 }
 
-// entry returns what is remembered of p.
-func (a *Assignment) entry(p int) entry {
-	if a == nil {
-		return entry{}
+// Why implements [placement.Memory].
+func (a *Assignment) Why(p placement.Partition, holder lease.NodeID) string {
+	if a == nil || uint64(p) >= uint64(len(a.entries)) {
+		return ""
 	}
-	return a.entries[p]
+	e := &a.entries[p]
+	switch {
+	case e.owner == "":
+		return ""
+	case e.deputy == holder:
+		return fmt.Sprintf("%s stands in, since version %d of the assignment, for its owner %s, which is away or drains", holder, e.stand, e.owner)
+	case e.owner != holder:
+		return fmt.Sprintf("its owner %s is away or drains, and %s takes over", e.owner, holder)
+	case e.cause == causeLevel:
+		return fmt.Sprintf("%s moved it from %s to %s, to even out the load, in version %d of the assignment", e.by, e.from, holder, e.version)
+	case e.cause == causeGone:
+		return fmt.Sprintf("%s stood in for %s, which did not come back; %s made it the owner in version %d of the assignment",
+			holder, e.from, e.by, e.version)
+	}
+	return fmt.Sprintf("it had no owner, and the strategy chose %s; %s recorded that in version %d of the assignment", holder, e.by, e.version)
 }

@@ -1,4 +1,4 @@
-package placement
+package assignment
 
 import (
 	"encoding/binary"
@@ -8,13 +8,14 @@ import (
 	"slices"
 
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
-// assignmentFormat is the first byte of an encoded assignment.
-const assignmentFormat = 1
+// format is the first byte of an encoded assignment.
+const format = 1
 
-// ErrAssignment is the error of an encoded assignment that cannot be read.
-var ErrAssignment = errors.New("placement: malformed assignment")
+// ErrMalformed is the error of an encoded assignment that cannot be read.
+var ErrMalformed = errors.New("assignment: malformed")
 
 // Encode returns the binary form of a, the same for equal assignments: the format,
 // the number of partitions, the version, the ids that occur, who began it, who was
@@ -32,7 +33,7 @@ func (a *Assignment) Encode() []byte {
 			b = binary.AppendUvarint(b, n)
 		}
 	}
-	b = append(b, assignmentFormat)
+	b = append(b, format)
 	put(uint64(len(a.entries)), a.version, uint64(len(ids)))
 	for _, id := range ids {
 		put(uint64(len(id)))
@@ -78,15 +79,15 @@ func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	return ids, index
 }
 
-// DecodeAssignment parses the binary form of an assignment of the given number of
+// Decode parses the binary form of an assignment of the given number of
 // partitions. What it returns is valid in every part and shares no memory with b.
-// It fails with ErrAssignment.
-func DecodeAssignment(b []byte, partitions int) (*Assignment, error) {
-	r := assignmentReader{b: b}
-	if r.byte() != assignmentFormat {
+// It fails with ErrMalformed.
+func Decode(b []byte, partitions int) (*Assignment, error) {
+	r := reader{b: b}
+	if r.byte() != format {
 		r.fail("unknown format")
 	}
-	if n := r.uvarint(MaxPartitions); r.err == nil && n != uint64(partitions) {
+	if n := r.uvarint(placement.MaxPartitions); r.err == nil && n != uint64(partitions) {
 		r.fail("%d partitions, want %d", n, partitions)
 	}
 	a := r.head()
@@ -109,22 +110,22 @@ func DecodeAssignment(b []byte, partitions int) (*Assignment, error) {
 	return a.finish(), nil
 }
 
-// assignmentReader keeps the first error; after it, every read returns zero.
-type assignmentReader struct {
+// reader keeps the first error; after it, every read returns zero.
+type reader struct {
 	b       []byte
 	version uint64 // the assignment's
 	ids     []lease.NodeID
 	err     error
 }
 
-func (r *assignmentReader) fail(format string, args ...any) {
+func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%w: "+format, append([]any{ErrAssignment}, args...)...)
+		r.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
 	}
 	r.b = nil
 }
 
-func (r *assignmentReader) byte() byte {
+func (r *reader) byte() byte {
 	if len(r.b) == 0 {
 		r.fail("cut short")
 		return 0
@@ -134,7 +135,7 @@ func (r *assignmentReader) byte() byte {
 	return first
 }
 
-func (r *assignmentReader) uvarint(limit uint64) uint64 {
+func (r *reader) uvarint(limit uint64) uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 || v > limit {
 		r.fail("a number is cut short or out of range")
@@ -145,7 +146,7 @@ func (r *assignmentReader) uvarint(limit uint64) uint64 {
 }
 
 // head reads all but the entries.
-func (r *assignmentReader) head() *Assignment {
+func (r *reader) head() *Assignment {
 	if r.version = r.uvarint(maxVersion); r.version == 0 {
 		r.fail("version 0")
 	}
@@ -157,7 +158,7 @@ func (r *assignmentReader) head() *Assignment {
 	return a
 }
 
-func (r *assignmentReader) readIDs() {
+func (r *reader) readIDs() {
 	count := r.uvarint(uint64(len(r.b))) // an id takes a byte at least
 	for range count {
 		n := int(r.uvarint(lease.MaxIDBytes))
@@ -177,7 +178,7 @@ func (r *assignmentReader) readIDs() {
 }
 
 // readVoters reads ids that are sorted and distinct.
-func (r *assignmentReader) readVoters() (voters []lease.NodeID) {
+func (r *reader) readVoters() (voters []lease.NodeID) {
 	for range r.uvarint(uint64(len(r.ids))) {
 		id := r.id()
 		if n := len(voters); id == "" || (n > 0 && id <= voters[n-1]) {
@@ -189,14 +190,14 @@ func (r *assignmentReader) readVoters() (voters []lease.NodeID) {
 	return voters
 }
 
-func (r *assignmentReader) id() lease.NodeID {
+func (r *reader) id() lease.NodeID {
 	if i := r.uvarint(uint64(len(r.ids))); i > 0 {
 		return r.ids[i-1]
 	}
 	return ""
 }
 
-func (r *assignmentReader) entry() entry {
+func (r *reader) entry() entry {
 	e := entry{owner: r.id()}
 	if e.owner == "" {
 		return entry{}

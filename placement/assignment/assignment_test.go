@@ -1,8 +1,9 @@
-package placement_test
+package assignment_test
 
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -12,34 +13,35 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // anyHistory draws an assignment that some coordinator wrote, going on from base:
 // nodes come and go, for good or not, and passes are made. since is when the
 // coordinator was started, which counts where there is no base.
-func anyHistory(base *placement.Assignment, by lease.NodeID, since uint64) *rapid.Generator[*placement.Assignment] {
-	return rapid.Custom(func(t *rapid.T) *placement.Assignment {
-		m := &memory{t: t, strategy: placement.LeastPartitions(1, 3), partitions: 20, assigned: base}
+func anyHistory(base *assignment.Assignment, by lease.NodeID, since uint64) *rapid.Generator[*assignment.Assignment] {
+	return rapid.Custom(func(t *rapid.T) *assignment.Assignment {
+		m := &run{t: t, strategy: placement.LeastPartitions(1, 3), partitions: 20, assigned: base}
 		all := equals("a", "b", "c", "d", "e")
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			here := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, 5, func(n placement.Node) lease.NodeID { return n.ID }).Draw(t, "nodes")
 			m.compute(here...)
 			gone := rapid.SampledFrom([]lease.NodeID{"", "a", "e"}).Draw(t, "gone")
-			c := placement.Coordinator{ID: by, Since: since, Gone: func(id lease.NodeID) bool { return id == gone }}
+			c := assignment.Coordinator{ID: by, Since: since, Gone: func(id lease.NodeID) bool { return id == gone }}
 			for _, n := range m.table.Nodes() {
 				c.Voters, c.Active = append(c.Voters, n.ID), c.Active+1
 			}
-			m.assigned = m.table.Record(c)
+			m.assigned = assignment.Record(m.table, c)
 			m.compute(here...)
 			if rapid.Bool().Draw(t, "pass") {
-				m.assigned = m.table.Level(c, m.assigned.Version(), rapid.Bool().Draw(t, "unlimited"))
+				m.assigned = level(t, m.table, c, m.assigned.Version(), rapid.Bool().Draw(t, "unlimited"))
 			}
 		}
 		return m.assigned
 	})
 }
 
-func merge(t fataler, all ...*placement.Assignment) *placement.Assignment {
+func merge(t rapid.TB, all ...*assignment.Assignment) *assignment.Assignment {
 	t.Helper()
 	merged := all[0]
 	for _, a := range all[1:] {
@@ -60,7 +62,7 @@ func TestMergeConverges(t *testing.T) {
 		b := anyHistory(base, "y", 6).Draw(t, "b")
 		c := anyHistory(nil, "z", rapid.Uint64Range(4, 6).Draw(t, "since")).Draw(t, "c") // began apart
 		want := merge(t, a, b, c)
-		for name, got := range map[string]*placement.Assignment{
+		for name, got := range map[string]*assignment.Assignment{
 			"c b a": merge(t, c, b, a), "b (c a)": merge(t, b, merge(t, c, a)),
 			"again": merge(t, want, a, b, c, base), "nil first": merge(t, nil, b, a, c, nil),
 		} {
@@ -83,7 +85,7 @@ func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
 	m := held(t, placement.LeastPartitions(1, 4), deal, "a", "b")
 	m.change(equals("a", "b", "c", "d")...)
-	m.assigned = merge(t, m.table.Level(placement.Coordinator{ID: "a"}, 99, false), m.table.Level(placement.Coordinator{ID: "b"}, 99, false))
+	m.assigned = merge(t, level(t, m.table, assignment.Coordinator{ID: "a"}, 99, false), level(t, m.table, assignment.Coordinator{ID: "b"}, 99, false))
 	m.compute(m.table.Nodes()...)
 	if got := counts(m.table); !slices.Equal(got, []int{10, 10, 2, 2}) {
 		t.Errorf("after four moves counts are %v", got)
@@ -114,13 +116,13 @@ func TestMergeOfTwoViews(t *testing.T) {
 // The merged version is never lower than either. Else the one that has more to
 // tell could look like the older one, and would not be asked.
 func TestMergeKeepsVersion(t *testing.T) {
-	m := newMemory(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
+	m := newRun(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m
 	one.compute(equals("b")...)
-	winner := one.table.Record(placement.Coordinator{ID: "b", Gone: func(lease.NodeID) bool { return true }}) // owner b, version 2
+	winner := assignment.Record(one.table, assignment.Coordinator{ID: "b", Gone: func(lease.NodeID) bool { return true }}) // owner b, version 2
 	other.change(equals("b")...)
 	other.change(equals("c")...) // deputy c, version 3
-	for _, merged := range []*placement.Assignment{merge(t, winner, other.assigned), merge(t, other.assigned, winner)} {
+	for _, merged := range []*assignment.Assignment{merge(t, winner, other.assigned), merge(t, other.assigned, winner)} {
 		if merged.Version() != 3 || !slices.Equal(merged.Owners(), []lease.NodeID{"b"}) {
 			t.Errorf("version %d, owners %v, want 3 and b", merged.Version(), merged.Owners())
 		}
@@ -130,28 +132,28 @@ func TestMergeKeepsVersion(t *testing.T) {
 // A version that no cluster can reach is not believed: after it there would be no
 // other, and nobody could write any more.
 func TestMergeRefusesTheFarFuture(t *testing.T) {
-	a := mustCompute(t, 3, equals("a")...).Record(placement.Coordinator{ID: "a"})
+	a := recorded(t, 3, assignment.Coordinator{ID: "a"}, equals("a")...)
 	future := binary.AppendUvarint([]byte{1, 3}, 1<<53)
-	b, err := placement.DecodeAssignment(append(future, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0), 3)
+	b, err := assignment.Decode(append(future, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := a.Merge(b); err == nil || got != a {
 		t.Errorf("merged into version %d, %v", got.Version(), err)
 	}
-	in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Assigned: b}
+	in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: b}
 	table, err := placement.Compute(in) // by one who knew nothing else
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := table.Record(placement.Coordinator{ID: "a"}); got != b {
+	if got := assignment.Record(table, assignment.Coordinator{ID: "a"}); got != b {
 		t.Errorf("version %d follows the last one", got.Version())
 	}
 }
 
 // S2.4: who may write, so that no two sides of a split do.
 func TestQuorum(t *testing.T) {
-	four := mustCompute(t, 3, equals("a")...).Record(placement.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 4})
+	four := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 4}, equals("a")...)
 	for _, tt := range []struct {
 		members string
 		want    bool
@@ -180,66 +182,66 @@ func TestQuorum(t *testing.T) {
 		}
 	}
 	// Voters that have just gone count as voters, and not as active.
-	two := mustCompute(t, 3, equals("a")...).Record(placement.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 2})
+	two := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 2}, equals("a")...)
 	if !two.Quorum([]lease.NodeID{"c", "d"}) || two.Quorum([]lease.NodeID{"d"}) {
 		t.Error("as many as were active may write, and no fewer")
 	}
-	if !(*placement.Assignment)(nil).Quorum(nil) {
+	if !(*assignment.Assignment)(nil).Quorum(nil) {
 		t.Error("nobody may write the first assignment")
 	}
 }
 
 func TestMergeRefusesOtherPartitions(t *testing.T) {
-	a := mustCompute(t, 8, equals("a")...).Record(placement.Coordinator{ID: "a"})
-	b := mustCompute(t, 9, equals("a")...).Record(placement.Coordinator{ID: "a"})
+	a := recorded(t, 8, assignment.Coordinator{ID: "a"}, equals("a")...)
+	b := recorded(t, 9, assignment.Coordinator{ID: "a"}, equals("a")...)
 	if got, err := a.Merge(b); err == nil || got != a {
 		t.Errorf("merged into %v, %v", got, err)
 	}
-	in := placement.Input{Nodes: equals("a"), Partitions: 9, Strategy: placement.LeastPartitions(1, 3), Assigned: a}
-	if _, err := placement.Compute(in); err == nil || !strings.Contains(err.Error(), "an assignment of 8 partitions for a table of 9") {
+	in := placement.Input{Nodes: equals("a"), Partitions: 9, Strategy: placement.LeastPartitions(1, 3), Memory: a}
+	if _, err := placement.Compute(in); err == nil || !strings.Contains(err.Error(), "the memory counts 8 partitions") {
 		t.Errorf("computed with it: %v", err)
 	}
 }
 
-func TestAssignmentWire(t *testing.T) {
+func TestWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := anyHistory(nil, "x", 5).Draw(t, "a")
 		b := a.Encode()
-		back, err := placement.DecodeAssignment(b, 20)
+		back, err := assignment.Decode(b, 20)
 		if err != nil || back.Digest() != a.Digest() || back.Version() != a.Version() {
 			t.Fatalf("%d bytes are read back as version %d, %s: %v", len(b), back.Version(), back.Digest(), err)
 		}
 		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
-		if _, err := placement.DecodeAssignment(b[:cut], 20); !errors.Is(err, placement.ErrAssignment) {
+		if _, err := assignment.Decode(b[:cut], 20); !errors.Is(err, assignment.ErrMalformed) {
 			t.Errorf("cut to %d of %d bytes: %v", cut, len(b), err)
 		}
-		if _, err := placement.DecodeAssignment(append(b, 0), 20); !errors.Is(err, placement.ErrAssignment) {
+		if _, err := assignment.Decode(append(b, 0), 20); !errors.Is(err, assignment.ErrMalformed) {
 			t.Errorf("a byte too many: %v", err)
 		}
-		if _, err := placement.DecodeAssignment(b, 21); !errors.Is(err, placement.ErrAssignment) {
+		if _, err := assignment.Decode(b, 21); !errors.Is(err, assignment.ErrMalformed) {
 			t.Errorf("another number of partitions: %v", err)
 		}
 	})
-	size := len(mustCompute(t, 1024, fleet(1, 100)...).Record(placement.Coordinator{ID: "boss"}).Encode())
+	size := len(recorded(t, 1024, assignment.Coordinator{ID: "boss"}, fleet(100)...).Encode())
 	if size > 12*1024 {
 		t.Errorf("1,024 partitions take %d bytes", size)
 	}
 }
 
-func FuzzDecodeAssignment(f *testing.F) {
-	f.Add(mustCompute(f, 3, equals("a", "b")...).Record(placement.Coordinator{ID: "a"}).Encode())
+func FuzzDecode(f *testing.F) {
+	f.Add(recorded(f, 3, assignment.Coordinator{ID: "a"}, equals("a", "b")...).Encode())
 	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)      // the last version that there is
 	f.Add(append(last, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0)) // one id, who began it, nobody there, three times nobody
 	f.Add([]byte{1, 3, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := placement.DecodeAssignment(b, 3)
+		a, err := assignment.Decode(b, 3)
 		if err != nil {
-			if !errors.Is(err, placement.ErrAssignment) || a != nil {
+			if !errors.Is(err, assignment.ErrMalformed) || a != nil {
 				t.Errorf("%v, %v", a, err)
 			}
 			return
 		}
-		again, err := placement.DecodeAssignment(a.Encode(), 3)
+		again, err := assignment.Decode(a.Encode(), 3)
 		if err != nil || again.Digest() != a.Digest() {
 			t.Errorf("read back as %s instead of %s: %v", again.Digest(), a.Digest(), err)
 		}
@@ -249,15 +251,15 @@ func FuzzDecodeAssignment(f *testing.F) {
 			}
 		}
 		// Whatever it says, a table can be made of it.
-		in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Assigned: a}
+		in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: a}
 		table, err := placement.Compute(in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, next := range []*placement.Assignment{
-			table.Level(placement.Coordinator{ID: "a"}, a.Version(), false), table.Record(placement.Coordinator{ID: "a"}),
+		for _, next := range []*assignment.Assignment{
+			level(t, table, assignment.Coordinator{ID: "a"}, a.Version(), false), assignment.Record(table, assignment.Coordinator{ID: "a"}),
 		} { // and others can read what is written next
-			if _, err := placement.DecodeAssignment(next.Encode(), 3); err != nil {
+			if _, err := assignment.Decode(next.Encode(), 3); err != nil {
 				t.Error(err)
 			}
 		}
@@ -265,46 +267,56 @@ func FuzzDecodeAssignment(f *testing.F) {
 	})
 }
 
-// Every node can say why a partition is where it is, for every strategy.
+// Every node can say why a partition is where it is.
 func TestWhy(t *testing.T) { // S2.4
 	nodes := equals("a", "b", "c")
-	for _, tt := range []struct {
-		table *placement.Table
-		want  string
-	}{
-		{mustCompute(t, 8, nodes...), "drew the best number of 3 nodes for it; without it, "},
-		{mustCompute(t, 8, nodes[0]), "a is the only node that may own anything"},
-		{mustComputeBy(t, placement.Zoned(placement.Modulo()), 8, nodes...), "5 mod 3 nodes is 2, and c has this place"},
-		{mustComputeBy(t, placement.Bounded(125), 8, nodes...), "had room"},
-		{mustComputeBy(t, placement.VnodeRing(), 8, nodes...), "on the ring of 3 nodes, the first point at or after its hash is one of "},
-		{mustComputeBy(t, byTurns{}, 8, nodes...), "the strategy by-turns placed it on c"},
-		{mustCompute(t, 5, nodes...), "there is no partition 5: they are numbered from 0 to 4"},
-		{mustCompute(t, 8), "there is no node that may own anything"},
-		{nil, "there is no partition 5"},
-	} {
-		if got := tt.table.Why(5); !strings.Contains(got, tt.want) {
-			t.Errorf("%q, want … %s", got, tt.want)
-		}
-	}
-	least := &memory{t: t, strategy: placement.LeastPartitions(1, 2), partitions: 8}
+	m := &run{t: t, strategy: placement.LeastPartitions(1, 2), partitions: 8}
 	expect := func(want string) {
 		t.Helper()
-		if got := least.table.Why(0); got != want {
+		if got := m.table.Why(0); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
-	least.compute(nodes[0])
-	expect("nobody was assigned it yet, and a had the fewest partitions")
-	least.change(nodes[0])
-	expect("a had the fewest partitions when it was dealt out; boss wrote that down in version 1 of the assignment")
-	least.change(nodes[:2]...)
-	least.pass()
-	expect("boss moved it from a, which had the most partitions, to b, which had the fewest, in version 2 of the assignment")
-	least.compute(nodes[0])
-	expect("its owner b is away or drains, and a had the fewest partitions")
-	least.change(nodes[0])
+	m.compute(nodes[0])
+	expect("it had no owner on record, and a had the fewest partitions")
+	m.change(nodes[0])
+	expect("it had no owner, and the strategy chose a; boss recorded that in version 1 of the assignment")
+	m.change(nodes[:2]...)
+	m.pass()
+	expect("boss moved it from a to b, to even out the load, in version 2 of the assignment")
+	m.compute(nodes[0])
+	expect("its owner b is away or drains, and a takes over")
+	m.change(nodes[0])
 	expect("a stands in, since version 3 of the assignment, for its owner b, which is away or drains")
-	least.assigned = least.table.Record(placement.Coordinator{ID: "boss", Gone: func(id lease.NodeID) bool { return id == "b" }})
-	least.compute(nodes[0])
+	m.assigned = assignment.Record(m.table, assignment.Coordinator{ID: "boss", Gone: func(id lease.NodeID) bool { return id == "b" }})
+	m.compute(nodes[0])
 	expect("a stood in for b, which did not come back; boss made it the owner in version 4 of the assignment")
+}
+
+// TestWireVectors pins the bytes: agents of different releases exchange them.
+func TestWireVectors(t *testing.T) {
+	m := &run{t: t, strategy: placement.LeastPartitions(1, 2), partitions: 6}
+	step := func(c assignment.Coordinator, ids ...lease.NodeID) {
+		m.compute(equals(ids...)...)
+		m.assigned = assignment.Record(m.table, c)
+		m.compute(equals(ids...)...)
+	}
+	step(assignment.Coordinator{ID: "a", Since: 300, Voters: []lease.NodeID{"a", "b"}, Active: 2}, "a", "b")
+	step(assignment.Coordinator{ID: "a", Since: 300, Voters: []lease.NodeID{"a", "b", "c"}, Active: 3}, "a", "b", "c")
+	m.assigned = level(t, m.table, assignment.Coordinator{ID: "a"}, m.assigned.Version(), false)
+	step(assignment.Coordinator{ID: "c", Since: 400, Voters: []lease.NodeID{"a", "c"}, Active: 2}, "a", "c")
+	step(assignment.Coordinator{ID: "c", Since: 400, Voters: []lease.NodeID{"a", "c"}, Active: 1, Gone: func(id lease.NodeID) bool { return id == "b" }}, "c")
+	const want = "01060503016101620163ac02010501020103030301010100000303020101000001010001000305030502030200000101000100030503050203020000"
+	if got := hex.EncodeToString(m.assigned.Encode()); got != want || m.assigned.Digest().String() != "ce0d7b4629d0ca05" {
+		t.Errorf("%s is %s\nwant %s", m.assigned.Digest(), got, want)
+	}
+	m = newRun(t, placement.LeastPartitions(1, 3), 1024, fleet(99)...)
+	m.change(fleet(100)...)
+	for range 5 {
+		m.pass()
+	}
+	m.change(fleet(100)[3:]...)
+	if b := m.assigned.Encode(); len(b) != 8673 || m.assigned.Digest().String() != "e9d270319b3be100" {
+		t.Errorf("1,024 partitions of 100 nodes are %d bytes of digest %s", len(b), m.assigned.Digest())
+	}
 }

@@ -1,0 +1,267 @@
+package assignment_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
+)
+
+// S2.6: the golden vectors.
+func TestLeastVectors(t *testing.T) {
+	for _, tt := range []struct{ from, to, moves []int }{
+		{[]int{1, 2, 0}, []int{1, 1, 1}, []int{1}},
+		{[]int{2, 0, 0}, []int{1, 1, 0}, []int{1}},
+		{[]int{1, 1, 0}, []int{1, 1, 0}, nil},
+		{[]int{9, 0, 0}, []int{3, 3, 3}, []int{6}}, // no limit: in one pass
+	} {
+		partitions := 0
+		var deal []lease.NodeID
+		for i, n := range tt.from {
+			partitions += n
+			for range n {
+				deal = append(deal, lease.NodeID(fmt.Sprint("node-", i)))
+			}
+		}
+		m := held(t, placement.LeastPartitions(1, 0), deal, "node-0", "node-1", "node-2")
+		if got := counts(m.table); !slices.Equal(got, tt.from) {
+			t.Fatalf("counts %v, want to begin with %v", got, tt.from)
+		}
+		if got := m.level(); !slices.Equal(got, tt.moves) || !slices.Equal(counts(m.table), tt.to) {
+			t.Errorf("%v: passes moved %v and led to %v, want %v and %v", tt.from, got, counts(m.table), tt.moves, tt.to)
+		}
+	}
+}
+
+// S2.3: with a threshold of 1 it rests although P mod n ≠ 0, never more than
+// maxMoves move at once, from the fullest node to the emptiest.
+func TestLeastLevels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		threshold := rapid.IntRange(1, 4).Draw(t, "threshold")
+		maxMoves := rapid.IntRange(0, 5).Draw(t, "max moves")
+		nodes := anyNodes(1, 8).Draw(t, "nodes")
+		partitions := rapid.IntRange(1, 200).Draw(t, "partitions")
+		some := nodes[:rapid.IntRange(1, len(nodes)).Draw(t, "nodes at first")]
+		m := newRun(t, placement.LeastPartitions(threshold, maxMoves), partitions, some...)
+		m.change(nodes...)
+		for _, n := range m.level() {
+			if maxMoves > 0 && n > maxMoves {
+				t.Errorf("%d partitions moved in one pass, at most %d", n, maxMoves)
+			}
+		}
+		// The twin of the measure: distances from fair shares, in floating point.
+		var least, most, total float64
+		for _, n := range m.table.Nodes() {
+			total += float64(n.Weight)
+		}
+		for i, n := range m.table.Nodes() {
+			surplus := float64(len(m.table.Owned(n.ID))) - float64(partitions)*float64(n.Weight)/total
+			if i == 0 {
+				least, most = surplus, surplus
+			}
+			least, most = min(least, surplus), max(most, surplus)
+		}
+		if most-least > float64(threshold)+1e-6 {
+			t.Errorf("rests while %.2f partitions apart, threshold %d: %v", most-least, threshold, counts(m.table))
+		}
+	})
+}
+
+// plainKeep deals as one would tell it: each partition that has nobody goes to
+// whoever is furthest below its share, the first of equal ones.
+func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
+	has := make(map[lease.NodeID]int64)
+	var total int64
+	for _, n := range nodes {
+		has[n.ID] = 0
+		total += int64(n.Weight)
+	}
+	after := slices.Clone(before)
+	for p, id := range before {
+		if _, there := has[id]; there {
+			has[id]++
+		} else {
+			after[p] = ""
+		}
+	}
+	for p := range after {
+		if after[p] != "" {
+			continue
+		}
+		var best placement.Node
+		for _, n := range nodes {
+			// More missing than the best so far?
+			if best.ID == "" || int64(len(before))*int64(n.Weight)-has[n.ID]*total > int64(len(before))*int64(best.Weight)-has[best.ID]*total {
+				best = n
+			}
+		}
+		after[p] = best.ID
+		has[best.ID]++
+	}
+	return after
+}
+
+// S2.3: a node that leaves gives its partitions to those with the fewest, and
+// nothing else moves; when it comes back it has what it had.
+func TestLeastLeaveAndReturn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := anyNodes(2, 8).Draw(t, "nodes")
+		slices.SortFunc(nodes, func(a, b placement.Node) int { return strings.Compare(string(a.ID), string(b.ID)) })
+		m := newRun(t, placement.LeastPartitions(1, 3), rapid.IntRange(1, 200).Draw(t, "partitions"), nodes...)
+		if got, want := owners(m.table), plainKeep(make([]lease.NodeID, m.partitions), nodes); !slices.Equal(got, want) {
+			t.Errorf("dealt %v, want %v", got, want)
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "passes") {
+			m.pass()
+		}
+		before := owners(m.table)
+		leaver := rapid.SampledFrom(nodes).Draw(t, "leaver").ID
+		m.change(without(nodes, leaver)...)
+		if got, want := owners(m.table), plainKeep(before, without(nodes, leaver)); !slices.Equal(got, want) {
+			t.Errorf("%s left: %v, want %v", leaver, got, want)
+		}
+		m.change(nodes...)
+		if got := owners(m.table); !slices.Equal(got, before) {
+			t.Errorf("%s came back: %v, want %v", leaver, got, before)
+		}
+	})
+}
+
+// What is on record does not move when yet another node goes: without deputies,
+// the partitions of the first would be dealt out anew.
+func TestLeastDeputiesStay(t *testing.T) {
+	nodes := equals("a", "b", "c", "d", "e")
+	m := newRun(t, placement.LeastPartitions(1, 3), 100, nodes...)
+	m.change(without(nodes, "a")...)
+	before := owners(m.table)
+	m.change(without(nodes, "a", "c")...)
+	for p, id := range owners(m.table) {
+		if before[p] != id && before[p] != "c" {
+			t.Errorf("partition %d went from %s to %s when c left", p, before[p], id)
+		}
+	}
+}
+
+// A node that was alone believes that it has everything. It takes away nothing
+// when it is back, however often it wrote that down.
+func TestLeastAloneTakesNothing(t *testing.T) {
+	nodes := equals("a", "b", "c")
+	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)
+	before := owners(m.table)
+	alone := *m
+	alone.change(nodes[0])
+	alone.pass()
+	if got := counts(alone.table); !slices.Equal(got, []int{30}) {
+		t.Fatalf("alone it has %v", got)
+	}
+	m.change(nodes[1:]...)
+	merged, err := m.assigned.Merge(alone.assigned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.assigned = merged
+	m.compute(nodes...)
+	if got := owners(m.table); !slices.Equal(got, before) {
+		t.Errorf("after the heal %v, want what was before the split, %v", got, before)
+	}
+}
+
+// One that began alone, because it found nobody, takes away nothing either, however
+// much it has written.
+func TestLeastBeganAlone(t *testing.T) {
+	m := newRun(t, placement.LeastPartitions(1, 3), 30, equals("a", "b")...)
+	before := owners(m.table)
+	for _, id := range []lease.NodeID{"0", "z"} {
+		theirs := recorded(t, 30, assignment.Coordinator{ID: id, Since: 1}, equals(id)...)
+		for range 5 { // it comes and goes
+			m.assigned, theirs = theirs, m.assigned
+			m.change(equals(id)...)
+			m.change(equals("y")...)
+			m.assigned, theirs = theirs, m.assigned
+		}
+		m.assigned = merge(t, theirs, m.assigned)
+		m.compute(equals("a", "b", id)...)
+		if got := owners(m.table); !slices.Equal(got, before) {
+			t.Errorf("%s came: %v, want %v", id, got, before)
+		}
+	}
+}
+
+// A deputy is one for as long as the owner is away. Of one that stayed on record, a
+// death years later would make the heir of everything, however full it is.
+func TestLeastDeputyOfThePast(t *testing.T) {
+	nodes := equals("a", "b")
+	m := newRun(t, placement.LeastPartitions(1, 0), 100, nodes...)
+	m.change(nodes[1])
+	m.change(nodes...)
+	all := equals("a", "b", "c", "d", "e")
+	m.change(all...)
+	m.level()
+	m.change(all[1:]...)
+	if got := counts(m.table); !slices.Equal(got, []int{25, 25, 25, 25}) {
+		t.Errorf("a died long after its restart, and left %v", got)
+	}
+}
+
+// An owner that is gone for good is followed by its deputy, and is a newcomer
+// when it comes back.
+func TestLeastGone(t *testing.T) {
+	nodes := equals("a", "b", "c")
+	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)
+	m.change(nodes[1:]...)
+	before := owners(m.table)
+	m.assigned = assignment.Record(m.table, assignment.Coordinator{ID: "boss", Gone: func(id lease.NodeID) bool { return id == "a" }})
+	m.compute(nodes...)
+	if got := owners(m.table); !slices.Equal(got, before) {
+		t.Errorf("the deputies' partitions moved: %v, want %v", got, before)
+	}
+	if got := m.assigned.Owners(); !slices.Equal(got, []lease.NodeID{"b", "c"}) {
+		t.Errorf("owners %v", got)
+	}
+	if got := m.pass(); got != 3 {
+		t.Errorf("the first pass gives the newcomer %d, want 3", got)
+	}
+}
+
+// S2.3: what moved last is still under way and is not moved again.
+func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
+	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 10), "a")
+	settled := m.assigned.Version()
+	m.change(equals("a", "b")...)
+	m.pass()
+	before := owners(m.table) // five at a, and five at b, which are still moving
+	m.change(equals("b", "c", "d")...)
+	if got := counts(m.table); !slices.Equal(got, []int{5, 3, 2}) {
+		t.Fatalf("counts %v", got)
+	}
+	m.assigned = level(t, m.table, assignment.Coordinator{ID: "boss"}, settled, false)
+	m.compute(equals("b", "c", "d")...)
+	for p, id := range owners(m.table) {
+		if before[p] == "b" && id != "b" {
+			t.Errorf("partition %d is moving to b, and was moved on to %s", p, id)
+		}
+	}
+}
+
+// While passes are under way, the advice is not to raise Partitions.
+func TestLeastAdvice(t *testing.T) { // S4.8
+	m := newRun(t, placement.LeastPartitions(1, 3), 60, equals("a", "b")...)
+	m.change(equals("a", "b", "c")...)
+	if got := m.table.Balance().Advice(); !strings.Contains(got, "is being evened out") {
+		t.Errorf("with a newcomer that has nothing: %q", got)
+	}
+	m.level()
+	if got := m.table.Balance().Advice(); got != "" {
+		t.Errorf("when it is even: %q", got)
+	}
+	m = newRun(t, placement.LeastPartitions(1, 3), 4, equals("a", "b", "c")...)
+	if got := m.table.Balance().Advice(); !strings.Contains(got, "raise Partitions") {
+		t.Errorf("with too few partitions: %q", got)
+	}
+}
