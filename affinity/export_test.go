@@ -6,7 +6,7 @@ func (r *Resolver) Kill() {
 	r.stop()
 	r.wait.Wait()
 	r.moves.close()
-	r.strain.close()
+	r.strain.Close()
 	r.closing.Do(func() {})
 }
 

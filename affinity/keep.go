@@ -309,5 +309,5 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	} else {
 		p.Load = 0 // below the ceiling it is of no interest, and would be news all the time
 	}
-	k.strain.publish(p)
+	k.strain.Set(&p)
 }

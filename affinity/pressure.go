@@ -4,8 +4,8 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"sync/atomic"
 
+	"github.com/roost-cluster/roost/internal/latest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -36,78 +36,30 @@ func (p *Pressure) equal(o *Pressure) bool {
 		p.Over == o.Over && slices.Equal(p.Heaviest, o.Heaviest)
 }
 
-// pressures is a feed of one node's pressure. It is level-triggered: readers get
-// the newest value and skip what lies between. The zero value is ready to use,
-// from any goroutine; publishing waits for nobody.
-type pressures struct {
-	cell atomic.Pointer[pressureCell]
-}
+// pressures publishes one node's pressure. Readers get the newest value and skip
+// the values in between. The zero value is ready to use, from any goroutine.
+type pressures struct{ latest.Value[*Pressure] }
 
-// pressureCell is one publication. Its channel is closed by whoever replaces it,
-// so a reader that holds a cell cannot miss the next one.
-type pressureCell struct {
-	value *Pressure     // nil: none yet
-	next  chan struct{} // nil: the feed is closed
-}
-
-// publish makes p the newest value; if it is that already, readers are not told
-// again. p.Heaviest must not be changed afterwards. After close, publish does
-// nothing.
-func (f *pressures) publish(p Pressure) {
-	f.replace(func(*pressureCell) *pressureCell {
-		return &pressureCell{value: &p, next: make(chan struct{})}
-	})
-}
-
-// close ends the feed: readers get to the last value, then to the end. It may be
-// called again.
-func (f *pressures) close() {
-	f.replace(func(c *pressureCell) *pressureCell { return &pressureCell{value: c.value} })
-}
-
-// watch returns the newest value, as soon as there is one, and after that the
-// newest one each time that it differs from what the loop was given last. It ends
-// with ctx or the feed, and needs no goroutine. Each range over it starts anew.
+// watch yields the newest value as soon as there is one, then the newest value each
+// time that it differs from the one yielded before. It ends with ctx or with Close,
+// and needs no goroutine. Each range over it starts again.
 func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
 	return func(yield func(Pressure) bool) {
-		var told *Pressure
+		var last *Pressure
 		for ctx.Err() == nil {
-			c := f.load()
-			if c.value != nil && (told == nil || !told.equal(c.value)) {
-				if told = c.value; !yield(*told) {
+			newest, replaced := f.Get()
+			if p := *newest; p != nil && (last == nil || !last.equal(p)) {
+				if last = p; !yield(*last) {
 					return
 				}
 			}
-			if c.next == nil {
+			if replaced == nil {
 				return
 			}
 			select {
-			case <-c.next:
+			case <-replaced:
 			case <-ctx.Done():
 			}
-		}
-	}
-}
-
-func (f *pressures) load() *pressureCell {
-	for {
-		if c := f.cell.Load(); c != nil {
-			return c
-		}
-		f.cell.CompareAndSwap(nil, &pressureCell{next: make(chan struct{})})
-	}
-}
-
-// replace swaps the cell, unless the feed is closed, and wakes whoever waits.
-func (f *pressures) replace(by func(*pressureCell) *pressureCell) {
-	for {
-		c := f.load()
-		if c.next == nil {
-			return
-		}
-		if f.cell.CompareAndSwap(c, by(c)) {
-			close(c.next)
-			return
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (r *Resolver) Close() error {
 		r.wait.Wait()
 		r.loseAll(ErrClosed)
 		r.moves.close()
-		r.strain.close()
+		r.strain.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), farewellTime)
 		defer cancel()
 		if _, err := r.store.Sign(ctx, r.selfLife(), 0, nil); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/internal/latest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -24,7 +25,7 @@ type Agent struct {
 	env  gossip.Env
 
 	// What the loop publishes.
-	snap  atomic.Pointer[Snapshot]
+	snap  latest.Value[Snapshot]
 	feed  events.Feed
 	ready chan struct{}
 
@@ -259,7 +260,7 @@ func (a *Agent) WaitConverged(ctx context.Context) error {
 // await returns when a snapshot fulfils the condition.
 func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error {
 	for {
-		s := a.snap.Load()
+		s, replaced := a.snap.Get()
 		select {
 		case <-a.ended:
 			return ErrClosed
@@ -269,7 +270,7 @@ func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error
 			return nil
 		}
 		select {
-		case <-s.next:
+		case <-replaced:
 		case <-a.ended:
 			return ErrClosed
 		case <-ctx.Done():

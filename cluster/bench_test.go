@@ -19,7 +19,7 @@ import (
 func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
-	s := &Snapshot{lease: new(ownLease), mine: -1, next: make(chan struct{})}
+	s := &Snapshot{lease: new(ownLease), mine: -1}
 	s.lease.until.Store(int64(time.Hour))
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
@@ -34,7 +34,7 @@ func agentOf(tb testing.TB, n int) *Agent {
 	}
 	s.Table, s.owners, s.mine = table, s.Members, 0
 	s.State = events.Next(nil, a.self, table, nil, true)
-	a.snap.Store(s)
+	a.snap.Set(*s)
 	return a
 }
 

@@ -165,7 +165,7 @@ func (l *loop) show() {
 	v := l.set.View()
 	s := &Snapshot{
 		Members: make([]Member, len(v.Members)), Table: l.table, State: l.state, why: ErrNoMembers,
-		Phase: l.phase, lease: l.lease, mine: -1, next: make(chan struct{}),
+		Phase: l.phase, lease: l.lease, mine: -1,
 	}
 	switch {
 	case l.ended:
@@ -192,9 +192,7 @@ func (l *loop) show() {
 	s.Stats.GuardDropped = l.node.Dropped()
 	s.Stats.Requests = l.agent.requests.Load()
 	s.Stats.Misrouted = l.agent.misrouted.Load()
-	if old := l.agent.snap.Swap(s); old != nil {
-		close(old.next)
-	}
+	l.agent.snap.Set(*s)
 }
 
 // fillOwners looks the candidates of the table up among the members. One that
@@ -202,10 +200,7 @@ func (l *loop) show() {
 func (l *loop) fillOwners(s *Snapshot) {
 	nodes := s.Table.Nodes()
 	s.owners = make([]Member, len(nodes))
-	var old Snapshot
-	if last := l.agent.snap.Load(); last != nil {
-		old = *last
-	}
+	old, _ := l.agent.snap.Get()
 	for i, n := range nodes {
 		if k, ok := findOwner(s.Members, n.ID); ok {
 			s.owners[i] = s.Members[k]

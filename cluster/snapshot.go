@@ -57,7 +57,6 @@ type Snapshot struct {
 	owners []Member // by index into Table.Nodes()
 	mine   int      // this node's index there, -1 if it may not own anything
 	drift  int
-	next   chan struct{} // closed when there is a newer snapshot
 }
 
 // Version counts the changes that this node has seen; 0 before it is ready.

@@ -116,3 +116,13 @@ func BenchmarkPublish(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkLatest(b *testing.B) {
+	table, members := fleet(b, 10, 1024)
+	var feed Feed
+	feed.Publish(Next(nil, "node-000", table, members, true))
+	b.ReportAllocs()
+	for b.Loop() {
+		feed.Latest()
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/internal/latest"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -202,19 +204,22 @@ func TestRunOwnedStartsOnNoOldNews(t *testing.T) {
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "a"}, step{owners: "b"})
 		var feed Feed
 		starts := 0
+		woundDown := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go RunOwned(ctx, &feed, func(ctx context.Context, _ placement.Partition) {
 			starts++
 			<-ctx.Done()
-			time.Sleep(time.Minute)
+			<-woundDown
 		})
 		for _, s := range states[:3] {
 			feed.Publish(s)
 			synctest.Wait()
 		}
-		feed.cell.Store(&cell{state: states[3], next: make(chan struct{})}) // nobody is woken
-		time.Sleep(time.Hour)
+		var quiet latest.Value[*State]
+		quiet.Set(states[3])
+		reflect.ValueOf(&feed.newest).Elem().Set(reflect.ValueOf(&quiet).Elem()) // wakes no reader
+		close(woundDown)
 		synctest.Wait()
 		if starts != 1 {
 			t.Errorf("%d runs, want 1", starts)
