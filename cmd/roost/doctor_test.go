@@ -228,23 +228,6 @@ func TestDoctorCommand(t *testing.T) {
 	}
 }
 
-// TestDoctorFits: on a small terminal what is wrong can be seen without scrolling
-// back, and the worst of it is at the top.
-func TestDoctorFits(t *testing.T) {
-	f := newFake(t)
-	doubt := healthyLook().stats
-	doubt.Rooms.StoreDoubt = true
-	f.set("GET /v1/stats", doubt)
-	p := openTerminal(t, 80, 24)
-	b := inBackground(t, f.env, nil, p.tty, "doctor", "--over", "1ms")
-	b.Exits(exitBroken)
-	b.shows(p.screen, "sees it")
-	text := uncoloured(p.screen.String())
-	if lines := strings.Count(text, "\n"); lines >= 24 || !strings.HasPrefix(text, "fail  redis") {
-		t.Errorf("it prints %d lines:\n%s", lines, text)
-	}
-}
-
 func TestCheckLines(t *testing.T) {
 	c := check{"clocks", warned, "far from the others: b", "a node that is ahead is fenced", "have NTP set the clock"}
 	var got strings.Builder

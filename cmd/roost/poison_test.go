@@ -83,10 +83,10 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	}
 	const id = "x" + evil
-	b := inBackground(t, well.env, nil, nil, "watch")
+	b := inBackground(t, well.env, "watch")
 	well.stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
 	b.shows(b.out, "moved")
 	b.stop()
-	b.Exits(exitOK)
+	b.exits()
 	harms("watch", b.out.String(), b.fault.String())
 }

@@ -82,11 +82,11 @@ func jsonOf(t *testing.T, path string) string {
 	want := exitOK
 	switch path {
 	case "roost watch": // it goes on until it is stopped
-		b := inBackground(t, f.env, nil, nil, args...)
+		b := inBackground(t, f.env, args...)
 		f.stream <- someBatch()
 		b.shows(b.out, "\n")
 		b.stop()
-		b.Exits(exitOK)
+		b.exits()
 		return b.out.String()
 	case "roost doctor": // a check that has everything
 		want = exitWarned

@@ -125,3 +125,20 @@ func TestTopFits(t *testing.T) {
 		}
 	})
 }
+
+// uncoloured removes escape sequences.
+func uncoloured(s string) string {
+	var b strings.Builder
+	escape := false
+	for _, r := range strings.TrimRight(s, "\r") {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r == '[' || r == '?' || (r >= '0' && r <= '9') || r == ';'
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

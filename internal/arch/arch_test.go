@@ -26,8 +26,8 @@ const (
 // A pattern names packages: "a" is a alone, "a/..." is a and all below it,
 // "..." is everything. Those of this module go without its path.
 
-// house has a row for each package of the module, with the packages of the
-// module that it may import. The first row that matches counts.
+// house has a row for each package of the tree, with the packages of the
+// tree that it may import. The first row that matches counts.
 var house = []struct {
 	pkg string
 	may []string
@@ -57,6 +57,9 @@ var house = []struct {
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and knows nothing that the API does not tell"},
 	{"cluster/clusterotel", []string{"lease", "placement", "affinity", "cluster"}, "it hangs on hooks and interfaces, and works without the HTTP API"},
 	{"cluster/...", []string{"lease", "placement", "affinity", "events", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
+	{"internal/e2e", nil, "it has nothing but tests"},
+	{"deploy/...", nil, "it has nothing but tests"},
+	{"bench", nil, "it has nothing but tests"},
 	{"cmd/...", []string{"..."}, "programs put everything together"},
 	{"examples/...", []string{"..."}, "programs put everything together"},
 }
@@ -138,8 +141,10 @@ func TestImports(t *testing.T) {
 	seen := func(pattern string) bool {
 		return slices.ContainsFunc(pkgs, func(p pkg) bool { return match(pattern, p.name()) })
 	}
-	if !seen("lease") {
-		t.Fatal("go list does not show the package lease: this test sees nothing")
+	for _, name := range []string{"lease", "cluster/clusterotel"} {
+		if !seen(name) {
+			t.Fatalf("go list does not show the package %s", name)
+		}
 	}
 	for _, room := range house {
 		if !seen(room.pkg) {
@@ -285,42 +290,51 @@ func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, name) })
 }
 
-// list returns every package of the module.
-func list(t *testing.T) []pkg {
+// list returns every package of the tree, also those of nested modules.
+func list(t *testing.T) (pkgs []pkg) {
 	t.Helper()
-	watch(t, filepath.Join("..", ".."))
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", module+"...")
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
-	}
-	var pkgs []pkg
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		switch err := dec.Decode(&p); {
-		case errors.Is(err, io.EOF):
-			return pkgs
-		case err != nil:
-			t.Fatalf("go list: %v", err)
+	for _, dir := range modules(t, filepath.Join("..", "..")) {
+		var stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", "./...")
+		cmd.Dir, cmd.Stderr = dir, &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
 		}
-		pkgs = append(pkgs, p)
+		for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+			var p pkg
+			err := dec.Decode(&p)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("go list: %v", err)
+			}
+			pkgs = append(pkgs, p)
+		}
 	}
+	return pkgs
 }
 
-// watch looks at every directory below root. The go command reuses the result
-// of a test until something changes that the test itself looked at; what go list
-// reads does not count, so a bad import would go unseen until the next change here.
-func watch(t *testing.T, root string) {
+// modules returns the roots of the modules below root that have packages, and looks at
+// every directory. The go command reuses the result of a test until a file changes that
+// the test itself opened; files that go list reads do not count. Without the look, a
+// forbidden import would pass until the next change of this package.
+func modules(t *testing.T, root string) (dirs []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
+		case d.Name() == "go.mod" && filepath.Base(filepath.Dir(path)) != "tools":
+			dirs = append(dirs, filepath.Dir(path))
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dirs
 }

@@ -1,4 +1,4 @@
-package dashboard_test
+package e2e
 
 import (
 	"context"
@@ -15,15 +15,17 @@ import (
 
 // chromium is one browser for all tests, started by the first that needs it.
 var chromium struct {
-	once  sync.Once
-	ctx   context.Context
-	err   error
-	close []func()
+	once sync.Once
+	ctx  context.Context
+	err  error
 }
+
+// atEnd has what is left to do after the last test.
+var atEnd []func()
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, f := range chromium.close {
+	for _, f := range atEnd {
 		f()
 	}
 	os.Exit(code)
@@ -84,7 +86,7 @@ func start() {
 		chromedp.Flag("proxy-server", "direct://"))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, end := chromedp.NewContext(ctx)
-	chromium.ctx, chromium.close = ctx, []func(){end, stop}
+	chromium.ctx, atEnd = ctx, append(atEnd, end, stop)
 	chromium.err = chromedp.Do(ctx)
 }
 

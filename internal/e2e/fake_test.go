@@ -1,4 +1,4 @@
-package dashboard_test
+package e2e
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
@@ -35,6 +36,7 @@ type fake struct {
 	resume  *events.State // what new streams go on from, if they do
 	pressed []string      // buttons of the demo
 	members []clusterhttp.Member
+	stats   clusterhttp.Stats
 	state   *events.State
 	told    *events.State // to streams
 	streams map[chan events.Batch]bool
@@ -53,6 +55,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.HandleFunc("GET /v1/members", f.serveMembers)
 	mux.HandleFunc("GET /v1/partitions", f.servePartitions)
 	mux.HandleFunc("GET /v1/owners", f.serveOwners)
+	mux.HandleFunc("GET /v1/stats", f.serveStats)
 	mux.HandleFunc("GET /v1/rooms/{room}", f.serveRoom)
 	mux.HandleFunc("GET /v1/events", f.serveEvents)
 	mux.HandleFunc("GET /demo", f.serveDemo)
@@ -201,6 +204,14 @@ func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
 	f.send(w, answer)
 }
 
+func (f *fake) serveStats(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stats := f.stats
+	stats.Self, stats.State = f.members[0].ID, "active"
+	f.send(w, stats)
+}
+
 func (f *fake) find(id lease.NodeID) clusterhttp.Member {
 	return f.members[slices.IndexFunc(f.members, func(m clusterhttp.Member) bool { return m.ID == id })]
 }
@@ -274,6 +285,22 @@ func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 		case b = <-s:
 		case <-r.Context().Done():
 			return
+		}
+	}
+}
+
+// awaitStream waits until a client listens to events.
+func (f *fake) awaitStream(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		n := len(f.streams)
+		f.mu.Unlock()
+		if n > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no client listens to events")
 		}
 	}
 }
