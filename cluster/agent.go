@@ -241,9 +241,9 @@ func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.
 // Close it.
 func (a *Agent) Reader(name string) *events.Reader { return a.feed.Reader(name) }
 
-// Readers tells who reads the agent's changes, and how far behind they are. The
+// ReaderStats returns who reads the agent's changes and how far behind each is. The
 // names are "watch", "subscribe", "run_owned" and those given to Reader.
-func (a *Agent) Readers() []events.Readers { return a.feed.Readers() }
+func (a *Agent) ReaderStats() []events.ReaderStats { return a.feed.ReaderStats() }
 
 // Ready is closed when the node has computed its first table.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }

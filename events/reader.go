@@ -37,7 +37,7 @@ type Reader struct {
 	out  chan Batch    // of Subscribe: if it is empty, all has been received
 }
 
-// Reader opens a reader, which counts in [Feed.Readers] until it is closed. Name
+// Reader opens a reader, which counts in [Feed.ReaderStats] until it is closed. Name
 // the kind of subscriber, not each single one: metrics have a series for each name.
 func (f *Feed) Reader(name string) *Reader { return f.open(&Reader{feed: f, name: name}) }
 
@@ -82,8 +82,8 @@ func (r *Reader) behind(newest uint64) uint64 {
 	return newest - min(newest, r.seen.Load())
 }
 
-// Readers tells of the open readers of one name.
-type Readers struct {
+// ReaderStats tells of the open readers of one name.
+type ReaderStats struct {
 	Name string `json:"name"`
 	Open int    `json:"open"` // how many there are
 
@@ -92,20 +92,20 @@ type Readers struct {
 	Behind uint64 `json:"behind"`
 }
 
-// Readers returns the open readers by name, in order. It takes time in proportion
+// ReaderStats returns the open readers by name, in order. It takes time in proportion
 // to their number, and may be called from any goroutine.
-func (f *Feed) Readers() []Readers {
+func (f *Feed) ReaderStats() []ReaderStats {
 	var newest uint64
 	if s, _ := f.Latest(); s != nil {
 		newest = s.Version
 	}
-	list := []Readers{}
+	list := []ReaderStats{}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
-		i, ok := slices.BinarySearchFunc(list, r.name, func(of Readers, name string) int { return cmp.Compare(of.Name, name) })
+		i, ok := slices.BinarySearchFunc(list, r.name, func(of ReaderStats, name string) int { return cmp.Compare(of.Name, name) })
 		if !ok {
-			list = slices.Insert(list, i, Readers{Name: r.name})
+			list = slices.Insert(list, i, ReaderStats{Name: r.name})
 		}
 		list[i].Open++
 		list[i].Behind = max(list[i].Behind, r.behind(newest))

@@ -84,7 +84,7 @@ type Stats struct {
 	State    string           `json:"state"` // joining, settling, active, draining or left
 	Settings Settings         `json:"settings"`
 	Counts   cluster.Stats    `json:"counts"`
-	Readers  []events.Readers `json:"readers"`         // of events, by how they read
+	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
 	Rooms    *affinity.Stats  `json:"rooms,omitempty"` // if rooms are pinned here
 }
 

@@ -94,7 +94,7 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 	cfg := a.agent.Config()
 	stats := Stats{
-		Self: a.self, State: a.state(), Counts: a.agent.Snapshot().Stats, Readers: a.agent.Readers(),
+		Self: a.self, State: a.state(), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
 		Settings: Settings{
 			Cluster: cfg.Cluster, Partitions: cfg.Partitions, Strategy: cfg.Strategy.Name(),
 			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(),

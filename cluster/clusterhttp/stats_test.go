@@ -39,7 +39,7 @@ func TestStats(t *testing.T) {
 		cfg, roomStats := a.Config(), rooms["a"].Stats()
 		want := Stats{
 			Self: "a", State: "active", Counts: a.Snapshot().Stats, Rooms: &roomStats,
-			Readers: a.Readers(),
+			Readers: a.ReaderStats(),
 			Settings: Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", Addr: a.Addr(), Join: cfg.Join,
 				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(),

@@ -46,15 +46,15 @@ func eventFamilies() []family {
 	return []family{
 		gauges("event_readers", "Loops that read what changes, by how they do, or by the name that the program gave them.", "reader",
 			func(v *view) map[string]uint64 {
-				return v.byReader(func(r events.Readers) uint64 { return uint64(r.Open) })
+				return v.byReader(func(r events.ReaderStats) uint64 { return uint64(r.Open) })
 			}),
 		gauges("event_lag_states", "States that were published since the one that the slowest of these readers has come to.", "reader",
-			func(v *view) map[string]uint64 { return v.byReader(func(r events.Readers) uint64 { return r.Behind }) }),
+			func(v *view) map[string]uint64 { return v.byReader(func(r events.ReaderStats) uint64 { return r.Behind }) }),
 	}
 }
 
 // byReader has those that every agent can have even while there are none.
-func (v *view) byReader(read func(events.Readers) uint64) map[string]uint64 {
+func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 {
 	all := map[string]uint64{"http": 0, "run_owned": 0, "subscribe": 0, "watch": 0}
 	for _, r := range v.readers {
 		all[r.Name] = read(r)

@@ -39,7 +39,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	v := view{Snapshot: c.agent.Snapshot(), cfg: &c.cfg, owned: len(c.agent.Owned()), readers: c.agent.Readers()}
+	v := view{Snapshot: c.agent.Snapshot(), cfg: &c.cfg, owned: len(c.agent.Owned()), readers: c.agent.ReaderStats()}
 	v.balance = v.Table.Balance()
 	if c.rooms != nil {
 		v.rooms = c.rooms.Stats()
@@ -55,7 +55,7 @@ type view struct {
 	cfg     *cluster.Config
 	owned   int // partitions; unlike the snapshot, it heeds the own lease
 	balance placement.Balance
-	readers []events.Readers
+	readers []events.ReaderStats
 	rooms   affinity.Stats
 }
 

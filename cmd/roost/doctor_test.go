@@ -27,7 +27,7 @@ func healthyLook() look {
 
 // reading has a loop that reads events be so many states behind.
 func reading(l *look, behind uint64) {
-	l.stats.Readers = []events.Readers{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
+	l.stats.Readers = []events.ReaderStats{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
 }
 
 // TestChecks: each thing that can be wrong is found, told apart from what is
