@@ -16,6 +16,16 @@ type Demand struct {
 	Size int
 }
 
+// MaxSize bounds the participants of a room.
+const MaxSize = 1_000_000
+
+func checkSize(size int) error {
+	if size < 0 || size > MaxSize {
+		return fmt.Errorf("%w: %d participants; it must be 0 to %d", ErrDemand, size, MaxSize)
+	}
+	return nil
+}
+
 // Assignment says where a room lives.
 type Assignment struct {
 	Room              string

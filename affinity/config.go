@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Counter tells how many participants rooms have, in their order; a *Presence
-// is one.
+// Counter returns the number of participants of each room, in the order of rooms. A
+// *presence.Tracker is a Counter.
 type Counter interface {
 	Counts(ctx context.Context, rooms []string) ([]int, error)
 }

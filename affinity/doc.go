@@ -52,5 +52,5 @@
 // are lost are made again by their hosts, but a claim that comes first wins.
 //
 // A room that moves breaks its clients' connections: they need a new one, not a
-// new path (see [Reconnector]). So nothing but a death or a request moves it.
+// new path (see package reconnect). So nothing but a death or a request moves it.
 package affinity

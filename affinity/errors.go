@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/roost-cluster/roost/internal/roomname"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // Errors that callers branch on.
 var (
-	// ErrName says that a room or participant cannot have this name.
+	// ErrName reports a room name that CheckName rejects.
 	ErrName = errors.New("affinity: invalid name")
 
 	// ErrDemand says that a room's size is not one.
@@ -72,6 +73,19 @@ func (e *NotOwnerError) Error() string {
 // Is makes e an ErrNotOwner, and an ErrSplit.
 func (e *NotOwnerError) Is(target error) bool {
 	return target == ErrNotOwner || (e.Split && target == ErrSplit)
+}
+
+// MaxNameBytes bounds the name of a room.
+const MaxNameBytes = roomname.MaxBytes
+
+// CheckName returns an ErrName unless name can name a room: 1 to 512 bytes of
+// UTF-8 without control characters and without { } and *, which have a meaning in
+// the keys and patterns of stores.
+func CheckName(name string) error {
+	if err := roomname.Check(name); err != nil {
+		return fmt.Errorf("%w: %w", ErrName, err)
+	}
+	return nil
 }
 
 func notLive(id lease.NodeID, why string) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 // Moved tells that a room lives elsewhere now. From and To may name the same
@@ -55,6 +56,12 @@ func (m *Moved) UnmarshalJSON(b []byte) error {
 		j.Room, j.Partition, lease.Incarnation{Node: j.From, Number: j.FromIncarnation}, lease.Incarnation{Node: j.To, Number: j.ToIncarnation}, j.Reason, j.Epoch,
 	}
 	return nil
+}
+
+// Directive returns what to send to the clients of the room. addr is where they
+// reach the program on the room's new node.
+func (m Moved) Directive(addr string) reconnect.Directive {
+	return reconnect.Directive{Room: m.Room, To: m.To.Node, Addr: addr, Reason: m.Reason, Epoch: m.Epoch}
 }
 
 // MovedBatch tells one subscriber what moved since its batch before. It is never

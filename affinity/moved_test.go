@@ -72,6 +72,15 @@ func readMoves(batches iter.Seq[MovedBatch]) <-chan MovedBatch {
 	return out
 }
 
+func TestDirective(t *testing.T) { // S0.9
+	m := Moved{Room: "r", From: lease.Incarnation{Node: "node-a", Number: 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 7}
+	b, err := json.Marshal(m.Directive("b.example:443"))
+	want := `{"room":"r","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7}`
+	if err != nil || string(b) != want {
+		t.Errorf("got %s, %v\nwant %s", b, err, want)
+	}
+}
+
 func TestMovedJSON(t *testing.T) {
 	m := Moved{
 		Room: "r", Partition: 7, From: lease.Incarnation{Node: "node-a", Number: 1<<63 + 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 1 << 52,

@@ -1,9 +1,9 @@
 // Package affinitytest has conformance suites for those who write their own
-// stores: [Store] for pins, [PresenceStore] for who is in which room. Each is
+// stores: [Store] for pins, [Presence] for participants. Each is
 // called from a test with a function that opens the store:
 //
 //	func TestPresence(t *testing.T) {
-//		affinitytest.PresenceStore(t, func(t *testing.T) (a, b affinity.PresenceStore) {
+//		affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
 //			…
 //		})
 //	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 const (
@@ -24,14 +25,14 @@ const (
 	patience = 30 * time.Second
 )
 
-// PresenceStore checks that a store keeps the promises of affinity.PresenceStore.
+// Presence checks that a store keeps the promises of presence.Store.
 // open returns two instances that share their data, which may be one and the same,
 // and closes them with the test that it is given. The suite puts all it writes into
 // rooms of its own, in partitions 0 to 999, and takes about two seconds.
-func PresenceStore(t *testing.T, open func(t *testing.T) (a, b affinity.PresenceStore)) {
+func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	for _, c := range []struct {
 		name string
-		test func(*presence)
+		test func(*attendees)
 	}{
 		{"AnyInstanceAnswers", anyInstanceAnswers},
 		{"BeatTwiceIsOnce", beatTwiceIsOnce},
@@ -49,27 +50,27 @@ func PresenceStore(t *testing.T, open func(t *testing.T) (a, b affinity.Presence
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := open(t)
-			ref := affinity.RoomRef{Partition: 17, Room: fmt.Sprintf("%s %d", t.Name(), time.Now().UnixNano())}
-			c.test(&presence{t, a, b, ref})
+			ref := presence.Room{Partition: 17, Name: fmt.Sprintf("%s %d", t.Name(), time.Now().UnixNano())}
+			c.test(&attendees{t, a, b, ref})
 		})
 	}
 }
 
-// presence has what a test of a store needs: two instances and a room of its own.
-type presence struct {
+// attendees has what a test of a store needs: two instances and a room of its own.
+type attendees struct {
 	*testing.T
-	a, b affinity.PresenceStore
-	room affinity.RoomRef
+	a, b presence.Store
+	room presence.Room
 }
 
-func (p *presence) beat(s affinity.PresenceStore, stale time.Duration, names ...string) {
+func (p *attendees) beat(s presence.Store, stale time.Duration, names ...string) {
 	p.Helper()
 	if err := s.Beat(p.Context(), stale, seats(p.room, names...)...); err != nil {
 		p.Fatalf("Beat: %v", err)
 	}
 }
 
-func (p *presence) leave(s affinity.PresenceStore, names ...string) {
+func (p *attendees) leave(s presence.Store, names ...string) {
 	p.Helper()
 	if err := s.Leave(p.Context(), seats(p.room, names...)...); err != nil {
 		p.Fatalf("Leave: %v", err)
@@ -78,7 +79,7 @@ func (p *presence) leave(s affinity.PresenceStore, names ...string) {
 
 // members returns who is in the room, sorted, and fails unless Count agrees. It is
 // for rooms in which nobody goes stale meanwhile.
-func (p *presence) members(s affinity.PresenceStore) []string {
+func (p *attendees) members(s presence.Store) []string {
 	p.Helper()
 	names := slices.Sorted(maps.Keys(p.idle(s, ages)))
 	if n := p.count(s, ages); n != len(names) {
@@ -88,7 +89,7 @@ func (p *presence) members(s affinity.PresenceStore) []string {
 }
 
 // idle returns who is in the room and since when idle. It fails for doubles.
-func (p *presence) idle(s affinity.PresenceStore, stale time.Duration) map[string]time.Duration {
+func (p *attendees) idle(s presence.Store, stale time.Duration) map[string]time.Duration {
 	p.Helper()
 	members, err := s.Members(p.Context(), stale, p.room)
 	if err != nil {
@@ -96,15 +97,15 @@ func (p *presence) idle(s affinity.PresenceStore, stale time.Duration) map[strin
 	}
 	idle := make(map[string]time.Duration)
 	for _, m := range members {
-		if _, double := idle[m.Participant]; double {
-			p.Errorf("%q is a member twice", m.Participant)
+		if _, double := idle[m.Name]; double {
+			p.Errorf("%q is a member twice", m.Name)
 		}
-		idle[m.Participant] = m.Idle
+		idle[m.Name] = m.Idle
 	}
 	return idle
 }
 
-func (p *presence) count(s affinity.PresenceStore, stale time.Duration) int {
+func (p *attendees) count(s presence.Store, stale time.Duration) int {
 	p.Helper()
 	counts, err := s.Count(p.Context(), stale, p.room)
 	if err != nil || len(counts) != 1 {
@@ -113,7 +114,7 @@ func (p *presence) count(s affinity.PresenceStore, stale time.Duration) int {
 	return counts[0]
 }
 
-func (p *presence) want(s affinity.PresenceStore, names ...string) {
+func (p *attendees) want(s presence.Store, names ...string) {
 	p.Helper()
 	slices.Sort(names)
 	if got := p.members(s); !slices.Equal(got, names) {
@@ -121,15 +122,15 @@ func (p *presence) want(s affinity.PresenceStore, names ...string) {
 	}
 }
 
-func seats(room affinity.RoomRef, names ...string) []affinity.Seat {
-	out := make([]affinity.Seat, len(names))
+func seats(room presence.Room, names ...string) []presence.Participant {
+	out := make([]presence.Participant, len(names))
 	for i, name := range names {
-		out[i] = affinity.Seat{Partition: room.Partition, Room: room.Room, Participant: name}
+		out[i] = presence.Participant{Room: room, Name: name}
 	}
 	return out
 }
 
-func anyInstanceAnswers(p *presence) { // S1.1
+func anyInstanceAnswers(p *attendees) { // S1.1
 	p.want(p.a)
 	p.beat(p.a, ages, "ada/1")
 	p.beat(p.b, ages, "bob/1")
@@ -137,14 +138,14 @@ func anyInstanceAnswers(p *presence) { // S1.1
 	p.want(p.b, "ada/1", "bob/1")
 }
 
-func beatTwiceIsOnce(p *presence) { // S1.2
+func beatTwiceIsOnce(p *attendees) { // S1.2
 	p.beat(p.a, ages, "ada", "ada", "bob")
 	p.beat(p.a, ages, "bob")
 	p.beat(p.b, ages, "ada")
 	p.want(p.a, "ada", "bob")
 }
 
-func leaveRemoves(p *presence) { // S1.2
+func leaveRemoves(p *attendees) { // S1.2
 	p.leave(p.a, "nobody") // the room does not exist yet
 	p.beat(p.a, ages, "ada", "bob", "cy")
 	p.leave(p.b, "ada", "nobody", "cy")
@@ -157,7 +158,7 @@ func leaveRemoves(p *presence) { // S1.2
 }
 
 // staleIsOut lets one of two stop: it goes in time and no sooner, the other stays.
-func staleIsOut(p *presence) { // S1.3
+func staleIsOut(p *attendees) { // S1.3
 	beaten := time.Now()
 	p.beat(p.a, moment, "dead", "alive")
 	p.until("the dead one to go", func() bool {
@@ -178,14 +179,14 @@ func staleIsOut(p *presence) { // S1.3
 	})
 }
 
-func backAfterCrash(p *presence) { // S1.2
+func backAfterCrash(p *attendees) { // S1.2
 	p.beat(p.a, moment, "ada")
 	p.until("the room to be empty", func() bool { return p.count(p.b, moment) == 0 })
 	p.beat(p.b, ages, "ada")
 	p.want(p.a, "ada")
 }
 
-func idleSinceBeat(p *presence) { // S1.3
+func idleSinceBeat(p *attendees) { // S1.3
 	before := time.Now()
 	p.beat(p.a, ages, "ada", "bob")
 	p.until("ada to be idle for a while", func() bool { return p.idle(p.b, ages)["ada"] >= moment })
@@ -201,7 +202,7 @@ func idleSinceBeat(p *presence) { // S1.3
 	}
 }
 
-func twoConnections(p *presence) { // S1.6
+func twoConnections(p *attendees) { // S1.6
 	p.beat(p.a, ages, "ada/phone", "ada/laptop")
 	p.leave(p.a, "ada/phone")
 	p.want(p.b, "ada/laptop")
@@ -209,12 +210,12 @@ func twoConnections(p *presence) { // S1.6
 	p.want(p.b)
 }
 
-func countsInOrder(p *presence) { // S1.7
-	var refs []affinity.RoomRef
-	var all []affinity.Seat
+func countsInOrder(p *attendees) { // S1.7
+	var refs []presence.Room
+	var all []presence.Participant
 	want := []int{3, 0, 1, 5, 2, 0, 4}
 	for i, n := range want {
-		ref := affinity.RoomRef{Partition: placement.Partition(i * 100), Room: fmt.Sprintf("%s %d", p.room.Room, i)}
+		ref := presence.Room{Partition: placement.Partition(i * 100), Name: fmt.Sprintf("%s %d", p.room.Name, i)}
 		refs = append(refs, ref)
 		for j := range n {
 			all = append(all, seats(ref, fmt.Sprint(j))...)
@@ -241,11 +242,11 @@ func countsInOrder(p *presence) { // S1.7
 	}
 }
 
-func roomsApart(p *presence) {
+func roomsApart(p *attendees) {
 	p.beat(p.a, ages, "ada")
-	for _, other := range []affinity.RoomRef{
-		{Partition: p.room.Partition + 1, Room: p.room.Room},
-		{Partition: p.room.Partition, Room: p.room.Room + ":ada"},
+	for _, other := range []presence.Room{
+		{Partition: p.room.Partition + 1, Name: p.room.Name},
+		{Partition: p.room.Partition, Name: p.room.Name + ":ada"},
 	} {
 		if got, err := p.a.Members(p.Context(), ages, other); err != nil || len(got) > 0 {
 			p.Errorf("members of %v are %v, %v", other, got, err)
@@ -255,7 +256,7 @@ func roomsApart(p *presence) {
 
 // manyAtOnce beats more participants of one room than fit into one command of some
 // stores.
-func manyAtOnce(p *presence) { // S1.5
+func manyAtOnce(p *attendees) { // S1.5
 	names := make([]string, 9000)
 	for i := range names {
 		names[i] = fmt.Sprintf("user-%04d/1", i)
@@ -268,16 +269,16 @@ func manyAtOnce(p *presence) { // S1.5
 
 // presenceNames writes names that are valid but odd. Those that are not valid are
 // refused before they get to a store.
-func presenceNames(p *presence) {
+func presenceNames(p *attendees) {
 	names := []string{
 		" ", "0", "-1", "nan", "+inf", "(1", "[a", "a b", `"`, `'`, `\n`, "%s", "$1", ":", "/", "?", "ä/ö", "日本", "🙂",
 		strings.Repeat("x", affinity.MaxNameBytes),
 	}
 	for _, name := range names {
-		if err := affinity.CheckName(name); err != nil {
+		if err := presence.CheckName(name); err != nil {
 			p.Fatal(err)
 		}
-		room := affinity.RoomRef{Partition: p.room.Partition, Room: name}
+		room := presence.Room{Partition: p.room.Partition, Name: name}
 		if err := p.a.Beat(p.Context(), moment, seats(room, names...)...); err != nil {
 			p.Errorf("Beat in %.80q: %v", name, err)
 		}
@@ -289,7 +290,7 @@ func presenceNames(p *presence) {
 	p.want(p.b, names...)
 }
 
-func presenceRefuses(p *presence) {
+func presenceRefuses(p *attendees) {
 	over, cancel := context.WithCancel(p.Context())
 	cancel()
 	one := seats(p.room, "ada")
@@ -306,24 +307,24 @@ func presenceRefuses(p *presence) {
 		_, members := p.a.Members(c.ctx, c.stale, p.room)
 		_, count := p.a.Count(c.ctx, c.stale, p.room)
 		for what, err := range map[string]error{"Beat": p.a.Beat(c.ctx, c.stale, one...), "Members": members, "Count": count} {
-			if !errors.Is(err, affinity.ErrStore) {
+			if !errors.Is(err, presence.ErrStore) {
 				p.Errorf("%s with %s: %v, want an ErrStore", what, c.why, err)
 			}
 		}
 	}
-	if err := p.a.Leave(over, one...); !errors.Is(err, affinity.ErrStore) || !errors.Is(err, context.Canceled) {
+	if err := p.a.Leave(over, one...); !errors.Is(err, presence.ErrStore) || !errors.Is(err, context.Canceled) {
 		p.Errorf("Leave with a context that is over: %v, want an ErrStore that is context.Canceled", err)
 	}
 	p.want(p.a)
 }
 
 // presenceConcurrent has each of eight come and go on its own, and stay in the end.
-func presenceConcurrent(p *presence) {
+func presenceConcurrent(p *attendees) {
 	var wg sync.WaitGroup
 	names := make([]string, 8)
 	for i := range names {
 		names[i] = fmt.Sprint("user-", i)
-		store := []affinity.PresenceStore{p.a, p.b}[i%2]
+		store := []presence.Store{p.a, p.b}[i%2]
 		wg.Go(func() {
 			one := seats(p.room, names[i])
 			for range 50 {
@@ -341,7 +342,7 @@ func presenceConcurrent(p *presence) {
 }
 
 // until polls until f is true.
-func (p *presence) until(what string, f func() bool) {
+func (p *attendees) until(what string, f func() bool) {
 	p.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

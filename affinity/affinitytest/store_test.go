@@ -5,11 +5,21 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/affinitytest"
+	"github.com/roost-cluster/roost/presence"
 )
+
+var _ affinity.Counter = (*presence.Tracker)(nil) // S1.7
 
 func TestMemory(t *testing.T) {
 	affinitytest.Store(t, func(*testing.T) func() affinity.Store {
 		memory := affinity.NewMemory()
 		return func() affinity.Store { return memory }
+	})
+}
+
+func TestPresenceMemory(t *testing.T) {
+	affinitytest.Presence(t, func(*testing.T) (a, b presence.Store) {
+		m := presence.NewMemory()
+		return m, m
 	})
 }

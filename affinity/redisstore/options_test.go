@@ -11,8 +11,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/presence"
 )
 
 const secret = "hunter2"
@@ -105,8 +105,8 @@ func TestAccessList(t *testing.T) {
 		t.Error("clean.lua was not let through")
 	}
 	p := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()}).Presence()
-	ref := affinity.RoomRef{Partition: 17, Room: "room"}
-	seat := affinity.Seat{Partition: 17, Room: "room", Participant: "ada"}
+	ref := presence.Room{Partition: 17, Name: "room"}
+	seat := presence.Participant{Room: presence.Room{Partition: 17, Name: "room"}, Name: "ada"}
 	_, membersErr := p.Members(t.Context(), time.Minute, ref)
 	_, countErr := p.Count(t.Context(), time.Minute, ref)
 	if err := errors.Join(p.Beat(t.Context(), time.Minute, seat), p.Leave(t.Context(), seat), membersErr, countErr); err != nil {

@@ -11,8 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 var (
@@ -24,98 +23,100 @@ var (
 	countSource string
 )
 
-// Presence is an affinity.PresenceStore on Redis: a zset for each room, under
-// {partition}:u:room behind the prefix, participant → last heartbeat in ms. All
-// time is the Redis server's. A clock that jumps, as when a replica takes over, moves
-// by as much when the members of crashed nodes go stale, and is made up for by the
-// next heartbeat of all others.
+// Presence is a presence.Store on Redis: one zset for each room, under
+// {partition}:u:room after the prefix, participant → last heartbeat in ms. All time
+// is the Redis server's. When its clock jumps, as in a failover, the participants of
+// crashed nodes become stale earlier or later by as much; the next heartbeat corrects
+// all others.
 type Presence struct {
 	store                *Store
 	beat, members, count script
 }
 
-var _ affinity.PresenceStore = (*Presence)(nil)
+var _ presence.Store = (*Presence)(nil)
 
-// Presence returns the store of who is in which room, on the same Redis and with
-// the same prefix. It needs no end of its own: it ends with s.
+// Presence returns the presence store on the same Redis with the same prefix. It is
+// closed with s.
 func (s *Store) Presence() *Presence {
 	return &Presence{s, newScript(beatSource), newScript(membersSource), newScript(countSource)}
 }
 
-// occupants is the zset of a room's participants.
-func (k keys) occupants(p placement.Partition, room string) string { return k.tag(p) + ":u:" + room }
+// participants is the zset of a room's participants.
+func (k keys) participants(room presence.Room) string {
+	return k.tag(room.Partition) + ":u:" + room.Name
+}
 
-// most is how many participants one command names: a script can hand on some 8,000
-// arguments, two a participant, and the server does nothing else meanwhile.
+// most is the number of participants in one command: a script can pass some 8,000
+// arguments, two a participant, and blocks the server while it runs.
 const most = 1000
 
-// Beat implements affinity.PresenceStore, with one command for each room.
-func (s *Presence) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+// Beat implements presence.Store, with one command for each room.
+func (s *Presence) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	age, err := milliseconds(stale)
 	if err != nil {
 		return err
 	}
 	var calls []call
-	for _, room := range s.byRoom(seats) {
+	for _, room := range s.byRoom(participants) {
 		for names := range slices.Chunk(room.participants, most) {
 			calls = append(calls, call{[]string{room.key}, append([]string{age}, names...)})
 		}
 	}
-	_, err = s.run(ctx, "presence: beat", s.beat, calls)
+	_, err = s.run(ctx, "beat", s.beat, calls)
 	return err
 }
 
-// Leave implements affinity.PresenceStore, with one command for each room.
-func (s *Presence) Leave(ctx context.Context, seats ...affinity.Seat) error {
+// Leave implements presence.Store, with one command for each room.
+func (s *Presence) Leave(ctx context.Context, participants ...presence.Participant) error {
 	var commands []command
-	for _, room := range s.byRoom(seats) {
+	for _, room := range s.byRoom(participants) {
 		for names := range slices.Chunk(room.participants, most) {
 			commands = append(commands, command{"ZREM", []string{room.key}, names})
 		}
 	}
 	results, err := s.store.doPlain(ctx, commands...)
-	return firstFault("presence: leave", results, err)
+	return firstFault("leave", results, err)
 }
 
-// Members implements affinity.PresenceStore. A room that nobody is in costs what
-// one with somebody costs.
-func (s *Presence) Members(ctx context.Context, stale time.Duration, room affinity.RoomRef) ([]affinity.Occupant, error) {
+// Members implements presence.Store. An empty room costs what
+// another room costs.
+func (s *Presence) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
 	age, err := milliseconds(stale)
 	if err != nil {
 		return nil, err
 	}
-	const what = "presence: members"
-	key := s.store.keys.occupants(room.Partition, room.Room)
+	const what = "members"
+	key := s.store.keys.participants(room)
 	results, err := s.run(ctx, what, s.members, []call{{[]string{key}, []string{age}}})
 	if err != nil {
 		return nil, err
 	}
 	fields, err := results[0].ToArray()
 	if err != nil {
-		return nil, fault(what, err)
+		return nil, presenceFault(what, err)
 	}
-	members := make([]affinity.Occupant, 0, len(fields)/2)
+	members := make([]presence.Member, 0, len(fields)/2)
 	for ; len(fields) >= 2; fields = fields[2:] {
 		name, nameErr := fields[0].ToString()
 		idle, idleErr := fields[1].AsInt64()
 		if err := errors.Join(nameErr, idleErr); err != nil {
-			return nil, fault(what, err)
+			return nil, presenceFault(what, err)
 		}
-		members = append(members, affinity.Occupant{Participant: name, Idle: time.Duration(idle) * time.Millisecond})
+		members = append(members, presence.Member{Name: name, Idle: time.Duration(idle) * time.Millisecond})
 	}
 	return members, nil
 }
 
-// Count implements affinity.PresenceStore, with one command for each room.
-func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...affinity.RoomRef) ([]int, error) {
+// Count implements presence.Store, with one command for each room.
+func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...presence.Room) ([]int, error) {
 	age, err := milliseconds(stale)
 	if err != nil {
 		return nil, err
 	}
-	const what = "presence: count"
+	const what = "count"
 	calls := make([]call, len(rooms))
 	for i, room := range rooms {
-		calls[i] = call{[]string{s.store.keys.occupants(room.Partition, room.Room)}, []string{age}}
+		calls[i] = call{[]string{s.store.keys.participants(room)}, []string{age}}
 	}
 	results, err := s.run(ctx, what, s.count, calls)
 	if err != nil {
@@ -125,30 +126,30 @@ func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...affi
 	for i, r := range results {
 		n, err := r.AsInt64()
 		if err != nil {
-			return nil, fault(what, err)
+			return nil, presenceFault(what, err)
 		}
 		counts[i] = int(n)
 	}
 	return counts, nil
 }
 
-type roomSeats struct {
+type roomBatch struct {
 	key          string
 	participants []string
 }
 
-// byRoom gathers seats by room, in the order in which rooms first appear.
-func (s *Presence) byRoom(seats []affinity.Seat) []roomSeats {
-	index := make(map[affinity.RoomRef]int)
-	var rooms []roomSeats
-	for _, seat := range seats {
-		i, ok := index[seat.Ref()]
+// byRoom groups participants by room, in the order in which rooms first appear.
+func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
+	index := make(map[presence.Room]int)
+	var rooms []roomBatch
+	for _, p := range participants {
+		i, ok := index[p.Room]
 		if !ok {
 			i = len(rooms)
-			index[seat.Ref()] = i
-			rooms = append(rooms, roomSeats{key: s.store.keys.occupants(seat.Partition, seat.Room)})
+			index[p.Room] = i
+			rooms = append(rooms, roomBatch{key: s.store.keys.participants(p.Room)})
 		}
-		rooms[i].participants = append(rooms[i].participants, seat.Participant)
+		rooms[i].participants = append(rooms[i].participants, p.Name)
 	}
 	return rooms
 }
@@ -161,16 +162,19 @@ func (s *Presence) run(ctx context.Context, what string, sc script, calls []call
 
 func milliseconds(stale time.Duration) (string, error) {
 	if stale < time.Millisecond {
-		return "", fault("presence", fmt.Errorf("stale is %v; it must be at least 1ms", stale))
+		return "", presenceFault("stale time", fmt.Errorf("stale is %v; it must be at least 1ms", stale))
 	}
 	return strconv.FormatInt(stale.Milliseconds(), 10), nil
 }
 
-// firstFault makes one error of all in results, or of err, which is why there are
-// none. Whoever calls writes all again, so the first one tells enough.
+// presenceFault makes err a presence.ErrStore that names the operation.
+func presenceFault(what string, err error) error { return faultOf(presence.ErrStore, what, err) }
+
+// firstFault returns err, or one error for all that are in results. The caller
+// repeats all commands, so the first error is enough.
 func firstFault(what string, results []rueidis.RedisResult, err error) error {
 	if err != nil {
-		return fault(what, err)
+		return presenceFault(what, err)
 	}
 	faults := 0
 	for _, r := range results {
@@ -186,5 +190,5 @@ func firstFault(what string, results []rueidis.RedisResult, err error) error {
 	case len(results) > 1:
 		what = fmt.Sprintf("%s: %d of %d commands failed, the first", what, faults, len(results))
 	}
-	return fault(what, err)
+	return presenceFault(what, err)
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // BenchmarkPresenceHeartbeat is a heartbeat of 10,000 participants in 500 rooms, as
@@ -24,7 +24,7 @@ func BenchmarkPresenceHeartbeat(b *testing.B) {
 	client := store.store.link.Load().plain
 	ctx := context.Background()
 	var (
-		seats []affinity.Seat
+		seats []presence.Participant
 		keys  []string
 	)
 	for r := range rooms {
@@ -32,10 +32,10 @@ func BenchmarkPresenceHeartbeat(b *testing.B) {
 		p := placement.Of(room, placement.DefaultPartitions)
 		keys = append(keys, fmt.Sprintf("bare:{%d}:u:%s", p, room))
 		for i := range each {
-			seats = append(seats, affinity.Seat{Partition: p, Room: room, Participant: fmt.Sprintf("user-%05d/%d", r*each+i, i)})
+			seats = append(seats, presence.Participant{Room: presence.Room{Partition: p, Name: room}, Name: fmt.Sprintf("user-%05d/%d", r*each+i, i)})
 		}
 	}
-	name := func(i int) string { return seats[i].Participant }
+	name := func(i int) string { return seats[i].Name }
 	check := func(b *testing.B, results []rueidis.RedisResult) {
 		b.Helper()
 		for _, r := range results {
@@ -86,13 +86,13 @@ func BenchmarkPresenceRead(b *testing.B) {
 	server := redistest.Start(b)
 	store := openPresence(b, server.URL())
 	ctx := context.Background()
-	var refs []affinity.RoomRef
+	var refs []presence.Room
 	for r := range 100 {
-		ref := affinity.RoomRef{Partition: placement.Partition(r), Room: fmt.Sprint("room-", r)}
+		ref := presence.Room{Partition: placement.Partition(r), Name: fmt.Sprint("room-", r)}
 		refs = append(refs, ref)
-		var seats []affinity.Seat
+		var seats []presence.Participant
 		for i := range 50 {
-			seats = append(seats, affinity.Seat{Partition: ref.Partition, Room: ref.Room, Participant: fmt.Sprintf("user-%d/1", i)})
+			seats = append(seats, presence.Participant{Room: ref, Name: fmt.Sprintf("user-%d/1", i)})
 		}
 		if err := store.Beat(ctx, time.Hour, seats...); err != nil {
 			b.Fatal(err)

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/affinitytest"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // openPresence opens a store on url and closes it with the test.
@@ -26,9 +26,9 @@ func openPresence(tb testing.TB, url string) *Presence {
 	return s.Presence()
 }
 
-func startPresence(tb testing.TB, store affinity.PresenceStore, interval, grace time.Duration) *affinity.Presence {
+func startPresence(tb testing.TB, store presence.Store, interval, grace time.Duration) *presence.Tracker {
 	tb.Helper()
-	p, err := affinity.StartPresence(store, 1024, affinity.PresenceConfig{
+	p, err := presence.Start(store, 1024, presence.Config{
 		Interval: interval, Grace: grace, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -39,14 +39,14 @@ func startPresence(tb testing.TB, store affinity.PresenceStore, interval, grace 
 }
 
 // has returns an error unless exactly these are in the room.
-func has(p *affinity.Presence, room string, want ...string) error {
+func has(p *presence.Tracker, room string, want ...string) error {
 	members, err := p.Members(context.Background(), room)
 	if err != nil {
 		return err
 	}
 	var got []string
 	for _, m := range members {
-		got = append(got, m.Participant)
+		got = append(got, m.Name)
 	}
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("members of %s are %q, want %q", room, got, want)
@@ -56,7 +56,7 @@ func has(p *affinity.Presence, room string, want ...string) error {
 
 func conformPresence(t *testing.T, url string) {
 	t.Helper()
-	affinitytest.PresenceStore(t, func(t *testing.T) (a, b affinity.PresenceStore) {
+	affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
 		return openPresence(t, url), openPresence(t, url)
 	})
 }
@@ -72,7 +72,7 @@ func TestPresenceOnCluster(t *testing.T) {
 func TestPresenceKeys(t *testing.T) { // S1.1
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
-	seat := affinity.Seat{Partition: 17, Room: "stand up", Participant: "ada/1"}
+	seat := presence.Participant{Room: presence.Room{Partition: 17, Name: "stand up"}, Name: "ada/1"}
 	if err := store.Beat(t.Context(), time.Minute, seat); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
 	const now, stale = 1_700_000_000_123, 65 * time.Second
-	room := affinity.RoomRef{Partition: 17, Room: "r"}
+	room := presence.Room{Partition: 17, Name: "r"}
 	const key = "roost:{17}:u:r"
 	server.Do("ZADD", key, fmt.Sprint(now-65_001), "older", fmt.Sprint(now-65_000), "exactly",
 		fmt.Sprint(now-64_999), "younger", fmt.Sprint(now+5_000), "from the future")
@@ -127,7 +127,7 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 		}
 		var got []string
 		for _, m := range members {
-			got = append(got, fmt.Sprintf("%s %d", m.Participant, m.Idle.Milliseconds()))
+			got = append(got, fmt.Sprintf("%s %d", m.Name, m.Idle.Milliseconds()))
 		}
 		slices.Sort(got)
 		counts, err := then.Count(t.Context(), stale, room)
@@ -139,7 +139,7 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 	if n := server.Do("ZCARD", key); n != "4" {
 		t.Errorf("reading left %s of 4", n)
 	}
-	if err := then.Beat(t.Context(), stale, affinity.Seat{Partition: 17, Room: "r", Participant: "ada"}); err != nil {
+	if err := then.Beat(t.Context(), stale, presence.Participant{Room: presence.Room{Partition: 17, Name: "r"}, Name: "ada"}); err != nil {
 		t.Fatal(err)
 	}
 	check("ada 0", "from the future 0", "younger 64999")
@@ -152,12 +152,12 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
-	var seats []affinity.Seat
-	var rooms []affinity.RoomRef
+	var seats []presence.Participant
+	var rooms []presence.Room
 	for r := range 50 {
-		rooms = append(rooms, affinity.RoomRef{Partition: 17, Room: fmt.Sprint(r)})
+		rooms = append(rooms, presence.Room{Partition: 17, Name: fmt.Sprint(r)})
 		for i := range 20 {
-			seats = append(seats, affinity.Seat{Partition: 17, Room: fmt.Sprint(r), Participant: fmt.Sprint(i)})
+			seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: fmt.Sprint(r)}, Name: fmt.Sprint(i)})
 		}
 	}
 	run := func() {
@@ -197,9 +197,9 @@ func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
 	long(t)
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
-	var seats []affinity.Seat
+	var seats []presence.Participant
 	for r := range 100 {
-		seats = append(seats, affinity.Seat{Partition: 17, Room: fmt.Sprint(r), Participant: "ada"})
+		seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: fmt.Sprint(r)}, Name: "ada"})
 	}
 	before := time.Now()
 	if err := store.Beat(t.Context(), time.Second, seats...); err != nil {
@@ -228,7 +228,7 @@ func TestPresenceHostileNames(t *testing.T) {
 			p.Join(t.Context(), bad, "ada"), p.Join(t.Context(), "r", bad),
 			p.Leave(t.Context(), bad, "ada"), p.Leave(t.Context(), "r", bad), has(p, bad),
 		} {
-			if !errors.Is(err, affinity.ErrName) {
+			if !errors.Is(err, presence.ErrName) {
 				t.Errorf("%.20q: %v, want an ErrName", bad, err)
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // A node that dies leaves no ghosts, and its users who come back elsewhere are
@@ -56,7 +56,7 @@ func TestPresenceServerEmptied(t *testing.T) {
 		}
 	}
 	server.Kill()
-	if err := p.Join(t.Context(), "0", "cy"); !errors.Is(err, affinity.ErrStore) {
+	if err := p.Join(t.Context(), "0", "cy"); !errors.Is(err, presence.ErrStore) {
 		t.Errorf("Join without a server: %v", err)
 	}
 	server.Restart()
@@ -87,7 +87,7 @@ func TestPresenceServerHangs(t *testing.T) {
 	defer cancel()
 	_, members := p.Members(short, "r")
 	for what, err := range map[string]error{"Join": join, "Leave": leave, "Members": members} {
-		if !errors.Is(err, affinity.ErrStore) {
+		if !errors.Is(err, presence.ErrStore) {
 			t.Errorf("%s while the server hangs: %v", what, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestPresenceServerHangs(t *testing.T) {
 
 	server.Pause()
 	before = time.Now()
-	if err := p.Close(); !errors.Is(err, affinity.ErrStore) {
+	if err := p.Close(); !errors.Is(err, presence.ErrStore) {
 		t.Errorf("Close while the server hangs: %v", err)
 	}
 	if took := time.Since(before); took > 2*grace {
@@ -112,7 +112,7 @@ func TestPresenceServerHangs(t *testing.T) {
 func TestPresenceServerRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
-	seat := affinity.Seat{Partition: 17, Room: "r", Participant: "ada"}
+	seat := presence.Participant{Room: presence.Room{Partition: 17, Name: "r"}, Name: "ada"}
 	beat := func() error { return store.Beat(context.Background(), time.Hour, seat) }
 	var loaded func()
 	for _, c := range []struct {
@@ -133,7 +133,7 @@ func TestPresenceServerRefuses(t *testing.T) {
 		c.begin()
 		redistest.Eventually(t, c.says, func() error {
 			err := beat()
-			if !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), c.says) {
+			if !errors.Is(err, presence.ErrStore) || !strings.Contains(err.Error(), c.says) {
 				return fmt.Errorf("answer is %w", err)
 			}
 			return nil
@@ -148,7 +148,7 @@ func TestPresenceServerRefuses(t *testing.T) {
 func TestPresenceServerFull(t *testing.T) {
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
-	seat := affinity.Seat{Partition: 17, Room: "r", Participant: "ada"}
+	seat := presence.Participant{Room: presence.Room{Partition: 17, Name: "r"}, Name: "ada"}
 	if err := store.Beat(t.Context(), time.Hour, seat); err != nil {
 		t.Fatal(err)
 	}
@@ -164,17 +164,17 @@ func TestPresencePoisonedRoom(t *testing.T) {
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
 	server.Do("SET", "roost:{17}:u:bad", "x")
-	var seats []affinity.Seat
+	var seats []presence.Participant
 	rooms := []string{"a", "bad", "c"}
 	for _, room := range rooms {
-		seats = append(seats, affinity.Seat{Partition: 17, Room: room, Participant: "ada"})
+		seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: room}, Name: "ada"})
 	}
 	err := store.Beat(t.Context(), time.Hour, seats...)
-	if !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "1 of 3 commands failed") {
+	if !errors.Is(err, presence.ErrStore) || !strings.Contains(err.Error(), "1 of 3 commands failed") {
 		t.Errorf("Beat: %v", err)
 	}
 	for _, room := range []string{"a", "c"} {
-		counts, err := store.Count(t.Context(), time.Hour, affinity.RoomRef{Partition: 17, Room: room})
+		counts, err := store.Count(t.Context(), time.Hour, presence.Room{Partition: 17, Name: room})
 		if err != nil || counts[0] != 1 {
 			t.Errorf("count of %s is %v, %v", room, counts, err)
 		}

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // The store does what a map from seat to the time of its last beat does, on a
@@ -21,11 +21,11 @@ func TestPresenceTwin(t *testing.T) { // S1.1 to S1.4
 	const stale = 10 * time.Second
 	rapid.Check(t, func(t *rapid.T) {
 		server.Do("FLUSHALL", "SYNC") // scripts stay
-		ctx, now, twin := context.Background(), int64(1_700_000_000_000), map[affinity.Seat]int64{}
-		rooms := []affinity.RoomRef{{Partition: 0, Room: "r"}, {Partition: 0, Room: "s"}, {Partition: 1, Room: "r"}}
-		seats := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) affinity.Seat {
+		ctx, now, twin := context.Background(), int64(1_700_000_000_000), map[presence.Participant]int64{}
+		rooms := []presence.Room{{Partition: 0, Name: "r"}, {Partition: 0, Name: "s"}, {Partition: 1, Name: "r"}}
+		seats := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) presence.Participant {
 			room := rapid.SampledFrom(rooms).Draw(t, "room")
-			return affinity.Seat{Partition: room.Partition, Room: room.Room, Participant: rapid.StringMatching("[a-e]").Draw(t, "who")}
+			return presence.Participant{Room: room, Name: rapid.StringMatching("[a-e]").Draw(t, "who")}
 		}), 0, 4)
 		t.Repeat(map[string]func(*rapid.T){
 			"beat": func(t *rapid.T) {
@@ -55,13 +55,13 @@ func TestPresenceTwin(t *testing.T) { // S1.1 to S1.4
 				for i, room := range rooms {
 					want, got := map[string]string{}, map[string]string{}
 					for seat, at := range twin {
-						if seat.Ref() == room && at > now-stale.Milliseconds() {
-							want[seat.Participant] = fmt.Sprint(time.Duration(now-at) * time.Millisecond)
+						if seat.Room == room && at > now-stale.Milliseconds() {
+							want[seat.Name] = fmt.Sprint(time.Duration(now-at) * time.Millisecond)
 						}
 					}
 					members, err := frozen(store, now).Members(ctx, stale, room)
 					for _, m := range members {
-						got[m.Participant] = fmt.Sprint(m.Idle)
+						got[m.Name] = fmt.Sprint(m.Idle)
 					}
 					if err != nil || counts[i] != len(want) || len(members) != len(want) || !maps.Equal(got, want) {
 						t.Fatalf("%v: %d members %v, %v; want %v", room, counts[i], members, err, want)

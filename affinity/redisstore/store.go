@@ -182,8 +182,10 @@ func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) 
 	}
 }
 
-// fault makes err an affinity.ErrStore that says what was asked for.
-func fault(what string, err error) error {
+// fault makes err an affinity.ErrStore that names the operation.
+func fault(what string, err error) error { return faultOf(affinity.ErrStore, what, err) }
+
+func faultOf(kind error, what string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, rueidis.ErrNoCache):
@@ -191,5 +193,5 @@ func fault(what string, err error) error {
 	case errors.Is(err, rueidis.ErrClosing):
 		err = errClosed
 	}
-	return fmt.Errorf("%w: redis: %s: %w%s", affinity.ErrStore, what, err, hint)
+	return fmt.Errorf("%w: redis: %s: %w%s", kind, what, err, hint)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // Half an hour of heartbeats, signings, refreshed pins and audits makes no trace, though
@@ -17,7 +18,7 @@ import (
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
-		here, err := affinity.StartPresence(h.tracing.PresenceStore(affinity.NewMemoryPresence()), 64, affinity.PresenceConfig{Log: quiet})
+		here, err := presence.Start(h.tracing.PresenceStore(presence.NewMemory()), 64, presence.Config{Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

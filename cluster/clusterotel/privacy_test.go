@@ -8,6 +8,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // No trace holds a name, unless it is asked for, or a token, ever; whatever goes
@@ -20,7 +21,7 @@ func TestNames(t *testing.T) {
 			stranger := h.client(t, "a")
 			stranger.Token = "jane-guesses"
 			here, there := h.roomOn(t, "a"), h.roomOn(t, "b")
-			presence, err := affinity.StartPresence(h.tracing.PresenceStore(affinity.NewMemoryPresence()), 64, affinity.PresenceConfig{Log: quiet})
+			presence, err := presence.Start(h.tracing.PresenceStore(presence.NewMemory()), 64, presence.Config{Log: quiet})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,9 +7,10 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
-// Store returns s with a span for each call that somebody waits for.
+// Store returns s with a span for each call on the path of a caller.
 func (t *Tracing) Store(s affinity.Store) affinity.Store { return &store{s, t} }
 
 type store struct {
@@ -47,44 +48,44 @@ func (s *store) Sign(ctx context.Context, self lease.Incarnation, ttl time.Durat
 	return signed, err
 }
 
-// PresenceStore returns s with a span for each call that somebody waits for.
-func (t *Tracing) PresenceStore(s affinity.PresenceStore) affinity.PresenceStore {
-	return &presence{s, t}
+// PresenceStore returns s with a span for each call on the path of a caller.
+func (t *Tracing) PresenceStore(s presence.Store) presence.Store {
+	return &presenceStore{s, t}
 }
 
-type presence struct {
-	affinity.PresenceStore
+type presenceStore struct {
+	presence.Store
 	*Tracing
 }
 
-// Beat implements [affinity.PresenceStore].
-func (p *presence) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
-	ctx, end := p.begin(ctx, "roost.presence.beat", "roost.seats", len(seats))
-	err := p.PresenceStore.Beat(ctx, stale, seats...)
+// Beat implements [presence.Store].
+func (p *presenceStore) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
+	ctx, end := p.begin(ctx, "roost.presence.beat", "roost.participants", len(participants))
+	err := p.Store.Beat(ctx, stale, participants...)
 	end(err)
 	return err
 }
 
-// Leave implements [affinity.PresenceStore].
-func (p *presence) Leave(ctx context.Context, seats ...affinity.Seat) error {
-	ctx, end := p.begin(ctx, "roost.presence.leave", "roost.seats", len(seats))
-	err := p.PresenceStore.Leave(ctx, seats...)
+// Leave implements [presence.Store].
+func (p *presenceStore) Leave(ctx context.Context, participants ...presence.Participant) error {
+	ctx, end := p.begin(ctx, "roost.presence.leave", "roost.participants", len(participants))
+	err := p.Store.Leave(ctx, participants...)
 	end(err)
 	return err
 }
 
-// Members implements [affinity.PresenceStore].
-func (p *presence) Members(ctx context.Context, stale time.Duration, room affinity.RoomRef) ([]affinity.Occupant, error) {
+// Members implements [presence.Store].
+func (p *presenceStore) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
 	ctx, end := p.begin(ctx, "roost.presence.members", "roost.rooms", 1)
-	members, err := p.PresenceStore.Members(ctx, stale, room)
+	members, err := p.Store.Members(ctx, stale, room)
 	end(err)
 	return members, err
 }
 
-// Count implements [affinity.PresenceStore].
-func (p *presence) Count(ctx context.Context, stale time.Duration, rooms ...affinity.RoomRef) ([]int, error) {
+// Count implements [presence.Store].
+func (p *presenceStore) Count(ctx context.Context, stale time.Duration, rooms ...presence.Room) ([]int, error) {
 	ctx, end := p.begin(ctx, "roost.presence.count", "roost.rooms", len(rooms))
-	counts, err := p.PresenceStore.Count(ctx, stale, rooms...)
+	counts, err := p.Store.Count(ctx, stale, rooms...)
 	end(err)
 	return counts, err
 }

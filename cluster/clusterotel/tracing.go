@@ -14,6 +14,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // Options shape a [Tracing]. The zero value of each field is its default.
@@ -115,7 +116,7 @@ func (t *Tracing) textOf(err error) string {
 	var kinds []string
 	for _, kind := range []error{
 		affinity.ErrName, affinity.ErrDemand, affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
-		affinity.ErrChanged, affinity.ErrStore, affinity.ErrFenced, affinity.ErrClosed, cluster.ErrNotReady,
+		affinity.ErrChanged, affinity.ErrStore, affinity.ErrFenced, affinity.ErrClosed, presence.ErrName, presence.ErrStore, presence.ErrClosed, cluster.ErrNotReady,
 		cluster.ErrNoMembers, cluster.ErrClosed, context.DeadlineExceeded, context.Canceled,
 	} {
 		if errors.Is(err, kind) {

@@ -19,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 func (h *hotel) wantTree(t *testing.T, want string) {
@@ -169,7 +170,7 @@ join
 func TestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
-		here, err := affinity.StartPresence(h.tracing.PresenceStore(affinity.NewMemoryPresence()), 64, affinity.PresenceConfig{Log: quiet})
+		here, err := presence.Start(h.tracing.PresenceStore(presence.NewMemory()), 64, presence.Config{Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,8 +267,8 @@ func TestStores(t *testing.T) {
 		memory := affinity.NewMemory()
 		return func() affinity.Store { return tracing.Store(memory) }
 	})
-	affinitytest.PresenceStore(t, func(*testing.T) (a, b affinity.PresenceStore) {
-		memory := tracing.PresenceStore(affinity.NewMemoryPresence())
+	affinitytest.Presence(t, func(*testing.T) (a, b presence.Store) {
+		memory := tracing.PresenceStore(presence.NewMemory())
 		return memory, memory
 	})
 

@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 func main() {
@@ -36,10 +36,10 @@ func run(ctx context.Context, url string) error {
 	defer closeStore()
 
 	// Two nodes that share nothing but the store. Each has a cable to be pulled.
-	cfg := affinity.PresenceConfig{Interval: time.Second, Grace: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}
-	cableA := &cable{PresenceStore: store}
-	nodeA, errA := affinity.StartPresence(cableA, placement.DefaultPartitions, cfg)
-	nodeB, errB := affinity.StartPresence(store, placement.DefaultPartitions, cfg)
+	cfg := presence.Config{Interval: time.Second, Grace: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	cableA := &cable{Store: store}
+	nodeA, errA := presence.Start(cableA, placement.DefaultPartitions, cfg)
+	nodeB, errB := presence.Start(store, placement.DefaultPartitions, cfg)
 	if err := errors.Join(errA, errB); err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func run(ctx context.Context, url string) error {
 	return nil
 }
 
-func open(ctx context.Context, url string) (affinity.PresenceStore, func(), error) {
+func open(ctx context.Context, url string) (presence.Store, func(), error) {
 	if url == "" {
-		return affinity.NewMemoryPresence(), func() {}, nil
+		return presence.NewMemory(), func() {}, nil
 	}
 	store, err := redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: "roost-example:"})
 	if err != nil {
@@ -84,11 +84,11 @@ func open(ctx context.Context, url string) (affinity.PresenceStore, func(), erro
 	return store.Presence(), func() { _ = store.Close() }, nil
 }
 
-func show(ctx context.Context, what string, node *affinity.Presence) {
+func show(ctx context.Context, what string, node *presence.Tracker) {
 	members, err := node.Members(ctx, "standup")
 	fmt.Printf("%-34s", what+":")
 	for _, m := range members {
-		fmt.Print(" ", m.Participant)
+		fmt.Print(" ", m.Name)
 	}
 	if err != nil {
 		fmt.Print(" ", err)
@@ -98,20 +98,20 @@ func show(ctx context.Context, what string, node *affinity.Presence) {
 
 // cable is a store that a crashed node reaches no more.
 type cable struct {
-	affinity.PresenceStore
+	presence.Store
 	pulled atomic.Bool
 }
 
-func (c *cable) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+func (c *cable) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	if c.pulled.Load() {
-		return affinity.ErrStore
+		return presence.ErrStore
 	}
-	return c.PresenceStore.Beat(ctx, stale, seats...)
+	return c.Store.Beat(ctx, stale, participants...)
 }
 
-func (c *cable) Leave(ctx context.Context, seats ...affinity.Seat) error {
+func (c *cable) Leave(ctx context.Context, participants ...presence.Participant) error {
 	if c.pulled.Load() {
-		return affinity.ErrStore
+		return presence.ErrStore
 	}
-	return c.PresenceStore.Leave(ctx, seats...)
+	return c.Store.Leave(ctx, participants...)
 }

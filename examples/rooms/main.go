@@ -19,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 func main() {
@@ -49,12 +50,12 @@ func main() {
 	}
 
 	// A client asks where its room lives. Any node can say.
-	resolve := func(ctx context.Context, room string) (affinity.Directive, error) {
+	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) {
 		a, err := rooms["door"].Resolve(ctx, room, affinity.Demand{Size: 4})
-		return affinity.Directive{Room: room, To: a.Node, Reason: a.Reason, Epoch: a.Epoch}, err
+		return reconnect.Directive{Room: room, To: a.Node, Reason: a.Reason, Epoch: a.Epoch}, err
 	}
 	// Then it connects to that node, which checks that it is the one.
-	connect := func(ctx context.Context, d affinity.Directive) error {
+	connect := func(ctx context.Context, d reconnect.Directive) error {
 		hosting, err := rooms[d.To].Host(ctx, d.Room, affinity.Demand{Size: 4})
 		if err == nil {
 			fmt.Printf("connected to %s, which hosts %s (epoch %d)\n", d.To, d.Room, hosting.Epoch())
@@ -74,7 +75,7 @@ func main() {
 	for batch := range moves {
 		m := batch.Moved[0]
 		fmt.Printf("%s moved from %s to %s: %s\n", m.Room, m.From.Node, m.To.Node, m.Reason)
-		client := affinity.Reconnector{Connect: connect, Resolve: resolve}
+		client := reconnect.Driver{Connect: connect, Resolve: resolve}
 		check(client.Run(ctx, m.Directive(""))) // three attempts, then one fresh resolve
 		return
 	}

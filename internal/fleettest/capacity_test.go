@@ -11,6 +11,7 @@ import (
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // A hundred new rooms at once, through all instances, when three of five nodes are
@@ -76,7 +77,7 @@ func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = seats.Close() })
-	presence, err := affinity.StartPresence(seats.Presence(), partitions, affinity.SFUPresence())
+	presence, err := presence.Start(seats.Presence(), partitions, presence.SFU())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package affinity_test
+package presence_test
 
 import (
 	"context"
@@ -10,24 +10,24 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // slot is how long it takes until what failed is tried again, by default.
 const slot = 2500 * time.Millisecond
 
 // Joins and departures that the store did not take are written when it is back.
-func TestPresenceStoreDown(t *testing.T) {
+func TestStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := affinity.NewMemoryPresence()
-		w := &wire{PresenceStore: m}
+		m := presence.NewMemory()
+		w := &wire{Store: m}
 		p, other := start(t, w, quiet), start(t, m, quiet)
 		join(t, p, "r", "ada")
 		w.cut(true)
-		if err := p.Join(t.Context(), "r", "bob"); !errors.Is(err, affinity.ErrStore) {
+		if err := p.Join(t.Context(), "r", "bob"); !errors.Is(err, presence.ErrStore) {
 			t.Errorf("Join: %v, want an ErrStore", err)
 		}
-		if err := p.Leave(t.Context(), "r", "ada"); !errors.Is(err, affinity.ErrStore) {
+		if err := p.Leave(t.Context(), "r", "ada"); !errors.Is(err, presence.ErrStore) {
 			t.Errorf("Leave: %v, want an ErrStore", err)
 		}
 		if s := p.Stats(); s.Here != 1 || s.Owed != 2 || s.Failed != 1 {
@@ -46,9 +46,9 @@ func TestPresenceStoreDown(t *testing.T) {
 }
 
 // Departures are not kept for ever: in time everybody is stale by themselves.
-func TestPresenceForgetsDepartures(t *testing.T) { // S1.5
+func TestForgetsDepartures(t *testing.T) { // S1.5
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
 		join(t, p, "r", "ada")
 		w.cut(true)
@@ -64,15 +64,15 @@ func TestPresenceForgetsDepartures(t *testing.T) { // S1.5
 }
 
 // A store that lost its data has everybody back after an interval.
-func TestPresenceStoreEmptied(t *testing.T) {
+func TestStoreEmptied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
 		join(t, p, "r", "ada", "bob")
 		join(t, p, "s", "cy")
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
-		w.set(func() { w.PresenceStore = affinity.NewMemoryPresence() })
+		w.set(func() { w.Store = presence.NewMemory() })
 		wantMembers(t, p, "r")
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -82,13 +82,13 @@ func TestPresenceStoreEmptied(t *testing.T) {
 }
 
 // One heartbeat may be lost: it is repeated within the grace.
-func TestPresenceLostBeat(t *testing.T) {
-	for _, cfg := range []affinity.PresenceConfig{
-		quiet, affinity.SFUPresence(), {Interval: time.Minute, Grace: time.Second}, {Interval: time.Second, Grace: time.Minute},
+func TestLostBeat(t *testing.T) {
+	for _, cfg := range []presence.Config{
+		quiet, presence.SFU(), {Interval: time.Minute, Grace: time.Second}, {Interval: time.Second, Grace: time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			m := affinity.NewMemoryPresence()
-			w := &wire{PresenceStore: m}
+			m := presence.NewMemory()
+			w := &wire{Store: m}
 			cfg.Log = quiet.Log
 			p := start(t, w, cfg)
 			join(t, p, "r", "ada")
@@ -115,9 +115,9 @@ func TestPresenceLostBeat(t *testing.T) {
 
 // A heartbeat that was under way when somebody left must not bring them back, and
 // a departure under way must not take somebody away who came back.
-func TestPresenceCrossedWrites(t *testing.T) {
+func TestCrossedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
 		join(t, p, "r", "ada", "bob")
 
@@ -150,9 +150,9 @@ func TestPresenceCrossedWrites(t *testing.T) {
 }
 
 // A room that the store cannot take harms no other, nor makes much more work.
-func TestPresencePoisonedRoom(t *testing.T) {
+func TestPoisonedRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence(), poison: "room-7"}
+		w := &wire{Store: presence.NewMemory(), poison: "room-7"}
 		p := start(t, w, quiet)
 		const rooms = 1000
 		for r := range rooms {
@@ -179,10 +179,10 @@ func TestPresencePoisonedRoom(t *testing.T) {
 
 // A node that stood still for half an interval, as a paused process does, makes up
 // for it at once, and is not late from then on.
-func TestPresenceStandsStill(t *testing.T) {
+func TestStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := affinity.NewMemoryPresence()
-		s := &stall{PresenceStore: m}
+		m := presence.NewMemory()
+		s := &stall{Store: m}
 		p, other := start(t, s, quiet), start(t, m, quiet)
 		const rooms = 100
 		for r := range rooms {
@@ -201,18 +201,18 @@ func TestPresenceStandsStill(t *testing.T) {
 }
 
 type stall struct {
-	affinity.PresenceStore
+	presence.Store
 	next atomic.Int64 // for how long the next call stands still
 }
 
-func (s *stall) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+func (s *stall) Beat(ctx context.Context, stale time.Duration, seats ...presence.Participant) error {
 	time.Sleep(time.Duration(s.next.Swap(0)))
-	return s.PresenceStore.Beat(context.WithoutCancel(ctx), stale, seats...)
+	return s.Store.Beat(context.WithoutCancel(ctx), stale, seats...)
 }
 
-func TestPresenceClose(t *testing.T) {
+func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := affinity.NewMemoryPresence()
+		m := presence.NewMemory()
 		a, b := start(t, m, quiet), start(t, m, quiet)
 		join(t, a, "r", "ada", "cy")
 		join(t, b, "r", "bob")
@@ -221,10 +221,10 @@ func TestPresenceClose(t *testing.T) {
 		}
 		wantMembers(t, b, "r", "bob")
 		wantMembers(t, a, "r", "bob") // who asks may outlive who beats
-		if err := a.Join(t.Context(), "r", "ada"); !errors.Is(err, affinity.ErrClosed) {
+		if err := a.Join(t.Context(), "r", "ada"); !errors.Is(err, presence.ErrClosed) {
 			t.Errorf("Join after Close: %v", err)
 		}
-		if err := a.Leave(t.Context(), "r", "ada"); !errors.Is(err, affinity.ErrClosed) {
+		if err := a.Leave(t.Context(), "r", "ada"); !errors.Is(err, presence.ErrClosed) {
 			t.Errorf("Leave after Close: %v", err)
 		}
 		if s := a.Stats(); s.Here+s.Owed != 0 {
@@ -235,10 +235,10 @@ func TestPresenceClose(t *testing.T) {
 
 // Close ends within the grace though the store hangs, and whoever was joining
 // meanwhile does not stay behind.
-func TestPresenceCloseWhileStoreHangs(t *testing.T) {
+func TestCloseWhileStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := affinity.NewMemoryPresence()
-		w := &wire{PresenceStore: m}
+		m := presence.NewMemory()
+		w := &wire{Store: m}
 		p, other := start(t, w, quiet), start(t, m, quiet)
 		join(t, p, "r", "ada")
 		w.set(func() { w.beatGate, w.leaveGate = make(chan struct{}), make(chan struct{}) })
@@ -246,7 +246,7 @@ func TestPresenceCloseWhileStoreHangs(t *testing.T) {
 		go func() { joined <- p.Join(context.Background(), "r", "bob") }()
 		synctest.Wait()
 		before := time.Now()
-		if err := p.Close(); !errors.Is(err, affinity.ErrStore) {
+		if err := p.Close(); !errors.Is(err, presence.ErrStore) {
 			t.Errorf("Close: %v, want an ErrStore", err)
 		}
 		if took := time.Since(before); took > 5*time.Second {
@@ -256,7 +256,7 @@ func TestPresenceCloseWhileStoreHangs(t *testing.T) {
 			t.Errorf("Join: %v", err)
 		}
 
-		w = &wire{PresenceStore: m, beatGate: make(chan struct{}, 1)}
+		w = &wire{Store: m, beatGate: make(chan struct{}, 1)}
 		p = start(t, w, quiet)
 		go func() { joined <- p.Join(context.Background(), "s", "cy") }()
 		synctest.Wait()
@@ -272,10 +272,10 @@ func TestPresenceCloseWhileStoreHangs(t *testing.T) {
 }
 
 // One goroutine serves all participants of a node, and none is left after Close.
-func TestPresenceGoroutines(t *testing.T) { // S1.5
+func TestGoroutines(t *testing.T) { // S1.5
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
-		p := start(t, affinity.NewMemoryPresence(), quiet)
+		p := start(t, presence.NewMemory(), quiet)
 		for i := range 5000 {
 			join(t, p, fmt.Sprint("room-", i%50), fmt.Sprint(i))
 		}

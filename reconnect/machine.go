@@ -1,4 +1,4 @@
-package affinity
+package reconnect
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 
 // ErrGaveUp says that a client could not be brought to where its room lives now;
 // see GaveUpError.
-var ErrGaveUp = errors.New("affinity: gave up reconnecting")
+var ErrGaveUp = errors.New("reconnect: gave up reconnecting")
 
 // GaveUpError is the end of a migration that failed. By errors.Is it is an
 // ErrGaveUp, and whatever Last is.
@@ -41,12 +41,6 @@ type Directive struct {
 	Addr   string       `json:"addr"`   // where clients reach the program on To
 	Reason string       `json:"reason"` // for people
 	Epoch  uint64       `json:"epoch"`  // the greater one is newer; below 2^53
-}
-
-// Directive returns what to tell the clients of the room, which reach the program
-// on its new node at addr.
-func (m Moved) Directive(addr string) Directive {
-	return Directive{Room: m.Room, To: m.To.Node, Addr: addr, Reason: m.Reason, Epoch: m.Epoch}
 }
 
 // Pace is how often and how far apart a client tries. Zero fields are replaced by
@@ -86,9 +80,9 @@ const (
 	StepDone                // it is over; see Err
 )
 
-// Reconnect is how a client follows a [Directive], as a state machine without
+// Machine is how a client follows a [Directive], as a state machine without
 // clock, goroutine, lock or connection, to be driven by whatever loop the client
-// has. [Reconnector] drives it in Go.
+// has. [Driver] drives it in Go.
 //
 //	               3 attempts failed              resolved
 //	connecting ───────────────────────▶ resolving ─────────▶ last attempt
@@ -106,10 +100,10 @@ const (
 //
 // Methods take the time, and a random number u, uniform in [0, 1). The zero value
 // is ready to use.
-type Reconnect struct {
+type Machine struct {
 	Pace Pace // to be set before the first call
 
-	state    reconnectState
+	state    machineState
 	target   Directive
 	epoch    uint64    // the newest that was heard of
 	tries    int       // at the target of this directive
@@ -120,10 +114,10 @@ type Reconnect struct {
 	err      error
 }
 
-type reconnectState uint8
+type machineState uint8
 
 const (
-	idle reconnectState = iota
+	idle machineState = iota
 	connecting
 	resolving
 	lastAttempt
@@ -135,7 +129,7 @@ const (
 // one for the same room with a greater epoch than all that was heard of. Then the
 // step that is under way, if any, has to be abandoned: what it comes to is no
 // longer to be reported.
-func (r *Reconnect) Directed(now time.Time, u float64, d Directive) bool {
+func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	if r.state != idle && (d.Room != r.target.Room || d.Epoch <= r.epoch) {
 		return false
 	}
@@ -155,7 +149,7 @@ func (r *Reconnect) Directed(now time.Time, u float64, d Directive) bool {
 // Next returns the next step and how long to wait before it. If that is not
 // positive, the step has begun: carry it out and report what came of it. Else
 // call Next again after the wait, or after Directed.
-func (r *Reconnect) Next(now time.Time) (step Step, wait time.Duration) {
+func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	switch {
 	case r.over():
 		return StepDone, 0
@@ -179,7 +173,7 @@ func (r *Reconnect) Next(now time.Time) (step Step, wait time.Duration) {
 }
 
 // Connected reports that the attempt that is under way succeeded.
-func (r *Reconnect) Connected() {
+func (r *Machine) Connected() {
 	if r.busy && r.state != resolving {
 		r.busy, r.state = false, connected
 	}
@@ -187,7 +181,7 @@ func (r *Reconnect) Connected() {
 
 // Resolved reports what the resolve that is under way said. That is tried once,
 // whichever epoch it has: it is fresher than any directive.
-func (r *Reconnect) Resolved(now time.Time, d Directive) {
+func (r *Machine) Resolved(now time.Time, d Directive) {
 	if !r.busy || r.state != resolving {
 		return
 	}
@@ -197,7 +191,7 @@ func (r *Reconnect) Resolved(now time.Time, d Directive) {
 }
 
 // Failed reports that the step that is under way, of either kind, failed.
-func (r *Reconnect) Failed(now time.Time, u float64, err error) {
+func (r *Machine) Failed(now time.Time, u float64, err error) {
 	if !r.busy {
 		return
 	}
@@ -215,16 +209,16 @@ func (r *Reconnect) Failed(now time.Time, u float64, err error) {
 }
 
 // Target returns where to connect: the newest directive, or what the resolve said.
-func (r *Reconnect) Target() Directive { return r.target }
+func (r *Machine) Target() Directive { return r.target }
 
 // Attempts returns how many attempts to connect have begun, at all targets, since
 // the first directive or the first one after the machine had come to its end.
-func (r *Reconnect) Attempts() int { return r.attempts }
+func (r *Machine) Attempts() int { return r.attempts }
 
 // Err returns a *GaveUpError if the last attempt has failed, else nil.
-func (r *Reconnect) Err() error { return r.err }
+func (r *Machine) Err() error { return r.err }
 
-func (r *Reconnect) over() bool { return r.state == connected || r.state == gaveUp }
+func (r *Machine) over() bool { return r.state == connected || r.state == gaveUp }
 
 // between returns the point at u of the way from lo to hi.
 func between(lo, hi time.Duration, u float64) time.Duration {

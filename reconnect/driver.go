@@ -1,4 +1,4 @@
-package affinity
+package reconnect
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Reconnector brings a client to where its room lives now: it drives a
-// [Reconnect] on real time. Set the fields before the first call, and use one
-// Reconnector for each room that a client is in.
-type Reconnector struct {
+// Driver brings a client to where its room lives now: it drives a
+// [Machine] on real time. Set the fields before the first call, and use one
+// Driver for each room that a client is in.
+type Driver struct {
 	// Connect connects the client to d.Addr, in place of whatever connection it
 	// has to the room. It returns soon after its context ends. If it succeeds in
 	// spite of that, and a newer directive was the reason, it is called again with
@@ -33,18 +33,18 @@ type Reconnector struct {
 	Log *slog.Logger
 
 	mu      sync.Mutex
-	machine Reconnect
+	machine Machine
 	running bool
 	abandon context.CancelFunc // ends the step that is under way; nil if none is
 	changed chan struct{}      // holds one token: a newer directive came
 }
 
 var (
-	errReconnector = errors.New("affinity: a Reconnector needs both Connect and Resolve")
-	errRunning     = errors.New("affinity: the Reconnector is running already; give newer directives to Directed, and use one Reconnector for each room")
+	errDriver  = errors.New("reconnect: a Driver needs both Connect and Resolve")
+	errRunning = errors.New("reconnect: the Driver is running already; give newer directives to Directed, and use one Driver for each room")
 )
 
-// Run follows d, and whatever newer directive [Reconnector.Directed] is given
+// Run follows d, and whatever newer directive [Driver.Directed] is given
 // meanwhile, until the client is connected: then it returns nil; at once, if an
 // earlier Run connected the client by a newer directive than d. It returns a
 // *GaveUpError when the last attempt has failed, ctx.Err() when ctx is done, and
@@ -52,9 +52,9 @@ var (
 // newer directive, it gives up after 9 to 15.5 s plus what the attempts took.
 //
 // Run calls Connect and Resolve itself, one at a time, and starts no goroutine; a
-// panic of theirs goes through to its caller, and the Reconnector can be used
+// panic of theirs goes through to its caller, and the Driver can be used
 // again.
-func (r *Reconnector) Run(ctx context.Context, d Directive) error {
+func (r *Driver) Run(ctx context.Context, d Directive) error {
 	began := time.Now()
 	if news, err := r.begin(d); !news {
 		return err
@@ -89,7 +89,7 @@ func (r *Reconnector) Run(ctx context.Context, d Directive) error {
 // good hands. It is if Run is under way for its room, which turns to it at once
 // if it is newer than all before, or if Run has connected the client by this
 // directive or a newer one. Else call Run with it. Directed does not wait.
-func (r *Reconnector) Directed(d Directive) bool {
+func (r *Driver) Directed(d Directive) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.running {
@@ -111,12 +111,12 @@ func (r *Reconnector) Directed(d Directive) bool {
 }
 
 // begin reports whether there is anything to do.
-func (r *Reconnector) begin(d Directive) (news bool, err error) {
+func (r *Driver) begin(d Directive) (news bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.Connect == nil || r.Resolve == nil:
-		return false, errReconnector
+		return false, errDriver
 	case r.running:
 		return false, errRunning
 	case r.connectedSince(d) && d.Epoch < r.machine.epoch:
@@ -124,18 +124,18 @@ func (r *Reconnector) begin(d Directive) (news bool, err error) {
 	}
 	r.running = true
 	r.changed = make(chan struct{}, 1)
-	r.machine = Reconnect{Pace: r.Pace}
+	r.machine = Machine{Pace: r.Pace}
 	return r.machine.Directed(time.Now(), rand.Float64(), d), nil
 }
 
 // connectedSince reports whether the last Run connected the client by d or a newer
 // directive.
-func (r *Reconnector) connectedSince(d Directive) bool {
+func (r *Driver) connectedSince(d Directive) bool {
 	m := &r.machine
 	return m.state == connected && d.Room == m.target.Room && d.Epoch <= m.epoch
 }
 
-func (r *Reconnector) end() {
+func (r *Driver) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running = false
@@ -145,8 +145,8 @@ func (r *Reconnector) end() {
 	}
 }
 
-// reconnectStep is a step with all that it takes, copied from under the lock.
-type reconnectStep struct {
+// driverStep is a step with all that it takes, copied from under the lock.
+type driverStep struct {
 	step     Step
 	wait     time.Duration
 	target   Directive
@@ -157,7 +157,7 @@ type reconnectStep struct {
 // next asks the machine, and makes the context of the step if that has begun. The
 // end is decided under the lock: no directive comes in between that Directed has
 // taken and Run does not follow.
-func (r *Reconnector) next(ctx context.Context) (n reconnectStep, stepCtx context.Context) {
+func (r *Driver) next(ctx context.Context) (n driverStep, stepCtx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := &r.machine
@@ -178,7 +178,7 @@ func (r *Reconnector) next(ctx context.Context) (n reconnectStep, stepCtx contex
 
 // perform carries out a step. If a newer directive came meanwhile, the machine
 // does not listen to what it came to.
-func (r *Reconnector) perform(ctx context.Context, n reconnectStep) {
+func (r *Driver) perform(ctx context.Context, n driverStep) {
 	var found Directive
 	var err error
 	if n.step == StepResolve {
@@ -207,7 +207,7 @@ func (r *Reconnector) perform(ctx context.Context, n reconnectStep) {
 }
 
 // sleep returns after the wait, or earlier if there is a newer directive.
-func (r *Reconnector) sleep(ctx context.Context, wait time.Duration) {
+func (r *Driver) sleep(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -217,7 +217,7 @@ func (r *Reconnector) sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-func (r *Reconnector) log() *slog.Logger {
+func (r *Driver) log() *slog.Logger {
 	if r.Log != nil {
 		return r.Log
 	}

@@ -1,4 +1,4 @@
-package affinity
+package reconnect
 
 import (
 	"bytes"
@@ -17,9 +17,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// client is a Reconnector whose connections and answers the test decides.
+// client is a Driver whose connections and answers the test decides.
 type client struct {
-	Reconnector
+	Driver
 	start    time.Time
 	log      bytes.Buffer
 	tries    []try
@@ -328,7 +328,7 @@ func TestDirectedWithoutRun(t *testing.T) {
 }
 
 func TestRunMisused(t *testing.T) {
-	if err := (&Reconnector{}).Run(t.Context(), Directive{}); err == nil {
+	if err := (&Driver{}).Run(t.Context(), Directive{}); err == nil {
 		t.Error("runs without Connect and Resolve")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestRunReturnsLate(t *testing.T) {
 }
 
 // A panic goes to whoever called Run, and leaves nothing behind: neither the
-// context of the step nor a Reconnector that thinks it runs.
+// context of the step nor a Driver that thinks it runs.
 func TestRunPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -419,7 +419,7 @@ func TestRunPanics(t *testing.T) {
 // whichever comes first, the client ends at the newest node.
 func TestDirectedAtTheEnd(t *testing.T) {
 	for range 300 {
-		r := Reconnector{
+		r := Driver{
 			Pace: Pace{Spread: 1, MinWait: 1, MaxWait: 1}, Log: slog.New(slog.DiscardHandler),
 			Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errRefused },
 		}
@@ -464,7 +464,7 @@ func TestRunSpreadsClients(t *testing.T) { // S0.9
 		var wg sync.WaitGroup
 		start := time.Now()
 		for range 50 {
-			r := &Reconnector{
+			r := &Driver{
 				Log:     slog.New(slog.DiscardHandler),
 				Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errRefused },
 				Connect: func(context.Context, Directive) error {

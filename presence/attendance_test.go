@@ -1,4 +1,4 @@
-package affinity
+package presence
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/roost-cluster/roost/placement"
 )
 
 // crossing is a write on its way: the store carries it out at some moment between
@@ -23,17 +21,17 @@ type crossing struct {
 // who ought to be where.
 type world struct {
 	here   *attendance
-	store  map[Seat]bool
-	want   map[Seat]bool
+	store  map[Participant]bool
+	want   map[Participant]bool
 	sailed []*crossing
 	now    time.Time
 }
 
 func (w *world) apply(c *crossing) {
 	if c.gone() {
-		delete(w.store, c.Seat)
+		delete(w.store, c.Participant)
 	} else {
-		w.store[c.Seat] = true
+		w.store[c.Participant] = true
 	}
 	c.done = true
 }
@@ -64,9 +62,9 @@ func (w *world) begin(writes ...write) {
 // and nothing is kept for anybody else.
 func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{here: newAttendance(4), store: map[Seat]bool{}, want: map[Seat]bool{}, now: time.Unix(0, 0)}
-		seat := rapid.Custom(func(t *rapid.T) Seat {
-			return Seat{placement.Partition(0), fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "room")), fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "who"))}
+		w := &world{here: newAttendance(4), store: map[Participant]bool{}, want: map[Participant]bool{}, now: time.Unix(0, 0)}
+		who := rapid.Custom(func(t *rapid.T) Participant {
+			return Participant{Room{0, fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "room"))}, fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "who"))}
 		})
 		pick := func(t *rapid.T) int {
 			if len(w.sailed) == 0 {
@@ -76,12 +74,12 @@ func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"join": func(t *rapid.T) {
-				s := seat.Draw(t, "seat")
+				s := who.Draw(t, "participant")
 				w.want[s] = true
 				w.begin(w.here.join(s))
 			},
 			"leave": func(t *rapid.T) {
-				s := seat.Draw(t, "seat")
+				s := who.Draw(t, "participant")
 				delete(w.want, s)
 				w.begin(w.here.leave(s, w.now))
 			},
@@ -117,9 +115,9 @@ func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 func TestAttendanceLeavesNothing(t *testing.T) { // S1.5
 	here := newAttendance(24)
 	for i := range 100_000 {
-		seat := Seat{Room: fmt.Sprint(i % 1000), Participant: fmt.Sprint(i)}
-		here.end(here.join(seat), nil)
-		here.end(here.leave(seat, time.Unix(0, 0)), errors.New("down"))
+		p := Participant{Room{0, fmt.Sprint(i % 1000)}, fmt.Sprint(i)}
+		here.end(here.join(p), nil)
+		here.end(here.leave(p, time.Unix(0, 0)), errors.New("down"))
 	}
 	if want := 100_000; here.gone < maxGone || here.gone > maxGone+1 || here.gone >= want {
 		t.Errorf("%d departures are kept, want %d", here.gone, maxGone)

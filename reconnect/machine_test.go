@@ -1,7 +1,6 @@
-package affinity
+package reconnect
 
 import (
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -19,9 +18,9 @@ func directiveTo(node lease.NodeID, epoch uint64) Directive {
 	return Directive{Room: "r", To: node, Addr: string(node) + ":443", Reason: "test", Epoch: epoch}
 }
 
-// tick drives a Reconnect on its own clock, and notes when each step begins.
+// tick drives a Machine on its own clock, and notes when each step begins.
 type tick struct {
-	Reconnect
+	Machine
 	now   time.Time
 	u     func() float64
 	steps []tickStep
@@ -68,15 +67,6 @@ func (k *tick) text(start time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-func TestDirective(t *testing.T) { // S0.9
-	m := Moved{Room: "r", From: lease.Incarnation{Node: "node-a", Number: 1}, To: lease.Incarnation{Node: "node-b", Number: 2}, Reason: "node-a died", Epoch: 7}
-	b, err := json.Marshal(m.Directive("b.example:443"))
-	want := `{"room":"r","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7}`
-	if err != nil || string(b) != want {
-		t.Errorf("got %s, %v\nwant %s", b, err, want)
-	}
-}
-
 func TestPaceDefaults(t *testing.T) {
 	for _, c := range []struct{ give, want Pace }{
 		{Pace{}, Pace{3, 3 * time.Second, 5 * time.Second, 500 * time.Millisecond}},
@@ -90,7 +80,7 @@ func TestPaceDefaults(t *testing.T) {
 	}
 }
 
-func TestReconnectTimes(t *testing.T) { // S0.9
+func TestMachineTimes(t *testing.T) { // S0.9
 	for _, c := range []struct {
 		u    float64
 		want string
@@ -140,7 +130,7 @@ func checkGaveUp(t *testing.T, err error, attempts int) {
 	}
 }
 
-func TestReconnectOutcomes(t *testing.T) { // S0.9
+func TestMachineOutcomes(t *testing.T) { // S0.9
 	// Each letter is what comes of the next step: f it fails, c it connects, r it
 	// resolves to node x, n a newer directive comes (to c, d, …), o an older one.
 	for _, c := range []struct {
@@ -201,7 +191,7 @@ func TestReconnectOutcomes(t *testing.T) { // S0.9
 }
 
 // What was over does not count any more.
-func TestReconnectCountsAnew(t *testing.T) {
+func TestMachineCountsAnew(t *testing.T) {
 	k := newTick(0)
 	for epoch := range uint64(3) {
 		k.Directed(k.now, 0, directiveTo("b", epoch))
@@ -217,7 +207,7 @@ func TestReconnectCountsAnew(t *testing.T) {
 
 // What the resolve says is heard of too: a directive that says the same, or less,
 // is no news.
-func TestReconnectResolvedEpochCounts(t *testing.T) {
+func TestMachineResolvedEpochCounts(t *testing.T) {
 	k := newTick(0)
 	k.Directed(k.now, 0, directiveTo("b", 5))
 	for range 3 {
@@ -235,16 +225,16 @@ func TestReconnectResolvedEpochCounts(t *testing.T) {
 }
 
 // Reports that fit no step under way change nothing.
-func TestReconnectStrayReports(t *testing.T) {
+func TestMachineStrayReports(t *testing.T) {
 	k := newTick(0)
 	stray := func(when string) {
 		t.Helper()
-		before := k.Reconnect
+		before := k.Machine
 		k.Connected()
 		k.Resolved(k.now, directiveTo("x", 99))
 		k.Failed(k.now, 0, errRefused)
-		if k.Reconnect != before {
-			t.Errorf("%s: a stray report turns %+v into %+v", when, before, k.Reconnect)
+		if k.Machine != before {
+			t.Errorf("%s: a stray report turns %+v into %+v", when, before, k.Machine)
 		}
 	}
 	stray("at first")
@@ -275,7 +265,7 @@ func TestReconnectStrayReports(t *testing.T) {
 
 // The waits of many clients are uniform: none is out of bounds and no tenth of
 // the range has twice its share.
-func TestReconnectSpread(t *testing.T) { // S0.9
+func TestMachineSpread(t *testing.T) { // S0.9
 	const clients = 10_000
 	var first, later [10]int
 	for seed := range uint64(clients) {
@@ -307,7 +297,7 @@ func tenth(t *testing.T, d, lo, hi time.Duration) int {
 
 // Whatever happens: at most 3+1 attempts for one directive, one resolve, and no
 // two attempts closer than MinWait.
-func TestReconnectBounds(t *testing.T) { // S0.9
+func TestMachineBounds(t *testing.T) { // S0.9
 	rapid.Check(t, func(t *rapid.T) {
 		k := newTick(0)
 		k.u = func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "u") }

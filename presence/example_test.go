@@ -1,25 +1,25 @@
-package affinity_test
+package presence_test
 
 import (
 	"context"
 	"fmt"
 	"log"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // Two nodes share a store; either one can tell who is in a room. A participant is a
 // connection, so that ada with two of them is there until the last one is gone.
-func ExamplePresence() {
+func Example() {
 	ctx := context.Background()
-	store := affinity.NewMemoryPresence() // nodes in several processes: redisstore
-	a, err := affinity.StartPresence(store, placement.DefaultPartitions, affinity.SFUPresence())
+	store := presence.NewMemory() // nodes in several processes: redisstore
+	a, err := presence.Start(store, placement.DefaultPartitions, presence.SFU())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer a.Close()
-	b, err := affinity.StartPresence(store, placement.DefaultPartitions, affinity.SFUPresence())
+	b, err := presence.Start(store, placement.DefaultPartitions, presence.SFU())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -32,12 +32,12 @@ func ExamplePresence() {
 
 	members, _ := a.Members(ctx, "standup")
 	for _, m := range members {
-		fmt.Println(m.Participant, "is", m.User())
+		fmt.Println(m.Name, "is", m.User())
 	}
 	size, _ := b.Count(ctx, "standup")
-	fmt.Println("costs", affinity.FullMesh(size), "streams")
+	fmt.Println(size, "connections")
 	// Output:
 	// ada/laptop is ada
 	// bob/laptop is bob
-	// costs 2 streams
+	// 2 connections
 }

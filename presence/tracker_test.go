@@ -1,4 +1,4 @@
-package affinity_test
+package presence_test
 
 import (
 	"context"
@@ -12,15 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
-var _ affinity.Counter = (*affinity.Presence)(nil) // S1.7
-
 var (
-	errCut = fmt.Errorf("%w: it is down", affinity.ErrStore)
-	quiet  = affinity.PresenceConfig{Log: slog.New(slog.DiscardHandler)}
+	errCut = fmt.Errorf("%w: it is down", presence.ErrStore)
+	quiet  = presence.Config{Log: slog.New(slog.DiscardHandler)}
 )
 
 const stale = 65 * time.Second // 60 s + 5 s
@@ -28,13 +26,13 @@ const stale = 65 * time.Second // 60 s + 5 s
 // wire is a node's way to the store. It can be cut, and hold calls back before they
 // get there.
 type wire struct {
-	affinity.PresenceStore
+	presence.Store
 	poison string // a room that the store cannot take
 
 	mu     sync.Mutex
 	down   bool
-	beats  [][]affinity.Seat
-	leaves [][]affinity.Seat
+	beats  [][]presence.Participant
+	leaves [][]presence.Participant
 
 	beatGate, leaveGate chan struct{} // if set, a call first receives
 }
@@ -48,10 +46,10 @@ func (w *wire) set(f func()) {
 }
 
 // pass returns the store that a call got through to.
-func (w *wire) pass(ctx context.Context, gate *chan struct{}, log *[][]affinity.Seat, seats []affinity.Seat) (affinity.PresenceStore, error) {
+func (w *wire) pass(ctx context.Context, gate *chan struct{}, log *[][]presence.Participant, seats []presence.Participant) (presence.Store, error) {
 	w.mu.Lock()
 	*log = append(*log, slices.Clone(seats))
-	down, store, open := w.down, w.PresenceStore, *gate
+	down, store, open := w.down, w.Store, *gate
 	w.mu.Unlock()
 	if down {
 		return nil, errCut
@@ -63,26 +61,26 @@ func (w *wire) pass(ctx context.Context, gate *chan struct{}, log *[][]affinity.
 	case <-open:
 		return store, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", presence.ErrStore, ctx.Err())
 	}
 }
 
-func (w *wire) Beat(ctx context.Context, stale time.Duration, seats ...affinity.Seat) error {
+func (w *wire) Beat(ctx context.Context, stale time.Duration, seats ...presence.Participant) error {
 	store, err := w.pass(ctx, &w.beatGate, &w.beats, seats)
 	if err != nil {
 		return err
 	}
-	well := slices.DeleteFunc(slices.Clone(seats), func(s affinity.Seat) bool { return s.Room == w.poison })
+	well := slices.DeleteFunc(slices.Clone(seats), func(s presence.Participant) bool { return s.Room.Name == w.poison })
 	if err := store.Beat(ctx, stale, well...); err != nil {
 		return err
 	}
 	if len(well) < len(seats) {
-		return fmt.Errorf("%w: wrong type", affinity.ErrStore)
+		return fmt.Errorf("%w: wrong type", presence.ErrStore)
 	}
 	return nil
 }
 
-func (w *wire) Leave(ctx context.Context, seats ...affinity.Seat) error {
+func (w *wire) Leave(ctx context.Context, seats ...presence.Participant) error {
 	store, err := w.pass(ctx, &w.leaveGate, &w.leaves, seats)
 	if err != nil {
 		return err
@@ -91,7 +89,7 @@ func (w *wire) Leave(ctx context.Context, seats ...affinity.Seat) error {
 }
 
 // take returns the batches that were beaten since the last time.
-func (w *wire) take() [][]affinity.Seat {
+func (w *wire) take() [][]presence.Participant {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	beats := w.beats
@@ -99,9 +97,9 @@ func (w *wire) take() [][]affinity.Seat {
 	return beats
 }
 
-func start(tb testing.TB, store affinity.PresenceStore, cfg affinity.PresenceConfig) *affinity.Presence {
+func start(tb testing.TB, store presence.Store, cfg presence.Config) *presence.Tracker {
 	tb.Helper()
-	p, err := affinity.StartPresence(store, placement.DefaultPartitions, cfg)
+	p, err := presence.Start(store, placement.DefaultPartitions, cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -109,7 +107,7 @@ func start(tb testing.TB, store affinity.PresenceStore, cfg affinity.PresenceCon
 	return p
 }
 
-func join(tb testing.TB, p *affinity.Presence, room string, names ...string) {
+func join(tb testing.TB, p *presence.Tracker, room string, names ...string) {
 	tb.Helper()
 	for _, name := range names {
 		if err := p.Join(tb.Context(), room, name); err != nil {
@@ -118,7 +116,7 @@ func join(tb testing.TB, p *affinity.Presence, room string, names ...string) {
 	}
 }
 
-func wantMembers(tb testing.TB, p *affinity.Presence, room string, names ...string) {
+func wantMembers(tb testing.TB, p *presence.Tracker, room string, names ...string) {
 	tb.Helper()
 	members, err := p.Members(tb.Context(), room)
 	if err != nil {
@@ -126,7 +124,7 @@ func wantMembers(tb testing.TB, p *affinity.Presence, room string, names ...stri
 	}
 	var got []string
 	for _, m := range members {
-		got = append(got, m.Participant)
+		got = append(got, m.Name)
 	}
 	if !slices.Equal(got, names) {
 		tb.Errorf("members of %s are %q, want %q", room, got, names)
@@ -136,9 +134,9 @@ func wantMembers(tb testing.TB, p *affinity.Presence, room string, names ...stri
 	}
 }
 
-func TestPresenceFromAnyInstance(t *testing.T) { // S1.1, S1.2
+func TestFromAnyInstance(t *testing.T) { // S1.1, S1.2
 	synctest.Test(t, func(t *testing.T) {
-		m := affinity.NewMemoryPresence()
+		m := presence.NewMemory()
 		a, b, onlooker := start(t, m, quiet), start(t, m, quiet), start(t, m, quiet)
 		join(t, a, "r", "ada/1", "cy/1")
 		join(t, b, "r", "bob/1", "bob/1")
@@ -157,10 +155,10 @@ func TestPresenceFromAnyInstance(t *testing.T) { // S1.1, S1.2
 
 // A node that crashes leaves ghosts for interval + grace, to the nanosecond, and
 // who comes back on another node is there once.
-func TestPresenceCrash(t *testing.T) { // S1.2, S1.3
+func TestCrash(t *testing.T) { // S1.2, S1.3
 	synctest.Test(t, func(t *testing.T) {
-		m := affinity.NewMemoryPresence()
-		w := &wire{PresenceStore: m}
+		m := presence.NewMemory()
+		w := &wire{Store: m}
 		a, b := start(t, w, quiet), start(t, m, quiet)
 		join(t, a, "r", "ada/1", "cy/1")
 		join(t, b, "r", "bob/1")
@@ -177,9 +175,9 @@ func TestPresenceCrash(t *testing.T) { // S1.2, S1.3
 	})
 }
 
-func TestPresenceTwoConnections(t *testing.T) { // S1.6
+func TestTwoConnections(t *testing.T) { // S1.6
 	synctest.Test(t, func(t *testing.T) {
-		p := start(t, affinity.NewMemoryPresence(), quiet)
+		p := start(t, presence.NewMemory(), quiet)
 		users := func() []string {
 			members, err := p.Members(t.Context(), "r")
 			if err != nil {
@@ -211,9 +209,9 @@ func TestPresenceTwoConnections(t *testing.T) { // S1.6
 	})
 }
 
-func TestPresenceCounts(t *testing.T) { // S1.7
+func TestCounts(t *testing.T) { // S1.7
 	synctest.Test(t, func(t *testing.T) {
-		p := start(t, affinity.NewMemoryPresence(), quiet)
+		p := start(t, presence.NewMemory(), quiet)
 		for i := range 50 {
 			join(t, p, "big", fmt.Sprintf("u%d/1", i))
 		}
@@ -221,9 +219,6 @@ func TestPresenceCounts(t *testing.T) { // S1.7
 		counts, err := p.Counts(t.Context(), []string{"small", "empty", "big"})
 		if err != nil || !slices.Equal(counts, []int{2, 0, 50}) {
 			t.Fatalf("counts are %v, %v", counts, err)
-		}
-		if got := affinity.FullMesh(counts[2]); got != 2450 { // S0.3
-			t.Errorf("a room of 50 costs %d", got)
 		}
 		if counts, err := p.Counts(t.Context(), nil); err != nil || len(counts) > 0 {
 			t.Errorf("counts of no rooms are %v, %v", counts, err)
@@ -233,9 +228,9 @@ func TestPresenceCounts(t *testing.T) { // S1.7
 
 // Each participant is beaten once an interval, each room in one batch, and the
 // batches are about of a size.
-func TestPresenceBeatsAreBatchedAndSpread(t *testing.T) { // S1.5
+func TestBeatsAreBatchedAndSpread(t *testing.T) { // S1.5
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
 		const rooms, each = 1000, 10
 		for r := range rooms {
@@ -247,7 +242,7 @@ func TestPresenceBeatsAreBatchedAndSpread(t *testing.T) { // S1.5
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		batches := w.take()
-		seen := map[affinity.Seat]int{}
+		seen := map[presence.Participant]int{}
 		in := map[string]int{} // room → batch
 		for i, batch := range batches {
 			if most := 3 * rooms * each / len(batches); len(batch) > most {
@@ -255,10 +250,10 @@ func TestPresenceBeatsAreBatchedAndSpread(t *testing.T) { // S1.5
 			}
 			for _, seat := range batch {
 				seen[seat]++
-				if j, ok := in[seat.Room]; ok && j != i {
-					t.Fatalf("%s is in batches %d and %d", seat.Room, i, j)
+				if j, ok := in[seat.Room.Name]; ok && j != i {
+					t.Fatalf("%v is in batches %d and %d", seat.Room, i, j)
 				}
-				in[seat.Room] = i
+				in[seat.Room.Name] = i
 			}
 		}
 		if len(batches) < 16 || len(batches) > 24 {
@@ -276,9 +271,9 @@ func TestPresenceBeatsAreBatchedAndSpread(t *testing.T) { // S1.5
 }
 
 // Heartbeats stop with the participant, at once.
-func TestPresenceBeatsStop(t *testing.T) { // S1.5
+func TestBeatsStop(t *testing.T) { // S1.5
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
 		join(t, p, "r", "ada", "bob")
 		time.Sleep(91 * time.Second) // between two slots
@@ -296,9 +291,9 @@ func TestPresenceBeatsStop(t *testing.T) { // S1.5
 	})
 }
 
-func TestPresenceHostileNames(t *testing.T) {
+func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{PresenceStore: affinity.NewMemoryPresence()}
+		w := &wire{Store: presence.NewMemory()}
 		p := start(t, w, quiet)
 		for _, bad := range []string{"", strings.Repeat("x", 10<<10), "a\nb", "a\x00", "}{", "{17}", "*", "\xff"} {
 			_, members := p.Members(t.Context(), bad)
@@ -310,7 +305,7 @@ func TestPresenceHostileNames(t *testing.T) {
 				"Members": members, "Count": count, "Counts": counts,
 			} {
 				switch {
-				case !errors.Is(err, affinity.ErrName):
+				case !errors.Is(err, presence.ErrName):
 					t.Errorf("%s %.20q: %v, want an ErrName", what, bad, err)
 				case len(err.Error()) > 1000:
 					t.Errorf("%s %.20q: an error of %d bytes", what, bad, len(err.Error()))
@@ -324,20 +319,20 @@ func TestPresenceHostileNames(t *testing.T) {
 	})
 }
 
-func TestPresenceConfig(t *testing.T) {
+func TestConfig(t *testing.T) {
 	for _, c := range []struct {
-		cfg  affinity.PresenceConfig
+		cfg  presence.Config
 		want []string // what the error speaks of; none if valid
 	}{
-		{affinity.PresenceConfig{}, nil},
-		{affinity.SFUPresence(), nil},
-		{affinity.PresenceConfig{Interval: 10 * time.Millisecond, Grace: 10 * time.Millisecond}, nil},
-		{affinity.PresenceConfig{Interval: 24 * time.Hour, Grace: 10 * time.Millisecond}, nil},
-		{affinity.PresenceConfig{Interval: -1, Grace: time.Millisecond}, []string{"Interval is -1ns", "Grace is 1ms"}},
-		{affinity.PresenceConfig{Interval: 25 * time.Hour}, []string{"Interval is 25h"}},
-		{affinity.PresenceConfig{Grace: time.Second + 1}, []string{"whole milliseconds"}},
+		{presence.Config{}, nil},
+		{presence.SFU(), nil},
+		{presence.Config{Interval: 10 * time.Millisecond, Grace: 10 * time.Millisecond}, nil},
+		{presence.Config{Interval: 24 * time.Hour, Grace: 10 * time.Millisecond}, nil},
+		{presence.Config{Interval: -1, Grace: time.Millisecond}, []string{"Interval is -1ns", "Grace is 1ms"}},
+		{presence.Config{Interval: 25 * time.Hour}, []string{"Interval is 25h"}},
+		{presence.Config{Grace: time.Second + 1}, []string{"whole milliseconds"}},
 	} {
-		p, err := affinity.StartPresence(affinity.NewMemoryPresence(), 1, c.cfg)
+		p, err := presence.Start(presence.NewMemory(), 1, c.cfg)
 		if err == nil {
 			_ = p.Close()
 		}
@@ -351,11 +346,11 @@ func TestPresenceConfig(t *testing.T) {
 		}
 	}
 	for _, partitions := range []int{-1, 0, placement.MaxPartitions + 1} {
-		if _, err := affinity.StartPresence(affinity.NewMemoryPresence(), partitions, quiet); err == nil {
+		if _, err := presence.Start(presence.NewMemory(), partitions, quiet); err == nil {
 			t.Errorf("%d partitions are taken", partitions)
 		}
 	}
-	if c := (affinity.PresenceConfig{}).WithDefaults(); c.Interval+c.Grace != stale { // S1.3
+	if c := (presence.Config{}).WithDefaults(); c.Interval+c.Grace != stale { // S1.3
 		t.Errorf("defaults are %+v", c)
 	}
 }

@@ -1,0 +1,188 @@
+package presence
+
+import (
+	"hash/maphash"
+	"time"
+)
+
+// maxGone bounds the departures that are kept for a store that does not answer.
+// Departures beyond it become stale in the store, as after a crash.
+const maxGone = 1 << 16
+
+// attendance holds the participants that joined through this node, and the changes
+// that the store may not have. It has no lock, clock or store of its own.
+//
+// A heartbeat interval is divided into slots. Each room is renewed in one slot, so
+// that a node with many rooms does not send everything at once.
+type attendance struct {
+	seed  maphash.Seed
+	slots []map[Room]map[string]*attendee
+	owed  map[*attendee]struct{} // the store may hold another state of these
+	here  int
+	gone  int
+}
+
+type attendee struct {
+	Participant
+	gone  bool      // has left, and the store may not know
+	since time.Time // of gone
+
+	// Writes in progress. After two overlapped, it is unknown which one the store
+	// carried out last.
+	writes  int
+	overlap bool
+}
+
+// write is a write of an attendee's state as it was when the write began.
+type write struct {
+	*attendee
+	gone bool
+}
+
+func newAttendance(slots int) *attendance {
+	return &attendance{seed: maphash.MakeSeed(), slots: make([]map[Room]map[string]*attendee, slots)}
+}
+
+// join marks p as present and begins to write that.
+func (t *attendance) join(p Participant) write {
+	a, ok := t.attendee(p)
+	if a.gone || !ok {
+		t.here++
+	}
+	if a.gone {
+		t.gone--
+	}
+	a.gone = false
+	return t.begin(a)
+}
+
+// leave marks p as gone, present or not, and begins to write that.
+func (t *attendance) leave(p Participant, now time.Time) write {
+	a, ok := t.attendee(p)
+	if ok && !a.gone {
+		t.here--
+	}
+	if !a.gone {
+		t.gone++
+	}
+	a.gone, a.since = true, now
+	return t.begin(a)
+}
+
+func (t *attendance) begin(a *attendee) write {
+	a.writes++
+	a.overlap = a.overlap || a.writes > 1
+	return write{a, a.gone}
+}
+
+// end records the result of a write. A departure that the store has is forgotten.
+func (t *attendance) end(w write, err error) {
+	a := w.attendee
+	a.writes--
+	settled := err == nil && a.writes == 0 && !a.overlap
+	switch {
+	case settled && a.gone:
+		t.forget(a)
+	case settled:
+		t.settle(a)
+	case a.gone && a.writes == 0 && t.gone > maxGone:
+		t.forget(a)
+	default:
+		if t.owed == nil {
+			t.owed = make(map[*attendee]struct{})
+		}
+		t.owed[a] = struct{}{}
+	}
+	if a.writes == 0 {
+		a.overlap = false
+	}
+}
+
+// due begins to renew the participants in the slots first to last-1. It skips
+// participants that are being written or are owed: debts writes those.
+func (t *attendance) due(first, last int64) []write {
+	var writes []write
+	slots := int64(len(t.slots))
+	for s := max(first, last-slots); s < last; s++ {
+		for _, room := range t.slots[s%slots] {
+			for _, a := range room {
+				if _, owed := t.owed[a]; !owed && !a.gone && a.writes == 0 {
+					writes = append(writes, t.begin(a))
+				}
+			}
+		}
+	}
+	return writes
+}
+
+// debts begins the writes that are owed. It forgets departures before stale:
+// without heartbeats since then, they are stale in the store as well.
+func (t *attendance) debts(stale time.Time) []write {
+	var writes []write
+	for a := range t.owed {
+		switch {
+		case a.writes > 0:
+		case a.gone && a.since.Before(stale):
+			t.forget(a)
+		default:
+			writes = append(writes, t.begin(a))
+		}
+	}
+	return writes
+}
+
+// all returns the participants that are present, and those whose departure the
+// store may not have.
+func (t *attendance) all() []Participant {
+	all := make([]Participant, 0, t.here+t.gone)
+	for _, rooms := range t.slots {
+		for _, room := range rooms {
+			for _, a := range room {
+				all = append(all, a.Participant)
+			}
+		}
+	}
+	return all
+}
+
+func (t *attendance) attendee(p Participant) (a *attendee, known bool) {
+	slot := t.slot(p)
+	if t.slots[slot] == nil {
+		t.slots[slot] = make(map[Room]map[string]*attendee)
+	}
+	room := t.slots[slot][p.Room]
+	if room == nil {
+		room = make(map[string]*attendee)
+		t.slots[slot][p.Room] = room
+	}
+	if a = room[p.Name]; a != nil {
+		return a, true
+	}
+	a = &attendee{Participant: p}
+	room[p.Name] = a
+	return a, false
+}
+
+func (t *attendance) settle(a *attendee) {
+	if delete(t.owed, a); len(t.owed) == 0 {
+		t.owed = nil
+	}
+}
+
+// forget frees what is kept for a departure. It drops empty maps, because a map
+// keeps the memory of its largest size.
+func (t *attendance) forget(a *attendee) {
+	t.gone--
+	t.settle(a)
+	slot := t.slot(a.Participant)
+	if delete(t.slots[slot][a.Room], a.Name); len(t.slots[slot][a.Room]) > 0 {
+		return
+	}
+	if delete(t.slots[slot], a.Room); len(t.slots[slot]) == 0 {
+		t.slots[slot] = nil
+	}
+}
+
+func (t *attendance) slot(p Participant) int {
+	return int(maphash.String(t.seed, p.Room.Name) % uint64(len(t.slots)))
+}
