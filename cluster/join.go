@@ -131,7 +131,7 @@ func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) 
 	var members, lost []string
 	if err := a.do(context.Background(), func(l *loop) {
 		members = l.set.Peers(nil)
-		lost = l.set.Lost(nil)
+		lost = l.set.ExpiredAddrs(nil)
 		t.fences = l.stats.Fences
 	}); err != nil {
 		return t, err

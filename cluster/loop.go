@@ -177,7 +177,7 @@ func (l *loop) expire(now time.Time) (deadline time.Time) {
 
 // askFor asks a few members for news of others.
 func (l *loop) askFor(now time.Time, others []lease.Handle) {
-	b := l.encode(l.set.Ask(now, others[:min(len(others), maxWants)]))
+	b := l.encode(l.set.Request(now, others[:min(len(others), maxWants)]))
 	peers := l.set.Peers(nil)
 	rand.Shuffle(len(peers), func(i, k int) { peers[i], peers[k] = peers[k], peers[i] })
 	for _, addr := range peers[:min(len(peers), l.cfg.GossipNodes)] {
@@ -233,11 +233,11 @@ func (l *loop) gossip(now time.Time) {
 	}
 	l.peers = l.set.Peers(l.peers[:0])
 	if !l.heard.IsZero() { // joining anew: those that it knew are likely to be there still
-		l.peers = l.set.Lost(l.peers)
+		l.peers = l.set.ExpiredAddrs(l.peers)
 	}
 	n := min(l.cfg.GossipNodes, len(l.peers))
 	if n == 0 {
-		l.renewed(l.set.Born())
+		l.renewed(l.set.Renewed())
 		return
 	}
 	m := l.set.Compose(now, l.budget(), n)
@@ -249,7 +249,7 @@ func (l *loop) gossip(now time.Time) {
 		k := i + rand.IntN(len(l.peers)-i)
 		l.peers[i], l.peers[k] = l.peers[k], l.peers[i]
 		if l.send(l.peers[i], b) {
-			l.renewed(l.set.Born())
+			l.renewed(l.set.Renewed())
 		}
 	}
 }
@@ -308,11 +308,11 @@ func (l *loop) merge(now time.Time, b []byte) {
 		l.gossipAt = earliest(l.gossipAt, now.Add(l.cfg.GossipInterval/10))
 	}
 	if len(e.Wants) > 0 {
-		l.send(l.set.AddrOf(m.From), l.encode(l.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)])))
+		l.send(l.set.AddrOf(m.From), l.encode(l.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)])))
 	}
 	l.remember(now, m)
 	l.answer(now, m)
-	if addr, news := l.set.Inform(now, m.From, l.budget()); news != nil {
+	if addr, news := l.set.AnswerExpired(now, m.From, l.budget()); news != nil {
 		l.send(addr, l.encode(news))
 	}
 }

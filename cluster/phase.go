@@ -148,7 +148,7 @@ func (l *loop) checkStall(now time.Time) {
 	l.fence()
 	l.log.Warn("fenced: this process was stopped, or could send nothing, for longer than its lease lasts; joining again",
 		"ttl", l.cfg.LeaseTTL)
-	l.set.Suspend(now)
+	l.set.ExpireOthers(now)
 	l.announce()
 	l.changed = false // what is known now is not worth publishing
 	l.publish = time.Time{}
@@ -171,7 +171,7 @@ func (l *loop) hearAgain(now time.Time) {
 	// The latest heartbeats of some came while this node was deaf, and nobody
 	// passes on for ever what has been passed on: they would be missing until
 	// their next ones.
-	if missing := l.set.Missing(); !l.asked && len(missing) > 0 {
+	if missing := l.set.ExpiredHandles(); !l.asked && len(missing) > 0 {
 		l.asked = true
 		l.askFor(now, missing)
 		return

@@ -37,7 +37,7 @@ func memberOf(m *lease.Member, clockOffset time.Duration) Member {
 	return Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Born.Add(-clockOffset),
+		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Renewed.Add(-clockOffset),
 	}
 }
 

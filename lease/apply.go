@@ -27,39 +27,39 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.applyRecord(now, r, &e)
 	}
 	lag := inRange(m.SentAt.Sub(time.UnixMilli(now.UnixMilli())))
-	s.hearClocks(now, lag, m.Beats)
+	s.noteClocks(now, lag, m.Beats)
 	for i := range m.Beats {
 		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
 	}
 	if e.Changed {
-		s.judgeClock(now)
+		s.updateClusterClock(now)
 	}
 	return e
 }
 
 func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	if r.ID == s.self.rec.ID {
-		s.hearOfSelf(now, r)
+		s.applyOwnRecord(now, r)
 		return
 	}
 	handle := HandleOf(r.ID, r.Incarnation)
 	known := s.known[handle]
 	switch {
 	case known == nil:
-		if known = s.meet(now, handle, r); known == nil {
+		if known = s.addEntry(now, handle, r); known == nil {
 			return
 		}
 	case known.status == retired || known.rec.ID != r.ID || !r.newer(known.rec):
 		return
 	default:
 		known.rec, known.copies, known.size = r, 0, 0
-		delete(s.asked, handle)
+		delete(s.requested, handle)
 		if known.status == live {
 			e.Changed, e.Urgent = true, true
 		}
 	}
 	if s.superseded(r) {
-		known.status, known.born = retired, now
+		known.status, known.renewed = retired, now
 	}
 }
 
@@ -70,20 +70,20 @@ func (s *Set) superseded(r *Record) bool {
 }
 
 // meet notes an incarnation that was not known.
-func (s *Set) meet(now time.Time, h Handle, r *Record) *entry {
+func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 	if len(s.known) >= 2*MaxNodes {
 		s.stats.RecordsRefused++
 		return nil
 	}
-	e := &entry{rec: r, handle: h, status: pending, born: now}
+	e := &entry{rec: r, handle: h, status: pending, renewed: now}
 	s.known[h] = e
-	delete(s.asked, h)
+	delete(s.requested, h)
 	return e
 }
 
 // succeed makes known the latest incarnation of its node and ends the earlier
 // one. It returns false if a later one had its lease, or if there is no room.
-func (s *Set) succeed(now time.Time, known *entry, e *Effect) bool {
+func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	cur := s.byID[known.rec.ID]
 	switch {
 	case cur == known:
@@ -93,13 +93,13 @@ func (s *Set) succeed(now time.Time, known *entry, e *Effect) bool {
 			return false
 		}
 	case s.superseded(known.rec):
-		known.status, known.born = retired, now
+		known.status, known.renewed = retired, now
 		return false
 	default:
 		if cur.status == live {
 			e.Changed, e.Urgent = true, true
 		}
-		cur.status, cur.born = retired, now
+		cur.status, cur.renewed = retired, now
 	}
 	s.byID[known.rec.ID] = known
 	return true
@@ -109,20 +109,20 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	known := s.known[b.Handle]
 	switch clock := inRange(b.Clock + lag); {
 	case known == s.self:
-		s.hearOwnBeat(now, b, e)
+		s.applyOwnBeat(now, b, e)
 	case s.stale(b):
 		s.stats.BeatsStale++
-		s.hearAgain(now, from, known, b, e)
+		s.applyStaleBeat(now, from, known, b, e)
 	case s.tooFarAhead(clock):
 		s.stats.SkewRejected++
 	case known == nil:
 		if b.State != Left { // of a node that was not known, there is nothing to end
 			s.want(now, from, b.Handle, e)
 		}
-	case known == s.rival.entry:
-		s.hearRival(now, b, e)
+	case known == s.duplicate.entry:
+		s.applyDuplicateBeat(now, b, e)
 	case b.State == Left:
-		s.hearFarewell(now, clock, known, b, e)
+		s.applyFarewell(now, clock, known, b, e)
 	default:
 		if b.Version > known.rec.Version {
 			s.want(now, from, b.Handle, e)
@@ -150,14 +150,14 @@ func (s *Set) stale(b *Beat) bool {
 	}
 }
 
-// hearAgain handles a beat that is no news. That of a live node may still have
+// applyStaleBeat handles a beat that is no news. That of a live node may still have
 // come on a faster way, or from one who knows of a newer record.
-func (s *Set) hearAgain(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
+func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
 	if known == nil || known.status != live || b.Age > s.params.TTL {
 		return
 	}
 	if b.Seq == known.seq {
-		known.born = earlier(known.born, now.Add(-b.Age))
+		known.renewed = earlier(known.renewed, now.Add(-b.Age))
 	}
 	if b.Version > known.rec.Version {
 		s.want(now, from, b.Handle, e)
@@ -166,15 +166,15 @@ func (s *Set) hearAgain(now time.Time, from Handle, known *entry, b *Beat, e *Ef
 
 // renew gives known the lease that b stands for.
 func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
-	born := now.Add(-b.Age)
+	renewed := now.Add(-b.Age)
 	if known.status != pending && b.Seq == known.seq { // one beat, two states: that renews nothing
 		if known.status == expired {
 			known.state = b.State
 			return
 		}
-		born = earlier(known.born, born)
+		renewed = earlier(known.renewed, renewed)
 	}
-	if !s.succeed(now, known, e) {
+	if !s.replaceEarlier(now, known, e) {
 		return
 	}
 	if known.status != live {
@@ -184,25 +184,25 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 		e.Changed, e.Urgent = true, true
 	}
 	known.status = live
-	known.hear(b, clock, born)
+	known.update(b, clock, renewed)
 	s.stats.BeatsApplied++
 }
 
-// hearFarewell ends known for good, and with it every earlier life of its node,
+// applyFarewell ends known for good, and with it every earlier life of its node,
 // even if it overtook all other beats of known, or finds no room.
-func (s *Set) hearFarewell(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
+func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
 	if known.status == live {
 		e.Changed, e.Urgent = true, true
 	}
-	s.succeed(now, known, e)
+	s.replaceEarlier(now, known, e)
 	known.status = retired
-	known.hear(b, clock, now.Add(-b.Age))
+	known.update(b, clock, now.Add(-b.Age))
 }
 
 // hear notes what b says. It is news, to be passed on.
-func (e *entry) hear(b *Beat, clock time.Duration, born time.Time) {
+func (e *entry) update(b *Beat, clock time.Duration, renewed time.Time) {
 	e.seq, e.state, e.table, e.load = b.Seq, b.State, b.Table, b.Load
-	e.clock, e.born, e.beats = clock, born, 0
+	e.clock, e.renewed, e.beats = clock, renewed, 0
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -212,19 +212,19 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// askAgainAfter spaces the requests for one record.
-const askAgainAfter = 500 * time.Millisecond
+// requestInterval spaces the requests for one record.
+const requestInterval = 500 * time.Millisecond
 
 // want notes that the record of h is missing, and has the sender asked for it
 // unless somebody was asked just now. Only a live sender is asked: anybody can
 // put a handle into a message.
 func (s *Set) want(now time.Time, from, h Handle, e *Effect) {
-	if at, ok := s.asked[h]; (ok && now.Sub(at) < askAgainAfter) || s.AddrOf(from) == "" {
+	if at, ok := s.requested[h]; (ok && now.Sub(at) < requestInterval) || s.AddrOf(from) == "" {
 		return
 	}
-	if len(s.asked) >= MaxNodes {
+	if len(s.requested) >= MaxNodes {
 		return // Expire makes room
 	}
-	s.asked[h] = now
+	s.requested[h] = now
 	e.Wants = append(e.Wants, h)
 }

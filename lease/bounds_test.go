@@ -59,7 +59,7 @@ func TestFloodsAreBounded(t *testing.T) {
 			}
 			check("known", len(s.known), 2*MaxNodes+1)
 			check("byID", len(s.byID), MaxNodes)
-			check("asked", len(s.asked), MaxNodes)
+			check("asked", len(s.requested), MaxNodes)
 			check("ahead", len(s.ahead), MaxNodes)
 
 			now := epoch.Add(time.Second)
@@ -74,9 +74,9 @@ func TestFloodsAreBounded(t *testing.T) {
 				s.Expire(now)
 			}
 			wantIDs(t, s, fmt.Sprintf("a/%d", s.Self().Incarnation), "b/1")
-			if len(s.known) != 2 || len(s.byID) != 2 || len(s.asked) != 0 || len(s.ahead) != 0 {
+			if len(s.known) != 2 || len(s.byID) != 2 || len(s.requested) != 0 || len(s.ahead) != 0 {
 				t.Errorf("a minute later: known %d, byID %d, asked %d, ahead %d",
-					len(s.known), len(s.byID), len(s.asked), len(s.ahead))
+					len(s.known), len(s.byID), len(s.requested), len(s.ahead))
 			}
 		})
 	}
@@ -95,15 +95,15 @@ func TestWantsAreSpaced(t *testing.T) {
 	if got := row(epoch, b, 1); len(got) != 1 || got[0] != c.handle() {
 		t.Errorf("asked b for %v", got)
 	}
-	if got := row(epoch.Add(askAgainAfter-1), b, 2); got != nil {
+	if got := row(epoch.Add(requestInterval-1), b, 2); got != nil {
 		t.Errorf("asked again at once for %v", got)
 	}
-	if got := row(epoch.Add(askAgainAfter), b, 3); len(got) != 1 {
+	if got := row(epoch.Add(requestInterval), b, 3); len(got) != 1 {
 		t.Error("never asked again")
 	}
 	now := epoch.Add(time.Second)
 	s.Apply(now, hello(now, c, 4))
-	if len(s.asked) != 0 {
+	if len(s.requested) != 0 {
 		t.Error("still asked for when it is there")
 	}
 }
@@ -129,7 +129,7 @@ func TestForget(t *testing.T) {
 				t.Error("forgotten too early")
 			}
 			s.Expire(epoch.Add(testParams.forgetAfter() + 1))
-			if s.known[b.handle()] != nil || s.byID["b"] != nil || len(s.Lost(nil)) != 0 {
+			if s.known[b.handle()] != nil || s.byID["b"] != nil || len(s.ExpiredAddrs(nil)) != 0 {
 				t.Error("not forgotten")
 			}
 		})

@@ -37,11 +37,11 @@ func inRange(clock time.Duration) time.Duration {
 // to be rejected.
 func (s *Set) tooFarAhead(clock time.Duration) bool { return clock-s.clock > s.params.MaxSkew }
 
-// hearClocks notes the clocks of beats that seem too far ahead, forgets those
+// noteClocks notes the clocks of beats that seem too far ahead, forgets those
 // that no longer do, and judges anew with all of them at once: a slow node that
 // joins takes its first full sync whole, and a flood of such beats costs no more
 // than one judgement.
-func (s *Set) hearClocks(now time.Time, lag time.Duration, beats []Beat) {
+func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
 	heard := false
 	for i := range beats {
 		b := &beats[i]
@@ -57,13 +57,13 @@ func (s *Set) hearClocks(now time.Time, lag time.Duration, beats []Beat) {
 		}
 	}
 	if heard {
-		s.judgeClock(now)
+		s.updateClusterClock(now)
 	}
 }
 
-// judgeClock recomputes the cluster's clock: O(n log n), once a beat and at most
+// updateClusterClock recomputes the cluster's clock: O(n log n), once a beat and at most
 // twice a message.
-func (s *Set) judgeClock(now time.Time) {
+func (s *Set) updateClusterClock(now time.Time) {
 	clocks := make([]time.Duration, 1, 1+len(s.byID)+len(s.ahead)) // the first is ours: 0
 	for h, a := range s.ahead {
 		if now.After(a.until) {

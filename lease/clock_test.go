@@ -222,7 +222,7 @@ func TestWaitingPacketsDoNotBlind(t *testing.T) {
 		s.Apply(epoch, hello(epoch, r, 1))
 	}
 	now := epoch.Add(20 * time.Second)
-	s.Suspend(now)
+	s.ExpireOthers(now)
 	for _, r := range peers {
 		s.Apply(now, hello(epoch.Add(2*time.Second), r, 2))
 	}

@@ -35,12 +35,12 @@ func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 	}
 	rows := s.rows[:0]
 	for _, e := range s.byID {
-		if e != s.self && e.spreads() && e.beats < s.beatCopies() && now.Sub(e.born) <= s.params.TTL {
+		if e != s.self && e.spreads() && e.beats < s.beatCopies() && now.Sub(e.renewed) <= s.params.TTL {
 			rows = append(rows, e)
 		}
 	}
 	slices.SortFunc(rows, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.beats, b.beats), b.born.Compare(a.born), cmp.Compare(a.handle, b.handle))
+		return cmp.Or(cmp.Compare(a.beats, b.beats), b.renewed.Compare(a.renewed), cmp.Compare(a.handle, b.handle))
 	})
 	for _, e := range rows {
 		if !s.addBeat(now, m, e, &room, recipients) {
@@ -84,38 +84,6 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 	}
 	clear(fresh)
 	return len(m.Records) > 0
-}
-
-// Answer returns the records and beats of the wanted nodes that are live, as
-// far as they fit into budget bytes (one always does), and the wants that are
-// left over. It returns nil when nothing is left to say.
-func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
-	room := budget - messageOverhead
-	m = s.message(now)
-	s.addBeat(now, m, s.self, &room, 0)
-	for i, h := range wants {
-		e := s.known[h]
-		if e == nil || e.status != live {
-			continue
-		}
-		if e.recordSize()+maxBeatBytes > room && len(m.Records) > 0 {
-			return m, wants[i:]
-		}
-		m.Records = append(m.Records, e.rec)
-		room -= e.recordSize()
-		s.addBeat(now, m, e, &room, 0)
-	}
-	if len(m.Records) == 0 {
-		return nil, nil
-	}
-	return m, nil
-}
-
-// Ask returns the message that asks for the records of wants.
-func (s *Set) Ask(now time.Time, wants []Handle) *Message {
-	m := s.message(now)
-	m.Wants = wants
-	return m
 }
 
 // Sync returns everything that is live, for a joining node or an anti-entropy
@@ -172,7 +140,7 @@ func (s *Set) message(now time.Time) *Message {
 func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients int) bool {
 	b := Beat{
 		Handle: e.handle, Seq: e.seq, State: e.state, Version: e.rec.Version,
-		Age: now.Sub(e.born), Clock: e.clock, Load: e.load, Table: e.table,
+		Age: now.Sub(e.renewed), Clock: e.clock, Load: e.load, Table: e.table,
 	}
 	size := beatBytes(&b, s.self.table)
 	if size > *room {

@@ -245,8 +245,8 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("budget %d: %d of %d told, %d left over", budget, len(got), want, len(rest))
 		}
 	}
-	if m := carry(t, s.Ask(epoch, wants)); !slices.Equal(m.Wants, wants) || m.From != s.Handle() {
-		t.Errorf("Ask over the wire: %+v", m)
+	if m := carry(t, s.Request(epoch, wants)); !slices.Equal(m.Wants, wants) || m.From != s.Handle() {
+		t.Errorf("Request over the wire: %+v", m)
 	}
 }
 

@@ -101,7 +101,7 @@ func ExampleSet_Update() {
 	wants := b.Apply(now, m).Wants
 	fmt.Println(len(wants), "record to ask for")
 
-	answer, _ := a.Answer(now, b.Ask(now, wants).Wants, 1400)
+	answer, _ := a.Answer(now, b.Request(now, wants).Wants, 1400)
 	b.Apply(now, answer)
 	fmt.Println("weight", b.View().Members[0].Weight)
 	// Output:

@@ -89,7 +89,7 @@ func fingerprint(s *Set) string {
 		case e.status == retired || (cur != nil && cur.rec.Incarnation > e.rec.Incarnation):
 			line = fmt.Sprintf("%s/%d over", e.rec.ID, e.rec.Incarnation)
 		case e.status == live:
-			line += fmt.Sprintf(" v%d seq %d %v load %d born %v", e.rec.Version, e.seq, e.state, e.load, e.born.Sub(epoch))
+			line += fmt.Sprintf(" v%d seq %d %v load %d renewed %v", e.rec.Version, e.seq, e.state, e.load, e.renewed.Sub(epoch))
 		case e.status == pending:
 			line += fmt.Sprintf(" v%d", e.rec.Version)
 		}
@@ -209,7 +209,7 @@ func TestOldNewsNeverResurrects(t *testing.T) {
 			return now, []string{"a/1"}
 		},
 		"suspended": func(s *Set) (time.Time, []string) {
-			s.Suspend(epoch)
+			s.ExpireOthers(epoch)
 			return epoch, []string{"a/1"}
 		},
 	}
@@ -283,7 +283,7 @@ func TestRelayingNeverProlongsALife(t *testing.T) {
 				t.Fatalf("hop %d: %v, live %v", hop, state, live)
 			}
 			slack := time.Duration(hop+1) * time.Microsecond
-			if a := now.Sub(got.born); a < truth || a > truth+slack {
+			if a := now.Sub(got.renewed); a < truth || a > truth+slack {
 				t.Fatalf("hop %d: age %v, want %v to %v more", hop, a, truth, slack)
 			}
 		}

@@ -106,7 +106,7 @@ func (st *stage) run(t *testing.T, d *datadriven.TestData) {
 		st.printf("changed: %v", a.set.Expire(st.at(a)))
 	case "suspend":
 		a := node(0)
-		a.set.Suspend(st.at(a))
+		a.set.ExpireOthers(st.at(a))
 	case "view":
 		st.view(node(0))
 	default:
@@ -165,14 +165,14 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 		notes = []string{"nothing new"}
 	}
 	st.printf("%s → %s: %s", a.name, b.name, strings.Join(notes, ", "))
-	if _, news := b.set.Inform(st.at(b), m.From, 1400); news != nil {
+	if _, news := b.set.AnswerExpired(st.at(b), m.From, 1400); news != nil {
 		st.printf("%s tells %s why it is not live:", b.name, a.name)
 		st.deliver(t, b, a, news)
 	}
 	if e.Wants == nil {
 		return
 	}
-	ask := carry(t, b.set.Ask(st.at(b), e.Wants))
+	ask := carry(t, b.set.Request(st.at(b), e.Wants))
 	if answer, _ := a.set.Answer(st.at(a), ask.Wants, 1400); answer != nil {
 		st.deliver(t, a, b, answer)
 	}
@@ -180,7 +180,7 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 
 func (st *stage) view(a *actor) {
 	for _, m := range a.set.View().Members {
-		age := st.at(a).Sub(m.Born).Round(ms)
+		age := st.at(a).Sub(m.Renewed).Round(ms)
 		weight := ""
 		if m.Weight != 1 {
 			weight = fmt.Sprintf(", weight %d", m.Weight)

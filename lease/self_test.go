@@ -17,7 +17,7 @@ func TestOwnPastIsIgnored(t *testing.T) {
 		t.Errorf("own past: %+v", e)
 	}
 	for i := range 10 {
-		now := epoch.Add(time.Duration(i+1) * askAgainAfter)
+		now := epoch.Add(time.Duration(i+1) * requestInterval)
 		row.Beats[0].Seq++
 		if e := s.Apply(now, row); e.Wants != nil || e.Changed || e.Duplicate != nil {
 			t.Fatalf("own past, told again: %+v", e)

@@ -32,34 +32,34 @@ type Stats struct {
 // Every time.Time argument carries the caller's monotonic clock, which alone
 // decides how old a lease is, and its wall clock, which serves to judge skew.
 type Set struct {
-	params Params
-	self   *entry
-	state  State             // of this node, from its next beat on
-	byID   map[NodeID]*entry // the latest incarnation that had a lease here
-	known  map[Handle]*entry // these, and incarnations without a lease (yet, or any more)
-	asked  map[Handle]time.Time
-	ahead  map[Handle]stamp // whose stamps were rejected
-	rival  rival
-	clock  time.Duration // the cluster's clock minus ours, see clock.go
-	stats  Stats
-	rows   []*entry // scratch of Compose and Sync
+	params    Params
+	self      *entry
+	state     State             // of this node, from its next beat on
+	byID      map[NodeID]*entry // the latest incarnation that had a lease here
+	known     map[Handle]*entry // these, and incarnations without a lease (yet, or any more)
+	requested map[Handle]time.Time
+	ahead     map[Handle]stamp // whose stamps were rejected
+	duplicate duplicate
+	clock     time.Duration // the cluster's clock minus ours, see clock.go
+	stats     Stats
+	rows      []*entry // scratch of Compose and Sync
 }
 
 // entry is what a Set knows of one incarnation of a node.
 type entry struct {
-	rec    *Record
-	handle Handle
-	status status
-	state  State // by its latest beat; 0 before any
-	seq    uint32
-	table  uint32
-	load   int64
-	clock  time.Duration // the node's wall clock minus ours
-	born   time.Time     // when the latest beat was sent, by our clock; before any beat, when we met
-	told   time.Time     // when Inform told it something
-	beats  int           // copies of the latest beat that we sent
-	copies int           // copies of the record that we sent
-	size   int           // of the encoded record, 0 = not known yet
+	rec      *Record
+	handle   Handle
+	status   status
+	state    State // by its latest beat; 0 before any
+	seq      uint32
+	table    uint32
+	load     int64
+	clock    time.Duration // the node's wall clock minus ours
+	renewed  time.Time     // when the latest beat was sent, by our clock; before any beat, when we met
+	answered time.Time     // when AnswerExpired last answered it
+	beats    int           // copies of the latest beat that we sent
+	copies   int           // copies of the record that we sent
+	size     int           // of the encoded record, 0 = not known yet
 }
 
 type status uint8
@@ -75,12 +75,12 @@ const (
 // lease begins at now.
 func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
-		params: p,
-		state:  Settling,
-		byID:   make(map[NodeID]*entry),
-		known:  make(map[Handle]*entry),
-		asked:  make(map[Handle]time.Time),
-		ahead:  make(map[Handle]stamp),
+		params:    p,
+		state:     Settling,
+		byID:      make(map[NodeID]*entry),
+		known:     make(map[Handle]*entry),
+		requested: make(map[Handle]time.Time),
+		ahead:     make(map[Handle]stamp),
 	}
 	rec := self.clone()
 	rec.Version = max(1, rec.Version)
@@ -97,7 +97,7 @@ func (s *Set) admit(now time.Time, rec *Record) {
 	}
 	s.self = &entry{
 		rec: rec, handle: HandleOf(rec.ID, rec.Incarnation), status: live,
-		state: s.state, seq: 1, table: table, load: load, born: now,
+		state: s.state, seq: 1, table: table, load: load, renewed: now,
 	}
 	s.byID[rec.ID] = s.self
 	s.known[s.self.handle] = s.self
@@ -117,8 +117,8 @@ func (s *Set) SetState(state State) { s.state = state }
 // Handle returns the handle of this node's present incarnation.
 func (s *Set) Handle() Handle { return s.self.handle }
 
-// Born returns when this node's own lease was renewed last.
-func (s *Set) Born() time.Time { return s.self.born }
+// Renewed returns when this node's own lease was renewed last.
+func (s *Set) Renewed() time.Time { return s.self.renewed }
 
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
@@ -128,11 +128,11 @@ func (s *Set) Stats() Stats { return s.stats }
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.seq++
 	s.self.state = s.state
-	s.self.born = now
+	s.self.renewed = now
 	s.self.load = max(NoLoad, load)
 	s.self.table = table
 	s.self.beats = 0
-	s.judgeClock(now)
+	s.updateClusterClock(now)
 }
 
 // Update changes this node's record. The caller beats next, which tells others.
@@ -152,7 +152,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 		if e == s.self {
 			continue
 		}
-		over := now.Sub(e.born)
+		over := now.Sub(e.renewed)
 		if e.status == live && over > s.params.TTL {
 			e.status = expired
 			s.stats.Expired++
@@ -165,9 +165,9 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			}
 		}
 	}
-	for h, at := range s.asked {
-		if now.Sub(at) > askAgainAfter {
-			delete(s.asked, h)
+	for h, at := range s.requested {
+		if now.Sub(at) > requestInterval {
+			delete(s.requested, h)
 		}
 	}
 	return s.refute(now) || changed
@@ -177,23 +177,23 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 // set, if nothing renews a lease before, and whether there is one. O(nodes).
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	for _, e := range s.byID {
-		if e.status == live && e != s.self && (!ok || e.born.Before(at)) {
-			at, ok = e.born, true
+		if e.status == live && e != s.self && (!ok || e.renewed.Before(at)) {
+			at, ok = e.renewed, true
 		}
 	}
-	if r := s.rival; r.entry != nil && (!ok || r.since.Before(at)) {
+	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
 		at, ok = r.since, true // Expire will refute it
 	}
 	return at.Add(s.params.TTL + 1), ok
 }
 
-// Suspend ends every lease but the own one: what this node knew is out of date
+// ExpireOthers ends every lease but the own one: what this node knew is out of date
 // because it was stopped for longer than the TTL. Only beats newer than those
 // it knew bring a node back.
-func (s *Set) Suspend(now time.Time) {
+func (s *Set) ExpireOthers(now time.Time) {
 	for _, e := range s.byID {
 		if e.status == live && e != s.self {
-			e.status, e.born = expired, now
+			e.status, e.renewed = expired, now
 		}
 	}
 }

@@ -277,10 +277,10 @@ func TestSuspend(t *testing.T) {
 	s.Apply(epoch, hello(epoch, b, 7))
 	s.Apply(epoch, hello(epoch, c, 7))
 	now := epoch.Add(time.Hour)
-	s.Suspend(now)
+	s.ExpireOthers(now)
 	wantIDs(t, s, "a/1")
-	if len(s.Lost(nil)) != 2 || len(s.Peers(nil)) != 0 {
-		t.Errorf("Lost() = %v, Peers() = %v", s.Lost(nil), s.Peers(nil))
+	if len(s.ExpiredAddrs(nil)) != 2 || len(s.Peers(nil)) != 0 {
+		t.Errorf("Lost() = %v, Peers() = %v", s.ExpiredAddrs(nil), s.Peers(nil))
 	}
 	s.Apply(now, hello(now, b, 7)) // held back in a socket's buffer
 	wantIDs(t, s, "a/1")
@@ -365,7 +365,7 @@ func TestTwoStatesInOneBeat(t *testing.T) {
 	for range 2 {
 		s := newSet(rec("a", 1))
 		s.Apply(now, tell(now, b, copies, b))
-		if m := member(s, "b"); m == nil || m.State != Draining || !m.Born.Equal(epoch) {
+		if m := member(s, "b"); m == nil || m.State != Draining || !m.Renewed.Equal(epoch) {
 			t.Errorf("%v first: %+v", copies[0].State, m)
 		}
 		slices.Reverse(copies)

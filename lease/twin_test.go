@@ -18,9 +18,9 @@ type twin struct {
 }
 
 type fact struct {
-	seq   uint32
-	state State
-	born  time.Time
+	seq     uint32
+	state   State
+	renewed time.Time
 }
 
 func newTwin() *twin {
@@ -59,7 +59,7 @@ func (w *twin) latest(h Handle) fact {
 		if a.seq != b.seq {
 			return int(a.seq) - int(b.seq)
 		}
-		return b.born.Compare(a.born)
+		return b.renewed.Compare(a.renewed)
 	})
 }
 
@@ -79,7 +79,7 @@ func (w *twin) live(now time.Time) (lines []string) {
 	}
 	for _, r := range last {
 		b := w.latest(r.handle())
-		if b.state != Left && now.Sub(b.born) <= testParams.TTL && b.seq > w.floor[r.handle()] {
+		if b.state != Left && now.Sub(b.renewed) <= testParams.TTL && b.seq > w.floor[r.handle()] {
 			lines = append(lines, fmt.Sprintf("%s/%d v%d %v seq %d", r.ID, r.Incarnation, r.Version, b.state, b.seq))
 		}
 	}

@@ -12,13 +12,13 @@ import (
 // Member is what a View tells of one live node.
 type Member struct {
 	*Record
-	Handle Handle
-	State  State
-	Seq    uint32
-	Born   time.Time     // when the lease was last renewed, by the viewer's clock
-	Clock  time.Duration // the node's wall clock minus the viewer's
-	Load   int64         // units, or NoLoad
-	Table  uint32        // digest of the node's placement table
+	Handle  Handle
+	State   State
+	Seq     uint32
+	Renewed time.Time     // when the lease was last renewed, by the viewer's clock
+	Clock   time.Duration // the node's wall clock minus the viewer's
+	Load    int64         // units, or NoLoad
+	Table   uint32        // digest of the node's placement table
 }
 
 // Candidate reports whether the node may own partitions.
@@ -36,7 +36,7 @@ func (s *Set) View() *View {
 	for _, e := range s.byID {
 		if e.status == live {
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: e.state, Seq: e.seq, Born: e.born,
+				Record: e.rec, Handle: e.handle, State: e.state, Seq: e.seq, Renewed: e.renewed,
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
@@ -67,7 +67,7 @@ func (s *Set) Peers(dst []string) []string {
 			dst = append(dst, e.rec.Addr)
 		}
 	}
-	if r := s.rival.entry; r != nil && r.rec.Addr != "" && r.rec.Addr != s.self.rec.Addr {
+	if r := s.duplicate.entry; r != nil && r.rec.Addr != "" && r.rec.Addr != s.self.rec.Addr {
 		dst = append(dst, r.rec.Addr)
 	}
 	return dst
@@ -75,7 +75,7 @@ func (s *Set) Peers(dst []string) []string {
 
 // Lost appends to dst the gossip addresses of nodes whose leases ran out and
 // that are not forgotten yet: whom to try after a split.
-func (s *Set) Lost(dst []string) []string {
+func (s *Set) ExpiredAddrs(dst []string) []string {
 	for _, e := range s.byID {
 		if e.status == expired && e.rec.Addr != "" {
 			dst = append(dst, e.rec.Addr)
@@ -84,9 +84,9 @@ func (s *Set) Lost(dst []string) []string {
 	return dst
 }
 
-// Missing returns the handles of the nodes whose leases ran out and that are not
+// ExpiredHandles returns the handles of the nodes whose leases ran out and that are not
 // forgotten yet: whom to ask others for. O(nodes).
-func (s *Set) Missing() []Handle {
+func (s *Set) ExpiredHandles() []Handle {
 	var missing []Handle
 	for _, e := range s.byID {
 		if e.status == expired {

@@ -162,7 +162,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	}
 	w.reborn(n, was)
 	n.twin.hear(now, n.id, m)
-	if addr, news := n.set.Inform(now, m.From, simBudget); news != nil {
+	if addr, news := n.set.AnswerExpired(now, m.From, simBudget); news != nil {
 		w.send(w.byAddr(addr).index, news)
 	}
 	sender := w.byAddr(n.set.AddrOf(m.From))
@@ -170,7 +170,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		return
 	}
 	if e.Wants != nil {
-		w.send(sender.index, n.set.Ask(now, e.Wants))
+		w.send(sender.index, n.set.Request(now, e.Wants))
 	}
 	for rest := m.Wants; len(rest) > 0; {
 		var answer *Message
@@ -213,7 +213,7 @@ func (w *world) step(tick int) {
 			continue
 		}
 		if !n.frozen.IsZero() {
-			n.set.Suspend(w.clock(n))
+			n.set.ExpireOthers(w.clock(n))
 			n.twin.suspend()
 			n.frozen = time.Time{}
 		}
@@ -295,7 +295,7 @@ func (w *world) check(n *simNode) {
 		if m.State != sent.state {
 			w.t.Fatalf("%v: %s takes %s for %v, which said %v in beat %d", at, n.id, m.ID, m.State, sent.state, m.Seq)
 		}
-		truth, age := w.now.Sub(sent.at), w.clock(n).Sub(m.Born)
+		truth, age := w.now.Sub(sent.at), w.clock(n).Sub(m.Renewed)
 		if age > truth+ms {
 			w.t.Fatalf("%v: %s takes a beat of %s for %v old that is %v old", at, n.id, m.ID, age, truth)
 		}

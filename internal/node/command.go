@@ -97,7 +97,7 @@ type Contacts struct {
 // Contacts returns the addresses that this node knows.
 func (n *Node) Contacts(now time.Time) Contacts {
 	n.checkLease(now)
-	c := Contacts{Members: n.set.Peers(nil), Lost: n.set.Lost(nil), Fences: n.stats.Fences}
+	c := Contacts{Members: n.set.Peers(nil), Lost: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
 	slices.Sort(c.Members) // the set returns them in no particular order
 	slices.Sort(c.Lost)
 	return c

@@ -154,11 +154,11 @@ func (n *Node) gossip(now time.Time) {
 	}
 	peers := n.set.Peers(nil)
 	if !n.rejoin.began.IsZero() {
-		peers = n.set.Lost(peers) // they are likely to be there still
+		peers = n.set.ExpiredAddrs(peers) // they are likely to be there still
 	}
 	recipients := min(n.cfg.GossipNodes, len(peers))
 	if recipients == 0 {
-		n.renew(n.set.Born())
+		n.renew(n.set.Renewed())
 		return
 	}
 	m := n.set.Compose(now, n.budget(), recipients)
@@ -167,7 +167,7 @@ func (n *Node) gossip(now time.Time) {
 	}
 	b := n.encode(m)
 	for _, addr := range n.pick(peers, recipients) {
-		n.send(Packet{To: addr, Bytes: b, lease: n.lease, beat: n.set.Born()})
+		n.send(Packet{To: addr, Bytes: b, lease: n.lease, beat: n.set.Renewed()})
 	}
 }
 
@@ -218,11 +218,11 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.when.urge(now)
 	}
 	if len(e.Wants) > 0 {
-		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Ask(now, e.Wants[:min(len(e.Wants), maxWants)]))})
+		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)]))})
 	}
 	n.applyExtra(now, m)
 	n.answer(now, m)
-	if addr, news := n.set.Inform(now, m.From, n.budget()); news != nil {
+	if addr, news := n.set.AnswerExpired(now, m.From, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
 	}
 }

@@ -37,7 +37,7 @@ func (n *Node) checkLease(now time.Time) {
 	n.stall.discard(now)
 	n.fence(now)
 	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
-	n.set.Suspend(now)
+	n.set.ExpireOthers(now)
 	n.announce(now)
 	n.changed = false // the present knowledge is out of date
 	n.when.publish = time.Time{}
@@ -55,7 +55,7 @@ func (n *Node) listenAgain(now time.Time) {
 	}
 	// Heartbeats that came while messages were discarded are not relayed for ever:
 	// their senders would be missing until their next heartbeat.
-	if missing := n.set.Missing(); !n.rejoin.asked && len(missing) > 0 {
+	if missing := n.set.ExpiredHandles(); !n.rejoin.asked && len(missing) > 0 {
 		n.rejoin.asked = true
 		n.askFor(now, missing)
 		return
@@ -66,7 +66,7 @@ func (n *Node) listenAgain(now time.Time) {
 // askFor asks a few members for the records of others.
 func (n *Node) askFor(now time.Time, others []lease.Handle) {
 	slices.Sort(others) // the set returns them in no particular order
-	b := n.encode(n.set.Ask(now, others[:min(len(others), maxWants)]))
+	b := n.encode(n.set.Request(now, others[:min(len(others), maxWants)]))
 	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
 		n.send(Packet{To: addr, Bytes: b})
 	}

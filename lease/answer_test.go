@@ -46,7 +46,7 @@ func TestInform(t *testing.T) {
 				s.Apply(earlier(tc.at, m.SentAt), m)
 			}
 			s.Expire(tc.at)
-			addr, m := s.Inform(tc.at, tc.sender.handle(), 1400)
+			addr, m := s.AnswerExpired(tc.at, tc.sender.handle(), 1400)
 			if (m != nil) != tc.told {
 				t.Fatalf("told %+v, want %v", m, tc.told)
 			}
@@ -70,10 +70,10 @@ func TestInform(t *testing.T) {
 				}
 			}
 			carry(t, m)
-			if _, again := s.Inform(tc.at.Add(askAgainAfter-1), tc.sender.handle(), 1400); again != nil {
+			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.handle(), 1400); again != nil {
 				t.Error("told again at once")
 			}
-			if _, again := s.Inform(tc.at.Add(askAgainAfter), tc.sender.handle(), 1400); again == nil {
+			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.handle(), 1400); again == nil {
 				t.Error("never told again")
 			}
 		})
@@ -86,7 +86,7 @@ func TestInformedNodes(t *testing.T) {
 	t.Run("too far ahead", func(t *testing.T) {
 		s, fast := newSet(rec("a", 1)), NewSet(epoch.Add(time.Hour), *b, testParams)
 		s.Apply(epoch, carry(t, fast.Sync(epoch.Add(time.Hour))))
-		_, m := s.Inform(epoch, fast.Handle(), 1400)
+		_, m := s.AnswerExpired(epoch, fast.Handle(), 1400)
 		fast.Apply(epoch.Add(time.Hour), carry(t, m))
 		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it asks for
 		if got := fast.ClockAhead(); got != time.Hour {
@@ -100,7 +100,7 @@ func TestInformedNodes(t *testing.T) {
 			now := epoch.Add(time.Duration(i) * time.Second)
 			s.Apply(now, hello(now, later, uint32(i+1)))
 			s.Apply(now, old.Sync(now))
-			_, m := s.Inform(now, old.Handle(), 1400)
+			_, m := s.AnswerExpired(now, old.Handle(), 1400)
 			e = old.Apply(now, carry(t, m))
 		}
 		if e.Duplicate == nil || e.Duplicate.Incarnation != 2 {
@@ -114,7 +114,7 @@ func TestInformedNodes(t *testing.T) {
 		s.Expire(now)
 		old := NewSet(now, *b, testParams)
 		s.Apply(now, old.Sync(now))
-		_, m := s.Inform(now, old.Handle(), 1400)
+		_, m := s.AnswerExpired(now, old.Handle(), 1400)
 		old.Apply(now, carry(t, m))
 		now = now.Add(testParams.TTL + 1)
 		if !old.Expire(now) || old.Self().Incarnation <= 2 {
@@ -131,7 +131,7 @@ func TestInformedNodes(t *testing.T) {
 		s.Apply(epoch, farewell(epoch, later, 2))
 		now := epoch.Add(30 * time.Second)
 		s.Apply(now, old.Sync(now))
-		_, m := s.Inform(now, old.Handle(), 1400)
+		_, m := s.AnswerExpired(now, old.Handle(), 1400)
 		if e := old.Apply(now, carry(t, m)); !e.Changed || !e.Urgent || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid at once: %+v, %+v", e, old.Self())
 		}
@@ -151,7 +151,7 @@ func TestInformRemembers(t *testing.T) {
 	for range 5 {
 		now = now.Add(half)
 		s.Expire(now)
-		if _, m := s.Inform(now, b.handle(), 1400); m == nil {
+		if _, m := s.AnswerExpired(now, b.handle(), 1400); m == nil {
 			t.Fatalf("forgotten after %v", now.Sub(epoch))
 		}
 	}
