@@ -1,3 +1,5 @@
+//docstest:sh roost agent --id a --redis redis://127.0.0.1:6379
+
 // Package clusterhttp serves a [cluster.Agent] over HTTP and asks one: a JSON API
 // for programs in any language, a stream of events, probes for an orchestrator.
 //
@@ -139,4 +141,6 @@
 //     page's owner could have led here.
 //
 // There is no TLS: put a proxy in front where the network is not trusted.
+//
+//docstest:text "id":"a" … "hosted":true,"touch_within_s":3600
 package clusterhttp

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -132,18 +133,59 @@ func TestReference(t *testing.T) {
 	_, _ = fmt.Fprintf(&b, "\n### roost completion\n\n```\n%s\n```\n\nNode ids, rooms and the words that a flag takes are completed, too.\n", completionExample)
 
 	const path = "../../docs/cli.md"
-	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page for everybody
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+	if *update {
+		page = []byte(withComments(b.String(), string(page)))
+		if err := os.WriteFile(path, page, 0o644); err != nil { //nolint:gosec // a page for everybody
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(pageComment.ReplaceAllString(string(page), ""), b.String()); diff != "" {
 		t.Errorf("docs/cli.md; if it is meant to be so, run with -update:\n%s", diff)
 	}
+}
+
+// pageComment matches a comment by which internal/docstest knows how to run the page.
+var pageComment = regexp.MustCompile(`(?s)<!--.*?-->\n`)
+
+// withComments returns page with the comments of old: each comes after the same heading
+// or after the block below that.
+func withComments(page, old string) string {
+	at := func(line, place string) string {
+		switch {
+		case strings.HasPrefix(line, "##"):
+			return line
+		case strings.HasPrefix(line, "```"):
+			return place + line
+		}
+		return place
+	}
+	comments := make(map[string]string)
+	place, comment := "", ""
+	for line := range strings.Lines(old) {
+		if comment != "" || strings.HasPrefix(line, "<!--") {
+			comment += line
+			if strings.HasPrefix(line, "-->") {
+				comments[place] += comment
+				comment = ""
+			}
+			continue
+		}
+		place = at(line, place)
+	}
+	var b strings.Builder
+	place = ""
+	for line := range strings.Lines(page) {
+		b.WriteString(line)
+		if next := at(line, place); next != place {
+			place = next
+			b.WriteString(comments[place])
+		}
+	}
+	return b.String()
 }
 
 func pageOf(t *testing.T, cmd *cobra.Command) string {

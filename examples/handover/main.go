@@ -6,6 +6,8 @@
 // roost tells each node which partitions are its own; the copying is the
 // program's: see takeOver in node.go. All nodes run in this process, and their
 // calls are plain ones. In earnest each is a process of its own.
+//
+//docstest:text d has joined … b has left
 package main
 
 import (

@@ -3,6 +3,8 @@
 //
 //	go run ./examples/presence
 //	go run ./examples/presence -redis redis://127.0.0.1:6379
+//
+//docstest:text bob/laptop cy/tablet … bob/laptop cy/tablet
 package main
 
 import (

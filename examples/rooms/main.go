@@ -6,6 +6,8 @@
 //
 // All nodes run in this process, so that they can share a store in its memory. In
 // earnest each is a process of its own, and the store is a Redis.
+//
+//docstest:text standup moved from … standup moved from
 package main
 
 import (

@@ -1,6 +1,8 @@
 // A toy media server beside a roost agent: docs/sidecar.md tells what it does and why.
 //
+//docstest:sh roost agent --id a --api-addr 127.0.0.1:9001
 //   AGENT=http://127.0.0.1:8401 LISTEN=127.0.0.1:9001 node server.mjs
+//docstest:sh until curl -s '127.0.0.1:9001/rooms' | grep '"node":"a"'; do sleep 0.1; done
 //
 // LISTEN is what the agent was started with as --api-addr. ROOST_TOKEN is the agent's
 // bearer token, if it asks for one. It needs Node.js 18 or newer and no packages.

@@ -4,6 +4,8 @@
 //	go run ./examples/strategy
 //
 // Four agents start with it in this process, and a fifth with another parameter.
+//
+//docstest:text one that pins 32 is refused
 package main
 
 import (

@@ -5,135 +5,74 @@ package docstest
 import (
 	"flag"
 	"fmt"
-	"maps"
-	"os/exec"
-	"slices"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// lists has the commands of each page. What one reader does at one sitting is a list of
-// its own: other sittings know nothing of what was started there.
-var lists = map[string][][]step{
-	"README.md":                    readme,
-	"CONTRIBUTING.md":              contributing,
-	"docs/tutorial.md":             tutorial,
-	"docs/sidecar.md":              sidecar,
-	"docs/performance.md":          performance,
-	"docs/runbooks.md":             runbooks,
-	"docs/cli.md":                  help,
-	"cmd/roost/testdata/help.txt":  helpOfRoost,
-	"cluster/clusterhttp/doc.go":   clusterhttp,
-	"deploy/docker/Dockerfile":     dockerfile,
-	"deploy/kubernetes/roost.yaml": kubernetes,
-	"deploy/systemd/roost.service": systemd,
-	"examples/handover/main.go":    handover,
-	"examples/presence/main.go":    presence,
-	"examples/rooms/main.go":       rooms,
-	"examples/strategy/main.go":    strategy,
-	"examples/sidecar/server.mjs":  server,
-}
-
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "6") // readers mostly wait
-	leak.Main(m)
+	_ = flag.Set("test.parallel", "6") // sittings mostly wait
+	agenttest.Main(m)
 }
 
-// TestListed: the lists have the commands of the pages, all of them and no others.
-func TestListed(t *testing.T) {
-	found := pages(t)
-	for _, name := range slices.Sorted(maps.Keys(lists)) {
-		if _, ok := found[name]; !ok {
-			t.Errorf("%s has no commands, or is gone", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		p := found[name]
-		var listed, has []string
-		for _, st := range slices.Concat(lists[name]...) {
-			if st.line != "" {
-				listed = append(listed, st.line)
-			}
-		}
-		for _, c := range p.commands {
-			has = append(has, c.line)
-		}
-		if diff := cmp.Diff(listed, has); diff != "" {
-			t.Errorf("%s: its commands (+) are not those (-) that this package has in its list:\n%s", name, diff)
-			continue
-		}
-		for _, st := range slices.Concat(withPage(lists[name], p)...) {
-			if st.line != "" && (st.why == "") == (st.want+st.shows == "") {
-				t.Errorf("%s: %s: say either what it prints, on the page or in the list, or why it is not run", name, st.line)
-			}
-		}
-	}
-}
-
-func allSteps() (all []step) {
-	for _, sittings := range lists {
-		all = append(all, slices.Concat(sittings...)...)
-	}
-	return all
-}
-
-// withPage gives each step that says nothing itself what its page shows.
-func withPage(sittings [][]step, p page) [][]step {
-	var all [][]step
-	for _, steps := range sittings {
-		steps = slices.Clone(steps)
-		for i := range steps {
-			if steps[i].line == "" {
-				continue
-			}
-			if steps[i].want+steps[i].why == "" {
-				steps[i].shows = p.commands[0].shows
-			}
-			p.commands = p.commands[1:]
-		}
-		all = append(all, steps)
-	}
-	return all
-}
-
-// TestCommands: what a page has its reader type does what the page says.
+// TestCommands runs the commands of the pages and compares the output.
 func TestCommands(t *testing.T) {
-	if testing.Short() {
-		t.Skip("real processes take seconds")
-	}
-	bin := build(t)
 	found := pages(t)
-	for name, sittings := range lists {
-		if len(found[name].commands) != lines(sittings) {
-			continue // TestListed says what differs
+	for name, p := range found {
+		for _, fault := range p.faults {
+			t.Errorf("%s: %s", name, fault)
 		}
-		for i, steps := range withPage(sittings, found[name]) {
+	}
+	bin := filepath.Dir(agenttest.Binary(t))
+	for name, p := range found {
+		for i, blocks := range sittings(p.blocks) {
 			t.Run(fmt.Sprint(strings.ReplaceAll(name, "/", "_"), ":", i+1), func(t *testing.T) {
 				t.Parallel()
-				newSitting(t, bin).sit(steps)
+				if err := newSitting(t, bin).sit(blocks); err != nil {
+					t.Error(err)
+				}
 			})
 		}
 	}
 }
 
-// build returns the directory of the binary as users get it.
-func build(t *testing.T) string {
-	t.Helper()
-	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-race=false", "-o", bin+"/roost", root+"cmd/roost").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+// sittings splits a page where its reader starts over.
+func sittings(blocks []block) (all [][]block) {
+	for i, b := range blocks {
+		if b.fresh || i == 0 {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], b)
 	}
-	return bin
+	return all
 }
 
-func lines(sittings [][]step) (n int) {
-	for _, st := range slices.Concat(sittings...) {
-		if st.line != "" {
-			n++
+// TestFaults: the harness finds each kind of fault.
+func TestFaults(t *testing.T) {
+	for name, text := range map[string]string{
+		"exit code":       "```sh\nfalse\n```\n",
+		"output":          "```sh\necho a # => b\n```\n",
+		"text":            "```sh\necho a\n```\n\n```text\nb\n```\n",
+		"hidden text":     "```sh\necho a\n```\n<!-- text\nb\n-->\n",
+		"hidden commands": "<!-- sh\nfalse\n-->\n",
+		"spans":           "Run `curl 127.0.0.1:1/` now.\n",
+		"help":            "```\nusage\n\n  curl 127.0.0.1:1/    a remark\n```\n",
+		"ends early":      "```sh\nroost agent --id a\n```\n",
+		"plain block":     "```\nroost version\n```\n",
+		"option":          "```sh often\ntrue\n```\n",
+		"no command":      "A paragraph.\n<!-- text\nb\n-->\n",
+	} {
+		p := parseMarkdown(text)
+		err := newSitting(t, t.TempDir()).sit(p.blocks)
+		if err == nil && len(p.faults) == 0 {
+			t.Errorf("%s: nothing is found wrong with\n%s", name, text)
 		}
 	}
-	return n
+	const right = "```sh\nX=1; echo a b # => a b\n```\n\n```text\na …\n```\n\n<!-- norun: it is far away -->\n\nRun `curl 127.0.0.1:1/`.\n\n```sh norun: no\nfalse\n```\n"
+	p := parseMarkdown(right)
+	if err := newSitting(t, t.TempDir()).sit(p.blocks); err != nil || len(p.blocks) != 3 || len(p.faults) > 0 {
+		t.Errorf("%d blocks, %v, %v of\n%s", len(p.blocks), err, p.faults, right)
+	}
 }

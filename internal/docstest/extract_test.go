@@ -4,36 +4,47 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 const root = "../../"
 
-// page is what a file has its reader type.
+// A page is a file with commands.
 type page struct {
-	commands []command // to be run
-	mentions []string  // in running text, and all of go test: to be understood
+	blocks   []block  // to be run
+	mentions []string // commands in running text, and all of go test
+	faults   []string // of the page
+}
+
+// A block is a run of commands.
+type block struct {
+	commands            []command
+	text                string // the output of all of them
+	norun               string // the reason
+	fresh, stays, retry bool
 }
 
 // A command is a line that a reader types.
 type command struct {
 	line  string
-	shows string // the remark behind it, or the block after it, which may be its output
+	shows string // the output, if the line shows it
 }
 
 var (
 	// A command begins with one of these words, perhaps after variables or a cd.
 	isCommand = regexp.MustCompile(`^(?:[A-Z_]+=\S+ |cd \S+ && )*(?:roost|curl|make|git|docker|kubectl|systemctl|sudo|apt-get|redis-cli|promtool|node \S+js|scripts/\S+|go (?:run|test|install|get|list|mod|build|tool|vet))(?: |$)`)
+	isUsage   = regexp.MustCompile(`\[[^ ]*[a-z]+\]$|\[--out FILE\]$`)
 	isMention = regexp.MustCompile(`^(?:[A-Z]+=\S+ )*(?:roost|make|go run) `)
 	isGoTest  = regexp.MustCompile(`\bgo test `)
 
 	continued = regexp.MustCompile(`\\\n[#/\s]*`)
 	span      = regexp.MustCompile("(?s)`([^`]+)`")
 	remark    = regexp.MustCompile(`^(.*?)\s*(?:(?:^|\s)# (.*))?$`)
-	or        = regexp.MustCompile(`\bor: (.+)$`)
 	// Indented code of comments and help texts, where three spaces begin a remark.
 	indented = regexp.MustCompile(`^\s*(?://|#)?(?:\t|  +)(\S.*?)(?:   .*)?$`)
+	hidden   = regexp.MustCompile(`^(?://|#)docstest:(sh|text|norun:)(.*)`)
 )
 
 // pages returns all files that have commands, by their paths.
@@ -45,23 +56,21 @@ func pages(t *testing.T) map[string]page {
 			return err
 		}
 		if d.IsDir() {
-			if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") || name == "internal/docstest" {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		var p page
 		switch {
-		case name == "CHANGELOG.md": // it tells of the past
-		case name == "docs/cli.md": // help texts
-			p = commandsOfText(read(t, root+name))
+		case name == "CHANGELOG.md": // it describes the past
 		case strings.HasSuffix(name, ".md"):
-			p = commandsOfMarkdown(read(t, root+name))
+			p = parseMarkdown(read(t, root+name))
 		case strings.HasSuffix(name, "_test.go"):
 		case strings.HasSuffix(name, ".go"), strings.HasSuffix(name, ".mjs"), strings.HasPrefix(name, "deploy/"):
-			p = commandsOfComments(read(t, root+name))
+			p = parseComments(read(t, root+name))
 		}
-		if len(p.commands)+len(p.mentions) > 0 {
+		if len(p.blocks)+len(p.mentions)+len(p.faults) > 0 {
 			found[name] = p
 		}
 		return nil
@@ -72,48 +81,80 @@ func pages(t *testing.T) map[string]page {
 	const help = "cmd/roost/testdata/help.txt"
 	_, examples, _ := strings.Cut(read(t, root+help), "\nExamples:\n")
 	examples, _, _ = strings.Cut(examples, "\n\n")
-	found[help] = commandsOfText(examples)
+	found[help] = parseMarkdown("```\n" + examples + "\n```\n")
 	return found
 }
 
-// commandsOfMarkdown finds all lines of ```sh blocks, with what their remarks offer
-// after "or:", all lines of other blocks that look like commands, and code spans that do.
-// A block without a language right after one of ```sh is what its last line shows.
-func commandsOfMarkdown(text string) (p page) {
-	const none = "none"
-	block, before := none, none
-	var paragraph strings.Builder
-	spans := func() {
-		for _, m := range span.FindAllStringSubmatch(paragraph.String(), -1) {
-			p.add(strings.Join(strings.Fields(m[1]), " "), "", true)
+// section matches a fenced block, or an HTML comment for this package.
+var section = regexp.MustCompile("(?ms)^[ \t]*(?:```([^\n]*)\n(.*?)^[ \t]*```[ \t]*$|<!-- ((?:sh|text|norun:)[^\n]*)(?:\n(.*?)-->$|-->$))")
+
+// parseMarkdown reads a page.
+func parseMarkdown(text string) (p page) {
+	text = continued.ReplaceAllString(text, "")
+	norun, at := "", 0
+	for _, m := range append(section.FindAllStringSubmatchIndex(text, -1), []int{len(text), len(text)}) {
+		norun = p.addText(text[at:m[0]], norun)
+		at = m[1]
+		if len(m) == 2 {
+			break
 		}
-		paragraph.Reset()
-	}
-	for line := range strings.Lines(continued.ReplaceAllString(text, "") + "\n") {
-		typed := strings.TrimPrefix(strings.TrimSpace(line), "$ ")
-		language, fence := strings.CutPrefix(typed, "```")
-		switch {
-		case fence && block == none:
-			spans()
-			block = language
-		case fence:
-			block, before = none, block
-		case block == "sh":
-			p.addShell(typed)
-		case block == "" && before == "sh":
-			p.commands[len(p.commands)-1].shows += line
-		case isCommand.MatchString(typed) && (block != none || strings.HasPrefix(line, "    ")):
-			p.addShell(typed)
-		case block != none:
-		case strings.TrimSpace(line) == "":
-			spans()
+		part := func(i int) string { return text[max(m[i], 0):max(m[i+1], 0)] }
+		info, body := part(2)+part(6), part(4)+part(8)
+		words, reason, _ := strings.Cut(info, "norun: ")
+		switch kind, options, _ := strings.Cut(strings.TrimSpace(words), " "); kind {
+		case "sh":
+			p.begin(options, reason)
+			for line := range strings.Lines(body) {
+				p.addShell(strings.TrimSpace(line))
+			}
+		case "text":
+			p.expect(body, m[6] >= 0)
+		case "":
+			if reason != "" {
+				norun = strings.TrimSpace(reason)
+				continue
+			}
+			fallthrough
 		default:
-			before = none
-			paragraph.WriteString(line)
+			p.begin("", "")
+			p.addIndented(body)
+			if isCommand.MatchString(body) && !isUsage.MatchString(strings.SplitN(body, "\n", 2)[0]) {
+				p.faults = append(p.faults, "a block of commands that does not begin with ```sh: "+body)
+			}
 		}
 	}
-	spans()
-	return p
+	return p.trimmed()
+}
+
+// addText finds commands in running text. norun is for the first paragraph only.
+func (p *page) addText(text, norun string) string {
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.TrimSpace(paragraph) == "" {
+			continue
+		}
+		p.begin("", norun)
+		norun = ""
+		for _, m := range span.FindAllStringSubmatch(paragraph, -1) {
+			line := strings.Join(strings.Fields(m[1]), " ")
+			switch {
+			case !isCommand.MatchString(line) || !strings.Contains(line, " "): // `make`
+			case isMention.MatchString(line):
+				p.mentions = append(p.mentions, line)
+			default:
+				p.add(line, "")
+			}
+		}
+	}
+	return norun
+}
+
+// addIndented finds the commands of help texts.
+func (p *page) addIndented(text string) {
+	for line := range strings.Lines(text) {
+		if m := indented.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && isCommand.MatchString(m[1]) && !isUsage.MatchString(m[1]) {
+			p.add(m[1], "")
+		}
+	}
 }
 
 func (p *page) addShell(line string) {
@@ -121,46 +162,80 @@ func (p *page) addShell(line string) {
 	if strings.HasPrefix(m[2], "Ctrl-C ") {
 		m[1] = line
 	}
-	if m[1] != "" {
-		p.add(m[1], m[2], false)
+	shows, _ := strings.CutPrefix(m[2], "=> ")
+	if shows == m[2] {
+		shows = ""
 	}
-	if alternative := or.FindStringSubmatch(m[2]); alternative != nil {
-		p.add(alternative[1], "", false)
+	if m[1] != "" {
+		p.add(m[1], shows)
+	}
+	if alternative, ok := strings.CutPrefix(m[2], "or: "); ok {
+		p.add(alternative, "")
 	}
 }
 
-// commandsOfComments finds indented lines of comments that look like commands.
-func commandsOfComments(text string) (p page) {
+// parseComments finds indented lines of comments that look like commands.
+func parseComments(text string) (p page) {
+	p.begin("", "")
 	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
 		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "//") {
-			continue
-		}
-		if m := indented.FindStringSubmatch(line); m != nil && isCommand.MatchString(m[1]) {
-			p.add(m[1], "", false)
-		}
-	}
-	return p
-}
-
-// commandsOfText finds indented lines that look like commands.
-func commandsOfText(text string) (p page) {
-	for line := range strings.Lines(text) {
-		if m := indented.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && isCommand.MatchString(m[1]) {
-			p.add(m[1], "", false)
+		if m := hidden.FindStringSubmatch(line); m != nil {
+			switch m[1] {
+			case "sh":
+				p.addShell(strings.TrimSpace(m[2]))
+			case "text":
+				p.expect(m[2], true)
+				p.begin("", "")
+			default:
+				p.begin("", strings.TrimSpace(m[2]))
+			}
+		} else if m := indented.FindStringSubmatch(line); m != nil && line != m[1] && isCommand.MatchString(m[1]) {
+			p.add(m[1], "")
 		}
 	}
-	return p
+	return p.trimmed()
 }
 
-func (p *page) add(line, shows string, inText bool) {
-	switch {
-	case inText && (!isCommand.MatchString(line) || !strings.Contains(line, " ")): // `make`
-	case isGoTest.MatchString(line), inText && isMention.MatchString(line):
+func (p *page) begin(words, norun string) {
+	b := block{norun: norun}
+	for word := range strings.FieldsSeq(words) {
+		switch word {
+		case "new":
+			b.fresh = true
+		case "stays":
+			b.stays = true
+		case "retry":
+			b.retry = true
+		default:
+			p.faults = append(p.faults, "unknown option of a block: "+word)
+		}
+	}
+	p.blocks = append(p.blocks, b)
+}
+
+// add adds a command to the last block.
+func (p *page) add(line, shows string) {
+	if isGoTest.MatchString(line) {
 		p.mentions = append(p.mentions, line)
-	default:
-		p.commands = append(p.commands, command{line, shows})
+		return
 	}
+	b := &p.blocks[len(p.blocks)-1]
+	b.commands = append(b.commands, command{line, shows})
+}
+
+// expect sets the output of the block just before. Other ```text blocks are no output.
+func (p *page) expect(text string, hidden bool) {
+	if len(p.blocks) > 0 && len(p.blocks[len(p.blocks)-1].commands) > 0 {
+		p.blocks[len(p.blocks)-1].text += text + "…"
+	} else if hidden {
+		p.faults = append(p.faults, "output without commands before it: "+text)
+	}
+}
+
+// trimmed removes blocks without commands.
+func (p page) trimmed() page {
+	p.blocks = slices.DeleteFunc(p.blocks, func(b block) bool { return len(b.commands) == 0 && !b.fresh })
+	return p
 }
 
 func read(t *testing.T, path string) string {

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// placeholders of running text, and what stands for them here.
+// placeholders has a value for each placeholder of running text.
 var placeholders = map[string]string{
-	"KEY": "room-17", "NAME": "room-17", "NODE": "node-b", "N": "100", "P": "4096", "S": "modulo",
+	"COMMAND": "version", "KEY": "room-17", "NAME": "room-17", "NODE": "node-b", "N": "100", "P": "4096", "S": "modulo",
 }
 
 var placeholder = regexp.MustCompile(`\b[A-Z]+\b`)
@@ -25,14 +27,19 @@ func filled(line string) string {
 	return placeholder.ReplaceAllStringFunc(line, func(word string) string { return cmp.Or(placeholders[word], word) })
 }
 
-// TestMentions: a command in running text is one that its program understands.
+// TestMentions: roost, make and go test accept the commands in running text.
 func TestMentions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the binary")
+	r := &mentions{t: t, s: newSitting(t, filepath.Dir(agenttest.Binary(t))), seen: make(map[string]bool), runs: make(map[string]bool)}
+	r.s.env = append(r.s.env, "ROOST_ADDR=127.0.0.1:1") // no agent answers there
+	found := pages(t)
+	for _, p := range found {
+		for _, b := range p.blocks {
+			for _, c := range b.commands {
+				r.runs[c.line] = b.norun == ""
+			}
+		}
 	}
-	r := &mentions{t: t, s: newSitting(t, build(t)), seen: make(map[string]bool)}
-	r.s.env = append(r.s.env, "ROOST_ADDR=127.0.0.1:1") // nobody answers there
-	for name, p := range pages(t) {
+	for name, p := range found {
 		for _, line := range p.mentions {
 			r.check(name, line)
 		}
@@ -43,6 +50,7 @@ type mentions struct {
 	t    *testing.T
 	s    *sitting
 	seen map[string]bool
+	runs map[string]bool // the commands of all pages
 }
 
 func (r *mentions) check(page, line string) {
@@ -54,8 +62,8 @@ func (r *mentions) check(page, line string) {
 			r.t.Errorf("%s: %s: %s", page, line, fault)
 		}
 	case strings.HasPrefix(line, "go run "):
-		if !slices.ContainsFunc(allSteps(), func(st step) bool { return st.line == line && st.why == "" }) {
-			r.t.Errorf("%s: %s is in no list, so nobody runs it", page, line)
+		if !r.runs[line] {
+			r.t.Errorf("%s: %s: no page or comment has it as a command to run", page, line)
 		}
 	default:
 		r.run(page, line)
@@ -63,14 +71,15 @@ func (r *mentions) check(page, line string) {
 	r.seen[line] = true
 }
 
-// run has roost say whether it knows the command and its flags, and takes the
-// arguments: it exits with 2 if not, and with 1 if it does and finds no agent.
+// run checks the command, its flags and its arguments: roost exits with 2 if it rejects
+// them, and with 1 if it accepts them and no agent answers.
 func (r *mentions) run(page, line string) {
 	r.t.Helper()
+	line = filled(line)
 	words := strings.Fields(line)
 	flags := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "--") })
 	bare := len(words) == 2 || slices.Contains([]string{"agent", "demo", "top"}, words[1])
-	if strings.HasPrefix(line, "roost ") && bare { // it is named; or it would go on
+	if strings.HasPrefix(line, "roost ") && bare { // a name alone, or a command that does not end
 		out, code := r.s.bash("roost " + words[1] + " --help")
 		known := code == 0 && !slices.ContainsFunc(flags, func(f string) bool { return !strings.Contains(out, " "+f+" ") })
 		if !known {
@@ -78,7 +87,7 @@ func (r *mentions) run(page, line string) {
 		}
 		return
 	}
-	if out, code := r.s.bash(filled(line)); code != 0 && code != 1 {
+	if out, code := r.s.bash(r.s.literal(line)); code != 0 && code != 1 {
 		r.t.Errorf("%s: %s: exits with %d and prints\n%s", page, line, code, out)
 	}
 }
@@ -88,8 +97,8 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test|Benchmark)(\w+)\(`)
 )
 
-// faultOfGoTest tells why a command would test nothing. To run it may take minutes;
-// make test runs all tests, and each benchmark once.
+// faultOfGoTest returns why a command would run no test. It does not run the command,
+// which may take minutes: make test runs all tests, and each benchmark once.
 func faultOfGoTest(line string) string {
 	dir := root
 	if m := regexp.MustCompile(`^cd (\S+) && `).FindStringSubmatch(line); m != nil {
@@ -118,7 +127,7 @@ func faultOfGoTest(line string) string {
 	return ""
 }
 
-// testsIn returns the names of tests and benchmarks in a directory, or also below it.
+// testsIn returns the names of the tests and benchmarks in a directory, optionally with those below it.
 func testsIn(dir string, below bool) (names []string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -4,7 +4,6 @@ package docstest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -22,22 +21,22 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// patience bounds every wait: nothing here proves that something is quick.
+// patience bounds every wait. It proves nothing about speed.
 const patience = time.Minute
 
-// substitutions are all that is changed in what the pages say, but for addresses: each
-// gets a free port of loopback, and 6379 is that of a real Redis.
+// substitutions are the differences between a line of a page and the line that runs.
+// Addresses differ, too: each gets a free port on loopback, and 6379 a real Redis.
 var substitutions = []struct {
 	page *regexp.Regexp
 	test string
 }{
-	// go run itself exits with 1 after Ctrl-C, whatever its program does.
+	// go run exits with 1 after Ctrl-C and hides the exit code of its program.
 	{regexp.MustCompile(`\bgo run \./examples/(\w+)`), `go build -C "$$ROOT" -o "$$PWD/" ./examples/$1 && ./$1`},
 	{regexp.MustCompile(`\bgo list `), `go list -C "$$ROOT" `},
 	{regexp.MustCompile(`\bcurl `), `curl -sS `}, // no progress is shown on a terminal
 	{regexp.MustCompile(`\bnode (?:examples/sidecar/)?server`), `node "$$ROOT/examples/sidecar/server`},
 	{regexp.MustCompile(`server\.mjs`), `server.mjs"`},
-	{regexp.MustCompile(`\bmake `), `make -n -C "$$ROOT" `},                                          // it says what it would do
+	{regexp.MustCompile(`\bmake `), `make -n -C "$$ROOT" `},                                          // prints the commands
 	{regexp.MustCompile(`\broost agent`), `roost agent --bind 127.0.0.1:7946 --http 127.0.0.1:8401`}, // a later flag counts
 	{regexp.MustCompile(`\broost demo`), `roost demo --http 127.0.0.1:8400`},
 	{regexp.MustCompile(`^roost top.*`), `TERM=xterm script -qec 'stty rows 40 cols 120; $0' /dev/null`}, // it needs a terminal
@@ -45,24 +44,30 @@ var substitutions = []struct {
 	{regexp.MustCompile(`\bredis-cli config`), `redis-cli -u URL config`},
 	{regexp.MustCompile(`\bURL\b`), `redis://127.0.0.1:6379`},
 	{regexp.MustCompile(` /etc/`), ` ./`},
+	{regexp.MustCompile(`--over 1m`), `--over 1s`},
+	{regexp.MustCompile(`^kubectl `), `echo kubectl `}, // there is no Kubernetes
 }
 
 var address = regexp.MustCompile(`\b(?:127\.0\.0\.1|0\.0\.0\.0|10\.0\.0\.\d+):(\d+)\b`)
 
-// A step is a command, and what comes of it.
-type step struct {
-	line  string // as its page has it; "" is a step of the test's own
-	why   string // it is not run
-	given string // what the reader has done before, in bash
-	also  string // prints something to look at afterwards
-	want  string // a regular expression: of what is printed; "" if the page shows it
-	shows string // what the page shows
-	code  int    // the exit code; -1 is an end by a signal
-	again bool   // the reader asks again until the answer is this
-	stays bool   // it goes on in a terminal of its own, until Ctrl-C
+var isAgent = regexp.MustCompile(`^(\S+=\S+ )*roost agent `)
+
+// rules say how commands run on all pages. The first rule that matches counts.
+var rules = []struct {
+	command *regexp.Regexp
+	stays   *regexp.Regexp // the output that shows that it runs; it runs until Ctrl-C
+	codes   []int          // the exit codes; -1 stands for a signal
+}{
+	{isAgent, regexp.MustCompile(`agent running`), []int{0}},
+	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`agents start`), []int{130}},
+	{regexp.MustCompile(`^roost top`), regexp.MustCompile(`\S`), []int{0}},
+	{regexp.MustCompile(`^roost watch|^roost .*--watch|^curl -N`), regexp.MustCompile(`\S`), []int{-1}},
+	{regexp.MustCompile(` &$|\bnode \S+js$`), regexp.MustCompile(``), []int{0, -1}},
+	{regexp.MustCompile(`^roost doctor`), nil, []int{0, 3}}, // the cluster of a page has findings
+	{regexp.MustCompile(``), nil, []int{0}},
 }
 
-// A sitting is what one reader does in one directory.
+// A sitting is the work of one reader in one directory.
 type sitting struct {
 	t         *testing.T
 	dir       string
@@ -73,13 +78,11 @@ type sitting struct {
 	terminals []*terminal
 }
 
-// newSitting begins one. bin is where the binary is.
+// newSitting starts in an empty directory. bin is the directory of the binary.
 func newSitting(t *testing.T, bin string) *sitting {
 	t.Helper()
 	s := &sitting{t: t, dir: t.TempDir(), ports: make(map[string]string)}
-	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "ROOST_") || strings.HasPrefix(v, "MAKE")
-	})
+	s.env = slices.DeleteFunc(agentproc.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") })
 	tree, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -91,72 +94,126 @@ func newSitting(t *testing.T, bin string) *sitting {
 	return s
 }
 
-// sit goes through the steps.
-func (s *sitting) sit(steps []step) {
-	t := s.t
-	t.Helper()
-	for _, st := range steps {
-		if st.shows != "" {
-			st.want = s.pattern(st.shows)
+// sit runs the blocks, and then ends all processes.
+func (s *sitting) sit(blocks []block) error {
+	for _, b := range blocks {
+		if b.norun != "" || len(b.commands) == 0 {
+			continue
 		}
-		switch {
-		case st.why != "":
-		case strings.HasPrefix(st.line, "# Ctrl-C"):
-			s.end(st.line)
-		case st.stays:
-			s.open(st)
-		case st.again:
-			redistest.Eventually(t, st.given+st.line, func() error { return s.try(st) })
-		default:
-			if err := s.try(st); err != nil {
-				t.Errorf("%s: %v", st.line, err)
-			}
+		try := func() error { return s.run(b) }
+		err := try()
+		if b.retry && err != nil {
+			err = eventually(try)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for _, term := range slices.Backward(s.terminals) {
-		term.ctrlC(t)
+		if err := term.ctrlC(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a block once.
+func (s *sitting) run(b block) error {
+	var printed []func() string // by each command
+	for _, c := range b.commands {
+		out, err := s.command(c.line, b.stays)
+		if err == nil {
+			err = s.prints(c.line, c.shows, b.retry, out)
+		}
+		if err != nil {
+			return err
+		}
+		printed = append(printed, out)
+	}
+	return s.prints(fmt.Sprintf("the block of %q", b.commands[0].line), b.text, b.retry, printed...)
+}
+
+// command runs one line. out returns the output so far.
+func (s *sitting) command(line string, stays bool) (out func() string, err error) {
+	if strings.HasPrefix(line, "# Ctrl-C") {
+		return func() string { return "" }, s.end(line)
+	}
+	for _, rule := range rules {
+		if !rule.command.MatchString(line) {
+			continue
+		}
+		if rule.stays != nil {
+			return s.open(line, rule.stays, rule.codes)
+		} else if stays {
+			return s.open(line, regexp.MustCompile(``), []int{0, -1})
+		}
+		out, code := s.bash(s.literal(line))
+		if !slices.Contains(rule.codes, code) {
+			err = fmt.Errorf("%s: exits with %d, want %v:\n%s", line, code, rule.codes, out)
+		}
+		return func() string { return out }, err
+	}
+	panic("the last rule matches all lines")
+}
+
+// prints waits until commands have printed the output of a page. Commands with & print
+// to the same terminal.
+func (s *sitting) prints(what, shown string, retry bool, printed ...func() string) error {
+	if shown == "" {
+		return nil
+	}
+	want := regexp.MustCompile(s.pattern(shown))
+	var out string
+	try := func() error {
+		out = ""
+		for _, p := range printed {
+			out += p()
+		}
+		for _, term := range s.terminals {
+			if strings.HasSuffix(term.line, " &") {
+				out += term.out.String()
+			}
+		}
+		if !want.MatchString(out) {
+			return fmt.Errorf("%s: prints\n%s\nwant a match of %s", what, out, want)
+		}
+		return nil
+	}
+	if retry || len(s.terminals) == 0 { // no process runs that could print more
+		return try()
+	}
+	return eventually(try)
+}
+
+const pause = 20 * time.Millisecond
+
+func eventually(try func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(pause)
 	}
 }
 
 var (
-	aside  = regexp.MustCompile(` \([^)]+\)$`)
 	number = regexp.MustCompile(`\d{10,}`)
 	space  = regexp.MustCompile(`\s+`)
 )
 
-// pattern is the regular expression of what a page shows, where … is anything, long
-// numbers are others each time, and parentheses at the end are to the reader.
+// pattern returns the regular expression for the output of a page.
 func (s *sitting) pattern(shown string) string {
-	shown = regexp.QuoteMeta(s.addresses(aside.ReplaceAllString(strings.TrimSpace(shown), "")))
+	shown = regexp.QuoteMeta(s.addresses(strings.TrimSpace(shown)))
 	shown = number.ReplaceAllString(shown, `\d+`)
 	return "(?s)" + space.ReplaceAllString(strings.ReplaceAll(shown, "…", ".*"), `\s*`)
-}
-
-// try runs a command to its end.
-func (s *sitting) try(st step) error {
-	out, code := s.bash(st.given + "\n" + st.line)
-	if st.also != "" {
-		shown, _ := s.bash(st.also)
-		out += shown
-	}
-	for _, term := range s.terminals {
-		if strings.HasSuffix(term.line, " &") { // it prints to the same terminal
-			out += term.out.String()
-		}
-	}
-	if code != st.code {
-		return fmt.Errorf("exits with %d, want %d:\n%s", code, st.code, out)
-	}
-	if !regexp.MustCompile(st.want).MatchString(out) {
-		return fmt.Errorf("prints\n%s\nwant a match of %s", out, st.want)
-	}
-	return nil
 }
 
 func (s *sitting) bash(script string) (out string, code int) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	cmd := s.command(ctx, script)
+	cmd := s.process(ctx, script)
 	b, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		s.t.Fatalf("%s: %v", script, err)
@@ -164,22 +221,22 @@ func (s *sitting) bash(script string) (out string, code int) {
 	return string(b), cmd.ProcessState.ExitCode()
 }
 
-func (s *sitting) command(ctx context.Context, script string) *exec.Cmd {
-	script = s.literal(script)
-	for line := range strings.Lines(script) {
-		if strings.HasPrefix(line, "export ") {
-			s.exports += strings.TrimSpace(line) + "\n"
-		}
+// remains matches lines with an effect on later lines.
+var remains = regexp.MustCompile(`^(?:export |declare |[\w-]+\(\) )`)
+
+func (s *sitting) process(ctx context.Context, script string) *exec.Cmd {
+	if remains.MatchString(script) {
+		s.exports += script + "\n"
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-c", s.exports+script)
 	cmd.Dir, cmd.Env = s.dir, s.env
-	// A group of its own gets Ctrl-C as from a terminal. What the test leaves behind ends with it.
+	// Ctrl-C goes to a process group, as in a terminal. Pdeathsig ends it with the test.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 
-// literal is what is run in place of what the page says.
+// literal returns the line that runs for a line of a page.
 func (s *sitting) literal(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -207,11 +264,11 @@ func (s *sitting) addresses(text string) string {
 
 var (
 	firstPort = 20000 + rand.Int32N(10000)
-	ports     atomic.Int32 // that were looked at
+	ports     atomic.Int32 // that were tried
 )
 
-// freeAddr is below the range from which the system gives ports to outgoing
-// connections, and no other sitting gets it.
+// freeAddr returns an address for this sitting alone. Its port is below the range that
+// the system uses for outgoing connections.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
@@ -223,72 +280,4 @@ func freeAddr(t *testing.T) string {
 	}
 	t.Fatal("no free port")
 	return ""
-}
-
-// terminal is where something goes on.
-type terminal struct {
-	step
-	cmd  *exec.Cmd
-	out  agentproc.Log
-	done chan struct{} // closed when it has ended
-}
-
-// open starts a command and waits until it has printed what is wanted.
-func (s *sitting) open(st step) {
-	term := &terminal{step: st, done: make(chan struct{})}
-	term.cmd = s.command(s.t.Context(), st.given+"\n"+strings.TrimSuffix(st.line, " &"))
-	term.cmd.Stdout, term.cmd.Stderr = &term.out, &term.out
-	if err := term.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		_ = term.cmd.Wait()
-		close(term.done)
-	}()
-	s.t.Cleanup(func() {
-		_ = term.cmd.Cancel()
-		<-term.done
-		if s.t.Failed() {
-			s.t.Logf("%s:\n%s", st.line, term.out.String())
-		}
-	})
-	s.terminals = append(s.terminals, term)
-	want := regexp.MustCompile(st.want)
-	redistest.Eventually(s.t, fmt.Sprintf("%s to print %s", st.line, want), func() error {
-		if want.MatchString(term.out.String()) {
-			return nil
-		}
-		select {
-		case <-term.done:
-			s.t.Fatalf("%s%s ends with %v", st.given, st.line, term.cmd.ProcessState)
-		default:
-		}
-		return errors.New("it has not")
-	})
-}
-
-// end presses Ctrl-C in "the terminal of b".
-func (s *sitting) end(line string) {
-	id := "-id " + line[strings.LastIndexByte(line, ' ')+1:] + " "
-	i := slices.IndexFunc(s.terminals, func(term *terminal) bool { return strings.Contains(term.line, id) })
-	if i < 0 {
-		s.t.Fatalf("%s: nothing runs with %s", line, id)
-	}
-	s.terminals[i].ctrlC(s.t)
-	s.terminals = slices.Delete(s.terminals, i, i+1)
-}
-
-func (term *terminal) ctrlC(t *testing.T) {
-	t.Helper()
-	if err := syscall.Kill(-term.cmd.Process.Pid, syscall.SIGINT); err != nil && !errors.Is(err, syscall.ESRCH) {
-		t.Fatal(err)
-	}
-	select {
-	case <-term.done:
-	case <-time.After(patience):
-		t.Fatalf("%s goes on after Ctrl-C", term.line)
-	}
-	if code := term.cmd.ProcessState.ExitCode(); code != term.code {
-		t.Errorf("%s%s: %v after Ctrl-C, want %d", term.given, term.line, term.cmd.ProcessState, term.code)
-	}
 }

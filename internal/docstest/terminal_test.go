@@ -1,0 +1,129 @@
+//go:build linux
+
+package docstest
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agentproc"
+)
+
+// terminal runs a process until Ctrl-C.
+type terminal struct {
+	line  string // as its page has it
+	http  string // the address that it serves, or ""
+	codes []int
+	cmd   *exec.Cmd
+	out   agentproc.Log
+	done  chan struct{} // closed when it has ended
+}
+
+var (
+	httpFlag = regexp.MustCompile(`.* --http (\S+)`)
+	joins    = regexp.MustCompile(`--join|ROOST_JOIN`)
+)
+
+// open starts a command and waits until it has printed a match of want. An older process
+// with the same HTTP address ends first: its reader has to end it, too.
+func (s *sitting) open(line string, want *regexp.Regexp, codes []int) (out func() string, err error) {
+	script := s.literal(strings.TrimSuffix(line, " &"))
+	term := &terminal{line: line, codes: codes, done: make(chan struct{})}
+	if m := httpFlag.FindStringSubmatch(script); m != nil {
+		term.http = m[1]
+	}
+	for _, old := range s.terminals {
+		if old.http == term.http && term.http != "" {
+			if err := old.ctrlC(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	term.cmd = s.process(s.t.Context(), script)
+	term.cmd.Stdout, term.cmd.Stderr = &term.out, &term.out
+	if err := term.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = term.cmd.Wait()
+		close(term.done)
+	}()
+	s.t.Cleanup(func() {
+		_ = term.cmd.Cancel()
+		<-term.done
+		if s.t.Failed() {
+			s.t.Logf("%s:\n%s", line, term.out.String())
+		}
+	})
+	s.terminals = append(s.terminals, term)
+	err = eventually(func() error {
+		select {
+		case <-term.done:
+			return nil
+		default:
+		}
+		if !want.MatchString(term.out.String()) {
+			return fmt.Errorf("%s: prints\n%s\nwant a match of %s", line, term.out.String(), want)
+		}
+		return nil
+	})
+	select {
+	case <-term.done:
+		err = fmt.Errorf("%s: ends with %v and prints\n%s", line, term.cmd.ProcessState, term.out.String())
+	default:
+	}
+	if err == nil && isAgent.MatchString(line) {
+		members := 1
+		if joins.MatchString(script) {
+			members = 2
+		}
+		err = s.agree(term.http, members)
+	}
+	return term.out.String, err
+}
+
+// agree waits until an agent has the same table as all members that it knows.
+func (s *sitting) agree(http string, members int) error {
+	return eventually(func() error {
+		out, code := s.bash("roost members --output json --addr " + http)
+		if code != 0 || !strings.Contains(out, `"converged":true`) || strings.Count(out, `"in_sync":true`) < members {
+			return fmt.Errorf("no agreement yet at %s: %s", http, out)
+		}
+		return nil
+	})
+}
+
+// end presses Ctrl-C in "the terminal of b".
+func (s *sitting) end(line string) error {
+	id := "-id " + line[strings.LastIndexByte(line, ' ')+1:] + " "
+	i := slices.IndexFunc(s.terminals, func(term *terminal) bool { return strings.Contains(term.line, id) })
+	if i < 0 {
+		return fmt.Errorf("%s: nothing runs with %s", line, id)
+	}
+	return s.terminals[i].ctrlC()
+}
+
+func (term *terminal) ctrlC() error {
+	select {
+	case <-term.done:
+	default:
+		if err := syscall.Kill(-term.cmd.Process.Pid, syscall.SIGINT); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	select {
+	case <-term.done:
+	case <-time.After(patience):
+		return fmt.Errorf("%s: goes on after Ctrl-C", term.line)
+	}
+	if !slices.Contains(term.codes, term.cmd.ProcessState.ExitCode()) {
+		return fmt.Errorf("%s: %v after Ctrl-C, want %v:\n%s", term.line, term.cmd.ProcessState, term.codes, term.out.String())
+	}
+	return nil
+}
