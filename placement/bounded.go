@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -69,3 +70,18 @@ func (b bounded) room(nodes []Node, partitions int) []uint64 {
 }
 
 func (bounded) Rank(nodes []Node, p Partition, n int) []int { return hrw{}.Rank(nodes, p, n) }
+
+// Explain implements [Explainer].
+func (bounded) Explain(nodes []Node, p Partition, owner int) string {
+	full := 0
+	for _, i := range (hrw{}).Rank(nodes, p, len(nodes)) {
+		if i == owner {
+			break
+		}
+		full++
+	}
+	if full == 0 {
+		return fmt.Sprintf("%s drew the best number of %d nodes for it, and had room", nodes[owner].ID, len(nodes))
+	}
+	return fmt.Sprintf("%s had room and drew the best number for it but for %d nodes that had reached their bound", nodes[owner].ID, full)
+}

@@ -1,8 +1,11 @@
 package placement
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Digest identifies a table; see [Table.Digest]. As text, and so in JSON, it is
@@ -23,4 +26,31 @@ func (d *Digest) UnmarshalText(b []byte) error {
 	}
 	*d = Digest(v)
 	return nil
+}
+
+// digest hashes t in an encoding that can be read back, so that no two different
+// tables are encoded alike. Owners are numbered in the order in which they first
+// occur, each first occurrence followed by the id: their indexes would depend on
+// nodes that own nothing.
+func digest(t *Table) Digest {
+	b := make([]byte, 0, 2*t.partitions)
+	add := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.AppendUvarint(b, uint64(t.partitions))
+	add(t.name)
+	numbers := make([]uint64, len(t.nodes)) // 0 = not seen yet
+	seen := uint64(0)
+	for _, owner := range t.owners {
+		if numbers[owner] > 0 {
+			b = binary.AppendUvarint(b, numbers[owner])
+			continue
+		}
+		seen++
+		numbers[owner] = seen
+		b = binary.AppendUvarint(b, seen)
+		add(string(t.nodes[owner].ID))
+	}
+	return Digest(max(1, xxhash.Sum64(b))) // 0 stands for "no table"
 }

@@ -39,7 +39,7 @@
 //     for the ids in sorted order and the partition in decimal, hashed by
 //     xxHash64. Only the ratios of weights matter.
 //
-// Of [ClassicRing], for agreement with programs that place by such a [Ring]:
+// Of [ClassicRing], for agreement with programs that place by such a ring ([ring.New]):
 //
 //  10. 6 and 8 hold too. Weights above 0 all count alike, so 7 does not, and
 //     shares vary more than below.
@@ -77,5 +77,5 @@
 // With Input.Base the change of a node or two costs some 50 ns a partition, and
 // little more for more nodes: 16,384 partitions on 1,000 nodes take 0.9 ms
 // instead of 22. Rank scores every node: 0.3 µs for 10 nodes, 10 µs for 1,000. Those of
-// ClassicRing are at Ring.
+// ClassicRing are at ring.Ring.
 package placement

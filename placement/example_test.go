@@ -143,3 +143,20 @@ func ExampleLeastPartitions() {
 	// map[a:4 b:4 c:4]
 	// a moved it from a to c, to even out the load, in version 2 of the assignment
 }
+
+// The ring as the strategy of a table, and so of a cluster. It does not heed that
+// node-c weighs twice as much.
+func ExampleClassicRing() {
+	table, err := placement.Compute(placement.Input{
+		Nodes:      []placement.Node{{ID: "node-a", Weight: 1}, {ID: "node-b", Weight: 1}, {ID: "node-c", Weight: 2}},
+		Partitions: placement.DefaultPartitions,
+		Strategy:   placement.ClassicRing(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(table.Balance().Counts)
+	// Output:
+	// map[node-a:351 node-b:343 node-c:330]
+}

@@ -7,9 +7,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ExportFormat is the format number of an [Export]. It changes only if readers of
+// exportFormat is the format number of an [Export]. It changes only if readers of
 // the last one would misunderstand the next.
-const ExportFormat = 1
+const exportFormat = 1
 
 // maxImport bounds the nodes of a table that is read, and the bytes of its
 // strategy's name: it may come from anywhere.
@@ -21,7 +21,7 @@ const (
 // Export is a [Table] as a document, to be written as JSON, kept, compared and
 // read again. What /v1/partitions of an agent answers is one, with more fields.
 type Export struct {
-	Format     int            `json:"format"`  // ExportFormat
+	Format     int            `json:"format"`  // exportFormat
 	Version    uint64         `json:"version"` // whatever its writer counts by; of an agent, that of its snapshot
 	Digest     Digest         `json:"digest"`
 	Partitions int            `json:"partitions"`
@@ -34,7 +34,7 @@ type Export struct {
 // states one. The labels of nodes are shared with t.
 func (t *Table) Export(version uint64) Export {
 	e := Export{
-		Format: ExportFormat, Version: version, Digest: t.Digest(), Partitions: t.Partitions(),
+		Format: exportFormat, Version: version, Digest: t.Digest(), Partitions: t.Partitions(),
 		Nodes: append([]Node{}, t.Nodes()...), Owners: make([]lease.NodeID, t.Partitions()),
 	}
 	if e.Partitions > 0 {
@@ -79,8 +79,8 @@ func (e Export) table() (*Table, error) {
 
 func (e Export) check() error {
 	switch {
-	case e.Format != ExportFormat:
-		return fmt.Errorf("it is of format %d, and this program reads format %d: it is no table, or of another version of roost", e.Format, ExportFormat)
+	case e.Format != exportFormat:
+		return fmt.Errorf("it is of format %d, and this program reads format %d: it is no table, or of another version of roost", e.Format, exportFormat)
 	case e.Partitions < 1 || e.Partitions > MaxPartitions:
 		return fmt.Errorf("%d partitions; there must be 1 to %d", e.Partitions, MaxPartitions)
 	case len(e.Owners) != e.Partitions:

@@ -102,6 +102,11 @@ func (l least) Level(nodes []Node, owners []int, movable []Partition, all bool) 
 	return moves
 }
 
+// Explain implements [Explainer], for what no [Memory] knows of.
+func (least) Explain(nodes []Node, _ Partition, owner int) string {
+	return fmt.Sprintf("it had no owner on record, and %s had the fewest partitions", nodes[owner].ID)
+}
+
 // loads measures how far nodes are from their fair shares, in whole numbers: the
 // surplus of a node is its partitions less its share of them, times the sum of all
 // weights. A difference of two fits into 63 bits: 65,536 partitions times 2^45.

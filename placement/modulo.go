@@ -2,6 +2,7 @@ package placement
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -45,4 +46,9 @@ func (modulo) Rank(nodes []Node, p Partition, n int) []int {
 		left = slices.Delete(left, i, i+1)
 	}
 	return ranked
+}
+
+// Explain implements [Explainer].
+func (modulo) Explain(nodes []Node, p Partition, owner int) string {
+	return fmt.Sprintf("%d mod %d nodes is %d, and %s has this place in the order of ids, counted from 0", p, len(nodes), owner, nodes[owner].ID)
 }

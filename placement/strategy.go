@@ -51,6 +51,12 @@ type Strategy interface {
 	Rank(nodes []Node, p Partition, n int) []int
 }
 
+// Explainer is a [Strategy] that can say, for people, why the node of index owner
+// has p.
+type Explainer interface {
+	Explain(nodes []Node, p Partition, owner int) string
+}
+
 // Stateful is a [Strategy] that remembers: its owners also depend on which node held
 // each partition before. Agents that place by one share an assignment (package
 // assignment), so that all of them remember the same.

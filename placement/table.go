@@ -2,11 +2,8 @@ package placement
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/roost-cluster/roost/lease"
 )
@@ -196,29 +193,29 @@ func (t *Table) find(id lease.NodeID) (int, bool) {
 	return slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
 }
 
-// digest hashes t in an encoding that can be read back, so that no two different
-// tables are encoded alike. Owners are numbered in the order in which they first
-// occur, each first occurrence followed by the id: their indexes would depend on
-// nodes that own nothing.
-func digest(t *Table) Digest {
-	b := make([]byte, 0, 2*t.partitions)
-	add := func(s string) {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	b = binary.AppendUvarint(b, uint64(t.partitions))
-	add(t.name)
-	numbers := make([]uint64, len(t.nodes)) // 0 = not seen yet
-	seen := uint64(0)
-	for _, owner := range t.owners {
-		if numbers[owner] > 0 {
-			b = binary.AppendUvarint(b, numbers[owner])
-			continue
+// Why says in one sentence, for people, why p is where it is. Nodes that compute
+// the table from the same nodes and the same assignment give the same reason. The
+// words are not for programs: they may change.
+func (t *Table) Why(p Partition) string {
+	owner := t.OwnerIndex(p)
+	if owner < 0 {
+		if uint64(p) >= uint64(t.Partitions()) {
+			return fmt.Sprintf("there is no partition %d: they are numbered from 0 to %d", p, t.Partitions()-1)
 		}
-		seen++
-		numbers[owner] = seen
-		b = binary.AppendUvarint(b, seen)
-		add(string(t.nodes[owner].ID))
+		return "there is no node that may own anything: all drain or have weight 0, or none is there"
 	}
-	return Digest(max(1, xxhash.Sum64(b))) // 0 stands for "no table"
+	why := ""
+	var err error // of a strategy that panics
+	contain(&err, func() {
+		if t.memory != nil {
+			why = t.memory.Why(p, t.nodes[owner].ID)
+		}
+		if e, ok := placing(t.strategy).(Explainer); ok && why == "" {
+			why = e.Explain(t.nodes, p, owner)
+		}
+	})
+	if why == "" {
+		return fmt.Sprintf("the strategy %s placed it on %s", t.name, t.nodes[owner].ID)
+	}
+	return why
 }

@@ -34,7 +34,8 @@ var house = []struct {
 	why string
 }{
 	{"lease", nil, "who is alive is the ground floor: it depends on no other part"},
-	{"placement", []string{"lease"}, "who owns what follows from who is alive and from nothing else"},
+	{"placement/ring", []string{"lease"}, "a ring has nodes and keys, and knows no tables"},
+	{"placement", []string{"lease", "placement/ring"}, "who owns what follows from who is alive and from nothing else"},
 	{"placement/assignment", []string{"lease", "placement"}, "what nodes remember follows from the tables that they computed"},
 	{"events", []string{"lease", "placement", "internal/latest"}, "events are the difference of two snapshots, whoever made those"},
 	{"placement/placementtest", []string{"lease", "placement"}, "it tests a strategy by the strategy's interface alone"},
@@ -77,7 +78,7 @@ var bans = []struct {
 	why        string
 }{
 	{
-		in:  []string{"lease", "placement", "placement/assignment", "events"},
+		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events"},
 		not: []string{"net/...", "os/...", "log/...", "math/rand/...", "crypto/rand", memberlist + "/...", redis + "/...", prometheus + "/..."},
 		why: "the kernel is pure: a test gives it time and messages, and the same input gives the same answer on every node",
 	},
@@ -175,6 +176,7 @@ func TestRulesBite(t *testing.T) {
 		{"placement", direct(module + "events"), "who is alive"},
 		{"placement", direct("log/slog"), "pure"},
 		{"placement", direct("github.com/dgryski/go-rendezvous"), ""},
+		{"placement/ring", direct(module + "placement"), "knows no tables"},
 		{"placement", direct(module + "placement/assignment"), "who is alive"},
 		{"placement/assignment", direct(module+"lease", module+"placement"), ""},
 		{"placement/assignment", direct(module + "events"), "tables that they computed"},

@@ -1,4 +1,4 @@
-package placement_test
+package ring_test
 
 import (
 	"crypto/sha1"
