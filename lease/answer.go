@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Answer returns the records and beats of the wanted nodes that are live, as
-// far as they fit into budget bytes (one always does), and the wants that are
-// left over. It returns nil when nothing is left to say.
+// Answer returns the records and beats of the wanted nodes that are live, as many as
+// fit into budget bytes (at least one), and the remaining wants. It returns nil if
+// none of the wanted nodes is live.
 func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
 	room := budget - messageOverhead
 	m = s.message(now)
@@ -31,27 +31,27 @@ func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, res
 	return m, nil
 }
 
-// Request returns the message that asks for the records of wants.
+// Request returns a message that requests the records of wants.
 func (s *Set) Request(now time.Time, wants []Handle) *Message {
 	m := s.message(now)
 	m.Wants = wants
 	return m
 }
 
-// AnswerExpired returns what to tell the sender of a message, and where, if this set
-// does not hold it for live although it speaks: because a later incarnation of
-// its node has taken its place, or because its clock is too far ahead. Nobody
-// gossips to such a node, so it would hear nothing, take everybody else for
-// dead, and believe that it owns everything. It gets the successor's record,
-// whether that one lives (then it has to stop) or not (then it has to outbid it,
-// at once if that one said farewell), and as many beats as fit into budget bytes,
-// freshest first; at most twice a second.
+// AnswerExpired returns a message for a sender that is not live in this set, and the
+// sender's address. Such a sender was replaced by a later incarnation, is too far
+// ahead of the cluster's clock, or has expired. No node gossips to it, so without an
+// answer it would receive nothing, expire all other nodes, and own everything. The
+// message has the record of the later incarnation, if there is one: if that process
+// is alive, the sender has to stop, otherwise to outbid it, at once after a farewell.
+// The rest of the budget is filled with beats, freshest first. A sender is answered
+// at most twice a second.
 func (s *Set) AnswerExpired(now time.Time, sender Handle, budget int) (addr string, m *Message) {
 	e := s.known[sender]
 	if e == nil || e.status == live || e.left() || e.rec.Addr == "" || now.Sub(e.answered) < requestInterval {
 		return "", nil
 	}
-	e.answered, e.renewed = now, now // it is remembered for as long as it speaks
+	e.answered, e.renewed = now, now // remembered for as long as it sends
 	room := budget - messageOverhead
 	m = s.message(now)
 	s.addBeat(now, m, s.self, &room, 0)
@@ -70,7 +70,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, budget int) (addr stri
 	return e.rec.Addr, m
 }
 
-// freshest returns the live nodes but this one, the last to beat first.
+// freshest returns the other live nodes, latest beat first.
 func (s *Set) freshest() []*entry {
 	var rows []*entry
 	for _, e := range s.byID {

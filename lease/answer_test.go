@@ -5,39 +5,39 @@ import (
 	"time"
 )
 
-// Whoever speaks without being live is told why, unless it said farewell.
-func TestInform(t *testing.T) {
+// A sender that is not live gets an answer, unless it sent a farewell.
+func TestAnswerExpired(t *testing.T) {
 	b, later := rec("b", 1), rec("b", 2)
 	mute := rec("b", 1)
 	mute.Addr = ""
 	now := epoch.Add(testParams.TTL + time.Second)
 	for _, tc := range []struct {
-		name    string
-		sender  *Record
-		history []*Message
-		at      time.Time
-		told    bool
-		beat    State // the successor's beat that comes along, if any
-		record  bool
+		name     string
+		sender   *Record
+		history  []*Message
+		at       time.Time
+		answered bool
+		beat     State // of the later incarnation, if the answer has it
+		record   bool
 	}{
 		{name: "unknown", sender: b, at: epoch},
 		{name: "live", sender: b, history: []*Message{hello(epoch, b, 1)}, at: epoch},
 		{name: "left", sender: b, history: []*Message{hello(epoch, b, 1), farewell(epoch, b, 2)}, at: epoch},
 		{name: "no address", sender: mute, history: []*Message{hello(epoch, mute, 1)}, at: now},
-		{name: "expired", sender: b, history: []*Message{hello(epoch, b, 1)}, at: now, told: true},
-		{name: "too far ahead", sender: b, history: []*Message{hello(epoch.Add(time.Hour), b, 1)}, at: epoch, told: true},
+		{name: "expired", sender: b, history: []*Message{hello(epoch, b, 1)}, at: now, answered: true},
+		{name: "too far ahead", sender: b, history: []*Message{hello(epoch.Add(time.Hour), b, 1)}, at: epoch, answered: true},
 		{
-			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), tell(epoch, later, []Beat{later.beat(1, 2*time.Second)}, later)},
-			at: epoch, told: true, record: true, beat: Active,
+			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), messageFrom(epoch, later, []Beat{later.beat(1, 2*time.Second)}, later)},
+			at: epoch, answered: true, record: true, beat: Active,
 		},
 		{
 			name: "replaced by one that died", sender: b,
-			history: []*Message{hello(epoch, later, 1), hello(now, b, 1)}, at: now, told: true, record: true,
+			history: []*Message{hello(epoch, later, 1), hello(now, b, 1)}, at: now, answered: true, record: true,
 		},
 		{
 			name: "replaced by one that left", sender: b,
 			history: []*Message{hello(epoch, later, 1), farewell(epoch, later, 2), hello(epoch, b, 1)},
-			at:      epoch, told: true, record: true, beat: Left,
+			at:      epoch, answered: true, record: true, beat: Left,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestInform(t *testing.T) {
 			}
 			s.Expire(tc.at)
 			addr, m := s.AnswerExpired(tc.at, tc.sender.handle(), 1400)
-			if (m != nil) != tc.told {
-				t.Fatalf("told %+v, want %v", m, tc.told)
+			if (m != nil) != tc.answered {
+				t.Fatalf("answered %+v, want %v", m, tc.answered)
 			}
 			if m == nil {
 				return
@@ -71,24 +71,24 @@ func TestInform(t *testing.T) {
 			}
 			carry(t, m)
 			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.handle(), 1400); again != nil {
-				t.Error("told again at once")
+				t.Error("answered twice at once")
 			}
 			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.handle(), 1400); again == nil {
-				t.Error("never told again")
+				t.Error("not answered later")
 			}
 		})
 	}
 }
 
-// What a node is told makes it do the right thing.
-func TestInformedNodes(t *testing.T) {
+// The answer makes a node recover.
+func TestAnsweredNodesRecover(t *testing.T) {
 	b, later := rec("b", 1), rec("b", 2)
 	t.Run("too far ahead", func(t *testing.T) {
 		s, fast := newSet(rec("a", 1)), NewSet(epoch.Add(time.Hour), *b, testParams)
 		s.Apply(epoch, carry(t, fast.Sync(epoch.Add(time.Hour))))
 		_, m := s.AnswerExpired(epoch, fast.Handle(), 1400)
 		fast.Apply(epoch.Add(time.Hour), carry(t, m))
-		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it asks for
+		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it requests
 		if got := fast.ClockAhead(); got != time.Hour {
 			t.Errorf("ClockAhead() = %v", got)
 		}
@@ -142,10 +142,10 @@ func TestInformedNodes(t *testing.T) {
 	})
 }
 
-// Why a node is not live is remembered for as long as it speaks.
-func TestInformRemembers(t *testing.T) {
+// A set remembers the reason of an ended lease for as long as the node sends.
+func TestAnswerExpiredRemembers(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 1)
-	s.Apply(epoch, tell(epoch, b, nil, b))
+	s.Apply(epoch, messageFrom(epoch, b, nil, b))
 	half := testParams.forgetAfter() / 2
 	now := epoch
 	for range 5 {

@@ -2,21 +2,19 @@ package lease
 
 import "time"
 
-// Effect tells the caller of [Set.Apply] what came of a message.
+// Effect is the result of [Set.Apply].
 type Effect struct {
-	Changed   bool     // the live set, or the record or state of a live node, is another now
-	Urgent    bool     // pass it on now rather than with the next digest
-	Wants     []Handle // ask the message's sender for these records
-	Duplicate *Record  // a later process lives under this node's id: stop
+	Changed   bool     // of the live set, or of the record or state of a live node
+	Urgent    bool     // relay now rather than in the next digest
+	Wants     []Handle // request these records from the message's sender
+	Duplicate *Record  // another process runs under this node's id with this later incarnation: stop
 }
 
-// Apply merges a message: O(its size). Applying is commutative and idempotent,
-// apart from relaying: the order in which news arrives, and how often, decides
-// nothing. Two kinds of news are dropped rather than kept until they make sense,
-// and come again with the next beat: the beat of a node whose record is missing,
-// and a beat that is too far ahead of the clocks heard so far. Where that was a
-// farewell, which no beat follows, it comes again from those who pass it on, or
-// the lease runs out.
+// Apply merges a message: O(its size). Apart from relaying, Apply is commutative and
+// idempotent. Apply drops two kinds of news instead of storing them: the beat of a
+// node without a record, and a beat too far ahead of the known clocks. Both arrive
+// again with the node's next beat. No beat follows a farewell; a dropped farewell
+// arrives again from nodes that relay it, or the lease expires.
 func (s *Set) Apply(now time.Time, m *Message) Effect {
 	var e Effect
 	if m.Settings != s.params.Settings {
@@ -63,13 +61,13 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	}
 }
 
-// superseded reports whether a later life of the node had its lease.
+// superseded reports whether a later incarnation of the node has or had a lease.
 func (s *Set) superseded(r *Record) bool {
 	cur := s.byID[r.ID]
 	return cur != nil && cur.rec.Incarnation > r.Incarnation
 }
 
-// meet notes an incarnation that was not known.
+// addEntry adds an incarnation that is not known yet.
 func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 	if len(s.known) >= 2*MaxNodes {
 		s.stats.RecordsRefused++
@@ -81,8 +79,8 @@ func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 	return e
 }
 
-// succeed makes known the latest incarnation of its node and ends the earlier
-// one. It returns false if a later one had its lease, or if there is no room.
+// replaceEarlier makes known the latest incarnation of its node and retires the
+// earlier one. It returns false if a later one had a lease, or if MaxNodes is reached.
 func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	cur := s.byID[known.rec.ID]
 	switch {
@@ -116,7 +114,7 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	case s.tooFarAhead(clock):
 		s.stats.SkewRejected++
 	case known == nil:
-		if b.State != Left { // of a node that was not known, there is nothing to end
+		if b.State != Left { // the farewell of an unknown node ends nothing
 			s.want(now, from, b.Handle, e)
 		}
 	case known == s.duplicate.entry:
@@ -131,8 +129,8 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	}
 }
 
-// stale reports whether b is no news: what it says is over, or known. A farewell
-// is true at any age, and worth knowing for as long as ended leases are
+// stale reports whether b carries no news: it is too old, or its content is known. A
+// farewell is valid at any age, and worth storing for as long as ended leases are
 // remembered.
 func (s *Set) stale(b *Beat) bool {
 	limit := s.params.TTL
@@ -150,8 +148,8 @@ func (s *Set) stale(b *Beat) bool {
 	}
 }
 
-// applyStaleBeat handles a beat that is no news. That of a live node may still have
-// come on a faster way, or from one who knows of a newer record.
+// applyStaleBeat handles a beat without news. It may still have arrived on a faster
+// path than the known copy, or refer to a newer record.
 func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
 	if known == nil || known.status != live || b.Age > s.params.TTL {
 		return
@@ -164,10 +162,10 @@ func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, 
 	}
 }
 
-// renew gives known the lease that b stands for.
+// renew renews the lease of known by b.
 func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
 	renewed := now.Add(-b.Age)
-	if known.status != pending && b.Seq == known.seq { // one beat, two states: that renews nothing
+	if known.status != pending && b.Seq == known.seq { // one beat with two states renews nothing
 		if known.status == expired {
 			known.state = b.State
 			return
@@ -188,8 +186,8 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	s.stats.BeatsApplied++
 }
 
-// applyFarewell ends known for good, and with it every earlier life of its node,
-// even if it overtook all other beats of known, or finds no room.
+// applyFarewell retires known and every earlier incarnation of its node, even if the
+// farewell arrived before all other beats of known, or MaxNodes is reached.
 func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
 	if known.status == live {
 		e.Changed, e.Urgent = true, true
@@ -199,7 +197,7 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 	known.update(b, clock, now.Add(-b.Age))
 }
 
-// hear notes what b says. It is news, to be passed on.
+// update stores b as the latest beat, which is then relayed.
 func (e *entry) update(b *Beat, clock time.Duration, renewed time.Time) {
 	e.seq, e.state, e.table, e.load = b.Seq, b.State, b.Table, b.Load
 	e.clock, e.renewed, e.beats = clock, renewed, 0
@@ -212,18 +210,17 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// requestInterval spaces the requests for one record.
+// requestInterval is the minimum time between two requests for one record.
 const requestInterval = 500 * time.Millisecond
 
-// want notes that the record of h is missing, and has the sender asked for it
-// unless somebody was asked just now. Only a live sender is asked: anybody can
-// put a handle into a message.
+// want requests the record of h from the sender, unless it was requested just now. The
+// sender must be live: any process can put a handle into a message.
 func (s *Set) want(now time.Time, from, h Handle, e *Effect) {
 	if at, ok := s.requested[h]; (ok && now.Sub(at) < requestInterval) || s.AddrOf(from) == "" {
 		return
 	}
 	if len(s.requested) >= MaxNodes {
-		return // Expire makes room
+		return // Expire makes room again
 	}
 	s.requested[h] = now
 	e.Wants = append(e.Wants, h)

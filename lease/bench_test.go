@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sizes are the cluster sizes that are measured.
+// sizes are the measured cluster sizes.
 var sizes = []int{10, 100, 1000}
 
 func forSizes(b *testing.B, f func(b *testing.B, nodes int)) {
@@ -78,7 +78,7 @@ func BenchmarkDecodeSync(b *testing.B) {
 	})
 }
 
-// A digest in which every row renews a lease.
+// Every row of the digest renews a lease.
 func BenchmarkApplyDigest(b *testing.B) {
 	forSizes(b, func(b *testing.B, nodes int) {
 		b.Helper()
@@ -93,7 +93,7 @@ func BenchmarkApplyDigest(b *testing.B) {
 	})
 }
 
-// A digest in which every row is known already, as most are.
+// Every row of the digest is known already, as most are in practice.
 func BenchmarkApplyKnownDigest(b *testing.B) {
 	forSizes(b, func(b *testing.B, nodes int) {
 		b.Helper()
@@ -105,7 +105,7 @@ func BenchmarkApplyKnownDigest(b *testing.B) {
 	})
 }
 
-// A newcomer's first full sync.
+// The first full sync of a node that joins.
 func BenchmarkApplySync(b *testing.B) {
 	forSizes(b, func(b *testing.B, nodes int) {
 		b.Helper()
@@ -116,7 +116,7 @@ func BenchmarkApplySync(b *testing.B) {
 	})
 }
 
-// A digest that has only rows to choose from.
+// The digest has only rows to choose from.
 func BenchmarkCompose(b *testing.B) {
 	forSizes(b, func(b *testing.B, nodes int) {
 		b.Helper()
@@ -152,7 +152,7 @@ func BenchmarkExpire(b *testing.B) {
 	})
 }
 
-// A beat, with the judgement of the cluster's clock.
+// Includes the update of the cluster's clock.
 func BenchmarkBeat(b *testing.B) {
 	forSizes(b, func(b *testing.B, nodes int) {
 		b.Helper()

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// flood sends n messages' worth of what make returns, in messages of 1,000, from
-// a live member.
+// flood makes a live member send n rows, in messages of 1,000.
 func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Message)) {
 	for i := 0; i < n; {
-		m := tell(now, from, nil)
+		m := messageFrom(now, from, nil)
 		for ; i < n && len(m.Beats)+len(m.Records) < 1000; i++ {
 			row(i, m)
 		}
@@ -18,8 +17,8 @@ func flood(s *Set, now time.Time, from *Record, n int, row func(i int, m *Messag
 	}
 }
 
-// Whatever a member sends, memory stays within a small multiple of MaxNodes, and
-// those who are known go on (S3.6).
+// For any input from a member, memory stays within a small multiple of MaxNodes, and
+// known nodes stay live (S3.6).
 func TestFloodsAreBounded(t *testing.T) {
 	const n = 5 * MaxNodes
 	stranger := func(i int) *Record { return rec(NodeID(fmt.Sprintf("x%d", i)), 1) }
@@ -63,61 +62,60 @@ func TestFloodsAreBounded(t *testing.T) {
 			check("ahead", len(s.ahead), MaxNodes)
 
 			now := epoch.Add(time.Second)
-			s.Apply(now, tell(now, b, []Beat{b.beat(2, 0)}))
+			s.Apply(now, messageFrom(now, b, []Beat{b.beat(2, 0)}))
 			if m := member(s, "b"); m == nil || m.Seq != 2 {
-				t.Errorf("b was forgotten over it: %+v", m)
+				t.Errorf("b is not live: %+v", m)
 			}
-			for i := range 40 { // what was noted passes
+			for i := range 40 { // the stored handles expire
 				now = now.Add(2 * time.Second)
 				s.Beat(now, 0, 0)
-				s.Apply(now, tell(now, b, []Beat{b.beat(uint32(3+i), 0)}))
+				s.Apply(now, messageFrom(now, b, []Beat{b.beat(uint32(3+i), 0)}))
 				s.Expire(now)
 			}
 			wantIDs(t, s, fmt.Sprintf("a/%d", s.Self().Incarnation), "b/1")
 			if len(s.known) != 2 || len(s.byID) != 2 || len(s.requested) != 0 || len(s.ahead) != 0 {
-				t.Errorf("a minute later: known %d, byID %d, asked %d, ahead %d",
+				t.Errorf("a minute later: known %d, byID %d, requested %d, ahead %d",
 					len(s.known), len(s.byID), len(s.requested), len(s.ahead))
 			}
 		})
 	}
 }
 
-// A want is for one who can answer, and not twice at a time.
+// A record is requested only from a live sender, and not twice at a time.
 func TestWantsAreSpaced(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	row := func(now time.Time, from *Record, seq uint32) []Handle {
-		return s.Apply(now, tell(now, from, []Beat{c.beat(seq, 0)})).Wants
+		return s.Apply(now, messageFrom(now, from, []Beat{c.beat(seq, 0)})).Wants
 	}
 	s.Apply(epoch, hello(epoch, b, 1))
 	if got := row(epoch, c, 1); got != nil {
-		t.Errorf("asked a stranger for %v", got)
+		t.Errorf("requested %v from an unknown sender", got)
 	}
 	if got := row(epoch, b, 1); len(got) != 1 || got[0] != c.handle() {
-		t.Errorf("asked b for %v", got)
+		t.Errorf("requested %v from b", got)
 	}
 	if got := row(epoch.Add(requestInterval-1), b, 2); got != nil {
-		t.Errorf("asked again at once for %v", got)
+		t.Errorf("requested %v again at once", got)
 	}
 	if got := row(epoch.Add(requestInterval), b, 3); len(got) != 1 {
-		t.Error("never asked again")
+		t.Error("not requested again")
 	}
 	now := epoch.Add(time.Second)
 	s.Apply(now, hello(now, c, 4))
 	if len(s.requested) != 0 {
-		t.Error("still asked for when it is there")
+		t.Error("the received record is still requested")
 	}
 }
 
-// Ended leases are remembered for forgetAfter, so that old news stays old, and
-// no longer.
+// Ended leases are remembered for forgetAfter, and no longer.
 func TestForget(t *testing.T) {
 	b := rec("b", 5)
 	for name, end := range map[string]func(s *Set){
 		"expired": func(s *Set) { s.Expire(epoch.Add(testParams.TTL + 1)) },
 		"left":    func(s *Set) { s.Apply(epoch, farewell(epoch, b, 2)) },
-		"left, heard of late": func(s *Set) {
+		"left, known late": func(s *Set) {
 			now := epoch.Add(30 * time.Second)
-			s.Apply(now, tell(now, b, []Beat{b.beat(2, 30*time.Second).as(Left)}))
+			s.Apply(now, messageFrom(now, b, []Beat{b.beat(2, 30*time.Second).as(Left)}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +138,7 @@ func TestForget(t *testing.T) {
 		next := rec("b", 6)
 		s.Apply(epoch, hello(epoch, next, 1))
 		now := epoch.Add(testParams.forgetAfter() + 1)
-		s.Apply(now, tell(now, next, []Beat{next.beat(2, 0)}))
+		s.Apply(now, messageFrom(now, next, []Beat{next.beat(2, 0)}))
 		s.Expire(now)
 		wantIDs(t, s, "a/1", "b/6")
 		if s.known[b.handle()] != nil {

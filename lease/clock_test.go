@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rounds lets a hear every peer once a heartbeat, for longer than two TTLs. The
-// clocks are the peers', relative to a's.
+// rounds lets a receive a beat of every peer per heartbeat, for more than two TTLs.
+// The clocks are those of the peers, relative to a's.
 func rounds(s *Set, clocks ...time.Duration) {
 	for seq := range uint32(7) {
 		now := epoch.Add(time.Duration(seq) * 2 * time.Second)
@@ -95,8 +95,8 @@ func TestClusterClock(t *testing.T) {
 	}
 }
 
-// Whatever the clocks, all who hear each other agree on the cluster's clock, on
-// who is rejected, and those who are rejected know it.
+// For any clocks, connected nodes agree on the cluster's clock and on the rejected
+// nodes, and rejected nodes know that they are.
 func TestAllAgreeWhoIsAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		offsets := rapid.SliceOfN(rapid.Map(rapid.IntRange(-15_000, 15_000), func(n int) time.Duration {
@@ -128,7 +128,7 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 		var accepted []string
 		for i, s := range sets {
 			if got := offsets[i] + s.clock; got != clusterClock {
-				t.Fatalf("n%d takes %v for the cluster's clock, n0 %v", i, got, clusterClock)
+				t.Fatalf("cluster's clock: %[2]v on n%[1]d, %[3]v on n0", i, got, clusterClock)
 			}
 			if s.ClockAhead() <= testParams.MaxSkew {
 				accepted = append(accepted, fmt.Sprintf("n%d/1", i))
@@ -148,8 +148,8 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 	})
 }
 
-// A slow node that joins takes its first full sync whole, whatever the order of
-// its rows: else it would believe for a beat that it is nearly alone (S3.17).
+// A slow node that joins accepts its whole first full sync, for any order of rows.
+// Otherwise it would consider itself nearly alone until the next beats (S3.17).
 func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
 	seed := newSet(rec("s", 1))
 	for i := range 5 {
@@ -164,8 +164,8 @@ func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
 	}
 }
 
-// A node with a fast clock is rejected itself, but what it relays is as good as
-// anybody's: the clock of a row is relative to the sender's.
+// A node with a fast clock is rejected, but the rows that it relays are valid: their
+// clocks are relative to the sender's.
 func TestFastNodeRelaysWell(t *testing.T) {
 	hour := epoch.Add(time.Hour)
 	fast := NewSet(hour, *rec("f", 1), testParams)
@@ -185,10 +185,10 @@ func TestFastNodeRelaysWell(t *testing.T) {
 	}
 }
 
-// A clock that is set while the node runs costs nobody a lease.
+// No node loses its lease when a clock is set at run time.
 func TestOwnClockIsSet(t *testing.T) {
 	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
-	for name, clock := range map[string]time.Duration{ // the peers', by ours, afterwards
+	for name, clock := range map[string]time.Duration{ // of the peers, relative to this node's clock afterwards
 		"back": 20 * time.Second, "forward": -20 * time.Second,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +213,8 @@ func TestOwnClockIsSet(t *testing.T) {
 	}
 }
 
-// Packets that waited for a stopped node make all clocks look slow. The next
-// beats put that right: the node is not blind for a whole TTL.
+// Packets that waited for a stopped node make all clocks look slow. The next beats
+// correct the clocks: the node does not reject them for a whole TTL.
 func TestWaitingPacketsDoNotBlind(t *testing.T) {
 	s := newSet(rec("a", 1))
 	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
@@ -227,7 +227,7 @@ func TestWaitingPacketsDoNotBlind(t *testing.T) {
 		s.Apply(now, hello(epoch.Add(2*time.Second), r, 2))
 	}
 	now = now.Add(time.Second)
-	for seq := uint32(12); seq < 14; seq++ { // the first beats move the clock, at the latest the second ones count
+	for seq := uint32(12); seq < 14; seq++ { // the first beats move the clock; at the latest the second ones count
 		for _, r := range peers {
 			s.Apply(now, hello(now, r, seq))
 		}

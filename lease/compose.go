@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// messageOverhead is more than a message without beats, records and wants takes.
+// messageOverhead is an upper bound for a message without beats, records and wants.
 const messageOverhead = 48
 
-// How often a node passes one piece of news on. After 3·log2(n) random
-// recipients per node, the chance that a given node heard it from nobody is
-// far below one in a million even if every fifth packet is lost. Records are
-// longer, and are asked for where they are missing.
+// How often a node sends one beat or record. After 3·log2(n) random recipients per
+// node, the chance that a given node has not received the beat is far below one in a
+// million, even at a packet loss of 20 %. Records are longer, and nodes request the
+// records that they miss.
 func (s *Set) beatCopies() int   { return 3 * bits.Len(uint(len(s.byID))) }
 func (s *Set) recordCopies() int { return bits.Len(uint(len(s.byID))) }
 
-// Compose returns a digest of at most budget bytes once encoded, which the
-// caller sends to the given number of peers: the own beat, new records in up to
-// half of the space, then the beats that were passed on least, freshest first.
-// A farewell is passed on like any other beat. Compose returns nil when there is
-// no news: every beat and record was passed on often enough, or when not even
-// the own beat fits. O(n log n).
+// Compose returns a digest of at most budget encoded bytes, for the given number of
+// recipients. It has this node's beat, new records in up to half of the space, then
+// the least relayed beats, freshest first, farewells included. Compose returns nil
+// if there is no news, because every beat and record was sent often enough, or if not
+// even this node's beat fits. O(n log n).
 func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 	news := s.self.beats < s.beatCopies()
 	room := budget - messageOverhead
 	m := s.message(now)
 	if !s.addBeat(now, m, s.self, &room, recipients) {
-		return nil // the sizes below count on its table digest
+		return nil // the row sizes below assume its table digest
 	}
 	if s.addRecords(m, room/2, &room, recipients) {
 		news = true
@@ -56,8 +55,8 @@ func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 	return m
 }
 
-// addRecords adds the records that were passed on least, in space bytes of the
-// room, and reports whether there were any.
+// addRecords adds the least sent records, up to space bytes, and reports whether
+// there were any.
 func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool {
 	add := func(e *entry) {
 		if size := e.recordSize(); size <= space {
@@ -68,7 +67,7 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 		}
 	}
 	if s.self.copies < s.recordCopies() {
-		add(s.self) // nobody else can tell of it first
+		add(s.self) // only this node can be the first to send it
 	}
 	fresh := s.rows[:0]
 	for _, e := range s.byID {
@@ -86,12 +85,12 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 	return len(m.Records) > 0
 }
 
-// Sync returns everything that is live, for a joining node or an anti-entropy
-// exchange. Of the nodes whose leases were over lately it tells the records, too,
-// and the farewells of those that said one: they mean something to whoever holds
-// an earlier life of such a node for live, and to a later life, which learns that
-// it has to outbid them if its clock has been set back. A farewell states its
-// age, so that all forget it at about the same time. There is room left for Extra.
+// Sync returns all live nodes, for a joining node or an anti-entropy exchange. It
+// also has the records of recently ended leases, and their farewells. A receiver
+// that takes an earlier incarnation of such a node for live needs them; so does a
+// later process of the node, which has to outbid them if its clock was set back. A
+// farewell states its age, so that all sets forget it at about the same time. The
+// message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
 	room := MaxMessageBytes - MaxExtraBytes - messageOverhead
@@ -121,22 +120,22 @@ func (s *Set) Sync(now time.Time) *Message {
 	return m
 }
 
-// hadLease reports whether this set saw a beat of e. News of a lease that was
-// over before is not passed on, or it would go round for ever.
+// hadLease reports whether this set received a beat of e. A lease that had ended
+// before is not relayed, or it would circulate without end.
 func (e *entry) hadLease() bool { return e.seq > 0 }
 
-// left reports whether e said farewell.
+// left reports whether e sent a farewell.
 func (e *entry) left() bool { return e.status == retired && e.state == Left }
 
-// spreads reports whether the latest beat of e is for others to know: e is live,
-// or it is over by its own word.
+// spreads reports whether the latest beat of e is relayed: e is live, or the beat is a
+// farewell.
 func (e *entry) spreads() bool { return e.status == live || e.left() }
 
 func (s *Set) message(now time.Time) *Message {
 	return &Message{Settings: s.params.Settings, From: s.self.handle, SentAt: now}
 }
 
-// addBeat adds the beat of e if there is room for it.
+// addBeat adds the beat of e if it fits.
 func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients int) bool {
 	b := Beat{
 		Handle: e.handle, Seq: e.seq, State: e.state, Version: e.rec.Version,
@@ -149,7 +148,7 @@ func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients
 	*room -= size
 	m.Beats = append(m.Beats, b)
 	e.beats += recipients
-	copies := uint64(max(1, recipients)) // what is asked for goes to one, and spreads nothing
+	copies := uint64(max(1, recipients)) // an answer goes to one node and does not count as relayed
 	if e == s.self {
 		s.stats.BeatsSent += copies
 	} else {
@@ -160,7 +159,7 @@ func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients
 
 const maxBeatBytes = 48
 
-// beatBytes is the encoded size of b.
+// beatBytes returns the encoded size of b.
 func beatBytes(b *Beat, table uint32) int {
 	var scratch [maxBeatBytes]byte
 	return len(appendBeat(scratch[:0], b, table))

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// No digest exceeds its budget once encoded, whatever is in the set.
+// No encoded digest exceeds its budget.
 func TestComposeKeepsItsBudget(t *testing.T) {
 	odd := rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64())
 	rapid.Check(t, func(t *rapid.T) {
@@ -26,7 +26,7 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 			b := r.beat(rapid.Uint32().Draw(t, "seq"), time.Duration(rapid.IntRange(0, 6000).Draw(t, "age"))*ms)
 			b.Table, b.Load = table.Draw(t, "its table"), max(0, odd.Draw(t, "its load"))
 			b.Clock = -time.Duration(max(0, odd.Draw(t, "clock")))
-			s.Apply(epoch, tell(epoch, r, []Beat{b}, r))
+			s.Apply(epoch, messageFrom(epoch, r, []Beat{b}, r))
 		}
 		budget := rapid.IntRange(0, 3000).Draw(t, "budget")
 		grown := manyLabels(8, rapid.IntRange(0, 40).Draw(t, "later labels"))
@@ -35,10 +35,10 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 			if m == nil {
 				return
 			}
-			if round%20 == 10 { // records that were measured before are longer now
+			if round%20 == 10 { // records that were measured before grow
 				s.Update(func(r *Record) { r.Labels = grown })
 				for _, e := range s.View().Members {
-					s.Apply(epoch, tell(epoch, e.Record, nil, e.with(func(r *Record) { r.Labels = grown })))
+					s.Apply(epoch, messageFrom(epoch, e.Record, nil, e.with(func(r *Record) { r.Labels = grown })))
 				}
 			}
 			wire := Encode(m)
@@ -55,8 +55,8 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 	})
 }
 
-// A digest that has room for another row takes it; one for a record that has
-// grown leaves out what no longer fits.
+// A digest with room for another row takes it. A digest with a record that has grown
+// leaves out the rows that no longer fit.
 func TestComposeFillsItsBudget(t *testing.T) {
 	s := crowd(500)
 	m := digestOf(s)
@@ -74,8 +74,8 @@ func TestComposeFillsItsBudget(t *testing.T) {
 	}
 }
 
-// With more news than fits, everything is passed on about equally, and often
-// enough; then there is silence until the next news.
+// With more news than fits, every beat and record is sent about equally often, and
+// often enough. Then Compose returns nil until the next news.
 func TestComposeIsFair(t *testing.T) {
 	const recipients = 3
 	s := crowd(200)
@@ -102,7 +102,7 @@ func TestComposeIsFair(t *testing.T) {
 			t.Fatalf("digest %d: spread of beats %d, of records %d", digests, spread(b), spread(r))
 		}
 		if digests > 10_000 {
-			t.Fatal("no end of news")
+			t.Fatal("Compose never returns nil")
 		}
 	}
 	b, r := counts()
@@ -111,18 +111,18 @@ func TestComposeIsFair(t *testing.T) {
 			slices.Min(b), s.beatCopies(), slices.Min(r), s.recordCopies())
 	}
 	if s.Compose(epoch, 1400, recipients) != nil {
-		t.Error("news out of nothing")
+		t.Error("a message without news")
 	}
 
 	other := s.View().Members[100]
 	now := epoch.Add(time.Second)
-	s.Apply(now, tell(now, other.Record, []Beat{other.beat(other.Seq+1, 0)}))
+	s.Apply(now, messageFrom(now, other.Record, []Beat{other.beat(other.Seq+1, 0)}))
 	m := s.Compose(now, 1400, recipients)
 	if m == nil || len(m.Beats) != 2 || m.Beats[1].Handle != other.Handle || len(m.Records) != 0 {
 		t.Errorf("after one new beat: %+v", m)
 	}
 	now = now.Add(time.Second)
-	s.Apply(now, tell(now, other.Record, nil, other.heavier()))
+	s.Apply(now, messageFrom(now, other.Record, nil, other.heavier()))
 	m = s.Compose(now, 1400, recipients)
 	if m == nil || len(m.Records) != 1 || m.Records[0].Weight != 2 {
 		t.Errorf("after a new record: %+v", m)
@@ -132,7 +132,7 @@ func TestComposeIsFair(t *testing.T) {
 	}
 	for i, state := range []State{Draining, Left} {
 		now = now.Add(time.Second)
-		s.Apply(now, tell(now, other.Record, []Beat{other.beat(other.Seq+2+uint32(i), 0).as(state)}))
+		s.Apply(now, messageFrom(now, other.Record, []Beat{other.beat(other.Seq+2+uint32(i), 0).as(state)}))
 		copies := 0
 		for m = s.Compose(now, 1400, recipients); m != nil; m = s.Compose(now, 1400, recipients) {
 			if len(m.Beats) != 2 || m.Beats[1].Handle != other.Handle || m.Beats[1].State != state || len(m.Records) != 0 {
@@ -146,12 +146,12 @@ func TestComposeIsFair(t *testing.T) {
 	}
 }
 
-// The freshest news goes first among what was passed on equally often.
-func TestComposeTellsTheFreshestFirst(t *testing.T) {
+// Of equally often relayed beats, the freshest go first.
+func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	s := newSet(rec("a", 1))
 	for i, age := range []time.Duration{3, 1, 2} {
 		r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
-		s.Apply(epoch, tell(epoch, r, []Beat{r.beat(1, age*time.Second)}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.beat(1, age*time.Second)}, r))
 	}
 	m := s.Compose(epoch, 1400, 1)
 	for i, want := range []time.Duration{0, 1, 2, 3} {
@@ -161,8 +161,8 @@ func TestComposeTellsTheFreshestFirst(t *testing.T) {
 	}
 }
 
-// Only what is live is told, and farewells that are young enough to matter: those
-// that ended a lease here, and those that came before any beat of their life.
+// Digests have live nodes, and recent farewells: those that ended a lease here, and
+// those that arrived before any other beat of their incarnation.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
 	s := newSet(rec("a", 1))
@@ -173,14 +173,14 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 		return r
 	}
 	s.Apply(epoch, hello(epoch, node("dead"), 1))
-	s.Apply(epoch, tell(epoch, node("unborn"), nil, node("unborn")))
+	s.Apply(epoch, messageFrom(epoch, node("unborn"), nil, node("unborn")))
 	s.Apply(epoch, hello(epoch, node("left long ago"), 1))
 	s.Apply(epoch, farewell(epoch, node("left long ago"), 2))
 	s.Apply(now, hello(now, node("left"), 1))
 	s.Apply(now, farewell(now, node("left"), 2))
-	s.Apply(now, tell(now, node("stillborn"), []Beat{node("stillborn").beat(1, 0).as(Left)}, node("stillborn")))
+	s.Apply(now, messageFrom(now, node("stillborn"), []Beat{node("stillborn").beat(1, 0).as(Left)}, node("stillborn")))
 	s.Apply(now, farewell(now, node("stranger"), 1))
-	told := func(when string) {
+	expect := func(when string) {
 		t.Helper()
 		m := s.Compose(now, 1400, 1)
 		var records, rows []string
@@ -203,9 +203,9 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 			t.Errorf("%s: rows %v", when, rows)
 		}
 	}
-	told("before Expire")
+	expect("before Expire")
 	s.Expire(now)
-	told("after Expire")
+	expect("after Expire")
 }
 
 func TestAnswer(t *testing.T) {
@@ -238,11 +238,11 @@ func TestAnswer(t *testing.T) {
 				}
 			}
 			if parts > want {
-				t.Fatalf("budget %d: no end of answers", budget)
+				t.Fatalf("budget %d: Answer never returns nil", budget)
 			}
 		}
 		if len(got) != want || rest != nil {
-			t.Errorf("budget %d: %d of %d told, %d left over", budget, len(got), want, len(rest))
+			t.Errorf("budget %d: %d of %d answered, %d left over", budget, len(got), want, len(rest))
 		}
 	}
 	if m := carry(t, s.Request(epoch, wants)); !slices.Equal(m.Wants, wants) || m.From != s.Handle() {
@@ -250,7 +250,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A full sync of the largest set there can be is still a message.
+// A full sync of the largest possible set fits into a message.
 func TestSyncFits(t *testing.T) {
 	s := newSet(rec("a", 1))
 	labels := manyLabels(MaxLabels, 40)

@@ -27,12 +27,12 @@ func members(s *lease.Set) string {
 	return strings.Join(all, ", ")
 }
 
-// Two nodes exchange digests. One of them falls silent, and its lease runs out.
+// Two nodes exchange digests. One of them stops sending, and its lease expires.
 func ExampleSet_Apply() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
 
-	// Each sends what it has to tell; here over no network at all.
+	// Each node sends its digest; here without a network.
 	for _, hop := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
 		wire := lease.Encode(hop.from.Compose(now, 1400, 1))
 		m, err := lease.Decode(wire)
@@ -58,7 +58,7 @@ func ExampleSet_Apply() {
 	// a active
 }
 
-// A newcomer learns the whole live set from one full sync.
+// A node that joins receives the whole live set in one full sync.
 func ExampleNewSet() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	seed, c := node(now, "seed"), node(now, "c")
@@ -71,8 +71,7 @@ func ExampleNewSet() {
 	// a active, b active, c active, seed active
 }
 
-// A node that drains says so in a beat. Every beat tells it from then on, so that
-// it spreads with the rows of digests.
+// A draining node announces its state in a beat. All later beats repeat the state.
 func ExampleSet_SetState() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
@@ -86,8 +85,8 @@ func ExampleSet_SetState() {
 	// a draining, b active
 }
 
-// A node that changes its weight changes its record, and beats at once: whoever
-// misses the record learns of it from the beat, and asks.
+// A node that changes its weight changes its record and sends a beat at once. A node
+// that missed the record sees the new version in the beat, and requests the record.
 func ExampleSet_Update() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
@@ -97,7 +96,7 @@ func ExampleSet_Update() {
 	a.Update(func(r *lease.Record) { r.Weight = 3 })
 	a.Beat(now, 0, 0)
 	m := a.Compose(now, 1400, 1)
-	m.Records = nil // say that it did not fit
+	m.Records = nil // pretend that it did not fit
 	wants := b.Apply(now, m).Wants
 	fmt.Println(len(wants), "record to ask for")
 
@@ -109,13 +108,13 @@ func ExampleSet_Update() {
 	// weight 3
 }
 
-// An unknown version is told apart from garbage: it is counted, not suspected.
+// An unknown version has an error of its own, unlike garbage.
 func ExampleDecode() {
 	_, err := lease.Decode([]byte{9, 0x97})
 	fmt.Println(err)
 	_, err = lease.Decode([]byte{2, 0x97})
 	fmt.Println(err)
 	// Output:
-	// lease: message of an unknown wire version: 9, this program speaks 2
+	// lease: message of an unknown wire version: 9, this program reads 2
 	// lease: malformed message: EOF
 }

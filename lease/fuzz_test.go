@@ -7,13 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzDecode: no bytes make the decoder panic; what it takes is valid, encodes
+// FuzzDecode: no input makes the decoder panic. A decoded message is valid, encodes
 // again to an equal message, and does no harm to a set.
 func FuzzDecode(f *testing.F) {
 	f.Add(Encode(&Message{SentAt: epoch}))
 	f.Add(Encode(goldenMessage()))
 	f.Add(Encode(hello(epoch, rec("b", 2), 1)))
-	f.Add(Encode(tell(epoch, rec("a", 1), []Beat{rec("a", 9).beat(1, 0).as(Left)}, rec("a", 9), rec("b", 2))))
+	f.Add(Encode(messageFrom(epoch, rec("a", 1), []Beat{rec("a", 9).beat(1, 0).as(Left)}, rec("a", 9), rec("b", 2))))
 	f.Add(Encode(farewell(epoch, rec("b", 1), 2)))
 	f.Add(Encode(crowd(20).Sync(epoch)))
 	for _, wire := range hostile() {
@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := Decode(Encode(m))
 		if err != nil {
-			t.Fatalf("what was decoded cannot be read once encoded: %v", err)
+			t.Fatalf("the encoded form of a decoded message is unreadable: %v", err)
 		}
 		if diff := cmp.Diff(m, again, equalMessages); diff != "" {
 			t.Fatalf("(-decoded +encoded and decoded):\n%s", diff)
@@ -45,7 +45,7 @@ func FuzzDecode(f *testing.F) {
 		s.Apply(epoch, m)
 		s.Expire(epoch.Add(testParams.TTL))
 		if member(s, "a") == nil {
-			t.Fatal("a message took a node out of its own view")
+			t.Fatal("a message removed a node from its own view")
 		}
 		for _, own := range []*Message{s.Compose(epoch, 1400, 1), s.Sync(epoch)} {
 			if own == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// epoch is when most tests begin. It is a whole millisecond, as on the wire.
+// epoch is the start of most tests. It is a whole millisecond, as on the wire.
 var epoch = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 const ms = time.Millisecond
@@ -36,7 +36,7 @@ func (r *Record) heavier() *Record { return r.with(func(r *Record) { r.Weight++ 
 
 func (r *Record) handle() Handle { return HandleOf(r.ID, r.Incarnation) }
 
-// beat returns a beat of r, which is active, that was sent age ago.
+// beat returns a beat of r, in state Active, that was sent age ago.
 func (r *Record) beat(seq uint32, age time.Duration) Beat {
 	return Beat{Handle: r.handle(), Seq: seq, State: Active, Version: r.Version, Age: age, Load: int64(seq)}
 }
@@ -47,32 +47,32 @@ func (b Beat) as(s State) Beat {
 	return b
 }
 
-// tell returns a message that from sends at the instant at: its records, then
+// messageFrom returns a message that from sends at the instant at: its records, then
 // its beats.
-func tell(at time.Time, from *Record, beats []Beat, records ...*Record) *Message {
+func messageFrom(at time.Time, from *Record, beats []Beat, records ...*Record) *Message {
 	return &Message{Settings: testParams.Settings, From: from.handle(), SentAt: at, Beats: beats, Records: records}
 }
 
-// hello is what a newcomer says of itself.
+// hello returns the first message of a node.
 func hello(at time.Time, r *Record, seq uint32) *Message {
-	return tell(at, r, []Beat{r.beat(seq, 0)}, r)
+	return messageFrom(at, r, []Beat{r.beat(seq, 0)}, r)
 }
 
-// farewell is what a node that leaves says: its last beat.
+// farewell returns the last beat of a node.
 func farewell(at time.Time, r *Record, seq uint32) *Message {
-	return tell(at, r, []Beat{r.beat(seq, 0).as(Left)})
+	return messageFrom(at, r, []Beat{r.beat(seq, 0).as(Left)})
 }
 
 func newSet(r *Record) *Set { return startSet(epoch, r, testParams) }
 
-// startSet returns the set of a node that is active from its first beat on.
+// startSet returns the set of a node that is Active from its first beat.
 func startSet(now time.Time, r *Record, p Params) *Set {
 	s := NewSet(now, *r, p)
 	s.state, s.self.state = Active, Active
 	return s
 }
 
-// carry takes m over the wire.
+// carry encodes and decodes m.
 func carry(tb testing.TB, m *Message) *Message {
 	tb.Helper()
 	got, err := Decode(Encode(m))
@@ -82,7 +82,7 @@ func carry(tb testing.TB, m *Message) *Message {
 	return got
 }
 
-// ids returns who is live in the view of s, as id/incarnation.
+// ids returns the live nodes in the view of s, as id/incarnation.
 func ids(s *Set) []string {
 	var out []string
 	for _, m := range s.View().Members {
@@ -98,7 +98,7 @@ func wantIDs(tb testing.TB, s *Set, want ...string) {
 	}
 }
 
-// member returns what the view of s tells of id, or nil.
+// member returns id as the view of s has it, or nil.
 func member(s *Set, id NodeID) *Member {
 	v := s.View()
 	for i := range v.Members {
@@ -113,14 +113,14 @@ func (s status) String() string {
 	return [...]string{"pending", "live", "expired", "retired"}[s]
 }
 
-// crowd returns a set that knows n nodes, itself among them.
+// crowd returns a set of n nodes, its own node included.
 func crowd(n int) *Set {
 	s := newSet(rec("node-0000", 1))
 	for i := range n - 1 {
 		r := rec(NodeID(fmt.Sprintf("node-%04d", i+1)), 1)
 		r.APIAddr, r.Zone, r.Capacity = "https://"+r.Addr, "eu-1", 2450
 		age := time.Duration(i%2000) * ms
-		s.Apply(epoch, tell(epoch.Add(time.Duration(i%20)*ms), r, []Beat{r.beat(uint32(40_000+i), age)}, r))
+		s.Apply(epoch, messageFrom(epoch.Add(time.Duration(i%20)*ms), r, []Beat{r.beat(uint32(40_000+i), age)}, r))
 	}
 	return s
 }

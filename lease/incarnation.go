@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Incarnation identifies one life of one node's process. A node that restarts
-// keeps its Node and gets a greater Number. The zero Incarnation stands for none.
+// Incarnation identifies one run of a node's process. A node that restarts keeps its
+// Node and gets a greater Number. The zero Incarnation stands for none.
 type Incarnation struct {
 	Node   NodeID
 	Number uint64

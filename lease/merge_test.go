@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fleet says what nodes could have sent until now: three ids with up to three
-// lives each, every life with a few record versions and beats. They are honest
-// but for this: a beat may have gone out with two states.
+// fleet is all that nodes could have sent until now: three ids with up to three
+// incarnations each, each with a few record versions and beats. Nodes are correct,
+// except that a node may have sent one beat with two states.
 type fleet struct {
 	now   time.Time
 	lives []life
@@ -22,7 +22,7 @@ type fleet struct {
 type life struct {
 	versions []*Record     // by version, from 1
 	states   [][]State     // of the beats with seqs from 1, one a second
-	ended    time.Duration // how long ago the last of them was sent
+	ended    time.Duration // age of the last one
 }
 
 func drawFleet(t *rapid.T) *fleet {
@@ -53,21 +53,21 @@ func drawFleet(t *rapid.T) *fleet {
 
 func (f *fleet) drawLife(t *rapid.T) life { return rapid.SampledFrom(f.lives).Draw(t, "life") }
 
-// drawMessage draws what somebody could tell at f.now. No beat comes without a
-// record: one that does is dropped, and so the order would matter.
+// drawMessage draws a message that some node could send at f.now. Every beat comes
+// with its record: a Set drops a beat without a record, so the order would matter.
 func (f *fleet) drawMessage(t *rapid.T) *Message {
 	var m *Message
 	for range rapid.IntRange(1, 3).Draw(t, "rows") {
 		l := f.drawLife(t)
 		r := rapid.SampledFrom(l.versions).Draw(t, "record")
 		if m == nil {
-			m = tell(f.now, r, nil)
+			m = messageFrom(f.now, r, nil)
 		}
 		m.Records = append(m.Records, r)
 		if rapid.Bool().Draw(t, "with beat") {
 			seq := rapid.IntRange(1, len(l.states)).Draw(t, "seq")
 			age := l.ended + time.Duration(len(l.states)-seq)*time.Second
-			// The longer it was under way, the younger it seems.
+			// A longer transit makes the beat look younger.
 			age -= time.Duration(rapid.IntRange(0, 200).Draw(t, "transit")) * ms
 			state := rapid.SampledFrom(l.states[seq-1]).Draw(t, "state")
 			m.Beats = append(m.Beats, r.beat(uint32(seq), max(0, age)).as(state))
@@ -76,8 +76,8 @@ func (f *fleet) drawMessage(t *rapid.T) *Message {
 	return m
 }
 
-// fingerprint is all that decides about later news. An incarnation that a later
-// one has replaced is over, whether a record of it came by before or after.
+// fingerprint is all state that decides about later news. An incarnation that was
+// replaced by a later one has ended, even if its own record never arrived.
 func fingerprint(s *Set) string {
 	var lines []string
 	for _, e := range s.known {
@@ -110,7 +110,7 @@ func applyAll(t *rapid.T, s *Set, now time.Time, messages []*Message) {
 	}
 }
 
-// Any order and any repetition of the same news leads to the same state (S3.7).
+// Any order and any repetition of messages lead to the same state (S3.7).
 func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -132,7 +132,7 @@ func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
 	})
 }
 
-// Two sets that tell each other all they know agree, whatever each heard (S3.7).
+// Two sets agree after a full exchange, for any messages received before (S3.7).
 func TestSyncBothWaysAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -151,9 +151,9 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 	})
 }
 
-// What is over stays over: no order of old news, however young it claims to be,
-// brings a node back before it is forgotten.
-func TestOldNewsNeverResurrects(t *testing.T) {
+// An ended lease stays ended: no order of old beats, however young they claim to be,
+// revives a node before the lease is forgotten.
+func TestOldBeatsReviveNoNode(t *testing.T) {
 	b := rec("b", 5)
 	old := rapid.Custom(func(t *rapid.T) *Message {
 		r := b
@@ -172,7 +172,7 @@ func TestOldNewsNeverResurrects(t *testing.T) {
 		case r.Incarnation == 4 && rapid.Bool().Draw(t, "farewell"):
 			beat = beat.as(Left)
 		}
-		m := tell(epoch, r, []Beat{beat})
+		m := messageFrom(epoch, r, []Beat{beat})
 		if rapid.Bool().Draw(t, "with record") {
 			m.Records = append(m.Records, r)
 		}
@@ -190,12 +190,12 @@ func TestOldNewsNeverResurrects(t *testing.T) {
 		},
 		"left, heard of late": func(s *Set) (time.Time, []string) {
 			now := epoch.Add(testParams.TTL + time.Second)
-			s.Apply(now, tell(now, b, []Beat{b.beat(11, now.Sub(epoch)).as(Left)}))
+			s.Apply(now, messageFrom(now, b, []Beat{b.beat(11, now.Sub(epoch)).as(Left)}))
 			return now, []string{"a/1"}
 		},
 		"superseded by one that left": func(s *Set) (time.Time, []string) {
 			later := rec("b", 6)
-			s.Apply(epoch, tell(epoch, later, []Beat{later.beat(1, 0).as(Left)}, later))
+			s.Apply(epoch, messageFrom(epoch, later, []Beat{later.beat(1, 0).as(Left)}, later))
 			return epoch, []string{"a/1"}
 		},
 		"superseded": func(s *Set) (time.Time, []string) {
@@ -216,7 +216,7 @@ func TestOldNewsNeverResurrects(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, tell(epoch, b, []Beat{b.beat(10, 0)}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.beat(10, 0)}, b))
 			now, live := end(s)
 			for range rapid.IntRange(1, 12).Draw(t, "messages") {
 				m := old.Draw(t, "old news")
@@ -232,7 +232,7 @@ func TestOldNewsNeverResurrects(t *testing.T) {
 				}
 				s.Expire(now)
 			}
-			// It was not deaf: new news does bring the node back.
+			// New beats still count: they revive the node.
 			s.Apply(now, hello(now, rec("b", 7), 1))
 			if got := ids(s); !slices.Equal(got, []string{"a/1", "b/7"}) {
 				t.Fatalf("after a restart: %v", got)
@@ -241,10 +241,9 @@ func TestOldNewsNeverResurrects(t *testing.T) {
 	}
 }
 
-// At the end of a chain of relays a beat says what it said, a farewell too; it is
-// at least as old as it truly is, less the time under way, and at most the
-// rounding of each hop older.
-func TestRelayingNeverProlongsALife(t *testing.T) {
+// After a chain of relays, a beat or farewell has the same content. Its age is at least
+// the true age minus the transit time, and at most one rounding per hop more.
+func TestRelayingNeverProlongsALease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		source := rec("src", 1)
 		origin := newSet(source)
@@ -274,7 +273,7 @@ func TestRelayingNeverProlongsALife(t *testing.T) {
 			got := carrier.known[source.handle()]
 			age, truth := now.Sub(sentAt), now.Sub(sentAt)-transit
 			if truth > limit-time.Millisecond {
-				return // about to be refused
+				return // about to be rejected
 			}
 			if got == nil || !got.spreads() || got.state != state || got.seq != 2 {
 				t.Fatalf("hop %d: %+v, %v old", hop, got, age)

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a [Record]. They keep one record inside one gossip packet and the
-// whole set inside a known amount of memory, whatever a peer sends.
+// Bounds of a [Record]. They keep a record within one gossip packet, and bound the
+// memory of a set for any input.
 const (
 	MaxIDBytes     = 64
 	MaxAddrBytes   = 255
@@ -39,18 +39,18 @@ func (id NodeID) Validate() error {
 	return nil
 }
 
-// State says what a node does at present. Only an Active node is a candidate
-// for ownership; every state but Left is live for as long as its lease is. It
-// travels in every beat, so that a change spreads as fast as a heartbeat does.
+// State is what a node does at present. Only an Active node is a candidate for
+// ownership. A node in any state but Left is live while its lease is. Every beat
+// carries the state, so a change spreads as fast as a heartbeat.
 type State uint8
 
-// The states of a node, in the order of its life. A node goes back from
-// Draining to Active, and from either to Settling when it fences itself.
+// The states of a node, in the usual order. A node can return from Draining to
+// Active, and from either to Settling when it fences itself.
 const (
 	Settling State = iota + 1 // present, not ready to own anything
 	Active                    // a candidate for ownership
 	Draining                  // present, gives up what it owns
-	Left                      // said farewell: its lease is over
+	Left                      // sent a farewell; the lease has ended
 )
 
 // String returns the lower-case name of s.
@@ -82,13 +82,13 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("lease: %q is not a state of a node", b)
 }
 
-// Record is the slow-changing part of what a node says of itself: all but its
-// State, its load and the digest of its table, which its beats tell. Records are
-// compared by (Incarnation, Version); the newer one replaces the older.
-// A Record that has been handed to a Set, or read from one, is immutable.
+// Record is the slowly changing part of a node's data: all except its State, its load
+// and the digest of its table, which its beats carry. Records are ordered by
+// (Incarnation, Version); the newer one replaces the older. A Record that was passed
+// to a Set, or returned by one, is immutable.
 type Record struct {
 	ID          NodeID
-	Incarnation uint64 // one life of the node's process; a later life has a greater one
+	Incarnation uint64 // of the node's process; greater after a restart
 	Version     uint32 // counts the changes within an incarnation
 	Addr        string // host:port at which the node gossips
 	APIAddr     string // where the node's own program is reached; opaque to roost
@@ -98,7 +98,7 @@ type Record struct {
 	Labels      map[string]string
 }
 
-// Validate reports everything that is wrong with r, joined, or nil.
+// Validate returns all faults of r, joined, or nil.
 func (r *Record) Validate() error {
 	errs := []error{r.ID.Validate()}
 	fault := func(bad bool, format string, args ...any) {

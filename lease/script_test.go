@@ -10,19 +10,19 @@ import (
 )
 
 // The scripts under testdata/script tell the life of a lease, one story a file.
-// Run with -rewrite to record what happens now, and read the difference.
+// Run with -rewrite to record the current behaviour, and read the difference.
 //
 //	node a [inc=N] [clock=D]   a process starts; its clock differs by D
-//	kill a                     it is gone without a word
+//	kill a                     it stops without a farewell
 //	beat a [load=N]            it renews its lease
 //	drain a, leave a           it changes its state and beats
 //	weigh a                    it changes its weight, and so its record, and beats
-//	send a b                   one digest over the wire; b asks for what it lacks
-//	sync a b                   a full exchange both ways, as at a join
-//	advance D                  time passes everywhere
-//	expire a                   a looks for leases that ran out
-//	suspend a                  a was stopped for longer than the TTL
-//	view a                     who is live for a: id/incarnation, state, age, seq,
+//	send a b                   one digest over the wire; b requests missing records
+//	sync a b                   a full exchange in both directions, as at a join
+//	advance D                  time passes on all nodes
+//	expire a                   a expires leases
+//	suspend a                  a was paused for longer than the TTL
+//	view a                     live nodes for a: id/incarnation, state, age, seq,
 //	                           weight if it is not 1
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
@@ -139,7 +139,7 @@ func (st *stage) send(t *testing.T, a, b *actor) {
 	st.deliver(t, a, b, m)
 }
 
-// deliver takes m over the wire from a to b, and what b answers.
+// deliver carries m from a to b over the wire, and then the answers of b.
 func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	t.Helper()
 	before := b.set.Stats()
@@ -160,13 +160,13 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 	if e.Duplicate != nil {
 		note(true, "has to stop for %s/%d", e.Duplicate.ID, e.Duplicate.Incarnation)
 	}
-	note(e.Wants != nil, "asks for %d record(s)", len(e.Wants))
+	note(e.Wants != nil, "requests %d record(s)", len(e.Wants))
 	if notes == nil {
 		notes = []string{"nothing new"}
 	}
 	st.printf("%s → %s: %s", a.name, b.name, strings.Join(notes, ", "))
 	if _, news := b.set.AnswerExpired(st.at(b), m.From, 1400); news != nil {
-		st.printf("%s tells %s why it is not live:", b.name, a.name)
+		st.printf("%s answers %s, which is not live:", b.name, a.name)
 		st.deliver(t, b, a, news)
 	}
 	if e.Wants == nil {

@@ -2,16 +2,16 @@ package lease
 
 import "time"
 
-// rival is another process that seems to run under this node's id with a later
-// incarnation. If its beats go on, it lives, and this node has to stop. If they
-// do not, it is this node's own past under a clock that has been set back
-// since, and is refuted by taking a still later incarnation.
+// duplicate is a later incarnation of this node's id that this process did not
+// take. If its beats continue, another process is running under the id, and this
+// one has to stop. If they do not, it was an earlier process of this node, before
+// the clock was set back, and this process takes an incarnation that is later still.
 type duplicate struct {
 	entry *entry // nil = none
 	since time.Time
 }
 
-// applyOwnRecord handles a record under this node's id that came from outside.
+// applyOwnRecord handles a received record under this node's id.
 func (s *Set) applyOwnRecord(now time.Time, r *Record) {
 	handle := HandleOf(r.ID, r.Incarnation)
 	known := s.known[handle]
@@ -33,10 +33,10 @@ func (s *Set) applyOwnRecord(now time.Time, r *Record) {
 	}
 }
 
-// applyDuplicateBeat handles a beat of the rival. One that was sent after we first heard
-// of it proves that it lives; the margin allows for the time that older beats
-// were under way. Whoever heard its farewell takes us for a life before it: it
-// has to be outbid.
+// applyDuplicateBeat handles a beat of the duplicate. A beat that was sent after the
+// duplicate was first seen proves that the duplicate runs; the margin covers the
+// transit time of older beats. After a farewell of the duplicate, nodes that
+// received it reject this earlier incarnation, so this node takes a later one.
 func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 	if b.State == Left {
 		past := s.duplicate.entry.rec.Incarnation
@@ -50,19 +50,19 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 	}
 }
 
-// applyOwnBeat handles a beat under this node's own handle. One that this node
-// has not sent yet, or a farewell that it did not say, comes from a copy of this
-// very process (a cloned machine): a new incarnation makes the two
-// distinguishable, and the rule above applies.
+// applyOwnBeat handles a beat under this node's own handle. A sequence number that
+// this node has not sent yet, or a farewell that it did not send, comes from a copy of
+// this process (a cloned machine). A new incarnation makes the two distinguishable;
+// then applyDuplicateBeat decides.
 func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
 	if b.Seq > s.self.seq || (b.State == Left && s.self.state != Left) {
 		s.reincarnate(now, s.self.rec.Incarnation, e)
 	}
 }
 
-// refute outbids a rival that showed no sign of life for as long as a lease
-// lasts, and reports whether it did.
-func (s *Set) refute(now time.Time) bool {
+// outbid takes a later incarnation than a duplicate that sent no beat for a TTL, and
+// reports whether it did.
+func (s *Set) outbid(now time.Time) bool {
 	r := s.duplicate
 	if r.entry == nil || now.Sub(r.since) <= s.params.TTL {
 		return false

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-func TestOwnPastIsIgnored(t *testing.T) {
+func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	s, b, past := newSet(rec("a", 9)), rec("b", 1), rec("a", 8)
 	s.Apply(epoch, hello(epoch, b, 1))
-	row := tell(epoch, b, []Beat{past.beat(50, 0)})
+	row := messageFrom(epoch, b, []Beat{past.beat(50, 0)})
 	if e := s.Apply(epoch, row); len(e.Wants) != 1 {
-		t.Fatalf("an unknown handle was not asked for: %+v", e)
+		t.Fatalf("the record of an unknown handle was not requested: %+v", e)
 	}
-	if e := s.Apply(epoch, tell(epoch, b, nil, past)); e.Changed {
-		t.Errorf("own past: %+v", e)
+	if e := s.Apply(epoch, messageFrom(epoch, b, nil, past)); e.Changed {
+		t.Errorf("earlier incarnation: %+v", e)
 	}
 	for i := range 10 {
 		now := epoch.Add(time.Duration(i+1) * requestInterval)
 		row.Beats[0].Seq++
 		if e := s.Apply(now, row); e.Wants != nil || e.Changed || e.Duplicate != nil {
-			t.Fatalf("own past, told again: %+v", e)
+			t.Fatalf("earlier incarnation, second time: %+v", e)
 		}
 		s.Expire(now)
 	}
 	wantIDs(t, s, "a/9", "b/1")
 }
 
-// The older of two live processes with one id learns of it and stops.
+// The older of two processes with one id receives beats of the newer one, and stops.
 func TestDuplicateID(t *testing.T) {
 	const margin = 6 * time.Second / 8
 	later := rec("a", 2)
@@ -48,7 +48,7 @@ func TestDuplicateID(t *testing.T) {
 				t.Fatalf("at first sight: %+v", e)
 			}
 			now := epoch.Add(tc.wait)
-			e := s.Apply(now, tell(now, later, []Beat{later.beat(6, tc.age)}))
+			e := s.Apply(now, messageFrom(now, later, []Beat{later.beat(6, tc.age)}))
 			if (e.Duplicate != nil) != tc.want {
 				t.Errorf("Duplicate = %+v, want %v", e.Duplicate, tc.want)
 			}
@@ -68,7 +68,7 @@ func TestDuplicateID(t *testing.T) {
 		}
 		wantIDs(t, s, "a/2")
 	})
-	t.Run("one whom all reject for its clock is no reason to stop", func(t *testing.T) {
+	t.Run("a duplicate that all nodes reject for its clock", func(t *testing.T) {
 		s := newSet(rec("a", 1))
 		for i := range 3 {
 			now := epoch.Add(time.Duration(i) * 2 * time.Second)
@@ -91,13 +91,13 @@ func TestDuplicateID(t *testing.T) {
 	})
 }
 
-// A restart under a clock that was set back has an incarnation below that of its
-// own past, and nobody listens to it. It finds out, waits until the past would
-// have shown itself if it lived, and outbids it.
+// A process that restarts after its clock was set back has an incarnation below its
+// last one, and other nodes ignore it. It learns of the later incarnation, waits for
+// as long as a live process would take to show itself, and outbids it.
 func TestSetBackClockIsOutbid(t *testing.T) {
 	past := rec("a", math.MaxInt64) // far beyond the clock of this test
 	endings := map[string]struct {
-		end func(other *Set) time.Time // how the past ended, in the view of the other
+		end func(other *Set) time.Time // how the last incarnation ended, in the other's view
 		at  time.Duration              // from joining to outbidding
 	}{
 		"still live at the other": {func(*Set) time.Time { return epoch }, testParams.TTL + 1},
@@ -132,14 +132,14 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 				}
 				now = joined.Add(tc.at - 1)
 				if s.Expire(now); s.Self().Incarnation != 1 {
-					t.Fatal("outbid before a lease's time was over")
+					t.Fatal("outbid before a TTL")
 				}
 				now = joined.Add(tc.at)
 				if !s.Expire(now) {
-					t.Fatal("Expire does not say that the own incarnation changed")
+					t.Fatal("Expire does not report the new incarnation")
 				}
 			} else if !e.Changed || !e.Urgent {
-				t.Fatalf("effect %+v does not say that the own incarnation changed", e)
+				t.Fatalf("effect %+v does not report the new incarnation", e)
 			}
 			if got := s.Self().Incarnation; got != math.MaxInt64+1 {
 				t.Fatalf("incarnation %d", got)
@@ -159,15 +159,15 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 	}
 }
 
-// Beats that the previous life sent shortly before its end are still under way
-// when the new one starts. They are no sign of life.
-func TestLastBeatsOfThePastAreNoDuplicate(t *testing.T) {
+// Beats that an earlier process sent shortly before its end may be in transit when the
+// new one starts. They do not prove that the earlier process runs.
+func TestDelayedBeatsAreNoDuplicate(t *testing.T) {
 	s, past := newSet(rec("a", 1)), rec("a", 2)
-	s.Apply(epoch, tell(epoch, past, []Beat{past.beat(70, time.Second)}, past))
+	s.Apply(epoch, messageFrom(epoch, past, []Beat{past.beat(70, time.Second)}, past))
 	for i := range 10 {
 		late := time.Duration(i) * 500 * ms
 		now := epoch.Add(late)
-		if e := s.Apply(now, tell(now, past, []Beat{past.beat(uint32(71+i%3), late+100*ms)})); e.Duplicate != nil {
+		if e := s.Apply(now, messageFrom(now, past, []Beat{past.beat(uint32(71+i%3), late+100*ms)})); e.Duplicate != nil {
 			t.Fatalf("after %v: %+v", late, e)
 		}
 	}
@@ -177,8 +177,8 @@ func TestLastBeatsOfThePastAreNoDuplicate(t *testing.T) {
 	}
 }
 
-// Two copies of one machine beat under one handle. Whoever hears a beat that it
-// has not sent yet takes a new incarnation; then the older one stops.
+// Two copies of one machine beat under one handle. A copy that receives a beat it has
+// not sent yet takes a new incarnation; then the older copy stops.
 func TestClonedProcess(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
 	one.Beat(epoch, 10, 3)
@@ -199,7 +199,7 @@ func TestClonedProcess(t *testing.T) {
 	now = now.Add(time.Second)
 	one.Beat(now, 0, 0)
 	if e := two.Apply(now, carry(t, one.Sync(now))); e.Duplicate == nil {
-		t.Fatal("the older copy does not learn that it has to stop")
+		t.Fatal("the older copy is not reported to stop")
 	}
 	other.Apply(now, carry(t, two.Sync(now)))
 	other.Apply(now, carry(t, one.Sync(now)))
@@ -208,8 +208,8 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
-// A copy of a machine that leaves takes the other's lease along, wherever its
-// word gets to: the other takes a new incarnation, once.
+// The farewell of a cloned process ends the lease of the other copy, too. The other
+// copy takes a new incarnation, once.
 func TestCloneSaysFarewell(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
 	one.SetState(Left)
@@ -228,14 +228,14 @@ func TestCloneSaysFarewell(t *testing.T) {
 	if m := member(other, "a"); m == nil || m.Handle != two.Handle() || m.State != Active {
 		t.Errorf("the others see %+v", m)
 	}
-	one.Apply(epoch, carry(t, one.Sync(epoch))) // its own word comes back
+	one.Apply(epoch, carry(t, one.Sync(epoch))) // its own farewell comes back
 	if got := one.Stats().Reincarnations; got != 0 {
 		t.Errorf("took a new incarnation for its own farewell")
 	}
 }
 
-// A later process under this id that came and left again took this one's lease
-// away in everybody's view: it has to be outbid, once.
+// A later process under this id that joined and left ended this node's lease in all
+// views. This node outbids it, once.
 func TestFarewellOfALaterProcess(t *testing.T) {
 	for name, inc := range map[string]uint64{"ordinary": 2, "not to be outbid": math.MaxUint64} {
 		t.Run(name, func(t *testing.T) {
@@ -254,19 +254,19 @@ func TestFarewellOfALaterProcess(t *testing.T) {
 	}
 }
 
-// Being outbid by way of a clone must not leave a rival behind that later takes
-// the node back to a lower incarnation.
-func TestReincarnationDropsALowerRival(t *testing.T) {
+// A new incarnation that was taken because of a clone must drop a lower duplicate,
+// or the duplicate would later set the node back to a lower incarnation.
+func TestReincarnationDropsALowerDuplicate(t *testing.T) {
 	s := newSet(rec("a", 1))
 	s.Apply(epoch, hello(epoch, rec("a", 2), 1))
-	s.Apply(epoch, tell(epoch, rec("a", 1), []Beat{rec("a", 1).beat(99, 0)}))
+	s.Apply(epoch, messageFrom(epoch, rec("a", 1), []Beat{rec("a", 1).beat(99, 0)}))
 	inc := s.Self().Incarnation
 	if inc <= 2 {
 		t.Fatalf("incarnation %d", inc)
 	}
 	now := epoch.Add(2 * time.Second)
 	if e := s.Apply(now, hello(now, rec("a", 2), 2)); e.Duplicate != nil {
-		t.Error("told to stop for a process that it has outbid")
+		t.Error("Duplicate is an incarnation that was outbid")
 	}
 	s.Expire(epoch.Add(2 * testParams.TTL))
 	if got := s.Self().Incarnation; got != inc {

@@ -5,42 +5,41 @@ import "time"
 // Params are the settings of a Set. All nodes of a cluster share them.
 type Params struct {
 	TTL      time.Duration // a lease is live while its age ≤ TTL
-	MaxSkew  time.Duration // how far ahead of the cluster's clock a node's clock may be
-	Settings uint32        // messages with another hash are refused
+	MaxSkew  time.Duration // how far a node's clock may be ahead of the cluster's clock
+	Settings uint32        // messages with another hash are rejected
 }
 
-// forgetAfter is how long a Set remembers a lease that is over, so that old
-// news of it stays old.
+// forgetAfter is how long a Set remembers an ended lease, to reject old beats of it.
 func (p Params) forgetAfter() time.Duration { return max(time.Minute, 10*p.TTL) }
 
-// Stats counts what a Set did since it was made.
+// Stats counts what a Set has done since it was made.
 type Stats struct {
-	BeatsSent       uint64 `json:"beats_sent"`       // copies of this node's own
-	BeatsRelayed    uint64 `json:"beats_relayed"`    // copies of others'
-	BeatsApplied    uint64 `json:"beats_applied"`    // renewed or began a lease
+	BeatsSent       uint64 `json:"beats_sent"`       // copies of this node's beats
+	BeatsRelayed    uint64 `json:"beats_relayed"`    // copies of other nodes' beats
+	BeatsApplied    uint64 `json:"beats_applied"`    // began or renewed a lease
 	BeatsStale      uint64 `json:"beats_stale"`      // known already, or older than the TTL
 	SkewRejected    uint64 `json:"skew_rejected"`    // stamped too far ahead
 	SettingsRefused uint64 `json:"settings_refused"` // messages from a cluster with other settings
-	RecordsRefused  uint64 `json:"records_refused"`  // no room: MaxNodes are known
-	Expired         uint64 `json:"expired"`          // leases that ran out
-	Reincarnations  uint64 `json:"reincarnations"`   // stale news about this node refuted
+	RecordsRefused  uint64 `json:"records_refused"`  // MaxNodes reached
+	Expired         uint64 `json:"expired"`          // leases
+	Reincarnations  uint64 `json:"reincarnations"`   // new incarnations that this node took while running
 }
 
 // Set is one node's knowledge of all leases. It is a pure state machine: it
 // reads no clock and does no I/O. It is not safe for concurrent use.
 //
 // Every time.Time argument carries the caller's monotonic clock, which alone
-// decides how old a lease is, and its wall clock, which serves to judge skew.
+// decides the age of leases, and its wall clock, which is used to judge skew.
 type Set struct {
 	params    Params
 	self      *entry
-	state     State             // of this node, from its next beat on
+	state     State             // of this node, from its next beat
 	byID      map[NodeID]*entry // the latest incarnation that had a lease here
-	known     map[Handle]*entry // these, and incarnations without a lease (yet, or any more)
+	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
 	requested map[Handle]time.Time
-	ahead     map[Handle]stamp // whose stamps were rejected
+	ahead     map[Handle]stamp // clocks of rejected beats
 	duplicate duplicate
-	clock     time.Duration // the cluster's clock minus ours, see clock.go
+	clock     time.Duration // the cluster's clock minus this node's; see clock.go
 	stats     Stats
 	rows      []*entry // scratch of Compose and Sync
 }
@@ -50,16 +49,16 @@ type entry struct {
 	rec      *Record
 	handle   Handle
 	status   status
-	state    State // by its latest beat; 0 before any
+	state    State // in its latest beat; 0 = no beat yet
 	seq      uint32
 	table    uint32
 	load     int64
-	clock    time.Duration // the node's wall clock minus ours
-	renewed  time.Time     // when the latest beat was sent, by our clock; before any beat, when we met
-	answered time.Time     // when AnswerExpired last answered it
-	beats    int           // copies of the latest beat that we sent
-	copies   int           // copies of the record that we sent
-	size     int           // of the encoded record, 0 = not known yet
+	clock    time.Duration // the node's wall clock minus this node's
+	renewed  time.Time     // when the latest beat was sent, by this node's clock; before the first beat, when the entry was added
+	answered time.Time     // when AnswerExpired last answered the node
+	beats    int           // copies of the latest beat sent by this node
+	copies   int           // copies of the record sent by this node
+	size     int           // of the encoded record; 0 = not computed yet
 }
 
 type status uint8
@@ -67,12 +66,12 @@ type status uint8
 const (
 	pending status = iota // a record without a beat
 	live
-	expired // the lease ran out; a newer beat revives it
-	retired // farewell, or superseded by a later incarnation: for good
+	expired // a newer beat renews the lease
+	retired // final: farewell, or replaced by a later incarnation
 )
 
-// NewSet returns a set that holds only self, which is Settling and whose first
-// lease begins at now.
+// NewSet returns a set that holds only self, in state Settling and with a lease that
+// begins at now.
 func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
 		params:    p,
@@ -106,25 +105,25 @@ func (s *Set) admit(now time.Time, rec *Record) {
 // Self returns the record of this node.
 func (s *Set) Self() *Record { return s.self.rec }
 
-// State returns what this node does, as SetState said last.
+// State returns the state that SetState set last.
 func (s *Set) State() State { return s.state }
 
-// SetState says what this node does from its next beat on, which tells others
-// and the own View. The caller beats next. Left is for good: whoever hears it
-// listens to no later beat of this incarnation.
+// SetState sets the state of this node from its next beat on, for other nodes and for
+// the own View. The caller sends a beat next. Left is final: receivers ignore all
+// later beats of this incarnation.
 func (s *Set) SetState(state State) { s.state = state }
 
-// Handle returns the handle of this node's present incarnation.
+// Handle returns the handle of this node's current incarnation.
 func (s *Set) Handle() Handle { return s.self.handle }
 
-// Renewed returns when this node's own lease was renewed last.
+// Renewed returns when this node last renewed its own lease.
 func (s *Set) Renewed() time.Time { return s.self.renewed }
 
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
 
-// Beat renews this node's own lease. Load and table travel with it: the units
-// that the node carries (or NoLoad), and the digest of its placement table.
+// Beat renews this node's own lease. The beat carries load, in units or NoLoad, and
+// table, the digest of the node's placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.seq++
 	s.self.state = s.state
@@ -135,8 +134,8 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.updateClusterClock(now)
 }
 
-// Update changes this node's record. The caller beats next, which tells others.
-// The identity of the record stays what it is.
+// Update changes this node's record, apart from its identity. The caller sends a beat
+// next, so that other nodes request the new record.
 func (s *Set) Update(change func(*Record)) {
 	rec := s.self.rec.clone()
 	change(rec)
@@ -145,8 +144,8 @@ func (s *Set) Update(change func(*Record)) {
 	s.self.copies, s.self.size = 0, 0
 }
 
-// Expire ends the leases that are older than the TTL, forgets what is long
-// over, and reports whether the live set changed. O(nodes).
+// Expire ends the leases that are older than the TTL, forgets the leases that ended
+// long ago, and reports whether the live set changed. O(nodes).
 func (s *Set) Expire(now time.Time) (changed bool) {
 	for h, e := range s.known {
 		if e == s.self {
@@ -170,11 +169,11 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			delete(s.requested, h)
 		}
 	}
-	return s.refute(now) || changed
+	return s.outbid(now) || changed
 }
 
-// NextDeadline returns the first instant at which Expire will change the live
-// set, if nothing renews a lease before, and whether there is one. O(nodes).
+// NextDeadline returns the first instant at which Expire will change the live set
+// unless a beat renews a lease before, and whether there is one. O(nodes).
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	for _, e := range s.byID {
 		if e.status == live && e != s.self && (!ok || e.renewed.Before(at)) {
@@ -182,14 +181,14 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 		}
 	}
 	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
-		at, ok = r.since, true // Expire will refute it
+		at, ok = r.since, true // Expire will outbid it
 	}
 	return at.Add(s.params.TTL + 1), ok
 }
 
-// ExpireOthers ends every lease but the own one: what this node knew is out of date
-// because it was stopped for longer than the TTL. Only beats newer than those
-// it knew bring a node back.
+// ExpireOthers ends every lease except this node's. After a pause of this process for
+// longer than the TTL, all that it knows is out of date. Only beats newer than the known
+// ones revive a node.
 func (s *Set) ExpireOthers(now time.Time) {
 	for _, e := range s.byID {
 		if e.status == live && e != s.self {

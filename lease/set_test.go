@@ -10,7 +10,7 @@ import (
 )
 
 // Node a knows b/5 by beat 10 of record version 2, sent at the epoch. One second
-// later a message comes in.
+// later a message arrives.
 func TestApplyBoundaries(t *testing.T) {
 	b := rec("b", 5)
 	b.Version = 2
@@ -18,10 +18,10 @@ func TestApplyBoundaries(t *testing.T) {
 	later := rec("b", 6)
 	now := epoch.Add(time.Second)
 	skewed := func(d time.Duration, seq uint32) *Message {
-		return tell(now.Add(d), b, []Beat{b.beat(seq, 0)})
+		return messageFrom(now.Add(d), b, []Beat{b.beat(seq, 0)})
 	}
 	beat := func(seq uint32, age time.Duration) *Message {
-		return tell(now, b, []Beat{b.beat(seq, age)})
+		return messageFrom(now, b, []Beat{b.beat(seq, age)})
 	}
 	type want struct {
 		live    []string
@@ -40,7 +40,7 @@ func TestApplyBoundaries(t *testing.T) {
 	skewRejected.stats = Stats{SkewRejected: 1}
 	news := Effect{Changed: true, Urgent: true}
 	in := func(state State, seq uint32, age time.Duration) *Message {
-		return tell(now, b, []Beat{b.beat(seq, age).as(state)})
+		return messageFrom(now, b, []Beat{b.beat(seq, age).as(state)})
 	}
 	became := func(state State, seq uint32) want {
 		w := renewed
@@ -65,20 +65,20 @@ func TestApplyBoundaries(t *testing.T) {
 		{"skew beyond measure", skewed(1<<62, 11), skewRejected},
 		{"behind beyond measure", skewed(-1<<62, 11), renewed},
 		{"stale, and skewed", skewed(testParams.MaxSkew+ms, 10), stale},
-		{"same record", tell(now, b, nil, b), same},
-		{"older record", tell(now, b, nil, rec("b", 5)), same},
+		{"same record", messageFrom(now, b, nil, b), same},
+		{"older record", messageFrom(now, b, nil, rec("b", 5)), same},
 		{
-			"newer record", tell(now, b, nil, b.heavier()),
+			"newer record", messageFrom(now, b, nil, b.heavier()),
 			want{live: same.live, seq: 10, state: Active, version: 3, effect: news},
 		},
 		{"older incarnation", hello(now, rec("b", 4), 99), stale},
 		{
-			"newer incarnation", hello(now, later, 1), // S3.5: a returning node just beats again
+			"newer incarnation", hello(now, later, 1), // S3.5: a returning node sends its next beat
 			want{live: []string{"a/1", "b/6"}, seq: 1, state: Active, version: 1, effect: news, stats: Stats{BeatsApplied: 1}},
 		},
-		{"newer incarnation, no beat", tell(now, later, nil, later), same},
+		{"newer incarnation, no beat", messageFrom(now, later, nil, later), same},
 		{
-			"newer incarnation, dead already", tell(now, later, []Beat{later.beat(1, testParams.TTL+ms)}, later),
+			"newer incarnation, dead already", messageFrom(now, later, []Beat{later.beat(1, testParams.TTL+ms)}, later),
 			stale,
 		},
 		{"newer seq, another state", in(Draining, 11, 0), became(Draining, 11)},
@@ -87,17 +87,17 @@ func TestApplyBoundaries(t *testing.T) {
 		{"equal seq, a lesser state", in(Settling, 10, 0), stale},
 		{"older seq, another state", in(Draining, 9, 0), stale},
 		{"newer seq, another state, age TTL+1ms", in(Draining, 11, testParams.TTL+ms), stale},
-		{"another state, back again", tell(now, b, []Beat{b.beat(11, 0).as(Draining), b.beat(12, 0)}), func() want {
+		{"another state, back again", messageFrom(now, b, []Beat{b.beat(11, 0).as(Draining), b.beat(12, 0)}), func() want {
 			w := became(Active, 12)
 			w.stats.BeatsApplied = 2
 			return w
 		}()},
 		{
-			"another state, too far ahead", tell(now.Add(testParams.MaxSkew+ms), b, []Beat{b.beat(11, 0).as(Draining)}),
+			"another state, too far ahead", messageFrom(now.Add(testParams.MaxSkew+ms), b, []Beat{b.beat(11, 0).as(Draining)}),
 			skewRejected,
 		},
 		{
-			"another state, with a record that is missing", tell(now, b, []Beat{b.heavier().beat(11, 0).as(Draining)}),
+			"another state, with a record that is missing", messageFrom(now, b, []Beat{b.heavier().beat(11, 0).as(Draining)}),
 			func() want {
 				w := became(Draining, 11)
 				w.effect.Wants = []Handle{b.handle()}
@@ -107,52 +107,52 @@ func TestApplyBoundaries(t *testing.T) {
 		{"farewell", in(Left, 11, 0), gone},
 		{"farewell, equal seq", in(Left, 10, 0), gone},
 		{"farewell, older seq", in(Left, 9, 0), stale},
-		{"farewell, age TTL+1ms", in(Left, 11, testParams.TTL+ms), gone}, // it is true at any age
+		{"farewell, age TTL+1ms", in(Left, 11, testParams.TTL+ms), gone}, // valid at any age
 		{"farewell, as old as is remembered", in(Left, 11, remembered), gone},
 		{"farewell, older than is remembered", in(Left, 11, remembered+ms), stale},
-		{"farewell, too far ahead", tell(now.Add(testParams.MaxSkew+ms), b, []Beat{b.beat(11, 0).as(Left)}), skewRejected},
-		{"farewell, with a record that is missing", tell(now, b, []Beat{b.heavier().beat(11, 0).as(Left)}), gone},
+		{"farewell, too far ahead", messageFrom(now.Add(testParams.MaxSkew+ms), b, []Beat{b.beat(11, 0).as(Left)}), skewRejected},
+		{"farewell, with a record that is missing", messageFrom(now, b, []Beat{b.heavier().beat(11, 0).as(Left)}), gone},
 		{
-			"farewell, then a later beat", tell(now, b, []Beat{b.beat(11, 0).as(Left), b.beat(12, 0)}),
+			"farewell, then a later beat", messageFrom(now, b, []Beat{b.beat(11, 0).as(Left), b.beat(12, 0)}),
 			want{live: gone.live, effect: news, stats: Stats{BeatsStale: 1}},
 		},
 		{
-			"farewell, then an earlier beat", tell(now, b, []Beat{b.beat(12, 0).as(Left), b.beat(11, 0)}),
+			"farewell, then an earlier beat", messageFrom(now, b, []Beat{b.beat(12, 0).as(Left), b.beat(11, 0)}),
 			want{live: gone.live, effect: news, stats: Stats{BeatsStale: 1}},
 		},
 		{
-			"farewell of an older incarnation", tell(now, b, []Beat{rec("b", 4).beat(99, 0).as(Left)}, rec("b", 4)),
+			"farewell of an older incarnation", messageFrom(now, b, []Beat{rec("b", 4).beat(99, 0).as(Left)}, rec("b", 4)),
 			stale,
 		},
-		{"farewell of an incarnation without a record", tell(now, b, []Beat{later.beat(1, 0).as(Left)}), same},
-		{"farewell of a stranger", tell(now, b, []Beat{c.beat(1, 0).as(Left)}), same},
-		{"farewell of a newcomer", tell(now, c, []Beat{c.beat(1, 0).as(Left)}, c), same},
+		{"farewell of an incarnation without a record", messageFrom(now, b, []Beat{later.beat(1, 0).as(Left)}), same},
+		{"farewell of a stranger", messageFrom(now, b, []Beat{c.beat(1, 0).as(Left)}), same},
+		{"farewell of a newcomer", messageFrom(now, c, []Beat{c.beat(1, 0).as(Left)}, c), same},
 		{
-			"farewell of a newcomer, then an earlier beat", tell(now, c, []Beat{c.beat(2, 0).as(Left), c.beat(1, 0)}, c),
+			"farewell of a newcomer, then an earlier beat", messageFrom(now, c, []Beat{c.beat(2, 0).as(Left), c.beat(1, 0)}, c),
 			stale,
 		},
 		{
-			"farewell of a later incarnation", tell(now, later, []Beat{later.beat(1, 0).as(Left)}, later),
+			"farewell of a later incarnation", messageFrom(now, later, []Beat{later.beat(1, 0).as(Left)}, later),
 			gone,
 		},
 		{
-			"unknown handle", tell(now, b, []Beat{c.beat(1, 0)}),
+			"unknown handle", messageFrom(now, b, []Beat{c.beat(1, 0)}),
 			want{live: same.live, seq: 10, state: Active, version: 2, effect: Effect{Wants: []Handle{c.handle()}}},
 		},
 		{
-			"unknown handle, dead already", tell(now, b, []Beat{c.beat(1, testParams.TTL+ms)}),
+			"unknown handle, dead already", messageFrom(now, b, []Beat{c.beat(1, testParams.TTL+ms)}),
 			stale,
 		},
-		{"unknown handle from an unknown sender", tell(now, c, []Beat{c.beat(1, 0)}), same},
+		{"unknown handle from an unknown sender", messageFrom(now, c, []Beat{c.beat(1, 0)}), same},
 		{
-			"newer record version in a newer beat", tell(now, b, []Beat{b.heavier().beat(11, 0)}),
+			"newer record version in a newer beat", messageFrom(now, b, []Beat{b.heavier().beat(11, 0)}),
 			want{
 				live: same.live, seq: 11, state: Active, version: 2,
 				effect: Effect{Wants: []Handle{b.handle()}}, stats: Stats{BeatsApplied: 1},
 			},
 		},
 		{
-			"newer record version in a known beat", tell(now, b, []Beat{b.heavier().beat(10, 0)}),
+			"newer record version in a known beat", messageFrom(now, b, []Beat{b.heavier().beat(10, 0)}),
 			want{
 				live: same.live, seq: 10, state: Active, version: 2,
 				effect: Effect{Wants: []Handle{b.handle()}}, stats: Stats{BeatsStale: 1},
@@ -176,7 +176,7 @@ func TestApplyBoundaries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, tell(epoch, b, []Beat{b.beat(10, 0)}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.beat(10, 0)}, b))
 			before := s.stats
 			got := want{effect: s.Apply(now, tc.msg), live: ids(s)}
 			if m := member(s, "b"); m != nil {
@@ -220,7 +220,7 @@ func TestExpireBoundaries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, tell(epoch, b, []Beat{b.beat(1, tc.age)}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.beat(1, tc.age)}, b))
 			at, ok := s.NextDeadline()
 			if want := epoch.Add(-tc.age + testParams.TTL + 1); !ok || !at.Equal(want) { // S3.6
 				t.Errorf("NextDeadline() = %v, %v, want %v", at, ok, want)
@@ -239,7 +239,7 @@ func TestExpireBoundaries(t *testing.T) {
 	}
 }
 
-// The exact deadline is the first instant at which Expire does something.
+// The deadline is the first instant at which Expire does something.
 func TestNextDeadlineIsExact(t *testing.T) {
 	s := newSet(rec("a", 1))
 	if at, ok := s.NextDeadline(); ok {
@@ -247,7 +247,7 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	}
 	for i, id := range []NodeID{"b", "c", "d"} {
 		r := rec(id, 1)
-		s.Apply(epoch, tell(epoch, r, []Beat{r.beat(1, time.Duration(3-i)*time.Second)}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.beat(1, time.Duration(3-i)*time.Second)}, r))
 	}
 	for range 3 { // S3.6
 		at, ok := s.NextDeadline()
@@ -258,12 +258,12 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	wantIDs(t, s, "a/1")
 }
 
-// Renewal before Expire ran, late as it may be, is no blip (S3.5).
-func TestLateExpireSeesNoBlip(t *testing.T) {
+// A renewal before a late Expire does not change the live set (S3.5).
+func TestRenewalBeforeLateExpire(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 5)
 	s.Apply(epoch, hello(epoch, b, 1))
 	late := epoch.Add(testParams.TTL + time.Second)
-	if e := s.Apply(late, tell(late, b, []Beat{b.beat(2, 0)})); e.Changed {
+	if e := s.Apply(late, messageFrom(late, b, []Beat{b.beat(2, 0)})); e.Changed {
 		t.Error("a renewed lease changed the live set")
 	}
 	if s.Expire(late) {
@@ -271,8 +271,8 @@ func TestLateExpireSeesNoBlip(t *testing.T) {
 	}
 }
 
-// A stopped node takes nothing for live that it knew before it was stopped.
-func TestSuspend(t *testing.T) {
+// After a pause, no node counts as live by old beats.
+func TestExpireOthers(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 5), rec("c", 1)
 	s.Apply(epoch, hello(epoch, b, 7))
 	s.Apply(epoch, hello(epoch, c, 7))
@@ -280,9 +280,9 @@ func TestSuspend(t *testing.T) {
 	s.ExpireOthers(now)
 	wantIDs(t, s, "a/1")
 	if len(s.ExpiredAddrs(nil)) != 2 || len(s.Peers(nil)) != 0 {
-		t.Errorf("Lost() = %v, Peers() = %v", s.ExpiredAddrs(nil), s.Peers(nil))
+		t.Errorf("ExpiredAddrs() = %v, Peers() = %v", s.ExpiredAddrs(nil), s.Peers(nil))
 	}
-	s.Apply(now, hello(now, b, 7)) // held back in a socket's buffer
+	s.Apply(now, hello(now, b, 7)) // delayed in a socket's buffer
 	wantIDs(t, s, "a/1")
 	s.Expire(now.Add(testParams.forgetAfter()))
 	s.Apply(now, hello(now, b, 6))
@@ -310,40 +310,39 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 	}
 }
 
-// A change of state goes out with a beat of its own: nobody ever tells two states
-// under one seq.
+// A change of state gets a beat of its own: no Seq is sent with two states.
 func TestOwnState(t *testing.T) {
 	s := NewSet(epoch, *rec("a", 1), testParams)
-	told := func(seq uint32, state State) {
+	expect := func(seq uint32, state State) {
 		t.Helper()
 		for what, m := range map[string]*Message{"Compose": s.Compose(epoch, 1400, 1), "Sync": s.Sync(epoch)} {
 			if b := m.Beats[0]; b.Seq != seq || b.State != state {
-				t.Errorf("%s tells %v by beat %d, want %v by %d", what, b.State, b.Seq, state, seq)
+				t.Errorf("%s sends %v in beat %d, want %v by %d", what, b.State, b.Seq, state, seq)
 			}
 		}
 		if m := member(s, "a"); m.State != state || m.Seq != seq {
-			t.Errorf("the own view shows %v by beat %d, want %v by %d", m.State, m.Seq, state, seq)
+			t.Errorf("the own view shows %v in beat %d, want %v in %d", m.State, m.Seq, state, seq)
 		}
 	}
 	if s.State() != Settling {
 		t.Errorf("State() = %v at first", s.State())
 	}
-	told(1, Settling)
+	expect(1, Settling)
 	s.SetState(Draining)
 	if s.State() != Draining {
 		t.Errorf("State() = %v", s.State())
 	}
-	told(1, Settling)
+	expect(1, Settling)
 	s.Beat(epoch, 0, 0)
-	told(2, Draining)
+	expect(2, Draining)
 	s.Update(func(r *Record) { r.Weight = 5 })
 	s.Beat(epoch, 0, 0)
-	told(3, Draining)
-	clone := tell(epoch, rec("a", 1), []Beat{rec("a", 1).beat(9, 0)})
+	expect(3, Draining)
+	clone := messageFrom(epoch, rec("a", 1), []Beat{rec("a", 1).beat(9, 0)})
 	if s.Apply(epoch, clone); s.Self().Incarnation == 1 {
 		t.Fatal("the clone was not noticed")
 	}
-	told(1, Draining)
+	expect(1, Draining)
 }
 
 func TestCandidate(t *testing.T) {
@@ -357,14 +356,14 @@ func TestCandidate(t *testing.T) {
 	}
 }
 
-// Of a beat with two states, the greater one counts, and the age of the oldest
-// copy, in whatever order they come.
+// Of two beats with one Seq, the greater state counts, and the age of the oldest copy,
+// in any order.
 func TestTwoStatesInOneBeat(t *testing.T) {
 	b, now := rec("b", 5), epoch.Add(2*time.Second)
 	copies := []Beat{b.beat(10, time.Second).as(Draining), b.beat(10, 2*time.Second)}
 	for range 2 {
 		s := newSet(rec("a", 1))
-		s.Apply(now, tell(now, b, copies, b))
+		s.Apply(now, messageFrom(now, b, copies, b))
 		if m := member(s, "b"); m == nil || m.State != Draining || !m.Renewed.Equal(epoch) {
 			t.Errorf("%v first: %+v", copies[0].State, m)
 		}
@@ -372,15 +371,14 @@ func TestTwoStatesInOneBeat(t *testing.T) {
 	}
 }
 
-// A beat with two states does not bring back whose lease ran out. A farewell
-// holds all the same.
-func TestTwoStatesReviveNobody(t *testing.T) {
+// A second state for one Seq does not revive an expired lease, but a farewell counts.
+func TestTwoStatesReviveNoLease(t *testing.T) {
 	for _, state := range []State{Draining, Left} {
 		s, b := newSet(rec("a", 1)), rec("b", 5)
 		s.Apply(epoch, hello(epoch, b, 10))
 		now := epoch.Add(testParams.TTL + ms)
 		s.Expire(now)
-		if e := s.Apply(now, tell(now, b, []Beat{b.beat(10, 0).as(state)})); e.Changed {
+		if e := s.Apply(now, messageFrom(now, b, []Beat{b.beat(10, 0).as(state)})); e.Changed {
 			t.Errorf("%v: %+v", state, e)
 		}
 		wantIDs(t, s, "a/1")
@@ -391,33 +389,33 @@ func TestTwoStatesReviveNobody(t *testing.T) {
 	}
 }
 
-// A farewell ends an incarnation for good even where there is no room for it.
+// A farewell ends an incarnation for good even at MaxNodes.
 func TestFarewellWithoutRoom(t *testing.T) {
 	s := crowd(MaxNodes)
 	b := rec("b", 1)
-	s.Apply(epoch, tell(epoch, b, []Beat{b.beat(2, 0).as(Left)}, b))
+	s.Apply(epoch, messageFrom(epoch, b, []Beat{b.beat(2, 0).as(Left)}, b))
 	if s.byID["b"] != nil {
-		t.Fatal("there was room")
+		t.Fatal("the set is not full")
 	}
 	delete(s.byID, "node-0001")
-	s.Apply(epoch, tell(epoch, b, []Beat{b.beat(1, 0)}))
+	s.Apply(epoch, messageFrom(epoch, b, []Beat{b.beat(1, 0)}))
 	if member(s, "b") != nil {
-		t.Error("an earlier beat began its lease once there was room")
+		t.Error("an earlier beat began a lease after the farewell")
 	}
 }
 
-// Views of equal live sets have equal digests, and only those.
+// Views have equal digests exactly if their live sets are equal.
 func TestViewDigest(t *testing.T) {
-	tellOf := func(state State, self *Record, peers ...*Record) uint64 {
+	viewDigest := func(state State, self *Record, peers ...*Record) uint64 {
 		s := newSet(self)
 		for _, r := range peers {
 			s.Apply(epoch, hello(epoch, r, 1))
 		}
 		last := peers[len(peers)-1]
-		s.Apply(epoch, tell(epoch, last, []Beat{last.beat(2, 0).as(state)}))
+		s.Apply(epoch, messageFrom(epoch, last, []Beat{last.beat(2, 0).as(state)}))
 		return s.View().Digest
 	}
-	build := func(self *Record, peers ...*Record) uint64 { return tellOf(Active, self, peers...) }
+	build := func(self *Record, peers ...*Record) uint64 { return viewDigest(Active, self, peers...) }
 	a, b, c := rec("a", 1), rec("b", 1), rec("c", 1)
 	same := build(a, b, c)
 	if got := build(c, b, a); got != same {
@@ -427,7 +425,7 @@ func TestViewDigest(t *testing.T) {
 		"one less":            build(a, b),
 		"another incarnation": build(a, b, rec("c", 2)),
 		"another version":     build(a, b, c.heavier()),
-		"another state":       tellOf(Draining, a, b, c),
+		"another state":       viewDigest(Draining, a, b, c),
 		"another id":          build(a, b, rec("d", 1)),
 		"ids run together":    build(a, rec("bc", 1)),
 	} {

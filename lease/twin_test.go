@@ -9,12 +9,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin is the dumb form of a Set: it keeps all that it heard and works out from
-// the start who is live whenever it is asked.
+// twin is the simple form of a Set: it stores all messages, and computes the live
+// nodes from them on every call.
 type twin struct {
 	records map[Handle][]*Record
 	beats   map[Handle][]fact
-	floor   map[Handle]uint32 // beats up to here do not count: the node was stopped
+	floor   map[Handle]uint32 // beats up to this one do not count: the node was paused
 }
 
 type fact struct {
@@ -53,7 +53,7 @@ func (w *twin) suspend() {
 	}
 }
 
-// latest returns the greatest beat of h, as old as any copy of it said.
+// latest returns the greatest beat of h, with the age of its oldest copy.
 func (w *twin) latest(h Handle) fact {
 	return slices.MaxFunc(w.beats[h], func(a, b fact) int {
 		if a.seq != b.seq {
@@ -67,8 +67,8 @@ func (w *twin) record(h Handle) *Record {
 	return slices.MaxFunc(w.records[h], func(a, b *Record) int { return int(a.Version) - int(b.Version) })
 }
 
-// live returns who is live: the last incarnation of an id that beat, if it did
-// say farewell with it, and if its latest beat is young enough.
+// live returns the live nodes: for each id, the last incarnation that sent a beat, if
+// its latest beat is young enough and not a farewell.
 func (w *twin) live(now time.Time) (lines []string) {
 	last := make(map[NodeID]*Record)
 	for h := range w.records {
@@ -87,11 +87,11 @@ func (w *twin) live(now time.Time) (lines []string) {
 	return lines
 }
 
-// Real Sets over a hostile network: at every tick every view equals that of its
-// dumb twin, no life is prolonged, and once the network is quiet all views are
-// the same and true (S3.2, S3.4, S3.5, S3.7).
+// Real Sets on a faulty network: at every tick each view equals that of its twin, and
+// no lease is prolonged. Once the network is healthy, all views are equal and correct
+// (S3.2, S3.4, S3.5, S3.7).
 func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
-	trouble, quiet := 300, 180 // ticks; together less than what is forgotten takes
+	trouble, quiet := 300, 180 // ticks; together less than forgetAfter
 	if testing.Short() {
 		trouble = 100
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Member is what a View tells of one live node.
+// Member is one live node in a View.
 type Member struct {
 	*Record
 	Handle  Handle
@@ -26,7 +26,7 @@ func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
 
 // View is the live set at one moment. It is immutable.
 type View struct {
-	Members []Member // sorted by id; the viewing node is always one of them
+	Members []Member // sorted by id; this node is always included
 	Digest  uint64   // equal for equal sets of (id, incarnation, record version, state)
 }
 
@@ -58,9 +58,9 @@ func (s *Set) View() *View {
 	return v
 }
 
-// Peers appends to dst the gossip addresses of the live nodes other than this
-// one, and of a process that seems to run under this node's id: its answer proves
-// that it lives, even where nobody else could tell. The order is arbitrary.
+// Peers appends to dst the gossip addresses of the other live nodes, in any order, and
+// of a process that seems to run under this node's id: the answer of that process
+// proves that it runs, even if no other node can reach it.
 func (s *Set) Peers(dst []string) []string {
 	for _, e := range s.byID {
 		if e.status == live && e != s.self && e.rec.Addr != "" {
@@ -73,8 +73,8 @@ func (s *Set) Peers(dst []string) []string {
 	return dst
 }
 
-// Lost appends to dst the gossip addresses of nodes whose leases ran out and
-// that are not forgotten yet: whom to try after a split.
+// ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not
+// forgotten yet, to be contacted after a network split.
 func (s *Set) ExpiredAddrs(dst []string) []string {
 	for _, e := range s.byID {
 		if e.status == expired && e.rec.Addr != "" {
@@ -84,8 +84,8 @@ func (s *Set) ExpiredAddrs(dst []string) []string {
 	return dst
 }
 
-// ExpiredHandles returns the handles of the nodes whose leases ran out and that are not
-// forgotten yet: whom to ask others for. O(nodes).
+// ExpiredHandles returns the handles of expired nodes that are not forgotten yet. Other
+// nodes may have their records. O(nodes).
 func (s *Set) ExpiredHandles() []Handle {
 	var missing []Handle
 	for _, e := range s.byID {
@@ -96,7 +96,7 @@ func (s *Set) ExpiredHandles() []Handle {
 	return missing
 }
 
-// AddrOf returns the gossip address behind a handle, or "" if it is not live.
+// AddrOf returns the gossip address of a live handle, or "".
 func (s *Set) AddrOf(h Handle) string {
 	if e := s.known[h]; e != nil && e.status == live {
 		return e.rec.Addr

@@ -13,17 +13,17 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// WireVersion is the first byte of every message. Nodes of two versions do not
-// understand each other, so it is among the settings that are compared at a join.
-// What the layer above sends along (Message.Extra) counts, too.
+// WireVersion is the first byte of every message. Nodes with different versions cannot
+// read each other's messages, so the version is among the settings that are compared
+// at a join. It also covers the format of Message.Extra.
 const WireVersion = 2
 
-// Bounds of a message. A decoder that keeps them allocates at most a small
-// multiple of what it was sent.
+// Bounds of a message. They limit the memory that a decoder allocates to a small
+// multiple of the message's size.
 const (
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
-	MaxNodes        = 4096 // members of a set, and records in a message
+	MaxNodes        = 4096 // in a set, and records in a message
 	handleBytes     = handleBits / 8
 	minBeatBytes    = handleBytes + 5
 	minRecordBytes  = 10 // nine fields and their count
@@ -37,9 +37,8 @@ var (
 )
 
 // Encode returns the wire form of m: a version byte, then a msgpack array of
-// settings, sender, time, table digest, beats (bin), records, wants (bin) and, if
-// there is something, what the layer above sends along (bin).
-// A beat is 11 to 42 bytes, typically 16.
+// settings, sender, time, table digest, beats (bin), records, wants (bin) and, if not
+// empty, Extra (bin). A beat takes 11 to 42 bytes, typically 16.
 func Encode(m *Message) []byte {
 	var buf bytes.Buffer
 	buf.WriteByte(WireVersion)
@@ -55,7 +54,7 @@ func Encode(m *Message) []byte {
 	_ = e.EncodeUint(uint64(m.From))
 	_ = e.EncodeInt(m.SentAt.UnixMilli())
 	_ = e.EncodeUint(uint64(table))
-	// msgpack writes a nil slice as nil, which is no bin: start from an empty one.
+	// msgpack writes a nil slice as nil, not as bin: start from an empty slice.
 	_ = e.EncodeBytes(appendBeats(make([]byte, 0, 20*len(m.Beats)), m.Beats, table))
 	_ = e.EncodeArrayLen(len(m.Records))
 	for _, r := range m.Records {
@@ -72,8 +71,8 @@ func Encode(m *Message) []byte {
 	return buf.Bytes()
 }
 
-// tableOf picks the digest that most rows of m share: the first row's, which
-// is the sender's own. Rows that agree with it save four bytes.
+// tableOf returns the table digest that most rows of m probably share: that of the
+// first row, the sender's own. Rows with the same digest save four bytes.
 func tableOf(m *Message) uint32 {
 	if len(m.Beats) == 0 {
 		return 0
@@ -89,7 +88,7 @@ func handleAt(b []byte) Handle {
 	return Handle(b[0])<<40 | Handle(b[1])<<32 | Handle(b[2])<<24 | Handle(b[3])<<16 | Handle(b[4])<<8 | Handle(b[5])
 }
 
-// ageMicros rounds up, so that passing news on never makes it younger.
+// ageMicros rounds up, so that relaying a beat never makes it younger.
 func ageMicros(d time.Duration) uint64 {
 	d = min(max(0, d), maxAge)
 	return uint64(d+time.Microsecond-1) / uint64(time.Microsecond)
@@ -104,8 +103,8 @@ func appendBeats(b []byte, beats []Beat, table uint32) []byte {
 
 func appendBeat(b []byte, beat *Beat, table uint32) []byte {
 	b = appendHandle(b, beat.Handle)
-	// The three lowest bits of the sequence number's field: two for the state,
-	// and the last tells whether a table digest follows.
+	// The lowest three bits hold the state (two bits) and whether a table digest
+	// follows (the last bit).
 	state := min(max(beat.State, Settling), Left)
 	head := uint64(beat.Seq)<<3 | uint64(state-Settling)<<1
 	if beat.Table != table {
@@ -139,27 +138,27 @@ func encodeRecord(e *msgpack.Encoder, r *Record) {
 	}
 }
 
-// recordBytes is the encoded size of r.
+// recordBytes returns the encoded size of r.
 func recordBytes(r *Record) int {
 	var buf bytes.Buffer
 	encodeRecord(msgpack.NewEncoder(&buf), r)
 	return buf.Len()
 }
 
-// Decode parses the wire form of a message. What it returns is valid in every
-// part and shares no memory with b. It fails with ErrVersion or ErrMalformed.
+// Decode parses the wire form of a message. The result is valid in every part and
+// shares no memory with b. Errors are ErrVersion and ErrMalformed.
 func Decode(b []byte) (*Message, error) {
 	if len(b) == 0 || len(b) > MaxMessageBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
 	if b[0] != WireVersion {
-		return nil, fmt.Errorf("%w: %d, this program speaks %d", ErrVersion, b[0], WireVersion)
+		return nil, fmt.Errorf("%w: %d, this program reads %d", ErrVersion, b[0], WireVersion)
 	}
 	body := bytes.NewReader(b[1:])
 	d := decoder{dec: msgpack.NewDecoder(body), body: body}
 	m := d.message()
 	if d.err == nil && body.Len() > 0 {
-		d.fail("%d bytes too many", body.Len())
+		d.fail("%d trailing bytes", body.Len())
 	}
 	if d.err != nil {
 		return nil, d.err
@@ -167,8 +166,8 @@ func Decode(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// decoder reads bounded values and keeps the first error; after it, every
-// read returns zero.
+// decoder reads bounded values and keeps the first error. After an error, every read
+// returns zero.
 type decoder struct {
 	dec  *msgpack.Decoder
 	body *bytes.Reader
@@ -245,7 +244,7 @@ func (d *decoder) beats(b []byte, table uint32) []Beat {
 	beats := make([]Beat, 0, len(b)/minBeatBytes+1)
 	for len(b) > 0 && d.err == nil {
 		if len(b) < handleBytes {
-			d.fail("a beat cut short")
+			d.fail("a beat is cut short")
 			break
 		}
 		row := rowReader{b: b[handleBytes:], ok: true}
@@ -270,11 +269,11 @@ func (d *decoder) beats(b []byte, table uint32) []Beat {
 	return beats
 }
 
-// maxAge bounds the ages that are worth telling; every lease is shorter. The
-// encoder keeps it too: one odd row must not make its message unreadable.
+// maxAge bounds the ages on the wire; every lease is shorter. The encoder bounds ages,
+// too: one odd row must not make a message unreadable.
 const maxAge = 24 * time.Hour
 
-// rowReader reads the fields of a beat; ok turns false at the first fault.
+// rowReader reads the fields of a beat; ok becomes false at the first fault.
 type rowReader struct {
 	b  []byte
 	ok bool

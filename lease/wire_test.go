@@ -59,7 +59,7 @@ func drawWireMessage(t *rapid.T) *Message {
 	}
 }
 
-// onWire is m with the precision and the bounds of the wire.
+// onWire returns m with the precision and bounds of the wire.
 func onWire(m *Message) *Message {
 	c := *m
 	c.SentAt = time.UnixMilli(m.SentAt.UnixMilli())
@@ -79,7 +79,7 @@ func onWire(m *Message) *Message {
 
 var equalMessages = cmp.Options{cmpopts.EquateEmpty()}
 
-// Whatever a program puts into a message, its receivers can read.
+// Every message can be decoded.
 func TestEncodeDecodeRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawWireMessage(t)
@@ -96,8 +96,8 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	})
 }
 
-// goldenMessage has one of everything: a row in each state, and three that share
-// a table digest.
+// goldenMessage has one of each part: rows in every state, three of them with the same
+// table digest.
 func goldenMessage() *Message {
 	r := &Record{
 		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3,
@@ -117,8 +117,8 @@ func goldenMessage() *Message {
 	}
 }
 
-// The wire form is a contract between programs of different builds: whoever
-// changes these bytes has to raise WireVersion.
+// The wire form is a contract between programs of different builds. A change of these
+// bytes needs a new WireVersion.
 func TestWireIsPinned(t *testing.T) {
 	const want = "02" + // version
 		"97" + "ce00c0ffee" + "cf00000102030405ff" + "cf0000019ca9450a00" + "07" + // settings, from, sent at, table
@@ -147,7 +147,7 @@ func TestWireIsPinned(t *testing.T) {
 	}
 }
 
-// Rows decide how many nodes a cluster can have: at most 24 bytes each.
+// The size of a row limits the size of a cluster: at most 24 bytes each.
 func TestRowSize(t *testing.T) {
 	row := func(b Beat) int { return len(appendBeat(nil, &b, 7)) }
 	day := uint32(24 * time.Hour / (2 * time.Second)) // beats
@@ -190,7 +190,7 @@ func TestRowSize(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRejects(t *testing.T) {
 	good := Encode(goldenMessage())
 	mutate := func(change func(*Message)) []byte {
 		m := goldenMessage()
@@ -241,12 +241,12 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// wide returns the golden message with the least sequence number that is out of
-// range, in place of the greatest that is not.
+// wide returns the golden message with its greatest sequence number raised by one, to
+// the least one out of range.
 func wide(golden []byte) []byte {
 	head := binary.AppendUvarint(nil, (math.MaxUint32+1)<<3)
 	b := bytes.Replace(golden, []byte("\xfe\xff\xff\xff\x7f"), head, 1)
-	return bytes.Replace(b, []byte("\xc4\x3d"), []byte("\xc4\x3e"), 1) // one byte more of rows
+	return bytes.Replace(b, []byte("\xc4\x3d"), []byte("\xc4\x3e"), 1) // one more byte of rows
 }
 
 func manyLabels(n, size int) map[string]string {
@@ -257,7 +257,7 @@ func manyLabels(n, size int) map[string]string {
 	return labels
 }
 
-// hostile returns messages that claim more than they hold.
+// hostile returns messages that claim more content than they have.
 func hostile() map[string][]byte {
 	build := func(fields func(e *msgpack.Encoder)) []byte {
 		buf := bytes.NewBuffer([]byte{WireVersion})
@@ -300,7 +300,7 @@ func hostile() map[string][]byte {
 	}
 }
 
-// A decoder allocates by what it was sent, not by what the sender claims.
+// A decoder allocates by the size of a message, not by its claims.
 func TestDecodeAllocationIsBounded(t *testing.T) {
 	allocated := func(wire []byte) (bytes uint64, err error) {
 		var before, after runtime.MemStats

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// simParams leave skew out of it: a packet that waited for a frozen node tells of
-// a clock that is far behind.
+// simParams exclude skew: a packet that waited for a frozen node looks like a clock
+// that is far behind.
 var simParams = Params{TTL: testParams.TTL, MaxSkew: time.Minute, Settings: testParams.Settings}
 
 const (
@@ -20,9 +20,9 @@ const (
 	simBudget = 300 // bytes: not everything fits
 )
 
-// world runs Sets over a network that loses, doubles, delays and reorders, with
-// nodes that crash, restart, leave and freeze. Time is a number that it counts
-// up; every node has its own clock.
+// world runs Sets on a network that loses, duplicates, delays and reorders messages,
+// with nodes that crash, restart, leave and freeze. Time is a counter; every node has a
+// clock of its own.
 type world struct {
 	t        *rapid.T
 	rng      *rand.Rand
@@ -33,11 +33,11 @@ type world struct {
 	loss     float64
 	double   float64
 	maxDelay time.Duration
-	freezes  bool // nodes stop for longer than the TTL, with packets waiting
-	setsBack bool // clocks are set back between two lives
+	freezes  bool // for longer than the TTL, with packets waiting
+	setsBack bool // between two runs of a node
 }
 
-// emitted is what a beat truly said.
+// emitted is the content of a beat when it was sent.
 type emitted struct {
 	at    time.Time
 	state State
@@ -58,7 +58,7 @@ type simNode struct {
 	lives   int
 	beatAt  time.Time
 	frozen  time.Time // until
-	leaving time.Time // when it will be gone
+	leaving time.Time // when it will have left
 }
 
 func newWorld(t *rapid.T, seed uint64, size int) *world {
@@ -80,7 +80,7 @@ func newWorld(t *rapid.T, seed uint64, size int) *world {
 
 func (w *world) clock(n *simNode) time.Time { return w.now.Add(n.offset) }
 
-// start begins a life of n, which exchanges full syncs with one node that is up.
+// start begins a run of n, which exchanges full syncs with one running node.
 func (w *world) start(n *simNode) {
 	n.lives++
 	inc := uint64(n.lives) << 20
@@ -105,7 +105,7 @@ func (w *world) sync(a, b *simNode) {
 	w.deliver(a, fromB)
 }
 
-// calm ends the troubles of the network.
+// calm ends the faults of the network.
 func (w *world) calm() {
 	w.loss, w.double, w.maxDelay = 0, 0, ms
 }
@@ -158,7 +158,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		w.t.Fatalf("%v: %s: an unreported change", w.now.Sub(epoch), n.id)
 	}
 	if e.Duplicate != nil {
-		w.t.Fatalf("%v: %s/%d told to stop for %d", w.now.Sub(epoch), n.id, n.set.Self().Incarnation, e.Duplicate.Incarnation)
+		w.t.Fatalf("%v: %s/%d stops for %d", w.now.Sub(epoch), n.id, n.set.Self().Incarnation, e.Duplicate.Incarnation)
 	}
 	w.reborn(n, was)
 	n.twin.hear(now, n.id, m)
@@ -179,7 +179,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	}
 }
 
-// reborn notes the first beat of an incarnation that a node took by itself.
+// reborn records the first beat of an incarnation that a running node took.
 func (w *world) reborn(n *simNode, was Handle) {
 	if n.set.Handle() != was {
 		w.emitted[emission(n.set.Handle(), 1)] = emitted{w.now, n.set.State()}
@@ -195,7 +195,7 @@ func (w *world) byAddr(addr string) *simNode {
 	return nil
 }
 
-// step lets one tick pass.
+// step advances by one tick.
 func (w *world) step(tick int) {
 	w.now = w.now.Add(simTick)
 	due := w.flying
@@ -222,7 +222,7 @@ func (w *world) step(tick int) {
 	}
 }
 
-// act is what the owner of a set does at every tick.
+// act is one tick of a node.
 func (w *world) act(n *simNode, tick int) {
 	now := w.clock(n)
 	was := n.set.Handle()
@@ -250,7 +250,7 @@ func (w *world) act(n *simNode, tick int) {
 	}
 }
 
-// trouble befalls one node.
+// trouble is a fault of one node.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch {
@@ -276,7 +276,7 @@ func (w *world) trouble() {
 	}
 }
 
-// check compares the view of n with its twin's, and with the truth.
+// check compares the view of n with its twin's and with the truth.
 func (w *world) check(n *simNode) {
 	if n.set == nil {
 		return
@@ -290,21 +290,21 @@ func (w *world) check(n *simNode) {
 		got = append(got, fmt.Sprintf("%s/%d v%d %v seq %d", m.ID, m.Incarnation, m.Version, m.State, m.Seq))
 		sent, ok := w.emitted[emission(m.Handle, m.Seq)]
 		if !ok {
-			w.t.Fatalf("%v: %s heard of beat %d of %s, which nobody sent", at, n.id, m.Seq, m.ID)
+			w.t.Fatalf("%v: %s has beat %d of %s, which was never sent", at, n.id, m.Seq, m.ID)
 		}
 		if m.State != sent.state {
-			w.t.Fatalf("%v: %s takes %s for %v, which said %v in beat %d", at, n.id, m.ID, m.State, sent.state, m.Seq)
+			w.t.Fatalf("%v: %s has %s as %v, which sent %v in beat %d", at, n.id, m.ID, m.State, sent.state, m.Seq)
 		}
 		truth, age := w.now.Sub(sent.at), w.clock(n).Sub(m.Renewed)
 		if age > truth+ms {
-			w.t.Fatalf("%v: %s takes a beat of %s for %v old that is %v old", at, n.id, m.ID, age, truth)
+			w.t.Fatalf("%v: %s has a beat of %s as %v old that is %v old", at, n.id, m.ID, age, truth)
 		}
-		// A message does not say how long it was under way: at most a tick each time.
+		// A message does not state its transit time: at most a tick per hop.
 		if under := 15 * simTick; !w.freezes && age < truth-under {
-			w.t.Fatalf("%v: %s takes a beat of %s for %v old that is %v old", at, n.id, m.ID, age, truth)
+			w.t.Fatalf("%v: %s has a beat of %s as %v old that is %v old", at, n.id, m.ID, age, truth)
 		}
 	}
 	if want := n.twin.live(w.clock(n)); !slices.Equal(got, want) {
-		w.t.Fatalf("%v: %s sees %v, its twin %v", at, n.id, got, want)
+		w.t.Fatalf("%v: %s has %v, its twin %v", at, n.id, got, want)
 	}
 }
