@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -19,10 +21,10 @@ import (
 // Agent is one node of a cluster, running inside this process. All its methods
 // may be called from any goroutine.
 type Agent struct {
-	cfg  Config
-	self lease.NodeID
-	node *gossip.Node
-	env  gossip.Env
+	cfg    Config
+	self   lease.NodeID
+	gossip *gossip.Node
+	env    gossip.Env
 
 	// What the loop publishes.
 	snap  latest.Value[Snapshot]
@@ -30,12 +32,12 @@ type Agent struct {
 	ready chan struct{}
 
 	// What reaches the loop.
-	inbox chan frame
-	calls chan func(*loop)
-	load  atomic.Int64
-	in    traffic
+	packets chan []byte
+	calls   chan call
+	load    atomic.Int64
+	in      traffic
 
-	started time.Time // base of ownLease; its monotonic reading counts
+	started time.Time // base of Snapshot.lease; its monotonic reading counts
 	stop    context.CancelFunc
 	wait    sync.WaitGroup
 	ended   chan struct{} // the loop has ended: nobody answers any more
@@ -61,12 +63,12 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	cfg = cfg.WithDefaults().clone()
 	cfg.Log = cfg.Log.With("node", cfg.ID)
 	for _, w := range cfg.warnings() {
-		cfg.Log.Warn("unwise setting", "why", w)
+		cfg.Log.Warn("risky configuration", "why", w)
 	}
 	a := &Agent{
-		cfg: cfg, self: lease.NodeID(cfg.ID), env: gossip.EnvOf(ctx), started: time.Now(),
+		cfg: cfg, self: lease.NodeID(cfg.ID), env: gossip.EnvOf(ctx),
 		ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
-		inbox: make(chan frame, inboxFrames), calls: make(chan func(*loop)),
+		packets: make(chan []byte, queuedPackets), calls: make(chan call),
 	}
 	running, stop := context.WithCancel(context.Background())
 	a.stop = stop
@@ -74,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	var err error
 	own := settingsOf(cfg)
 	refusals := make(chan error, 8)
-	a.node, err = gossip.Start(ctx, gossip.Config{
+	a.gossip, err = gossip.Start(ctx, gossip.Config{
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
 		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys,
 		Profile: cfg.Network.timings().profile, Meta: []byte(own), Log: cfg.Log,
@@ -89,15 +91,20 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			}
 			return err
 		},
-	}, a)
+	}, receiver{a})
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("cluster: start %s: %w", cfg.ID, err)
 	}
 	a.load.Store(lease.NoLoad)
-	l := newLoop(a, incarnation, own.hash(), refusals)
 	joiner := &joiner{agent: a, first: make(chan error, 1), again: make(chan struct{}, 1)}
-	l.rejoin = joiner.again
+	a.started = time.Now()
+	now := a.startedAt()
+	l := &loop{
+		agent: a, log: cfg.Log, refusals: refusals, rejoin: joiner.again,
+		kernel: node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
+	}
+	l.show(now)
 	a.wait.Go(func() { joiner.run(running) })
 	go func() {
 		l.run(running)
@@ -130,7 +137,7 @@ func (a *Agent) awaitJoin(ctx context.Context, first <-chan error) error {
 func (a *Agent) reap(l *loop) {
 	a.stop()
 	close(a.ended)
-	_ = a.node.Close()
+	_ = a.gossip.Close()
 	a.wait.Wait()
 	a.err = l.err
 	a.feed.Close()
@@ -168,7 +175,7 @@ func (a *Agent) Arrived(key string) (owner bool) {
 // Owns is IsOwner for a partition.
 func (a *Agent) Owns(p placement.Partition) bool {
 	s := a.snap.Load()
-	return s.owns(p) && s.lease.holds(a.started)
+	return s.owns(p) && s.lease.Holds(time.Since(a.started))
 }
 
 // Live reports whether this node takes part in placement, draining or not, and
@@ -176,14 +183,14 @@ func (a *Agent) Owns(p placement.Partition) bool {
 // Like IsOwner, it answers false first thing in a process that was stopped.
 func (a *Agent) Live() bool {
 	s := a.snap.Load()
-	return s.Phase == PhaseActive && s.lease.holds(a.started)
+	return s.Phase == PhaseActive && s.lease.Holds(time.Since(a.started))
 }
 
 // Owned returns the partitions that this node owns now, ascending: none if its
 // own lease does not hold. O(partitions).
 func (a *Agent) Owned() []placement.Partition {
 	s := a.snap.Load()
-	if s.State == nil || !s.lease.holds(a.started) {
+	if s.State == nil || !s.lease.Holds(time.Since(a.started)) {
 		return nil
 	}
 	return s.State.Owned()
@@ -220,7 +227,7 @@ func (a *Agent) Config() Config {
 }
 
 // Addr returns the ip:port that other nodes reach this one at.
-func (a *Agent) Addr() string { return a.node.Addr() }
+func (a *Agent) Addr() string { return a.gossip.Addr() }
 
 // Watch returns the changes of ownership and membership; see events.Watch. The
 // first batch holds all that is owned now.

@@ -10,6 +10,7 @@ import (
 	"github.com/dgryski/go-rendezvous"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -19,8 +20,8 @@ import (
 func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
-	s := &Snapshot{lease: new(ownLease), mine: -1}
-	s.lease.until.Store(int64(time.Hour))
+	kernel := node.New(a.started, node.Config{LeaseTTL: time.Hour}, 0)
+	s := &Snapshot{lease: kernel.View(a.started).Lease, mine: -1}
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
 	for i := range n {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -235,8 +236,8 @@ func (c Config) Validate() error {
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	fault(c.LeaseTTL <= c.HeartbeatInterval, "LeaseTTL (%v) must be longer than HeartbeatInterval (%v)", c.LeaseTTL, c.HeartbeatInterval)
 	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
-	shortest := rampSteps * c.QuietWindow // steps within one window would be gathered into one
-	fault(c.RampUp != 0 && (c.RampUp < shortest || c.RampUp > 24*time.Hour), "RampUp is %v; it must be 0, or %v (%d times QuietWindow) to 24h", c.RampUp, shortest, rampSteps)
+	shortest := node.RampSteps * c.QuietWindow // steps within one window would be gathered into one
+	fault(c.RampUp != 0 && (c.RampUp < shortest || c.RampUp > 24*time.Hour), "RampUp is %v; it must be 0, or %v (%d times QuietWindow) to 24h", c.RampUp, shortest, node.RampSteps)
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -294,6 +295,18 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
 		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
 		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
+	}
+}
+
+// kernel returns the configuration of the kernel.
+func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
+	return node.Config{
+		Self: c.record(g.Addr(), incarnation), Settings: settingsOf(c).hash(),
+		Partitions: c.Partitions, Strategy: c.Strategy,
+		HeartbeatInterval: c.HeartbeatInterval, LeaseTTL: c.LeaseTTL, MaxSkew: c.MaxSkew,
+		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace,
+		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
+		RampUp: c.RampUp, StartDraining: c.StartDraining,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/internal/node"
 )
 
 // joiner is the goroutine that knocks at seeds: until one answers at first, and
@@ -45,7 +46,7 @@ func (j *joiner) run(ctx context.Context) {
 // and somebody says no.
 func (j *joiner) enterFirst(ctx context.Context) error {
 	if j.agent.cfg.Bootstrap {
-		return j.agent.do(ctx, func(l *loop) { l.entered(0, false) })
+		return j.joined(ctx, 0, false)
 	}
 	tries := 0
 	return j.enter(ctx, false, func(err error) bool {
@@ -75,18 +76,23 @@ func (j *joiner) enter(ctx context.Context, anew bool, hopeless func(error) bool
 			answered, err = j.knock(grace, t.addrs)
 		}
 		if answered {
-			return a.do(ctx, func(l *loop) { l.entered(t.fences, true) })
+			return j.joined(ctx, t.fences, true)
 		}
 		if hopeless(err) {
 			return err
 		}
 		if (len(t.addrs) == 0 && j.alone()) || !pause(grace) {
 			if err = errors.Join(t.lookup, err); err != nil && ctx.Err() == nil {
-				a.cfg.Log.Warn("no seed answered; going on alone and trying again", "err", err)
+				a.cfg.Log.Warn("no seed answered; continuing alone and retrying", "err", err)
 			}
-			return a.do(ctx, func(l *loop) { l.entered(t.fences, false) })
+			return j.joined(ctx, t.fences, false)
 		}
 	}
+}
+
+// joined reports the end of an attempt to the kernel.
+func (j *joiner) joined(ctx context.Context, fences uint64, answered bool) error {
+	return j.agent.do(ctx, func(now time.Time, n *node.Node) { n.Joined(now, fences, answered) })
 }
 
 // pause waits between two attempts, and reports whether there is time for another.
@@ -128,14 +134,12 @@ type targets struct {
 // fails if the agent has ended.
 func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) {
 	a := j.agent
-	var members, lost []string
-	if err := a.do(context.Background(), func(l *loop) {
-		members = l.set.Peers(nil)
-		lost = l.set.ExpiredAddrs(nil)
-		t.fences = l.stats.Fences
-	}); err != nil {
+	var known node.Contacts
+	if err := a.do(context.Background(), func(now time.Time, n *node.Node) { known = n.Contacts(now) }); err != nil {
 		return t, err
 	}
+	t.fences = known.Fences
+	members, lost := known.Members, known.Lost
 	if anew {
 		lost, members = append(lost, members...), nil
 	}
@@ -168,7 +172,7 @@ func (j *joiner) knock(ctx context.Context, addrs []string) (answered bool, err 
 		j.agent.env.Gate()
 		results := make(chan error, len(group))
 		for _, addr := range group {
-			j.agent.wait.Go(func() { results <- j.agent.node.Join(addr) })
+			j.agent.wait.Go(func() { results <- j.agent.gossip.Join(addr) })
 		}
 		for range group {
 			if e := <-results; e == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -16,18 +17,27 @@ func (a *Agent) SetLoad(units int64) { a.load.Store(max(0, units)) }
 // SetWeight changes this node's share relative to others; 0 owns nothing. Only
 // partitions to or from this node move. It takes effect at once, and ends a ramp
 // (Config.RampUp) that is under way.
+//
+// SetWeight returns when the node's own snapshot shows the weight and, if the node is
+// a candidate, the table of it; others follow within moments (see WaitConverged). If
+// there is no such table within LeaseTTL, because the strategy fails, the weight stays
+// set and the error wraps context.DeadlineExceeded.
 func (a *Agent) SetWeight(w uint32) error {
 	if w > lease.MaxWeight {
 		return fmt.Errorf("cluster: weight %d, at most %d", w, lease.MaxWeight)
 	}
-	return a.do(context.Background(), func(l *loop) { l.setWeight(w) })
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.LeaseTTL)
+	defer cancel()
+	set := func(now time.Time, n *node.Node) { n.SetWeight(now, w) }
+	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
 }
 
 // Drain makes this node give up everything it owns, and returns when it owns
 // nothing and every live member has agreed to that. It stays a member. If ctx
 // ends first, the draining goes on.
 func (a *Agent) Drain(ctx context.Context) error {
-	return a.changeState(ctx, "drain", (*loop).drain, func(s *Snapshot) bool {
+	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
+	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
 		_, candidate := findOwner(s.owners, a.self)
 		return s.Phase != PhaseActive || (s.Converged() && !candidate)
 	})
@@ -36,17 +46,16 @@ func (a *Agent) Drain(ctx context.Context) error {
 // Undrain makes this node a candidate for ownership again, and returns when
 // every live member has agreed to that: with Config.RampUp, to its first share.
 func (a *Agent) Undrain(ctx context.Context) error {
-	return a.changeState(ctx, "undrain", (*loop).undrain, func(s *Snapshot) bool {
+	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
+	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
 		_, candidate := findOwner(s.owners, a.self)
 		return s.Converged() && (candidate || s.Self.Weight == 0)
 	})
 }
 
-func (a *Agent) changeState(ctx context.Context, what string, change func(*loop), done func(*Snapshot) bool) error {
-	err := a.do(context.Background(), func(l *loop) { // whatever ctx says: see Drain
-		change(l)
-		l.publishNow()
-	})
+// change runs a command, whatever ctx says, and returns when its effect is done.
+func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node.Node), done func(*Snapshot) bool) error {
+	err := a.do(context.Background(), f)
 	if err == nil {
 		err = a.await(ctx, done)
 	}
@@ -66,9 +75,9 @@ func (a *Agent) Leave(ctx context.Context) error {
 	defer cancel()
 	drained := a.Drain(draining)
 	alone := false
-	err := a.do(context.Background(), func(l *loop) {
-		l.farewell()
-		alone = len(l.set.Peers(nil)) == 0
+	err := a.do(context.Background(), func(now time.Time, n *node.Node) {
+		n.Leave(now)
+		alone = len(n.Contacts(now).Members) == 0
 	})
 	if err != nil { // closed meanwhile
 		return err
@@ -90,7 +99,7 @@ func (a *Agent) linger(ctx context.Context) {
 	case <-ctx.Done():
 	case <-a.done:
 	}
-	_ = a.node.Leave(rounds) // a courtesy to memberlist's peers
+	_ = a.gossip.Leave(rounds) // a courtesy to memberlist's peers
 }
 
 // farewellRounds is for how many gossip intervals a farewell is repeated.
@@ -103,22 +112,4 @@ func (a *Agent) Close() error {
 	a.stop()
 	<-a.done
 	return nil
-}
-
-// do runs f in the loop and returns when it has run.
-func (a *Agent) do(ctx context.Context, f func(*loop)) error {
-	ran := make(chan struct{})
-	select {
-	case a.calls <- func(l *loop) { f(l); close(ran) }:
-	case <-a.ended:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-ran:
-		return nil
-	case <-a.ended:
-		return ErrClosed
-	}
 }

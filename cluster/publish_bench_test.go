@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -20,7 +21,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Run(s.Name(), func(b *testing.B) {
 			a, err := Start(b.Context(), Config{
 				ID: "self", Bind: "127.0.0.1:0", Bootstrap: true, LeaseTTL: time.Hour, HeartbeatInterval: 20 * time.Minute,
-				Partitions: 16384, Strategy: s, Log: slog.New(slog.DiscardHandler),
+				Partitions: 16384, Strategy: s, StartDraining: true, Log: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -33,17 +34,14 @@ func BenchmarkPublish(b *testing.B) {
 				others.Records = append(others.Records, r)
 				others.Beats = append(others.Beats, lease.Beat{Handle: lease.HandleOf(r.ID, r.Incarnation), Seq: 1, State: lease.Active, Version: 1})
 			}
-			apply := func(l *loop, m lease.Message) { l.set.Apply(l.agent.now(), &m) }
-			err = a.do(context.Background(), func(l *loop) {
-				apply(l, others)
-				if l.memory != nil {
-					l.memory.assigned = nil // as if all had begun together
-				}
-				l.publishNow()
-			})
-			if err != nil {
-				b.Fatal(err)
+			publish := func(m *lease.Message) {
+				message := lease.Encode(m)
+				_ = a.do(context.Background(), func(now time.Time, n *node.Node) {
+					n.Receive(now, message)
+					n.Undrain(now) // publishes at once
+				})
 			}
+			publish(&others)
 			if n := len(a.Snapshot().Table.Nodes()); n != 1000 {
 				b.Fatalf("%d nodes", n)
 			}
@@ -51,7 +49,7 @@ func BenchmarkPublish(b *testing.B) {
 			for b.Loop() {
 				seq++
 				one.Beats[0].Seq, one.Beats[0].State = seq, lease.Active+lease.State(seq%2) // Draining is next
-				_ = a.do(context.Background(), func(l *loop) { apply(l, one); l.publishNow() })
+				publish(&one)
 			}
 			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {
 				b.Fatalf("%d changes in %d rounds", n, b.N)

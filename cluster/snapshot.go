@@ -3,10 +3,10 @@ package cluster
 import (
 	"cmp"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -53,7 +53,7 @@ type Snapshot struct {
 	Phase Phase
 
 	why    error // there is no owner, if there is none
-	lease  *ownLease
+	lease  *node.OwnLease
 	owners []Member // by index into Table.Nodes()
 	mine   int      // this node's index there, -1 if it may not own anything
 	drift  int
@@ -77,7 +77,7 @@ func (s *Snapshot) Drift() int { return s.drift }
 // InSync reports whether m runs the same table as this node, for the same reasons,
 // as far as its latest heartbeat tells.
 func (s *Snapshot) InSync(m *Member) bool {
-	return s.Table != nil && m.TableDigest == digestOf(s.Table)
+	return s.Table != nil && m.TableDigest == node.TableDigest(s.Table)
 }
 
 // Converged reports whether this node is ready and every live member runs the
@@ -113,20 +113,19 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	return members
 }
 
-// ownLease is the time until which this node's own lease holds in the eyes of
-// those who heard its latest heartbeat. A fence puts another one in its place,
-// so that nobody who still holds an older snapshot sees a lease come back.
-type ownLease struct {
-	until atomic.Int64 // ns after the agent was started; 0 = it does not hold
-}
-
-// holds costs a reading of the monotonic clock.
-func (l *ownLease) holds(started time.Time) bool {
-	return int64(time.Since(started)) <= l.until.Load()
-}
-
 func (s *Snapshot) owns(p placement.Partition) bool {
 	return s.mine >= 0 && s.Table.OwnerIndex(p) == s.mine
+}
+
+// weighs reports whether the table has this node with weight w. It is also true where
+// no table will: the node is no candidate, or its weight was changed again.
+func (s *Snapshot) weighs(w uint32) bool {
+	if s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active {
+		return true
+	}
+	nodes := s.Table.Nodes()
+	i, ok := slices.BinarySearchFunc(nodes, s.Self.ID, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
+	return ok == (w > 0) && (!ok || nodes[i].Weight == w)
 }
 
 func findOwner(sorted []Member, id lease.NodeID) (int, bool) {

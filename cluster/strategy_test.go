@@ -108,7 +108,7 @@ func keepLastTable(t *testing.T, c *clustertest.Cluster, book *logbook, reason s
 		if len(a.Owned()) == 0 {
 			t.Errorf("%s owns nothing any more", id)
 		}
-		if book.line("level=ERROR", "node="+id+" ", "the last one stays", "brittle", reason) == "" {
+		if book.line("level=ERROR", "node="+id+" ", "keeping the last table", "brittle", reason) == "" {
 			t.Errorf("%s does not say in its log that %q", id, reason)
 		}
 	}

@@ -352,7 +352,7 @@ func TestNoSeedAnswers(t *testing.T) {
 			if !c.Agent("n00").IsOwner("x") {
 				t.Error("it owns nothing after a fence")
 			}
-			if n := strings.Count(out.out.String(), "no seed answered; going on alone"); n != 2 {
+			if n := strings.Count(out.out.String(), "no seed answered; continuing alone"); n != 2 {
 				t.Errorf("said %d times that no seed answered, want 2", n)
 			}
 		})

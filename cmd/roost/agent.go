@@ -53,7 +53,7 @@ func (p *program) agentCommand() *cobra.Command {
 			}
 			log := newLogger(p.stderr, o.logFormat, o.logLevel)
 			for _, w := range o.warnings {
-				log.Warn("unwise setting", "why", w)
+				log.Warn("risky configuration", "why", w)
 			}
 			err = p.runAgent(cmd.Context(), o, log)
 			if err == nil || errors.Is(err, errInterrupted) {

@@ -154,8 +154,8 @@ func (n *Node) adopt(now time.Time, a *assignment.Assignment) {
 	}
 }
 
-// digestOf identifies a table and the assignment behind it: what nodes must have in
+// TableDigest identifies a table and the assignment behind it: what nodes must have in
 // common to go on alike.
-func digestOf(t *placement.Table) uint32 {
+func TableDigest(t *placement.Table) uint32 {
 	return uint32(t.Digest()) ^ uint32(assignment.From(t).Digest())
 }

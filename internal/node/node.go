@@ -134,7 +134,7 @@ func (n *Node) note(changed bool) {
 
 // beat begins a new lease of this node, to be sent in this turn.
 func (n *Node) beat(now time.Time) {
-	n.set.Beat(now, n.load, digestOf(n.table))
+	n.set.Beat(now, n.load, TableDigest(n.table))
 	n.when.beaten(now, n.rng.Float64())
 	n.heard = true
 }
@@ -210,7 +210,7 @@ func (n *Node) Receive(now time.Time, message []byte) {
 	n.heard = true
 	if e.Duplicate != nil {
 		n.out.Duplicate = e.Duplicate
-		n.end(now)
+		n.End(now)
 		return
 	}
 	n.note(e.Changed)
@@ -243,13 +243,8 @@ func (n *Node) answer(now time.Time, m *lease.Message) {
 	}
 }
 
-// End releases everything, without farewell. It may be called again.
+// End releases everything, without farewell.
 func (n *Node) End(now time.Time) {
-	n.checkLease(now)
-	n.end(now)
-}
-
-func (n *Node) end(now time.Time) {
 	n.lease = new(OwnLease)
 	n.life.phase, n.ended = Over, true
 	n.publish(now)

@@ -57,7 +57,7 @@ func (n *Node) publish(now time.Time) {
 		return // nothing is owned, and the live set is incomplete
 	}
 	moved := table.Digest() != n.table.Digest()
-	news := digestOf(table) != digestOf(n.table)
+	news := TableDigest(table) != TableDigest(n.table)
 	if !news && slices.EqualFunc(n.table.Nodes(), table.Nodes(), placement.Node.Equal) {
 		table = n.table // watchers see at a glance that nothing moved
 	}
@@ -158,7 +158,7 @@ func (n *Node) View(now time.Time) View {
 // driftIn returns how many members run another table than this node. A settling
 // member has none yet.
 func (n *Node) driftIn(v *lease.View) (drift int) {
-	own := digestOf(n.table)
+	own := TableDigest(n.table)
 	for i := range v.Members {
 		if m := &v.Members[i]; m.ID != n.self && m.Table != own && m.State != lease.Settling {
 			drift++

@@ -10,8 +10,6 @@ import (
 
 // Ready is what the shell has to carry out, in the order of the fields.
 type Ready struct {
-	Log []Event
-
 	// Show says that the result of [Node.View] has changed.
 	Show bool
 
@@ -21,12 +19,13 @@ type Ready struct {
 	Packets   []Packet
 	Exchanges []string // addresses for a full exchange; report each by [Node.Exchanged]
 	Rejoin    bool     // join seeds, members and lost members again, now
+	Log       []Event
 
 	// Duplicate is the record of a later process under the id of this node. The node
 	// has ended itself.
 	Duplicate *lease.Record
 
-	Next time.Time // when to call Ready again at the latest; zero = never, the node has ended
+	Next time.Time // when to call Ready again at the latest; zero = the node has ended
 }
 
 // Packet is one message for one address. Sending may fail; report success by

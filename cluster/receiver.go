@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// These bound what can wait for the loop: 1,024 packets of a few kilobytes.
+const (
+	queuedPackets  = 1024
+	maxPacketBytes = 64 << 10
+)
+
+// receiver hands what arrives by gossip to the loop.
+type receiver struct{ agent *Agent }
+
+// traffic counts what arrives.
+type traffic struct {
+	packets, bytes, dropped atomic.Uint64
+}
+
+// Receive implements gossip.Receiver.
+func (r receiver) Receive(packet []byte) {
+	in := &r.agent.in
+	in.packets.Add(1)
+	in.bytes.Add(uint64(len(packet)))
+	if len(packet) > maxPacketBytes {
+		in.dropped.Add(1)
+		return
+	}
+	select {
+	case r.agent.packets <- packet:
+	default:
+		in.dropped.Add(1)
+	}
+}
+
+// State implements gossip.Receiver.
+func (r receiver) State() (state []byte) {
+	_ = r.agent.do(context.Background(), func(now time.Time, n *node.Node) { state = n.Sync(now) })
+	return state
+}
+
+// Merge implements gossip.Receiver.
+func (r receiver) Merge(state []byte) {
+	if len(state) > lease.MaxMessageBytes {
+		r.agent.in.dropped.Add(1)
+		return
+	}
+	_ = r.agent.do(context.Background(), func(now time.Time, n *node.Node) { n.Receive(now, state) })
+}

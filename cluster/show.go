@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// show replaces the snapshot by what the kernel knows now.
+func (l *loop) show(now time.Time) {
+	a := l.agent
+	v := l.kernel.View(now)
+	s := &Snapshot{
+		Members: make([]Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase),
+		lease: v.Lease, drift: v.Drift, mine: -1, Stats: l.stats(v.Stats),
+	}
+	switch {
+	case v.Ended:
+		s.why = ErrClosed
+	case v.Table == nil:
+		s.why = ErrNotReady
+	default:
+		s.why = ErrNoMembers
+	}
+	for i := range v.Live.Members {
+		s.Members[i] = memberOf(&v.Live.Members[i], a.env.ClockOffset)
+		if s.Members[i].ID == a.self {
+			s.Self = s.Members[i]
+		}
+	}
+	old, _ := a.snap.Get()
+	s.fillOwners(old, a.self)
+	a.snap.Set(*s)
+}
+
+// fillOwners looks the candidates of the table up among the members. One that
+// has just gone keeps what was last known of it until the next table.
+func (s *Snapshot) fillOwners(old *Snapshot, self lease.NodeID) {
+	nodes := s.Table.Nodes()
+	s.owners = make([]Member, len(nodes))
+	for i, n := range nodes {
+		if k, ok := findOwner(s.Members, n.ID); ok {
+			s.owners[i] = s.Members[k]
+		} else if k, ok := findOwner(old.owners, n.ID); ok {
+			s.owners[i] = old.owners[k]
+		}
+		if n.ID == self && s.Phase == PhaseActive {
+			s.mine = i
+		}
+	}
+}
+
+// stats adds what the shell counts to what the kernel counts.
+func (l *loop) stats(k node.Stats) Stats {
+	a := l.agent
+	return Stats{
+		Stats:       k.Stats,
+		PacketsSent: l.sent.packets, BytesSent: l.sent.bytes, SendErrors: l.sent.errors,
+		PacketsReceived: a.in.packets.Load(), BytesReceived: a.in.bytes.Load(),
+		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
+		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
+		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
+		Fences: k.Fences, NodesRefused: k.NodesRefused,
+		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(),
+		Drifts: k.Drifts, DriftTime: k.DriftTime,
+	}
+}

@@ -1,0 +1,67 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// weightInTable returns the weight of a node in its own table, 0 if it is absent.
+func weightInTable(a *cluster.Agent) uint32 {
+	s := a.Snapshot()
+	for _, n := range s.Table.Nodes() {
+		if n.ID == s.Self.ID {
+			return n.Weight
+		}
+	}
+	return 0
+}
+
+// Once SetWeight has returned, the snapshot shows the weight and the table of it.
+func TestSetWeightReturnsWithTheTable(t *testing.T) {
+	a := startAgent(t, local("a"))
+	waitReady(t, a)
+	for _, w := range []uint32{50, 50, 0, 300} {
+		if err := a.SetWeight(w); err != nil {
+			t.Fatal(err)
+		}
+		if own, table := a.Snapshot().Self.Weight, weightInTable(a); own != w || table != w {
+			t.Errorf("after SetWeight(%d): weight %d, in the table %d", w, own, table)
+		}
+	}
+	if err := a.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SetWeight(70); err != nil { // no table shows the weight of a draining node
+		t.Fatal(err)
+	}
+	if own, table := a.Snapshot().Self.Weight, weightInTable(a); own != 70 || table != 0 {
+		t.Errorf("draining: weight %d, in the table %d", own, table)
+	}
+}
+
+// A strategy that fails computes no table. SetWeight reports that after LeaseTTL.
+func TestSetWeightWithoutTable(t *testing.T) {
+	cfg := local("a")
+	var fail atomic.Bool
+	cfg.Strategy = stopper{placement.Rendezvous(), func() {
+		if fail.Load() {
+			panic("no such zone")
+		}
+	}}
+	a := startAgent(t, cfg)
+	waitReady(t, a)
+	fail.Store(true)
+	began := time.Now()
+	if err := a.SetWeight(50); !errors.Is(err, context.DeadlineExceeded) || a.Snapshot().Self.Weight != 50 {
+		t.Errorf("weight %d, error %v", a.Snapshot().Self.Weight, err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("SetWeight took %v with a TTL of 1 s", took)
+	}
+}
