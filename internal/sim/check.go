@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// maxFaults is how many disagreements are enough.
+const maxFaults = 8
+
+// Disagreements returns what keeps the nodes from being one cluster in agreement:
+// other members, another table, a partition that is not owned by exactly one node,
+// published changes that do not add up to what a node owns. It stops after a few.
+func (c *Cluster) Disagreements() []string {
+	nodes := c.all()
+	if len(nodes) == 0 {
+		return nil
+	}
+	if faults := differences(nodes); len(faults) > 0 {
+		return faults // what follows takes longer to find
+	}
+	var faults []string
+	owned := 0
+	for _, p := range nodes {
+		mine := p.Owned()
+		owned += len(mine)
+		if want := p.view.Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
+			faults = append(faults, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
+		}
+		for _, fault := range p.ledger.check(mine, p.Members()) {
+			faults = append(faults, p.ID+": "+fault)
+		}
+	}
+	if t := nodes[0].view.Table; len(t.Nodes()) > 0 && owned != t.Partitions() {
+		faults = append(faults, fmt.Sprintf("%d of %d partitions have an owner", owned, t.Partitions()))
+	}
+	return faults[:min(len(faults), maxFaults)]
+}
+
+// differences returns how members and tables of the nodes differ.
+func differences(nodes []*Process) (faults []string) {
+	ids := make([]lease.NodeID, len(nodes))
+	for i, p := range nodes {
+		ids[i] = lease.NodeID(p.ID)
+	}
+	first := nodes[0].view.Table
+	for _, p := range nodes {
+		if t := p.view.Table; t == nil || t.Digest() != first.Digest() {
+			faults = append(faults, fmt.Sprintf("%s has table %v, %s has %v", p.ID, t.Digest(), nodes[0].ID, first.Digest()))
+		}
+		if members := p.Members(); !slices.Equal(members, ids) {
+			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", p.ID, members, ids))
+		}
+		if len(faults) >= maxFaults {
+			break
+		}
+	}
+	return faults
+}
+
+// Agree lets time pass until no disagreement is left, and returns how long that took.
+// The error lists the disagreements that are left at the limit.
+func (c *Cluster) Agree(limit time.Duration) (time.Duration, error) {
+	var faults []string
+	took, ok := c.RunUntil(func() bool { faults = c.Disagreements(); return len(faults) == 0 }, limit)
+	if !ok {
+		return took, fmt.Errorf("sim: no agreement within %v:\n  %s", limit, strings.Join(faults, "\n  "))
+	}
+	return took, nil
+}
+
+// Owners returns the owner of each partition by the table of the first node.
+func (c *Cluster) Owners() []lease.NodeID {
+	t := c.all()[0].view.Table
+	owners := make([]lease.NodeID, t.Partitions())
+	for p := range owners {
+		owners[p], _ = t.Owner(placement.Partition(p))
+	}
+	return owners
+}

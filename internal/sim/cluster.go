@@ -1,0 +1,271 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Options shape a Cluster. The zero value is a fast and faultless LAN.
+type Options struct {
+	Seed   uint64        // two runs with one seed are the same, bit for bit
+	Delay  time.Duration // of every packet; default 1 ms
+	Jitter time.Duration // added to Delay, at random
+	Loss   float64       // share of packets that are lost, 0 to 1
+
+	// Config changes the configuration of every kernel, which has the defaults of
+	// cluster.LAN.
+	Config func(*node.Config)
+
+	StreamTimeout  time.Duration // bounds a full exchange; default 2.5 s
+	RejoinInterval time.Duration // between attempts to reach seeds that are no members; default 10 s
+
+	Log func(*Process, node.Event) // default: nothing
+}
+
+// Setup is how one process is started.
+type Setup struct {
+	Clock     time.Duration // of its wall clock, ahead of the others'
+	Config    func(*node.Config)
+	Seeds     []string // addresses; default: three nodes that run already, or else start with it
+	Bootstrap bool     // it does not wait for the seeds
+}
+
+// Cluster is a set of processes on one network, and their time.
+type Cluster struct {
+	opts  Options
+	begin time.Time
+	now   time.Time
+	queue queue
+	net   network
+	rng   *rand.Rand
+	nodes map[string]*Process // that run or are paused
+	hosts int
+}
+
+// New returns a cluster without a node. Its time begins at the same moment in each run.
+func New(opts Options) *Cluster {
+	opts.Delay = cmp.Or(opts.Delay, time.Millisecond)
+	opts.StreamTimeout = cmp.Or(opts.StreamTimeout, 2500*time.Millisecond)
+	opts.RejoinInterval = cmp.Or(opts.RejoinInterval, 10*time.Second)
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &Cluster{
+		opts: opts, begin: begin, now: begin, nodes: make(map[string]*Process),
+		rng: rand.New(rand.NewPCG(opts.Seed, 1)),
+		net: network{
+			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
+			byAddr: make(map[string]*Process), cuts: make(map[link]bool),
+		},
+	}
+}
+
+// Elapsed returns the time since the cluster was made.
+func (c *Cluster) Elapsed() time.Duration { return c.now.Sub(c.begin) }
+
+// Run lets time pass.
+func (c *Cluster) Run(d time.Duration) {
+	end := c.now.Add(d)
+	for at, ok := c.queue.next(); ok && !at.After(end); at, ok = c.queue.next() {
+		e := c.queue.pop()
+		c.now = at
+		if e.packet == nil || !c.net.cuts[link{e.from.Addr, e.to.Addr}] {
+			e.to.handle(e)
+		}
+	}
+	c.now = end
+}
+
+// RunUntil lets time pass until the condition holds, looking every 10 ms. It returns
+// how long that took, and false if the condition did not hold within the limit.
+func (c *Cluster) RunUntil(condition func() bool, limit time.Duration) (took time.Duration, ok bool) {
+	begin := c.now
+	for !condition() {
+		if c.now.Sub(begin) >= limit {
+			return limit, false
+		}
+		c.Run(10 * time.Millisecond)
+	}
+	return c.now.Sub(begin), true
+}
+
+// after runs do on a process some time later.
+func (c *Cluster) after(p *Process, d time.Duration, do func()) {
+	c.queue.push(event{at: c.now.Add(d), to: p, do: do})
+}
+
+// Start starts processes at the same moment.
+func (c *Cluster) Start(ids ...string) {
+	seeds := c.seeds(len(ids))
+	for _, id := range ids {
+		c.start(id, seeds, Setup{})
+	}
+}
+
+// StartWith starts one process.
+func (c *Cluster) StartWith(id string, s Setup) *Process { return c.start(id, c.seeds(1), s) }
+
+// seeds returns three nodes that run already, or else the first of n new ones.
+func (c *Cluster) seeds(n int) (seeds []string) {
+	for _, p := range c.all() {
+		seeds = append(seeds, p.Addr)
+	}
+	for i := range n {
+		if len(c.nodes) == 0 {
+			seeds = append(seeds, addrOf(c.hosts+i))
+		}
+	}
+	return seeds[:min(3, len(seeds))]
+}
+
+func addrOf(host int) string {
+	return fmt.Sprintf("10.%d.%d.%d:7946", host>>16, host>>8&0xff, host&0xff)
+}
+
+// start starts a process. An earlier one that still runs under that id goes on, and is
+// no longer among the nodes.
+func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
+	p := &Process{
+		ID: id, Addr: addrOf(c.hosts), c: c, offset: s.Clock, boot: c.now, ledger: newLedger(),
+		rng: rand.New(rand.NewPCG(c.rng.Uint64(), 0)),
+	}
+	c.hosts++
+	c.nodes[id], c.net.byAddr[p.Addr] = p, p
+	if s.Seeds != nil {
+		seeds = s.Seeds
+	}
+	p.joiner = joiner{p: p, seeds: slices.Clone(seeds)}
+	cfg := lan()
+	cfg.Self.ID, cfg.Self.Addr, cfg.Self.Incarnation = lease.NodeID(id), p.Addr, uint64(p.Now().UnixNano())
+	for _, change := range []func(*node.Config){c.opts.Config, s.Config} {
+		if change != nil {
+			change(&cfg)
+		}
+	}
+	p.joiner.grace = cfg.StartupGrace
+	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())
+	p.view = p.kernel.View(p.Now())
+	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() { p.joiner.start(s.Bootstrap) })
+	return p
+}
+
+// lan returns the defaults of cluster.LAN.
+func lan() node.Config {
+	return node.Config{
+		Self: lease.Record{Weight: 100}, Partitions: placement.DefaultPartitions, Strategy: placement.Rendezvous(),
+		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
+		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second,
+		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1331,
+	}
+}
+
+// Node returns the process of an id; it panics if none runs under it.
+func (c *Cluster) Node(id string) *Process {
+	if c.nodes[id] == nil {
+		panic("sim: no node " + id)
+	}
+	return c.nodes[id]
+}
+
+// IDs returns the ids of the nodes, sorted.
+func (c *Cluster) IDs() []string {
+	var ids []string
+	for _, p := range c.all() {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
+func (c *Cluster) all() []*Process {
+	all := make([]*Process, 0, len(c.nodes))
+	for _, p := range c.nodes {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *Process) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// Crash ends processes as kill -9 does.
+func (c *Cluster) Crash(ids ...string) {
+	for _, id := range ids {
+		c.Node(id).status = crashed
+		delete(c.nodes, id)
+	}
+}
+
+// Leave has a node leave in good order: it drains until all agree or its TTL is over,
+// says farewell, and ends a second later. It takes that time.
+func (c *Cluster) Leave(id string) {
+	p := c.Node(id)
+	p.Drain()
+	c.RunUntil(func() bool { return p.view.Drift == 0 }, lan().LeaseTTL)
+	p.do(p.kernel.Leave)
+	delete(c.nodes, id)
+	c.Run(time.Second)
+	p.status = crashed
+}
+
+// Restart crashes a process and starts it again, with the same id, on another address.
+func (c *Cluster) Restart(id string) {
+	c.Crash(id)
+	c.Start(id)
+}
+
+// Pause stops a process, as SIGSTOP does. What is sent to it waits.
+func (c *Cluster) Pause(id string) { c.Node(id).status = paused }
+
+// Resume lets a paused process go on. It looks at the clock before it reads anything
+// that has waited, which is the worst that can happen to it.
+func (c *Cluster) Resume(id string) {
+	p := c.Node(id)
+	if p.status != paused {
+		return
+	}
+	p.status = running
+	p.turn()
+	waiting := p.backlog
+	p.backlog, p.backlogBytes = nil, 0
+	for _, e := range waiting {
+		p.handle(e)
+	}
+}
+
+// Split cuts the network between groups of nodes.
+func (c *Cluster) Split(groups ...[]string) {
+	for i, group := range groups {
+		for _, other := range slices.Concat(groups[i+1:]...) {
+			for _, id := range group {
+				c.Cut(id, other)
+				c.Cut(other, id)
+			}
+		}
+	}
+}
+
+// Cut drops all packets from one node to another. Streams between the two time out.
+func (c *Cluster) Cut(from, to string) {
+	c.net.cuts[link{c.Node(from).Addr, c.Node(to).Addr}] = true
+}
+
+// Heal ends all cuts.
+func (c *Cluster) Heal() { clear(c.net.cuts) }
+
+// SetLoss changes the share of packets that are lost.
+func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
+
+// Fingerprint identifies what every node knows and has done so far: two runs of one
+// seed have the same.
+func (c *Cluster) Fingerprint() uint64 {
+	h := fnv.New64a()
+	for _, p := range c.all() {
+		v := p.view
+		_, _ = fmt.Fprintln(h, p.ID, v.Phase, v.Live.Digest, v.Table.Digest(), v.Stats, p.sent, len(p.ledger.batches), p.wake)
+	}
+	return h.Sum64()
+}

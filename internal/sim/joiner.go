@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// joiner tries seeds as the joiner of an agent does: until one answers, or until the
+// grace is over, and from then on whenever a seed or a lost member is no member.
+type joiner struct {
+	p     *Process
+	seeds []string
+	grace time.Duration
+	fresh bool      // this is the first join of the process: members count as seeds that answered
+	until time.Time // when the grace of the present attempt ends; zero = joined
+	round int       // attempts of earlier rounds are void
+}
+
+const (
+	joinsAtOnce = 8
+	retryJoin   = 250 * time.Millisecond
+)
+
+func (j *joiner) start(bootstrap bool) {
+	j.fresh = true
+	if bootstrap {
+		j.end(0, false)
+	} else {
+		j.begin()
+	}
+	j.heal()
+}
+
+// again joins anew, after a fence.
+func (j *joiner) again() {
+	j.fresh = false
+	j.begin()
+}
+
+func (j *joiner) begin() {
+	j.round++
+	j.until = j.p.c.now.Add(j.grace)
+	j.try(j.round)
+}
+
+// try is one attempt: all targets at once, a few at a time.
+func (j *joiner) try(round int) {
+	if round != j.round || j.until.IsZero() {
+		return
+	}
+	contacts := j.p.kernel.Contacts(j.p.Now())
+	targets, member := j.targets(contacts.Members, contacts.Lost)
+	if member {
+		j.end(contacts.Fences, true)
+		return
+	}
+	failed := 0
+	for _, addr := range targets[:min(len(targets), joinsAtOnce)] {
+		j.p.c.exchange(j.p, addr, func(err error) {
+			if round != j.round || j.until.IsZero() {
+				return
+			}
+			if err == nil {
+				j.end(contacts.Fences, true)
+			} else if failed++; failed == min(len(targets), joinsAtOnce) {
+				j.retry(round, contacts.Fences)
+			}
+		})
+	}
+	if len(targets) == 0 {
+		j.end(contacts.Fences, false) // every seed is this node itself: nobody else can turn up
+	}
+}
+
+// retry waits before the next attempt, or gives up when the grace is over.
+func (j *joiner) retry(round int, fences uint64) {
+	wait := retryJoin + time.Duration(j.p.rng.Int64N(int64(retryJoin)))
+	if j.p.c.now.Add(wait).After(j.until) {
+		j.end(fences, false)
+		return
+	}
+	j.p.c.after(j.p, wait, func() { j.try(round) })
+}
+
+func (j *joiner) end(fences uint64, answered bool) {
+	j.until = time.Time{}
+	j.p.kernel.Joined(j.p.Now(), fences, answered)
+}
+
+// heal tries the addresses that should be members and are not, for ever.
+func (j *joiner) heal() {
+	every := j.p.c.opts.RejoinInterval
+	wait := every*4/5 + time.Duration(j.p.rng.Int64N(int64(every*2/5)))
+	j.p.c.after(j.p, wait, func() {
+		if j.until.IsZero() {
+			contacts := j.p.kernel.Contacts(j.p.Now())
+			targets, _ := j.targets(contacts.Members, contacts.Lost)
+			for _, addr := range targets[:min(len(targets), joinsAtOnce)] {
+				j.p.c.exchange(j.p, addr, func(error) {})
+			}
+		}
+		j.heal()
+	})
+}
+
+// targets returns the addresses to try, seeds first, and whether a seed is a member
+// already.
+func (j *joiner) targets(members, lost []string) (addrs []string, member bool) {
+	if !j.fresh && !j.until.IsZero() { // after a fence, members have to answer, too
+		lost, members = append(lost, members...), nil
+	}
+	seeds := slices.Clone(j.seeds)
+	slices.Sort(lost) // the kernel lists them in no particular order
+	for _, list := range [][]string{seeds, lost} {
+		j.p.rng.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
+	}
+	for _, addr := range append(seeds, lost...) {
+		switch {
+		case slices.Contains(members, addr):
+			member = true
+		case addr != j.p.Addr && !slices.Contains(addrs, addr):
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, member
+}

@@ -1,0 +1,484 @@
+package sim_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
+)
+
+const (
+	leastPartitions = 60
+	goneFor         = 10 * ttl              // until the deputies of an owner that is away take over
+	youth           = 5*ttl + 3*time.Second // the first coordinator levels without a limit
+)
+
+func least(partitions, moves int) sim.Options {
+	return sim.Options{Config: func(cfg *node.Config) {
+		cfg.Strategy, cfg.Partitions = placement.LeastPartitions(1, moves), partitions
+	}}
+}
+
+// startedLeast returns n nodes that started together, run by least partitions and are
+// past their youth: passes are limited.
+func startedLeast(t *testing.T, n int) fleet {
+	t.Helper()
+	return startedLeastOf(t, n, leastPartitions, 3)
+}
+
+func startedLeastOf(t *testing.T, n, partitions, moves int) fleet {
+	t.Helper()
+	c := started(t, n, least(partitions, moves))
+	c.await("convergence", 10*time.Second, c.converged)
+	first := c.assignment("n00")
+	for _, id := range c.IDs() {
+		if got := c.assignment(id); got == nil || got.Digest() != first.Digest() {
+			t.Fatalf("%s says that all agree, and has assignment %d, %v", id, got.Version(), got.Digest())
+		}
+	}
+	c.Run(youth)
+	return c
+}
+
+func (c fleet) assignment(id string) *assignment.Assignment {
+	return assignment.From(c.Node(id).View().Table)
+}
+
+// level waits until all nodes agree on a table that is as even as can be.
+func (c fleet) level(limit time.Duration) {
+	c.t.Helper()
+	took := c.await("level, agreement and convergence", limit, func() bool {
+		return c.isLevel() && c.converged() && len(c.Disagreements()) == 0
+	})
+	c.t.Logf("level after %v", took)
+}
+
+func (c fleet) isLevel() bool {
+	counts := c.held()
+	return len(counts) == len(c.IDs()) && slices.Max(counts)-slices.Min(counts) <= 1
+}
+
+// held returns how many partitions each candidate has, by the table of the first node.
+func (c fleet) held() (counts []int) {
+	for _, n := range c.Node(c.IDs()[0]).View().Table.Balance().Counts {
+		counts = append(counts, n)
+	}
+	return counts
+}
+
+// rests fails the test if anything moves or is exchanged in ten minutes.
+func (c fleet) rests() {
+	c.t.Helper()
+	c.Run(goneFor + ttl) // deputies may become owners in this time
+	seen := func() (v []uint64) {
+		for _, id := range c.IDs() {
+			s := c.Node(id).View().Stats
+			v = append(v, s.TableChanges, c.assignment(id).Version(), s.AssignmentFetches)
+		}
+		return v
+	}
+	before := seen()
+	c.Run(10 * time.Minute)
+	if after := seen(); !slices.Equal(before, after) {
+		c.t.Errorf("tables, versions or exchanges while nothing happened: %v, %v", before, after)
+	}
+	for _, id := range c.IDs() {
+		if n := c.Node(id).View().Stats.DecodeErrors; n > 0 {
+			c.t.Errorf("%s could not read %d messages", id, n)
+		}
+	}
+	c.check()
+}
+
+// coordinator returns the node that has run for longest.
+func (c fleet) coordinator() string {
+	members := c.Node(c.IDs()[0]).View().Live.Members
+	return string(slices.MinFunc(members, func(a, b lease.Member) int {
+		return int(int64(a.Incarnation) - int64(b.Incarnation))
+	}).ID)
+}
+
+// movedBut counts the partitions that moved since before, without those of one node.
+func (c fleet) movedBut(before []lease.NodeID, but string) (n int) {
+	for _, m := range c.moved(before) {
+		if string(m.from) != but {
+			n++
+		}
+	}
+	return n
+}
+
+// atMost fails the test if more partitions moved since before, without those of a node.
+func (c fleet) atMost(n int, before []lease.NodeID, but, when string) {
+	c.t.Helper()
+	if got := c.movedBut(before, but); got > n {
+		c.t.Errorf("%d partitions moved %s, want at most %d; counts %v", got, when, n, c.held())
+	}
+}
+
+// A newcomer is filled in passes of three, and then all is at rest.
+func TestLeastJoin(t *testing.T) { // S2.3
+	c := startedLeast(t, 3)
+	if !c.isLevel() {
+		t.Fatalf("started with %v", c.held())
+	}
+	before := c.Owners()
+	c.Start("new")
+	c.agree(time.Second)
+	c.atMost(3, before, "", "at the join")
+	c.level(15 * time.Second)
+	if n := c.movedBut(before, ""); n != 15 {
+		t.Errorf("%d partitions moved, want 15", n)
+	}
+	for _, id := range ids(3) {
+		for _, b := range c.Node(id).Batches() {
+			if b.Version > 1 && len(b.Acquired)+len(b.Released) > 3 {
+				t.Errorf("%s: one change acquired %d and released %d", id, len(b.Acquired), len(b.Released))
+			}
+		}
+	}
+	c.rests()
+}
+
+// A leave moves only the partitions of the leaver, at once and to the emptiest.
+func TestLeastLeave(t *testing.T) {
+	c := startedLeast(t, 5)
+	before := c.Owners()
+	c.Leave("n02")
+	c.agree(time.Second)
+	c.atMost(0, before, "n02", "from others at a leave")
+	if !c.isLevel() {
+		t.Errorf("counts %v", c.held())
+	}
+	c.rests()
+}
+
+// The coordinator dies in the middle of its passes. The next one continues from there.
+func TestLeastCoordinatorDies(t *testing.T) { // S2.4
+	c := startedLeast(t, 3)
+	c.Start("new")
+	c.agree(time.Second)
+	c.Run(3 * time.Second) // a pass or two
+	dies := c.coordinator()
+	if c.isLevel() || dies == "new" {
+		t.Fatalf("level before the coordinator died: %v; coordinator: %s", c.isLevel(), dies)
+	}
+	before := c.Owners()
+	c.Crash(dies)
+	c.agree(ttl + time.Second)
+	c.atMost(6, before, dies, "at the death of the coordinator") // its last passes, and the first of the next one
+	c.level(20 * time.Second)
+	c.rests()
+}
+
+// A node that returns within the minute has what it had; nothing else moves.
+func TestLeastRestart(t *testing.T) {
+	c := startedLeast(t, 5)
+	before := c.Owners()
+	for _, id := range []string{"n01", c.coordinator()} {
+		c.Crash(id)
+		c.agree(ttl + time.Second)
+		c.Start(id)
+		c.agree(2 * time.Second)
+		c.atMost(0, before, "", "by a restart of "+id)
+	}
+	c.rests()
+}
+
+// The deputies of a node that stays away follow it for good. It starts from nothing when
+// it returns after all.
+func TestLeastGoneForGood(t *testing.T) {
+	c := startedLeast(t, 4)
+	c.Crash("n01")
+	c.agree(ttl + time.Second)
+	before := c.Owners()
+	c.Run(11 * ttl)
+	c.atMost(0, before, "", "when the deputies took over")
+	c.Start("n01")
+	c.agree(time.Second)
+	c.atMost(3, before, "", "at once, to a node that was given up")
+	c.level(15 * time.Second)
+}
+
+// Each side of a split has a coordinator, which assigns the partitions of the other side.
+// After the split all nodes have one assignment, and almost everything is where it was,
+// however long the split took and however small one side was.
+func TestLeastSplit(t *testing.T) { // S2.4
+	for _, tt := range []struct {
+		small int
+		long  time.Duration
+	}{{1, 20 * time.Second}, {1, 5 * time.Minute}, {2, 5 * time.Minute}} {
+		t.Run(fmt.Sprintf("%d of 5 for %v", tt.small, tt.long), func(t *testing.T) {
+			c := startedLeast(t, 5)
+			before := c.Owners()
+			c.Split(c.IDs()[:tt.small], c.IDs()[tt.small:])
+			c.Run(tt.long)
+			for _, side := range []string{"n00", "n04"} {
+				if got := len(c.Node(side).Owned()); got < leastPartitions/(5-tt.small) {
+					t.Fatalf("%s owns %d: its side did not assign the partitions of the other", side, got)
+				}
+			}
+			c.Heal()
+			c.agree(30 * time.Second)
+			most := tt.small * leastPartitions / 5 // what the smaller side had
+			if tt.long < goneFor {
+				most = 0
+			}
+			c.atMost(most, before, "", "by the split")
+			c.level(30 * time.Second)
+			c.rests()
+		})
+	}
+}
+
+func TestLeastWithLoss(t *testing.T) {
+	c := startedLeast(t, 10)
+	c.SetLoss(0.2)
+	c.Start("new1", "new2")
+	c.level(time.Minute)
+}
+
+// An assignment that is larger than a packet reaches a newcomer before it takes part:
+// nothing moves but what the newcomer is given.
+func TestLeastLarge(t *testing.T) { // S2.4
+	c := startedLeastOf(t, 10, 16384, 500)
+	before := c.Owners()
+	c.Start("new")
+	c.level(30 * time.Second)
+	c.onlyMoved(before, to("new"))
+	if n := len(c.moved(before)); n < 16384/11 || n > 16384/11+1 {
+		t.Errorf("%d partitions moved, want %d", n, 16384/11)
+	}
+}
+
+// Every node gives the same reason why a partition is where it is.
+func TestLeastWhy(t *testing.T) { // S2.4
+	c := startedLeast(t, 3)
+	before := c.Owners()
+	c.Start("new")
+	c.level(15 * time.Second)
+	for _, m := range c.moved(before) {
+		if why := c.Node("new").View().Table.Why(m.partition); !strings.HasPrefix(why, c.coordinator()+" moved it from ") {
+			t.Errorf("partition %d: %s; want %s to have moved it", m.partition, why, c.coordinator())
+		}
+	}
+	for p := range placement.Partition(leastPartitions) {
+		want := c.Node("new").View().Table.Why(p)
+		for _, id := range c.IDs() {
+			if got := c.Node(id).View().Table.Why(p); got != want {
+				t.Errorf("%s says: %s; new says: %s", id, got, want)
+			}
+		}
+	}
+}
+
+// A node that was paused while partitions moved rejoins with the latest assignment.
+func TestLeastPause(t *testing.T) {
+	c := startedLeast(t, 4)
+	c.Pause("n03")
+	c.Start("new")
+	c.Run(30 * time.Second)
+	c.Resume("n03")
+	c.level(30 * time.Second)
+	c.rests()
+}
+
+// What has moved does not move again before all nodes have followed.
+func TestLeastWaitsForAll(t *testing.T) { // S2.3
+	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) {
+		least(leastPartitions, 0).Config(cfg)
+		cfg.LeaseTTL = time.Minute
+	}})
+	c.Start("n00", "n01", "n02")
+	c.agree(3 * time.Second)
+	c.Run(6 * time.Minute)
+	c.Pause("n02")
+	p := c.StartWith("new", sim.Setup{})
+	c.Run(5 * time.Second)
+	if got := len(p.Owned()); got != 15 {
+		t.Fatalf("the newcomer has %d", got)
+	}
+	p.SetWeight(1)
+	c.Run(10 * time.Second)
+	if got := len(p.Owned()); got != 15 {
+		t.Errorf("the newcomer has %d: some moved on while n02 has not followed", got)
+	}
+	c.Resume("n02")
+	c.Run(30 * time.Second)
+	if got := len(p.Owned()); got > 2 {
+		t.Errorf("with a weight of 1 in 301 the newcomer has %d", got)
+	}
+}
+
+// A node that begins alone comes late: what it assigned to itself counts for nothing,
+// whether the others started together or grew from one node.
+func TestLeastBeginsAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		start func(t *testing.T) fleet
+		most  int
+	}{
+		{"started together", func(t *testing.T) fleet { t.Helper(); return startedLeast(t, 3) }, 15},
+		{"grown", func(t *testing.T) fleet {
+			t.Helper()
+			c := startedLeast(t, 1)
+			c.Start("n01", "n02")
+			c.level(time.Minute)
+			return c
+		}, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.start(t)
+			before := c.Owners()
+			c.StartWith("z", sim.Setup{Bootstrap: true})
+			c.agree(time.Minute)
+			c.atMost(tt.most, before, "", "at once")
+			c.level(time.Minute)
+			c.rests()
+		})
+	}
+}
+
+// A drain gives everything away at once; its end takes the same back.
+func TestLeastDrain(t *testing.T) { // S4.11
+	c := startedLeast(t, 4)
+	before := c.Owners()
+	id := c.coordinator()
+	c.drain(id)
+	c.atMost(0, before, id, "from others at a drain")
+	c.undrain(id)
+	c.agree(time.Second)
+	c.atMost(0, before, "", "by a drain and its end")
+}
+
+// Nodes that start one by one are one start: none waits for passes.
+func TestLeastOneByOne(t *testing.T) {
+	c := newFleet(t, least(placement.DefaultPartitions, 3))
+	for _, id := range ids(5) {
+		c.Start(id)
+		c.Run(4 * time.Second)
+	}
+	c.level(3 * time.Second)
+	c.rests()
+}
+
+// Half of the nodes leave, and return hours later: the others write on without them, and
+// they begin with nothing.
+func TestLeastHalfLeave(t *testing.T) {
+	c := startedLeast(t, 4)
+	c.Leave("n01")
+	c.Leave("n03")
+	c.agree(time.Second)
+	c.Run(time.Hour)
+	before := c.Owners()
+	c.Crash("n00")
+	c.agree(ttl + time.Second)
+	c.Start("n00")
+	c.agree(2 * time.Second)
+	c.Run(10 * time.Second)
+	c.atMost(0, before, "", "by a restart")
+	c.Start("n01", "n03")
+	c.agree(2 * time.Second)
+	c.atMost(3, before, "", "at once, to nodes that had left long ago")
+	c.level(time.Minute)
+	c.rests()
+}
+
+// All nodes are replaced by others, again and again: nothing is kept of the old ones.
+func TestLeastTurnover(t *testing.T) {
+	c := startedLeast(t, 3)
+	for generation := range 5 {
+		for _, id := range c.IDs() {
+			c.Start(fmt.Sprintf("%s.%d", id[:3], generation))
+			c.agree(2 * time.Second)
+			if generation%2 == 0 {
+				c.Leave(id)
+			} else {
+				c.Crash(id)
+			}
+			c.agree(ttl + time.Second)
+		}
+	}
+	c.level(time.Minute)
+	c.rests()
+	first := c.Node(c.IDs()[0])
+	if got := c.assignment(first.ID).Owners(); !slices.Equal(got, first.Members()) {
+		t.Errorf("owners on record: %v, want %v", got, first.Members())
+	}
+}
+
+// News brings heartbeats forward; passes do not wait for a quiet time.
+func TestLeastWhileBusy(t *testing.T) {
+	c := startedLeast(t, 3)
+	c.Start("new")
+	for i := range uint32(20) {
+		c.Node(c.coordinator()).SetWeight(100 + i%2)
+		c.Run(1500 * time.Millisecond)
+	}
+	if got := len(c.Node("new").Owned()); got < 14 {
+		t.Errorf("after half a minute the newcomer has %d", got)
+	}
+}
+
+// With a ramp, passes would take from a restarted node what it has just been given back.
+func TestLeastDoesNotRamp(t *testing.T) {
+	c := startedLeast(t, 4)
+	before := c.Owners()
+	c.Crash("n02")
+	c.agree(ttl + time.Second)
+	c.StartWith("n02", sim.Setup{Config: func(cfg *node.Config) { cfg.RampUp = time.Minute }})
+	c.agree(2 * time.Second)
+	c.atMost(0, before, "", "by the restart")
+	c.rests()
+	c.atMost(0, before, "", "later")
+}
+
+// Most nodes die for good. The others could be the smaller side of a split, and change
+// nothing for an hour; then they continue without the dead.
+func TestLeastMostAreGone(t *testing.T) {
+	c := startedLeast(t, 5)
+	c.Crash("n00", "n01", "n02")
+	c.agree(ttl + time.Second)
+	c.Run(50 * time.Minute)
+	if got := c.assignment("n03").Owners(); len(got) != 5 {
+		t.Errorf("owners on record after 50 minutes: %v", got)
+	}
+	c.Run(15 * time.Minute)
+	if got := c.assignment("n03").Owners(); !slices.Equal(got, []lease.NodeID{"n03", "n04"}) {
+		t.Errorf("owners on record after 65 minutes: %v", got)
+	}
+	c.Start("n00")
+	c.level(time.Minute)
+	c.rests()
+}
+
+// A node that was paused for more than an hour returns where it sees no other node. It was
+// away, and not the others: it must not take them for gone.
+func TestLeastPausedAndAlone(t *testing.T) {
+	c := startedLeast(t, 5)
+	away := c.coordinator()
+	others := slices.DeleteFunc(c.IDs(), func(id string) bool { return id == away })
+	c.Pause(away)
+	c.Run(65 * time.Minute)
+	before := c.Node(others[0]).View().Table
+	c.Split([]string{away}, others)
+	c.Resume(away)
+	c.Run(5 * time.Minute)
+	if got := len(c.Node(away).Owned()); got != leastPartitions {
+		t.Fatalf("alone it owns %d", got)
+	}
+	c.Heal()
+	c.agree(30 * time.Second)
+	if moves := placement.Diff(before, c.Node(others[0]).View().Table).Moves; len(moves) > 6 { // two passes
+		t.Errorf("%d partitions moved when it was back", len(moves))
+	}
+	c.level(time.Minute)
+	c.rests()
+}

@@ -1,0 +1,80 @@
+package sim
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// What a full exchange can fail with.
+var (
+	errRefused = errors.New("sim: connection refused")
+	errTimeout = errors.New("sim: connection timed out")
+)
+
+// link is the way from one address to another.
+type link struct{ from, to string }
+
+// network is what lies between the processes.
+type network struct {
+	delay, jitter time.Duration
+	loss          float64
+	rng           *rand.Rand
+	byAddr        map[string]*Process
+	cuts          map[link]bool
+}
+
+// latency returns how long the next packet is under way, and whether it is lost. Each
+// packet draws two numbers, whatever the settings, so that a fault which is added to a
+// run leaves the fate of all other packets as it was.
+func (n *network) latency() (d time.Duration, lost bool) {
+	jitter, fate := n.rng.Float64(), n.rng.Float64()
+	return n.delay + time.Duration(jitter*float64(n.jitter)), fate < n.loss
+}
+
+// send puts a packet on its way. It reports no loss, as UDP does not.
+func (c *Cluster) send(from *Process, addr string, packet []byte) {
+	delay, lost := c.net.latency()
+	from.sent.Packets++
+	from.sent.Bytes += len(packet)
+	to := c.net.byAddr[addr]
+	if lost || to == nil || c.net.cuts[link{from.Addr, addr}] {
+		return
+	}
+	c.queue.push(event{at: c.now.Add(delay), to: to, from: from, packet: packet})
+}
+
+// exchange opens a stream to an address, on which both sides hand over all that they
+// know. done runs once: when the answer has been merged, or with an error. A paused
+// process accepts the connection and does not answer.
+func (c *Cluster) exchange(from *Process, addr string, done func(error)) {
+	there, _ := c.net.latency()
+	back, _ := c.net.latency()
+	ended := false
+	end := func(err error) {
+		if !ended {
+			ended = true
+			done(err)
+		}
+	}
+	to := c.net.byAddr[addr]
+	switch {
+	case c.net.cuts[link{from.Addr, addr}] || c.net.cuts[link{addr, from.Addr}]:
+	case to == nil || to.status == crashed:
+		c.after(from, there+back, func() { end(errRefused) })
+		return
+	default:
+		state := from.kernel.Sync(from.Now())
+		c.after(to, 2*there+back, func() { // the handshake, then the state
+			reply := to.kernel.Sync(to.Now())
+			to.kernel.Receive(to.Now(), state)
+			c.after(from, back, func() {
+				if !ended {
+					from.kernel.Receive(from.Now(), reply)
+				}
+				end(nil)
+			})
+		})
+	}
+	c.after(from, c.opts.StreamTimeout, func() { end(errTimeout) })
+}

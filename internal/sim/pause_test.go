@@ -1,0 +1,246 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestPausedNode(t *testing.T) {
+	inFleets(t, func(t *testing.T, c fleet) {
+		p := c.Node("n01")
+		c.Pause("n01")
+		c.Run(ttl + time.Second)
+		if p.Live() || len(p.Owned()) > 0 {
+			t.Fatalf("live: %v, owns %d partitions, although its lease expired", p.Live(), len(p.Owned()))
+		}
+		c.Run(3 * time.Second)
+		c.Resume("n01")
+		t.Logf("%d nodes: agreement %v after a pause of 10 s", len(c.IDs()), c.agree(3*time.Second))
+		if n := p.View().Stats.Fences; n != 1 || !p.Live() {
+			t.Errorf("fenced itself %d times, live: %v", n, p.Live())
+		}
+	})
+}
+
+// A node that was paused for less than its lease finds its socket full of heartbeats.
+// It reads them before it lets a lease expire.
+func TestShortPause(t *testing.T) {
+	const pauses = 20
+	inFleets(t, func(t *testing.T, c fleet) {
+		for i := range time.Duration(pauses) { // some meet the moment when the own lease holds and another does not
+			pause := 4*time.Second + i*2*time.Second/pauses
+			c.Run(5*time.Second + i*173*time.Millisecond)
+			r := c.record()
+			c.Pause("n01")
+			c.Run(pause)
+			c.Resume("n01")
+			c.agree(3 * time.Second)
+			if left := r.left("n01"); len(left) > 0 {
+				t.Errorf("after a pause of %v, it published that %v left", pause, left)
+			}
+		}
+	})
+}
+
+// A command to a node that is rejoining does not publish that all others left, only
+// because the node has not heard them yet.
+func TestDrainWhileRejoining(t *testing.T) {
+	inFleets(t, func(t *testing.T, c fleet) {
+		c.Pause("n01")
+		c.Run(10 * time.Second)
+		r := c.record()
+		c.Resume("n01")
+		c.Node("n01").Drain()
+		c.agree(3 * time.Second)
+		if left := r.left("n01"); len(left) > 0 {
+			t.Errorf("published that %v left", left)
+		}
+	})
+}
+
+// A paused node does not revive, by the packets that waited for it, a node that died
+// in the meantime.
+func TestPausedNodeRevivesNobody(t *testing.T) { // S3.5
+	inFleets(t, func(t *testing.T, c fleet) {
+		c.Pause("n01")
+		c.Run(3 * time.Second)
+		c.Crash("n02")
+		c.Run(2 * ttl)
+		r := c.record()
+		c.Resume("n01")
+		c.agree(3 * time.Second)
+		c.Run(2 * ttl)
+		c.check()
+		for _, id := range c.IDs() {
+			for _, joined := range r.joined(id) {
+				if joined == "n02" {
+					t.Errorf("%s saw the dead n02 join again", id)
+				}
+			}
+		}
+	})
+}
+
+// A host is suspended with the whole fleet on it: no node takes everything and gives
+// most of it back.
+func TestAllPaused(t *testing.T) {
+	inFleets(t, func(t *testing.T, c fleet) {
+		r := c.record()
+		for _, id := range c.IDs() {
+			c.Pause(id)
+		}
+		c.Run(30 * time.Second)
+		for _, id := range c.IDs() {
+			c.Resume(id)
+		}
+		t.Logf("%d nodes: agreement %v after a pause of all", len(c.IDs()), c.agree(5*time.Second))
+		for _, id := range c.IDs() {
+			if own := len(c.Node(id).Owned()); r.acquired(id) > 2*own+10 {
+				t.Errorf("%s owns %d but acquired %d on the way", id, own, r.acquired(id))
+			}
+		}
+	})
+}
+
+// A pause can begin at any instruction, for instance while a table is computed.
+func TestPauseWhilePlacing(t *testing.T) {
+	c := started(t, 3, sim.Options{})
+	stop := false
+	p := c.StartWith("x", sim.Setup{Config: func(cfg *node.Config) {
+		cfg.Strategy = stopper{cfg.Strategy, func() {
+			if stop {
+				stop = false
+				c.Pause("x")
+			}
+		}}
+	}})
+	c.agree(3 * time.Second)
+	stop = true
+	c.Crash("n00") // every node computes a table
+	c.await("x is paused", 2*ttl, func() bool { return !stop })
+	c.Run(10 * time.Second)
+	c.Resume("x")
+	for range 100 {
+		c.Run(100 * time.Millisecond)
+		if n := len(p.Owned()); n > 500 {
+			t.Fatalf("owns %d partitions: more than its share of three", n)
+		}
+	}
+	c.agree(3 * time.Second)
+	if n := p.View().Stats.Fences; n != 1 {
+		t.Errorf("fenced itself %d times", n)
+	}
+}
+
+// stopper is a strategy that calls hook before it assigns.
+type stopper struct {
+	placement.Strategy
+	hook func()
+}
+
+func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	s.hook()
+	return s.Strategy.Assign(nodes, partitions)
+}
+
+// Wall clocks up to 8 s apart, more than MaxSkew: each is judged against the median of
+// all, so no node is rejected and nothing changes.
+func TestClockOffsets(t *testing.T) { // S3.3
+	for _, n := range []int{3, 10, 50} {
+		c := newFleet(t, sim.Options{})
+		offsets := []time.Duration{0, 4 * time.Second, -4 * time.Second}
+		for i, id := range ids(n) {
+			c.StartWith(id, sim.Setup{Clock: offsets[i%3]})
+		}
+		c.agree(3 * time.Second)
+		r := c.record()
+		c.Run(2 * time.Minute)
+		c.check()
+		for _, id := range c.IDs() {
+			if more := len(c.Node(id).Batches()) - r.seen[id]; more != 0 {
+				t.Errorf("%s published %d changes while nothing changed", id, more)
+			}
+		}
+	}
+}
+
+func TestClockAhead(t *testing.T) { // S3.3
+	inFleets(t, func(t *testing.T, c fleet) {
+		p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
+		c.Run(20 * time.Second)
+		if n := len(p.Owned()); n > 0 {
+			t.Errorf("a node whose clock is 7 s ahead owns %d partitions", n)
+		}
+		for _, id := range ids(3) {
+			if c.sees(id, "fast") {
+				t.Errorf("%s accepts a node whose clock is 7 s ahead", id)
+			}
+			if c.Node(id).View().Stats.SkewRejected == 0 {
+				t.Errorf("%s rejected no heartbeat", id)
+			}
+		}
+	})
+}
+
+// A clock within MaxSkew, but near it: the node becomes ready as any other.
+func TestClockNearLimit(t *testing.T) { // S3.3
+	c := started(t, 3, sim.Options{})
+	c.StartWith("fast", sim.Setup{Clock: 4700 * time.Millisecond})
+	c.agree(3 * time.Second)
+}
+
+// A node whose clock keeps it from owning anything still answers look-ups, by the table
+// of the others.
+func TestClockFencedNodePlaces(t *testing.T) {
+	c := newFleet(t, sim.Options{})
+	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
+	c.Run(3 * time.Second)
+	c.Start(ids(3)...)
+	c.Run(30 * time.Second)
+	c.Crash("n00")
+	c.Run(time.Minute)
+	if got, want := p.View().Table.Digest(), c.Node("n01").View().Table.Digest(); got != want {
+		t.Errorf("its table is %v, that of the others %v", got, want)
+	}
+	if n := p.View().Stats.Fences; n != 1 || len(p.Owned()) > 0 {
+		t.Errorf("fenced itself %d times, owns %d", n, len(p.Owned()))
+	}
+}
+
+// A program that has news all the time brings heartbeats forward. The judgement of the
+// clock must not wait with them: this node would own for ever what others own, too.
+func TestFenceOfABusyNode(t *testing.T) { // S3.3
+	c := newFleet(t, sim.Options{})
+	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
+	c.Run(3 * time.Second)
+	c.Start(ids(3)...)
+	for i := range uint32(40) {
+		p.SetWeight(100 + i%2)
+		c.Run(1500 * time.Millisecond)
+	}
+	if n := p.View().Stats.Fences; n != 1 || len(p.Owned()) > 0 {
+		t.Errorf("after a minute it fenced itself %d times, and owns %d", n, len(p.Owned()))
+	}
+}
+
+// A seed answers among ten that accept connections and say nothing.
+func TestDeadSeeds(t *testing.T) {
+	c := started(t, 11, sim.Options{})
+	var seeds []string
+	for _, id := range c.IDs() {
+		seeds = append(seeds, c.Node(id).Addr)
+	}
+	for _, id := range c.IDs()[1:] {
+		c.Pause(id)
+	}
+	c.Run(20 * time.Second)
+	p := c.StartWith("new", sim.Setup{Seeds: seeds})
+	c.await("the newcomer has joined", 5*time.Second, func() bool { return p.View().Phase != node.Joining })
+	if got := p.Members(); len(got) != 2 {
+		t.Errorf("it joined with members %v: it did not find the live seed", got)
+	}
+}

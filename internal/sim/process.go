@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+type status int
+
+const (
+	running status = iota
+	paused
+	crashed
+)
+
+// maxBacklog is how many bytes of packets wait for a paused process, as in its
+// socket. What arrives beyond that is lost.
+const maxBacklog = 2 << 20
+
+// Process runs one kernel, as an agent does. Its methods carry out what the kernel
+// says at once, before they return.
+type Process struct {
+	ID, Addr string
+
+	c      *Cluster
+	kernel *node.Node
+	offset time.Duration // of its wall clock
+	status status
+	boot   time.Time
+	rng    *rand.Rand
+	wake   time.Time // when the kernel wants to be called
+
+	backlog      []event // what waits while the process is paused
+	backlogBytes int
+
+	joiner    joiner
+	ledger    ledger
+	view      node.View
+	sent      Traffic
+	duplicate *lease.Record // a later process of this ID
+}
+
+// Traffic counts what a process has sent, packets only.
+type Traffic struct{ Packets, Bytes int }
+
+// Now returns the time by the clock of the process.
+func (p *Process) Now() time.Time { return p.c.now.Add(p.offset) }
+
+// turn carries out what the kernel says.
+func (p *Process) turn() {
+	r := p.kernel.Ready(p.Now())
+	if log := p.c.opts.Log; log != nil {
+		for _, e := range r.Log {
+			log(p, e)
+		}
+	}
+	if r.Show {
+		p.view = p.kernel.View(p.Now())
+	}
+	if r.State != nil {
+		p.ledger.publish(r.State)
+	}
+	for _, packet := range r.Packets {
+		p.c.send(p, packet.To, packet.Bytes)
+		p.kernel.Sent(packet)
+	}
+	for _, addr := range r.Exchanges {
+		p.c.exchange(p, addr, func(err error) { p.kernel.Exchanged(p.Now(), addr, err) })
+	}
+	if r.Rejoin {
+		p.joiner.again()
+	}
+	if r.Duplicate != nil {
+		p.duplicate = r.Duplicate
+		p.status = crashed
+		return
+	}
+	if p.wake = r.Next.Add(-p.offset); p.status == running {
+		p.c.queue.push(event{at: p.wake, to: p})
+	}
+}
+
+// handle takes an event that is meant for this process.
+func (p *Process) handle(e event) {
+	switch {
+	case p.status == crashed:
+		return
+	case p.status == paused:
+		if p.backlogBytes += len(e.packet); e.packet != nil && p.backlogBytes > maxBacklog {
+			p.backlogBytes -= len(e.packet)
+			return
+		}
+		p.backlog = append(p.backlog, e)
+		return
+	case e.packet != nil:
+		p.kernel.Receive(p.Now(), e.packet)
+	case e.do != nil:
+		e.do()
+	case !e.at.Equal(p.wake):
+		return // an earlier call has planned another time
+	}
+	p.turn()
+}
+
+// do gives the kernel a command, unless the process is stopped.
+func (p *Process) do(command func(now time.Time)) {
+	if p.status == running {
+		command(p.Now())
+		p.turn()
+	}
+}
+
+// Drain, Undrain, SetWeight and SetLoad are those of cluster.Agent, and do not wait.
+
+// Drain makes the node give up what it owns.
+func (p *Process) Drain() { p.do(p.kernel.Drain) }
+
+// Undrain makes the node a candidate again.
+func (p *Process) Undrain() { p.do(p.kernel.Undrain) }
+
+// SetWeight sets the share of the node.
+func (p *Process) SetWeight(w uint32) { p.do(func(now time.Time) { p.kernel.SetWeight(now, w) }) }
+
+// View returns what the node knew when it last had reason to look.
+func (p *Process) View() node.View { return p.view }
+
+// Live reports whether the node takes part in placement and its own lease holds.
+func (p *Process) Live() bool {
+	return p.view.Phase == node.Active && p.view.Lease.Holds(p.c.now.Sub(p.boot))
+}
+
+// Owned returns the partitions that the node owns, ascending; none if its own lease
+// does not hold.
+func (p *Process) Owned() []placement.Partition {
+	if p.view.State == nil || !p.view.Lease.Holds(p.c.now.Sub(p.boot)) {
+		return nil
+	}
+	return p.view.State.Owned()
+}
+
+// Batches returns what a watcher received that read every state from the first on.
+func (p *Process) Batches() []events.Batch { return p.ledger.batches }
+
+// Members returns the ids of the live nodes, sorted.
+func (p *Process) Members() []lease.NodeID {
+	ids := make([]lease.NodeID, len(p.view.Live.Members))
+	for i := range ids {
+		ids[i] = p.view.Live.Members[i].ID
+	}
+	return ids
+}
+
+// Sent returns what the process has sent so far.
+func (p *Process) Sent() Traffic { return p.sent }
+
+// Duplicate returns the record of the later process that took this one's ID, or nil.
+func (p *Process) Duplicate() *lease.Record { return p.duplicate }
+
+// SetLoad sets the load that the next heartbeat reports.
+func (p *Process) SetLoad(units int64) { p.do(func(time.Time) { p.kernel.SetLoad(units) }) }

@@ -1,0 +1,238 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A ramp of 90 s takes a step every 10 s.
+const (
+	rampUp   = 90 * time.Second
+	rampStep = rampUp / 9
+)
+
+func ramping(s placement.Strategy) sim.Options {
+	return sim.Options{Config: func(c *node.Config) { c.RampUp, c.Strategy = rampUp, s }}
+}
+
+// weightOf returns the weight of id, and fails if two nodes disagree about it.
+func (c fleet) weightOf(id string) uint32 {
+	c.t.Helper()
+	weight := c.member(c.IDs()[0], id).Weight
+	for _, at := range c.IDs() {
+		if w := c.member(at, id).Weight; w != weight {
+			c.t.Fatalf("%s says that %s has weight %d, others say %d", at, id, w, weight)
+		}
+	}
+	return weight
+}
+
+func TestRampUp(t *testing.T) { // S4.3, S4.11
+	for _, strategy := range []placement.Strategy{placement.Rendezvous(), placement.VnodeRing()} {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			c := started(t, 5, ramping(strategy))
+			r := c.record()
+			c.Start("new")
+			c.Run(time.Second)
+			for step := uint32(1); step <= 10; step++ {
+				c.check()
+				if w := c.weightOf("new"); w != 10*step {
+					t.Fatalf("step %d: weight %d", step, w)
+				}
+				if r.stop(to("new")) == 0 {
+					t.Fatalf("step %d: nothing moved", step)
+				}
+				r = c.record()
+				c.Run(rampStep)
+			}
+			c.check()
+			for _, n := range c.Node("n00").View().Table.Nodes() {
+				if n.Weight != 100 {
+					t.Errorf("after the ramp, the table has %s with weight %d", n.ID, n.Weight)
+				}
+			}
+			c.Run(2 * rampUp)
+			r.stop(nothing)
+		})
+	}
+}
+
+// Where all nodes start together, no other node carries what a ramp would leave.
+func TestNoRampOnColdStart(t *testing.T) {
+	for _, n := range []int{3, 10, 50} {
+		c := started(t, n, ramping(placement.Rendezvous()))
+		r := c.record()
+		c.Run(rampStep)
+		r.stop(nothing)
+		for _, id := range c.IDs() {
+			if w := c.weightOf(id); w != 100 {
+				t.Errorf("%s has weight %d", id, w)
+			}
+		}
+	}
+}
+
+func throughNew(m move) bool { return m.from == "new" || m.to == "new" }
+
+// What ends a ramp, and what begins another one.
+func TestRampInterrupted(t *testing.T) {
+	for name, s := range map[string]struct {
+		do     func(c fleet, p *sim.Process)
+		may    func(move) bool
+		weight uint32 // afterwards
+		later  uint32 // a step later
+		last   uint32 // after the time of another ramp
+	}{
+		"another weight": {
+			do:  func(_ fleet, p *sim.Process) { p.SetWeight(200) },
+			may: to("new"), weight: 200, later: 200, last: 200,
+		},
+		"a lower weight": {
+			do:  func(_ fleet, p *sim.Process) { p.SetWeight(5) },
+			may: from("new"), weight: 5, later: 5, last: 5,
+		},
+		"no weight": {
+			do:  func(_ fleet, p *sim.Process) { p.SetWeight(0) },
+			may: from("new"), weight: 0, later: 0, last: 0,
+		},
+		"drain": {
+			do:  func(c fleet, _ *sim.Process) { c.drain("new") },
+			may: from("new"), weight: 30, later: 30, last: 30,
+		},
+		"drain and undrain": {
+			do: func(c fleet, _ *sim.Process) {
+				c.drain("new")
+				r := c.record()
+				c.undrain("new")
+				c.Run(2 * time.Second)
+				r.stop(to("new")) // it never had more than its first share
+			},
+			may: throughNew, weight: 10, later: 20, last: 100,
+		},
+		"another weight while drained": {
+			do: func(c fleet, p *sim.Process) {
+				c.drain("new")
+				p.SetWeight(200)
+				c.undrain("new")
+			},
+			may: throughNew, weight: 20, later: 40, last: 200,
+		},
+		"fence": {
+			do: func(c fleet, _ *sim.Process) {
+				c.Pause("new")
+				c.Run(2 * ttl)
+				c.Resume("new")
+				c.agree(3 * time.Second)
+			},
+			may: throughNew, weight: 10, later: 20, last: 100,
+		},
+		"restart": {
+			do:  func(c fleet, _ *sim.Process) { c.Restart("new"); c.agree(3 * time.Second) },
+			may: throughNew, weight: 10, later: 20, last: 100,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := started(t, 5, ramping(placement.Rendezvous()))
+			c.Start("new")
+			c.Run(2*rampStep + time.Second)
+			if w := c.weightOf("new"); w != 30 {
+				t.Fatalf("weight %d in the third step", w)
+			}
+			r := c.record()
+			s.do(c, c.Node("new"))
+			c.Run(2 * time.Second)
+			for _, at := range []struct {
+				wait time.Duration
+				want uint32
+			}{{0, s.weight}, {rampStep, s.later}, {rampUp, s.last}} {
+				c.Run(at.wait)
+				c.check()
+				if w := c.weightOf("new"); w != at.want {
+					t.Errorf("weight %d, want %d", w, at.want)
+				}
+			}
+			r.stop(s.may)
+		})
+	}
+}
+
+func TestLeaveDuringRamp(t *testing.T) {
+	c := started(t, 5, ramping(placement.Rendezvous()))
+	before := c.Owners()
+	c.Start("new")
+	c.Run(2*rampStep + time.Second)
+	r := c.record()
+	c.Leave("new")
+	c.agree(time.Second)
+	c.Run(2 * rampUp)
+	c.check()
+	r.stop(from("new"))
+	c.onlyMoved(before, nothing)
+}
+
+// A node that takes over from no other node, or from nodes that drain, has no ramp, and
+// what was left of an earlier one is forgotten.
+func TestNoRampWithoutOthers(t *testing.T) {
+	c := started(t, 3, ramping(placement.Rendezvous()))
+	for _, id := range c.IDs() {
+		c.drain(id)
+	}
+	c.undrain("n00")
+	c.undrain("n01")
+	c.agree(time.Second)
+	if w0, w1 := c.weightOf("n00"), c.weightOf("n01"); w0 != 100 || w1 != 10 {
+		t.Errorf("weights %d of the first that undrains, and %d of the second", w0, w1)
+	}
+	c.drain("n00")
+	c.drain("n01")
+	c.undrain("n01")
+	c.agree(time.Second)
+	if w := c.weightOf("n01"); w != 100 {
+		t.Errorf("weight %d of the only owner", w)
+	}
+}
+
+// A step does not wait for something else to happen.
+func TestRampIsOnTime(t *testing.T) {
+	c := started(t, 1, ramping(placement.Rendezvous()))
+	p := c.StartWith("new", sim.Setup{Config: func(c *node.Config) { c.GossipInterval = time.Minute }})
+	c.await("the ramp begins", 3*time.Second, func() bool { return c.member("new", "new").Weight == 10 && p.Live() })
+	c.Run(100 * time.Millisecond)
+	for step := uint32(2); step <= 10; step++ {
+		c.Run(rampStep)
+		if w := c.member("new", "new").Weight; w != 10*step {
+			t.Errorf("weight %d in step %d", w, step)
+		}
+	}
+}
+
+// A new weight moves partitions only to its node, or only from it.
+func TestSetWeight(t *testing.T) { // S4.3
+	for _, strategy := range []placement.Strategy{placement.Rendezvous(), placement.VnodeRing()} {
+		t.Run(strategy.Name(), func(t *testing.T) {
+			c := started(t, 5, sim.Options{Config: func(c *node.Config) { c.Strategy = strategy }})
+			last := uint32(100)
+			for _, w := range []uint32{50, 10, 0, 10, 300, 100} {
+				r := c.record()
+				c.Node("n01").SetWeight(w)
+				c.Run(time.Second)
+				c.check()
+				may := to("n01")
+				if w < last {
+					may = from("n01")
+				}
+				if r.stop(may) == 0 {
+					t.Errorf("weight %d after %d: nothing moved", w, last)
+				}
+				if owned := len(c.Node("n01").Owned()); (owned == 0) != (w == 0) {
+					t.Errorf("weight %d: owns %d partitions", w, owned)
+				}
+				last = w
+			}
+		})
+	}
+}

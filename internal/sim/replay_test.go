@@ -1,0 +1,93 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+// story is a minute of trouble; it returns a fingerprint of each second.
+func story(seed uint64, opts sim.Options) (prints []uint64) {
+	opts.Seed, opts.Loss, opts.Jitter = seed, 0.1, 10*time.Millisecond
+	c := sim.New(opts)
+	c.Start(ids(20)...)
+	for second := range 60 {
+		switch second {
+		case 10:
+			c.Crash("n03", "n07")
+		case 15:
+			c.StartWith("fast", sim.Setup{Clock: 4 * time.Second})
+		case 20:
+			c.Split(c.IDs()[:5], c.IDs()[5:])
+		case 25:
+			c.Pause("n10")
+		case 35:
+			c.Heal()
+			c.Resume("n10")
+		case 40:
+			c.Node("n11").Drain()
+			c.Node("n12").SetWeight(300)
+		}
+		c.Run(time.Second)
+		prints = append(prints, c.Fingerprint())
+	}
+	return prints
+}
+
+// Runs of one seed are the same, second by second; runs of two seeds are not.
+func TestReplay(t *testing.T) {
+	for name, opts := range map[string]sim.Options{"rendezvous": {}, "least partitions": least(leastPartitions, 3)} {
+		first := story(1, opts)
+		for range 3 {
+			for second, print := range story(1, opts) {
+				if print != first[second] {
+					t.Fatalf("%s: two runs of one seed differ after %d s", name, second+1)
+				}
+			}
+		}
+		if other := story(2, opts); other[59] == first[59] {
+			t.Errorf("%s: two runs of different seeds are the same", name)
+		}
+	}
+}
+
+// A link that is cut in one direction lets packets through in the other.
+func TestOneWayCut(t *testing.T) {
+	c := started(t, 2, sim.Options{})
+	c.Cut("n00", "n01")
+	c.Run(ttl + 2*time.Second) // n01 has dropped n00, which still has a lease of n01
+	if c.sees("n01", "n00") || !c.sees("n00", "n01") {
+		t.Errorf("n01 sees n00: %v, n00 sees n01: %v", c.sees("n01", "n00"), c.sees("n00", "n01"))
+	}
+	c.Heal()
+	c.agree(20 * time.Second)
+}
+
+func TestCrashedProcessIsSilent(t *testing.T) {
+	c := started(t, 3, sim.Options{})
+	p := c.Node("n01")
+	c.Crash("n01")
+	sent := p.Sent()
+	c.Run(time.Minute)
+	if p.Sent() != sent {
+		t.Error("a crashed process sends")
+	}
+}
+
+// One virtual minute of a fleet at rest.
+func BenchmarkMinute(b *testing.B) {
+	for _, n := range []int{10, 100, 300} {
+		b.Run(map[int]string{10: "10", 100: "100", 300: "300"}[n], func(b *testing.B) {
+			c := sim.New(sim.Options{Config: func(*node.Config) {}})
+			c.Start(ids(n)...)
+			if _, err := c.Agree(20 * time.Second); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				c.Run(time.Minute)
+			}
+		})
+	}
+}
