@@ -66,7 +66,8 @@ type Explainer interface {
 type Stateful interface {
 	// Keep returns the owners, as Assign does. held[p] is the index into nodes of
 	// the node that holds p on record, or -1 if no such node is present. A partition
-	// that has a holder should stay with it: Level is for moving partitions.
+	// that has a holder stays with it: Level is for moving partitions. If none has a
+	// holder, the owners are those of Assign.
 	Keep(nodes []Node, held []int) ([]int, error)
 
 	// Level returns the moves of one pass, none when owners may stay as they are; if

@@ -61,6 +61,40 @@ func (explaining) Rank(nodes []placement.Node, p placement.Partition, n int) []i
 
 func (e explaining) Explain([]placement.Node, placement.Partition, int) string { return e() }
 
+// recalling is a strategy that remembers, with a fault put in.
+type recalling struct {
+	patched
+	keep  func(held []int)
+	level func(nodes []placement.Node, owners []int) placement.Move
+}
+
+func (r recalling) Keep(nodes []placement.Node, held []int) ([]int, error) {
+	held = slices.Clone(held)
+	if r.keep != nil {
+		r.keep(held)
+	}
+	owners, err := r.Assign(nodes, len(held))
+	for p, i := range held {
+		if i >= 0 {
+			owners[p] = i
+		}
+	}
+	return owners, err
+}
+
+func (r recalling) Level(nodes []placement.Node, owners []int, _ []placement.Partition, _ bool) []placement.Move {
+	if r.level == nil {
+		return nil
+	}
+	return []placement.Move{r.level(nodes, owners)}
+}
+
+func remembering(fault func(*recalling)) func() placement.Strategy {
+	var r recalling
+	fault(&r)
+	return always(r)
+}
+
 // always returns a strategy without state as a constructor.
 func always(s placement.Strategy) func() placement.Strategy {
 	return func() placement.Strategy { return s }
@@ -154,6 +188,38 @@ func TestBroken(t *testing.T) { // S2.1
 		{"says nothing", always(explaining(func() string { return " " })), "Explain", `says " " of partition 0`},
 		{"says too much", always(explaining(func() string { return "a\nb" })), "Explain", "should be a sentence"},
 		{"says something else each time", always(explaining(func() string { return fmt.Sprint(rand.Uint64()) })), "Explain", "once "},
+		{"takes from a holder", remembering(func(r *recalling) {
+			r.keep = func(held []int) {
+				if len(held) > 3 && held[3] >= 0 {
+					held[3] = 0
+				}
+			}
+		}), "Stateful", "takes partition 3 from its holder"},
+		{"another deal without a memory", remembering(func(r *recalling) {
+			r.keep = func(held []int) {
+				if slices.Max(held) < 0 {
+					held[0] = 0
+				}
+			}
+		}), "Stateful", "nodes without a memory would not agree"},
+		{"moves to a stranger", remembering(func(r *recalling) {
+			r.level = func(nodes []placement.Node, _ []int) placement.Move {
+				return placement.Move{From: nodes[0].ID, To: "x"}
+			}
+		}), "Stateful", `to "x", which is none of the 1 nodes`},
+		{"moves another node's", remembering(func(r *recalling) {
+			r.level = func(nodes []placement.Node, _ []int) placement.Move {
+				return placement.Move{From: "x", To: nodes[0].ID}
+			}
+		}), "Stateful", `from "x", owned by "node-00"`},
+		{"moves beyond the last", remembering(func(r *recalling) {
+			r.level = func([]placement.Node, []int) placement.Move { return placement.Move{Partition: 1} }
+		}), "Stateful", "moves partition 1, which is not to move"},
+		{"never rests", remembering(func(r *recalling) {
+			r.level = func(nodes []placement.Node, owners []int) placement.Move {
+				return placement.Move{From: nodes[owners[0]].ID, To: nodes[(owners[0]+1)%len(nodes)].ID}
+			}
+		}), "Stateful", "it never rests"},
 		{"a scratch buffer for all", func() placement.Strategy { return &scratch{} }, "Concurrent", "has to be safe for concurrent use"},
 		{"by turns", always(placement.Modulo()), "Minimal", "comes or goes: not minimal"},
 	} {
@@ -173,6 +239,7 @@ func TestBroken(t *testing.T) { // S2.1
 func TestSound(t *testing.T) {
 	Strategy(t, always(patched{}), Options{Minimal: true, Nodes: mixedFleet(5)})
 	Strategy(t, func() placement.Strategy { return placement.Bounded(100) }, Options{RankIgnoresLoad: true})
+	Strategy(t, remembering(func(*recalling) {}), Options{Minimal: true})
 }
 
 func needsRole(nodes []placement.Node, owners []int) ([]int, error) {

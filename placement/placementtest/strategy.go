@@ -27,8 +27,8 @@ type Options struct {
 }
 
 // Strategy checks that the strategies that fresh returns keep the contract of
-// [placement.Strategy], and of [placement.Explainer] if they are one. Each call of
-// fresh returns a new instance, all of the same parameters. The suite takes a second
+// [placement.Strategy], and of [placement.Explainer] and [placement.Stateful] if they
+// implement those. Each call of fresh returns a new instance, all of the same parameters. The suite takes a second
 // or two, and starts the test binary once more, to ask another process.
 //
 // A strategy must answer for every fleet that the suite tries, also for one without
@@ -64,6 +64,7 @@ func checks(o Options) []check {
 		{"KeepsNoNodes", (*suite).keepsNoNodes},
 		{"Rank", (*suite).rank},
 		{"Explain", (*suite).explain},
+		{"Stateful", (*suite).stateful},
 		{"Concurrent", (*suite).concurrent},
 	}
 	if o.Minimal {
