@@ -76,8 +76,8 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures the publisher alone: the watchers have all gone back
-// to wait before each Publish.
+// BenchmarkPublish measures the publisher alone: all watchers wait again before each
+// Publish.
 func BenchmarkPublish(b *testing.B) {
 	table, members := fleet(b, 10, 1024)
 	for _, watchers := range []int{0, 1000} {
@@ -96,7 +96,7 @@ func BenchmarkPublish(b *testing.B) {
 						}
 						ready.Done()
 						<-next
-						// The next round begins with this publication.
+						// The next round starts with this publication.
 					}
 				})
 			}

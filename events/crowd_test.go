@@ -12,8 +12,8 @@ import (
 	"weak"
 )
 
-// storm publishes n states that own this and that, calls pause after each, and
-// closes the feed. The last state differs from all the others. It returns them.
+// storm publishes n random states, calls pause after each, and closes the feed. The
+// last state differs from all others. storm returns the states.
 func storm(t *testing.T, feed *Feed, rng *rand.Rand, n int, pause func()) []*State {
 	t.Helper()
 	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
@@ -37,20 +37,20 @@ func storm(t *testing.T, feed *Feed, rng *rand.Rand, n int, pause func()) []*Sta
 	return states
 }
 
-// 1,000 watchers of very different pace under one storm all get to its end, and
-// the publisher is none the slower for them.
+// Under a storm of changes, 1,000 watchers of different speed all reach the last state,
+// and do not slow down the publisher.
 func TestCrowdEndsRight(t *testing.T) { // S3.15
 	const crowd, states = 1000, 200
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
-		told := make([][]Batch, crowd)
+		received := make([][]Batch, crowd)
 		for i := range crowd {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			watch := watchers[[]string{"Watch", "Subscribe"}[i%2]]
 			go func() {
-				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond) // some come late
+				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond) // some start late
 				for b := range watch(t.Context(), &feed) {
-					told[i] = append(told[i], b)
+					received[i] = append(received[i], b)
 					time.Sleep(time.Duration(rng.IntN(i+1)) * time.Millisecond)
 				}
 			}()
@@ -58,27 +58,27 @@ func TestCrowdEndsRight(t *testing.T) { // S3.15
 		start := time.Now()
 		all := storm(t, &feed, rand.New(rand.NewPCG(2, 0)), states, func() { time.Sleep(10 * time.Millisecond) })
 		if took := time.Since(start); took != states*10*time.Millisecond {
-			t.Errorf("the publisher was held up: %v", took)
+			t.Errorf("the publisher was delayed: %v", took)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		fewest, most := states, 0
-		for i := range told {
+		for i := range received {
 			var r replica
-			for _, b := range told[i] {
+			for _, b := range received[i] {
 				r.apply(t, b, all)
 			}
 			r.check(t, all[len(all)-1])
-			fewest, most = min(fewest, len(told[i])), max(most, len(told[i]))
+			fewest, most = min(fewest, len(received[i])), max(most, len(received[i]))
 		}
 		if most < states/2 || fewest > states/20 {
-			t.Errorf("told %d to %d times: the paces do not differ as this test needs", fewest, most)
+			t.Errorf("received %d to %d batches: the watchers' speeds do not differ enough", fewest, most)
 		}
 	})
 }
 
-// The same on real threads, where half of the crowd leaves in the middle and a
-// few never read: nothing may be left running, nobody waits for anybody.
+// The same on real threads. Half of the watchers leave early and a few never read: no
+// goroutine may remain, and no watcher may wait for another.
 func TestCrowdOnThreads(t *testing.T) {
 	const crowd, states = 1000, 50
 	var feed Feed
@@ -89,7 +89,7 @@ func TestCrowdOnThreads(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if i%50 == 0 {
-			Subscribe(ctx, &feed) // never read; goleak watches over it
+			Subscribe(ctx, &feed) // never read; goleak checks that its goroutine ends
 			continue
 		}
 		patience := states
@@ -100,7 +100,7 @@ func TestCrowdOnThreads(t *testing.T) {
 			var last uint64
 			for b := range Subscribe(ctx, &feed) {
 				if last = b.Version; patience == 0 {
-					cancel() // and read on, to the end of the channel
+					cancel() // and read until the channel is closed
 				}
 				patience--
 				for range rng.IntN(100) {
@@ -115,7 +115,7 @@ func TestCrowdOnThreads(t *testing.T) {
 	storm(t, &feed, rand.New(rand.NewPCG(4, 0)), states, func() { runtime.Gosched() })
 	wg.Wait()
 	if n := final.Load(); n < crowd/2 {
-		t.Errorf("%d reached the final state; at least the %d who stayed should", n, crowd/2)
+		t.Errorf("%d reached the final state; want at least the %d that stayed", n, crowd/2)
 	}
 }
 
@@ -130,10 +130,10 @@ func TestUnreadSubscriptionIsBounded(t *testing.T) { // S3.15
 			s = step{owners: []string{"aab", "bab"}[i%2]}.next(t, s)
 			refs = append(refs, weak.Make(s))
 			feed.Publish(s)
-			synctest.Wait() // the subscription sees each of them
+			synctest.Wait() // the subscription handles each of them
 		}
 		alive := len(refs)
-		for range 100 { // stacks may be scanned conservatively, now and then
+		for range 100 { // stacks are sometimes scanned conservatively
 			runtime.GC()
 			alive = 0
 			for _, ref := range refs {

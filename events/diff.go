@@ -5,50 +5,48 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ownership is one uninterrupted time during which the node itself owned a
-// partition. Since is the [State] version that acquired it: the same partition
-// with another Since was lost in between. Versions of different nodes, or of
-// different runs of one node, cannot be compared.
+// Ownership is an uninterrupted period in which the node itself owned a partition.
+// Since is the [State] version that acquired it: the same partition with another
+// Since was lost in between. Versions of different nodes, or of different runs of one
+// node, cannot be compared.
 type Ownership struct {
 	Partition placement.Partition `json:"partition"`
 	Since     uint64              `json:"since"`
 }
 
-// Move is a change of a partition's owner anywhere in the cluster, as the table
-// of this node has it. An empty id stands for nobody.
+// Move is a change of a partition's owner anywhere in the cluster, according to this
+// node's table. An empty id means no owner.
 type Move = placement.Move
 
-// Batch is what changed from one [State] to a later one. Handle the fields in
-// their order, what went before what came: a partition that was lost and
-// regained is both Released and Acquired, a node that restarted both Left and
-// Joined. Partitions and node ids ascend within each field. A Batch made by
-// [Diff] has no nil slice, so that it encodes to JSON arrays.
+// Batch is the difference between one [State] and a later one. Handle the fields in
+// their order, removals before additions: a partition that was lost and regained is in
+// both Released and Acquired, a node that restarted in both Left and Joined.
+// Partitions and node ids ascend within each field. In a Batch made by [Diff] no slice
+// is nil, so each encodes to a JSON array.
 type Batch struct {
 	Version uint64           `json:"version"` // of the later state
 	Digest  placement.Digest `json:"digest"`  // of its table; 0 = no table yet
 
-	// Full is true if there is no earlier state: the batch holds everything, and
-	// whatever was known before is void. Else it holds changes.
+	// Full means that there is no earlier state: the batch has everything, and replaces
+	// all earlier knowledge. Otherwise the batch has changes only.
 	Full bool `json:"full"`
 
-	Released []Ownership `json:"released"` // the node itself owns these no longer
-	Acquired []Ownership `json:"acquired"` // the node itself owns these now
+	Released []Ownership `json:"released"` // partitions that the node itself no longer owns
+	Acquired []Ownership `json:"acquired"` // partitions that the node itself now owns
 
-	// Moved compares the two tables, so it knows neither of detours between them
-	// nor of a node that may not own what its table gives it. It is empty in a
-	// first batch, which has nothing to compare with; after a state without a
-	// table, every owner counts as new.
+	// Moved compares the two tables. It does not show owners in between, nor that a node
+	// may not own what the table assigns to it. It is empty in a full batch, where there
+	// is nothing to compare with. After a state without a table, every owner is a move.
 	Moved []Move `json:"moved"`
 
-	Left   []lease.NodeID `json:"left"`   // live no longer, or not in that life
-	Joined []lease.NodeID `json:"joined"` // live now
+	Left   []lease.NodeID `json:"left"`   // no longer live, or restarted
+	Joined []lease.NodeID `json:"joined"` // now live
 }
 
-// Diff returns what changed from old to cur. Without an old state (nil),
-// the batch is full: everything that is owned counts as Acquired, every live node
-// as Joined, and nothing as Moved. It is pure and takes O(P + n) time for P partitions and n
-// members, next to none for whichever part the two states share; it allocates
-// nothing if nothing changed.
+// Diff returns the changes from old to cur. If old is nil, the batch is full: all
+// partitions that the node owns are in Acquired, all live nodes in Joined, and Moved is
+// empty. Diff is pure. It takes O(P + n) time for P partitions and n members, next to
+// none for parts that the states share, and allocates nothing if nothing changed.
 func Diff(old, cur *State) Batch {
 	b := Batch{
 		Version:  cur.Version,
@@ -71,8 +69,8 @@ func Diff(old, cur *State) Batch {
 	return b
 }
 
-// News reports whether b has anything to tell: a full one has, even if nothing is
-// owned and nobody lives.
+// News reports whether b has content. A full batch always has, even if all its fields
+// are empty.
 func (b *Batch) News() bool {
 	return b.Full || 0 < len(b.Released)+len(b.Acquired)+len(b.Moved)+len(b.Left)+len(b.Joined)
 }
@@ -110,8 +108,8 @@ func (b *Batch) diffOwners(old, cur *placement.Table) {
 	}
 }
 
-// diffMembers merges the two sorted lists. A life is in one of them or in both,
-// so a restart needs no case of its own.
+// diffMembers merges the two sorted lists. Each incarnation is in one or both of
+// them, so a restart needs no special case.
 func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 	if same(old, cur) {
 		return
@@ -141,7 +139,7 @@ func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 	}
 }
 
-// same reports whether a and b are the same memory.
+// same reports whether a and b share their memory.
 func same[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -76,7 +76,7 @@ func TestDiff(t *testing.T) {
 			[]step{{}, {owners: "ab"}},
 			"+0@2 0:>a 1:>b",
 		},
-		"nobody left": {
+		"no owner left": {
 			[]step{{owners: "ab"}, {owners: ".."}},
 			"-0@1 0:a> 1:b>",
 		},
@@ -130,7 +130,7 @@ func TestDiffOfFirst(t *testing.T) { // S3.15
 	}
 }
 
-// Scripts read batches with jq: names must stay, and an empty list is a list.
+// Scripts read batches with jq: names must stay, and an empty list must be a list.
 func TestBatchJSON(t *testing.T) {
 	states := chain(t, step{owners: "aab", members: "a1 b1"}, step{owners: "baa", members: "a1 c1"})
 	b := Diff(states[0], states[1])
@@ -156,19 +156,19 @@ func TestBatchJSON(t *testing.T) {
 	}
 }
 
-// A node publishes for every renewed lease, and every watcher looks each time.
+// A node publishes for every renewed lease, and every watcher compares each time.
 func TestNothingChangedAllocatesNothing(t *testing.T) {
 	table, members := tableOf(t, "abab"), membersOf(t, "a1 b1")
 	old := Next(nil, self, table, members, true)
 	cur := Next(old, self, table, membersOf(t, "a1 b1"), true)
-	again := Next(cur, self, tableOf(t, "abab"), members, true) // equal, computed anew
+	again := Next(cur, self, tableOf(t, "abab"), members, true) // equal, but computed again
 	for name, pair := range map[string][2]*State{"shared": {old, cur}, "recomputed": {old, again}} {
 		if n := testing.AllocsPerRun(100, func() { Diff(pair[0], pair[1]) }); n != 0 {
 			t.Errorf("%s: Diff allocates %v times", name, n)
 		}
 	}
 	if !same(old.since, again.since) || !same(old.Members, cur.Members) {
-		t.Error("states that agree do not share memory, so Diff has to look at all of it")
+		t.Error("equal states do not share memory, so Diff compares all of it")
 	}
 	if n := testing.AllocsPerRun(100, func() { old.Owns(placement.Partition(1)) }); n != 0 {
 		t.Errorf("Owns allocates %v times", n) // S3.12

@@ -1,40 +1,39 @@
-// Package events tells a program what changed: which partitions its node has
-// acquired and released, which moved elsewhere, which nodes came and went.
+// Package events reports what changed on a node: which partitions it acquired and
+// released, which partitions moved elsewhere, which nodes joined and left.
 //
-// A node publishes a [State] whenever it knows something new, and a watcher gets
-// the difference between the last state that it was told of and the newest one,
-// a [Batch]. Nothing is queued. A watcher that is slow skips the states in
-// between; it cannot fall behind by more than one batch, nor use more memory
-// than that, nor hold anybody up.
+// A node publishes a [State] whenever its knowledge changes. A watcher receives the
+// difference between the last state that it received and the newest one, a [Batch].
+// Nothing is queued: a slow watcher skips the states in between. It is never more
+// than one batch behind, uses no more memory than that, and delays no other watcher.
 //
-// There are three ways to watch. [Watch] is a sequence to range over, [Subscribe]
-// a channel for select loops, and [RunOwned] runs a function for each partition
-// for as long as it is owned. All read from a [Feed] by a [Reader], which a program
-// may also use itself.
+// There are three ways to watch: [Watch] is a sequence to range over, [Subscribe] a
+// channel for select loops, and [RunOwned] runs a function for each partition while
+// the node owns it. All three read a [Feed] by a [Reader], which a program may also
+// use directly.
 //
 // # Guarantees
 //
-// To each watcher, whatever the others do:
+// For each watcher, independently of the others:
 //
-//  1. The first batch is full: it has everything that the node owns at that
-//     moment as Acquired and every live node as Joined. It comes even if both are
+//  1. The first batch is full: Acquired has all partitions that the node owns at that
+//     moment, and Joined has all live nodes. The first batch arrives even if both are
 //     empty.
-//  2. Later batches tell only of real changes. A refresh, such as a renewed
-//     lease or a table computed again, sends nothing.
-//  3. Released and Acquired alternate for each partition, and Released comes
-//     before Acquired within a batch. A partition that was lost and regained
-//     while nobody looked is in both.
-//  4. The last batch leads to the newest state, however many states were
-//     skipped, and Version rises from batch to batch. When the feed ends, the
-//     watcher gets to its final state, then to the end.
+//  2. Later batches contain changes only. A refresh, such as a renewed lease or a
+//     table that was computed again, sends nothing.
+//  3. Released and Acquired alternate for each partition, and Released comes before
+//     Acquired within a batch. A partition that was lost and regained between two
+//     batches is in both fields of the later one.
+//  4. The last batch leads to the newest state, for any number of skipped states.
+//     Version rises from batch to batch. When the feed ends, the watcher receives the
+//     final state, then the end.
 //  5. Publishing never waits for a watcher, and no watcher waits for another.
-//  6. Membership and ownership are separate: nodes come and go without a
-//     partition changing hands, and the other way round.
-//  7. A watcher ends with its context or its feed. No goroutine survives them,
-//     even if nobody reads the channel.
-//  8. Two runs of one partition under one [RunOwned] never overlap.
+//  6. Membership and ownership are separate: nodes can join and leave without a
+//     change of ownership, and ownership can change without a join or leave.
+//  7. A watcher ends with its context or its feed. No goroutine outlives them, even if
+//     no receiver reads the channel.
+//  8. Two runs of one partition in one [RunOwned] never overlap.
 //
-// The life of a partition under RunOwned:
+// The life of a partition in RunOwned:
 //
 //	            acquired             released
 //	not owned ────────────▶ running ──────────▶ winding down
@@ -42,17 +41,17 @@
 //	    │ released             │ f returned          ├─▶ running, if owned again
 //	    └────────────────── finished                 └─▶ not owned, if not
 //
-// # What is not promised
+// # Not guaranteed
 //
-// Ownership is each node's own view, and views agree only eventually. While
-// nodes come and go, two of them may both own a partition for a moment, or
-// neither: the one acquires when it learns of the change, the other releases
-// when it does, and neither waits for the other. So handlers must be idempotent
-// and bear a twin: write what may be written twice, or guard it where it is
-// written, by a compare-and-set or a fencing token from whatever stores it.
+// Ownership is each node's own view, and views agree only eventually. While nodes
+// join and leave, two nodes may both own a partition for a moment, or none may: one
+// node acquires the partition when it learns of the change, the other releases it
+// when it learns of the change, and neither waits for the other. So handlers must be
+// idempotent and tolerate a concurrent run on another node: either the writes may
+// happen twice, or the storage guards them by compare-and-set or a fencing token.
 //
-// Batches are no history. What came and went between two of them is not told,
-// but for the one case of guarantee 3, which concerns the node's own partitions.
-// A watcher that needs to know all owners reads the table of the newest state;
-// adding up Moved from some later start does not give it.
+// Batches are no history. A change that was undone between two batches is in neither,
+// except for guarantee 3, which covers the node's own partitions. A watcher that
+// needs all owners reads the table of the newest state; the sum of Moved since some
+// later start does not have all owners.
 package events

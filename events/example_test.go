@@ -9,13 +9,13 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// node publishes what node-a knows. In a program the agent does that.
+// node publishes the states of node-a. In a program the agent does that.
 type node struct {
 	feed  events.Feed
 	state *events.State
 }
 
-// sees publishes that these nodes are live and share four partitions.
+// sees publishes a state in which these nodes are live and share four partitions.
 func (n *node) sees(ids ...lease.NodeID) *events.State {
 	in := placement.Input{Partitions: 4}
 	var members []lease.Incarnation
@@ -64,11 +64,11 @@ func ExampleWatch() {
 		}
 		fmt.Println("that was version", batch.Version)
 
-		switch batch.Version { // the world goes on
+		switch batch.Version { // the cluster changes
 		case 1:
 			n.sees("node-a", "node-b")
 		case 2:
-			n.sees("node-a", "node-b") // nothing new, so no batch
+			n.sees("node-a", "node-b") // a refresh, so no batch
 			n.feed.Close()
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// Nobody is there to receive, so a Publish that waited would hang.
+// No watcher receives here, so a Publish that waited would hang.
 func TestPublishWaitsForNobody(t *testing.T) { // S3.15
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// self is the node whose states the tests make.
+// self is the node that all states of the tests belong to.
 const self lease.NodeID = "a"
 
 // step describes one state. Its owners are one letter per partition: "aab" gives
@@ -44,7 +44,7 @@ func chain(tb testing.TB, steps ...step) []*State {
 	return states
 }
 
-// script is a placement strategy that assigns what it is told.
+// script is a placement strategy with a fixed assignment.
 type script []int
 
 func (s script) Name() string                                          { return "script" }
@@ -88,7 +88,7 @@ func membersOf(tb testing.TB, members string) []lease.Incarnation {
 	return list
 }
 
-// text writes a batch as the tests expect it: -0@1 released, +0@3 acquired,
+// text formats a batch for comparison: -0@1 released, +0@3 acquired,
 // 0:a>b moved, left:b, joined:c.
 func text(b Batch) string {
 	var out []string

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Reader is one subscriber's place in a [Feed]. [Watch], [Subscribe] and [RunOwned]
-// read by one each; a program that serves many clients, or waits for other things
-// in the same select, may use one itself:
+// Reader is one subscriber's position in a [Feed]. [Watch], [Subscribe] and [RunOwned]
+// use one each. A program that serves many clients, or waits for other events in the
+// same select, may use a Reader directly:
 //
 //	r := feed.Reader("clients")
 //	defer r.Close()
@@ -16,7 +16,7 @@ import (
 //	for {
 //		state, next := r.Latest()
 //		if state != seen {
-//			tell(events.Diff(seen, state)) // if it has News
+//			send(events.Diff(seen, state)) // if it has News
 //			seen = state
 //		}
 //		if next == nil {
@@ -29,21 +29,21 @@ import (
 //		}
 //	}
 //
-// One goroutine uses it.
+// A Reader must not be used by several goroutines at once.
 type Reader struct {
 	feed *Feed
 	name string
-	seen atomic.Uint64 // version of the state that the subscriber has come to
-	out  chan Batch    // of Subscribe: if it is empty, all has been received
+	seen atomic.Uint64 // version of the newest state that the subscriber has reached
+	out  chan Batch    // of Subscribe; empty = the subscriber received everything
 }
 
-// Reader opens a reader, which counts in [Feed.ReaderStats] until it is closed. Name
-// the kind of subscriber, not each single one: metrics have a series for each name.
+// Reader opens a reader, which counts in [Feed.ReaderStats] until it is closed. Name the
+// kind of subscriber, not the single subscriber: metrics have one series per name.
 func (f *Feed) Reader(name string) *Reader { return f.open(&Reader{feed: f, name: name}) }
 
 func (f *Feed) open(r *Reader) *Reader {
 	if s, _ := f.Latest(); s != nil {
-		r.seen.Store(s.Version - 1) // what was before concerns nobody who comes now
+		r.seen.Store(s.Version - 1) // earlier states do not count as behind
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,14 +54,14 @@ func (f *Feed) open(r *Reader) *Reader {
 	return r
 }
 
-// Close ends the reader. It may be called again.
+// Close closes the reader. It may be called again.
 func (r *Reader) Close() {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	delete(r.feed.readers, r)
 }
 
-// Latest is [Feed.Latest], and says that what it returned before is dealt with.
+// Latest is [Feed.Latest], and records that the reader has reached the returned state.
 func (r *Reader) Latest() (*State, <-chan struct{}) {
 	s, next := r.feed.Latest()
 	r.reached(s)
@@ -74,7 +74,7 @@ func (r *Reader) reached(s *State) {
 	}
 }
 
-// behind returns how many states were published since the one that r has come to.
+// behind returns how many states were published after the one that r has reached.
 func (r *Reader) behind(newest uint64) uint64 {
 	if r.out != nil && len(r.out) == 0 {
 		return 0
@@ -82,18 +82,18 @@ func (r *Reader) behind(newest uint64) uint64 {
 	return newest - min(newest, r.seen.Load())
 }
 
-// ReaderStats tells of the open readers of one name.
+// ReaderStats are figures about the open readers with one name.
 type ReaderStats struct {
 	Name string `json:"name"`
-	Open int    `json:"open"` // how many there are
+	Open int    `json:"open"` // number of open readers
 
-	// Behind is how many states the slowest of them has still to come to. It is 0
-	// at rest; if it stays above, that subscriber hangs in what it does with one.
+	// Behind is the number of states that the slowest reader has not reached yet. It is
+	// 0 at rest. If it stays above 0, the handler of that subscriber hangs.
 	Behind uint64 `json:"behind"`
 }
 
-// ReaderStats returns the open readers by name, in order. It takes time in proportion
-// to their number, and may be called from any goroutine.
+// ReaderStats returns the figures of the open readers, sorted by name. It takes time
+// in proportion to their number, and may be called from any goroutine.
 func (f *Feed) ReaderStats() []ReaderStats {
 	var newest uint64
 	if s, _ := f.Latest(); s != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// What somebody has not come round to shows, whichever way they read; and what
-// they wait for does not.
-func TestReaders(t *testing.T) {
+// States that a subscriber has not reached count as behind, for each way to read.
+func TestReaderStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "b"}, step{owners: "a"})
@@ -24,7 +23,7 @@ func TestReaders(t *testing.T) {
 				t.Errorf("%s: -want +got\n%s", what, diff)
 			}
 		}
-		expect("nobody")
+		expect("no readers")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 
@@ -48,16 +47,16 @@ func TestReaders(t *testing.T) {
 		expect("the first state", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
 
 		feed.Publish(states[1])
-		feed.Publish(states[2]) // no news, but nobody knows before they look
+		feed.Publish(states[2]) // a refresh, but readers have to look first
 		expect("three states", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 3}, ReaderStats{"waits", 1, 2}, ReaderStats{"watch", 3, 2})
 
 		<-batches
 		waits.Latest()
 		close(hang)
-		expect("all have looked", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 0}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+		expect("all have read", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 1, 0}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
 
 		late := Subscribe(ctx, &feed)
-		expect("somebody has a first batch to receive", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 2, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
+		expect("a first batch is unread", ReaderStats{"run_owned", 1, 0}, ReaderStats{"subscribe", 2, 1}, ReaderStats{"waits", 1, 0}, ReaderStats{"watch", 3, 0})
 		<-late
 
 		feed.Publish(states[3])

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// drawStep draws a state that often differs only a little from the one before.
+// drawStep draws a state that often differs only slightly from the one before.
 func drawStep(t *rapid.T, prev step) step {
 	s := prev
 	for range rapid.IntRange(0, 3).Draw(t, "changes") { // 0: a refresh
@@ -52,7 +52,7 @@ func drawSteps(t *rapid.T) []step {
 	return steps
 }
 
-// holds says in the plainest way whether self owns p in step s.
+// holds is the simplest form of: self owns p in step s.
 func (s step) holds(p int) bool { return !s.fenced && p < len(s.owners) && s.owners[p] == 'a' }
 
 func (s step) owner(p int) lease.NodeID {
@@ -62,8 +62,8 @@ func (s step) owner(p int) lease.NodeID {
 	return lease.NodeID(s.owners[p])
 }
 
-// twinDiff is Diff over the written steps from..to (from < 0: none): it walks
-// through all states in between, where Diff has nothing but the two ends.
+// twinDiff is Diff on the steps from..to (from < 0: none). It walks through all states
+// in between, where Diff has only the two ends.
 func twinDiff(steps []step, from, to int) Batch {
 	var b Batch
 	b.Version, b.Full = uint64(to+1), from < 0
@@ -131,7 +131,7 @@ func TestDiffAgainstTwin(t *testing.T) { // S3.13, S3.14, S3.15
 	})
 }
 
-// replica is what a watcher knows that has nothing but its batches.
+// replica is the knowledge of a watcher that receives only batches.
 type replica struct {
 	version uint64
 	held    map[placement.Partition]uint64
@@ -139,9 +139,8 @@ type replica struct {
 	members map[lease.NodeID]bool
 }
 
-// apply replays b, in the order of its fields, and complains about any batch
-// that a watcher could not make sense of. A first batch does not tell the
-// owners; they are those of the state that it led to.
+// apply replays b in the order of its fields, and fails if b contradicts the replica.
+// A first batch has no owners; they are taken from the state that it led to.
 func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b Batch, states []*State) {
 	first := r.held == nil
 	if first {
@@ -157,9 +156,9 @@ func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b Batch, states [
 	case b.Full != first:
 		t.Fatalf("batch %d: full is %v", b.Version, b.Full)
 	case !b.News():
-		t.Fatalf("batch %d tells nothing", b.Version)
+		t.Fatalf("batch %d is empty", b.Version)
 	case first && len(b.Released)+len(b.Moved)+len(b.Left) > 0:
-		t.Fatalf("first batch takes away: %s", text(b))
+		t.Fatalf("first batch has removals: %s", text(b))
 	}
 	r.version = b.Version
 	for _, o := range b.Released {
@@ -184,7 +183,7 @@ func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b Batch, states [
 	}
 	for _, id := range b.Left {
 		if !r.members[id] {
-			t.Fatalf("batch %d: %s left, but was not there", b.Version, id)
+			t.Fatalf("batch %d: %s left, but was not live", b.Version, id)
 		}
 		delete(r.members, id)
 	}
@@ -206,7 +205,7 @@ func ownersOf(s *State) map[placement.Partition]lease.NodeID {
 	return owners
 }
 
-// check compares the replica with the state that it should have reached.
+// check compares the replica with the state that it must have reached.
 func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *State) {
 	members := map[lease.NodeID]bool{}
 	for _, m := range s.Members {
@@ -219,7 +218,7 @@ func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *State) {
 	}
 }
 
-// Whatever states a watcher skips, its batches add up to the final one.
+// For any skipped states, the batches add up to the final state.
 func TestReplayEndsRight(t *testing.T) { // S3.15
 	rapid.Check(t, func(rt *rapid.T) {
 		states := chain(t, drawSteps(rt)...)
@@ -238,12 +237,11 @@ func TestReplayEndsRight(t *testing.T) { // S3.15
 	})
 }
 
-// noDeadline keeps rapid from asking for the test's deadline, which a bubble
-// forbids.
+// noDeadline hides the test's deadline from rapid; a bubble forbids to read it.
 type noDeadline struct{ *testing.T }
 
-// The same for a channel whose reader comes when it likes: whenever it has
-// emptied the channel it is up to date, before and after the end of the source.
+// The same for a channel with a receiver at random times. Whenever the channel is
+// empty, the receiver is up to date, before and after the end of the feed.
 func TestSubscribeReplay(t *testing.T) { // S3.15
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(rt *rapid.T) {
@@ -255,7 +253,7 @@ func TestSubscribeReplay(t *testing.T) { // S3.15
 			for _, s := range states {
 				feed.Publish(s)
 				if rapid.Bool().Draw(rt, "settle") {
-					synctest.Wait() // else the subscription may miss s
+					synctest.Wait() // or the subscription could miss s
 				}
 				if !rapid.Bool().Draw(rt, "read") {
 					continue

@@ -7,35 +7,34 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Why the context of a run ended, by [context.Cause], beside the cause of the
-// context that was given to [RunOwned].
+// Causes of the end of a run's context, returned by [context.Cause]. The cause of the
+// context passed to [RunOwned] is a third one.
 var (
 	ErrReleased = errors.New("events: partition released")
 	ErrClosed   = errors.New("events: feed closed")
 )
 
-// RunOwned runs f once for each partition that the node owns, in a goroutine of
-// its own, and cancels the context of that run with [ErrReleased] when the
-// partition is released. Within one change, what is released is cancelled before
-// what is acquired starts, though it may take its time to return.
+// RunOwned runs f once for each partition that the node owns, each run in a goroutine
+// of its own. When a partition is released, RunOwned cancels the context of its run
+// with [ErrReleased]. Within one change, released partitions are cancelled before
+// acquired partitions start; the cancelled runs may still take time to return.
 //
-// Two runs of one partition never overlap. If it is acquired again while the
-// earlier run is still winding down, the next one starts when that has
-// returned, if the partition is still owned by then. A partition that was lost
-// and regained gets a new run even if nobody looked in between. A run that
-// returns early is not repeated before the next acquisition.
+// Two runs of one partition never overlap. If a partition is acquired again while its
+// earlier run is winding down, the next run starts when the earlier one has returned,
+// if the node still owns the partition. A partition that was lost and regained between
+// two batches gets a new run. A run that returns early is not repeated before the
+// partition is acquired again.
 //
-// RunOwned returns when ctx is done, with ctx.Err(), or when feed has ended, with
-// [ErrClosed]; in either case after every run has been cancelled and has
-// returned. So f must heed its context. Runs of other partitions, of other
-// nodes, and of other calls of RunOwned do overlap.
+// RunOwned returns ctx.Err() when ctx is done, or [ErrClosed] when feed has ended, in
+// both cases after every run has been cancelled and has returned. So f must return when
+// its context is done. Runs of other partitions, on other nodes, and in other calls of
+// RunOwned do overlap.
 func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement.Partition)) error {
 	r := runner{f: f, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
 	err := r.follow(ctx, feed)
 	cause := err
 	if ctx.Err() != nil {
-		// The end of ctx is on its way to the runs and may not be overtaken by
-		// another cause.
+		// The end of ctx is propagating to the runs; no other cause may arrive first.
 		cause = context.Cause(ctx)
 	}
 	for _, run := range r.runs {
@@ -57,31 +56,31 @@ type runner struct {
 	returned chan *run
 }
 
-// run is one run of a partition. It stays in the map after it has returned, for
-// as long as the ownership that it was started for, lest it be repeated.
+// run is one run of a partition. It stays in the map until its ownership ends, even if
+// it returns earlier, so that it is not repeated.
 type run struct {
 	Ownership
 	cancel context.CancelCauseFunc
 	done   bool
 }
 
-// follow keeps the runs in line with feed until it or ctx ends.
+// follow starts and cancels runs to match feed, until feed or ctx ends.
 func (r *runner) follow(ctx context.Context, feed *Feed) error {
 	reader := feed.Reader("run_owned")
 	defer reader.Close()
-	var back *run // has just returned
+	var returned *run // the run that returned last
 	for ctx.Err() == nil {
 		s, next := reader.Latest()
 		if s != r.cur {
 			var b Batch
 			b.diffOwned(sinceOf(r.cur), sinceOf(s))
 			r.cur = s
-			r.settleAll(ctx, b.Released)
-			r.settleAll(ctx, b.Acquired)
+			r.reconcileAll(ctx, b.Released)
+			r.reconcileAll(ctx, b.Acquired)
 		}
-		if back != nil { // only now: it must not be started again on old news
-			r.settle(ctx, back.Partition)
-			back = nil
+		if returned != nil { // after the new state: a lost partition must not start again
+			r.reconcile(ctx, returned.Partition)
+			returned = nil
 		}
 		if next == nil {
 			return ErrClosed
@@ -89,23 +88,23 @@ func (r *runner) follow(ctx context.Context, feed *Feed) error {
 		select {
 		case <-next:
 		case <-ctx.Done():
-		case back = <-r.returned:
-			back.done = true
+		case returned = <-r.returned:
+			returned.done = true
 			r.live--
 		}
 	}
 	return ctx.Err()
 }
 
-func (r *runner) settleAll(ctx context.Context, changed []Ownership) {
+func (r *runner) reconcileAll(ctx context.Context, changed []Ownership) {
 	for _, o := range changed {
-		r.settle(ctx, o.Partition)
+		r.reconcile(ctx, o.Partition)
 	}
 }
 
-// settle brings the run of p in line with the current state, or on the way
-// there: a run that has to end is settled once more when it has returned.
-func (r *runner) settle(ctx context.Context, p placement.Partition) {
+// reconcile starts or cancels the run of p to match the current state. A cancelled run
+// is reconciled again when it has returned.
+func (r *runner) reconcile(ctx context.Context, p placement.Partition) {
 	since := at(r.cur.since, p)
 	if old := r.runs[p]; old != nil {
 		if old.Since == since {

@@ -22,7 +22,7 @@ func (l lookout) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// What is released is told to stop before anything new starts.
+// Released partitions are cancelled before any new run starts.
 func TestRunOwnedReleasesFirst(t *testing.T) { // S3.13
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
@@ -46,12 +46,12 @@ func TestRunOwnedReleasesFirst(t *testing.T) { // S3.13
 		feed.Publish(step{owners: "ab"}.next(t, s))
 		synctest.Wait()
 		if starts == before {
-			t.Error("nothing was started: the test looks at nothing")
+			t.Error("no run was started: the test checks nothing")
 		}
 	})
 }
 
-// A run that has returned leaves no context behind, whose parent lives on.
+// A run that has returned leaves no context behind, while its parent continues.
 func TestRunOwnedEndsItsContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
@@ -65,13 +65,12 @@ func TestRunOwnedEndsItsContexts(t *testing.T) {
 	})
 }
 
-// opaque is a context of a foreign type, whose end is slow to reach those that
-// derive from it.
+// opaque is a context of a foreign type, which cancels derived contexts slowly.
 type opaque struct{ context.Context }
 
 func (opaque) Value(any) any { return nil }
 
-// Every run learns why it ends, also those that the end of ctx reaches last.
+// Every run gets the right cause, also the runs that the end of ctx reaches last.
 func TestRunOwnedCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
@@ -87,7 +86,7 @@ func TestRunOwnedCause(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if n := wrong.Load(); n > 0 {
-			t.Errorf("%d runs are told another cause than that ctx was cancelled", n)
+			t.Errorf("%d runs have another cause than that of ctx", n)
 		}
 	})
 }

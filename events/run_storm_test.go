@@ -16,7 +16,7 @@ import (
 // guard fails the test if two runs of one partition overlap.
 type guard [8]struct {
 	running, starts atomic.Int32
-	tired           atomic.Bool // the last run returned though the partition was owned
+	returnedEarly   atomic.Bool // the last run returned though the partition was owned
 }
 
 func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
@@ -25,12 +25,12 @@ func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
 	if n := g[p].running.Add(1); n != 1 {
 		t.Errorf("%d runs of partition %d at once", n, p)
 	}
-	g[p].tired.Store(false)
+	g[p].returnedEarly.Store(false)
 	return func() { g[p].running.Add(-1) }
 }
 
-// Under a storm no two runs of a partition overlap, and when it has passed,
-// exactly what is owned is running.
+// During a storm of changes no two runs of a partition overlap. Afterwards exactly the
+// owned partitions run.
 func TestRunOwnedStorm(t *testing.T) { // S3.15
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
@@ -40,21 +40,21 @@ func TestRunOwnedStorm(t *testing.T) { // S3.15
 			ended <- RunOwned(t.Context(), &feed, func(ctx context.Context, p placement.Partition) {
 				defer g.enter(t, p)()
 				rng := rand.New(rand.NewPCG(uint64(p), uint64(g[p].starts.Load())))
-				var tires <-chan time.Time
+				var early <-chan time.Time
 				if rng.IntN(3) == 0 {
-					tires = time.After(time.Duration(rng.IntN(100)) * time.Millisecond)
+					early = time.After(time.Duration(rng.IntN(100)) * time.Millisecond)
 				}
 				select {
 				case <-ctx.Done():
-				case <-tires:
-					g[p].tired.Store(ctx.Err() == nil)
+				case <-early:
+					g[p].returnedEarly.Store(ctx.Err() == nil)
 				}
 				time.Sleep(time.Duration(rng.IntN(50)) * time.Millisecond)
 			})
 		}()
 		rng := rand.New(rand.NewPCG(5, 0))
 		var s *State
-		for range 20 { // with a calm after each
+		for range 20 { // with a pause after each
 			for range 200 {
 				s = step{
 					owners: []string{"aabbccdd", "aaaabbbb", "bbbbaaaa", "abababab", "aaaaaaaa"}[rng.IntN(5)],
@@ -63,10 +63,10 @@ func TestRunOwnedStorm(t *testing.T) { // S3.15
 				feed.Publish(s)
 				time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 			}
-			time.Sleep(time.Second) // who has to go is gone, who tires has returned
+			time.Sleep(time.Second) // released runs and early ones have returned
 			synctest.Wait()
 			for p := range placement.Partition(8) {
-				runs, want := g[p].running.Load() == 1, s.Owns(p) && !g[p].tired.Load()
+				runs, want := g[p].running.Load() == 1, s.Owns(p) && !g[p].returnedEarly.Load()
 				if runs != want {
 					t.Errorf("partition %d runs: %v, want %v (owned: %v)", p, runs, want, s.Owns(p))
 				}
@@ -78,7 +78,7 @@ func TestRunOwnedStorm(t *testing.T) { // S3.15
 		}
 		for p := range g {
 			if n := g[p].starts.Load(); n < 100 || g[p].running.Load() != 0 {
-				t.Errorf("partition %d: %d runs, %d of them still going", p, n, g[p].running.Load())
+				t.Errorf("partition %d: %d runs, %d of them still running", p, n, g[p].running.Load())
 			}
 		}
 	})
@@ -116,7 +116,7 @@ func TestRunOwnedOnThreads(t *testing.T) {
 			}
 			for p := range g {
 				if n := g[p].running.Load(); n != 0 {
-					t.Errorf("%d runs of partition %d go on after RunOwned has returned", n, p)
+					t.Errorf("%d runs of partition %d continue after RunOwned has returned", n, p)
 				}
 			}
 		})

@@ -18,15 +18,15 @@ import (
 
 var errCancelled = errors.New("the test cancels")
 
-// rig is a RunOwned in a bubble whose runs keep a log. A run takes windDown to
-// return after its context has ended, and returns by itself after tires, if set.
+// rig is a RunOwned in a bubble that logs its runs. A run takes windDown to return after
+// its context has ended, and returns by itself after early, if set.
 type rig struct {
 	t        *testing.T
 	feed     Feed
 	state    *State
 	cancel   context.CancelCauseFunc
 	windDown time.Duration
-	tires    time.Duration
+	early    time.Duration
 	log      chan string
 }
 
@@ -43,12 +43,12 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) run(ctx context.Context, p placement.Partition) {
 	r.log <- fmt.Sprintf("%d starts", p)
-	var tired <-chan time.Time
-	if r.tires > 0 {
-		tired = time.After(r.tires)
+	var returnedEarly <-chan time.Time
+	if r.early > 0 {
+		returnedEarly = time.After(r.early)
 	}
 	select {
-	case <-tired:
+	case <-returnedEarly:
 		r.log <- fmt.Sprintf("%d is finished", p)
 	case <-ctx.Done():
 		r.log <- fmt.Sprintf("%d ends: %v", p, context.Cause(ctx))
@@ -62,8 +62,8 @@ func (r *rig) publish(s step) {
 	r.feed.Publish(r.state)
 }
 
-// expect compares the log since the last call. Partitions run in parallel, so
-// the order within one instant means nothing.
+// expect compares the log since the last call. Partitions run in parallel, so the order
+// within one instant does not matter.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
@@ -134,7 +134,7 @@ func TestRunOwned(t *testing.T) { // S3.13, S3.15
 			r.expect("0 ends: "+ErrClosed.Error(), "0 returns", "all end: "+ErrClosed.Error())
 		},
 		"an early return is final until the next acquisition": func(r *rig) {
-			r.tires = time.Minute
+			r.early = time.Minute
 			r.publish(step{owners: "a"})
 			time.Sleep(time.Hour)
 			r.expect("0 starts", "0 is finished")
@@ -184,7 +184,7 @@ func TestRunOwned(t *testing.T) { // S3.13, S3.15
 	}
 }
 
-// What was lost while nobody looked was lost all the same.
+// A loss that RunOwned did not see was still a loss.
 func TestRunOwnedLossUnseen(t *testing.T) { // S3.15
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -197,9 +197,9 @@ func TestRunOwnedLossUnseen(t *testing.T) { // S3.15
 	})
 }
 
-// A run that has to wait for the one before it looks again before it starts: its
-// turn may come before the news that the partition is lost.
-func TestRunOwnedStartsOnNoOldNews(t *testing.T) {
+// A waiting run reads the newest state before it starts: the partition may have been
+// lost without a notification yet.
+func TestRunOwnedReadsStateBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "a"}, step{owners: "b"})
 		var feed Feed

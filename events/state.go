@@ -8,19 +8,18 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// State is what one node knew at one moment: who lives, who owns what, and
-// what the node itself owns. It is immutable; [Next] makes it. Successive
-// states share what did not change between them.
+// State is one node's knowledge at one moment: the live nodes, the table, and the
+// partitions that the node itself owns. It is immutable; [Next] creates it. Successive
+// states share their unchanged parts.
 type State struct {
 	Version uint64              // counts the states of this node's process, from 1
 	Table   *placement.Table    // nil until the node has one
 	Members []lease.Incarnation // the live nodes, sorted; read only
 
 	self lease.NodeID
-	// since holds, per partition, the Version of the state that acquired it, or
-	// 0 where self does not own it. Two states that agree on it are sure that
-	// ownership held all the time between them, which the owners of the two
-	// tables cannot tell. Nil if self owns nothing.
+	// since has, per partition, the Version of the state that acquired it, or 0 if self
+	// does not own it. Two states with the same value had uninterrupted ownership between
+	// them, which the two tables alone cannot show. Nil if self owns nothing.
 	since []uint64
 }
 
@@ -28,14 +27,13 @@ type State struct {
 // prev is nil. It is pure and takes O(P + n) time for P partitions and n
 // members; it allocates little when neither table nor members changed.
 //
-// If mayOwn is false, because the node is settling, fenced or draining, self
-// owns nothing whatever the table says. What ended an ownership must pass
-// through a state that shows it, even if nobody gets to see that state: a node
-// that lost its lease calls Next with mayOwn false before it owns again, or its
-// old ownership would appear never to have ended.
+// If mayOwn is false, because the node is settling, fenced or draining, self owns
+// nothing. Every end of an ownership must pass through a state, even if no watcher
+// receives that state: a node that lost its lease calls Next with mayOwn false before
+// it owns again, or its old ownership would appear uninterrupted.
 //
-// Members are the live nodes in any order; Next keeps the slice if it is sorted
-// already, so the caller must not change it afterwards.
+// Members are the live nodes in any order. Next keeps a sorted slice, so the caller
+// must not change it afterwards.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
 	if !slices.IsSortedFunc(members, lease.Incarnation.Compare) {
 		members = slices.SortedFunc(slices.Values(members), lease.Incarnation.Compare)
@@ -44,7 +42,7 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 	if prev != nil {
 		s.Version = prev.Version + 1
 		if slices.Equal(prev.Members, members) {
-			s.Members = prev.Members // lets Diff see at a glance that they are equal
+			s.Members = prev.Members // a shortcut for Diff
 		}
 	}
 	if mayOwn {

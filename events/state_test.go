@@ -24,7 +24,7 @@ func TestOwned(t *testing.T) {
 		want []placement.Partition
 	}{
 		"no table":         {step{}, nil},
-		"nobody owns":      {step{owners: "..."}, nil},
+		"no owners":        {step{owners: "..."}, nil},
 		"some":             {step{owners: "abab"}, []placement.Partition{0, 2}},
 		"all":              {step{owners: "aa"}, []placement.Partition{0, 1}},
 		"none of them":     {step{owners: "bcb"}, nil},
@@ -52,13 +52,13 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// An ownership that goes on keeps its version, whatever else happens; one that
-// ended for the length of a single state gets a new one.
+// An ownership that continues keeps its version, for any other change. An ownership
+// that ended for a single state gets a new version.
 func TestNextCarriesOwnershipOver(t *testing.T) { // S3.15
 	states := chain(t,
 		step{owners: "aab", members: "a1"},       // 1: acquires 0 and 1
-		step{owners: "aab", members: "a1 b1"},    // 2: a member more
-		step{owners: "aab", members: "a1 b1"},    // 3: nothing at all
+		step{owners: "aab", members: "a1 b1"},    // another member
+		step{owners: "aab", members: "a1 b1"},    // a refresh
 		step{owners: "aba", members: "a1 b1"},    // 4: loses 1, acquires 2
 		step{owners: "aaa", members: "a1 b1"},    // 5: regains 1
 		step{owners: "aaa", fenced: true},        // 6: loses everything
@@ -102,7 +102,7 @@ func TestNextCarriesOwnershipOver(t *testing.T) { // S3.15
 	}
 }
 
-// A state is immutable: what follows it must not reach back.
+// A state is immutable: its successor must not change it.
 func TestNextLeavesPrevAlone(t *testing.T) { // S4.6
 	prev := step{owners: "aab", members: "a1"}.next(t, nil)
 	before := slices.Clone(prev.since)
@@ -112,7 +112,7 @@ func TestNextLeavesPrevAlone(t *testing.T) { // S4.6
 	}
 }
 
-// Another self is another node, which has not owned what this one did.
+// Another self is another node, without the ownerships of this one.
 func TestNextOfAnotherSelf(t *testing.T) {
 	table := tableOf(t, "ab")
 	a := Next(nil, "a", table, nil, true)

@@ -5,14 +5,14 @@ import (
 	"iter"
 )
 
-// Watch returns the changes of feed as a sequence, for as long as ctx lasts and
-// feed is open. Each range over it starts anew: its first batch is a full one, with
-// everything that is owned at that moment, and comes as soon as there is a state,
-// even if nothing is owned; each later one holds what changed since the one before,
-// and is never empty. While the loop body runs, changes merge: the next batch is
-// the difference to whatever is newest by then.
+// Watch returns the changes of feed as a sequence, until ctx is done or feed ends. Each
+// range over it starts again with a full batch, which has all partitions that the node
+// owns at that moment, and arrives as soon as there is a state, even if the node owns
+// nothing. Each later batch has the changes since the previous one, and is never
+// empty. Changes during the loop body are merged: the next batch is the difference to
+// the newest state.
 //
-// Watch needs no goroutine and, between batches, holds on to one state.
+// Watch needs no goroutine. Between batches it keeps one state in memory.
 func Watch(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {
 		r := feed.Reader("watch")
@@ -32,23 +32,23 @@ func Watch(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 	}
 }
 
-// Subscribe is [Watch] for select loops. The channel holds one batch. A batch
-// that still lies there when a newer state arrives is taken back, and its news
-// becomes part of the next one; so a reader that stays away costs one batch and
-// two states, and is up to date when it returns.
+// Subscribe is [Watch] for select loops. The channel holds one batch. If a newer state
+// arrives while the batch is unread, Subscribe withdraws the batch and merges its
+// changes into the next one. So a receiver that does not read costs one batch and two
+// states, and is up to date when it reads again.
 //
-// The channel is closed when feed ends or ctx is done, whichever is first: at the
-// end of feed the last batch can still be received, however late; when ctx is
-// done it is taken back. Subscribe runs one goroutine, which never waits for the
-// reader and so ends with ctx or feed, whether or not anybody reads.
+// The channel is closed when feed ends or ctx is done. After the end of feed, the last
+// batch can still be received at any time; when ctx is done, the batch is withdrawn.
+// Subscribe starts one goroutine, which never waits for the receiver and ends with ctx
+// or feed.
 func Subscribe(ctx context.Context, feed *Feed) <-chan Batch {
 	out := make(chan Batch, 1)
 	r := feed.open(&Reader{feed: feed, name: "subscribe", out: out})
 	go func() {
 		defer r.Close()
 		defer close(out)
-		// offered is the state of the latest batch; delivered, the one that the
-		// reader has reached by what it received.
+		// offered is the state of the latest batch; delivered is the state that the
+		// receiver has reached by the batches that it received.
 		var delivered, offered *State
 		for ctx.Err() == nil {
 			s, next := feed.Latest()
@@ -58,7 +58,7 @@ func Subscribe(ctx context.Context, feed *Feed) <-chan Batch {
 					r.reached(delivered)
 				}
 				if b, news := changes(delivered, s); news {
-					out <- b // never blocks: it is empty, and there is no other sender
+					out <- b // never blocks: out is empty, and this is the only sender
 				}
 				offered = s
 			}
@@ -72,8 +72,8 @@ func Subscribe(ctx context.Context, feed *Feed) <-chan Batch {
 	return out
 }
 
-// changes returns the difference of two states and whether it has to be told:
-// a refresh is not, a first state always is.
+// changes returns the difference of two states, and whether it has to be sent: a
+// refresh is not sent, a first state always is.
 func changes(old, cur *State) (b Batch, news bool) {
 	if cur == old {
 		return Batch{}, false
@@ -90,7 +90,7 @@ func wait(ctx context.Context, next <-chan struct{}) {
 	}
 }
 
-// takeBack empties the channel and reports whether there was anything in it.
+// takeBack empties the channel and reports whether it held a batch.
 func takeBack(out <-chan Batch) bool {
 	select {
 	case <-out:

@@ -11,8 +11,7 @@ import (
 
 type watcher func(context.Context, *Feed) iter.Seq[Batch]
 
-// watchers are the two ways to read batches. What one promises, so does the
-// other.
+// watchers are the two ways to read batches. Both make the same promises.
 var watchers = map[string]watcher{
 	"Watch": Watch,
 	"Subscribe": func(ctx context.Context, feed *Feed) iter.Seq[Batch] {
@@ -43,7 +42,7 @@ func inBubble(t *testing.T, test func(t bubble)) {
 	}
 }
 
-// reader follows a watcher in the background; log is what it was told. Its fields
+// reader follows a watcher in the background; log has the received batches. Its fields
 // may be read after synctest.Wait.
 type reader struct {
 	log   []string
@@ -66,11 +65,11 @@ func (r *reader) expect(tb testing.TB, ended bool, want ...string) {
 	tb.Helper()
 	synctest.Wait()
 	if !slices.Equal(r.log, want) || r.ended != ended {
-		tb.Fatalf("told %q, ended %v\nwant %q, ended %v", r.log, r.ended, want, ended)
+		tb.Fatalf("received %q, ended %v\nwant %q, ended %v", r.log, r.ended, want, ended)
 	}
 }
 
-func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
+func TestWatchSendsOnlyChanges(t *testing.T) { // S3.13, S3.15
 	inBubble(t, func(t bubble) {
 		var feed Feed
 		early := read(t.watch(t.Context(), &feed), 0)
@@ -81,7 +80,7 @@ func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
 			step{owners: "aab", members: "a1 b1"},
 			step{owners: "aba", members: "a1 b1"})
 		feed.Publish(states[0])
-		early.expect(t, false, "") // nothing is owned, and that is news
+		early.expect(t, false, "") // owns nothing: still a first batch
 		feed.Publish(states[1])
 		early.expect(t, false, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b")
 		feed.Publish(states[2])
@@ -98,7 +97,7 @@ func TestWatchTellsOnlyChanges(t *testing.T) { // S3.13, S3.15
 	})
 }
 
-// Ten changes a second, and a reader that takes a second for each batch.
+// Ten changes a second, and a reader that takes a second per batch.
 func TestSlowReaderSkips(t *testing.T) { // S3.15
 	inBubble(t, func(t bubble) {
 		var feed Feed
@@ -111,7 +110,7 @@ func TestSlowReaderSkips(t *testing.T) { // S3.15
 		}
 		synctest.Wait()
 		if n := len(r.log); n < 2 || n > 6 {
-			t.Errorf("told %d times in 5 s, taking 1 s for each: %q", n, r.log)
+			t.Errorf("%d batches in 5 s at 1 s each: %q", n, r.log)
 		}
 		feed.Close()
 		time.Sleep(3 * time.Second)
@@ -122,7 +121,7 @@ func TestSlowReaderSkips(t *testing.T) { // S3.15
 	})
 }
 
-// News that nobody has received is merged, not queued, and takes itself back.
+// Unread changes are merged, not queued, and withdrawn when they were undone.
 func TestSubscribeMergesUnread(t *testing.T) { // S3.15
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed
@@ -151,15 +150,15 @@ func TestSubscribeMergesUnread(t *testing.T) { // S3.15
 		receive("nothing")
 		s = publish(step{owners: "aaa"}.next(t, s))
 		s = publish(step{owners: "aab"}.next(t, s))
-		receive("nothing") // gained and lost again: nothing is left to tell
+		receive("nothing") // gained and lost again
 		s = publish(step{owners: "bab"}.next(t, s))
 		receive("-0@1 0:a>b")
 		s = publish(step{owners: "bbb"}.next(t, s))
 		s = publish(step{owners: "bab"}.next(t, s))
-		receive("-1@2 +1@7") // lost and regained: still told
+		receive("-1@2 +1@7") // lost and regained
 		publish(step{owners: "aab"}.next(t, s))
 		feed.Close()
-		receive("+0@8 0:b>a") // after the end, and as late as one likes
+		receive("+0@8 0:b>a") // after the end of the feed, at any time
 		if _, open := <-batches; open {
 			t.Error("the channel stays open")
 		}
@@ -169,7 +168,7 @@ func TestSubscribeMergesUnread(t *testing.T) { // S3.15
 func TestWatcherEnds(t *testing.T) {
 	state := step{owners: "a"}.next(t, nil)
 	tests := map[string]struct {
-		late bool // the watcher comes when everything has happened
+		late bool // the watcher starts after all changes
 		act  func(feed *Feed, cancel func())
 		want []string
 	}{
@@ -206,7 +205,7 @@ func TestWatcherEnds(t *testing.T) {
 	}
 }
 
-// Each range starts anew; breaking out leaves nothing behind.
+// Each range starts again; a break leaves no goroutine behind.
 func TestWatchBreakAndRangeAgain(t *testing.T) {
 	inBubble(t, func(t bubble) {
 		var feed Feed
@@ -223,8 +222,8 @@ func TestWatchBreakAndRangeAgain(t *testing.T) {
 	})
 }
 
-// Cancelling takes back what was not received, and ends the goroutine though
-// nobody reads: else the bubble would report it.
+// Cancelling withdraws an unread batch and ends the goroutine, without a receiver.
+// Otherwise the bubble would report the goroutine.
 func TestUnsubscribeWithUnreadBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed Feed

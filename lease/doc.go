@@ -39,7 +39,7 @@
 //     records and states.
 //  7. Memory is bounded by MaxNodes for any input. Decoding never panics.
 //
-// # What it does not promise
+// # Not guaranteed
 //
 // A message does not state how long it was in transit: a beat that was delayed by
 // the network, or in the buffer of a stopped process, looks younger than it is. The
