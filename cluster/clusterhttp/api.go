@@ -8,14 +8,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The JSON of the API. Digests are 16 hexadecimal digits, since JavaScript
-// cannot hold 64-bit numbers; fields are only ever added.
+// The JSON of the API. Digests are 16 hexadecimal digits, because JavaScript
+// numbers cannot hold 64 bits. Fields are added, never removed or renamed.
 
 // Member is one live node.
 type Member struct {
 	ID            lease.NodeID      `json:"id"`
-	Addr          string            `json:"addr"`     // where it gossips
-	APIAddr       string            `json:"api_addr"` // where its program is reached
+	Addr          string            `json:"addr"`     // of its gossip
+	APIAddr       string            `json:"api_addr"` // of its program
 	State         lease.State       `json:"state"`
 	Zone          string            `json:"zone"`
 	AgeMS         int64             `json:"age_ms"` // of its lease
@@ -55,8 +55,8 @@ type Members struct {
 	Drift     int              `json:"drift"` // members that run another table
 }
 
-// Partitions answers /v1/partitions: the table as a document, and what is to be
-// said of it. Its method Table returns the table.
+// Partitions answers /v1/partitions: the table as a document, and its balance. The
+// method Table returns the table.
 type Partitions struct {
 	placement.Export
 	Counts  map[lease.NodeID]int `json:"counts"`
@@ -77,8 +77,8 @@ type Owned struct {
 	Partitions []placement.Partition `json:"partitions"`
 }
 
-// Stats answers /v1/stats: what this agent has counted since it was started, and
-// what it runs with.
+// Stats answers /v1/stats: the counters of this agent since its start, and its
+// settings.
 type Stats struct {
 	Self     lease.NodeID     `json:"self"`
 	State    string           `json:"state"` // joining, settling, active, draining or left
@@ -88,7 +88,7 @@ type Stats struct {
 	Rooms    *affinity.Stats  `json:"rooms,omitempty"` // if rooms are pinned here
 }
 
-// Settings are those of an agent that others have to know to judge its figures.
+// Settings are the settings that a reader of an agent's counters needs.
 type Settings struct {
 	Cluster     string   `json:"cluster"`
 	Partitions  int      `json:"partitions"`
@@ -96,12 +96,12 @@ type Settings struct {
 	HeartbeatMS int64    `json:"heartbeat_ms"`
 	TTLMS       int64    `json:"ttl_ms"`
 	MaxSkewMS   int64    `json:"max_skew_ms"`
-	Addr        string   `json:"addr"` // where it gossips
-	Join        []string `json:"join"` // its seeds, as they were given
+	Addr        string   `json:"addr"` // of its gossip
+	Join        []string `json:"join"` // its seeds, as configured
 }
 
-// Changed answers the POST calls that change this node. Converged tells whether
-// every live member has agreed; if not, it goes on.
+// Changed answers the POST calls that change this node. Converged reports whether
+// every live member has agreed; if false, the change is still spreading.
 type Changed struct {
 	Self      lease.NodeID `json:"self"`
 	State     lease.State  `json:"state"`
@@ -110,44 +110,44 @@ type Changed struct {
 	Converged bool         `json:"converged"`
 }
 
-// RoomAssignment says where a room lives.
+// RoomAssignment is the node of a room.
 type RoomAssignment struct {
 	Room      string              `json:"room"`
 	Partition placement.Partition `json:"partition"`
 
-	// Node is where it lives. If that is no live member here, only ID,
-	// Incarnation and State, which is left, are set.
+	// Node is the node of the room. If this agent does not see it live, only ID,
+	// Incarnation and State are set, and State is left.
 	Node Member `json:"node,omitzero"`
 
 	Incarnation uint64          `json:"incarnation,string"` // of the node, by the room's pin
-	Source      affinity.Source `json:"source,omitzero"`    // how this came about: cached, pinned, hash, override, degraded
+	Source      affinity.Source `json:"source,omitzero"`    // of the assignment: cached, pinned, hash, override, degraded
 	Reason      string          `json:"reason"`             // for people
-	Epoch       uint64          `json:"epoch"`              // grows with each move of the room; 0 if that is not known
+	Epoch       uint64          `json:"epoch"`              // grows with each move of the room; 0 if unknown
 
-	// Hosted tells that this agent keeps the pin alive, if it is asked to resolve
-	// the room again within so many seconds.
+	// Hosted reports that this agent keeps the pin alive, on condition of another
+	// resolve within TouchWithinS seconds.
 	Hosted       bool  `json:"hosted"`
 	TouchWithinS int64 `json:"touch_within_s,omitzero"`
 }
 
-// RoomDetail answers GET /v1/rooms/{room}. If the room is not pinned, the
-// assignment is what resolve would choose now, without a Node if there is none.
+// RoomDetail answers GET /v1/rooms/{room}. If the room is not pinned, the assignment
+// is the choice that resolve would make now, without a Node if no node has capacity.
 type RoomDetail struct {
 	RoomAssignment
 	Pinned     bool            `json:"pinned"`
 	Candidates []RoomCandidate `json:"candidates"` // every live member, best for the room's partition first
 }
 
-// RoomCandidate is a member in the eyes of the agent that looks for a room's node.
-// Amounts are units of load.
+// RoomCandidate is a member as the agent that places a room sees it. Amounts are units
+// of load.
 type RoomCandidate struct {
 	ID       lease.NodeID `json:"id"`
-	Load     int64        `json:"load"`     // as it last reported
-	Reserved int64        `json:"reserved"` // given to it, and not in its load yet
-	Ceiling  int64        `json:"ceiling"`  // up to which it is given new rooms
-	Capacity int64        `json:"capacity"` // 0: not stated
-	Taken    bool         `json:"taken"`    // this is the one
-	Why      string       `json:"why"`      // it was taken, or was not; for people
+	Load     int64        `json:"load"`     // its last report
+	Reserved int64        `json:"reserved"` // for new rooms, and not in its load yet
+	Ceiling  int64        `json:"ceiling"`  // of the load with which it gets new rooms
+	Capacity int64        `json:"capacity"` // 0: unknown
+	Taken    bool         `json:"taken"`    // the room is or goes here
+	Why      string       `json:"why"`      // the reason for Taken; for people
 }
 
 // Rooms answers GET /v1/rooms.
@@ -163,7 +163,7 @@ type PinnedRoom struct {
 	Node        lease.NodeID        `json:"node"`
 	Incarnation uint64              `json:"incarnation,string"`
 	Epoch       uint64              `json:"epoch"`
-	Size        int                 `json:"size"` // participants, as the pin was last refreshed with
+	Size        int                 `json:"size"` // participants, at the last refresh of the pin
 }
 
 // ReleasedRoom answers DELETE /v1/rooms/{room}.

@@ -20,8 +20,8 @@ import (
 const (
 	defaultWait = 10 * time.Second
 	maxWait     = 60 * time.Second
-	handOver    = 50 * time.Millisecond // patience for a change to reach the agent's loop
-	minHandOver = time.Second           // how long it is tried, if the caller does not wait
+	handOver    = 50 * time.Millisecond // until a change has reached the agent's loop
+	minHandOver = time.Second           // if the caller does not wait
 	leaveTime   = 30 * time.Second
 )
 
@@ -33,9 +33,9 @@ func (a *api) undrain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return a.change(w, r, a.agent.Undrain)
 }
 
-// change runs an agent's Drain or Undrain and waits for as long as the caller
-// wants to. What was asked for is done even if the caller hangs up or does not
-// wait at all: the agent's call has a goroutine and a deadline of its own.
+// change runs Drain or Undrain of the agent and waits for as long as the caller
+// wants. The change happens even if the caller disconnects or does not wait: the
+// agent's call has its own goroutine and deadline.
 func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Context) error) (any, *Problem) {
 	wait, p := waitOf(r)
 	if p != nil {
@@ -45,7 +45,7 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Con
 		return nil, p
 	}
 	a.audit(r)
-	// A server's own timeout must not take the answer from those who wait.
+	// The server's WriteTimeout must not cut off a response after a long wait.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + a.sendTime))
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), max(wait, minHandOver))
@@ -70,19 +70,19 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Con
 	return c, nil
 }
 
-// leave answers at once, since afterwards there may be nobody to answer.
+// leave responds first, because the server may be gone afterwards.
 func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p := decode(r, &struct{}{}); p != nil {
 		return nil, p
 	}
 	a.audit(r)
-	before := a.changed() // to say what was left, not how far it has come
+	before := a.changed() // the state before the leave, not during it
 	a.leaving.Do(func() {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 			defer cancel()
 			if err := a.agent.Leave(ctx); err != nil && !errors.Is(err, cluster.ErrClosed) {
-				a.log.Warn("left in haste", "err", err)
+				a.log.Warn("leave timed out", "err", err)
 			}
 		}()
 	})
@@ -123,7 +123,7 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	a.audit(r)
 	weight := uint32(*body.Weight)
 	c := a.changed()
-	c.Converged = weight == c.Weight && a.agent.Converged() // another weight has yet to spread
+	c.Converged = weight == c.Weight && a.agent.Converged() // a new weight has yet to spread
 	c.Weight = weight
 	// Without a table of the new weight in time, the weight is set, and not converged.
 	if err := a.agent.SetWeight(weight); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -137,10 +137,9 @@ func (a *api) changed() *Changed {
 	return &Changed{Self: a.self, State: self.State, Weight: self.Weight, Load: max(0, self.Load)}
 }
 
-// audit leaves a trace of who asked for a change. Loads are reported all the
-// time and are not worth one.
+// audit logs the caller of a change. Load reports are too frequent for that.
 func (a *api) audit(r *http.Request) {
-	a.log.Info("change asked for", "path", r.URL.Path, "remote", r.RemoteAddr)
+	a.log.Info("change requested", "path", r.URL.Path, "remote", r.RemoteAddr)
 }
 
 func waitOf(r *http.Request) (time.Duration, *Problem) {
@@ -155,10 +154,10 @@ func waitOf(r *http.Request) (time.Duration, *Problem) {
 	return wait, nil
 }
 
-// decode reads the request's body, a JSON object with no other fields than those
-// of into. A request without a body leaves into alone. The content type is asked
-// for because a form on any web page can send a body, but not with this type
-// unless the browser asks us first.
+// decode reads the request's body, a JSON object with no other fields than those of
+// into. A request without a body leaves into unchanged. The content type is mandatory
+// against forged requests: a form on any web page can send a body, but the browser
+// sends this type to another origin only after a preflight.
 func decode(r *http.Request, into any) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -186,12 +185,12 @@ func decode(r *http.Request, into any) *Problem {
 		return badRequest("the body: %s", faultOf(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badRequest("the body goes on after its JSON object")
+		return badRequest("the body has data after its JSON object")
 	}
 	return nil
 }
 
-// faultOf names the field that is wrong, in JSON's terms and not in Go's.
+// faultOf names the wrong field, in terms of JSON and not of Go.
 func faultOf(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
@@ -201,7 +200,7 @@ func faultOf(err error) string {
 		return "it must be a JSON object, not " + wrong.Value
 	case wrong.Type.Kind() == reflect.String:
 		return wrong.Field + " must be a string, not a " + wrong.Value
-	default: // all others are
+	default: // all other fields are
 		return fmt.Sprintf("%s must be a whole number, not %.80s", wrong.Field, strings.TrimPrefix(wrong.Value, "number "))
 	}
 }

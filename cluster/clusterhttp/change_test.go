@@ -21,13 +21,13 @@ func changed(t *testing.T, w *httptest.ResponseRecorder, status int) Changed {
 	return c
 }
 
-// With wait=0 the answer comes at once, and the change a moment later.
+// With wait=0 the response is immediate, and the change happens a moment later.
 func TestDrainWithoutWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
 		a := c.Agent("a")
 		h := Handler(a, Options{Log: quiet})
-		for range 20 { // whatever the scheduler does
+		for range 20 { // against luck with the scheduler
 			begin := time.Now()
 			got := changed(t, do(h, "POST", "/v1/drain?wait=0", ""), 200)
 			if took := time.Since(begin); took > handOver || got.Converged || got.State != lease.Draining {
@@ -44,8 +44,8 @@ func TestDrainWithoutWaiting(t *testing.T) {
 	})
 }
 
-// A caller who is content to wait gets the answer as soon as all have agreed; if
-// they do not in time, the draining goes on without him.
+// A caller that waits gets the response as soon as all members agree. After the wait,
+// draining continues without the caller.
 func TestDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -61,7 +61,7 @@ func TestDrainWaits(t *testing.T) {
 		changed(t, do(h, "POST", "/v1/undrain", ""), 200)
 		c.WaitAgreed(5 * time.Second)
 
-		c.Pause("c") // it still counts as a member, and does not agree
+		c.Pause("c") // still a member, but does not agree
 		begin = time.Now()
 		got := changed(t, do(h, "POST", "/v1/drain?wait=2s", ""), 200)
 		if took := time.Since(begin); took != 2*time.Second || got.Converged || len(a.Owned()) > 0 {
@@ -70,7 +70,7 @@ func TestDrainWaits(t *testing.T) {
 		c.Resume("c")
 		time.Sleep(20 * time.Second)
 		if !a.Converged() || a.Snapshot().Self.State != lease.Draining {
-			t.Error("the draining did not go on")
+			t.Error("draining did not continue")
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestDrainOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-// A server's own timeouts do not cut a wait short.
+// The timeouts of the server do not cut off a wait.
 func TestDrainUnderServerTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -135,8 +135,8 @@ func TestWeightAndLoadSpread(t *testing.T) {
 	})
 }
 
-// Leave answers before anything happened, goes through without the caller, and
-// can be asked for twice.
+// Leave responds before the change, continues without the caller, and can be called
+// twice.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -154,7 +154,7 @@ func TestLeave(t *testing.T) {
 			}
 		}
 		hangUp()
-		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // not yet gone
+		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // has not left yet
 		time.Sleep(leaveTime)
 		synctest.Wait()
 		if !(&api{agent: a}).closed() || a.Err() != nil {
@@ -169,7 +169,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// While it leaves, a node says so to probes and still answers look-ups.
+// During a leave, probes fail with the state, and lookups still work.
 func TestReadinessWhileLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)

@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what a Client reads of one answer or event, in bytes. The
-// largest that an agent gives, 65,536 partitions with long node ids, takes 4 MB, and
-// 2 kB a node with many labels.
+// maxAnswer is the limit of one response or event, in bytes. The largest response of an
+// agent, 65,536 partitions with long node ids, takes 4 MB, plus 2 kB per node with many
+// labels.
 const maxAnswer = 32 << 20
 
-// DefaultBase is where an agent serves HTTP unless told otherwise.
+// DefaultBase is the default address of an agent's HTTP API.
 const DefaultBase = "127.0.0.1:8401"
 
-// Client asks one agent over HTTP. The zero value asks one on this machine. All
-// its methods may be called from any goroutine while its fields stay as they are.
+// Client calls one agent over HTTP. The zero value calls an agent on this machine.
+// Its methods are safe for concurrent use while its fields do not change.
 //
-// Errors are a *[Problem] if the agent answered with one, ctx.Err() wrapped if
-// ctx ended, and otherwise say where no agent answers, or none that makes sense.
+// An error is a *[Problem] if the agent responded with one, wraps ctx.Err() if ctx
+// ended, and otherwise names the address without a valid response.
 type Client struct {
 	// Base is the host:port of the agent, or a URL, with a path if the API is
 	// mounted below one. Default DefaultBase.
 	Base string
 
-	// Token is sent with calls that change the node. It is readable on the way
+	// Token is sent with calls that change the node. The network can read it
 	// unless Base is https or on this machine.
 	Token string
 
-	// HTTP makes the requests. Default http.DefaultClient. Its Timeout should be
-	// 0, for it would end every stream of Events; a context bounds the calls.
+	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be
+	// 0, because it would end every stream of Events; a context bounds the calls.
 	HTTP *http.Client
 }
 
@@ -58,38 +58,36 @@ func (c *Client) Members(ctx context.Context) (Members, error) {
 	return ask[Members](ctx, c, http.MethodGet, "/v1/members", nil)
 }
 
-// Partitions returns the owner of every partition, as a table to be kept, compared
-// (placement.Diff) or planned with.
+// Partitions returns the owner of every partition, as a table to store, compare
+// (placement.Diff) or plan with.
 func (c *Client) Partitions(ctx context.Context) (Partitions, error) {
 	return ask[Partitions](ctx, c, http.MethodGet, "/v1/partitions", nil)
 }
 
-// Owned returns what the agent's own node owns.
+// Owned returns the partitions of the agent's own node.
 func (c *Client) Owned(ctx context.Context) (Owned, error) {
 	return ask[Owned](ctx, c, http.MethodGet, "/v1/owned", nil)
 }
 
-// Stats returns what the agent has counted since it was started, and the settings
-// that it runs with.
+// Stats returns the counters of the agent since its start, and its settings.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", nil)
 }
 
-// Drain has the node give up what it owns, and waits until every member has
-// agreed, for nine tenths of the time that ctx leaves: 60 s at most, 10 s if ctx
-// has no deadline. If that was too short, Converged is false and the draining
-// goes on.
+// Drain makes the node release its partitions, and waits until every member has
+// agreed, for nine tenths of the time that ctx leaves: at most 60 s, 10 s if ctx has no
+// deadline. After that time Converged is false and draining continues.
 func (c *Client) Drain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), nil)
 }
 
-// Undrain is the reverse of Drain, and waits likewise.
+// Undrain is the reverse of Drain, and waits in the same way.
 func (c *Client) Undrain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+patience(ctx), nil)
 }
 
-// Leave has the node leave the cluster. It returns when the agent has agreed to;
-// the leaving takes a moment more.
+// Leave makes the node leave the cluster. It returns when the agent has accepted the
+// call; the leave takes a moment longer.
 func (c *Client) Leave(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
@@ -104,15 +102,15 @@ func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/weight", map[string]uint32{"weight": w})
 }
 
-// Ready returns nil if the node is ready to serve, or a *Problem whose State says
-// what it does instead.
+// Ready returns nil if the node is ready to serve, or a *Problem with the State of the
+// node.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := ask[status](ctx, c, http.MethodGet, "/readyz", nil)
 	return err
 }
 
-// patience returns how long the agent should wait, so that its answer still
-// comes in time.
+// patience returns how long the agent should wait so that its response arrives before
+// the deadline of ctx.
 func patience(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -121,7 +119,7 @@ func patience(ctx context.Context) string {
 	return min(max(0, time.Until(deadline)*9/10), maxWait).String()
 }
 
-// ask makes one call and decodes its answer.
+// ask makes one call and decodes the response.
 func ask[T any](ctx context.Context, c *Client, method, target string, body any) (answer T, _ error) {
 	resp, err := c.send(ctx, method, target, body)
 	if err != nil {
@@ -133,7 +131,7 @@ func ask[T any](ctx context.Context, c *Client, method, target string, body any)
 		return answer, c.failed(ctx, err)
 	}
 	if err := json.Unmarshal(b, &answer); err != nil {
-		return answer, fmt.Errorf("clusterhttp: what %s answers to %s is not from an agent: %w", c.where(), target, err)
+		return answer, fmt.Errorf("clusterhttp: unexpected response from %s to %s: is it a roost agent? %w", c.where(), target, err)
 	}
 	return answer, nil
 }
@@ -173,24 +171,24 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	return resp, nil
 }
 
-// problem returns the error that an answer stands for.
+// problem returns the error in a response.
 func (c *Client) problem(resp *http.Response) error {
 	p := new(Problem)
 	b, err := readAll(resp.Body)
 	if err != nil || json.Unmarshal(b, p) != nil || p.Code == "" {
-		p = &Problem{Code: CodeInternal, Message: fmt.Sprintf("%s answers %s and does not say why: is it an agent?", c.where(), resp.Status)}
+		p = &Problem{Code: CodeInternal, Message: fmt.Sprintf("unexpected response from %s: %s: is it a roost agent?", c.where(), resp.Status)}
 	}
 	p.Status = resp.StatusCode
 	return p
 }
 
-// failed says that there was no answer, and whose fault that is.
+// failed returns the error of a call without a response.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if failure, ok := errors.AsType[*url.Error](err); ok {
 		err = failure.Err // without the URL again
 	}
 	if cause := ctx.Err(); cause != nil {
-		return fmt.Errorf("clusterhttp: no answer yet from %s: %w", c.where(), cause)
+		return fmt.Errorf("clusterhttp: no response yet from %s: %w", c.where(), cause)
 	}
 	return fmt.Errorf("clusterhttp: no agent answers at %s: is it running, and is that its HTTP address? %w", c.where(), err)
 }
@@ -210,11 +208,11 @@ func (c *Client) base() (string, error) {
 
 func (c *Client) where() string { return cmp.Or(c.Base, DefaultBase) }
 
-// readAll reads what a bounded answer may have.
+// readAll reads a response of bounded size.
 func readAll(body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {
-		err = fmt.Errorf("the answer has more than %d MB", maxAnswer>>20)
+		err = fmt.Errorf("the response has more than %d MB", maxAnswer>>20)
 	}
 	return b, err
 }

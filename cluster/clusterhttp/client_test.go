@@ -86,7 +86,7 @@ func TestClient(t *testing.T) {
 		_, err = client.Place(ctx, "room")
 		expectProblem(t, err, 503, CodeClosed, "left")
 		if !errors.Is(err, cluster.ErrClosed) || errors.Is(err, cluster.ErrNotReady) {
-			t.Errorf("not as an embedded agent says it: %v", err)
+			t.Errorf("not the error of an embedded agent: %v", err)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestClientEvents(t *testing.T) {
 		a := c.Agent("a")
 		client := serve(t, NewServer(Handler(a, Options{Log: quiet}))).client(t)
 
-		var first events.Batch // and break: the next range begins anew
+		var first events.Batch // then break: the next range starts over
 		for range 2 {
 			for b, err := range client.Events(t.Context()) {
 				if len(b.Acquired) != len(a.Owned()) || err != nil {
@@ -129,7 +129,7 @@ func TestClientEvents(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		n := 0
-		for b, err := range client.Events(ctx) { // ends with ctx, in silence
+		for b, err := range client.Events(ctx) { // ends with ctx, without an error
 			if n++; err != nil || (n == 1 && cmp.Diff(b, first) != "") || (n == 2 && len(b.Released) == 0) {
 				t.Errorf("batch %d: %+v, %v", n, b, err)
 			}
@@ -156,7 +156,7 @@ func TestClientEvents(t *testing.T) {
 	})
 }
 
-// Whatever answers, the client says where it asked and what is wrong.
+// For every kind of broken response, the error names the address and the fault.
 func TestClientMeetsStrangers(t *testing.T) {
 	hijack := func(answer string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -178,16 +178,16 @@ func TestClientMeetsStrangers(t *testing.T) {
 		want   string // in the error of Members
 		stream string // in that of Events
 	}{
-		"a web page":           {text(200, "text/html", "<html>"), "is not from an agent", `it is "text/html"`},
-		"an error page":        {text(502, "text/html", "<html>"), "answers 502 Bad Gateway and does not say why", "502"},
+		"a web page":           {text(200, "text/html", "<html>"), "unexpected response from agent.test:8401", `of type "text/html"`},
+		"an error page":        {text(502, "text/html", "<html>"), "unexpected response from agent.test:8401: 502 Bad Gateway", "502"},
 		"another error":        {text(500, "application/json", `{"error":true}`), "500", "500"},
 		"a Problem":            {text(503, "application/json", `{"error":"later","code":"not_ready"}`), "later (not_ready)", "later (not_ready)"},
 		"no end":               {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, "more than 32 MB", "too long"},
-		"a Problem of no end":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flood(w) }, "does not say why", "does not say why"},
+		"a Problem of no end":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flood(w) }, "unexpected response", "unexpected response"},
 		"an end":               {hijack(""), "no agent answers at agent.test:8401", "no agent answers"},
 		"an end in the middle": {hijack("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata"), "unexpected EOF", "unexpected EOF"},
-		"bad events":           {text(200, "text/event-stream", "event: batch\ndata: {\n\n"), "is not from an agent", "event of agent.test:8401 is not from an agent"},
-		"no events":            {text(200, "text/event-stream", ""), "is not from an agent", "has ended the stream of events: EOF"},
+		"bad events":           {text(200, "text/event-stream", "event: batch\ndata: {\n\n"), "unexpected response", "unexpected event from agent.test:8401"},
+		"no events":            {text(200, "text/event-stream", ""), "unexpected response", "has ended the stream of events: EOF"},
 		"another protocol":     {hijack("SSH-2.0-OpenSSH_9.2\r\n"), "no agent answers at agent.test:8401", "no agent answers"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestClientBase(t *testing.T) {
 	}
 }
 
-// When the caller's time is over, the error says so and blames nobody.
+// After the caller's deadline the error wraps it, and does not blame the agent.
 func TestClientContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -254,7 +254,7 @@ func TestClientContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := client.Members(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer yet from agent.test:8401") {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no response yet from agent.test:8401") {
 			t.Error(err)
 		}
 		for b, err := range client.Events(ctx) {
@@ -263,11 +263,11 @@ func TestClientContext(t *testing.T) {
 	})
 }
 
-// A stream that says nothing any more is over, however it began; one that is alive
-// and a reader that takes its time are not.
+// A stream that falls silent ends. A stream with comments does not, nor does a stream
+// with a slow reader.
 func TestClientEventsOfStoppedAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
-		comments int // every 15 s, before it stops; -1: it does not even answer
+		comments int // every 15 s, before it stops; -1: not even headers
 		pause    time.Duration
 		want     time.Duration // until the error
 	}{
@@ -307,7 +307,7 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 	}
 }
 
-// How long the agent is asked to wait follows from how long the caller will.
+// The wait that the client requests follows from the caller's deadline.
 func TestClientPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for within, want := range map[time.Duration]string{0: "10s", time.Second: "900ms", 20 * time.Second: "18s", time.Hour: "1m0s", -time.Second: "0s"} {
@@ -324,7 +324,7 @@ func TestClientPatience(t *testing.T) {
 	})
 }
 
-// A batch gets through in whatever pieces it comes, among whatever else.
+// The reader finds a batch in pieces of any size, between any other lines.
 func TestEventReader(t *testing.T) {
 	in := newEventReader(strings.NewReader(
 		": comment\n\nid: 1\r\nevent: batch\r\ndata: {\"version\":1}\r\n\r\n"+

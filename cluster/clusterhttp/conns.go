@@ -9,36 +9,36 @@ import (
 )
 
 const (
-	// maxConns is four times what the event streams take by default, and a small
-	// part of the file descriptors that processes are commonly allowed.
+	// maxConns is four times the default of event streams, and a small part of the
+	// usual limit of file descriptors.
 	maxConns = 4096
 
-	// maxWaiting bounds the connections that wait for a request, be it the first or
-	// the next one, or for the rest of its headers: net/http does not tell which, and
-	// a third of a megabyte of short headers may have come.
+	// maxWaiting bounds the connections that wait for their first or next request, or
+	// for the rest of its headers: net/http does not distinguish these, and one third
+	// of a megabyte of short headers may have arrived.
 	maxWaiting = 256
 
-	// writeBuffer is how many bytes the kernel takes of an answer that its client
-	// does not read. Left to itself it takes some megabytes, for each event stream.
+	// writeBuffer is how many bytes of a response the kernel buffers for a client that
+	// does not read. The default is some megabytes for each event stream.
 	writeBuffer = 64 << 10
 )
 
-// conns bounds the connections of a server. For one too many, the one goes that has
-// waited longest for its client. So a crowd that holds all places by silence, or by
-// sending slowly, keeps nobody else out; and a connection that is being answered, as
-// an event stream is, never has to go.
+// conns bounds the connections of a server. At the limit it closes the connection that
+// has waited longest for its client. So a crowd of silent or slow clients cannot block
+// other clients, and a connection with a request in progress, such as an event stream,
+// is never closed.
 type conns struct {
 	most, mostWaiting int
 
 	mu      sync.Mutex
 	of      map[net.Conn]*conn
-	waiting list.List // of *conn, the one that waits longest first
+	waiting list.List // of *conn, longest wait first
 }
 
 // conn is an open connection.
 type conn struct {
 	net.Conn
-	at *list.Element // of those that wait; nil while it is answered
+	at *list.Element // in waiting; nil during a request
 }
 
 func newConns(most, mostWaiting int) *conns {
@@ -70,7 +70,7 @@ func (s *conns) changed(nc net.Conn, state http.ConnState) {
 		c = &conn{Conn: nc}
 		s.of[nc] = c
 		s.wait(c)
-	case c == nil: // it has been closed here
+	case c == nil: // closed by wait
 	case state == http.StateIdle:
 		s.wait(c)
 	case state == http.StateClosed || state == http.StateHijacked:
@@ -78,7 +78,7 @@ func (s *conns) changed(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// around tells of the requests that h answers.
+// around tracks the requests that h serves.
 func (s *conns) around(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nc, _ := r.Context().Value(connKey{}).(net.Conn)
@@ -87,8 +87,8 @@ func (s *conns) around(h http.Handler) http.Handler {
 	})
 }
 
-// answer takes a connection from those that wait. After its answer it is idle, or
-// closed; over HTTP/2, after the last of several.
+// answer removes a connection from the waiting list. After the response it is idle or
+// closed; over HTTP/2, after the last of several responses.
 func (s *conns) answer(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,15 +98,15 @@ func (s *conns) answer(nc net.Conn) {
 	}
 }
 
-// wait has c be the last of those that wait, and closes the first if there are too
-// many now. net/http finds that it is closed.
+// wait appends c to the waiting list, and closes the first connection if there are too
+// many now. net/http notices the close.
 func (s *conns) wait(c *conn) {
-	if c.at != nil { // it was answered by the server alone, as OPTIONS * is
+	if c.at != nil { // the server alone responded, as to OPTIONS *
 		s.waiting.Remove(c.at)
 	}
 	c.at = s.waiting.PushBack(c)
 	if len(s.of) > s.most || s.waiting.Len() > s.mostWaiting {
-		first := s.waiting.Front().Value.(*conn) // c itself, if all others are answered
+		first := s.waiting.Front().Value.(*conn) // c itself, if all others are in a request
 		s.forget(first)
 		_ = first.Close()
 	}

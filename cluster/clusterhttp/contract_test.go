@@ -19,15 +19,15 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// The scripts state the answers word for word. Their commands:
+// The scripts hold the responses word for word. Their commands:
 //
 //	start a b c            start nodes of 16 partitions and wait until they agree
 //	start-with id=d [draining] [weight=N]   start one, and do not wait
-//	on a                   direct what follows to this node
+//	on a                   send the next requests to this node
 //	wait 3s                let time pass
-//	drain b, leave b, pause b, resume b     what happens to nodes
-//	rooms                  pin rooms, on a store that all nodes share
-//	load a=400             have a node report a load
+//	drain b, leave b, pause b, resume b     change a node
+//	rooms                  start a resolver per node, on one shared store
+//	load a=400             set the load of a node
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
 	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/life", "testdata/rooms"} {

@@ -4,5 +4,5 @@ package clusterhttp
 
 const (
 	underRace = true
-	crowd     = 1_000 // crowd is smaller here: the race detector bears 8,128 goroutines.
+	crowd     = 1_000 // crowd is smaller here: the race detector is limited to 8,128 goroutines.
 )

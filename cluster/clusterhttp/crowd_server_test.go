@@ -19,21 +19,21 @@ import (
 )
 
 // crowdServer is the environment variable that makes this test binary the server of
-// TestCrowd: its files and its memory are not those of the clients then.
+// TestCrowd, so that its files and memory are separate from those of the clients.
 const crowdServer = "ROOST_TEST_CROWD_SERVER"
 
-// costs is what the server's process uses.
+// costs are the resources of the server's process.
 type costs struct {
 	Streams    int
 	Goroutines int
-	PeakMemory int64 // most bytes that were ever resident
+	PeakMemory int64 // peak of resident bytes
 }
 
-// serveCrowd prints where it serves a node of its own, and ends with its input.
+// serveCrowd starts a node, prints its address, and ends with its input.
 func serveCrowd() error {
 	a, err := cluster.Start(context.Background(), cluster.Config{
 		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
-		LeaseTTL:   time.Minute, // a starved machine must not fence it
+		LeaseTTL:   time.Minute, // a busy machine must not fence it
 		Partitions: 256, Log: quiet,
 	})
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// perStream bounds the memory that a stream may cost the server, its garbage
-// included; see docs/performance.md for what it does cost.
+// perStream bounds the memory of the server per stream, including garbage;
+// docs/performance.md has the measured cost.
 const perStream = 64 << 10
 
-// TestCrowd has ten thousand clients follow one agent's events, every tenth of which
-// never reads. The others miss nothing, look-ups are answered, and the agent's memory
-// stays within bounds; those who do not read are dropped in the end, and when all
-// have gone nothing is left of them.
+// TestCrowd connects ten thousand clients to the events of one agent; every tenth client
+// never reads. The others miss no change, lookups work, and the memory of the agent stays
+// bounded. The agent drops the clients that do not read, and releases the resources of all
+// clients at the end.
 func TestCrowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten thousand connections take their time")
@@ -66,7 +66,7 @@ func TestCrowd(t *testing.T) {
 	}
 	t.Logf("%d changes until the last of %d readers had the last: %v", changes, len(readers), time.Since(begin).Round(time.Millisecond))
 	c.await("those who do not read are dropped", func(now costs) bool {
-		if now.Streams > len(readers) { // what they were sent may still lie in the kernel
+		if now.Streams > len(readers) { // the kernel may still buffer their events
 			c.drainAndBack()
 		}
 		return now.Streams == len(readers)
@@ -87,7 +87,7 @@ func TestCrowd(t *testing.T) {
 	c.await("nothing is left", func(now costs) bool { return now.Streams == 0 && now.Goroutines < before.Goroutines+20 })
 }
 
-// needFiles fails the test if this process may not have so many files.
+// needFiles fails the test if the limit of open files is lower than n.
 func needFiles(t *testing.T, n uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -99,14 +99,14 @@ func needFiles(t *testing.T, n uint64) {
 	}
 }
 
-// crowdOf is a server as its crowd sees it.
+// crowdOf is the server from the view of its clients.
 type crowdOf struct {
 	t      *testing.T
 	addr   string
 	client *http.Client
 }
 
-// dial asks for a stream and does not read the answer.
+// dial requests a stream and does not read the response.
 func (c *crowdOf) dial() net.Conn {
 	c.t.Helper()
 	conn, err := net.DialTimeout("tcp", c.addr, time.Minute)
@@ -165,13 +165,13 @@ func (c *crowdOf) await(what string, reached func(costs) bool) {
 	}
 }
 
-// follower reads the events of one stream and holds them against each other.
+// follower reads the events of one stream and checks that they fit together.
 type follower struct {
 	conn net.Conn
 
 	mu    sync.Mutex
 	at    uint64 // version of the last batch
-	owned int    // partitions, by what the batches said
+	owned int    // partitions, by the batches
 	err   error
 }
 
@@ -199,7 +199,7 @@ func (f *follower) read() error {
 	}
 }
 
-// take reads a batch by its form: decoding would take longer than all the rest.
+// take reads a batch without decoding JSON, which would dominate the test's time.
 func (f *follower) take(data []byte) error {
 	var version uint64
 	var digest string
@@ -218,7 +218,7 @@ func (f *follower) take(data []byte) error {
 	return nil
 }
 
-// await returns when the state of a version has been told.
+// await returns when the state of a version has arrived.
 func (f *follower) await(version uint64, owned int) error {
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		f.mu.Lock()

@@ -1,108 +1,107 @@
 //docstest:sh roost agent --id a --redis redis://127.0.0.1:6379
 
-// Package clusterhttp serves a [cluster.Agent] over HTTP and asks one: a JSON API
-// for programs in any language, a stream of events, probes for an orchestrator.
+// Package clusterhttp is the HTTP API of a [cluster.Agent] and its client: JSON for
+// programs in any language, a stream of events, and probes for an orchestrator.
 //
 //	srv := clusterhttp.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{}))
 //
 // # Endpoints
 //
-//	GET  /v1/place?key=K        [Placed]      who owns the key
+//	GET  /v1/place?key=K        [Placed]      the owner of the key
 //	GET  /v1/owners?key=K&n=3   [Ranked]      the n best members for it, 1 to 100, and why
-//	GET  /v1/members            [Members]     who is live
-//	GET  /v1/partitions         [Partitions]  the table: who owns each partition, how evenly
-//	GET  /v1/owned              [Owned]       what this node owns
-//	GET  /v1/stats              [Stats]       what this node counted, and its settings
+//	GET  /v1/members            [Members]     the live members
+//	GET  /v1/partitions         [Partitions]  the table: the owner of each partition, and the balance
+//	GET  /v1/owned              [Owned]       the partitions of this node
+//	GET  /v1/stats              [Stats]       counters and settings of this node
 //	GET  /v1/events             the stream, see below
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
-//	POST /v1/drain?wait=10s     [Changed]     give up what this node owns
-//	POST /v1/undrain?wait=10s   [Changed]     own again
+//	POST /v1/drain?wait=10s     [Changed]     release all partitions
+//	POST /v1/undrain?wait=10s   [Changed]     own partitions again
 //	POST /v1/leave              [Changed]     202; then leave the cluster
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
-//	POST /v1/weight             [Changed]     body {"weight":N}: change this node's share
+//	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent runs
 //	GET  /readyz                {"status":"ready"} while this node is active
 //	GET  /                      the dashboard, for people: see package dashboard
 //
-// Everything is one node's view. An answer is made from one snapshot, so that its
-// parts agree with each other; two answers need not. What is in /v1/owned is not
-// to be found in /v1/partitions, which tells of the table: a node whose own lease
-// ran out, because its process was stopped, owns nothing whatever its table says.
+// Every response shows the view of one node. A response is built from one snapshot, so
+// its parts agree with each other; two responses may differ. /v1/owned may differ from
+// /v1/partitions, which shows the table: a node with an expired lease, for example after
+// its process was paused, owns nothing, even if its table still names it.
 //
-// The table is a document to keep: [placement.Export] reads it again, for
+// The table can be stored as a document: [placement.Export] reads it, for
 // [placement.Diff] and the commands roost diff and roost plan.
 //
-// A key is 1 to 4,096 bytes of UTF-8. Parameters that are not known are ignored,
-// one that is known must not be given twice. HEAD works wherever GET does.
+// A key is 1 to 4,096 bytes of UTF-8. Unknown parameters are ignored; a known parameter
+// must not appear twice. HEAD works wherever GET does.
 //
-// A body is a JSON object of at most 64 kB, with Content-Type application/json
-// and no unknown fields. The calls that need none take {} or nothing.
+// A body is a JSON object of at most 64 kB, with Content-Type application/json and no
+// unknown fields. Calls without parameters in the body take {} or no body.
 //
-// /v1/drain and /v1/undrain wait until all members have agreed, as long as wait
-// says: 0 to 60s, by default 10s. Both answer 200 either way; converged tells
-// which. What was asked for is done even if the caller hangs up. /v1/load is
-// told to others with the next heartbeat, /v1/weight at once; neither waits.
+// /v1/drain and /v1/undrain wait until all members agree, for at most wait: 0 to 60s, by
+// default 10s. Both respond with 200 in either case; converged shows the result. The
+// change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
+// /v1/weight immediately; neither call waits.
 //
-// /healthz speaks of this process alone, so that nothing is restarted for what
-// its peers or the network do. /readyz has a Problem with the field state while
-// the node is joining (its lease ran out), settling, draining or left.
+// /healthz depends on this process alone: a failure of peers or of the network must not
+// restart it. /readyz has a Problem with the field state while the node is joining (its
+// lease expired), settling, draining or left.
 //
 // # Rooms
 //
-//	POST   /v1/rooms/{room}/resolve    [RoomAssignment]  body {"size":N}: where it lives, pinned now if need be
-//	POST   /v1/rooms/{room}/move       [RoomAssignment]  body {"to":ID}: have it live there
-//	GET    /v1/rooms/{room}?size=N     [RoomDetail]      where it lives or would, and why
-//	DELETE /v1/rooms/{room}            [ReleasedRoom]    it has ended
-//	GET    /v1/rooms?node=ID&limit=N   [Rooms]           those that are pinned, to a node or any
+//	POST   /v1/rooms/{room}/resolve    [RoomAssignment]  body {"size":N}: the room's node; pins the room if needed
+//	POST   /v1/rooms/{room}/move       [RoomAssignment]  body {"to":ID}: move the room to that node
+//	GET    /v1/rooms/{room}?size=N     [RoomDetail]      the room's node, or the node it would get, and why
+//	DELETE /v1/rooms/{room}            [ReleasedRoom]    the room has ended
+//	GET    /v1/rooms?node=ID&limit=N   [Rooms]           the pinned rooms of one node or of all
 //
-// They need [Options].Rooms, as roost agent --redis has it.
+// They need [Options].Rooms, which roost agent --redis sets.
 //
-// A media server in any language runs beside an agent. When a participant arrives
-// for a room, it asks that agent to resolve the room:
+// A media server in any language runs next to an agent. When a participant arrives
+// for a room, the server sends resolve to its agent:
 //
 //	curl -d '{"size":4}' -H 'Content-Type: application/json' 127.0.0.1:8401/v1/rooms/room-17/resolve
 //
-// If node is another one than its own, it sends the participant there; api_addr is
-// what that node was started with. Otherwise hosted is true: the agent keeps the
-// room's pin alive, and size counts as its participants, as before if it is missing. The
-// server asks again whenever that number changes, and at least every
-// touch_within_s seconds: else the hosting lapses, and then the pin. When the room
-// is over it deletes the room. It learns that a room has been taken from it by the
-// event moved, or at the latest by the answer to its next resolve.
+// If node is a different node, the server sends the participant there; api_addr is the
+// address that node was started with. Otherwise hosted is true: the agent keeps the pin
+// of the room alive, and stores size as its number of participants; without size the
+// number stays as it was. The server calls resolve again whenever the number changes, and
+// at least every touch_within_s seconds: otherwise the hosting expires, and then the pin.
+// When the room ends, the server deletes it. If the room moves away, the server learns it
+// from the event moved, or at the latest from the response to its next resolve.
 //
-// While the store does not answer, source is degraded, and the epoch 0 unless the
-// store had confirmed it before: two nodes may then be told that the room is theirs. When this node's lease has run out,
-// resolve answers not_ready, and nothing is hosted here any more.
+// While the store does not respond, source is degraded, and epoch is 0 unless the store
+// confirmed it before: two nodes may then both get the room. After this node's lease has
+// expired, resolve responds with not_ready, and the node hosts nothing.
 //
-// The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces
-// and *, and escaped in the path: a%2Fb is the room a/b. The rooms . and .. are
-// %2E and %2E%2E there, which browsers do not send; the room / cannot be named at
-// all. GET pins nothing. A list holds 1,000 rooms unless limit says otherwise, up
-// to 10,000; which ones, if there are more, is left open. It costs the store in
-// proportion to the partitions, so one is made at a time.
+// The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces and *.
+// It is escaped in the path: a%2Fb is the room a/b. The rooms . and .. are %2E and
+// %2E%2E there, which browsers do not send; the path cannot name the room /. GET pins
+// nothing. A list holds at most limit rooms, by default 1,000 and at most 10,000; if there
+// are more, it holds any of them. A list costs the store one query per partition, so the
+// agent serves one list at a time.
 //
 // # Events
 //
-// /v1/events is a text/event-stream. Events of the kind batch have an events.Batch
-// as JSON. The first one of a stream is full: it holds all that the node owns, and
-// comes as soon as it has a table. Later ones hold what changed.
+// /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON.
+// The first batch of a stream is full: it holds everything that the node owns, and arrives
+// as soon as the node has a table. Later batches hold changes.
 //
-// A client whose stream broke sends the id of the last batch that it got in the
-// header Last-Event-ID, as EventSource does by itself. If the agent remembers it,
-// the new stream goes on from there, and its first batch holds what changed since,
-// if anything did. Else, as when the agent was restarted or much has changed, it
-// begins with a full one. The field full tells which.
+// A client that reconnects sends the id of its last batch in the header Last-Event-ID, as
+// EventSource does by itself. If the agent still has that state, the stream resumes: its
+// first batch holds the changes since then, and is left out if there are none. Otherwise,
+// for example after a restart of the agent or after many changes, the first batch is full.
+// The field full shows which.
 //
-// Events of the kind moved have an affinity.MovedBatch as JSON, and no id: rooms
-// that live elsewhere now, as far as this node moved them or knew of them. What
-// moved before the stream began is not told. With resync set, more may have moved
-// than is listed: resolve all rooms again. A stream that was asked for with
-// Last-Event-ID begins with that.
+// An event of type moved has an affinity.MovedBatch as JSON, and no id: rooms that moved,
+// as far as this node moved them or knew of them. Moves before the start of the stream are
+// not sent. With resync set, more rooms may have moved than the batch lists: resolve all
+// rooms again. A stream with a Last-Event-ID starts with such an event.
 //
-// After 15 s of silence comes a comment. A client that takes longer than 10 s to
-// read an event is dropped; until then it costs a batch of each kind, since what
-// happens meanwhile merges. The stream ends when the agent does, after a batch that
+// After 15 s without an event the agent sends a comment. The agent disconnects a client
+// that takes longer than 10 s to read an event. Until then a slow client costs one batch of
+// each type, because changes merge. The stream ends with the agent, after a batch that
 // releases everything.
 //
 // # Errors
@@ -111,34 +110,34 @@
 //
 //	400  bad_request         a parameter or the body is wrong; the message names it
 //	413  bad_request         the body is too long
-//	415  bad_request         the body's Content-Type is another
-//	401  unauthorized        no token, or not this one
-//	403  forbidden           from a web page of another origin
+//	415  bad_request         the body has another Content-Type
+//	401  unauthorized        the token is missing or wrong
+//	403  forbidden           the request comes from a web page of another origin
 //	404  not_found           no such path
 //	404  no_pin              the room is not pinned
-//	405  method_not_allowed  the header Allow has those that are
-//	409  not_live            the node to move a room to is none that takes rooms
-//	409  changed             somebody else moved the room meanwhile
+//	405  method_not_allowed  the header Allow lists the methods
+//	409  not_live            the target of a move does not accept rooms
+//	409  changed             another caller moved the room at the same time
 //	503  not_ready           no table yet, or see /readyz; Retry-After is set
-//	503  no_members          nobody can own anything
+//	503  no_members          no member can own a partition
 //	503  busy                too many event streams or lists of rooms; Retry-After is set
-//	503  no_capacity         all nodes are too full for the room, by the hard ceiling
-//	503  store_unavailable   the store of pins does not answer; Retry-After is set
+//	503  no_capacity         the room exceeds the hard ceiling of every node
+//	503  store_unavailable   the store of pins does not respond; Retry-After is set
 //	503  closed              the agent has left or stopped
 //	431  bad_request         more than 100 header fields
-//	500  internal            a fault of ours
+//	500  internal            an error in roost
 //	501  no_store            there is no store of pins: see [Options].Rooms
 //
-// # Who may do what
+// # Access
 //
-// Whoever reaches the listener may read. Requests that are not GET, HEAD or
+// Every client that reaches the listener may read. Requests other than GET, HEAD and
 // OPTIONS
 //
-//   - need the header "Authorization: Bearer <token>" if [Options] has a Token;
-//     set one unless only this machine reaches the listener,
-//   - are refused if a browser sends them from a page of another origin, or, as
-//     far as there is no Token, over plain http under a host name, which the
-//     page's owner could have led here.
+//   - need the header "Authorization: Bearer <token>" if [Options] has a Token; set a
+//     Token unless only this machine reaches the listener,
+//   - are rejected if a browser sends them from a page of another origin, or, without a
+//     Token, over plain http under a host name, because DNS rebinding can point a host
+//     name of an attacker at this node.
 //
 // There is no TLS: put a proxy in front where the network is not trusted.
 //

@@ -26,14 +26,14 @@ func start() *cluster.Agent {
 	return agent
 }
 
-// A program that has an HTTP server of its own mounts the API in it.
+// A program with its own HTTP server mounts the API in it.
 func ExampleHandler() {
 	agent := start()
 	defer agent.Close()
 
 	mux := http.NewServeMux()
 	mux.Handle("/roost/", http.StripPrefix("/roost", clusterhttp.Handler(agent, clusterhttp.Options{
-		Token: "from a file", // others than this machine reach the mux
+		Token: "from a file", // other machines reach the mux
 		Log:   slog.New(slog.DiscardHandler),
 	})))
 	mux.HandleFunc("GET /join/{room}", func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func ExampleHandler() {
 	// Output:
 	// 200 go to sfu-a.example:443
 	// 200 {"status":"ready"}
-	// 400 {"error":"key is missing: ask /v1/place?key=…","code":"bad_request"}
+	// 400 {"error":"key is missing: request /v1/place?key=…","code":"bad_request"}
 	// 401 {"error":"this needs the header Authorization: Bearer, with the token that the agent was started with","code":"unauthorized"}
 }
 
@@ -70,7 +70,7 @@ func ExampleNewServer() {
 	ended := make(chan error)
 	go func() { ended <- srv.ListenAndServe() }()
 
-	// … until it is time to go. Leave first: peers must know before clients do.
+	// … until shutdown. Leave first: peers must know before clients.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := agent.Leave(ctx); err != nil {
@@ -116,7 +116,7 @@ func ExampleClient_Events() {
 	client := clusterhttp.Client{Base: srv.URL}
 	for batch, err := range client.Events(context.Background()) {
 		if err != nil {
-			fmt.Println("the end") // range again to go on
+			fmt.Println("the end") // range again to continue
 			break
 		}
 		fmt.Println("released", len(batch.Released), "acquired", len(batch.Acquired))
@@ -130,8 +130,8 @@ func ExampleClient_Events() {
 	// the end
 }
 
-// Beside a media server in another language, its agent says where a room lives,
-// and keeps it pinned while it lives here.
+// An agent next to a media server in another language returns the node of a room, and
+// keeps the room pinned while it is on this node.
 func ExampleClient_ResolveRoom() {
 	agent := start()
 	defer agent.Close()

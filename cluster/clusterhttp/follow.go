@@ -17,24 +17,24 @@ import (
 	"github.com/roost-cluster/roost/events"
 )
 
-// Events returns the agent's changes as a sequence; each range over it opens a
-// stream of its own. Its first batch is full: it holds everything that the node owns
-// at that moment, and comes as soon as it has a table. While the loop body runs, changes merge, at
-// the latest in the agent.
+// Events returns the agent's changes as a sequence; each range over it opens its own
+// stream. The first batch is full: it holds everything that the node owns at that
+// moment, and arrives as soon as the node has a table. While the loop body runs, changes
+// merge, at the latest in the agent.
 //
-// The sequence ends in silence when ctx does. Otherwise it ends with one error:
-// it wraps io.EOF if the agent or its server has ended the stream, and is as the
-// other methods' errors if there was none or it broke. A stream breaks, too, when
-// not even a comment comes for 50 s. Whoever wants to go on
-// ranges again, and treats the first batch as the new truth.
+// The sequence ends without an error when ctx ends. Otherwise it ends with one error,
+// which wraps io.EOF if the agent or its server ended the stream, and is like the errors
+// of other methods if the stream did not start or broke. A stream also counts as broken
+// after 50 s without an event or a comment. To continue, range again and replace all
+// state by the first batch.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
 	return follow[events.Batch](ctx, c, "batch")
 }
 
-// MovedRooms returns the rooms that move from now on, as far as the agent learns
-// of it, as a sequence; each range over it opens a stream of its own. It ends as
-// that of Events does. Whoever ranges again asks for all rooms again, since some
-// may have moved in between. From an agent without a store nothing comes.
+// MovedRooms returns the rooms that move from now on, as far as the agent learns of it,
+// as a sequence; each range over it opens its own stream. It ends like the sequence of
+// Events. After a new range resolve all rooms again, because some may have moved between
+// the two streams. An agent without a store sends nothing.
 func (c *Client) MovedRooms(ctx context.Context) iter.Seq2[affinity.MovedBatch, error] {
 	return follow[affinity.MovedBatch](ctx, c, "moved")
 }
@@ -44,7 +44,7 @@ func follow[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, err
 		err := c.follow(ctx, kind, func(data []byte) (more bool, _ error) {
 			var event T
 			if err := json.Unmarshal(data, &event); err != nil {
-				return false, fmt.Errorf("clusterhttp: an event of %s is not from an agent: %w", c.where(), err)
+				return false, fmt.Errorf("clusterhttp: unexpected event from %s: is it a roost agent? %w", c.where(), err)
 			}
 			return yield(event, nil), nil
 		})
@@ -55,8 +55,8 @@ func follow[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, err
 	}
 }
 
-// follow hands on the data of events while take wants more. It returns nil only
-// then.
+// follow passes the data of events to take while take returns more. It returns nil only
+// if take ended it.
 func (c *Client) follow(ctx context.Context, kind string, take func(data []byte) (more bool, _ error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +77,7 @@ func (c *Client) read(ctx context.Context, silence *time.Timer, kind string, tak
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
-		return fmt.Errorf("clusterhttp: what %s answers to /v1/events is not from an agent: it is %q", c.where(), t)
+		return fmt.Errorf("clusterhttp: unexpected response from %s to /v1/events, of type %q: is it a roost agent?", c.where(), t)
 	}
 	in := newEventReader(&patient{resp.Body, silence}, kind)
 	for {
@@ -94,14 +94,14 @@ func (c *Client) read(ctx context.Context, silence *time.Timer, kind string, tak
 	}
 }
 
-// maxSilence is how long a stream may say nothing, not even that it is alive: three
-// comments are missing then, by the default of [Options].KeepAlive.
+// maxSilence is how long a stream may send neither an event nor a comment: three comments
+// are missing then, by the default of [Options].KeepAlive.
 const maxSilence = 50 * time.Second
 
-var errSilent = fmt.Errorf("no event and no sign of life for %v: its process is stopped, or the network is cut", maxSilence)
+var errSilent = fmt.Errorf("no event and no keep-alive for %v: its process is paused, or the network is cut", maxSilence)
 
-// patient is a reader that has a timer run only while it waits: whoever reads may
-// take their time.
+// patient is a reader with a timer that runs only during Read: the time that the caller spends
+// on an event does not count.
 type patient struct {
 	io.Reader
 	timer *time.Timer
@@ -116,7 +116,7 @@ func (p *patient) Read(b []byte) (int, error) {
 // eventReader takes a text/event-stream apart.
 type eventReader struct {
 	lines *bufio.Scanner
-	kind  string // of the events that are wanted
+	kind  string // of the events to return
 }
 
 func newEventReader(r io.Reader, kind string) *eventReader {
@@ -125,9 +125,8 @@ func newEventReader(r io.Reader, kind string) *eventReader {
 	return &eventReader{lines, kind}
 }
 
-// next returns the data of the next event, and passes over comments, events of
-// other kinds, and fields that it does not know. Data may span several lines.
-// An event that the stream breaks off in is none.
+// next returns the data of the next event, and skips comments, events of other types,
+// and unknown fields. Data may span several lines. An event without its end is dropped.
 func (e *eventReader) next() ([]byte, error) {
 	var kind, data []byte
 	for e.lines.Scan() {

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// bound returns r with a body that is limited in size and time. It is a copy, since
-// the server has to know its own body again: else it waits for it before it answers
-// a client that sends none until told to, by "Expect: 100-continue".
+// bound returns a copy of r with a body of limited size and time. The server must find
+// its own body in r: otherwise it waits for the body before it responds to a client that
+// sent "Expect: 100-continue".
 func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.ContentLength == 0 {
 		return r
 	}
-	// Even a body that no endpoint reads is read by net/http, to reuse the
-	// connection, and would be waited for without end.
+	// net/http reads even a body that no endpoint reads, to reuse the connection, and
+	// would wait for it without a limit.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTime))
 	bounded := *r
 	bounded.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	return &bounded
 }
 
-// admit returns why a request is refused, or nil. It judges by method, not by
-// endpoint: what is added later is guarded too.
+// admit returns why a request is rejected, or nil. It decides by method, not by endpoint,
+// so that it also guards endpoints that are added later.
 func (a *api) admit(r *http.Request) *Problem {
 	if fields(r.Header) > maxFields {
 		return &Problem{
@@ -59,8 +59,8 @@ func (a *api) admit(r *http.Request) *Problem {
 	return nil
 }
 
-// maxFields is how many header fields a request may have. Short ones take fifteen
-// times the bytes that were sent, for as long as the request is answered.
+// maxFields is how many header fields a request may have. Short fields take fifteen times
+// their bytes in memory, for as long as the request lasts.
 const maxFields = 100
 
 func fields(h http.Header) (n int) {
@@ -70,42 +70,41 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// refusals logs what is refused, a line a second: whoever can reach the listener
-// must not be able to fill a disk.
+// refusals logs rejected requests, at most one line a second: a client must not be able to
+// fill a disk.
 type refusals struct {
-	mu     sync.Mutex
-	next   time.Time // when the next line is due
-	unsaid int       // since the last one
+	mu         sync.Mutex
+	next       time.Time // when the next line is due
+	suppressed int       // since the last line
 }
 
-func (f *refusals) tell(log *slog.Logger, r *http.Request, p *Problem) {
+func (f *refusals) log(log *slog.Logger, r *http.Request, p *Problem) {
 	now := time.Now()
 	f.mu.Lock()
-	due, unsaid := !now.Before(f.next), f.unsaid
-	f.unsaid++
+	due, suppressed := !now.Before(f.next), f.suppressed
+	f.suppressed++
 	if due {
-		f.next, f.unsaid = now.Add(time.Second), 0
+		f.next, f.suppressed = now.Add(time.Second), 0
 	}
 	f.mu.Unlock()
 	if due {
-		log.Warn("refused a request", "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
-			"remote", r.RemoteAddr, "why", p.Message, "unsaid", unsaid)
+		log.Warn("request rejected", "method", r.Method[:min(20, len(r.Method))], "path", r.URL.Path[:min(80, len(r.URL.Path))],
+			"remote", r.RemoteAddr, "why", p.Message, "suppressed", suppressed)
 	}
 }
 
-// authorized takes the same time whatever is wrong with the token, its length
-// included.
+// authorized takes the same time for every wrong token, of any length.
 func (a *api) authorized(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// rebound reports whether a page may be talking to us under a name of its own: an
-// attacker's name server can have it lead to 127.0.0.1, and then the page's
-// origin equals our host. Browsers send Sec-Fetch-Site to https and to localhost
-// only, so its absence marks plain http under a name; an https origin has proved
-// its name, and an address cannot be led elsewhere.
+// rebound reports whether a request may be a DNS rebinding attack: the name server of an
+// attacker resolves a host name to 127.0.0.1, and then the origin of the page equals our
+// host. Browsers send Sec-Fetch-Site to https and to localhost only, so its absence marks
+// plain http under a name. An https origin has proved its name, and an IP address needs no
+// resolution.
 func rebound(r *http.Request) bool {
 	if r.Header.Get("Origin") == "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false

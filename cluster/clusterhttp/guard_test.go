@@ -21,8 +21,8 @@ var (
 	changePaths = []string{"/v1/drain", "/v1/undrain", "/v1/leave", "/v1/load", "/v1/weight", "/v1/rooms/x/resolve", "/v1/rooms/x/move", "/v1/rooms/x"}
 )
 
-// Every change is refused without the token, and leaves no trace; every read is
-// free. With the token a change gets through.
+// Every change without the token is rejected and has no effect; reads need no token. With
+// the token a change succeeds.
 func TestToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -60,7 +60,7 @@ func TestToken(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if s := a.Snapshot().Self; s.State.String() != "active" || s.Weight != 100 {
-			t.Fatalf("a refused request changed the node: %+v", s)
+			t.Fatalf("a rejected request changed the node: %+v", s)
 		}
 		for _, header := range []string{"Authorization: Bearer " + token, "Authorization: bEARER " + token} {
 			expect(t, do(locked, "POST", "/v1/drain", "", header), 200, "draining")
@@ -101,7 +101,7 @@ func TestCrossOrigin(t *testing.T) {
 			{"localhost:8401", "null", none, false, false},
 			{"localhost:8401", none, "cross-site", false, false},
 
-			// A name that leads to 127.0.0.1 for the moment.
+			// Names that currently resolve to 127.0.0.1.
 			{"evil.example:8401", "http://evil.example:8401", none, false, true},
 			{"localhost.evil.example", "http://localhost.evil.example", none, false, true},
 			{"127.0.0.1.evil.example:8401", "http://127.0.0.1.evil.example:8401", none, false, true},
@@ -113,7 +113,7 @@ func TestCrossOrigin(t *testing.T) {
 				}
 				name := fmt.Sprintf("%s from %q, site %q, token %v", tc.host, tc.origin, tc.site, locked)
 				for _, path := range []string{"/v1/load", "/v1/drain", "/v1/leave", "/v1/nothing"} {
-					r := httptest.NewRequest("POST", path+"?wait=bad", nil) // goes no further than the check
+					r := httptest.NewRequest("POST", path+"?wait=bad", nil) // rejected right after the check
 					r.Host = tc.host
 					r.Header.Set("Authorization", "Bearer "+token)
 					set(r, "Origin", tc.origin)
@@ -171,8 +171,7 @@ func TestOversizedBody(t *testing.T) {
 	})
 }
 
-// A key of 4 KiB passes every limit on the way, escaped as it is; one more byte
-// does not pass.
+// An escaped key of 4 KiB passes every limit; one byte more does not.
 func TestLongestKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -188,8 +187,8 @@ func TestLongestKey(t *testing.T) {
 	})
 }
 
-// A body that never comes is not waited for longer than its time, whether an
-// endpoint reads it or the server does in order to throw it away.
+// The server waits for a missing body for a limited time, whether an endpoint reads the
+// body or the server discards it.
 func TestEndlessBody(t *testing.T) {
 	for name, head := range map[string]string{
 		"read":         "POST /v1/load HTTP/1.1\r\nContent-Type: application/json\r\n",
@@ -220,7 +219,7 @@ func TestEndlessBody(t *testing.T) {
 	}
 }
 
-// Whoever is refused in a loop fills no disk, and still shows.
+// Rejections in a loop do not fill the disk, but appear in the log.
 func TestRefusalsAreLoggedSparingly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -232,8 +231,8 @@ func TestRefusalsAreLoggedSparingly(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 3 || !strings.HasSuffix(lines[0], "unsaid=0") || !strings.HasSuffix(lines[1], "unsaid=999") || !strings.HasSuffix(lines[2], "unsaid=999") {
-			t.Errorf("2,500 refusals in 2.5 s make %d lines: %.600q", len(lines), lines)
+		if len(lines) != 3 || !strings.HasSuffix(lines[0], "suppressed=0") || !strings.HasSuffix(lines[1], "suppressed=999") || !strings.HasSuffix(lines[2], "suppressed=999") {
+			t.Errorf("2,500 rejections in 2.5 s make %d lines: %.600q", len(lines), lines)
 		}
 	})
 }

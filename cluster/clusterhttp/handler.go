@@ -17,46 +17,44 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Options shape a [Handler]. The zero value serves everybody who reaches it.
+// Options configure a [Handler]. The zero value serves every client without a token.
 type Options struct {
-	// Token, if it is set, has to accompany every request that is not a GET,
-	// HEAD or OPTIONS, as "Authorization: Bearer <token>". Default: none, which
-	// is for loopback only.
+	// Token, if set, is mandatory in every request other than GET, HEAD and OPTIONS,
+	// as "Authorization: Bearer <token>". Default: none, which is for loopback only.
 	Token string
 
-	// Log receives changes asked for, requests refused and streams dropped.
+	// Log receives requested changes, rejected requests and dropped streams.
 	// Default slog.Default().
 	Log *slog.Logger
 
-	// KeepAlive is how long an event stream is silent before it sends a comment,
-	// so that proxies keep it open and dead clients are found. Default 15 s; a
-	// [Client] takes the agent for dead after 50 s of silence.
+	// KeepAlive is how long an event stream is silent before it sends a comment, so
+	// that proxies keep it open and dead clients are detected. Default 15 s; a
+	// [Client] considers the agent dead after 50 s of silence.
 	KeepAlive time.Duration
 
-	// MaxStreams is how many event streams are served at a time; more are turned
-	// away as busy. Default 1024: each costs two goroutines, three with Rooms, and
-	// some 25 kB.
+	// MaxStreams is how many event streams are served at a time; more are rejected
+	// as busy. Default 1024: a stream costs two goroutines, three with Rooms, and about
+	// 25 kB.
 	MaxStreams int
 
-	// Rooms pins rooms to nodes by capacity. It has to run beside the same agent,
-	// and is not closed here. Default: none; the calls about rooms answer no_store.
+	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the
+	// caller closes it. Default: none; the calls about rooms respond with no_store.
 	Rooms *affinity.Resolver
 
-	// HostFor is how long a room that a resolve call found to live on this node
-	// stays hosted here unless resolve is called for it again. Default 1 h, the
-	// default of affinity.Config.PinTTL. Negative: such a call does not host the
-	// room; for programs that call Resolver.Host themselves, whose hostings would
-	// lapse otherwise.
+	// HostFor is how long this node hosts a room after the last resolve call for it.
+	// Default 1 h, the default of affinity.Config.PinTTL. Negative: resolve does not
+	// host the room; for programs that call Resolver.Host themselves, whose hostings
+	// would otherwise expire.
 	HostFor time.Duration
 }
 
 const (
 	maxBody  = 64 << 10 // bytes of a request's body
 	bodyTime = 10 * time.Second
-	sendTime = 10 * time.Second // for one event, or for one response after a wait
+	sendTime = 10 * time.Second // of one event, or of one response after a wait
 )
 
-// api is what the endpoints share.
+// api is the state that the endpoints share.
 type api struct {
 	agent *cluster.Agent
 	self  lease.NodeID
@@ -69,19 +67,19 @@ type api struct {
 	token   [32]byte // its SHA-256
 	refused refusals
 	streams chan struct{}
-	journal *journal // of what they tell
+	journal *journal // of their events
 	leaving sync.Once
 
 	rooms   *affinity.Resolver // nil: there is no store
 	hostFor time.Duration
-	listing chan struct{} // holds a token while the rooms are listed
+	listing chan struct{} // full while a list of rooms is made
 
 	keepAlive, bodyTime, sendTime time.Duration
 }
 
-// Handler returns the HTTP API of agent: the endpoints that the package comment
-// lists, at these paths. Mount it under a prefix with http.StripPrefix. It
-// starts nothing and need not be closed; event streams end with the agent.
+// Handler returns the HTTP API of agent: the endpoints of the package comment, at these
+// paths. Mount it under a prefix with http.StripPrefix. It starts no goroutine and needs
+// no Close; event streams end with the agent.
 func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
 
 func newAPI(agent *cluster.Agent, opts Options) *api {
@@ -140,25 +138,25 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked := r
 	r = a.bound(w, r)
 	if p := a.admit(r); p != nil {
-		a.refused.tell(a.log, r, p)
+		a.refused.log(a.log, r, p)
 		p.write(w)
 		return
 	}
-	// The mux would redirect from an unclean path, and to the wrong place below a
-	// prefix. What is escaped in it belongs to the name of a room.
+	// The mux would redirect from an unclean path, and below a prefix to the wrong
+	// place. An escaped slash or dot belongs to the name of a room.
 	if escaped := r.URL.EscapedPath(); !strings.HasPrefix(escaped, "/") || path.Clean(escaped) != escaped {
 		nothingAt(r).write(w)
 		return
 	}
 	a.mux.ServeHTTP(w, r)
-	asked.Pattern = r.Pattern // for whoever measures or traces requests by their route, around this
+	asked.Pattern = r.Pattern // for middleware that measures or traces requests by route
 }
 
-// An endpoint answers a request with what is to be sent as JSON.
+// An endpoint returns the value to send as JSON.
 type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
 
-// open serves an endpoint while the agent runs. A snapshot of an agent that has
-// ended is of no more use than no answer, and does more harm.
+// open serves an endpoint while the agent runs. The last snapshot of a closed agent would
+// be outdated, and worse than an error.
 func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if a.closed() {
@@ -185,17 +183,17 @@ func (a *api) closed() bool {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
-	if err != nil { // only a fault in this package can do that
+	if err != nil { // only a bug in this package causes it
 		status = http.StatusInternalServerError
 		b, _ = json.Marshal(internal(err))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that has gone needs no answer
+	_, _ = w.Write(append(b, '\n')) // an error means that the client disconnected
 }
 
-// unrouted answers a request for which there is no endpoint, by asking the mux what
-// else it has at this path.
+// unrouted responds to a request without an endpoint: with 405 if the mux has another
+// method at this path, otherwise with 404.
 func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {

@@ -40,12 +40,12 @@ func trio(t *testing.T) *clustertest.Cluster {
 	return c
 }
 
-// solo returns a node of its own on real sockets, ready.
+// solo returns a cluster of one node on real sockets, ready.
 func solo(tb testing.TB, partitions int) *cluster.Agent {
 	tb.Helper()
 	a, err := cluster.Start(tb.Context(), cluster.Config{
 		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
-		LeaseTTL:   time.Minute, // a starved machine must not fence it
+		LeaseTTL:   time.Minute, // a busy machine must not fence it
 		Partitions: partitions, Log: quiet,
 	})
 	if err != nil {
@@ -55,12 +55,12 @@ func solo(tb testing.TB, partitions int) *cluster.Agent {
 	select {
 	case <-a.Ready():
 	case <-time.After(30 * time.Second):
-		tb.Fatal("the agent does not get ready")
+		tb.Fatal("the agent is not ready in time")
 	}
 	return a
 }
 
-// do has h answer one request. Headers are given as "Name: value".
+// do passes one request to h. Headers have the form "Name: value".
 func do(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	if body != "" {
@@ -75,7 +75,7 @@ func do(h http.Handler, method, target, body string, headers ...string) *httptes
 	return w
 }
 
-// expect fails the test unless the answer has a status and contains a text.
+// expect fails the test unless the response has a status and contains a text.
 func expect(t *testing.T, w *httptest.ResponseRecorder, status int, text string) {
 	t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), text) {
@@ -134,7 +134,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// client returns a Client over p that leaves nothing behind.
+// client returns a Client over p and closes its connections at the end of the test.
 func (p *pipes) client(t *testing.T) *Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: p.dial}

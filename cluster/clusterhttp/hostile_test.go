@@ -18,13 +18,13 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// An attempt is what a stranger sends, byte for byte, and what comes of it: after
-// how many seconds an answer begins, if not at once, the statuses and codes of all
-// answers, and after how many seconds the server hangs up. 120s is the time of an
-// idle connection: the server would have taken more.
+// An attempt is the bytes that a client sends, and their effect: the seconds until a
+// response starts, if it is not immediate, the statuses and codes of all responses, and the
+// seconds until the server closes the connection. 120s is the timeout of an idle
+// connection: the server would have accepted more.
 type attempt struct {
 	sent, want string
-	pause      time.Duration // after each byte; none: all is sent at once
+	pause      time.Duration // after each byte; 0: all bytes in one write
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 	loaded = "POST /v1/load" + tail + auth + "Content-Type: application/json\r\n"
 )
 
-// Bytes that are no request, or one that is too large.
+// Bytes that are no request, or a request that is too large.
 var heads = []attempt{
 	{sent: "\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + strings.Repeat("\x00", 190), want: "5s: 400 5s"}, // a TLS hello
 	{sent: "\x00\x01\xff\xfe\r\n\r\n", want: "400 0s"},
@@ -61,7 +61,7 @@ var heads = []attempt{
 	{sent: "GET /v1/members" + tail + "Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n", want: "200 120s"},
 }
 
-// Bodies whose length is not what it is said to be, or that hide another request.
+// Bodies with a wrong length, or with another request inside.
 var bodies = []attempt{
 	{sent: loaded + "Content-Length: -1\r\n\r\n", want: "400 0s"},
 	{sent: loaded + "Content-Length: +1\r\n\r\n1", want: "400 0s"},
@@ -81,17 +81,17 @@ var bodies = []attempt{
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n" + `{"units":7}`, want: "100 200 120s"},
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "100 400 bad_request 10s"},
 	{sent: loaded + "Expect: a-miracle\r\nContent-Length: 11\r\n\r\n", want: "417 15s"},
-	// Who may not send it is told so before it is sent, and not waited for.
+	// An unauthorized client is rejected before it sends the body.
 	{sent: "POST /v1/load" + tail + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "401 unauthorized 10s"},
 	{sent: "POST /v1/nothing" + tail + auth + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "404 not_found 10s"},
-	// Chunks count, and neither the length beside them nor what is in them.
+	// Chunks count, not the Content-Length next to them nor their content.
 	{sent: loaded + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(`{"units":7}`) + "GET /healthz" + tail + "\r\n", want: "200 200 120s"},
 	{sent: loaded + "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + chunked("POST /v1/drain"+tail+auth+"\r\n"), want: "400 bad_request 120s"},
 	{sent: "GET /v1/members" + tail + "Content-Length: 200000\r\n\r\n" + strings.Repeat(" ", 200_000) + "GET /healthz" + tail + "\r\n", want: "200 200 120s"},
 }
 
-// Ways around the paths and methods that are guarded. All have the token, for
-// what is not to happen must not happen for other reasons.
+// Ways around guarded paths and methods. All have the token, so that a missing token is
+// not the reason for a rejection.
 var paths = []attempt{
 	{sent: "POST //v1/drain" + tail + auth + "\r\n", want: "404 not_found 120s"},
 	{sent: "POST /v1//drain" + tail + auth + "\r\n", want: "404 not_found 120s"},
@@ -111,7 +111,7 @@ var paths = []attempt{
 	{sent: "POST /v1/drain%zz" + tail + auth + "\r\n", want: "400 0s"},
 	{sent: "POST /v1/dr\x00ain" + tail + auth + "\r\n", want: "400 0s"},
 	{sent: "POST *" + tail + auth + "\r\n", want: "404 not_found 120s"},
-	{sent: "OPTIONS *" + tail + "\r\n", want: "200 120s"}, // of net/http; it says nothing
+	{sent: "OPTIONS *" + tail + "\r\n", want: "200 120s"}, // by net/http, with an empty body
 	{sent: "OPTIONS /v1/drain" + tail + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "TRACE /v1/members" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "CONNECT localhost:22 HTTP/1.1\r\nHost: localhost:22\r\n" + auth + "\r\n", want: "404 not_found 120s"},
@@ -126,12 +126,12 @@ var paths = []attempt{
 	{sent: "POST http://localhost//v1/drain" + tail + auth + "\r\n", want: "404 not_found 120s"},
 	{sent: "GET /v1/place/?key=a" + tail + "\r\n", want: "404 not_found 120s"},
 	{sent: "GET /dashboard/../v1/members" + tail + "\r\n", want: "404 not_found 120s"},
-	{sent: "GET /dashboard/%2e%2e%2fhandler.go" + tail + "\r\n", want: "404 120s"}, // no file of the page
+	{sent: "GET /dashboard/%2e%2e%2fhandler.go" + tail + "\r\n", want: "404 120s"}, // not a file of the page
 }
 
-// Clients that take their time are cut off, whatever they take it for.
+// Slow clients are disconnected, in every phase of a request.
 var slow = []attempt{
-	{want: "5s"}, // says nothing at all
+	{want: "5s"}, // sends nothing
 	{sent: "GET /v1/members" + tail, want: "5s"},
 	{sent: "GET /v1/members" + tail + "Name: value", pause: 700 * time.Millisecond, want: "5s: 400 5s"},
 	{sent: "GET /v1/members" + tail + strings.Repeat("Name: value\r\n", 1000), pause: 3 * time.Millisecond, want: "5s: 400 5s"},
@@ -140,7 +140,7 @@ var slow = []attempt{
 	{sent: "POST /v1/load" + tail + "Content-Length: 1000\r\n\r\n" + strings.Repeat(" ", 1000), pause: 20 * time.Millisecond, want: "11s: 401 unauthorized 11s"},
 }
 
-// TestHostileRequests has all of these sent at the same time.
+// TestHostileRequests sends all of these concurrently.
 func TestHostileRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -173,7 +173,7 @@ func TestHostileRequests(t *testing.T) {
 	})
 }
 
-// tokens are attempts to be taken for somebody who knows the token.
+// tokens are attempts to pass without the token.
 func tokens() (all []attempt) {
 	for _, header := range []string{
 		"Authorization: Bearer battery\r\n" + auth,
@@ -204,7 +204,7 @@ func tokens() (all []attempt) {
 	)
 }
 
-// on returns what becomes of the attempt.
+// on returns the effect of the attempt.
 func (a attempt) on(t *testing.T, p *pipes) string {
 	conn, err := p.dial(t.Context(), "", "")
 	if err != nil {
@@ -212,7 +212,7 @@ func (a attempt) on(t *testing.T, p *pipes) string {
 	}
 	defer conn.Close()
 	sent := time.Now()
-	go func() { // the server may hang up at any byte
+	go func() { // the server may close the connection at any byte
 		if a.pause == 0 {
 			_, _ = io.WriteString(conn, a.sent)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// Rooms that move are events of their own kind among the batches, which keep their
-// ids; whoever knows of batches alone is not disturbed.
+// Moves of rooms are events of another type between the batches, which keep their ids, so
+// that clients of batches alone ignore them.
 func TestMovedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -62,7 +62,7 @@ func TestMovedEvents(t *testing.T) {
 	})
 }
 
-// flushing calls a function each time that an answer is flushed.
+// flushing calls a function at each flush of a response.
 type flushing struct {
 	http.ResponseWriter
 	flushed func()
@@ -74,12 +74,12 @@ func (f flushing) FlushError() error {
 	return err
 }
 
-// Who has the first bytes of a stream and then asks where the rooms are learns of
-// each move after that.
+// A client that receives the first bytes of a stream and then resolves its rooms learns of
+// each later move.
 func TestMovedFromTheStart(t *testing.T) {
 	for _, tt := range []struct {
 		id    string // Last-Event-ID
-		flush int    // the first: the headers; the second: that all has to be asked for
+		flush int    // 1: the headers; 2: the resync
 	}{{"", 1}, {"of another run", 1}, {"of another run", 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			h := open(t, affinity.NewMemory(), Options{})
@@ -114,7 +114,7 @@ func TestMovedFromTheStart(t *testing.T) {
 	}
 }
 
-// The client gets them too, and loses the rooms of a node that dies to others.
+// The Go client receives moves, and after the death of a node the moves of its rooms.
 func TestClientMovedRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -162,7 +162,7 @@ func TestClientMovedRooms(t *testing.T) {
 	})
 }
 
-// Many rooms make many events, each of which a slow client can take in time.
+// Many rooms are sent in several events, each of which a slow client can read in time.
 func TestManyMoved(t *testing.T) {
 	const n = 2*roomsInEvent + 1
 	b := affinity.MovedBatch{Moved: make([]affinity.Moved, n)}

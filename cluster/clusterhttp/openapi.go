@@ -5,9 +5,8 @@ import (
 	"net/http"
 )
 
-// openAPI describes the endpoints for programs that make clients, in the form of
-// OpenAPI 3.1. It is made from the types of api.go by a test, which holds the
-// endpoints' answers against it, too.
+// openAPI describes the endpoints in OpenAPI 3.1, for generators of clients. A test
+// generates it from the types of api.go; internal/e2e checks responses against it.
 //
 //go:embed openapi.json
 var openAPI []byte

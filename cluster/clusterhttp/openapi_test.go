@@ -61,33 +61,33 @@ func object(required string, properties map[string]any) map[string]any {
 
 func calls() []call {
 	key := parameter{"key", "any text", text(maxKey), true}
-	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 60s, 10s if it is missing", text(20), false}
-	node := parameter{"node", "only those of this node", text(64), false}
-	limit := parameter{"limit", "how many at most; 1,000 if it is missing", whole(1, 10000), false}
+	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 60s, default 10s", text(20), false}
+	node := parameter{"node", "only rooms of this node", text(64), false}
+	limit := parameter{"limit", "maximum number of rooms; default 1,000", whole(1, 10000), false}
 	size := map[string]any{"size": whole(0, 0)}
-	last := parameter{lastEventID, "the id of the last event of a stream that broke: go on from there", text(64), false}
+	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
 	nothing := object("", map[string]any{})
 	return []call{
-		{"GET", "/v1/place", "Who owns a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
-		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "how many; 3 if it is missing", whole(1, maxOwners), false}}, nil, 200, Ranked{}, []int{400, 503}},
-		{"GET", "/v1/members", "Who is live.", nil, nil, 200, Members{}, []int{503}},
-		{"GET", "/v1/partitions", "The table of owners, and how even it is.", nil, nil, 200, Partitions{}, []int{503}},
-		{"GET", "/v1/owned", "What this node owns.", nil, nil, 200, Owned{}, []int{503}},
-		{"GET", "/v1/stats", "What this agent has counted, and its settings.", nil, nil, 200, Stats{}, []int{503}},
+		{"GET", "/v1/place", "The owner of a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
+		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}}, nil, 200, Ranked{}, []int{400, 503}},
+		{"GET", "/v1/members", "The live members.", nil, nil, 200, Members{}, []int{503}},
+		{"GET", "/v1/partitions", "The table of owners, and its balance.", nil, nil, 200, Partitions{}, []int{503}},
+		{"GET", "/v1/owned", "The partitions of this node.", nil, nil, 200, Owned{}, []int{503}},
+		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
 		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", []parameter{last}, nil, 200, nil, []int{503}},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
-		{"POST", "/v1/drain", "Give up what this node owns.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/undrain", "Own again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/leave", "Leave the cluster; answers before that.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/drain", "Release the partitions of this node.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/leave", "Leave the cluster; the response comes first.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/weight", "Change this node's share.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"GET", "/v1/rooms", "The rooms that are pinned.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
-		{"GET", "/v1/rooms/{room}", "Where a room lives or would, and why.", []parameter{{"size", "participants", whole(0, 0), false}}, nil, 200, RoomDetail{}, []int{400, 501, 503}},
-		{"DELETE", "/v1/rooms/{room}", "A room has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
-		{"POST", "/v1/rooms/{room}/resolve", "Where a room lives; pinned now if need be.", nil, object("", size), 200, RoomAssignment{}, []int{400, 401, 403, 413, 415, 501, 503}},
-		{"POST", "/v1/rooms/{room}/move", "Have a room live on another node.", nil, object("to", map[string]any{"to": text(64)}), 200, RoomAssignment{}, []int{400, 401, 403, 404, 409, 413, 415, 501, 503}},
-		{"GET", "/healthz", "Whether the agent runs.", nil, nil, 200, status{}, []int{503}},
-		{"GET", "/readyz", "Whether this node takes part.", nil, nil, 200, status{}, []int{503}},
+		{"POST", "/v1/weight", "Set this node's weight.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"GET", "/v1/rooms", "The pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
+		{"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", []parameter{{"size", "participants", whole(0, 0), false}}, nil, 200, RoomDetail{}, []int{400, 501, 503}},
+		{"DELETE", "/v1/rooms/{room}", "Release a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
+		{"POST", "/v1/rooms/{room}/resolve", "The node of a room; pins the room if needed.", nil, object("", size), 200, RoomAssignment{}, []int{400, 401, 403, 413, 415, 501, 503}},
+		{"POST", "/v1/rooms/{room}/move", "Move a room to another node.", nil, object("to", map[string]any{"to": text(64)}), 200, RoomAssignment{}, []int{400, 401, 403, 404, 409, 413, 415, 501, 503}},
+		{"GET", "/healthz", "Liveness of the agent.", nil, nil, 200, status{}, []int{503}},
+		{"GET", "/readyz", "Readiness of this node.", nil, nil, 200, status{}, []int{503}},
 	}
 }
 
@@ -99,7 +99,7 @@ var (
 	duration = reflect.TypeFor[time.Duration]()
 )
 
-// of returns the schema of a type as encoding/json writes it.
+// of returns the schema of the JSON of a type.
 func (s schemas) of(t reflect.Type) map[string]any {
 	switch {
 	case t.Implements(stringer) || reflect.PointerTo(t).Implements(stringer):
@@ -155,7 +155,7 @@ func (s schemas) ref(t reflect.Type) map[string]any {
 	return map[string]any{"$ref": "#/components/schemas/" + name}
 }
 
-// fields adds those of a struct. The fields of an embedded one are its own.
+// fields adds the fields of a struct, including those of embedded structs.
 func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]string) {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -233,7 +233,7 @@ func document() map[string]any {
 		"openapi": "3.1.0",
 		"info": map[string]any{
 			"title": "roost agent", "version": "1",
-			"description": "Which node owns which key, as one agent sees it. Fields are only ever added.",
+			"description": "The owner of each key, as one agent sees it. Fields are added, never removed or renamed.",
 		},
 		"paths": paths,
 		"components": map[string]any{
@@ -265,7 +265,7 @@ func (c call) responses(all schemas, problem map[string]any) map[string]any {
 	return responses
 }
 
-// The description is what the types say, and has each endpoint and no other.
+// The description matches the types, and has exactly the endpoints of the handler.
 func TestOpenAPI(t *testing.T) {
 	want, err := json.MarshalIndent(document(), "", " ")
 	if err != nil {
@@ -279,7 +279,7 @@ func TestOpenAPI(t *testing.T) {
 		openAPI = want
 	}
 	if diff := cmp.Diff(string(want), string(openAPI)); diff != "" {
-		t.Errorf("openapi.json is not what the types say; run with -update (-want +got):\n%s", diff)
+		t.Errorf("openapi.json does not match the types; run with -update (-want +got):\n%s", diff)
 	}
 	source, err := os.ReadFile("handler.go")
 	if err != nil {
@@ -287,7 +287,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 	for _, c := range calls() {
 		if pattern := `"` + c.method + " " + c.path + `"`; !bytes.Contains(source, []byte(pattern)) {
-			t.Errorf("the description has %s, which handler.go does not serve", pattern)
+			t.Errorf("handler.go does not serve %s", pattern)
 		}
 	}
 	served := bytes.Count(source, []byte("a.mux.HandleFunc(")) // the page is served by mux.Handle

@@ -11,8 +11,8 @@ type status struct {
 	Status string `json:"status"`
 }
 
-// healthz speaks of this process alone: a probe that failed for the sake of
-// peers would have a whole fleet restarted when the network hiccups.
+// healthz depends on this process alone: a probe that fails because of peers would
+// restart a whole fleet after a short network failure.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
@@ -28,11 +28,11 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, status{"ready"})
 		return
 	case "joining":
-		p.Message = "joining: this node's lease ran out, and it has to come in again"
+		p.Message = "joining: this node's lease expired; it is rejoining"
 	case "settling":
 		p.Message = "settling: this node has not taken its place yet"
 	case "draining":
-		p.Message = "draining: this node gives up what it owns"
+		p.Message = "draining: this node releases its partitions"
 	default:
 		p = a.problemOf(cluster.ErrClosed)
 		p.State = "left"
@@ -40,13 +40,13 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	p.write(w)
 }
 
-// state says where this node is in its life, by its own knowledge.
+// state returns the phase of this node, by its own knowledge.
 func (a *api) state() string {
 	s := a.agent.Snapshot()
 	switch {
 	case a.closed() || s.Self.State == lease.Left:
 		return "left"
-	case s.Self.Age() > a.ttl: // the process was stopped; its loop does not know yet
+	case s.Self.Age() > a.ttl: // the process was paused; its loop does not know yet
 		return "joining"
 	case s.Self.State == lease.Draining:
 		return "draining"

@@ -9,12 +9,12 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Problem is the body of every error, and the error that [Client] returns for
-// one. By errors.Is it equals the error that its code stands for:
+// Problem is the body of every error response, and the error that [Client] returns for
+// it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, affinity.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged.
-type Problem struct { //nolint:errname // it is an answer's body in the first place
+type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
 	State   string `json:"state,omitempty"` // of /readyz: joining, settling, draining or left
@@ -37,18 +37,17 @@ const (
 
 	// About rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
-	CodeStore      = "store_unavailable" // the store does not answer
-	CodeNoCapacity = "no_capacity"       // no node may take the room
+	CodeStore      = "store_unavailable" // the store does not respond
+	CodeNoCapacity = "no_capacity"       // no node has capacity for the room
 	CodeNoPin      = "no_pin"            // the room is not pinned
-	CodeNotLive    = "not_live"          // that node takes no rooms
-	CodeChanged    = "changed"           // somebody else moved the room meanwhile
+	CodeNotLive    = "not_live"          // the target node accepts no rooms
+	CodeChanged    = "changed"           // another caller moved the room at the same time
 )
 
 // Error returns the message and the code.
 func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 
-// Is makes errors.Is treat a Problem like the error that an embedded agent
-// would have returned.
+// Is makes errors.Is treat a Problem like the error of an embedded agent.
 func (p *Problem) Is(target error) bool {
 	switch p.Code {
 	case CodeNotReady:
@@ -79,7 +78,7 @@ func internal(err error) *Problem {
 	return &Problem{Status: http.StatusInternalServerError, Code: CodeInternal, Message: err.Error()}
 }
 
-// problemOf translates what a lookup or a change may fail with.
+// problemOf translates the error of a lookup or a change.
 func (a *api) problemOf(err error) *Problem {
 	unavailable := func(code, message string) *Problem {
 		return &Problem{Status: http.StatusServiceUnavailable, Code: code, Message: message}

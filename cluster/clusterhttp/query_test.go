@@ -28,8 +28,8 @@ func wholeNumber(from, to int) func(string) bool {
 	}
 }
 
-// FuzzQuery: whatever the query is, an endpoint answers with what was asked for or
-// with a Problem that names the first parameter that is wrong.
+// FuzzQuery: for every query, an endpoint returns the requested value, or a Problem that
+// names the first wrong parameter.
 func FuzzQuery(f *testing.F) {
 	agent := solo(f, 64)
 	rooms, err := affinity.Start(agent, affinity.NewMemory(), affinity.Config{Log: quiet})
@@ -52,7 +52,7 @@ func FuzzQuery(f *testing.F) {
 		{"GET", "/v1/owners", "", []parameterRule{key, {"n", wholeNumber(1, 100)}}},
 		{"GET", "/v1/rooms", "", []parameterRule{node, {"limit", wholeNumber(1, 10_000)}}},
 		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, affinity.MaxSize)}}},
-		// A body that is wrong, and looked at last, so that nothing is drained.
+		// A wrong body, which is checked last, so that the node is not drained.
 		{"POST", "/v1/drain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
 		{"POST", "/v1/undrain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
 		{"GET", "/v1/members", "", nil},
@@ -87,14 +87,14 @@ func FuzzQuery(f *testing.F) {
 			var p Problem
 			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || wrong == "" ||
 				w.Code != http.StatusBadRequest || p.Code != CodeBadRequest || !strings.HasPrefix(p.Message, wrong) {
-				t.Errorf("%s?%q: %d %s, but what is wrong is %q", e.path, query, w.Code, w.Body, wrong)
+				t.Errorf("%s?%q: %d %s, but %q is wrong", e.path, query, w.Code, w.Body, wrong)
 			}
 		}
 	})
 }
 
-// lookUp finds a parameter by url.ParseQuery, one pair at a time, and is false if it
-// cannot be read or is there twice. A semicolon is an ordinary byte.
+// lookUp finds a parameter by url.ParseQuery, one pair at a time, and returns false if it
+// is malformed or appears twice. A semicolon is an ordinary byte.
 func lookUp(query, name string) (value string, ok bool) {
 	found := 0
 	for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "%3B"), "&") {

@@ -17,7 +17,7 @@ const (
 	maxOwners     = 100
 )
 
-// Each answer is made from one snapshot, so that its parts agree.
+// Each response is built from one snapshot, so that its parts agree.
 
 func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	key, p := keyOf(r)
@@ -81,8 +81,8 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 	}, nil
 }
 
-// owned asks the agent and not its snapshot, which does not know whether the
-// node's own lease still holds.
+// owned asks the agent and not its snapshot, which does not know whether the node's own
+// lease has expired.
 func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 	owned := a.agent.Owned()
 	if owned == nil {
@@ -117,15 +117,15 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	}
 }
 
-// keyOf returns the parameter key. A key that is not UTF-8 could be looked up but
-// not echoed: JSON would silently make another one of it.
+// keyOf returns the parameter key. A key must be UTF-8: JSON would replace other bytes in
+// the response without an error.
 func keyOf(r *http.Request) (string, *Problem) {
 	key, p := param(r.URL.RawQuery, "key")
 	switch {
 	case p != nil:
 		return "", p
 	case key == "":
-		return "", badRequest("key is missing: ask %s?key=…", r.URL.Path)
+		return "", badRequest("key is missing: request %s?key=…", r.URL.Path)
 	case len(key) > maxKey:
 		return "", badRequest("key has %d bytes, at most %d", len(key), maxKey)
 	case !utf8.ValidString(key):
@@ -146,9 +146,9 @@ func countOf(r *http.Request) (int, *Problem) {
 	return n, nil
 }
 
-// param returns the value of a parameter of a query, "" if it is not there. It
-// finds what url.ParseQuery does, without building a map of all parameters, and
-// refuses one that is given twice. A semicolon is no separator.
+// param returns the value of a parameter of a query, "" if it is missing. It finds the
+// same as url.ParseQuery, without a map of all parameters, and rejects a parameter that
+// appears twice. A semicolon is no separator.
 func param(query, name string) (value string, _ *Problem) {
 	found := false
 	for query != "" {
@@ -163,7 +163,7 @@ func param(query, name string) (value string, _ *Problem) {
 			return "", badRequest("%s: %v", name, err)
 		}
 		if found {
-			return "", badRequest("%s is given twice", name)
+			return "", badRequest("%s appears twice", name)
 		}
 		value, found = v, true
 	}

@@ -26,7 +26,7 @@ func decoded[T any](t *testing.T, h http.Handler, target string) (v T) {
 	return v
 }
 
-// What the API says is what the agent says, asked at every node.
+// At every node the API returns the same as the agent.
 func TestReadsAgreeWithAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -44,9 +44,9 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 			if fmt.Sprint(counts) != fmt.Sprint(all.Counts) || all.Partitions != 64 || len(all.Owners) != 64 {
 				t.Errorf("%d partitions, counts %v, want %v", all.Partitions, all.Counts, counts)
 			}
-			// S4.6: the answer is a table, for whoever reads it again.
+			// S4.6: the response can be read as a table.
 			if table, err := all.Table(); err != nil || table.Digest() != a.Snapshot().Digest() || !cmp.Equal(table.Nodes(), a.Snapshot().Table.Nodes()) {
-				t.Errorf("%s answers with a table that is read as %v of %v, %v", id, table.Digest(), table.Nodes(), err)
+				t.Errorf("%s returns a table that is read as %v of %v, %v", id, table.Digest(), table.Nodes(), err)
 			}
 			if owned := decoded[Owned](t, h, "/v1/owned"); fmt.Sprint(owned.Partitions) != fmt.Sprint(a.Owned()) || string(owned.Self) != id {
 				t.Errorf("%s owns %v, want %v", owned.Self, owned.Partitions, a.Owned())
@@ -71,7 +71,7 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 	})
 }
 
-// Who runs another table is told apart from who runs this one.
+// Members with another table are marked.
 func TestMembersTellOfDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -94,14 +94,14 @@ func TestMembersTellOfDrift(t *testing.T) {
 			t.Errorf("beside the table: drift %d, version %d, want 1, %d", all.Drift, all.Version, m.Version)
 		}
 		if age := m.Members[2].AgeMS; age < 2500 || age > 6000 {
-			t.Errorf("the lease of a node that was stopped 3 s ago is %d ms old", age)
+			t.Errorf("the lease of a node that was paused 3 s ago is %d ms old", age)
 		}
 		c.Resume("c")
 		time.Sleep(10 * time.Second)
 	})
 }
 
-// param is url.ParseQuery, for one parameter and without semicolons.
+// param agrees with url.ParseQuery, for one parameter and without semicolons.
 func FuzzParam(f *testing.F) {
 	for _, q := range []string{"", "key=a", "key", "key=", "=key", "&&key=a&", "k%65y=a", "key=%", "%=1&key=a", "key=a&key=a", "key=a+b%20c", "key=a=b", "other=%zz&key=a"} {
 		f.Add(q)
@@ -109,7 +109,7 @@ func FuzzParam(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		got, p := param(query, "key")
 		if strings.Contains(query, ";") {
-			return // an error there, and an ordinary byte here
+			return // an error in url.ParseQuery, an ordinary byte in param
 		}
 		values, err := url.ParseQuery(query)
 		switch want := values["key"]; {
@@ -123,8 +123,8 @@ func FuzzParam(f *testing.F) {
 	})
 }
 
-// No query brings the handler down; it answers with the agent's owner or with a
-// Problem that names the parameter.
+// For every query the handler returns the agent's owner, or a Problem that names the
+// parameter.
 func FuzzPlace(f *testing.F) {
 	agent := solo(f, 64)
 	h := Handler(agent, Options{Log: quiet})
@@ -156,7 +156,7 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// sink is a writer that costs as little as it can.
+// sink is a writer of minimal cost.
 type sink struct {
 	header http.Header
 	bytes  int
@@ -166,8 +166,8 @@ func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// BenchmarkPlace compares a look-up with an answer that is always the same, without
-// the connection that BenchmarkServe has around them.
+// BenchmarkPlace compares a lookup with a constant response, without the connection of
+// BenchmarkServe.
 func BenchmarkPlace(b *testing.B) {
 	api := Handler(solo(b, 1024), Options{})
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// A client whose stream broke is told what changed since, once; one that nothing
-// is remembered of begins anew.
+// A client with a broken stream receives the changes since then, once. A client with an
+// unknown id starts over.
 func TestStreamResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -34,7 +34,7 @@ func TestStreamResumes(t *testing.T) {
 		_ = same.conn.Close()
 
 		change(t, a.Drain)
-		change(t, a.Undrain) // lost and regained while nobody looked
+		change(t, a.Undrain) // released and acquired while disconnected
 		c.Crash("c")
 		c.WaitAgreed(time.Minute)
 		back := open(first.id)
@@ -44,7 +44,7 @@ func TestStreamResumes(t *testing.T) {
 		}
 		again := open(back.id)
 		if got := again.next(); len(got) != 1 {
-			t.Errorf("told twice: %q", got)
+			t.Errorf("sent twice: %q", got)
 		}
 		run, _, _ := strings.Cut(back.id, "-")
 		for _, id := range []string{"7", run, run + "-", run + "-99999", "x" + back.id, strings.Repeat("9", 4000)} {
@@ -57,7 +57,7 @@ func TestStreamResumes(t *testing.T) {
 	})
 }
 
-// What is remembered is bounded.
+// The journal is bounded.
 func TestStreamForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -79,20 +79,20 @@ func TestStreamForgets(t *testing.T) {
 		}
 		known := open(leaves.id)
 		if b := known.batch(); b.Full {
-			t.Errorf("forgotten after %d events: %+v", len(batches), b)
+			t.Errorf("dropped after %d events: %+v", len(batches), b)
 		}
 		for range 2 {
 			change(t, a.Drain)
 			change(t, a.Undrain)
 		}
 		if b := open(leaves.id).batch(); !b.Full {
-			t.Errorf("remembered after %d events", len(batches))
+			t.Errorf("still there after %d events", len(batches))
 		}
 	})
 }
 
-// Another agent's id, or that of the one before a restart, means nothing, though
-// versions are alike.
+// An id from another agent, or from before a restart, is unknown, even if the versions are
+// equal.
 func TestStreamOfAnotherRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -102,7 +102,7 @@ func TestStreamOfAnotherRun(t *testing.T) {
 			for _, id := range append([]string{""}, ids...) {
 				l := open(id)
 				if b := l.batch(); !b.Full {
-					t.Errorf("%s goes on from %q", a.Config().ID, id)
+					t.Errorf("%s resumes from %q", a.Config().ID, id)
 				}
 				ids = append(ids, l.id)
 			}
@@ -110,7 +110,7 @@ func TestStreamOfAnotherRun(t *testing.T) {
 	})
 }
 
-// Moves of rooms are not remembered: who comes back is told to ask again.
+// The journal has no moves of rooms: a client that reconnects receives a resync.
 func TestResumedStreamResyncsRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, affinity.NewMemory(), Options{})
@@ -129,7 +129,7 @@ func TestResumedStreamResyncsRooms(t *testing.T) {
 	})
 }
 
-// resuming returns what opens streams of an agent that go on after an event.
+// resuming returns a function that opens streams which resume after an event.
 func resuming(t *testing.T, a *cluster.Agent) (open func(id string) *listener) {
 	t.Helper()
 	p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
@@ -140,7 +140,7 @@ func resuming(t *testing.T, a *cluster.Agent) (open func(id string) *listener) {
 	}
 }
 
-// change has the cluster agree on a drain or undrain.
+// change drains or undrains and waits until the cluster agrees.
 func change(t *testing.T, f func(context.Context) error) {
 	t.Helper()
 	if err := f(t.Context()); err != nil {

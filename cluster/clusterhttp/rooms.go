@@ -19,11 +19,11 @@ import (
 const (
 	defaultRooms = 1000
 	maxRooms     = 10_000
-	listTime     = 10 * time.Second // for a list of rooms, and for waiting until it is one's turn
+	listTime     = 10 * time.Second // of a list of rooms, including the wait for other lists
 )
 
-// resolveRoom says where a room lives, and hosts it if that is here: whoever asks
-// the agent beside a media server is that server, about to serve the room.
+// resolveRoom returns the node of a room, and hosts the room if it is on this node: the
+// caller is the media server next to this agent, which is about to serve the room.
 func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	room, p := a.roomOf(r)
 	if p != nil {
@@ -60,7 +60,7 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 	return &answer, nil
 }
 
-// showRoom says where a room lives or would, and why.
+// showRoom returns the node of a room, or the node it would get, and why.
 func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	room, p := a.roomOf(r)
 	if p != nil {
@@ -92,8 +92,7 @@ func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return &detail, nil
 }
 
-// listRooms asks the store about every partition, so it is done for one caller at
-// a time.
+// listRooms queries the store for every partition, so it serves one caller at a time.
 func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if a.rooms == nil {
 		return nil, noStore()
@@ -112,7 +111,7 @@ func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 		defer func() { <-a.listing }()
 	case <-ctx.Done():
 		return nil, &Problem{
-			Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "others have the rooms listed; try again in a second",
+			Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "another list of rooms is in progress; try again in a second",
 		}
 	}
 	found, err := a.rooms.Rooms(ctx, node, limit+1)
@@ -212,7 +211,7 @@ func checkRoom(room string) *Problem {
 	return nil
 }
 
-// bare is the text of an error without the package that it comes from.
+// bare is the text of an error without the name of its package.
 func bare(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: ")
 }
@@ -246,7 +245,7 @@ func listOf(r *http.Request) (node lease.NodeID, limit int, _ *Problem) {
 	return node, limit, nil
 }
 
-// roomProblem translates what a call about a room may fail with.
+// roomProblem translates the error of a call about a room.
 func (a *api) roomProblem(err error) *Problem {
 	p := &Problem{Message: bare(err)}
 	switch {
@@ -256,7 +255,7 @@ func (a *api) roomProblem(err error) *Problem {
 		p.Status, p.Code = http.StatusConflict, CodeNotLive
 	case errors.Is(err, affinity.ErrChanged):
 		p.Status, p.Code = http.StatusConflict, CodeChanged
-		p.Message += "; ask where it lives now"
+		p.Message += "; resolve the room again"
 	case errors.Is(err, affinity.ErrNoCapacity):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeNoCapacity
 	case errors.Is(err, affinity.ErrStore):
@@ -266,7 +265,7 @@ func (a *api) roomProblem(err error) *Problem {
 		p.Message += "; try again in a second"
 	case errors.Is(err, affinity.ErrClosed):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeClosed
-		p.Message = "this node is leaving and hosts no rooms any more"
+		p.Message = "this node is leaving and no longer hosts rooms"
 	default:
 		return a.problemOf(err)
 	}

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// ResolveRoom returns where a room of size participants lives, and pins it if it
-// is not pinned. If it lives on the agent's own node, that hosts the room from now
-// on, as one of that size; see RoomAssignment.Hosted.
+// ResolveRoom returns the node of a room of size participants, and pins the room if
+// needed. If that is the agent's own node, the node hosts the room from now on, with that
+// size; see RoomAssignment.Hosted.
 func (c *Client) ResolveRoom(ctx context.Context, room string, size int) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", map[string]int{"size": size})
 }
 
-// Room returns where a room lives, or where one of size participants would be
-// pinned, and why. It pins nothing.
+// Room returns the node of a room, or the node that a room of size participants would
+// get, and why. It pins nothing.
 func (c *Client) Room(ctx context.Context, room string, size int) (RoomDetail, error) {
 	return askRoom[RoomDetail](ctx, c, http.MethodGet, room, "?size="+strconv.Itoa(size), nil)
 }
 
-// Rooms returns at most limit rooms, 1 to 10,000, that are pinned to a node, or to
-// any if node is empty. Limit 0 stands for 1,000.
+// Rooms returns at most limit rooms, 1 to 10,000, that are pinned to a node, or to any
+// node if node is empty. Limit 0 means 1,000.
 func (c *Client) Rooms(ctx context.Context, node string, limit int) (Rooms, error) {
 	query := url.Values{}
 	if node != "" {
@@ -34,7 +34,7 @@ func (c *Client) Rooms(ctx context.Context, node string, limit int) (Rooms, erro
 	return ask[Rooms](ctx, c, http.MethodGet, "/v1/rooms?"+query.Encode(), nil)
 }
 
-// MoveRoom moves a pinned room to another node; its clients have to connect anew.
+// MoveRoom moves a pinned room to another node; its clients have to reconnect.
 func (c *Client) MoveRoom(ctx context.Context, room, to string) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/move", map[string]string{"to": to})
 }
@@ -45,8 +45,8 @@ func (c *Client) ReleaseRoom(ctx context.Context, room string) error {
 	return err
 }
 
-// askRoom makes one call about a room. Names that no room can have are refused
-// here: some of them cannot be part of a path.
+// askRoom makes one call about a room. It rejects invalid names, because some of them
+// cannot be part of a path.
 func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, body any) (answer T, _ error) {
 	if p := checkRoom(room); p != nil {
 		return answer, p
@@ -54,8 +54,7 @@ func askRoom[T any](ctx context.Context, c *Client, method, room, rest string, b
 	return ask[T](ctx, c, method, roomPath(room)+rest, body)
 }
 
-// roomPath escapes dots too: a room named .. would be taken for the directory
-// above.
+// roomPath also escapes dots: the room .. would read as the parent directory.
 func roomPath(room string) string {
 	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// startRooms pins rooms beside each node of c, on one store in memory. It is for
+// startRooms starts a resolver for each node of c, on one store in memory. It is for
 // bubbles.
 func startRooms(t *testing.T, c *clustertest.Cluster, cfg affinity.Config) map[string]*affinity.Resolver {
 	t.Helper()
@@ -63,8 +63,7 @@ func open(t *testing.T, store affinity.Store, opts Options) *hotel {
 	return h
 }
 
-// Whatever a room is called, its name gets through, and what is not a name does
-// not get anywhere.
+// Every valid name of a room works, and every invalid name is rejected.
 func TestRoomNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -123,7 +122,7 @@ func TestNotRoomNames(t *testing.T) {
 			if name == "" {
 				continue
 			}
-			path := "/v1/rooms/" + url.PathEscape(name) // as a client other than ours sends it
+			path := "/v1/rooms/" + url.PathEscape(name) // as other clients send it
 			for method, rest := range map[string]string{"GET": "", "DELETE": "", "POST": "/resolve"} {
 				expect(t, do(h, method, path+rest, ""), 400, "room: invalid name")
 			}
@@ -133,12 +132,12 @@ func TestNotRoomNames(t *testing.T) {
 			expect(t, do(h, "POST", path, ""), 404, CodeNotFound)
 		}
 		if list, err := client.Rooms(ctx, "", 0); err != nil || len(list.Rooms) > 0 {
-			t.Errorf("pinned all the same: %+v, %v", list, err)
+			t.Errorf("pinned anyway: %+v, %v", list, err)
 		}
 	})
 }
 
-// Below a prefix names get through as well.
+// Names also work below a prefix.
 func TestRoomsBelowPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hotel := open(t, affinity.NewMemory(), Options{})
@@ -148,8 +147,8 @@ func TestRoomsBelowPrefix(t *testing.T) {
 	})
 }
 
-// Every agent says the same node, and that node's agent alone hosts the room: for
-// as long as it is asked for it now and then (S0.1).
+// Every agent returns the same node, and only that node hosts the room, for as long as
+// resolve is called regularly (S0.1).
 func TestResolveHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -191,7 +190,7 @@ func TestResolveHosts(t *testing.T) {
 			t.Errorf("a room of 3 costs %d units", units)
 		}
 
-		// It is moved: the old node's agent says where to.
+		// After a move the agent of the old node returns the new node.
 		moved, err := h.clients[home].MoveRoom(ctx, "room", other)
 		if err != nil || string(moved.Node.ID) != other || moved.Hosted {
 			t.Errorf("move: %+v, %v", moved, err)
@@ -205,21 +204,21 @@ func TestResolveHosts(t *testing.T) {
 			t.Errorf("%s hosts %d and says %+v, %v", other, hosted(other), got, err)
 		}
 
-		time.Sleep(within + 10*time.Second) // nobody asks: it lapses
+		time.Sleep(within + 10*time.Second) // without a resolve the hosting expires
 		if hosted(other) != 0 {
-			t.Error("it does not lapse")
+			t.Error("the hosting does not expire")
 		}
 		if d, err := h.clients[home].Room(ctx, "room", 0); err != nil || !d.Pinned {
-			t.Errorf("its pin should last a while: %+v, %v", d, err)
+			t.Errorf("the pin expired with the hosting: %+v, %v", d, err)
 		}
 		time.Sleep(pinTTL)
 		if d, err := h.clients[home].Room(ctx, "room", 0); err != nil || d.Pinned {
-			t.Errorf("its pin does not expire: %+v, %v", d, err)
+			t.Errorf("the pin does not expire: %+v, %v", d, err)
 		}
 	})
 }
 
-// A program that hosts its rooms itself is not meddled with.
+// With a negative HostFor, resolve hosts no room.
 func TestResolveWithoutHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, affinity.NewMemory(), Options{HostFor: -1})
@@ -234,7 +233,7 @@ func TestResolveWithoutHosting(t *testing.T) {
 	})
 }
 
-// broken is a store that can be made to fail, and to be overtaken.
+// broken is a store that fails, or reports a concurrent change, on demand.
 type broken struct {
 	*affinity.Memory
 	fails, overtaken atomic.Bool
@@ -271,8 +270,8 @@ func (b *broken) Sign(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	return b.Memory.Sign(ctx, self, ttl, ask)
 }
 
-// Without the store, whoever asks for a room gets an answer, and whoever asks about
-// one is told that nobody knows.
+// Without the store, resolve returns a degraded assignment, and calls that read pins
+// fail.
 func TestRoomsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -288,11 +287,11 @@ func TestRoomsWithoutStore(t *testing.T) {
 			t.Errorf("resolve: %+v, %v", got, err)
 		}
 		if d, err := client.Room(ctx, "known", 2); err != nil || d.Source != affinity.Degraded || d.Pinned {
-			t.Errorf("of a room that was known: %+v, %v", d, err)
+			t.Errorf("of a known room: %+v, %v", d, err)
 		}
 		if d, err := client.Room(ctx, "other", 2); err != nil || d.Source != affinity.Degraded || d.Pinned ||
 			!strings.Contains(d.Reason, "the store does not answer") {
-			t.Errorf("of a room that nobody knows: %+v, %v", d, err)
+			t.Errorf("of an unknown room: %+v, %v", d, err)
 		}
 		_, err := client.Rooms(ctx, "", 0)
 		expectProblem(t, err, 503, CodeStore, "the store does not answer: connection refused")
@@ -301,13 +300,13 @@ func TestRoomsWithoutStore(t *testing.T) {
 		expectProblem(t, client.ReleaseRoom(ctx, "known"), 503, CodeStore, "the store does not answer")
 		w := do(Handler(h.Agent("a"), Options{Log: quiet, Rooms: h.rooms["a"]}), "GET", "/v1/rooms", "")
 		if w.Header().Get("Retry-After") == "" {
-			t.Error("nobody is told to try again")
+			t.Error("Retry-After is missing")
 		}
 		store.fails.Store(false)
 		time.Sleep(5 * time.Second)
 		store.overtaken.Store(true)
 		_, err = client.MoveRoom(ctx, "known", "b")
-		expectProblem(t, err, 409, CodeChanged, "ask where it lives now")
+		expectProblem(t, err, 409, CodeChanged, "resolve the room again")
 		store.overtaken.Store(false)
 
 		if err := h.rooms["a"].Close(); err != nil {
@@ -315,11 +314,11 @@ func TestRoomsWithoutStore(t *testing.T) {
 		}
 		id := owned(t, h.Agent("a"))
 		_, err = client.ResolveRoom(ctx, id, 2)
-		expectProblem(t, err, 503, CodeClosed, "hosts no rooms any more")
+		expectProblem(t, err, 503, CodeClosed, "no longer hosts rooms")
 	})
 }
 
-// owned returns a key that an agent owns.
+// owned returns a key of an agent's partitions.
 func owned(t *testing.T, a *cluster.Agent) string {
 	t.Helper()
 	for key := range strings.FieldsSeq("k1 k2 k3 k4 k5 k6 k7 k8 k9 k10 k11 k12 k13 k14 k15 k16") {
@@ -331,7 +330,7 @@ func owned(t *testing.T, a *cluster.Agent) string {
 	return ""
 }
 
-// A node whose lease has run out hosts nothing.
+// A node with an expired lease hosts nothing.
 func TestResolveFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hotel := open(t, affinity.NewMemory(), Options{})
@@ -346,7 +345,7 @@ func TestResolveFenced(t *testing.T) {
 	})
 }
 
-// Callers who hang up must not look like a store that does not answer.
+// Callers that disconnect must not look like a store that does not respond.
 func TestRoomHangUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hotel := open(t, &broken{Memory: affinity.NewMemory()}, Options{})
@@ -372,7 +371,7 @@ func TestRoomHangUps(t *testing.T) {
 	})
 }
 
-// A pin can name a node that this one does not know.
+// A pin can name a node that this node does not know.
 func TestUnknownNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()

@@ -17,8 +17,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// BenchmarkServe compares what programs over TCP get from the API with what they
-// get from a handler that always writes the same. Both run in a NewServer.
+// BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run
+// in a NewServer.
 func BenchmarkServe(b *testing.B) {
 	agent := solo(b, 1024)
 	second(b, agent)
@@ -48,7 +48,7 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// constant is the handler that costs least: it answers with JSON, always the same.
+// constant is the cheapest handler: it writes constant JSON.
 func constant(answer []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -56,7 +56,7 @@ func constant(answer []byte) http.Handler {
 	})
 }
 
-// second joins a node to the one of agent, and waits until both own something.
+// second joins a node to the node of agent, and waits until both own partitions.
 func second(b *testing.B, agent *cluster.Agent) {
 	b.Helper()
 	other, err := cluster.Start(b.Context(), cluster.Config{
@@ -69,12 +69,12 @@ func second(b *testing.B, agent *cluster.Agent) {
 	b.Cleanup(func() { _ = other.Close() })
 	for deadline := time.Now().Add(30 * time.Second); len(agent.Snapshot().Table.Nodes()) < 2; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatal("the second node does not get in")
+			b.Fatal("the second node does not join")
 		}
 	}
 }
 
-// keyAt returns a key that a node owns.
+// keyAt returns a key of a node.
 func keyAt(b *testing.B, agent *cluster.Agent, id lease.NodeID) string {
 	b.Helper()
 	for i := range 1000 {
@@ -92,8 +92,8 @@ func post(target, body string) string {
 		target, len(body), body)
 }
 
-// callAll has srv answer b.N requests over connections that stay open, each with
-// one request at a time.
+// callAll sends b.N requests to srv over persistent connections, each with one request at
+// a time.
 func callAll(b *testing.B, srv *http.Server, request string) {
 	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,8 +138,8 @@ func callAll(b *testing.B, srv *http.Server, request string) {
 	b.ReportMetric(float64(took[b.N*99/100].Microseconds()), "p99-µs")
 }
 
-// caller is a client that costs less than the server: it sends the same bytes again
-// and again, and of an answer reads the status and the length.
+// caller is a client that costs less than the server: it sends constant bytes, and reads
+// only the status and the length of a response.
 type caller struct {
 	conn    net.Conn
 	answers *bufio.Reader

@@ -9,20 +9,19 @@ import (
 )
 
 // NewServer returns a server for h, which may be a [Handler] alone or a mux that
-// holds one, with limits that bound what an idle, slow or hostile client costs.
-// Listen with Serve, or set Addr first.
+// holds one, with limits on the cost of an idle, slow or hostile client. Call Serve with
+// a listener, or set Addr first.
 //
-// At most 4,096 connections are open at a time, and at most 256 of them without a
-// request that is being answered. For one more, the one is closed that has waited
-// longest for its client. So nobody keeps others out by holding connections, nor
-// takes the file descriptors or the memory of the program. For more event streams
-// than that ([Options].MaxStreams), set ConnState to nil: then there is no such limit.
+// At most 4,096 connections are open at a time, and at most 256 of them without a request
+// in progress. At the limit the server closes the connection that has waited longest for
+// its client. So idle connections cannot block other clients, nor use up the file
+// descriptors or the memory of the program. For more event streams than that
+// ([Options].MaxStreams), set ConnState to nil, which removes both limits.
 //
-// WriteTimeout is longer than any answer may take. An event stream replaces it by
-// a deadline for each event; a middleware around the handler must let
-// http.ResponseController through for that (by Unwrap), else the stream ends with
-// WriteTimeout and its client comes back. Shutdown ends the streams at once and
-// waits for the rest.
+// WriteTimeout is longer than any response may take. An event stream replaces it by a
+// deadline for each event. For that, a middleware around the handler must support
+// http.ResponseController (by Unwrap); otherwise the stream ends after WriteTimeout and
+// its client reconnects. Shutdown ends the streams at once and waits for other requests.
 func NewServer(h http.Handler) *http.Server {
 	if h == nil {
 		h = http.DefaultServeMux // as for http.Server

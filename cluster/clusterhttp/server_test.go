@@ -17,8 +17,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A client that asks and asks and never reads an answer costs one answer, and that
-// not for long.
+// A client that sends many requests and reads no response costs one response, for a
+// limited time.
 func TestClientThatNeverReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -39,8 +39,8 @@ func TestClientThatNeverReads(t *testing.T) {
 	})
 }
 
-// For one connection too many the one goes that has waited longest for its client,
-// and never one that is being answered.
+// At the limit the server closes the connection that has waited longest for its client, and
+// never a connection with a request in progress.
 func TestConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -58,19 +58,19 @@ func TestConnectionLimit(t *testing.T) {
 
 		idle := []*visitor{open("/"), open("/"), open("/")}
 		expect("three may wait", true, idle...)
-		idle[0].ask("OPTIONS *" + tail + "\r\n") // idle[1] waits for longer now
+		idle[0].ask("OPTIONS *" + tail + "\r\n") // now idle[1] has waited longest
 		synctest.Wait()
 		silent := open("")
 		expect("one too many waits", false, idle[1])
-		begun := open("GET /") // and no more of it
+		begun := open("GET /") // an incomplete request
 		expect("the next", false, idle[2])
 		expect("the others", true, idle[0], silent, begun)
 
-		long := []*visitor{open("/long")} // waits, too, until its request has come
+		long := []*visitor{open("/long")} // also waits until its request has arrived
 		expect("the next", false, idle[0])
 		long = append(long, open("/long"), open("/long"))
 		expect("five of five", true, append(long, silent, begun)...)
-		for range 2 { // each takes the place of one that waits
+		for range 2 { // each replaces a waiting connection
 			long = append(long, open("/long"))
 		}
 		expect("who waits", false, silent, begun)
@@ -79,7 +79,7 @@ func TestConnectionLimit(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if n := len(limits.of); n != 3 || limits.waiting.Len() != 3 {
-			t.Errorf("%d connections are remembered, %d of them waiting", n, limits.waiting.Len())
+			t.Errorf("%d connections are left, %d of them waiting", n, limits.waiting.Len())
 		}
 		for i, v := range long {
 			if v.answers.Load() != 1 {
@@ -90,8 +90,8 @@ func TestConnectionLimit(t *testing.T) {
 	})
 }
 
-// limited returns what opens connections to a server with such limits, which answers
-// at once, but at /long on release.
+// limited returns a function that opens connections to a server with such limits. The
+// server responds immediately, but to /long on release.
 func limited(t *testing.T, limits *conns, release <-chan struct{}) (open func(path string) *visitor) {
 	t.Helper()
 	srv := NewServer(nil)
@@ -119,7 +119,7 @@ func limited(t *testing.T, limits *conns, release <-chan struct{}) (open func(pa
 	}
 }
 
-// visitor is a client that reads whatever comes.
+// visitor is a client that reads all responses.
 type visitor struct {
 	conn    net.Conn
 	answers atomic.Int32
@@ -127,7 +127,7 @@ type visitor struct {
 }
 
 func (v *visitor) ask(path string) {
-	request := path // or the beginning of one
+	request := path // or the start of a request
 	if strings.HasPrefix(path, "/") {
 		request = "GET " + path + tail + "\r\n"
 	}
@@ -147,7 +147,7 @@ func (v *visitor) read() {
 	}
 }
 
-// A server has the limits, and they are well above what the event streams take.
+// NewServer applies the limits, which are well above the number of event streams.
 func TestNewServerLimitsConnections(t *testing.T) {
 	srv := NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	open := func(answered bool) (ours net.Conn) {
@@ -176,11 +176,11 @@ func TestNewServerLimitsConnections(t *testing.T) {
 	}
 	for i := range maxConns {
 		if !isOpen(open(true)) {
-			t.Fatalf("only %d are answered", i)
+			t.Fatalf("only %d get a response", i)
 		}
 	}
 	if isOpen(open(false)) {
-		t.Error("too many are answered")
+		t.Error("too many get a response")
 	}
 	if maxConns < 2*1024+maxWaiting {
 		t.Error("too few for the event streams")

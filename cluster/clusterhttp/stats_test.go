@@ -17,8 +17,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// TestStats: the counters are those of the agent, the settings are told with their
-// defaults filled in, and the key of the cluster is not told at all.
+// TestStats: the counters are those of the agent, the settings include defaults, and the
+// key of the cluster is left out.
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := []byte("0123456789abcdef")
@@ -49,7 +49,7 @@ func TestStats(t *testing.T) {
 			t.Error(diff)
 		}
 		if got.Counts.BeatsApplied == 0 || got.Counts.PacketsReceived == 0 || got.Settings.TTLMS == 0 || len(got.Settings.Join) == 0 || len(got.Readers) == 0 {
-			t.Errorf("nothing is counted: %+v", got)
+			t.Errorf("all counters are zero: %+v", got)
 		}
 		for _, secret := range []string{string(key), base64.StdEncoding.EncodeToString(key), hex.EncodeToString(key)} {
 			if strings.Contains(w.Body.String(), secret) {
@@ -60,7 +60,7 @@ func TestStats(t *testing.T) {
 		w = do(Handler(c.Agent("b"), Options{Log: quiet}), http.MethodGet, "/v1/stats", "")
 		expect(t, w, http.StatusOK, `"state":"active"`)
 		if strings.Contains(w.Body.String(), `"rooms"`) {
-			t.Errorf("an agent without a store tells of rooms: %s", w.Body)
+			t.Errorf("an agent without a store has counters of rooms: %s", w.Body)
 		}
 		c.Pause("b")
 		time.Sleep(time.Minute)

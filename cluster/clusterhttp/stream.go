@@ -13,14 +13,14 @@ import (
 	"github.com/roost-cluster/roost/events"
 )
 
-// stopKey is the context key of a channel that a server closes when it shuts
-// down, which would otherwise wait for its streams; see NewServer.
+// stopKey is the context key of a channel that a server closes at its shutdown, which
+// would otherwise wait for the streams; see NewServer.
 type stopKey struct{}
 
-// lastEventID is the header of a client that had a stream before.
+// lastEventID is the header of a client that resumes a stream.
 const lastEventID = "Last-Event-ID"
 
-// events streams what changes until the client, the agent or the server goes.
+// events streams changes until the client, the agent or the server ends.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
@@ -38,17 +38,17 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // or nginx holds events back
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx delays events
 	if r.Method == http.MethodHead {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	s := stream{w: w, control: http.NewResponseController(w), within: a.sendTime}
-	// Before the client knows that it has a stream, and asks where the rooms are.
+	// Subscribe before the client sees the stream open and resolves its rooms.
 	s.moves = movesOf(ctx, a.rooms)
-	if err := s.send(nil); err != nil { // headers now: the first batch may take its time
-		internal(err).write(w) // goes nowhere unless the writer cannot flush
+	if err := s.send(nil); err != nil { // headers now: the first batch may be late
+		internal(err).write(w) // arrives only if the writer cannot flush
 		return
 	}
 	err := s.resume(r.Header.Get(lastEventID), a)
@@ -57,18 +57,18 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // for the end of the response
 	if err != nil {
-		a.log.Info("dropped an event stream", "remote", r.RemoteAddr, "err", err)
+		a.log.Info("event stream dropped", "remote", r.RemoteAddr, "err", err)
 	}
 }
 
-// stream is one client of the events. It holds one event of each kind at most,
-// however slow the client is: what happens meanwhile merges into the next one.
+// stream is one client of the events. It holds at most one event of each type, however
+// slow the client is: later changes merge into the next event.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration // for one event
 	moves   <-chan affinity.MovedBatch
-	seen    *events.State // what the client has been told; nil: nothing
+	seen    *events.State // the last that was sent; nil: none
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
@@ -108,8 +108,8 @@ func (s *stream) run(ctx context.Context, a *api) error {
 	}
 }
 
-// resume lets a client go on that had a stream before: with what changed since the
-// event of that id, if it is remembered. Which rooms moved meanwhile is not.
+// resume starts a stream after the event of that id, if the journal still has it. The
+// journal holds no moves of rooms, so a client with an id gets a resync.
 func (s *stream) resume(id string, a *api) error {
 	s.seen = a.journal.state(id)
 	if id == "" || a.rooms == nil {
@@ -118,9 +118,8 @@ func (s *stream) resume(id string, a *api) error {
 	return s.sendMoved(affinity.MovedBatch{Moved: []affinity.Moved{}, Resync: true})
 }
 
-// send writes and flushes, and fails if the client does not take it in time. The
-// deadline is lifted again: over HTTP/2 one that passes in silence ends the
-// stream.
+// send writes and flushes, and fails if the client does not read in time. Afterwards it
+// removes the deadline: over HTTP/2 a deadline ends even an idle stream.
 func (s *stream) send(event []byte) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
 	if len(event) > 0 {
@@ -135,8 +134,8 @@ func (s *stream) send(event []byte) error {
 	return nil
 }
 
-// movesOf returns what rooms move from now on, or nil. Its goroutine ends with ctx or
-// the rooms; the channel stays open, since the stream outlives the rooms.
+// movesOf returns the moves of rooms from now on, or nil. Its goroutine ends with ctx or
+// the rooms; the channel stays open, because the stream outlives the rooms.
 func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.MovedBatch {
 	if rooms == nil {
 		return nil
@@ -155,8 +154,8 @@ func movesOf(ctx context.Context, rooms *affinity.Resolver) <-chan affinity.Move
 	return moves
 }
 
-// roomsInEvent bounds an event of rooms that moved to less than a megabyte, which
-// a slow client can take in time.
+// roomsInEvent bounds an event of type moved to less than a megabyte, which a slow client
+// can read in time.
 const roomsInEvent = 1024
 
 func (s *stream) sendMoved(b affinity.MovedBatch) error {

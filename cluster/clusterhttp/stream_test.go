@@ -22,7 +22,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// listener is a client of the stream that reads it as bytes.
+// listener is a client that reads the stream as bytes.
 type listener struct {
 	t      *testing.T
 	conn   net.Conn
@@ -32,7 +32,7 @@ type listener struct {
 	id     string // of the last batch
 }
 
-// listen asks for the stream and reads the headers of the answer.
+// listen requests the stream and reads the headers of the response.
 // Headers are lines such as "Name: value".
 func listen(t *testing.T, conn net.Conn, err error, headers ...string) *listener {
 	t.Helper()
@@ -46,7 +46,7 @@ func listen(t *testing.T, conn net.Conn, err error, headers ...string) *listener
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = conn.Close() // first: to close the body is to read it to its end
+		_ = conn.Close() // first: closing the body would read it to its end
 		_ = resp.Body.Close()
 	})
 	return &listener{t: t, conn: conn, status: resp.StatusCode, header: resp.Header, in: bufio.NewReader(resp.Body)}
@@ -104,7 +104,7 @@ func TestStream(t *testing.T) {
 		owned := a.Owned()
 		first := l.batch()
 		if diff := cmp.Diff(owned, partitions(first.Acquired)); diff != "" || len(first.Joined) != 3 || first.Digest != a.Snapshot().Digest() {
-			t.Errorf("the first batch is not all that is owned: %s\n%+v", diff, first)
+			t.Errorf("the first batch does not hold all partitions: %s\n%+v", diff, first)
 		}
 
 		begin := time.Now()
@@ -145,7 +145,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// The headers come at once, the first batch when there is a table.
+// The headers arrive immediately, the first batch with the first table.
 func TestStreamBeforeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.QuietWindow = time.Second }})
@@ -162,8 +162,8 @@ func TestStreamBeforeReady(t *testing.T) {
 	})
 }
 
-// A client that does not read is dropped after ten seconds, and its place is
-// free again; it has not delayed anybody.
+// A client that does not read is dropped after ten seconds, which frees its place; it
+// delays no other client.
 func TestStreamDropsSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -183,7 +183,7 @@ func TestStreamDropsSlowReader(t *testing.T) {
 		keen.batch()
 
 		begin := time.Now()
-		go func() { _ = a.Drain(t.Context()) }() // the slow one is sent this and does not take it
+		go func() { _ = a.Drain(t.Context()) }() // the slow client does not read this event
 		keen.batch()
 		if took := time.Since(begin); took > time.Second {
 			t.Errorf("the keen reader waited for %v", took)
@@ -205,7 +205,7 @@ func TestStreamDropsSlowReader(t *testing.T) {
 	})
 }
 
-// Nor can one hold up the end of its stream for longer.
+// Such a client cannot delay the end of its stream for longer either.
 func TestStreamEndsWithoutReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -246,13 +246,13 @@ func TestStreamsAreBounded(t *testing.T) {
 		synctest.Wait()
 		third := open()
 		if third.batch(); third.status != 200 {
-			t.Error("the place of a client that left is not free")
+			t.Error("the place of a disconnected client is not free")
 		}
 		expect(t, do(h, "GET", "/v1/events", ""), 503, "busy")
 	})
 }
 
-// Shutdown does not wait for streams, which have no end, but for the rest.
+// Shutdown waits for other requests, but not for streams, which have no end.
 func TestShutdownEndsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -288,8 +288,8 @@ func TestHeadOfStream(t *testing.T) {
 	})
 }
 
-// A middleware that hides what its writer can do is told, instead of holding all
-// events back.
+// Behind a middleware whose writer cannot flush, the stream fails instead of delaying
+// events.
 func TestStreamNeedsFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -300,7 +300,7 @@ func TestStreamNeedsFlush(t *testing.T) {
 	})
 }
 
-// Without a server's help the stream still ends with its request.
+// Without a server the stream still ends with its request.
 func TestStreamEndsWithRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What pipes on virtual time cannot show: real sockets with their buffers, and
-// HTTP/2, whose deadlines work by other rules.
+// Tests that pipes on virtual time cannot do: real sockets with their buffers, and HTTP/2,
+// which treats deadlines in another way.
 
 // A client that never reads fills the sockets' buffers, and is dropped.
 func TestSlowReaderOverTCP(t *testing.T) {
@@ -30,13 +30,13 @@ func TestSlowReaderOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	listen(t, conn, nil) // reads the headers and no more; the first batch has 2 MB
+	listen(t, conn, nil) // reads only the headers; the first batch has 2 MB
 	waitFor(t, "a stream", func() bool { return len(h.streams) == 1 })
 	waitFor(t, "the stream to be dropped", func() bool { return len(h.streams) == 0 })
 }
 
-// Silence longer than the time for one write does not end a stream, nor do the
-// server's own timeouts.
+// Neither silence for longer than the time of one write nor the server's timeouts end a
+// stream.
 func TestQuietStream(t *testing.T) {
 	agent := solo(t, 16)
 	for _, http2 := range []bool{false, true} {
@@ -69,7 +69,7 @@ func TestQuietStream(t *testing.T) {
 	}
 }
 
-// A whole life over real sockets: a server of ours, a client, a farewell.
+// A server, a client and a leave over real sockets.
 func TestOverTCP(t *testing.T) {
 	agent := solo(t, 16)
 	srv := NewServer(Handler(agent, Options{Log: quiet, Token: token}))
@@ -117,11 +117,11 @@ func TestOverTCP(t *testing.T) {
 	}
 	_, err = client.Members(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no agent answers at "+listener.Addr().String()) {
-		t.Errorf("nobody is there: %v", err)
+		t.Errorf("after the end: %v", err)
 	}
 }
 
-// waitFor polls for a condition that has no channel to wait on.
+// waitFor polls for a condition without a channel to wait on.
 func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -131,7 +131,7 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }

@@ -1,18 +1,16 @@
-// Package dashboard is the page that shows people what a node thinks of its
-// cluster. It is a client of the HTTP API like any other: it reads /v1/events,
-// /v1/members and /v1/partitions beside itself and knows nothing that they do not
-// tell.
+// Package dashboard is a web page that shows one node's view of its cluster. It is an
+// ordinary client of the HTTP API: it reads /v1/events, /v1/members and /v1/partitions
+// and has no other source.
 //
-// The page and all that belongs to it are embedded in the program. It loads nothing
-// from elsewhere, so it works offline, and its Content-Security-Policy allows no
-// inline script or style and no other origin. What a node says of itself is only
-// ever shown as text.
+// The page and its parts are embedded in the program. It loads nothing from other
+// servers, so it works offline. Its Content-Security-Policy allows no inline script or
+// style and no other origin. The page shows values from nodes as text only, never as
+// markup.
 //
-// Its addresses are relative, so it works below a prefix too, if that ends in a
-// slash.
+// Its URLs are relative, so it also works below a prefix that ends in a slash.
 //
-// A token that an operator enters stays in the page's memory: it is sent as the
-// header Authorization and is stored nowhere.
+// A token that an operator enters stays in the memory of the page: it is sent in the
+// header Authorization and not stored.
 package dashboard
 
 import (
@@ -24,26 +22,25 @@ import (
 	"time"
 )
 
-// Info is what the page cannot learn from the API.
+// Info holds the values that the API does not provide.
 type Info struct {
 	Cluster  string        // its name
-	LeaseTTL time.Duration // what the age of a lease is shown against
-	Rooms    bool          // rooms are pinned, so they can be looked up
-	Demo     bool          // /demo beside the page starts and stops nodes
+	LeaseTTL time.Duration // full scale of the age of a lease
+	Rooms    bool          // the API can look up rooms
+	Demo     bool          // /demo next to the page starts and stops nodes
 }
 
 //go:embed page
 var files embed.FS
 
-// policy allows the page what it needs, and no more. Trusted types make the
-// browser refuse to read any string as markup, whatever a fault in the page's
-// scripts does with it.
+// policy allows only what the page needs. Trusted types make the browser reject any
+// string as markup, even if a bug in a script of the page tries it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Handler serves the page at GET / and its parts at GET /dashboard/. Everything
-// else is not found.
+// Handler serves the page at GET / and its parts at GET /dashboard/. Other paths get a
+// 404.
 func Handler(info Info) http.Handler {
 	index := render(info)
 	mux := http.NewServeMux()
@@ -58,12 +55,12 @@ func Handler(info Info) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")   // for browsers that do not know frame-ancestors
-		h.Set("Cache-Control", "no-store") // the parts of two versions do not fit together
+		h.Set("Cache-Control", "no-store") // parts of different versions do not fit together
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// render makes the page. It fails only if the page itself is wrong.
+// render executes the template. It panics only if the template is wrong.
 func render(info Info) []byte {
 	var page bytes.Buffer
 	t := template.Must(template.ParseFS(files, "page/index.html"))
@@ -74,7 +71,7 @@ func render(info Info) []byte {
 }
 
 func part(w http.ResponseWriter, r *http.Request) {
-	// Not by the system's table of types, which may know .js as something else.
+	// Not from the system's table of types, which may map .js to another type.
 	types := map[string]string{
 		".css": "text/css; charset=utf-8",
 		".js":  "text/javascript; charset=utf-8",
