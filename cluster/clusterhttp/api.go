@@ -80,12 +80,12 @@ type Owned struct {
 // Stats answers /v1/stats: the counters of this agent since its start, and its
 // settings.
 type Stats struct {
-	Self     lease.NodeID     `json:"self"`
-	State    string           `json:"state"` // joining, settling, active, draining or left
-	Settings Settings         `json:"settings"`
-	Counts   cluster.Stats    `json:"counts"`
+	Self     lease.NodeID         `json:"self"`
+	State    string               `json:"state"` // joining, settling, active, draining or left
+	Settings Settings             `json:"settings"`
+	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
-	Rooms    *affinity.Stats  `json:"rooms,omitempty"` // if rooms are pinned here
+	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
 }
 
 // Settings are the settings that a reader of an agent's counters needs.

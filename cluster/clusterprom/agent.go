@@ -49,7 +49,9 @@ func eventFamilies() []family {
 				return v.byReader(func(r events.ReaderStats) uint64 { return uint64(r.Open) })
 			}),
 		gauges("event_lag_states", "States that were published since the one that the slowest of these readers has come to.", "reader",
-			func(v *view) map[string]uint64 { return v.byReader(func(r events.ReaderStats) uint64 { return r.Behind }) }),
+			func(v *view) map[string]uint64 {
+				return v.byReader(func(r events.ReaderStats) uint64 { return r.Behind })
+			}),
 	}
 }
 
