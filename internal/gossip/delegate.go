@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// delegate receives memberlist's callbacks. Those of the alive, merge and event
-// interfaces run under its node lock: they neither wait nor call back.
+// delegate receives memberlist's callbacks. The callbacks of the alive, merge and event
+// interfaces run under memberlist's node lock: they must not wait or call back.
 type delegate struct {
 	node   *Node
 	meta   []byte
@@ -24,19 +24,19 @@ var errAddr = errors.New("gossip: not an IP address")
 
 func (d *delegate) NodeMeta(int) []byte { return d.meta }
 
-// NotifyMsg may be handed memory that memberlist uses again, so it copies.
+// NotifyMsg copies: memberlist may reuse the memory.
 func (d *delegate) NotifyMsg(b []byte) { d.to.Receive(slices.Clone(b)) }
 
-// GetBroadcasts returns nothing: digests are sent directly, because memberlist
-// puts its own broadcasts first and starves ours for a minute after a mass join.
+// GetBroadcasts returns nothing: digests are sent directly. memberlist would send its
+// own broadcasts first, and delay the digests for a minute after a mass join.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 func (d *delegate) LocalState(bool) []byte { return d.to.State() }
 
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.to.Merge(b) }
 
-// NotifyAlive keeps nodes with other settings out of memberlist's list, and
-// bounds how many names strangers can put there.
+// NotifyAlive keeps nodes with other settings out of memberlist's list, and bounds how
+// many names an unauthenticated sender can add.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self {
 		return nil
@@ -53,27 +53,27 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return d.admit(n.Name, time.Now())
 }
 
-// NotifyMerge runs on both sides of a join and ends it if settings differ.
+// NotifyMerge runs on both sides of a join, and rejects the join if settings differ.
 func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 	if d.onlySelf(peers) {
 		err := ErrSelf
-		d.node.refused.Store(&err)
+		d.node.rejected.Store(&err)
 		return err
 	}
 	for _, p := range peers {
 		if p.State == memberlist.StateDead || p.State == memberlist.StateLeft || p.Name == d.self {
-			continue // its settings are of the past
+			continue // its settings are outdated
 		}
 		if err := d.accept(p.Name, p.Meta); err != nil {
-			d.node.refused.Store(&err)
+			d.node.rejected.Store(&err)
 			return err
 		}
 	}
 	return nil
 }
 
-// onlySelf reports whether this node reached itself under another address, when
-// it is alone: whoever else answers lists itself.
+// onlySelf reports whether this node, while alone, reached itself under another
+// address: any other node would list itself.
 func (d *delegate) onlySelf(peers []*memberlist.Node) bool {
 	other := func(p *memberlist.Node) bool { return p.Name != d.self }
 	return len(peers) > 0 && !slices.ContainsFunc(peers, other)

@@ -1,17 +1,17 @@
-// Package gossip carries roost's messages between nodes. It wraps memberlist,
-// which it uses for three things: UDP packets between nodes, the full exchange
-// over TCP when a node joins (and now and then afterwards), and the refusal of
-// nodes that belong to another cluster, hold another key or run with other
-// settings. memberlist's opinion on who is alive is not used: leases decide.
+// Package gossip carries roost's messages between nodes. It wraps memberlist, which it
+// uses for three things: UDP packets between nodes, the full exchange over TCP at a join
+// and at intervals afterwards, and the rejection of nodes with another cluster name, key
+// or settings. memberlist's failure detector is not used: leases decide which nodes are
+// alive.
 //
-// What it adds around memberlist:
+// It adds to memberlist:
 //
-//   - Names are resolved here, with a context, SRV records included.
-//   - Failures to join say what to do (see Join).
-//   - memberlist's log lines go through slog, at most a few a second.
-//   - A guard before its listeners (guard.go) drops what nobody here sends and
-//     bounds what strangers can make it do.
-//   - What incoming streams announce, and how fast new names come in, is bounded
-//     (stream.go, members.go). With a key, only holders of the key get that far.
-//   - It can be left and closed in any order and more than once.
+//   - Names are resolved here, with a context and SRV records.
+//   - Errors of a join say what to do (see Join).
+//   - memberlist's log lines go to slog, a few per second at most.
+//   - A guard in front of the listeners (guard.go) drops packets that no agent sends,
+//     and bounds the work that unauthenticated senders can cause.
+//   - The announced sizes of incoming streams and the rate of new names are bounded
+//     (stream.go, members.go). With a key, only its holders get that far.
+//   - A Node can be left and closed in any order and more than once.
 package gossip

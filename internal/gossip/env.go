@@ -7,17 +7,17 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Env is what tests of whole clusters replace. It travels in the context that
-// an agent is started with, so that no configuration shows it.
+// Env is what tests of whole clusters replace. It is passed in the context of Start, so
+// it does not appear in any configuration.
 type Env struct {
 	Transport   memberlist.NodeAwareTransport // instead of sockets
 	ClockOffset time.Duration                 // of this node's wall clock
-	Gate        func()                        // waits while the process is to seem stopped
+	Gate        func()                        // blocks while the process simulates a pause
 }
 
 type envKey struct{}
 
-// WithEnv returns a context under which nodes run in e.
+// WithEnv returns a context in which nodes run in e.
 func WithEnv(ctx context.Context, e Env) context.Context {
 	return context.WithValue(ctx, envKey{}, e)
 }

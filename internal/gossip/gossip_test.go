@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// inbox is a Receiver that keeps what it gets.
+// inbox is a Receiver that stores its input.
 type inbox struct {
 	mu      sync.Mutex
 	packets []string
@@ -70,7 +70,7 @@ func start(t *testing.T, name string, change func(*Config)) (*Node, *inbox) {
 	return n, in
 }
 
-// eventually polls for a condition, since real sockets take real time.
+// eventually polls for a condition: real sockets take real time.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -110,7 +110,7 @@ func TestSendAndJoin(t *testing.T) {
 	}
 }
 
-func TestJoinRefused(t *testing.T) { // S3.10
+func TestJoinRejected(t *testing.T) { // S3.10
 	key1, key2 := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	set := func(key []byte, label, meta string) func(*Config) {
 		return func(c *Config) { c.Key, c.Cluster, c.Meta = key, label, []byte(meta) }
@@ -139,7 +139,7 @@ func TestJoinRefused(t *testing.T) { // S3.10
 				t.Errorf("error does not name the seed: %v", err)
 			}
 			if n := seed.list.NumMembers(); n != 1 {
-				t.Errorf("the seed has %d members: it let the other in", n)
+				t.Errorf("the seed has %d members: it admitted the other node", n)
 			}
 			if n := node.list.NumMembers(); n != 1 {
 				t.Errorf("the node has %d members", n)
@@ -148,14 +148,14 @@ func TestJoinRefused(t *testing.T) { // S3.10
 	}
 }
 
-func TestJoinNobody(t *testing.T) {
+func TestJoinUnreachable(t *testing.T) {
 	n, _ := start(t, "a#1", nil)
 	err := n.Join("127.0.0.1:1")
 	if err == nil || errors.Is(err, ErrCluster) || errors.Is(err, ErrKey) {
-		t.Errorf("error %v: nobody there is not a refusal", err)
+		t.Errorf("error %v: an unreachable seed is no rejection", err)
 	}
 	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "connection refused")) {
-		t.Errorf("the error is %q: not what happened, in one line", err)
+		t.Errorf("error %q does not state the cause in one line", err)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestEndInAnyOrder(t *testing.T) {
 	}
 }
 
-// Addresses come from other nodes: a name in one must not cost a DNS query.
+// Addresses come from other nodes: a name in one must not cause a DNS query.
 func TestSendTakesNoNames(t *testing.T) {
 	a, _ := start(t, "a#1", nil)
 	for _, addr := range []string{"localhost:7946", "127.0.0.1", "", "127.0.0.1:99999", "[::1]"} {
@@ -255,8 +255,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// A stranger who opens many connections and says nothing must not keep
-// datagrams from flowing, nor Close from returning.
+// Many silent connections must not stop the flow of packets, nor block Close.
 func TestSilentConnections(t *testing.T) {
 	a, in := start(t, "a#1", nil)
 	b, _ := start(t, "b#1", nil)

@@ -10,28 +10,28 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxStreams bounds the TCP connections that are served at a time. memberlist
-// makes room for what a stranger announces (vetHead bounds that) and waits up to
-// StreamTimeout for the rest; further connections wait in the kernel's backlog.
+// maxStreams bounds the number of TCP connections served at a time. memberlist
+// allocates the announced size of a stream (vetHead bounds it) and waits up to
+// StreamTimeout for the content; further connections wait in the kernel's backlog.
 const maxStreams = 32
 
-// maxPatience bounds how long a connection that says nothing keeps its slot.
-// Nodes of ours speak at once.
-const maxPatience = time.Second
+// maxHeadTimeout bounds how long a silent connection keeps its slot. Agents send at
+// once.
+const maxHeadTimeout = time.Second
 
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
-	// plain says that there is no key: anybody can make memberlist read anything.
-	// With one, a message counts only after it was decrypted as a whole.
+	// plain means that there is no key: any sender can make memberlist parse a message.
+	// With a key, memberlist parses only messages that were decrypted as a whole.
 	plain bool
-	// patience is how long an incoming connection may take to say something.
-	patience time.Duration
+	// headTimeout is how long an incoming connection may take to send its head.
+	headTimeout time.Duration
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	slots   chan struct{}
-	ctx     context.Context // ends with Shutdown
+	ctx     context.Context // ends at Shutdown
 	stop    context.CancelFunc
 	stopped sync.Once
 	wait    sync.WaitGroup
@@ -41,7 +41,7 @@ type guard struct {
 func newGuard(t memberlist.NodeAwareTransport, plain bool, streamTimeout time.Duration) *guard {
 	g := &guard{
 		NodeAwareTransport: t, plain: plain,
-		patience: min(streamTimeout, maxPatience),
+		headTimeout: min(streamTimeout, maxHeadTimeout),
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
@@ -56,8 +56,8 @@ func newGuard(t memberlist.NodeAwareTransport, plain bool, streamTimeout time.Du
 func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 
-// DialAddressTimeout is the transport's, but Shutdown ends it at once, and what
-// came of it: a join under way must not hold up the end of the program.
+// DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
+// connection: a running join must not delay the end of the program.
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -73,7 +73,7 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 		if r.err != nil {
 			return nil, r.err
 		}
-		// Strangers can make memberlist call them: their answers are vetted, too.
+		// An unauthenticated sender can make memberlist dial: vet the answer, too.
 		return g.closeAtEnd(g.vet(r.conn, 0)), nil
 	case <-g.ctx.Done():
 		go func() {
@@ -85,14 +85,14 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 	}
 }
 
-// closeAtEnd returns conn, which Shutdown closes if nobody did before.
+// closeAtEnd returns a conn that Shutdown closes if it is still open.
 func (g *guard) closeAtEnd(conn net.Conn) net.Conn {
 	forget := context.AfterFunc(g.ctx, func() { _ = conn.Close() })
 	return &hookedConn{Conn: conn, closed: func() { forget() }}
 }
 
-// Shutdown closes the sockets. Their readers may be waiting to hand over, so
-// somebody has to take what they hold.
+// Shutdown closes the sockets. It discards further input, so that no socket reader
+// blocks.
 func (g *guard) Shutdown() (err error) {
 	g.stopped.Do(func() {
 		g.stop()
@@ -146,7 +146,7 @@ func (g *guard) passStreams() {
 		}
 		select {
 		case conn := <-g.NodeAwareTransport.StreamCh():
-			limited := &hookedConn{Conn: g.vet(conn, g.patience), closed: func() { <-g.slots }}
+			limited := &hookedConn{Conn: g.vet(conn, g.headTimeout), closed: func() { <-g.slots }}
 			select {
 			case g.streams <- limited:
 			case <-g.ctx.Done():
@@ -159,7 +159,7 @@ func (g *guard) passStreams() {
 	}
 }
 
-// hookedConn tells when it is closed.
+// hookedConn calls closed when it is closed.
 type hookedConn struct {
 	net.Conn
 	once   sync.Once
@@ -178,9 +178,9 @@ const (
 	typeChecksum = 12
 )
 
-// harmless reports whether a packet can be unpacked in one step. Nobody here
-// sends compressed packets or compounds of compounds, and unpacking them can
-// cost a stranger's 64 KiB into 40 MiB, again and again.
+// harmless reports whether a packet can be unpacked in one step. Agents send neither
+// compressed packets nor nested compounds; unpacking them can expand 64 KiB from an
+// unauthenticated sender to 40 MiB, repeatedly.
 func harmless(b []byte) bool {
 	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
 	if err != nil {
@@ -195,7 +195,7 @@ func harmless(b []byte) bool {
 	return harmlessParts(b)
 }
 
-// harmlessParts judges a compound.
+// harmlessParts is harmless for the parts of a compound.
 func harmlessParts(b []byte) bool {
 	if len(b) < 2 {
 		return false

@@ -56,8 +56,8 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// FuzzHarmless holds the guard against what it is for: whatever passes does not
-// reach a decompressor.
+// FuzzHarmless checks the guard's purpose: no packet that passes reaches a
+// decompressor.
 func FuzzHarmless(f *testing.F) {
 	f.Add([]byte("\x08hello"))
 	f.Add([]byte{typeCompound, 1, 0, 2, typeCompress, 1})
@@ -69,8 +69,8 @@ func FuzzHarmless(f *testing.F) {
 	})
 }
 
-// reaches unpacks as memberlist does, by its documented format, and reports
-// whether a message of the given type would be handled.
+// reaches unpacks like memberlist, by its documented format, and reports whether it
+// would handle a message of the given type.
 func reaches(b []byte, kind byte, depth int) bool {
 	if depth == 0 {
 		var err error
@@ -104,7 +104,7 @@ func reaches(b []byte, kind byte, depth int) bool {
 	return false
 }
 
-// A real bomb: the guard counts it, and the node goes on.
+// A real bomb: the guard counts it, and the node continues.
 func TestCompressedPacketIsDropped(t *testing.T) {
 	n, in := start(t, "a#1", nil)
 	conn, err := net.Dial("udp", n.Addr())

@@ -10,31 +10,31 @@ import (
 	"strings"
 )
 
-// What can stop a node from joining although somebody answered.
+// Reasons why a reachable node rejects a join.
 var (
 	ErrKey     = errors.New("the gossip keys differ")
 	ErrCluster = errors.New("the cluster names probably differ")
 	ErrSelf    = errors.New("that address is this node itself")
 )
 
-// Join exchanges everything known with the node at an ip:port. When it returns
-// nil, the answer has been merged. The error tells refusals apart (it is what
-// Accept returned, or wraps ErrKey, ErrCluster or ErrSelf) from nodes that cannot be
-// reached (anything else). Several may be under way; Close ends them.
+// Join exchanges the full state with the node at an ip:port. When it returns nil, the
+// answer has been merged. A rejection returns the error of Accept, or wraps ErrKey,
+// ErrCluster or ErrSelf; any other error means that the node is unreachable. Joins may
+// run concurrently; Close ends them.
 func (n *Node) Join(addr string) error {
 	_, err := n.list.Join([]string{addr})
 	if err == nil {
 		return nil
 	}
-	// Other joins, also those of nodes that come here, leave their refusals, too.
+	// Other joins, incoming ones included, store their rejections here, too.
 	// memberlist quotes the one that ended this join, and wraps nothing.
-	if refused := n.refused.Load(); refused != nil && strings.Contains(err.Error(), (*refused).Error()) {
-		return fmt.Errorf("gossip: join %s: %w", addr, *refused)
+	if rejected := n.rejected.Load(); rejected != nil && strings.Contains(err.Error(), (*rejected).Error()) {
+		return fmt.Errorf("gossip: join %s: %w", addr, *rejected)
 	}
 	return n.translate(addr, err)
 }
 
-// translate turns memberlist's wording, which wraps nothing, into advice.
+// translate turns memberlist's texts, which wrap no error, into advice.
 func (n *Node) translate(addr string, err error) error {
 	has := func(s string) bool { return strings.Contains(err.Error(), s) }
 	switch {
@@ -45,19 +45,19 @@ func (n *Node) translate(addr string, err error) error {
 	case has("could decrypt"):
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrKey)
 	case has("EOF"), has("connection reset"):
-		return fmt.Errorf("gossip: join %s: %w: it hung up without an answer, as it does on another name than %q", addr, ErrCluster, n.cluster)
+		return fmt.Errorf("gossip: join %s: %w: it closed the connection without an answer, as a cluster with another name than %q does", addr, ErrCluster, n.cluster)
 	}
 	if all, ok := errors.AsType[interface {
 		error
 		WrappedErrors() []error
 	}](err); ok && len(all.WrappedErrors()) == 1 {
-		err = all.WrappedErrors()[0] // without the frame of lines around one address
+		err = all.WrappedErrors()[0] // only the error of the one address
 	}
 	return fmt.Errorf("gossip: join %s: %w", addr, err)
 }
 
-// Resolve returns the ip:port addresses behind a seed: "host:port", or the name
-// of an SRV record ("_roost._udp.example.org").
+// Resolve returns the ip:port addresses of a seed: "host:port", or the name of an SRV
+// record ("_roost._udp.example.org").
 func Resolve(ctx context.Context, seed string) ([]string, error) {
 	if strings.HasPrefix(seed, "_") {
 		return resolveSRV(ctx, seed)
@@ -94,7 +94,7 @@ func resolveSRV(ctx context.Context, name string) ([]string, error) {
 	return addrs, nil
 }
 
-// resolveOne resolves an address of this node's own.
+// resolveOne resolves one of this node's own addresses.
 func resolveOne(ctx context.Context, what, hostPort string) (netip.AddrPort, error) {
 	host, port, err := splitHostPort(hostPort)
 	if err != nil {

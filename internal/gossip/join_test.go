@@ -56,7 +56,7 @@ func TestJoinSelf(t *testing.T) {
 	}
 }
 
-// A node with other settings knocks while our own seed says nothing.
+// A node with other settings tries to join while the own seed is silent.
 func TestRefusalOfAnother(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,14 +67,14 @@ func TestRefusalOfAnother(t *testing.T) {
 	x, _ := start(t, "x#1", func(c *Config) { c.Meta = []byte("other") })
 	joined := make(chan error, 1)
 	go func() { joined <- a.Join(silent.Addr().String()) }()
-	conn, err := silent.Accept() // now the join is under way
+	conn, err := silent.Accept() // now the join is running
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := x.Join(a.Addr()); !errors.Is(err, errSettings) {
 		t.Errorf("x: error %v, want %v", err, errSettings)
 	}
-	eventually(t, "a has refused x", func() bool { return a.refused.Load() != nil })
+	eventually(t, "a has rejected x", func() bool { return a.rejected.Load() != nil })
 	_ = conn.SetDeadline(time.Now())
 	_ = conn.Close()
 	if err := <-joined; err == nil || errors.Is(err, errSettings) {
@@ -82,7 +82,7 @@ func TestRefusalOfAnother(t *testing.T) {
 	}
 }
 
-// A refusal counts whatever the seed calls its address.
+// A rejection counts for any form of the seed's address.
 func TestRefusalBehindAlias(t *testing.T) {
 	seed, _ := start(t, "seed#1", nil)
 	node, _ := start(t, "node#1", func(c *Config) { c.Meta = []byte("other") })

@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// linesPerSecond bounds what memberlist may log, since it logs a line for every
-// packet that it cannot read.
+// linesPerSecond bounds memberlist's log: it logs a line per unreadable packet.
 const linesPerSecond = 5
 
-// logger returns a log.Logger that hands memberlist's lines to slog.
+// logger returns a log.Logger that passes memberlist's lines to slog.
 func logger(to *slog.Logger) *log.Logger {
 	return log.New(&logWriter{to: to}, "", 0)
 }
@@ -27,7 +26,7 @@ type logWriter struct {
 	skipped int
 }
 
-// Write takes one line such as "[WARN] memberlist: text".
+// Write logs one line such as "[WARN] memberlist: text".
 func (w *logWriter) Write(line []byte) (int, error) {
 	level, text := parseLevel(string(bytes.TrimSpace(line)))
 	ctx := context.Background()
@@ -59,8 +58,8 @@ func (w *logWriter) admit(now time.Time) (pass bool, skipped int) {
 	return true, skipped
 }
 
-// parseLevel maps memberlist's levels one step down: a peer that does not
-// answer is ordinary here, since leases decide who is alive.
+// parseLevel lowers memberlist's levels by one step: a silent peer is normal, because
+// leases decide which nodes are alive.
 func parseLevel(line string) (slog.Level, string) {
 	levels := []struct {
 		prefix string

@@ -9,32 +9,31 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// New names are admitted at nameRefill a second, after a burst of nameBurst. A
-// large cluster comes in at once, and what strangers invent stays countable:
-// memberlist holds a dead name for half a minute or longer.
+// New names are admitted at nameRefill a second, after a burst of nameBurst. The burst
+// lets a large cluster start at once; the rate bounds the names that an unauthenticated
+// sender can invent: memberlist keeps a dead name for half a minute or longer.
 const (
 	nameBurst  = 1024
 	nameRefill = 10
 )
 
 var (
-	errName  = errors.New("gossip: not the name of a node")
-	errFull  = errors.New("gossip: too many members")
-	errHurry = errors.New("gossip: too many new members at a time")
+	errName = errors.New("gossip: invalid node name")
+	errFull = errors.New("gossip: member limit reached")
+	errRate = errors.New("gossip: joins are rate-limited")
 )
 
-// members counts the names that memberlist was told, which forgets the dead
-// without a word. Its zero value is empty; memberlist's node lock guards it.
+// members tracks the names in memberlist, which forgets dead nodes without a callback.
+// The zero value is empty; memberlist's node lock guards it.
 type members struct {
-	known map[string]bool // names admitted, and whether memberlist holds them for alive
+	known map[string]bool // admitted names, and whether memberlist has them as alive
 	alive int
-	spent float64 // of nameBurst, at the time of at
+	spent float64 // of nameBurst, at the time at
 	at    time.Time
 }
 
-// admit judges a name that memberlist is about to hold for alive. It counts a
-// new one here and not when it has joined: one of incarnation 0 takes up room
-// and never joins.
+// admit decides on a name that memberlist is about to add as alive. A new name counts
+// here and not in joined: a name with incarnation 0 uses memory and never joins.
 func (m *members) admit(name string, now time.Time) error {
 	alive, known := m.known[name]
 	switch {
@@ -48,7 +47,7 @@ func (m *members) admit(name string, now time.Time) error {
 	m.spent = max(0, m.spent-nameRefill*now.Sub(m.at).Seconds())
 	m.at = now
 	if m.spent+1 > nameBurst {
-		return errHurry
+		return errRate
 	}
 	m.spent++
 	m.set(name, false)
@@ -69,8 +68,8 @@ func (m *members) left(name string) {
 	m.set(name, false)
 }
 
-// set makes room by forgetting who is not alive; if such a node comes back, it
-// counts as new.
+// set makes room by forgetting names that are not alive. A forgotten name counts as new
+// when it returns.
 func (m *members) set(name string, alive bool) {
 	if m.known == nil {
 		m.known = make(map[string]bool)
@@ -81,7 +80,7 @@ func (m *members) set(name string, alive bool) {
 	}
 }
 
-// validName reports whether a name is a node's id, "#" and its incarnation.
+// validName reports whether name is a node id, "#" and an incarnation.
 func validName(name string) bool {
 	id, incarnation, _ := strings.Cut(name, "#")
 	if len(incarnation) == 0 || len(incarnation) > 20 || strings.Trim(incarnation, "0123456789") != "" {

@@ -46,7 +46,7 @@ func TestNotifyAlive(t *testing.T) {
 	}
 }
 
-// crowd admits up to n new names and returns how many got in.
+// crowd tries to admit n new names and returns how many were admitted.
 func crowd(m *members, prefix string, n int, now time.Time, then func(name string)) (in int) {
 	for i := range n {
 		name := fmt.Sprintf("%s%d#1", prefix, i)
@@ -61,14 +61,14 @@ func crowd(m *members, prefix string, n int, now time.Time, then func(name strin
 func TestNewNamesAreRationed(t *testing.T) {
 	var m members
 	now := time.Unix(1000, 0)
-	// Alive and dead in turns, and incarnation 0, which never joins.
+	// Alternately alive and dead, and incarnation 0, which never joins.
 	pairs := crowd(&m, "x", nameBurst/2, now, func(name string) { m.joined(name); m.left(name) })
 	never := crowd(&m, "y", nameBurst, now, func(string) {})
 	if pairs+never != nameBurst {
-		t.Errorf("%d names got in at once, want %d", pairs+never, nameBurst)
+		t.Errorf("%d names were admitted at once, want %d", pairs+never, nameBurst)
 	}
-	if err := m.admit("late#1", now); !errors.Is(err, errHurry) {
-		t.Errorf("error %v, want %v", err, errHurry)
+	if err := m.admit("late#1", now); !errors.Is(err, errRate) {
+		t.Errorf("error %v, want %v", err, errRate)
 	}
 	for _, name := range []string{"x0#1", "y0#1"} {
 		if err := m.admit(name, now); err != nil {
@@ -76,7 +76,7 @@ func TestNewNamesAreRationed(t *testing.T) {
 		}
 	}
 	if got := crowd(&m, "z", nameBurst, now.Add(3*time.Second), func(string) {}); got != 3*nameRefill {
-		t.Errorf("%d names got in after 3 s, want %d", got, 3*nameRefill)
+		t.Errorf("%d names were admitted after 3 s, want %d", got, 3*nameRefill)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 }
 
-// A stranger's datagrams with the right settings and names that no node has.
+// Packets from an unauthenticated sender, with valid settings and invalid names.
 func TestInventedNames(t *testing.T) {
 	n, in := start(t, "a#1", nil)
 	conn, err := net.Dial("udp", n.Addr())

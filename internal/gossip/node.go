@@ -13,10 +13,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxMembers bounds memberlist's own list; beyond it, new names are refused.
+// maxMembers bounds memberlist's own list; beyond it, new names are rejected.
 const maxMembers = 4096
 
-// Profile picks memberlist's timings for a kind of network.
+// Profile selects memberlist's timings for a kind of network.
 type Profile int
 
 // The kinds of network.
@@ -28,31 +28,31 @@ const (
 
 // Config describes one node.
 type Config struct {
-	Name      string   // unique for this life of the node: its id, "#" and a number
+	Name      string   // unique for this run of the node: its id, "#" and its incarnation
 	Bind      string   // host:port to listen on, UDP and TCP; port 0 = any free one
-	Advertise string   // host:port that others reach it at; "" = what it is bound to
-	Cluster   string   // label of every packet; others are refused
+	Advertise string   // host:port at which other nodes reach it; "" = the bound address
+	Cluster   string   // label of every packet; packets with another label are dropped
 	Key       []byte   // AES key of 16, 24 or 32 bytes; nil = plain text
-	OldKeys   [][]byte // others that are understood
+	OldKeys   [][]byte // previous keys, still accepted
 	Profile   Profile
-	// StreamTimeout bounds a connection attempt, and a full exchange.
+	// StreamTimeout bounds a connection attempt and a full exchange.
 	StreamTimeout time.Duration
 	Meta          []byte                               // this node's settings, at most 512 bytes
-	Accept        func(name string, meta []byte) error // judges another node's settings; called under memberlist's lock: must not block
+	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
 	Log           *slog.Logger
 }
 
-// Receiver is who the messages are for.
+// Receiver handles the received messages.
 type Receiver interface {
-	// Receive takes one packet and owns it. It must not block.
+	// Receive handles one packet and owns its memory. It must not block.
 	Receive(packet []byte)
-	// State returns everything this node knows. It may wait for a moment.
+	// State returns the node's full state. It may wait for a moment.
 	State() []byte
-	// Merge takes what another node knows and returns once it is applied.
+	// Merge applies another node's full state before it returns.
 	Merge(state []byte)
 }
 
-// Node is one listening member of the gossip.
+// Node is a running member of the gossip.
 type Node struct {
 	list    *memberlist.Memberlist
 	guard   *guard
@@ -60,14 +60,14 @@ type Node struct {
 	addr    string
 	cluster string
 
-	refused atomic.Pointer[error] // the latest refusal, of whichever join
+	rejected atomic.Pointer[error] // the latest rejection, of any join
 
-	ending chan struct{} // holds a token while somebody leaves or closes
+	ending chan struct{} // holds a token during Leave and Close
 	left   bool
 	closed bool
 }
 
-// Start listens and returns the running node, which knows nobody yet.
+// Start listens and returns the running node, which has no peers yet.
 func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if len(cfg.Meta) > memberlist.MetaMaxSize {
 		return nil, fmt.Errorf("gossip: settings take %d bytes, at most %d", len(cfg.Meta), memberlist.MetaMaxSize)
@@ -95,7 +95,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	n.addr = n.list.LocalNode().Address()
-	// What a packet carries beside our message: type, checksum, label, encryption.
+	// Bytes around the message: type, checksum, label, encryption.
 	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
 	return n, nil
 }
@@ -120,7 +120,7 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
 		mc.Keyring = keys
 	}
 	mc.TCPTimeout = cfg.StreamTimeout
-	mc.EnableCompression = false // costs time, and expands our rows
+	mc.EnableCompression = false // costs CPU, and expands the rows
 	mc.Logger = logger(cfg.Log)
 	if EnvOf(ctx).Transport != nil {
 		return mc, nil
@@ -141,8 +141,8 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
 	return mc, nil
 }
 
-// listen opens the sockets. A port of 0 is tried a few times, since the free
-// TCP port that the kernel names may be taken for UDP.
+// listen opens the sockets. Port 0 gets several tries: the free TCP port chosen by the
+// kernel may be in use for UDP.
 func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
 	tries := 1
 	if mc.BindPort == 0 {
@@ -168,26 +168,26 @@ func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
 	return nil, fmt.Errorf("gossip: cannot listen on %s (is another agent running there?): %w", at, err)
 }
 
-// Addr returns the ip:port that others reach this node at.
+// Addr returns the ip:port at which other nodes reach this node.
 func (n *Node) Addr() string { return n.addr }
 
-// Budget returns how many bytes a packet carries at most.
+// Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections the guard turned away.
+// Dropped returns how many packets and connections the guard dropped.
 func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
 
-// Send sends one packet to an ip:port, without waiting and without promise.
+// Send sends one packet to an ip:port, without waiting. The packet may be lost.
 func (n *Node) Send(addr string, packet []byte) error {
-	// Addresses come from other nodes: a name would mean a DNS query here.
+	// Addresses come from other nodes: a name would cause a DNS query.
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return fmt.Errorf("gossip: send: %w", err)
 	}
 	return n.list.SendToAddress(memberlist.Address{Addr: addr}, packet)
 }
 
-// Leave tells memberlist's peers that this node goes. It waits for at most
-// timeout until somebody was told. It does nothing on a closed or left node.
+// Leave announces to memberlist's peers that this node leaves. It waits up to timeout
+// until one peer was notified. It does nothing on a closed or left node.
 func (n *Node) Leave(timeout time.Duration) error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()
@@ -201,7 +201,7 @@ func (n *Node) Leave(timeout time.Duration) error {
 	return nil
 }
 
-// Close stops listening, at once and without farewell. It can be called again.
+// Close stops listening at once, without a leave. It may be called again.
 func (n *Node) Close() error {
 	n.ending <- struct{}{}
 	defer func() { <-n.ending }()

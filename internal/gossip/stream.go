@@ -12,13 +12,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Message types of memberlist's streams. It also knows user messages and
-// compressed ones, which nobody here sends.
+// Message types of memberlist's streams. memberlist also accepts user messages and
+// compressed ones, which no agent sends.
 const (
 	typePing     = 0
 	typeAck      = 2
 	typePushPull = 6
-	typeEncrypt  = 10 // passes: memberlist's answer tells the sender that keys differ
+	typeEncrypt  = 10 // passes: memberlist answers it with an error that names the key
 	typeErr      = 13
 	typeLabel    = 244
 )
@@ -26,26 +26,26 @@ const (
 // maxHead is more than the longest head that vetHead reads.
 const maxHead = 512
 
-var errHead = errors.New("gossip: stream refused: no node of ours begins like that")
+var errHead = errors.New("gossip: unexpected stream header")
 
-// vettedConn reads the head of a stream before memberlist may. It does so in
-// the first Read, since that is on a goroutine of the connection's own. Read
-// and SetDeadline are for one goroutine at a time.
+// vettedConn checks the head of a stream before memberlist reads it. The check runs in
+// the first Read, on the goroutine of the connection. Read and SetDeadline must not be
+// called concurrently.
 type vettedConn struct {
 	net.Conn
-	head     *bufio.Reader
-	plain    bool          // what the head says can be read, and must be harmless
-	patience time.Duration // until the head is there; 0 = until the deadline
-	dropped  *atomic.Uint64
-	deadline time.Time
-	vetted   bool
-	err      error
+	head        *bufio.Reader
+	plain       bool          // the head is readable, and must be harmless
+	headTimeout time.Duration // until the head has arrived; 0 = until the deadline
+	dropped     *atomic.Uint64
+	deadline    time.Time
+	vetted      bool
+	err         error
 }
 
-func (g *guard) vet(conn net.Conn, patience time.Duration) net.Conn {
+func (g *guard) vet(conn net.Conn, headTimeout time.Duration) net.Conn {
 	return &vettedConn{
 		Conn: conn, head: bufio.NewReaderSize(conn, maxHead),
-		plain: g.plain, patience: patience, dropped: &g.dropped,
+		plain: g.plain, headTimeout: headTimeout, dropped: &g.dropped,
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *vettedConn) SetDeadline(t time.Time) error {
 func (c *vettedConn) Read(p []byte) (int, error) {
 	if !c.vetted {
 		c.vetted, c.err = true, c.vet()
-		late := c.patience > 0 && errors.Is(c.err, os.ErrDeadlineExceeded)
+		late := c.headTimeout > 0 && errors.Is(c.err, os.ErrDeadlineExceeded)
 		if late || errors.Is(c.err, errHead) {
 			c.dropped.Add(1)
 		}
@@ -69,8 +69,8 @@ func (c *vettedConn) Read(p []byte) (int, error) {
 }
 
 func (c *vettedConn) vet() error {
-	if c.patience > 0 {
-		if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+	if c.headTimeout > 0 {
+		if err := c.SetReadDeadline(time.Now().Add(c.headTimeout)); err != nil {
 			return err
 		}
 		defer func() { _ = c.SetReadDeadline(c.deadline) }()
@@ -82,9 +82,8 @@ func (c *vettedConn) vet() error {
 	return err
 }
 
-// vetHead refuses a stream whose head promises what no node of ours sends.
-// memberlist makes room for a million nodes, or unpacks 40 MiB, on the word of a
-// stranger's hundred bytes.
+// vetHead rejects a stream if no agent sends such a head. memberlist would allocate a
+// million nodes, or unpack 40 MiB, for a hundred bytes from an unauthenticated sender.
 func vetHead(r *bufio.Reader) error {
 	h := &head{r: r}
 	kind := h.byte()
@@ -97,19 +96,19 @@ func vetHead(r *bufio.Reader) error {
 	case typePushPull:
 		h.pushPull()
 	default:
-		h.refuse()
+		h.reject()
 	}
 	return h.err
 }
 
-// head looks ahead in a stream. After an error it reads zeroes.
+// head peeks into a stream. After an error it reads zeroes.
 type head struct {
 	r   *bufio.Reader
 	at  int
 	err error
 }
 
-func (h *head) refuse() {
+func (h *head) reject() {
 	if h.err == nil {
 		h.err = errHead
 	}
@@ -128,12 +127,12 @@ func (h *head) bytes(n int) []byte {
 
 func (h *head) byte() byte { return h.bytes(1)[0] }
 
-// pushPull reads a msgpack map. Every value of a key that comes twice is held
-// to its bound, so it does not matter which one memberlist takes.
+// pushPull reads a msgpack map. Each value of a repeated key must be within bounds, so
+// it does not matter which value memberlist takes.
 func (h *head) pushPull() {
 	m := h.byte()
 	if m < 0x80 || m > 0x83 {
-		h.refuse()
+		h.reject()
 	}
 	for range m & 0x0f {
 		if h.err != nil {
@@ -141,15 +140,15 @@ func (h *head) pushPull() {
 		}
 		switch h.key() {
 		case "Nodes":
-			h.atMost(2 * maxMembers) // it also holds nodes that died lately
+			h.atMost(2 * maxMembers) // it also has nodes that died recently
 		case "UserStateLen":
 			h.atMost(lease.MaxMessageBytes)
 		case "Join":
 			if b := h.byte(); b != 0xc2 && b != 0xc3 {
-				h.refuse()
+				h.reject()
 			}
 		default:
-			h.refuse()
+			h.reject()
 		}
 	}
 }
@@ -158,26 +157,26 @@ func (h *head) pushPull() {
 func (h *head) key() string {
 	b := h.byte()
 	if b>>5 != 0xa0>>5 {
-		h.refuse()
+		h.reject()
 	}
 	return string(h.bytes(int(b & 0x1f)))
 }
 
-// atMost reads an integer of any width. A negative one of two bytes or less may
-// pass for a small number; memberlist refuses those itself.
+// atMost reads an integer of any width. It may take a negative integer of one or two
+// bytes for a small number; memberlist rejects such an integer itself.
 func (h *head) atMost(limit uint64) {
 	b := h.byte()
 	if b < 0x80 {
 		return
 	}
 	if b < 0xcc || b > 0xd3 {
-		h.refuse()
+		h.reject()
 		return
 	}
 	var wide [8]byte
 	n := 1 << (b & 3) // 0xcc to 0xcf are unsigned, 0xd0 to 0xd3 signed
 	copy(wide[8-n:], h.bytes(n))
 	if binary.BigEndian.Uint64(wide[:]) > limit {
-		h.refuse()
+		h.reject()
 	}
 }

@@ -22,7 +22,7 @@ type field struct {
 	value any
 }
 
-// pushPull returns the head of a full exchange, keys in the order given.
+// pushPull returns the head of a full exchange, with keys in the given order.
 func pushPull(tb testing.TB, fields ...field) []byte {
 	tb.Helper()
 	var b bytes.Buffer
@@ -88,7 +88,8 @@ func TestVetHead(t *testing.T) {
 	}
 }
 
-// FuzzVetHead holds it against a full decoder: what passes is within bounds.
+// FuzzVetHead compares vetHead with a full decoder: a head that passes is within
+// bounds.
 func FuzzVetHead(f *testing.F) {
 	f.Add(pushPull(f, field{"Nodes", 1}, field{"UserStateLen", 10}, field{"Join", true}))
 	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", math.MaxUint32}))
@@ -106,7 +107,7 @@ func FuzzVetHead(f *testing.F) {
 	})
 }
 
-// dial opens a connection that is closed at the end of the test.
+// dial opens a connection that the end of the test closes.
 func dial(t *testing.T, n *Node) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", n.Addr())
@@ -117,8 +118,8 @@ func dial(t *testing.T, n *Node) net.Conn {
 	return conn
 }
 
-// A stranger's promise of a million nodes costs 109 MB if memberlist reads it.
-func TestPromisesAreRefused(t *testing.T) {
+// An announced million of nodes would cost 109 MB in memberlist.
+func TestExcessiveHeadsAreRejected(t *testing.T) {
 	n, _ := start(t, "a#1", nil)
 	head := pushPull(t, field{"Nodes", 1 << 20}, field{"UserStateLen", 0}, field{"Join", false})
 	conn := dial(t, n)
@@ -135,7 +136,7 @@ func TestPromisesAreRefused(t *testing.T) {
 	}
 }
 
-// The answer to a call is a stranger's word as much.
+// The answer to an outgoing connection is vetted, too.
 func TestPromisesInAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,7 +159,7 @@ func TestPromisesInAnswers(t *testing.T) {
 	}
 }
 
-// Connections that say nothing must not keep others out until StreamTimeout.
+// Silent connections must not block joins until StreamTimeout.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		t.Run(name, func(t *testing.T) {
@@ -180,10 +181,10 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 func TestPatienceEndsWithTheHead(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { c.StreamTimeout = 10 * time.Second })
 	conn := dial(t, n)
-	if _, err := conn.Write([]byte("\xf4\x04test\x00")); err != nil { // a ping, but for its body
+	if _, err := conn.Write([]byte("\xf4\x04test\x00")); err != nil { // a ping without its body
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(maxPatience + 500*time.Millisecond))
+	_ = conn.SetReadDeadline(time.Now().Add(maxHeadTimeout + 500*time.Millisecond))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("error %v: closed early", err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// complete is how long a list of members may stay incomplete: if gossip misses a
-// node, as it does now and then, also without loss, a push/pull repairs it.
+// complete is how long a member list may stay incomplete. Gossip sometimes misses a
+// node, even without loss; a push/pull repairs it.
 const complete = 3 * time.Minute
 
 // member is a memberlist over the simulated network.
@@ -51,7 +51,7 @@ func startMembers(t *testing.T, n *simnet.Network, count int) []member {
 	return ms
 }
 
-// shutdown ends a cluster; memberlist's own goroutines need a few seconds more.
+// shutdown ends a cluster; memberlist's own goroutines take a few seconds more.
 func shutdown(t *testing.T, ms ...member) {
 	t.Helper()
 	for _, m := range ms {
@@ -64,8 +64,8 @@ func shutdown(t *testing.T, ms ...member) {
 
 func linger() { time.Sleep(time.Minute) }
 
-// waitAllSee waits until each of ms lists exactly count members, and returns
-// how long that took.
+// waitAllSee waits until each of ms lists exactly count members, and returns the time
+// that it took.
 func waitAllSee(t *testing.T, count int, within time.Duration, ms ...member) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -84,19 +84,19 @@ func waitAllSee(t *testing.T, count int, within time.Duration, ms ...member) tim
 
 func TestMemberlist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(linger) // for a test that fails: runs after all shutdowns
+		t.Cleanup(linger) // if the test fails: runs after all shutdowns
 		n := simnet.New(simnet.Config{Seed: 1, Delay: time.Millisecond, Jitter: 2 * time.Millisecond, Loss: 0.02})
 		ms := startMembers(t, n, 5)
 		waitAllSee(t, 5, complete, ms...)
 
-		// A crash is found out, not announced.
+		// A crash is detected, not announced.
 		victim, rest := ms[4], ms[:4]
 		victim.tr.Crash()
 		victim.Leave(time.Second)
 		time.Sleep(500 * time.Millisecond)
 		waitAllSee(t, 5, 0, rest...)
 		if took := waitAllSee(t, 4, 30*time.Second, rest...); took < time.Second {
-			t.Errorf("crash detected within %v, which takes a farewell", took)
+			t.Errorf("crash detected after %v: too early without a leave message", took)
 		}
 		again := startMember(t, n, "n5-again", addr(5))
 		if _, err := again.Join([]string{addr(1)}); err != nil {
@@ -105,7 +105,7 @@ func TestMemberlist(t *testing.T) {
 		ms = append(slices.Clone(rest), again)
 		waitAllSee(t, 5, complete, ms...)
 
-		// A short stop passes, a long one is a death, and a resurrection.
+		// A short pause passes. A node paused for longer is dead to the others, then returns.
 		again.tr.Pause()
 		time.Sleep(time.Second)
 		again.tr.Resume()
@@ -116,8 +116,8 @@ func TestMemberlist(t *testing.T) {
 		again.tr.Resume()
 		waitAllSee(t, 5, complete, ms...)
 
-		// After a split each side has only itself. memberlist never looks for
-		// the dead again; a join mends it.
+		// After a split each side has only itself. memberlist never contacts dead members
+		// again; a join repairs the split.
 		n.Split([]string{addr(1), addr(2)}, []string{addr(3), addr(4), addr(5)})
 		waitAllSee(t, 2, complete, ms[:2]...)
 		waitAllSee(t, 3, complete, ms[2:]...)
@@ -142,7 +142,7 @@ func TestMemberlist(t *testing.T) {
 	})
 }
 
-// A minute of 50 nodes, and what it costs: the log shows the real time.
+// A minute of 50 nodes. The log shows the real time that it takes.
 func TestMinuteOfFiftyNodes(t *testing.T) {
 	const count = 50
 	run := func(minutes int) time.Duration {

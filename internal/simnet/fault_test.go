@@ -11,14 +11,14 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// reach sends one packet along every link and returns the links along which one arrived.
+// reach sends one packet along every link and returns the links with an arrival.
 func reach(t *testing.T, nodes []*simnet.Transport) map[[2]int]bool {
 	t.Helper()
 	got := map[[2]int]bool{}
 	for i, from := range nodes {
 		for j, to := range nodes {
 			write(t, from, to, "x")
-			settle()
+			waitArrived()
 			if len(drain(to)) == 1 {
 				got[[2]int{i + 1, j + 1}] = true
 			}
@@ -86,11 +86,11 @@ func TestCutCatchesPacketsInFlight(t *testing.T) {
 		nodes := listen(t, n, 2)
 		write(t, nodes[0], nodes[1], "in flight when cut")
 		n.Cut(addr(1), addr(2))
-		settle()
+		waitArrived()
 		wantPackets(t, nodes[1])
 		write(t, nodes[0], nodes[1], "sent while cut")
 		n.HealAll()
-		settle()
+		waitArrived()
 		wantPackets(t, nodes[1])
 		if got := n.Stats().Dropped; got != (simnet.Drops{Cut: 2}) {
 			t.Errorf("dropped %+v", got)
@@ -107,11 +107,11 @@ func TestCrash(t *testing.T) {
 		write(t, b, a, "too late")
 		a.Crash()
 		a.Crash()
-		write(t, a, b, "farewell") // no error: the code above goes on unaware
-		settle()
+		write(t, a, b, "farewell") // no error: the code above is not notified
+		waitArrived()
 		wantPackets(t, a)
 		wantPackets(t, b, "before")
-		if got := n.Stats(); got.Dropped != (simnet.Drops{Dead: 1}) || got.Muted != 1 {
+		if got := n.Stats(); got.Dropped != (simnet.Drops{NoListener: 1}) || got.Muted != 1 {
 			t.Errorf("stats %+v", got)
 		}
 		if _, err := a.DialTimeout(addr(2), time.Second); !errors.Is(err, net.ErrClosed) {
@@ -119,7 +119,7 @@ func TestCrash(t *testing.T) {
 		}
 
 		a2 := listenAt(t, n, addr(1))
-		a.Pause() // nothing brings the old one back
+		a.Pause() // Pause and Resume have no effect after a crash
 		a.Resume()
 		for range 2 {
 			if err := a.Shutdown(); err != nil {
@@ -127,7 +127,7 @@ func TestCrash(t *testing.T) {
 			}
 		}
 		write(t, b, a2, "to the new one")
-		settle()
+		waitArrived()
 		wantPackets(t, a)
 		wantPackets(t, a2, "to the new one")
 		if _, err := a.WriteTo([]byte("x"), addr(2)); !errors.Is(err, net.ErrClosed) {
@@ -160,7 +160,7 @@ func TestPauseQueuesAndResumeDeliversFirst(t *testing.T) {
 		write(t, b, a, "from a stopped process")
 		write(t, a, b, "1")
 		write(t, a, b, "2")
-		settle()
+		waitArrived()
 		wantPackets(t, a)
 		wantPackets(t, b)
 		if got := n.Stats(); got.InFlight != 2 || got.Muted != 1 {
@@ -180,7 +180,7 @@ func TestPauseQueuesAndResumeDeliversFirst(t *testing.T) {
 		}
 		b.Resume()
 		write(t, b, a, "back")
-		settle()
+		waitArrived()
 		wantPackets(t, a, "back")
 		wantBalance(t, n)
 	})
@@ -195,7 +195,7 @@ func TestPausedQueueIsBounded(t *testing.T) {
 			for range c.holds + 100 {
 				write(t, nodes[0], nodes[1], string(make([]byte, c.size)))
 			}
-			settle()
+			waitArrived()
 			if got := n.Stats(); got.InFlight != uint64(c.holds) || got.Dropped != (simnet.Drops{Overflow: 100}) {
 				t.Errorf("packets of %d bytes: %+v", c.size, got)
 			}
@@ -205,9 +205,9 @@ func TestPausedQueueIsBounded(t *testing.T) {
 			}
 			nodes[1].Pause() // the queue has room again
 			write(t, nodes[0], nodes[1], "x")
-			settle()
-			nodes[1].Crash() // and what is in it dies with the node
-			if got := n.Stats(); got.InFlight != 0 || got.Dropped.Dead != 1 {
+			waitArrived()
+			nodes[1].Crash() // and the queue is dropped with the node
+			if got := n.Stats(); got.InFlight != 0 || got.Dropped.NoListener != 1 {
 				t.Errorf("packets of %d bytes, after the crash: %+v", c.size, got)
 			}
 			wantBalance(t, n)

@@ -11,11 +11,11 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// Whatever happens in whatever order, every packet is accounted for, and none
-// crosses a cut or comes from or to a node that is not there.
+// For any order of operations, every packet is accounted for. No packet crosses a cut,
+// and none comes from or goes to a node that is down.
 func TestEveryPacketIsAccountedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The wrapper hides t.Deadline from rapid; it may not be called in a bubble.
+		// The wrapper hides t.Deadline from rapid; a bubble forbids the call.
 		rapid.Check(struct{ *testing.T }{t}, func(rt *rapid.T) {
 			n := simnet.New(simnet.Config{
 				Seed: rapid.Uint64().Draw(rt, "seed"), Loss: rapid.SampledFrom([]float64{0, 0.5}).Draw(rt, "loss"),
@@ -89,7 +89,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 				"heal":   func(*rapid.T) { n.HealAll() },
 				"time":   func(*rapid.T) { time.Sleep(700 * time.Millisecond); synctest.Wait() },
 			})
-			settle()
+			waitArrived()
 			for _, tr := range live {
 				tr.Resume()
 			}
@@ -101,7 +101,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 	})
 }
 
-// For the race detector: every control at once, from several goroutines.
+// For the race detector: all controls at once, from several goroutines.
 func TestControlsAreSafeForConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := simnet.New(simnet.Config{Seed: 3, Delay: time.Millisecond, Jitter: time.Millisecond, Loss: 0.1})
@@ -142,7 +142,7 @@ func TestControlsAreSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		settle()
+		waitArrived()
 		wantBalance(t, n)
 	})
 }

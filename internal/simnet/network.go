@@ -14,27 +14,27 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Config is how a [Network] treats packets. Its zero value is a perfect network.
+// Config sets how a [Network] treats packets. The zero value is a perfect network.
 type Config struct {
-	Seed   uint64        // of all losses and jitter; equal seeds decide alike
-	Delay  time.Duration // of every packet, one way; 0: it arrives at the same instant
+	Seed   uint64        // of all losses and jitter; equal seeds give equal draws
+	Delay  time.Duration // of every packet, one way; 0 = it arrives at the same instant
 	Jitter time.Duration // added to Delay: uniform in [0, Jitter), so it reorders packets
 	Loss   float64       // share of packets lost, from 0 to 1
 }
 
-// Network connects transports. All methods may be called concurrently. Those
-// that take addresses as host:port panic if one is malformed: a fault that a
-// test believes it has injected, but has not, would prove nothing.
+// Network connects transports. All methods may be called concurrently. Methods with
+// addresses as host:port panic on a malformed one: a test must not believe in a fault
+// that it has not injected.
 type Network struct {
 	mu      sync.Mutex // taken before a stream's mutex, never after it
 	cfg     Config
 	nodes   map[netip.AddrPort]*Transport
-	listens map[netip.AddrPort]uint64 // how often an address was listened on
+	listens map[netip.AddrPort]uint64 // number of transports created per address
 	cuts    map[link]struct{}
-	streams []*stream // in order of dialing, so that faults hit them in a fixed order
+	streams []*stream // in order of dialing, so that faults break them in a fixed order
 	wire    wire
-	sent    uint64      // sequence number of the last packet put on the wire
-	timer   *time.Timer // of the next arrival; made by the first packet, inside the bubble
+	sent    uint64      // sequence number of the last packet sent
+	timer   *time.Timer // of the next arrival; created by the first packet, inside the bubble
 	stats   Stats
 }
 
@@ -51,16 +51,16 @@ func New(cfg Config) *Network {
 	}
 }
 
-// Listen attaches a node at addr, an IP address and port such as
-// "10.0.0.1:7946". It fails with EADDRINUSE while another transport has the
-// address; one that crashed or was shut down has it no longer.
+// Listen attaches a node at addr, an IP address and port such as "10.0.0.1:7946". It
+// fails with EADDRINUSE while another transport has the address. A transport that
+// crashed or was shut down does not.
 func (n *Network) Listen(addr string) (*Transport, error) {
 	at, err := parseAddr(addr)
 	if err != nil {
 		return nil, err
 	}
 	if at.Port() == 0 || at.Addr().IsUnspecified() {
-		return nil, fmt.Errorf("simnet: listen on %q: neither address nor port may be left open", addr)
+		return nil, fmt.Errorf("simnet: listen on %q: address and port must be given", addr)
 	}
 	t := &Transport{
 		net:     n,
@@ -85,14 +85,14 @@ func (n *Network) Listen(addr string) (*Transport, error) {
 	return t, nil
 }
 
-// SetLoss sets the share of packets lost, from 0 to 1, for packets sent from now on.
+// SetLoss sets the share of packets lost, from 0 to 1, for later packets.
 func (n *Network) SetLoss(share float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cfg.Loss = share
 }
 
-// SetDelay sets delay and jitter, as in [Config], for packets sent from now on.
+// SetDelay sets delay and jitter, as in [Config], for later packets.
 func (n *Network) SetDelay(delay, jitter time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,14 +102,14 @@ func (n *Network) SetDelay(delay, jitter time.Duration) {
 // Cut separates a and b, in both directions.
 func (n *Network) Cut(a, b string) { n.cut(both(a, b)...) }
 
-// CutOneWay stops packets from one address to another, and streams between
-// them, but lets packets pass in the other direction.
+// CutOneWay drops packets from one address to another, and breaks streams between them.
+// Packets in the other direction still arrive.
 func (n *Network) CutOneWay(from, to string) {
 	n.cut(link{mustAddr(from), mustAddr(to)})
 }
 
-// Split cuts every pair of addresses that are in different groups. It adds to
-// earlier cuts. An address in no group still reaches all of them.
+// Split cuts every pair of addresses in different groups, in addition to earlier cuts.
+// An address in no group still reaches all others.
 func (n *Network) Split(groups ...[]string) {
 	var links []link
 	for i, group := range groups {
@@ -124,7 +124,7 @@ func (n *Network) Split(groups ...[]string) {
 	n.cut(links...)
 }
 
-// Heal undoes what cuts there are between a and b, by whichever call they were made.
+// Heal removes all cuts between a and b.
 func (n *Network) Heal(a, b string) {
 	links := both(a, b)
 	n.mu.Lock()
@@ -134,14 +134,14 @@ func (n *Network) Heal(a, b string) {
 	}
 }
 
-// HealAll undoes every cut and split.
+// HealAll removes all cuts and splits.
 func (n *Network) HealAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cuts)
 }
 
-// Stats returns the counters as they are now.
+// Stats returns the current counters.
 func (n *Network) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -160,11 +160,11 @@ func (n *Network) cut(links ...link) {
 	for _, l := range links {
 		n.cuts[l] = struct{}{}
 	}
-	n.breakStreams(func(s *stream) bool { return n.apart(s.ends[0].t.addr, s.ends[1].t.addr) })
+	n.breakStreams(func(s *stream) bool { return n.separated(s.ends[0].t.addr, s.ends[1].t.addr) })
 }
 
-// apart reports whether no stream can exist between a and b.
-func (n *Network) apart(a, b netip.AddrPort) bool {
+// separated reports whether no stream can exist between a and b.
+func (n *Network) separated(a, b netip.AddrPort) bool {
 	return n.isCut(a, b) || n.isCut(b, a)
 }
 
@@ -173,7 +173,7 @@ func (n *Network) isCut(from, to netip.AddrPort) bool {
 	return cut
 }
 
-// breakStreams resets the streams that which picks. n.mu is held.
+// breakStreams resets the streams that which selects. n.mu is held.
 func (n *Network) breakStreams(which func(*stream) bool) {
 	n.streams = slices.DeleteFunc(n.streams, func(s *stream) bool {
 		if !which(s) {

@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	packetDepth = 4096  // packets that wait for a running node to read them
-	maxPacket   = 65507 // bytes; what UDP over IPv4 can carry
+	packetDepth = 4096  // packets that a running node has not read yet
+	maxPacket   = 65507 // bytes; the limit of UDP over IPv4
 
-	// A paused node's packets wait in what stands for its kernel's socket
-	// buffer: the 2 MiB that memberlist asks for. The kernel charges for its
-	// own bookkeeping too, which is most of the cost of a small packet. With
-	// that, the buffer holds fewer packets than the channel that Resume
-	// empties it into.
+	// A paused node's packets wait in a queue that stands for the socket buffer of its
+	// kernel: the 2 MiB that memberlist requests. The kernel also charges its
+	// bookkeeping, which is most of the cost of a small packet. So the queue always fits
+	// into the channel that receives it on Resume.
 	queueBytes     = 2 << 20
 	packetOverhead = 768
 )
 
-// flight is a packet on its way.
+// flight is a packet in flight.
 type flight struct {
 	at       time.Time // of arrival
 	seq      uint64    // breaks ties: a bubble fires timers of one instant in random order
@@ -31,7 +30,7 @@ type flight struct {
 	packet   *memberlist.Packet
 }
 
-// wire is the heap of packets on their way, next arrival first.
+// wire is the heap of packets in flight, next arrival first.
 type wire []*flight
 
 func (w wire) Len() int      { return len(w) }
@@ -60,8 +59,8 @@ func (n *Network) send(t *Transport, to netip.AddrPort, buf []byte, now time.Tim
 	t.traffic.PacketsSent++
 	t.traffic.BytesSent += uint64(len(buf))
 
-	// Drawn for every packet, so that neither a cut nor a change of the
-	// settings shifts the draws of the packets after it.
+	// Drawn for every packet, so that neither a cut nor a change of settings shifts
+	// the draws of later packets.
 	lost, jitter := t.rng.Float64() < n.cfg.Loss, t.rng.Float64()
 	switch {
 	case n.isCut(t.addr, to):
@@ -80,7 +79,7 @@ func (n *Network) send(t *Transport, to netip.AddrPort, buf []byte, now time.Tim
 	}
 	heap.Push(&n.wire, f)
 	if n.wire[0] != f {
-		return // the timer is set for an earlier one
+		return // the timer is set for an earlier arrival
 	}
 	if n.timer == nil {
 		n.timer = time.AfterFunc(delay, n.land)
@@ -89,7 +88,7 @@ func (n *Network) send(t *Transport, to netip.AddrPort, buf []byte, now time.Tim
 	}
 }
 
-// land delivers the packets that are due, then waits for the next.
+// land delivers the packets that are due, and sets the timer for the next arrival.
 func (n *Network) land() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,7 +108,7 @@ func (n *Network) arrive(f *flight, now time.Time) {
 	case n.isCut(f.from, f.to):
 		n.stats.Dropped.Cut++
 	case t == nil:
-		n.stats.Dropped.Dead++
+		n.stats.Dropped.NoListener++
 	case t.state == paused:
 		t.enqueue(f.packet)
 	default:
@@ -139,8 +138,8 @@ func (t *Transport) deliver(p *memberlist.Packet, now time.Time) {
 	}
 }
 
-// WriteTo sends a packet, of at most 65,507 bytes, to addr. As with UDP, that it
-// returns no error does not mean that anybody got it.
+// WriteTo sends a packet of at most 65,507 bytes to addr. As with UDP, the packet may be
+// lost even if the error is nil.
 func (t *Transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	to, err := parseAddr(addr)
 	if err != nil {

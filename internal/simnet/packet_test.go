@@ -52,8 +52,8 @@ func TestPacketArrivesAfterDelay(t *testing.T) {
 	})
 }
 
-// Without a fixed order among packets of one instant, no run could be repeated:
-// a bubble fires its timers of one instant in random order.
+// Packets of one instant need a fixed order, or no run could be repeated: a bubble
+// fires its timers of one instant in random order.
 func TestPacketsOfOneInstantKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := listen(t, simnet.New(simnet.Config{Delay: time.Millisecond}), 3)
@@ -62,7 +62,7 @@ func TestPacketsOfOneInstantKeepTheirOrder(t *testing.T) {
 			want[i] = strconv.Itoa(i)
 			write(t, nodes[i%2], nodes[2], want[i])
 		}
-		settle()
+		waitArrived()
 		wantPackets(t, nodes[2], want...)
 	})
 }
@@ -107,7 +107,7 @@ func TestLossIsItsShare(t *testing.T) {
 				synctest.Wait()
 				got += len(drain(nodes[1]))
 			}
-			// Four standard deviations are 200 at most.
+			// 200 is at least four standard deviations.
 			if want := (1 - loss) * count; float64(got) < want-200 || float64(got) > want+200 || (loss == 0 && got != count) {
 				t.Errorf("loss %v: %d of %d arrived", loss, got, count)
 			}
@@ -120,8 +120,8 @@ func TestLossIsItsShare(t *testing.T) {
 }
 
 func TestSameSeedSameFate(t *testing.T) {
-	// arrivals returns which of node 1's packets to node 2 arrive, in order of
-	// arrival. around is called before each.
+	// arrivals returns which of node 1's packets to node 2 arrive, in order of arrival. It
+	// calls around before each packet.
 	arrivals := func(seed uint64, around func(i int, n *simnet.Network, nodes []*simnet.Transport)) (got []string) {
 		synctest.Test(t, func(t *testing.T) {
 			n := simnet.New(simnet.Config{Seed: seed, Loss: 0.3, Delay: time.Millisecond, Jitter: time.Second})
@@ -132,7 +132,7 @@ func TestSameSeedSameFate(t *testing.T) {
 				}
 				write(t, nodes[0], nodes[1], strconv.Itoa(i))
 			}
-			settle()
+			waitArrived()
 			got = drain(nodes[1])
 		})
 		return got
@@ -142,14 +142,14 @@ func TestSameSeedSameFate(t *testing.T) {
 		t.Errorf("seed 1 twice:\n%v\n%v", once, again)
 	}
 	if other := arrivals(2, nil); slices.Equal(once, other) {
-		t.Error("seeds 1 and 2 decide alike")
+		t.Error("seeds 1 and 2 draw the same numbers")
 	}
 	busy := arrivals(1, func(i int, n *simnet.Network, nodes []*simnet.Transport) {
 		write(t, nodes[2], nodes[0], "to another")
 		n.Cut(addr(1), addr(3))
 	})
 	if !slices.Equal(once, busy) {
-		t.Error("what another node sends changed the fate of this one's packets")
+		t.Error("another node's packets changed the fate of this node's packets")
 	}
 	restarted := arrivals(1, func(i int, n *simnet.Network, nodes []*simnet.Transport) {
 		if i == 0 {
@@ -158,7 +158,7 @@ func TestSameSeedSameFate(t *testing.T) {
 		}
 	})
 	if slices.Equal(once, restarted) {
-		t.Error("a node on the same address as one before repeats its fate")
+		t.Error("a second node on an address repeats the draws of the first")
 	}
 	elsewhere := arrivals(1, func(i int, n *simnet.Network, nodes []*simnet.Transport) {
 		if i == 0 {
@@ -166,9 +166,9 @@ func TestSameSeedSameFate(t *testing.T) {
 		}
 	})
 	if slices.Equal(once, elsewhere) {
-		t.Error("two nodes share one fate")
+		t.Error("two nodes draw the same numbers")
 	}
-	// Packets 100 to 199 meet a perfect network; the rest fares as before.
+	// Packets 100 to 199 meet a perfect network; the others have the same fate as before.
 	calm := arrivals(1, func(i int, n *simnet.Network, _ []*simnet.Transport) {
 		switch i {
 		case 100:
@@ -179,7 +179,7 @@ func TestSameSeedSameFate(t *testing.T) {
 	})
 	perfect := func(text string) bool { i, _ := strconv.Atoi(text); return i >= 100 && i < 200 }
 	if a, b := slices.DeleteFunc(slices.Clone(once), perfect), slices.DeleteFunc(slices.Clone(calm), perfect); !slices.Equal(a, b) {
-		t.Errorf("a change of the settings changed later decisions:\n%v\n%v", a, b)
+		t.Errorf("a change of settings changed later draws:\n%v\n%v", a, b)
 	}
 	if len(calm) <= len(once) {
 		t.Errorf("%d packets arrived with losses, %d with fewer", len(once), len(calm))
@@ -193,7 +193,7 @@ func TestUnreadPacketsOverflow(t *testing.T) {
 		for range 5000 {
 			write(t, nodes[0], nodes[1], "x")
 		}
-		settle()
+		waitArrived()
 		if got := n.Stats(); got.PacketsDelivered != 4096 || got.Dropped != (simnet.Drops{Overflow: 904}) {
 			t.Errorf("stats %+v", got)
 		}
@@ -219,10 +219,10 @@ func TestPacketErrors(t *testing.T) {
 			t.Errorf("writing 65,508 bytes: %v", err)
 		}
 		if _, err := a.WriteTo(make([]byte, 65507), addr(9)); err != nil {
-			t.Errorf("writing to nobody: %v", err)
+			t.Errorf("writing to an address without a listener: %v", err)
 		}
-		settle()
-		if got := n.Stats().Dropped; got != (simnet.Drops{Dead: 1}) {
+		waitArrived()
+		if got := n.Stats().Dropped; got != (simnet.Drops{NoListener: 1}) {
 			t.Errorf("dropped %+v", got)
 		}
 		defer func() {

@@ -43,13 +43,13 @@ func write(t *testing.T, from, to *simnet.Transport, text string) {
 	}
 }
 
-// settle lets all that is under way arrive, unless it takes a minute.
-func settle() {
+// waitArrived waits until no packet is in flight, for a minute at most.
+func waitArrived() {
 	time.Sleep(time.Minute)
 	synctest.Wait()
 }
 
-// drain returns the packets that wait to be read.
+// drain returns the packets that have arrived and were not read.
 func drain(tr *simnet.Transport) []string {
 	texts := []string{}
 	for {

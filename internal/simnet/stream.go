@@ -10,27 +10,25 @@ import (
 	"time"
 )
 
-// window is how many bytes a stream holds that nobody has read; a writer waits
-// beyond that. It is about what Linux gives a connection to begin with, send
-// and receive buffer together.
+// window is how many unread bytes a stream holds; a writer waits beyond that. It is
+// about the initial size of Linux' send and receive buffers together.
 const window = 256 << 10
 
-// stream is a connection: two ends, each with the bytes that arrived there.
-// net.Pipe would not do: it has no buffer, so that a write to a stopped node, or
-// a last word before a close, behaves as on no real network.
+// stream is a connection: two ends, each with the bytes that arrived there. net.Pipe has
+// no buffer, so a write to a paused node, or a last write before a close, would behave
+// unlike a real network.
 type stream struct {
 	mu      sync.Mutex
 	ends    [2]*conn
 	broken  bool
-	changed chan struct{} // closed and replaced whenever something changes that a wait depends on
+	changed chan struct{} // closed and replaced at every change that a wait depends on
 }
 
-// conn is one end of a stream, a [net.Conn]. Its fields below t are guarded by
-// s.mu.
+// conn is one end of a stream, a [net.Conn]. s.mu guards the fields below t.
 type conn struct {
 	s    *stream
 	peer *conn
-	t    *Transport // whose end it is
+	t    *Transport // the owner of this end
 
 	in      []byte // arrived, not read
 	closed  bool   // by this end
@@ -47,13 +45,13 @@ func newStream(a, b *Transport) (near, far *conn) {
 	return near, far
 }
 
-// wake lets every waiting call look again. s.mu is held.
+// wake makes every waiting call check its condition again. s.mu is held.
 func (s *stream) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// breakOff ends the stream as a reset does: bytes not read are gone.
+// breakOff resets the stream: unread bytes are lost.
 func (s *stream) breakOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +59,8 @@ func (s *stream) breakOff() {
 	s.wake()
 }
 
-// wait returns after a change or at the deadline, whichever comes first. s.mu
-// is held, but not while it waits.
+// wait returns after a change or at the deadline. s.mu is held, but released during the
+// wait.
 func (s *stream) wait(deadline time.Time) {
 	changed := s.changed
 	s.mu.Unlock()
@@ -79,7 +77,7 @@ func (s *stream) wait(deadline time.Time) {
 	}
 }
 
-// usable returns why no further byte can pass this end, or nil. s.mu is held.
+// usable returns why this end can transfer no further byte, or nil. s.mu is held.
 func (c *conn) usable(deadline time.Time) error {
 	switch {
 	case c.closed:
@@ -92,8 +90,8 @@ func (c *conn) usable(deadline time.Time) error {
 	return nil
 }
 
-// hungUp reports whether the other end can know that this one is closed: what
-// a paused node does is not seen before it resumes. s.mu is held.
+// hungUp reports whether the other end can see that this end is closed: the close of a
+// paused node is visible after Resume only. s.mu is held.
 func (c *conn) hungUp() bool { return c.closed && !c.stalled }
 
 // Read waits for at least one byte, the end of the stream, or the deadline.
@@ -157,8 +155,7 @@ func (c *conn) write(p []byte) (n int, err error) {
 	}
 }
 
-// Close ends the stream in good order: the other end still reads what was
-// written before.
+// Close ends the stream in order: the other end still reads the bytes written before.
 func (c *conn) Close() error {
 	if !c.shut() {
 		return nil
@@ -170,7 +167,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// shut closes this end and reports whether the other one is closed too.
+// shut closes this end and reports whether the other end is closed, too.
 func (c *conn) shut() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

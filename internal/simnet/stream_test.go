@@ -39,7 +39,7 @@ func wantTimeout(t *testing.T, what string, err error) {
 	}
 }
 
-// The standard library's own tests of what a net.Conn has to do.
+// The standard library's own tests of a net.Conn.
 func TestConnConforms(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		n := simnet.New(simnet.Config{})
@@ -51,14 +51,14 @@ func TestConnConforms(t *testing.T) {
 
 func TestStreamCarriesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := simnet.New(simnet.Config{Loss: 1, Delay: time.Hour}) // neither concerns streams
+		n := simnet.New(simnet.Config{Loss: 1, Delay: time.Hour}) // neither affects streams
 		nodes := listen(t, n, 2)
 		near, far := connect(t, nodes[0], nodes[1])
 		if near.LocalAddr().String() != addr(1) || near.RemoteAddr().String() != addr(2) ||
 			far.LocalAddr().String() != addr(2) || far.RemoteAddr().String() != addr(1) {
 			t.Errorf("addresses %v %v, %v %v", near.LocalAddr(), near.RemoteAddr(), far.LocalAddr(), far.RemoteAddr())
 		}
-		want := bytes.Repeat([]byte("roost"), 1<<20/5) // more than the window holds
+		want := bytes.Repeat([]byte("roost"), 1<<20/5) // more than the window
 		go func() {
 			near.Write(want)
 			near.Close()
@@ -131,7 +131,7 @@ func TestDialIntoCutTimesOut(t *testing.T) {
 	})
 }
 
-// A node that is taken down must not leave a goroutine waiting in a dial.
+// The end of a node must not leave a goroutine waiting in a dial.
 func TestEndOfNodeEndsItsDials(t *testing.T) {
 	for name, end := range map[string]func(*simnet.Transport){
 		"crash":    (*simnet.Transport).Crash,
@@ -179,7 +179,7 @@ func TestFaultsBreakStreams(t *testing.T) {
 				if open := n.Stats().StreamsOpen; open != 1 {
 					t.Errorf("%d streams left", open)
 				}
-				n.HealAll() // what is broken stays broken
+				n.HealAll() // a broken stream stays broken
 				for _, c := range []net.Conn{near, far, back} {
 					if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 						t.Errorf("read: %v", err)
@@ -206,7 +206,7 @@ func TestShutdownClosesItsEnds(t *testing.T) {
 		near.Write([]byte("farewell"))
 		nodes[0].Shutdown()
 		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("read by the node that is gone: %v", err)
+			t.Errorf("read by the ended node: %v", err)
 		}
 		if got, err := io.ReadAll(far); string(got) != "farewell" || err != nil {
 			t.Errorf("the other end read %q, %v", got, err)
@@ -232,7 +232,7 @@ func TestPauseStallsStreams(t *testing.T) {
 		paused.Pause()
 		start := time.Now()
 
-		// Its kernel takes connections and bytes, but nobody answers.
+		// Its kernel accepts connections and bytes, but its process does not answer.
 		late := dial(t, nodes[0], paused)
 		for _, c := range []net.Conn{near, late} {
 			if _, err := c.Write([]byte("x")); err != nil {
@@ -254,7 +254,7 @@ func TestPauseStallsStreams(t *testing.T) {
 		wantTimeout(t, "write by a paused node", err)
 		far.SetWriteDeadline(time.Time{})
 
-		// What it does meanwhile shows after Resume.
+		// Its writes and closes during the pause take effect after Resume.
 		time.AfterFunc(time.Hour-time.Since(start), paused.Resume)
 		read := make([]byte, 1)
 		if _, err := far.Read(read); err != nil || string(read) != "x" || time.Since(start) != time.Hour {
@@ -277,7 +277,7 @@ func TestPauseStallsStreams(t *testing.T) {
 		}
 
 		paused.Pause()
-		paused.Shutdown() // the end of a test, also for who waits on it
+		paused.Shutdown() // the end of a test also ends a waiting read
 		if _, err := gone.Read(read); !errors.Is(err, io.EOF) {
 			t.Errorf("after shutdown while paused: %v", err)
 		}

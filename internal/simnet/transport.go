@@ -18,8 +18,8 @@ const (
 	// backlog is how many dialed streams may wait to be accepted.
 	backlog = 128
 
-	// dialTimeout is what a dial without a timeout of its own waits for an
-	// answer: about as long as Linux repeats its SYN.
+	// dialTimeout is the timeout of a dial without one of its own: about as long as Linux
+	// repeats its SYN.
 	dialTimeout = 127 * time.Second
 )
 
@@ -32,8 +32,8 @@ const (
 	shut
 )
 
-// Transport is one node's access to a [Network], as memberlist wants it. All
-// methods may be called concurrently.
+// Transport is one node's access to a [Network], with the interface that memberlist
+// needs. All methods may be called concurrently.
 type Transport struct {
 	net      *Network
 	addr     netip.AddrPort
@@ -41,8 +41,8 @@ type Transport struct {
 	tcp      *net.TCPAddr
 	packets  chan *memberlist.Packet
 	conns    chan net.Conn
-	gone     chan struct{} // closed by whichever comes first, Crash or Shutdown
-	rng      *rand.Rand    // this and all below: guarded by net.mu
+	gone     chan struct{} // closed by Crash or Shutdown
+	rng      *rand.Rand    // net.mu guards this and all fields below
 	state    state
 	queue    []*memberlist.Packet // arrived while paused
 	queued   int                  // bytes in queue, as charged
@@ -52,11 +52,11 @@ type Transport struct {
 
 var _ memberlist.NodeAwareTransport = (*Transport)(nil)
 
-// Addr returns the address listened on, as host:port.
+// Addr returns the address of the listener, as host:port.
 func (t *Transport) Addr() string { return t.addr.String() }
 
-// FinalAdvertiseAddr returns ip and port if an ip is given, else the address
-// listened on.
+// FinalAdvertiseAddr returns ip and port if ip is given, otherwise the address of the
+// listener.
 func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	if ip == "" {
 		return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
@@ -68,17 +68,16 @@ func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 	return given.Unmap().AsSlice(), port, nil
 }
 
-// PacketCh returns the channel of packets that arrived. It is never closed.
+// PacketCh returns the channel of received packets. It is never closed.
 func (t *Transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
-// StreamCh returns the channel of streams that others dialed. It is never closed.
+// StreamCh returns the channel of incoming streams. It is never closed.
 func (t *Transport) StreamCh() <-chan net.Conn { return t.conns }
 
-// DialTimeout opens a stream to addr. It fails at once, with ECONNREFUSED, if
-// nobody listens there, and after the timeout, with a [net.Error] whose Timeout
-// is true, if nobody answers: across a cut, from a paused node, or when the
-// backlog is full. A timeout of 0 stands for 127 s. Crash and Shutdown of t end
-// the wait.
+// DialTimeout opens a stream to addr. Without a listener there it fails at once, with
+// ECONNREFUSED. Without an answer, because of a cut, a paused node or a full backlog, it
+// fails after the timeout with a [net.Error] with Timeout true. A timeout of 0 stands for
+// 127 s. Crash and Shutdown of t end the wait.
 func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	to, err := parseAddr(addr)
 	if err != nil {
@@ -87,7 +86,7 @@ func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	if timeout == 0 {
 		timeout = dialTimeout
 	}
-	if timeout > 0 { // memberlist dials with what is left until a deadline
+	if timeout > 0 { // memberlist passes the time until a deadline
 		c, err := t.connect(to)
 		if c != nil {
 			return c, nil
@@ -111,8 +110,8 @@ func (t *Transport) DialAddressTimeout(addr memberlist.Address, timeout time.Dur
 	return t.DialTimeout(addr.Addr, timeout)
 }
 
-// connect returns a stream, the error that the dial fails with at once, or
-// neither if nobody answers.
+// connect returns a stream, an error if the dial fails at once, or neither if there is no
+// answer.
 func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	n := t.net
 	n.mu.Lock()
@@ -121,7 +120,7 @@ func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	switch {
 	case t.state == crashed || t.state == shut:
 		return nil, net.ErrClosed
-	case t.state == paused || n.apart(t.addr, to):
+	case t.state == paused || n.separated(t.addr, to):
 		return nil, nil
 	case dst == nil:
 		return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
@@ -134,7 +133,7 @@ func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	if dst.state == paused {
 		dst.unserved = append(dst.unserved, far)
 	} else {
-		dst.conns <- far // has room, and n.mu keeps others out
+		dst.conns <- far // has room: n.mu excludes other senders
 	}
 	return near, nil
 }
@@ -143,8 +142,8 @@ func (t *Transport) dialError(to netip.AddrPort, err error) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Source: t.tcp, Addr: net.TCPAddrFromAddrPort(to), Err: err}
 }
 
-// Pause stops the node, as SIGSTOP does, until Resume. It does nothing unless
-// the node is running.
+// Pause stops the node, like SIGSTOP, until Resume. It has no effect on a node that is not
+// running.
 func (t *Transport) Pause() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -157,8 +156,7 @@ func (t *Transport) Pause() {
 	}
 }
 
-// Resume lets a paused node go on. What queued meanwhile comes before all that
-// arrives later.
+// Resume continues a paused node. Queued packets arrive before all later ones.
 func (t *Transport) Resume() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -171,7 +169,7 @@ func (t *Transport) Resume() {
 		t.deliver(p, now)
 	}
 	for _, c := range t.unserved {
-		t.conns <- c // connect kept room for it
+		t.conns <- c // connect reserved the room
 	}
 	t.queue, t.queued, t.unserved = nil, 0, nil
 	for c := range t.ends() {
@@ -179,8 +177,8 @@ func (t *Transport) Resume() {
 	}
 }
 
-// Crash ends the node, as kill -9 does. What is above keeps running, cut off,
-// and should be shut down in the end, which calls Shutdown.
+// Crash ends the node, like kill -9. The code above continues without a network, and
+// should be shut down in the end, which calls Shutdown.
 func (t *Transport) Crash() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -191,10 +189,9 @@ func (t *Transport) Crash() {
 	t.net.breakStreams(func(s *stream) bool { return s.ends[0].t == t || s.ends[1].t == t })
 }
 
-// Shutdown takes the node off the network and closes its ends of all streams:
-// whoever reads the other end gets what was written before, then the end of
-// file. Packets already sent still arrive. It always returns nil, and may be
-// called again.
+// Shutdown removes the node from the network and closes its ends of all streams: the other
+// ends read the bytes written before, then the end of file. Packets already sent still
+// arrive. Shutdown always returns nil, and may be called again.
 func (t *Transport) Shutdown() error {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -213,23 +210,23 @@ func (t *Transport) Shutdown() error {
 	return nil
 }
 
-// Traffic returns the counters of this node as they are now.
+// Traffic returns the current counters of this node.
 func (t *Transport) Traffic() Traffic {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
 	return t.traffic
 }
 
-// detach makes the address free and drops what waits for it. net.mu is held.
+// detach frees the address and drops the queue. net.mu is held.
 func (t *Transport) detach(to state) {
 	t.state = to
 	delete(t.net.nodes, t.addr)
-	t.net.stats.Dropped.Dead += uint64(len(t.queue))
+	t.net.stats.Dropped.NoListener += uint64(len(t.queue))
 	t.queue, t.queued, t.unserved = nil, 0, nil
 	close(t.gone)
 }
 
-// ends yields this node's ends of its streams. net.mu is held.
+// ends yields this node's ends of streams. net.mu is held.
 func (t *Transport) ends() iter.Seq[*conn] {
 	return func(yield func(*conn) bool) {
 		for _, s := range t.net.streams {
