@@ -36,59 +36,55 @@ func (r *recorder) apply(b events.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.batches = append(r.batches, b)
-	for _, o := range b.Released {
-		if r.owned[o.Partition] != o.Since {
-			r.faults = append(r.faults, fmt.Sprintf("version %d released %v, which was not owned so", b.Version, o))
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			r.faults = append(r.faults, fmt.Sprintf("version %d: ", b.Version)+fmt.Sprintf(format, args...))
 		}
+	}
+	for _, o := range b.Released {
+		fault(r.owned[o.Partition] != o.Since, "released %v, owned since %d", o, r.owned[o.Partition])
 		delete(r.owned, o.Partition)
 	}
 	for _, o := range b.Acquired {
-		if _, twice := r.owned[o.Partition]; twice {
-			r.faults = append(r.faults, fmt.Sprintf("version %d acquired %v, which was owned", b.Version, o))
-		}
+		fault(r.owned[o.Partition] != 0, "acquired %v, already owned", o)
 		r.owned[o.Partition] = o.Since
 	}
 	for _, id := range b.Left {
-		if !r.members[id] {
-			r.faults = append(r.faults, fmt.Sprintf("version %d: %s left, which was no member", b.Version, id))
-		}
+		fault(!r.members[id], "%s left, was no member", id)
 		delete(r.members, id)
 	}
 	for _, id := range b.Joined {
-		if r.members[id] {
-			r.faults = append(r.faults, fmt.Sprintf("version %d: %s joined, which was a member", b.Version, id))
-		}
+		fault(r.members[id], "%s joined, was a member", id)
 		r.members[id] = true
 	}
 }
 
-// compare returns how the replay differs from what the agent says.
+// compare returns the differences between the replay and the agent.
 func (r *recorder) compare(a *cluster.Agent) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	faults := slices.Clone(r.faults)
 	owned := a.Owned()
 	if len(owned) != len(r.owned) {
-		faults = append(faults, fmt.Sprintf("owns %d partitions, its events add up to %d", len(owned), len(r.owned)))
+		faults = append(faults, fmt.Sprintf("owns %d partitions, by its events %d", len(owned), len(r.owned)))
 	}
 	for _, p := range owned {
 		if r.owned[p] == 0 {
-			faults = append(faults, fmt.Sprintf("owns partition %d, which its events do not tell", p))
+			faults = append(faults, fmt.Sprintf("owns partition %d, by its events not", p))
 		}
 	}
 	for _, m := range a.Members() {
 		if !r.members[m.ID] {
-			faults = append(faults, fmt.Sprintf("has member %s, which its events do not tell", m.ID))
+			faults = append(faults, fmt.Sprintf("has member %s, by its events not", m.ID))
 		}
 	}
 	if len(a.Members()) != len(r.members) {
-		faults = append(faults, fmt.Sprintf("has %d members, its events add up to %d", len(a.Members()), len(r.members)))
+		faults = append(faults, fmt.Sprintf("has %d members, by its events %d", len(a.Members()), len(r.members)))
 	}
 	return faults
 }
 
-// Batches returns what the agent of id has told a watcher that read from the
-// start.
+// Batches returns all batches of the agent of id since its start.
 func (c *Cluster) Batches(id string) []events.Batch {
 	r := c.node(id).record
 	r.mu.Lock()
@@ -96,9 +92,9 @@ func (c *Cluster) Batches(id string) []events.Batch {
 	return slices.Clone(r.batches)
 }
 
-// Disagreements returns what keeps the running nodes from being one cluster in
-// agreement: other members, another table, a partition that is not owned by
-// exactly one node, events that do not add up to what a node owns.
+// Disagreements returns all faults of the running nodes: different members, different
+// tables, a partition that is not owned by exactly one node, events that do not add up
+// to a node's members and partitions.
 func (c *Cluster) Disagreements() []string {
 	var faults []string
 	owners := make(map[placement.Partition][]string)
@@ -119,11 +115,10 @@ func (c *Cluster) Disagreements() []string {
 			faults = append(faults, n.id+": "+fault)
 		}
 	}
-	faults = append(faults, c.multiplyOwned(owners)...)
-	return faults
+	return append(faults, c.notOwnedOnce(owners)...)
 }
 
-func (c *Cluster) multiplyOwned(owners map[placement.Partition][]string) (faults []string) {
+func (c *Cluster) notOwnedOnce(owners map[placement.Partition][]string) (faults []string) {
 	if len(c.nodes) == 0 {
 		return nil
 	}
@@ -142,8 +137,8 @@ func (c *Cluster) multiplyOwned(owners map[placement.Partition][]string) (faults
 	return faults
 }
 
-// candidates returns the nodes of the table of s that are not simply active
-// members, with what is known of them, and how many are.
+// candidates describes the table of s: the number of its nodes, and the members that
+// are not active or not in it.
 func candidates(s *cluster.Snapshot) string {
 	var odd []string
 	for _, m := range s.Members {
@@ -163,8 +158,8 @@ func memberIDs(s *cluster.Snapshot) []string {
 	return ids
 }
 
-// WaitAgreed waits until there is no disagreement, fails the test if that takes
-// longer than within, and returns how long it took.
+// WaitAgreed waits until there is no disagreement, and returns how long that took. The
+// test fails if it takes longer than within.
 func (c *Cluster) WaitAgreed(within time.Duration) time.Duration {
 	c.t.Helper()
 	begin := time.Now()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,13 +17,13 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// Options shape a Cluster. The zero value is a fast and faultless network.
+// Options configure a Cluster. The zero value is a fast network without faults.
 type Options struct {
 	Seed   uint64                // of the network's faults
 	Delay  time.Duration         // of every packet; default 1 ms
 	Jitter time.Duration         // added to Delay, at random
 	Loss   float64               // share of packets lost
-	Config func(*cluster.Config) // changes the configuration of every agent
+	Config func(*cluster.Config) // applied to every agent
 	Log    slog.Handler          // default: discard
 }
 
@@ -35,7 +37,7 @@ type Cluster struct {
 	hosts int
 }
 
-// node is one life of one agent.
+// node is one run of one agent.
 type node struct {
 	id, addr  string
 	agent     *cluster.Agent
@@ -52,7 +54,7 @@ type nodeOptions struct {
 	config func(*cluster.Config)
 }
 
-// WithClockOffset sets a node's wall clock ahead (or, negative, behind).
+// WithClockOffset sets a node's wall clock ahead by d.
 func WithClockOffset(d time.Duration) NodeOption { return func(o *nodeOptions) { o.clock = d } }
 
 // WithConfig changes a node's configuration.
@@ -75,22 +77,18 @@ func New(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// close ends everything, then waits for memberlist's last timers, which a
-// bubble must not be left with.
+// close ends all agents, then waits for memberlist's last timers, which would outlive
+// the bubble.
 func (c *Cluster) close() {
-	for _, n := range c.all() {
-		n.gate.open()
-		_ = n.agent.Close()
-	}
-	for _, n := range c.gone {
+	for _, n := range append(c.all(), c.gone...) {
 		n.gate.open()
 		_ = n.agent.Close()
 	}
 	time.Sleep(time.Minute)
 }
 
-// Start starts agents at the same moment and returns when each has joined. Their
-// seeds are three nodes that run already, or else the first three of them.
+// Start starts agents at the same moment and returns when all have joined. Their seeds
+// are three running nodes or, without any, the first three of the new ones.
 func (c *Cluster) Start(ids ...string) {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -124,8 +122,8 @@ func (c *Cluster) StartWith(id string, opts ...NodeOption) *cluster.Agent {
 	return n.agent
 }
 
-// adopt makes n the running node of its id. An earlier one that still runs
-// under that id goes on unwatched.
+// adopt makes n the running node of its id. An earlier node that still runs under the id
+// continues, but is no longer checked.
 func (c *Cluster) adopt(n *node) {
 	if old := c.nodes[n.id]; old != nil {
 		c.gone = append(c.gone, old)
@@ -191,21 +189,10 @@ func (c *Cluster) node(id string) *node {
 }
 
 // IDs returns the ids of the running nodes, sorted.
-func (c *Cluster) IDs() []string {
-	var ids []string
-	for _, n := range c.all() {
-		ids = append(ids, n.id)
-	}
-	return ids
-}
+func (c *Cluster) IDs() []string { return slices.Sorted(maps.Keys(c.nodes)) }
 
 func (c *Cluster) all() []*node {
-	var all []*node
-	for _, n := range c.nodes {
-		all = append(all, n)
-	}
-	slices.SortFunc(all, func(a, b *node) int { return compare(a.id, b.id) })
-	return all
+	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return strings.Compare(a.id, b.id) })
 }
 
 func (c *Cluster) remove(id string) *node {
@@ -216,7 +203,7 @@ func (c *Cluster) remove(id string) *node {
 	return n
 }
 
-// Crash ends nodes as kill -9 does: nobody hears of it.
+// Crash ends nodes, like kill -9: without a leave.
 func (c *Cluster) Crash(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -226,7 +213,7 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
-// Leave has a node leave in good order.
+// Leave makes a node leave in order.
 func (c *Cluster) Leave(id string) {
 	c.t.Helper()
 	n := c.remove(id)
@@ -244,16 +231,16 @@ func (c *Cluster) Restart(id string) {
 	c.Start(id)
 }
 
-// Pause stops a node as SIGSTOP does: it neither sends nor reads, its agent does
-// nothing, and packets queue up for it.
+// Pause stops a node, like SIGSTOP: its agent neither sends nor receives, and packets
+// queue.
 func (c *Cluster) Pause(id string) {
 	n := c.node(id)
 	n.gate.close()
 	n.transport.Pause()
 }
 
-// Resume lets a paused node go on. Its agent runs before it reads any of the
-// packets that waited for it, which is the worst that can happen to it.
+// Resume continues a paused node. Its agent runs before it receives the first queued
+// packet, which is the worst case.
 func (c *Cluster) Resume(id string) {
 	n := c.node(id)
 	n.gate.open()
@@ -276,5 +263,5 @@ func (c *Cluster) Split(groups ...[]string) {
 // Heal ends all splits.
 func (c *Cluster) Heal() { c.net.HealAll() }
 
-// SetLoss changes the share of packets that are lost.
+// SetLoss sets the share of packets lost, from 0 to 1.
 func (c *Cluster) SetLoss(share float64) { c.net.SetLoss(share) }

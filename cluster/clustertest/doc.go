@@ -1,6 +1,6 @@
-// Package clustertest runs whole clusters in memory, for the tests of programs
-// that embed roost as well as for roost's own. It works inside a bubble of
-// testing/synctest, where a virtual minute takes milliseconds:
+// Package clustertest runs whole clusters in memory, for tests of roost and of programs
+// that embed it. It runs inside a testing/synctest bubble, where a virtual minute takes
+// milliseconds:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		c := clustertest.New(t, clustertest.Options{})
@@ -10,10 +10,10 @@
 //		c.WaitAgreed(7 * time.Second)
 //	})
 //
-// The agents are real ones, over real memberlist; only the sockets are
-// simulated. Every node's events are recorded from its first batch on, and
-// [Cluster.Check] replays them.
+// Agents and memberlist are real; only the sockets are simulated. The events of every
+// node are recorded from its first batch on, and [Cluster.Check] compares them with the
+// node's state.
 //
-// Methods fail the test rather than return errors. A Cluster belongs to the
-// goroutine of its test.
+// Methods fail the test instead of returning errors. A Cluster belongs to the goroutine
+// of its test.
 package clustertest

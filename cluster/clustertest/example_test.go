@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A program's own test: three nodes in memory, one of them dies, and a minute
-// of the cluster's time takes milliseconds.
+// A test of a program: three nodes in memory, one of which crashes. A virtual minute
+// takes milliseconds.
 func Example() {
 	_ = func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -22,7 +22,7 @@ func Example() {
 				t.Fatal(err)
 			}
 			c.Crash(string(owner.ID))
-			c.WaitAgreed(7 * time.Second) // the lease has to run out
+			c.WaitAgreed(7 * time.Second) // until its lease expires
 
 			for _, id := range c.IDs() {
 				if c.Agent(id).IsOwner("room-17") {

@@ -1,11 +1,8 @@
 package clustertest
 
-import (
-	"cmp"
-	"sync/atomic"
-)
+import "sync/atomic"
 
-// gate holds an agent's loop while its node is to seem stopped.
+// gate blocks an agent's loop while its node is paused.
 type gate struct {
 	closed atomic.Pointer[chan struct{}]
 }
@@ -27,5 +24,3 @@ func (g *gate) wait() {
 		<-*shut
 	}
 }
-
-func compare(a, b string) int { return cmp.Compare(a, b) }
