@@ -1,3 +1,3 @@
-// Package bench measures placement beside other libraries, in one run. It is a
-// module of its own, so that nobody who uses roost depends on them.
+// Package bench compares placement with other libraries, in one run. It is a module
+// of its own, so that no user of roost depends on them.
 package bench

@@ -13,8 +13,8 @@ const (
 	targetCV = 0.10
 )
 
-// Balance reports how evenly a table spreads its partitions. It is for people
-// and monitors: its floating point may differ in the last digit between CPUs.
+// Balance reports how evenly a table spreads its partitions, for people and
+// monitors: its floating point may differ in the last digit between CPUs.
 //
 // A node's fair share is in proportion to its weight. MaxMean and CV measure the
 // load of a node as a multiple of its fair share, and CV counts each node by its
@@ -27,11 +27,11 @@ type Balance struct {
 	MaxMean float64              `json:"max_mean"` // greatest load, in fair shares; 1 is perfect
 	CV      float64              `json:"cv"`       // coefficient of variation of the load; 0 is perfect
 
-	// Levelling tells that passes of LeastPartitions are going to even it out.
+	// Levelling is set while passes of a Stateful strategy have partitions to move.
 	Levelling bool `json:"levelling,omitempty"`
 }
 
-// Balance reports how evenly t spreads its partitions. Without nodes all is
+// Balance reports how evenly t spreads its partitions. Without nodes all fields are
 // zero. It costs one pass over the table.
 func (t *Table) Balance() Balance {
 	b := Balance{Counts: make(map[lease.NodeID]int, len(t.Nodes()))}
@@ -60,7 +60,7 @@ func (t *Table) Balance() Balance {
 	return b
 }
 
-// levelling reports whether a pass has something to move in t.
+// levelling reports whether a pass moves partitions of t.
 func (t *Table) levelling() bool {
 	if !Remembers(t.strategy) {
 		return false
@@ -69,12 +69,12 @@ func (t *Table) levelling() bool {
 	for p := range all {
 		all[p] = Partition(p)
 	}
-	moves, _ := t.Level(all, false) // an agent reports the error of its own pass
+	moves, _ := t.Level(all, false) // the agent logs the error when it makes a pass
 	return len(moves) > 0
 }
 
-// Advice says what to do about a spread that is too uneven (CV above 15 %), in
-// one sentence; it is empty otherwise.
+// Advice is a sentence about how to mend an uneven spread (CV above 15 %); it is
+// empty for an even one.
 func (b Balance) Advice() string {
 	if b.CV <= warnCV {
 		return ""
@@ -96,8 +96,8 @@ func (b Balance) Advice() string {
 }
 
 // advisedPartitions returns the power of two at which CV is expected to meet its
-// target, and at least twice what there is. Of n nodes that draw at random for
-// P partitions, CV² is expected at (n−1)/P, whatever their weights.
+// target, and at least twice the present number. With n nodes that draw at random for
+// P partitions, CV² is expected at (n−1)/P, for any weights.
 func advisedPartitions(nodes, partitions int) int {
 	const perNode = 1 / (targetCV * targetCV)
 	advised := 1

@@ -12,11 +12,11 @@ import (
 // its highest score that has room; partitions choose in the order of their
 // numbers. percent is 100 to 1,000: less counts as 100.
 //
-// It spreads more evenly than [Rendezvous], whose shares vary by a tenth and more,
-// and pays with collateral moves: a join or a leave changes everybody's bound, and
-// each partition that is pushed out may push others. The lower the bound, the more.
-// When a node joins, as many partitions move as it gets, times (medians over 100
-// fleets and, in brackets, the worst; 1,024 partitions):
+// It spreads more evenly than [Rendezvous], where shares vary by a tenth and more, but
+// costs collateral moves: a join or a leave changes the bound of every node, and
+// each partition that is pushed out may push others; the lower the bound, the more.
+// The moves of a join as a multiple of the partitions that the joiner gets (medians
+// over 100 fleets and, in brackets, the worst; 1,024 partitions):
 //
 //	percent    to 10 nodes    to 50 nodes
 //	    105    1.08 (1.34)    1.72 (2.14)
@@ -25,7 +25,7 @@ import (
 //	    150    1.00 (1.00)    1.00 (1.14)
 //
 // Assign costs O(nodes · partitions). Rank gives the order of scores, without
-// regard to who has room.
+// regard to room.
 func Bounded(percent int) Strategy { return bounded{uint64(min(max(percent, 100), 1000))} }
 
 type bounded struct{ percent uint64 }
@@ -47,14 +47,14 @@ func (b bounded) Assign(nodes []Node, partitions int) ([]int, error) {
 		}
 		bidders = slices.DeleteFunc(bidders, func(b bidder) bool { return int(b.node) == owner })
 		if len(bidders) == 0 {
-			break // p was the last one: together there is just room for all
+			break // p was the last one: the total room equals the number of partitions
 		}
 	}
 	return owners, nil
 }
 
 // room is how many partitions each node may own: percent of its fair share,
-// rounded up, so that together there is room for all. It fits into 64 bits:
+// rounded up, so that the sum suffices for all. It fits into 64 bits:
 // 1,000 · 65,536 · 1,000,000 is below 2^46.
 func (b bounded) room(nodes []Node, partitions int) []uint64 {
 	total := uint64(0)

@@ -7,26 +7,26 @@ import (
 	"slices"
 )
 
-// Input is all that a table depends on.
+// Input is everything that a table depends on.
 type Input struct {
 	Nodes      []Node   // in any order; weight 0 = present, owns nothing
 	Partitions int      // 1 to MaxPartitions
 	Strategy   Strategy // nil = Rendezvous()
 
-	// Base is a table over other nodes, of the same partitions and strategy, that
-	// the new one may be derived from. It changes what Compute costs and not what
-	// it returns. Default: none.
+	// Base is a table of the same partitions and strategy over other nodes, from
+	// which the new one may be derived. It changes the cost of Compute and not the
+	// result. Default: none.
 	Base *Table
 
-	// Memory is what a Stateful strategy goes by; other strategies ignore it. It must
-	// count the same partitions. Default: nothing is on record.
+	// Memory has the last holders for a Stateful strategy; other strategies ignore
+	// it. It must have the same number of partitions. Default: no holders.
 	Memory Memory
 }
 
 // Compute returns the table for in. The order of in.Nodes has no influence, and
 // in is neither modified nor kept.
 //
-// With no node of weight > 0 the table is valid and nobody owns anything: that
+// With no node of weight > 0 the table is valid and partitions have no owner: that
 // is a state of a cluster, not a mistake. An error means that in is wrong (the
 // number of partitions, an invalid or repeated id) or that the strategy failed
 // or broke its contract; it names the culprit.
@@ -58,9 +58,9 @@ func Compute(in Input) (*Table, error) {
 	return t, nil
 }
 
-// candidates returns the nodes that may own something, sorted by id. Nodes of
+// candidates returns the nodes that may own partitions, sorted by id. Nodes of
 // weight 0 are checked like the others before they are dropped: a repeated id
-// is a fault upstream, whatever its weight.
+// is a fault upstream, of any weight.
 func candidates(all []Node) ([]Node, error) {
 	nodes := slices.Clone(all)
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
@@ -75,7 +75,7 @@ func candidates(all []Node) ([]Node, error) {
 	return slices.DeleteFunc(nodes, func(n Node) bool { return n.Weight == 0 }), nil
 }
 
-// assign runs the strategy and checks what it returns, so that a faulty one
+// assign runs the strategy and checks the result, so that a faulty strategy
 // yields an error here and never a panic in a lookup.
 func assign(in Input, nodes []Node) ([]int32, error) {
 	var indexes []int
@@ -98,8 +98,8 @@ func assign(in Input, nodes []Node) ([]int32, error) {
 	return owners, nil
 }
 
-// contain runs a part of a strategy, which may be a user's, and makes an error of
-// its panic: a media server must not die of a slip in a rule about shards.
+// contain turns a panic of a strategy, which may be a user's, into an error: a media
+// server must not die of a slip in a rule about shards.
 func contain(err *error, run func()) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -109,8 +109,8 @@ func contain(err *error, run func()) {
 	run()
 }
 
-// derive assigns by what is on record, or from a base if that is cheaper, and
-// afresh otherwise.
+// derive assigns by the memory, or from a base if that is cheaper, and afresh
+// otherwise.
 func derive(in Input, nodes []Node) ([]int, error) {
 	s, base := in.Strategy, in.Base
 	if stateful, ok := placing(s).(Stateful); ok {
@@ -138,7 +138,7 @@ func derive(in Input, nodes []Node) ([]int, error) {
 	return u.update(base.nodes, base.owners, nodes), nil
 }
 
-// held returns what is on record, with -1 for each partition while nothing is.
+// held returns the holders on record, -1 for each partition without one.
 func (in Input) held(nodes []Node) ([]int, error) {
 	var held []int
 	if in.Memory != nil {

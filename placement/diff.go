@@ -2,7 +2,7 @@ package placement
 
 import "github.com/roost-cluster/roost/lease"
 
-// Move is a change of a partition's owner. An empty id stands for nobody.
+// Move is a change of a partition's owner. An empty id means no owner.
 type Move struct {
 	Partition Partition    `json:"partition"`
 	From      lease.NodeID `json:"from"`
@@ -12,30 +12,30 @@ type Move struct {
 // Changes is the difference of two tables.
 type Changes struct {
 	// Moves lists the partitions that change owner, in ascending order. It is nil
-	// if the two tables count different partitions: then none corresponds to
-	// another, and there is only [KeysMoved] to go by.
+	// if the numbers of partitions differ: then no partition corresponds to another
+	// one, and only [KeysMoved] compares the tables.
 	Moves []Move `json:"moves"`
 
-	// ExpectedMin is how many moves the change of nodes and weights asks for,
-	// whatever the strategy: the least number after which
+	// ExpectedMin is the number of moves that the change of nodes and weights
+	// requires of any strategy: the least number after which
 	//
-	//   - each node that was given weight, newcomers among them, owns at least its
+	//   - each node that gained weight, newcomers among them, owns at least its
 	//     fair share, rounded down,
-	//   - each that was deprived of weight owns at most its fair share, rounded up;
-	//     one that is gone, nothing,
-	//   - nothing is left without an owner.
+	//   - each node that lost weight owns at most its fair share, rounded up, and a
+	//     node that left owns none,
+	//   - every partition has an owner.
 	//
-	// What was uneven before for other reasons need not be mended. A node was given
-	// weight if both its weight and its share of all weights have grown. Fewer
-	// moves than this mean that a newcomer got less than its fair share, as
-	// happens half of the time where draws decide. It is 0 if Moves is nil.
+	// It does not mend what was uneven before. A node gained weight if both its weight
+	// and its share of all weights have grown. Fewer moves than this mean that a
+	// newcomer got less than its fair share, as happens half of the time where draws
+	// decide. It is 0 if Moves is nil.
 	ExpectedMin int `json:"expected_min"`
 
 	Before Balance `json:"before"`
 	After  Balance `json:"after"`
 }
 
-// Diff returns what changes from one table to another. O(partitions + nodes).
+// Diff returns the changes from one table to another. O(partitions + nodes).
 func Diff(before, after *Table) Changes {
 	c := Changes{Before: before.Balance(), After: after.Balance()}
 	if before.Partitions() != after.Partitions() {
@@ -53,14 +53,14 @@ func Diff(before, after *Table) Changes {
 	return c
 }
 
-// expectedMin is the greater of two sums: what nodes have too much, and what nodes
-// have too little. A move can settle one of each, and never more.
+// expectedMin is the greater of two sums: the partitions that nodes own beyond their
+// shares, and the partitions that nodes lack. A move reduces each by one at most.
 func expectedMin(before, after *Table) int {
 	have := before.Balance().Counts
 	was, is := sharesOf(before), sharesOf(after)
 	surplus, shortage := 0, 0
 	if len(was) == 0 && len(is) > 0 {
-		surplus = before.Partitions() // nobody has them all
+		surplus = before.Partitions() // none has an owner
 	}
 	for id, s := range was {
 		if now := is[id]; now.weight < s.weight && now.part < s.part {
@@ -75,10 +75,10 @@ func expectedMin(before, after *Table) int {
 	return max(surplus, shortage)
 }
 
-// share is what a node may expect of a table.
+// share is the fair share of a node.
 type share struct {
 	weight      uint32
-	part        float64 // of all weights; exact enough to tell equal ones
+	part        float64 // of all weights; exact enough to compare for equality
 	least, most int     // partitions: the fair share rounded down, and up
 }
 
@@ -100,20 +100,19 @@ func sharesOf(t *Table) map[lease.NodeID]share {
 	return shares
 }
 
-// KeysMoved returns which share of all keys changes owner from one table to
-// another, 0 to 1, also if they count different partitions. It is exact for keys
-// that hash evenly. Without partitions nobody owns any key. O(partitions + nodes).
+// KeysMoved returns the share of all keys, 0 to 1, that changes owner from one table
+// to another, also if the numbers of partitions differ. It is exact for keys
+// that hash evenly. Without partitions no key has an owner. O(partitions + nodes).
 //
-// With P and Q partitions, of which g is the greatest common divisor, a key of
-// partition p can be in exactly those partitions q for which p mod g = q mod g,
-// and is as likely in any of them.
+// With P and Q partitions and g their greatest common divisor, a key of partition p
+// is in one of the partitions q with p mod g = q mod g, and equally likely in each.
 func KeysMoved(before, after *Table) float64 {
 	p, q := before.Partitions(), after.Partitions()
 	if p == 0 || q == 0 {
 		return float64(min(1, len(before.Nodes())+len(after.Nodes())))
 	}
 	g := gcd(p, q)
-	had := make(map[lease.NodeID]int64) // partitions of one class; "" = nobody
+	had := make(map[lease.NodeID]int64) // partitions of one class; "" = no owner
 	same := int64(0)
 	for class := range g {
 		clear(had)

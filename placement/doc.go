@@ -1,13 +1,13 @@
 // Package placement decides which node owns which key.
 //
-// A key belongs to a [Partition] for good ([Of]); a [Table] says which node owns
-// each partition, and [Compute] derives it from the nodes present and their
-// weights alone. So every node computes the table for itself, and nodes that see
-// the same members hold the same table without asking each other.
+// A key belongs to one [Partition] ([Of]), and a [Table] has the owner of each
+// partition. [Compute] derives the table from the nodes present and their weights
+// alone: every node computes the table for itself, and nodes that see the same
+// members hold the same table without a message.
 //
-// A table can be written down and read again ([Table.Export]), and compared with
-// another ([Diff], [KeysMoved]): what moved, beside the least that had to. Compute
-// and Diff together tell what a change would move before it is made.
+// A table can be written and read again ([Table.Export]) and compared with another
+// one ([Diff], [KeysMoved]): the moves, and the least number of moves that the change
+// requires. Compute and Diff together show the moves of a change before it is made.
 //
 // The package is a pure kernel: no goroutine, lock, clock, I/O, logger or
 // randomness. A Table is immutable; a change of members is a new Table.
@@ -16,25 +16,25 @@
 //
 // Of every strategy that keeps its contract:
 //
-//  1. Equal inputs give equal tables: in every process, on every CPU, in
-//     whatever order the nodes are given. No floating point takes part.
+//  1. Equal inputs give equal tables: in every process, on every CPU, in any order
+//     of the nodes. No floating point takes part.
 //  2. While there is a node of weight > 0, every partition has exactly one
-//     owner, and it is one of those nodes. Without one nobody owns anything:
+//     owner, and it is one of those nodes. Otherwise partitions have no owner:
 //     lookups say so, and that is not an error.
-//  3. [Table.Rank] begins with the owner and names nobody twice.
+//  3. [Table.Rank] begins with the owner and lists no node twice.
 //  4. [Table.Digest] is equal exactly when partitions, strategy name and all
-//     owners are, but for a collision of 64-bit hashes.
-//  5. No argument makes a method panic. A strategy that assigns nonsense
+//     owners are, except for a collision of 64-bit hashes.
+//  5. No argument makes a method panic. A strategy that returns nonsense
 //     makes Compute fail, not a lookup.
 //
 // Of [Rendezvous], the default:
 //
 //  6. A join moves partitions only to the joiner, and a leave only the leaver's,
-//     which spread over the rest. Nothing else moves.
+//     which spread over the rest. No other partition moves.
 //  7. Shares are in proportion to weights. Raising a node's weight moves
 //     partitions only to it, lowering it only from it.
-//  8. Rank(p, n) without its first k nodes is what Rank would say had those k
-//     nodes left: who is second takes over from the first.
+//  8. Rank(p, n) without its first k nodes is the Rank after those k nodes left: the
+//     second node takes over from the first.
 //  9. Equal weights give the owners that github.com/dgryski/go-rendezvous gives
 //     for the ids in sorted order and the partition in decimal, hashed by
 //     xxHash64. Only the ratios of weights matter.
@@ -44,10 +44,10 @@
 //  10. 6 and 8 hold too. Weights above 0 all count alike, so 7 does not, and
 //     shares vary more than below.
 //
-// Of [LeastPartitions], whose tables also depend on a [Memory]:
+// Of [LeastPartitions], with tables that also depend on a [Memory]:
 //
 //  11. A leave moves only the leaver's partitions, and a join none. A pass moves no
-//     more than it may, and none when all are within the threshold.
+//     more than its limit, and none when all nodes are within the threshold.
 //
 // docs/strategies.md compares all strategies by figures.
 //
@@ -55,23 +55,22 @@
 //
 // Shares are not exactly equal: they are random draws, and with n nodes and P
 // partitions vary by about √((n−1)/P) of their mean. [Table.Balance] reports it;
-// more partitions are the remedy. A node can own nothing when partitions are few.
-// (Two ids with one xxHash64 always draw alike, so that one of them owns nothing;
+// more partitions are the remedy. A node can own no partition when partitions are few.
+// (Two ids with one xxHash64 always draw alike, so that one of them owns none;
 // it takes 2^32 names to expect such a pair.)
 //
-// The hash is fast and well mixed, not secret: who may choose keys can choose
-// them all in one partition.
+// The hash is fast and well mixed, not secret: an attacker who chooses keys can
+// choose them all in one partition.
 //
-// A table knows nothing of other tables. While nodes differ in whom they believe
-// present, two of them can each believe that they own a partition; digests show
-// that they differ.
+// A table knows no other tables. While nodes see different members, two of them can
+// each believe that they own a partition; digests show that they differ.
 //
 // # Costs
 //
 // Measured on one core of a shared virtual machine; only their proportions carry
-// over to another. A lookup, Of and [Table.Owner], takes about 10 ns, whatever
-// the number of nodes, and allocates nothing. A table of 1,024 partitions takes
-// 4 kB. To compute it takes some 0.06 ms for 10 nodes, 0.2 ms for 100 and 1.4 ms
+// over to another. A lookup, Of and [Table.Owner], takes about 10 ns for any
+// number of nodes, and does not allocate. A table of 1,024 partitions takes
+// 4 kB. Computing it takes some 0.06 ms for 10 nodes, 0.2 ms for 100 and 1.4 ms
 // for 1,000; with weights little more while few different ones occur, and 10 ms
 // for 1,000 nodes of 1,000 different weights. It grows with nodes × partitions.
 // With Input.Base the change of a node or two costs some 50 ns a partition, and

@@ -11,23 +11,23 @@ import (
 // the last one would misunderstand the next.
 const exportFormat = 1
 
-// maxImport bounds the nodes of a table that is read, and the bytes of its
-// strategy's name: it may come from anywhere.
+// A document may come from anywhere, so its nodes and the bytes of its strategy's
+// name have limits.
 const (
 	maxImportNodes = 65536
 	maxImportName  = 256
 )
 
 // Export is a [Table] as a document, to be written as JSON, kept, compared and
-// read again. What /v1/partitions of an agent answers is one, with more fields.
+// read again. An agent's response to /v1/partitions is one, with more fields.
 type Export struct {
 	Format     int            `json:"format"`  // exportFormat
-	Version    uint64         `json:"version"` // whatever its writer counts by; of an agent, that of its snapshot
+	Version    uint64         `json:"version"` // chosen by the writer; an agent writes that of its snapshot
 	Digest     Digest         `json:"digest"`
 	Partitions int            `json:"partitions"`
 	Strategy   string         `json:"strategy"` // its name
 	Nodes      []Node         `json:"nodes"`    // the candidates, sorted by id
-	Owners     []lease.NodeID `json:"owners"`   // by partition; "" = nobody
+	Owners     []lease.NodeID `json:"owners"`   // by partition; "" = no owner
 }
 
 // Export returns t as a document. A table has no version of its own: the caller
@@ -47,9 +47,8 @@ func (t *Table) Export(version uint64) Export {
 }
 
 // Table returns the table that e describes, with the same digest. e may come from
-// anywhere: whatever does not fit together is an error that says what. The
-// strategy may be one that this program does not have: owners are known all the
-// same, and Rank tells the owner alone.
+// anywhere: an error names the first contradiction in it. If this program does not
+// have the strategy, Rank returns the owner alone.
 func (e Export) Table() (*Table, error) {
 	t, err := e.table()
 	if err != nil {
@@ -95,8 +94,7 @@ func (e Export) check() error {
 	return nil
 }
 
-// indexes returns the owners as indexes into nodes, or nil if nobody can own
-// anything.
+// indexes returns the owners as indexes into nodes, or nil if there are no nodes.
 func (e Export) indexes(nodes []Node) ([]int32, error) {
 	index := make(map[lease.NodeID]int32, len(nodes))
 	for i, n := range nodes {
@@ -120,12 +118,12 @@ func (e Export) indexes(nodes []Node) ([]int32, error) {
 	return owners, nil
 }
 
-// imported is the strategy of a table that was read, by name. It does not assign,
-// and is not equal to the strategy that it names: owners that somebody wrote down
-// must not be the Base of others.
+// imported is the strategy of an imported table, by name. It does not assign, and
+// is not equal to the strategy that it names: imported owners must not be the Base of
+// another table.
 type imported struct {
 	name  string
-	known Strategy // to rank by; nil if this program does not have it
+	known Strategy // ranks; nil if this program does not have it
 }
 
 func importedStrategy(name string) Strategy {
@@ -134,7 +132,7 @@ func importedStrategy(name string) Strategy {
 		return imported{name: name}
 	}
 	if Remembers(s) {
-		return s // it goes by a Memory, and never by a Base
+		return s // it has a Memory, and never a Base
 	}
 	if z, ok := s.(zoned); ok {
 		return zoned{imported{z.Strategy.Name(), z.Strategy}}
@@ -145,7 +143,7 @@ func importedStrategy(name string) Strategy {
 func (i imported) Name() string { return i.name }
 
 func (i imported) Assign([]Node, int) ([]int, error) {
-	return nil, errors.New("it only names the strategy of a table that was read")
+	return nil, errors.New("it only names the strategy of an imported table")
 }
 
 func (i imported) Rank(nodes []Node, p Partition, n int) []int {

@@ -10,9 +10,9 @@ import (
 // LeastPartitions returns the strategy that gives a partition to the node with
 // the fewest, and moves partitions from the node with the most to the one with
 // the fewest while they are more than threshold apart, maxMoves at a time. It
-// spreads as evenly as can be, and a join costs no node more than a few partitions
-// at once: a new node fills up in passes. The price is memory: where a partition
-// is depends on what was before, so the strategy is [Stateful].
+// spreads as evenly as possible, and a join costs no node more than a few partitions
+// at once: a new node fills up in passes. The price is memory: the owner of a
+// partition depends on its last holder, so the strategy is [Stateful].
 // Of 1,024 partitions, 10 nodes have 102 or 103 each, and a join moves 93 in 31
 // passes of three; docs/strategies.md has more figures. It suits partitions that
 // are few and heavy.
@@ -102,12 +102,12 @@ func (l least) Level(nodes []Node, owners []int, movable []Partition, all bool) 
 	return moves
 }
 
-// Explain implements [Explainer], for what no [Memory] knows of.
+// Explain implements [Explainer], for a partition that is not in the [Memory].
 func (least) Explain(nodes []Node, _ Partition, owner int) string {
 	return fmt.Sprintf("it had no owner on record, and %s had the fewest partitions", nodes[owner].ID)
 }
 
-// loads measures how far nodes are from their fair shares, in whole numbers: the
+// loads measures the distance of nodes from their fair shares, in whole numbers: the
 // surplus of a node is its partitions less its share of them, times the sum of all
 // weights. A difference of two fits into 63 bits: 65,536 partitions times 2^45.
 type loads struct {
@@ -139,8 +139,8 @@ func (l *loads) apart(most, fewest, threshold int) bool {
 	return l.surplus(most)-l.surplus(fewest) > int64(threshold)*l.total
 }
 
-// extremes returns the nodes of the greatest and of the least surplus, the first
-// of equal ones.
+// extremes returns the nodes of the greatest and of the least surplus, in each case
+// the first of equal ones.
 func (l *loads) extremes() (most, fewest int) {
 	for i := range l.nodes {
 		if l.surplus(i) > l.surplus(most) {

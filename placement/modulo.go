@@ -11,11 +11,10 @@ var errNoNodes = errors.New("no nodes")
 // Modulo returns the simplest strategy: with n nodes in the order of their ids,
 // partition p belongs to node p mod n. No spread is more even (0.5 % for 1,024
 // partitions on 10 nodes), and none moves more: when 5 nodes become 6, five
-// partitions of six change hands, where one of six would do. It is for fixed fleets,
+// partitions of six move, where one of six would do. It is for fixed fleets,
 // and for comparison.
 //
-// Weights have no influence, but that a node of weight 0 owns nothing. Assign
-// costs O(partitions), Rank O(nodes · n).
+// Weights above 0 have no influence. Assign costs O(partitions), Rank O(nodes · n).
 func Modulo() Strategy { return modulo{} }
 
 type modulo struct{}
@@ -33,7 +32,7 @@ func (modulo) Assign(nodes []Node, partitions int) ([]int, error) {
 	return owners, nil
 }
 
-// Rank takes the owner away and asks again.
+// Rank removes the owner from the nodes and repeats.
 func (modulo) Rank(nodes []Node, p Partition, n int) []int {
 	left := make([]int, len(nodes))
 	for i := range left {

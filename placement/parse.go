@@ -12,17 +12,17 @@ const (
 	defaultMoves     = 3   // a pass, of least-partitions
 )
 
-// Strategies names the built-in strategies for messages and helps, those with
-// parameters with their defaults.
+// Strategies names the built-in strategies for messages and help texts, with default
+// parameters.
 const Strategies = "rendezvous, bounded-rendezvous-125 (percent of the fair share), " +
 	"least-partitions-1-3 (threshold, moves a pass), modulo, vnode-ring, classic-ring, " +
 	"each also with +zones at its end"
 
 const zonesSuffix = "+zones"
 
-// ParseStrategy returns the built-in strategy of the given name, as its Name tells
-// it. Parameters may be left out: bounded-rendezvous is bounded-rendezvous-125,
-// and least-partitions is least-partitions-1-3. The error lists what there is.
+// ParseStrategy returns the built-in strategy of the given name. Parameters may be
+// left out: bounded-rendezvous is bounded-rendezvous-125, and least-partitions is
+// least-partitions-1-3. The error lists the names.
 func ParseStrategy(name string) (Strategy, error) {
 	base, zones := strings.CutSuffix(name, zonesSuffix)
 	s, short := parsePlain(base)
@@ -38,9 +38,8 @@ func ParseStrategy(name string) (Strategy, error) {
 	return s, nil
 }
 
-// parsePlain returns nil for a name that is none. Whether its parameters are in
-// bounds shows in the name of what it returns, unless short tells that they were
-// left out.
+// parsePlain returns nil for an unknown name. The strategy's own name differs from a
+// name with parameters out of bounds; short is set for a name without parameters.
 func parsePlain(name string) (s Strategy, short bool) {
 	switch name {
 	case "rendezvous":

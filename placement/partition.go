@@ -2,7 +2,7 @@ package placement
 
 import "github.com/cespare/xxhash/v2"
 
-// Partition numbers one slice of the key space, from 0 to the table's
+// Partition is the number of one slice of the key space, from 0 to the table's
 // Partitions()-1. Keys never move between partitions; partitions move between
 // nodes.
 type Partition uint32
@@ -20,9 +20,8 @@ const (
 )
 
 // Of returns the partition of key: xxHash64(key) mod partitions. It is the same
-// on every node that counts the same number of partitions. It does not
-// allocate. With partitions < 1 it returns 0, for which an empty table has no
-// owner either.
+// on every node with the same number of partitions. It does not allocate. With
+// partitions < 1 it returns 0, for which an empty table has no owner either.
 func Of(key string, partitions int) Partition {
 	if partitions < 1 {
 		return 0

@@ -18,7 +18,7 @@ import (
 // it. A join therefore takes partitions only for the joiner, a leave frees only
 // the leaver's. Shares vary by chance: of 1,024 partitions by 4 % among 3 nodes, 9 %
 // among 10 and 31 % among 100, less with more partitions. It is the default because
-// nothing moves that need not, and weights count exactly.
+// no partition moves without need, and weights count exactly.
 //
 // Assign costs O(nodes · partitions): 0.06 ms for 10 nodes and 1,024 partitions, 21 ms
 // for 1,000 and 16,384, where a table derived from the last one takes 0.8 ms. Rank

@@ -12,13 +12,13 @@ import (
 )
 
 // ClassicRing returns the strategy that places partitions by [ring.New], each by
-// its number in decimal as the key. It is there to agree with programs that do
-// the same; [Rendezvous] balances better (shares of 1,024 partitions on 10 nodes vary
-// by 9 % there and by 12 % here), and heeds weights. A join moves partitions only to
+// its number in decimal as the key. Choose it to agree with other programs that
+// place so; [Rendezvous] balances better (shares of 1,024 partitions on 10 nodes vary
+// by 9 % there and by 12 % here), and respects weights. A join moves partitions only to
 // the joiner, a leave only the leaver's.
 //
-// Weights have no influence, but that a node of weight 0 owns nothing: a node of
-// weight 2 gets as much as one of weight 1.
+// Weights above 0 have no influence: a node of weight 2 gets as much as one of
+// weight 1.
 //
 // Assign costs 160 hashes a node and a sort of them all, then a look-up per
 // partition: 0.4 ms for 10 nodes and 1,024 partitions, 35 ms for 1,000 nodes. The
@@ -41,12 +41,13 @@ func ClassicRing() Strategy {
 // twice as much, a join moves partitions only to the joiner, and a change of one
 // weight only to or from that node.
 //
-// It spreads less evenly than [Rendezvous], whose shares do not depend on how long
-// arcs happen to be: of 1,024 partitions on 10 nodes, shares vary by 11 % and not by
-// 9. It also costs more: Assign makes the points, sorts them all and looks up each
+// It spreads less evenly than [Rendezvous], because arcs differ in length: of 1,024
+// partitions on 10 nodes, shares vary by 11 % and not by 9. It also costs more: Assign
+// makes the points, sorts them all and looks up each
 // partition, 2 ms for 100 nodes and 22 ms for 1,000. Choose it to agree with other
 // programs that place so. Rank on the same nodes costs what [ring.Ring.Owners] does.
-// Weights are absolute here: with all of them at 1 each node has a single point. Assign fails beyond four million points.
+// Weights are absolute here: with all of them at 1 each node has a single point.
+// Assign fails beyond four million points.
 func VnodeRing() Strategy {
 	return &onRing{name: "vnode-ring", of: func(nodes []Node) (*ring.Ring, error) {
 		points := make(map[lease.NodeID]int, len(nodes))

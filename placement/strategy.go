@@ -10,11 +10,11 @@ import (
 type Node struct {
 	ID     lease.NodeID `json:"id"`
 	Weight uint32       `json:"weight"`         // share relative to the other nodes; 0 owns nothing
-	Zone   string       `json:"zone,omitempty"` // where it is, for [Zoned]; "" if nobody said
+	Zone   string       `json:"zone,omitempty"` // for [Zoned]; "" = not stated
 
-	// What the node states about itself, for strategies that look at it. The
-	// built-in ones do not.
-	Capacity int64             `json:"capacity,omitempty"` // units of load that it can carry; 0 = not stated
+	// Further statements of the node, for strategies of your own. The built-in
+	// ones ignore them.
+	Capacity int64             `json:"capacity,omitempty"` // units of load that the node can carry; 0 = not stated
 	Labels   map[string]string `json:"labels,omitempty"`   // shared: must not be modified
 }
 
@@ -25,19 +25,19 @@ func (n Node) Equal(o Node) bool {
 }
 
 // Strategy decides which node owns which partition. Every node of the cluster
-// decides for itself, so an implementation answers equal arguments equally, in
-// every process and on every CPU: no randomness, clock, map order or floating
+// decides for itself, so an implementation returns equal results for equal arguments,
+// in every process and on every CPU: no randomness, clock, map order or floating
 // point. It is safe for concurrent use, and returns soon: an agent waits for it.
-// Package placementtest has a test of all that.
+// Package placementtest tests all of that.
 //
 // A strategy that panics, or returns nonsense, makes Compute fail with an error
 // that names it; an agent reports it and keeps its last good table.
 //
-// The nodes that it is given are sorted by id and distinct, at least one, and
-// each of weight > 0. It must neither modify nor keep the slice.
+// The nodes are sorted by id and distinct, at least one, each of weight > 0. The
+// strategy must neither modify nor keep the slice.
 type Strategy interface {
-	// Name says which strategy this is, with its parameters. Nodes whose
-	// strategies have different names refuse each other.
+	// Name identifies the strategy, with its parameters. Nodes reject nodes with
+	// another name.
 	Name() string
 
 	// Assign returns, for each of the partitions, the index into nodes of its
@@ -46,23 +46,23 @@ type Strategy interface {
 
 	// Rank returns min(n, len(nodes)) distinct indexes into nodes, best first:
 	// the owner of p, then the node that would own p without the owner, and
-	// so on. n is at least 1. If owners depend on what else the nodes have got,
-	// p alone does not tell: a Table puts the owner first, whatever Rank says.
+	// so on. n is at least 1. If owners depend on the load of nodes, Rank cannot
+	// know the owner of p: a Table puts the owner first in any case.
 	Rank(nodes []Node, p Partition, n int) []int
 }
 
-// Explainer is a [Strategy] that can say, for people, why the node of index owner
-// has p.
+// Explainer is a [Strategy] that explains to people, in a sentence, why the node of
+// index owner has p.
 type Explainer interface {
 	Explain(nodes []Node, p Partition, owner int) string
 }
 
-// Stateful is a [Strategy] that remembers: its owners also depend on which node held
-// each partition before. Agents that place by one share an assignment (package
-// assignment), so that all of them remember the same.
+// Stateful is a [Strategy] that remembers: owners also depend on the last holder of
+// each partition. Agents with such a strategy share an assignment (package
+// assignment), so that all of them remember the same holders.
 //
-// Both methods answer equal arguments equally and leave their arguments alone, as
-// Assign does.
+// For both methods holds what holds for Assign: equal arguments give equal results,
+// and arguments are neither modified nor kept.
 type Stateful interface {
 	// Keep returns the owners, as Assign does. held[p] is the index into nodes of
 	// the node that holds p on record, or -1 if no such node is present. A partition
@@ -72,19 +72,19 @@ type Stateful interface {
 
 	// Level returns the moves of one pass, none when owners may stay as they are; if
 	// all is set, the moves of all passes together. Only movable partitions may move,
-	// each once. They are listed by age: the one that moved longest ago comes first.
+	// each once. They are sorted by their last move, the oldest first.
 	Level(nodes []Node, owners []int, movable []Partition, all bool) []Move
 }
 
-// Memory is what a [Stateful] strategy remembers. An assignment is one (package
-// assignment). A Memory never changes, and is safe for concurrent use.
+// Memory has the last holders for a [Stateful] strategy. Package assignment has the
+// one that agents share. A Memory never changes, and is safe for concurrent use.
 type Memory interface {
 	// Held returns, for each partition, the index into nodes of its holder, or -1.
 	// The nodes are sorted by id. Nil means that nothing is on record.
 	Held(nodes []Node) []int
 
-	// Why says in one sentence, for people, how p came to its holder. It is empty if
-	// nothing about p is on record.
+	// Why explains to people, in a sentence, how p came to its holder. It is empty if
+	// p is not on record.
 	Why(p Partition, holder lease.NodeID) string
 }
 

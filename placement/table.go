@@ -8,16 +8,16 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Table says which node owns which partition. It is immutable: any number of
-// goroutines may read one. The nil Table, like the zero one, has no partitions and
-// nobody owns anything in it; every method may be called on it.
+// Table has the owner of each partition. It is immutable: any number of goroutines
+// may read one. The nil Table, like the zero one, has no partitions and no owners;
+// every method may be called on it.
 type Table struct {
 	nodes      []Node // sorted by id
 	partitions int
 	strategy   Strategy
 	name       string // of the strategy
 	digest     Digest
-	memory     Memory // what it was derived from; nil unless its strategy is Stateful
+	memory     Memory // nil unless the strategy is Stateful
 
 	// owners[p] indexes nodes; it is nil when there are none. int32 and not
 	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
@@ -69,8 +69,8 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 		return nil
 	}
 	n = min(n, len(t.nodes))
-	// Compute can check what a strategy assigns, but not how it ranks. Here the
-	// owner comes first and nothing twice, whatever it says.
+	// Compute can check the assignment of a strategy, but not its ranks. Here the
+	// owner comes first in any case, and no node comes twice.
 	most := n
 	_, zones := t.strategy.(zoned)
 	if zones {
@@ -193,9 +193,9 @@ func (t *Table) find(id lease.NodeID) (int, bool) {
 	return slices.BinarySearchFunc(t.Nodes(), id, func(n Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
 }
 
-// Why says in one sentence, for people, why p is where it is. Nodes that compute
-// the table from the same nodes and the same assignment give the same reason. The
-// words are not for programs: they may change.
+// Why explains to people, in a sentence, why the owner of p is the owner. Nodes with
+// the same members and the same memory give the same reason. The words may change:
+// programs must not parse them.
 func (t *Table) Why(p Partition) string {
 	owner := t.OwnerIndex(p)
 	if owner < 0 {

@@ -2,18 +2,17 @@ package placement
 
 import "cmp"
 
-// updater is a strategy that derives an assignment from one over other nodes, for
-// less than a whole one costs. The result is that of Assign.
+// updater is a strategy that derives owners from those over other nodes, for less
+// than the cost of Assign and with the same result.
 type updater interface {
 	// update returns the owners over the nodes after, given those over the nodes
 	// before. Both are sorted by id, distinct, and not empty.
 	update(before []Node, owners []int32, after []Node) []int
 }
 
-// update compares only what can have changed: a newcomer, or a node that gained
-// weight, with each partition's owner; all nodes with each other for partitions
-// whose owner left or lost weight. It costs O(newcomers · partitions + nodes ·
-// partitions of those that left).
+// update compares a newcomer, or a node that gained weight, with each partition's
+// owner. If the owner left or lost weight, it compares all nodes. It costs
+// O(newcomers · partitions + nodes · partitions of the leavers).
 func (hrw) update(before []Node, owners []int32, after []Node) []int {
 	d := compareNodes(before, after)
 	bidders := biddersOf(after)
@@ -61,9 +60,9 @@ func bestBid(bidders []bidder, key uint64) int {
 
 // nodeChange is the difference of two sets of nodes.
 type nodeChange struct {
-	now    []int32 // by index before: the index after, or -1 for one that left
-	lost   []bool  // by index before: it weighs less than before
-	gained []int32 // indexes after: newcomers, and those that weigh more
+	now    []int32 // by index before: the index after, -1 for a leaver
+	lost   []bool  // by index before: the node weighs less than before
+	gained []int32 // indexes after: newcomers, and nodes that weigh more
 }
 
 func compareNodes(before, after []Node) nodeChange {

@@ -2,10 +2,10 @@ package placement
 
 import "slices"
 
-// Zoned returns a strategy that places like s and ranks with regard to zones: the
-// owner first, then whoever is best among the zones that have been named least. So
-// the first k of Rank, and of an agent's Owners, are in as many zones as there are,
-// up to k. Owners of partitions are those of s; so is what moves.
+// Zoned returns a strategy that places like s and spreads ranks over zones: the owner
+// first, then the best node of the zones that occur least so far. So the first k of
+// Rank, and of an agent's Owners, are in k different zones, or in all if there are
+// fewer. Owners and moves of partitions are those of s.
 //
 // Nodes that state no zone count as one zone together. A nil s stands for
 // [Rendezvous]. Rank costs that of s for all nodes, and O(nodes · n).
@@ -24,8 +24,7 @@ func (z zoned) Rank(nodes []Node, p Partition, n int) []int {
 	return spread(nodes, z.Strategy.Rank(nodes, p, len(nodes)), n)
 }
 
-// spread takes n of best, each time the first one of a zone that has been taken
-// least.
+// spread takes n of best, each time the first node of a zone that was taken least.
 func spread(nodes []Node, best []int, n int) []int {
 	left := slices.Clone(best)
 	taken := make(map[string]int)
@@ -44,7 +43,7 @@ func spread(nodes []Node, best []int, n int) []int {
 	return chosen
 }
 
-// placing is the strategy that assigns, without what only changes ranks.
+// placing is the strategy that assigns: s without Zoned around it.
 func placing(s Strategy) Strategy {
 	if z, ok := s.(zoned); ok {
 		return placing(z.Strategy)

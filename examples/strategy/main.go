@@ -1,5 +1,5 @@
-// Strategy shows how to bring one's own rules of who owns what: shards.go has the
-// strategy, its test what every strategy should be put through.
+// Strategy shows a strategy of one's own: shards.go has its rules, and the test runs
+// the suite that every strategy should pass.
 //
 //	go run ./examples/strategy
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// TestRun builds the program and runs it as its reader does.
+// TestRun builds and runs the program.
 func TestRun(t *testing.T) {
 	exe := filepath.Join(t.TempDir(), "strategy")
 	if out, err := exec.Command("go", "build", "-o", exe, ".").CombinedOutput(); err != nil {

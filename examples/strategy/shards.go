@@ -11,25 +11,25 @@ import (
 
 // shards places the shards of a queue by rendezvous hashing, under three rules:
 //
-//   - The first pinned partitions hold what needs particular machines, and go to
-//     nodes whose label role is as given.
+//   - The first pinned partitions need particular machines, and go to nodes with the
+//     given role label.
 //   - Partitions come in pairs: an odd one mirrors the even one before it, and is
 //     not in the same zone, so that the loss of a zone leaves one of the two.
 //   - A node gets partitions in proportion to its capacity and its weight.
 //
-// A rule that no node can satisfy is let go, the second before the first: a shard in
+// A rule that no node can satisfy is dropped, the second before the first: a shard in
 // the wrong place is better than none.
 //
-// A join moves partitions only to the joiner and a leave only the leaver's, but for
-// mirrors that have to make way for their originals. Assign costs what it takes to
-// rank all nodes for each partition: some 20 ms for 1,024 partitions on 100 nodes.
+// A join moves partitions only to the joiner and a leave only the leaver's, except
+// mirrors that make way for their originals. Assign ranks all nodes for each
+// partition: some 20 ms for 1,024 partitions on 100 nodes.
 type shards struct {
 	role   string
 	pinned int
 }
 
-// Name has all parameters in it: agents that are given different ones must refuse
-// each other, or they would disagree about who owns what for good.
+// Name contains all parameters: agents with different ones must reject each other, or
+// they would disagree about owners for good.
 func (s shards) Name() string { return fmt.Sprintf("shards-%s-%d", s.role, s.pinned) }
 
 func (s shards) Assign(nodes []placement.Node, partitions int) ([]int, error) {
@@ -45,7 +45,7 @@ func (s shards) Rank(nodes []placement.Node, p placement.Partition, n int) []int
 	return s.rank(byCapacity(nodes), p)[:max(0, min(n, len(nodes)))]
 }
 
-// Explain is what people are told who ask for the reason. It is optional.
+// Explain returns the reason for an owner, for people. It is optional.
 func (s shards) Explain(nodes []placement.Node, p placement.Partition, owner int) string {
 	why := fmt.Sprintf("%s has the best score for it by capacity and weight", nodes[owner].ID)
 	switch {
@@ -63,7 +63,7 @@ func (s shards) Explain(nodes []placement.Node, p placement.Partition, owner int
 
 func (s shards) pins(p placement.Partition) bool { return int64(p) < int64(s.pinned) }
 
-// rank orders all nodes: those that break no rule first, each kind by its scores.
+// rank sorts all nodes: by the rules that they break, then by score.
 func (s shards) rank(nodes []placement.Node, p placement.Partition) []int {
 	original := -1
 	if p%2 == 1 {
@@ -84,10 +84,10 @@ func (s shards) rank(nodes []placement.Node, p placement.Partition) []int {
 }
 
 // byCapacity returns the nodes with their weights multiplied by their capacities. A
-// node that states none counts as one of capacity 1. Products that do not fit are
-// cut: with the usual weight of 100 there is room for 42,949,672 units.
+// node without a stated capacity has capacity 1. Products are limited to 32 bits: with
+// the usual weight of 100 that is 42,949,672 units.
 func byCapacity(nodes []placement.Node) []placement.Node {
-	weighed := slices.Clone(nodes) // the slice is others' to read, too
+	weighed := slices.Clone(nodes) // a strategy must not modify the slice
 	for i, n := range nodes {
 		units := uint64(min(max(n.Capacity, 1), math.MaxUint32))
 		weighed[i].Weight = uint32(min(units*uint64(n.Weight), math.MaxUint32))

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestConforms(t *testing.T) { // S2.1
 	fresh := func() placement.Strategy { return shards{role: "ssd", pinned: 16} }
-	var nodes []placement.Node // the suite's own have other roles
+	var nodes []placement.Node // the nodes of the suite have other roles
 	for i, role := range []string{"ssd", "hdd", "ssd", "", "ssd"} {
 		nodes = append(nodes, placement.Node{
 			ID: lease.NodeID(fmt.Sprint("node-", i)), Weight: 100, Capacity: 500 * int64(i),
@@ -56,7 +56,7 @@ func fleet(least int) *rapid.Generator[[]placement.Node] {
 	})
 }
 
-// obeying returns those of nodes that obey a rule, or all if none does.
+// obeying returns the nodes that obey a rule, or all if none does.
 func obeying(nodes []placement.Node, rule func(placement.Node) bool) []placement.Node {
 	if obey := slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return !rule(n) }); len(obey) > 0 {
 		return obey
@@ -84,7 +84,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// S2.5: people are told which rules made the choice, and which could not be kept.
+// S2.5: the reason names the rules that made the choice and those that failed.
 func TestExplain(t *testing.T) {
 	nodes := []placement.Node{
 		{ID: "a", Weight: 1, Zone: "east", Labels: map[string]string{"role": "ssd"}},
@@ -107,8 +107,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// S2.5, S3.9: a join or a leave moves its own partitions, and mirrors that have to
-// make way.
+// S2.5, S3.9: a join or a leave moves its own partitions, and mirrors that make way.
 func TestMoves(t *testing.T) {
 	s := shards{role: "ssd", pinned: 16}
 	rapid.Check(t, func(t *rapid.T) {
@@ -125,8 +124,8 @@ func TestMoves(t *testing.T) {
 	})
 }
 
-// S2.5: without other rules in the way, shares follow capacity times weight, and
-// the greatest numbers do no harm.
+// S2.5: without other rules, shares follow capacity times weight, up to the greatest
+// numbers.
 func TestShares(t *testing.T) {
 	const partitions, fleets = 1024, 40
 	for _, capacities := range [][]int64{{1, 2, 4, 1}, {5, 5, 25, 0}, {50_000_000, 1 << 40, 30_000_000, math.MaxInt64}} {

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Assignment records who owns each partition, and how that came about. It is
-// immutable; nil stands for "nothing was ever assigned".
+// Assignment records the owner of each partition, and how that came about. It is
+// immutable; nil means that no partition has been assigned yet.
 type Assignment struct {
 	genesis genesis
 	entries []entry // by partition
@@ -21,9 +21,9 @@ type Assignment struct {
 	digest  placement.Digest
 }
 
-// quorum is who was there when it was written.
+// quorum lists the members at the time of a version.
 type quorum struct {
-	version uint64         // of the assignment that has it
+	version uint64         // of the assignment that introduced it
 	voters  []lease.NodeID // sorted
 	active  uint64         // how many of them were active members
 }
@@ -32,8 +32,9 @@ func (q quorum) compare(o quorum) int {
 	return cmp.Or(cmp.Compare(q.version, o.version), cmp.Compare(q.active, o.active), slices.Compare(q.voters, o.voters))
 }
 
-// genesis tells assignments apart that have nothing in common: who wrote the first
-// version, and when that node was started. The least one is the oldest.
+// genesis identifies the first version of an assignment: its writer, and when that
+// node was started. Assignments of different genesis have nothing in common. The
+// least genesis is the oldest.
 type genesis struct {
 	since uint64
 	by    lease.NodeID
@@ -43,44 +44,44 @@ func (g genesis) compare(o genesis) int {
 	return cmp.Or(cmp.Compare(g.since, o.since), cmp.Compare(g.by, o.by))
 }
 
-// Coordinator is who writes an assignment.
+// Coordinator is the node that writes an assignment.
 type Coordinator struct {
 	ID     lease.NodeID
-	Since  uint64         // its incarnation, by which assignments that began apart are told by age
-	Voters []lease.NodeID // who is to be asked for a quorum from now on, sorted
-	Active int            // how many active members there are
+	Since  uint64         // its incarnation; the older of two separate beginnings counts
+	Voters []lease.NodeID // the nodes that count for the next quorum, sorted
+	Active int            // number of active members
 
-	// Gone tells which owners are not expected back. Default: none.
+	// Gone reports whether an owner is not expected back. Default: none is gone.
 	Gone func(lease.NodeID) bool
 }
 
-// entry is what is remembered of one partition. The zero entry is that of a
-// partition which nobody was assigned yet.
+// entry is the record of one partition. The zero entry is that of a partition
+// without an owner.
 type entry struct {
 	owner   lease.NodeID
 	version uint64       // of the assignment in which it became the owner
-	from    lease.NodeID // who had the partition before; "" = nobody
-	by      lease.NodeID // who decided that
+	from    lease.NodeID // the owner before; "" = none
+	by      lease.NodeID // the coordinator that decided so
 	cause   cause
 
-	deputy lease.NodeID // who has it while the owner is away; "" = nobody
+	deputy lease.NodeID // holds the partition while the owner is away; "" = none
 	stand  uint64       // version of the assignment in which it became the deputy, or ceased to be
 }
 
-// cause is why an owner is the owner.
+// cause is the reason for an owner.
 type cause uint8
 
 const (
-	causeFirst cause = iota // it had the fewest partitions when nobody had this one
-	causeLevel              // it had the fewest, and the former owner the most
-	causeGone               // it stood in for an owner that did not come back
+	causeFirst cause = iota // the partition had no owner, and the strategy chose this one
+	causeLevel              // a pass moved the partition
+	causeGone               // the deputy of an owner that did not come back
 	causes
 )
 
 // maxVersion keeps versions exact in every reader's arithmetic.
 const maxVersion = 1 << 53
 
-// changed is the version in which e was last written.
+// changed is the version of the last change of e.
 func (e *entry) changed() uint64 { return max(e.version, e.stand) }
 
 // compare orders the entries of one partition by age. It is total, so that the
@@ -93,15 +94,15 @@ func (e *entry) compare(o *entry) int {
 	)
 }
 
-// finish computes what follows from the rest. Nothing may change afterwards.
+// finish sets the digest. The assignment must not change afterwards.
 func (a *Assignment) finish() *Assignment {
 	a.digest = placement.Digest(xxhash.Sum64(a.Encode()))
 	return a
 }
 
-// Version grows with each change, and a merged assignment has the greater one of
-// the two; it is 0 while nothing is assigned. Two assignments of one version can
-// differ, if they were written apart.
+// Version grows with each change. A merged assignment has the greater version of
+// the two, nil has version 0. Two assignments of one version can differ if two nodes
+// wrote them at once.
 func (a *Assignment) Version() uint64 {
 	if a == nil {
 		return 0
@@ -109,8 +110,8 @@ func (a *Assignment) Version() uint64 {
 	return a.version
 }
 
-// Digest is equal exactly when the content is, but for a collision of 64 bits. It
-// is 0 while nothing is assigned.
+// Digest is equal exactly when the content is, except for a collision of 64 bits. It
+// is 0 for nil.
 func (a *Assignment) Digest() placement.Digest {
 	if a == nil {
 		return 0
@@ -118,7 +119,7 @@ func (a *Assignment) Digest() placement.Digest {
 	return a.digest
 }
 
-// Partitions returns the number of partitions, 0 while nothing is assigned.
+// Partitions returns the number of partitions, 0 for nil.
 func (a *Assignment) Partitions() int {
 	if a == nil {
 		return 0
@@ -126,8 +127,8 @@ func (a *Assignment) Partitions() int {
 	return len(a.entries)
 }
 
-// Owners returns the owners of all partitions, sorted and each once, whether or
-// not they are there at present. It costs one pass.
+// Owners returns the owners of all partitions, sorted and each once, present or
+// away. It costs one pass.
 func (a *Assignment) Owners() []lease.NodeID {
 	if a == nil {
 		return nil
@@ -144,7 +145,8 @@ func (a *Assignment) Owners() []lease.NodeID {
 	return ids
 }
 
-// Voters returns whom Quorum asks for. The slice is shared and must not be modified.
+// Voters returns the nodes that count for Quorum. The slice is shared and must not
+// be modified.
 func (a *Assignment) Voters() []lease.NodeID {
 	if a == nil {
 		return nil
@@ -152,15 +154,15 @@ func (a *Assignment) Voters() []lease.NodeID {
 	return a.quorum.voters
 }
 
-// Quorum reports whether nodes that see these members, sorted, may write what
-// follows a: most of those who were there at the last change are among them, or
-// half of those, the first of them included; or as many members as were active
-// then. Everybody may write the first assignment.
+// Quorum reports whether nodes that see these members, sorted, may write the next
+// version: the members include most of the voters, or half of them with the first
+// one; or there are as many members as were active at the last change. Any node may
+// write the first version.
 func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	if a == nil {
 		return true
 	}
-	votes := 0 // two for each voter, and one more for the first: no two sides have half
+	votes := 0 // two for each voter, one more for the first: two sides cannot both have half
 	for i, id := range a.quorum.voters {
 		if _, ok := slices.BinarySearch(members, id); ok {
 			votes += 2
@@ -172,8 +174,8 @@ func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	return votes > len(a.quorum.voters) || uint64(len(members)) >= a.quorum.active
 }
 
-// maxAhead is how far the version of an assignment may be ahead. No cluster gets
-// there, and one that did could not be written on.
+// maxAhead limits how far the version of a received assignment may be ahead. No
+// cluster makes so many changes, and after the last version no node could write.
 const maxAhead = 1 << 32
 
 // BegunBy reports whether c wrote the first version of a.
@@ -181,9 +183,10 @@ func (a *Assignment) BegunBy(c Coordinator) bool {
 	return a != nil && a.genesis == genesis{c.Since, c.ID}
 }
 
-// Merge returns the assignment that has the later entry of each partition, which
-// is a itself if b has none; of two that began apart, it is the older one. It fails
-// if the two count different partitions, or if b cannot be true. O(partitions).
+// Merge returns the assignment that has the later entry of each partition, which is
+// a itself if b has no later one. Of two assignments with separate beginnings it
+// returns the older. It fails if the numbers of partitions differ, or if the version
+// of b is impossibly far ahead. O(partitions).
 func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	switch {
 	case b == nil || (a != nil && a.digest == b.digest):
@@ -191,9 +194,9 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 	case a == nil:
 		return b, nil
 	case len(a.entries) != len(b.entries):
-		return a, fmt.Errorf("assignment: an assignment of %d partitions, want one of %d", len(b.entries), len(a.entries))
+		return a, fmt.Errorf("assignment: it has %d partitions, want %d", len(b.entries), len(a.entries))
 	case b.version > a.version+maxAhead:
-		return a, fmt.Errorf("assignment: an assignment of version %d, far ahead of version %d", b.version, a.version)
+		return a, fmt.Errorf("assignment: version %d is too far ahead of version %d", b.version, a.version)
 	}
 	merged := *a
 	switch order := a.genesis.compare(b.genesis); {
@@ -222,15 +225,15 @@ func (a *Assignment) mergeEntries(b *Assignment) {
 	a.entries = merged
 }
 
-// From returns the assignment that t was derived from: nil if its strategy does not
-// remember, or nothing was assigned yet.
+// From returns the assignment that t was derived from. It is nil if t's strategy
+// does not remember, or no partition was assigned before.
 func From(t *placement.Table) *Assignment {
 	a, _ := t.Memory().(*Assignment)
 	return a
 }
 
-// Held implements [placement.Memory]: a partition is held by its owner if that is
-// among the nodes, else by its deputy.
+// Held implements [placement.Memory]: the holder of a partition is its owner if that
+// is among the nodes, else its deputy.
 func (a *Assignment) Held(nodes []placement.Node) []int {
 	if a == nil {
 		return nil
@@ -254,14 +257,14 @@ func (a *Assignment) Held(nodes []placement.Node) []int {
 	return held
 }
 
-// Record returns the assignment that says what t says: nodes that were given a
-// partition because nobody was assigned it become its owner, and those that were
-// given one because its owner is away become its deputy. So a later change of
-// nodes does not pass them round again. An owner that is gone for good is followed
-// by its deputy; one that is back needs none.
+// Record returns the assignment that agrees with t. A node that holds a partition
+// without an owner becomes its owner, and a node that holds a partition of an absent
+// owner becomes its deputy, so that a later change of nodes does not move the
+// partition again. The deputy follows an owner that is gone for good, and ends when
+// the owner returns.
 //
-// It is t's own assignment if there is nothing to record. Whether c may write is
-// for the caller to judge, by Quorum. O(partitions).
+// The result is t's own assignment if that agrees already. The caller decides by
+// Quorum whether c may write. O(partitions).
 func Record(t *placement.Table, c Coordinator) *Assignment {
 	a := From(t)
 	if len(t.Nodes()) == 0 {
@@ -288,13 +291,13 @@ func Record(t *placement.Table, c Coordinator) *Assignment {
 	return next.finish()
 }
 
-// record writes down who has the partition.
+// record notes the present holder of the partition.
 func (e *entry) record(holder lease.NodeID, c Coordinator, version uint64) {
 	switch {
 	case e.owner == "":
 		*e = entry{owner: holder, version: version, by: c.ID}
 	case e.owner == holder && e.deputy != "":
-		e.deputy, e.stand = "", version // or a later death would find one of long ago
+		e.deputy, e.stand = "", version // or it would inherit the partition at a death years later
 	case e.owner == holder:
 	case c.Gone != nil && c.Gone(e.owner):
 		*e = entry{owner: holder, version: version, from: e.owner, by: c.ID, cause: causeGone}
@@ -303,8 +306,8 @@ func (e *entry) record(holder lease.NodeID, c Coordinator, version uint64) {
 	}
 }
 
-// draft returns a copy of a with the next version, for c to write on. There is
-// none after the last version.
+// draft returns a copy of a with the next version, for c to change. It fails after
+// the last version.
 func (a *Assignment) draft(c Coordinator, partitions int) (*Assignment, bool) {
 	if a == nil {
 		return &Assignment{genesis: genesis{c.Since, c.ID}, entries: make([]entry, partitions), version: 1}, true

@@ -10,8 +10,8 @@ import (
 )
 
 // Level returns the assignment after one pass of t's strategy, or after all passes
-// if all is set. Entries later than version applied stay: not all nodes have
-// followed those moves yet. The result is t's own assignment if the strategy moves
+// if all is set. Partitions that changed after version applied stay: some nodes have
+// not applied that change yet. The result is t's own assignment if the strategy moves
 // nothing. An error names a strategy that breaks its contract.
 // O(partitions · log partitions), and what the strategy costs.
 func Level(t *placement.Table, c Coordinator, applied uint64, all bool) (*Assignment, error) {
@@ -33,8 +33,8 @@ func Level(t *placement.Table, c Coordinator, applied uint64, all bool) (*Assign
 	return next.finish(), nil
 }
 
-// move gives the partition of e to another node: for good if it is its owner's,
-// and as a deputy if the owner is away.
+// move gives the partition of e to another node: from its owner to a new owner, from
+// a deputy to a new deputy.
 func (e *entry) move(from, to, by lease.NodeID, version uint64) {
 	if e.owner == from {
 		*e = entry{owner: to, version: version, from: from, by: by, cause: causeLevel}
@@ -43,13 +43,12 @@ func (e *entry) move(from, to, by lease.NodeID, version uint64) {
 	e.deputy, e.stand = to, version
 }
 
-// movable returns the partitions that all nodes have followed, those that moved
-// longest ago first.
+// movable returns the partitions that have not changed since version applied, the
+// longest unchanged first.
 func (a *Assignment) movable(t *placement.Table, applied uint64) []placement.Partition {
 	all := make([]placement.Partition, 0, len(a.entries))
 	for p := range a.entries {
-		// The node that has a partition must be on record, or the move would not be
-		// from it.
+		// The holder must be on record, or the move would not be from it.
 		e := &a.entries[p]
 		holder, _ := t.Owner(placement.Partition(p))
 		if e.changed() <= applied && (e.owner == holder || e.deputy == holder) {
@@ -62,15 +61,15 @@ func (a *Assignment) movable(t *placement.Table, applied uint64) []placement.Par
 	return all
 }
 
-// Levelled returns the table in which the passes over t come to rest if no node
-// comes or goes, and how many passes that takes, if all are of the size of the
-// first. Of strategies that do not remember it is t, and none.
+// Levelled returns the table after all passes over t, and their number, provided that
+// no node joins or leaves and that every pass moves as many partitions as the first.
+// For a strategy that does not remember it returns t and 0.
 func Levelled(t *placement.Table) (*placement.Table, int) {
-	// One pass without a limit ends where many with one do: none moves back what
-	// an earlier one moved.
-	noted, err := t.With(Record(t, Coordinator{})) // as the first pass finds it
+	// One pass without a limit ends where many limited ones do: no pass moves back
+	// a partition that an earlier one moved.
+	noted, err := t.With(Record(t, Coordinator{})) // as the coordinator does before the first pass
 	if err != nil || From(noted) == nil {
-		return t, 0 // weights beyond bounds, of a table that was read
+		return t, 0 // of an imported table, with weights beyond bounds
 	}
 	movable := From(noted).movable(noted, math.MaxUint64)
 	first, err := noted.Level(movable, false)

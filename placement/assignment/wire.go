@@ -14,14 +14,13 @@ import (
 // format is the first byte of an encoded assignment.
 const format = 1
 
-// ErrMalformed is the error of an encoded assignment that cannot be read.
+// ErrMalformed is the error of an encoding that cannot be decoded.
 var ErrMalformed = errors.New("assignment: malformed")
 
 // Encode returns the binary form of a, the same for equal assignments: the format,
-// the number of partitions, the version, the ids that occur, who began it, who was
-// there at the last change, and the entry of each partition. Numbers are of
-// variable length, and refer to ids by their place. It takes 6 to 10 bytes a
-// partition. That of nil is empty.
+// the number of partitions, the version, the ids that occur, the genesis, the quorum,
+// and the entry of each partition. Numbers are of variable length, and refer to ids
+// by their place. It takes 6 to 10 bytes a partition. The encoding of nil is empty.
 func (a *Assignment) Encode() []byte {
 	if a == nil {
 		return nil
@@ -79,9 +78,9 @@ func (a *Assignment) ids() ([]lease.NodeID, map[lease.NodeID]uint64) {
 	return ids, index
 }
 
-// Decode parses the binary form of an assignment of the given number of
-// partitions. What it returns is valid in every part and shares no memory with b.
-// It fails with ErrMalformed.
+// Decode parses the binary form of an assignment of the given number of partitions.
+// The result is valid in every part and shares no memory with b. It fails with
+// ErrMalformed.
 func Decode(b []byte, partitions int) (*Assignment, error) {
 	r := reader{b: b}
 	if r.byte() != format {

@@ -36,8 +36,8 @@ func (s *suite) name() error {
 	return nil
 }
 
-// assign asks and checks what every answer has to be. Of an input that may be
-// refused, and is, it returns nil.
+// assign calls Assign and checks that the result is complete and in range. It returns
+// nil for an input that the strategy may reject, and does.
 func (in input) assign(s placement.Strategy, nodes []placement.Node) ([]int, error) {
 	owners, err := s.Assign(nodes, in.partitions)
 	switch {
@@ -65,8 +65,8 @@ func (s *suite) total() error {
 	return nil
 }
 
-// rounds is how often a question is repeated. The order of a small map repeats
-// itself in one round of eight or so.
+// rounds is how often a call is repeated. The order of a small map repeats itself in
+// one round of eight or so.
 const rounds = 8
 
 func (s *suite) deterministic() error {
@@ -93,7 +93,7 @@ func (s *suite) deterministic() error {
 	return nil
 }
 
-// compare says where two assignments differ.
+// compare returns the first difference of two results of Assign.
 func (in input) compare(a, b []int) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%v: owners once, an error once", in)
@@ -106,9 +106,9 @@ func (in input) compare(a, b []int) error {
 	return nil
 }
 
-// forgetful asks one instance for everything, twice and in different orders. Nodes
-// have different pasts and must agree all the same. It asks through Compute, with
-// nodes in an order of no meaning, as agents do.
+// forgetful calls one instance for every input, twice and in different orders: nodes
+// with different pasts must agree. It calls through Compute, with nodes in any order,
+// as agents do.
 func (s *suite) forgetful() error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	old := s.fresh()

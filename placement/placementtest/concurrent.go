@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// answer is what is expected of an input.
+// answer is the expected result for an input.
 type answer struct {
 	input
 	owners []int
@@ -25,8 +25,8 @@ func (in input) ask(one placement.Strategy) (answer, error) {
 	return a, err
 }
 
-// concurrent has one instance answer in many goroutines, each with a fleet of its
-// own, what it was seen to answer alone.
+// concurrent calls one instance in many goroutines, each with a fleet of its own. The
+// results must be those of calls without concurrency.
 func (s *suite) concurrent() error {
 	var want []answer
 	for _, in := range s.cases {

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// explain is for strategies that can say why; the others have nothing to fear.
+// explain checks a strategy that is a [placement.Explainer].
 func (s *suite) explain() error {
 	if _, ok := s.fresh().(placement.Explainer); !ok {
 		return nil

@@ -9,19 +9,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// input is what a strategy is asked about.
+// input has the arguments of Assign.
 type input struct {
 	fleet      string
 	nodes      []placement.Node
 	partitions int
-	extreme    bool // may be refused
+	extreme    bool // the strategy may reject it
 }
 
 func (in input) String() string {
 	return fmt.Sprintf("%d partitions on %s", in.partitions, in.fleet)
 }
 
-// given returns the nodes as a copy that the strategy may be tempted to modify.
+// given returns a copy of the nodes, which shows when the strategy modifies it.
 func (in input) given() []placement.Node {
 	nodes := slices.Clone(in.nodes)
 	for i := range nodes {
@@ -57,7 +57,7 @@ func inputs(own []placement.Node) []input {
 	return append(all, input{fleet: "3 equal nodes", nodes: plainFleet(3), partitions: placement.MaxPartitions})
 }
 
-// plainFleet is of nodes as an agent starts them unless told otherwise.
+// plainFleet has nodes with the settings that an agent has by default.
 func plainFleet(n int) []placement.Node {
 	nodes := make([]placement.Node, n)
 	for i := range nodes {
@@ -66,7 +66,7 @@ func plainFleet(n int) []placement.Node {
 	return nodes
 }
 
-// mixedFleet is of nodes that differ in all there is, some of which say nothing.
+// mixedFleet has nodes that differ in every field; some state no zone, capacity or role.
 func mixedFleet(n int) []placement.Node {
 	nodes := plainFleet(n)
 	for i := range nodes {
@@ -80,8 +80,8 @@ func mixedFleet(n int) []placement.Node {
 	return nodes
 }
 
-// reweighed are the same nodes with every weight changed: what a strategy kept by
-// ids alone would be out of date.
+// reweighed returns the same nodes with every weight changed, against a strategy that
+// keeps results by ids alone.
 func reweighed(nodes []placement.Node) []placement.Node {
 	changed := slices.Clone(nodes)
 	for i := range changed {

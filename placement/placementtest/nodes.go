@@ -18,7 +18,7 @@ func (s *suite) leavesNodesAlone() error {
 			return err
 		}
 		if owners == nil {
-			continue // what was refused is never ranked
+			continue // rejected, and so never ranked
 		}
 		one.Rank(nodes, 0, len(nodes))
 		if err := in.untouched("Rank", nodes); err != nil {
@@ -37,8 +37,8 @@ func (in input) untouched(method string, nodes []placement.Node) error {
 	return nil
 }
 
-// keepsNoNodes reuses one slice for two fleets of the same size. Who kept it finds
-// the new fleet where it remembers the old one, and takes them for the same.
+// keepsNoNodes reuses one slice for two fleets of the same size. A strategy that kept
+// the slice takes the new fleet for the old one.
 func (s *suite) keepsNoNodes() error {
 	for _, in := range s.cases {
 		nodes, one := in.given(), s.fresh()
@@ -72,8 +72,7 @@ func (s *suite) keepsNoNodes() error {
 	return nil
 }
 
-// renamed are other nodes, with the properties of the given ones the other way
-// round.
+// renamed returns other nodes, with the properties of the given ones in reverse order.
 func renamed(nodes []placement.Node) []placement.Node {
 	others := slices.Clone(nodes)
 	slices.Reverse(others)

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// childEnv names the file into which a child process writes its answers.
+// childEnv names the file into which a child process writes its results.
 const childEnv = "ROOST_PLACEMENTTEST_ANSWERS"
 
-// anotherProcess runs the test binary once more, for the very test that it is
-// called from, and compares answers. A hash that is seeded when a program starts,
-// as those of hash/maphash are, shows only so.
+// anotherProcess runs the calling test once more in another process, and compares the
+// results. Only that finds a hash that is seeded when a program starts, as in
+// hash/maphash.
 func anotherProcess(t *testing.T, s *suite) {
 	t.Helper()
 	var own string

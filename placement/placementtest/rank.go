@@ -27,7 +27,7 @@ func (s *suite) rank() error {
 	return nil
 }
 
-// some returns partitions to ask about: all, if they are few.
+// some returns partitions to rank: all, if they are few.
 func (in input) some() []placement.Partition {
 	var ps []placement.Partition
 	for p := 0; p < in.partitions; p += 1 + in.partitions/20 {
@@ -62,7 +62,7 @@ func (s *suite) rankOf(in input, one placement.Strategy, nodes []placement.Node,
 	}
 	if all[0] != owner && !s.options.RankIgnoresLoad {
 		return fmt.Errorf("Rank of partition %d begins with %s, but Assign gives it to %s: "+
-			"who would take over from the owner is in doubt", p, nodes[all[0]].ID, nodes[owner].ID)
+			"it is not clear which node takes over from the owner", p, nodes[all[0]].ID, nodes[owner].ID)
 	}
 	if again := s.fresh().Rank(in.given(), p, len(nodes)); !slices.Equal(again, all) {
 		return fmt.Errorf("Rank of partition %d is %v, and %v of a new instance", p, all, again)

@@ -8,33 +8,33 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Options say what else holds for a strategy. The zero value suits any strategy
-// that keeps the contract to the letter.
+// Options adapt the suite to a strategy. The zero value suits any strategy that keeps
+// the contract to the letter.
 type Options struct {
-	// Nodes are a fleet to test with beside the suite's own, whose nodes have no
-	// labels but role=sfu and role=relay: give one here if the strategy looks at
-	// others. They are sorted by id and distinct, each of weight > 0.
+	// Nodes are one more fleet for the tests. The nodes of the suite have the labels
+	// role=sfu and role=relay only: state a fleet if the strategy reads others. It is
+	// sorted by id and distinct, each node of weight > 0.
 	Nodes []placement.Node
 
 	// Minimal also checks that a join moves partitions only to the joiner, and a
 	// leave only the leaver's.
 	Minimal bool
 
-	// RankIgnoresLoad is for strategies whose owners depend on how many partitions
-	// the nodes have got, so that Rank cannot know the owner of a single one. It
-	// must then begin with some node, and the table puts the owner before it.
+	// RankIgnoresLoad allows a Rank that does not begin with the owner, for strategies
+	// in which owners depend on the number of partitions of each node. The table then
+	// puts the owner first.
 	RankIgnoresLoad bool
 }
 
 // Strategy checks that the strategies that fresh returns keep the contract of
 // [placement.Strategy], and of [placement.Explainer] and [placement.Stateful] if they
-// implement those. Each call of fresh returns a new instance, all of the same parameters. The suite takes a second
-// or two, and starts the test binary once more, to ask another process.
+// implement those. Each call of fresh returns a new instance, all of the same
+// parameters. The suite takes a second or two, and starts the test binary once more,
+// for results of another process.
 //
-// A strategy must answer for every fleet that the suite tries, also for one without
-// the labels, zones or capacities that it goes by: a cluster in which it returned
-// an error would keep a table with the dead in it. It may refuse only weights near
-// [lease.MaxWeight].
+// A strategy must place on every fleet of the suite, also on one without the labels,
+// zones or capacities that its rules use: after an error, a cluster would keep a table
+// with dead nodes in it. It may reject only weights near [lease.MaxWeight].
 func Strategy(t *testing.T, fresh func() placement.Strategy, o Options) {
 	t.Helper()
 	s := newSuite(fresh, o)
@@ -48,7 +48,7 @@ func Strategy(t *testing.T, fresh func() placement.Strategy, o Options) {
 	t.Run("AnotherProcess", func(t *testing.T) { anotherProcess(t, s) })
 }
 
-// check is one part of the suite. It returns what is wrong, for its user to read.
+// check is one part of the suite. Its error is for the author of the strategy.
 type check struct {
 	name string
 	run  func(*suite) error
@@ -73,7 +73,7 @@ func checks(o Options) []check {
 	return all
 }
 
-// suite is what is tested, and on what.
+// suite is a strategy and the inputs to test it on.
 type suite struct {
 	fresh   func() placement.Strategy
 	options Options

@@ -23,8 +23,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrEmpty is the error of a ring without nodes: none were given, or the last one
-// was to go.
+// ErrEmpty is the error of a ring without nodes: of New without arguments, and of
+// Without for the last node.
 var ErrEmpty = errors.New("ring: a ring needs at least one node")
 
 // maxPoints bounds the memory of a ring, at 16 bytes a point.
@@ -196,7 +196,7 @@ type point struct {
 	node int32 // index, in the order of ids
 }
 
-// scheme says where points lie; the rest of a ring follows from that.
+// scheme is the rule for the points of a ring.
 type scheme struct {
 	hash  func(string) uint64
 	sep   string // stands between id and number in the text that is hashed for a point
