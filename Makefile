@@ -42,8 +42,8 @@ short: ## the tests without the long ones
 race: ## all tests of every module under the race detector
 	$(STEP) 'tests under the race detector' $(EACH) go test -race -p 3 ./...
 
-long: ## the clusters and crowds that are too large for the race detector
-	$(STEP) 'large clusters and crowds' go test -count=1 ./cluster ./cluster/clusterhttp
+long: ## simulations, and the crowds that are too large for the race detector
+	$(STEP) 'simulations and crowds' go test -count=1 ./internal/sim ./cluster/clusterhttp
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh

@@ -417,3 +417,15 @@ func TestLookupsDuringChanges(t *testing.T) { // S3.12
 	cancel()
 	wait.Wait()
 }
+
+func TestRampUpFaults(t *testing.T) { // S3.18
+	for rampUp, valid := range map[time.Duration]bool{
+		0: true, 2500 * time.Millisecond: true, 24 * time.Hour: true,
+		-time.Minute: false, 1: false, 2499 * time.Millisecond: false, 24*time.Hour + 1: false,
+	} {
+		err := cluster.Config{ID: "a", RampUp: rampUp}.Validate()
+		if valid != (err == nil) || (err != nil && !strings.Contains(err.Error(), "RampUp is ")) {
+			t.Errorf("RampUp %v: %v", rampUp, err)
+		}
+	}
+}

@@ -2,8 +2,10 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,19 +13,15 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
-// sizes are the clusters that every scenario runs in.
-func sizes(t *testing.T) []int {
-	t.Helper()
-	switch {
-	case testing.Short():
-		return []int{3, 10}
-	case underRace: // five times slower; make test runs all sizes without it, too
-		return []int{3, 10, 25}
-	}
-	return []int{3, 10, 25, 50}
-}
+// The tests of this file run agents over memberlist, in virtual time: they are about
+// joins, streams and the calls of an Agent. What a node decides is tested in
+// internal/sim. Clusters stay small: the race detector crashes on large bubbles
+// (golang/go#78156).
+
+const ttl = 6 * time.Second
 
 func ids(n int) []string {
 	all := make([]string, n)
@@ -42,120 +40,78 @@ func started(t *testing.T, n int, opts clustertest.Options) *clustertest.Cluster
 	return c
 }
 
-// inClusters runs a scenario in a bubble with a cluster of each size.
+// inClusters runs a scenario in a bubble with a small and a larger cluster.
 func inClusters(t *testing.T, scenario func(t *testing.T, c *clustertest.Cluster)) {
 	t.Helper()
-	for _, n := range sizes(t) {
+	for _, n := range []int{3, 10} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { scenario(t, started(t, n, clustertest.Options{})) })
 		})
 	}
 }
 
-const ttl = 6 * time.Second
-
-func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		for _, id := range c.IDs() {
-			acquired, released := 0, 0
-			for _, b := range c.Batches(id) {
-				acquired += len(b.Acquired)
-				released += len(b.Released)
-			}
-			own := len(c.Agent(id).Owned())
-			if acquired > 2*own+10 || released > acquired-own {
-				t.Errorf("%s owns %d partitions but acquired %d and released %d on the way: it did not settle first", id, own, acquired, released)
-			}
+// onlyMoved fails the test if a partition moved that may not.
+func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, may func(placement.Move) bool) {
+	t.Helper()
+	for _, m := range placement.Diff(before, tableOf(c)).Moves {
+		if !may(m) {
+			t.Fatalf("partition %d moved from %s to %s", m.Partition, m.From, m.To)
 		}
-	})
+	}
 }
 
-func TestJoin(t *testing.T) { // S3.9
+func tableOf(c *clustertest.Cluster) *placement.Table { return c.Agent(c.IDs()[0]).Snapshot().Table }
+
+func fromN01(m placement.Move) bool { return m.From == "n01" }
+
+func TestJoin(t *testing.T) { // S3.9, S3.17
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		before := owners(c)
+		before := tableOf(c)
 		c.Start("new")
-		took := c.WaitAgreed(time.Second)
-		t.Logf("%d nodes: agreement %v after the join", len(c.IDs())-1, took)
-		for p, owner := range owners(c) {
-			if owner != before[p] && owner != "new" {
-				t.Fatalf("partition %d moved from %s to %s when another node joined", p, before[p], owner)
-			}
-		}
-	})
-}
-
-func TestLeave(t *testing.T) { // S3.9
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		before := owners(c)
-		leaver := c.Agent("n01")
-		go func() { _ = leaver.Leave(context.Background()) }()
-		begin := time.Now()
-		for len(leaver.Owned()) > 0 || !sameOwners(c, "n01") {
-			if time.Since(begin) > time.Second {
-				t.Fatalf("the others do not agree 1 s after the leave began:\n%v", c.Disagreements())
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Logf("%d nodes: agreement %v after the leave began", len(c.IDs()), time.Since(begin))
-		<-leaver.Done()
-		c.Crash("n01") // only the book-keeping is to hear of it
 		c.WaitAgreed(time.Second)
-		onlyMovedFromN01(t, before, owners(c))
+		onlyMoved(t, before, c, func(m placement.Move) bool { return m.To == "new" })
 	})
 }
 
-// A farewell gets through where packets are lost: nobody has to wait until the
-// lease runs out.
-func TestLeaveWithLoss(t *testing.T) { // S3.9
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		c.SetLoss(0.2)
-		leaver := c.Agent("n01")
-		begin := time.Now()
-		go func() { _ = leaver.Leave(context.Background()) }()
-		for seen := true; seen; {
-			seen = false
-			for _, id := range c.IDs() {
-				seen = seen || (id != "n01" && sees(c, id, "n01"))
+// A leave is known to all within a second, lost packets or not: no lease has to expire.
+func TestLeave(t *testing.T) { // S3.9
+	for _, loss := range []float64{0, 0.2} {
+		inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
+			c.SetLoss(loss)
+			before, leaver := tableOf(c), c.Agent("n01")
+			go func() { _ = leaver.Leave(context.Background()) }()
+			begin := time.Now()
+			for leaves := false; !leaves; {
+				leaves = !slices.ContainsFunc(c.IDs(), func(id string) bool { return id != "n01" && sees(c, id, "n01") })
+				if time.Since(begin) > ttl/2 {
+					t.Fatalf("a node still sees the leaver after %v", time.Since(begin))
+				}
+				time.Sleep(10 * time.Millisecond)
 			}
-			if time.Since(begin) > ttl/2 {
-				t.Fatalf("somebody still sees the leaver after %v", time.Since(begin))
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Logf("%d nodes, 20 %% loss: nobody sees the leaver %v after the leave began", len(c.IDs()), time.Since(begin))
-		<-leaver.Done()
-	})
+			<-leaver.Done()
+			c.Crash("n01") // for the book-keeping
+			c.WaitAgreed(time.Second)
+			onlyMoved(t, before, c, fromN01)
+		})
+	}
 }
 
 func TestCrash(t *testing.T) { // S3.2, S3.4, S3.6
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		before := owners(c)
+		before := tableOf(c)
 		c.Crash("n01")
-		took := c.WaitAgreed(ttl + 500*time.Millisecond)
-		t.Logf("%d nodes: agreement %v after the crash", len(c.IDs())+1, took)
-		onlyMovedFromN01(t, before, owners(c))
-	})
-}
-
-func TestCrashOfAThird(t *testing.T) {
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		all := c.IDs()
-		c.Crash(all[:len(all)/3]...)
-		t.Logf("%d nodes: agreement %v after the crash of a third", len(all), c.WaitAgreed(ttl+500*time.Millisecond))
+		c.WaitAgreed(ttl + 500*time.Millisecond)
+		onlyMoved(t, before, c, fromN01)
 	})
 }
 
 func TestRestartElsewhere(t *testing.T) { // S3.5
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		before := owners(c)
+		before := tableOf(c)
 		c.Restart("n01")
-		t.Logf("%d nodes: agreement %v after the restart", len(c.IDs()), c.WaitAgreed(2*time.Second))
-		for p, owner := range owners(c) {
-			if owner != before[p] {
-				t.Fatalf("partition %d moved from %s to %s by a restart within the TTL", p, before[p], owner)
-			}
-		}
-		time.Sleep(2 * ttl) // the earlier life's lease must not take anything along when it would have ended
+		c.WaitAgreed(2 * time.Second)
+		onlyMoved(t, before, c, func(placement.Move) bool { return false })
+		time.Sleep(2 * ttl) // the end of the earlier lease must change nothing
 		c.Check()
 	})
 }
@@ -167,10 +123,10 @@ func TestSplitAndHeal(t *testing.T) {
 		c.Split(all[:third], all[third:])
 		time.Sleep(3 * time.Minute)
 		if got := len(c.Agent(all[0]).Members()); got != third {
-			t.Fatalf("a side of the split sees %d members, has %d", got, third)
+			t.Fatalf("one side sees %d members, has %d", got, third)
 		}
 		c.Heal()
-		t.Logf("%d nodes: agreement %v after 3 minutes of split ended", len(all), c.WaitAgreed(20*time.Second))
+		c.WaitAgreed(20 * time.Second)
 	})
 }
 
@@ -181,140 +137,20 @@ func TestPausedNode(t *testing.T) {
 		c.Pause("n01")
 		time.Sleep(ttl + time.Second)
 		if a.Live() {
-			t.Fatal("takes itself for live although its lease ran out")
+			t.Fatal("live although its lease expired")
 		}
 		for _, p := range mine {
 			if a.Owns(p) {
-				t.Fatalf("owns partition %d although its lease ran out", p)
+				t.Fatalf("owns partition %d although its lease expired", p)
 			}
 		}
 		time.Sleep(3 * time.Second)
 		c.Resume("n01")
-		t.Logf("%d nodes: agreement %v after a pause of 10 s", len(c.IDs()), c.WaitAgreed(3*time.Second))
+		c.WaitAgreed(3 * time.Second)
 		if a.Snapshot().Stats.Fences != 1 || !a.Live() {
 			t.Errorf("fenced itself %d times, live: %v", a.Snapshot().Stats.Fences, a.Live())
 		}
 	})
-}
-
-// A node that stood still for less than its lease finds its socket full of
-// heartbeats. It must read them before it holds anybody for dead.
-func TestShortPause(t *testing.T) {
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		for i := range time.Duration(pauses) { // some meet the moment when the own lease holds and another does not
-			pause := 4*time.Second + i*2*time.Second/pauses
-			time.Sleep(5*time.Second + i*173*time.Millisecond)
-			before := len(c.Batches("n01"))
-			c.Pause("n01")
-			time.Sleep(pause)
-			c.Resume("n01")
-			c.WaitAgreed(3 * time.Second)
-			for _, b := range c.Batches("n01")[before:] {
-				if len(b.Left) > 0 {
-					t.Errorf("after a pause of %v, it held %v for dead", pause, b.Left)
-				}
-			}
-		}
-	})
-}
-
-// A command that comes while a node is joining anew tells nobody that all the
-// others left, only because it has not heard them yet.
-func TestDrainWhileJoiningAnew(t *testing.T) {
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		c.Pause("n01")
-		time.Sleep(10 * time.Second)
-		before := len(c.Batches("n01"))
-		c.Resume("n01")
-		if err := c.Agent("n01").Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
-		c.WaitAgreed(3 * time.Second)
-		for _, b := range c.Batches("n01")[before:] {
-			if len(b.Left) > 0 {
-				t.Errorf("told that %v left", b.Left)
-			}
-		}
-	})
-}
-
-// A node that stood still must not bring back, from the packets that waited for
-// it, somebody who died meanwhile.
-func TestPausedNodeRaisesNoDead(t *testing.T) { // S3.5
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		c.Pause("n01")
-		time.Sleep(3 * time.Second)
-		c.Crash("n02")
-		time.Sleep(2 * ttl)
-		joined := make(map[string]int)
-		for _, id := range c.IDs() {
-			joined[id] = len(c.Batches(id))
-		}
-		c.Resume("n01")
-		c.WaitAgreed(3 * time.Second)
-		time.Sleep(2 * ttl)
-		c.Check()
-		for _, id := range c.IDs() {
-			for _, b := range c.Batches(id)[joined[id]:] {
-				for _, j := range b.Joined {
-					if j == "n02" {
-						t.Errorf("%s saw the dead n02 join again", id)
-					}
-				}
-			}
-		}
-	})
-}
-
-// TestLossWithoutFalseExpiry is small under the race detector, whose runtime
-// crashes on half a million packets in one bubble; make test runs it as it is,
-// too.
-func TestLossWithoutFalseExpiry(t *testing.T) {
-	n, minutes := 50, 10
-	if testing.Short() || underRace {
-		n, minutes = 10, 2
-	}
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{Loss: 0.2, Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond})
-		c.Start(ids(n)...)
-		c.WaitAgreed(10 * time.Second)
-		time.Sleep(time.Duration(minutes) * time.Minute)
-		c.Check()
-		for _, id := range c.IDs() {
-			if s := c.Agent(id).Snapshot().Stats; s.Expired != 0 {
-				t.Errorf("%s let %d leases of living nodes expire", id, s.Expired)
-			}
-		}
-		t.Logf("%d nodes, 20 %% loss: %.1f kB/s sent per node", n, bytesPerSecond(c, time.Duration(minutes)*time.Minute)/1e3)
-	})
-}
-
-// TestClockOffsets has wall clocks up to 8 s apart, more than MaxSkew: each is
-// judged against the median of all, so nobody is rejected and nothing flaps.
-func TestClockOffsets(t *testing.T) { // S3.3
-	for _, n := range sizes(t) {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := clustertest.New(t, clustertest.Options{})
-				offsets := []time.Duration{0, 4 * time.Second, -4 * time.Second}
-				for i, id := range ids(n) {
-					c.StartWith(id, clustertest.WithClockOffset(offsets[i%3]))
-				}
-				c.WaitAgreed(3 * time.Second)
-				begin := make(map[string]int)
-				for _, id := range c.IDs() {
-					begin[id] = len(c.Batches(id))
-				}
-				time.Sleep(2 * time.Minute)
-				c.Check()
-				for _, id := range c.IDs() {
-					if more := len(c.Batches(id)) - begin[id]; more != 0 {
-						t.Errorf("%s told of %d changes while nothing changed", id, more)
-					}
-				}
-			})
-		})
-	}
 }
 
 func TestClockAhead(t *testing.T) { // S3.3
@@ -324,23 +160,20 @@ func TestClockAhead(t *testing.T) { // S3.3
 		if n := len(a.Owned()); n != 0 {
 			t.Errorf("a node whose clock is 7 s ahead owns %d partitions", n)
 		}
-		for _, id := range ids(3) {
-			for _, m := range c.Agent(id).Members() {
-				if m.ID == "fast" {
-					t.Errorf("%s accepts a node whose clock is 7 s ahead", id)
-				}
-			}
-			if c.Agent(id).Snapshot().Stats.SkewRejected == 0 {
-				t.Errorf("%s rejected no heartbeat", id)
-			}
+		if sees(c, "n00", "fast") {
+			t.Error("n00 accepts a node whose clock is 7 s ahead")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Drain(ctx); err != nil {
+			t.Errorf("Drain of a node that owns nothing: %v", err)
 		}
 	})
 }
 
 func TestDrainAndUndrain(t *testing.T) {
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		a := c.Agent("n01")
-		before := owners(c)
+		a, before := c.Agent("n01"), tableOf(c)
 		if err := a.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -348,16 +181,12 @@ func TestDrainAndUndrain(t *testing.T) {
 			t.Errorf("owns %d partitions after Drain", n)
 		}
 		c.Check()
-		onlyMovedFromN01(t, before, owners(c))
+		onlyMoved(t, before, c, fromN01)
 		if err := a.Undrain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c.WaitAgreed(time.Second)
-		for p, owner := range owners(c) {
-			if owner != before[p] {
-				t.Fatalf("partition %d went from %s to %s by drain and undrain", p, before[p], owner)
-			}
-		}
+		onlyMoved(t, before, c, func(placement.Move) bool { return false })
 	})
 }
 
@@ -370,8 +199,8 @@ func TestDuplicateID(t *testing.T) {
 		case <-time.After(2 * ttl):
 			t.Fatal("the older process goes on")
 		}
-		var dup *cluster.DuplicateIDError
-		if !asDuplicate(older.Err(), &dup) || dup.ID != "n01" || dup.Other != c.Agent("n01").Addr() {
+		dup, ok := errors.AsType[*cluster.DuplicateIDError](older.Err())
+		if !ok || dup.ID != "n01" || dup.Other != c.Agent("n01").Addr() {
 			t.Errorf("the older process stopped with %v", older.Err())
 		}
 		if older.IsOwner("x") || len(older.Owned()) != 0 {
@@ -381,13 +210,12 @@ func TestDuplicateID(t *testing.T) {
 	})
 }
 
-// Whoever places by load must tell an idle node from one that has said nothing.
 func TestLoadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 2, clustertest.Options{})
 		load := func() int64 {
-			m, _ := findMember(c.Agent("n00").Members(), "n01")
-			return m.Load
+			members := c.Agent("n00").Members()
+			return members[slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == "n01" })].Load
 		}
 		if got := load(); got != lease.NoLoad {
 			t.Errorf("load %d before any was reported, want %d", got, lease.NoLoad)
@@ -402,29 +230,93 @@ func TestLoadIsReported(t *testing.T) {
 	})
 }
 
-func findMember(members []cluster.Member, id lease.NodeID) (cluster.Member, bool) {
-	i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == id })
-	if i < 0 {
-		return cluster.Member{}, false
-	}
-	return members[i], true
+// An assignment that is larger than any packet reaches a newcomer, by a stream, before
+// the newcomer takes part.
+func TestLargeAssignment(t *testing.T) { // S2.4
+	const partitions = 4096
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 5, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Strategy, cfg.Partitions = placement.LeastPartitions(1, partitions/8), partitions
+		}})
+		time.Sleep(time.Minute) // from now on, passes are limited
+		before := tableOf(c)
+		c.Start("new")
+		for begin := time.Now(); len(c.Agent("new").Owned()) < partitions/6; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > 30*time.Second {
+				t.Fatalf("the newcomer has %d after 30 s", len(c.Agent("new").Owned()))
+			}
+		}
+		c.WaitAgreed(time.Second)
+		onlyMoved(t, before, c, func(m placement.Move) bool { return m.To == "new" })
+	})
 }
 
-// With nobody else there, each of the two has to tell the other itself.
-func TestDuplicateIDAlone(t *testing.T) {
+// The strategy of a user panics when a fourth node joins. The agents keep the last good
+// table; the newcomer, which never had one, says that it is not ready.
+func TestStrategyFails(t *testing.T) { // S2.1, S4.6
 	synctest.Test(t, func(t *testing.T) {
-		c := started(t, 1, clustertest.Options{})
-		older := c.Agent("n00")
-		c.Start("n00")
-		select {
-		case <-older.Done():
-		case <-time.After(2 * ttl):
-			t.Fatal("the older process goes on")
+		var log logbook
+		c := started(t, 3, clustertest.Options{Log: log.handler(), Config: func(cfg *cluster.Config) {
+			cfg.Strategy = brittle{cfg.WithDefaults().Strategy, false}
+		}})
+		before := tableOf(c)
+		c.Start("n03")
+		time.Sleep(time.Minute)
+		for _, id := range ids(3) {
+			a := c.Agent(id)
+			if _, err := a.Place("room"); err != nil || len(a.Owned()) == 0 {
+				t.Errorf("%s places nothing (%v) or owns nothing", id, err)
+			}
+			if !strings.Contains(log.String(), "no such zone") {
+				t.Errorf("the log does not have the reason: %s", log.String())
+			}
 		}
-		var dup *cluster.DuplicateIDError
-		if !asDuplicate(older.Err(), &dup) || dup.Other != c.Agent("n00").Addr() {
-			t.Errorf("the older process stopped with %v", older.Err())
+		onlyMoved(t, before, c, func(placement.Move) bool { return false })
+		if _, err := c.Agent("n03").Place("room"); !errors.Is(err, cluster.ErrNotReady) {
+			t.Errorf("the newcomer places: %v", err)
 		}
-		c.WaitAgreed(ttl)
 	})
+}
+
+// A strategy that fails to rank still names the owner.
+func TestStrategyFailsToRank(t *testing.T) { // S2.1, S3.11
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Strategy = brittle{cfg.WithDefaults().Strategy, true}
+		}})
+		if n := len(c.Agent("n00").Owners("room", 3)); n != 3 {
+			t.Errorf("%d owners of three nodes", n)
+		}
+		c.Start("n03")
+		c.WaitAgreed(5 * time.Second)
+		for _, id := range c.IDs() {
+			owner, err := c.Agent(id).Place("room")
+			ranked := c.Agent(id).Owners("room", 3)
+			if err != nil || len(ranked) != 1 || ranked[0].ID != owner.ID {
+				t.Errorf("%s ranks %v; the owner is %v (%v)", id, ranked, owner, err)
+			}
+		}
+	})
+}
+
+// brittle is a strategy that panics beyond three nodes: in Rank, or else in Assign.
+type brittle struct {
+	placement.Strategy
+	rank bool
+}
+
+func (brittle) Name() string { return "brittle" }
+
+func (b brittle) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if !b.rank && len(nodes) > 3 {
+		panic("no such zone")
+	}
+	return b.Strategy.Assign(nodes, partitions)
+}
+
+func (b brittle) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
+	if b.rank && len(nodes) > 3 {
+		panic("no such zone")
+	}
+	return b.Strategy.Rank(nodes, p, n)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -33,6 +34,9 @@ func TestSetWeightReturnsWithTheTable(t *testing.T) {
 		if own, table := a.Snapshot().Self.Weight, weightInTable(a); own != w || table != w {
 			t.Errorf("after SetWeight(%d): weight %d, in the table %d", w, own, table)
 		}
+	}
+	if err := a.SetWeight(lease.MaxWeight + 1); err == nil {
+		t.Error("SetWeight accepts more than MaxWeight")
 	}
 	if err := a.Drain(t.Context()); err != nil {
 		t.Fatal(err)

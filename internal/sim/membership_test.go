@@ -69,7 +69,7 @@ func TestJoin(t *testing.T) { // S3.9
 	inFleets(t, func(t *testing.T, c fleet) {
 		before := c.Owners()
 		c.Start("new")
-		t.Logf("%d nodes: agreement %v after the join", len(before), c.agree(time.Second))
+		t.Logf("%d nodes: agreement %v after the join", len(c.IDs())-1, c.agree(time.Second))
 		c.onlyMoved(before, to("new"))
 	})
 }
@@ -159,8 +159,8 @@ func TestSplitAndHeal(t *testing.T) {
 func TestDrainAndUndrain(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		before := c.Owners()
-		c.drain("n01")
-		c.check()
+		c.Node("n01").Drain()
+		t.Logf("%d nodes: agreement %v after the drain began", len(c.IDs()), c.agree(time.Second))
 		c.onlyMoved(before, from("n01"))
 		c.undrain("n01")
 		c.agree(time.Second)
@@ -210,7 +210,7 @@ func TestLossWithoutFalseExpiry(t *testing.T) {
 	}
 	c := newFleet(t, sim.Options{Loss: 0.2, Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond})
 	c.Start(ids(n)...)
-	c.agree(10 * time.Second)
+	t.Logf("%d nodes, 20 %% loss: agreement %v after the start", n, c.agree(10*time.Second))
 	c.Run(long)
 	c.check()
 	bytes := 0
