@@ -12,9 +12,9 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// Half an hour of heartbeats, signings, refreshed pins and audits makes no trace, though
-// what they keep was asked for by callers who were traced. A death does: one for
-// each batch of rooms that get new homes (S0.8).
+// Half an hour of heartbeats, refreshes of pins and sweeps creates no trace, even if the
+// callers that created the pins were traced. The death of a node creates one trace for each
+// batch of rooms that move (S0.8).
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
@@ -42,12 +42,12 @@ func TestBackground(t *testing.T) {
 			}
 		}
 		span.End()
-		time.Sleep(time.Second) // what was begun for them has ended
+		time.Sleep(time.Second) // their calls have ended
 		h.spans.Reset()
 
 		idle := 30 * time.Minute
 		if testing.Short() {
-			idle = 3 * time.Minute // three lives of a pin
+			idle = 3 * time.Minute // three times PinTTL
 		}
 		time.Sleep(idle)
 		if got := h.tree(); got != "" {
@@ -65,7 +65,7 @@ func TestBackground(t *testing.T) {
 			case "roost.rehome":
 				batches++
 				if s.Parent.IsValid() {
-					t.Error("a batch is no trace of its own")
+					t.Error("a batch is not its own trace")
 				}
 				for _, kv := range s.Attributes {
 					if kv.Key == "roost.rehomed" {
@@ -74,14 +74,14 @@ func TestBackground(t *testing.T) {
 				}
 			case "roost.store.swap":
 				if !s.Parent.IsValid() {
-					t.Error("a call of the store is a trace of its own")
+					t.Error("a call of the store is its own trace")
 				}
 			default:
 				t.Errorf("%s is traced", s.Name)
 			}
 		}
 		if orphans == 0 || rehomed != orphans || batches == 0 || batches > 2 {
-			t.Errorf("%s rooms were rehomed in %d traces, want %d in one by each node that is left", strconv.Itoa(rehomed), batches, orphans)
+			t.Errorf("%s rooms were rehomed in %d traces, want %d in one by each remaining node", strconv.Itoa(rehomed), batches, orphans)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What docs/operations.md shows is in the example, which compiles and runs.
+// The code in docs/operations.md is part of the example, which compiles and runs.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

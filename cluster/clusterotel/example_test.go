@@ -20,10 +20,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 )
 
-// A program that has set up OpenTelemetry traces its rooms, the API that it
-// serves, and what it asks others by the API.
+// A program with OpenTelemetry traces its rooms, the API that it serves, and its calls of
+// the API of other nodes.
 func ExampleNew() {
-	// What a program does once, with an exporter that sends the spans somewhere.
+	// A program does this once, with an exporter of its choice.
 	spans := tracetest.NewInMemoryExporter()
 	otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSyncer(spans)))
 	otel.SetTextMapPropagator(propagation.TraceContext{})
@@ -43,7 +43,7 @@ func ExampleNew() {
 	rooms, err := affinity.Start(agent, tracing.Store(store), affinity.Config{
 		Tracer: tracing,
 		Log:    slog.New(slog.DiscardHandler),
-		Budget: time.Minute, // a starved machine must not degrade it
+		Budget: time.Minute, // a busy machine must not degrade it
 	})
 	if err != nil {
 		panic(err)

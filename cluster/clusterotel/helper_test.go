@@ -33,8 +33,8 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// faulty is a store that a test takes away. What it says then names the room, as
-// redisstore does.
+// faulty is a store that fails on demand. Its errors name the room, like those of
+// redisstore.
 type faulty struct {
 	affinity.Store
 	refuses, hangs atomic.Bool
@@ -62,8 +62,8 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return results
 }
 
-// Notify tells of nothing: the memory would tell of a caller's own changes, too,
-// which then has to ask again, sometimes before and sometimes after it goes on.
+// Notify reports nothing: the memory store would also report a caller's own changes, and
+// the caller would read again at an unpredictable moment.
 func (f *faulty) Notify(func(string)) {}
 
 // hotel is a cluster of a, b and c that is traced, with rooms on each node.
@@ -97,7 +97,7 @@ func newHotel(t *testing.T, opts clusterotel.Options) *hotel {
 		t.Cleanup(func() { _ = r.Close() })
 		h.rooms[id] = r
 	}
-	time.Sleep(10 * time.Second) // nodes have reported their loads, and resolvers trust the store
+	time.Sleep(10 * time.Second) // until nodes have reported loads, and resolvers trust the store
 	return h
 }
 
@@ -152,8 +152,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// tree returns what was traced: a line for each span, below its parent and
-// indented, with its status if it is an error, and its events. It forgets it.
+// tree returns and resets the trace: a line for each span, indented below its parent, with
+// the status if it is an error, and events.
 func (h *hotel) tree() string {
 	spans := h.spans.GetSpans()
 	h.spans.Reset()
@@ -188,7 +188,7 @@ func (h *hotel) tree() string {
 	return b.String()
 }
 
-// text is everything that spans tell anybody.
+// text is the whole content of spans.
 func text(spans tracetest.SpanStubs) string {
 	var b strings.Builder
 	for _, s := range spans {
@@ -205,7 +205,7 @@ func text(spans tracetest.SpanStubs) string {
 	return b.String()
 }
 
-// attributes returns those of the only span of that kind and name.
+// attributes returns the attributes of the only span of that kind and name.
 func attributes(t *testing.T, spans tracetest.SpanStubs, kind oteltrace.SpanKind, name string) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
@@ -224,7 +224,7 @@ func attributes(t *testing.T, spans tracetest.SpanStubs, kind oteltrace.SpanKind
 	return found
 }
 
-// roomOn returns a room whose partition a node owns.
+// roomOn returns a room in a partition of a node.
 func (h *hotel) roomOn(t *testing.T, id lease.NodeID) string {
 	t.Helper()
 	for i := range 1000 {

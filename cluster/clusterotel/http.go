@@ -9,10 +9,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Handler returns h, which serves the API of package clusterhttp, so that the
-// span of the request, which a middleware around it has begun, tells the route,
-// and not the name of the room that is in the path. Put nothing between this
-// middleware and it; http.StripPrefix goes around both.
+// Handler wraps h, which serves the API of package clusterhttp. It adds the route to the
+// span of the request, which a middleware around it has started, and removes the name of
+// the room from the path. Place it directly inside that middleware; http.StripPrefix goes
+// around both.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		span := trace.SpanFromContext(r.Context())
@@ -30,10 +30,10 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// Transport returns base (nil: http.DefaultTransport) for the HTTP client of a
-// clusterhttp.Client, so that the span of a request, which a transport around it
-// has begun, is named after the route, and holds no name of a room and no key. The
-// trace goes along in the headers as far as the transport around it does that.
+// Transport wraps base (nil: http.DefaultTransport) for the HTTP client of a
+// clusterhttp.Client. It names the span of a request, which a transport around it has
+// started, after the route, and removes names of rooms and keys. The transport around it
+// propagates the trace in headers.
 func (t *Tracing) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -59,9 +59,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// Brief reports whether a request is one that ends soon and that somebody waits
-// for: no stream of events, which would be a span of hours, and no probe or
-// scrape, which would be a trace every few seconds. It is for otelhttp.WithFilter.
+// Brief reports whether a request is worth a span: not a stream of events, with a span of
+// hours, and not a probe or a scrape, with a trace every few seconds. It is for
+// otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
 	for _, end := range []string{"/v1/events", "/healthz", "/readyz", "/metrics"} {
 		if strings.HasSuffix(r.URL.Path, end) {
@@ -71,12 +71,12 @@ func Brief(r *http.Request) bool {
 	return true
 }
 
-// masked returns an escaped path of the API, also one that is none, without the
-// name of the room in it.
+// masked returns an escaped path without the name of the room; it also accepts paths
+// outside of the API.
 func masked(path string) string {
 	before, rest, ok := strings.Cut(path, "/rooms/")
 	if plain, _, escaped := strings.Cut(before, "%"); escaped {
-		return plain // only names are escaped, or it may say rooms in another way
+		return plain // only names are escaped; otherwise /rooms/ itself may be
 	}
 	if !ok {
 		return path

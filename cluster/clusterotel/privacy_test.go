@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// No trace holds a name, unless it is asked for, or a token, ever; whatever goes
-// wrong.
+// No trace holds a name unless RoomNames is set, and no trace ever holds a token, with any
+// kind of error.
 func TestNames(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -73,13 +73,13 @@ func TestNames(t *testing.T) {
 				t.Errorf("a token is in the trace:\n%s", told)
 			}
 			if got := strings.Contains(told, "jane"); got != named {
-				t.Errorf("with RoomNames %v, names are told is %v:\n%s", named, got, told)
+				t.Errorf("with RoomNames %v, names in the trace: %v:\n%s", named, got, told)
 			}
 			if named && !strings.Contains(told, "roost.room "+here) {
 				t.Error("RoomNames has no roost.room")
 			}
 			if !strings.Contains(told, http.MethodPost) || fails < 20 {
-				t.Errorf("%d calls failed: this test sees too little", fails)
+				t.Errorf("%d calls failed: the test sees too little", fails)
 			}
 		})
 	}

@@ -15,9 +15,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 )
 
-// A stream of events runs through both layers as without them: each event comes
-// at once, and the server's WriteTimeout does not end it. It is one span, unless
-// it is left out.
+// A stream of events works through both layers: each event arrives immediately, and the
+// server's WriteTimeout does not end it. It is one span, or none with the filter Brief.
 func TestStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		filters []otelhttp.Option

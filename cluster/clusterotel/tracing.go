@@ -17,19 +17,18 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// Options shape a [Tracing]. The zero value of each field is its default.
+// Options configure a [Tracing]. The zero value of each field is its default.
 type Options struct {
-	// Provider makes the spans. Default otel.GetTracerProvider(), which may be set
+	// Provider creates the spans. Default otel.GetTracerProvider(), which may be set
 	// later.
 	Provider trace.TracerProvider
 
-	// RoomNames has the names of rooms in roost.room, in URLs, and the texts of
-	// errors, which hold names, in full. They go wherever the traces do. Default
-	// false.
+	// RoomNames adds the names of rooms to spans: in roost.room, in URLs, and in the
+	// full texts of errors. Default false.
 	RoomNames bool
 }
 
-// Tracing makes spans. All its methods may be called from any goroutine.
+// Tracing creates spans. All methods are safe for concurrent use.
 type Tracing struct {
 	tracer trace.Tracer
 	names  bool
@@ -37,7 +36,7 @@ type Tracing struct {
 
 var _ affinity.Tracer = (*Tracing)(nil)
 
-// New returns a Tracing. It starts nothing and need not be closed.
+// New returns a Tracing. It starts no goroutine and needs no Close.
 func New(opts Options) *Tracing {
 	provider := opts.Provider
 	if provider == nil {
@@ -88,10 +87,10 @@ func (t *Tracing) Rehome(ctx context.Context, rooms int) (context.Context, func(
 	}
 }
 
-// traced reports whether somebody up there records what happens below.
+// traced reports whether the span of ctx is recorded.
 func traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
-// begin begins a span with a count, if ctx has a traced one above.
+// begin starts a span with a count, if the span of ctx is recorded.
 func (t *Tracing) begin(ctx context.Context, name, what string, n int) (_ context.Context, end func(error)) {
 	if !traced(ctx) {
 		return ctx, func(error) {}
@@ -107,8 +106,8 @@ func (t *Tracing) end(span trace.Span, err error) {
 	span.End()
 }
 
-// textOf says what err is. Its text may hold the name of a room or of a key, and a
-// store's may hold anything, so only what is known to hold none of these is told.
+// textOf describes err. The text of an error may hold the name of a room or a key, and the
+// text of a store's error may hold anything, so the description lists known kinds only.
 func (t *Tracing) textOf(err error) string {
 	if t.names {
 		return err.Error()

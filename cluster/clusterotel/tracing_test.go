@@ -75,7 +75,7 @@ POST /v1/rooms/{room}/resolve
 		if got := attributes(t, spans, oteltrace.SpanKindInternal, "roost.host")["roost.hosted"]; got != "true" {
 			t.Errorf("hosted is %q", got)
 		}
-		if _, err := client.ResolveRoom(t.Context(), here, 4); err != nil { // known by now
+		if _, err := client.ResolveRoom(t.Context(), here, 4); err != nil { // cached by now
 			t.Fatal(err)
 		}
 		if got := attributes(t, h.spans.GetSpans(), oteltrace.SpanKindInternal, "roost.resolve")["roost.source"]; got != "cached" {
@@ -103,7 +103,7 @@ POST /v1/rooms/{room}/resolve
 	})
 }
 
-// What the store does to a join shows, and that nobody asks it any more.
+// A trace shows the effect of a failing store on a join, and that later calls skip it.
 func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
@@ -143,7 +143,7 @@ join
 	})
 }
 
-// A pin that names a dead node costs a join three calls, and all are seen.
+// A pin to a dead node costs a join three calls, which all have spans.
 func TestVoidPin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
@@ -166,7 +166,7 @@ join
 	})
 }
 
-// What neither resolves nor hosts shows by the calls that it makes.
+// Calls other than resolve and host appear by their calls of the store.
 func TestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
@@ -199,7 +199,7 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// A room that lives elsewhere is an answer, a call that failed an error.
+// A room on another node is a result, a failed call is an error.
 func TestHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
@@ -230,8 +230,8 @@ join
 	})
 }
 
-// Those who share an answer share its call of the store, which is in one trace. It
-// is there even if that caller does not wait for it.
+// Concurrent callers for one room share a call of the store, which is part of one trace,
+// even if that caller does not wait for it.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
@@ -260,7 +260,7 @@ second
 	})
 }
 
-// A store is what it was before, traced.
+// A traced store behaves like the store.
 func TestStores(t *testing.T) {
 	tracing := clusterotel.New(clusterotel.Options{})
 	affinitytest.Store(t, func(*testing.T) func() affinity.Store {
@@ -278,18 +278,18 @@ func TestStores(t *testing.T) {
 		Room: "r", Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute,
 	})
 	if told != "r" {
-		t.Errorf("the one who uses the store is told of %q", told)
+		t.Errorf("Notify reported %q", told)
 	}
 }
 
-// Below no span that is recorded, nothing is allocated for tracing.
+// Without a recorded span, tracing allocates nothing.
 func TestFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHotel(t, clusterotel.Options{})
 		unsampled := oteltrace.ContextWithSpanContext(t.Context(), oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 			TraceID: oteltrace.TraceID{1}, SpanID: oteltrace.SpanID{1},
 		}))
-		for range 3 { // claimed, read, known
+		for range 3 { // claimed, read, cached
 			if _, err := h.rooms["a"].Resolve(t.Context(), "r", affinity.Demand{}); err != nil {
 				t.Fatal(err)
 			}

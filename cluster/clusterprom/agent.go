@@ -21,7 +21,7 @@ func nodeFamilies() []family {
 		{info, func(v *view, to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
-		gauges("node_phase", "1 for the phase of its life that this node is in.", "phase", func(v *view) map[string]uint64 {
+		gauges("node_phase", "1 for the current phase of this node, 0 for the others.", "phase", func(v *view) map[string]uint64 {
 			phases := make(map[string]uint64)
 			for p := cluster.PhaseJoining; p <= cluster.PhaseOver; p++ {
 				phases[p.String()] = 0
@@ -29,13 +29,13 @@ func nodeFamilies() []family {
 			phases[v.Phase.String()] = 1
 			return phases
 		}),
-		counter("node_fences_total", "Times that this node gave up everything by itself: it had been stopped, or its clock was ahead.",
+		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
-		counters("requests_total", "Requests that came to this node because of where a key (Agent.Arrived) or a room (Resolver.Host) lives.", "kind",
+		counters("requests_total", "Requests that were routed to this node by the owner of a key (Agent.Arrived) or the node of a room (Resolver.Host).", "kind",
 			func(v *view) map[string]uint64 {
 				return map[string]uint64{"key": v.Stats.Requests, "room": v.rooms.Requests}
 			}),
-		counters("requests_misrouted_total", "Those of roost_requests_total whose key or room another node has.", "kind",
+		counters("requests_misrouted_total", "Requests of roost_requests_total for a key or room of another node.", "kind",
 			func(v *view) map[string]uint64 {
 				return map[string]uint64{"key": v.Stats.Misrouted, "room": v.rooms.Misrouted}
 			}),
@@ -44,18 +44,18 @@ func nodeFamilies() []family {
 
 func eventFamilies() []family {
 	return []family{
-		gauges("event_readers", "Loops that read what changes, by how they do, or by the name that the program gave them.", "reader",
+		gauges("event_readers", "Loops that read changes, by method or by the name that the program chose.", "reader",
 			func(v *view) map[string]uint64 {
 				return v.byReader(func(r events.ReaderStats) uint64 { return uint64(r.Open) })
 			}),
-		gauges("event_lag_states", "States that were published since the one that the slowest of these readers has come to.", "reader",
+		gauges("event_lag_states", "States that the slowest of these readers is behind the latest one.", "reader",
 			func(v *view) map[string]uint64 {
 				return v.byReader(func(r events.ReaderStats) uint64 { return r.Behind })
 			}),
 	}
 }
 
-// byReader has those that every agent can have even while there are none.
+// byReader includes the readers that every agent can have, even while none is open.
 func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 {
 	all := map[string]uint64{"http": 0, "run_owned": 0, "subscribe": 0, "watch": 0}
 	for _, r := range v.readers {
@@ -66,14 +66,14 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 
 func memberFamilies() []family {
 	return []family{
-		gauges("members", "Live members that this node sees, itself included.", "state", func(v *view) map[string]uint64 {
+		gauges("members", "Live members that this node sees, including itself.", "state", func(v *view) map[string]uint64 {
 			members := map[string]uint64{lease.Settling.String(): 0, lease.Active.String(): 0, lease.Draining.String(): 0}
 			for i := range v.Members {
 				members[v.Members[i].State.String()]++
 			}
 			return members
 		}),
-		gauge("lease_ttl_seconds", "Age at which a lease runs out.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
+		gauge("lease_ttl_seconds", "Age at which a lease expires.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
 		gauge("lease_age_p99_seconds", "Age that 99 % of the live leases do not exceed.", func(v *view) float64 {
 			ages := make([]time.Duration, len(v.Members))
 			for i := range v.Members {
@@ -81,23 +81,23 @@ func memberFamilies() []family {
 			}
 			return percentile(ages, 99).Seconds()
 		}),
-		counter("lease_expiries_total", "Leases that ran out: their nodes were gone without a farewell.", func(v *view) uint64 { return v.Stats.Expired }),
-		counter("lease_refutations_total", "Times that stale news about this node made it begin a later incarnation.", func(v *view) uint64 { return v.Stats.Reincarnations }),
-		gauge("clock_offset_max_seconds", "Greatest distance between this node's wall clock and that of a member.", func(v *view) float64 {
+		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave.", func(v *view) uint64 { return v.Stats.Expired }),
+		counter("lease_refutations_total", "Times that this node started a new incarnation because of stale messages about itself.", func(v *view) uint64 { return v.Stats.Reincarnations }),
+		gauge("clock_offset_max_seconds", "Greatest difference between this node's wall clock and that of a member.", func(v *view) float64 {
 			var most time.Duration
 			for i := range v.Members {
 				most = max(most, v.Members[i].ClockOffset.Abs())
 			}
 			return most.Seconds()
 		}),
-		counter("view_changes_total", "Changes of the live members, or of what they say of themselves.", func(v *view) uint64 { return v.Stats.ViewChanges }),
-		counter("records_refused_total", "Records of nodes beyond the number of nodes that a cluster can have.", func(v *view) uint64 { return v.Stats.RecordsRefused }),
-		counter("nodes_refused_total", "Nodes that were turned away since their cluster-wide settings are others.", func(v *view) uint64 { return v.Stats.NodesRefused }),
+		counter("view_changes_total", "Changes of the live members or of their records.", func(v *view) uint64 { return v.Stats.ViewChanges }),
+		counter("records_refused_total", "Records rejected because the cluster has the maximum number of nodes.", func(v *view) uint64 { return v.Stats.RecordsRefused }),
+		counter("nodes_refused_total", "Nodes rejected because of different cluster-wide settings.", func(v *view) uint64 { return v.Stats.NodesRefused }),
 	}
 }
 
-// percentile returns the least of all that a given percentage of them do not
-// exceed, or 0 if there are none. It sorts them.
+// percentile returns the smallest value that a given percentage of all values do not
+// exceed, or 0 without values. It sorts them.
 func percentile(all []time.Duration, percent int) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -110,21 +110,21 @@ func tableFamilies() []family {
 	return []family{
 		gauge("partitions", "Partitions of the cluster.", func(v *view) float64 { return float64(v.cfg.Partitions) }),
 		gauge("partitions_owned", "Partitions that this node owns.", func(v *view) float64 { return float64(v.owned) }),
-		gauge("partitions_unowned", "Partitions that nobody owns, by this node's table: all of them as long as it has none.", func(v *view) float64 {
-			if len(v.Table.Nodes()) == 0 { // else every partition has an owner
+		gauge("partitions_unowned", "Partitions without an owner in this node's table; without a table, all of them.", func(v *view) float64 {
+			if len(v.Table.Nodes()) == 0 { // otherwise every partition has an owner
 				return float64(v.cfg.Partitions)
 			}
 			return 0
 		}),
 		gauge("balance_cv_ratio", "Coefficient of variation of the nodes' shares, by weight; 0 is perfect.", func(v *view) float64 { return v.balance.CV }),
 		gauge("balance_max_mean_ratio", "Greatest share of a node in fair shares; 1 is perfect.", func(v *view) float64 { return v.balance.MaxMean }),
-		gauge("table_digest", "Identifies the table: nodes with the same number agree on every owner; 0 before there is one.",
+		gauge("table_digest", "Identifies the table: nodes with the same number agree on every owner; 0 without a table.",
 			func(v *view) float64 { return float64(v.Self.TableDigest) }),
-		gauge("table_version", "Number of the latest change of members or owners that this node has seen.", func(v *view) float64 { return float64(v.Version()) }),
-		counter("table_changes_total", "Tables that differed from the one before.", func(v *view) uint64 { return v.Stats.TableChanges }),
-		gauge("table_drift_members", "Live members that run another table than this node.", func(v *view) float64 { return float64(v.Drift()) }),
-		counter("table_drifts_total", "Times that members began to run another table than this node.", func(v *view) uint64 { return v.Stats.Drifts }),
-		single(desc("table_drift_seconds_total", "Time for which members ran another table than this node."),
+		gauge("table_version", "Number of the latest change of members or owners on this node.", func(v *view) float64 { return float64(v.Version()) }),
+		counter("table_changes_total", "Tables that differed from the previous one.", func(v *view) uint64 { return v.Stats.TableChanges }),
+		gauge("table_drift_members", "Live members with another table than this node.", func(v *view) float64 { return float64(v.Drift()) }),
+		counter("table_drifts_total", "Times that members started to have another table than this node.", func(v *view) uint64 { return v.Stats.Drifts }),
+		single(desc("table_drift_seconds_total", "Time during which members had another table than this node."),
 			prometheus.CounterValue, func(v *view) float64 { return v.Stats.DriftTime.Seconds() }),
 		counter("assignment_fetches_total", "Exchanges because another node's assignment differed.", func(v *view) uint64 { return v.Stats.AssignmentFetches }),
 	}
@@ -133,15 +133,15 @@ func tableFamilies() []family {
 func gossipFamilies() []family {
 	return []family{
 		counter("beats_sent_total", "Copies of its own heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsSent }),
-		counter("beats_relayed_total", "Copies of others' heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsRelayed }),
+		counter("beats_relayed_total", "Copies of other nodes' heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsRelayed }),
 		counters("beats_received_total",
-			"Heartbeats that arrived: applied renewed a lease; stale ones are known already, or too old; skewed ones, dropped, come from a clock that is ahead.",
+			"Heartbeats received: applied (renewed a lease), stale (known already, or too old), skewed (dropped: the sender's clock is ahead).",
 			"result", func(v *view) map[string]uint64 {
 				return map[string]uint64{"applied": v.Stats.BeatsApplied, "stale": v.Stats.BeatsStale, "skewed": v.Stats.SkewRejected}
 			}),
 		counters("messages_dropped_total",
-			"Messages that were not taken in: malformed, of another wire version or of other settings; harmful to unpack, and not of a node of ours (guard); "+
-				"more than this node could take in (inbox_full), or older than its own stop (stopped).",
+			"Messages dropped: malformed, of another wire version or with other settings, dangerous to decompress (guard), "+
+				"over the capacity of the inbox (inbox_full), or from before a pause of this process (stopped).",
 			"reason", func(v *view) map[string]uint64 {
 				return map[string]uint64{
 					"malformed": v.Stats.DecodeErrors, "version": v.Stats.VersionErrors, "settings": v.Stats.SettingsRefused,
@@ -149,9 +149,9 @@ func gossipFamilies() []family {
 				}
 			}),
 		counter("packets_sent_total", "Packets of heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.PacketsSent }),
-		counter("packets_received_total", "Packets of heartbeats that arrived.", func(v *view) uint64 { return v.Stats.PacketsReceived }),
+		counter("packets_received_total", "Packets of heartbeats that this node received.", func(v *view) uint64 { return v.Stats.PacketsReceived }),
 		counter("packets_sent_bytes_total", "Bytes of roost_packets_sent_total.", func(v *view) uint64 { return v.Stats.BytesSent }),
 		counter("packets_received_bytes_total", "Bytes of roost_packets_received_total.", func(v *view) uint64 { return v.Stats.BytesReceived }),
-		counter("packet_send_errors_total", "Packets that could not be sent.", func(v *view) uint64 { return v.Stats.SendErrors }),
+		counter("packet_send_errors_total", "Packets that this node failed to send.", func(v *view) uint64 { return v.Stats.SendErrors }),
 	}
 }

@@ -14,13 +14,13 @@ import (
 // Collector is a [prometheus.Collector] of one agent.
 type Collector struct {
 	agent    *cluster.Agent
-	rooms    *affinity.Resolver // nil: there are none
+	rooms    *affinity.Resolver // nil: none
 	cfg      cluster.Config
 	families []family
 }
 
-// New returns a collector of an agent, and of the rooms that are pinned beside it
-// unless rooms is nil. It need not be closed, and may outlive both.
+// New returns a collector of an agent, and of rooms unless nil. It needs no Close, and may
+// outlive both.
 func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	c := &Collector{agent: agent, rooms: rooms, cfg: agent.Config(), families: agentFamilies()}
 	c.families = append(c.families, lookupFamily())
@@ -49,11 +49,11 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// view is what one scrape sees.
+// view is the data of one scrape.
 type view struct {
 	*cluster.Snapshot
 	cfg     *cluster.Config
-	owned   int // partitions; unlike the snapshot, it heeds the own lease
+	owned   int // partitions; 0 after the expiry of the own lease, unlike in the snapshot
 	balance placement.Balance
 	readers []events.ReaderStats
 	rooms   affinity.Stats
@@ -96,7 +96,7 @@ func several(d *prometheus.Desc, kind prometheus.ValueType, read func(*view) map
 	}}
 }
 
-// durations are a summary without quantiles: what is known is a mean.
+// durations are a summary without quantiles: they give a mean.
 func durations(name, help string, read func(*view) (count uint64, total time.Duration)) family {
 	d := desc(name, help)
 	return family{d, func(v *view, to chan<- prometheus.Metric) {

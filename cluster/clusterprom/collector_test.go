@@ -20,8 +20,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestEveryCounterIsShown gives each counter of an agent and its rooms another
-// value, and finds which metric shows it: testdata/fields is for people to read.
+// TestEveryCounterIsShown sets each counter of an agent and its rooms to a different value,
+// and finds the metric with that value: testdata/fields is for people to read.
 func TestEveryCounterIsShown(t *testing.T) {
 	v := view{Snapshot: new(cluster.Snapshot), cfg: &cluster.Config{Strategy: placement.Rendezvous()}}
 	fields := make(map[float64]string)
@@ -106,7 +106,7 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 			"roost_lookup_duration_seconds_count": 256,
 		})
 		if a["roost_table_digest"] == 0 || balance.CV == 0 || a["roost_partitions_owned"] == 0 {
-			t.Errorf("the cluster proves nothing: %v", a)
+			t.Errorf("the test sees no traffic: %v", a)
 		}
 		if age := a["roost_lease_age_p99_seconds"]; age <= 0 || age > 3 {
 			t.Errorf("the leases are up to %v s old", age)
@@ -138,8 +138,7 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 	})
 }
 
-// disguised is another strategy under the name of rendezvous, as a faulty build
-// might have it.
+// disguised is another strategy under the name of rendezvous, as in a faulty build.
 type disguised struct{ placement.Strategy }
 
 func (disguised) Name() string { return placement.Rendezvous().Name() }
@@ -169,7 +168,7 @@ func TestTrouble(t *testing.T) { // S4.7, S4.10
 
 		c.Pause("a")
 		time.Sleep(20 * time.Second)
-		scrape(t, a).want(t, samples{"roost_partitions_owned": 0, "roost_node_fences_total": 0}) // its loop stands still
+		scrape(t, a).want(t, samples{"roost_partitions_owned": 0, "roost_node_fences_total": 0}) // its loop is paused
 		c.Resume("a")
 		time.Sleep(10 * time.Second)
 		scrape(t, a).want(t, samples{"roost_node_fences_total": 1})
@@ -197,7 +196,7 @@ func TestMisroutes(t *testing.T) { // S4.10
 	})
 }
 
-// TestAsManySeries: neither nodes nor partitions make more of them.
+// TestAsManySeries: neither nodes nor partitions add series.
 func TestAsManySeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a")
@@ -256,7 +255,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// A loop that hangs in its body shows, whoever else keeps up.
+// A loop that hangs in its body is visible, even if other readers keep up.
 func TestEventLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a", "b", "c")

@@ -18,7 +18,7 @@ const docs = "../../docs/"
 
 const metricsHead = `# Metrics
 
-An agent of ` + "`roost agent`" + ` serves these at ` + "`GET /metrics`" + `, beside those of the Go runtime
+An agent of ` + "`roost agent`" + ` serves these at ` + "`GET /metrics`" + `, with those of the Go runtime
 (` + "`go_…`" + `) and of the process (` + "`process_…`" + `). A program that embeds an agent registers
 ` + "`clusterprom.New(agent, rooms)`" + ` with its own registry.
 
@@ -30,30 +30,28 @@ An agent of ` + "`roost agent`" + ` serves these at ` + "`GET /metrics`" + `, be
     rule_files: [recording.yml, alerts.yml]   # of deploy/prometheus
 
 [deploy/grafana/roost.json](../deploy/grafana/roost.json) is a dashboard, and
-[runbooks.md](runbooks.md) says what to do about each alert.
+[runbooks.md](runbooks.md) has a section for each alert.
 
-Everything is one node's view, as of its latest snapshot: at most a heartbeat old. There
-are as many series whatever the number of nodes, partitions, keys and rooms. Counters begin
-at 0 with the agent.
+All values are one node's view, as of its latest snapshot, which is at most one heartbeat
+old. The number of series does not depend on nodes, partitions, keys or rooms. Counters
+start at 0 with the agent.
 
-- **Look-ups** are timed by the scrape itself, 256 each: the program's own pay nothing. What
-  ` + "`roost_lookup_duration_seconds`" + ` shows beyond some nanoseconds is how long the process waits
-  for the CPU.
-- **Misroutes** are known only to a program that tells of the requests which come to it
-  because of a key: it calls ` + "`Agent.Arrived(key)`" + ` where it would call ` + "`IsOwner(key)`" + `. Calls of
-  ` + "`Resolver.Host`" + ` count as such requests for rooms. Whoever asks the HTTP API where a room
-  lives is no misroute, wherever the answer sends it.
-- **How far subscribers lag** is counted in states, not in time: nobody sends them events,
-  they read the latest state when they come round to it. A lag that stays above 0 is a
-  loop that hangs in what it does with one. ` + "`watch`, `subscribe` and `run_owned`" + ` are those
-  methods of the agent, ` + "`http`" + ` the event streams; rooms with a store use one ` + "`subscribe`" + `.
-  RunOwned itself never hangs, whatever the function that it runs does.
+- **Lookups**: each scrape times 256 extra lookups, so that the program's own lookups cost
+  nothing extra. If ` + "`roost_lookup_duration_seconds`" + ` is above some nanoseconds, the process
+  waits for the CPU.
+- **Misroutes** need the help of the program: for a request that was routed to it by a key,
+  it calls ` + "`Agent.Arrived(key)`" + ` in place of ` + "`IsOwner(key)`" + `. Calls of ` + "`Resolver.Host`" + ` count as
+  requests for rooms. A resolve over the HTTP API is never a misroute.
+- **The lag of readers** is a number of states, not a time: readers get the latest state when
+  they read again. A lag that stays above 0 shows a loop that hangs while it handles a state.
+  ` + "`watch`, `subscribe` and `run_owned`" + ` are methods of the agent, ` + "`http`" + ` the event streams; rooms
+  with a store use one ` + "`subscribe`" + `. RunOwned itself never hangs, even if its function does.
 
-This page is written by ` + "`go test ./cluster/clusterprom -run MetricsReference -update`" + `.
+` + "`go test ./cluster/clusterprom -run MetricsReference -update`" + ` writes this page.
 
 `
 
-// all are the metrics of an agent with rooms that has just been started.
+// all are the metrics of a new agent with rooms.
 func all() fixed {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
 	return fixed{
@@ -97,7 +95,7 @@ func TestMetricsReference(t *testing.T) {
 	golden(t, docs+"metrics.md", strings.TrimSuffix(text.String(), "\n"))
 }
 
-// labelsOf names the labels of a family, with their values where those are fixed.
+// labelsOf names the labels of a family, with the values of labels that have fixed values.
 func labelsOf(f *dto.MetricFamily) string {
 	var names []string
 	values := make(map[string][]string)

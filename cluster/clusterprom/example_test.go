@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterprom"
 )
 
-// A program registers the collector with the registry that it has.
+// A program registers the collector with its own registry.
 func ExampleNew() {
 	agent, err := cluster.Start(context.Background(), cluster.Config{
 		ID: "node-a", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,

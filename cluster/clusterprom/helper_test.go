@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var update = flag.Bool("update", false, "rewrite testdata and docs/metrics.md from what is collected now")
 
-// golden compares what is to be in a file with what is there.
+// golden compares a text with the content of a file.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -35,7 +35,7 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s; if it is meant to be so, run with -update:\n%s", path, diff)
+		t.Errorf("%s; if the change is intended, run with -update:\n%s", path, diff)
 	}
 }
 
@@ -52,7 +52,7 @@ func started(t *testing.T, ids ...string) *clustertest.Cluster {
 // roost_members{state="active"}; of a summary, its _sum and _count.
 type samples map[string]float64
 
-// scrape also checks that what is collected is as described.
+// scrape also checks that the metrics match their descriptions.
 func scrape(t *testing.T, c prometheus.Collector) samples {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

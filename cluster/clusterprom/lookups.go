@@ -8,12 +8,12 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// lookups times lookups, some with each scrape. They are timed together, since
-// reading the clock takes longer than one of them does.
+// lookups times a batch of lookups at each scrape: reading the clock takes longer than one
+// lookup.
 type lookups struct {
 	keys [256]string
 
-	mu    sync.Mutex // of scrapes that overlap
+	mu    sync.Mutex // scrapes may overlap
 	count uint64
 	took  time.Duration
 }
@@ -24,12 +24,12 @@ func lookupFamily() family {
 		l.keys[i] = "key-" + strconv.Itoa(i)
 	}
 	return durations("lookup_duration_seconds",
-		"Time that lookups of keys took which were made for this measurement, some with each scrape.",
+		"Duration of lookups of keys, measured with extra lookups at each scrape.",
 		func(v *view) (uint64, time.Duration) { return l.measure(v.Snapshot) })
 }
 
-// measure times lookups in a snapshot, if it can answer them, and returns how
-// many were timed so far, and how long they took.
+// measure times lookups in a snapshot with a table, and returns the number and the duration
+// of all lookups so far.
 func (l *lookups) measure(s *cluster.Snapshot) (count uint64, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

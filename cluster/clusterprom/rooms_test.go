@@ -17,7 +17,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// flaky is a store that a test can have hang.
+// flaky is a store that hangs on demand.
 type flaky struct {
 	affinity.Store
 	hangs atomic.Bool
@@ -76,7 +76,7 @@ func newHotel(t *testing.T) *hotel {
 	return h
 }
 
-// sum adds up what all nodes say.
+// sum adds up the values of all nodes.
 func (h *hotel) sum(t *testing.T) samples {
 	t.Helper()
 	all := make(samples)
@@ -130,10 +130,10 @@ func TestRooms(t *testing.T) {
 
 		lost := scrape(t, h.of["c"])["roost_rooms_hosted"]
 		if lost == 0 || wrong == 0 {
-			t.Fatalf("c hosts %v rooms of %d: this proves nothing", lost, rooms)
+			t.Fatalf("c hosts %v rooms of %d: the test sees too little", lost, rooms)
 		}
 		h.Crash("c")
-		_ = h.rooms["c"].Close() // as far as the test is concerned: nobody asks it any more
+		_ = h.rooms["c"].Close() // no caller uses it any more
 		delete(h.of, "c")
 		time.Sleep(20 * time.Second)
 		after := h.sum(t)

@@ -20,7 +20,7 @@ const (
 	dashboard = "../../deploy/grafana/roost.json"
 )
 
-// promtool runs the program that comes with Prometheus.
+// promtool runs the promtool of Prometheus.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
@@ -60,8 +60,8 @@ func readRules(t *testing.T, file string) (all []rule) {
 	return all
 }
 
-// TestRunbooks: every alert says what to do, and links to a section that exists;
-// every section is of an alert; every alert fires in a test.
+// TestRunbooks: every alert has a summary and a link to an existing section; every section
+// belongs to an alert; every alert fires in a test.
 func TestRunbooks(t *testing.T) {
 	book, err := os.ReadFile(docs + "runbooks.md")
 	if err != nil {
@@ -84,7 +84,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("%s links to %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
 		if r.Annotations["summary"] == "" || r.Annotations["action"] == "" {
-			t.Errorf("%s does not say what is the matter, or what to do", r.Alert)
+			t.Errorf("%s has no summary, or its runbook no steps", r.Alert)
 		}
 		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
 			t.Errorf("%s has the severity %q", r.Alert, s)
@@ -98,7 +98,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// TestNamesExist: rules and dashboard ask for nothing that an agent does not show.
+// TestNamesExist: rules and the dashboard use only metrics and labels that exist.
 func TestNamesExist(t *testing.T) {
 	known := exposed(t)
 	exprs := make(map[string]string)
@@ -141,7 +141,7 @@ func TestNamesExist(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// TestUnknownIsFound: unknown has to find what TestNamesExist relies on.
+// TestUnknownIsFound: unknown finds the faults that TestNamesExist looks for.
 func TestUnknownIsFound(t *testing.T) {
 	known := exposed(t)
 	known["job:roost_members:max"] = map[string][]string{}
@@ -172,7 +172,7 @@ var (
 	matcher    = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
 )
 
-// unknown returns what an expression names that is not known.
+// unknown returns the names in an expression that do not exist.
 func unknown(expr string, known map[string]map[string][]string) (faults []string) {
 	for _, m := range metricName.FindAllStringSubmatch(expr, -1) {
 		labels, ok := known[m[1]]
@@ -213,7 +213,7 @@ func panels(t *testing.T) map[string]string {
 	exprs := make(map[string]string)
 	for _, p := range doc.Panels {
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("the panel %q asks for nothing", p.Title)
+			t.Errorf("the panel %q has no expression", p.Title)
 		}
 		for _, target := range p.Targets {
 			exprs[p.Title+" "+target.RefID] = target.Expr

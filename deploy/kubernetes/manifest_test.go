@@ -1,5 +1,5 @@
-// Package kubernetes has nothing but a test of the manifest, in a module of its own: what
-// Kubernetes' types bring is none of roost's.
+// Package kubernetes tests the manifest. It is its own module, so that the dependencies of
+// Kubernetes' types stay out of roost.
 package kubernetes
 
 import (
@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestManifest: the API's own types have each field of the manifest, of that kind.
+// TestManifest: each field of the manifest exists in the API types of Kubernetes, with that
+// type.
 func TestManifest(t *testing.T) {
 	text, err := os.ReadFile("roost.yaml")
 	if err != nil {
