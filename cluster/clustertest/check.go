@@ -9,79 +9,33 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/ledger"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// recorder replays an agent's events from the first batch on.
+// recorder adds up an agent's batches from the first one on.
 type recorder struct {
-	mu      sync.Mutex
-	owned   map[placement.Partition]uint64
-	members map[lease.NodeID]bool
-	batches []events.Batch
-	faults  []string
+	mu     sync.Mutex
+	ledger ledger.Ledger
 }
 
 func record(a *cluster.Agent) *recorder {
-	r := &recorder{owned: make(map[placement.Partition]uint64), members: make(map[lease.NodeID]bool)}
+	r := &recorder{}
 	go func() {
 		for b := range a.Watch(context.Background()) { // ends with the agent
-			r.apply(b)
+			r.mu.Lock()
+			r.ledger.Add(b)
+			r.mu.Unlock()
 		}
 	}()
 	return r
 }
 
-func (r *recorder) apply(b events.Batch) {
+func (r *recorder) faults(a *cluster.Agent) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.batches = append(r.batches, b)
-	fault := func(bad bool, format string, args ...any) {
-		if bad {
-			r.faults = append(r.faults, fmt.Sprintf("version %d: ", b.Version)+fmt.Sprintf(format, args...))
-		}
-	}
-	for _, o := range b.Released {
-		fault(r.owned[o.Partition] != o.Since, "released %v, owned since %d", o, r.owned[o.Partition])
-		delete(r.owned, o.Partition)
-	}
-	for _, o := range b.Acquired {
-		fault(r.owned[o.Partition] != 0, "acquired %v, already owned", o)
-		r.owned[o.Partition] = o.Since
-	}
-	for _, id := range b.Left {
-		fault(!r.members[id], "%s left, was no member", id)
-		delete(r.members, id)
-	}
-	for _, id := range b.Joined {
-		fault(r.members[id], "%s joined, was a member", id)
-		r.members[id] = true
-	}
-}
-
-// compare returns the differences between the replay and the agent.
-func (r *recorder) compare(a *cluster.Agent) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	faults := slices.Clone(r.faults)
-	owned := a.Owned()
-	if len(owned) != len(r.owned) {
-		faults = append(faults, fmt.Sprintf("owns %d partitions, by its events %d", len(owned), len(r.owned)))
-	}
-	for _, p := range owned {
-		if r.owned[p] == 0 {
-			faults = append(faults, fmt.Sprintf("owns partition %d, by its events not", p))
-		}
-	}
-	for _, m := range a.Members() {
-		if !r.members[m.ID] {
-			faults = append(faults, fmt.Sprintf("has member %s, by its events not", m.ID))
-		}
-	}
-	if len(a.Members()) != len(r.members) {
-		faults = append(faults, fmt.Sprintf("has %d members, by its events %d", len(a.Members()), len(r.members)))
-	}
-	return faults
+	return r.ledger.Faults(a.Owned(), memberIDs(a.Snapshot()))
 }
 
 // Batches returns all batches of the agent of id since its start.
@@ -89,7 +43,7 @@ func (c *Cluster) Batches(id string) []events.Batch {
 	r := c.node(id).record
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.batches)
+	return slices.Clone(r.ledger.Batches)
 }
 
 // Disagreements returns all faults of the running nodes: different members, different
@@ -101,8 +55,8 @@ func (c *Cluster) Disagreements() []string {
 	nodes := c.all()
 	for _, n := range nodes {
 		s := n.agent.Snapshot()
-		if got := memberIDs(s); !slices.Equal(got, c.IDs()) {
-			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, c.IDs()))
+		if got, want := fmt.Sprint(memberIDs(s)), fmt.Sprint(c.IDs()); got != want {
+			faults = append(faults, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, want))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
 			faults = append(faults, fmt.Sprintf("%s has table %v over %v, %s has %v over %v",
@@ -111,7 +65,7 @@ func (c *Cluster) Disagreements() []string {
 		for _, p := range n.agent.Owned() {
 			owners[p] = append(owners[p], n.id)
 		}
-		for _, fault := range n.record.compare(n.agent) {
+		for _, fault := range n.record.faults(n.agent) {
 			faults = append(faults, n.id+": "+fault)
 		}
 	}
@@ -150,10 +104,10 @@ func candidates(s *cluster.Snapshot) string {
 	return fmt.Sprint(len(s.Table.Nodes()), " nodes", odd)
 }
 
-func memberIDs(s *cluster.Snapshot) []string {
-	ids := make([]string, len(s.Members))
+func memberIDs(s *cluster.Snapshot) []lease.NodeID {
+	ids := make([]lease.NodeID, len(s.Members))
 	for i := range s.Members {
-		ids[i] = string(s.Members[i].ID)
+		ids[i] = s.Members[i].ID
 	}
 	return ids
 }

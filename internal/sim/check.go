@@ -32,7 +32,7 @@ func (c *Cluster) Disagreements() []string {
 		if want := p.view.Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
 			faults = append(faults, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
 		}
-		for _, fault := range p.ledger.check(mine, p.Members()) {
+		for _, fault := range p.ledger.Faults(mine, p.Members()) {
 			faults = append(faults, p.ID+": "+fault)
 		}
 	}

@@ -132,7 +132,7 @@ func addrOf(host int) string {
 // no longer among the nodes.
 func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	p := &Process{
-		ID: id, Addr: addrOf(c.hosts), c: c, offset: s.Clock, boot: c.now, ledger: newLedger(),
+		ID: id, Addr: addrOf(c.hosts), c: c, offset: s.Clock, boot: c.now,
 		rng: rand.New(rand.NewPCG(c.rng.Uint64(), 0)),
 	}
 	c.hosts++
@@ -265,7 +265,7 @@ func (c *Cluster) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, p := range c.all() {
 		v := p.view
-		_, _ = fmt.Fprintln(h, p.ID, v.Phase, v.Live.Digest, v.Table.Digest(), v.Stats, p.sent, len(p.ledger.batches), p.wake)
+		_, _ = fmt.Fprintln(h, p.ID, v.Phase, v.Live.Digest, v.Table.Digest(), v.Stats, p.sent, len(p.ledger.Batches), p.wake)
 	}
 	return h.Sum64()
 }

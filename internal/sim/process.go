@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/ledger"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -39,7 +40,8 @@ type Process struct {
 	backlogBytes int
 
 	joiner    joiner
-	ledger    ledger
+	published *events.State
+	ledger    ledger.Ledger
 	view      node.View
 	sent      Traffic
 	duplicate *lease.Record // a later process of this ID
@@ -63,7 +65,8 @@ func (p *Process) turn() {
 		p.view = p.kernel.View(p.Now())
 	}
 	if r.State != nil {
-		p.ledger.publish(r.State)
+		p.ledger.Add(events.Diff(p.published, r.State))
+		p.published = r.State
 	}
 	for _, packet := range r.Packets {
 		p.c.send(p, packet.To, packet.Bytes)
@@ -144,7 +147,7 @@ func (p *Process) Owned() []placement.Partition {
 }
 
 // Batches returns what a watcher received that read every state from the first on.
-func (p *Process) Batches() []events.Batch { return p.ledger.batches }
+func (p *Process) Batches() []events.Batch { return p.ledger.Batches }
 
 // Members returns the ids of the live nodes, sorted.
 func (p *Process) Members() []lease.NodeID {
