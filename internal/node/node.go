@@ -111,16 +111,23 @@ func (n *Node) advance(now time.Time) time.Time {
 
 // expire ends leases that have run out, and returns when the next one will.
 func (n *Node) expire(now time.Time) time.Time {
-	if now.Before(n.stall.holdExpiryUntil) {
+	forget := now.Sub(n.when.sweep) >= n.cfg.HeartbeatInterval
+	switch {
+	case now.Before(n.stall.holdExpiryUntil):
 		return n.stall.holdExpiryUntil
+	case now.Before(n.when.expiry) && !forget:
+		return n.when.expiry
 	}
 	deadline, ok := n.set.NextDeadline()
-	forget := now.Sub(n.when.sweep) >= n.cfg.HeartbeatInterval
 	if forget || (ok && !now.Before(deadline)) {
 		n.when.sweep = now
 		n.note(n.set.Expire(now))
-		deadline, _ = n.set.NextDeadline()
+		deadline, ok = n.set.NextDeadline()
 	}
+	if !ok {
+		deadline = n.when.sweep.Add(n.cfg.HeartbeatInterval)
+	}
+	n.when.expiry = deadline
 	return deadline
 }
 
@@ -128,6 +135,7 @@ func (n *Node) expire(now time.Time) time.Time {
 func (n *Node) note(changed bool) {
 	if changed {
 		n.changed = true
+		n.when.expiry = time.Time{}
 		n.stats.ViewChanges++
 	}
 }
@@ -148,6 +156,7 @@ func (n *Node) announceNews(now time.Time) {
 // gossip sends a digest to a few random peers, if there is news.
 func (n *Node) gossip(now time.Time) {
 	n.when.gossip = now.Add(n.cfg.GossipInterval)
+	n.when.expiry = time.Time{}
 	n.warnSkew(now)
 	if n.heard {
 		n.out.Show = true // ages and loads

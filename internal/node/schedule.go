@@ -15,7 +15,8 @@ type schedule struct {
 	review  time.Time // judge clock and balance, level; news brings heartbeats forward, but not this
 	gossip  time.Time // send news to a few members
 	publish time.Time // publish a change of the live set; zero = there is none
-	sweep   time.Time // leases were expired and forgotten last
+	sweep   time.Time // when leases were expired and forgotten last
+	expiry  time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
 }
 
 // beaten plans the next heartbeat, with jitter in [0, 1), and a round of gossip now.

@@ -1,0 +1,119 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Exchanges are spaced, the same one is not tried again at once, and at most three run
+// at a time.
+func TestFetch(t *testing.T) {
+	type step struct {
+		ms     int
+		digest placement.Digest
+		done   int // exchanges that end before
+		want   bool
+	}
+	for name, steps := range map[string][]step{
+		"spaced":         {{0, 1, 0, true}, {199, 2, 0, false}, {200, 2, 0, true}},
+		"the same again": {{0, 1, 0, true}, {1999, 1, 1, false}, {2000, 1, 0, true}},
+		"three at most":  {{0, 1, 0, true}, {300, 2, 0, true}, {600, 3, 0, true}, {900, 4, 0, false}, {1200, 4, 1, true}},
+	} {
+		var f fetch
+		for _, s := range steps {
+			f.running -= s.done
+			got := f.may(at(s.ms), s.digest)
+			if got {
+				f.begin(at(s.ms), s.digest, 200*time.Millisecond, 2*time.Second)
+			}
+			if got != s.want {
+				t.Errorf("%s: after %d ms: %v", name, s.ms, got)
+			}
+		}
+	}
+}
+
+// The oldest active member coordinates, if it is active in its own view, too.
+func TestCoordinates(t *testing.T) {
+	member := func(id lease.NodeID, incarnation uint64, state lease.State) lease.Member {
+		return lease.Member{Record: &lease.Record{ID: id, Incarnation: incarnation}, State: state}
+	}
+	for name, tt := range map[string]struct {
+		phase   Phase
+		members []lease.Member
+		want    bool
+	}{
+		"alone":             {Active, []lease.Member{member("b", 5, lease.Active)}, true},
+		"settling":          {Settling, []lease.Member{member("b", 5, lease.Settling)}, false},
+		"oldest":            {Active, []lease.Member{member("a", 6, lease.Active), member("b", 5, lease.Active)}, true},
+		"younger":           {Active, []lease.Member{member("b", 5, lease.Active), member("c", 4, lease.Active)}, false},
+		"the oldest drains": {Active, []lease.Member{member("a", 4, lease.Draining), member("b", 5, lease.Active)}, true},
+		"of one age":        {Active, []lease.Member{member("a", 5, lease.Active), member("b", 5, lease.Active)}, false},
+	} {
+		n := &Node{self: "b", life: lifecycle{phase: tt.phase}}
+		if got := n.coordinates(&lease.View{Members: tt.members}); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Nodes with a common assignment fetch it from each other and level it, one pass per
+// heartbeat, until all own equally much; then no exchange and no change follows.
+func TestAssignment(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.Strategy = placement.LeastPartitions(1, 1) }, "a", "b", "c")
+	w.agreed(t)
+	w.run(40 * time.Second) // from now on, passes are limited
+	w.stuck["c"] = true
+	w.run(10 * time.Second)
+	if w.owned("a")+w.owned("b") != 8 {
+		t.Errorf("without c: %d and %d", w.owned("a"), w.owned("b"))
+	}
+	w.stuck["c"] = false
+	w.run(3 * time.Second)
+	w.agreed(t)
+	for _, id := range w.ids {
+		if n := w.owned(id); n < 2 || n > 3 {
+			t.Errorf("%s owns %d of 8", id, n)
+		}
+	}
+	w.run(2 * time.Minute)
+	before := w.nodes["a"].View(w.now).Stats
+	w.run(2 * time.Minute)
+	after := w.nodes["a"].View(w.now).Stats
+	if after.AssignmentFetches != before.AssignmentFetches || after.TableChanges != before.TableChanges {
+		t.Errorf("at rest: %d exchanges, %d changes", after.AssignmentFetches-before.AssignmentFetches, after.TableChanges-before.TableChanges)
+	}
+}
+
+// An owner is gone for good after a time, counted from when it was first missed.
+func TestGone(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.Strategy = placement.LeastPartitions(1, 1) }, "a", "b", "c")
+	a := &assigner{current: w.nodes["a"].assigner.current}
+	view := func(ids ...lease.NodeID) *lease.View {
+		v := new(lease.View)
+		for _, id := range ids {
+			v.Members = append(v.Members, lease.Member{Record: &lease.Record{ID: id}, State: lease.Active})
+		}
+		return v
+	}
+	for _, s := range []struct {
+		second int
+		here   []lease.NodeID
+		gone   bool // b
+	}{
+		{0, []lease.NodeID{"a", "b", "c"}, false},
+		{10, []lease.NodeID{"a", "c"}, false},
+		{69, []lease.NodeID{"a", "c"}, false},
+		{70, []lease.NodeID{"a", "c"}, true},
+		{80, []lease.NodeID{"a", "b", "c"}, false},
+		{90, []lease.NodeID{"a", "c"}, false},
+	} {
+		gone := a.gone(at(1000*s.second), view(s.here...), time.Minute)
+		if gone("b") != s.gone || gone("a") || gone("stranger") {
+			t.Errorf("after %d s: b is gone: %v", s.second, gone("b"))
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// network connects nodes without delay. Time advances in steps of 10 ms.
+type network struct {
+	now    time.Time
+	change func(*Config) // of each node; may be nil
+	nodes  map[string]*Node
+	ids    []string                         // in the order of their turns
+	clock  map[string]time.Duration         // how far a node's wall clock is ahead
+	stuck  map[string]bool                  // paused: has no turn and receives nothing
+	mute   map[string]bool                  // its packets are not sent
+	last   map[string]Ready                 // the fields of its latest turns
+	sent   func(from string, packet Packet) // called for each packet, if not nil
+}
+
+func newNetwork(t *testing.T, change func(*Config), ids ...string) *network {
+	t.Helper()
+	w := &network{
+		now: epoch, change: change, nodes: make(map[string]*Node), last: make(map[string]Ready),
+		clock: make(map[string]time.Duration), stuck: make(map[string]bool), mute: make(map[string]bool),
+	}
+	for _, id := range ids {
+		w.add(id)
+	}
+	w.run(3 * time.Second)
+	return w
+}
+
+// add starts a node, which joins through the first one.
+func (w *network) add(id string) {
+	cfg := Config{
+		Self:       lease.Record{ID: lease.NodeID(id), Incarnation: uint64(1 + len(w.ids)), Addr: id, Weight: 100},
+		Partitions: 8, Strategy: placement.Rendezvous(),
+		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
+		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second,
+		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1400,
+	}
+	if w.change != nil {
+		w.change(&cfg)
+	}
+	w.nodes[id] = New(w.now, cfg, uint64(len(w.ids)))
+	if len(w.ids) > 0 {
+		w.exchange(w.ids[0], id)
+	}
+	w.nodes[id].Joined(w.now, 0, len(w.ids) > 0)
+	w.ids = append(w.ids, id)
+}
+
+// exchange is a full exchange between two nodes.
+func (w *network) exchange(a, b string) {
+	w.nodes[a].Receive(w.at(a), w.nodes[b].Sync(w.at(b)))
+	w.nodes[b].Receive(w.at(b), w.nodes[a].Sync(w.at(a)))
+}
+
+// at returns the time by the clock of a node.
+func (w *network) at(id string) time.Time { return w.now.Add(w.clock[id]) }
+
+func (w *network) run(span time.Duration) {
+	for end := w.now.Add(span); w.now.Before(end); w.now = w.now.Add(10 * time.Millisecond) {
+		for _, id := range w.ids {
+			if !w.stuck[id] {
+				w.turn(id)
+			}
+		}
+	}
+}
+
+// turn gives one node a turn.
+func (w *network) turn(id string) {
+	n, now := w.nodes[id], w.at(id)
+	r := n.Ready(now)
+	for _, p := range r.Packets {
+		if w.mute[id] {
+			continue
+		}
+		if w.sent != nil {
+			w.sent(id, p)
+		}
+		if to := w.nodes[p.To]; to != nil && !w.stuck[p.To] {
+			to.Receive(w.at(p.To), p.Bytes)
+		}
+		n.Sent(p)
+	}
+	for _, addr := range r.Exchanges {
+		w.exchange(id, addr)
+		n.Exchanged(now, addr, nil)
+	}
+	if r.Rejoin {
+		for _, other := range w.ids {
+			if other != id && !w.stuck[other] && !w.mute[id] {
+				w.exchange(id, other)
+				n.Joined(now, n.Contacts(now).Fences, true)
+				break
+			}
+		}
+	}
+	old := w.last[id]
+	r.Log = append(old.Log, r.Log...)
+	if r.State == nil {
+		r.State = old.State
+	}
+	w.last[id] = r
+}
+
+// owned returns how many partitions a node owns now, by its state and its lease.
+func (w *network) owned(id string) int {
+	n, s := w.nodes[id], w.last[id].State
+	if s == nil || !n.lease.Holds(w.at(id).Sub(n.started)) {
+		return 0
+	}
+	return len(s.Owned())
+}
+
+// logged counts the lines of a node with a message.
+func (w *network) logged(id, message string) (count int) {
+	for _, e := range w.last[id].Log {
+		if e.Message == message {
+			count++
+		}
+	}
+	return count
+}
+
+// agreed fails the test unless all nodes hold the same table and own all of it.
+func (w *network) agreed(t *testing.T) {
+	t.Helper()
+	sum := 0
+	for _, id := range w.ids {
+		v := w.nodes[id].View(w.at(id))
+		if v.Phase != Active || v.Drift != 0 || len(v.Live.Members) != len(w.ids) {
+			t.Errorf("%s is %v, sees %d members, drift %d", id, v.Phase, len(v.Live.Members), v.Drift)
+		}
+		sum += w.owned(id)
+	}
+	if sum != 8 {
+		t.Errorf("%v own %d partitions of 8", slices.Clone(w.ids), sum)
+	}
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+var epoch = time.Unix(1_700_000_000, 0)
+
+// at returns the time some milliseconds after epoch.
+func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+
+// A settling node waits for two quiet windows without a join, at most for the grace,
+// and not at all once another node is active.
+func TestSettle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		joins        []int // when others join, in ms
+		othersActive int   // since when another node is active; 0 = never
+		want         int
+	}{
+		"alone":             {nil, 0, 500},
+		"one more node":     {[]int{300}, 0, 800},
+		"a stream of nodes": {[]int{300, 700, 1100, 1500, 1900}, 0, 2000},
+		"others are active": {[]int{100}, 100, 100},
+	} {
+		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second}
+		l.joined(epoch, true)
+		got := -1
+		for ms := 0; ms <= 3000 && got < 0; ms += 100 {
+			for _, join := range tt.joins {
+				if join == ms {
+					l.extend(at(ms))
+				}
+			}
+			if l.settle(at(ms), tt.othersActive > 0 && ms >= tt.othersActive) {
+				got = ms
+			}
+		}
+		if got != tt.want || l.phase != Active || !l.entering {
+			t.Errorf("%s: %v after %d ms, want %d", name, l.phase, got, tt.want)
+		}
+	}
+}
+
+// What a node announces, and whether it computes tables, in each phase.
+func TestPhases(t *testing.T) {
+	for _, tt := range []struct {
+		life   lifecycle
+		state  lease.State
+		places bool
+	}{
+		{lifecycle{phase: Joining}, lease.Settling, false},
+		{lifecycle{phase: Joining, draining: true}, lease.Settling, false},
+		{lifecycle{phase: Settling}, lease.Settling, false},
+		{lifecycle{phase: Settling, clockFenced: true}, lease.Settling, true},
+		{lifecycle{phase: Active}, lease.Active, true},
+		{lifecycle{phase: Active, draining: true}, lease.Draining, true},
+		{lifecycle{phase: Over}, lease.Left, false},
+		{lifecycle{phase: Over, draining: true}, lease.Left, false},
+	} {
+		if got := tt.life.state(); got != tt.state || tt.life.places() != tt.places {
+			t.Errorf("%+v: announces %v, places %v", tt.life, got, tt.life.places())
+		}
+	}
+}
+
+// A node whose clock is ahead settles until the clock is right, then becomes active at
+// once. A node whose lease expired joins again.
+func TestFences(t *testing.T) {
+	l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
+	l.fenceClock(at(100))
+	if l.phase != Settling || !l.places() {
+		t.Errorf("clock fence: %+v", l)
+	}
+	l.extend(at(5000)) // others join meanwhile
+	if !l.settle(at(5000), false) || l.clockFenced {
+		t.Errorf("the clock is right again: %+v", l)
+	}
+	l.fenceClock(at(6000))
+	l.fence()
+	if l.phase != Joining || l.places() || l.settle(at(60_000), true) {
+		t.Errorf("lease fence: %+v", l)
+	}
+}

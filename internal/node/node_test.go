@@ -1,0 +1,269 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+const lapsed = "fenced: own lease expired (process paused or sends failing); rejoining"
+
+// A node that was paused for longer than its lease lasts owns nothing before it looks
+// at a message, and discards what waited for it. It joins again.
+func TestPausedNodeIsFenced(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	w.agreed(t)
+	b := w.nodes["b"]
+	before, message := b.View(w.now), w.nodes["a"].Sync(w.now)
+	w.stuck["b"] = true
+	w.run(7 * time.Second)
+	if b.lease.Holds(w.now.Sub(epoch)) {
+		t.Fatal("the lease of a paused node holds after 7 s")
+	}
+	b.Receive(w.now, message)
+	v := b.View(w.now)
+	if len(v.State.Owned()) != 0 || v.Phase != Joining || v.Table != nil || v.Stats.StaleDropped != 1 || len(v.Live.Members) != 1 {
+		t.Errorf("after the pause: owns %d, %v, %d discarded, %d members", len(v.State.Owned()), v.Phase, v.Stats.StaleDropped, len(v.Live.Members))
+	}
+	if before.Lease == v.Lease || before.Lease.Holds(w.now.Sub(epoch)) || !v.Lease.Holds(w.now.Sub(epoch)) {
+		t.Error("the earlier lease must stay expired, and a new one must hold")
+	}
+	w.stuck["b"] = false
+	w.run(3 * time.Second)
+	w.agreed(t)
+	if before.Lease.Holds(w.now.Sub(epoch)) {
+		t.Error("the lease of before the pause holds again")
+	}
+	if n := w.logged("b", lapsed); n != 1 || b.stats.Fences != 1 {
+		t.Errorf("%d fences, logged %d times", b.stats.Fences, n)
+	}
+}
+
+// A node that can send nothing is fenced, too: its own lease counts from the last
+// heartbeat that was sent.
+func TestMuteNodeIsFenced(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	w.mute["b"] = true
+	w.run(5900 * time.Millisecond)
+	if w.owned("a") != 8 && w.nodes["b"].stats.Fences != 0 {
+		t.Error("fenced before its lease expired")
+	}
+	w.run(300 * time.Millisecond)
+	if w.nodes["b"].stats.Fences != 1 || w.owned("b") != 0 {
+		t.Errorf("%d fences, owns %d", w.nodes["b"].stats.Fences, w.owned("b"))
+	}
+	w.mute["b"] = false
+	w.run(10 * time.Second)
+	w.agreed(t)
+}
+
+// A packet that was composed before a fence renews nothing after it.
+func TestLateSent(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	var late Packet
+	w.sent = func(from string, p Packet) {
+		if from == "b" && p.lease != nil {
+			late = p
+		}
+	}
+	w.run(2 * time.Second)
+	w.stuck["b"] = true
+	w.run(7 * time.Second)
+	b := w.nodes["b"]
+	b.Ready(w.now)
+	until := b.lease.until.Load()
+	b.Sent(late)
+	if late.lease == nil || late.lease.Holds(w.now.Sub(epoch)) || b.lease.until.Load() != until {
+		t.Error("a late packet renewed a lease")
+	}
+}
+
+// A later process under the same id ends the earlier one.
+func TestDuplicateEndsNode(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	b := w.nodes["b"]
+	twin := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
+	w.nodes["b2"], w.ids = twin, append(w.ids, "b2")
+	w.exchange("a", "b2")
+	twin.Joined(w.now, 0, true)
+	w.run(4 * time.Second)
+	v := b.View(w.now)
+	if v.Phase != Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {
+		t.Errorf("the earlier process: %v, owns %d", v.Phase, len(v.State.Owned()))
+	}
+	if r := b.Ready(w.now); !r.Next.IsZero() || len(r.Packets) > 0 || r.Duplicate != nil {
+		t.Errorf("an ended node wants %+v", r)
+	}
+	w.ids = []string{"a", "b2"}
+	w.run(time.Second)
+	w.agreed(t)
+}
+
+// A node whose clock is ahead owns nothing, still computes tables, and logs why once a
+// minute.
+func TestClockFence(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	c := w.nodes["c"]
+	w.clock["c"] = 5500 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
+	w.run(90 * time.Second)
+	v := c.View(w.at("c"))
+	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table == nil {
+		t.Errorf("%v, owns %d, %d fences, table %v", v.Phase, len(v.State.Owned()), c.stats.Fences, v.Table != nil)
+	}
+	if n := w.logged("c", "fenced: own clock is ahead of the cluster's; set the clock"); n != 2 {
+		t.Errorf("logged %d times in 90 s", n)
+	}
+	if n := w.logged("a", "rejected heartbeats from a clock too far ahead; set the clock of their sender"); n != 2 {
+		t.Errorf("the others logged %d times in 90 s that they reject heartbeats", n)
+	}
+	w.clock["c"] = 4600 * time.Millisecond
+	w.run(6 * time.Second)
+	if c.life.phase != Settling {
+		t.Errorf("near the limit it is %v", c.life.phase)
+	}
+	w.clock["c"] = 4400 * time.Millisecond
+	w.run(6 * time.Second)
+	w.agreed(t)
+}
+
+// faulty is a strategy that fails beyond some number of nodes.
+type faulty struct {
+	placement.Strategy
+	most int
+}
+
+func (f faulty) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if len(nodes) > f.most {
+		return nil, fmt.Errorf("no room for %d nodes", len(nodes))
+	}
+	return f.Strategy.Assign(nodes, partitions)
+}
+
+// When the strategy fails, the last table stays, the strategy is tried again, and the
+// same fault is logged once a minute.
+func TestStrategyFault(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.Strategy = faulty{placement.Rendezvous(), 2} }, "a", "b", "c")
+	w.run(90 * time.Second)
+	for _, id := range w.ids {
+		if n := w.logged(id, "strategy failed; keeping the last table"); n != 2 {
+			t.Errorf("%s logged the fault %d times in 90 s", id, n)
+		}
+		if v := w.nodes[id].View(w.now); v.Table != nil || v.State != nil {
+			t.Errorf("%s has a table over three nodes", id)
+		}
+	}
+	w.nodes["c"].Drain(w.now) // two candidates are left
+	w.run(3 * time.Second)
+	w.agreed(t)
+}
+
+// Two runs with equal seeds send equal bytes, at equal times.
+func TestSameSeedSameRun(t *testing.T) {
+	run := func() (all []byte) {
+		w := newNetwork(t, func(c *Config) { c.Strategy = placement.LeastPartitions(1, 1) }, "a", "b", "c", "d", "e", "f", "g")
+		w.sent = func(from string, p Packet) {
+			all = append(fmt.Appendf(all, "%v %s %s ", w.now, from, p.To), p.Bytes...)
+		}
+		w.run(20 * time.Second)
+		w.stuck["c"] = true
+		w.run(10 * time.Second)
+		w.stuck["c"] = false
+		w.nodes["d"].SetWeight(w.now, 300)
+		w.run(10 * time.Second)
+		return all
+	}
+	if a, b := run(), run(); !bytes.Equal(a, b) || len(a) == 0 {
+		t.Errorf("runs of %d and %d bytes differ", len(a), len(b))
+	}
+}
+
+// Refusals are counted, and logged once a second.
+func TestRefused(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	for range 30 {
+		w.nodes["a"].Refused(w.now, errors.New("other settings"))
+		w.run(100 * time.Millisecond)
+	}
+	if n := w.logged("a", "refused a node with other settings"); n != 3 || w.nodes["a"].stats.NodesRefused != 30 {
+		t.Errorf("counted %d, logged %d", w.nodes["a"].stats.NodesRefused, n)
+	}
+}
+
+// A node without peers keeps its lease, and so does one that was paused briefly. The
+// heartbeats of others wait then: their leases must not expire before they are read.
+func TestShortPause(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	w.run(20 * time.Second)
+	w.agreed(t)
+	w.add("b")
+	w.run(3 * time.Second)
+	for pause := 4000 * time.Millisecond; pause < 6*time.Second; pause += 70 * time.Millisecond {
+		w.stuck["b"] = true
+		w.run(pause)
+		w.stuck["b"] = false
+		w.turn("b") // before the packets that waited are read
+		w.run(5 * time.Second)
+	}
+	w.agreed(t)
+	if n := w.logged("b", "member left"); n != 0 {
+		t.Errorf("members left %d times in the view of b", n)
+	}
+}
+
+// A drain and a farewell are published at once, a join after the quiet window.
+func TestWhenToPublish(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	step := func(want time.Duration, what string) {
+		t.Helper()
+		began, table := w.now, w.nodes["a"].table
+		for w.nodes["a"].table == table && w.now.Sub(began) < time.Second {
+			w.run(10 * time.Millisecond)
+		}
+		if took := w.now.Sub(began); took > want+20*time.Millisecond || took < want-20*time.Millisecond {
+			t.Errorf("%s is published after %v, want %v", what, took, want)
+		}
+		w.run(3 * time.Second)
+	}
+	w.nodes["b"].Drain(w.now)
+	step(0, "a drain")
+	w.nodes["b"].Undrain(w.now)
+	step(250*time.Millisecond, "an undrain")
+	w.nodes["c"].Leave(w.now)
+	step(0, "a farewell")
+}
+
+// The weight of a newcomer grows; nodes that start together have their weights at once.
+func TestRamp(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.RampUp = 90 * time.Second }, "a", "b")
+	weight := func(id string) uint32 { return w.nodes[id].set.Self().Weight }
+	if weight("a") != 100 || weight("b") != 100 {
+		t.Errorf("nodes that start together weigh %d and %d", weight("a"), weight("b"))
+	}
+	w.add("c")
+	w.run(time.Second)
+	for step := uint32(1); step <= 10; step++ {
+		if got := weight("c"); got != 10*step {
+			t.Errorf("step %d: weight %d", step, got)
+		}
+		w.run(10 * time.Second)
+	}
+	w.nodes["c"].Drain(w.now)
+	w.run(time.Second)
+	w.nodes["c"].Undrain(w.now)
+	w.run(time.Second)
+	if got := weight("c"); got != 10 {
+		t.Errorf("after a drain, the weight is %d", got)
+	}
+	w.nodes["c"].SetWeight(w.now, 50)
+	w.run(20 * time.Second)
+	if got := weight("c"); got != 50 {
+		t.Errorf("a command during a ramp: weight %d", got)
+	}
+	if begun, ended := w.logged("c", "ramp-up began"), w.logged("c", "ramp-up ended"); begun != 2 || ended != 2 {
+		t.Errorf("ramps: %d began, %d ended", begun, ended)
+	}
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestSchedule(t *testing.T) {
+	s := schedule{heartbeat: 2 * time.Second, every: 200 * time.Millisecond, review: at(2000)}
+	s.beaten(at(0), 0)
+	if s.beat != at(1800) || s.gossip != at(0) {
+		t.Errorf("least jitter: heartbeat after %v, gossip after %v", s.beat.Sub(epoch), s.gossip.Sub(epoch))
+	}
+	s.beaten(at(0), 0.5)
+	if s.beat != at(2000) {
+		t.Errorf("mean jitter: heartbeat after %v", s.beat.Sub(epoch))
+	}
+	s.gossip = at(200)
+	s.urge(at(100))
+	if s.gossip != at(120) {
+		t.Errorf("urgent news: gossip after %v", s.gossip.Sub(epoch))
+	}
+	s.urge(at(110))
+	if s.gossip != at(120) {
+		t.Errorf("more urgent news puts gossip off to %v", s.gossip.Sub(epoch))
+	}
+	s.publishBy(at(250))
+	s.publishBy(at(300))
+	if s.publish != at(250) {
+		t.Errorf("a later change puts publication off to %v", s.publish.Sub(epoch))
+	}
+	s.publishBy(at(200))
+	if s.publish != at(200) {
+		t.Errorf("an urgent change waits until %v", s.publish.Sub(epoch))
+	}
+}
+
+// The next time is the earliest planned one; what is over or never planned is skipped.
+func TestNext(t *testing.T) {
+	for name, tt := range map[string]struct {
+		publish time.Time
+		others  []time.Time
+		want    time.Time
+	}{
+		"gossip":              {want: at(200)},
+		"publication":         {publish: at(150), want: at(150)},
+		"a lease expires":     {publish: at(150), others: []time.Time{at(120), {}}, want: at(120)},
+		"what is past":        {publish: at(50), others: []time.Time{at(90)}, want: at(200)},
+		"what comes later on": {publish: at(500), others: []time.Time{at(400)}, want: at(200)},
+	} {
+		s := schedule{beat: at(1900), review: at(2000), gossip: at(200), publish: tt.publish}
+		if got := s.next(at(100), tt.others...); got != tt.want {
+			t.Errorf("%s: next after %v, want %v", name, got.Sub(epoch), tt.want.Sub(epoch))
+		}
+	}
+}
+
+// Each address is picked equally often, and the order of the addresses decides nothing.
+func TestPick(t *testing.T) {
+	var all []string
+	for i := range 20 {
+		all = append(all, fmt.Sprintf("10.0.0.%d:7946", i))
+	}
+	a, b := &Node{rng: rand.New(rand.NewPCG(1, 0))}, &Node{rng: rand.New(rand.NewPCG(1, 0))}
+	counts := make(map[string]int)
+	for range 10_000 {
+		got := a.pick(all, 3)
+		slices.Reverse(all)
+		if again := b.pick(all, 3); !slices.Equal(got, again) {
+			t.Fatalf("picked %v, and %v in another order", got, again)
+		}
+		if len(got) != 3 || got[0] == got[1] || got[1] == got[2] || got[0] == got[2] {
+			t.Fatalf("picked %v", got)
+		}
+		for _, addr := range got {
+			counts[addr]++
+		}
+	}
+	for _, addr := range all {
+		if n := counts[addr]; n < 1300 || n > 1700 {
+			t.Errorf("%s was picked %d times of 1500", addr, n)
+		}
+	}
+	if got := a.pick(all[:2], 3); len(got) != 2 {
+		t.Errorf("picked %v of two", got)
+	}
+}
