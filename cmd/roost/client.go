@@ -2,192 +2,156 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"net"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
-// clientOptions is what the commands that speak to an agent have in common.
-type clientOptions struct {
-	addr      string
-	tokenFile string
-	output    string
-	timeout   time.Duration
-	number    int // of roost owners
-	node      string
-	limit     int
-	size      int
-	plan      planOptions
-	watch     bool
-	every     time.Duration
-	over      time.Duration // of roost doctor
+// clientCommand completes a command that speaks to an agent: the flags are its own and
+// the common ones.
+func (p *program) clientCommand(cmd *cobra.Command, do func(context.Context, *session.Session, []string) error, own ...settings.Setting) *cobra.Command {
+	o := new(session.Options)
+	return p.withSession(cmd, o, append(own, o.Settings()...), do)
 }
 
-func clientSettings() []setting[clientOptions] {
-	type o = clientOptions
-	return []setting[o]{
-		{
-			name: "addr", arg: "HOST:PORT", def: clusterhttp.DefaultBase, usage: "where the agent serves HTTP",
-			apply: func(t *o, v string) error { t.addr = v; return checkAddr(v) },
-		},
-		{
-			name: "token-file", arg: "FILE", usage: "bearer token, if the agent asks for one",
-			apply: setNonempty(func(t *o) *string { return &t.tokenFile }),
-		},
-		outputSetting("json prints the answer in full, one object a line"),
-		{
-			name: "timeout", arg: "DURATION", def: "20s", usage: "give up on an answer after this time",
-			apply: setDuration(func(t *o) *time.Duration { return &t.timeout }),
-		},
-	}
+// localCommand completes a command that prints an answer of its own.
+func (p *program) localCommand(cmd *cobra.Command, output string, do func(*session.Session, []string) error) *cobra.Command {
+	o := new(session.Options)
+	return p.withSession(cmd, o, []settings.Setting{o.Output(output)}, func(_ context.Context, s *session.Session, args []string) error {
+		return do(s, args)
+	})
 }
 
-func outputSetting(usage string) setting[clientOptions] {
-	return setting[clientOptions]{
-		name: "output", arg: "table|json", def: "table", usage: usage,
-		apply: func(t *clientOptions, v string) error { t.output = v; return oneOf(v, "table", "json") },
-	}
-}
-
-// checkAddr takes host:port, or a URL for agents behind a proxy.
-func checkAddr(v string) error {
-	if u, err := url.Parse(v); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
-		return nil
-	}
-	if checkHostPort(v) != nil {
-		return errors.New("want HOST:PORT or a URL")
-	}
-	return nil
-}
-
-// session is one command's conversation with an agent.
-type session struct {
-	*clusterhttp.Client
-	clientOptions
-	out, fault io.Writer
-	term       terminal // where out goes
-	json       bool
-	last       appended
-}
-
-// clientCommand completes a command that speaks to an agent: it gets the common
-// flags and some of its own, and ask for what it does.
-func (p *program) clientCommand(
-	cmd *cobra.Command,
-	ask func(ctx context.Context, s *session, args []string) error,
-	own ...setting[clientOptions],
+func (p *program) withSession(
+	cmd *cobra.Command, o *session.Options, list []settings.Setting, do func(context.Context, *session.Session, []string) error,
 ) *cobra.Command {
-	settings := append(own, clientSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := p.session(cmd.Flags(), settings)
+		s, err := o.Open(list, p.sources(cmd), p.stdout, p.stderr)
 		if err != nil {
 			return err
 		}
-		return explain(ask(cmd.Context(), s, args), s.clientOptions)
+		err = do(cmd.Context(), s, args)
+		_, exits := errors.AsType[exitError](err)
+		if _, usage := errors.AsType[settings.UsageError](err); err == nil || exits || usage {
+			return err
+		}
+		return s.Explain(err)
 	}
-	addFlags(cmd, settings)
-	cmd.Flags().SortFlags = false
+	settings.AddFlags(cmd, list)
 	return cmd
 }
 
-// session begins a conversation with the agent that the settings name.
-func (p *program) session(flags *pflag.FlagSet, settings []setting[clientOptions]) (*session, error) {
-	var o clientOptions
-	origins, faults := resolve(&o, settings, layers{flags: flags, getenv: p.getenv}, nil)
-	s := &session{
-		Client: &clusterhttp.Client{Base: o.addr}, clientOptions: o,
-		out: p.stdout, fault: p.stderr, term: p.terminal(), json: o.output == "json",
+// viewCommand completes a command that shows a view, with --watch until Ctrl-C.
+func (p *program) viewCommand(cmd *cobra.Command, f *session.Follower, own ...settings.Setting) *cobra.Command {
+	return p.clientCommand(cmd, func(ctx context.Context, s *session.Session, _ []string) error {
+		return f.Run(ctx, s)
+	}, append(own, f.Settings()...)...)
+}
+
+// call is a command that makes one call and prints the answer as JSON or as a sentence.
+func call[T any](ask func(context.Context, *session.Session, []string) (T, error), sentence func(T) string) func(context.Context, *session.Session, []string) error {
+	return func(ctx context.Context, s *session.Session, args []string) error {
+		ctx, cancel := s.Bound(ctx)
+		defer cancel()
+		answer, err := ask(ctx, s, args)
+		return s.Answer(answer, err, func() string { return sentence(answer) })
 	}
-	s.addr = redacted(o.addr) // from here on it is only shown
-	if o.tokenFile != "" {
-		token, err := p.readToken(o.tokenFile)
+}
+
+// completeTime is how long a shell waits after the Tab key.
+const completeTime = time.Second
+
+// finder asks an agent for the words that the shell may complete.
+type finder func(context.Context, *session.Session) []string
+
+// suggest has shells complete a flag with the words of find.
+func (p *program) suggest(cmd *cobra.Command, flag string, find finder) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, p.complete(find))
+}
+
+// suggestArgs has shells complete the first arguments, one finder each.
+func (p *program) suggestArgs(cmd *cobra.Command, finders ...finder) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(finders) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.complete(finders[len(args)])(cmd, args, word)
+	}
+}
+
+// complete asks the agent that the flags before the word name. Without an answer the
+// shell completes nothing: a message would end up on the command line.
+func (p *program) complete(find finder) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, word string) (fitting []string, _ cobra.ShellCompDirective) {
+		o := new(session.Options)
+		s, err := o.Open(o.Settings(), p.sources(cmd), p.stdout, p.stderr)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", origins["token-file"].text, err))
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		s.Token = token
-	}
-	return s, faulty(faults)
-}
-
-func (p *program) readToken(path string) (string, error) {
-	b, warning, err := readSecret(path)
-	if warning != "" {
-		complain(p.stderr, "warning: "+warning)
-	}
-	if err != nil {
-		return "", err
-	}
-	return decodeToken(b)
-}
-
-// bound gives a call the time that the user allows.
-func (s *session) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.timeout)
-}
-
-// printJSON prints one object a line.
-func (s *session) printJSON(v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, r := range string(b) { // what harmless escapes, in the way of JSON
-		if strconv.IsPrint(r) || r > math.MaxUint16 {
-			text.WriteRune(r)
-		} else {
-			_, _ = fmt.Fprintf(&text, `\u%04x`, r)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+		defer cancel()
+		for _, found := range find(ctx, s) {
+			if strings.HasPrefix(found, word) && found == term.Printable(found) {
+				fitting = append(fitting, found)
+			}
 		}
+		return fitting, cobra.ShellCompDirectiveNoFileComp
 	}
-	_, err = io.WriteString(s.out, text.String()+"\n")
-	return err
 }
 
-// say prints lines for people.
-func (s *session) say(format string, args ...any) error {
-	return s.printLines(textLines(fmt.Sprintf(format, args...)))
+func memberIDs(ctx context.Context, s *session.Session) (ids []string) {
+	m, _ := s.Members(ctx)
+	for _, n := range m.Members {
+		ids = append(ids, string(n.ID))
+	}
+	return ids
 }
 
-// finish returns err, or prints v as JSON.
-func (s *session) finish(v any, err error) error {
-	if err != nil {
-		return err
+func roomNames(ctx context.Context, s *session.Session) (names []string) {
+	list, _ := s.Rooms(ctx, "", 0)
+	for _, r := range list.Rooms {
+		names = append(names, r.Room)
 	}
-	return s.printJSON(v)
+	return names
 }
 
-// explain adds to an error what the user can do about it here.
-func explain(err error, o clientOptions) error {
-	if _, told := errors.AsType[exitError](err); err == nil || told || errors.Is(err, errUsage) {
-		return err
+// newsOfOwners notifies of changes of members and owners.
+func newsOfOwners(ctx context.Context, s *session.Session, changed chan<- struct{}) {
+	session.Nudge(ctx, s.Events, changed)
+}
+
+// Cells of the tables of members.
+
+func marked(id, self lease.NodeID) string {
+	if id == self {
+		return string(id) + " *"
 	}
-	text := strings.ReplaceAll(err.Error(), "clusterhttp: ", "")
-	var problem *clusterhttp.Problem
-	var unreachable *net.OpError
-	switch {
-	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized:
-		text = "the agent at " + o.addr + " asks for a token, and this is not it; give it with --token-file"
-		if o.tokenFile == "" {
-			text = "the agent at " + o.addr + " asks for a token; give it with --token-file or ROOST_TOKEN_FILE"
-		}
-	case errors.As(err, &problem):
-		text = problem.Message // the code is for programs
-	case errors.As(err, &unreachable):
-		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or say with --addr or ROOST_ADDR where one serves HTTP",
-			o.addr, unreachable)
-	case errors.Is(err, context.DeadlineExceeded):
-		text = fmt.Sprintf("no answer from %s within %v\nits process may be stopped, or its machine starved or cut off; else allow more with --timeout", o.addr, o.timeout)
+	return string(id)
+}
+
+func loadOf(m clusterhttp.Member) string {
+	if m.Capacity == 0 {
+		return fmt.Sprint(m.Load)
 	}
-	return errors.New(redacted(text))
+	return fmt.Sprintf("%d of %d", m.Load, m.Capacity)
+}
+
+func sameOrNot(inSync bool) term.Toned {
+	if inSync {
+		return term.Toned{Text: "same"}
+	}
+	return term.Toned{Text: "differs", Tone: term.Warning}
+}
+
+func stateOf(m clusterhttp.Member) term.Toned {
+	tones := map[lease.State]term.Tone{lease.Active: term.Good, lease.Settling: term.Warning, lease.Draining: term.Warning, lease.Left: term.Bad}
+	return term.Toned{Text: m.State.String(), Tone: tones[m.State]}
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
 )
@@ -119,7 +118,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"agent", "--ttl=x"}, nil, "roost: --ttl \"x\": want a duration such as 500ms or 6s\nSee `roost agent --help`."},
 		{[]string{"place"}, nil, "requires at least 1 arg(s)"},
 		{[]string{"owners", "a", "b"}, nil, "accepts 1 arg(s), received 2"},
-		{[]string{"drain", "b"}, nil, `"b": this is done to the node whose agent is asked: name that by --addr`},
+		{[]string{"drain", "b"}, nil, `"b": this command changes the agent's own node: name the agent by --addr`},
 		{[]string{"owners", "a", "-n", "0"}, nil, `--number "0": want a whole number from 1 to 100`},
 		{[]string{"weight", "-1"}, nil, "unknown shorthand flag: '1' in -1"},
 		{[]string{"weight", "many"}, nil, `weight "many": want a whole number from 0 to 1000000`},
@@ -166,47 +165,16 @@ func TestKeygen(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
 	}
-	content, warning, err := readSecret(path)
-	if key, _ := decodeKey(content); err != nil || warning != "" || len(key) != 32 || string(content) == strings.TrimSpace(first) {
+	content, warning, err := settings.Token(path)
+	if key, _ := base64.StdEncoding.DecodeString(content); err != nil || warning != "" || len(key) != 32 || content == strings.TrimSpace(first) {
 		t.Errorf("the file holds %d bytes, warning %q, %v", len(key), warning, err)
 	}
 	code, _, fault := roost(t, "keygen", "--out", path)
-	if again, _, _ := readSecret(path); code != exitFailed || !strings.Contains(fault, path+" exists") || !bytes.Equal(again, content) {
+	if again, _, _ := settings.Token(path); code != exitFailed || !strings.Contains(fault, path+" exists") || again != content {
 		t.Errorf("onto an existing file: %d %q", code, fault)
 	}
 	if code, _, fault := roost(t, "keygen", "--out", filepath.Join(dir, "no", "key")); code != exitFailed || fault == "" {
 		t.Errorf("into no directory: %d %q", code, fault)
-	}
-}
-
-// TestSecretFiles: a wrong file is refused by a message that shows none of it.
-func TestSecretFiles(t *testing.T) {
-	const secret = "hunter2"
-	for name, c := range map[string]struct{ flag, content, want string }{
-		"no base64":    {"key-file", secret + "!", "does not hold a key in base64"},
-		"too short":    {"key-file", base64.StdEncoding.EncodeToString([]byte(secret)), "the key has 7 bytes"},
-		"empty key":    {"key-file", "", "the key has 0 bytes"},
-		"too long":     {"key-file", strings.Repeat(secret, 1000), "more than 4096 bytes"},
-		"empty token":  {"http-token-file", "\n", "the file is empty"},
-		"two words":    {"http-token-file", secret + " " + secret, "one word"},
-		"not printing": {"http-token-file", secret + "\x00", "one word"},
-	} {
-		_, err := load(t, []string{"--" + c.flag + "=DIR/secret"}, nil, map[string]string{"secret": c.content})
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "open")
-	if err := os.WriteFile(path, []byte("token"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o644: true} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-		if _, warning, err := readSecret(path); err != nil || (warning != "") != warned {
-			t.Errorf("mode %o: warning %q, %v", mode, warning, err)
-		}
 	}
 }
 
@@ -243,10 +211,10 @@ func TestProblems(t *testing.T) {
 		args          []string
 		want          string
 	}{
-		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain"}, "roost: the agent at ADDR asks for a token; give it with --token-file or ROOST_TOKEN_FILE\n"},
-		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain", "--token-file", token}, "roost: the agent at ADDR asks for a token, and this is not it; give it with --token-file\n"},
+		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain"}, "roost: the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE\n"},
+		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain", "--token-file", token}, "roost: the agent at ADDR requires a token, and this is not it; give it with --token-file\n"},
 		{503, clusterhttp.CodeNotReady, "not yet", []string{"place", "x"}, "roost: not yet\n"},
-		{0, "", "", []string{"members", "--timeout", "50ms"}, "roost: no answer from ADDR within 50ms\nits process may be stopped, or its machine starved or cut off; else allow more with --timeout\n"},
+		{0, "", "", []string{"members", "--timeout", "50ms"}, "roost: no answer from ADDR within 50ms\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout\n"},
 	} {
 		problem = clusterhttp.Problem{Status: c.status, Code: c.code, Message: c.message}
 		code, out, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)
@@ -265,33 +233,9 @@ func TestDrainNotAgreed(t *testing.T) {
 	defer server.Close()
 	for _, output := range []string{"table", "json"} {
 		code, out, fault := roost(t, "drain", "--addr", server.URL, "--output", output, "--timeout", "7s")
-		want := "roost: a is draining, but not every member has agreed within 7s; it goes on: see roost members\n"
+		want := "roost: a is draining, but not every member has agreed within 7s; it stays that way: see roost members\n"
 		if code != exitFailed || fault != want || (out == "") != (output == "table") {
 			t.Errorf("%s: %d %q %q", output, code, out, fault)
 		}
-	}
-}
-
-// TestBeforeTheAgent: while the agent is joining, its process is well and it
-// answers nothing else.
-func TestBeforeTheAgent(t *testing.T) {
-	w, err := listenHTTP(t.Context(), agentOptions{http: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/place?key=x": 503} {
-		resp, err := http.Get("http://" + w.addr + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("%s: %s", path, resp.Status)
-		}
-	}
-	c := clusterhttp.Client{Base: w.addr}
-	if _, err := c.Place(context.Background(), "x"); err == nil || !strings.Contains(err.Error(), "joining") {
-		t.Errorf("place: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -28,24 +29,15 @@ default. An empty variable counts as none. Lists are separated by commas, or are
 This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update`" + `.
 
 `)
-	for _, group := range []struct {
-		title    string
-		settings []agentSetting
-	}{
-		{"The way into the cluster", joinSettings()},
-		{"The same on all nodes", equalSettings()},
-		{"What a node tells of itself", recordSettings()},
-		{"Rooms", roomSettings()},
-		{"This process", processSettings()},
-	} {
-		fmt.Fprintf(&b, "## %s\n\n| flag | variable | default | |\n|---|---|---|---|\n", group.title)
-		for _, s := range group.settings {
-			value := strings.ReplaceAll(s.arg, "|", `\|`)
+	for _, group := range new(settings.Agent).Groups() {
+		fmt.Fprintf(&b, "## %s\n\n| flag | variable | default | |\n|---|---|---|---|\n", group.Title)
+		for _, s := range group.Settings {
+			value := strings.ReplaceAll(s.Arg, "|", `\|`)
 			if value == "bool" {
 				value = ""
 			}
 			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n",
-				strings.TrimSpace("--"+s.name+" "+value), variable(s.name), s.def, strings.ReplaceAll(s.usage, "|", `\|`))
+				strings.TrimSpace("--"+s.Name+" "+value), settings.Variable(s.Name), s.Default, strings.ReplaceAll(s.Usage, "|", `\|`))
 		}
 		b.WriteString("\n")
 	}
@@ -79,7 +71,7 @@ func TestDeployment(t *testing.T) {
 			knows(t, path, args)
 		}
 		for _, name := range regexp.MustCompile(`ROOST_[A-Z_]+`).FindAllString(string(b), -1) {
-			if !slices.ContainsFunc(agentSettings(), func(s agentSetting) bool { return variable(s.name) == name }) {
+			if !slices.ContainsFunc(new(settings.Agent).Settings(), func(s settings.Setting) bool { return settings.Variable(s.Name) == name }) {
 				t.Errorf("%s sets %s, which roost agent does not know", path, name)
 			}
 		}

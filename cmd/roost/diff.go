@@ -1,89 +1,87 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/spf13/cobra"
 )
 
-const changesLong = `Beside the moves stands the expected minimum: what has to move, whatever the
-strategy, so that nodes which are gone have nothing and those that came, or weigh
-more, get their fair share.`
+const changesLong = `Next to the moves stands the expected minimum: the moves that any strategy needs so
+that nodes which are gone own nothing, and nodes which joined, or weigh more, get
+their fair share.`
 
 func (p *program) diffCommand() *cobra.Command {
-	settings := []setting[clientOptions]{outputSetting("json prints every move, the expected minimum, and the balance before and after")}
-	cmd := &cobra.Command{
+	return p.localCommand(&cobra.Command{
 		Use:   "diff OLD NEW [flags]",
-		Short: "Compare two tables: what moved from whom to whom",
+		Short: "Compare two tables: what moved from which node to which",
 		Long: `Compare two tables of owners, as roost partitions --output json prints them: what
-moved from whom to whom, and how even it was before and is now. OLD and NEW are
-files; - is the standard input.
+moved from which node to which, and how even the table was before and is now. OLD
+and NEW are files; - is the standard input.
 
 ` + changesLong,
 		Example: `  roost partitions --output json > before.json
   roost partitions --output json | roost diff before.json -
   roost diff before.json after.json --output json | jq '.moves | length'`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := p.session(cmd.Flags(), settings)
-			if err != nil {
-				return err
-			}
-			if args[0] == "-" && args[1] == "-" {
-				return usageError{"OLD and NEW are both the standard input: give a file for one of them"}
-			}
-			before, err := p.readTable(args[0])
-			if err != nil {
-				return err
-			}
-			after, err := p.readTable(args[1])
-			if err != nil {
-				return err
-			}
-			return s.printChanges(change{before: before.table, after: after.table, was: before.Strategy, is: after.Strategy})
-		},
-	}
-	addFlags(cmd, settings)
-	cmd.Flags().SortFlags = false
-	return cmd
+	}, "json prints every move, the expected minimum, and the balance before and after", func(s *session.Session, args []string) error {
+		if args[0] == "-" && args[1] == "-" {
+			return settings.UsageError("OLD and NEW are both the standard input: give a file for one of them")
+		}
+		before, err := p.readTable(args[0])
+		if err != nil {
+			return err
+		}
+		after, err := p.readTable(args[1])
+		if err != nil {
+			return err
+		}
+		return change{before: before.table, after: after.table, was: before.Strategy, is: after.Strategy}.print(s)
+	})
 }
 
-// snapshot is a table, and the document that it was read from.
+// snapshot is a table and its document.
 type snapshot struct {
 	clusterhttp.Partitions
 	table *placement.Table
 }
 
-// maxTable bounds what is read of a file, in bytes. The largest table that a
-// cluster can have takes some 10 MB.
+// maxTable bounds the bytes read from a file. The largest table of a cluster takes some
+// 10 MB.
 const maxTable = 32 << 20
 
-// readTable reads what roost partitions --output json has printed.
-func (p *program) readTable(path string) (snapshot, error) {
+// readTable reads a table as roost partitions --output json prints it.
+func (p *program) readTable(path string) (s snapshot, err error) {
 	b, err := p.readFile(path)
-	if err != nil {
-		return snapshot{}, err
+	if err == nil {
+		err = json.Unmarshal(b, &s.Partitions)
 	}
-	var s snapshot
-	if err := json.Unmarshal(b, &s.Partitions); err != nil {
-		return s, notATable(path, err)
+	if err == nil {
+		s.table, err = s.Table()
 	}
-	if s.table, err = s.Table(); err != nil {
-		return s, notATable(path, err)
+	if failed, ok := errors.AsType[*fs.PathError](err); err == nil || ok && failed.Op == "open" {
+		return s, err
 	}
-	return s, nil
-}
-
-func notATable(path string, err error) error {
+	name := term.Printable(path)
+	if path == "-" {
+		name = "standard input"
+	}
 	reason := strings.TrimPrefix(err.Error(), "placement: import: ")
-	return fmt.Errorf("%s: %s\nwrite tables with: roost partitions --output json > FILE", nameOf(path), reason)
+	return s, fmt.Errorf("%s: %s\nwrite tables with: roost partitions --output json > FILE", name, reason)
 }
 
 func (p *program) readFile(path string) ([]byte, error) {
@@ -97,21 +95,147 @@ func (p *program) readFile(path string) ([]byte, error) {
 		in = f
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxTable+1))
-	if err == nil && len(b) > maxTable {
-		err = fmt.Errorf("it has more than %d MB, more than any table", maxTable>>20)
-	}
-	if err == nil && len(b) == 0 {
-		err = errors.New("it is empty")
-	}
-	if err != nil {
-		return nil, notATable(path, err)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > maxTable:
+		return nil, fmt.Errorf("it has more than %d MB, more than any table", maxTable>>20)
+	case len(b) == 0:
+		return nil, errors.New("it is empty")
 	}
 	return b, nil
 }
 
-func nameOf(path string) string {
-	if path == "-" {
-		return "standard input"
+// change is two tables, and how the second one came about.
+type change struct {
+	before, after *placement.Table
+	was, is       string // their strategies
+
+	planned bool             // it has not happened
+	drift   int              // members that run another table than before
+	first   *placement.Table // takes effect at once
+	passes  int              // after that, by least-partitions
+}
+
+// resharded is the answer as JSON if the numbers of partitions differ.
+type resharded struct {
+	Moves       []placement.Move  `json:"moves"`        // null: not known by partition
+	ExpectedMin *int              `json:"expected_min"` // null likewise
+	Before      placement.Balance `json:"before"`
+	After       placement.Balance `json:"after"`
+	KeysMoved   float64           `json:"keys_moved"` // share of all keys
+}
+
+// print prints the difference of the tables.
+func (c change) print(s *session.Session) error {
+	d := placement.Diff(c.before, c.after)
+	keys := placement.KeysMoved(c.before, c.after)
+	switch {
+	case s.JSON && d.Moves == nil:
+		return s.PrintJSON(resharded{Before: d.Before, After: d.After, KeysMoved: keys})
+	case s.JSON:
+		return s.PrintJSON(d)
 	}
-	return printable(path)
+	if err := s.Say("%s", c.summary(d, keys)); err != nil {
+		return err
+	}
+	if err := c.printNodes(s, d); err != nil {
+		return err
+	}
+	if len(d.Moves) > 0 {
+		if err := printFlows(s, d.Moves); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("\nmax/mean %.2f -> %.2f, variation %s -> %s\n", d.Before.MaxMean, d.After.MaxMean, term.Percent(d.Before.CV), term.Percent(d.After.CV))
+	if advice := d.After.Advice(); advice != "" {
+		text += advice + "\n"
+	}
+	return s.Say("%s", text)
+}
+
+// summary says in a few lines what moves.
+func (c change) summary(d placement.Changes, keys float64) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
+	move := "moved"
+	if c.planned {
+		move = "would move"
+	}
+	if d.Moves == nil {
+		line("from %d to %d partitions: %s of all keys %s", c.before.Partitions(), c.after.Partitions(), term.Percent(keys), move)
+		line("(exact for keys that hash evenly; no partition corresponds to one from before, so there")
+		line("are no moves to list, and each node acquires all that it owns)")
+	} else {
+		line("%d of %d partitions %s (%s); expected minimum %d", len(d.Moves), c.after.Partitions(), move, term.Percent(keys), d.ExpectedMin)
+	}
+	if len(c.after.Nodes()) == 0 {
+		line("no node is left that may own anything")
+	}
+	if c.passes > 0 {
+		line("by %s: %d at once, then %d in %d passes", c.is,
+			len(placement.Diff(c.before, c.first).Moves), len(placement.Diff(c.first, c.after).Moves), c.passes)
+	}
+	if c.was != c.is {
+		line("strategy %s -> %s", term.Printable(c.was), term.Printable(c.is))
+	}
+	if c.planned && (c.was != c.is || d.Moves == nil) {
+		line("partitions and strategy must be equal on all nodes: stop them all, and start them with the new ones")
+	}
+	if c.drift > 0 {
+		line("the cluster is changing right now: plan again when roost members shows the same table everywhere")
+	}
+	return b.String() + "\n"
+}
+
+// printNodes prints what each node has before and after.
+func (c change) printNodes(s *session.Session, d placement.Changes) error {
+	weight := make(map[lease.NodeID][2]uint32)
+	for at, t := range []*placement.Table{c.before, c.after} {
+		for _, n := range t.Nodes() {
+			w := weight[n.ID]
+			w[at] = n.Weight
+			weight[n.ID] = w
+		}
+	}
+	return s.Table("NODE\tWEIGHT\tBEFORE\tAFTER\tCHANGE", func(row func(...any)) {
+		for _, id := range slices.Sorted(maps.Keys(weight)) {
+			had, has := d.Before.Counts[id], d.After.Counts[id]
+			moved := fmt.Sprintf("%+d", has-had)
+			if d.Moves == nil { // the counts are of different things
+				moved = fmt.Sprintf("%+.1f%%", 100*(float64(has)/float64(c.after.Partitions())-float64(had)/float64(c.before.Partitions())))
+			}
+			weights := fmt.Sprint(weight[id][0])
+			if weight[id][0] != weight[id][1] {
+				weights += fmt.Sprintf(" -> %d", weight[id][1])
+			}
+			row(id, weights, had, has, moved)
+		}
+	})
+}
+
+// maxFlows bounds the lines of moves from one node to another: a new strategy makes one
+// for each pair of nodes.
+const maxFlows = 20
+
+func printFlows(s *session.Session, moves []placement.Move) error {
+	type flow struct{ from, to lease.NodeID }
+	count := make(map[flow]int)
+	for _, m := range moves {
+		count[flow{m.From, m.To}]++
+	}
+	flows := slices.SortedFunc(maps.Keys(count), func(a, b flow) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	})
+	shown := min(len(flows), maxFlows)
+	rest := ""
+	if others := len(flows) - shown; others > 0 {
+		rest = fmt.Sprintf("and %d smaller ones: --output json lists every move\n", others)
+	}
+	_ = s.Say("\n")
+	return s.Table("FROM\tTO\tPARTITIONS", func(row func(...any)) {
+		for _, f := range flows[:shown] {
+			row(term.OrDash(string(f.from)), term.OrDash(string(f.to)), count[f])
+		}
+	}, rest)
 }

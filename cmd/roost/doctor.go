@@ -8,207 +8,121 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/cmd/roost/internal/doctor"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
+	var over time.Duration
 	return p.clientCommand(&cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check a cluster through the eyes of one agent",
 		Long: `Check what an agent knows of its cluster and itself: whether it takes part, how old
 leases get, clocks, tables that differ, balance, members and weights, seeds, lost
-and refused messages, fences, and Redis if rooms are pinned. Nothing else is asked
-and nothing is changed.
+and refused messages, fences, and Redis if rooms are pinned. It asks only this
+agent, and changes nothing.
 
 Each check is ok, warn or fail, the worst first, with what it means and what to do.
-It looks twice, --over apart: counters warn if they grow meanwhile, and are only
-mentioned if they grew before. Ask several agents: each has its own view.
+It looks twice, --over apart: a counter that grows between the looks is a warning;
+one that grew before is only mentioned. Check several agents: each has its own view.
 
-It exits with 0 if all is ok, 3 if something is to be looked at, 4 if something is
-broken, and 1 if there was no agent to ask.`,
+It exits with 0 if all is ok, 3 if something needs a look, 4 if something is
+broken, and 1 if no agent answers.`,
 		Example: `  roost doctor
   roost doctor --over 1m
   roost doctor --output json | jq -r '.checks[] | select(.status != "ok") | .finding'`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		d, err := s.examine(ctx)
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		d, err := examine(ctx, s, over)
 		if err != nil {
 			return err
 		}
-		if err := s.printDiagnosis(d); err != nil {
+		if err := printDiagnosis(s, d); err != nil || d.Status == doctor.OK {
 			return err
 		}
-		if d.Status == passed {
-			return nil
-		}
-		return exitError(map[verdict]int{warned: exitWarned, failed: exitBroken}[d.Status])
-	}, setting[clientOptions]{
-		name: "over", arg: "DURATION", def: "2s", usage: "look twice, this far apart", flagOnly: true,
-		apply: setDuration(func(o *clientOptions) *time.Duration { return &o.over }),
+		return exitError(map[doctor.Verdict]int{doctor.Warn: exitWarned, doctor.Fail: exitBroken}[d.Status])
+	}, settings.Setting{
+		Name: "over", Arg: "DURATION", Default: "2s", Set: settings.Duration(&over), FlagOnly: true, Usage: "look twice, this far apart",
 	})
 }
 
-// verdict is how a check ended; the greater, the worse.
-type verdict int
-
-const (
-	passed verdict = iota
-	warned
-	failed
-)
-
-// String returns "ok", "warn" or "fail".
-func (v verdict) String() string { return [...]string{"ok", "warn", "fail"}[v] }
-
-// MarshalText implements encoding.TextMarshaler.
-func (v verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil } //nolint:unparam // as the interface has it
-
-// check is one thing that was looked at. A name with several faults has several.
-type check struct {
-	Name    string  `json:"name"`
-	Status  verdict `json:"status"`
-	Finding string  `json:"finding"`
-	Means   string  `json:"means,omitempty"`
-	Do      string  `json:"do,omitempty"`
-}
-
-// diagnosis is what --output json prints.
-type diagnosis struct {
-	Self   lease.NodeID `json:"self"` // empty if the agent has not joined
-	Addr   string       `json:"addr"` // that was asked
-	Status verdict      `json:"status"`
-	OverMS int64        `json:"over_ms"`
-	Checks []check      `json:"checks"`
-}
-
-// look is what an agent says at one moment.
-type look struct {
-	stats   clusterhttp.Stats
-	members clusterhttp.Members
-	table   clusterhttp.Partitions // zero if it has none
-}
-
-// examine looks twice and judges.
-func (s *session) examine(ctx context.Context) (diagnosis, error) {
-	d := diagnosis{Addr: s.addr, OverMS: s.over.Milliseconds()}
-	before, err := s.look(ctx)
-	if p := notThere(err); p != nil {
-		d.Checks = []check{absent(s.addr, p)}
-		d.Status = failed
-		return d, nil
+// examine looks twice.
+func examine(ctx context.Context, s *session.Session, over time.Duration) (doctor.Diagnosis, error) {
+	before, err := look(ctx, s)
+	if p := session.Absent(err); p != nil {
+		return doctor.Absent(s.Addr, over, p), nil
 	}
 	if err != nil {
-		return d, err
+		return doctor.Diagnosis{}, err
 	}
 	select {
-	case <-time.After(s.over):
+	case <-time.After(over):
 	case <-ctx.Done():
-		return d, ctx.Err()
+		return doctor.Diagnosis{}, ctx.Err()
 	}
-	after, err := s.look(ctx)
-	if err != nil {
-		return d, err
-	}
-	d.Self = after.stats.Self
-	d.Checks = examination{before: before, after: after, over: s.over, addr: s.addr}.checks()
-	for _, c := range d.Checks {
-		d.Status = max(d.Status, c.Status)
-	}
-	return d, nil
+	after, err := look(ctx, s)
+	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), err
 }
 
-func (s *session) look(ctx context.Context) (l look, err error) {
-	ctx, cancel := s.bound(ctx)
+func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
+	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	if l.stats, err = s.Stats(ctx); err != nil {
+	if l.Stats, err = s.Stats(ctx); err != nil {
 		if p, ok := errors.AsType[*clusterhttp.Problem](err); ok && p.Code == clusterhttp.CodeNotFound {
-			return l, fmt.Errorf("the agent at %s is of an older version of roost than this program, and does not tell what it counts", s.addr)
+			return l, fmt.Errorf("the agent at %s is of an older version of roost than this program, and has no counters", s.Addr)
 		}
 		return l, err
 	}
-	if l.members, err = s.Members(ctx); err != nil {
+	if l.Members, err = s.Members(ctx); err != nil {
 		return l, err
 	}
-	l.table, err = s.Partitions(ctx)
-	if p := notThere(err); p != nil {
+	if l.Table, err = s.Partitions(ctx); session.Absent(err) != nil {
 		return l, nil
 	}
 	return l, err
 }
 
-// notThere returns the answer of an agent that runs and takes no part.
-func notThere(err error) *clusterhttp.Problem {
-	p, ok := errors.AsType[*clusterhttp.Problem](err)
-	if ok && (p.Code == clusterhttp.CodeNotReady || p.Code == clusterhttp.CodeClosed) {
-		return p
+func printDiagnosis(s *session.Session, d doctor.Diagnosis) error {
+	if s.JSON {
+		return s.PrintJSON(d)
 	}
-	return nil
-}
-
-func (s *session) printDiagnosis(d diagnosis) error {
-	if s.json {
-		return s.printJSON(d)
-	}
-	columns, _ := s.term.size()
-	count := make(map[verdict]int)
-	var page []line
+	columns, _ := s.Term.Size()
+	count := make(map[doctor.Verdict]int)
+	var page []term.Line
 	for _, c := range d.Checks {
 		count[c.Status]++
-		page = append(page, c.lines(columns)...)
+		page = append(page, checkLines(c, columns)...)
 	}
-	sum := fmt.Sprintf("%d ok, %d warn, %d fail", count[passed], count[warned], count[failed])
+	sum := fmt.Sprintf("%d ok, %d warn, %d fail", count[doctor.OK], count[doctor.Warn], count[doctor.Fail])
 	if d.Self != "" {
 		sum += fmt.Sprintf(", as %s sees it", d.Self)
 	}
-	return s.printLines(append(page, line{}, textLine(sum)))
+	return s.PrintLines(append(page, term.Line{}, term.TextLine(sum)))
 }
 
-// lines wraps the parts of a check at words, to stand beside its name. What is well
-// gets one line, so that it does not push off a terminal what is not.
-func (c check) lines(columns int) []line {
+// checkLines wraps the parts of a check at words, next to its name. A check that is ok
+// gets one line, so that it does not push faults off the terminal.
+func checkLines(c doctor.Check, columns int) (lines []term.Line) {
 	const indent = "                " // status, name
-	tones := map[verdict]tone{passed: good, warned: warning, failed: bad}
-	lead := line{{fmt.Sprintf("%-4s", c.Status), tones[c.Status]}, {text: fmt.Sprintf("  %-10s", c.Name)}}
-	if c.Status == passed && columns > 0 {
-		return []line{append(lead, toned{text: c.Finding}).clipped(columns)}
+	tones := map[doctor.Verdict]term.Tone{doctor.OK: term.Good, doctor.Warn: term.Warning, doctor.Fail: term.Bad}
+	lead := term.Line{{Text: fmt.Sprintf("%-4s", c.Status), Tone: tones[c.Status]}, {Text: fmt.Sprintf("  %-10s", c.Name)}}
+	if c.Status == doctor.OK && columns > 0 {
+		return []term.Line{append(lead, term.Toned{Text: c.Finding}).Clipped(columns)}
 	}
-	var lines []line
 	for _, part := range []struct{ label, text string }{{"", c.Finding}, {"means: ", c.Means}, {"do:    ", c.Do}} {
-		for i, text := range wrapped(part.text, columns-len(indent)-len(part.label)) {
+		for i, text := range term.Wrapped(part.text, columns-len(indent)-len(part.label)) {
 			label := part.label
 			if i > 0 {
 				label = strings.Repeat(" ", len(label))
 			}
 			if len(lines) > 0 {
-				lead = textLine(indent)
+				lead = term.TextLine(indent)
 			}
-			lines = append(lines, append(lead, toned{label, faint}, toned{text: text}))
+			lines = append(lines, append(lead, term.Toned{Text: label, Tone: term.Faint}, term.Toned{Text: text}))
 		}
 	}
 	return lines
-}
-
-// wrapped breaks a text at spaces. Where there is hardly any room, or no limit, it
-// leaves that to the terminal.
-func wrapped(text string, columns int) []string {
-	if text == "" {
-		return nil
-	}
-	if columns < 10 {
-		return []string{text}
-	}
-	var lines []string
-	used := ""
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case used == "":
-			used = word
-		case columnsOf(used)+1+columnsOf(word) > columns:
-			lines, used = append(lines, used), word
-		default:
-			used += " " + word
-		}
-	}
-	return append(lines, used)
 }

@@ -38,5 +38,5 @@ func TestDoctorOnAgents(t *testing.T) {
 	b.Signal(syscall.SIGKILL)
 	says(c, exitWarned, "no live member at "+b.Gossip)
 	a.Signal(syscall.SIGKILL)
-	says(c, exitBroken, "this node is alone", "alone, although it was told to join "+a.Gossip+", "+b.Gossip)
+	says(c, exitBroken, "this node is alone", "alone, although it was started to join "+a.Gossip+", "+b.Gossip)
 }

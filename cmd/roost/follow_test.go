@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -62,9 +63,9 @@ func (b *background) shows(what fmt.Stringer, text string) {
 // TestWatchAppends: where output is added to output, nothing is printed but
 // changes; ages and loads are none. An agent that is away is mentioned once.
 func TestWatchAppends(t *testing.T) {
-	f := newFake(t)
-	calm := healthy()["GET /v1/members"].(clusterhttp.Members)
-	f.set("GET /v1/members", func(n int) any {
+	f := fakeagent.New(t)
+	calm := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
+	f.Set("GET /v1/members", func(n int) any {
 		m := calm
 		m.Members = append([]clusterhttp.Member{}, calm.Members...)
 		m.Members[0].AgeMS, m.Members[0].Load, m.Members[0].ClockOffsetMS = int64(n), int64(n), int64(n)
@@ -72,15 +73,15 @@ func TestWatchAppends(t *testing.T) {
 	})
 	asked := func(more int) {
 		t.Helper()
-		until := f.times("GET /v1/members") + more
+		until := f.Times("GET /v1/members") + more
 		eventually(t, func() error {
-			if f.times("GET /v1/members") < until {
+			if f.Times("GET /v1/members") < until {
 				return errors.New("does not ask")
 			}
 			return nil
 		})
 	}
-	b := inBackground(t, f.env, "members", "--watch", "--every", "2ms")
+	b := inBackground(t, f.Env, "members", "--watch", "--every", "2ms")
 	asked(5)
 	if n := strings.Count(b.out.String(), "STATE"); n != 1 {
 		t.Errorf("printed %d times although nothing changed:\n%s", n, b.out)
@@ -88,12 +89,12 @@ func TestWatchAppends(t *testing.T) {
 	changed := calm
 	changed.Members = append([]clusterhttp.Member{}, calm.Members...)
 	changed.Members[2].State = lease.Draining
-	f.set("GET /v1/members", changed)
+	f.Set("GET /v1/members", changed)
 	b.shows(b.out, "draining")
-	f.set("GET /v1/members", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "it has left"})
+	f.Set("GET /v1/members", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "it has left"})
 	b.shows(b.fault, "roost: it has left\n")
 	asked(5)
-	f.set("GET /v1/members", calm)
+	f.Set("GET /v1/members", calm)
 	b.shows(b.fault, "answers again\n")
 	eventually(t, func() error {
 		if n := strings.Count(b.out.String(), "STATE"); n != 3 {
@@ -113,16 +114,16 @@ func TestWatchAppends(t *testing.T) {
 
 // TestWatchNews: an event is reason enough to ask at once.
 func TestWatchNews(t *testing.T) {
-	for command, news := range map[string]any{"members": someBatch(), "partitions": someBatch(), "rooms": affinity.MovedBatch{}} {
-		f := newFake(t)
-		b := inBackground(t, f.env, command, "--watch", "--every", "1h", "--output", "json")
+	for command, news := range map[string]any{"members": fakeagent.Batch(), "partitions": fakeagent.Batch(), "rooms": affinity.MovedBatch{}} {
+		f := fakeagent.New(t)
+		b := inBackground(t, f.Env, command, "--watch", "--every", "1h", "--output", "json")
 		b.shows(b.out, "\n")
-		m, p := healthy()["GET /v1/members"].(clusterhttp.Members), healthy()["GET /v1/partitions"].(clusterhttp.Partitions)
+		m, p := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members), fakeagent.Healthy()["GET /v1/partitions"].(clusterhttp.Partitions)
 		m.Version, p.Version = 13, 13
-		f.set("GET /v1/members", m)
-		f.set("GET /v1/partitions", p)
-		f.set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "new", Epoch: 13}}})
-		f.stream <- news
+		f.Set("GET /v1/members", m)
+		f.Set("GET /v1/partitions", p)
+		f.Set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "new", Epoch: 13}}})
+		f.Stream <- news
 		b.shows(b.out, map[bool]string{true: `"epoch":13`, false: `"version":13`}[command == "rooms"])
 		b.stop()
 		b.exits()
@@ -141,24 +142,24 @@ func TestWatchFirst(t *testing.T) {
 // TestWatchComesBack: whoever watches goes on when the agent does, and is told of
 // the gap, once.
 func TestWatchComesBack(t *testing.T) {
-	f := newFake(t)
-	f.env["ROOST_ADDR"] = "http://me:secret@" + f.env["ROOST_ADDR"]
-	b := inBackground(t, f.env, "watch")
-	f.stream <- someBatch()
+	f := fakeagent.New(t)
+	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
+	b := inBackground(t, f.Env, "watch")
+	f.Stream <- fakeagent.Batch()
 	b.shows(b.out, "joined    node-d")
-	f.set("events", false)
-	f.stream <- nil // ends this stream
-	b.shows(b.fault, "trying again\n")
-	f.set("events", true)
-	later := someBatch()
+	f.Set("events", false)
+	f.Stream <- nil // ends this stream
+	b.shows(b.fault, "retrying\n")
+	f.Set("events", true)
+	later := fakeagent.Batch()
 	later.Version = 99
-	f.stream <- later
+	f.Stream <- later
 	b.shows(b.out, "v99")
 	b.stop()
 	b.exits()
-	address := strings.Replace(f.env["ROOST_ADDR"], "me:secret", "…", 1)
-	want := "roost: the agent at " + address + " has ended, or is not reached; trying again\n" +
-		"roost: the agent at " + address + " answers again: what follows first is so now\n"
+	address := strings.Replace(f.Env["ROOST_ADDR"], "me:secret", "…", 1)
+	want := "roost: the agent at " + address + " has ended, or cannot be reached; retrying\n" +
+		"roost: the agent at " + address + " answers again: the state at this time follows\n"
 	if got := b.fault.String(); got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

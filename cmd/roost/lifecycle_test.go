@@ -222,10 +222,10 @@ func TestTermBounded(t *testing.T) {
 	c.Logs("draining")
 	c.Signal(syscall.SIGTERM)
 	c.Exits(exitInterrupted)
-	if strings.Contains(c.Text(), "left in a hurry") {
+	if strings.Contains(c.Text(), "leave timed out") {
 		t.Error("c did not stop at once")
 	}
-	b.Exits(0, "left in a hurry")
+	b.Exits(0, "leave timed out")
 }
 
 // TestTermWhileJoining: an agent that nobody lets in can be ended as well.

@@ -1,12 +1,215 @@
-// Command roost runs a node of a cluster, and asks running ones who owns what.
-// `roost --help` lists what it does.
+// Command roost runs a node of a cluster, and asks running nodes who owns what.
+// `roost --help` lists its commands.
 package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strings"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit codes. See exitCodes for their meaning.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitWarned      = 3
+	exitBroken      = 4
+	exitInterrupted = 130 // as shells report an interrupted program
+)
+
+// exitCodes is all that a script may rely on.
+var exitCodes = []struct {
+	code    int
+	meaning string
+}{
+	{exitOK, "done; of roost doctor: all is well"},
+	{exitFailed, "failed: no agent answers, it refused, or the agent that ran here broke off"},
+	{exitUsage, "wrong usage or configuration; nothing was done"},
+	{exitWarned, "roost doctor: something needs a look"},
+	{exitBroken, "roost doctor: something is broken"},
+	{exitInterrupted, "interrupted, or an agent that got a second signal to stop"},
+}
+
+func exitCodeTable() string {
+	var b strings.Builder
+	for _, e := range exitCodes {
+		_, _ = fmt.Fprintf(&b, "  %-4d %s\n", e.code, e.meaning)
+	}
+	return b.String()
+}
+
+// exitError ends the program with this code. The user has seen the reason.
+type exitError int
+
+// Error implements error.
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// exitCodesTopic is a page of help and not a command.
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "What the exit codes mean",
+		Long:  "The exit codes of roost:\n\n" + exitCodeTable() + "\nEvery failure also says on standard error what failed and what to do.",
+		Example: `  roost doctor > report || [ $? -eq 3 ] || page-someone report
+  roost members > members || echo no agent here`,
+	}
+}
+
+// program is what the commands share.
+type program struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	begun bool // a command runs: a failure from here on is not one of usage
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &program{getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr}
+	root := p.root()
+	root.SetArgs(append([]string{}, args...)) // nil means the arguments of this process
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if code, ok := errors.AsType[exitError](err); ok {
+		return int(code)
+	}
+	term.Complain(stderr, strings.TrimSpace(err.Error()))
+	if _, usage := errors.AsType[settings.UsageError](err); p.begun && !usage {
+		return exitFailed
+	}
+	_, _ = fmt.Fprintf(stderr, "See `%s --help`.\n", cmd.CommandPath())
+	return exitUsage
+}
+
+const rootLong = `roost gives a fleet of nodes one answer to who owns which key, without a central
+store.
+
+Each node runs an agent, inside your program (package cluster) or next to it
+(roost agent). The agents gossip; each knows the live nodes and computes the same
+table of owners.`
+
+const rootExample = `  roost demo                                   watch a cluster grow, crash and drain
+  roost agent --id a --bind 127.0.0.1:7946     run the first node
+  roost agent --id b --bind 127.0.0.1:7947 --join 127.0.0.1:7946 --http 127.0.0.1:8402
+  roost members                                who is there
+  roost place room-17                          who owns the key room-17`
+
+const completionExample = `  roost completion bash > /etc/bash_completion.d/roost
+  roost completion zsh > "${fpath[1]}/_roost"
+  roost completion fish > ~/.config/fish/completions/roost.fish`
+
+const rootNotes = `
+Each flag has an environment variable, ROOST_ and its name in capitals:
+--http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
+roost plan reads flags only.
+
+Exit codes:
+`
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "roost",
+		Short:         "Who owns which key, agreed by gossip",
+		Long:          rootLong,
+		Example:       rootExample,
+		Version:       versionLine(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			p.begun = true
+		},
+	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout) // before the completion command, which keeps it
+	root.SetErr(p.stderr)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.keygenCommand()}},
+		{"ask", "Ask an agent:", []*cobra.Command{
+			p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand(),
+		}},
+		{"health", "Check a cluster:", []*cobra.Command{p.doctorCommand(), p.topCommand()}},
+		{"change", "Change a node:", []*cobra.Command{p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.roomCommand()}},
+		{"compare", "Compare tables of owners:", []*cobra.Command{p.planCommand(), p.diffCommand()}},
+		{"more", "More:", []*cobra.Command{p.versionCommand(), exitCodesTopic()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, cmd := range g.commands {
+			cmd.GroupID, cmd.DisableFlagsInUseLine = g.id, true
+			root.AddCommand(cmd)
+		}
+	}
+	addHelp(root)
+	return root
+}
+
+// addHelp adds the help and completion commands, and the notes below the help of root.
+func addHelp(root *cobra.Command) {
+	root.SetHelpCommandGroupID("more")
+	root.SetCompletionCommandGroupID("more")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
+		// Otherwise the help would end up in the file for the script.
+		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
+			return settings.UsageError("for which shell? one of bash, zsh, fish, powershell")
+		}
+	}
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			_, _, err := root.Find(args)
+			return err
+		}
+	}
+	wrapped := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 100")
+	root.SetUsageTemplate(wrapped + "{{if not .HasParent}}" + rootNotes + exitCodeTable() + "{{end}}")
+}
+
+// flagError adds the flags that resemble a misspelt one.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return fmt.Errorf("%w%s", err, settings.DidYouMean(unknown.GetSpecifiedName(), names, "--"))
+}
+
+// sources are where the settings of cmd come from.
+func (p *program) sources(cmd *cobra.Command) settings.Sources {
+	return settings.Sources{Flags: cmd.Flags(), Getenv: p.getenv}
+}
+
+// withSettings completes a command that has settings and speaks to no agent.
+func (p *program) withSettings(cmd *cobra.Command, list []settings.Setting, do func(context.Context) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := settings.Resolve(list, p.sources(cmd)); err != nil {
+			return err
+		}
+		return do(cmd.Context())
+	}
+	settings.AddFlags(cmd, list)
+	return cmd
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -107,31 +106,4 @@ func names(pattern, text string) []string {
 		all[m[1]] = true
 	}
 	return slices.Sorted(maps.Keys(all))
-}
-
-// TestMetricsWhileJoining: a node that nobody lets in can be scraped, and shows that
-// it has nothing to tell of a cluster yet.
-func TestMetricsWhileJoining(t *testing.T) {
-	w, err := listenHTTP(t.Context(), agentOptions{http: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	got := values(t, metricsOf(t, w.addr))
-	if got["go_goroutines"] <= 0 || len(got) < 20 {
-		t.Errorf("it shows %v", got)
-	}
-	for name := range got {
-		if strings.HasPrefix(name, "roost_") {
-			t.Errorf("it shows %s", name)
-		}
-	}
-	resp, err := http.Post("http://"+w.addr+"/metrics", "text/plain", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode < 400 {
-		t.Errorf("POST /metrics: %s", resp.Status)
-	}
 }

@@ -9,111 +9,100 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/assignment"
 	"github.com/spf13/cobra"
 )
 
-// planOptions are what roost plan asks about.
-type planOptions struct {
-	add, weight []placement.Node // nothing but id and weight
+// plan is what roost plan is asked about.
+type plan struct {
+	add, weight []placement.Node // id and weight alone
 	remove      []lease.NodeID
-	partitions  int                // 0: as it is
-	strategy    placement.Strategy // nil: as it is
+	partitions  int                // 0: unchanged
+	strategy    placement.Strategy // nil: unchanged
 	from        string
 }
 
-func (o planOptions) empty() bool {
+func (o *plan) empty() bool {
 	return len(o.add)+len(o.weight)+len(o.remove)+o.partitions == 0 && o.strategy == nil
 }
 
 const defaultWeight = 100 // of roost agent
 
 func (p *program) planCommand() *cobra.Command {
+	o := new(plan)
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "plan [flags]",
-		Short: "Tell what would move, before it does",
-		Long: `Tell what would move if nodes came, went or changed their weight, or if the whole
-cluster ran with other settings. It starts from the table of the agent that is
-asked, or from a file that roost partitions --output json has written. Nothing is
-changed.
+		Short: "Show what would move, before it does",
+		Long: `Show what would move if nodes joined, left or changed their weight, or if the whole
+cluster ran with other settings. It starts from the agent's table, or from a file
+that roost partitions --output json has written. Nothing changes.
 
 ` + changesLong + `
 
 Partitions and strategy must be the same on all nodes, so to change them is to
 start a new cluster. With another number of partitions none of them corresponds
-to one from before: then it tells which share of all keys changes owner.
+to one from before: then it shows the share of all keys that changes owner.
 
 With the strategy least-partitions a change takes effect in passes, a few moves
-each; what is shown is where they come to rest. How many partitions move is
-certain; which ones may differ, since agents also know which ones moved last, and
-keep those of a node that is away for it.`,
+each; the plan shows the table after the last pass. The number of partitions that
+move is certain; which ones may differ, since agents also remember the last moves,
+and keep the partitions of a node that is away for it.`,
 		Example: `  roost plan --add node-d
   roost plan --add node-d=200 --remove node-a
   roost plan --weight node-b=50
   roost plan --partitions 4096 --strategy bounded-rendezvous-110
   roost plan --remove node-c --from before.json --output json | jq '.moves | length'`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		if s.plan.empty() {
-			return usageError{"say what is to change: --add, --remove, --weight, --partitions or --strategy"}
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		if o.empty() {
+			return settings.UsageError("say what is to change: --add, --remove, --weight, --partitions or --strategy")
 		}
-		now, err := s.tableNow(ctx, p)
+		now, err := p.tableNow(ctx, s, o.from)
 		if err != nil {
 			return err
 		}
-		c, err := s.plan.apply(now)
+		c, err := o.apply(now)
 		if err != nil {
 			return err
 		}
-		return s.printChanges(c)
-	}, planSettings()...)
+		return c.print(s)
+	}, o.settings()...)
 	_ = cmd.RegisterFlagCompletionFunc("add", cobra.NoFileCompletions)
 	p.suggest(cmd, "remove", memberIDs)
 	p.suggest(cmd, "weight", memberIDs)
 	return cmd
 }
 
-func planSettings() []setting[clientOptions] {
-	type o = clientOptions
-	settings := []setting[o]{
+func (o *plan) settings() []settings.Setting {
+	return []settings.Setting{
 		{
-			name: "add", arg: "ID[=WEIGHT],...", many: true, usage: "nodes that come, of weight 100 unless it is given",
-			apply: func(t *o, v string) error { return addNode(&t.plan.add, v, 1, defaultWeight) },
+			Name: "add", Arg: "ID[=WEIGHT],...", List: true, FlagOnly: true, Usage: "nodes that join, of weight 100 unless it is given",
+			Set: func(v string) error { return addNode(&o.add, v, 1, defaultWeight) },
 		},
 		{
-			name: "remove", arg: "ID,...", many: true, usage: "nodes that go",
-			apply: func(t *o, v string) error {
-				t.plan.remove = append(t.plan.remove, lease.NodeID(v))
-				return nil
-			},
+			Name: "remove", Arg: "ID,...", List: true, FlagOnly: true, Usage: "nodes that leave",
+			Set: func(v string) error { o.remove = append(o.remove, lease.NodeID(v)); return nil },
 		},
 		{
-			name: "weight", arg: "ID=N,...", many: true, usage: "nodes that get another weight; 0 is as if they drained",
-			apply: func(t *o, v string) error { return addNode(&t.plan.weight, v, 0, -1) },
+			Name: "weight", Arg: "ID=N,...", List: true, FlagOnly: true, Usage: "nodes that get another weight; 0 is as if they drained",
+			Set: func(v string) error { return addNode(&o.weight, v, 0, -1) },
 		},
 		{
-			name: "partitions", arg: "P", usage: "another number of partitions",
-			apply: setNumber(1, placement.MaxPartitions, func(t *o, n int64) { t.plan.partitions = int(n) }),
+			Name: "partitions", Arg: "P", FlagOnly: true, Usage: "another number of partitions",
+			Set: settings.Number(&o.partitions, 1, placement.MaxPartitions),
 		},
-		{
-			name: "strategy", arg: "NAME", usage: "another strategy: " + placement.Strategies,
-			apply: setStrategy(func(t *o) *placement.Strategy { return &t.plan.strategy }),
-		},
-		{
-			name: "from", arg: "FILE", usage: "start from this table instead of the agent's; - is the standard input",
-			apply: setNonempty(func(t *o) *string { return &t.plan.from }),
-		},
+		{Name: "strategy", Arg: "NAME", FlagOnly: true, Usage: "another strategy: " + placement.Strategies, Set: settings.Strategy(&o.strategy)},
+		{Name: "from", Arg: "FILE", FlagOnly: true, Usage: "start from this table instead of the agent's; - is the standard input", Set: settings.Nonempty(&o.from)},
 	}
-	for i := range settings {
-		settings[i].flagOnly = true
-	}
-	return settings
 }
 
-// addNode parses ID=WEIGHT. A weight that is missing is as given, or a fault if
-// that is negative.
+// addNode parses ID=WEIGHT. missing is the weight of a lone ID; if it is negative, a lone
+// ID is a fault.
 func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	id, text, ok := strings.Cut(v, "=")
 	if !ok && missing < 0 {
@@ -134,11 +123,11 @@ func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 }
 
 // tableNow returns the table to start from.
-func (s *session) tableNow(ctx context.Context, p *program) (snapshot, error) {
-	if s.plan.from != "" {
-		return p.readTable(s.plan.from)
+func (p *program) tableNow(ctx context.Context, s *session.Session, path string) (snapshot, error) {
+	if path != "" {
+		return p.readTable(path)
 	}
-	ctx, cancel := s.bound(ctx)
+	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	answer, err := s.Partitions(ctx)
 	if err != nil {
@@ -146,16 +135,16 @@ func (s *session) tableNow(ctx context.Context, p *program) (snapshot, error) {
 	}
 	table, err := answer.Table()
 	if err != nil {
-		return snapshot{}, fmt.Errorf("the agent at %s is probably of another version of roost: %w", s.addr, err)
+		return snapshot{}, fmt.Errorf("the agent at %s probably runs another version of roost: %w", s.Addr, err)
 	}
 	return snapshot{answer, table}, nil
 }
 
-// apply computes the table that would come of now.
-func (o planOptions) apply(now snapshot) (change, error) {
+// apply computes the table that now would become.
+func (o *plan) apply(now snapshot) (change, error) {
 	nodes, faults := o.nodes(now.table.Nodes())
 	if len(faults) > 0 {
-		return change{}, faulty(faults)
+		return change{}, settings.Faults(faults)
 	}
 	strategy := o.strategy
 	if strategy == nil {
@@ -167,7 +156,7 @@ func (o planOptions) apply(now snapshot) (change, error) {
 	}
 	in := placement.Input{Nodes: nodes, Strategy: strategy, Partitions: cmp.Or(o.partitions, now.table.Partitions())}
 	if strategy.Name() == now.Strategy && in.Partitions == now.table.Partitions() && placement.Remembers(strategy) {
-		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // else a new cluster starts, without a memory
+		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // a new cluster would start without
 	}
 	first, err := placement.Compute(in)
 	if err != nil {
@@ -178,23 +167,27 @@ func (o planOptions) apply(now snapshot) (change, error) {
 	return c, nil
 }
 
-// nodes returns what becomes of the candidates.
-func (o planOptions) nodes(now []placement.Node) ([]placement.Node, []error) {
+// nodes returns the candidates after the change.
+func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	next := slices.Clone(now)
-	asked := make(map[lease.NodeID]bool)
+	var ids []string
+	for _, n := range now {
+		ids = append(ids, string(n.ID))
+	}
+	seen := make(map[lease.NodeID]bool)
 	find := func(flag string, id lease.NodeID, want bool) int {
-		at := slices.IndexFunc(now, func(n placement.Node) bool { return n.ID == id })
+		at := slices.Index(ids, string(id))
 		switch {
-		case asked[id]:
-			fault("%s %s: the same node is named twice", flag, printable(string(id)))
+		case seen[id]:
+			fault("%s %s: the same node is named twice", flag, term.Printable(string(id)))
 		case at < 0 && want:
-			fault("%s %s: no such node owns anything now; roost partitions lists those that do%s", flag, printable(string(id)), didYouMean(string(id), idsOf(now), ""))
+			fault("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s", flag, term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
 		case at >= 0 && !want:
 			fault("%s %s: it is there already; for another weight use --weight %s=N", flag, id, id)
 		}
-		asked[id] = true
+		seen[id] = true
 		return at
 	}
 	for _, n := range o.add {
@@ -213,12 +206,4 @@ func (o planOptions) nodes(now []placement.Node) ([]placement.Node, []error) {
 		}
 	}
 	return next, faults
-}
-
-func idsOf(nodes []placement.Node) []string {
-	ids := make([]string, len(nodes))
-	for i, n := range nodes {
-		ids[i] = string(n.ID)
-	}
-	return ids
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -69,22 +70,22 @@ func TestHostileAnswers(t *testing.T) {
 			}
 		}
 	}
-	well, unwell := newFake(t), newFake(t)
-	for what, answer := range healthy() {
-		well.set(what, poisoned(t, answer))
-		unwell.set(what, clusterhttp.Problem{Status: http.StatusConflict, Code: "conflict", Message: "no" + evil})
+	well, unwell := fakeagent.New(t), fakeagent.New(t)
+	for what, answer := range fakeagent.Healthy() {
+		well.Set(what, poisoned(t, answer))
+		unwell.Set(what, clusterhttp.Problem{Status: http.StatusConflict, Code: "conflict", Message: "no" + evil})
 	}
 	for _, command := range commands {
 		for _, output := range []string{"table", "json"} {
-			for _, f := range []*fakeAgent{well, unwell} {
-				_, out, fault := roostIn(t, f.env, append(strings.Fields(command), "--output", output)...)
+			for _, f := range []*fakeagent.Agent{well, unwell} {
+				_, out, fault := roostIn(t, f.Env, append(strings.Fields(command), "--output", output)...)
 				harms(command+" as "+output, out, fault)
 			}
 		}
 	}
 	const id = "x" + evil
-	b := inBackground(t, well.env, "watch")
-	well.stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
+	b := inBackground(t, well.Env, "watch")
+	well.Stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
 	b.shows(b.out, "moved")
 	b.stop()
 	b.exits()

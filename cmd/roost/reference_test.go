@@ -14,6 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -60,12 +63,12 @@ func TestJSON(t *testing.T) {
 // jsonOf runs a command against an agent whose answers have every field.
 func jsonOf(t *testing.T, path string) string {
 	t.Helper()
-	f := newFake(t)
-	owners := f.answers["GET /v1/partitions"].(clusterhttp.Partitions)
+	f := fakeagent.New(t)
+	owners := fakeagent.Healthy()["GET /v1/partitions"].(clusterhttp.Partitions)
 	owners.Balance.Advice = "raise Partitions"
-	f.set("GET /v1/partitions", owners)
+	f.Set("GET /v1/partitions", owners)
 	dir := t.TempDir()
-	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": {Export: tableOf(t, "node-a", "node-b")}} {
+	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": {Export: fakeagent.Table("node-a", "node-b")}} {
 		b, err := json.Marshal(table)
 		if err != nil {
 			t.Fatal(err)
@@ -83,8 +86,8 @@ func jsonOf(t *testing.T, path string) string {
 	want := exitOK
 	switch path {
 	case "roost watch": // it goes on until it is stopped
-		b := inBackground(t, f.env, args...)
-		f.stream <- someBatch()
+		b := inBackground(t, f.Env, args...)
+		f.Stream <- fakeagent.Batch()
 		b.shows(b.out, "\n")
 		b.stop()
 		b.exits()
@@ -92,7 +95,7 @@ func jsonOf(t *testing.T, path string) string {
 	case "roost doctor": // a check that has everything
 		want = exitWarned
 	}
-	code, out, fault := roostIn(t, f.env, args...)
+	code, out, fault := roostIn(t, f.Env, args...)
 	if code != want || out == "" {
 		t.Errorf("%s exits with %d, prints %q and %q", path, code, out, fault)
 	}
@@ -116,7 +119,7 @@ func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(referenceHead + "```\n" + exitCodeTable() + "\n" + exitCodesTopic().Example + "\n```\n")
 	var common cobra.Command
-	addFlags(&common, clientSettings())
+	settings.AddFlags(&common, new(session.Options).Settings())
 	b.WriteString("\n## Flags of all commands that speak to an agent\n\n```\n" + common.Flags().FlagUsagesWrapped(100) + "```\n")
 	root := new(program).root()
 	for _, group := range root.Groups() {
@@ -216,7 +219,7 @@ func ownFlags(cmd *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		common := f.Name == "help" || slices.ContainsFunc(clientSettings(), func(s setting[clientOptions]) bool { return s.name == f.Name })
+		common := f.Name == "help" || slices.ContainsFunc(new(session.Options).Settings(), func(s settings.Setting) bool { return s.Name == f.Name })
 		if !common {
 			own.AddFlag(f)
 		}
@@ -248,24 +251,24 @@ func addFields(fields map[string]bool, path string, v any) {
 
 // TestExitCodes: each code of the table comes up, and help knows the table.
 func TestExitCodes(t *testing.T) {
-	seedless, doubt := healthyLook().stats, healthyLook().stats
+	seedless, doubt := healthyStats(), healthyStats()
 	seedless.Settings.Join, doubt.Rooms.StoreDoubt = nil, true
 	for _, e := range exitCodes {
-		f := newFake(t)
+		f := fakeagent.New(t)
 		args := []string{"doctor", "--over", "1ms"}
 		switch e.code {
 		case exitFailed:
-			f.set("GET /v1/stats", nil)
+			f.Set("GET /v1/stats", nil)
 		case exitUsage:
 			args = append(args, "--ovre")
 		case exitWarned:
-			f.set("GET /v1/stats", seedless)
+			f.Set("GET /v1/stats", seedless)
 		case exitBroken:
-			f.set("GET /v1/stats", doubt)
+			f.Set("GET /v1/stats", doubt)
 		case exitInterrupted:
 			continue // TestTermBounded has it
 		}
-		if code, _, _ := roostIn(t, f.env, args...); code != e.code {
+		if code, _, _ := roostIn(t, f.Env, args...); code != e.code {
 			t.Errorf("%d: exits with %d", e.code, code)
 		}
 	}
@@ -277,8 +280,8 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
-	f := newFake(t)
-	f.set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "room-1"}, {Room: "room-2"}, {Room: "r-evil\x1b[2J"}}})
+	f := fakeagent.New(t)
+	f.Set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "room-1"}, {Room: "room-2"}, {Room: "r-evil\x1b[2J"}}})
 	for line, want := range map[string]string{
 		"members --output ":    "table\njson\n:4\n",
 		"agent --network ":     "lan\nwan\nlocal\n:4\n",
@@ -293,13 +296,13 @@ func TestCompletion(t *testing.T) {
 		"doct":                 "doctor\tCheck a cluster through the eyes of one agent\n:4\n",
 	} {
 		words := strings.Split(line, " ")
-		code, out, _ := roostIn(t, f.env, append([]string{"__complete"}, words...)...)
+		code, out, _ := roostIn(t, f.Env, append([]string{"__complete"}, words...)...)
 		if code != exitOK || out != want {
 			t.Errorf("%q: %d, completes %q, want %q", line, code, out, want)
 		}
 	}
-	f.env["ROOST_ADDR"] = "127.0.0.1:1"
-	if _, out, _ := roostIn(t, f.env, "__complete", "rooms", "--node", ""); out != ":4\n" {
+	f.Env["ROOST_ADDR"] = "127.0.0.1:1"
+	if _, out, _ := roostIn(t, f.Env, "__complete", "rooms", "--node", ""); out != ":4\n" {
 		t.Errorf("without an agent it completes %q", out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -320,13 +323,13 @@ func TestCompletion(t *testing.T) {
 
 // TestRoomsOfNobody: a list that is empty for a slip says so.
 func TestRoomsOfNobody(t *testing.T) {
-	f := newFake(t)
-	f.set("GET /v1/rooms", clusterhttp.Rooms{})
+	f := fakeagent.New(t)
+	f.Set("GET /v1/rooms", clusterhttp.Rooms{})
 	for node, want := range map[string]string{
 		"node-a": "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
 		"nod-a":  "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called nod-a; did you mean node-a?\n",
 	} {
-		if _, out, _ := roostIn(t, f.env, "rooms", "--node", node); !strings.HasPrefix(out, strings.TrimSuffix(want, "?\n")) {
+		if _, out, _ := roostIn(t, f.Env, "rooms", "--node", node); !strings.HasPrefix(out, strings.TrimSuffix(want, "?\n")) {
 			t.Errorf("%s: %q", node, out)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
 func listen(t *testing.T) net.Listener {
@@ -81,7 +83,7 @@ func TestPortTaken(t *testing.T) {
 	launch(t, "c", "--http", a.Base).Exits(exitFailed, "--http "+a.Base+": cannot listen")
 	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
 	off := agent(t, "e", "--http", "off", "--log-level", "error")
-	if off.Base != httpOff {
+	if off.Base != settings.Off {
 		t.Errorf("without HTTP, it claims to serve it at %s", off.Base)
 	}
 }
@@ -98,14 +100,14 @@ func TestToken(t *testing.T) {
 	if code, out, fault := roost(t, "members", "--addr", a.Base); code != 0 {
 		t.Errorf("members: %d %q %q", code, out, fault)
 	}
-	if code, _, fault := roost(t, "drain", "--addr", a.Base); code != exitFailed || !strings.Contains(fault, "asks for a token") {
+	if code, _, fault := roost(t, "drain", "--addr", a.Base); code != exitFailed || !strings.Contains(fault, "requires a token") {
 		t.Errorf("drain without the token: %d %q", code, fault)
 	}
 	if code, out, fault := roost(t, "drain", "--addr", a.Base, "--token-file", token); code != 0 {
 		t.Errorf("drain with the token: %d %q %q", code, out, fault)
 	}
-	secret, _, err := readSecret(token)
-	if err != nil || strings.Contains(a.Log.String(), string(secret)) {
+	secret, _, err := settings.Token(token)
+	if err != nil || strings.Contains(a.Log.String(), secret) {
 		t.Errorf("the log shows the token (%v)", err)
 	}
 }

@@ -221,7 +221,7 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", password)
 	redis.Kill()
 	a, b := pair(t, redis, calm()...)
-	a.Logs("Redis does not answer; going on without it")
+	a.Logs("Redis does not answer; starting without it")
 	got, err := a.ResolveRoom(t.Context(), "room", 2)
 	if err != nil || got.Source != affinity.Degraded || got.Node.ID == "" {
 		t.Errorf("%+v, %v", got, err)

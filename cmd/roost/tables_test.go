@@ -90,7 +90,7 @@ func TestBatchLines(t *testing.T) {
 `
 	var got strings.Builder
 	for _, l := range lines {
-		got.WriteString(l.in(false) + "\n")
+		got.WriteString(l.String() + "\n")
 	}
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)

@@ -3,212 +3,281 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 func (p *program) topCommand() *cobra.Command {
+	var every time.Duration
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "top [flags]",
 		Short: "Watch a cluster on the whole terminal",
-		Long: `Show, and keep showing, the members in the eyes of the agent that is asked: how old
-their leases are, what they own and carry, whose table differs, and what changed
-last. q or Ctrl-C ends it; the arrows, or j and k, scroll through members that do
-not fit, of whom those in trouble come first. It needs a terminal; for files and
-pipes there is roost members --watch.`,
+		Long: `Show, and keep showing, the members as the agent sees them: how old their leases
+are, what they own and carry, whose table differs, and the last changes. q or
+Ctrl-C ends it; the arrows, or j and k, scroll through members that do not fit,
+members in trouble first. It needs a terminal; for files and pipes there is
+roost members --watch.`,
 		Example: `  roost top
   roost top --addr 10.0.0.7:8401 --every 500ms`,
 		Args: cobra.NoArgs,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		if s.json {
-			return usageError{"top draws on a terminal; for JSON use: roost members --watch --output json"}
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		if s.JSON {
+			return settings.UsageError("top draws on a terminal; for JSON use: roost members --watch --output json")
 		}
 		in, ok := p.stdin.(*os.File)
-		if !s.term.moves || !ok || !term.IsTerminal(int(in.Fd())) {
-			return usageError{"top needs a terminal whose cursor can be moved (TERM is not dumb); for files and pipes use: roost members --watch"}
+		if !s.Term.Moves || !ok || !term.Is(in) {
+			return settings.UsageError("top needs a terminal whose cursor can be moved (TERM is not dumb); for files and pipes use: roost members --watch")
 		}
-		now, err := s.topNow(ctx, clusterhttp.Partitions{})
+		now, err := topNow(ctx, s, clusterhttp.Partitions{})
 		if err != nil {
 			return err
 		}
-		return s.top(ctx, in, now)
-	}, setting[clientOptions]{
-		name: "every", arg: "DURATION", def: "1s", usage: "ask at least this often", flagOnly: true,
-		apply: setDuration(func(o *clientOptions) *time.Duration { return &o.every }),
+		return top(ctx, s, in, now, every)
+	}, settings.Setting{
+		Name: "every", Arg: "DURATION", Default: "1s", Set: settings.Duration(&every), FlagOnly: true, Usage: "ask at least this often",
 	})
 	_ = cmd.Flags().MarkHidden("output") // there is nothing to print
 	return cmd
 }
 
-const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, no cursor
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	sizeTime    = 200 * time.Millisecond // how soon a new size is noticed; there is no portable signal
-)
-
-// top takes the terminal over, and gives it back as it was however it ends.
-func (s *session) top(ctx context.Context, in *os.File, first topView) error {
+// top draws until the user or a signal ends it.
+func top(ctx context.Context, s *session.Session, in *os.File, v topView, every time.Duration) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	was, err := term.MakeRaw(int(in.Fd()))
-	if err != nil {
-		return fmt.Errorf("top: %w", err)
-	}
-	defer func() { _ = term.Restore(int(in.Fd()), was) }()
-	if _, err := io.WriteString(s.out, enterScreen); err != nil {
-		return err
-	}
-	defer func() { _, _ = io.WriteString(s.out, leaveScreen) }()
-
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	t := topping{session: s, news: make(chan []line), answers: make(chan topView), keys: make(chan byte), changed: make(chan struct{}, 1)}
-	go t.follow(ctx)
-	go t.ask(ctx, first)
-	go t.read(ctx, in)
-	return t.draw(ctx, first)
-}
-
-// topping is what runs while the terminal is taken: one goroutine draws, others
-// wait for what there is to draw.
-type topping struct {
-	*session
-	news    chan []line
-	changed chan struct{} // there was news: ask now
-	answers chan topView
-	keys    chan byte
-}
-
-// draw writes the page whenever it differs from what is to be seen.
-func (t *topping) draw(ctx context.Context, v topView) error {
-	resized := time.NewTicker(sizeTime)
-	defer resized.Stop()
-	shown, typed, skip := "", "", 0
-	var log []line
-	for {
-		columns, lines := t.term.size()
-		skip = min(max(0, skip), max(0, len(v.members.Members)-1))
-		page := fullPage(v.page(columns, lines, skip, log), columns, lines, t.term.colours)
-		if page != shown {
-			shown = page
-			if _, err := io.WriteString(t.out, page); err != nil {
-				return err
-			}
-		}
-		select {
-		case v = <-t.answers:
-		case lines := <-t.news:
-			log = append(log, lines...)
-			log = log[max(0, len(log)-keptNews):]
-		case <-resized.C:
-			v = v.aged(time.Now(), t.every)
-		case key := <-t.keys:
-			if strings.IndexByte("qQ\x03\x04", key) >= 0 { // Ctrl-C and Ctrl-D, too
-				return nil
-			}
-			typed = typed[max(0, len(typed)-3):] + string(rune(key))
+	var news []term.Line
+	skip := 0
+	screen := &term.Full{
+		In: in, Out: s.Out, Term: s.Term, Update: make(chan func()),
+		Page: func(columns, lines int) []term.Line {
+			skip = min(max(0, skip), max(0, len(v.members.Members)-1))
+			v = v.aged(time.Now(), every)
+			return v.page(columns, lines, skip, news)
+		},
+		Key: func(typed string, last byte) bool {
 			for keys, by := range scrolling {
 				if strings.HasSuffix(typed, keys) {
 					skip += by
 				}
 			}
+			return strings.IndexByte("qQ\x03\x04", last) < 0 // Ctrl-C and Ctrl-D, too
+		},
+	}
+	update := func(f func()) {
+		select {
+		case screen.Update <- f:
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	changed := make(chan struct{}, 1)
+	go followEvents(ctx, s, changed, func(lines []term.Line) {
+		update(func() {
+			news = append(news, lines...)
+			news = news[max(0, len(news)-keptNews):]
+		})
+	})
+	go askAgain(ctx, s, v, every, changed, func(next topView) { update(func() { v = next }) })
+	return screen.Run(ctx)
 }
 
-// scrolling is by how many members a key scrolls: j, k and the arrows, space, b and
-// the keys for pages.
+// scrolling is by how many members a key scrolls: j, k and the arrows, space, b and the
+// keys for pages.
 var scrolling = map[string]int{"j": 1, "k": -1, "\x1b[B": 1, "\x1b[A": -1, " ": 10, "b": -10, "\x1b[6~": 10, "\x1b[5~": -10}
 
-// fullPage draws over everything. The terminal is raw: a line feed alone would not
-// go back to the left.
-func fullPage(page []line, columns, lines int, colours bool) string {
-	var b strings.Builder
-	b.WriteString("\x1b[H")
-	for i, l := range cut(page, columns, lines) {
-		if i > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString(l.in(colours) + "\x1b[K")
-	}
-	b.WriteString("\x1b[J")
-	return b.String()
-}
-
-// read hands on what is typed.
-func (t *topping) read(ctx context.Context, in io.Reader) {
-	typed := make([]byte, 1)
-	for {
-		n, err := in.Read(typed)
-		if err != nil {
-			return // signals still end it
-		}
-		if n > 0 && !hand(ctx, t.keys, typed[0]) {
-			return
-		}
-	}
-}
-
-// follow hands on what changes. The first batch of a stream tells what is so, and
-// not what is new.
-func (t *topping) follow(ctx context.Context) {
+// followEvents passes on changes. The first batch of a stream is the present state.
+func followEvents(ctx context.Context, s *session.Session, changed chan<- struct{}, add func([]term.Line)) {
 	heard := false
-	_ = again(ctx, t.Events, func(b events.Batch, first bool) error {
-		var news []line
+	_ = session.Stream(ctx, s.Events, func(b events.Batch, first bool) error {
+		session.Touch(changed)
 		switch now := time.Now(); {
 		case !first:
-			news = batchLines(now, b)
+			add(batchLines(now, b))
 		case heard:
-			news = textLines(now.Format(time.TimeOnly) + "  " + t.answersAgain() + "; what changed meanwhile is not listed")
+			add(term.TextLines(now.Format(time.TimeOnly) + "  " + s.AnswersAgain() + "; changes in between are not listed"))
 		}
 		heard = true
-		touch(t.changed)
-		hand(ctx, t.news, news)
 		return nil
 	}, func(error) error { return nil })
 }
 
-// ask hands on what the agent answers. While it does not, the latest answer is
-// shown with the reason.
-func (t *topping) ask(ctx context.Context, v topView) {
-	again := time.NewTicker(t.every)
+// askAgain passes on the agent's answers. Without an answer, the last one stays with the
+// reason.
+func askAgain(ctx context.Context, s *session.Session, v topView, every time.Duration, changed <-chan struct{}, show func(topView)) {
+	again := time.NewTicker(every)
 	defer again.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-again.C:
-		case <-t.changed:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
-		next, err := t.topNow(ctx, v.table)
+		next, err := topNow(ctx, s, v.table)
 		if err == nil {
 			v = next
 		} else {
-			v.fault = explain(err, t.clientOptions).Error()
+			v.fault = s.Explain(err).Error()
 		}
-		if !hand(ctx, t.answers, v) {
-			return
-		}
+		show(v)
 	}
 }
 
-// hand sends v, and reports false if ctx ended before somebody took it.
-func hand[T any](ctx context.Context, to chan<- T, v T) bool {
-	select {
-	case to <- v:
-		return true
-	case <-ctx.Done():
-		return false
+// topView is the agent's last answer.
+type topView struct {
+	at      time.Time
+	addr    string
+	stats   clusterhttp.Stats
+	members clusterhttp.Members
+	table   clusterhttp.Partitions // zero if the agent has none
+	fault   string                 // why there is nothing newer
+}
+
+// topNow asks the agent. The table is long: topNow asks for it only if it is another one
+// than had.
+func topNow(ctx context.Context, s *session.Session, had clusterhttp.Partitions) (v topView, err error) {
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	v = topView{at: time.Now(), addr: s.Addr, table: had}
+	if v.stats, err = s.Stats(ctx); err != nil {
+		return v, err
 	}
+	if v.members, err = s.Members(ctx); err != nil {
+		return v, err
+	}
+	if m := v.members; m.Version != had.Version || m.Digest != had.Digest || had.Partitions == 0 {
+		v.table, err = s.Partitions(ctx)
+	}
+	if session.Absent(err) != nil {
+		v.table, err = clusterhttp.Partitions{}, nil
+	}
+	return v, err
+}
+
+const (
+	newsLines = 6   // of a page that is high enough
+	newsHead  = 2   // lines above the news
+	wide      = 110 // columns that are enough for everything
+	keptNews  = 50  // lines
+	barWidth  = 8
+)
+
+// page lays everything out, without the first members that are skipped. With little
+// room, members come before news, and members in trouble before others.
+func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
+	page := v.head()
+	room := lines - len(page)
+	if len(news) > 0 && room > 2*newsLines {
+		room -= min(len(news), newsLines) + newsHead
+	}
+	if len(v.members.Members) >= room { // some will not be visible
+		v.members.Members = slices.Clone(v.members.Members)
+		slices.SortStableFunc(v.members.Members, func(a, b clusterhttp.Member) int { return v.trouble(b) - v.trouble(a) })
+	}
+	rows := v.grid(columns >= wide).Lines(columns)
+	page = append(page, term.Cut(slices.Delete(rows, 1, 1+skip), columns, room)...)
+	if n := min(len(news), lines-len(page)-newsHead); n > 0 {
+		page = append(page, term.Line{}, term.Line{{Text: "changes since the start", Tone: term.Heading}})
+		page = append(page, news[len(news)-n:]...)
+	}
+	return page
+}
+
+// aged adds a fault if the next answer is overdue.
+func (v topView) aged(now time.Time, every time.Duration) topView {
+	const silence = 3 * time.Second
+	if v.fault == "" && now.Sub(v.at) > every+silence {
+		v.fault = "its process may be paused, or its machine starved"
+	}
+	return v
+}
+
+// trouble is 1 for a member that needs a look.
+func (v topView) trouble(m clusterhttp.Member) int {
+	s := v.stats.Settings
+	if m.State != lease.Active || !m.InSync || 3*m.AgeMS > 2*s.TTLMS || clockOf(m.ClockOffsetMS, s.MaxSkewMS).Tone != term.Plain {
+		return 1
+	}
+	return 0
+}
+
+func (v topView) head() []term.Line {
+	title := term.Line{
+		{Text: "roost top", Tone: term.Heading},
+		{Text: "  " + v.at.Format(time.TimeOnly) + "  q ends", Tone: term.Faint},
+		{Text: fmt.Sprintf("  cluster %s, as %s at %s sees it", term.Printable(v.stats.Settings.Cluster), v.members.Self, v.addr)},
+	}
+	head := []term.Line{title, v.summary()}
+	if v.fault != "" {
+		head = append(head, term.Line{{Text: "no answer since: " + strings.ReplaceAll(v.fault, "\n", "; "), Tone: term.Bad}})
+	}
+	if v.table.Balance.Advice != "" {
+		head = append(head, term.Line{{Text: term.Printable(v.table.Balance.Advice), Tone: term.Warning}})
+	}
+	return append(head, term.Line{})
+}
+
+func (v topView) summary() term.Line {
+	members := term.Toned{Text: term.Plural(len(v.members.Members), "member") + ", "}
+	if v.table.Partitions == 0 {
+		return term.Line{members, {Text: "no table yet: this node is " + v.stats.State, Tone: term.Warning}}
+	}
+	drift := term.Toned{Text: "the same table everywhere", Tone: term.Good}
+	if v.members.Drift > 0 {
+		drift = term.Toned{Text: term.Plural(v.members.Drift, "member") + " with another table", Tone: term.Warning}
+	}
+	return term.Line{members, drift, {Text: fmt.Sprintf(", version %d: %d partitions, max/mean %.2f, variation %s",
+		v.members.Version, v.table.Partitions, v.table.Balance.MaxMean, term.Percent(v.table.Balance.CV))}}
+}
+
+// grid has a row for each member, with bars on a wide terminal.
+func (v topView) grid(bars bool) *term.Sheet {
+	t := term.NewSheet("ID\tSTATE\tLEASE\tPARTITIONS\tSHARE\tLOAD\tTABLE\tWEIGHT\tCLOCK\tZONE")
+	ttl, skew := v.stats.Settings.TTLMS, v.stats.Settings.MaxSkewMS
+	for _, m := range v.members.Members {
+		n := v.table.Counts[m.ID]
+		share := float64(n) / float64(max(1, v.table.Partitions))
+		t.Row(marked(m.ID, v.members.Self), stateOf(m), gauge(m.AgeMS, ttl, term.Age(m.AgeMS), bars), n, term.Percent(share),
+			gauge(m.Load, m.Capacity, loadOf(m), bars), sameOrNot(m.InSync), m.Weight, clockOf(m.ClockOffsetMS, skew), term.OrDash(m.Zone))
+	}
+	return t
+}
+
+// gauge shows a part of a whole, if the whole is known.
+func gauge(part, whole int64, text string, bar bool) term.Toned {
+	if whole <= 0 {
+		return term.Toned{Text: text}
+	}
+	share := min(max(float64(part)/float64(whole), 0), 1)
+	if full := int(share * barWidth); bar {
+		text = strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + " " + text
+	}
+	switch {
+	case share >= 0.9:
+		return term.Toned{Text: text, Tone: term.Bad}
+	case share > 2.0/3:
+		return term.Toned{Text: text, Tone: term.Warning}
+	}
+	return term.Toned{Text: text, Tone: term.Good}
+}
+
+func clockOf(offsetMS, skewMS int64) term.Toned {
+	t := term.Toned{Text: fmt.Sprintf("%+.1fs", float64(offsetMS/100)/10)} // never -0.0
+	switch off := max(offsetMS, -offsetMS); {
+	case off > skewMS:
+		t.Tone = term.Bad
+	case off > skewMS/2:
+		t.Tone = term.Warning
+	}
+	return t
 }

@@ -9,34 +9,40 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"pgregory.net/rapid"
 )
 
-func topOf(l look) topView {
-	return topView{at: time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC), addr: "127.0.0.1:8401", stats: l.stats, members: l.members, table: l.table}
+func healthyTop() topView {
+	h := fakeagent.Healthy()
+	return topView{
+		at: time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC), addr: "127.0.0.1:8401", stats: healthyStats(),
+		members: h["GET /v1/members"].(clusterhttp.Members), table: h["GET /v1/partitions"].(clusterhttp.Partitions),
+	}
 }
 
 // TestTopGolden: what the page looks like, wide and narrow, and in trouble.
 func TestTopGolden(t *testing.T) {
-	well := topOf(healthyLook())
-	trouble := topOf(healthyLook())
+	well := healthyTop()
+	trouble := healthyTop()
 	trouble.members.Drift = 1
 	b, c := &trouble.members.Members[1], &trouble.members.Members[2]
 	b.State, b.AgeMS, b.InSync, b.ClockOffsetMS = lease.Draining, 5900, false, -7300
 	c.Capacity, c.Load, c.Zone = 0, 12, "zone \x1b[2J of a very long name"
 	trouble.table.Balance.Advice = "raise Partitions from 64 to 256 on every node of the cluster."
 	trouble.fault = "no agent answers\nstart one"
-	crowd := topOf(healthyLook())
+	crowd := healthyTop()
 	for range 7 {
 		crowd.members.Members = append(crowd.members.Members, well.members.Members...)
 	}
 	crowd.members.Members[20].State = lease.Settling
 	crowd.members.Members[22].ClockOffsetMS = 3000
-	empty := topOf(healthyLook())
+	empty := healthyTop()
 	empty.table, empty.stats.State = clusterhttp.Partitions{}, "settling"
-	var log []line
+	var log []term.Line
 	for i := range 9 {
 		log = append(log, batchLines(well.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
 	}
@@ -45,7 +51,7 @@ func TestTopGolden(t *testing.T) {
 		name           string
 		v              topView
 		columns, lines int
-		log            []line
+		log            []term.Line
 	}{
 		{"well", well, 130, 20, log[:2]},
 		{"narrow", well, 60, 16, log},
@@ -60,8 +66,8 @@ func TestTopGolden(t *testing.T) {
 		if p.name == "scrolled" {
 			skip = 20
 		}
-		for _, l := range cut(p.v.page(p.columns, p.lines, skip, p.log), p.columns, p.lines) {
-			got.WriteString(strings.TrimRight(l.in(false), " ") + "\n")
+		for _, l := range term.Cut(p.v.page(p.columns, p.lines, skip, p.log), p.columns, p.lines) {
+			got.WriteString(strings.TrimRight(l.String(), " ") + "\n")
 		}
 	}
 	const path = "testdata/top.txt"
@@ -82,8 +88,8 @@ func TestTopGolden(t *testing.T) {
 // TestTopAged: an agent that keeps silent is noticed before its time is up, and what
 // is known to be wrong stays.
 func TestTopAged(t *testing.T) {
-	v := topOf(healthyLook())
-	for after, want := range map[time.Duration]string{0: "", 13 * time.Second: "", 14 * time.Second: "its process may be stopped, or its machine starved"} {
+	v := healthyTop()
+	for after, want := range map[time.Duration]string{0: "", 13 * time.Second: "", 14 * time.Second: "its process may be paused, or its machine starved"} {
 		if got := v.aged(v.at.Add(after), 10*time.Second).fault; got != want {
 			t.Errorf("after %v: %q, want %q", after, got, want)
 		}
@@ -98,26 +104,26 @@ func TestTopAged(t *testing.T) {
 // push the members off a page that has room for some.
 func TestTopFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := topOf(healthyLook())
+		v := healthyTop()
 		for i := range rapid.IntRange(0, 50).Draw(t, "members") {
 			m := v.members.Members[0]
 			m.ID = lease.NodeID(fmt.Sprint("more-", i))
 			v.members.Members = append(v.members.Members, m)
 		}
-		var log []line
+		var log []term.Line
 		for range rapid.IntRange(0, keptNews).Draw(t, "news") {
 			log = append(log, batchLines(v.at, events.Batch{Joined: []lease.NodeID{"x"}})...)
 		}
 		columns, lines := rapid.IntRange(1, 200).Draw(t, "columns"), rapid.IntRange(1, 60).Draw(t, "lines")
 		skip := rapid.IntRange(0, len(v.members.Members)-1).Draw(t, "skip")
-		page := fullPage(v.page(columns, lines, skip, log), columns, lines, true)
+		page := term.FullPage(v.page(columns, lines, skip, log), columns, lines, true)
 		rows := strings.Split(page, "\r\n")
 		if len(rows) > lines {
 			t.Fatalf("%d rows, at most %d", len(rows), lines)
 		}
 		for _, row := range rows {
-			if text := uncoloured(row); columnsOf(text) > columns {
-				t.Fatalf("%q has %d columns, at most %d", text, columnsOf(text), columns)
+			if text := uncoloured(row); term.Columns(text) > columns {
+				t.Fatalf("%q has %d columns, at most %d", text, term.Columns(text), columns)
 			}
 		}
 		if lines >= 18 && columns > 80 && (skip == 0 && !strings.Contains(page, "node-a") || len(log) > 0 != strings.Contains(page, "joined")) {

@@ -6,14 +6,15 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/spf13/cobra"
 )
 
 // build is what this binary was built from, as --output json prints it.
 type build struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // of the source, if it is known
-	Modified bool   `json:"modified"`           // there were changes beside that
+	Revision string `json:"revision,omitempty"` // of the source, if known
+	Modified bool   `json:"modified"`           // the source had further changes
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
@@ -37,7 +38,7 @@ func buildOf() build {
 	return b
 }
 
-// versionLine says the same to people.
+// versionLine is the same for people.
 func versionLine() string {
 	b := buildOf()
 	revision := ""
@@ -51,26 +52,14 @@ func versionLine() string {
 }
 
 func (p *program) versionCommand() *cobra.Command {
-	settings := []setting[clientOptions]{outputSetting("json prints one object")}
-	cmd := &cobra.Command{
+	return p.localCommand(&cobra.Command{
 		Use:   "version [flags]",
 		Short: "Print what this binary was built from",
 		Long:  "Print the version, the source revision, the Go release and the platform.",
 		Example: `  roost version
   roost version --output json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := p.session(cmd.Flags(), settings)
-			if err != nil {
-				return err
-			}
-			if s.json {
-				return s.printJSON(buildOf())
-			}
-			_, err = fmt.Fprintln(p.stdout, versionLine())
-			return err
-		},
-	}
-	addFlags(cmd, settings)
-	return cmd
+	}, "json prints one object", func(s *session.Session, _ []string) error {
+		return s.Answer(buildOf(), nil, versionLine)
+	})
 }

@@ -2,22 +2,64 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/spf13/cobra"
 )
 
-// batchLines has one line for each change: a member, or the partitions that took
-// the same way.
-func batchLines(at time.Time, b events.Batch) (lines []line) {
+func (p *program) watchCommand() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "watch [flags]",
+		Short: "Print changes as they happen",
+		Long: `Print one line for each change that the agent sees, until Ctrl-C. It begins with
+the present state: the live members, and what the agent's own node owns. "moved" is
+about the whole cluster; "acquired" and "released" are about the agent's own node.
+
+It fails if there is no agent at the start. It waits for an agent that goes away
+later, and standard error says so. When the agent is back, the state at that time
+is printed first; changes in between are not. --timeout has no effect here.`,
+		Example: `  roost watch
+  roost watch --output json | jq -c '.joined, .left'     one batch of changes a line`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		heard, away := false, false
+		return session.Stream(ctx, s.Events, func(b events.Batch, _ bool) error {
+			if away {
+				term.Complain(s.Fault, s.AnswersAgain()+": the state at this time follows")
+			}
+			heard, away = true, false
+			if s.JSON {
+				return s.PrintJSON(b)
+			}
+			return s.PrintLines(batchLines(time.Now(), b))
+		}, func(err error) error {
+			if !heard {
+				return err
+			}
+			if !away {
+				term.Complain(s.Fault, "the agent at "+s.Addr+" has ended, or cannot be reached; retrying")
+			}
+			away = true
+			return nil
+		})
+	})
+}
+
+// batchLines has one line for each change: a member, or the partitions that moved from
+// one node to another.
+func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	add := func(what, format string, args ...any) {
-		lines = append(lines, textLine(fmt.Sprintf("%s  v%-4d  %-8s  %s", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))))
+		lines = append(lines, term.TextLine(fmt.Sprintf("%s  v%-4d  %-8s  %s", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))))
 	}
 	for _, id := range b.Left {
 		add("left", "%s", id)
@@ -55,21 +97,13 @@ func partitionsOf(owned []events.Ownership) []placement.Partition {
 
 func orNobody(id lease.NodeID) string { return cmp.Or(string(id), "nobody") }
 
-// listed says how many partitions there are and names the first few: a line has
-// to fit a terminal.
+// listed says how many partitions there are, and names the first few: a line has to fit
+// a terminal.
 func listed(ps []placement.Partition) string {
 	const most = 5
-	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%d (", len(ps))
-	for i, p := range ps[:min(len(ps), most)] {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		_, _ = fmt.Fprint(&b, p)
-	}
+	more := ""
 	if len(ps) > most {
-		b.WriteString(" …")
+		more = " …"
 	}
-	b.WriteByte(')')
-	return b.String()
+	return fmt.Sprintf("%d (%s%s)", len(ps), strings.Trim(fmt.Sprint(ps[:min(len(ps), most)]), "[]"), more)
 }

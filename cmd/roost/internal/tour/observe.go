@@ -13,42 +13,62 @@ import (
 
 const (
 	pollEvery = 50 * time.Millisecond
-	patience  = time.Minute     // for anything that is to happen by itself
+	patience  = time.Minute     // for what happens by itself
 	callTime  = 5 * time.Second // for one call of the API
 )
 
-// agreed waits until every live node sees the right members and all of them have
-// the same table. It returns how long that took since the given moment. progress
-// says what some of the agents have done so far.
-func (t *tour) agreed(ctx context.Context, since time.Time, progress string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
+// poll looks until there is nothing to wait for. progress is shown to people; without
+// progress, look is done. It returns the time since the given moment, and false if ctx
+// ended first.
+func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress string, err error)) (took time.Duration, done bool, err error) {
 	defer t.out.waited()
-	nodes := t.live()
-	behind, why := nodes[0], "nobody was asked"
 	for {
-		seen := t.members(ctx, nodes)
-		took := time.Since(since)
-		if ctx.Err() != nil { // what is seen was cut short
-			return 0, &agentError{behind, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
+		progress, err := look()
+		took = time.Since(since)
+		if ctx.Err() != nil { // what look saw was cut short
+			return took, false, nil
 		}
-		if behind, why = t.behind(nodes, seen); behind == nil {
-			return took, nil
+		if err != nil || progress == "" {
+			return took, err == nil, err
 		}
-		if err := t.missing(); err != nil {
-			return 0, err
-		}
-		t.out.wait(fmt.Sprintf("%d of %d agents %s", t.done(seen), len(nodes), progress), took)
-		select {
-		case <-time.After(pollEvery):
-		case <-ctx.Done():
-		}
+		t.out.wait(progress, took)
+		pause(ctx)
 	}
 }
 
-var errTooLong = fmt.Errorf("given up after %v", patience)
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(pollEvery):
+	case <-ctx.Done():
+	}
+}
 
-// members asks all nodes who is a member. Nil stands for no answer.
+// agreed waits until every live node sees the right members and all hold the same table.
+// verb says what some of the agents have done so far.
+func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	nodes := t.live()
+	behind, why := nodes[0], "no agent was asked"
+	took, done, err := t.poll(ctx, since, func() (string, error) {
+		seen := t.members(ctx, nodes)
+		if ctx.Err() != nil {
+			return "", nil
+		}
+		if behind, why = t.behind(nodes, seen); behind == nil {
+			return "", nil
+		}
+		return fmt.Sprintf("%d of %d agents %s", t.done(seen), len(nodes), verb), t.missing()
+	})
+	if err == nil && !done {
+		err = &agentError{behind, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
+	}
+	return took, err
+}
+
+var errTooLong = fmt.Errorf("gave up after %v", patience)
+
+// members asks all nodes for their members. Nil stands for no answer.
 func (t *tour) members(ctx context.Context, nodes []*node) []*clusterhttp.Members {
 	seen := make([]*clusterhttp.Members, len(nodes))
 	var wait sync.WaitGroup
@@ -65,7 +85,7 @@ func (t *tour) members(ctx context.Context, nodes []*node) []*clusterhttp.Member
 	return seen
 }
 
-// behind returns a node that is not where all should be, and what it lacks.
+// behind returns a node that has not agreed, and what it lacks.
 func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (*node, string) {
 	for i, n := range nodes {
 		if why := t.lacks(seen[i]); why != "" {
@@ -89,7 +109,7 @@ func (t *tour) done(seen []*clusterhttp.Members) int {
 	return n
 }
 
-// lacks says what is wrong with one node's view of the members; "" if nothing.
+// lacks returns what is wrong with one node's view of the members, or "".
 func (t *tour) lacks(m *clusterhttp.Members) string {
 	if m == nil {
 		return "does not answer"
@@ -119,8 +139,8 @@ func statesOf(m *clusterhttp.Members) map[lease.NodeID]lease.State {
 	return states
 }
 
-// observe asks every live node everything. An agent whose table changes while it
-// is asked gave answers from two tables; it is asked again, for a while.
+// observe asks every live node everything. It repeats that for a while for an agent whose
+// table changed in between: its answers are from two tables.
 func (t *tour) observe(ctx context.Context) ([]answer, error) {
 	const tries = 20
 	nodes := t.live()
@@ -142,8 +162,8 @@ func (t *tour) observe(ctx context.Context) ([]answer, error) {
 	return answers, t.culprit(errors.Join(errs...))
 }
 
-// ask gets everything that one node believes. It is torn if the node changed its
-// mind meanwhile. Nothing that it is asked pins a room, or mends a pin.
+// ask returns everything that one node reports. It is torn if the node's table changed in
+// between. No question pins a room, or repairs a pin.
 func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, torn bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
@@ -160,7 +180,7 @@ func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, 
 	}
 	owned, err := n.client.Owned(ctx)
 	if err != nil {
-		return fail("what it owns", err)
+		return fail("its partitions", err)
 	}
 	a = answer{
 		node: n.id, members: statesOf(&members), digest: table.Digest,

@@ -177,9 +177,9 @@ func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 	return f.result("only pinned rooms of %s moved, and all of them", gone)
 }
 
-// anew checks that a room that ended on a node that takes no new ones begins
-// again on another, which is the same for all agents.
-func anew(room string, drained lease.NodeID, visits []visit) check {
+// restarted checks that a room that ended on a node that takes no new ones starts on
+// another node, the same for all agents.
+func restarted(room string, drained lease.NodeID, visits []visit) check {
 	var f faults
 	first := visits[0]
 	for _, v := range visits {
@@ -190,5 +190,5 @@ func anew(room string, drained lease.NodeID, visits []visit) check {
 			f.add("%s sends people of %s to %s, %s to %s", v.agent, room, h.node, first.agent, name(first.homes[0].node))
 		}
 	}
-	return f.result("a room that ends on %s begins anew elsewhere", drained)
+	return f.result("a room that ends on %s starts again elsewhere", drained)
 }

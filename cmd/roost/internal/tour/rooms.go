@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Sizes that leave a node without headroom for the big room, and every other one
-// with some, also in the eyes of an agent that counts rooms twice which it has
-// just claimed: as reserved, and in the load that their node reports.
+// Sizes that leave one node without headroom for the big room, and every other node with
+// some, even if an agent counts rooms twice that it has just claimed: as reserved, and in
+// the load that their node reports.
 const (
 	capacity     = 5000 // streams that a node can carry
 	roomsPerNode = 40   // that people are in
@@ -33,9 +34,8 @@ const (
 const (
 	loadTime   = 15 * time.Second // for loads to be known everywhere
 	rehomeTime = 30 * time.Second // for the rooms of a node that is gone
-	staleTime  = 3 * time.Second  // for an agent to read a pin anew, which it does after one
-	retryEvery = 100 * time.Millisecond
-	retries    = 50
+	staleTime  = 3 * time.Second  // for an agent to read a pin again, which it does after one
+	retries    = 100
 	listLimit  = 10_000
 )
 
@@ -54,23 +54,23 @@ type pin struct {
 	size  int
 }
 
-// visit is what one agent answers to people who want to join rooms.
+// visit is the answers of one agent to people who want to join rooms.
 type visit struct {
 	agent lease.NodeID
 	homes []home // by party
 }
 
-// home is where somebody is sent who wants to join a room.
+// home is where an agent sends people who want to join a room.
 type home struct {
 	node   lease.NodeID
 	source affinity.Source
 	reason string
-	hosted bool // the agent that was asked serves the room
-	again  bool // the first answer was not taken
+	hosted bool // the agent itself serves the room
+	again  bool // the first answer was not accepted
 }
 
-// invite chooses the rooms that people are in. Some larger ones fill the node that
-// the hash gives the big room to.
+// invite chooses the rooms that people are in. Some larger rooms fill the node to which
+// the hash gives the big room.
 func (t *tour) invite() {
 	owner := t.hashed(bigRoom)
 	some := min(mostRooms, roomsPerNode*t.o.Nodes)
@@ -94,8 +94,7 @@ func (t *tour) hashed(room string) lease.NodeID {
 }
 
 // visit asks every live agent for every room, all agents at once, as people do who
-// come in anywhere. Each room is then hosted by the agent of its own node, which
-// was asked for it, too.
+// connect anywhere. After that the agent of its own node hosts each room.
 func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
@@ -119,7 +118,7 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
 	return visits, t.culprit(errors.Join(errs...))
 }
 
-// culprit prefers the end of a process to what follows from it.
+// culprit prefers the end of a process to its consequences.
 func (t *tour) culprit(err error) error {
 	if err == nil {
 		return nil
@@ -130,8 +129,8 @@ func (t *tour) culprit(err error) error {
 	return err
 }
 
-// resolve asks one agent for a room. An answer that says itself that it is but a
-// guess, because the store was slow, is not taken at once.
+// resolve asks one agent for a room. It repeats the question after a degraded answer, as
+// of an agent whose store was slow.
 func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 	for try := 1; ; try++ {
 		a, err := n.client.ResolveRoom(ctx, p.room, p.size)
@@ -150,21 +149,14 @@ func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 	}
 }
 
-// temporary reports whether an agent asks to be asked again.
+// temporary reports whether a later call may succeed.
 func temporary(err error) bool {
 	p, ok := errors.AsType[*clusterhttp.Problem](err)
 	return ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusConflict)
 }
 
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(retryEvery):
-	case <-ctx.Done():
-	}
-}
-
-// list returns the rooms that are pinned, or only those of one node, as one agent
-// says. It changes nothing.
+// list returns the rooms that are pinned, or the rooms of one node, by one agent. It
+// changes nothing.
 func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
 	var list clusterhttp.Rooms
 	var err error
@@ -185,36 +177,30 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 	return pins, nil
 }
 
-// loaded waits until every agent has heard what the rooms of every node cost, by
-// the loads that these report. If that takes too long, it says what is wrong.
+// loaded waits until every agent has heard the loads that the rooms of every node cost.
+// If that takes too long, the fault says what is wrong.
 func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, fault string) {
-	fault = "nobody was asked"
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
-	defer t.out.waited()
+	fault = "no agent was asked"
 	want := streamsOf(pins)
 	nodes := t.live()
-	for {
+	took, _, _ = t.poll(ctx, since, func() (string, error) {
 		seen := t.members(ctx, nodes)
-		took = time.Since(since)
-		if ctx.Err() != nil || t.missing() != nil { // what is seen was cut short
-			return took, fault
+		if err := cmp.Or(ctx.Err(), t.missing()); err != nil {
+			return "", err
 		}
-		fault = ""
 		for i, n := range nodes {
 			if fault = wrongLoad(n.id, seen[i], want); fault != "" {
-				break
+				return "the nodes report their loads", nil
 			}
 		}
-		if fault == "" {
-			return took, ""
-		}
-		t.out.wait("the nodes report their loads", took)
-		pause(ctx)
-	}
+		return "", nil
+	})
+	return took, fault
 }
 
-// wrongLoad says which load an agent has not heard; "" if it knows them all.
+// wrongLoad returns a load that an agent has not heard, or "".
 func wrongLoad(agent lease.NodeID, m *clusterhttp.Members, want map[lease.NodeID]int) string {
 	if m == nil {
 		return fmt.Sprintf("%s does not answer", agent)
@@ -236,29 +222,24 @@ func streamsOf(pins map[string]pin) map[lease.NodeID]int {
 	return streams
 }
 
-// rehomed waits until no pin names a node that is gone. If it takes too long, the
-// checks will tell.
+// rehomed waits until no pin names a node that is gone. The checks find out if it takes
+// too long.
 func (t *tour) rehomed(ctx context.Context, since time.Time, gone lease.NodeID) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, rehomeTime)
 	defer cancel()
-	defer t.out.waited()
 	n := t.live()[0]
-	for {
+	took, _, err := t.poll(ctx, since, func() (string, error) {
 		left, err := n.list(ctx, gone)
-		took := time.Since(since)
-		switch {
-		case ctx.Err() != nil || err == nil && len(left) == 0:
-			return took, nil
-		case err != nil:
-			return 0, t.culprit(err)
+		if err != nil || len(left) == 0 {
+			return "", t.culprit(err)
 		}
-		t.out.wait(fmt.Sprintf("%d pinned rooms still wait on %s", len(left), gone), took)
-		pause(ctx)
-	}
+		return fmt.Sprintf("%d pinned rooms still wait on %s", len(left), gone), nil
+	})
+	return took, err
 }
 
-// release ends the rooms that are pinned on a Redis that is somebody's own, so that
-// nothing of the demo stays there. What cannot be reached expires by itself.
+// release ends the rooms that are pinned on the user's own Redis, so that nothing of the
+// demo stays there. Keys that it does not reach expire by themselves.
 func (t *tour) release() {
 	if t.o.Redis == "" || len(t.parties) == 0 {
 		return
@@ -277,7 +258,7 @@ func (t *tour) release() {
 	for _, n := range live {
 		wait.Go(func() {
 			for room, p := range pins {
-				if p.node == n.id && ctx.Err() == nil { // its host: another would have to be told
+				if p.node == n.id && ctx.Err() == nil { // at its host, which loses it
 					_ = n.client.ReleaseRoom(ctx, room)
 				}
 			}

@@ -84,7 +84,7 @@ func expectWhole(t *testing.T, out *agentproc.Log) {
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
 		"1/6 = 16.7 %", "1/5 = 20.0 %", "People come into 203 rooms", "A 50-person room overrides the hash",
-		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "begins anew elsewhere",
+		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "starts again elsewhere",
 		"All 59 checks held",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -152,7 +152,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c = anew(p.room, drained.id, visits); c.held() || time.Now().After(late) {
+		if c = restarted(p.room, drained.id, visits); c.held() || time.Now().After(late) {
 			break
 		}
 	}

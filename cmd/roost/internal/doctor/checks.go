@@ -1,0 +1,202 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func (e Examination) agent() Check {
+	s := e.After.Stats.Settings
+	return Check{Name: "agent", Finding: fmt.Sprintf("%s of cluster %s answers at %s: %s, %d partitions by %s", e.After.Stats.Self,
+		term.Printable(s.Cluster), e.Addr, term.Plural(len(e.After.Members.Members), "member"), s.Partitions, term.Printable(s.Strategy))}
+}
+
+func (e Examination) ready() Check {
+	switch state := e.After.Stats.State; state {
+	case "draining":
+		return Check{
+			"ready", Warn, "it is draining", "it owns nothing, and /readyz fails on purpose",
+			"nothing if the node is being taken down; otherwise roost undrain",
+		}
+	case "settling":
+		return Check{
+			"ready", Warn, "it is settling", "it has joined and owns nothing yet",
+			"look again in ten seconds; if it still settles, its log has the reason: a clock ahead of the others fences a node",
+		}
+	case "joining", "left":
+		return Check{
+			"ready", Fail, "it is " + state, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",
+			"see its log for \"fenced\"; look for a starved machine, a paused VM, a dead network",
+		}
+	}
+	return Check{Name: "ready", Finding: "it takes part in placement"}
+}
+
+// leases warns of members that missed two heartbeats in a row.
+func (e Examination) leases() Check {
+	ttl := ms(e.After.Stats.Settings.TTLMS)
+	var oldest time.Duration
+	var late []string
+	for _, m := range e.After.Members.Members {
+		old := ms(m.AgeMS)
+		oldest = max(oldest, old)
+		if old > ttl*2/3 {
+			late = append(late, fmt.Sprintf("%s %s", m.ID, term.Age(m.AgeMS)))
+		}
+	}
+	if len(late) == 0 {
+		return Check{Name: "leases", Finding: fmt.Sprintf("the oldest is %v old; they last %v", oldest.Round(100*time.Millisecond), ttl)}
+	}
+	return Check{
+		"leases", Warn, fmt.Sprintf("about to expire at %v: %s", ttl, few(late)),
+		"heartbeats of these nodes are lost or late; when a lease expires, other nodes take over its partitions",
+		"one node: see whether it is starved or cut off; many nodes: this machine is starved, or the network loses packets. In a large cluster allow for it: --ttl",
+	}
+}
+
+// clocks compares each clock with the median: this agent's own clock may be the wrong one.
+func (e Examination) clocks() Check {
+	members := slices.Clone(e.After.Members.Members)
+	if len(members) < 2 {
+		return Check{Name: "clocks", Finding: "there is no other clock to compare with"}
+	}
+	slices.SortFunc(members, func(a, b clusterhttp.Member) int { return cmp.Compare(a.ClockOffsetMS, b.ClockOffsetMS) })
+	limit, median := ms(e.After.Stats.Settings.MaxSkewMS), members[(len(members)-1)/2].ClockOffsetMS
+	var greatest time.Duration
+	var ahead, off []string
+	for _, m := range members {
+		by := ms(m.ClockOffsetMS - median)
+		greatest = max(greatest, by.Abs())
+		text := fmt.Sprintf("%s by %v", m.ID, by.Round(100*time.Millisecond))
+		switch {
+		case by > limit:
+			ahead = append(ahead, text)
+		case by.Abs() > limit/2:
+			off = append(off, text)
+		}
+	}
+	const do = "have NTP set the clock, and see why it did not"
+	switch {
+	case len(ahead) > 0:
+		return Check{
+			"clocks", Fail, fmt.Sprintf("more than %v ahead of the others: %s", limit, few(ahead)),
+			"the other nodes reject its heartbeats, and it fences itself: it owns nothing", do,
+		}
+	case len(off) > 0:
+		return Check{
+			"clocks", Warn, fmt.Sprintf("far from the others: %s", few(off)),
+			fmt.Sprintf("a node more than %v ahead is fenced; a node behind does no harm, and its log has wrong times", limit), do,
+		}
+	}
+	return Check{Name: "clocks", Finding: fmt.Sprintf("all within %v of the median; %v ahead is the limit", greatest.Round(100*time.Millisecond), limit)}
+}
+
+// tables warns of drift that lasts. Every change causes drift for a moment.
+func (e Examination) tables() Check {
+	differ := func(l Look) (ids []string) {
+		for _, m := range l.Members.Members {
+			if !m.InSync && m.ID != l.Members.Self && m.State != lease.Settling {
+				ids = append(ids, string(m.ID))
+			}
+		}
+		return ids
+	}
+	counts := e.After.Stats.Counts
+	history := fmt.Sprintf("tables differed %s so far, for %v in all", term.Plural(int(counts.Drifts), "time"), counts.DriftTime.Round(100*time.Millisecond))
+	before, now := differ(e.Before), differ(e.After)
+	lasting := slices.DeleteFunc(slices.Clone(now), func(id string) bool { return !slices.Contains(before, id) })
+	switch {
+	case e.After.Members.Digest == 0:
+		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no look-up", Do: "see ready"}
+	case len(lasting) > 0:
+		return Check{
+			"tables", Warn, fmt.Sprintf("another table during all of %v: %s (%s)", e.Over, few(lasting), history),
+			"these nodes and this one name different owners for some keys; for a moment after each change that is usual",
+			"look again in ten seconds; if it stays, compare roost members at this agent and at theirs: they do not hear the same nodes, so look for a cut or one-way network",
+		}
+	case len(now) > 0:
+		return Check{Name: "tables", Finding: fmt.Sprintf("a change is spreading: %s not there yet (%s)", few(now), history)}
+	}
+	return Check{Name: "tables", Finding: fmt.Sprintf("the same at every member (%s)", history)}
+}
+
+func (e Examination) balance() Check {
+	t := e.After.Table
+	c := Check{Name: "balance", Finding: fmt.Sprintf("%d partitions on %s: max/mean %.2f, variation %s",
+		t.Partitions, term.Plural(len(t.Counts), "node"), t.Balance.MaxMean, term.Percent(t.Balance.CV))}
+	switch {
+	case t.Partitions == 0:
+		c.Finding = "not known: there is no table yet"
+	case t.Partitions < len(t.Counts):
+		c.Status, c.Means = Fail, "there are fewer partitions than nodes: some nodes can never own anything"
+		c.Do = "start a new cluster with more --partitions; roost plan --partitions shows the effect"
+	case t.Balance.Advice != "":
+		c.Status, c.Means = Warn, "some nodes carry clearly more than their share"
+		c.Do = term.Printable(t.Balance.Advice) + " See roost plan --partitions"
+	}
+	return c
+}
+
+func (e Examination) timings() []Check {
+	s := e.After.Stats.Settings
+	if 2*s.TTLMS >= 5*s.HeartbeatMS {
+		return nil
+	}
+	return []Check{{
+		"settings", Warn, fmt.Sprintf("leases of %v are less than 2.5 heartbeats of %v", ms(s.TTLMS), ms(s.HeartbeatMS)),
+		"one lost heartbeat can end a lease", "a longer --ttl or a shorter --heartbeat, on all nodes",
+	}}
+}
+
+func (e Examination) redis() []Check {
+	r := e.After.Stats.Rooms
+	if r == nil || !r.StoreDoubt {
+		return nil
+	}
+	return []Check{{
+		"redis", Fail, fmt.Sprintf("Redis has not answered lately (breaker: %s)", r.Breaker),
+		"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
+		"see whether Redis runs, can be reached from the agent's machine and has memory; the agent retries by itself",
+	}}
+}
+
+// events warns of a loop that had unread events at both looks and did not catch up.
+func (e Examination) events() []Check {
+	late := make(map[string]uint64)
+	for _, r := range e.Before.Stats.Readers {
+		late[r.Name] = r.Behind
+	}
+	var stuck []string
+	for _, r := range e.After.Stats.Readers {
+		if l := late[r.Name]; l > 0 && r.Behind >= l {
+			stuck = append(stuck, fmt.Sprintf("%s by %s", term.Printable(r.Name), term.Plural(int(r.Behind), "state")))
+		}
+	}
+	if len(stuck) == 0 {
+		return nil
+	}
+	return []Check{{
+		"events", Warn, fmt.Sprintf("behind during all of %v: %s", e.Over, few(stuck)),
+		"a reader of this node's events (http: clients of /v1/events) missed changes: it may still serve partitions that this node has lost",
+		"see where that loop hangs: it has to return from one event to get the next",
+	}}
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// few names the first of many.
+func few(words []string) string {
+	const most = 6
+	text := strings.Join(words[:min(len(words), most)], ", ")
+	if more := len(words) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

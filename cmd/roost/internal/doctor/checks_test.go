@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// healthyLook is what doctor sees of the healthy cluster.
+func healthyLook() Look {
+	h := fakeagent.Healthy()
+	l := Look{Stats: h["GET /v1/stats"].(clusterhttp.Stats), Members: h["GET /v1/members"].(clusterhttp.Members), Table: h["GET /v1/partitions"].(clusterhttp.Partitions)}
+	rooms := *l.Stats.Rooms
+	l.Stats.Rooms = &rooms
+	return l
+}
+
+// reading has a loop that reads events be so many states behind.
+func reading(l *Look, behind uint64) {
+	l.Stats.Readers = []events.ReaderStats{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
+}
+
+// TestChecks: each thing that can be wrong is found, told apart from what is
+// usual, and explained; and nothing else is complained about.
+func TestChecks(t *testing.T) {
+	both := func(f func(l *Look)) func(b, a *Look) { return func(b, a *Look) { f(b); f(a) } }
+	after := func(f func(l *Look)) func(b, a *Look) { return func(_, a *Look) { f(a) } }
+	member := func(i int, f func(m *clusterhttp.Member)) func(l *Look) {
+		return func(l *Look) { f(&l.Members.Members[i]) }
+	}
+	for name, c := range map[string]struct {
+		change func(before, after *Look)
+		want   string // name: verdict: part of the finding; of what is not ok
+	}{
+		"healthy": {func(_, _ *Look) {}, ""},
+		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
+		"settle":  {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
+		"fenced":  {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
+
+		"an old lease":    {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
+		"at two thirds":   {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4000 })), ""},
+		"another's clock": {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
+		"a slow clock":    {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
+		"nearly":          {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
+		"its own clock": {after(func(l *Look) { // is the one that is wrong if all others agree
+			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
+		}), "clocks: fail: node-a by 6s"},
+
+		"drift that stays":  {both(member(1, func(m *clusterhttp.Member) { m.InSync = false })), "tables: warn: node-b"},
+		"drift that came":   {after(member(1, func(m *clusterhttp.Member) { m.InSync = false })), ""},
+		"one after another": {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
+		"a newcomer":        {both(member(1, func(m *clusterhttp.Member) { m.InSync, m.State = false, lease.Settling })), ""},
+		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, clusterhttp.Partitions{} }), "tables: warn: no table"},
+
+		"uneven":   {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
+		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
+		"weight 0": {after(member(1, func(m *clusterhttp.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
+		"all settle": {after(func(l *Look) { // as they do when they start together
+			for i := range l.Members.Members {
+				l.Members.Members[i].State = lease.Settling
+			}
+		}), "members: warn: no node owns anything yet; settling: node-a, node-b, node-c"},
+		"one drains":     {after(member(1, func(m *clusterhttp.Member) { m.State = lease.Draining })), ""},
+		"no owner":       {after(func(l *Look) { weigh(l, 0, 0, 0) }), "members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c"},
+		"one and drains": {after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }), "members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a"},
+
+		"lost seed":   {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }), "seeds: warn: no live member at 10.0.0.9:7946"},
+		"no seed":     {after(func(l *Look) { l.Stats.Settings.Join = nil }), "seeds: warn: none"},
+		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
+		"alone":       {after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }), "seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946 + members: warn: this node is alone"},
+		"alone by name": {after(func(l *Look) {
+			l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:1], []string{"seeds.test:7946"}
+		}), "members: warn: this node is alone + seeds: warn: alone, and started to join seeds.test:7946"},
+		"the first": {after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }), "members: warn: this node is alone"},
+
+		"hasty":             {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis away":        {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"a loop hangs":      {func(b, a *Look) { reading(b, 1); reading(a, 3) }, "events: warn: watch by 3 states"},
+		"it catches up":     {func(b, a *Look) { reading(b, 3); reading(a, 1) }, ""},
+		"it just fell back": {after(func(l *Look) { reading(l, 3) }), ""},
+		"no rooms":          {both(func(l *Look) { l.Stats.Rooms = nil }), ""},
+	} {
+		e := Examination{Before: healthyLook(), After: healthyLook(), Over: 2 * time.Second, Addr: "agent:8401"}
+		c.change(&e.Before, &e.After)
+		var want []string
+		if c.want != "" {
+			want = strings.Split(c.want, " + ")
+		}
+		judge(t, name, e, want)
+	}
+}
+
+func weigh(l *Look, weights ...uint32) {
+	for i, w := range weights {
+		l.Members.Members[i].Weight = w
+	}
+}
+
+func drainAll(l *Look, which ...int) {
+	for _, i := range which {
+		l.Members.Members[i].State = lease.Draining
+	}
+}
+
+// judge compares what is not ok with what is wanted, by name, verdict and a part of
+// the finding.
+func judge(t *testing.T, name string, e Examination, want []string) {
+	t.Helper()
+	checks := e.Diagnose().Checks
+	ok := make(map[string]bool)
+	for _, c := range checks {
+		if c.Status == OK {
+			ok[c.Name] = true
+			continue
+		}
+		if c.Means == "" || c.Do == "" {
+			t.Errorf("%s: %s does not say what it means or what to do: %+v", name, c.Name, c)
+		}
+		got := fmt.Sprintf("%s: %s: %s", c.Name, c.Status, c.Finding)
+		if len(want) == 0 {
+			t.Errorf("%s: complains %q", name, got)
+			continue
+		}
+		name, rest, _ := strings.Cut(want[0], ": ")
+		verdict, part, _ := strings.Cut(rest, ": ")
+		head := name + ": " + verdict + ": "
+		if !strings.HasPrefix(got, head) || !strings.Contains(got, part) {
+			t.Errorf("%s: got %q, want %q", name, got, want[0])
+		}
+		want = want[1:]
+	}
+	if len(want) > 0 {
+		t.Errorf("%s: no complaint of %q", name, want)
+	}
+	for _, c := range checks {
+		if c.Status != OK && ok[c.Name] {
+			t.Errorf("%s: %s is ok and not ok", name, c.Name)
+		}
+	}
+	for _, must := range []string{"agent", "ready", "leases", "clocks", "tables", "balance", "members", "seeds", "messages", "settings", "losses", "fences", "redis"} {
+		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == must }) {
+			t.Errorf("%s: nothing is said of %s", name, must)
+		}
+	}
+}
+
+// TestCounters: a counter warns if it grew between the looks, and by itself.
+func TestCounters(t *testing.T) {
+	set := func(s *clusterhttp.Stats, name string, n uint64) {
+		for _, part := range []any{&s.Counts, s.Rooms} { // by its name in the JSON
+			if err := json.Unmarshal(fmt.Appendf(nil, "{%q:%d}", name, n), part); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range counters() {
+		e := Examination{Before: healthyLook(), After: healthyLook(), Over: 2 * time.Second}
+		set(&e.Before.Stats, c.name, 5)
+		set(&e.After.Stats, c.name, 5)
+		judge(t, c.name+" of old", e, nil)
+		set(&e.After.Stats, c.name, 7)
+		judge(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
+		set(&e.After.Stats, c.name, 3) // it was started again between the looks
+		judge(t, c.name+" anew", e, nil)
+	}
+}

@@ -1,0 +1,109 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// members checks that there are nodes to own partitions, and others to take over.
+func (e Examination) members() (found []Check) {
+	is := make(map[string][]string)
+	for _, m := range e.After.Members.Members {
+		role := m.State.String()
+		if m.State == lease.Active && m.Weight == 0 {
+			role = "weightless"
+		}
+		is[role] = append(is[role], string(m.ID))
+	}
+	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
+	total := len(e.After.Members.Members)
+	if len(zero) > 0 {
+		found = append(found, Check{
+			"members", Warn, "of weight 0: " + few(zero), "they are active and own nothing",
+			"roost weight 100 --addr AGENT, at their own agents; to take a node out for a while, roost drain says so more clearly",
+		})
+	}
+	switch {
+	case owners == 0 && len(settling) > 0:
+		found = append(found, Check{
+			"members", Warn, "no node owns anything yet; settling: " + few(settling), "look-ups fail until then; that is usual for a moment when all nodes start together",
+			"look again in ten seconds; if it stays, the logs of these nodes have the reason",
+		})
+	case owners == 0:
+		found = append(found, Check{
+			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", term.Plural(total, "member"), term.OrDash(few(draining))),
+			"every look-up fails", "roost undrain, or roost weight 100, at one of them",
+		})
+	case total == 1:
+		found = append(found, Check{
+			"members", Warn, "this node is alone", "no other node can take over", "start others with --join " + e.After.Stats.Settings.Addr,
+		})
+	case len(found) == 0:
+		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, term.OrDash(few(draining)))}}
+	}
+	return found
+}
+
+// seeds warns of seeds that are not members. Names are not looked up: this machine may
+// resolve them differently than the agent's.
+func (e Examination) seeds() Check {
+	present, missing, names := e.sortSeeds()
+	alone, none := len(e.After.Members.Members) < 2, len(present)+len(missing)+len(names) == 0
+	const itself = "it forms a cluster of its own, and assumes that it owns every key"
+	switch {
+	case alone && len(missing) > 0:
+		return Check{
+			"seeds", Fail, "alone, although it was started to join " + few(append(missing, names...)), itself,
+			"see whether they run, can be reached by UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It retries by itself",
+		}
+	case alone && len(names) > 0:
+		return Check{
+			"seeds", Warn, "alone, and started to join " + few(names), itself,
+			"nothing if these names, which were not looked up, stand for this node alone; otherwise its log has their answers",
+		}
+	case len(missing) > 0:
+		return Check{
+			"seeds", Warn, "no live member at " + few(missing), "one way less into the cluster, and out of a long split",
+			"start them, or put other nodes into --join",
+		}
+	case none && !alone:
+		return Check{
+			"seeds", Warn, "it has none but itself", "after a split of more than a minute it does not look for the others, and a restart begins a cluster of its own",
+			"start it with --join, with two or three addresses that are likely to be up",
+		}
+	case none:
+		return Check{Name: "seeds", Finding: "none are given, and there is no other node"}
+	case len(names) > 0:
+		return Check{Name: "seeds", Finding: fmt.Sprintf("it sees other nodes; names were not looked up: %s", few(names))}
+	}
+	return Check{Name: "seeds", Finding: "all of them are members: " + few(present)}
+}
+
+// sortSeeds separates seeds that are members from others. All nodes may have the same
+// list, so the agent itself is left out.
+func (e Examination) sortSeeds() (present, missing, names []string) {
+	s := e.After.Stats.Settings
+	for _, seed := range s.Join {
+		addr, err := netip.ParseAddrPort(seed)
+		switch {
+		case err != nil:
+			names = append(names, term.Printable(seed))
+		case same(s.Addr, addr):
+		case slices.ContainsFunc(e.After.Members.Members, func(m clusterhttp.Member) bool { return same(m.Addr, addr) }):
+			present = append(present, seed)
+		default:
+			missing = append(missing, seed)
+		}
+	}
+	return present, missing, names
+}
+
+func same(addr string, as netip.AddrPort) bool {
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && a.Addr().Unmap() == as.Addr().Unmap() && a.Port() == as.Port()
+}

@@ -1,0 +1,190 @@
+// Package fakeagent serves the API of an agent whose answers a test sets.
+package fakeagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Agent serves the answers of Healthy, until a test sets others.
+type Agent struct {
+	Env    map[string]string // has commands use this agent
+	Stream chan any          // events of /v1/events; nil ends one stream
+
+	mu      sync.Mutex
+	answers map[string]any
+	asked   map[string]int
+}
+
+// New starts an agent.
+func New(t *testing.T) *Agent {
+	t.Helper()
+	f := &Agent{answers: Healthy(), asked: make(map[string]int), Stream: make(chan any, 16)}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	f.Env = map[string]string{"ROOST_ADDR": server.Listener.Addr().String(), "TERM": "xterm"}
+	return f
+}
+
+// Set sets the answer to a request, such as "GET /v1/members" or, with its query,
+// "GET /v1/rooms?limit=1". A func(int) any is called with the number of the request, a
+// clusterhttp.Problem is an error, nil is not found. "events" is false while
+// /v1/events fails.
+func (f *Agent) Set(what string, answer any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[what] = answer
+}
+
+// Times returns how often a request was made.
+func (f *Agent) Times(what string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[what]
+}
+
+// ServeHTTP implements http.Handler.
+func (f *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/events" {
+		f.serveEvents(w, r)
+		return
+	}
+	what := r.Method + " " + r.URL.Path
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked[what]++
+	answer, ok := f.answers[r.Method+" "+r.RequestURI]
+	if !ok {
+		answer = f.answers[what]
+	}
+	if ask, ok := answer.(func(n int) any); ok {
+		answer = ask(f.asked[what])
+	}
+	switch p := answer.(type) {
+	case nil:
+		w.WriteHeader(http.StatusNotFound)
+		answer = clusterhttp.Problem{Code: clusterhttp.CodeNotFound, Message: "there is nothing at " + r.URL.Path}
+	case clusterhttp.Problem:
+		w.WriteHeader(p.Status)
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (f *Agent) serveEvents(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	refused := f.answers["events"] == false
+	f.mu.Unlock()
+	if refused {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	_ = http.NewResponseController(w).Flush()
+	for {
+		select {
+		case event, ok := <-f.Stream:
+			if !ok || event == nil {
+				return
+			}
+			kind := "batch"
+			if _, rooms := event.(affinity.MovedBatch); rooms {
+				kind = "moved"
+			}
+			b, _ := json.Marshal(event)
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, b)
+			_ = http.NewResponseController(w).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+const healthyDigest = 0xabc
+
+// Healthy returns the answers of an agent of a healthy cluster of three, with every field
+// set that an answer can have.
+func Healthy() map[string]any {
+	members := make([]clusterhttp.Member, 3)
+	for i := range members {
+		members[i] = clusterhttp.Member{
+			ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), APIAddr: "sfu:3478", State: lease.Active,
+			Zone: "z1", AgeMS: int64(500 * (i + 1)), Weight: 100, Load: int64(150 * i), Capacity: 500, Labels: map[string]string{"rack": "r1"},
+			Incarnation: 7, ClockOffsetMS: int64(i), InSync: true,
+		}
+	}
+	room := clusterhttp.RoomAssignment{
+		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "its pin stands", Epoch: 9, Hosted: true, TouchWithinS: 600,
+	}
+	changed := clusterhttp.Changed{Self: "node-a", State: lease.Draining, Weight: 100, Load: 1, Converged: true}
+	export := Table("node-a", "node-b", "node-c")
+	export.Version = 12
+	table, err := export.Table()
+	if err != nil {
+		panic(err)
+	}
+	b := table.Balance()
+	return map[string]any{
+		"GET /v1/members": clusterhttp.Members{Self: "node-a", Members: members, Version: 12, Digest: export.Digest, Converged: true},
+		"GET /v1/partitions": clusterhttp.Partitions{
+			Export: export, Counts: b.Counts,
+			Balance: clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV},
+		},
+		"GET /v1/place":  clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
+		"GET /v1/owners": clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
+		"GET /v1/stats": clusterhttp.Stats{
+			Self: "node-a", State: "active", Counts: cluster.Stats{Drifts: 4, DriftTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Settings: clusterhttp.Settings{
+				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
+				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
+			},
+		},
+		"GET /v1/rooms": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
+			{Room: "r", Partition: 7, Node: "node-b", Incarnation: 7, Epoch: 9, Size: 4}, {Room: "room 1", Node: "node-c"},
+		}},
+		"GET /v1/rooms/r": clusterhttp.RoomDetail{RoomAssignment: room, Pinned: true, Candidates: []clusterhttp.RoomCandidate{
+			{ID: "node-b", Load: 1, Reserved: 2, Ceiling: 400, Capacity: 500, Taken: true, Why: "owns it"},
+		}},
+		"POST /v1/rooms/r/resolve": room,
+		"POST /v1/rooms/r/move":    room,
+		"DELETE /v1/rooms/r":       clusterhttp.ReleasedRoom{Room: "r"},
+		"POST /v1/drain":           changed,
+		"POST /v1/undrain":         changed,
+		"POST /v1/leave":           changed,
+		"POST /v1/weight":          changed,
+	}
+}
+
+// Batch returns a batch with one change of each kind.
+func Batch() events.Batch {
+	owned := []events.Ownership{{Partition: 3, Since: 1}}
+	return events.Batch{
+		Version: 13, Released: owned, Acquired: owned, Moved: []events.Move{{Partition: 1, From: "node-a", To: "node-b"}},
+		Joined: []lease.NodeID{"node-d"}, Left: []lease.NodeID{"node-e"},
+	}
+}
+
+// Table returns the table of some nodes.
+func Table(ids ...lease.NodeID) placement.Export {
+	in := placement.Input{Partitions: 64}
+	for _, id := range ids {
+		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 100})
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		panic(err)
+	}
+	return table.Export(13)
+}

@@ -1,0 +1,129 @@
+// Package serve runs one agent: its HTTP API, its store of pins, and its way out.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+)
+
+const (
+	leaveTime = 15 * time.Second // for the farewell
+	closeTime = 10 * time.Second // for the clean-up after it
+)
+
+var errOverdue = errors.New("the agent did not end in time")
+
+// Run runs the agent until it ends, or until a signal or the end of stdin ends it. It
+// returns ErrInterrupted after a second signal.
+func Run(ctx context.Context, a settings.Agent, stdin io.Reader, stderr io.Writer, log *slog.Logger) error {
+	orderly, atOnce, stop := watchEndings(ctx, stdin, a.StdinCloses)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- run(orderly, a, stderr, log) }()
+	// A service manager waits for this process, even if the way out hangs.
+	overdue := make(chan error, 1)
+	context.AfterFunc(orderly, func() {
+		time.AfterFunc(a.ShutdownDelay+leaveTime+closeTime, func() { overdue <- errOverdue })
+	})
+	select {
+	case err := <-ended:
+		return err
+	case err := <-atOnce:
+		return err
+	case err := <-overdue:
+		return err
+	}
+}
+
+// run runs the agent until it ends by itself, or leaves after the end of ctx.
+func run(ctx context.Context, a settings.Agent, stderr io.Writer, log *slog.Logger) error {
+	a.Cluster.Log, a.Rooms.Log = log, log
+	web, err := listenHTTP(ctx, a, log)
+	if err != nil {
+		return err
+	}
+	defer web.close()
+	var pins store.Store
+	if a.Store != "" {
+		if pins, err = store.Open(ctx, a.Store, a.Cluster.Cluster, log); err != nil {
+			return err
+		}
+		defer func() { _ = pins.Close() }()
+	}
+	agent, err := cluster.Start(ctx, a.Cluster)
+	if err != nil {
+		if ctx.Err() != nil {
+			log.Info("stopped while joining")
+			return nil
+		}
+		return err
+	}
+	var rooms *affinity.Resolver
+	delay := a.ShutdownDelay
+	if pins != nil {
+		if rooms, err = affinity.Start(agent, pins, a.Rooms); err != nil {
+			_ = agent.Close()
+			return err
+		}
+		// This long after its drain, the agent still answers calls about rooms while the
+		// farewell spreads.
+		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
+	}
+	web.show(agent, rooms, a.Rooms.PinTTL)
+	// Scripts wait for this line, so it does not depend on --log-level.
+	NewLogger(stderr, a.LogFormat, slog.LevelInfo).Info("agent running", "node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
+	select {
+	case <-agent.Done():
+		end(rooms, log)
+		return agent.Err()
+	case <-ctx.Done():
+	}
+	web.turnAway()
+	drain(agent, delay)
+	end(rooms, log) // before the farewell: other nodes take the rooms once this one has left
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	if err := agent.Leave(leaving); err != nil && !errors.Is(err, cluster.ErrClosed) {
+		log.Warn("leave timed out", "err", err)
+	}
+	return agent.Err()
+}
+
+// drain has the node own nothing, and then waits: callers still get answers, and learn
+// from /readyz to ask other nodes.
+func drain(agent *cluster.Agent, delay time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), delay)
+	defer cancel()
+	_ = agent.Drain(ctx) // it continues if ctx ends first; Leave waits for it
+	select {
+	case <-ctx.Done():
+	case <-agent.Done():
+	}
+}
+
+func end(rooms *affinity.Resolver, log *slog.Logger) {
+	if rooms == nil {
+		return
+	}
+	if err := rooms.Close(); err != nil {
+		log.Warn("rooms wait until this node's lease expires", "err", err)
+	}
+}
+
+// NewLogger returns a logger in the given format.
+func NewLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

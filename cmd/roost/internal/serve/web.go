@@ -1,0 +1,123 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/cluster/clusterprom"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+)
+
+// web serves the HTTP API of one agent. It listens before the agent starts, so that a
+// taken port is known before the node joins. Until then it answers "not ready" to
+// programs, and serves people the page, which waits.
+type web struct {
+	addr    string // where it listens, or settings.Off
+	options clusterhttp.Options
+	server  *http.Server // nil if off
+	handler atomic.Pointer[http.Handler]
+	metrics *prometheus.Registry
+	scrape  http.Handler // of metrics
+	page    http.Handler // until there is a handler
+	ended   chan struct{}
+	ending  atomic.Bool
+}
+
+func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, error) {
+	w := &web{
+		addr: settings.Off, options: clusterhttp.Options{Token: a.Token, Log: log},
+		metrics: prometheus.NewRegistry(), ended: make(chan struct{}),
+	}
+	c := a.Cluster.WithDefaults()
+	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, LeaseTTL: c.LeaseTTL, Rooms: a.Store != ""})
+	w.scrape = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	w.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if a.HTTP == settings.Off {
+		close(w.ended)
+		return w, nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("--http %s: cannot listen (is another agent running there?): %w", a.HTTP, err)
+	}
+	w.addr = listener.Addr().String()
+	w.server = clusterhttp.NewServer(w)
+	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	go func() {
+		defer close(w.ended)
+		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("HTTP server failed", "addr", w.addr, "err", err)
+		}
+	}()
+	return w, nil
+}
+
+// show serves the API and the metrics of agent, and of its rooms if it has any.
+func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration) {
+	w.options.Rooms, w.options.HostFor = rooms, hostFor
+	w.metrics.MustRegister(clusterprom.New(agent, rooms))
+	h := clusterhttp.Handler(agent, w.options)
+	w.handler.Store(&h)
+}
+
+// ServeHTTP implements http.Handler.
+func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	if w.ending.Load() {
+		out.Header().Set("Connection", "close")
+	}
+	if in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
+		w.scrape.ServeHTTP(out, in)
+		return
+	}
+	if h := w.handler.Load(); h != nil {
+		(*h).ServeHTTP(out, in)
+		return
+	}
+	if in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/") {
+		w.page.ServeHTTP(out, in)
+		return
+	}
+	out.Header().Set("Content-Type", "application/json")
+	var answer any = clusterhttp.Problem{
+		Message: "joining: no node has let this one in yet", Code: clusterhttp.CodeNotReady, State: "joining",
+	}
+	if in.URL.Path == "/healthz" { // is about this process alone
+		answer = map[string]string{"status": "ok"}
+	} else {
+		out.Header().Set("Retry-After", "1")
+		out.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(out).Encode(answer)
+}
+
+// turnAway closes each connection after its next answer. A client that kept a connection
+// would send its next request to a node that has gone.
+func (w *web) turnAway() { w.ending.Store(true) }
+
+// close waits a moment for answers under way.
+func (w *web) close() {
+	if w.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = w.server.Shutdown(ctx)
+	_ = w.server.Close()
+	<-w.ended
+}

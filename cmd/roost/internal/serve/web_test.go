@@ -1,0 +1,59 @@
+package serve
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+)
+
+// TestJoining: until the node has joined, people get a page that waits, programs an error,
+// and Prometheus the metrics of the process alone.
+func TestJoining(t *testing.T) {
+	a := settings.Agent{HTTP: "127.0.0.1:0", Cluster: cluster.Config{Cluster: "media"}}
+	w, err := listenHTTP(t.Context(), a, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	for _, c := range []struct {
+		method, path string
+		status       int
+		part         string
+	}{
+		{"GET", "/", 200, "<title>media · roost</title>"},
+		{"GET", "/dashboard/main.js", 200, "import"},
+		{"GET", "/healthz", 200, `"ok"`},
+		{"GET", "/readyz", 503, `"state":"joining"`},
+		{"GET", "/v1/members", 503, `"code":"not_ready"`},
+		{"GET", "/v1/events", 503, `"code":"not_ready"`},
+		{"GET", "/metrics", 200, "\ngo_goroutines "},
+		{"POST", "/metrics", 503, `"code":"not_ready"`},
+	} {
+		in, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+w.addr+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.DefaultClient.Do(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if r.StatusCode != c.status || !strings.Contains(string(body), c.part) {
+			t.Errorf("%s %s: %s %.300s, want %d and %s", c.method, c.path, r.Status, body, c.status, c.part)
+		}
+		if c.path == "/metrics" && (strings.Contains(string(body), "\nroost_") || c.status == 200 && strings.Count(string(body), "# TYPE") < 20) {
+			t.Errorf("%s", body)
+		}
+	}
+	c := clusterhttp.Client{Base: w.addr}
+	if _, err := c.Place(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "joining") {
+		t.Errorf("place: %v", err)
+	}
+}

@@ -1,0 +1,168 @@
+// Package session is one command's conversation with an agent: the client of its API,
+// output as a table or as JSON, and views that follow changes.
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+)
+
+// Options are common to all commands that speak to an agent.
+type Options struct {
+	addr, output, token, warning string
+	timeout                      time.Duration
+}
+
+// Settings returns the settings of these options.
+func (o *Options) Settings() []settings.Setting {
+	return []settings.Setting{
+		{Name: "addr", Arg: "HOST:PORT", Default: clusterhttp.DefaultBase, Set: o.setAddr, Usage: "where the agent serves HTTP"},
+		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agent requires one"},
+		o.Output("json prints the answer in full, one object a line"),
+		{Name: "timeout", Arg: "DURATION", Default: "20s", Set: settings.Duration(&o.timeout), Usage: "give up on an answer after this time"},
+	}
+}
+
+// Output is the setting of the form of the output.
+func (o *Options) Output(usage string) settings.Setting {
+	return settings.Setting{Name: "output", Arg: "table|json", Default: "table", Set: settings.OneOf(&o.output, "table", "json"), Usage: usage}
+}
+
+func (o *Options) readToken(path string) (err error) {
+	o.token, o.warning, err = settings.Token(path)
+	return err
+}
+
+// setAddr takes host:port, or a URL for agents behind a proxy.
+func (o *Options) setAddr(v string) error {
+	o.addr = v
+	if u, err := url.Parse(v); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
+		return nil
+	}
+	if settings.HostPort(v) != nil {
+		return errors.New("want HOST:PORT or a URL")
+	}
+	return nil
+}
+
+// Session is one command's conversation with an agent.
+type Session struct {
+	*clusterhttp.Client
+	Addr       string // of the agent, to be shown
+	JSON       bool
+	Timeout    time.Duration
+	Term       term.Terminal // of Out
+	Out, Fault io.Writer
+
+	last appended
+}
+
+// Open begins a conversation with the agent that the options name.
+func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, stderr io.Writer) (*Session, error) {
+	err := settings.Resolve(list, from)
+	if o.warning != "" {
+		term.Complain(stderr, "warning: "+o.warning)
+	}
+	return &Session{
+		Client: &clusterhttp.Client{Base: o.addr, Token: o.token},
+		Addr:   term.Redacted(o.addr), JSON: o.output == "json", Timeout: o.timeout,
+		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv),
+	}, err
+}
+
+// Bound gives a call the time that the user allows.
+func (s *Session) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.Timeout)
+}
+
+// PrintJSON prints one object a line.
+func (s *Session) PrintJSON(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, r := range string(b) { // as term.Harmless, by the escapes of JSON
+		if strconv.IsPrint(r) || r > math.MaxUint16 {
+			text.WriteRune(r)
+		} else {
+			_, _ = fmt.Fprintf(&text, `\u%04x`, r)
+		}
+	}
+	_, err = io.WriteString(s.Out, text.String()+"\n")
+	return err
+}
+
+// Say prints lines for people.
+func (s *Session) Say(format string, args ...any) error {
+	return s.PrintLines(term.TextLines(fmt.Sprintf(format, args...)))
+}
+
+// Answer returns err, or prints an answer: as JSON, or by the given sentence.
+func (s *Session) Answer(v any, err error, sentence func() string) error {
+	switch {
+	case err != nil:
+		return err
+	case s.JSON:
+		return s.PrintJSON(v)
+	}
+	return s.Say("%s", sentence())
+}
+
+// PrintLines prints lines.
+func (s *Session) PrintLines(lines []term.Line) error {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.In(s.Term.Colours) + "\n")
+	}
+	_, err := io.WriteString(s.Out, b.String())
+	return err
+}
+
+// Table prints a header, the rows that fill adds, and the text below.
+func (s *Session) Table(header string, fill func(row func(cells ...any)), below ...string) error {
+	columns, _ := s.Term.Size()
+	return s.PrintLines(term.Page(header, fill, below...)(columns))
+}
+
+// Explain adds to an error what the user can do about it.
+func (s *Session) Explain(err error) error {
+	var problem *clusterhttp.Problem
+	var unreachable *net.OpError
+	text := strings.ReplaceAll(err.Error(), "clusterhttp: ", "")
+	switch {
+	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized && s.Token != "":
+		text = "the agent at " + s.Addr + " requires a token, and this is not it; give it with --token-file"
+	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized:
+		text = "the agent at " + s.Addr + " requires a token; give it with --token-file or ROOST_TOKEN_FILE"
+	case errors.As(err, &problem):
+		text = problem.Message // the code is for programs
+	case errors.As(err, &unreachable):
+		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR", s.Addr, unreachable)
+	case errors.Is(err, context.DeadlineExceeded):
+		text = fmt.Sprintf("no answer from %s within %v\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout", s.Addr, s.Timeout)
+	}
+	return errors.New(term.Redacted(text))
+}
+
+// Absent returns the answer of an agent that runs without taking part, or nil.
+func Absent(err error) *clusterhttp.Problem {
+	p, ok := errors.AsType[*clusterhttp.Problem](err)
+	if ok && (p.Code == clusterhttp.CodeNotReady || p.Code == clusterhttp.CodeClosed) {
+		return p
+	}
+	return nil
+}

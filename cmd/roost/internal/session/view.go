@@ -1,0 +1,195 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+)
+
+// View is what a command shows of one moment.
+type View struct {
+	Answer any                           // for --output json
+	Counts any                           // the part whose change is worth another print
+	Page   func(columns int) []term.Line // 0 columns: no limit
+}
+
+// Follower shows a view once or, with --watch, until ctx ends.
+type Follower struct {
+	Ask   func(context.Context, *Session) (View, error)
+	News  func(context.Context, *Session, chan<- struct{}) // a reason to ask at once
+	Every time.Duration                                    // with --watch, by default
+
+	watch bool
+	every time.Duration
+}
+
+// Settings returns the settings of a follower.
+func (f *Follower) Settings() []settings.Setting {
+	return []settings.Setting{
+		{
+			Name: "watch", Short: "w", Arg: "bool", Set: settings.Bool(&f.watch), FlagOnly: true,
+			Usage: "stay, and show it again when it changes: in place on a terminal, otherwise below each other",
+		},
+		{
+			Name: "every", Arg: "DURATION", Set: settings.Duration(&f.every), FlagOnly: true,
+			Usage: fmt.Sprintf("with --watch: ask at least this often (default %v)", f.Every),
+		},
+	}
+}
+
+// Run shows the view.
+func (f *Follower) Run(ctx context.Context, s *Session) error {
+	if f.every != 0 && !f.watch {
+		return settings.UsageError("--every says how often to ask again: add --watch")
+	}
+	v, err := f.ask(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case f.watch:
+		return f.follow(ctx, s, v)
+	case s.JSON:
+		return s.PrintJSON(v.Answer)
+	}
+	columns, _ := s.Term.Size()
+	return s.PrintLines(v.Page(columns))
+}
+
+func (f *Follower) ask(ctx context.Context, s *Session) (View, error) {
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	return f.Ask(ctx, s)
+}
+
+// follow shows v and its successors. It survives an agent that does not answer, which
+// may come back.
+func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	go f.News(ctx, s, changed)
+	again := time.NewTicker(cmp.Or(f.every, f.Every))
+	defer again.Stop()
+	show := s.append
+	if s.Term.Moves && !s.JSON {
+		show = s.redraw(&term.Screen{Term: s.Term, Out: s.Out})
+	}
+	for fault := ""; ; {
+		if err := show(v, fault); err != nil {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+		next, err := f.ask(ctx, s)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			v, fault = next, ""
+		default:
+			fault = s.Explain(err).Error()
+		}
+	}
+}
+
+func (s *Session) redraw(screen *term.Screen) func(View, string) error {
+	return func(v View, fault string) error {
+		return screen.Show(func(columns int) []term.Line {
+			page := v.Page(columns)
+			if fault != "" {
+				page = append([]term.Line{{{Text: strings.ReplaceAll(fault, "\n", "; "), Tone: term.Bad}}}, page...)
+			}
+			return page
+		})
+	}
+}
+
+// appended is what append printed last.
+type appended struct {
+	counts any
+	fault  string
+}
+
+// append prints v if it differs from the last print, and a fault, once, on standard
+// error.
+func (s *Session) append(v View, fault string) error {
+	last := s.last
+	s.last = appended{v.Counts, fault}
+	switch fault {
+	case last.fault:
+	case "":
+		term.Complain(s.Fault, s.AnswersAgain())
+	default:
+		term.Complain(s.Fault, fault)
+	}
+	if fault != "" || reflect.DeepEqual(last.counts, v.Counts) {
+		return nil
+	}
+	if s.JSON {
+		return s.PrintJSON(v.Answer)
+	}
+	if last.counts != nil {
+		_, _ = io.WriteString(s.Out, "\n")
+	}
+	columns, _ := s.Term.Size()
+	stamp := term.TextLine(time.Now().Format(time.DateTime))
+	return s.PrintLines(append([]term.Line{stamp}, v.Page(columns)...))
+}
+
+// AnswersAgain says that the agent is back.
+func (s *Session) AnswersAgain() string { return "the agent at " + s.Addr + " answers again" }
+
+// reopenAfter is how soon a stream that has ended is opened again.
+const reopenAfter = time.Second
+
+// Stream passes on the events of a stream, and opens the stream again whenever it ends.
+// It returns when ctx ends, or with an error of take or lost.
+func Stream[T any](
+	ctx context.Context, stream func(context.Context) iter.Seq2[T, error],
+	take func(event T, first bool) error, lost func(error) error,
+) error {
+	for ctx.Err() == nil {
+		first := true
+		for event, err := range stream(ctx) {
+			if err != nil {
+				err = lost(err)
+			} else {
+				err = take(event, first)
+			}
+			if err != nil {
+				return err
+			}
+			first = false
+		}
+		select {
+		case <-time.After(reopenAfter):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// Nudge notifies changed of each event of a stream.
+func Nudge[T any](ctx context.Context, stream func(context.Context) iter.Seq2[T, error], changed chan<- struct{}) {
+	_ = Stream(ctx, stream, func(T, bool) error { Touch(changed); return nil }, func(error) error { return nil })
+}
+
+// Touch notifies a channel with room for one, unless it is notified already.
+func Touch(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default:
+	}
+}

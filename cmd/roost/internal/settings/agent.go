@@ -1,0 +1,150 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Agent is the configuration of `roost agent`.
+type Agent struct {
+	Cluster       cluster.Config
+	HTTP          string // host:port, or Off
+	Token         string
+	Store         string // URL; may hold a password; "" is none
+	Rooms         affinity.Config
+	LogFormat     string
+	LogLevel      slog.Level
+	StdinCloses   bool // the end of standard input ends the agent
+	ShutdownDelay time.Duration
+
+	Warnings []string // risks that the log has to name
+
+	config string // path of the file
+}
+
+// Off is the value of --http for an agent without HTTP.
+const Off = "off"
+
+// LoadAgent reads all sources and reports all faults. The default id is hostName.
+func LoadAgent(from Sources, hostName string) (Agent, error) {
+	var a Agent
+	var faults []error
+	file := a.configFile()
+	from.reserved = file.Name
+	if c, ok := from.choose(file); ok {
+		from.path = c.values[0]
+		b, err := os.ReadFile(from.path)
+		if err != nil && from.path != "" { // the setting itself reports an empty path
+			faults = []error{fmt.Errorf("%s: %w", c.origin, err)}
+		} else if err == nil {
+			from.file, faults = parseFile(from.path, b)
+		}
+	}
+	origins, more := resolve(a.Settings(), from, checkAlone)
+	faults = append(faults, more...)
+	if _, set := origins["id"]; !set {
+		a.Cluster.ID = hostName
+		if err := lease.NodeID(hostName).Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("the host name %q cannot be the node's id; set --id", hostName))
+		}
+	}
+	faults = append(faults, a.checkTogether(origins)...)
+	if len(faults) == 0 {
+		// Only the cluster package knows these relations between settings.
+		if err := a.Cluster.Validate(); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return a, Faults(faults)
+}
+
+// checkAlone judges one setting by an agent that has no other, so that the fault names
+// the source of the value.
+func checkAlone(name string, values []string) error {
+	var a Agent
+	for _, s := range a.Settings() {
+		if s.Name == name {
+			if err := s.apply(chosen{values: values, listed: s.List}); err != nil {
+				return err
+			}
+		}
+	}
+	c := a.Cluster
+	c.ID = cmp.Or(c.ID, "x")
+	switch { // checkTogether compares them
+	case c.LeaseTTL > 0:
+		c.HeartbeatInterval = 10 * time.Millisecond
+	case c.HeartbeatInterval > 0:
+		c.LeaseTTL = time.Hour
+	}
+	err := c.Validate()
+	if err == nil {
+		return nil
+	}
+	var b strings.Builder
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "cluster: "), "lease: ")
+		b.WriteString(strings.TrimPrefix(line, `record of "x": `))
+	}
+	return errors.New(b.String())
+}
+
+// checkTogether judges settings that depend on each other.
+func (a *Agent) checkTogether(origins map[string]origin) (faults []error) {
+	c := a.Cluster.WithDefaults()
+	ttl, heartbeat := origins["ttl"], origins["heartbeat"]
+	if c.LeaseTTL <= c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
+		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be longer than heartbeat (%v)",
+			cmp.Or(ttl.text, heartbeat.text), c.LeaseTTL, c.HeartbeatInterval))
+	}
+	if http := origins["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && origins["http-token-file"].text == "" {
+		faults = append(faults, fmt.Errorf("%s: others reach this address: set --http-token-file, or use 127.0.0.1", http.text))
+	}
+	return append(faults, a.checkRooms(origins)...)
+}
+
+func (a *Agent) checkRooms(origins map[string]origin) (faults []error) {
+	url, file := origins["redis"], origins["redis-file"]
+	if url.text != "" && file.text != "" {
+		faults = append(faults, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.text, file.text))
+	}
+	if url.text == "" && file.text == "" {
+		for _, name := range []string{"pin-ttl", "soft-ceiling", "hard-ceiling", "report-load"} {
+			if text := origins[name].text; text != "" {
+				a.Warnings = append(a.Warnings, text+" has no effect without --redis")
+			}
+		}
+		return faults
+	}
+	if _, err := store.Prefix(a.Cluster.Cluster); err != nil {
+		faults = append(faults, fmt.Errorf("%s: %w", origins["cluster"].text, err))
+	}
+	if err := a.Rooms.Validate(); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			faults = append(faults, errors.New(strings.TrimPrefix(strings.TrimSpace(line), "affinity: ")))
+		}
+	}
+	return faults
+}
+
+// Loopback reports whether only this machine reaches the host of addr. A name other than
+// localhost may stand for any host.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}

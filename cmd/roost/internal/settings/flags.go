@@ -1,0 +1,218 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Group is a part of an agent's settings.
+type Group struct {
+	Title    string
+	Settings []Setting
+}
+
+// Groups returns the settings of an agent in the order of the help. They set a.
+func (a *Agent) Groups() []Group {
+	return []Group{
+		{"Joining the cluster", a.joining()},
+		{"The same on all nodes", a.shared()},
+		{"Advertised to other nodes", a.record()},
+		{"Rooms", a.rooms()},
+		{"This process", a.process()},
+	}
+}
+
+// Settings returns the settings of all groups.
+func (a *Agent) Settings() (all []Setting) {
+	for _, g := range a.Groups() {
+		all = append(all, g.Settings...)
+	}
+	return all
+}
+
+func (a *Agent) joining() []Setting {
+	c := &a.Cluster
+	return []Setting{
+		{Name: "id", Arg: "ID", Set: Nonempty(&c.ID), Usage: "this node's name, unique in the cluster and the same after a restart (default: the host name)"},
+		{Name: "bind", Arg: "HOST:PORT", Default: "127.0.0.1:7946", Set: Nonempty(&c.Bind), Usage: "gossip here, by UDP and TCP; port 0 takes a free one"},
+		{Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise), Usage: "other nodes reach this one here (default: the address of --bind)"},
+		{
+			Name: "join", Arg: "HOST:PORT,...", List: true, Usage: "nodes to join by, or the name of an SRV record",
+			Set: func(v string) error { c.Join = append(c.Join, v); return nil },
+		},
+		{Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap), Usage: "do not wait for --join to answer: this may be the first node"},
+		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
+		{Name: "key-file", Arg: "FILE", Set: a.secret(a.setKeys), Usage: "encrypt gossip with the key in FILE; roost keygen makes one"},
+	}
+}
+
+func (a *Agent) shared() []Setting {
+	c := &a.Cluster
+	return []Setting{
+		{
+			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions), Usage: "shares that the keys are cut into; the same on all nodes",
+			Set: Number(&c.Partitions, 1, placement.MaxPartitions),
+		},
+		{
+			Name: "strategy", Arg: "NAME", Default: "rendezvous", Usage: "how partitions are assigned to nodes; the same on all nodes: " + placement.Strategies,
+			Set: Strategy(&c.Strategy),
+		},
+		{Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork, Usage: "kind of network, which picks the timings"},
+		{Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval), Usage: "renew the lease this often; the same on all nodes (default 2s; wan 5s, local 200ms)"},
+		{Name: "ttl", Arg: "DURATION", Set: Duration(&c.LeaseTTL), Usage: "a lease ends when it is this old; the same on all nodes (default 6s; wan 20s, local 1s)"},
+		{Name: "max-skew", Arg: "DURATION", Default: "5s", Set: Duration(&c.MaxSkew), Usage: "how far a node's clock may be ahead; the same on all nodes"},
+	}
+}
+
+func (a *Agent) record() []Setting {
+	c := &a.Cluster
+	return []Setting{
+		{Name: "api-addr", Arg: "ADDR", Set: Text(&c.APIAddr), Usage: "address of your own program, part of the answer to each look-up of a key"},
+		{Name: "zone", Arg: "ZONE", Set: Text(&c.Zone), Usage: "advertised to other nodes"},
+		{Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel, Usage: "advertised to other nodes"},
+		{Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64), Usage: "units of load that this node can carry, advertised to other nodes"},
+		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
+		{Name: "ramp-up", Arg: "DURATION", Set: Duration(&c.RampUp), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
+		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
+	}
+}
+
+// maxCeiling allows for nodes whose capacity is stated cautiously.
+const maxCeiling = 1000
+
+// rooms are about rooms that are pinned to nodes by capacity. All but the last are the
+// same on all nodes.
+func (a *Agent) rooms() []Setting {
+	return []Setting{
+		{
+			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
+			Usage: "pin rooms to nodes by capacity, on this Redis: redis://user:password@host:6379/0; other users of this machine can read a password here, so better use ROOST_REDIS or --redis-file; memory: pins in this process, for an agent that is alone",
+		},
+		{Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }), Usage: "the same, with the URL in FILE"},
+		{Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL), Usage: "how long a pin outlives the last request for its room (default 1h)"},
+		{
+			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
+			Usage: "share of its --capacity up to which a node is given new rooms, as long as another has headroom (default 80)",
+		},
+		{
+			Name: "hard-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.HardCeiling, 0, maxCeiling),
+			Usage: "share of its --capacity above which a node is given no new room even if no other can take it (default 0: never refuse)",
+		},
+		{
+			Name: "report-load", Arg: "bool", Set: Bool(&a.Rooms.ReportLoad),
+			Usage: "report as this node's load what the rooms that are hosted here cost, n·(n-1) units each, instead of what is posted to /v1/load",
+		},
+	}
+}
+
+func (a *Agent) process() []Setting {
+	return []Setting{
+		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP, Usage: `serve the HTTP API here; "off" serves none`},
+		{Name: "http-token-file", Arg: "FILE", Set: a.secret(a.setToken), Usage: "bearer token that calls which change something must show; needed if --http is not loopback"},
+		{
+			Name: "shutdown-delay", Arg: "DURATION", Set: Duration(&a.ShutdownDelay),
+			Usage: "after SIGTERM keep answering this long, owning nothing and with /readyz failing, until load balancers have turned away (default: five gossip intervals, 1s on a lan)",
+		},
+		{Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"), Usage: "format of the log on standard error"},
+		{Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel, Usage: "least level that is logged"},
+		{
+			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
+			Usage: "end at once, without farewell, when standard input ends; for programs that start an agent as their child, so that it never outlives them",
+		},
+		a.configFile(),
+	}
+}
+
+func (a *Agent) configFile() Setting {
+	return Setting{Name: "config", Arg: "FILE", Set: Nonempty(&a.config), Usage: "read YAML from FILE; its keys are the names of these flags"}
+}
+
+// HostPort checks the form of an address.
+func HostPort(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return errors.New("want HOST:PORT")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+// StoreURL takes the URL of a store for pins.
+func StoreURL(to *string) func(string) error {
+	return func(v string) error {
+		*to = v
+		return store.CheckURL(v)
+	}
+}
+
+// Strategy takes the name of a strategy.
+func Strategy(to *placement.Strategy) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = placement.ParseStrategy(v); err != nil {
+			return errors.New(strings.TrimPrefix(err.Error(), "placement: "))
+		}
+		return nil
+	}
+}
+
+func (a *Agent) setNetwork(v string) error {
+	n, ok := map[string]cluster.Network{"lan": cluster.LAN, "wan": cluster.WAN, "local": cluster.Local}[v]
+	if !ok {
+		return errors.New("want lan, wan or local")
+	}
+	a.Cluster.Network = n
+	return nil
+}
+
+func (a *Agent) setWeight(v string) error {
+	n, err := strconv.ParseUint(v, 10, 32)
+	if err != nil || n > lease.MaxWeight {
+		return fmt.Errorf("want a whole number from 1 to %d", lease.MaxWeight)
+	}
+	if n == 0 {
+		return errors.New("to join without owning anything, use --start-draining")
+	}
+	a.Cluster.Weight = uint32(n)
+	return nil
+}
+
+func (a *Agent) addLabel(v string) error {
+	name, value, ok := strings.Cut(v, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("%q is not of the form name=value", v)
+	}
+	if _, twice := a.Cluster.Labels[name]; twice {
+		return fmt.Errorf("label %q is given twice", name)
+	}
+	if a.Cluster.Labels == nil {
+		a.Cluster.Labels = make(map[string]string)
+	}
+	a.Cluster.Labels[name] = value
+	return nil
+}
+
+func (a *Agent) setHTTP(v string) error {
+	a.HTTP = v
+	if v == Off {
+		return nil
+	}
+	return HostPort(v)
+}
+
+func (a *Agent) setLevel(v string) error {
+	if err := a.LogLevel.UnmarshalText([]byte(v)); err != nil {
+		return errors.New("want debug, info, warn or error")
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+)
+
+// maxSecretBytes bounds the read of a wrong path, such as that of a device.
+const maxSecretBytes = 4096
+
+// readSecret returns the content of a file without surrounding space, and a warning if
+// other users can read it. No error shows any of the content.
+func readSecret(path string) (content []byte, warning string, err error) {
+	if path == "" {
+		return nil, "", errors.New("the value is empty")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", err
+	}
+	// Windows has no such bits; Go invents them.
+	if mode := info.Mode().Perm(); mode&0o044 != 0 && runtime.GOOS != "windows" {
+		warning = fmt.Sprintf("other users can read the secret in %s (mode %#o); chmod 600 %s", path, mode, path)
+	}
+	content, err = io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
+	if err != nil {
+		return nil, warning, err
+	}
+	if len(content) > maxSecretBytes {
+		return nil, warning, fmt.Errorf("the file has more than %d bytes: that is no secret", maxSecretBytes)
+	}
+	return bytes.TrimSpace(content), warning, nil
+}
+
+// secret passes the content of a file to use.
+func (a *Agent) secret(use func([]byte) error) func(path string) error {
+	return func(path string) error {
+		b, warning, err := readSecret(path)
+		if warning != "" {
+			a.Warnings = append(a.Warnings, warning)
+		}
+		if err != nil {
+			return err
+		}
+		return use(b)
+	}
+}
+
+// setKeys takes gossip keys, one a line. The first key is used to send.
+func (a *Agent) setKeys(b []byte) error {
+	var keys [][]byte
+	for line := range bytes.Lines(b) {
+		k, err := decodeKey(bytes.TrimSpace(line))
+		if err != nil {
+			return err
+		}
+		keys = append(keys, k)
+	}
+	if len(keys) == 0 {
+		return errors.New("the key has 0 bytes; it must have 16, 24 or 32")
+	}
+	a.Cluster.Key, a.Cluster.OldKeys = keys[0], keys[1:]
+	return nil
+}
+
+func (a *Agent) setToken(b []byte) (err error) {
+	a.Token, err = decodeToken(b)
+	return err
+}
+
+func decodeKey(b []byte) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(string(b))
+	if err != nil {
+		return nil, errors.New("the file does not hold a key in base64; roost keygen makes one")
+	}
+	switch len(key) {
+	case 16, 24, 32:
+		return key, nil
+	}
+	return nil, fmt.Errorf("the key has %d bytes; it must have 16, 24 or 32", len(key))
+}
+
+// Token reads a bearer token. The warning says that other users can read the file.
+func Token(path string) (token, warning string, err error) {
+	b, warning, err := readSecret(path)
+	if err == nil {
+		token, err = decodeToken(b)
+	}
+	return token, warning, err
+}
+
+func decodeToken(b []byte) (string, error) {
+	if len(b) == 0 {
+		return "", errors.New("the file is empty")
+	}
+	for _, c := range b {
+		if c <= ' ' || c > '~' {
+			return "", errors.New("a token is one word of visible ASCII")
+		}
+	}
+	return string(b), nil
+}

@@ -1,0 +1,147 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+)
+
+// TestSeveralKeys: a cluster that changes its key uses two for a while.
+func TestSeveralKeys(t *testing.T) {
+	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
+	line := func(key []byte) string { return base64.StdEncoding.EncodeToString(key) + "\n" }
+	var a Agent
+	err := a.setKeys([]byte(line(one) + "  " + line(two)))
+	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 || !bytes.Equal(c.OldKeys[0], two) {
+		t.Errorf("%v, %v, %v", c.Key, c.OldKeys, err)
+	}
+	if err := a.setKeys([]byte(line(one) + "\n" + line(two))); err == nil || !strings.Contains(err.Error(), "0 bytes") {
+		t.Errorf("an empty line between: %v", err)
+	}
+}
+
+// TestSecretFiles: the fault of a wrong file shows none of its content.
+func TestSecretFiles(t *testing.T) {
+	const secret = "hunter2"
+	for name, c := range map[string]struct{ flag, content, want string }{
+		"no base64":    {"key-file", secret + "!", "does not hold a key in base64"},
+		"too short":    {"key-file", base64.StdEncoding.EncodeToString([]byte(secret)), "the key has 7 bytes"},
+		"empty key":    {"key-file", "", "the key has 0 bytes"},
+		"too long":     {"key-file", strings.Repeat(secret, 1000), "more than 4096 bytes"},
+		"empty token":  {"http-token-file", "\n", "the file is empty"},
+		"two words":    {"http-token-file", secret + " " + secret, "one word"},
+		"not printing": {"http-token-file", secret + "\x00", "one word"},
+	} {
+		_, err := load(t, []string{"--" + c.flag + "=DIR/secret"}, nil, map[string]string{"secret": c.content})
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "open")
+	if err := os.WriteFile(path, []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o644: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, warning, err := readSecret(path); err != nil || (warning != "") != warned {
+			t.Errorf("mode %o: warning %q, %v", mode, warning, err)
+		}
+	}
+}
+
+// TestStoreURL: no fault shows any part of a URL, since any part can be the password.
+func TestStoreURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"memory:":                              "",
+		"redis://:hunter2@h:6379/0":            "",
+		"redis://u:hunter2@h?addr=h2:1":        "",
+		"rediss://h":                           "",
+		"valkey://h":                           "",
+		"unix:///run/hunter2.sock":             "",
+		"":                                     "the value is empty",
+		"hunter2":                              "want a URL that begins with redis://",
+		"hunter2@h:6379":                       "want a URL",
+		"http://:hunter2@h":                    "want a URL that begins with redis://",
+		"redis:hunter2@h":                      "want a URL such as",
+		"redis:///0?password=hunter2":          "the URL has no host",
+		"redis://:hun/ter2@h:6379":             "want a URL such as",
+		"redis://:hunter2%@h":                  "want a URL such as",
+		"redis://:hunter2@h:port":              "want a URL such as",
+		"redis://:hunter2@h:66000/0":           "the port is not a number from 0 to 65535",
+		"redis://:hunter2 @h\n":                "want a URL such as",
+		"redis://:hunter2@[::1":                "want a URL such as",
+		"redis://\x00hunter2":                  "want a URL such as",
+		"redis+sentinel://:hunter2@h:26379/db": "want a URL that begins with",
+	} {
+		err := StoreURL(new(string))(url)
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("%q: %v, want %q", url, err, want)
+		}
+		for source, args := range map[string][]string{"flag": {"--redis=" + url}, "file": {"--redis-file=DIR/secret"}, "config": {"--config=DIR/c"}, "environment": nil} {
+			env := map[string]string{}
+			if source == "environment" {
+				env["ROOST_REDIS"] = url
+			}
+			o, err := load(t, args, env, map[string]string{"secret": url, "c": "redis: '" + url + "'\n"})
+			if source == "config" && strings.ContainsAny(url, "\x00\n") || source == "environment" && url == "" || source == "file" && strings.HasSuffix(url, "\n") {
+				continue // not what the test means
+			}
+			if (err == nil) != (want == "") || err != nil && strings.Contains(err.Error(), "hunter2") || err == nil && o.Store != url {
+				t.Errorf("%q by %s: %v", url, source, err)
+			}
+		}
+	}
+}
+
+// TestStoreTogether: settings that need a store.
+func TestStoreTogether(t *testing.T) {
+	_, err := load(t, []string{"--redis=redis://:hunter2@h", "--redis-file=DIR/r"}, nil, map[string]string{"r": "redis://h"})
+	if want := "--redis and --redis-file \"DIR/r\": both name the Redis; use one of them"; err == nil || err.Error() != want {
+		t.Errorf("both: %v", err)
+	}
+	o, err := load(t, []string{"--pin-ttl=5m", "--report-load"}, nil, nil)
+	if err != nil || len(o.Warnings) != 2 || !strings.Contains(o.Warnings[0], "without --redis") {
+		t.Errorf("neither: %v, %v", o.Warnings, err)
+	}
+	if o, err = load(t, []string{"--pin-ttl=5m", "--report-load", "--redis=redis://h"}, nil, nil); err != nil || len(o.Warnings) != 0 {
+		t.Errorf("as it should be: %v, %v", o.Warnings, err)
+	}
+}
+
+// TestPrefix: two clusters on one Redis never share a key.
+func TestPrefix(t *testing.T) {
+	seen := make(map[string]string)
+	for _, name := range []string{"roost", "a", "a:", "a:b", "a%3Ab", "a%", "{17}", "%7B17%7D", "*", "ä", "a b", "A", "a_b-c.d", "lives", strings.Repeat("x", 57)} {
+		prefix, err := store.Prefix(name)
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if other, twice := seen[prefix]; twice {
+			t.Errorf("%q and %q share %q", name, other, prefix)
+		}
+		seen[prefix] = name
+		for other := range seen {
+			if other != prefix && strings.HasPrefix(other, prefix) {
+				t.Errorf("%q begins like %q", other, prefix)
+			}
+		}
+		if strings.ContainsAny(prefix, "{}* ") || len(prefix) > 64 {
+			t.Errorf("%q: prefix %q", name, prefix)
+		}
+	}
+	for _, name := range []string{strings.Repeat("x", 58), strings.Repeat("{", 20)} {
+		if _, err := load(t, []string{"--redis=redis://h", "--cluster=" + name}, nil, nil); err == nil || !strings.Contains(err.Error(), "too long for keys on Redis") {
+			t.Errorf("%q: %v", name, err)
+		}
+		if _, err := load(t, []string{"--cluster=" + name}, nil, nil); err != nil {
+			t.Errorf("%q without Redis: %v", name, err)
+		}
+	}
+}

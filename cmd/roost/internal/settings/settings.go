@@ -1,0 +1,312 @@
+// Package settings reads what users set: by flag, by environment variable and, for an
+// agent, in the configuration file. It reports all faults of all sources at once.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Setting is one value that a user can set. The flag overrides the environment variable,
+// which overrides the file.
+type Setting struct {
+	Name    string // of the flag, and of the key in the file
+	Short   string // the letter of the short flag, if there is one
+	Arg     string // what the help calls the value; "bool" for a switch
+	Usage   string
+	Default string // shown in the help, and applied if no source has a value
+	List    bool   // separated by commas, or given several times
+	Secret  bool   // no message shows the value
+	Set     func(value string) error
+
+	// FlagOnly is for values that concern one call alone: ROOST_WEIGHT of an agent must
+	// not answer roost plan --weight.
+	FlagOnly bool
+}
+
+// Variable returns the environment variable of the setting of the given name.
+func Variable(name string) string {
+	return "ROOST_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// raw keeps a flag's values as typed. Parsing flags judges nothing, so that one run can
+// report the faults of all sources.
+type raw struct {
+	arg, def string
+	given    []string
+}
+
+// Set implements pflag.Value.
+func (r *raw) Set(s string) error { r.given = append(r.given, s); return nil }
+
+// String implements pflag.Value.
+func (r *raw) String() string { return r.def }
+
+// Type implements pflag.Value; the help prints it after the flag's name.
+func (r *raw) Type() string { return r.arg }
+
+// AddFlags gives cmd the flags of settings, in their order.
+func AddFlags(cmd *cobra.Command, settings []Setting) {
+	cmd.Flags().SortFlags = false
+	for _, s := range settings {
+		flag := cmd.Flags().VarPF(&raw{arg: s.Arg, def: s.Default}, s.Name, s.Short, s.Usage)
+		if s.Arg == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+		completeValue(cmd, s.Name, s.Arg)
+	}
+}
+
+// completeValue has shells complete the value of a flag: a word of a few, the name of a
+// file, or nothing. The command itself completes ids of nodes.
+func completeValue(cmd *cobra.Command, flag, arg string) {
+	complete := cobra.NoFileCompletions
+	switch {
+	case arg == "bool" || arg == "FILE" || strings.HasPrefix(arg, "ID"):
+		return
+	case strings.Contains(arg, "|"):
+		complete = cobra.FixedCompletions(strings.Split(arg, "|"), cobra.ShellCompDirectiveNoFileComp)
+	}
+	_ = cmd.RegisterFlagCompletionFunc(flag, complete)
+}
+
+// Sources are where values come from.
+type Sources struct {
+	Flags  *pflag.FlagSet
+	Getenv func(string) string
+
+	path     string // of the file
+	file     map[string]entry
+	reserved string // the setting that the file cannot hold: its own path
+}
+
+// chosen is the value of the source that decides.
+type chosen struct {
+	values []string
+	listed bool   // as a YAML list or mapping
+	place  string // such as: --ttl
+	origin string // place and value, such as: --ttl "7x"
+}
+
+func (from Sources) choose(s Setting) (c chosen, ok bool) {
+	choice := func(values []string, listed bool, place, text string) (chosen, bool) {
+		c := chosen{values, listed, place, fmt.Sprintf("%s %q", place, text)}
+		if s.Secret {
+			c.origin = place
+		}
+		return c, true
+	}
+	if flag := from.Flags.Lookup(s.Name); flag != nil && flag.Changed {
+		given := flag.Value.(*raw).given
+		if !s.List {
+			given = given[len(given)-1:] // the last flag counts, as is customary
+		}
+		return choice(s.split(given), false, "--"+s.Name, strings.Join(given, ","))
+	}
+	// An empty variable counts as not set: many launchers cannot unset a variable.
+	if v := from.Getenv(Variable(s.Name)); v != "" && !s.FlagOnly {
+		return choice(s.split([]string{v}), false, Variable(s.Name), v)
+	}
+	if e, ok := from.file[s.Name]; ok && s.Name != from.reserved {
+		values := e.values
+		if !e.list {
+			values = s.split(values)
+		}
+		return choice(values, e.list, fmt.Sprintf("%s:%d: %s", from.path, e.line, s.Name), strings.Join(e.values, ","))
+	}
+	if s.Default != "" {
+		return choice(s.split([]string{s.Default}), false, "default "+s.Name, s.Default)
+	}
+	return chosen{}, false
+}
+
+func (s Setting) split(values []string) []string {
+	if !s.List {
+		return values
+	}
+	var parts []string
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return parts
+}
+
+// origin is where the value of a setting came from.
+type origin struct {
+	text string
+	bad  bool // the value was rejected
+}
+
+// Resolve sets all values, and returns a UsageError that lists all faults.
+func Resolve(settings []Setting, from Sources) error {
+	_, faults := resolve(settings, from, func(string, []string) error { return nil })
+	return Faults(faults)
+}
+
+// resolve sets all values. It returns the origin of each, and all faults. check judges
+// the values of one setting by themselves.
+func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]origin, []error) {
+	var faults []error
+	origins := make(map[string]origin)
+	for _, s := range settings {
+		c, ok := from.choose(s)
+		if !ok {
+			continue
+		}
+		err := s.apply(c)
+		if err == nil {
+			err = check(s.Name, c.values)
+		}
+		origins[s.Name] = origin{c.origin, err != nil}
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				faults = append(faults, fmt.Errorf("%s: %s", c.origin, strings.TrimSpace(line)))
+			}
+		}
+	}
+	return origins, append(faults, unknownKeys(settings, from)...)
+}
+
+func (s Setting) apply(c chosen) error {
+	if c.listed && !s.List {
+		return errors.New("want one value, not a list")
+	}
+	for _, v := range c.values {
+		if err := s.Set(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unknownKeys(settings []Setting, from Sources) (faults []error) {
+	var names []string
+	for _, s := range settings {
+		if s.Name != from.reserved {
+			names = append(names, s.Name)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(from.file)) {
+		if !slices.Contains(names, key) {
+			faults = append(faults, fmt.Errorf("%s:%d: unknown key %q%s", from.path, from.file[key].line, key, DidYouMean(key, names, "")))
+		}
+	}
+	return faults
+}
+
+// UsageError is a fault that the user can correct on the command line, in the
+// environment or in the configuration file.
+type UsageError string
+
+// Error implements error.
+func (e UsageError) Error() string { return string(e) }
+
+// Faults joins faults into one UsageError, or returns nil.
+func Faults(faults []error) error {
+	switch len(faults) {
+	case 0:
+		return nil
+	case 1:
+		return UsageError(faults[0].Error())
+	}
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "%d faults:", len(faults))
+	for _, f := range faults {
+		_, _ = fmt.Fprintf(&b, "\n  %v", f)
+	}
+	return UsageError(b.String())
+}
+
+// DidYouMean returns a hint at the names that resemble typed, or nothing.
+func DidYouMean(typed string, names []string, prefix string) string {
+	// cobra measures the distance of names, but only of commands.
+	var pool cobra.Command
+	pool.SuggestionsMinimumDistance = 2
+	for _, name := range names {
+		pool.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	similar := pool.SuggestionsFor(typed)
+	const most = 5 // of a hundred names that differ in a digit, none is a hint
+	if len(similar) == 0 || len(similar) > most {
+		return ""
+	}
+	slices.Sort(similar)
+	return "; did you mean " + prefix + strings.Join(similar, " or "+prefix) + "?"
+}
+
+// Text sets a string.
+func Text(to *string) func(string) error {
+	return func(v string) error { *to = v; return nil }
+}
+
+// Nonempty rejects an empty value: a script whose variable for --key-file is not set
+// must not run in plain text.
+func Nonempty(to *string) func(string) error {
+	return func(v string) error {
+		if v == "" {
+			return errors.New("the value is empty")
+		}
+		*to = v
+		return nil
+	}
+}
+
+// OneOf takes the given words.
+func OneOf(to *string, words ...string) func(string) error {
+	return func(v string) error {
+		if !slices.Contains(words, v) {
+			return fmt.Errorf("want %s", strings.Join(words, ", "))
+		}
+		*to = v
+		return nil
+	}
+}
+
+// Duration takes durations above zero.
+func Duration(to *time.Duration) func(string) error {
+	return func(v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return errors.New("want a duration such as 500ms or 6s")
+		}
+		if d <= 0 {
+			return errors.New("want a duration above zero")
+		}
+		*to = d
+		return nil
+	}
+}
+
+// Bool takes true and false.
+func Bool(to *bool) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.ParseBool(v); err != nil {
+			return errors.New("want true or false")
+		}
+		return nil
+	}
+}
+
+// Number takes whole numbers from least to most.
+func Number[N int | int64 | uint64](to *N, least, most int64) func(string) error {
+	return func(v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("want a whole number from %d to %d", least, most)
+		}
+		*to = N(n)
+		return nil
+	}
+}

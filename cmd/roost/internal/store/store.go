@@ -1,0 +1,118 @@
+// Package store opens the store that keeps the pins of rooms. All that the binary knows
+// about kinds of stores is here: a new kind is a case in CheckURL and one in Open.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/redisstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Memory is the URL of a store in this process, which other agents do not see.
+const Memory = "memory:"
+
+// connectTime bounds the wait for Redis at the start. The agent starts without an answer:
+// Redis must not decide which nodes are live.
+const connectTime = time.Second
+
+// Store is a store that is open.
+type Store interface {
+	affinity.Store
+	io.Closer
+}
+
+type memory struct{ *affinity.Memory }
+
+func (memory) Close() error { return nil }
+
+// Open opens the store of a cluster, and logs a warning if it does not answer.
+func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, error) {
+	if url == Memory {
+		log.Warn("pins are kept in memory; other agents do not see them")
+		return memory{affinity.NewMemory()}, nil
+	}
+	prefix, err := Prefix(cluster)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	s, err := redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: prefix})
+	if err != nil {
+		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	// Any request shows whether Redis answers.
+	if _, err := s.Index(ctx, []placement.Partition{0}, func(lease.Incarnation) bool { return false }, 1); err != nil {
+		log.Warn("Redis does not answer; starting without it, retrying", "redis", host(url), "err", err)
+	} else {
+		log.Info("rooms are pinned on Redis", "redis", host(url), "prefix", prefix)
+	}
+	return s, nil
+}
+
+// CheckURL checks the URL of a store. No fault shows any part of the URL: where it is
+// malformed, any part can be the password.
+func CheckURL(v string) error {
+	u, err := url.Parse(v)
+	switch {
+	case v == "":
+		return errors.New("the value is empty")
+	case v == Memory:
+		return nil
+	case err != nil || u.Opaque != "":
+		return errors.New("want a URL such as redis://user:password@host:6379/0, with special characters percent-encoded")
+	case !slices.Contains([]string{"redis", "rediss", "valkey", "valkeys", "unix"}, u.Scheme):
+		return errors.New("want a URL that begins with redis://, rediss:// or unix://")
+	case u.Host == "" && u.Scheme != "unix":
+		return errors.New("the URL has no host: want redis://user:password@host:6379/0")
+	}
+	if _, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && err != nil {
+		return errors.New("the port is not a number from 0 to 65535")
+	}
+	return nil
+}
+
+// host returns the part of a valid URL that the log may show.
+func host(v string) string {
+	u, err := url.Parse(v)
+	switch {
+	case err != nil:
+		return "?"
+	case u.Scheme == "unix":
+		return u.Path
+	}
+	return u.Host
+}
+
+// Prefix returns how the keys of a cluster begin, so that clusters can share a Redis. It
+// escapes bytes that a prefix cannot hold, or that would make two names the same.
+func Prefix(cluster string) (string, error) {
+	var b strings.Builder
+	b.WriteString(redisstore.DefaultPrefix)
+	for _, c := range []byte(cluster) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-_.", c) >= 0:
+			b.WriteByte(c)
+		default:
+			_, _ = fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	b.WriteByte(':')
+	const most = 64 // bytes that redisstore takes
+	if b.Len() > most {
+		return "", fmt.Errorf("the cluster's name is too long for keys on Redis: %d bytes as %.100q, at most %d", b.Len(), b.String(), most)
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,28 @@
+package store
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// TestMemory: a store on something else than Redis takes pins, and its risk is logged.
+func TestMemory(t *testing.T) {
+	logged := new(agentproc.Log)
+	s, err := Open(t.Context(), Memory, "roost", slog.New(slog.NewTextHandler(logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	op := affinity.Op{Partition: 7, Room: "lobby", Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute}
+	if r := s.Swap(t.Context(), op)[0]; r.Err != nil || !r.Done {
+		t.Errorf("%+v", r)
+	}
+	if logged.String() == "" {
+		t.Error("nothing is logged")
+	}
+}

@@ -1,0 +1,157 @@
+package term
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// Screen draws each page over the one before.
+type Screen struct {
+	Out  io.Writer
+	Term Terminal
+
+	drawn          int // lines
+	columns, lines int // of the terminal at that time
+}
+
+// Show draws a page, which is laid out for so many columns.
+func (d *Screen) Show(layOut func(columns int) []Line) error {
+	columns, lines := d.Term.Size()
+	page := Cut(layOut(columns), columns, cmp.Or(lines, 1<<30)-1)
+	var b strings.Builder
+	switch {
+	case d.drawn > 0 && (columns != d.columns || lines != d.lines):
+		b.WriteString("\x1b[2J\x1b[H") // the terminal has moved what was drawn
+	case d.drawn > 0:
+		_, _ = fmt.Fprintf(&b, "\r\x1b[%dA", d.drawn)
+	}
+	d.columns, d.lines, d.drawn = columns, lines, len(page)
+	for _, l := range page {
+		b.WriteString(l.In(d.Term.Colours) + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	_, err := io.WriteString(d.Out, b.String())
+	return err
+}
+
+// Cut makes a page fit so many columns and lines.
+func Cut(page []Line, columns, lines int) []Line {
+	lines = max(1, lines)
+	if more := len(page) - lines; more > 0 {
+		page = append(page[:lines-1:lines-1], Line{{fmt.Sprintf("… %d more lines", more+1), Faint}})
+	}
+	if columns > 0 {
+		for i := range page {
+			page[i] = page[i].Clipped(columns)
+		}
+	}
+	return page
+}
+
+// The full screen is another page of the terminal, without a cursor.
+const (
+	EnterFull = "\x1b[?1049h\x1b[?25l"
+	LeaveFull = "\x1b[?25h\x1b[?1049l"
+)
+
+// sizeTime is how soon a new size of the terminal is noticed: no signal for it is
+// portable.
+const sizeTime = 200 * time.Millisecond
+
+// Full is the whole terminal in raw mode. One goroutine draws; the program updates what
+// it draws by Update.
+type Full struct {
+	In     *os.File
+	Out    io.Writer
+	Term   Terminal
+	Update chan func()                        // each runs before the next page
+	Page   func(columns, lines int) []Line    // called after each update, key and tick
+	Key    func(typed string, last byte) bool // false ends; typed has up to four keys
+}
+
+// Run takes the terminal over until ctx or Key ends it, and restores the terminal.
+func (f *Full) Run(ctx context.Context) error {
+	was, err := term.MakeRaw(int(f.In.Fd()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = term.Restore(int(f.In.Fd()), was) }()
+	if _, err := io.WriteString(f.Out, EnterFull); err != nil {
+		return err
+	}
+	defer func() { _, _ = io.WriteString(f.Out, LeaveFull) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keys := make(chan byte)
+	go f.read(ctx, keys)
+	return f.draw(ctx, keys)
+}
+
+// draw writes the page whenever it differs from the page on the screen.
+func (f *Full) draw(ctx context.Context, keys <-chan byte) error {
+	tick := time.NewTicker(sizeTime)
+	defer tick.Stop()
+	shown, typed := "", ""
+	for {
+		columns, lines := f.Term.Size()
+		if page := FullPage(f.Page(columns, lines), columns, lines, f.Term.Colours); page != shown {
+			shown = page
+			if _, err := io.WriteString(f.Out, page); err != nil {
+				return err
+			}
+		}
+		select {
+		case update := <-f.Update:
+			update()
+		case <-tick.C:
+		case key := <-keys:
+			typed = typed[max(0, len(typed)-3):] + string(rune(key))
+			if !f.Key(typed, key) {
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// FullPage returns a page that covers the terminal. In raw mode a line feed alone does
+// not return to the left.
+func FullPage(page []Line, columns, lines int, colours bool) string {
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for i, l := range Cut(page, columns, lines) {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(l.In(colours) + "\x1b[K")
+	}
+	b.WriteString("\x1b[J")
+	return b.String()
+}
+
+// read sends the keys.
+func (f *Full) read(ctx context.Context, keys chan<- byte) {
+	key := make([]byte, 1)
+	for {
+		n, err := f.In.Read(key)
+		if err != nil {
+			return // signals still end the program
+		}
+		if n == 0 {
+			continue
+		}
+		select {
+		case keys <- key[0]:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

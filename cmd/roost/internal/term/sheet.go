@@ -1,0 +1,139 @@
+package term
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Sheet is a table that fits the terminal.
+type Sheet struct {
+	rows [][]Toned // the first is the header
+}
+
+const (
+	gap       = 2  // columns between cells
+	leastCell = 12 // columns that a cell keeps when its column is cut
+)
+
+// NewSheet returns a table with a header, whose cells are separated by tabs.
+func NewSheet(header string) *Sheet {
+	s := new(Sheet)
+	var cells []any
+	for cell := range strings.SplitSeq(header, "\t") {
+		cells = append(cells, Toned{cell, Heading})
+	}
+	s.Row(cells...)
+	return s
+}
+
+// Row adds a row. A cell is shown as fmt does, unless it is Toned.
+func (s *Sheet) Row(cells ...any) {
+	row := make([]Toned, len(cells))
+	for i, cell := range cells {
+		t, ok := cell.(Toned)
+		if !ok {
+			t.Text = fmt.Sprint(cell)
+		}
+		row[i] = Toned{Harmless(t.Text), t.Tone} // now, since the width of columns depends on it
+	}
+	s.rows = append(s.rows, row)
+}
+
+// Lines lays the table out for a terminal of so many columns, 0 for no limit. It cuts the
+// widest columns first, and then drops columns from the right.
+func (s *Sheet) Lines(most int) []Line {
+	widths := s.widths()
+	if most > 0 {
+		widths = fit(widths, most)
+	}
+	lines := make([]Line, len(s.rows))
+	for i, row := range s.rows {
+		var l Line
+		for k, w := range widths {
+			cell := Toned{clip(row[k].Text, w), row[k].Tone}
+			l = append(l, cell)
+			if k < len(widths)-1 {
+				l = append(l, Toned{Text: strings.Repeat(" ", w-Columns(cell.Text)+gap)})
+			}
+		}
+		lines[i] = l
+	}
+	return lines
+}
+
+func (s *Sheet) widths() []int {
+	widths := make([]int, len(s.rows[0]))
+	for _, row := range s.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], Columns(cell.Text))
+		}
+	}
+	return widths
+}
+
+// fit narrows columns until all fit.
+func fit(widths []int, most int) []int {
+	total := gap * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for total > most {
+		widest := 0
+		for i, w := range widths {
+			if w > widths[widest] {
+				widest = i
+			}
+		}
+		switch last := len(widths) - 1; {
+		case widths[widest] > leastCell:
+			widths[widest]--
+			total--
+		case last > 0:
+			total -= widths[last] + gap
+			widths = widths[:last]
+		default:
+			widths[0], total = most, most
+		}
+	}
+	return widths
+}
+
+// Page returns a table, and the text below it, to be laid out for so many columns.
+func Page(header string, fill func(row func(cells ...any)), below ...string) func(columns int) []Line {
+	t := NewSheet(header)
+	fill(t.Row)
+	return func(columns int) []Line {
+		return append(t.Lines(columns), TextLines(strings.Join(below, ""))...)
+	}
+}
+
+// Printable quotes text that has line breaks or terminal controls.
+func Printable(s string) string {
+	quoted := strconv.Quote(s)
+	if quoted[1:len(quoted)-1] == s {
+		return s
+	}
+	return quoted
+}
+
+// OrDash returns a dash for no text.
+func OrDash(s string) string { return Printable(cmp.Or(s, "-")) }
+
+// Percent writes a share of 1.
+func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// Age writes milliseconds as a duration.
+func Age(ms int64) string {
+	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
+}
+
+// Plural writes a number with its noun.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,202 @@
+// Package term prints for people: lines with tones, tables that fit the terminal, and
+// pages that are drawn in place. Text from an agent cannot command the terminal.
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"golang.org/x/term"
+	"golang.org/x/text/width"
+)
+
+// Terminal is where output goes; the zero value is a file or pipe.
+type Terminal struct {
+	Moves   bool // the cursor can move
+	Colours bool
+
+	file *os.File // nil: it is no terminal
+}
+
+// Of returns the terminal of w, by the variables TERM and NO_COLOR.
+func Of(w io.Writer, getenv func(string) string) Terminal {
+	f, ok := w.(*os.File)
+	if !ok || !Is(w) {
+		return Terminal{}
+	}
+	able := getenv("TERM") != "" && getenv("TERM") != "dumb"
+	return Terminal{file: f, Moves: able, Colours: able && getenv("NO_COLOR") == ""}
+}
+
+// Is reports whether a reader or writer is a terminal.
+func Is(f any) bool {
+	file, ok := f.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// Size returns how many columns and lines there are; 0 stands for no limit.
+func (t Terminal) Size() (columns, lines int) {
+	if t.file == nil {
+		return 0, 0
+	}
+	columns, lines, err := term.GetSize(int(t.file.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return columns, lines
+}
+
+// Tone is how a terminal with colours shows a text.
+type Tone string
+
+// The tones use the eight basic colours of ANSI, which users have set up to be readable.
+const (
+	Plain   Tone = ""
+	Heading Tone = "1"
+	Faint   Tone = "2"
+	Good    Tone = "32"
+	Warning Tone = "33"
+	Bad     Tone = "31"
+)
+
+// Toned is a text in a tone.
+type Toned struct {
+	Text string
+	Tone Tone
+}
+
+// Harmless escapes what a terminal would act on or not show, except the runes in kept.
+// An agent can put anything into any text.
+func Harmless(s string, kept ...rune) string {
+	var b strings.Builder
+	for _, r := range s {
+		if strconv.IsPrint(r) || slices.Contains(kept, r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// credentials are the part of a URL before its host.
+var credentials = regexp.MustCompile(`(://)[^\s"'` + "`" + `]*@`)
+
+// Redacted hides credentials: messages quote their cause, and a user may have typed a URL
+// with a password in the wrong place.
+func Redacted(text string) string { return credentials.ReplaceAllString(text, "$1…@") }
+
+// Complain prints a fault.
+func Complain(w io.Writer, text string) {
+	_, _ = fmt.Fprintf(w, "roost: %s\n", Harmless(Redacted(text), '\n', '\t'))
+}
+
+// Line is one line of output.
+type Line []Toned
+
+// TextLine returns a line in one tone.
+func TextLine(text string) Line { return Line{{Text: text}} }
+
+// TextLines returns the lines of a text.
+func TextLines(text string) (lines []Line) {
+	for l := range strings.Lines(text) {
+		lines = append(lines, TextLine(strings.TrimSuffix(l, "\n")))
+	}
+	return lines
+}
+
+// String returns the line without colours.
+func (l Line) String() string { return l.In(false) }
+
+// In returns the line as it is written, with or without colours. All that people read
+// passes through here, so that no text can command the terminal.
+func (l Line) In(colours bool) string {
+	var b strings.Builder
+	for _, t := range l {
+		text := Harmless(t.Text)
+		if colours && t.Tone != Plain {
+			text = "\x1b[" + string(t.Tone) + "m" + text + "\x1b[0m"
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// Clipped returns the line, cut to so many columns.
+func (l Line) Clipped(most int) Line {
+	for i, t := range l {
+		n := Columns(t.Text)
+		if n > most {
+			return append(slices.Clone(l[:i]), Toned{clip(t.Text, most), t.Tone})
+		}
+		most -= n
+	}
+	return l
+}
+
+// clip cuts s to so many columns. An ellipsis marks the cut.
+func clip(s string, most int) string {
+	switch {
+	case Columns(s) <= most:
+		return s
+	case most < 1:
+		return ""
+	}
+	used := 0
+	for i, r := range s {
+		if used += columnsOfRune(r); used > most-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// Columns returns how wide a terminal shows s, which has no control characters.
+func Columns(s string) int {
+	n := 0
+	for _, r := range s {
+		n += columnsOfRune(r)
+	}
+	return n
+}
+
+func columnsOfRune(r rune) int {
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0 // it joins the rune before
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// Wrapped breaks a text at spaces. With hardly any room, or without a limit, breaking is
+// left to the terminal.
+func Wrapped(text string, columns int) (lines []string) {
+	if text == "" {
+		return nil
+	}
+	if columns < 10 {
+		return []string{text}
+	}
+	used := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case used == "":
+			used = word
+		case Columns(used)+1+Columns(word) > columns:
+			lines, used = append(lines, used), word
+		default:
+			used += " " + word
+		}
+	}
+	return append(lines, used)
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) membersCommand() *cobra.Command {
+	return p.viewCommand(&cobra.Command{
+		Use:   "members [flags]",
+		Short: "List the live members",
+		Long: `List the live members as the agent sees them, itself marked with *. TABLE says
+whether a member's table of owners is the same as that agent's: it differs for a
+moment after each change.
+
+With --watch a change is one of members, states, weights or tables; ages and loads
+alone are none, unless the terminal can be drawn over.`,
+		Example: `  roost members
+  roost members --watch
+  roost members --addr 127.0.0.1:8402 --output json`,
+		Args: cobra.NoArgs,
+	}, &session.Follower{Every: time.Second, Ask: viewMembers, News: newsOfOwners})
+}
+
+func viewMembers(ctx context.Context, s *session.Session) (session.View, error) {
+	m, err := s.Members(ctx)
+	lasting := m
+	lasting.Members = slices.Clone(m.Members)
+	for i := range lasting.Members {
+		n := &lasting.Members[i]
+		n.AgeMS, n.Load, n.ClockOffsetMS = 0, 0, 0
+	}
+	page := term.Page("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
+		for _, n := range m.Members {
+			row(marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync))
+		}
+	})
+	return session.View{Answer: m, Counts: lasting, Page: page}, err
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) partitionsCommand() *cobra.Command {
+	return p.viewCommand(&cobra.Command{
+		Use:   "partitions [flags]",
+		Short: "Show how many partitions each member owns",
+		Long: `Show how many partitions each member owns, how evenly they are spread (the
+greatest share over the mean, and the coefficient of variation), and how many
+members run another table than the agent. With --output json the whole table is
+printed: keep it for roost diff and roost plan.`,
+		Example: `  roost partitions
+  roost partitions --output json | jq '.owners[17]'
+  roost partitions --output json > before.json`,
+		Args: cobra.NoArgs,
+	}, &session.Follower{Every: time.Second, Ask: viewPartitions, News: newsOfOwners})
+}
+
+func viewPartitions(ctx context.Context, s *session.Session) (session.View, error) {
+	t, err := s.Partitions(ctx)
+	return session.View{Answer: t, Counts: t, Page: term.Page("OWNER\tPARTITIONS\tSHARE", func(row func(...any)) {
+		for _, id := range slices.Sorted(maps.Keys(t.Counts)) {
+			row(term.OrDash(string(id)), t.Counts[id], term.Percent(float64(t.Counts[id])/float64(max(1, t.Partitions))))
+		}
+	}, balanceOf(t))}, err
+}
+
+func balanceOf(t clusterhttp.Partitions) string {
+	drift := "the same at every member"
+	if t.Drift > 0 {
+		drift = fmt.Sprintf("another one at %s: see roost members", term.Plural(t.Drift, "member"))
+	}
+	text := fmt.Sprintf("\n%d partitions by %s, max/mean %.2f, variation %s\ntable %s, version %d at this agent, %s\n",
+		t.Partitions, term.Printable(t.Strategy), t.Balance.MaxMean, term.Percent(t.Balance.CV), t.Digest, t.Version, drift)
+	if t.Balance.Advice != "" {
+		text += term.Printable(t.Balance.Advice) + "\n"
+	}
+	return text
+}

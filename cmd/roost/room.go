@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/spf13/cobra"
+)
+
+// roomCommand is roost room NAME, for short, and the commands below it. roost room show
+// reaches a room that has the name of one of these.
+func (p *program) roomCommand() *cobra.Command {
+	cmd := p.showRoom("room NAME [flags]")
+	cmd.Short = "Show, pin, move or release a room"
+	cmd.Long += `
+
+roost room NAME is short for roost room show NAME, which also takes the names
+show, resolve, move and release.`
+	cmd.Example = `  roost room room-17
+  roost room show move
+  roost room resolve room-17 --size 50
+  roost room move room-17 node-b`
+	p.suggestArgs(cmd, roomNames)
+	move := p.moveRoom()
+	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), move, p.releaseRoom()} {
+		sub.DisableFlagsInUseLine = true
+		p.suggestArgs(sub, roomNames)
+		cmd.AddCommand(sub)
+	}
+	p.suggestArgs(move, roomNames, memberIDs)
+	return cmd
+}
+
+// roomArgs requires the arguments of these names. A lone word after roost room may be
+// meant as a room.
+func roomArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		hint := ""
+		switch {
+		case len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show":
+			hint = fmt.Sprintf("; a room of that name is shown by: roost room show %s", cmd.Name())
+		case len(args) > 0 && cmd.Name() == "room":
+			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "move", "release"}, "roost room ")
+		}
+		return fmt.Errorf("%s takes %s, and got %d arguments%s", cmd.CommandPath(), strings.Join(names, " and "), len(args), hint)
+	}
+}
+
+func sizeSetting(size *int, usage string) settings.Setting {
+	return settings.Setting{Name: "size", Arg: "N", Default: "0", Set: settings.Number(size, 0, min(affinity.MaxSize, math.MaxInt32)), Usage: usage}
+}
+
+func (p *program) showRoom(use string) *cobra.Command {
+	var size int
+	return p.clientCommand(&cobra.Command{
+		Use:   use,
+		Short: "Show where a room lives or would live, and why",
+		Long: `Show where a room lives; if it is not pinned, where it would be pinned now. The
+table has every live member, and why it was chosen or not. Nothing changes.`,
+		Example: `  roost room show room-17
+  roost room show room-17 --size 50`,
+		Args: roomArgs("NAME"),
+	}, func(ctx context.Context, s *session.Session, args []string) error {
+		ctx, cancel := s.Bound(ctx)
+		defer cancel()
+		d, err := s.Room(ctx, args[0], size)
+		if err := s.Answer(d, err, func() string { return whereabouts(d, size) + "\n\n" }); err != nil || s.JSON {
+			return err
+		}
+		return s.Table("NODE\tLOAD\tRESERVED\tCEILING\tWHY", func(row func(...any)) {
+			for _, c := range d.Candidates {
+				id, ceiling := string(c.ID), "-"
+				if c.Taken {
+					id += " *"
+				}
+				if c.Capacity > 0 {
+					ceiling = fmt.Sprintf("%d of %d", c.Ceiling, c.Capacity)
+				}
+				row(id, c.Load, c.Reserved, ceiling, c.Why)
+			}
+		})
+	}, sizeSetting(&size, "how many participants it has or will have"))
+}
+
+// whereabouts says in one sentence what a table cannot.
+func whereabouts(d clusterhttp.RoomDetail, size int) string {
+	name := term.Printable(d.Room)
+	at := fmt.Sprintf("%s (partition %d): %s", d.Node.ID, d.Partition, d.Reason)
+	switch {
+	case d.Pinned:
+		return fmt.Sprintf("%s lives on %s.", name, at)
+	case d.Source == affinity.Degraded:
+		return fmt.Sprintf("%s probably lives on %s.", name, at)
+	case d.Node.ID == "":
+		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.", name, strings.TrimPrefix(d.Reason, "affinity: "))
+	}
+	return fmt.Sprintf("%s is not pinned. With %d participants it would go to %s.", name, size, at)
+}
+
+func (p *program) resolveRoom() *cobra.Command {
+	var size int
+	return p.clientCommand(&cobra.Command{
+		Use:   "resolve NAME [flags]",
+		Short: "Pin a room, and show where it lives",
+		Long: `Show where a room lives, and pin it if it is not pinned: to the owner of its
+partition, or to the least loaded node with headroom. If that is the agent's own
+node, the room counts as hosted there, with this size; so use the agent of a media
+server only in that server's name.`,
+		Example: `  roost room resolve room-17 --size 4`,
+		Args:    roomArgs("NAME"),
+	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomAssignment, error) {
+		return s.ResolveRoom(ctx, args[0], size)
+	}, func(a clusterhttp.RoomAssignment) string {
+		return fmt.Sprintf("%s lives on %s (partition %d, %s): %s", term.Printable(a.Room), a.Node.ID, a.Partition, a.Source, a.Reason)
+	}), sizeSetting(&size, "how many participants it has or is expected to have"))
+}
+
+func (p *program) moveRoom() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "move NAME NODE [flags]",
+		Short: "Move a pinned room to another node",
+		Long: `Move a pinned room to another node. Its clients lose their connections and have to
+make new ones.`,
+		Example: `  roost room move room-17 node-b`,
+		Args:    roomArgs("NAME", "NODE"),
+	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomAssignment, error) {
+		return s.MoveRoom(ctx, args[0], args[1])
+	}, func(a clusterhttp.RoomAssignment) string {
+		return fmt.Sprintf("%s lives on %s: %s", term.Printable(a.Room), a.Node.ID, a.Reason)
+	}))
+}
+
+func (p *program) releaseRoom() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "release NAME [flags]",
+		Short: "End a room",
+		Long: `End a room: its pin is void, and its node hosts it no longer. The next request for
+the room pins it again.`,
+		Example: `  roost room release room-17`,
+		Args:    roomArgs("NAME"),
+	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.ReleasedRoom, error) {
+		return clusterhttp.ReleasedRoom{Room: args[0]}, s.ReleaseRoom(ctx, args[0])
+	}, func(a clusterhttp.ReleasedRoom) string { return term.Printable(a.Room) + " is not pinned any more" }))
+}
