@@ -73,7 +73,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, budget int) (addr stri
 // freshest returns the other live nodes, latest beat first.
 func (s *Set) freshest() []*entry {
 	var rows []*entry
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e.status == live && e != s.self {
 			rows = append(rows, e)
 		}

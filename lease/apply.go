@@ -86,7 +86,7 @@ func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 	switch {
 	case cur == known:
 	case cur == nil:
-		if len(s.byID) >= MaxNodes {
+		if len(s.nodes) >= MaxNodes {
 			s.stats.RecordsRefused++
 			return false
 		}
@@ -99,7 +99,9 @@ func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 		}
 		cur.status, cur.renewed = retired, now
 	}
-	s.byID[known.rec.ID] = known
+	if cur != known {
+		s.putNode(known)
+	}
 	return true
 }
 

@@ -63,7 +63,7 @@ func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
 // updateClusterClock recomputes the cluster's clock: O(n log n), once a beat and at
 // most twice a message.
 func (s *Set) updateClusterClock(now time.Time) {
-	clocks := make([]time.Duration, 1, 1+len(s.byID)+len(s.ahead)) // this node's own clock: 0
+	clocks := make([]time.Duration, 1, 1+len(s.nodes)+len(s.ahead)) // this node's own clock: 0
 	for h, a := range s.ahead {
 		if now.After(a.until) {
 			delete(s.ahead, h)
@@ -71,7 +71,7 @@ func (s *Set) updateClusterClock(now time.Time) {
 		}
 		clocks = append(clocks, a.clock)
 	}
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if _, counted := s.ahead[e.handle]; !counted && e.status == live && e != s.self {
 			clocks = append(clocks, e.clock)
 		}

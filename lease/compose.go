@@ -14,8 +14,8 @@ const messageOverhead = 48
 // node, the chance that a given node has not received the beat is far below one in a
 // million, even at a packet loss of 20 %. Records are longer, and nodes request the
 // records that they miss.
-func (s *Set) beatCopies() int   { return 3 * bits.Len(uint(len(s.byID))) }
-func (s *Set) recordCopies() int { return bits.Len(uint(len(s.byID))) }
+func (s *Set) beatCopies() int   { return 3 * bits.Len(uint(len(s.nodes))) }
+func (s *Set) recordCopies() int { return bits.Len(uint(len(s.nodes))) }
 
 // Compose returns a digest of at most budget encoded bytes, for the given number of
 // recipients. It has this node's beat, new records in up to half of the space, then
@@ -33,7 +33,7 @@ func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 		news = true
 	}
 	rows := s.rows[:0]
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e != s.self && e.spreads() && e.beats < s.beatCopies() && now.Sub(e.renewed) <= s.params.TTL {
 			rows = append(rows, e)
 		}
@@ -70,7 +70,7 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 		add(s.self) // only this node can be the first to send it
 	}
 	fresh := s.rows[:0]
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e != s.self && e.copies < s.recordCopies() && e.status == live {
 			fresh = append(fresh, e)
 		}
@@ -106,7 +106,7 @@ func (s *Set) Sync(now time.Time) *Message {
 	}
 	add(s.self)
 	rows := s.rows[:0]
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e != s.self && (e.status == live || e.hadLease()) {
 			rows = append(rows, e)
 		}

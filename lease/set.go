@@ -1,6 +1,10 @@
 package lease
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Params are the settings of a Set. All nodes of a cluster share them.
 type Params struct {
@@ -35,6 +39,7 @@ type Set struct {
 	self      *entry
 	state     State             // of this node, from its next beat
 	byID      map[NodeID]*entry // the latest incarnation that had a lease here
+	nodes     []*entry          // the same, sorted by id
 	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
 	requested map[Handle]time.Time
 	ahead     map[Handle]stamp // clocks of rejected beats
@@ -98,8 +103,21 @@ func (s *Set) admit(now time.Time, rec *Record) {
 		rec: rec, handle: HandleOf(rec.ID, rec.Incarnation), status: live,
 		state: s.state, seq: 1, table: table, load: load, renewed: now,
 	}
-	s.byID[rec.ID] = s.self
+	s.putNode(s.self)
 	s.known[s.self.handle] = s.self
+}
+
+// putNode makes e the latest incarnation of its node: O(nodes) for a new id.
+func (s *Set) putNode(e *entry) {
+	i, known := s.searchNode(e.rec.ID)
+	if !known {
+		s.nodes = slices.Insert(s.nodes, i, e)
+	}
+	s.nodes[i], s.byID[e.rec.ID] = e, e
+}
+
+func (s *Set) searchNode(id NodeID) (int, bool) {
+	return slices.BinarySearchFunc(s.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
 }
 
 // Self returns the record of this node.
@@ -161,6 +179,8 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			delete(s.known, h)
 			if s.byID[e.rec.ID] == e {
 				delete(s.byID, e.rec.ID)
+				i, _ := s.searchNode(e.rec.ID)
+				s.nodes = slices.Delete(s.nodes, i, i+1)
 			}
 		}
 	}
@@ -175,7 +195,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 // NextDeadline returns the first instant at which Expire will change the live set
 // unless a beat renews a lease before, and whether there is one. O(nodes).
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e.status == live && e != s.self && (!ok || e.renewed.Before(at)) {
 			at, ok = e.renewed, true
 		}
@@ -190,7 +210,7 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 // longer than the TTL, all that it knows is out of date. Only beats newer than the known
 // ones revive a node.
 func (s *Set) ExpireOthers(now time.Time) {
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e.status == live && e != s.self {
 			e.status, e.renewed = expired, now
 		}

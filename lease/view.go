@@ -1,9 +1,7 @@
 package lease
 
 import (
-	"cmp"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -30,10 +28,10 @@ type View struct {
 	Digest  uint64   // equal for equal sets of (id, incarnation, record version, state)
 }
 
-// View returns the live set: O(n log n).
+// View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.byID))}
-	for _, e := range s.byID {
+	v := &View{Members: make([]Member, 0, len(s.nodes))}
+	for _, e := range s.nodes {
 		if e.status == live {
 			v.Members = append(v.Members, Member{
 				Record: e.rec, Handle: e.handle, State: e.state, Seq: e.seq, Renewed: e.renewed,
@@ -41,7 +39,6 @@ func (s *Set) View() *View {
 			})
 		}
 	}
-	slices.SortFunc(v.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	var d xxhash.Digest
 	d.Reset()
 	for i := range v.Members {
@@ -58,11 +55,11 @@ func (s *Set) View() *View {
 	return v
 }
 
-// Peers appends to dst the gossip addresses of the other live nodes, in any order, and
-// of a process that seems to run under this node's id: the answer of that process
+// Peers appends to dst the gossip addresses of the other live nodes, by id, and of a
+// process that seems to run under this node's id: the answer of that process
 // proves that it runs, even if no other node can reach it.
 func (s *Set) Peers(dst []string) []string {
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e.status == live && e != s.self && e.rec.Addr != "" {
 			dst = append(dst, e.rec.Addr)
 		}
@@ -76,7 +73,7 @@ func (s *Set) Peers(dst []string) []string {
 // ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not
 // forgotten yet, to be contacted after a network split.
 func (s *Set) ExpiredAddrs(dst []string) []string {
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e.status == expired && e.rec.Addr != "" {
 			dst = append(dst, e.rec.Addr)
 		}
@@ -88,7 +85,7 @@ func (s *Set) ExpiredAddrs(dst []string) []string {
 // nodes may have their records. O(nodes).
 func (s *Set) ExpiredHandles() []Handle {
 	var missing []Handle
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		if e.status == expired {
 			missing = append(missing, e.handle)
 		}

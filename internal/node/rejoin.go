@@ -1,7 +1,6 @@
 package node
 
 import (
-	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -65,7 +64,6 @@ func (n *Node) listenAgain(now time.Time) {
 
 // askFor asks a few members for the records of others.
 func (n *Node) askFor(now time.Time, others []lease.Handle) {
-	slices.Sort(others) // the set returns them in no particular order
 	b := n.encode(n.set.Request(now, others[:min(len(others), maxWants)]))
 	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
 		n.send(Packet{To: addr, Bytes: b})

@@ -1,11 +1,6 @@
 package node
 
-import (
-	"slices"
-	"time"
-
-	"github.com/cespare/xxhash/v2"
-)
+import "time"
 
 // schedule is when a node does what it does by itself.
 type schedule struct {
@@ -57,29 +52,12 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// pick returns up to k random addresses. The choice does not depend on their order,
-// which is arbitrary: equal seeds have to pick the same. Each address draws a ticket,
-// and the k lowest tickets win.
+// pick returns up to k random ones of all, which it reorders.
 func (n *Node) pick(all []string, k int) []string {
-	seed := n.rng.Uint64()
-	tickets, winners := make([]uint64, 0, k+1), make([]string, 0, k+1)
-	for _, addr := range all {
-		ticket := mix(xxhash.Sum64String(addr) ^ seed)
-		at, _ := slices.BinarySearch(tickets, ticket)
-		if at == k {
-			continue
-		}
-		tickets, winners = slices.Insert(tickets, at, ticket), slices.Insert(winners, at, addr)
-		if len(tickets) > k {
-			tickets, winners = tickets[:k], winners[:k]
-		}
+	k = min(k, len(all))
+	for i := range k { // the begin of a Fisher-Yates shuffle
+		j := i + n.rng.IntN(len(all)-i)
+		all[i], all[j] = all[j], all[i]
 	}
-	return winners
-}
-
-// mix spreads x over 64 bits (the finalizer of splitmix64).
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	return all[:k]
 }

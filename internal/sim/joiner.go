@@ -110,7 +110,6 @@ func (j *joiner) targets(members, lost []string) (addrs []string, member bool) {
 		lost, members = append(lost, members...), nil
 	}
 	seeds := slices.Clone(j.seeds)
-	slices.Sort(lost) // the kernel lists them in no particular order
 	for _, list := range [][]string{seeds, lost} {
 		j.p.rng.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 	}
