@@ -26,54 +26,46 @@ func fleet(b *testing.B, n, partitions int) (*placement.Table, []lease.Incarnati
 	return table, members
 }
 
-func BenchmarkDiff(b *testing.B) {
+// forSizes runs f with a state of 10 nodes, and two states that follow it: one without
+// a change, and one with an eleventh node.
+func forSizes(b *testing.B, f func(b *testing.B, old, refresh, join *State)) {
+	b.Helper()
 	for _, partitions := range []int{1024, 16384} {
 		table, members := fleet(b, 10, partitions)
 		bigger, more := fleet(b, 11, partitions)
 		old := Next(nil, "node-000", table, members, true)
-		for _, c := range []struct {
-			name string
-			cur  *State
-		}{
-			{"refresh", Next(old, "node-000", table, members, true)},
-			{"join", Next(old, "node-000", bigger, more, true)},
-			{"first", nil},
-		} {
-			b.Run(fmt.Sprintf("%s/partitions=%d", c.name, partitions), func(b *testing.B) {
-				b.ReportAllocs()
-				from, to := old, c.cur
-				if to == nil {
-					from, to = nil, old
-				}
-				for b.Loop() {
-					Diff(from, to)
-				}
-			})
-		}
+		b.Run(fmt.Sprintf("partitions=%d", partitions), func(b *testing.B) {
+			f(b, old, Next(old, "node-000", table, members, true), Next(old, "node-000", bigger, more, true))
+		})
 	}
 }
 
-func BenchmarkNext(b *testing.B) {
-	for _, partitions := range []int{1024, 16384} {
-		table, members := fleet(b, 10, partitions)
-		bigger, more := fleet(b, 11, partitions)
-		old := Next(nil, "node-000", table, members, true)
-		for _, c := range []struct {
-			name    string
-			table   *placement.Table
-			members []lease.Incarnation
-		}{
-			{"refresh", table, members},
-			{"join", bigger, more},
-		} {
-			b.Run(fmt.Sprintf("%s/partitions=%d", c.name, partitions), func(b *testing.B) {
+func BenchmarkDiff(b *testing.B) {
+	forSizes(b, func(b *testing.B, old, refresh, join *State) {
+		b.Helper()
+		for name, states := range map[string][2]*State{"refresh": {old, refresh}, "join": {old, join}, "first": {nil, old}} {
+			b.Run(name, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					Next(old, "node-000", c.table, c.members, true)
+					Diff(states[0], states[1])
 				}
 			})
 		}
-	}
+	})
+}
+
+func BenchmarkNext(b *testing.B) {
+	forSizes(b, func(b *testing.B, old, refresh, join *State) {
+		b.Helper()
+		for name, s := range map[string]*State{"refresh": refresh, "join": join} {
+			b.Run(name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					Next(old, "node-000", s.Table, s.Members, true)
+				}
+			})
+		}
+	})
 }
 
 // BenchmarkPublish measures the publisher alone: all watchers wait again before each

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// sizes are the measured cluster sizes.
-var sizes = []int{10, 100, 1000}
-
-func forSizes(b *testing.B, f func(b *testing.B, nodes int)) {
+// bench measures op, which prepare returns for a set of 10, 100 and 1,000 nodes.
+func bench(b *testing.B, prepare func(s *Set) (op func())) {
 	b.Helper()
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+	for _, nodes := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			b.ReportAllocs()
-			f(b, n)
+			op := prepare(crowd(nodes))
+			for b.Loop() {
+				op()
+			}
 		})
 	}
 }
@@ -30,99 +31,72 @@ func digestOf(s *Set) *Message {
 	return m
 }
 
-func BenchmarkEncodeDigest(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		m := digestOf(crowd(nodes))
-		size := len(Encode(m))
-		for b.Loop() {
-			Encode(m)
-		}
-		b.ReportMetric(float64(size)/float64(len(m.Beats)), "B/row")
-		b.ReportMetric(float64(len(m.Beats)), "rows")
-	})
+// messages are the two kinds of large messages: one packet, and a full sync.
+var messages = map[string]func(s *Set) *Message{
+	"digest": digestOf,
+	"sync":   func(s *Set) *Message { return s.Sync(epoch) },
 }
 
-func BenchmarkDecodeDigest(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		wire := Encode(digestOf(crowd(nodes)))
-		for b.Loop() {
-			if _, err := Decode(wire); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+func BenchmarkEncode(b *testing.B) {
+	for name, of := range messages {
+		b.Run(name, func(b *testing.B) {
+			bench(b, func(s *Set) func() {
+				m := of(s)
+				return func() { Encode(m) }
+			})
+		})
+	}
 }
 
-func BenchmarkEncodeSync(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		m := crowd(nodes).Sync(epoch)
-		for b.Loop() {
-			Encode(m)
-		}
-		b.ReportMetric(float64(len(Encode(m))), "B/msg")
-	})
-}
-
-func BenchmarkDecodeSync(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		wire := Encode(crowd(nodes).Sync(epoch))
-		for b.Loop() {
-			if _, err := Decode(wire); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+func BenchmarkDecode(b *testing.B) {
+	for name, of := range messages {
+		b.Run(name, func(b *testing.B) {
+			bench(b, func(s *Set) func() {
+				wire := Encode(of(s))
+				return func() {
+					if _, err := Decode(wire); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Every row of the digest renews a lease.
 func BenchmarkApplyDigest(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		m, s := digestOf(crowd(nodes)), crowd(nodes)
-		for b.Loop() {
+	bench(b, func(s *Set) func() {
+		m := digestOf(s)
+		return func() {
 			for i := range m.Beats[1:] {
 				m.Beats[i+1].Seq++
 			}
 			s.Apply(epoch, m)
 		}
-		b.ReportMetric(float64(len(m.Beats)), "rows")
 	})
 }
 
 // Every row of the digest is known already, as most are in practice.
 func BenchmarkApplyKnownDigest(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		s := crowd(nodes)
+	bench(b, func(s *Set) func() {
 		m := digestOf(s)
-		for b.Loop() {
-			s.Apply(epoch, m)
-		}
+		return func() { s.Apply(epoch, m) }
 	})
 }
 
 // The first full sync of a node that joins.
 func BenchmarkApplySync(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		m := crowd(nodes).Sync(epoch)
-		for b.Loop() {
-			newSet(rec("z", 1)).Apply(epoch, m)
-		}
+	bench(b, func(s *Set) func() {
+		m := s.Sync(epoch)
+		return func() { newSet(rec("z", 1)).Apply(epoch, m) }
 	})
 }
 
 // The digest has only rows to choose from.
 func BenchmarkCompose(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		s := crowd(nodes)
+	bench(b, func(s *Set) func() {
 		digestOf(s)
-		for b.Loop() {
+		return func() {
 			if s.Compose(epoch, 1400, 1) == nil {
 				for _, e := range s.byID {
 					e.beats = 0
@@ -133,32 +107,14 @@ func BenchmarkCompose(b *testing.B) {
 }
 
 func BenchmarkView(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		s := crowd(nodes)
-		for b.Loop() {
-			s.View()
-		}
-	})
+	bench(b, func(s *Set) func() { return func() { s.View() } })
 }
 
 func BenchmarkExpire(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		s := crowd(nodes)
-		for b.Loop() {
-			s.Expire(epoch.Add(time.Second))
-		}
-	})
+	bench(b, func(s *Set) func() { return func() { s.Expire(epoch.Add(time.Second)) } })
 }
 
 // Includes the update of the cluster's clock.
 func BenchmarkBeat(b *testing.B) {
-	forSizes(b, func(b *testing.B, nodes int) {
-		b.Helper()
-		s := crowd(nodes)
-		for b.Loop() {
-			s.Beat(epoch, 1, 1)
-		}
-	})
+	bench(b, func(s *Set) func() { return func() { s.Beat(epoch, 1, 1) } })
 }
