@@ -13,7 +13,7 @@ import (
 
 const docs = root + "docs/"
 
-// The index lists each page, and the links of the pages and of README lead somewhere.
+// TestPages: the index lists each page, and links lead to a file and a heading.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob(docs + "*.md")
 	if err != nil || len(pages) == 0 {
@@ -25,8 +25,12 @@ func TestPages(t *testing.T) {
 			t.Errorf("docs/README.md does not list %s", name)
 		}
 	}
-	link := regexp.MustCompile(`\]\(([^)#: ]*)(?:#([^) ]+))?\)`)
-	for _, page := range append(pages, root+"README.md") {
+	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:" ]*)(?:#([^) ]+))?[")]`)
+	decisions, err := filepath.Glob(docs + "decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range slices.Concat(pages, decisions, []string{root + "README.md", root + "CONTRIBUTING.md"}) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target := page
 			if m[1] != "" {
@@ -41,7 +45,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestFlags: a flag that a page speaks of is one of a command, or of the agent.
+// TestFlags: each flag on a page is a flag of a command or of the agent.
 func TestFlags(t *testing.T) {
 	flags := read(t, docs+"cli.md") + read(t, docs+"settings.md")
 	files, err := filepath.Glob(docs + "*.md")
@@ -64,7 +68,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// hasHeading reports whether a page has a heading of that anchor, by GitHub's rule.
+// hasHeading reports whether a page has a heading with this anchor, by GitHub's rule.
 func hasHeading(text, anchor string) bool {
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
 		id := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
