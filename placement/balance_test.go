@@ -90,7 +90,7 @@ func TestAdvice(t *testing.T) {
 		{"bad luck at 1024", placement.Balance{Counts: counts(624, 400), CV: 0.2}, "from 1024 to 2048"},
 		{"near the maximum", placement.Balance{Counts: counts(40_000, 10_000), CV: 0.6}, "from 50000 to 65536"},
 		{"at the maximum", placement.Balance{Counts: counts(65_536, 0), CV: 1}, "already at its maximum of 65536"},
-		{"nobody counted", placement.Balance{CV: 1}, "from 0 to 1"},
+		{"no counts", placement.Balance{CV: 1}, "from 0 to 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.balance.Advice()

@@ -34,14 +34,14 @@ func rooms() []string {
 	return keys
 }
 
-// The sinks keep the compiler from dropping what is measured.
+// The sinks keep the compiler from dropping the measured calls.
 var (
 	sinkID     lease.NodeID
 	sinkString string
 )
 
-// BenchmarkLookup measures a key's owner by the table and, beside it, by
-// go-rendezvous without one.
+// BenchmarkLookup measures the owner of a key by the table, and by go-rendezvous
+// without a table.
 func BenchmarkLookup(b *testing.B) {
 	keys := rooms()
 	b.Run("table", func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// S4.6: what moved, from whom to whom, beside what had to.
+// S4.6: the moves, and the least number of them.
 func TestDiff(t *testing.T) {
 	before := mustComputeBy(t, fixed{name: "s", assign: []int{0, 0, 1, 1}}, 4, equals("a", "b")...)
 	after := mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0, 0}}, 4, equals("b", "c")...)
@@ -43,11 +43,11 @@ func TestExpectedMin(t *testing.T) {
 		{"nothing changes, however uneven", weights(1, 1), weights(1, 1), []int{0, 0, 0, 0, 0, 1}, 0},
 		{"all weights double", weights(1, 1), weights(2, 2), []int{0, 0, 0, 0, 0, 1}, 0},
 		{"all weights halve", weights(2, 2), weights(1, 1), []int{0, 0, 0, 0, 0, 1}, 0},
-		{"one that had nothing leaves the uneven", weights(1, 1, 1), weights(1, 1), []int{0, 0, 0, 1}, 0},
+		{"an empty node leaves an uneven fleet", weights(1, 1, 1), weights(1, 1), []int{0, 0, 0, 1}, 0},
 		{"a third one joins", weights(1, 1), weights(1, 1, 1), []int{0, 0, 0, 1, 1, 1}, 2},
-		{"what cannot be divided", weights(1, 1), weights(1, 1, 1), []int{0, 0, 0, 1, 1}, 1},
+		{"an indivisible number", weights(1, 1), weights(1, 1, 1), []int{0, 0, 0, 1, 1}, 1},
 		{"one leaves", weights(1, 1, 1), weights(1, 1), []int{0, 1, 2, 2, 2, 2}, 4},
-		{"one that had nothing leaves", weights(1, 1, 1), weights(1, 1), []int{0, 0, 1, 1}, 0},
+		{"an empty node leaves", weights(1, 1, 1), weights(1, 1), []int{0, 0, 1, 1}, 0},
 		{"one takes another's place", weights(1, 1, 0), weights(1, 0, 1), []int{0, 0, 0, 1}, 2},
 		{"its weight rises", weights(1, 1), weights(2, 1), []int{0, 0, 0, 1, 1, 1}, 1},
 		{"its weight rises, and it has enough", weights(1, 1), weights(2, 1), []int{0, 0, 0, 0, 1, 1}, 0},
@@ -55,7 +55,7 @@ func TestExpectedMin(t *testing.T) {
 		{"it drains", weights(1, 1), weights(0, 1), []int{0, 0, 0, 1}, 3},
 		{"the first one", nil, weights(1), nil, 6},
 		{"the last one", weights(1), nil, []int{0, 0}, 2},
-		{"nobody, and nobody", nil, nil, nil, 0},
+		{"no nodes at all", nil, nil, nil, 0},
 	} {
 		partitions := len(c.owners)
 		if partitions == 0 {
@@ -68,8 +68,8 @@ func TestExpectedMin(t *testing.T) {
 	}
 }
 
-// ExpectedMin against its definition: of all the tables that there can be over the
-// new nodes, the one that fulfils it with the fewest moves.
+// The twin of ExpectedMin tries all tables over the new nodes, for the one with the
+// fewest moves that fulfils the definition.
 func TestExpectedMinAgainstAllTables(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.IntRange(1, 6).Draw(t, "partitions")
@@ -127,8 +127,8 @@ func fewestMoves(before, after *placement.Table, old, now []placement.Node) int 
 	return fewest
 }
 
-// fulfils is the definition of ExpectedMin, in words that take their time. Both
-// lists have all nodes, in the same order.
+// fulfils is the definition of ExpectedMin, step by step. Both lists have all nodes,
+// in the same order.
 func fulfils(owner []int, nodes, old, now []placement.Node) bool {
 	count := map[lease.NodeID]int{}
 	for _, i := range owner {
@@ -147,7 +147,7 @@ func fulfils(owner []int, nodes, old, now []placement.Node) bool {
 		rises := has > had && (oldTotal == 0 || has*oldTotal > had*newTotal)
 		falls := has < had && has*oldTotal < had*newTotal
 		if rises && (count[now[i].ID]+1)*newTotal <= fair {
-			return false // it could have one more and still not have more than is fair
+			return false // one more would not exceed the fair share
 		}
 		if falls && (count[now[i].ID]-1)*newTotal >= fair {
 			return false
@@ -156,7 +156,7 @@ func fulfils(owner []int, nodes, old, now []placement.Node) bool {
 	return true
 }
 
-// Rendezvous hashing moves what it must, and about as much as is expected.
+// Rendezvous hashing makes about as many moves as expected.
 func TestExpectedMinIsMet(t *testing.T) {
 	nodes := fleet(3, 10)
 	table := mustCompute(t, 4096, nodes...)
@@ -175,8 +175,8 @@ func TestExpectedMinIsMet(t *testing.T) {
 	}
 }
 
-// Tables of different sizes have no move in common, and differ by keys. The twin
-// counts the hashes 0, 1, 2, … up to a multiple of both sizes.
+// Tables of different sizes have no moves, but moved keys. The twin counts the hashes
+// 0, 1, 2, … up to a multiple of both sizes.
 func TestKeysMoved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 5).Draw(t, "nodes")
@@ -204,7 +204,7 @@ func TestKeysMoved(t *testing.T) {
 	})
 }
 
-// Real keys agree with what is computed for all of them.
+// Real keys agree with the computed share.
 func TestKeysMovedOfRealKeys(t *testing.T) {
 	before, after := mustCompute(t, 64, fleet(1, 4)...), mustCompute(t, 96, fleet(1, 5)...)
 	const keys = 100_000

@@ -20,7 +20,7 @@ func ExampleOf() {
 	// 163
 }
 
-// Who owns a room, and who would take over.
+// The owner of a room, and the nodes that would take over.
 func ExampleCompute() {
 	table, err := placement.Compute(placement.Input{
 		Nodes: []placement.Node{
@@ -46,7 +46,7 @@ func ExampleCompute() {
 	// partitions: map[node-a:254 node-b:255 node-c:515]
 }
 
-// Few partitions spread unevenly; the report says what to do.
+// Few partitions spread unevenly; the report has the remedy.
 func ExampleBalance_Advice() {
 	nodes := make([]placement.Node, 10)
 	for i := range nodes {
@@ -144,8 +144,8 @@ func ExampleLeastPartitions() {
 	// a moved it from a to c, to even out the load, in version 2 of the assignment
 }
 
-// The ring as the strategy of a table, and so of a cluster. It does not heed that
-// node-c weighs twice as much.
+// The ring as the strategy of a table, and so of a cluster. It ignores the weight of
+// node-c.
 func ExampleClassicRing() {
 	table, err := placement.Compute(placement.Input{
 		Nodes:      []placement.Node{{ID: "node-a", Weight: 1}, {ID: "node-b", Weight: 1}, {ID: "node-c", Weight: 2}},

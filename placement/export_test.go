@@ -17,7 +17,7 @@ import (
 )
 
 // reread writes a table as JSON and reads it.
-func reread(t fataler, table *placement.Table) *placement.Table {
+func reread(t rapid.TB, table *placement.Table) *placement.Table {
 	t.Helper()
 	b, err := json.Marshal(table.Export(7))
 	if err != nil {
@@ -37,8 +37,7 @@ func reread(t fataler, table *placement.Table) *placement.Table {
 	return read
 }
 
-// S4.6: a table that was written and read is the same in all that it tells, of
-// whatever strategy.
+// S4.6: an exported and imported table is the same in every respect, for any strategy.
 func TestExport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 6).Draw(t, "nodes")
@@ -63,7 +62,7 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// Where the owner is not who ranks first, it still counts for its zone.
+// An owner that does not rank first still counts for its zone.
 func TestExportRanksByZones(t *testing.T) {
 	nodes := fleet(1, 6)
 	for i := range nodes {
@@ -78,7 +77,7 @@ func TestExportRanksByZones(t *testing.T) {
 	}
 }
 
-// A table by a strategy that only its writer has is read, and tells its owners.
+// A table by a strategy that only its writer has keeps its owners.
 func TestExportOfAStrangersTable(t *testing.T) {
 	for _, name := range []string{"by-turns", "by-turns+zones", "bounded-rendezvous"} {
 		table := mustComputeBy(t, fixed{name: name, assign: []int{1, 0, 1}, rank: []int{0, 1}}, 3, equals("a", "b")...)
@@ -89,8 +88,8 @@ func TestExportOfAStrangersTable(t *testing.T) {
 	}
 }
 
-// A ring that no strategy would make is not made for Rank either: it would take the
-// memory of millions of points for each table that somebody sends.
+// Rank makes no ring that Assign would reject: each imported table could take the
+// memory of millions of points.
 func TestImportOfARingTooLarge(t *testing.T) {
 	nodes := []placement.Node{{ID: "a", Weight: math.MaxUint32}, {ID: "b", Weight: math.MaxUint32}}
 	read := reread(t, mustComputeBy(t, fixed{name: "vnode-ring", assign: []int{1}}, 1, nodes...))
@@ -99,8 +98,7 @@ func TestImportOfARingTooLarge(t *testing.T) {
 	}
 }
 
-// What somebody wrote down is no base for others: here, each partition is the
-// other node's by rendezvous hashing.
+// An imported table is no base for others: here it has wrong owners.
 func TestImportIsNoBase(t *testing.T) {
 	nodes := fleet(1, 20)
 	honest := mustCompute(t, 64, nodes...)
@@ -119,7 +117,7 @@ func TestImportIsNoBase(t *testing.T) {
 	}
 }
 
-// S4.6: whatever does not fit together is refused, with a reason.
+// S4.6: import rejects contradictions, with a reason.
 func TestImportRejects(t *testing.T) {
 	const whole = `{"format":1,"version":3,"digest":"DIGEST","partitions":2,"strategy":"modulo","nodes":[{"id":"a","weight":1},{"id":"b","weight":1}],"owners":["a","b"]}`
 	digest := mustComputeBy(t, placement.Modulo(), 2, equals("a", "b")...).Digest().String()
@@ -185,7 +183,7 @@ func TestExportOfNoTable(t *testing.T) {
 	}
 }
 
-// Whatever bytes it is given, import refuses them or gives a table that holds up.
+// For any bytes, import returns an error or a consistent table.
 func FuzzImport(f *testing.F) {
 	for _, s := range []placement.Strategy{nil, placement.LeastPartitions(1, 3), placement.Zoned(placement.Bounded(110)), fixed{name: "x", assign: []int{0, 1, 1}}} {
 		b, err := json.Marshal(mustComputeBy(f, s, 3, equals("a", "b")...).Export(1))
@@ -202,7 +200,7 @@ func FuzzImport(f *testing.F) {
 		}
 		table, err := e.Table()
 		if err != nil && strings.Contains(err.Error(), "its content makes ") {
-			// The fuzzer cannot hash; go on with the digest that is right.
+			// The fuzzer cannot hash: continue with the right digest.
 			_, after, _ := strings.Cut(err.Error(), "its content makes ")
 			if err := e.Digest.UnmarshalText([]byte(after[:16])); err != nil {
 				t.Fatal(err)

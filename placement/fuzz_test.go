@@ -20,7 +20,7 @@ func decodeNodes(b []byte) []placement.Node {
 	return nodes
 }
 
-// Whatever the nodes are, Compute refuses them or gives a whole table.
+// For any nodes, Compute returns an error or a whole table.
 func FuzzCompute(f *testing.F) {
 	f.Add([]byte(""), 1)
 	f.Add([]byte("\x01\x00\x00\x00\x01a\x01\x00\x00\x00\x01b"), 64)

@@ -16,9 +16,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The scripts under testdata pin owners. A difference in them means that a
-// running cluster would move keys at an upgrade, and that its nodes would
-// disagree during it: a change of the strategy, and so of its name.
+// The scripts under testdata pin owners. A difference in them means that a running
+// cluster would move keys at an upgrade, and that its nodes would disagree during the
+// upgrade: it needs a strategy with another name.
 //
 //	place nodes=(a,b*2,…) [partitions=N]   each input line, a key, and where it goes
 //	table count=N [partitions=N] [weights=(…)] [zones=(…)]   fingerprints of a table of node-0, node-1, …

@@ -10,18 +10,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fataler is testing.TB or *rapid.T.
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
-}
-
-func mustCompute(t fataler, partitions int, nodes ...placement.Node) *placement.Table {
+func mustCompute(t rapid.TB, partitions int, nodes ...placement.Node) *placement.Table {
 	t.Helper()
 	return mustComputeBy(t, nil, partitions, nodes...)
 }
 
-func mustComputeBy(t fataler, s placement.Strategy, partitions int, nodes ...placement.Node) *placement.Table {
+func mustComputeBy(t rapid.TB, s placement.Strategy, partitions int, nodes ...placement.Node) *placement.Table {
 	t.Helper()
 	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: partitions, Strategy: s})
 	if err != nil {
@@ -57,7 +51,7 @@ func owners(t *placement.Table) []lease.NodeID {
 	return ids
 }
 
-// fixed is a strategy that assigns and ranks what it was told to.
+// fixed is a strategy with fixed results.
 type fixed struct {
 	name   string
 	assign []int
@@ -125,7 +119,7 @@ func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
 
 func anyPartitions() *rapid.Generator[int] { return rapid.IntRange(1, 200) }
 
-// without returns nodes but for those with one of ids.
+// without returns the nodes with other ids.
 func without(nodes []placement.Node, ids ...lease.NodeID) []placement.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return slices.Contains(ids, n.ID) })
 }

@@ -84,7 +84,7 @@ func TestParseStrategy(t *testing.T) {
 	}
 }
 
-// The list that messages show names each strategy by a name that is one.
+// Each name in the list of strategies is valid.
 func TestStrategiesAreListed(t *testing.T) {
 	for name := range strings.SplitSeq(placement.Strategies, ", ") {
 		name, _, _ = strings.Cut(name, " ")

@@ -124,8 +124,8 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// The dumb twin of assignWeighted and Rank compares everyone with everyone by
-// exact fractions, without classes.
+// The dumb twin of assignWeighted and Rank compares all pairs of nodes by exact
+// fractions, without classes.
 func TestAssignWeighted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.OneOf(rapid.Uint32Range(1, 3), rapid.Uint32Range(1, math.MaxUint32)), 1, 12).Draw(t, "weights")
@@ -154,8 +154,8 @@ func TestAssignWeighted(t *testing.T) {
 	})
 }
 
-// Both paths of Assign give the same owners where both apply; so a fleet whose
-// weights become equal moves nothing for that reason.
+// Both paths of Assign give the same owners for equal weights: no partition moves
+// because weights become equal.
 func TestPathsAgreeOnEqualWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weight := rapid.Uint32Range(1, math.MaxUint32).Draw(t, "weight")

@@ -12,7 +12,7 @@ import (
 
 // chiSquare is the sum of (count − expected)² / expected over the nodes. If
 // partitions fall to nodes at random, its mean is nodes−1 and its variance
-// 2·(nodes−1), whatever the weights.
+// 2·(nodes−1), for any weights.
 func chiSquare(t *placement.Table) float64 {
 	cv := t.Balance().CV // checked against plain arithmetic in balance_test.go
 	return cv * cv * float64(t.Partitions())
@@ -124,14 +124,14 @@ func starved(t *testing.T, s placement.Strategy, partitions int) int {
 	return n
 }
 
-// S4.12: a well-mixed hash leaves nobody with nothing.
-func TestNoNodeIsLeftWithNothing(t *testing.T) {
+// S4.12: with a well-mixed hash every node owns partitions.
+func TestEveryNodeOwnsPartitions(t *testing.T) {
 	for _, partitions := range []int{64, placement.DefaultPartitions} {
 		if n := starved(t, placement.Rendezvous(), partitions); n > 0 {
 			t.Errorf("%d partitions: in %d fleets a node owns nothing", partitions, n)
 		}
 	}
-	// That the test can tell: a weak hash fails it nearly always.
+	// The test sees a weak hash: it fails nearly always.
 	if n := starved(t, rawFNV{}, 64); n < 270 {
 		t.Errorf("raw FNV-1a starves a node in only %d fleets of 300", n)
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -13,16 +14,16 @@ import (
 	"github.com/roost-cluster/roost/placement/placementtest"
 )
 
-// builtin is a strategy of the package, and what its doc comment says of it.
+// builtin is a strategy of the package, with the claims of its doc comment.
 type builtin struct {
 	fresh    func() placement.Strategy
 	minimal  bool // a join moves partitions only to the joiner, a leave only the leaver's
 	weighted bool // shares follow weights
-	loads    bool // owners depend on how many partitions nodes have got, which Rank cannot know
+	loads    bool // owners depend on the number of partitions of each node, which Rank cannot know
 }
 
-// builtins has a row for every strategy of the package: a new one gets the tests
-// of this file and its lines in testdata/golden/strategies by a row here.
+// builtins has a row for every strategy of the package. A row runs the tests of this
+// file, and adds lines to testdata/golden/strategies.
 func builtins() map[string]builtin {
 	return map[string]builtin{
 		"rendezvous":                   {fresh: placement.Rendezvous, minimal: true, weighted: true},
@@ -36,8 +37,8 @@ func builtins() map[string]builtin {
 	}
 }
 
-// ofEachBuiltin runs a test for each strategy, in an order that is the same each
-// time, as rapid's seeds want it.
+// ofEachBuiltin runs a test for each strategy, in a fixed order, which rapid's seeds
+// need.
 func ofEachBuiltin(t *testing.T, test func(t *testing.T, b builtin)) {
 	t.Helper()
 	all := builtins()
@@ -52,7 +53,7 @@ func TestBuiltinsConform(t *testing.T) { // S2.1
 	})
 }
 
-// S2.1: a name stands for one assignment for good.
+// S2.1: a name stands for one strategy for good.
 func TestBuiltinNames(t *testing.T) {
 	for name, b := range builtins() {
 		if got := b.fresh().Name(); got != name {
@@ -61,8 +62,26 @@ func TestBuiltinNames(t *testing.T) {
 	}
 }
 
-// anyFleet draws nodes of weights that every strategy takes, with zones; some weigh
-// nothing.
+// Parameters out of bounds count as the nearest ones.
+func TestParametersHaveBounds(t *testing.T) {
+	for _, tt := range []struct {
+		s    placement.Strategy
+		want string
+	}{
+		{placement.Bounded(-1), "bounded-rendezvous-100"},
+		{placement.Bounded(100), "bounded-rendezvous-100"},
+		{placement.Bounded(5000), "bounded-rendezvous-1000"},
+		{placement.LeastPartitions(0, -1), "least-partitions-1-0"},
+		{placement.Zoned(placement.LeastPartitions(5, 1<<30)), "least-partitions-5-65536+zones"},
+	} {
+		if remembers := strings.HasPrefix(tt.want, "least"); tt.s.Name() != tt.want || placement.Remembers(tt.s) != remembers {
+			t.Errorf("%s remembers: %v; want %s, %v", tt.s.Name(), placement.Remembers(tt.s), tt.want, remembers)
+		}
+	}
+}
+
+// anyFleet draws nodes with zones and with weights that every strategy takes, 0 among
+// them.
 func anyFleet(least int) *rapid.Generator[[]placement.Node] {
 	node := rapid.Custom(func(t *rapid.T) placement.Node {
 		return placement.Node{
@@ -74,8 +93,8 @@ func anyFleet(least int) *rapid.Generator[[]placement.Node] {
 	return rapid.SliceOfNDistinct(node, least, 10, func(n placement.Node) lease.NodeID { return n.ID })
 }
 
-// S2.1, S2.2, S3.8, S4.3: of arbitrary fleets the table is total and, whatever the
-// strategy was asked before, a function of the set of nodes that weigh something.
+// S2.1, S2.2, S3.8, S4.3: for every fleet the table is total, and a function of the set
+// of nodes of weight above 0: neither their order nor earlier calls have influence.
 func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
 		used := b.fresh()
@@ -93,26 +112,26 @@ func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
 				}
 			}
 			again := mustComputeBy(t, used, partitions, rapid.Permutation(candidates).Draw(t, "shuffled")...)
-			if again.Digest() != table.Digest() {
-				t.Fatal("the order of nodes, those of weight 0, or what the strategy was asked before, have influence")
+			if again.Digest() != table.Digest() || !slices.EqualFunc(again.Nodes(), table.Nodes(), placement.Node.Equal) {
+				t.Fatal("the order of nodes, nodes of weight 0 or earlier calls have influence")
 			}
 		})
 	})
 }
 
-// S3.9, S4.3, S4.11: a change of one weight, to 0 and from it too, moves
-// partitions only to or from that node; none at all if weights do not count.
+// S3.9, S4.3, S4.11: a change of one weight, also to 0 and from 0, moves partitions only
+// to or from that node, and none if weights do not count.
 func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
 		if !b.minimal {
-			return // TestModuloMoves, TestBoundedMoves and the tests of least-partitions say what those move
+			return // see TestModuloMoves, TestBoundedMoves and the tests of package assignment
 		}
 		s := b.fresh()
 		rapid.Check(t, func(t *rapid.T) {
 			nodes := anyFleet(2).Draw(t, "nodes")
-			nodes[0].Weight = 100 // somebody has to be there
+			nodes[0].Weight = 100 // so that there is an owner
 			partitions := anyPartitions().Draw(t, "partitions")
-			one := &nodes[rapid.IntRange(1, len(nodes)-1).Draw(t, "whose weight changes")]
+			one := &nodes[rapid.IntRange(1, len(nodes)-1).Draw(t, "node")]
 			weights := []uint32{rapid.SampledFrom([]uint32{0, 1, 100}).Draw(t, "light"), rapid.SampledFrom([]uint32{100, 101, 1000}).Draw(t, "heavy")}
 			one.Weight = weights[0]
 			light := mustComputeBy(t, s, partitions, nodes...)
@@ -130,9 +149,9 @@ func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	})
 }
 
-// S4.3, S4.2: over many fleets, the mean share of a node is that of its weight. For
-// random draws the bound is four standard errors of the mean, for strategies that
-// level it is stricter than need be; an arc of a ring varies as one of 150.
+// S4.3, S4.2: over many fleets, the mean share of a node is that of its weight. The
+// bound is four standard errors of the mean of random draws, which is generous for
+// strategies that level; an arc of a ring varies as one of 150.
 func TestMeanSharesFollowWeights(t *testing.T) {
 	const fleets, partitions = 60, 1024
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {

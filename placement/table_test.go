@@ -38,7 +38,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// S4.5: ids are checked; and whatever else is wrong has an error that says so.
+// S4.5: Compute checks ids and the rest of its input, with every strategy, and names the
+// fault.
 func TestComputeRejects(t *testing.T) {
 	two := equals("a", "b")
 	broken := errors.New("broken")
@@ -50,6 +51,7 @@ func TestComputeRejects(t *testing.T) {
 		{"no partitions", placement.Input{Nodes: two}, "0 partitions; there must be 1 to 65536"},
 		{"negative", placement.Input{Nodes: two, Partitions: -1}, "-1 partitions"},
 		{"too many", placement.Input{Nodes: two, Partitions: placement.MaxPartitions + 1}, "65537 partitions"},
+		{"far too many", placement.Input{Nodes: two, Partitions: math.MaxInt}, "there must be 1 to 65536"},
 		{"empty id", placement.Input{Nodes: equals("a", ""), Partitions: 1}, `node id "" has 0 bytes`},
 		{"bad byte", placement.Input{Nodes: equals("a", "a b"), Partitions: 1}, `node id "a b": byte ' '`},
 		{"twice", placement.Input{Nodes: equals("b", "a", "b"), Partitions: 1}, `node id "b" is given twice`},
@@ -63,12 +65,21 @@ func TestComputeRejects(t *testing.T) {
 		{"index negative", placement.Input{Nodes: two, Partitions: 2, Strategy: fixed{name: "s", assign: []int{-1, 0}}}, "assigned partition 0 to node index -1 of 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			table, err := placement.Compute(tt.in)
-			if err == nil || !strings.HasPrefix(err.Error(), "placement: ") || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want placement: … %s", err, tt.want)
+			strategies := []placement.Strategy{tt.in.Strategy}
+			if tt.in.Strategy == nil {
+				for _, b := range builtins() {
+					strategies = append(strategies, b.fresh())
+				}
 			}
-			if table != nil {
-				t.Error("a table beside the error")
+			for _, s := range strategies {
+				tt.in.Strategy = s
+				table, err := placement.Compute(tt.in)
+				if err == nil || !strings.HasPrefix(err.Error(), "placement: ") || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error %v, want placement: … %s", err, tt.want)
+				}
+				if table != nil {
+					t.Error("a table and an error")
+				}
 			}
 		})
 	}
@@ -78,8 +89,8 @@ func TestComputeRejects(t *testing.T) {
 	}
 }
 
-// S4.4: nobody there is an answer, never a panic.
-func TestNobody(t *testing.T) {
+// S4.4: tables without owners answer every call without a panic.
+func TestNoOwners(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		table      *placement.Table
@@ -149,8 +160,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// S3.11: distinct, best first, first = owner, min(n, members), whatever the
-// strategy says.
+// S3.11: ranks are distinct, the owner first, min(n, members), for any result of the
+// strategy.
 func TestTableRank(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -179,13 +190,13 @@ func TestTableRank(t *testing.T) {
 	}
 }
 
-// S4.7: the digest shows any difference that matters, and no other.
+// S4.7: the digest shows relevant differences only.
 func TestDigest(t *testing.T) {
 	base := mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, equals("a", "b")...)
 	same := map[string]*placement.Table{
-		"again":             mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, equals("a", "b")...),
-		"other weights":     mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, placement.Node{ID: "a", Weight: 7}, placement.Node{ID: "b", Weight: 1}),
-		"one who owns none": mustComputeBy(t, fixed{name: "s", assign: []int{1, 2, 1}}, 3, equals("a", "0", "b")...),
+		"again":           mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, equals("a", "b")...),
+		"other weights":   mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, placement.Node{ID: "a", Weight: 7}, placement.Node{ID: "b", Weight: 1}),
+		"one without any": mustComputeBy(t, fixed{name: "s", assign: []int{1, 2, 1}}, 3, equals("a", "0", "b")...),
 	}
 	for name, table := range same {
 		if table.Digest() != base.Digest() {
@@ -233,7 +244,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Every strategy can say why a partition is where it is.
+// Every strategy has a reason for an owner.
 func TestWhy(t *testing.T) { // S2.4
 	nodes := equals("a", "b", "c")
 	for _, tt := range []struct {

@@ -11,8 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A table that is derived from another is the one that is computed afresh, over
-// whatever history.
+// A derived table equals the table without a base, over any history.
 func TestDeriveLikeAfresh(t *testing.T) { // S3.9, S4.3
 	weights := rapid.SampledFrom([]uint32{0, 1, 1, 1, 2, 100, 1_000_000})
 	rapid.Check(t, func(t *rapid.T) {
@@ -49,7 +48,7 @@ func TestDeriveLikeAfresh(t *testing.T) { // S3.9, S4.3
 	})
 }
 
-// A base that is of no use is not used.
+// Compute ignores a base that does not fit.
 func TestDeriveFromOther(t *testing.T) {
 	nodes := fleet(1, 20)
 	want := mustCompute(t, 256, nodes...)
@@ -67,8 +66,7 @@ func TestDeriveFromOther(t *testing.T) {
 	}
 }
 
-// BenchmarkChange measures what one node's joining, leaving and change of weight
-// cost, by deriving and afresh.
+// BenchmarkChange measures a join, a leave and a change of weight, derived and afresh.
 func BenchmarkChange(b *testing.B) {
 	for _, partitions := range []int{1024, 16384} {
 		for _, n := range []int{10, 100, 1000} {

@@ -25,7 +25,7 @@ func TestZoned(t *testing.T) { // S3.11
 		plain := mustComputeBy(t, base, partitions, nodes...)
 		table := mustComputeBy(t, placement.Zoned(base), partitions, nodes...)
 		if !slices.Equal(owners(table), owners(plain)) || table.Digest() == plain.Digest() {
-			t.Fatal("zones change who owns what, or the tables cannot be told apart")
+			t.Fatal("zones change owners, or the digests are equal")
 		}
 		p := placement.Partition(rapid.IntRange(0, partitions-1).Draw(t, "partition"))
 		all := plain.Rank(p, len(nodes))
@@ -34,7 +34,7 @@ func TestZoned(t *testing.T) { // S3.11
 			if len(got) != k || (k > 0 && got[0] != all[0]) {
 				t.Fatalf("the %d best of %v are %v", k, all, got)
 			}
-			// Each is the best of those left in a zone that was named least.
+			// Each is the best node left in the zones that occur least so far.
 			named := make(map[string]int)
 			left := slices.Clone(all)
 			for _, id := range got {
@@ -53,7 +53,7 @@ func TestZoned(t *testing.T) { // S3.11
 	})
 }
 
-// Deriving a table heeds that zones have no part in it.
+// A base with zones serves a strategy with or without them.
 func TestZonedDerives(t *testing.T) {
 	nodes := fleet(1, 40)
 	base := mustComputeBy(t, placement.Zoned(placement.Rendezvous()), 256, nodes[1:]...)

@@ -16,9 +16,9 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// anyHistory draws an assignment that some coordinator wrote, going on from base:
-// nodes come and go, for good or not, and passes are made. since is when the
-// coordinator was started, which counts where there is no base.
+// anyHistory draws an assignment that a coordinator wrote from base on: nodes join and
+// leave, for good or not, and the coordinator makes passes. since is the start of the
+// coordinator, for the genesis if there is no base.
 func anyHistory(base *assignment.Assignment, by lease.NodeID, since uint64) *rapid.Generator[*assignment.Assignment] {
 	return rapid.Custom(func(t *rapid.T) *assignment.Assignment {
 		m := &run{t: t, strategy: placement.LeastPartitions(1, 3), partitions: 20, assigned: base}
@@ -53,8 +53,8 @@ func merge(t rapid.TB, all ...*assignment.Assignment) *assignment.Assignment {
 	return merged
 }
 
-// S2.4: in whatever order nodes hear of what coordinators wrote apart, and however
-// often, they end with the same.
+// S2.4: nodes that receive the assignments of several coordinators, in any order and
+// any number of times, end with the same one.
 func TestMergeConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := anyHistory(nil, "x", 5).Draw(t, "base")
@@ -74,13 +74,13 @@ func TestMergeConverges(t *testing.T) {
 			t.Errorf("version %d of %d, %d, %d", want.Version(), a.Version(), b.Version(), c.Version())
 		}
 		if merge(t, a, base).Digest() != a.Digest() {
-			t.Error("what was before changes what came after it")
+			t.Error("an earlier version changes a later one")
 		}
 	})
 }
 
-// S2.4: two coordinators at once, during a change-over. With one view they move
-// the same partitions, not twice as many.
+// S2.4: two coordinators at once, during a change-over, with one view. They move the
+// same partitions, not twice as many.
 func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
 	m := held(t, placement.LeastPartitions(1, 4), deal, "a", "b")
@@ -92,7 +92,7 @@ func TestMergeOfOneView(t *testing.T) {
 	}
 }
 
-// With different views, each one's work stays but where they disagree.
+// With different views, the changes of both stay, except for common partitions.
 func TestMergeOfTwoViews(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 2), slices.Repeat([]lease.NodeID{"a", "b"}, 12), "a", "b")
 	one, other := *m, *m
@@ -113,8 +113,8 @@ func TestMergeOfTwoViews(t *testing.T) {
 	}
 }
 
-// The merged version is never lower than either. Else the one that has more to
-// tell could look like the older one, and would not be asked.
+// The merged version is never lower than either: otherwise the newer assignment could
+// look like the older one, and no node would fetch it.
 func TestMergeKeepsVersion(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m
@@ -129,8 +129,8 @@ func TestMergeKeepsVersion(t *testing.T) {
 	}
 }
 
-// A version that no cluster can reach is not believed: after it there would be no
-// other, and nobody could write any more.
+// Merge rejects a version that no cluster can reach: after the last version no node
+// could write.
 func TestMergeRefusesTheFarFuture(t *testing.T) {
 	a := recorded(t, 3, assignment.Coordinator{ID: "a"}, equals("a")...)
 	future := binary.AppendUvarint([]byte{1, 3}, 1<<53)
@@ -142,7 +142,7 @@ func TestMergeRefusesTheFarFuture(t *testing.T) {
 		t.Errorf("merged into version %d, %v", got.Version(), err)
 	}
 	in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: b}
-	table, err := placement.Compute(in) // by one who knew nothing else
+	table, err := placement.Compute(in) // of a node without an assignment
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestMergeRefusesTheFarFuture(t *testing.T) {
 	}
 }
 
-// S2.4: who may write, so that no two sides of a split do.
+// S2.4: at most one side of a split may write.
 func TestQuorum(t *testing.T) {
 	four := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 4}, equals("a")...)
 	for _, tt := range []struct {
@@ -184,10 +184,10 @@ func TestQuorum(t *testing.T) {
 	// Voters that have just gone count as voters, and not as active.
 	two := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 2}, equals("a")...)
 	if !two.Quorum([]lease.NodeID{"c", "d"}) || two.Quorum([]lease.NodeID{"d"}) {
-		t.Error("as many as were active may write, and no fewer")
+		t.Error("as many members as were active may write, and no fewer")
 	}
 	if !(*assignment.Assignment)(nil).Quorum(nil) {
-		t.Error("nobody may write the first assignment")
+		t.Error("no node may write the first version")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestWire(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(recorded(f, 3, assignment.Coordinator{ID: "a"}, equals("a", "b")...).Encode())
 	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)      // the last version that there is
-	f.Add(append(last, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0)) // one id, who began it, nobody there, three times nobody
+	f.Add(append(last, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0)) // one id, the genesis, no voters, three partitions without an owner
 	f.Add([]byte{1, 3, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := assignment.Decode(b, 3)
@@ -250,7 +250,7 @@ func FuzzDecode(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		// Whatever it says, a table can be made of it.
+		// Every assignment gives a table.
 		in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: a}
 		table, err := placement.Compute(in)
 		if err != nil {
@@ -258,7 +258,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, next := range []*assignment.Assignment{
 			level(t, table, assignment.Coordinator{ID: "a"}, a.Version(), false), assignment.Record(table, assignment.Coordinator{ID: "a"}),
-		} { // and others can read what is written next
+		} { // and other nodes can decode the next version
 			if _, err := assignment.Decode(next.Encode(), 3); err != nil {
 				t.Error(err)
 			}
@@ -267,7 +267,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Every node can say why a partition is where it is.
+// Every record has a reason.
 func TestWhy(t *testing.T) { // S2.4
 	nodes := equals("a", "b", "c")
 	m := &run{t: t, strategy: placement.LeastPartitions(1, 2), partitions: 8}

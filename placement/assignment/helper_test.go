@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// run is a cluster's table and assignment, without the cluster.
+// run has the table and the assignment of a cluster, without the cluster.
 type run struct {
 	t          rapid.TB
 	strategy   placement.Strategy
@@ -27,7 +27,7 @@ func newRun(t rapid.TB, s placement.Strategy, partitions int, nodes ...placement
 	return m
 }
 
-// change is a change of nodes, noted by the coordinator.
+// change is a change of nodes, recorded by the coordinator.
 func (m *run) change(nodes ...placement.Node) {
 	m.t.Helper()
 	m.compute(nodes...)
@@ -35,7 +35,7 @@ func (m *run) change(nodes ...placement.Node) {
 	before := owners(m.table)
 	m.compute(nodes...)
 	if got := owners(m.table); !slices.Equal(got, before) {
-		m.t.Fatal("to write the table down changed it:", before, got)
+		m.t.Fatal("the record changed the table:", before, got)
 	}
 }
 
@@ -63,7 +63,7 @@ func (m *run) level() (moves []int) {
 		}
 		moves = append(moves, n)
 	}
-	m.t.Fatal("it never rests", m.table.Balance().Counts)
+	m.t.Fatal("passes never end", m.table.Balance().Counts)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func counts(t *placement.Table) (c []int) {
 	return c
 }
 
-// held returns the run of a cluster in which the partitions were dealt so.
+// held returns the run of a cluster with such owners.
 func held(t rapid.TB, s placement.Strategy, deal []lease.NodeID, ids ...lease.NodeID) *run {
 	t.Helper()
 	nodes := equals(ids...)
@@ -97,7 +97,7 @@ func held(t rapid.TB, s placement.Strategy, deal []lease.NodeID, ids ...lease.No
 	return m
 }
 
-// dealt is a strategy that assigns as it was told.
+// dealt is a strategy with fixed owners.
 type dealt []int
 
 func (dealt) Name() string                                          { return "dealt" }
@@ -163,7 +163,7 @@ func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
 	})
 }
 
-// without returns nodes but for those with one of ids.
+// without returns the nodes with other ids.
 func without(nodes []placement.Node, ids ...lease.NodeID) []placement.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return slices.Contains(ids, n.ID) })
 }

@@ -39,8 +39,8 @@ func TestLeastVectors(t *testing.T) {
 	}
 }
 
-// S2.3: with a threshold of 1 it rests although P mod n ≠ 0, never more than
-// maxMoves move at once, from the fullest node to the emptiest.
+// S2.3: passes end, also with a threshold of 1 and P mod n ≠ 0, and none moves more
+// than maxMoves.
 func TestLeastLevels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threshold := rapid.IntRange(1, 4).Draw(t, "threshold")
@@ -73,8 +73,8 @@ func TestLeastLevels(t *testing.T) {
 	})
 }
 
-// plainKeep deals as one would tell it: each partition that has nobody goes to
-// whoever is furthest below its share, the first of equal ones.
+// plainKeep deals in plain steps: each partition without an owner goes to the node
+// that is furthest below its share, the first of equal ones.
 func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 	has := make(map[lease.NodeID]int64)
 	var total int64
@@ -107,8 +107,8 @@ func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 	return after
 }
 
-// S2.3: a node that leaves gives its partitions to those with the fewest, and
-// nothing else moves; when it comes back it has what it had.
+// S2.3: the partitions of a leaver go to the nodes with the fewest, and no other
+// partition moves. The leaver gets its partitions back when it returns.
 func TestLeastLeaveAndReturn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(2, 8).Draw(t, "nodes")
@@ -133,8 +133,8 @@ func TestLeastLeaveAndReturn(t *testing.T) {
 	})
 }
 
-// What is on record does not move when yet another node goes: without deputies,
-// the partitions of the first would be dealt out anew.
+// A second leave moves no partition that the first one moved: without deputies,
+// the partitions of the first leaver would be dealt out again.
 func TestLeastDeputiesStay(t *testing.T) {
 	nodes := equals("a", "b", "c", "d", "e")
 	m := newRun(t, placement.LeastPartitions(1, 3), 100, nodes...)
@@ -148,8 +148,8 @@ func TestLeastDeputiesStay(t *testing.T) {
 	}
 }
 
-// A node that was alone believes that it has everything. It takes away nothing
-// when it is back, however often it wrote that down.
+// A node that was cut off owns every partition by its own record. After the heal it
+// takes none from the others.
 func TestLeastAloneTakesNothing(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)
@@ -172,8 +172,8 @@ func TestLeastAloneTakesNothing(t *testing.T) {
 	}
 }
 
-// One that began alone, because it found nobody, takes away nothing either, however
-// much it has written.
+// A node that began alone, because it found no cluster, takes no partition either,
+// after any number of versions.
 func TestLeastBeganAlone(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, equals("a", "b")...)
 	before := owners(m.table)
@@ -193,8 +193,8 @@ func TestLeastBeganAlone(t *testing.T) {
 	}
 }
 
-// A deputy is one for as long as the owner is away. Of one that stayed on record, a
-// death years later would make the heir of everything, however full it is.
+// A deputy ends when the owner returns. A deputy that stayed on record would inherit
+// all partitions at a death years later, however full it is.
 func TestLeastDeputyOfThePast(t *testing.T) {
 	nodes := equals("a", "b")
 	m := newRun(t, placement.LeastPartitions(1, 0), 100, nodes...)
@@ -209,8 +209,7 @@ func TestLeastDeputyOfThePast(t *testing.T) {
 	}
 }
 
-// An owner that is gone for good is followed by its deputy, and is a newcomer
-// when it comes back.
+// The deputy follows an owner that is gone for good. If that returns, it is a newcomer.
 func TestLeastGone(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)
@@ -229,7 +228,7 @@ func TestLeastGone(t *testing.T) {
 	}
 }
 
-// S2.3: what moved last is still under way and is not moved again.
+// S2.3: a partition does not move again before its last move is applied.
 func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 10), "a")
 	settled := m.assigned.Version()

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// Levelled against the passes themselves, one after the other.
+// The twin of Levelled makes the passes one after the other.
 func TestLevelled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threshold, maxMoves := rapid.IntRange(1, 3).Draw(t, "threshold"), rapid.IntRange(0, 4).Draw(t, "max moves")
@@ -27,19 +27,19 @@ func TestLevelled(t *testing.T) {
 		m.compute(others...)
 		table, passes := assignment.Levelled(m.table) // before the change is recorded
 		m.change(others...)
-		// A table that was read ends with the same counts, but not with the same
-		// partitions: which ones moved last is not written.
+		// An imported table ends with the same counts, but not with the same
+		// partitions: an export does not have the order of moves.
 		read, err := m.table.Export(0).Table()
 		if err != nil {
 			t.Fatal(err)
 		}
 		again, passesAgain := assignment.Levelled(read)
 		if !slices.Equal(counts(again), counts(table)) || passesAgain != passes {
-			t.Fatal("a table that was read levels otherwise")
+			t.Fatal("an imported table levels otherwise")
 		}
 		kept, err := read.With(assignment.Record(read, assignment.Coordinator{}))
 		if err != nil || kept.Digest() != m.table.Digest() {
-			t.Fatal("the record of a table that was read gives another table:", err)
+			t.Fatal("the record of an imported table gives another table:", err)
 		}
 		if want := len(m.level()); passes != want || !slices.Equal(owners(table), owners(m.table)) {
 			t.Fatalf("%d passes to %v, want %d to %v", passes, owners(table), want, owners(m.table))

@@ -57,8 +57,19 @@ func (in input) assign(s placement.Strategy, nodes []placement.Node) ([]int, err
 }
 
 func (s *suite) total() error {
+	return s.each(func(input, placement.Strategy, []placement.Node, []int) error { return nil })
+}
+
+// each calls f for every input that the strategy accepts, with a new instance, the
+// nodes that it was given, and its owners.
+func (s *suite) each(f func(in input, one placement.Strategy, nodes []placement.Node, owners []int) error) error {
 	for _, in := range s.cases {
-		if _, err := in.assign(s.fresh(), in.given()); err != nil {
+		one, nodes := s.fresh(), in.given()
+		owners, err := in.assign(one, nodes)
+		if err == nil && owners != nil {
+			err = f(in, one, nodes, owners)
+		}
+		if err != nil {
 			return err
 		}
 	}

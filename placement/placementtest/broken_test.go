@@ -46,7 +46,7 @@ func (b patched) Rank(nodes []placement.Node, p placement.Partition, n int) []in
 	return ranked
 }
 
-// explaining is a strategy that has the same to say of everything.
+// explaining is a strategy with one reason for everything.
 type explaining func() string
 
 func (explaining) Name() string { return "explaining" }
@@ -116,8 +116,8 @@ func ranking(f func(nodes []placement.Node, p placement.Partition, n int, ranked
 	return always(patched{rank: f})
 }
 
-// TestBroken has a strategy for each way of breaking the contract, and what the
-// suite has to say of it.
+// TestBroken has a strategy for each breach of the contract, and the message of the
+// suite.
 func TestBroken(t *testing.T) { // S2.1
 	for _, tt := range []struct {
 		what  string
@@ -229,13 +229,13 @@ func TestBroken(t *testing.T) { // S2.1
 			at := slices.IndexFunc(all, func(c check) bool { return c.name == tt.check })
 			err := guard(func() error { return all[at].run(newSuite(tt.fresh, o)) })
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s says %v; want something of %q", tt.check, err, tt.want)
+				t.Errorf("%s: %v; want %q", tt.check, err, tt.want)
 			}
 		})
 	}
 }
 
-// The suite finds no fault where there is none.
+// The suite passes sound strategies.
 func TestSound(t *testing.T) {
 	Strategy(t, always(patched{}), Options{Minimal: true, Nodes: mixedFleet(5)})
 	Strategy(t, func() placement.Strategy { return placement.Bounded(100) }, Options{RankIgnoresLoad: true})
@@ -342,10 +342,10 @@ func (s *sticky) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return owners, err
 }
 
-// keeper saves work when it believes to be asked about the same nodes again.
+// keeper returns its last result for nodes that look the same.
 type keeper struct {
 	patched
-	byID   bool // and has a copy of the slice, so that it is wrong about weights only
+	byID   bool // with a copy of the slice, so that only weights can differ
 	nodes  []placement.Node
 	owners []int
 }
@@ -363,7 +363,7 @@ func (k *keeper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return owners, err
 }
 
-// rankKeeper ranks on the nodes that it was first asked to rank on.
+// rankKeeper ranks on the nodes of its first call.
 type rankKeeper struct {
 	patched
 	nodes []placement.Node
@@ -383,8 +383,8 @@ func (k *rankKeeper) Rank(nodes []placement.Node, p placement.Partition, n int) 
 	return k.patched.Rank(nodes, p, n)
 }
 
-// scratch answers wrongly while another call is under way, as one buffer for all
-// calls would make it; but without a data race, which would end the test.
+// scratch returns wrong results during another call, like one buffer for all calls,
+// but without a data race, which would end the test.
 type scratch struct {
 	patched
 	inside atomic.Int32
@@ -424,7 +424,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// What the user sees: which checks fail, and why.
+// The report for the user: the failed checks, with reasons.
 func TestReports(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

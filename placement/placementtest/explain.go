@@ -12,15 +12,7 @@ func (s *suite) explain() error {
 	if _, ok := s.fresh().(placement.Explainer); !ok {
 		return nil
 	}
-	for _, in := range s.cases {
-		one := s.fresh()
-		owners, err := in.assign(one, in.given())
-		if err != nil {
-			return err
-		}
-		if owners == nil {
-			continue
-		}
+	return s.each(func(in input, one placement.Strategy, _ []placement.Node, owners []int) error {
 		for _, p := range in.some() {
 			why := one.(placement.Explainer).Explain(in.given(), p, owners[p])
 			if strings.TrimSpace(why) == "" || strings.Contains(why, "\n") {
@@ -30,6 +22,6 @@ func (s *suite) explain() error {
 				return fmt.Errorf("%v: Explain says of partition %d once %q and once %q", in, p, why, again)
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }

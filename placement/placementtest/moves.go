@@ -10,21 +10,14 @@ import (
 // minimal takes nodes away one at a time. Whether a node joins or leaves, the same
 // two tables are compared: all partitions but its own must have equal owners.
 func (s *suite) minimal() error {
-	for _, in := range s.cases {
-		owners, err := in.assign(s.fresh(), in.given())
-		if err != nil {
-			return err
-		}
-		if owners == nil || len(in.nodes) < 2 {
-			continue
-		}
-		for gone := 0; gone < len(in.nodes); gone += 1 + len(in.nodes)/10 {
+	return s.each(func(in input, _ placement.Strategy, _ []placement.Node, owners []int) error {
+		for gone := 0; gone < len(in.nodes) && len(in.nodes) > 1; gone += 1 + len(in.nodes)/10 {
 			if err := s.minimalWithout(in, owners, gone); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s *suite) minimalWithout(in input, owners []int, gone int) error {

@@ -9,22 +9,14 @@ import (
 )
 
 func (s *suite) rank() error {
-	for _, in := range s.cases {
-		one, nodes := s.fresh(), in.given()
-		owners, err := in.assign(one, nodes)
-		if err != nil {
-			return err
-		}
-		if owners == nil {
-			continue
-		}
+	return s.each(func(in input, one placement.Strategy, nodes []placement.Node, owners []int) error {
 		for _, p := range in.some() {
 			if err := s.rankOf(in, one, nodes, p, owners[p]); err != nil {
 				return fmt.Errorf("%v: %w", in, err)
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // some returns partitions to rank: all, if they are few.

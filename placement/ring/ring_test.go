@@ -94,7 +94,7 @@ func someKeys(n int) []string {
 	return keys
 }
 
-// S0.10, S0.14: the owner, and who follows when the better ones are gone.
+// S0.10, S0.14: the owner, and the next owner after each leave.
 func TestAgreesWithScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := anyIDs(1, 10).Draw(t, "ids")
@@ -115,8 +115,8 @@ func TestAgreesWithScan(t *testing.T) {
 	})
 }
 
-// S0.10: a point owns its own hash, and what lies beyond the last point belongs
-// to the first.
+// S0.10: a point owns its own hash, and hashes beyond the last point belong to the
+// first.
 func TestEdges(t *testing.T) {
 	ids := []lease.NodeID{"node-a", "node-b", "node-c"}
 	r, points := mustNew(t, ids...), newScan(ids...)
@@ -130,7 +130,7 @@ func TestEdges(t *testing.T) {
 	byHash := func(a, b scanned) int { return stdcmp.Compare(a.hash, b.hash) }
 	first, last := slices.MinFunc(points, byHash), slices.MaxFunc(points, byHash)
 	if first.id == last.id {
-		t.Fatal("the first and the last point have one owner: this test tests nothing")
+		t.Fatal("the first and the last point have one owner: the test cannot fail")
 	}
 	below, beyond := 0, 0
 	for _, key := range someKeys(10_000) {
@@ -147,7 +147,7 @@ func TestEdges(t *testing.T) {
 		}
 	}
 	if below == 0 || beyond == 0 {
-		t.Errorf("%d keys below the first point, %d beyond the last: nothing tested", below, beyond)
+		t.Errorf("%d keys below the first point, %d beyond the last: the test cannot fail", below, beyond)
 	}
 }
 
@@ -210,8 +210,8 @@ func TestMovesTheMinimum(t *testing.T) {
 	}
 }
 
-// S4.2: these points (found by search) have one hash. The smaller id has it, the
-// other one gets it when that leaves, and nobody loses a point of his own.
+// S4.2: these points (found by search) have one hash. It belongs to the smaller id, and
+// to the other one when that leaves; no node loses a point of its own.
 func TestCollisions(t *testing.T) {
 	for _, tt := range []struct{ smaller, greater string }{
 		{"node-196#40", "node-548#18"},
@@ -233,10 +233,10 @@ func TestCollisions(t *testing.T) {
 				t.Errorf("owners of the common hash (-want +got):\n%s", diff)
 			}
 		}
-		// Beside a third node, which gains if a point is lost.
+		// A third node would gain if a point were lost.
 		three := mustNew(t, smaller, greater, "third")
 		if diff := cmp.Diff([]lease.NodeID{smaller, greater}, three.Owners(tt.greater, 2)); diff != "" {
-			t.Errorf("owners beside a third node (-want +got):\n%s", diff)
+			t.Errorf("owners with a third node (-want +got):\n%s", diff)
 		}
 		for gone, want := range map[lease.NodeID]lease.NodeID{smaller: greater, greater: smaller, "third": smaller} {
 			left, err := three.Without(gone)
@@ -250,7 +250,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// S4.4, S4.5: what is wrong has an error that says so.
+// S4.4, S4.5: errors name the fault.
 func TestErrors(t *testing.T) {
 	r := mustNew(t, "a", "b")
 	one := mustNew(t, "a")
@@ -295,7 +295,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The sink keeps the compiler from dropping what is measured.
+// The sink keeps the compiler from dropping the measured calls.
 var sinkID lease.NodeID
 
 // S3.12: however long the key.

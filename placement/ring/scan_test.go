@@ -9,8 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// scan is the dumb twin of a ring: its points in no order, each looked at for
-// every key.
+// scan is the dumb twin of a ring: points in any order, all visited for every key.
 type scan []scanned
 
 type scanned struct {
@@ -33,8 +32,8 @@ func newScan(ids ...lease.NodeID) scan {
 	return points
 }
 
-// owner returns the node of the first point at or after the hash of key, of the
-// very first point if there is none, as though gone were not there.
+// owner returns the node of the first point at or after the hash of key, or of the
+// very first point, without the points of gone.
 func (s scan) owner(key string, gone ...lease.NodeID) lease.NodeID {
 	hash := ringHash(key)
 	var first, next *scanned
