@@ -23,8 +23,8 @@ const (
 	otel       = "go.opentelemetry.io"
 )
 
-// A pattern names packages: "a" is a alone, "a/..." is a and all below it,
-// "..." is everything. Those of this module go without its path.
+// A pattern names packages: "a" is only a, "a/..." is a and all packages below it, "..." is
+// every package. Patterns of this module omit its path.
 
 // house has a row for each package of the tree, with the packages of the
 // tree that it may import. The first row that matches counts.
@@ -33,45 +33,44 @@ var house = []struct {
 	may []string
 	why string
 }{
-	{"lease", nil, "who is alive is the ground floor: it depends on no other part"},
-	{"placement/ring", []string{"lease"}, "a ring has nodes and keys, and knows no tables"},
-	{"placement", []string{"lease", "placement/ring"}, "who owns what follows from who is alive and from nothing else"},
-	{"placement/assignment", []string{"lease", "placement"}, "what nodes remember follows from the tables that they computed"},
-	{"events", []string{"lease", "placement", "internal/latest"}, "events are the difference of two snapshots, whoever made those"},
-	{"placement/placementtest", []string{"lease", "placement"}, "it tests a strategy by the strategy's interface alone"},
-	{"presence", []string{"lease", "placement", "internal/roomname"}, "who is in a room does not depend on where the room is pinned, or on the agent"},
+	{"lease", nil, "liveness is the ground floor: it depends on no other part"},
+	{"placement/ring", []string{"lease"}, "a ring has nodes and keys, and no tables"},
+	{"placement", []string{"lease", "placement/ring"}, "ownership follows from the live members alone"},
+	{"placement/assignment", []string{"lease", "placement"}, "an assignment follows from the tables that nodes have computed"},
+	{"events", []string{"lease", "placement", "internal/latest"}, "events are the difference of two snapshots of any origin"},
+	{"placement/placementtest", []string{"lease", "placement"}, "it tests a strategy through the interface alone"},
+	{"presence", []string{"lease", "placement", "internal/roomname"}, "presence depends neither on pins nor on the agent"},
 	{"reconnect", []string{"lease"}, "a client that reconnects must not compile the agent"},
 	{"affinity", []string{"lease", "placement", "events", "cluster", "reconnect", "internal/latest", "internal/roomname"}, "pins follow the agent's snapshots, and work with any store"},
 	{"affinity/redisstore", []string{"lease", "placement", "affinity", "presence"}, "it implements the two stores and nothing above them"},
-	{"affinity/affinitytest", []string{"lease", "placement", "affinity", "presence"}, "it tests a store by the store's interface alone"},
+	{"affinity/affinitytest", []string{"lease", "placement", "affinity", "presence"}, "it tests a store through the interface alone"},
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
-	{"internal/gossip", []string{"lease"}, "gossip carries leases and knows nothing of ownership"},
+	{"internal/gossip", []string{"lease"}, "gossip carries leases, not ownership"},
 	{"internal/node", []string{"lease", "placement", "placement/assignment", "events"}, "the kernel of a node decides; the agent around it does the I/O"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a kernel or of an agent"},
 	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under kernels, and nothing of the agent"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"internal/latest", nil, "it passes on values of any type"},
-	{"internal/arch", nil, "the rules depend on nothing that they judge"},
+	{"internal/arch", nil, "the rules depend on no package that they check"},
 	{"internal/leak", nil, "it serves the tests of any package"},
 	{"internal/agentproc", nil, "it knows an agent by its command line and its log alone"},
 	{"internal/agentproc/agenttest", []string{"lease", "cluster/clusterhttp", "internal/agentproc", "internal/redistest"}, "it asks real agents by their API"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
-	{"internal/fleettest", nil, "it has nothing but tests"},
-	{"internal/docstest", nil, "it has nothing but tests"},
-	{"cluster", []string{"lease", "placement", "placement/assignment", "events", "internal/node", "internal/gossip", "internal/latest"}, "the agent joins the parts and must not need its own surroundings"},
+	{"internal/fleettest", nil, "it has only tests"},
+	{"internal/docstest", nil, "it has only tests"},
+	{"cluster", []string{"lease", "placement", "placement/assignment", "events", "internal/node", "internal/gossip", "internal/latest"}, "the agent connects the parts and must not depend on its surroundings"},
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/ledger", "internal/simnet"}, "it puts a simulated network under gossip"},
-	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and knows nothing that the API does not tell"},
-	{"cluster/clusterotel", []string{"lease", "placement", "affinity", "presence", "cluster"}, "it hangs on hooks and interfaces, and works without the HTTP API"},
+	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and has no other source"},
+	{"cluster/clusterotel", []string{"lease", "placement", "affinity", "presence", "cluster"}, "it uses hooks and interfaces, and works without the HTTP API"},
 	{"cluster/...", []string{"lease", "placement", "affinity", "events", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
-	{"internal/e2e", nil, "it has nothing but tests"},
-	{"deploy/...", nil, "it has nothing but tests"},
-	{"bench", nil, "it has nothing but tests"},
+	{"internal/e2e", nil, "it has only tests"},
+	{"deploy/...", nil, "it has only tests"},
+	{"bench", nil, "it has only tests"},
 	{"cmd/...", []string{"..."}, "programs put everything together"},
 	{"examples/...", []string{"..."}, "programs put everything together"},
 }
 
-// bans name what a package must not import. A transitive ban also holds for
-// whatever the imported packages import.
+// bans list forbidden imports. A transitive ban also covers indirect imports.
 var bans = []struct {
 	in         []string
 	except     []string
@@ -98,13 +97,13 @@ var bans = []struct {
 		in:     []string{"..."},
 		except: []string{"internal/gossip", "internal/simnet"},
 		not:    []string{memberlist + "/..."},
-		why:    "memberlist calls back under its lock and hands out live pointers; internal/gossip is the one place that has to know",
+		why:    "memberlist calls back under its lock and returns live pointers; only internal/gossip handles that",
 	},
 	{
 		in:     []string{"..."},
 		except: []string{"cluster/clusterprom", "cmd/...", "examples/..."},
 		not:    []string{prometheus + "/..."},
-		why:    "figures are counted plainly, and read by clusterprom when somebody scrapes",
+		why:    "packages have plain counters, which clusterprom reads at each scrape",
 	},
 	{
 		in:         []string{"cluster"},
@@ -116,7 +115,7 @@ var bans = []struct {
 		in:     []string{"..."},
 		except: []string{"cluster/clusterotel"},
 		not:    []string{otel + "/..."},
-		why:    "spans are made in clusterotel, from what a hook or an interface tells",
+		why:    "only clusterotel creates spans, through hooks and interfaces",
 	},
 	{
 		in:         []string{"lease", "placement", "events", "cluster", "affinity", "cluster/clusterhttp"},
@@ -154,7 +153,7 @@ func TestImports(t *testing.T) {
 	}
 	for _, room := range house {
 		if !seen(room.pkg) {
-			t.Logf("%s: not in the tree, its row was not put to use", room.pkg)
+			t.Logf("%s: not in the tree, its row is unused", room.pkg)
 		}
 	}
 	for _, fault := range check(pkgs) {
@@ -162,8 +161,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRulesBite breaks each rule once. It holds for packages that do not exist
-// yet, where TestImports has nothing to look at.
+// TestRulesBite breaks each rule once, also for packages that do not exist yet.
 func TestRulesBite(t *testing.T) {
 	direct := func(imports ...string) pkg { return pkg{Imports: imports, Deps: imports} }
 	for _, c := range []struct {
@@ -175,13 +173,13 @@ func TestRulesBite(t *testing.T) {
 		{"lease", direct(module + "placement"), "ground floor"},
 		{"lease", direct("net/netip"), "pure"},
 		{"lease", direct("math/rand/v2"), "pure"},
-		{"placement", direct(module + "events"), "who is alive"},
+		{"placement", direct(module + "events"), "live members alone"},
 		{"placement", direct("log/slog"), "pure"},
 		{"placement", direct("github.com/dgryski/go-rendezvous"), ""},
-		{"placement/ring", direct(module + "placement"), "knows no tables"},
-		{"placement", direct(module + "placement/assignment"), "who is alive"},
+		{"placement/ring", direct(module + "placement"), "and no tables"},
+		{"placement", direct(module + "placement/assignment"), "live members alone"},
 		{"placement/assignment", direct(module+"lease", module+"placement"), ""},
-		{"placement/assignment", direct(module + "events"), "tables that they computed"},
+		{"placement/assignment", direct(module + "events"), "tables that nodes have computed"},
 		{"placement/assignment", direct("net"), "pure"},
 		{"events", direct("sync", module+"placement"), ""},
 		{"events", direct("os"), "pure"},
@@ -193,8 +191,8 @@ func TestRulesBite(t *testing.T) {
 		{"affinity/redisstore", direct("github.com/redis/rueidis", module+"affinity"), ""},
 		{"affinity/redisstore", direct(module + "cluster"), "two stores"},
 		{"presence", direct(module+"placement", module+"internal/roomname"), ""},
-		{"presence", direct(module + "affinity"), "where the room is pinned"},
-		{"presence", direct(module + "affinity/redisstore"), "where the room is pinned"},
+		{"presence", direct(module + "affinity"), "neither on pins"},
+		{"presence", direct(module + "affinity/redisstore"), "neither on pins"},
 		{"reconnect", direct(module + "lease"), ""},
 		{"reconnect", direct(module + "affinity"), "must not compile the agent"},
 		{"internal/roomname", direct(module + "affinity"), "needs nothing"},
@@ -202,7 +200,7 @@ func TestRulesBite(t *testing.T) {
 		{"affinity/affinitytest", direct("testing", module+"affinity"), ""},
 		{"affinity/affinitytest", direct(module + "affinity/redisstore"), "interface alone"},
 		{"internal/gossip", direct(memberlist, module+"lease"), ""},
-		{"internal/gossip", direct(module + "placement"), "ownership"},
+		{"internal/gossip", direct(module + "placement"), "not ownership"},
 		{"internal/node", direct("math/rand/v2", module+"lease", module+"placement", module+"events"), ""},
 		{"internal/node", direct("log/slog"), "repeated bit for bit"},
 		{"internal/node", direct(module + "internal/gossip"), "does the I/O"},
@@ -220,14 +218,14 @@ func TestRulesBite(t *testing.T) {
 		{"cluster/clusterhttp", direct(module + "affinity/redisstore"), "through interfaces"},
 		{"cluster/clusterhttp/dashboard", direct("embed", "net/http"), ""},
 		{"cluster/clusterhttp/dashboard", direct(module + "cluster"), "client of the API"},
-		{"cluster/clusterhttp", direct("github.com/prometheus/client_golang/prometheus"), "counted plainly"},
-		{"affinity", direct("github.com/prometheus/client_golang/prometheus"), "counted plainly"},
+		{"cluster/clusterhttp", direct("github.com/prometheus/client_golang/prometheus"), "plain counters"},
+		{"affinity", direct("github.com/prometheus/client_golang/prometheus"), "plain counters"},
 		{"cmd/roost", direct("github.com/prometheus/client_golang/prometheus/promhttp"), ""},
 		{"cluster/clusterotel", direct(otel+"/otel/trace", module+"affinity"), ""},
 		{"cluster/clusterotel", direct(module + "cluster/clusterhttp"), "hooks and interfaces"},
 		{"cluster/clusterotel", direct(otel + "/otel/sdk/trace"), "embedder's choice"},
 		{"cluster/clusterotel", pkg{Deps: []string{otel + "/contrib/instrumentation/net/http/otelhttp"}}, "embedder's choice"},
-		{"cluster/clusterprom", direct(otel + "/otel/trace"), "from what a hook"},
+		{"cluster/clusterprom", direct(otel + "/otel/trace"), "only clusterotel"},
 		{"affinity", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
 		{"cluster/clusterhttp", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
 		{"cluster", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
@@ -243,7 +241,7 @@ func TestRulesBite(t *testing.T) {
 		case c.want == "" && len(faults) > 0:
 			t.Errorf("%s with %v: unexpected %q", c.name, c.pkg.Deps, faults)
 		case c.want != "" && (len(faults) != 1 || !strings.Contains(faults[0], c.want)):
-			t.Errorf("%s with %v: got %q, want one fault that speaks of %q", c.name, c.pkg.Deps, faults, c.want)
+			t.Errorf("%s with %v: got %q, want one fault with %q", c.name, c.pkg.Deps, faults, c.want)
 		}
 	}
 }

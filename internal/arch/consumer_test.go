@@ -13,7 +13,7 @@ import (
 
 // TestConsumerKeepsVersions adds package cluster to a program that uses memberlist and old
 // versions of libraries. A requirement in our go.mod is the least version that every user
-// gets, whatever they import of ours. So requirements of tests alone sit in nested modules,
+// gets, for any imports of ours. So requirements of tests alone sit in nested modules,
 // and client_golang, which clusterprom needs, is held at the version that memberlist
 // requires anyway.
 func TestConsumerKeepsVersions(t *testing.T) {

@@ -1,10 +1,9 @@
 // Package arch holds the import rules of the module, as a test.
 //
-// The rules keep three promises. The kernel (lease, placement, events) can be
-// tested without a socket or a clock. An arrow between packages has one
-// direction, so that a package can be understood from those that it imports. And
-// a program that embeds the agent compiles no Redis or Prometheus client, and no
-// OpenTelemetry, that it did not ask for.
+// The rules have three purposes. Tests of the kernel (lease, placement, events) need no
+// socket and no clock. Imports have one direction, so that a package can be understood from
+// its imports alone. A program that embeds the agent compiles no Redis client, no
+// Prometheus client and no OpenTelemetry unless it imports them.
 //
 // A new package fails the test until it has a row in the table house.
 package arch

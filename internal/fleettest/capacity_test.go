@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// A hundred new rooms at once, through all instances, when three of five nodes are
-// full: they must not all go to the one that was the emptiest for a moment.
+// A hundred new rooms at once, through all instances, with three of five nodes full: the
+// rooms must not all go to the node with the lowest load at that moment.
 func TestBurst(t *testing.T) { // S0.2, S0.3
 	redis := redistest.Start(t)
 	f := newFleet(t, setup{URL: redis.URL(), Capacity: 4000, Budget: patience}, nil, "a", "b", "c", "d", "e")
@@ -35,18 +35,18 @@ func TestBurst(t *testing.T) { // S0.2, S0.3
 	for id, load := range base {
 		t.Logf("%s carried %4d of 3200 units, and was given %4d", id, load, got[id])
 		if load > 3000 && got[id] > 0 {
-			t.Errorf("%s had no headroom, and was given %d units", id, got[id])
+			t.Errorf("%s had no headroom, and got %d units", id, got[id])
 		}
 	}
-	// An instance knows what it has given away itself; so each of the five gives e
-	// what d has more, at the most.
+	// An instance knows only its own reservations; so each of the five gives e at most
+	// the difference to d.
 	if d, e := base["d"]+got["d"], base["e"]+got["e"]; e > d+800 || d > e+800 {
 		t.Errorf("then d carries %d units and e carries %d: they pile up on one", d, e)
 	}
 	noScan(t, redis)
 }
 
-// loads has nodes report loads, and waits until all know.
+// loads sets the loads of nodes, and waits until all nodes know them.
 func (f *fleet) loads(units map[lease.NodeID]int64) {
 	f.t.Helper()
 	for id, load := range units {
@@ -66,8 +66,8 @@ func (f *fleet) loads(units map[lease.NodeID]int64) {
 	})
 }
 
-// Who is in a room decides what it costs when it has to move, however few it was
-// pinned for.
+// The participants of a room decide its cost in a move, even if it was pinned with a lower
+// size.
 func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
 	long(t)
 	t.Parallel()
@@ -111,10 +111,10 @@ func TestPresenceDecidesTheCost(t *testing.T) { // S0.3, S1.7
 	})
 	pins := look.mustPins(both)
 	if pin := pins[full]; pin.Node != "a" || pin.Size != n {
-		t.Errorf("the room of %d is pinned to %v for %d; want a, who has headroom for that many", n, pin.Incarnation, pin.Size)
+		t.Errorf("the room of %d is pinned to %v for %d; want a, which has headroom for that many", n, pin.Incarnation, pin.Size)
 	}
 	if pin := pins[empty]; pin.Node != "b" || pin.Size != 2 {
-		t.Errorf("the room that nobody is in is pinned to %v for %d; want b, its partition's next owner, for what it was pinned for", pin.Incarnation, pin.Size)
+		t.Errorf("the empty room is pinned to %v for %d; want b, its partition's next owner, with its old size", pin.Incarnation, pin.Size)
 	}
 	noScan(t, redis)
 }

@@ -1,5 +1,4 @@
-// Package fleettest has nothing but tests: of the affinity layer on real parts,
-// which are agents that gossip over loopback, Redis servers, and processes that
-// are killed and stopped. What can be shown on virtual time is shown beside the
-// code.
+// Package fleettest has only tests: of the affinity layer on real parts, namely agents that
+// gossip over loopback, Redis servers, and processes that are killed and paused. Tests on
+// virtual time are with the code.
 package fleettest

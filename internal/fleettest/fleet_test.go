@@ -17,10 +17,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// patience is for how long a call may take on a busy machine.
+// patience is the time limit of a call on a busy machine.
 const patience = 60 * time.Second
 
-// long has a test that takes seconds step aside under -short.
+// long skips a test that takes seconds under -short.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -28,7 +28,7 @@ func long(t *testing.T) {
 	}
 }
 
-// settle has the condition hold for a while. It is for what must not happen.
+// settle checks that a condition holds for a while. It is for events that must not happen.
 func settle(t *testing.T, what string, d time.Duration, f func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -43,11 +43,11 @@ func settle(t *testing.T, what string, d time.Duration, f func() error) {
 // fleet is a cluster of nodes in this process.
 type fleet struct {
 	t     *testing.T
-	setup setup // but for ID and Join
+	setup setup // except for ID and Join
 	nodes []*node
 }
 
-// clusters keeps those of several tests apart: ports are used again.
+// clusters separates clusters of several tests, because ports are reused.
 var clusters atomic.Int64
 
 func clusterName() string { return fmt.Sprint("fleet-", os.Getpid(), "-", clusters.Add(1)) }
@@ -62,7 +62,7 @@ func newFleet(t *testing.T, s setup, change func(*affinity.Config), ids ...strin
 		s.Capacity = capacity
 	}
 	if s.TTL == 0 {
-		s.TTL = 30 * time.Second // nobody dies here, however busy the machine
+		s.TTL = 30 * time.Second // no lease expires here, even on a busy machine
 	}
 	f := &fleet{t: t, setup: s}
 	for _, id := range ids {
@@ -72,7 +72,7 @@ func newFleet(t *testing.T, s setup, change func(*affinity.Config), ids ...strin
 	return f
 }
 
-// start adds a node, which does not wait for the others.
+// start adds a node without a wait for the others.
 func (f *fleet) start(id string, change func(*affinity.Config)) *node {
 	f.t.Helper()
 	s := f.setup
@@ -89,8 +89,8 @@ func (f *fleet) start(id string, change func(*affinity.Config)) *node {
 	return n
 }
 
-// waitAgreed waits until all nodes see all nodes, with their loads, and others
-// that run elsewhere.
+// waitAgreed waits until all nodes see all nodes, with loads, and nodes in other
+// processes.
 func (f *fleet) waitAgreed(others int) {
 	f.t.Helper()
 	redistest.Eventually(f.t, "all nodes to agree", func() error {
@@ -101,7 +101,7 @@ func (f *fleet) waitAgreed(others int) {
 			}
 			for _, m := range s.Members {
 				if m.Load == lease.NoLoad {
-					return fmt.Errorf("%s has not heard of the load of %s", s.Self.ID, m.ID)
+					return fmt.Errorf("%s does not know the load of %s", s.Self.ID, m.ID)
 				}
 			}
 		}
@@ -120,12 +120,12 @@ func (f *fleet) node(id lease.NodeID) *node {
 	return nil
 }
 
-// host resolves each room at some node and hosts it where that says.
+// host resolves each room at some node and hosts it on the resolved node.
 func (f *fleet) host(rooms []string, size int) map[string]*affinity.Hosting {
 	f.t.Helper()
 	hosted := make([]*affinity.Hosting, len(rooms))
 	each(64, rooms, func(i int, room string) {
-		// Either may be early, when nodes are busy.
+		// On a busy machine either call may come too early.
 		redistest.Eventually(f.t, "hosting "+room, func() error {
 			a, err := f.nodes[i%len(f.nodes)].rooms.Resolve(f.t.Context(), room, affinity.Demand{Size: size})
 			if err != nil {
@@ -162,7 +162,7 @@ func lost(h *affinity.Hosting) bool {
 	}
 }
 
-// eye looks at the pins past all resolvers.
+// eye reads pins directly from the store.
 type eye struct {
 	t     *testing.T
 	store *redisstore.Store
@@ -178,7 +178,7 @@ func newEye(t *testing.T, url string) *eye {
 	return &eye{t, store}
 }
 
-// pins reads the pins of rooms, without the help of any index.
+// pins reads the pins of rooms, without an index.
 func (e *eye) pins(rooms []string) (map[string]affinity.Pin, error) {
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
@@ -203,7 +203,7 @@ func (e *eye) pins(rooms []string) (map[string]affinity.Pin, error) {
 func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {
 	e.t.Helper()
 	var found map[string]affinity.Pin
-	redistest.Eventually(e.t, "the pins", func() (err error) { // on a busy machine the first connection can be late
+	redistest.Eventually(e.t, "the pins", func() (err error) { // the first connection can be late on a busy machine
 		found, err = e.pins(rooms)
 		return err
 	})
@@ -225,15 +225,15 @@ func (e *eye) of(life lease.Incarnation) (int, error) {
 // partitions is the default of cluster.Config.
 const partitions = 1024
 
-// noScan fails the test if any of the servers was ever made to look at all its
-// keys. It is to be called before a server's counters are lost, too.
+// noScan fails the test if any of the servers has scanned its keys. Call it also before a
+// server's counters are reset.
 func noScan(t *testing.T, servers ...*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
 		calls := s.Commands()
 		for _, name := range []string{"keys", "scan", "zscan", "hscan", "sscan", "monitor", "randomkey"} {
 			if calls[name] > 0 {
-				t.Errorf("redis at %s was asked for %d × %s", s.Addr(), calls[name], name)
+				t.Errorf("redis at %s received %d × %s", s.Addr(), calls[name], name)
 			}
 		}
 	}

@@ -9,23 +9,23 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// leaseTTL is how long a death goes unnoticed. It is far more than the default of
-// a local cluster: a busy machine may leave a process that lives waiting for that.
+// leaseTTL is the time until a death is noticed. It is far longer than the default of a
+// local cluster, because a busy machine may stall a live process for that long.
 const leaseTTL = 5 * time.Second
 
 // herd is a cluster of processes.
 type herd struct {
 	t     *testing.T
-	setup setup // but for ID, Join and perhaps URL
+	setup setup // except for ID, Join and perhaps URL
 	nodes map[lease.NodeID]*process
-	rooms []string // that were hosted
+	rooms []string // hosted by host
 }
 
 func newHerd(t *testing.T, s setup, ids ...string) *herd {
 	t.Helper()
 	s.Cluster, s.Capacity = clusterName(), capacity
 	s.TTL = leaseTTL
-	s.Budget = patience // answers are to be by the store, however busy the machine
+	s.Budget = patience // the store must decide, even on a busy machine
 	h := &herd{t: t, setup: s, nodes: make(map[lease.NodeID]*process)}
 	for _, id := range ids {
 		h.start(id)
@@ -67,7 +67,7 @@ func (h *herd) kill(id lease.NodeID) {
 // size of all rooms of a herd.
 const size = 2
 
-// host has rooms resolved by all nodes in turn and hosted where they live.
+// host resolves rooms at all nodes in turn and hosts them on their nodes.
 func (h *herd) host(rooms []string) {
 	h.t.Helper()
 	parts := make(map[lease.NodeID][]string)
@@ -89,8 +89,8 @@ func (h *herd) host(rooms []string) {
 	h.rooms = append(h.rooms, rooms...)
 }
 
-// settled asks until all answers are by the store: even so, a connection may break
-// when the machine is busy.
+// settled repeats a call until the store has decided for all rooms: a connection may break
+// on a busy machine.
 func (h *herd) settled(rooms []string, ask func([]string) []Answer) (answers []Answer) {
 	h.t.Helper()
 	redistest.Eventually(h.t, "the store's answers", func() error {

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// Of any number of concurrent first joins one wins, and all answer with its node.
-// It costs a command for each instance, and none once the answer is known there.
+// One of many concurrent first joins wins, and all return its node. It costs one command
+// for each instance, and none once the pin is cached there.
 func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
 	redis := redistest.Start(t)
 	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, nil, "a", "b", "c", "d")
@@ -46,7 +46,7 @@ func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
 	noScan(t, redis)
 }
 
-// joinAll has callers, spread over all nodes, resolve a room at once.
+// joinAll resolves a room concurrently from callers at all nodes.
 func (f *fleet) joinAll(room string, callers int) {
 	f.t.Helper()
 	answers := make([]affinity.Assignment, callers)
@@ -74,17 +74,17 @@ func (f *fleet) joinAll(room string, callers int) {
 		f.t.Fatalf("%s: the claims of instances %v were first", room, winners)
 	}
 	if owner, err := f.nodes[0].agent.Place(room); err != nil || owner.ID != answers[0].Node {
-		f.t.Fatalf("%s lives on %s; its partition's owner, who has headroom, is %v (%v)", room, answers[0].Node, owner, err)
+		f.t.Fatalf("%s lives on %s; its partition's owner, with headroom, is %v (%v)", room, answers[0].Node, owner, err)
 	}
 }
 
-// tally is what a piece of work cost.
+// tally is the cost of a piece of work.
 type tally struct {
 	swaps, ops, signs int64
 	commands          map[string]int64 // as the server counts them, but for our own
 }
 
-// count runs f. No call is under way when it begins to count and when it ends.
+// count runs f and returns its cost. No call is in progress at its start and end.
 func (f *fleet) count(redis *redistest.Server, work func()) tally {
 	f.t.Helper()
 	still := func(look func()) {
@@ -117,11 +117,11 @@ func (f *fleet) count(redis *redistest.Server, work func()) tally {
 	return after
 }
 
-// One join at a time, to the last command.
+// The commands of single joins, one after the other.
 func TestCommandsOfAJoin(t *testing.T) { // S0.6
 	redis := redistest.Start(t)
 	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, nil, "a", "b")
-	f.joinAll("warm", 2) // the script is there now
+	f.joinAll("warm", 2) // loads the script
 	for i := range 50 {
 		room := fmt.Sprint("room-", i)
 		for at, n := range []*node{f.nodes[0], f.nodes[1], f.nodes[0], f.nodes[1]} {
@@ -137,7 +137,7 @@ func TestCommandsOfAJoin(t *testing.T) { // S0.6
 			for name, calls := range got.commands {
 				switch name {
 				case "get", "mget", "set", "pttl", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore": // by scripts
-				case "evalsha", "ping", "zrange": // the last by who looks after partitions that were just acquired
+				case "evalsha", "ping", "zrange": // zrange by the sweep of partitions that were just acquired
 				default:
 					t.Errorf("join %d of %s: %d × %s", at, room, calls, name)
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// many is n, or fewer where that would take too long.
+// many is n, or fewer if n would take too long.
 func many(n int) int {
 	if testing.Short() || underRace {
 		return n / 10
@@ -32,17 +32,17 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 	since := time.Now()
 	h.waitGone(look, dead, since)
 	if heirs := h.unharmed(before, look.mustPins(h.rooms), "c"); heirs != 3 {
-		t.Errorf("its rooms went to %d nodes; want all that are left", heirs)
+		t.Errorf("its rooms went to %d nodes; want all remaining nodes", heirs)
 	}
 	noScan(t, redis)
 
-	// Whoever knew where a room lived does now, too.
+	// Nodes with a cached pin know the new node.
 	after := look.mustPins(h.rooms)
 	some := h.rooms[:len(h.rooms)/4]
 	for id, p := range h.nodes {
 		for i, a := range p.resolve(some) {
 			if pin := after[some[i]]; a.Incarnation != pin.Incarnation || a.Epoch != pin.Epoch {
-				t.Fatalf("%s says %s lives on %v (%#v); it is pinned to %v", id, some[i], a.Incarnation, a, pin)
+				t.Fatalf("%s resolves %s to %v (%#v); it is pinned to %v", id, some[i], a.Incarnation, a, pin)
 			}
 		}
 	}
@@ -58,15 +58,15 @@ func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 			return err
 		}
 		if n > 0 {
-			return fmt.Errorf("%d rooms are left", n)
+			return fmt.Errorf("%d rooms remain", n)
 		}
 		return nil
 	})
 	h.t.Logf("%v later no pin names %s any more", time.Since(since).Round(time.Millisecond), dead.Node)
 }
 
-// unharmed fails the test unless exactly the rooms of the dead have moved, to nodes
-// that live, and all others are hosted where they were.
+// unharmed fails the test unless exactly the rooms of dead nodes have moved to live nodes,
+// and all others are hosted on their old nodes.
 func (h *herd) unharmed(before, after map[string]affinity.Pin, dead ...lease.NodeID) (heirs int) {
 	h.t.Helper()
 	gone := make(map[lease.NodeID]bool)
@@ -112,7 +112,7 @@ func (h *herd) same(before, after map[string]affinity.Pin) error {
 	return nil
 }
 
-// Whoever moves the rooms of the dead may die of it.
+// The node that moves the rooms of a dead node may die itself.
 func TestKillOfTheRehomer(t *testing.T) { // S0.8
 	long(t)
 	redis := redistest.Start(t)
@@ -124,10 +124,10 @@ func TestKillOfTheRehomer(t *testing.T) { // S0.8
 	h.start("b")
 	h.setup.URL = near
 	h.waitAgreed()
-	h.host(names("room-", 6000)) // b's part is more than goes into one batch
+	h.host(names("room-", 6000)) // more of them on b than fit into one batch
 	before := look.mustPins(h.rooms)
 
-	far.Delay(60 * time.Millisecond) // so that it takes a while
+	far.Delay(60 * time.Millisecond) // slows the move down
 	first := h.nodes["c"].life
 	h.kill("c")
 	since := time.Now()
@@ -152,8 +152,7 @@ func TestKillOfTheRehomer(t *testing.T) { // S0.8
 	noScan(t, redis)
 }
 
-// heirs returns the rooms of a dead node in the partitions that by owns once the
-// others have noticed.
+// heirs returns the rooms of a dead node in the partitions that by owns after the death.
 func (h *herd) heirs(before map[string]affinity.Pin, dead, by lease.NodeID) []string {
 	h.t.Helper()
 	var theirs, mine []string
@@ -180,8 +179,8 @@ func moved(before, after map[string]affinity.Pin, rooms []string) (n int) {
 	return n
 }
 
-// A node that is killed and comes back at once under its name is another life: its
-// rooms are not hosted by anybody, so they are placed anew.
+// A node that is killed and restarts immediately is a new incarnation: no node hosts its
+// rooms, so they are placed again.
 func TestKillAndReturn(t *testing.T) { // S0.7, S0.8
 	redis := redistest.Start(t)
 	look := newEye(t, redis.URL())
@@ -198,7 +197,7 @@ func TestKillAndReturn(t *testing.T) { // S0.7, S0.8
 	noScan(t, redis)
 }
 
-// A node that dies while Redis does not answer is found out about afterwards.
+// A node that dies during an outage of Redis is detected afterwards.
 func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
 	long(t)
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 // clients of a load.
 const clients = 6
 
-// load is clients that join rooms all the time.
+// load is a set of clients that join rooms continuously.
 type load struct {
 	t    *testing.T
 	quit chan struct{}
@@ -28,7 +28,7 @@ type load struct {
 	sources map[affinity.Source]int
 }
 
-// load has clients join rooms that are known and new ones, until stop.
+// load starts clients that join known and new rooms, until stop.
 func (f *fleet) load(known []string, fresh string) *load {
 	l := newLoad(f.t)
 	l.run(4*time.Millisecond, func() {
@@ -47,7 +47,7 @@ func newLoad(t *testing.T) *load {
 	return l
 }
 
-// run has some clients call f again and again.
+// run starts some clients that call f repeatedly.
 func (l *load) run(every time.Duration, f func()) {
 	for range clients {
 		l.wait.Go(func() {
@@ -66,7 +66,7 @@ func (l *load) run(every time.Duration, f func()) {
 }
 
 func (l *load) join(n *node, room string, size int) (a affinity.Assignment, ok bool) {
-	// The test's own context ends before it is cleaned up.
+	// The context of the test ends before its cleanup.
 	since, over := time.Now(), stopwatch(budget)
 	a, err := n.rooms.Resolve(context.Background(), room, affinity.Demand{Size: size})
 	took := time.Since(since)
@@ -82,7 +82,7 @@ func (l *load) join(n *node, room string, size int) (a affinity.Assignment, ok b
 	return a, true
 }
 
-// heed counts a call that outlasted its limit by so much.
+// heed records by how much a call exceeded its limit.
 func (l *load) heed(by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,9 +102,8 @@ func (l *load) stop() {
 	l.wait.Wait()
 }
 
-// stopwatch returns a function that says for how long a call has outlasted a limit.
-// That counts from when somebody else was told of the end, who is told late, too,
-// when the machine is busy.
+// stopwatch returns a function that reports by how much a call has exceeded a limit. The
+// limit ends with a timer of another goroutine, which also fires late on a busy machine.
 func stopwatch(limit time.Duration) (over func() time.Duration) {
 	end := make(chan time.Time, 1)
 	timer := time.AfterFunc(limit, func() { end <- time.Now() })
@@ -119,9 +118,9 @@ func stopwatch(limit time.Duration) (over func() time.Duration) {
 	}
 }
 
-// report logs how long joins took, and fails the test if they waited for the store.
-// Then every client has, at least once. Fewer are late for another reason, which is
-// a thread that the machine has left waiting.
+// report logs the duration of joins, and fails the test if joins waited for the store. In
+// that case every client was late at least once. Fewer late joins are an effect of a busy
+// machine.
 func (l *load) report() {
 	l.t.Helper()
 	slices.Sort(l.took)
@@ -133,6 +132,6 @@ func (l *load) report() {
 	l.t.Logf("%d joins %v: p50 %v, p99 %v, max %v, %d above the budget + 50 ms, %d late", n, l.sources,
 		l.took[n/2].Round(time.Microsecond), l.took[n*99/100].Round(time.Millisecond), l.took[n-1].Round(time.Millisecond), over, l.late)
 	if l.late >= clients {
-		l.t.Errorf("%d of %d joins took %v more than they may", l.late, n, late)
+		l.t.Errorf("%d of %d joins exceeded the limit by %v", l.late, n, late)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
-// TestMain runs the tests, or in a process that startProcess has started, a node.
+// TestMain runs the tests, or a node in a process of startProcess.
 func TestMain(m *testing.M) {
 	if text, ok := os.LookupEnv(nodeEnv); ok {
 		serveNode(text)
 		return
 	}
-	// Those that are parallel mostly wait. By default there are as many as processors.
+	// Parallel tests mostly wait. The default is one for each processor.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}

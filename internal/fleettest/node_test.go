@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// setup is what a node is started with; it can be sent to another process.
+// setup is the configuration of a node; it can be sent to another process.
 type setup struct {
 	ID       string
 	Cluster  string
@@ -29,8 +29,7 @@ type setup struct {
 	ReportLoad     bool
 }
 
-// node is an instance of a fleet: an agent, a connection to Redis of its own, and
-// a resolver.
+// node is an instance of a fleet: an agent, its own connection to Redis, and a resolver.
 type node struct {
 	agent *cluster.Agent
 	store *meter
@@ -39,7 +38,7 @@ type node struct {
 
 func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*node, error) {
 	quiet := slog.New(slog.DiscardHandler)
-	// All nodes share a clock: what looks like skew is a busy machine.
+	// All nodes share a clock: apparent skew comes from a busy machine.
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
 		Network: cluster.Local, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
@@ -71,15 +70,15 @@ func (n *node) life() lease.Incarnation {
 	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 }
 
-// close ends the node. Its error says nothing: Redis may be gone by then.
+// close ends the node. It ignores the error, because Redis may have ended before.
 func (n *node) close() {
 	_ = n.rooms.Close()
 	_ = n.agent.Close()
 	_ = n.store.Close()
 }
 
-// meter counts the calls of a store, and can hold them up for a moment, so that
-// none is under way when the server's own counters are read.
+// meter counts the calls of a store, and can block them for a moment, so that no call is
+// in progress while the server's own counters are read.
 type meter struct {
 	*redisstore.Store
 	gate         sync.RWMutex
@@ -108,7 +107,7 @@ func (m *meter) Sign(ctx context.Context, self lease.Incarnation, ttl time.Durat
 	return m.Store.Sign(ctx, self, ttl, ask)
 }
 
-// each calls f for every item, as many at a time.
+// each calls f for every item, with limited concurrency.
 func each[T any](atOnce int, items []T, f func(i int, item T)) {
 	var next atomic.Int64
 	var wait sync.WaitGroup

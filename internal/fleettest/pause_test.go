@@ -10,15 +10,14 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// A process that was stopped for longer than its lease has lost what it hosted
-// before it does anything else, and its refresh, which is overdue, takes nothing
-// back.
+// A process that was paused for longer than its lease first releases its rooms, and its
+// overdue refresh claims none of them back.
 func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
 	look := newEye(t, redis.URL())
-	const refresh = 8 * time.Second // so that one is overdue when a lease has run out, and no pin has expired
+	const refresh = 8 * time.Second // overdue when the lease has expired, and before pins expire
 	h := newHerd(t, setup{URL: redis.URL(), PinTTL: 3 * refresh}, "a", "b", "c")
 	h.host(names("room-", 300))
 	before := look.mustPins(h.rooms)
@@ -32,7 +31,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 
 	c.signal(syscall.SIGSTOP)
 	stopped := time.Now()
-	delete(h.nodes, "c") // what follows is about the others
+	delete(h.nodes, "c") // the next checks concern the others
 	h.waitGone(look, c.life, stopped)
 	h.unharmed(before, look.mustPins(h.rooms), "c")
 	h.takeUp(look, stale)
@@ -41,7 +40,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 		return h.same(during, look.mustPins(h.rooms))
 	})
 
-	// The calls lie in its pipe: they are the first that it does.
+	// The calls wait in its pipe, so it handles them first.
 	var answers, hosted []Answer
 	first := c.rpc.Go("Remote.Host", Batch{stale}, &answers, make(chan *rpc.Call, 1))
 	c.signal(syscall.SIGCONT)
@@ -86,7 +85,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	noScan(t, redis)
 }
 
-// takeUp hosts rooms where they are pinned now, as their clients would have it.
+// takeUp hosts rooms on the nodes of their current pins, as clients would do.
 func (h *herd) takeUp(look *eye, rooms []string) {
 	h.t.Helper()
 	for room, pin := range look.mustPins(rooms) {

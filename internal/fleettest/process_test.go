@@ -19,24 +19,24 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// nodeEnv has the setup of a node; a process of this test binary that finds it in
-// its environment is one.
+// nodeEnv is the environment variable with the setup of a node: it makes a process of this
+// test binary a node.
 const nodeEnv = "ROOST_FLEETTEST_NODE"
 
-// Remote is what a node in another process does when it is told to.
+// Remote has the calls of a node in another process.
 type Remote struct {
 	n      *node
 	mu     sync.Mutex
 	hosted map[string]*affinity.Hosting
 }
 
-// Batch is some rooms to do something with.
+// Batch is the rooms of a call.
 type Batch struct{ Rooms []string }
 
-// Answer is what came of it for one room.
+// Answer is the result of a call for one room.
 type Answer struct {
 	lease.Incarnation
-	Epoch            uint64 // 0 if it is not by the store
+	Epoch            uint64 // 0 if not from the store
 	Lost             bool
 	Err              string
 	Fenced, NotOwner bool
@@ -50,7 +50,7 @@ func (a *Answer) fail(err error) {
 	}
 }
 
-// Status is how a node is doing.
+// Status is the state of a node.
 type Status struct {
 	lease.Incarnation
 	affinity.Stats
@@ -60,7 +60,7 @@ type Status struct {
 	Converged bool
 }
 
-// Status tells how the node is doing.
+// Status returns the state of the node.
 func (r *Remote) Status(_ struct{}, out *Status) error {
 	s := r.n.agent.Snapshot()
 	*out = Status{
@@ -101,7 +101,7 @@ func (r *Remote) Host(in Batch, out *[]Answer) error {
 	return nil
 }
 
-// Hosted tells what became of rooms that were hosted.
+// Hosted returns the state of hosted rooms.
 func (r *Remote) Hosted(in Batch, out *[]Answer) error {
 	*out = make([]Answer, len(in.Rooms))
 	r.mu.Lock()
@@ -129,7 +129,7 @@ func (r *Remote) Owners(in Batch, out *[]lease.NodeID) error {
 	return nil
 }
 
-// serveNode is a node until its parent goes.
+// serveNode runs a node until its parent ends.
 func serveNode(text string) {
 	var s setup
 	err := json.Unmarshal([]byte(text), &s)
@@ -159,7 +159,7 @@ func (p pipes) Write(b []byte) (int, error) { return p.w.Write(b) }
 
 func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.w.Close()) }
 
-// process is a node in a process of its own.
+// process is a node in its own process.
 type process struct {
 	t    *testing.T
 	id   lease.NodeID
@@ -193,7 +193,7 @@ func startProcess(t *testing.T, s setup) *process {
 	return p
 }
 
-// kill is kill -9. It returns when the process is gone.
+// kill is kill -9. It returns after the end of the process.
 func (p *process) kill() {
 	_ = p.Kill()
 	_ = p.rpc.Close()

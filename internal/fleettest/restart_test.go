@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// stage is rooms that clients join and leave, and all hostings that there ever were.
+// stage has rooms that clients join and leave, and all hostings so far.
 type stage struct {
 	*fleet
 	rooms []string
@@ -24,8 +24,8 @@ type stage struct {
 	all   map[string]map[*affinity.Hosting]*node
 }
 
-// join has a client join a room: resolve somewhere, then host where that says. Now
-// and then the room ends.
+// join makes a client join a room: resolve at any node, then host on the resolved node.
+// Sometimes the room ends.
 func (s *stage) join(l *load) {
 	room, size := s.rooms[rand.IntN(len(s.rooms))], 2+rand.IntN(8)
 	a, ok := l.join(s.nodes[rand.IntN(len(s.nodes))], room, size)
@@ -38,7 +38,7 @@ func (s *stage) join(l *load) {
 	l.heed(over())
 	switch {
 	case errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrFenced):
-		return // its client would ask again
+		return // its client would retry
 	case err != nil:
 		s.t.Errorf("hosting %s: %v", room, err)
 		return
@@ -54,8 +54,8 @@ func (s *stage) join(l *load) {
 	}
 }
 
-// doubles returns an error if two nodes host one room; with confirmed, only if the
-// store has said to both that it lives there.
+// doubles returns an error if two nodes host one room; with confirmed, only if the store
+// has confirmed both.
 func (s *stage) doubles(confirmed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *stage) doubles(confirmed bool) error {
 				live = append(live, h)
 			}
 		}
-		// One may have ended while the other was looked at, and the other have begun then.
+		// One hosting may have ended, and the other started, between the two reads.
 		live = slices.DeleteFunc(live, lost)
 		if len(live) > 1 {
 			faults = append(faults, fmt.Errorf("%s is hosted by %v with epoch %d and by %v with %d", room,
@@ -77,14 +77,13 @@ func (s *stage) doubles(confirmed bool) error {
 	return errors.Join(faults...)
 }
 
-// Redis is killed and comes back empty, or stops and comes back to what it was sent
-// meanwhile, again and again, while rooms are joined. Nobody has to wait, and once
-// it is back no room has two hosts.
+// Redis is repeatedly killed and restarted empty, or paused and resumed, while clients join
+// rooms. No client has to wait, and afterwards no room has two hosts.
 func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
-	// Small nodes, so that many rooms live elsewhere than where the hash says.
+	// Small nodes, so that many rooms are not on the node of their hash.
 	f := newFleet(t, setup{URL: redis.URL(), Capacity: 700, ReportLoad: true}, nil, "a", "b", "c", "d")
 	s := &stage{fleet: f, rooms: names("room-", 100), all: make(map[string]map[*affinity.Hosting]*node)}
 	l, look := newLoad(t), newEye(t, redis.URL())
@@ -109,7 +108,7 @@ func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 		redistest.Eventually(t, "all to be well", func() error { return s.well(look) })
 		t.Logf("away for %v (killed: %t): all was well %v later; %d conflicts so far", absence.ms*time.Millisecond, absence.killed,
 			time.Since(back).Round(10*time.Millisecond), s.conflicts())
-		// When the machine is busy, the store may be late for a join even so.
+		// On a busy machine the store may still be too late for a join.
 		settle(t, "once it is back", time.Second, func() error { return s.doubles(true) })
 	}
 	l.stop()
@@ -119,15 +118,16 @@ func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 	noScan(t, redis)
 }
 
-// well returns nil if all rooms live where the store says, once, and joins get its word.
+// well returns nil if each room is hosted once, on the node of its pin, and the store decides
+// joins.
 func (s *stage) well(look *eye) error {
 	return errors.Join(s.wellAgain(), s.doubles(false), s.pinned(look))
 }
 
-// wait lets a fault last.
+// wait is the duration of a fault.
 func wait(d time.Duration) { <-time.After(d) }
 
-// pinned returns nil if all rooms that are hosted are pinned to their hosts.
+// pinned returns nil if all hosted rooms are pinned to their hosts.
 func (s *stage) pinned(look *eye) error {
 	pins, err := look.pins(s.rooms)
 	if err != nil {
@@ -153,8 +153,8 @@ func (s *stage) conflicts() (n uint64) {
 	return n
 }
 
-// accounts fails the test unless each room that two nodes had was reported as such,
-// to its host and in the counters.
+// accounts fails the test unless each conflict was reported, to the host of the room and in
+// the counters.
 func (s *stage) accounts() {
 	s.t.Helper()
 	why := make(map[string]uint64)
@@ -180,8 +180,8 @@ func (s *stage) accounts() {
 	}
 }
 
-// A conflict, step by step: a room lives on one node by what was known before Redis
-// went, and on another by the hash for those who never heard of it.
+// A conflict, step by step: during an outage of Redis a room is on one node by a cached pin,
+// and on another by the hash, for nodes without the pin.
 func TestConflict(t *testing.T) { // S0.1
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -227,7 +227,7 @@ func TestConflict(t *testing.T) { // S0.1
 	}
 	var elsewhere *affinity.NotOwnerError
 	if err := loser.Err(); !errors.Is(err, affinity.ErrSplit) || !errors.As(err, &elsewhere) || elsewhere.Owner.Node != to {
-		t.Errorf("%v is told %v; want a split, and that it lives on %s", at.life(), err, to)
+		t.Errorf("%v gets %v; want a split, with the node %s", at.life(), err, to)
 	}
 	if n := at.rooms.Stats().Conflicts; n != 1 {
 		t.Errorf("%d conflicts were counted", n)
@@ -235,8 +235,8 @@ func TestConflict(t *testing.T) { // S0.1
 	noScan(t, redis)
 }
 
-// ranked returns some rooms whose partitions those nodes would own, the first of them
-// now, the next one without it.
+// ranked returns rooms in partitions with these nodes as owners: the first node now, the
+// next one without it.
 func (n *node) ranked(count int, ids ...lease.NodeID) (rooms []string) {
 	s := n.agent.Snapshot()
 	for i := 0; len(rooms) < count; i++ {

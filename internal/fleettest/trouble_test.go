@@ -15,17 +15,17 @@ const (
 	// budget is the default of affinity.Config.
 	budget = 150 * time.Millisecond
 
-	// late is by how much a join outlasts the budget that waits; see stopwatch. A client
-	// gives up a server that hangs after more than 2 s, for which joins may not wait.
+	// late is by how much a waiting join exceeds the budget; see stopwatch. A client gives
+	// up a hanging server after more than 2 s, and joins must not wait for that.
 	late = 1500 * time.Millisecond
 )
 
-// site is a Redis of some kind, and what can happen to it.
+// site is a Redis of some kind, with its faults.
 type site struct {
-	url, direct string // of the nodes, and past any link
+	url, direct string // for the nodes, and without a link
 	servers     []*redistest.Server
 	begin, end  func()
-	lossy       bool // pins that were confirmed may be gone afterwards
+	lossy       bool // confirmed pins may be lost
 }
 
 func alone(t *testing.T) (*redistest.Server, site) {
@@ -42,7 +42,7 @@ func linked(t *testing.T, begin func(*redistest.Link)) site {
 	return s
 }
 
-// failover is of a master that is killed.
+// failover kills a master.
 func failover(t *testing.T, prepare func(master, replica *redistest.Server)) site {
 	sentinel := redistest.StartSentinel(t)
 	return site{
@@ -60,7 +60,7 @@ func failover(t *testing.T, prepare func(master, replica *redistest.Server)) sit
 	}
 }
 
-// troubles are by name. They are started when their turn comes.
+// troubles are by name. Each is started when its test runs.
 func troubles() map[string]func(*testing.T) site {
 	return map[string]func(*testing.T) site{
 		"down": func(t *testing.T) site {
@@ -100,7 +100,7 @@ func troubles() map[string]func(*testing.T) site {
 		},
 		"failover": func(t *testing.T) site {
 			return failover(t, func(master, _ *redistest.Server) {
-				master.WaitReplicas(1) // nothing that was confirmed so far is lost
+				master.WaitReplicas(1) // keeps all confirmed pins
 			})
 		},
 		"failover that forgets all": func(t *testing.T) site {
@@ -116,7 +116,7 @@ func troubles() map[string]func(*testing.T) site {
 			return site{
 				url: cluster.URL(), direct: cluster.URL(),
 				begin: func() {
-					master := cluster.Owner("roost:lives") // of all masters the worst
+					master := cluster.Owner("roost:lives") // the worst of all masters
 					master.WaitReplicas(1)
 					master.Kill()
 				},
@@ -126,8 +126,8 @@ func troubles() map[string]func(*testing.T) site {
 	}
 }
 
-// Whatever becomes of Redis, joins are answered in time and rooms that run are left
-// alone. When it is back, answers are by the store again, and all pins stand.
+// During every outage of Redis, joins return in time and hosted rooms stay. Afterwards the
+// store decides again, and all pins are there.
 func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
 	long(t)
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
 			look := newEye(t, s.direct)
 			before := look.mustPins(rooms)
 
-			// Nobody joins the other half: it is for their hosts to pin those again.
+			// No client joins the other half: their hosts must pin those again.
 			joined := rooms[:len(rooms)/2]
 			f.introduce(joined)
 			l := f.load(joined, "during-")
@@ -170,12 +170,12 @@ func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
 	}
 }
 
-// scatter has every third room live elsewhere than where the hash says.
+// scatter moves every third room away from the node of its hash.
 func (f *fleet) scatter(rooms []string) {
 	f.t.Helper()
 	a := f.nodes[0].rooms
 	for i := 0; i < len(rooms); i += 3 {
-		redistest.Eventually(f.t, "moving "+rooms[i], func() error { // Redis Cluster is slow to begin
+		redistest.Eventually(f.t, "moving "+rooms[i], func() error { // Redis Cluster starts slowly
 			if _, err := a.Resolve(f.t.Context(), rooms[i], affinity.Demand{Size: 3}); err != nil {
 				return err
 			}
@@ -185,9 +185,8 @@ func (f *fleet) scatter(rooms []string) {
 	}
 }
 
-// introduce has every node know the rooms. One that has never heard of a room claims
-// it for another home, when the store has lost its pin and the machine is so busy
-// that its host is late to pin it again.
+// introduce makes every node cache the pins. A node without a cached pin could claim a room
+// for another node, if the store has lost the pin and a busy machine delays its host.
 func (f *fleet) introduce(rooms []string) {
 	f.t.Helper()
 	for _, n := range f.nodes {
@@ -213,22 +212,22 @@ func (f *fleet) allHosted(hosted map[string]*affinity.Hosting) error {
 	return nil
 }
 
-// wellAgain returns nil if each node gets the store's word for a new room.
+// wellAgain returns nil if the store decides about a new room at each node.
 func (f *fleet) wellAgain() error {
 	for _, n := range f.nodes {
 		room := fmt.Sprint("probe-", rand.Uint64())
 		if a, err := n.rooms.Resolve(f.t.Context(), room, affinity.Demand{}); err != nil || a.Source == affinity.Degraded {
 			return fmt.Errorf("%s says %#v, %w", n.life(), a, err)
 		}
-		if n.rooms.Stats().StoreDoubt { // a breaker closes only when somebody asks
-			return fmt.Errorf("%s does not get through to the store", n.life())
+		if n.rooms.Stats().StoreDoubt { // a breaker closes only at a call
+			return fmt.Errorf("%s does not reach the store", n.life())
 		}
 	}
 	return nil
 }
 
-// reasserted returns nil if all hosted rooms are pinned to their hosts. It fails
-// the test if one is lost.
+// reasserted returns nil if all hosted rooms are pinned to their hosts. It fails the test
+// if a room is lost.
 func (f *fleet) reasserted(look *eye, hosted map[string]*affinity.Hosting) error {
 	f.t.Helper()
 	if err := f.allHosted(hosted); err != nil {

@@ -1,4 +1,4 @@
-// Package leak fails a package's tests if they leave goroutines behind.
+// Package leak fails a package's tests if goroutines outlive them.
 package leak
 
 import (
@@ -10,9 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is for how long goroutines may take to end after the last test.
-// memberlist's probes outlive its Shutdown by up to a probe interval, times
-// eight when the machine is busy.
+// patience is the time that goroutines have to end after the last test. Probes of
+// memberlist outlive its Shutdown by up to a probe interval, times eight on a busy machine.
 const patience = 15 * time.Second
 
 // Main is for TestMain.
@@ -20,7 +19,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
 		if err := wait(patience); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
+			fmt.Fprintln(os.Stderr, "goroutines still run:", err)
 			code = 1
 		}
 	}

@@ -18,11 +18,11 @@ type Cluster struct {
 	nodes []*Server
 }
 
-// StartCluster starts masters that share all slots, and as many replicas for each
-// of them; the replicas of a killed master need a majority of masters to replace
-// it, thus three of them at least. args go to each redis-server. A node that is
-// silent counts as down after 1 s, unless args have "--cluster-node-timeout". It
-// takes about 2 s: Redis has a new master wait for so long.
+// StartCluster starts masters that share all slots, and that many replicas for each of
+// them. A failover needs a majority of masters, thus at least three. args go to each
+// redis-server. A silent node counts as down after 1 s, unless args have
+// "--cluster-node-timeout". The start takes about 2 s, because Redis makes a new master
+// wait that long.
 func StartCluster(tb testing.TB, masters, replicas int, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -32,7 +32,7 @@ func StartCluster(tb testing.TB, masters, replicas int, args ...string) *Cluster
 			"--cluster-replica-validity-factor", "0", // a replica may always take over
 		}, args...)}
 		s.launch(tb)
-		// Else the nodes would first have to find out that all have the same.
+		// Otherwise the nodes would first have to resolve equal epochs.
 		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		c.nodes = append(c.nodes, s)
 	}
@@ -44,7 +44,7 @@ func StartCluster(tb testing.TB, masters, replicas int, args ...string) *Cluster
 	for i, s := range c.nodes[masters:] {
 		master := c.nodes[i%masters].Do("CLUSTER", "MYID")
 		Eventually(tb, "replica", func() error {
-			_, err := s.Try("CLUSTER", "REPLICATE", master) // an error until it knows that one
+			_, err := s.Try("CLUSTER", "REPLICATE", master) // an error until it knows the master
 			return err
 		})
 	}
@@ -63,7 +63,7 @@ func (c *Cluster) meet() {
 	}
 }
 
-// complete is nil when every node knows all masters and replicas.
+// complete returns nil when every node knows all masters and replicas.
 func (c *Cluster) complete(masters int) error {
 	for _, s := range c.nodes {
 		nodes, err := s.Try("CLUSTER", "NODES")
@@ -72,14 +72,14 @@ func (c *Cluster) complete(masters int) error {
 		}
 		m, r := strings.Count(nodes, "master -"), strings.Count(nodes, "slave ")
 		if m != masters || m+r != len(c.nodes) || strings.Contains(nodes, "handshake") {
-			return fmt.Errorf("%s knows of:\n%s", s.Addr(), nodes)
+			return fmt.Errorf("%s knows:\n%s", s.Addr(), nodes)
 		}
 	}
 	return nil
 }
 
-// WaitOK waits until every node that runs finds the cluster in order and all
-// replicas are in touch with their masters: at the start, and after a failover.
+// WaitOK waits until every running node reports the cluster as ok and all replicas are
+// connected to their masters: at the start, and after a failover.
 func (c *Cluster) WaitOK() {
 	c.tb.Helper()
 	Eventually(c.tb, "cluster in order", func() error {
@@ -113,8 +113,8 @@ func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 // URL names all nodes, in the form that rueidis.ParseURL reads.
 func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
 
-// Owner returns the master that has the key's slot. While a failover is under way
-// it waits for a master that runs.
+// Owner returns the master of the key's slot. During a failover it waits for a running
+// master.
 func (c *Cluster) Owner(key string) (owner *Server) {
 	c.tb.Helper()
 	Eventually(c.tb, "owner of "+key, func() (err error) {
@@ -124,8 +124,8 @@ func (c *Cluster) Owner(key string) (owner *Server) {
 	return owner
 }
 
-// owner asks each node whether it has the slot. A master that comes back still
-// thinks so for a moment; the higher configuration epoch wins, as in the cluster.
+// owner asks each node whether it has the slot. A returning master still claims the slot
+// for a moment; the higher configuration epoch wins, as in the cluster.
 func (c *Cluster) owner(key string) (owner *Server, err error) {
 	last := -1
 	for _, s := range c.nodes {
@@ -164,8 +164,8 @@ func claim(nodes, slot string) int {
 	return -1
 }
 
-// contains tells whether slot is in ranges such as "0-5460" or "7". Entries such as
-// "[77->-id]" are of slots that move.
+// contains reports whether slot is in ranges such as "0-5460" or "7". Entries such as
+// "[77->-id]" are for migrating slots.
 func contains(ranges []string, slot string) bool {
 	n, err := strconv.Atoi(slot)
 	return err == nil && slices.ContainsFunc(ranges, func(r string) bool {

@@ -15,9 +15,9 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 )
 
-// Do carries out a command on a connection of its own and returns the reply as
-// text: "" for nil, the elements of an array on a line each. An error reply fails
-// the test. It does not follow redirections of a cluster.
+// Do runs a command on a new connection and returns the reply as text: "" for nil, one line
+// for each element of an array. An error reply fails the test. Do does not follow
+// redirections of a cluster.
 func (s *Server) Do(args ...string) string {
 	s.tb.Helper()
 	reply, err := s.Try(args...)
@@ -27,8 +27,8 @@ func (s *Server) Do(args ...string) string {
 	return reply
 }
 
-// Try is Do, but returns what goes wrong: an error reply such as "READONLY You
-// can't write…", or that of the connection. It waits for up to 5 s.
+// Try is Do, but returns errors: an error reply such as "READONLY You can't write…", or an
+// error of the connection. It waits for up to 5 s.
 func (s *Server) Try(args ...string) (string, error) { return s.tryFor(5*time.Second, args...) }
 
 func (s *Server) tryFor(timeout time.Duration, args ...string) (string, error) {
@@ -40,7 +40,7 @@ func (s *Server) tryFor(timeout time.Duration, args ...string) (string, error) {
 	return exchange(c, args...)
 }
 
-// dial returns a connection, logged in, on which nothing takes longer than timeout.
+// dial returns an authenticated connection with a timeout for each operation.
 func (s *Server) dial(timeout time.Duration) (*proto.Client, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr(), timeout)
 	if err != nil {
@@ -84,7 +84,7 @@ func exchange(c *proto.Client, args ...string) (string, error) {
 }
 
 func text(reply any) string {
-	if reply == "$-1\r\n" { // how proto leaves nil
+	if reply == "$-1\r\n" { // proto's form of nil
 		return ""
 	}
 	elements, ok := reply.([]any)
@@ -99,8 +99,8 @@ func text(reply any) string {
 }
 
 // Commands returns how often each command ran since ResetStats or the start of the
-// process: under "get", "evalsha", "client|tracking" and so on, in small letters.
-// What a script calls is counted, and so are the commands of Do and of the harness.
+// process: "get", "evalsha", "client|tracking" and so on, in lower case. It includes
+// calls from scripts, and commands of Do and of the harness.
 func (s *Server) Commands() map[string]int64 {
 	s.tb.Helper()
 	calls := map[string]int64{}
@@ -118,11 +118,11 @@ func (s *Server) Commands() map[string]int64 {
 	return calls
 }
 
-// ResetStats sets what Commands counts to zero.
+// ResetStats sets the counters of Commands to zero.
 func (s *Server) ResetStats() { s.tb.Helper(); s.Do("CONFIG", "RESETSTAT") }
 
-// WaitReplicas waits until n replicas have all that the server has now, so that
-// none of it is lost when one of them takes over. Replicas tell once a second.
+// WaitReplicas waits until n replicas have all current data of the server, so that a
+// failover to one of them loses none of it. Replicas report once a second.
 func (s *Server) WaitReplicas(n int) {
 	s.tb.Helper()
 	want := offset(masterOffset.FindStringSubmatch(s.Do("INFO", "replication")))
@@ -144,7 +144,7 @@ func offset(match []string) int64 {
 	return n
 }
 
-// caughtUp is nil when n replicas have said that they are where the server was.
+// caughtUp returns nil when n replicas have acknowledged the server's offset.
 func (s *Server) caughtUp(n int, want int64) error {
 	info, err := s.Try("INFO", "replication")
 	if err != nil {
@@ -157,14 +157,13 @@ func (s *Server) caughtUp(n int, want int64) error {
 		}
 	}
 	if want < 0 || count < n {
-		return fmt.Errorf("%d replicas have it all, want %d at %d:\n%s", count, n, want, info)
+		return fmt.Errorf("%d replicas are up to date, want %d at %d:\n%s", count, n, want, info)
 	}
 	return nil
 }
 
-// ReadOnly makes the server the replica of a master that is not there: it answers
-// reads from its data and writes with READONLY. ReadOnly(false) makes it a master
-// again, with its data.
+// ReadOnly makes the server the replica of a missing master: it serves reads from its data
+// and rejects writes with READONLY. ReadOnly(false) makes it a master again, with its data.
 func (s *Server) ReadOnly(on bool) {
 	s.tb.Helper()
 	if on {
@@ -174,7 +173,7 @@ func (s *Server) ReadOnly(on bool) {
 	}
 }
 
-// Full makes the server answer each write that needs memory with OOM.
+// Full makes the server reject each write that needs memory with OOM.
 func (s *Server) Full(on bool) {
 	s.tb.Helper()
 	limit := "0"
@@ -184,19 +183,19 @@ func (s *Server) Full(on bool) {
 	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", limit)
 }
 
-// RestartLoading is Restart, but the server comes up loading: it answers nearly all
-// commands with LOADING until finish is called, and then has the data that it had.
-// It is not for nodes of a cluster.
+// RestartLoading is Restart, but the server loads data after the start: it rejects nearly
+// all commands with LOADING until finish is called, and then has its previous data. It is
+// not for nodes of a cluster.
 func (s *Server) RestartLoading() (finish func()) {
 	s.tb.Helper()
-	// Values that take 20 ms each, so that loading would last for 40 s; each is larger
-	// than the interval, in bytes, at which the server looks for commands.
+	// Values that take 20 ms each, so that loading would take 40 s; each is larger than
+	// the interval, in bytes, at which the server processes commands.
 	const ballast = "for i = 1, 2000 do redis.call('SET', 'redistest:ballast:' .. i, string.rep('x', 2048)) end"
 	const drop = "for i = 1, 2000 do redis.call('DEL', 'redistest:ballast:' .. i) end"
 	s.Do("EVAL", ballast, "0")
 	s.Do("CONFIG", "SET", "rdbcompression", "no")
 	s.Do("SAVE")
-	// Without the append-only file, which would be loaded instead.
+	// Remove the append-only file, which the server would load instead.
 	s.restart("--appendonly", "no",
 		"--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024")
 	Eventually(s.tb, "LOADING", func() error {

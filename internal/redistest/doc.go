@@ -1,23 +1,23 @@
-// Package redistest starts real Redis servers for tests: one alone, a Redis
-// Cluster, a master with sentinels, one behind TLS and a password; and a TCP link
-// to put before any of them, which hangs, delays and breaks on demand.
+// Package redistest starts real Redis servers for tests: a single server, a Redis Cluster,
+// a master with sentinels, a server with TLS and a password; and a TCP link in front of
+// any of them, which hangs, delays and breaks on demand.
 //
-//  1. A server listens on 127.0.0.1 only, on a free port that it keeps over
-//     Restart, and has its files in a directory of the test.
-//  2. A function that starts servers returns when they are ready: they answer, the
-//     cluster serves each slot, the sentinels know the replica and one another.
+//  1. A server listens on 127.0.0.1 only, on a free port that it keeps over Restart, with
+//     its files in a directory of the test.
+//  2. A function that starts servers returns when they are ready: they reply, the cluster
+//     serves each slot, the sentinels know the replica and each other.
 //  3. Servers end with the test, and on Linux also with a test process that dies.
-//  4. Where Redis is missing the test fails and says what to install. It never skips.
+//  4. If Redis is missing, the test fails and names the package to install. It never skips.
 //
-// A server keeps nothing on disk unless it is started with "--appendonly yes", so
-// Restart empties it. Redis 7 or newer is needed, or the server that the variable
-// REDIS_SERVER names instead, as a command or a path: REDIS_SERVER=valkey-server.
+// A server keeps nothing on disk unless it starts with "--appendonly yes", so Restart
+// empties it. It must be Redis 7 or newer, or the server that the variable REDIS_SERVER
+// names, as a command or a path: REDIS_SERVER=valkey-server.
 //
-// Faults are methods of the server, of the link, or commands: Kill and Restart,
-// Pause and Resume (a process that hangs: connections open, no answer), ReadOnly,
-// Full, RestartLoading; Do("DEBUG", "SLEEP", "1"), Do("CLIENT", "KILL", …) and all
-// else that Redis knows.
+// Faults are methods of the server, of the link, or commands: Kill and Restart, Pause and
+// Resume (a process that hangs: connections open, no reply), ReadOnly, Full,
+// RestartLoading; Do("DEBUG", "SLEEP", "1"), Do("CLIENT", "KILL", …) and other commands of
+// Redis.
 //
-// Methods that take no testing.TB fail the test that started the server.
-// Do and Try may be called from any goroutine, the others from one at a time.
+// Methods without a testing.TB fail the test that started the server. Do and Try are safe
+// for concurrent use, the other methods are not.
 package redistest

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// patience is for how long a condition may take to come true. It is far more than
-// any takes: all that a longer one costs is the time until a test has failed.
+// patience is the time limit of a condition. It is far longer than any condition takes: a
+// longer limit only delays a failure.
 const patience = 60 * time.Second
 
-// Eventually polls until f returns nil, and fails the test when that takes too long.
+// Eventually polls until f returns nil, and fails the test after a time limit.
 func Eventually(tb testing.TB, what string, f func() error) {
 	tb.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

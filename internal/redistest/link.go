@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Link is a TCP link to a server, with faults. It forwards until told otherwise.
-// Its methods may be called from any goroutine.
+// Link is a TCP link to a server, with faults. Without a fault it forwards. Its methods are
+// safe for concurrent use.
 type Link struct {
 	tb     testing.TB
 	addr   string
@@ -25,14 +25,14 @@ type Link struct {
 	pairs    map[*pair]struct{}
 }
 
-// pair is a connection of a client with the one to the target that serves it.
+// pair is a connection of a client and its connection to the target.
 type pair struct {
-	client, server net.Conn      // server is nil until it is dialled
+	client, server net.Conn      // server is nil before the dial
 	broken         chan struct{} // closed when both are
 }
 
-// Proxy starts a link to target, a host:port, which need not be up. Clients that
-// learn addresses from a cluster or a sentinel go past it; use Pause there.
+// Proxy starts a link to target, a host:port, which need not be up. Clients that learn
+// addresses from a cluster or a sentinel bypass it; use Pause there.
 func Proxy(tb testing.TB, target string) *Link {
 	tb.Helper()
 	l := &Link{
@@ -45,20 +45,20 @@ func Proxy(tb testing.TB, target string) *Link {
 	return l
 }
 
-// Addr is the host:port that stands for the target.
+// Addr is the host:port to use in place of the target.
 func (l *Link) Addr() string { return l.addr }
 
-// URL is that of the server, but through the link.
+// URL is the URL of the server through the link.
 func (l *Link) URL(s *Server) string { return s.urlOf(l.addr) }
 
-// Hang stops forwarding, both ways. Connections stay open, new ones are accepted
-// and are silent. Neither side sees the other close.
+// Hang stops forwarding in both directions. Connections stay open, new ones are accepted
+// and stay silent. Neither side sees the other close.
 func (l *Link) Hang() { l.set(true, 0) }
 
-// Delay holds back what is sent for d, in each direction.
+// Delay delays bytes by d, in each direction.
 func (l *Link) Delay(d time.Duration) { l.set(false, d) }
 
-// Cut resets all connections and refuses new ones. What was held back is lost.
+// Cut resets all connections and refuses new ones. Delayed bytes are lost.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *Link) Cut() {
 	}
 }
 
-// Heal ends Hang, Delay and Cut. What Hang held back is sent.
+// Heal ends Hang, Delay and Cut. Bytes held by Hang are sent.
 func (l *Link) Heal() {
 	l.tb.Helper()
 	l.set(false, 0)
@@ -101,13 +101,13 @@ func (l *Link) accept(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
-			return // it was closed
+			return // closed
 		}
 		p := &pair{client: conn, broken: make(chan struct{})}
 		l.mu.Lock()
 		l.pairs[p] = struct{}{}
 		if l.listener != listener {
-			l.drop(p, true) // it came while the link was cut
+			l.drop(p, true) // accepted while the link was cut
 		}
 		l.mu.Unlock()
 		l.wg.Go(func() { l.serve(p) })
@@ -126,7 +126,7 @@ func (l *Link) serve(p *pair) {
 	l.mu.Lock()
 	p.server = server
 	if _, ok := l.pairs[p]; !ok {
-		_ = server.Close() // it broke meanwhile, and nobody else knows of this end
+		_ = server.Close() // broken during the dial; no other code closes this end
 	}
 	l.mu.Unlock()
 	l.wg.Go(func() { l.pump(p, server, p.client) })
@@ -178,8 +178,8 @@ func (l *Link) end(p *pair) {
 	l.drop(p, false)
 }
 
-// drop closes both connections; with reset neither side gets what it has not read
-// yet. The caller holds mu.
+// drop closes both connections; with reset both sides lose unread bytes. The caller holds
+// mu.
 func (l *Link) drop(p *pair, reset bool) {
 	if _, ok := l.pairs[p]; !ok {
 		return

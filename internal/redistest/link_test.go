@@ -22,7 +22,7 @@ func TestLink(t *testing.T) {
 	fresh := ping(t, l.Addr())
 	silent(t, conn)
 	silent(t, fresh)
-	s.Do("PING") // it is the link, not the server
+	s.Do("PING") // the link is at fault, not the server
 	l.Heal()
 	pong(t, conn)
 	pong(t, fresh)
@@ -33,7 +33,7 @@ func TestLink(t *testing.T) {
 	_, _ = fmt.Fprint(conn, "PING\r\n")
 	pong(t, conn)
 	if took := time.Since(start); took < 2*delay {
-		t.Errorf("there and back in %v", took)
+		t.Errorf("round trip in %v", took)
 	}
 
 	l.Cut()
@@ -48,7 +48,7 @@ func TestLink(t *testing.T) {
 	pong(t, ping(t, l.Addr()))
 }
 
-// TestLinkCutWhileHanging breaks what waits, and so does the end of the test.
+// TestLinkCutWhileHanging breaks waiting connections by Cut and by the end of the test.
 func TestLinkCutWhileHanging(t *testing.T) {
 	l := Proxy(t, Start(t).Addr())
 	conn := ping(t, l.Addr())

@@ -7,8 +7,8 @@ import (
 
 const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
 
-// dieWithTest has the kernel kill the server when the test process dies before
-// it could clean up, as on a panic or a timeout.
+// dieWithTest makes the kernel kill the server if the test process dies before its
+// cleanup, as on a panic or a timeout.
 func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// TestDiesWithTest kills a test process, this program run once more, that has a
-// server, and looks whether the server goes, too.
+// TestDiesWithTest kills a test process with a server, which is this program run again, and
+// checks that the server ends.
 func TestDiesWithTest(t *testing.T) {
 	const child = "REDISTEST_CHILD"
 	if os.Getenv(child) != "" {
 		fmt.Fprintln(os.Stderr, Start(t).Addr())
-		<-t.Context().Done() // never: it is killed
+		<-t.Context().Done() // never: the process is killed
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), child+"=1", "TMPDIR="+t.TempDir()) // where it leaves its files
+	cmd.Env = append(os.Environ(), child+"=1", "TMPDIR="+t.TempDir()) // for its files
 	dieWithTest(cmd)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -41,7 +41,7 @@ func TestDiesWithTest(t *testing.T) {
 	_ = cmd.Wait()
 	Eventually(t, "end of the server", func() error {
 		if dials(addr) {
-			return fmt.Errorf("%s is still there", addr)
+			return fmt.Errorf("%s still runs", addr)
 		}
 		return nil
 	})

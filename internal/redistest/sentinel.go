@@ -12,25 +12,25 @@ import (
 	"testing"
 )
 
-// MasterSet is the name under which sentinels know the master.
+// MasterSet is the sentinels' name of the master.
 const MasterSet = "roost"
 
-// Sentinel is a master and its replica, with three sentinels that watch over them.
+// Sentinel is a master and its replica, with three sentinels that monitor them.
 type Sentinel struct {
 	tb        testing.TB
 	data      []*Server
 	sentinels []*Server
 }
 
-// StartSentinel starts a master, a replica and three sentinels. A master that is
-// silent for 1 s is replaced if two of them agree. args go to the two servers.
-// It takes less than a second.
+// StartSentinel starts a master, a replica and three sentinels. Two sentinels replace a
+// master that is silent for 1 s. args go to the two servers. The start takes less than a
+// second.
 func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	tb.Helper()
 	master := Start(tb, args...)
 	replica := Start(tb, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(master.port)}, args...)...)
 	Eventually(tb, "replica", func() error {
-		// Sentinels ask the master who its replicas are, at first and then rarely.
+		// Sentinels query the master for its replicas at the start, and then rarely.
 		if !strings.Contains(master.Do("INFO", "replication"), "state=online") {
 			return errors.New("the master has none")
 		}
@@ -46,7 +46,7 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 
 func startSentinel(tb testing.TB, master *Server) *Server {
 	tb.Helper()
-	// A sentinel keeps what it learns in its configuration file.
+	// A sentinel stores its state in its configuration file.
 	s := &Server{config: filepath.Join(tb.TempDir(), "sentinel.conf"), args: []string{"--sentinel"}}
 	config := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\n"+
 		"sentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n", MasterSet, master.port)
@@ -54,14 +54,14 @@ func startSentinel(tb testing.TB, master *Server) *Server {
 		tb.Fatal(err)
 	}
 	s.launch(tb)
-	// What they tell each other every 2 s, and ask servers every 10 s, comes sooner.
+	// Shorten their intervals of 2 s between each other, and of 10 s for servers.
 	s.Do("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "100", "INFO-PERIOD", "200", "PING-PERIOD", "200",
 		"ASK-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "1000", "TILT-PERIOD", "2000")
 	return s
 }
 
-// complete is nil when each sentinel is in touch with the others and the replica:
-// when a failover could succeed.
+// complete returns nil when each sentinel is connected to the others and to the replica,
+// so that a failover can succeed.
 func (c *Sentinel) complete() error {
 	for _, s := range c.sentinels {
 		quorum, err := s.Try("SENTINEL", "CKQUORUM", MasterSet)
@@ -78,8 +78,8 @@ func (c *Sentinel) complete() error {
 	return nil
 }
 
-// Master returns the master that runs and on which the sentinels agree. While a
-// failover is under way it waits; call it after Kill or Pause to wait for one.
+// Master returns the running master on which the sentinels agree. During a failover it
+// waits; call it after Kill or Pause to wait for a failover.
 func (c *Sentinel) Master() (master *Server) {
 	c.tb.Helper()
 	Eventually(c.tb, "master", func() (err error) {
@@ -111,7 +111,7 @@ func (c *Sentinel) master() (*Server, error) {
 	return nil, errors.New("no server that runs is a master")
 }
 
-// Servers returns the two servers that have data.
+// Servers returns the two servers with data.
 func (c *Sentinel) Servers() []*Server { return slices.Clone(c.data) }
 
 // Sentinels returns the sentinels.

@@ -18,15 +18,15 @@ import (
 	"time"
 )
 
-// binary is the Redis server under another name: it goes by the name that it is
-// called with. Debian has it under this one in redis-tools, while its package
-// redis-server would also start a service.
+// binary is the Redis server under another name: the program behaves by its argv[0].
+// Debian's package redis-tools has it under this name, and the package redis-server would
+// also start a service.
 const (
 	binary  = "redis-check-rdb"
 	install = "Redis 7 is not installed: run scripts/deps.sh, or apt-get install redis-tools"
 )
 
-// serverEnv names the program to run instead, as in REDIS_SERVER=valkey-server.
+// serverEnv names another program to run, as in REDIS_SERVER=valkey-server.
 const serverEnv = "REDIS_SERVER"
 
 // Server is a redis-server process.
@@ -42,18 +42,18 @@ type Server struct {
 	password string
 	tls      *tls.Config
 	caFile   string
-	proc     *process // the last one that was started
+	proc     *process // the latest
 	paused   bool
 }
 
 type process struct {
 	*exec.Cmd
-	done chan struct{} // closed once it has ended
+	done chan struct{} // closed at its end
 }
 
-// Start starts a server on its own. args go to redis-server after those of the
-// harness and override them, as in Start(t, "--maxmemory", "1mb"). With
-// "--requirepass" the URL has the password. It takes about 50 ms.
+// Start starts a single server. args go to redis-server after those of the harness and
+// override them, as in Start(t, "--maxmemory", "1mb"). With "--requirepass" the URL has the
+// password. The start takes about 50 ms.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := &Server{args: args}
@@ -82,16 +82,16 @@ func (s *Server) urlOf(addr string) string {
 	return u.String()
 }
 
-// Kill kills the process as kill -9 does. Its port refuses connections then.
+// Kill kills the process like kill -9. Afterwards its port refuses connections.
 func (s *Server) Kill() {
 	s.tb.Helper()
-	_ = s.proc.Process.Kill() // fails only when it has ended
+	_ = s.proc.Process.Kill() // fails only after its end
 	<-s.proc.done
 }
 
-// Restart kills the process if it runs, starts it anew on the same port and waits
-// until it has loaded its data. A master that comes back empty before it is
-// replaced empties its replicas, too.
+// Restart kills the process if it runs, starts it again on the same port and waits until it
+// has loaded its data. A master that returns empty before a failover also empties its
+// replicas.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.restart()
@@ -104,11 +104,11 @@ func (s *Server) restart(extra ...string) {
 	Eventually(s.tb, "restart of "+s.Addr(), func() error { return s.exec(extra...) })
 }
 
-// Pause stops the process: its connections stay open, new ones are taken by the
-// kernel, and nothing is answered.
+// Pause stops the process: its connections stay open, the kernel accepts new ones, and no
+// command gets a reply.
 func (s *Server) Pause() { s.tb.Helper(); s.signal(stop); s.paused = true }
 
-// Resume ends Pause. What was sent meanwhile is carried out.
+// Resume ends Pause. The process then runs the commands that arrived during the pause.
 func (s *Server) Resume() { s.tb.Helper(); s.signal(resume); s.paused = false }
 
 func (s *Server) signal(sig os.Signal) {
@@ -118,7 +118,7 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// up tells whether there is a process and it is not paused.
+// up reports whether the process runs and is not paused.
 func (s *Server) up() bool {
 	select {
 	case <-s.proc.done:
@@ -128,11 +128,11 @@ func (s *Server) up() bool {
 	}
 }
 
-// launch starts the process on a free port, arranges for its end, and does not
-// wait until it is ready. Whoever starts several launches all of them first.
+// launch starts the process on a free port and registers its cleanup, without a wait until
+// it is ready. To start several servers, launch all of them first.
 func (s *Server) launch(tb testing.TB) {
 	tb.Helper()
-	s.tb, s.dir = tb, tb.TempDir() // before Cleanup: the directory is to outlive the process
+	s.tb, s.dir = tb, tb.TempDir() // before Cleanup: the directory must outlive the process
 	tb.Cleanup(func() {
 		if s.proc == nil {
 			return
@@ -148,8 +148,8 @@ func (s *Server) launch(tb testing.TB) {
 	})
 }
 
-// exec starts the process and returns nil once it listens. The port may be taken
-// between the look for a free one and now; the process ends then.
+// exec starts the process and returns nil when it listens. If another process has taken the
+// port after freePort, the process ends.
 func (s *Server) exec(extra ...string) error {
 	s.tb.Helper()
 	path, err := exec.LookPath(cmp.Or(os.Getenv(serverEnv), binary))
@@ -158,7 +158,7 @@ func (s *Server) exec(extra ...string) error {
 	}
 	cmd := exec.Command(path, append(s.arguments(), extra...)...)
 	cmd.Args[0] = "redis-server"
-	out := new(bytes.Buffer) // what is wrong with an argument; all else goes to the log
+	out := new(bytes.Buffer) // errors about arguments; all other output goes to the log
 	cmd.Stdout, cmd.Stderr = out, out
 	dieWithTest(cmd)
 	if err := cmd.Start(); err != nil {
@@ -180,7 +180,7 @@ func (s *Server) exec(extra ...string) error {
 			return fmt.Errorf("%s ended: %v\n%s%s", s.Addr(), cmd.ProcessState, out, s.log())
 		}
 	}
-	s.tb.Fatalf("waited %v for redis at %s to answer", patience, s.Addr())
+	s.tb.Fatalf("waited %v for a reply of redis at %s", patience, s.Addr())
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (s *Server) arguments() []string {
 		args = []string{"--port", "0", "--tls-port", port}
 	}
 	args = append(args, "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", filepath.Join(s.dir, "log"))
-	if s.config != "" { // of a sentinel, which knows nothing of data
+	if s.config != "" { // a sentinel, which has no data
 		return slices.Concat([]string{s.config}, args, s.args)
 	}
 	if s.cluster {
@@ -199,15 +199,15 @@ func (s *Server) arguments() []string {
 	}
 	return slices.Concat(args, []string{
 		"--save", "", "--enable-debug-command", "local",
-		"--repl-diskless-sync-delay", "0", // else a replica gets no data for 5 s
-		"--rdb-del-sync-files", "yes", // else a replica's Restart finds the copy
+		"--repl-diskless-sync-delay", "0", // otherwise a replica gets no data for 5 s
+		"--rdb-del-sync-files", "yes", // otherwise a replica finds the copy after Restart
 	}, s.args)
 }
 
-// answers tells whether this process, and not another that was quicker to take the
-// port, answers there. It does while it loads its data, too.
+// answers reports whether this process replies on the port, and not another process that
+// has taken it. A process that loads its data also replies.
 func (s *Server) answers() bool {
-	// Not for long: when another one has the port and is silent, this one has ended.
+	// A short timeout: if another process has the port and is silent, this one has ended.
 	info, err := s.tryFor(500*time.Millisecond, "INFO", "server")
 	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.proc.Process.Pid))
 }
@@ -230,8 +230,8 @@ func (s *Server) log() string {
 	return string(log[max(0, len(log)-enough):])
 }
 
-// freePort looks below the range from which the system gives ports to outgoing
-// connections: none of those can take the port while its server is down.
+// freePort looks below the range of ports for outgoing connections, so that none of them
+// takes the port while its server is down.
 func freePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {

@@ -23,7 +23,7 @@ func TestServer(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		kept string // of the data, over Restart
+		kept string // the data after Restart
 	}{
 		{"in memory", nil, ""},
 		{"on disk", []string{"--appendonly", "yes"}, "v"},
@@ -37,7 +37,7 @@ func TestServer(t *testing.T) {
 			}
 			s.Kill()
 			if _, err := s.Try("PING"); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("killed, it answers %v", err)
+				t.Errorf("after Kill: %v", err)
 			}
 			addr := s.Addr()
 			s.Restart()
@@ -48,7 +48,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// set writes through a client that knows nothing but the URL.
+// set writes through a client that only has the URL.
 func set(t *testing.T, url string, opt func(*rueidis.ClientOption)) {
 	t.Helper()
 	o := rueidis.MustParseURL(url)
@@ -110,7 +110,7 @@ func TestWaitReplicas(t *testing.T) {
 	master.Do("SET", "k", "v")
 	now := offset(masterOffset.FindStringSubmatch(master.Do("INFO", "replication")))
 	if err := master.caughtUp(1, now); err == nil {
-		t.Error("a replica that hangs has caught up")
+		t.Error("a paused replica has caught up")
 	}
 	replica.Resume()
 	master.WaitReplicas(1)
@@ -132,7 +132,7 @@ func TestPause(t *testing.T) {
 	pong(t, conn)
 	pong(t, fresh)
 	s.Pause()
-	s.Restart() // a paused process is killed as any other
+	s.Restart() // also kills a paused process
 }
 
 // ping sends the command on a new connection.
@@ -156,7 +156,7 @@ func pong(t *testing.T, conn net.Conn) {
 	}
 }
 
-// silent gives an answer 50 ms to arrive, which is a thousand times what it takes.
+// silent waits 50 ms for a reply, which is a thousand times its usual duration.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -190,11 +190,11 @@ func TestFaults(t *testing.T) {
 	fails("LOADING", "GET", "k")
 	finish()
 	if got := s.Do("GET", "k"); got != "v3" || s.Do("DBSIZE") != "1" {
-		t.Errorf("loaded, it has %q and %s keys", got, s.Do("DBSIZE"))
+		t.Errorf("after loading: %q and %s keys", got, s.Do("DBSIZE"))
 	}
 	s.Restart()
 	if got := s.Do("DBSIZE"); got != "0" {
-		t.Errorf("%s keys outlive a Restart", got)
+		t.Errorf("%s keys after Restart", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("user %q", got)
 	}
 	if _, err := rueidis.NewClient(rueidis.MustParseURL(s.URL())); err == nil || !strings.Contains(err.Error(), "unknown authority") {
-		t.Errorf("a client that does not know the authority: %v", err)
+		t.Errorf("a client without the authority: %v", err)
 	}
 	o := rueidis.MustParseURL(s.URL())
 	o.TLSConfig, o.Password = s.TLSConfig(), "wrong"
@@ -216,7 +216,7 @@ func TestTLS(t *testing.T) {
 	o.TLSConfig, o.Username, o.Password = s.TLSConfig(), "", ""
 	if c, err := rueidis.NewClient(o); err == nil {
 		c.Close()
-		t.Error("a client without a user gets in")
+		t.Error("a client without a user is accepted")
 	}
 	if pem, err := os.ReadFile(s.CAFile()); err != nil || !strings.Contains(string(pem), "CERTIFICATE") {
 		t.Errorf("CAFile: %v", err)
@@ -232,7 +232,7 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.exec(); err == nil {
-		t.Fatal("another one listens, but it counts as started")
+		t.Fatal("another process listens, but exec reports a start")
 	}
 	_ = l.Close()
 	s.Restart()
@@ -258,7 +258,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// failing notes with what its test would fail.
+// failing records the message of a failed test.
 type failing struct {
 	testing.TB
 	message string

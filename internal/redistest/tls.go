@@ -19,11 +19,11 @@ import (
 // The user of StartTLS.
 const (
 	User     = "roost"
-	Password = "correct-horse:battery/staple?" // one that needs escaping in a URL
+	Password = "correct-horse:battery/staple?" // needs escaping in a URL
 )
 
-// StartTLS starts a server on its own that speaks only TLS, with a certificate of an
-// authority that nobody else trusts, and knows only the user User.
+// StartTLS starts a single server that accepts only TLS, with a certificate of a private
+// authority, and only the user User.
 func StartTLS(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -40,14 +40,14 @@ func StartTLS(tb testing.TB, args ...string) *Server {
 
 const caFile, certFile, keyFile = "ca.pem", "cert.pem", "key.pem"
 
-// TLSConfig trusts the server of StartTLS; for any other server it is nil.
+// TLSConfig trusts the server of StartTLS; it is nil for other servers.
 func (s *Server) TLSConfig() *tls.Config { return s.tls.Clone() }
 
 // CAFile is the PEM file of the authority that signed the server's certificate.
 func (s *Server) CAFile() string { return s.caFile }
 
-// authority makes one, signs a certificate for this host, writes the files for
-// redis-server into dir and returns what trusts them.
+// authority creates an authority and a certificate for this host, writes the files for
+// redis-server into dir and returns a configuration that trusts them.
 func authority(tb testing.TB, dir string) *tls.Config {
 	tb.Helper()
 	ca := &x509.Certificate{

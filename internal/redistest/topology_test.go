@@ -16,7 +16,7 @@ func TestCluster(t *testing.T) {
 	}
 	for _, s := range c.Nodes() {
 		if _, err := s.Try("GET", "k"); s != owner && (err == nil || !strings.HasPrefix(err.Error(), "MOVED")) {
-			t.Errorf("%s owns nothing of it and answers %v", s.Addr(), err)
+			t.Errorf("%s does not own the slot and replies %v", s.Addr(), err)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-// follows waits until a master that was replaced has become a replica.
+// follows waits until a replaced master has become a replica.
 func follows(t *testing.T, old *Server) {
 	t.Helper()
 	Eventually(t, "the old master to follow", func() error {

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// tracker is a client whose server tells it of changes to the keys that it has
-// read, by whatever command. Clients with several connections get no order between
-// keys; this one has a single connection.
+// tracker is a client that receives invalidations for the keys that it has read, with any
+// command. It has a single connection, because several connections give no order between
+// keys.
 type tracker struct {
 	t *testing.T
 	s *Server
@@ -42,7 +42,7 @@ func newTracker(t *testing.T, s *Server) *tracker {
 	return tr
 }
 
-// eval runs a script by its digest; keys are declared as a cluster demands.
+// eval runs a script by its digest; keys are declared as a cluster requires.
 func (tr *tracker) eval(script string, keys ...string) string {
 	tr.t.Helper()
 	sha := tr.s.Do("SCRIPT", "LOAD", script)
@@ -53,8 +53,8 @@ func (tr *tracker) eval(script string, keys ...string) string {
 	return reply
 }
 
-// heard returns what the client was told up to now. It changes a key that the
-// client has read, of which it is told after all else.
+// heard returns the invalidations so far. It changes another key that the client has read:
+// the invalidation of that key arrives last.
 func (tr *tracker) heard() (keys []string) {
 	tr.t.Helper()
 	tr.eval("return redis.call('GET', KEYS[1])", "fence")
@@ -79,8 +79,8 @@ func (tr *tracker) next() string {
 	}
 }
 
-// Before Redis 7.2 a script's read tracks the keys that the script declares; since
-// then, those that it reads. Here they are the same.
+// Before Redis 7.2 a script tracks the keys that it declares; since then, the keys that it
+// reads. Here they are the same.
 func TestTrackingOfScripts(t *testing.T) {
 	const (
 		get       = "return redis.call('GET', KEYS[1])"
@@ -112,7 +112,7 @@ func TestTrackingOfScripts(t *testing.T) {
 			tr.eval(c.script, "k")
 			c.then(tr)
 			if got := tr.heard(); !slices.Equal(got, c.want) {
-				t.Errorf("told of %q, want %q", got, c.want)
+				t.Errorf("invalidated: %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -120,7 +120,7 @@ func TestTrackingOfScripts(t *testing.T) {
 		tr := newTracker(t, Start(t))
 		tr.eval(setTTLGet, "k")
 		if got := tr.next(); got != "k" {
-			t.Errorf("told of %q", got)
+			t.Errorf("invalidated: %q", got)
 		}
 	})
 }
@@ -141,15 +141,15 @@ func TestTrackingEnds(t *testing.T) {
 			tr.eval(get, "k")
 			c.end(tr)
 			if got := tr.next(); got != "all" {
-				t.Fatalf("told of %q, want all", got)
+				t.Fatalf("invalidated: %q, want all", got)
 			}
 			if c.name == "Close" {
 				return
 			}
-			tr.eval(get, "k") // connects anew, and the new connection tracks
+			tr.eval(get, "k") // reconnects, and the new connection tracks
 			tr.s.Do("SET", "k", "foreign")
 			if got := tr.next(); got != "k" {
-				t.Errorf("told of %q, want k", got)
+				t.Errorf("invalidated: %q, want k", got)
 			}
 		})
 	}
