@@ -10,9 +10,8 @@ import (
 
 // Demand is what a room needs.
 type Demand struct {
-	// Size is the number of participants that the room has or is expected to
-	// have, up to MaxSize; 0 if it is not known. It decides where a new room goes,
-	// and does not move one.
+	// Size is the present or expected number of participants, up to MaxSize; 0 if it is
+	// not known. It decides where a new room goes, and moves no room.
 	Size int
 }
 
@@ -30,30 +29,30 @@ func checkSize(size int) error {
 type Assignment struct {
 	Room              string
 	Partition         placement.Partition
-	lease.Incarnation        // the node and its incarnation
+	lease.Incarnation        // of the node
 	Epoch             uint64 // grows with each move of the room, for fencing; 0 if degraded
 	Source            Source
-	Reason            string // why it is this node, for people
+	Reason            string // for people
 
-	// Member is the node as this one last knew it; nil if it never did.
+	// Member is the node as last known here; nil if it is not known.
 	Member *cluster.Member
 }
 
-// String says where the room lives and why.
+// String returns where the room lives and the reason.
 func (a Assignment) String() string {
 	return fmt.Sprintf("%q on %s (epoch %d, %s): %s", a.Room, a.Incarnation, a.Epoch, a.Source, a.Reason)
 }
 
-// Source says how an assignment came about.
+// Source is the origin of an assignment.
 type Source uint8
 
 // The sources, in the order in which Resolve tries them.
 const (
-	Cached   Source = iota + 1 // a pin that is known here to stand; no round trip
-	Pinned                     // a pin that stood in the store
+	Cached   Source = iota + 1 // by a cached pin, without a round trip
+	Pinned                     // by a pin in the store
 	Hash                       // pinned now, to the owner of the room's partition
 	Override                   // pinned now, to another node that has headroom
-	Degraded                   // the store did not answer: a guess by what is known here
+	Degraded                   // the store did not answer: the best guess of this node
 )
 
 // String returns "cached", "pinned", "hash", "override" or "degraded".

@@ -10,51 +10,50 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Candidate is a node in the eyes of a Resolver that looks for a room's home.
+// Candidate is a node that a Resolver considers for a room.
 type Candidate struct {
 	Member   *cluster.Member
-	Reserved int64  // units that were given away and do not show in its load yet
-	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not stated
-	Taken    bool   // this is the one
-	Why      string // it was taken, or was not
+	Reserved int64  // units of rooms that its load does not show yet
+	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
+	Taken    bool   // the room lives here, or would
+	Why      string // it was taken, or not
 }
 
-// used is what the node carries as far as can be known.
+// used returns the units that the node carries as far as is known.
 func (c *Candidate) used() int64 { return max(0, c.Member.Load) + c.Reserved }
 
-// question is what there is to know when a room needs a home.
-type question struct {
+// request is a room that needs a node.
+type request struct {
 	room      string
 	partition placement.Partition
 	size      int
 	cost      int64
-	stay      Pin // as it was when the store lost it, if it did
+	stay      Pin // the room's pin before the store lost it, if it did
 }
 
-// choice is the answer.
+// choice is the node for a request.
 type choice struct {
 	member *cluster.Member
 	source Source
 	reason string
 }
 
-func (c *choice) life() lease.Incarnation {
-	return lease.Incarnation{Node: c.member.ID, Number: c.member.Incarnation}
-}
+func (c *choice) incarnation() lease.Incarnation { return incarnationOf(c.member) }
 
 // ceilings are percentages of a node's capacity; hard is 0 if there is none.
 type ceilings struct{ soft, hard int }
 
-// choose finds a home: where the room lived, if the store lost its pin; else the
-// owner of its partition, if that has headroom below the soft ceiling; else the
-// least loaded node that has; else the least loaded one below the hard ceiling.
+// choose picks the node where the room lived before the store lost its pin;
+// otherwise the owner of its partition, if it has headroom below the soft ceiling;
+// otherwise the least loaded node with headroom; otherwise the least loaded node below
+// the hard ceiling.
 //
-// A node that has not stated its capacity is full for nobody and an alternative
-// for nobody. One that has not reported its load is no alternative either.
-// O(nodes), and without an override free of allocation.
-func choose(s *cluster.Snapshot, q question, limits ceilings, reserved func(lease.NodeID) int64) (choice, error) {
-	if m := findLife(s, q.stay.Incarnation); m != nil && takesRooms(m) {
-		return choice{m, sourceOf(s, q, m), "it lived here when the store lost its pin"}, nil
+// A node without a stated capacity always has headroom as owner, and takes no other
+// rooms. A node that has not reported its load takes no other rooms, either. choose
+// is pure. O(nodes), and without an override free of allocation.
+func choose(s *cluster.Snapshot, q request, limits ceilings, reserved func(lease.NodeID) int64) (choice, error) {
+	if m := findLive(s, q.stay.Incarnation); m != nil && takesRooms(m) {
+		return choice{m, sourceOf(s, q, m), "the room lived here before the store lost its pin"}, nil
 	}
 	owner, ok := s.Table.Owner(q.partition)
 	if !ok {
@@ -68,7 +67,7 @@ func choose(s *cluster.Snapshot, q question, limits ceilings, reserved func(leas
 	if m != nil {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.softOf(m)}
 		if m.Capacity == 0 || c.used()+q.cost <= c.Ceiling {
-			return choice{m, Hash, "it owns the room's partition"}, nil
+			return choice{m, Hash, "owns the room's partition"}, nil
 		}
 	}
 	switch c, ok := override(s, q, limits, reserved); {
@@ -79,12 +78,12 @@ func choose(s *cluster.Snapshot, q question, limits ceilings, reserved func(leas
 	case m == nil:
 		return choice{}, cluster.ErrNoMembers
 	}
-	return choice{m, Hash, "it owns the room's partition; no other node has stated its capacity and load"}, nil
+	return choice{m, Hash, "owns the room's partition; no other node reports capacity and load"}, nil
 }
 
-// override finds the least loaded node that has headroom, else the least loaded
-// one below the hard ceiling.
-func override(s *cluster.Snapshot, q question, limits ceilings, reserved func(lease.NodeID) int64) (choice, bool) {
+// override picks the least loaded node with headroom, otherwise the least loaded node
+// below the hard ceiling.
+func override(s *cluster.Snapshot, q request, limits ceilings, reserved func(lease.NodeID) int64) (choice, bool) {
 	var free, full []Candidate
 	for i := range s.Members {
 		m := &s.Members[i]
@@ -97,9 +96,9 @@ func override(s *cluster.Snapshot, q question, limits ceilings, reserved func(le
 			full = append(full, c)
 		}
 	}
-	reason := "the owner of its partition has no headroom; this is the least loaded node that has"
+	reason := "the owner of its partition has no headroom; this is the least loaded node with headroom"
 	if len(free) == 0 {
-		free, reason = full, "every node is above its ceiling; this is the least loaded one"
+		free, reason = full, "every node is above its ceiling; this is the least loaded node"
 	}
 	if len(free) == 0 {
 		return choice{}, false
@@ -108,16 +107,16 @@ func override(s *cluster.Snapshot, q question, limits ceilings, reserved func(le
 	return choice{m, sourceOf(s, q, m), reason}, true
 }
 
-func sourceOf(s *cluster.Snapshot, q question, m *cluster.Member) Source {
+func sourceOf(s *cluster.Snapshot, q request, m *cluster.Member) Source {
 	if owner, ok := s.Table.Owner(q.partition); ok && owner == m.ID {
 		return Hash
 	}
 	return Override
 }
 
-// leastLoaded compares loads with capacities. Of equals it takes the one that is
-// best for the room's partition: instances that see the same loads then take
-// different nodes for different rooms.
+// leastLoaded compares loads relative to capacities. Ties go to the better node for
+// the room's partition: instances that see the same loads then pick different nodes
+// for different rooms.
 func leastLoaded(candidates []Candidate, rank map[lease.NodeID]int) *cluster.Member {
 	best := slices.MinFunc(candidates, func(a, b Candidate) int {
 		return cmp.Or(
@@ -129,9 +128,9 @@ func leastLoaded(candidates []Candidate, rank map[lease.NodeID]int) *cluster.Mem
 
 func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Member.Capacity) }
 
-// explain tells of every member why it was taken for the room or was not. It is
-// made for people and need not be fast.
-func explain(s *cluster.Snapshot, q question, taken lease.NodeID, limits ceilings, reserved func(lease.NodeID) int64) []Candidate {
+// explain says for each member why it was taken for the room, or not. It is for
+// people and need not be fast.
+func explain(s *cluster.Snapshot, q request, taken lease.NodeID, limits ceilings, reserved func(lease.NodeID) int64) []Candidate {
 	rank := ranking(s, q.partition)
 	list := make([]Candidate, 0, len(s.Members))
 	for i := range s.Members {
@@ -146,28 +145,28 @@ func explain(s *cluster.Snapshot, q question, taken lease.NodeID, limits ceiling
 	return list
 }
 
-func (c *Candidate) why(q question, owner bool) string {
+func (c *Candidate) why(q request, owner bool) string {
 	m := c.Member
-	role := "no owner of its partition"
+	role := "does not own its partition"
 	if owner {
 		role = "owns its partition"
 	}
 	switch {
 	case m.State != lease.Active:
-		return fmt.Sprintf("takes no rooms: it is %s", m.State)
+		return fmt.Sprintf("takes no rooms: %s", m.State)
 	case m.Weight == 0:
-		return "takes no rooms: its weight is 0"
+		return "takes no rooms: weight is 0"
 	case m.Capacity == 0:
-		return role + "; its capacity is not stated, so it can only take rooms as owner"
+		return role + "; capacity is not set, so it takes rooms only as owner"
 	case m.Load == lease.NoLoad && !owner:
-		return role + "; it has not reported its load yet"
+		return role + "; load is not known yet"
 	case c.used()+q.cost > c.Ceiling:
-		return fmt.Sprintf("%s; no headroom: it carries %d of %d units, and the room costs %d", role, c.used(), c.Ceiling, q.cost)
+		return fmt.Sprintf("%s; no headroom: carries %d of %d units, and the room costs %d", role, c.used(), c.Ceiling, q.cost)
 	}
-	return fmt.Sprintf("%s; has headroom: it carries %d of %d units, and the room costs %d", role, c.used(), c.Ceiling, q.cost)
+	return fmt.Sprintf("%s; has headroom: carries %d of %d units, and the room costs %d", role, c.used(), c.Ceiling, q.cost)
 }
 
-// ranking returns the place of each candidate of the table for a partition.
+// ranking returns the rank of each candidate of the table for a partition.
 func ranking(s *cluster.Snapshot, p placement.Partition) map[lease.NodeID]int {
 	rank := make(map[lease.NodeID]int)
 	for i, id := range s.Table.Rank(p, len(s.Table.Nodes())) {
@@ -185,7 +184,7 @@ func rankOr(rank map[lease.NodeID]int, id lease.NodeID) int {
 
 func (l ceilings) softOf(m *cluster.Member) int64 { return percent(m.Capacity, l.soft) }
 
-// percent does not overflow.
+// percent returns share percent of n, without overflow.
 func percent(n int64, share int) int64 {
 	return n/100*int64(share) + n%100*int64(share)/100
 }
@@ -204,10 +203,10 @@ func find(s *cluster.Snapshot, id lease.NodeID) *cluster.Member {
 	return &s.Members[i]
 }
 
-// findLife returns the member that life is, if it is live. A life later than the
-// one that is known here has been heard of elsewhere first.
-func findLife(s *cluster.Snapshot, life lease.Incarnation) *cluster.Member {
-	if m := find(s, life.Node); m != nil && life.Number >= m.Incarnation {
+// findLive returns the member of that incarnation, if it is live. An incarnation later
+// than the one known here has reached another node first, and is live, too.
+func findLive(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
+	if m := find(s, at.Node); m != nil && at.Number >= m.Incarnation {
 		return m
 	}
 	return nil

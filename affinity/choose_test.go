@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
@@ -35,8 +34,8 @@ func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	return s
 }
 
-// plainChoice finds, without a shortcut, what the order of S0.2 says.
-func plainChoice(s *cluster.Snapshot, q question, limits ceilings, reserved func(lease.NodeID) int64) (lease.NodeID, error) {
+// plainChoice follows the order of S0.2 without a shortcut.
+func plainChoice(s *cluster.Snapshot, q request, limits ceilings, reserved func(lease.NodeID) int64) (lease.NodeID, error) {
 	load := func(m cluster.Member) int64 { return max(0, m.Load) + reserved(m.ID) }
 	after := func(m cluster.Member) int64 { return load(m) + q.cost }
 	rank := s.Table.Rank(q.partition, 100)
@@ -82,7 +81,7 @@ func TestChoose(t *testing.T) { // S0.2, S0.3
 	rapid.Check(t, func(t *rapid.T) {
 		s := aSnapshot(t)
 		limits := ceilings{soft: 80, hard: rapid.SampledFrom([]int{0, 80, 100}).Draw(t, "hard")}
-		q := question{room: "r", partition: placement.Of("r", 8), cost: rapid.SampledFrom([]int64{0, 2, 20, 90, 2450}).Draw(t, "cost")}
+		q := request{room: "r", partition: placement.Of("r", 8), cost: rapid.SampledFrom([]int64{0, 2, 20, 90, 2450}).Draw(t, "cost")}
 		kept := map[lease.NodeID]int64{"n0": rapid.Int64Range(0, 60).Draw(t, "kept"), "n2": rapid.Int64Range(0, 60).Draw(t, "kept")}
 		reserved := func(id lease.NodeID) int64 { return kept[id] }
 
@@ -107,7 +106,7 @@ func TestChoose(t *testing.T) { // S0.2, S0.3
 				taken++
 			}
 			if c.Why == "" {
-				t.Errorf("no word about %s", c.Member.ID)
+				t.Errorf("no reason for %s", c.Member.ID)
 			}
 		}
 		if taken != 1 {
@@ -116,17 +115,17 @@ func TestChoose(t *testing.T) { // S0.2, S0.3
 	})
 }
 
-// Where a room lived when the store lost its pin, there it stays, headroom or not.
+// A room whose pin the store lost stays on its node, with headroom or without.
 func TestChooseStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := aSnapshot(t)
 		i := rapid.IntRange(0, len(s.Members)-1).Draw(t, "where")
 		m := &s.Members[i]
-		life := lease.Incarnation{Node: m.ID, Number: rapid.Uint64Range(1, 4).Draw(t, "life")}
-		q := question{room: "r", partition: 3, cost: 10_000, stay: Pin{Incarnation: life}}
+		at := lease.Incarnation{Node: m.ID, Number: rapid.Uint64Range(1, 4).Draw(t, "number")}
+		q := request{room: "r", partition: 3, cost: 10_000, stay: Pin{Incarnation: at}}
 		none := func(lease.NodeID) int64 { return 0 }
 		got, err := choose(s, q, ceilings{soft: 80, hard: 100}, none)
-		if takesRooms(m) && life.Number >= m.Incarnation {
+		if takesRooms(m) && at.Number >= m.Incarnation {
 			if err != nil || got.member.ID != m.ID {
 				t.Fatalf("it goes to %+v (%v), it lived on %s", got, err, m.ID)
 			}
@@ -134,7 +133,7 @@ func TestChooseStay(t *testing.T) {
 		}
 		q.stay = Pin{}
 		if want, wantErr := choose(s, q, ceilings{soft: 80, hard: 100}, none); got != want || (err == nil) != (wantErr == nil) {
-			t.Errorf("a former life counts: it goes to %+v (%v), not %+v (%v)", got, err, want, wantErr)
+			t.Errorf("an earlier incarnation counts: it goes to %+v (%v), not %+v (%v)", got, err, want, wantErr)
 		}
 	})
 }
@@ -149,38 +148,5 @@ func TestPercent(t *testing.T) {
 	}
 	if got := percent(1<<62, 80); got < 0 || got > 1<<62 {
 		t.Errorf("80 %% of 2^62 overflows to %d", got)
-	}
-}
-
-func TestReservations(t *testing.T) {
-	now := time.Now()
-	r := reservations{settle: 5 * time.Second, nodes: make(map[lease.NodeID]*reserved)}
-	r.add("a", 10, now)
-	r.add("a", 20, now.Add(time.Second))
-	r.add("a", 20, now.Add(2*time.Second))
-	r.add("b", 7, now)
-	r.add("b", 0, now)
-	r.add("b", -5, now)
-	check := func(a, b int64) {
-		t.Helper()
-		if r.of("a") != a || r.of("b") != b || r.of("nobody") != 0 {
-			t.Errorf("reserved %d and %d, want %d and %d", r.of("a"), r.of("b"), a, b)
-		}
-	}
-	check(50, 7)
-	r.cancel("a", 20, now.Add(time.Second))
-	r.cancel("a", 20, now.Add(time.Second)) // again
-	r.cancel("a", 11, now)                  // never made
-	r.cancel("nobody", 1, now)
-	check(30, 7)
-	gone := new(cluster.Snapshot) // whoever is gone reports nothing more
-	r.expire(gone, now.Add(5*time.Second-1))
-	check(30, 7)
-	r.expire(gone, now.Add(5*time.Second))
-	check(20, 0)
-	r.expire(gone, now.Add(time.Hour))
-	check(0, 0)
-	if len(r.nodes) != 0 {
-		t.Errorf("%d nodes are remembered for nothing", len(r.nodes))
 	}
 }

@@ -15,58 +15,57 @@ type Counter interface {
 	Counts(ctx context.Context, rooms []string) ([]int, error)
 }
 
-// Config is how a Resolver works. The zero value of every field is a sensible
-// default. All nodes of a cluster should use the same, but for Log and Tracer.
+// Config configures a Resolver. The zero value of each field is its default. All
+// nodes of a cluster should use the same, except for Log and Tracer.
 type Config struct {
-	// PinTTL is how long a pin lasts unless the node that hosts the room
-	// refreshes it, which it does every PinTTL/3 while the room is hosted. It only
-	// collects garbage. Default 1 h; at least 1 s.
+	// PinTTL is how long a pin lasts without a refresh. The host of a room refreshes
+	// its pin every PinTTL/3, so PinTTL only collects garbage. Default 1 h; at least
+	// 1 s.
 	PinTTL time.Duration
 
-	// Budget bounds what Resolve and Host wait for the store. After it they answer
-	// from what is known here, marked Degraded. Default 150 ms.
+	// Budget bounds the wait of Resolve and Host for the store. After it they answer
+	// from what this node knows, marked Degraded. Default 150 ms.
 	Budget time.Duration
 
-	// Cost is the units of load that a room of that many participants costs its
-	// node. It is called under a lock: it must be quick. Default FullMesh.
+	// Cost returns the units of load that a room with size participants costs its
+	// node. It must be quick. Default FullMesh.
 	Cost func(size int) int64
 
-	// SoftCeiling is the percentage of a node's capacity up to which it is given
-	// new rooms, as long as another one has headroom. Default 80. Rooms that grow
-	// past it stay; see Resolver.Pressures.
+	// SoftCeiling is the percentage of its capacity up to which a node gets new rooms,
+	// as long as another node has headroom. Default 80. Rooms that grow past it stay:
+	// see Resolver.Pressures.
 	SoftCeiling int
 
-	// HardCeiling is the percentage of a node's capacity above which it is given
-	// no new room even if no other can take it: Resolve then fails with
+	// HardCeiling is the percentage of its capacity above which a node gets no new
+	// room even if no other node can take the room: Resolve then fails with
 	// ErrNoCapacity. Default 0: never refuse.
 	HardCeiling int
 
-	// ReportLoad makes the resolver tell the agent, as this node's load, what the
-	// rooms that are hosted here cost. Leave it false in a program that measures
-	// its load itself and calls Agent.SetLoad.
+	// ReportLoad makes the resolver report the cost of the rooms hosted here to the
+	// agent, as this node's load. Leave it false in a program that measures its load
+	// and calls Agent.SetLoad.
 	ReportLoad bool
 
-	// Settle is how long a claim keeps its cost reserved on its node at least, for
-	// clients to connect and show in the load that the node reports. Default 5 s.
+	// Settle is how long the cost of a claim stays reserved on its node at least: the
+	// time for clients to connect and to show in the node's load. Default 5 s.
 	Settle time.Duration
 
-	// Counter tells the size of rooms that have to move because their node died.
-	// Default: the size that the pin was last refreshed with.
+	// Counter returns the sizes of rooms whose node died. Default: the size with which
+	// the pin was last refreshed.
 	Counter Counter
 
-	// MaxKnown bounds how many rooms are remembered here, at some 200 bytes each.
-	// Default 100,000.
+	// MaxKnown bounds the pin cache, at some 200 bytes a room. Default 100,000.
 	MaxKnown int
 
 	// Log receives the log. Default slog.Default().
 	Log *slog.Logger
 
-	// Tracer is told of what takes its time, call by call. Default: nobody.
+	// Tracer observes single calls. Default: none.
 	Tracer Tracer
 }
 
-// FullMesh is the cost of a room in which each of n participants receives the
-// stream of each other one: n·(n−1) forwarded streams.
+// FullMesh is the cost of a room in which each of n participants receives the streams
+// of all others: n·(n−1) forwarded streams.
 func FullMesh(n int) int64 { return int64(n) * int64(n-1) }
 
 // WithDefaults returns c with every zero field replaced by its default.
@@ -85,8 +84,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports everything that is wrong with c, after defaults, joined; or
-// nil. Start calls it.
+// Validate returns all faults of c, after defaults, as one joined error, or nil.
+// Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var faults []error
@@ -103,4 +102,28 @@ func (c Config) Validate() error {
 	check(c.Settle > 0, "Settle is %v; it must not be negative", c.Settle)
 	check(c.MaxKnown > 0, "MaxKnown is %d; it must not be negative", c.MaxKnown)
 	return errors.Join(faults...)
+}
+
+// Tracer observes the calls that callers wait for, and the re-homing of rooms, for
+// traces: package clusterotel has a Tracer for OpenTelemetry. The values of the
+// contexts that it returns reach the Store. Its methods are called from any
+// goroutine, must not wait, and must not call the Resolver.
+type Tracer interface {
+	// Begin is called at the start of each "resolve" and "host" of a room. end
+	// receives the caller's result; of a NotOwnerError, the owner's assignment, too. A
+	// nil end is not called.
+	//
+	// If several callers share an answer (see Resolve), the Store receives the context
+	// of one of them.
+	Begin(ctx context.Context, call, room string) (_ context.Context, end func(Assignment, error))
+
+	// Unasked is called when a call skips the store because the circuit breaker is
+	// open.
+	Unasked(ctx context.Context, why error)
+
+	// Rehome is called when rooms of dead nodes were found, up to 4,096 in up to 64
+	// partitions, before they get new homes. end, which may be nil, receives how many
+	// this instance re-homed, how many have no home yet, and the latest reason for
+	// that.
+	Rehome(ctx context.Context, rooms int) (_ context.Context, end func(rehomed, homeless int, err error))
 }

@@ -3,80 +3,66 @@ package affinity
 import (
 	"context"
 	"time"
-
-	"github.com/roost-cluster/roost/lease"
 )
 
-// look takes up the rooms whose pins somebody may have changed.
-func (k *keeper) look(ctx context.Context) {
-	if k.away.Load() {
-		return // once it is back, all is dirty
+// takeUp looks at the rooms whose pins may have changed.
+func (k *keeper) takeUp(ctx context.Context) {
+	if k.store.away.Load() {
+		return // when the store is back, any pin may have changed
+	}
+	all := k.work.all.Swap(false)
+	if all {
+		k.search = time.Now().Add(searchTime)
+		k.beat = time.Time{} // now: other nodes wait for it
+		k.work.rooms.add(k.hosts.names()...)
 	}
 	var hosted []*Hosting
 	var others []string
-	k.mu.Lock()
-	_, all := k.dirty[""]
-	if all {
-		delete(k.dirty, "")
-		k.search = time.Now().Add(searchTime)
-		k.signing = time.Time{} // at once: others wait to see it
-		for room := range k.hosted {
-			k.dirty[room] = struct{}{}
-		}
-	}
-	for room := range k.dirty {
-		if len(hosted)+len(others) == maxAtOnce {
-			k.signal(k.wake)
-			break
-		}
-		delete(k.dirty, room)
-		if h := k.hosted[room]; h != nil {
+	for _, room := range k.work.rooms.take(maxAtOnce) {
+		if h := k.hosts.get(room); h != nil {
 			hosted = append(hosted, h)
 		} else {
 			others = append(others, room)
 		}
 	}
-	k.mu.Unlock()
 	if all {
-		k.auditOwned()
-		k.moves.resync() // what moved meanwhile, nobody has told
+		k.work.partitions.add(k.agent.Owned()...)
+		k.feeds.moves.resync() // moves in between were not published
 	}
 	k.confirm(ctx, hosted, false)
 	k.reread(ctx, others)
 }
 
-// reread learns where rooms live that are known here, and tells of those that
-// moved.
+// reread reads the pins of cached rooms and publishes the rooms that moved.
 func (k *keeper) reread(ctx context.Context, rooms []string) {
 	if len(rooms) == 0 {
 		return
 	}
 	s := k.agent.Snapshot()
 	ops := make([]Op, len(rooms))
-	asked := make([]*memo, len(rooms))
+	asked := make([]*cached, len(rooms))
 	for i, room := range rooms {
-		ops[i] = Op{Partition: k.question(s, room, 0).partition, Room: room}
-		asked[i] = k.known.begin(room)
+		ops[i] = Op{Partition: k.agent.Partition(room), Room: room}
+		asked[i] = k.cache.begin(room)
 	}
 	var moved []Moved
-	for i, res := range k.swapMany(ctx, ops) { // one that failed is stale: whoever resolves it asks again
+	for i, res := range k.store.swapAll(ctx, ops) { // after an error the entry is stale, and the next Resolve asks again
 		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
 			moved = append(moved, m)
 		}
 	}
-	k.moves.publish(moved)
+	k.feeds.moves.publish(moved)
 }
 
-// confirm makes sure that the pins of rooms that are hosted here stand. One that
-// the store may have lost is claimed again; one that is about to expire, or that
-// the caller wants to be written, is refreshed; others are read. A room that
-// somebody else has is lost here.
+// confirm makes sure that the pins of hosted rooms exist. It claims a pin that the
+// store may have lost, writes a pin that is about to expire, or each one if write is
+// set, and reads the others. A room that lives elsewhere ends here.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
-	var again []*Hosting
-	n := 0                               // pins that the store had lost
-	reclaimed := make(map[*Hosting]bool) // that the store had confirmed before
+	var missing []*Hosting
+	restored := 0
+	reclaimed := make(map[*Hosting]bool) // whether the store had confirmed the pin before
 	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) Op {
-		if h.pin.Epoch == 0 || h.era != k.known.era.Load() {
+		if h.pin.Epoch == 0 || h.generation != k.cache.generation.Load() {
 			reclaimed[h] = h.pin.Epoch != 0
 			return k.claimOf(h)
 		}
@@ -84,114 +70,82 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	}) {
 		switch h := hosted[i]; {
 		case res.Err == nil && res.Pin == (Pin{}):
-			again = append(again, h)
+			missing = append(missing, h)
 		case res.Done && reclaimed[h]:
-			n++
+			restored++
 		}
 	}
-	for _, res := range k.confirmBy(ctx, again, k.claimOf) {
+	for _, res := range k.confirmBy(ctx, missing, k.claimOf) {
 		if res.Done {
-			n++
+			restored++
 		}
 	}
-	if n > 0 {
-		k.counts.repinned.Add(uint64(n))
-		k.log.Info("rooms pinned again: the store had lost their pins", "rooms", n, "pin_ttl", k.cfg.PinTTL)
+	if restored > 0 {
+		k.counts.repinned.Add(uint64(restored))
+		k.cfg.Log.Info("pins restored after the store lost them", "rooms", restored, "pin_ttl", k.cfg.PinTTL)
 	}
 }
 
-// refreshOf is the op that refreshes or reads the pin of a room that is hosted here.
+// refreshOf returns the op that writes or reads the pin of a hosted room.
 func (k *keeper) refreshOf(h *Hosting, write bool) Op {
-	if !write && !h.refreshed.IsZero() {
+	if !write && !h.written.IsZero() {
 		return Op{}
 	}
-	return Op{If: h.pin, Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
+	return Op{If: h.pin, Set: Pin{h.self, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
 }
 
-// claimOf is the op that pins a room that is hosted here, unless it is pinned.
+// claimOf returns the op that pins a hosted room, unless it has a pin.
 func (k *keeper) claimOf(h *Hosting) Op {
-	return Op{Set: Pin{h.life, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
+	return Op{Set: Pin{h.self, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
 }
 
-// confirmBy performs an op for each hosting and takes up what comes back.
+// confirmBy performs an op for each hosting and takes up the answers.
 func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Hosting) Op) []Result {
 	if len(hosted) == 0 || !k.agent.Live() {
 		return nil
 	}
 	now := time.Now()
-	ops := make([]Op, len(hosted))
-	era := k.known.era.Load() // before the answers: they say nothing of a store that is lost after them
-	k.mu.Lock()
-	for i, h := range hosted {
-		ops[i] = opOf(h)
-		ops[i].Partition, ops[i].Room = h.partition, h.room
-	}
-	k.mu.Unlock()
-	results := k.swapMany(ctx, ops)
+	generation := k.cache.generation.Load() // before the answers, which prove nothing about a later loss
+	ops := k.hosts.ops(hosted, opOf)
+	results := k.store.swapAll(ctx, ops)
 	for i, res := range results {
-		switch {
-		case res.Err != nil: // it stays hosted: see the doc of Host
-			k.retry(hosted[i])
+		switch h := hosted[i]; {
+		case res.Err != nil: // the room stays hosted: see Host
+			k.hosts.verifyAt(h, time.Now())
 		case res.Pin != (Pin{}):
-			k.compare(hosted[i], ops[i], res, now, era)
+			k.compare(h, answer{ops[i], res, now, generation})
 		}
 	}
 	return results
 }
 
-// retry has a hosting looked at again with the next signing.
-func (k *keeper) retry(h *Hosting) {
-	k.mu.Lock()
-	h.verify = time.Now()
-	k.mu.Unlock()
-}
-
-// compare takes up what the store says of a room that is hosted here, when it was
-// asked at that time and in that era.
-func (k *keeper) compare(h *Hosting, op Op, res Result, now time.Time, era uint64) {
-	k.mu.Lock()
-	over := h.err != nil
-	wasSure := h.pin.Epoch != 0 && h.era == k.known.era.Load()
-	if res.Pin.Incarnation == h.life {
-		h.pin.Epoch, h.era = res.Pin.Epoch, era
-		h.sureFor(op, res, now)
-	}
-	k.mu.Unlock()
+// compare takes up the pin of a hosted room.
+func (k *keeper) compare(h *Hosting, a answer) {
+	over, wasSure := k.hosts.take(h, a, k.cache.generation.Load())
+	pin := a.res.Pin
 	switch {
-	case over && res.Done && op.Set.Incarnation == h.life && op.If.Incarnation == (lease.Incarnation{}): // it ended while it was pinned again
-		_ = k.unpin(context.Background(), Op{Partition: h.partition, Room: h.room, If: res.Pin})
-	case !over && res.Pin.released():
-		k.lose(h, ErrReleased)
-	case !over && res.Pin.Incarnation != h.life:
-		k.yieldTo(h, res.Pin, !wasSure)
+	case over && a.took(h) && a.op.If == (Pin{}): // the hosting ended during the claim
+		_ = k.unpin(context.Background(), Op{Partition: h.partition, Room: h.room, If: pin})
+	case !over && pin.released():
+		k.end(h, ErrReleased)
+	case !over && pin.Incarnation != h.self:
+		k.yield(h, pin, !wasSure)
 	}
 }
 
-// sureFor decides when the pin is to be looked at again. A store that notifies
-// calls its results fresh for long, one that cannot for a moment.
-func (h *Hosting) sureFor(op Op, res Result, now time.Time) {
-	if res.Done && op.Set.Incarnation == h.life {
-		h.refreshed, h.pin.Size = now, op.Set.Size
-	}
-	h.verify = time.Time{}
-	if res.Fresh > 0 {
-		h.verify = now.Add(5 * res.Fresh)
-	}
-}
-
-// yieldTo gives a room up that is pinned to another life. It is a conflict if
-// this node had it without the store's word.
-func (k *keeper) yieldTo(h *Hosting, pin Pin, conflict bool) {
+// yield gives up a room whose pin names another incarnation. It is a conflict if this
+// node hosted the room without the store's confirmation.
+func (k *keeper) yield(h *Hosting, pin Pin, conflict bool) {
 	s := k.agent.Snapshot()
 	why := movedByOther
 	if conflict {
-		why = "two nodes had it while the store was away"
+		why = "the room was hosted on two nodes"
 		k.counts.conflicts.Add(1)
-		k.log.Warn("conflict: "+why, "room", h.room, "to", pin.Node, "epoch", pin.Epoch)
+		k.cfg.Log.Warn("conflict: room was hosted on two nodes", "room", h.room, "to", pin.Node, "epoch", pin.Epoch)
 	}
-	news := k.known.set(h.room, pin)
-	k.lose(h, &NotOwnerError{Owner: k.assign(s, h.room, pin, Pinned, why), Split: conflict})
+	news := k.cache.update(h.room, pin)
+	k.end(h, &NotOwnerError{Owner: k.assign(s, h.room, pin, Pinned, why), Split: conflict})
 	if news {
-		k.tell(Moved{h.room, h.partition, h.life, pin.Incarnation, why, pin.Epoch})
+		k.publish(Moved{h.room, h.partition, h.self, pin.Incarnation, why, pin.Epoch})
 	}
 }

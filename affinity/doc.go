@@ -1,24 +1,24 @@
-// Package affinity pins rooms to nodes by capacity, where hashing alone is blind
-// to size: one room of 50 participants costs its node 2,450 forwarded streams, as
-// much as 1,225 rooms of two.
+// Package affinity pins rooms to nodes by capacity, because hashing alone ignores
+// size: one room of 50 participants costs its node 2,450 forwarded streams, as much
+// as 1,225 rooms of two.
 //
 // A room is any key. A [Resolver] runs beside the agent of each node and shares a
-// [Store] with the others. Whoever needs a room calls Resolve and gets its node;
-// the node that is about to serve it calls Host, which checks that it is the one
-// and keeps the pin:
+// [Store] with the others. Resolve returns the node of a room, and can be called on
+// any node. The node that is about to serve the room calls Host, which checks that
+// the room lives there and keeps the pin:
 //
 //	rooms, err := affinity.Start(agent, store, affinity.Config{})
 //	…
-//	a, err := rooms.Resolve(ctx, "room-17", affinity.Demand{Size: 4})  // anywhere
+//	a, err := rooms.Resolve(ctx, "room-17", affinity.Demand{Size: 4})  // on any node
 //	…
 //	hosting, err := rooms.Host(ctx, "room-17", affinity.Demand{Size: 4})  // on a.Node
 //	…
-//	<-hosting.Lost() // it lives elsewhere now: hosting.Err() says where
+//	<-hosting.Lost() // the room lives elsewhere now: see hosting.Err()
 //
-// The life of a room's pin:
+// The states of a room's pin:
 //
-//	        Resolve, Host                      its node dies, or Move
-//	(none) ───────────────▶ pinned to a life ───────────────▶ pinned to another
+//	        Resolve, Host                         its node dies, or Move
+//	(none) ───────────────▶ names an incarnation ───────────────▶ names another one
 //	   ▲                      │        ▲  │                        (greater epoch)
 //	   └──────────────────────┘        └──┘
 //	    Release, or PinTTL             refreshed by its host
@@ -26,31 +26,39 @@
 //
 // # Guarantees
 //
-//  1. However many instances resolve a room at once, one claim wins, and all
-//     answer with its node.
-//  2. A pin names one life of a node. It is changed and deleted by comparison
-//     only, and each new life gets a greater epoch: whoever lost a room cannot
-//     take it back by mistake.
-//  3. A node that joins, or a room that grows, moves nothing. When a node dies,
-//     exactly its rooms move, wherever the one that moves them dies, too.
-//  4. A node is dead when its lease has run out by gossip and by the store. While
-//     gossip is cut and both sides reach the store, no room changes hands.
-//  5. A node whose lease ran out because its process was stopped has Lost all
-//     that it hosted before Host answers anything else.
-//  6. Resolve and Host answer within Config.Budget, whatever the store does.
-//     Rooms that are hosted stay so while it is gone; when it is back, their pins
-//     are made again.
-//  7. Memory is bounded: by MaxKnown, by what is hosted here, and for each
-//     subscriber by a fixed number of rooms.
+//  1. However many instances resolve a room at once, one claim wins, and all return
+//     its node.
+//  2. A pin names one incarnation of a node. It is changed and deleted only by
+//     comparison, and each new incarnation gets a greater epoch: a node that lost a
+//     room cannot take it back by mistake.
+//  3. A node that joins, or a room that grows, moves nothing. When a node dies, exactly
+//     its rooms move, even if the node that moves them dies, too.
+//  4. A node is dead when its lease has expired by gossip and its heartbeat in the
+//     store. While gossip is cut and both sides reach the store, no room moves.
+//  5. A node whose lease expired because its process was paused has Lost all its
+//     hostings before Host returns.
+//  6. Resolve and Host return within Config.Budget, no matter what the store does.
+//     Hosted rooms stay hosted while the store is away, and their pins are restored
+//     when it is back.
+//  7. Memory is bounded: by MaxKnown, by the rooms hosted here, and for each subscriber
+//     by a fixed number of rooms.
+//  8. No callback (Cost, Counter, Tracer, the log handler) runs under a lock.
 //
 // # What it does not promise
 //
-// Without the store, instances answer Degraded: by what they know, else by the
-// hash. They can differ, and then two nodes host one room until the store is
-// back; one of them has Lost it then, with an [ErrSplit]. The same can happen when
-// a store loses data that it had confirmed, such as in a Redis failover: pins that
-// are lost are made again by their hosts, but a claim that comes first wins.
+// Without the store, instances answer Degraded: the last known node, or the node of
+// the hash. The answers can differ, and then two nodes host one room until the store is
+// back. One of them then has Lost it, with an [ErrSplit]. The same can happen when a
+// store loses confirmed data, as in a Redis failover: hosts restore lost pins, but an
+// earlier claim wins.
 //
-// A room that moves breaks its clients' connections: they need a new one, not a
-// new path (see package reconnect). So nothing but a death or a request moves it.
+// A move breaks the connections of the room's clients: they need a new connection, not
+// a new path (see package reconnect). So only a death or a request moves a room.
+//
+// # Reading the code
+//
+// A room's way through the files: resolve.go, cache.go, choose.go and reservations.go,
+// storeclient.go, liveness.go, and back in resolve.go. host.go and hosttable.go hold
+// what is served here; keep.go and confirm.go are the goroutine that maintains it;
+// sweep.go is the goroutine that re-homes the rooms of dead nodes.
 package affinity

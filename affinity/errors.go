@@ -13,55 +13,55 @@ var (
 	// ErrName reports a room name that CheckName rejects.
 	ErrName = errors.New("affinity: invalid name")
 
-	// ErrDemand says that a room's size is not one.
+	// ErrDemand reports a size that is out of range.
 	ErrDemand = errors.New("affinity: invalid size")
 
-	// ErrNoCapacity says that no node can take the room below the hard ceiling.
+	// ErrNoCapacity reports that no node can take the room below the hard ceiling.
 	ErrNoCapacity = errors.New("affinity: no node has the capacity")
 
-	// ErrNoPin says that the room has no pin.
+	// ErrNoPin reports that the room has no pin.
 	ErrNoPin = errors.New("affinity: the room is not pinned")
 
-	// ErrNotLive says that a node is not a live one that takes rooms.
-	ErrNotLive = errors.New("affinity: no such node takes rooms")
+	// ErrNotLive reports that a node is not live, or takes no rooms.
+	ErrNotLive = errors.New("affinity: node takes no rooms")
 
-	// ErrChanged says that the room's pin was changed by somebody else meanwhile.
-	ErrChanged = errors.New("affinity: the pin was changed meanwhile")
+	// ErrChanged reports that another instance changed the room's pin.
+	ErrChanged = errors.New("affinity: pin changed concurrently")
 
-	// ErrStore says that the store did not answer, so nothing is known.
+	// ErrStore reports that the store did not answer.
 	ErrStore = errors.New("affinity: the store does not answer")
 
-	// ErrNotOwner says that a room lives on another node; see NotOwnerError.
+	// ErrNotOwner reports that a room lives on another node; see NotOwnerError.
 	ErrNotOwner = errors.New("affinity: the room lives on another node")
 
-	// ErrSplit says that two nodes took themselves for a room's, or that the
-	// room's node is alive but cut off from this one; see NotOwnerError.
-	ErrSplit = errors.New("affinity: split")
+	// ErrSplit reports that two nodes hosted a room, or that the room's node is alive
+	// and cut off from this one; see NotOwnerError.
+	ErrSplit = errors.New("affinity: room was hosted on two nodes")
 
-	// ErrFenced says that this node's own lease does not hold: others may have
-	// given its rooms away.
-	ErrFenced = errors.New("affinity: this node's lease has run out")
+	// ErrFenced reports that this node's own lease has expired: other nodes may have
+	// taken its rooms.
+	ErrFenced = errors.New("affinity: this node's lease has expired")
 
-	// ErrLapsed says that a hosting lapsed because nobody touched it.
-	ErrLapsed = errors.New("affinity: not touched for too long")
+	// ErrLapsed reports that a hosting expired: see Hosting.LapseAfter.
+	ErrLapsed = errors.New("affinity: hosting expired: idle longer than LapseAfter")
 
-	// ErrReleased and ErrClosed say that a hosting ended as it was asked to.
+	// ErrReleased and ErrClosed report that a hosting ended on request.
 	ErrReleased = errors.New("affinity: released")
 	ErrClosed   = errors.New("affinity: closed")
 )
 
-// NotOwnerError says that a room lives elsewhere: send its clients there. By
+// NotOwnerError reports that a room lives elsewhere: send its clients there. By
 // errors.Is it is an ErrNotOwner, and an ErrSplit if Split is set.
 type NotOwnerError struct {
 	Owner Assignment
 
-	// Split is set if this node hosted the room too, while it could not ask the
-	// store, or if the owner is alive by the store and dead by gossip: then
-	// gossip is cut, and the owner's address may be unknown here.
+	// Split is set if this node hosted the room, too, without the store; or if the owner
+	// is alive by the store and dead by gossip: gossip is cut, and the owner's address
+	// may be unknown here.
 	Split bool
 }
 
-// Error says which node the room lives on and why.
+// Error returns the node that the room lives on and the reason.
 func (e *NotOwnerError) Error() string {
 	text := fmt.Sprintf("affinity: room %q lives on %s: %s", e.Owner.Room, e.Owner.Node, e.Owner.Reason)
 	if e.Split {

@@ -61,11 +61,11 @@ func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want fu
 	return f.Store.Index(ctx, parts, want, limit)
 }
 
-func (f *faulty) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
-	return f.Store.Sign(ctx, self, ttl, ask)
+	return f.Store.Heartbeat(ctx, self, ttl, ask)
 }
 
 // slowSwaps performs ops in small pieces with a pause after each, if it is on.
@@ -129,6 +129,6 @@ func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want 
 	return s.memory().Index(ctx, parts, want, limit)
 }
 
-func (s *replaced) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
-	return s.memory().Sign(ctx, self, ttl, ask)
+func (s *replaced) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+	return s.memory().Heartbeat(ctx, self, ttl, ask)
 }

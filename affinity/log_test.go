@@ -58,13 +58,13 @@ func TestLogEvents(t *testing.T) { // S0.13
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		for message, fields := range map[string]string{
-			"distribution of partitions":          "nodes mean max_mean cv",
-			"node added; pinned rooms stay":       "peer remapped_partitions share hosted_here",
-			"node is down or has left":            "peer hosted_here",
-			"room re-resolving: its node is gone": "room from",
-			"room moved":                          "room from to epoch reason pin_ttl",
-			"rooms re-homed":                      "rooms took_ms pin_ttl",
-			"rooms of nodes that are gone cannot be found; trying again": "err",
+			"distribution of partitions":              "nodes mean max_mean cv",
+			"node added; pinned rooms stay":           "peer remapped_partitions share hosted_here",
+			"node is down or has left":                "peer hosted_here",
+			"pin names a dead node, resolving again":  "room from",
+			"room moved":                              "room from to epoch reason pin_ttl",
+			"rooms re-homed":                          "rooms took_ms pin_ttl",
+			"rooms of dead nodes not found, retrying": "err",
 		} {
 			for field := range strings.FieldsSeq(fields) {
 				if !log.seen[message][field] {

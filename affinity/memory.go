@@ -12,20 +12,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Memory is a Store in this process's memory, for a single node, for tests, and
-// for nodes that share a process. Nodes in several processes need a store that
-// they share: with one each they would not agree on where a room lives.
+// Memory is a Store in this process's memory, for a single node, for tests, and for
+// nodes that share a process. Nodes in several processes need a shared store: with a
+// Memory each they would not agree on where a room lives.
 //
-// Pins expire by themselves, to the millisecond for whoever asks; their memory
-// is freed by later calls, each of which frees at most a few.
+// Pins expire on time for all callers. Later calls free the memory, a few pins each.
 type Memory struct {
 	mu    sync.Mutex
 	pins  map[string]memoryPin
 	index map[placement.Partition]map[lease.Incarnation]map[string]struct{}
 	due   dueHeap
-	signs map[lease.Incarnation]time.Time // until when
+	beats map[lease.Incarnation]time.Time // until when they are alive
 	epoch uint64
-	heed  []func(room string)
+	users []func(room string)
 }
 
 type memoryPin struct {
@@ -39,7 +38,7 @@ func NewMemory() *Memory {
 	return &Memory{
 		pins:  make(map[string]memoryPin),
 		index: make(map[placement.Partition]map[lease.Incarnation]map[string]struct{}),
-		signs: make(map[lease.Incarnation]time.Time),
+		beats: make(map[lease.Incarnation]time.Time),
 	}
 }
 
@@ -58,12 +57,12 @@ func (m *Memory) Swap(ctx context.Context, ops ...Op) []Result {
 	for i, op := range ops {
 		results[i] = m.swap(now, op)
 	}
-	heed := m.heed
+	users := m.users
 	m.mu.Unlock()
 	for i, op := range ops {
 		if results[i].Done && !op.reads() && op.Set.Incarnation != op.If.Incarnation {
-			for _, tell := range heed {
-				tell(op.Room)
+			for _, changed := range users {
+				changed(op.Room)
 			}
 		}
 	}
@@ -99,15 +98,15 @@ func (m *Memory) swap(now time.Time, op Op) Result {
 func (m *Memory) put(room string, pin memoryPin) {
 	m.pins[room] = pin
 	heap.Push(&m.due, due{room, pin.until})
-	lives := m.index[pin.partition]
-	if lives == nil {
-		lives = make(map[lease.Incarnation]map[string]struct{})
-		m.index[pin.partition] = lives
+	there := m.index[pin.partition]
+	if there == nil {
+		there = make(map[lease.Incarnation]map[string]struct{})
+		m.index[pin.partition] = there
 	}
-	if lives[pin.Incarnation] == nil {
-		lives[pin.Incarnation] = make(map[string]struct{})
+	if there[pin.Incarnation] == nil {
+		there[pin.Incarnation] = make(map[string]struct{})
 	}
-	lives[pin.Incarnation][room] = struct{}{}
+	there[pin.Incarnation][room] = struct{}{}
 }
 
 func (m *Memory) drop(room string) {
@@ -116,18 +115,18 @@ func (m *Memory) drop(room string) {
 		return
 	}
 	delete(m.pins, room)
-	lives := m.index[pin.partition]
-	if delete(lives[pin.Incarnation], room); len(lives[pin.Incarnation]) == 0 {
-		delete(lives, pin.Incarnation)
+	there := m.index[pin.partition]
+	if delete(there[pin.Incarnation], room); len(there[pin.Incarnation]) == 0 {
+		delete(there, pin.Incarnation)
 	}
-	if len(lives) == 0 {
+	if len(there) == 0 {
 		delete(m.index, pin.partition)
 	}
 }
 
-// sweep frees what has expired: a few at a time, so that no call pays for many,
-// and more than a call adds, so that nothing piles up. A refreshed pin has left
-// an earlier date behind, which means nothing.
+// sweep frees expired pins: a few at a time, so that no call pays for many, and more
+// than a call adds, so that they do not pile up. The earlier dates of a refreshed pin
+// have no effect.
 func (m *Memory) sweep(now time.Time, most int) {
 	for range most {
 		if len(m.due) == 0 || now.Before(m.due[0].at) {
@@ -150,8 +149,8 @@ func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, wa
 	now := time.Now()
 	var found []Entry
 	for _, p := range partitions {
-		for life, rooms := range m.index[p] {
-			if !want(life) {
+		for at, rooms := range m.index[p] {
+			if !want(at) {
 				continue
 			}
 			for room := range rooms {
@@ -167,35 +166,34 @@ func (m *Memory) Index(ctx context.Context, partitions []placement.Partition, wa
 	return found, nil
 }
 
-// Sign implements Store.
-func (m *Memory) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+// Heartbeat implements Store.
+func (m *Memory) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(m.signs, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(m.beats, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
 	switch {
 	case self == (lease.Incarnation{}):
 	case ttl <= 0:
-		delete(m.signs, self)
+		delete(m.beats, self)
 	default:
-		m.signs[self] = now.Add(ttl)
+		m.beats[self] = now.Add(ttl)
 	}
-	signed := make([]bool, len(ask))
-	for i, life := range ask {
-		_, signed[i] = m.signs[life]
+	alive := make([]bool, len(ask))
+	for i, at := range ask {
+		_, alive[i] = m.beats[at]
 	}
-	return signed, nil
+	return alive, nil
 }
 
-// Notify implements Store. Everybody is told of everything, for as long as the
-// store is used.
+// Notify implements Store. All users are notified of all changes.
 func (m *Memory) Notify(changed func(room string)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heed = append(slices.Clip(m.heed), changed)
+	m.users = append(slices.Clip(m.users), changed)
 }
 
 type due struct {

@@ -2,10 +2,7 @@ package affinity
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -14,328 +11,232 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"github.com/sony/gobreaker/v2"
 	"golang.org/x/sync/singleflight"
 )
 
-// Resolver tells where rooms live, keeps the pins of those that are hosted here,
-// and gives the rooms of nodes that die a new home. All its methods may be
-// called from any goroutine.
+// Resolver says where rooms live, keeps the pins of the rooms that are hosted here,
+// and gives the rooms of dead nodes a new home. All methods may be called from any
+// goroutine.
+//
+// A Resolver has no lock of its own. Each part has one where it needs one, and calls
+// no other part and no callback of the user's while it holds the lock.
 type Resolver struct {
-	agent  *cluster.Agent
-	store  Store
-	cfg    Config
-	self   lease.NodeID
-	limits ceilings
-	log    *slog.Logger
-
-	known   known
-	joins   singleflight.Group // Resolve's questions to the store
-	hosts   singleflight.Group // Host's, which must not be answered from what is known
-	breaker *gobreaker.CircuitBreaker[[]Result]
-	counts  counters
-	moves   moves
-	strain  pressures
-
-	mu       sync.Mutex
-	hosted   map[string]*Hosting
+	agent    *cluster.Agent
+	cfg      Config
+	cache    pinCache
 	reserved reservations
-	cut      map[lease.Incarnation]struct{}   // dead by gossip, alive by the store
-	gone     map[lease.Incarnation]time.Time  // dead by both, as of then
-	dirty    map[string]struct{}              // rooms whose pin somebody changed
-	audits   map[placement.Partition]struct{} // where to look for rooms of the dead
-	fences   uint64
-	trust    trust
+	store    *storeClient
+	liveness *liveness
+	hosts    hostTable
+	flights  struct{ resolve, host singleflight.Group } // Host must not be answered from the cache
+	feeds    struct {
+		moves     moves
+		pressures pressures
+	}
+	work   work
+	counts counters
+	run    running
+}
 
-	wake   chan struct{} // there is something dirty
-	audit  chan struct{} // there are audits
-	stop   context.CancelFunc
-	closed atomic.Bool
-	away   atomic.Bool // the store has not answered several signings in a row
+// work is what the two goroutines have yet to do.
+type work struct {
+	rooms      worklist[string]              // whose pins may have changed
+	all        atomic.Bool                   // any pin may have changed
+	partitions worklist[placement.Partition] // to sweep
+}
 
-	closing  sync.Once
+// running is the life cycle of a Resolver.
+type running struct {
+	stop     context.CancelFunc
+	closed   atomic.Bool
+	once     sync.Once
 	farewell error // of Close
 	wait     sync.WaitGroup
 }
 
-// Start returns a running Resolver over a store that all nodes share. It does
-// not wait for the agent or for the store. Close it before the agent leaves.
+// Start returns a running Resolver over a store that all nodes share. It waits
+// neither for the agent nor for the store. Close it before the agent leaves.
 func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	self := lease.NodeID(agent.Config().ID)
-	if least := 5 * agent.Config().HeartbeatInterval; cfg.PinTTL < least {
+	node := agent.Config()
+	if least := 5 * node.HeartbeatInterval; cfg.PinTTL < least {
 		return nil, fmt.Errorf("affinity: PinTTL is %v; with this agent's heartbeat it must be at least %v", cfg.PinTTL, least)
 	}
+	cfg.Log = cfg.Log.With("node", lease.NodeID(node.ID))
 	r := &Resolver{
-		agent: agent, store: store, cfg: cfg, self: self,
-		limits: ceilings{cfg.SoftCeiling, cfg.HardCeiling},
-		log:    cfg.Log.With("node", self),
-		known:  known{max: int64(cfg.MaxKnown)},
-		hosted: make(map[string]*Hosting),
-		reserved: reservations{
-			settle: cfg.Settle, nodes: make(map[lease.NodeID]*reserved),
-		},
-		cut: make(map[lease.Incarnation]struct{}), gone: make(map[lease.Incarnation]time.Time),
-		dirty: make(map[string]struct{}), audits: make(map[placement.Partition]struct{}),
-		wake: make(chan struct{}, 1), audit: make(chan struct{}, 1),
+		agent: agent, cfg: cfg,
+		cache:    pinCache{max: int64(cfg.MaxKnown)},
+		reserved: reservations{limits: ceilings{cfg.SoftCeiling, cfg.HardCeiling}, settle: cfg.Settle},
+		store:    newStoreClient(store, cfg),
+		liveness: newLiveness(node.LeaseTTL),
+		hosts:    hostTable{fences: agent.Snapshot().Stats.Fences},
+		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
 	}
-	r.breaker = newBreaker(r)
-	r.fences = agent.Snapshot().Stats.Fences
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
-	r.stop = stop
+	r.run.stop = stop
 	if cfg.ReportLoad {
 		agent.SetLoad(0)
 	}
-	r.wait.Go(func() { r.keep(ctx) })
-	r.wait.Go(func() { r.rehome(ctx) })
+	r.run.wait.Go(func() { r.keep(ctx) })
+	r.run.wait.Go(func() { r.rehome(ctx) })
 	return r, nil
 }
 
-// Close ends the resolver and everything that is hosted here, and tells the
-// store so: once the agent has left, others take the rooms at once. It waits, and
-// may be called again.
+// Close ends the resolver and all hostings, and removes this node's heartbeat from
+// the store: once the agent has left, other nodes take the rooms at once. It waits,
+// and may be called again.
 func (r *Resolver) Close() error {
-	r.closing.Do(func() {
-		r.closed.Store(true)
-		r.stop()
-		r.wait.Wait()
-		r.loseAll(ErrClosed)
-		r.moves.close()
-		r.strain.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), farewellTime)
+	r.run.once.Do(func() {
+		r.run.closed.Store(true)
+		r.run.stop()
+		r.run.wait.Wait()
+		r.hosts.close()
+		r.feeds.moves.close()
+		r.feeds.pressures.Close()
+		const timeout = 500 * time.Millisecond
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		if _, err := r.store.Sign(ctx, r.selfLife(), 0, nil); err != nil {
-			r.farewell = fmt.Errorf("affinity: closed, but others have yet to find out: %w", err)
+		if _, err := r.store.store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
+			r.run.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
 		}
 	})
-	return r.farewell
+	return r.run.farewell
 }
 
-// Resolve returns where a room lives. A room that is not pinned is pinned now:
-// to the owner of its partition if that has headroom for the demand, else to the
-// least loaded node that has. However many ask at once, from wherever, all get
-// the same answer.
-//
-// It takes no round trip to the store if the pin is known here to stand, one
-// otherwise, and up to three more if the pin names a node that has just died. If
-// the store does not answer within Config.Budget, the assignment is Degraded: by
-// what is known here, else by the hash alone.
-//
-// It fails with ErrName, ErrDemand, ErrNoCapacity, ErrChanged (several times in a
-// row), ErrClosed, what Agent.Place fails with, or ctx.Err() if ctx ends before
-// the budget does.
-func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
-	ctx, end := r.begin(ctx, "resolve", room)
-	if end == nil {
-		return r.resolve(ctx, room, d)
+// changed is called by the store: another user has changed a room's pin, or, with
+// "", any pin may have changed.
+func (r *Resolver) changed(room string) {
+	if room == "" {
+		r.liveness.storeAway(time.Now())
+		r.cache.invalidateAll()
+		r.work.all.Store(true)
+		r.work.rooms.signal()
+		return
 	}
-	a, err := r.resolve(ctx, room, d)
-	end(a, err)
-	return a, err
-}
-
-func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
-	if err := check(room, d); err != nil {
-		return Assignment{}, err
-	}
-	if a, ok := r.cached(room); ok {
-		return a, nil
-	}
-	return r.ask(ctx, &r.joins, room, d, func() (Assignment, bool) {
-		return r.cached(room) // it may have been answered while this caller was on the way here
-	})
-}
-
-// cached answers by a pin that is known here to stand.
-func (r *Resolver) cached(room string) (Assignment, bool) {
-	m := r.known.get(room)
-	if m == nil || !r.known.isFresh(m, time.Now()) {
-		return Assignment{}, false
-	}
-	s := r.agent.Snapshot()
-	node := findLife(s, m.pin.Incarnation)
-	if node == nil {
-		return Assignment{}, false
-	}
-	r.counts.add(Cached)
-	return Assignment{
-		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: m.pin.Incarnation, Epoch: m.pin.Epoch,
-		Source: Cached, Reason: "its pin is known to stand", Member: node,
-	}, true
-}
-
-// ask asks the store, unless there is a shortcut by then. Whoever asks for the
-// same room by the same flight meanwhile shares the answer.
-func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, shortcut func() (Assignment, bool)) (Assignment, error) {
-	answer := flight.DoChan(room, func() (any, error) {
-		if a, ok := shortcut(); ok {
-			return a, nil
-		}
-		budget, cancel := r.budget(ctx)
-		defer cancel()
-		a, err := r.settle(budget, room, d)
-		r.counts.add(a.Source)
-		return a, err
-	})
-	select {
-	case got := <-answer:
-		return got.Val.(Assignment), got.Err
-	case <-ctx.Done():
-		return Assignment{}, ctx.Err()
+	if known := r.cache.invalidate(room); known || r.hosts.get(room) != nil {
+		r.work.rooms.add(room)
 	}
 }
 
-// Lookup returns where a room lives without pinning one that is not: then it
-// fails with ErrNoPin. If the store does not answer, it says what is known here,
-// as Degraded, or fails with ErrStore.
-func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) {
-	if err := CheckName(room); err != nil {
-		return Assignment{}, err
+// self returns this node's incarnation.
+func (r *Resolver) self() lease.Incarnation { return incarnationOf(&r.agent.Snapshot().Self) }
+
+// living returns this node's incarnation, or none when it must not send a heartbeat.
+func (r *Resolver) living() lease.Incarnation {
+	if r.agent.Live() && !r.run.closed.Load() {
+		return r.self()
 	}
-	s, err := r.ready(room)
-	if err != nil {
-		return Assignment{}, err
-	}
-	pin, err := r.read(ctx, s, room)
-	m := r.known.get(room)
-	switch {
-	case err != nil && m != nil && findLife(s, m.pin.Incarnation) != nil:
-		return r.assign(s, room, Pin{Incarnation: m.pin.Incarnation}, Degraded, "it was known to live here when the store was last heard"), nil
-	case err != nil:
-		return Assignment{}, err
-	case pin == (Pin{}):
-		return Assignment{}, fmt.Errorf("%w: %q", ErrNoPin, room)
-	}
-	if findLife(s, pin.Incarnation) == nil {
-		return r.assign(s, room, pin, Pinned, "its node is not live here; it gets a new one when somebody asks for it"), nil
-	}
-	return r.assign(s, room, pin, Pinned, "its pin stands"), nil
+	return lease.Incarnation{}
 }
 
-// Explanation says why a room lives where it does, or would.
-type Explanation struct {
-	Assignment Assignment  // as it is, or what Resolve would choose; nothing is pinned
-	Pinned     bool        // it is
-	Candidates []Candidate // every live member, best for the room's partition first
+func incarnationOf(m *cluster.Member) lease.Incarnation {
+	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}
 }
-
-// Explain returns why a room lives where it does, or where it would be pinned
-// now, with every candidate and why it was taken or was not. It changes nothing.
-func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanation, error) {
-	if err := check(room, d); err != nil {
-		return Explanation{}, err
-	}
-	s, err := r.ready(room)
-	if err != nil {
-		return Explanation{}, err
-	}
-	a, err := r.Lookup(ctx, room)
-	e := Explanation{Assignment: a, Pinned: err == nil && a.Source != Degraded}
-	q := r.question(s, room, d.Size)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil && !errors.Is(err, ErrNoPin) && !errors.Is(err, ErrStore) {
-		return Explanation{}, err
-	}
-	if err != nil {
-		if c, cause := choose(s, q, r.limits, r.reserved.of); cause == nil {
-			if errors.Is(err, ErrStore) {
-				c.source, c.reason = Degraded, "the store does not answer, so it may be pinned elsewhere; else "+c.reason
-			}
-			e.Assignment = r.assign(s, room, Pin{Incarnation: c.life()}, c.source, c.reason)
-		} else {
-			e.Assignment = Assignment{Room: room, Partition: q.partition, Reason: cause.Error()}
-		}
-	}
-	e.Candidates = explain(s, q, e.Assignment.Node, r.limits, r.reserved.of)
-	return e, nil
-}
-
-// Edges returns the n best nodes for a room beside the one where it lives, for a
-// room that has outgrown one node: those with headroom for the demand first, then
-// in the order of Owners. There are fewer if there are fewer nodes.
-func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
-	e, err := r.Explain(ctx, room, d)
-	if err != nil {
-		return nil, err
-	}
-	cost := r.cfg.Cost(d.Size)
-	var free, full []*cluster.Member
-	for _, c := range e.Candidates {
-		switch {
-		case c.Taken || !takesRooms(c.Member):
-		case c.Member.Capacity > 0 && c.Member.Load != lease.NoLoad && c.used()+cost <= c.Ceiling:
-			free = append(free, c.Member)
-		default:
-			full = append(full, c.Member)
-		}
-	}
-	all := append(free, full...)
-	return all[:min(max(0, n), len(all))], nil
-}
-
-// Rooms returns at most limit rooms that are pinned to a node, or to any if it
-// is empty, in no particular order. It is for people: it asks the store about
-// every partition.
-func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]Entry, error) {
-	s := r.agent.Snapshot()
-	if s.Table == nil {
-		return nil, cluster.ErrNotReady
-	}
-	all := make([]placement.Partition, s.Table.Partitions())
-	for i := range all {
-		all[i] = placement.Partition(i)
-	}
-	return r.store.Index(ctx, all, func(l lease.Incarnation) bool {
-		return l.Number != 0 && (node == "" || l.Node == node)
-	}, limit)
-}
-
-// Moves returns the rooms that get another home, for as long as ctx lasts: those
-// that this instance moves, and those known here that others move, as far as the
-// store notifies. A slow reader holds nobody up; what happens meanwhile merges.
-func (r *Resolver) Moves(ctx context.Context) iter.Seq[MovedBatch] { return r.moves.watch(ctx) }
-
-// Pressures returns this node's pressure whenever it changes: that it carries
-// more than its soft ceiling and which rooms weigh most, and when that is over.
-// Nothing moves by itself: see Move.
-func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] { return r.strain.watch(ctx) }
-
-// assign completes an assignment.
-func (r *Resolver) assign(s *cluster.Snapshot, room string, pin Pin, source Source, reason string) Assignment {
-	return Assignment{
-		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: pin.Incarnation, Epoch: pin.Epoch,
-		Source: source, Reason: reason, Member: find(s, pin.Node),
-	}
-}
-
-// ready returns a snapshot that can place the room.
-func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
-	s := r.agent.Snapshot()
-	if r.closed.Load() {
-		return s, ErrClosed
-	}
-	_, err := s.Place(room)
-	return s, err
-}
-
-func (r *Resolver) question(s *cluster.Snapshot, room string, size int) question {
-	return question{
-		room: room, partition: placement.Of(room, s.Table.Partitions()), size: size, cost: r.cfg.Cost(size),
-	}
-}
-
-func (r *Resolver) selfLife() lease.Incarnation {
-	return lease.Incarnation{Node: r.self, Number: r.agent.Snapshot().Self.Incarnation}
-}
-
-func check(room string, d Demand) error { return errors.Join(CheckName(room), checkSize(d.Size)) }
 
 // jittered returns d ± 20 %.
 func jittered(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1)
+}
+
+// Stats counts what a Resolver has done since Start.
+type Stats struct {
+	Cached      uint64 `json:"cached"` // assignments by source
+	Pinned      uint64 `json:"pinned"`
+	Hash        uint64 `json:"hash"`
+	Override    uint64 `json:"override"`
+	Degraded    uint64 `json:"degraded"`
+	Rehomed     uint64 `json:"rehomed"`      // rooms of dead nodes that this instance re-homed
+	Conflicts   uint64 `json:"conflicts"`    // rooms hosted on two nodes that this node gave up
+	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed, or that the breaker rejected
+	Repinned    uint64 `json:"repinned"`     // pins of hosted rooms that were restored after the store lost them
+	Requests    uint64 `json:"requests"`     // calls of Host: a participant has arrived here
+	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
+
+	StoreCalls uint64        `json:"store_calls"` // that a caller waited for, and the time of all
+	StoreTime  time.Duration `json:"store_ns"`
+	Rehomings  uint64        `json:"rehomings"` // sweeps that re-homed rooms
+	RehomeTime time.Duration `json:"rehome_ns"` // the time of all
+	Breaker    string        `json:"breaker"`   // closed, half-open or open; see StoreDoubt
+
+	Hosted     int   `json:"hosted"`      // rooms hosted here now
+	Known      int64 `json:"known"`       // rooms in the pin cache now
+	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
+}
+
+type counters struct {
+	sources    [Degraded + 1]atomic.Uint64
+	rehomed    atomic.Uint64
+	conflicts  atomic.Uint64
+	repinned   atomic.Uint64
+	requests   atomic.Uint64
+	misrouted  atomic.Uint64
+	rehomings  atomic.Uint64
+	rehomeTime atomic.Int64
+}
+
+func (c *counters) add(s Source) { c.sources[s].Add(1) }
+
+// Stats returns the counters.
+func (r *Resolver) Stats() Stats {
+	c := &r.counts
+	s := Stats{
+		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
+		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(),
+		Rehomed: c.rehomed.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(),
+		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
+		Hosted: r.hosts.count(), Known: r.cache.count.Load(),
+	}
+	r.store.stats(&s)
+	return s
+}
+
+// worklist is a set of things to do, and a channel that wakes the goroutine that does
+// them.
+type worklist[K comparable] struct {
+	wake chan struct{} // holds a token while there may be something to do
+
+	mu    sync.Mutex
+	items map[K]struct{}
+}
+
+func newWorklist[K comparable]() worklist[K] {
+	return worklist[K]{wake: make(chan struct{}, 1), items: make(map[K]struct{})}
+}
+
+// add adds items and wakes the goroutine.
+func (w *worklist[K]) add(items ...K) {
+	w.mu.Lock()
+	for _, item := range items {
+		w.items[item] = struct{}{}
+	}
+	w.mu.Unlock()
+	w.signal()
+}
+
+func (w *worklist[K]) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// take removes and returns at most limit items. If more are left, it signals again.
+func (w *worklist[K]) take(limit int) []K {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := make([]K, 0, min(limit, len(w.items)))
+	for item := range w.items {
+		if len(taken) == limit {
+			w.signal()
+			break
+		}
+		delete(w.items, item)
+		taken = append(taken, item)
+	}
+	return taken
 }

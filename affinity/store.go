@@ -9,48 +9,47 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Pin says where a room lives. The zero Pin stands for none.
+// Pin says where a room lives. The zero Pin is none.
 type Pin struct {
 	lease.Incarnation
-	// Epoch grows whenever the room gets another life, also across a loss of the
-	// store's data, as far as the store's clock does not go back. It is below
-	// 2^53, so that every language can hold it.
+	// Epoch grows whenever the room gets another incarnation, even after the store has
+	// lost its data, unless the store's clock goes back. It is below 2^53, so that
+	// every language can hold it.
 	Epoch uint64
-	Size  int // participants that the room was last said to have
+	Size  int // participants at the last refresh
 }
 
-// String returns the life, the epoch and the size.
+// String returns the incarnation, the epoch and the size.
 func (p Pin) String() string {
 	return fmt.Sprintf("%s epoch %d size %d", p.Incarnation, p.Epoch, p.Size)
 }
 
-// released marks the pin of a room that was released away from its host: it names
-// no life of the host's node any more, and stands until the host has seen it.
+// released reports whether p marks a room that another node has released. The mark
+// names no incarnation of the host's node, and stands until the host has seen it.
 func (p Pin) released() bool { return p.Node != "" && p.Number == 0 }
 
 // Op is a compare-and-set of one room's pin:
 //
 //	read      If none      Set none
-//	claim     If none      Set a life    what stands, else the new pin
-//	replace   If a pin     Set a life
-//	refresh   If a pin     Set its life  keeps the epoch; sets Size and TTL
-//	release   If a pin     Set none      deletes the pin
+//	claim     If none      Set an incarnation    returns the existing pin, or the new one
+//	replace   If a pin     Set an incarnation
+//	refresh   If a pin     Set its incarnation   keeps the epoch; sets Size and TTL
+//	release   If a pin     Set none              deletes the pin
 type Op struct {
 	Partition placement.Partition // of the room
 	Room      string              // valid, see CheckName
 
-	// If is the pin that has to stand for the op to take effect; the zero Pin
-	// means that none may. Size is not compared. With Epoch 0, any pin of that
-	// life will do.
+	// If is the pin that must exist for the op to take effect; the zero Pin: none may
+	// exist. Size is not compared. With Epoch 0, any pin of the incarnation matches.
 	If Pin
 
-	// Set is the pin to make. The store picks its epoch: If's, when the life
-	// stays the same, else one that is greater than If's, Set's and any that it
-	// gave to the room before.
+	// Set is the new pin. The store picks its epoch: If's, if the incarnation stays the
+	// same, otherwise one that is greater than If's, Set's and all earlier epochs of
+	// the room.
 	Set Pin
 
-	// TTL is how long the pin that is set lasts unless refreshed. Whole
-	// milliseconds, at least one.
+	// TTL is how long the new pin lasts without a refresh, in whole milliseconds, at
+	// least one.
 	TTL time.Duration
 }
 
@@ -59,51 +58,51 @@ func (op *Op) reads() bool {
 	return op.Set.Incarnation == (lease.Incarnation{}) && op.If.Incarnation == (lease.Incarnation{})
 }
 
-// Result tells what came of an Op.
+// Result is the outcome of an Op.
 type Result struct {
-	Pin  Pin  // what stands now; zero if none does
-	Done bool // the op took effect: If stood, or for a claim, there was no pin
+	Pin  Pin  // after the op; zero if there is none
+	Done bool // the op took effect: If matched, or a claim found no pin
 
-	// Fresh is how long the caller may rely on Pin without asking again, unless
-	// the store notifies it of a change. 0: ask each time.
+	// Fresh is how long the caller may use Pin without another query, unless the store
+	// notifies of a change. 0: query each time.
 	Fresh time.Duration
 
-	// Err is set if the op failed or may have: what was asked for may yet happen.
+	// Err is set if the op failed. The op may still take effect later.
 	Err error
 }
 
-// Entry is a room that is pinned.
+// Entry is a room with its pin.
 type Entry struct {
 	Partition placement.Partition
 	Room      string
 	Pin       Pin
 }
 
-// Store keeps the pins where every instance can read them: [Memory] for the
-// instances of one process, package redisstore for a fleet. Package affinitytest
-// has a conformance suite for implementers. All methods may be called from any
-// goroutine, and return when ctx ends at the latest.
+// Store keeps the pins where every instance can read them: [Memory] for the instances
+// of one process, package redisstore for a fleet. Package affinitytest has a
+// conformance suite for implementers. All methods may be called from any goroutine,
+// and return when ctx ends at the latest.
 type Store interface {
-	// Swap performs each op atomically, and independently of the others, and
-	// returns their results in order. A single op takes one round trip. Rooms of
-	// ops are distinct.
+	// Swap performs each op atomically and independently of the others, and returns
+	// their results in order. A single op takes one round trip. The ops have distinct
+	// rooms.
 	Swap(ctx context.Context, ops ...Op) []Result
 
-	// Index returns the rooms in the given partitions whose pins name a life that
-	// want selects, at most limit of them, in any order. With an error it returns
-	// what it found nevertheless. It costs in proportion to the partitions and to
-	// what it returns, not to what the store holds.
+	// Index returns the rooms in the given partitions whose pins name an incarnation
+	// that want selects, at most limit rooms, in any order. With an error it returns
+	// the rooms that it found. Its cost grows with the partitions and the result, not
+	// with the size of the store.
 	Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]Entry, error)
 
-	// Sign tells the store that self is alive, for ttl from now (0: it says
-	// farewell), and returns which of the lives in ask have signed and not run
-	// out. All time is the store's. The zero lease.Incarnation signs for nobody: it only asks.
-	Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
+	// Heartbeat records that self is alive for ttl from now, by the store's clock; a ttl
+	// of 0 removes the record, and a zero self records nothing. It returns which of the
+	// incarnations in ask are alive.
+	Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
-	// Notify makes the store call changed with a room whose pin somebody else
-	// has changed, if the caller was ever told of it, or with "" when it cannot
-	// tell which have: the caller's connection was lost, say. It may tell of the
-	// caller's own changes, too. changed must not block, and does not call the
-	// store. Notify is called once by each user, before anything else.
+	// Notify registers changed. The store calls it with a room after another user has
+	// changed the room's pin, if this user has ever received the pin; and with "" when
+	// the store may have missed changes, as after a lost connection. The store may also
+	// notify of the user's own changes. changed must not block and must not call the
+	// store. Each user calls Notify once, before all other methods.
 	Notify(changed func(room string))
 }

@@ -198,7 +198,7 @@ func contextEnded(p *pins) {
 		p.Fatalf("%d results for 2 ops", len(results))
 	}
 	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(lease.Incarnation) bool { return true }, 1)
-	_, signErr := p.a.Sign(ctx, p.first, long, nil)
+	_, signErr := p.a.Heartbeat(ctx, p.first, long, nil)
 	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr} {
 		if !errors.Is(err, affinity.ErrStore) || !errors.Is(err, context.Canceled) {
 			p.Errorf("error %v; want an ErrStore because of %v", err, context.Canceled)

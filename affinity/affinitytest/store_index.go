@@ -186,7 +186,7 @@ func indexConcurrent(p *pins) {
 
 func (p *pins) sign(s affinity.Store, self lease.Incarnation, ttl time.Duration, ask ...lease.Incarnation) []bool {
 	p.Helper()
-	signed, err := s.Sign(p.Context(), self, ttl, ask)
+	signed, err := s.Heartbeat(p.Context(), self, ttl, ask)
 	if err != nil {
 		p.Fatal(err)
 	}

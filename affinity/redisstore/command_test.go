@@ -91,7 +91,7 @@ func TestTracksPinsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Sign(t.Context(), node("n", 1), time.Hour, []lease.Incarnation{node("m", 1)}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), node("n", 1), time.Hour, []lease.Incarnation{node("m", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	tracked(n)
@@ -104,7 +104,7 @@ func TestKeys(t *testing.T) {
 	pin := swap(t, s, first("moved", node("a:1", 1))).Pin
 	swap(t, s, affinity.Op{Partition: 17, Room: "moved", If: pin, Set: affinity.Pin{Incarnation: node("b", 2)}, TTL: time.Hour})
 	swap(t, s, first("stays", node("c", 3)))
-	if _, err := s.Sign(t.Context(), node("b", 2), time.Hour, nil); err != nil {
+	if _, err := s.Heartbeat(t.Context(), node("b", 2), time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	keys := strings.Split(server.Do("KEYS", "*"), "\n")
@@ -282,8 +282,8 @@ func wrongType(t *testing.T, server *redistest.Server, s *Store, good affinity.P
 	if _, err := s.Index(t.Context(), []placement.Partition{18}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.lives(18)) {
 		t.Errorf("nonsense as life: error %v; want the key", err)
 	}
-	server.Do("SET", s.keys.signed(), "x")
-	if _, err := s.Sign(t.Context(), node("n", 1), time.Hour, nil); err == nil {
+	server.Do("SET", s.keys.heartbeats(), "x")
+	if _, err := s.Heartbeat(t.Context(), node("n", 1), time.Hour, nil); err == nil {
 		t.Error("a string in place of who signed: no error")
 	}
 }
@@ -314,7 +314,7 @@ func TestHostile(t *testing.T) {
 			t.Errorf("the other op: %v", results[1].Err)
 		}
 	}
-	if _, err := s.Sign(t.Context(), node("a|b", 1), time.Hour, nil); err == nil {
+	if _, err := s.Heartbeat(t.Context(), node("a|b", 1), time.Hour, nil); err == nil {
 		t.Error("signed as a|b")
 	}
 	if n := server.Do("DBSIZE"); n != "0" {

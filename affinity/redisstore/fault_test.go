@@ -40,8 +40,8 @@ func calls(s *Store, room string) map[string]func(context.Context) error {
 			_, err := s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10)
 			return err
 		},
-		"sign": func(ctx context.Context) error {
-			_, err := s.Sign(ctx, node("n", 1), time.Hour, nil)
+		"heartbeat": func(ctx context.Context) error {
+			_, err := s.Heartbeat(ctx, node("n", 1), time.Hour, nil)
 			return err
 		},
 	}
@@ -229,7 +229,7 @@ func TestReadOnly(t *testing.T) {
 	s := ready(t, Options{URL: server.URL()})
 	pin := swap(t, s, first("room", node("n", 1))).Pin
 	server.ReadOnly(true)
-	for _, name := range []string{"claim", "batch", "sign"} {
+	for _, name := range []string{"claim", "batch", "heartbeat"} {
 		if err := within(budget, calls(s, "new")[name]); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("%s: error %v; want READONLY", name, err)
 		}

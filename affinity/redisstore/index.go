@@ -71,7 +71,7 @@ func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, w
 		failed = cmp.Or(failed, err)
 		for i, p := range some {
 			for _, text := range lists[i] {
-				switch life, err := parseLife(text); {
+				switch life, err := parseIncarnation(text); {
 				case err != nil:
 					failed = cmp.Or(failed, fault(fmt.Sprintf("key %q", s.keys.lives(p)), fmt.Errorf("member %.80q: %w", text, err)))
 				case want(life):
@@ -90,7 +90,7 @@ func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
 	for i, of := range shelves {
 		asks[i] = command{
 			"ZREVRANGE",
-			[]string{s.keys.rooms(of.partition, lifeText(of.life))},
+			[]string{s.keys.rooms(of.partition, textOf(of.life))},
 			[]string{strconv.Itoa(of.read), strconv.Itoa(of.read + page - 1)},
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][
 }
 
 func (s *Store) cleanCall(of shelf, rooms []string) call {
-	life := lifeText(of.life)
+	life := textOf(of.life)
 	c := call{
 		keys: []string{s.keys.rooms(of.partition, life), s.keys.lives(of.partition)},
 		args: append([]string{life}, rooms...),

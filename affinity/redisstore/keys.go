@@ -26,8 +26,8 @@ func (k keys) rooms(p placement.Partition, life string) string { return k.tag(p)
 // expiry of those.
 func (k keys) lives(p placement.Partition) string { return k.tag(p) + ":l" }
 
-// signed is the zset of the lives that signed: life → until when.
-func (k keys) signed() string { return string(k) + "lives" }
+// heartbeats is the zset of the nodes that are alive: incarnation → expiry.
+func (k keys) heartbeats() string { return string(k) + "lives" }
 
 func (k keys) tag(p placement.Partition) string {
 	return string(k) + "{" + strconv.FormatUint(uint64(p), 10) + "}"
@@ -56,28 +56,28 @@ func (k keys) validate() error {
 	return nil
 }
 
-// lifeText is a life as keys and values have it; "" for none.
-func lifeText(l lease.Incarnation) string {
+// textOf is a life as keys and values have it; "" for none.
+func textOf(l lease.Incarnation) string {
 	if l == (lease.Incarnation{}) {
 		return ""
 	}
 	return string(l.Node) + "|" + strconv.FormatUint(l.Number, 10)
 }
 
-func checkLife(l lease.Incarnation) error {
+func checkIncarnation(l lease.Incarnation) error {
 	if l == (lease.Incarnation{}) {
 		return nil
 	}
 	return l.Node.Validate()
 }
 
-var errLife = errors.New("it is not node|incarnation")
+var errIncarnation = errors.New("it is not node|incarnation")
 
-func parseLife(text string) (lease.Incarnation, error) {
+func parseIncarnation(text string) (lease.Incarnation, error) {
 	node, number, _ := strings.Cut(text, "|")
 	incarnation, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || lease.NodeID(node).Validate() != nil {
-		return lease.Incarnation{}, errLife
+		return lease.Incarnation{}, errIncarnation
 	}
 	return lease.Incarnation{Node: lease.NodeID(node), Number: incarnation}, nil
 }
@@ -92,7 +92,7 @@ func parsePin(text string) (affinity.Pin, error) {
 	if len(fields) != 4 {
 		return affinity.Pin{}, errPin
 	}
-	life, err := parseLife(fields[0] + "|" + fields[1])
+	life, err := parseIncarnation(fields[0] + "|" + fields[1])
 	epoch, epochErr := strconv.ParseUint(fields[2], 10, 64)
 	size, sizeErr := strconv.Atoi(fields[3])
 	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {

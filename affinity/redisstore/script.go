@@ -14,8 +14,8 @@ var (
 	swapSource string
 	//go:embed clean.lua
 	cleanSource string
-	//go:embed sign.lua
-	signSource string
+	//go:embed heartbeat.lua
+	heartbeatSource string
 )
 
 // script is a Lua script that the server keeps under its hash. It is sent in full

@@ -21,7 +21,7 @@ type Store struct {
 	opt  Options
 	keys keys
 
-	swap, clean, sign script
+	swap, clean, heartbeat script
 
 	link    atomic.Pointer[link]
 	changed atomic.Pointer[[]func(room string)]
@@ -56,12 +56,12 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		opt:   opt,
-		keys:  keys(opt.Prefix),
-		swap:  newScript(swapSource),
-		clean: newScript(cleanSource),
-		sign:  newScript(signSource),
-		quit:  make(chan struct{}),
+		opt:       opt,
+		keys:      keys(opt.Prefix),
+		swap:      newScript(swapSource),
+		clean:     newScript(cleanSource),
+		heartbeat: newScript(heartbeatSource),
+		quit:      make(chan struct{}),
 	}
 	s.link.Store(&link{err: errEarly})
 	tried := make(chan struct{})

@@ -84,7 +84,7 @@ func TestTLS(t *testing.T) {
 	s := redistest.StartTLS(t)
 	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
 	unknown := open(t, Options{URL: s.URL()})
-	if _, err := unknown.Sign(t.Context(), node("n", 1), time.Hour, nil); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "certificate") {
+	if _, err := unknown.Heartbeat(t.Context(), node("n", 1), time.Hour, nil); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("error %v with a certificate that nobody knows", err)
 	}
 	if _, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}); !errors.Is(err, errTLS) {

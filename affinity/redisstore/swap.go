@@ -103,7 +103,7 @@ func (s *Store) swapCall(b batch, ops []affinity.Op) call {
 	c.keys = append(c.keys, s.keys.pin(b.partition, ops[b.ops[0]].Room))
 	for _, i := range b.ops {
 		op := ops[i]
-		standing, set := lifeText(op.If.Incarnation), lifeText(op.Set.Incarnation)
+		standing, set := textOf(op.If.Incarnation), textOf(op.Set.Incarnation)
 		pin := s.keys.pin(b.partition, op.Room)
 		index := func(life string) string {
 			if life == "" {
@@ -187,7 +187,7 @@ func check(op affinity.Op) error {
 	if err := affinity.CheckName(op.Room); err != nil {
 		return err
 	}
-	if err := errors.Join(checkLife(op.If.Incarnation), checkLife(op.Set.Incarnation)); err != nil {
+	if err := errors.Join(checkIncarnation(op.If.Incarnation), checkIncarnation(op.Set.Incarnation)); err != nil {
 		return err
 	}
 	switch {

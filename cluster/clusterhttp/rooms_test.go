@@ -263,11 +263,11 @@ func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(
 	return b.Memory.Index(ctx, ps, want, limit)
 }
 
-func (b *broken) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+func (b *broken) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if b.fails.Load() {
 		return nil, errDown
 	}
-	return b.Memory.Sign(ctx, self, ttl, ask)
+	return b.Memory.Heartbeat(ctx, self, ttl, ask)
 }
 
 // Without the store, resolve returns a degraded assignment, and calls that read pins
@@ -377,7 +377,7 @@ func TestUnknownNode(t *testing.T) {
 		store := affinity.NewMemory()
 		h := open(t, store, Options{})
 		life := lease.Incarnation{Node: "far", Number: 1 << 60}
-		if _, err := store.Sign(t.Context(), life, time.Hour, nil); err != nil {
+		if _, err := store.Heartbeat(t.Context(), life, time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
 		store.Swap(t.Context(), affinity.Op{

@@ -13,7 +13,7 @@
 //	POST /v1/rooms/{room}/resolve    otelhttp; http.route, http.response.status_code
 //	├── roost.resolve                roost.partition, .source, .reason, .node, .epoch
 //	│   ├── roost.store.swap         roost.ops
-//	│   └── roost.store.sign         roost.asked: the pin names a node that may be dead
+//	│   └── roost.store.heartbeat    roost.asked: the pin names a node that may be dead
 //	└── roost.host                   roost.hosted: whether on this node
 //
 // The HTTP spans come from otelhttp, a contributed package of OpenTelemetry that this

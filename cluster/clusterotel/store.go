@@ -41,9 +41,9 @@ func (s *store) Index(ctx context.Context, partitions []placement.Partition, wan
 }
 
 // Sign implements [affinity.Store].
-func (s *store) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
-	ctx, end := s.begin(ctx, "roost.store.sign", "roost.asked", len(ask))
-	signed, err := s.Store.Sign(ctx, self, ttl, ask)
+func (s *store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+	ctx, end := s.begin(ctx, "roost.store.heartbeat", "roost.asked", len(ask))
+	signed, err := s.Store.Heartbeat(ctx, self, ttl, ask)
 	end(err)
 	return signed, err
 }

@@ -68,7 +68,7 @@ POST /v1/rooms/{room}/resolve
 		delete(resolve, "roost.epoch")
 		if diff := cmp.Diff(map[string]string{
 			"roost.partition": partition, "roost.source": "hash", "roost.node": "a",
-			"roost.reason": "it owns the room's partition",
+			"roost.reason": "owns the room's partition",
 		}, resolve); diff != "" {
 			t.Errorf("resolve (-want +got):\n%s", diff)
 		}
@@ -160,7 +160,7 @@ func TestVoidPin(t *testing.T) {
 join
   roost.resolve
     roost.store.swap
-    roost.store.sign
+    roost.store.heartbeat
     roost.store.swap
 `)
 	})

@@ -43,11 +43,11 @@ func (f *flaky) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return f.Store.Swap(ctx, ops...)
 }
 
-func (f *flaky) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+func (f *flaky) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	if err := f.wait(ctx); err != nil {
 		return nil, err
 	}
-	return f.Store.Sign(ctx, self, ttl, ask)
+	return f.Store.Heartbeat(ctx, self, ttl, ask)
 }
 
 // hotel is a cluster of a, b and c with rooms.

@@ -117,7 +117,7 @@ func TestRooms(t *testing.T) {
 	)
 	for command, want := range map[string]string{
 		"room move nothing a":       "the room is not pinned",
-		"room move move nobody":     "no such node takes rooms: nobody",
+		"room move move nobody":     "node takes no rooms: nobody",
 		"room release nothing":      "the room is not pinned",
 		"room resolve {17}":         "room: invalid name",
 		"room show *":               "room: invalid name",

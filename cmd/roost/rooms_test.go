@@ -27,7 +27,7 @@ func TestRoomTables(t *testing.T) {
 			{Room: "room 1", Node: "b", Size: 4, Partition: 7, Epoch: 99}, {Room: "\u202ex", Node: "a"},
 		}},
 		"GET /v1/rooms?limit=1&node=b": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "r", Node: "b"}}, Truncated: true},
-		"GET /v1/rooms/pinned?size=0":  detail(clusterhttp.RoomAssignment{Room: "pinned", Partition: 7, Node: node, Source: affinity.Pinned, Reason: "its pin stands"}, true),
+		"GET /v1/rooms/pinned?size=0":  detail(clusterhttp.RoomAssignment{Room: "pinned", Partition: 7, Node: node, Source: affinity.Pinned, Reason: "already pinned"}, true),
 		"GET /v1/rooms/move?size=9":    detail(clusterhttp.RoomAssignment{Room: "move", Partition: 7, Node: node, Source: affinity.Hash, Reason: "it owns it"}, false),
 		"GET /v1/rooms/doubt?size=0":   detail(clusterhttp.RoomAssignment{Room: "doubt", Partition: 7, Node: node, Source: affinity.Degraded, Reason: "it was known to"}, false),
 		"GET /v1/rooms/huge?size=0":    detail(clusterhttp.RoomAssignment{Room: "huge", Reason: "no node has the capacity"}, false),
@@ -56,8 +56,8 @@ a     0     0         -           its capacity is not stated
 	}{
 		{"rooms", "ROOM       NODE  SIZE  PARTITION  EPOCH\nroom 1     b     4     7          99\n\"\\u202ex\"  a     0     0          0\n"},
 		{"rooms --node b --limit 1", "ROOM  NODE  SIZE  PARTITION  EPOCH\nr     b     0     0          0\n\nthere are more than these 1: see --limit and --node\n"},
-		{"room pinned", "pinned lives on b (partition 7): its pin stands.\n" + table},
-		{"room show pinned", "pinned lives on b (partition 7): its pin stands.\n" + table},
+		{"room pinned", "pinned lives on b (partition 7): already pinned.\n" + table},
+		{"room show pinned", "pinned lives on b (partition 7): already pinned.\n" + table},
 		{"room show move --size 9", "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + table},
 		{"room doubt", "doubt probably lives on b (partition 7): it was known to.\n" + table},
 		{"room huge", "huge is not pinned, and cannot be now: no node has the capacity.\n" + table},
@@ -65,7 +65,7 @@ a     0     0         -           its capacity is not stated
 		{"room move .. b", ".. lives on b: moved on request\n"},
 		{"room release a/b", "a/b is not pinned any more\n"},
 		{"room release a/b --output json", "{\"room\":\"a/b\"}\n"},
-		{"room -- pinned", "pinned lives on b (partition 7): its pin stands.\n" + table},
+		{"room -- pinned", "pinned lives on b (partition 7): already pinned.\n" + table},
 	} {
 		code, got, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, strings.Fields(c.args)...)
 		if code != 0 || fault != "" || got != c.want {

@@ -241,7 +241,7 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 		c := clusterhttp.RoomCandidate{ID: id, Load: m.Load, Ceiling: 1960, Capacity: m.Capacity, Why: "is not the least loaded"}
 		switch i {
 		case 0:
-			c.Why = "owns its partition; no headroom: it carries 1,900 of 1,960 units, and the room costs 2,450"
+			c.Why = "owns its partition; no headroom: carries 1,900 of 1,960 units, and the room costs 2,450"
 		case 1:
 			c.Taken, c.Why, answer.Node = true, "has headroom and is the least loaded", m
 		}

@@ -100,11 +100,11 @@ func (m *meter) Index(ctx context.Context, parts []placement.Partition, want fun
 	return m.Store.Index(ctx, parts, want, limit)
 }
 
-func (m *meter) Sign(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
+func (m *meter) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	m.signs.Add(1)
-	return m.Store.Sign(ctx, self, ttl, ask)
+	return m.Store.Heartbeat(ctx, self, ttl, ask)
 }
 
 // each calls f for every item, with limited concurrency.

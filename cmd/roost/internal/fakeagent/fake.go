@@ -126,7 +126,7 @@ func Healthy() map[string]any {
 		}
 	}
 	room := clusterhttp.RoomAssignment{
-		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "its pin stands", Epoch: 9, Hosted: true, TouchWithinS: 600,
+		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "already pinned", Epoch: 9, Hosted: true, TouchWithinS: 600,
 	}
 	changed := clusterhttp.Changed{Self: "node-a", State: lease.Draining, Weight: 100, Load: 1, Converged: true}
 	export := Table("node-a", "node-b", "node-c")

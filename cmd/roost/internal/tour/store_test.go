@@ -34,7 +34,7 @@ func TestStandIn(t *testing.T) {
 	if off := time.UnixMicro(int64(res.Pin.Epoch)).Sub(began).Abs(); off > time.Minute {
 		t.Errorf("scripts see a time that is off by %v", off)
 	}
-	if alive, err := store.Sign(t.Context(), life, ttl, []lease.Incarnation{life}); err != nil || !alive[0] {
+	if alive, err := store.Heartbeat(t.Context(), life, ttl, []lease.Incarnation{life}); err != nil || !alive[0] {
 		t.Errorf("it has not signed: %v %v", alive, err)
 	}
 	eventually(t, "the pin is gone", func() bool {
@@ -45,7 +45,7 @@ func TestStandIn(t *testing.T) {
 		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)
 	}
 	eventually(t, "what it signed has run out", func() bool {
-		alive, err := store.Sign(t.Context(), lease.Incarnation{Node: "b", Number: 1}, ttl, []lease.Incarnation{life})
+		alive, err := store.Heartbeat(t.Context(), lease.Incarnation{Node: "b", Number: 1}, ttl, []lease.Incarnation{life})
 		return err == nil && !alive[0]
 	})
 	found, err := store.Index(t.Context(), []placement.Partition{7}, func(lease.Incarnation) bool { return true }, 10)

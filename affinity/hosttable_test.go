@@ -1,0 +1,119 @@
+package affinity
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+func hostingOf(room string) *Hosting {
+	self := lease.Incarnation{Node: "a", Number: 1}
+	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: Pin{self, 7, 2}, size: 2}
+}
+
+func TestHostTableOpen(t *testing.T) {
+	table := &hostTable{fences: 1}
+	h := hostingOf("r")
+	if got, err := table.open(h, 1); got != h || err != nil || table.get("r") != h {
+		t.Fatalf("opened %p, %v; want %p", got, err, h)
+	}
+	if got, err := table.open(hostingOf("r"), 1); got != h || err != nil {
+		t.Errorf("opened twice: %p, %v; want the first, %p", got, err, h)
+	}
+	if _, err := table.open(hostingOf("s"), 0); !errors.Is(err, ErrFenced) {
+		t.Errorf("confirmed before a fence: %v", err)
+	}
+	if n := table.fence(1); n != 0 || h.err != nil {
+		t.Errorf("the same fence ends %d hostings", n)
+	}
+	if n := table.fence(2); n != 1 || !errors.Is(h.err, ErrFenced) || table.count() != 0 {
+		t.Errorf("a fence ends %d hostings: %v", n, h.err)
+	}
+	if n := table.fence(1); n != 0 || table.fences != 2 { // a reader that is late
+		t.Errorf("an earlier fence count is taken: %d", table.fences)
+	}
+	later, _ := table.open(hostingOf("r"), 2)
+	if table.end(h, ErrReleased) || table.get("r") != later {
+		t.Error("a hosting that has ended ends its successor")
+	}
+	if pin, ok := table.release(later); !ok || pin != later.pin || table.get("r") != nil {
+		t.Errorf("released: %+v, %v", pin, ok)
+	}
+	table.close()
+	if _, err := table.open(hostingOf("s"), 2); !errors.Is(err, ErrClosed) {
+		t.Errorf("opened after close: %v", err)
+	}
+}
+
+func TestHostTableDue(t *testing.T) { // S0.5
+	now := time.Now()
+	for name, c := range map[string]struct {
+		change      func(h *Hosting)
+		write, read int
+		err         error
+	}{
+		"quiet":       {change: func(*Hosting) {}},
+		"unconfirmed": {change: func(h *Hosting) { h.pin.Epoch = 0 }, write: 1},
+		"old":         {change: func(h *Hosting) { h.written = now.Add(-time.Minute - 1) }, write: 1},
+		"grown":       {change: func(h *Hosting) { h.size = 6 }, write: 1},
+		"to verify":   {change: func(h *Hosting) { h.verify = now.Add(-1) }, read: 1},
+		"lapsed":      {change: func(h *Hosting) { h.lapse, h.touched = time.Hour, now.Add(-time.Hour-1) }, err: ErrLapsed},
+	} {
+		table := new(hostTable)
+		h, _ := table.open(hostingOf("r"), 0)
+		h.written, h.touched = now, now
+		c.change(h)
+		write, read := table.due(now, time.Minute, 10)
+		if len(write) != c.write || len(read) != c.read || !errors.Is(h.err, c.err) {
+			t.Errorf("%s: %d to write, %d to read, %v", name, len(write), len(read), h.err)
+		}
+		if write, read = table.due(now, time.Minute, 0); len(write)+len(read) != 0 {
+			t.Errorf("%s: over the limit", name)
+		}
+	}
+}
+
+func TestHostTableTake(t *testing.T) {
+	other := Pin{lease.Incarnation{Node: "b", Number: 1}, 9, 2}
+	now := time.Now()
+	table := new(hostTable)
+	h, _ := table.open(hostingOf("r"), 0)
+	h.pin.Epoch = 0
+	mine := Pin{h.self, 8, 5}
+	if over, sure := table.take(h, answer{Op{Set: mine}, Result{Pin: mine, Done: true, Fresh: time.Second}, now, 3}, 3); over || sure {
+		t.Errorf("first answer: over %v, sure %v", over, sure)
+	}
+	if h.pin != mine || h.written != now || h.generation != 3 || h.verify != now.Add(5*time.Second) {
+		t.Errorf("after the first answer: %+v", h)
+	}
+	if _, sure := table.take(h, answer{res: Result{Pin: other}}, 3); !sure || h.pin != mine {
+		t.Errorf("pinned elsewhere: sure %v, %+v", sure, h.pin)
+	}
+	if _, sure := table.take(h, answer{res: Result{Pin: other}}, 4); sure {
+		t.Error("sure after the store was lost")
+	}
+	table.end(h, ErrReleased)
+	if over, _ := table.take(h, answer{res: Result{Pin: mine}}, 4); !over {
+		t.Error("over is not reported")
+	}
+}
+
+func TestWorklist(t *testing.T) {
+	w := newWorklist[int]()
+	w.add(1, 2, 2, 3)
+	<-w.wake
+	if got := w.take(2); len(got) != 2 {
+		t.Errorf("took %v", got)
+	}
+	<-w.wake // more is left
+	if got := w.take(2); len(got) != 1 {
+		t.Errorf("then took %v", got)
+	}
+	select {
+	case <-w.wake:
+		t.Error("woken for nothing")
+	default:
+	}
+}

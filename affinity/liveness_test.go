@@ -1,0 +1,120 @@
+package affinity
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func TestLiveness(t *testing.T) { // S0.7
+	const ttl = 6 * time.Second
+	start := time.Now()
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	members := func(incarnations ...lease.Incarnation) *cluster.Snapshot {
+		s := new(cluster.Snapshot)
+		for _, i := range incarnations {
+			s.Members = append(s.Members, cluster.Member{ID: i.Node, Incarnation: i.Number})
+		}
+		return s
+	}
+	first, second := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "a", Number: 2}
+	// trusted returns a liveness whose heartbeats have reached the store for a TTL.
+	trusted := func() *liveness {
+		l := newLiveness(ttl)
+		for i := range 7 {
+			l.heartbeatArrived(at(float64(i)))
+		}
+		return l
+	}
+	for name, c := range map[string]struct {
+		do    func(l *liveness)
+		snap  *cluster.Snapshot
+		of    lease.Incarnation
+		now   time.Time
+		want  verdict
+		known bool
+	}{
+		"none":                        {snap: members(first), want: dead, known: true},
+		"released":                    {snap: members(first), of: lease.Incarnation{Node: "a"}, want: dead, known: true},
+		"live by gossip":              {snap: members(first), of: first, want: alive, known: true},
+		"later than gossip knows":     {snap: members(first), of: second, want: alive, known: true},
+		"replaced":                    {snap: members(second), of: first, want: dead, known: true},
+		"not known to gossip":         {snap: members(), of: first, now: at(6), want: dead},
+		"alive by the store":          {do: func(l *liveness) { l.record(first, true, at(6)) }, snap: members(), of: first, now: at(6), want: cutOff, known: true},
+		"dead by the store":           {do: func(l *liveness) { l.record(first, false, at(6)) }, snap: members(), of: first, now: at(6), want: dead, known: true},
+		"dead by the store, long ago": {do: func(l *liveness) { l.record(first, false, at(6)) }, snap: members(), of: first, now: at(12), want: dead},
+		"store was away": {do: func(l *liveness) {
+			l.storeAway(at(6))
+			l.heartbeatArrived(at(7))
+			l.record(first, false, at(8))
+		}, snap: members(), of: first, now: at(8), want: cutOff, known: true},
+		"own heartbeats had a gap": {do: func(l *liveness) {
+			l.heartbeatArrived(at(10))
+			l.record(first, false, at(10))
+		}, snap: members(), of: first, now: at(10), want: cutOff, known: true},
+		"own heartbeats are late": {do: func(l *liveness) { l.record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: cutOff, known: true},
+		"dead after it was cut off": {do: func(l *liveness) {
+			l.record(first, true, at(6))
+			l.record(first, false, at(7))
+		}, snap: members(), of: first, now: at(7), want: dead, known: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := trusted()
+			if c.do != nil {
+				c.do(l)
+			}
+			if v, known := l.judge(c.snap, c.of, c.now); v != c.want || known != c.known {
+				t.Errorf("verdict %d, known %v; want %d, %v", v, known, c.want, c.known)
+			}
+			if gone := l.gone(c.snap, c.of); c.of.Number > 0 && gone != (c.want == dead) {
+				t.Errorf("gone: %v, verdict %d", gone, c.want)
+			}
+		})
+	}
+}
+
+// An incarnation that is cut off is asked for until gossip knows better.
+func TestLivenessUndecided(t *testing.T) {
+	a, b := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
+	now := time.Now()
+	l := newLiveness(time.Second)
+	l.record(a, true, now)
+	l.record(b, true, now)
+	for i, c := range []struct {
+		members []cluster.Member
+		ask     int
+		died    bool
+	}{
+		{nil, 2, false},
+		{[]cluster.Member{{ID: "a", Incarnation: 1}}, 1, false}, // a is back
+		{[]cluster.Member{{ID: "b", Incarnation: 2}}, 0, true},  // b has restarted
+		{nil, 0, false},
+	} {
+		if ask, died := l.undecided(&cluster.Snapshot{Members: c.members}, now); len(ask) != c.ask || died != c.died {
+			t.Errorf("step %d: asks for %v, died %v; want %d, %v", i, ask, died, c.ask, c.died)
+		}
+	}
+}
+
+// After the store was away, hosts restore their pins first.
+func TestLivenessReclaiming(t *testing.T) {
+	now := time.Now()
+	l := newLiveness(6 * time.Second)
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := l.reclaiming(now); got != want {
+			t.Errorf("%s: reclaiming %v, want %v", when, got, want)
+		}
+	}
+	expect("at the start", false)
+	l.storeAway(now)
+	now = now.Add(time.Hour)
+	expect("before the store answers", true)
+	l.heartbeatArrived(now)
+	now = now.Add(reclaimTime - 1)
+	expect("just after the first answer", true)
+	now = now.Add(1)
+	expect("a second after the first answer", false)
+}

@@ -1,0 +1,25 @@
+-- Records or removes a heartbeat, and returns which other nodes are alive.
+--
+-- KEYS[1]  zset: incarnation -> expiry of its heartbeat
+-- ARGV     incarnation ("" for none), TTL in ms (0: remove), incarnations to ask for
+-- returns  for each incarnation asked for: 1 if its heartbeat has not expired, else 0
+
+local beats, self, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+
+if self ~= '' and ttl > 0 then
+  redis.call('ZADD', beats, now + ttl, self)
+  if redis.call('PEXPIRE', beats, ttl, 'GT') == 0 then
+    redis.call('PEXPIRE', beats, ttl, 'NX')
+  end
+else
+  redis.call('ZREM', beats, self)
+end
+redis.call('ZREMRANGEBYSCORE', beats, '-inf', '(' .. now) -- a key, too, expires a millisecond after its TTL
+
+local out = {}
+for i = 3, #ARGV do
+  out[#out + 1] = redis.call('ZSCORE', beats, ARGV[i]) and 1 or 0
+end
+return out
