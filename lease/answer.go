@@ -1,29 +1,25 @@
 package lease
 
-import (
-	"cmp"
-	"slices"
-	"time"
-)
+import "time"
 
 // Answer returns the records and beats of the wanted nodes that are live, as many as
 // fit into budget bytes (at least one), and the remaining wants. It returns nil if
 // none of the wanted nodes is live.
 func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
-	room := budget - messageOverhead
+	free := budget - messageOverhead
 	m = s.message(now)
-	s.addBeat(now, m, s.self, &room, 0)
+	s.addBeat(now, m, s.self, &free, 0)
 	for i, h := range wants {
 		e := s.known[h]
 		if e == nil || e.status != live {
 			continue
 		}
-		if e.recordSize()+maxBeatBytes > room && len(m.Records) > 0 {
+		if e.recordSize()+maxBeatBytes > free && len(m.Records) > 0 {
 			return m, wants[i:]
 		}
 		m.Records = append(m.Records, e.rec)
-		room -= e.recordSize()
-		s.addBeat(now, m, e, &room, 0)
+		free -= e.recordSize()
+		s.addBeat(now, m, e, &free, 0)
 	}
 	if len(m.Records) == 0 {
 		return nil, nil
@@ -52,34 +48,22 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, budget int) (addr stri
 		return "", nil
 	}
 	e.answered, e.renewed = now, now // remembered for as long as it sends
-	room := budget - messageOverhead
+	free := budget - messageOverhead
 	m = s.message(now)
-	s.addBeat(now, m, s.self, &room, 0)
+	s.addBeat(now, m, s.self, &free, 0)
 	if successor := s.byID[e.rec.ID]; successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
-		room -= successor.recordSize()
+		free -= successor.recordSize()
 		if successor.spreads() {
-			s.addBeat(now, m, successor, &room, 0)
+			s.addBeat(now, m, successor, &free, 0)
 		}
 	}
-	for _, other := range s.freshest() {
-		if !s.addBeat(now, m, other, &room, 0) {
+	isLive := func(e *entry) bool { return e.status == live }
+	freshest := func(a, b *entry) int { return b.renewed.Compare(a.renewed) }
+	for _, other := range s.others(isLive, freshest) {
+		if !s.addBeat(now, m, other, &free, 0) {
 			break
 		}
 	}
 	return e.rec.Addr, m
-}
-
-// freshest returns the other live nodes, latest beat first.
-func (s *Set) freshest() []*entry {
-	var rows []*entry
-	for _, e := range s.nodes {
-		if e.status == live && e != s.self {
-			rows = append(rows, e)
-		}
-	}
-	slices.SortFunc(rows, func(a, b *entry) int {
-		return cmp.Or(b.renewed.Compare(a.renewed), cmp.Compare(a.handle, b.handle))
-	})
-	return rows
 }

@@ -50,7 +50,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	case known.status == retired || known.rec.ID != r.ID || !r.newer(known.rec):
 		return
 	default:
-		known.rec, known.copies, known.size = r, 0, 0
+		known.rec, known.recordsSent, known.size = r, 0, 0
 		delete(s.requested, handle)
 		if known.status == live {
 			e.Changed, e.Urgent = true, true
@@ -178,7 +178,7 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 		return
 	}
 	if known.status != live {
-		known.copies = 0
+		known.recordsSent = 0
 	}
 	if known.status != live || known.state != b.State {
 		e.Changed, e.Urgent = true, true
@@ -202,7 +202,7 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 // update stores b as the latest beat, which is then relayed.
 func (e *entry) update(b *Beat, clock time.Duration, renewed time.Time) {
 	e.seq, e.state, e.table, e.load = b.Seq, b.State, b.Table, b.Load
-	e.clock, e.renewed, e.beats = clock, renewed, 0
+	e.clock, e.renewed, e.beatsSent = clock, renewed, 0
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -25,7 +25,7 @@ func digestOf(s *Set) *Message {
 	m := s.Compose(epoch, 1400, 100)
 	for ; len(m.Records) > 0; m = s.Compose(epoch, 1400, 100) {
 		for _, e := range s.byID {
-			e.beats = 0
+			e.beatsSent = 0
 		}
 	}
 	return m
@@ -99,7 +99,7 @@ func BenchmarkCompose(b *testing.B) {
 		return func() {
 			if s.Compose(epoch, 1400, 1) == nil {
 				for _, e := range s.byID {
-					e.beats = 0
+					e.beatsSent = 0
 				}
 			}
 		}

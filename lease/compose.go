@@ -23,32 +23,27 @@ func (s *Set) recordCopies() int { return bits.Len(uint(len(s.nodes))) }
 // if there is no news, because every beat and record was sent often enough, or if not
 // even this node's beat fits. O(n log n).
 func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
-	news := s.self.beats < s.beatCopies()
-	room := budget - messageOverhead
+	news := s.self.beatsSent < s.beatCopies()
+	free := budget - messageOverhead
 	m := s.message(now)
-	if !s.addBeat(now, m, s.self, &room, recipients) {
+	if !s.addBeat(now, m, s.self, &free, recipients) {
 		return nil // the row sizes below assume its table digest
 	}
-	if s.addRecords(m, room/2, &room, recipients) {
+	if s.addRecords(m, free/2, &free, recipients) {
 		news = true
 	}
-	rows := s.rows[:0]
-	for _, e := range s.nodes {
-		if e != s.self && e.spreads() && e.beats < s.beatCopies() && now.Sub(e.renewed) <= s.params.TTL {
-			rows = append(rows, e)
-		}
+	due := func(e *entry) bool {
+		return e.spreads() && e.beatsSent < s.beatCopies() && now.Sub(e.renewed) <= s.params.TTL
 	}
-	slices.SortFunc(rows, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.beats, b.beats), b.renewed.Compare(a.renewed), cmp.Compare(a.handle, b.handle))
-	})
-	for _, e := range rows {
-		if !s.addBeat(now, m, e, &room, recipients) {
+	leastSent := func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.beatsSent, b.beatsSent), b.renewed.Compare(a.renewed))
+	}
+	for _, e := range s.others(due, leastSent) {
+		if !s.addBeat(now, m, e, &free, recipients) {
 			break
 		}
 		news = true
 	}
-	clear(rows)
-	s.rows = rows[:0]
 	if !news {
 		return nil
 	}
@@ -57,31 +52,23 @@ func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
 
 // addRecords adds the least sent records, up to space bytes, and reports whether
 // there were any.
-func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool {
+func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool {
 	add := func(e *entry) {
 		if size := e.recordSize(); size <= space {
 			m.Records = append(m.Records, e.rec)
-			e.copies += recipients
+			e.recordsSent += recipients
 			space -= size
-			*room -= size
+			*free -= size
 		}
 	}
-	if s.self.copies < s.recordCopies() {
+	if s.self.recordsSent < s.recordCopies() {
 		add(s.self) // only this node can be the first to send it
 	}
-	fresh := s.rows[:0]
-	for _, e := range s.nodes {
-		if e != s.self && e.copies < s.recordCopies() && e.status == live {
-			fresh = append(fresh, e)
-		}
-	}
-	slices.SortFunc(fresh, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.copies, b.copies), cmp.Compare(a.handle, b.handle))
-	})
-	for _, e := range fresh {
+	due := func(e *entry) bool { return e.recordsSent < s.recordCopies() && e.status == live }
+	leastSent := func(a, b *entry) int { return cmp.Compare(a.recordsSent, b.recordsSent) }
+	for _, e := range s.others(due, leastSent) {
 		add(e)
 	}
-	clear(fresh)
 	return len(m.Records) > 0
 }
 
@@ -93,31 +80,37 @@ func (s *Set) addRecords(m *Message, space int, room *int, recipients int) bool 
 // message leaves room for Extra.
 func (s *Set) Sync(now time.Time) *Message {
 	m := s.message(now)
-	room := MaxMessageBytes - MaxExtraBytes - messageOverhead
+	free := MaxMessageBytes - MaxExtraBytes - messageOverhead
 	add := func(e *entry) {
-		if e.recordSize()+maxBeatBytes > room {
+		if e.recordSize()+maxBeatBytes > free {
 			return
 		}
 		m.Records = append(m.Records, e.rec)
-		room -= e.recordSize()
+		free -= e.recordSize()
 		if e.spreads() {
-			s.addBeat(now, m, e, &room, 0)
+			s.addBeat(now, m, e, &free, 0)
 		}
 	}
 	add(s.self)
-	rows := s.rows[:0]
-	for _, e := range s.nodes {
-		if e != s.self && (e.status == live || e.hadLease()) {
-			rows = append(rows, e)
-		}
-	}
-	slices.SortFunc(rows, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
-	for _, e := range rows {
+	worthSending := func(e *entry) bool { return e.status == live || e.hadLease() }
+	for _, e := range s.others(worthSending, func(_, _ *entry) int { return 0 }) {
 		add(e)
 	}
-	clear(rows)
-	s.rows = rows[:0]
 	return m
+}
+
+// others returns the nodes other than this one that keep selects, by order and then by
+// handle. The result is valid until the next call.
+func (s *Set) others(keep func(*entry) bool, order func(a, b *entry) int) []*entry {
+	clear(s.rows) // do not keep forgotten nodes in memory
+	s.rows = s.rows[:0]
+	for _, e := range s.nodes {
+		if e != s.self && keep(e) {
+			s.rows = append(s.rows, e)
+		}
+	}
+	slices.SortFunc(s.rows, func(a, b *entry) int { return cmp.Or(order(a, b), cmp.Compare(a.handle, b.handle)) })
+	return s.rows
 }
 
 // hadLease reports whether this set received a beat of e. A lease that had ended
@@ -136,18 +129,18 @@ func (s *Set) message(now time.Time) *Message {
 }
 
 // addBeat adds the beat of e if it fits.
-func (s *Set) addBeat(now time.Time, m *Message, e *entry, room *int, recipients int) bool {
+func (s *Set) addBeat(now time.Time, m *Message, e *entry, free *int, recipients int) bool {
 	b := Beat{
 		Handle: e.handle, Seq: e.seq, State: e.state, Version: e.rec.Version,
 		Age: now.Sub(e.renewed), Clock: e.clock, Load: e.load, Table: e.table,
 	}
 	size := beatBytes(&b, s.self.table)
-	if size > *room {
+	if size > *free {
 		return false
 	}
-	*room -= size
+	*free -= size
 	m.Beats = append(m.Beats, b)
-	e.beats += recipients
+	e.beatsSent += recipients
 	copies := uint64(max(1, recipients)) // an answer goes to one node and does not count as relayed
 	if e == s.self {
 		s.stats.BeatsSent += copies

@@ -51,19 +51,19 @@ type Set struct {
 
 // entry is what a Set knows of one incarnation of a node.
 type entry struct {
-	rec      *Record
-	handle   Handle
-	status   status
-	state    State // in its latest beat; 0 = no beat yet
-	seq      uint32
-	table    uint32
-	load     int64
-	clock    time.Duration // the node's wall clock minus this node's
-	renewed  time.Time     // when the latest beat was sent, by this node's clock; before the first beat, when the entry was added
-	answered time.Time     // when AnswerExpired last answered the node
-	beats    int           // copies of the latest beat sent by this node
-	copies   int           // copies of the record sent by this node
-	size     int           // of the encoded record; 0 = not computed yet
+	rec         *Record
+	handle      Handle
+	status      status
+	state       State // in its latest beat; 0 = no beat yet
+	seq         uint32
+	table       uint32
+	load        int64
+	clock       time.Duration // the node's wall clock minus this node's
+	renewed     time.Time     // when the latest beat was sent, by this node's clock; before the first beat, when the entry was added
+	answered    time.Time     // when AnswerExpired last answered the node
+	beatsSent   int           // copies of the latest beat sent by this node
+	recordsSent int           // copies of the record sent by this node
+	size        int           // of the encoded record; 0 = not computed yet
 }
 
 type status uint8
@@ -148,7 +148,7 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.renewed = now
 	s.self.load = max(NoLoad, load)
 	s.self.table = table
-	s.self.beats = 0
+	s.self.beatsSent = 0
 	s.updateClusterClock(now)
 }
 
@@ -159,7 +159,7 @@ func (s *Set) Update(change func(*Record)) {
 	change(rec)
 	rec.ID, rec.Incarnation, rec.Version = s.self.rec.ID, s.self.rec.Incarnation, s.self.rec.Version+1
 	s.self.rec = rec
-	s.self.copies, s.self.size = 0, 0
+	s.self.recordsSent, s.self.size = 0, 0
 }
 
 // Expire ends the leases that are older than the TTL, forgets the leases that ended
