@@ -85,8 +85,7 @@ func choose(s *cluster.Snapshot, q request, limits ceilings, reserved func(lease
 // below the hard ceiling.
 func override(s *cluster.Snapshot, q request, limits ceilings, reserved func(lease.NodeID) int64) (choice, bool) {
 	var free, full []Candidate
-	for i := range s.Members {
-		m := &s.Members[i]
+	for _, m := range s.Members {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.softOf(m)}
 		switch {
 		case !takesRooms(m) || m.Capacity == 0 || m.Load == lease.NoLoad:
@@ -133,8 +132,7 @@ func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Membe
 func explain(s *cluster.Snapshot, q request, taken lease.NodeID, limits ceilings, reserved func(lease.NodeID) int64) []Candidate {
 	rank := ranking(s, q.partition)
 	list := make([]Candidate, 0, len(s.Members))
-	for i := range s.Members {
-		m := &s.Members[i]
+	for _, m := range s.Members {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.softOf(m), Taken: m.ID == taken}
 		c.Why = c.why(q, rankOr(rank, m.ID) == 0)
 		list = append(list, c)
@@ -194,13 +192,13 @@ func takesRooms(m *cluster.Member) bool { return m.State == lease.Active && m.We
 
 // find returns the live member of that id, or nil.
 func find(s *cluster.Snapshot, id lease.NodeID) *cluster.Member {
-	i, ok := slices.BinarySearchFunc(s.Members, id, func(m cluster.Member, id lease.NodeID) int {
+	i, ok := slices.BinarySearchFunc(s.Members, id, func(m *cluster.Member, id lease.NodeID) int {
 		return cmp.Compare(m.ID, id)
 	})
 	if !ok {
 		return nil
 	}
-	return &s.Members[i]
+	return s.Members[i]
 }
 
 // findLive returns the member of that incarnation, if it is live. An incarnation later

@@ -18,7 +18,7 @@ func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	s := new(cluster.Snapshot)
 	in := placement.Input{Partitions: 8}
 	for i := range rapid.IntRange(1, 6).Draw(t, "members") {
-		m := cluster.Member{
+		m := &cluster.Member{
 			ID: lease.NodeID(fmt.Sprint("n", i)), Incarnation: rapid.Uint64Range(1, 3).Draw(t, "incarnation"),
 			State:    rapid.SampledFrom([]lease.State{lease.Active, lease.Active, lease.Draining, lease.Settling}).Draw(t, "state"),
 			Weight:   rapid.SampledFrom([]uint32{100, 100, 0}).Draw(t, "weight"),
@@ -36,14 +36,14 @@ func aSnapshot(t *rapid.T) *cluster.Snapshot {
 
 // plainChoice follows the order of S0.2 without a shortcut.
 func plainChoice(s *cluster.Snapshot, q request, limits ceilings, reserved func(lease.NodeID) int64) (lease.NodeID, error) {
-	load := func(m cluster.Member) int64 { return max(0, m.Load) + reserved(m.ID) }
-	after := func(m cluster.Member) int64 { return load(m) + q.cost }
+	load := func(m *cluster.Member) int64 { return max(0, m.Load) + reserved(m.ID) }
+	after := func(m *cluster.Member) int64 { return load(m) + q.cost }
 	rank := s.Table.Rank(q.partition, 100)
 	if len(rank) == 0 {
 		return "", cluster.ErrNoMembers
 	}
-	best := func(fits func(cluster.Member) bool) (lease.NodeID, bool) {
-		var all []cluster.Member
+	best := func(fits func(*cluster.Member) bool) (lease.NodeID, bool) {
+		var all []*cluster.Member
 		for _, m := range s.Members {
 			if m.State == lease.Active && m.Weight > 0 && fits(m) {
 				all = append(all, m)
@@ -52,18 +52,18 @@ func plainChoice(s *cluster.Snapshot, q request, limits ceilings, reserved func(
 		if len(all) == 0 {
 			return "", false
 		}
-		slices.SortFunc(all, func(a, b cluster.Member) int {
+		slices.SortFunc(all, func(a, b *cluster.Member) int {
 			return cmp.Or(cmp.Compare(load(a)*b.Capacity, load(b)*a.Capacity),
 				cmp.Compare(slices.Index(rank, a.ID), slices.Index(rank, b.ID)))
 		})
 		return all[0].ID, true
 	}
-	soft := func(m cluster.Member) bool { return after(m)*100 <= m.Capacity*int64(limits.soft) }
-	known := func(m cluster.Member) bool { return m.Capacity > 0 && m.Load != lease.NoLoad }
-	for _, fits := range []func(cluster.Member) bool{
-		func(m cluster.Member) bool { return m.ID == rank[0] && (m.Capacity == 0 || soft(m)) },
-		func(m cluster.Member) bool { return known(m) && soft(m) },
-		func(m cluster.Member) bool {
+	soft := func(m *cluster.Member) bool { return after(m)*100 <= m.Capacity*int64(limits.soft) }
+	known := func(m *cluster.Member) bool { return m.Capacity > 0 && m.Load != lease.NoLoad }
+	for _, fits := range []func(*cluster.Member) bool{
+		func(m *cluster.Member) bool { return m.ID == rank[0] && (m.Capacity == 0 || soft(m)) },
+		func(m *cluster.Member) bool { return known(m) && soft(m) },
+		func(m *cluster.Member) bool {
 			return known(m) && (limits.hard == 0 || after(m)*100 <= m.Capacity*int64(limits.hard))
 		},
 	} {
@@ -120,7 +120,7 @@ func TestChooseStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := aSnapshot(t)
 		i := rapid.IntRange(0, len(s.Members)-1).Draw(t, "where")
-		m := &s.Members[i]
+		m := s.Members[i]
 		at := lease.Incarnation{Node: m.ID, Number: rapid.Uint64Range(1, 4).Draw(t, "number")}
 		q := request{room: "r", partition: 3, cost: 10_000, stay: Pin{Incarnation: at}}
 		none := func(lease.NodeID) int64 { return 0 }

@@ -180,7 +180,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 			k.agent.SetLoad(units)
 		}
 	}
-	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.limits.softOf(&s.Self), Capacity: s.Self.Capacity}
+	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.limits.softOf(s.Self), Capacity: s.Self.Capacity}
 	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
 		rooms, _ := k.Hosted()
 		p.Heaviest = rooms[:min(heaviest, len(rooms))]

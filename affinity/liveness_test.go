@@ -15,7 +15,7 @@ func TestLiveness(t *testing.T) { // S0.7
 	members := func(incarnations ...lease.Incarnation) *cluster.Snapshot {
 		s := new(cluster.Snapshot)
 		for _, i := range incarnations {
-			s.Members = append(s.Members, cluster.Member{ID: i.Node, Incarnation: i.Number})
+			s.Members = append(s.Members, &cluster.Member{ID: i.Node, Incarnation: i.Number})
 		}
 		return s
 	}
@@ -83,13 +83,13 @@ func TestLivenessUndecided(t *testing.T) {
 	l.record(a, true, now)
 	l.record(b, true, now)
 	for i, c := range []struct {
-		members []cluster.Member
+		members []*cluster.Member
 		ask     int
 		died    bool
 	}{
 		{nil, 2, false},
-		{[]cluster.Member{{ID: "a", Incarnation: 1}}, 1, false}, // a is back
-		{[]cluster.Member{{ID: "b", Incarnation: 2}}, 0, true},  // b has restarted
+		{[]*cluster.Member{{ID: "a", Incarnation: 1}}, 1, false}, // a is back
+		{[]*cluster.Member{{ID: "b", Incarnation: 2}}, 0, true},  // b has restarted
 		{nil, 0, false},
 	} {
 		if ask, died := l.undecided(&cluster.Snapshot{Members: c.members}, now); len(ask) != c.ask || died != c.died {

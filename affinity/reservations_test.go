@@ -47,7 +47,7 @@ func TestReservations(t *testing.T) {
 // Concurrent placements see each other's reservations: together they fill a node to
 // its hard ceiling and not above.
 func TestReservationsPlaceConcurrently(t *testing.T) {
-	s := &cluster.Snapshot{Members: []cluster.Member{
+	s := &cluster.Snapshot{Members: []*cluster.Member{
 		{ID: "a", State: lease.Active, Weight: 100, Capacity: 100, Load: 0},
 		{ID: "b", State: lease.Active, Weight: 100, Capacity: 100, Load: 0},
 	}}
@@ -63,7 +63,7 @@ func TestReservationsPlaceConcurrently(t *testing.T) {
 			if _, _, err := r.place(s, request{partition: placement.Partition(i % 8), cost: 10}, 1); err != nil && !errors.Is(err, ErrNoCapacity) {
 				t.Error(err)
 			}
-			r.placeOn(&s.Members[i%2], request{cost: 10})
+			r.placeOn(s.Members[i%2], request{cost: 10})
 		})
 	}
 	wait.Wait()

@@ -123,7 +123,7 @@ func (r *Resolver) changed(room string) {
 }
 
 // self returns this node's incarnation.
-func (r *Resolver) self() lease.Incarnation { return incarnationOf(&r.agent.Snapshot().Self) }
+func (r *Resolver) self() lease.Incarnation { return incarnationOf(r.agent.Snapshot().Self) }
 
 // living returns this node's incarnation, or none when it must not send a heartbeat.
 func (r *Resolver) living() lease.Incarnation {

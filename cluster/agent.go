@@ -212,7 +212,7 @@ func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.L
 
 // Members returns the live members, sorted by id. The slice is shared and must
 // not be modified.
-func (a *Agent) Members() []Member { return a.snap.Load().Members }
+func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 
 // Snapshot returns everything this node knows, as of the latest change or, for
 // ages and loads, of the latest heartbeats.

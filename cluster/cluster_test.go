@@ -215,7 +215,7 @@ func TestLoadIsReported(t *testing.T) {
 		c := started(t, 2, clustertest.Options{})
 		load := func() int64 {
 			members := c.Agent("n00").Members()
-			return members[slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == "n01" })].Load
+			return members[slices.IndexFunc(members, func(m *cluster.Member) bool { return m.ID == "n01" })].Load
 		}
 		if got := load(); got != lease.NoLoad {
 			t.Errorf("load %d before any was reported, want %d", got, lease.NoLoad)

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 // sees reports whether a node holds another for live.
 func sees(c *clustertest.Cluster, id, other string) bool {
-	return slices.ContainsFunc(c.Agent(id).Members(), func(m cluster.Member) bool { return string(m.ID) == other })
+	return slices.ContainsFunc(c.Agent(id).Members(), func(m *cluster.Member) bool { return string(m.ID) == other })
 }
 
 // logbook keeps the log lines of all agents.

@@ -12,7 +12,7 @@ func (l *loop) show(now time.Time) {
 	a := l.agent
 	v := l.kernel.View(now)
 	s := &Snapshot{
-		Members: make([]Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase),
+		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase),
 		lease: v.Lease, drift: v.Drift, mine: -1, Stats: l.stats(v.Stats),
 	}
 	switch {
@@ -23,9 +23,11 @@ func (l *loop) show(now time.Time) {
 	default:
 		s.why = ErrNoMembers
 	}
+	members := make([]Member, len(v.Live.Members))
 	for i := range v.Live.Members {
-		s.Members[i] = memberOf(&v.Live.Members[i], a.env.ClockOffset)
-		if s.Members[i].ID == a.self {
+		members[i] = memberOf(&v.Live.Members[i], a.env.ClockOffset)
+		s.Members[i] = &members[i]
+		if members[i].ID == a.self {
 			s.Self = s.Members[i]
 		}
 	}
@@ -34,16 +36,23 @@ func (l *loop) show(now time.Time) {
 	a.snap.Set(*s)
 }
 
-// fillOwners looks the candidates of the table up among the members. One that
-// has just gone keeps what was last known of it until the next table.
+// fillOwners looks the candidates of the table up among the members. A candidate
+// that has gone keeps its last known fields until the next table, also while the node
+// joins again and shows no table.
 func (s *Snapshot) fillOwners(old *Snapshot, self lease.NodeID) {
+	if s.Table == nil {
+		s.owners = old.owners
+		return
+	}
 	nodes := s.Table.Nodes()
-	s.owners = make([]Member, len(nodes))
+	s.owners = make([]*Member, len(nodes))
 	for i, n := range nodes {
 		if k, ok := findOwner(s.Members, n.ID); ok {
 			s.owners[i] = s.Members[k]
 		} else if k, ok := findOwner(old.owners, n.ID); ok {
 			s.owners[i] = old.owners[k]
+		} else { // gone since the table was computed
+			s.owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, Load: lease.NoLoad}
 		}
 		if n.ID == self && s.Phase == PhaseActive {
 			s.mine = i

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Member is what a snapshot tells of one live node. Members are shared by all
-// who look and must not be modified.
+// Member is what a snapshot knows of one live node. All readers share one Member,
+// which must not be modified.
 type Member struct {
 	ID          lease.NodeID
 	Addr        string // where it gossips
@@ -31,7 +31,7 @@ type Member struct {
 }
 
 // Age returns how old the member's lease is, by the monotonic clock.
-func (m Member) Age() time.Duration { return time.Since(m.renewed) }
+func (m *Member) Age() time.Duration { return time.Since(m.renewed) }
 
 func memberOf(m *lease.Member, clockOffset time.Duration) Member {
 	return Member{
@@ -43,8 +43,8 @@ func memberOf(m *lease.Member, clockOffset time.Duration) Member {
 
 // Snapshot is what a node knew at one moment. It is immutable.
 type Snapshot struct {
-	Self    Member
-	Members []Member         // live, sorted by id, this node among them
+	Self    *Member
+	Members []*Member        // live, sorted by id, this node among them
 	Table   *placement.Table // nil while the node is not ready
 	State   *events.State    // what the node owns; nil until the node is ready
 	Stats   Stats
@@ -54,8 +54,8 @@ type Snapshot struct {
 
 	why    error // there is no owner, if there is none
 	lease  *node.OwnLease
-	owners []Member // by index into Table.Nodes()
-	mine   int      // this node's index there, -1 if it may not own anything
+	owners []*Member // by index into Table.Nodes()
+	mine   int       // this node's index there, -1 if it may not own anything
 	drift  int
 }
 
@@ -96,7 +96,7 @@ func (s *Snapshot) Place(key string) (*Member, error) {
 // OwnerOf returns the owner of p, and false if it has none.
 func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 	if i := s.Table.OwnerIndex(p); i >= 0 {
-		return &s.owners[i], true
+		return s.owners[i], true
 	}
 	return nil, false
 }
@@ -107,7 +107,7 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	members := make([]*Member, 0, len(ids))
 	for _, id := range ids {
 		if i, ok := findOwner(s.owners, id); ok {
-			members = append(members, &s.owners[i])
+			members = append(members, s.owners[i])
 		}
 	}
 	return members
@@ -128,8 +128,8 @@ func (s *Snapshot) weighs(w uint32) bool {
 	return ok == (w > 0) && (!ok || nodes[i].Weight == w)
 }
 
-func findOwner(sorted []Member, id lease.NodeID) (int, bool) {
-	return slices.BinarySearchFunc(sorted, id, func(m Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+func findOwner(sorted []*Member, id lease.NodeID) (int, bool) {
+	return slices.BinarySearchFunc(sorted, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
 }
 
 // Stats counts what an agent did since it was started.

@@ -213,3 +213,33 @@ func TestNoSeedAnswers(t *testing.T) {
 		})
 	}
 }
+
+// While a node settles after a fence, its table may name nodes that it has not heard
+// of again. Place still returns what it last knew of them.
+func TestPlaceAfterAFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a", "b", "c")
+		c.WaitAgreed(3 * time.Second)
+		c.Pause("b")
+		c.Crash("c")
+		time.Sleep(10 * time.Second)
+		c.Resume("b")
+		placed := 0
+		for range 1000 {
+			time.Sleep(3 * time.Millisecond)
+			for i := range 20 {
+				m, err := c.Agent("b").Place(fmt.Sprint(i))
+				if err == nil && (m == nil || m.ID == "" || m.Addr == "") {
+					t.Fatalf("placed on %+v while %v", m, c.Agent("b").Snapshot().Phase)
+				}
+				if err == nil && m.ID == "c" {
+					placed++
+				}
+			}
+		}
+		if placed == 0 {
+			t.Error("the table never named the node that is gone")
+		}
+	})
+}

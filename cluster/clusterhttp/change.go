@@ -133,7 +133,7 @@ func (a *api) setWeight(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 }
 
 func (a *api) changed() *Changed {
-	self := &a.agent.Snapshot().Self
+	self := a.agent.Snapshot().Self
 	return &Changed{Self: a.self, State: self.State, Weight: self.Weight, Load: max(0, self.Load)}
 }
 

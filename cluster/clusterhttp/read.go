@@ -60,7 +60,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	s := a.agent.Snapshot()
 	members := make([]Member, len(s.Members))
 	for i := range s.Members {
-		members[i] = memberOf(s, &s.Members[i])
+		members[i] = memberOf(s, s.Members[i])
 	}
 	return &Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),

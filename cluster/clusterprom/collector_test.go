@@ -23,7 +23,7 @@ import (
 // TestEveryCounterIsShown sets each counter of an agent and its rooms to a different value,
 // and finds the metric with that value: testdata/fields is for people to read.
 func TestEveryCounterIsShown(t *testing.T) {
-	v := view{Snapshot: new(cluster.Snapshot), cfg: &cluster.Config{Strategy: placement.Rendezvous()}}
+	v := view{Snapshot: &cluster.Snapshot{Self: new(cluster.Member)}, cfg: &cluster.Config{Strategy: placement.Rendezvous()}}
 	fields := make(map[float64]string)
 	var fill func(of reflect.Value)
 	fill = func(of reflect.Value) {

@@ -56,7 +56,7 @@ func all() fixed {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
 	return fixed{
 		append(append(agentFamilies(), lookupFamily()), roomFamilies()...),
-		&view{Snapshot: new(cluster.Snapshot), cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}},
+		&view{Snapshot: &cluster.Snapshot{Self: new(cluster.Member)}, cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}},
 	}
 }
 
