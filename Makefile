@@ -1,4 +1,4 @@
-# Two commands carry the work: `make check` while at it, `make test` before a push.
+# The two main commands: `make check` while working, `make test` before a push.
 
 TOOL := go tool -modfile=$(CURDIR)/internal/tools/go.mod
 STEP := @scripts/step.sh
@@ -13,7 +13,7 @@ help: ## list these targets
 
 check: vet short lint ## the quick look while working: vet, short tests, lint
 
-test: deps lint vet race long cpus fuzz bench-once ## everything, as CI runs it; installs what is missing
+test: deps lint vet race long cpus fuzz bench-once ## everything, as CI runs it; installs missing programs
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' go build -o bin/roost ./cmd/roost
@@ -51,8 +51,8 @@ cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 
 fuzz: ## fuzz each target for FUZZTIME, 3s unless told
 	$(STEP) 'fuzzing' scripts/fuzz.sh
 
-bench-once: ## one iteration of each benchmark: they must run
+bench-once: ## one iteration of each benchmark, as a check that it runs
 	$(STEP) 'one iteration of each benchmark' $(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
 
-clean: ## remove what the build made
+clean: ## remove the output of the build
 	$(STEP) 'clean' rm -rf bin

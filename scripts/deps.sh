@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs, with apt, the programs that the tests need beside Go, make and git.
-# Costs nothing when they are all there.
+# Installs, with apt, the programs that the tests need in addition to Go, make and git.
+# Does nothing if all are installed.
 set -euo pipefail
 
-# command  packages that bring it
+# command  packages with it
 #
-# redis-check-rdb is the Redis server, under the name by which a package has it that
-# starts no service. qemu-aarch64 runs the placement vectors as an ARM machine would.
-# curl and jq are in commands of the pages, which a test runs.
-# Of a package with ! the command alone is taken: it would start a service, too.
+# redis-check-rdb is the Redis server, from a package that starts no service. qemu-aarch64
+# runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
+# which need curl and jq. A package with ! would start a service, so only its command is
+# installed.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
@@ -38,12 +38,12 @@ done <<<"$table"
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 wanted="${missing[*]} ${alone[*]}"
 if ! command -v apt-get >/dev/null; then
-	printf 'Not found here: what these Debian packages bring. Please install it:\n  %s\n' "$wanted" >&2
+	printf 'Programs of these Debian packages are missing. Please install them:\n  %s\n' "$wanted" >&2
 	exit 1
 fi
 as_root=()
 if ((EUID != 0)); then
-	# Without a terminal sudo could only hang or fail on its password prompt.
+	# Without a terminal sudo would hang or fail at its password prompt.
 	if ! { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; }; then
 		printf 'The tests need some packages and this user cannot install them. Please run as root:\n  %s\n' "$0" >&2
 		exit 1

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# each-module.sh COMMAND...: runs the command in the root of every Go module here.
-# ./... stops at a nested go.mod, so an example that has one would go untested.
-# internal/tools holds no code, only pins.
+# each-module.sh COMMAND...: runs the command in the root of every Go module. The
+# pattern ./... stops at a nested go.mod. internal/tools has no code, only pins.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

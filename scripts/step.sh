@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# step.sh TITLE COMMAND...: runs the command, says what it is and how long it took.
+# step.sh TITLE COMMAND...: runs the command and prints its title and duration.
 set -euo pipefail
 
 title=$1

@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Every control has a name, there are landmarks, and all text has contrast, in both
-// themes, in a page that shows everything it can.
+// In a page with all its parts visible, every control has a name, there are landmarks, and
+// all text has contrast in both themes.
 func TestAccess(t *testing.T) {
 	f := newFake(t, 12, 256)
 	f.change(func() {
@@ -74,7 +74,7 @@ func TestAccess(t *testing.T) {
 	}
 	p.text("#lookup-said", "is pinned to")
 
-	// The system's theme is dark by now, and people may want the other one.
+	// The user can override the system's theme, which is dark by now.
 	const choose = `(() => { const s = document.getElementById("theme"); s.value = %q; s.dispatchEvent(new Event("change"));
 		return getComputedStyle(document.body).colorScheme + " " + localStorage.getItem("roost-theme"); })()`
 	for _, theme := range []string{"light", "dark"} {
@@ -88,8 +88,8 @@ func TestAccess(t *testing.T) {
 	p.clean(f.URL)
 }
 
-// contrast lists the texts whose contrast is below 4.5 to 1 (WCAG 2.1, 1.4.3). Text
-// that is large or of a control that is off may have less.
+// contrast lists the texts with a contrast below 4.5 to 1 (WCAG 2.1, 1.4.3), except large
+// text and disabled controls.
 const contrast = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 	const rgba = (color) => {
@@ -130,8 +130,8 @@ func media(p *tab, name, value string) {
 	}
 }
 
-// The page is used by keyboard alone: the map tells what is under its cursor, a
-// heading sorts, and what has the focus is seen.
+// The page works with the keyboard alone: the map announces the partition under its cursor,
+// a heading sorts, and the focus is visible.
 func TestKeyboard(t *testing.T) {
 	f := newFake(t, 12, 256)
 	p := open(t, f.URL, 1440, 900)
@@ -146,7 +146,7 @@ func TestKeyboard(t *testing.T) {
 		at := eval[string](p, `(() => { const e = document.activeElement, s = getComputedStyle(e);
 			return (e === document.body ? "" : e.id || e.textContent) + (e !== document.body && (s.outlineStyle === "none" || parseFloat(s.outlineWidth) < 1) ? " unseen" : ""); })()`)
 		if strings.HasSuffix(at, " unseen") {
-			t.Errorf("the focus is not seen on %s", at)
+			t.Errorf("the focus is invisible on %s", at)
 		}
 		reached[at] = true
 		switch at {
@@ -169,7 +169,7 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 
-	// By owner, the nodes follow each other by name.
+	// In the order by owner, nodes are sorted by name.
 	eval[any](p, `document.getElementById("map-order").value = "owner"; document.getElementById("map-order").dispatchEvent(new Event("change")); 1`)
 	for key, owner := range map[string]string{"Home": "node-1", "End": "node-12"} {
 		p.until(owner, fmt.Sprintf(`(() => {
@@ -179,7 +179,7 @@ func TestKeyboard(t *testing.T) {
 	p.clean(f.URL)
 }
 
-// Partitions that move flash, unless people want no motion.
+// Moved partitions flash, unless the user prefers reduced motion.
 func TestReducedMotion(t *testing.T) {
 	for motion, want := range map[string]bool{"no-preference": true, "reduce": false} {
 		f := newFake(t, 4, 256)
@@ -197,12 +197,12 @@ func TestReducedMotion(t *testing.T) {
 		p.until("what moved is drawn", "drawn > 0")
 		eval[any](p, "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 		if got := eval[bool](p, "flashed || document.getAnimations().length > 0"); got != want {
-			t.Errorf("%s: it moves: %v", motion, got)
+			t.Errorf("%s: animated: %v", motion, got)
 		}
 	}
 }
 
-// On a phone nothing is wider than the screen, even with the longest ids.
+// On a phone no element is wider than the screen, even with the longest ids.
 func TestNarrow(t *testing.T) {
 	long := strings.Repeat("w", 58)
 	f := newFake(t, 30, 1024, "node-", long)

@@ -13,14 +13,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is one browser for all tests, started by the first that needs it.
+// chromium is one browser for all tests; the first test with a page starts it.
 var chromium struct {
 	once sync.Once
 	ctx  context.Context
 	err  error
 }
 
-// atEnd has what is left to do after the last test.
+// atEnd has the cleanup after the last test.
 var atEnd []func()
 
 func TestMain(m *testing.M) {
@@ -31,17 +31,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tab is a page in the browser, and what it has done.
+// tab is a page in the browser, with a record of its requests and console messages.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
-	faults   []string // what went to the console
-	requests []string // addresses
+	faults   []string // console messages
+	requests []string // URLs
 }
 
-// open opens a page of its own profile in a window of the given size.
+// open opens a page with its own profile in a window of the given size.
 func open(t *testing.T, address string, width, height int64) *tab {
 	t.Helper()
 	if testing.Short() {
@@ -82,7 +82,7 @@ func open(t *testing.T, address string, width, height int64) *tab {
 func start() {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"),
-		chromedp.NoSandbox, // root may not have one, as in a container
+		chromedp.NoSandbox, // it does not work for root in a container
 		chromedp.Flag("proxy-server", "direct://"))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, end := chromedp.NewContext(ctx)
@@ -105,7 +105,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval runs a script and returns what it comes to.
+// eval runs a script and returns its value.
 func eval[T any](p *tab, script string) T {
 	p.t.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
@@ -115,7 +115,7 @@ func eval[T any](p *tab, script string) T {
 	return v
 }
 
-// until waits until a script says true.
+// until waits until a script returns true.
 func (p *tab) until(what, script string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !eval[bool](p, script); {
@@ -125,7 +125,7 @@ func (p *tab) until(what, script string) {
 	}
 }
 
-// ready waits until the page shows so many members and hears of events.
+// ready waits until the page shows that many members and receives events.
 func (p *tab) ready(members int) {
 	p.t.Helper()
 	p.until("it is live", fmt.Sprintf(`document.querySelectorAll("#members-body tr").length === %d &&
@@ -138,7 +138,7 @@ func (p *tab) text(selector, part string) {
 	p.until(part, fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))", selector, part))
 }
 
-// clean fails the test if something went wrong unseen, or elsewhere.
+// clean fails the test if the page logged an error, or sent a request to another origin.
 func (p *tab) clean(origin string) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -149,7 +149,7 @@ func (p *tab) clean(origin string) {
 	want, _ := url.Parse(origin)
 	for _, r := range p.requests {
 		if u, err := url.Parse(r); err != nil || u.Host != want.Host || u.Scheme != want.Scheme {
-			p.t.Errorf("it asks %s", r)
+			p.t.Errorf("request to %s", r)
 		}
 	}
 	if len(p.requests) < 10 {

@@ -20,25 +20,25 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fake answers as an agent of a cluster of any size does: its tables and batches
-// come from the kernel, only its members are made up.
+// fake serves the API of an agent in a cluster of any size: its tables and batches come
+// from the kernel, only its members are invented.
 type fake struct {
 	*httptest.Server
 	t          *testing.T
 	partitions int
-	mangle     *strings.Replacer // what becomes of every answer
+	mangle     *strings.Replacer // applied to every response
 
 	mu      sync.Mutex
 	paused  bool
-	joining bool          // the API says so
-	muted   bool          // streams are told of nothing
-	overdue bool          // answers have an old version, of when node-99 owned everything
-	resume  *events.State // what new streams go on from, if they do
+	joining bool          // the API responds with not_ready
+	muted   bool          // streams send nothing
+	overdue bool          // responses have an old version, in which node-99 owned everything
+	resume  *events.State // where new streams resume; nil: they start over
 	pressed []string      // buttons of the demo
 	members []clusterhttp.Member
 	stats   clusterhttp.Stats
 	state   *events.State
-	told    *events.State // to streams
+	sent    *events.State // to streams
 	streams map[chan events.Batch]bool
 }
 
@@ -86,7 +86,7 @@ func member(i int) clusterhttp.Member {
 	}
 }
 
-// change has f do something to the members, and tells of what comes of it.
+// change changes the members by a function, and sends the effect to streams.
 func (f *fake) change(f2 func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,16 +106,16 @@ func (f *fake) change(f2 func()) {
 	old := f.state
 	f.state = events.Next(old, f.members[0].ID, table, live, true)
 	if old == nil {
-		f.told = f.state
+		f.sent = f.state
 	}
 	if !f.muted {
-		f.tell()
+		f.publish()
 	}
 }
 
-func (f *fake) tell() {
-	batch := events.Diff(f.told, f.state)
-	f.told = f.state
+func (f *fake) publish() {
+	batch := events.Diff(f.sent, f.state)
+	f.sent = f.state
 	for s := range f.streams {
 		s <- batch
 	}
@@ -135,7 +135,7 @@ func (f *fake) away() bool {
 	return f.paused
 }
 
-// pause has f answer nothing, and end all streams, until resume is called.
+// pause breaks all connections and streams until resume is called.
 func (f *fake) pause() (resume func()) {
 	set := func(paused bool) {
 		f.mu.Lock()
@@ -147,12 +147,12 @@ func (f *fake) pause() (resume func()) {
 	return func() { set(false) }
 }
 
-// unmute has streams told what they were not told.
+// unmute sends the withheld changes to streams.
 func (f *fake) unmute() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.muted = false
-	f.tell()
+	f.publish()
 }
 
 func (f *fake) turnsAway() bool {
@@ -161,7 +161,7 @@ func (f *fake) turnsAway() bool {
 	return f.joining
 }
 
-// set changes what f does, but not the cluster.
+// set changes the behaviour of f, but not the cluster.
 func (f *fake) set(f2 func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,7 +250,7 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 	f.send(w, answer)
 }
 
-// serveDemo stands in for roost demo, whose third node is paused.
+// serveDemo stands in for roost demo, with a paused third node.
 func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -274,7 +274,7 @@ func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	for b := first; ; {
-		if b.News() { // a stream that goes on may have nothing to begin with
+		if b.News() { // a resumed stream may have no first batch
 			data, _ := json.Marshal(b)
 			var event bytes.Buffer
 			fmt.Fprintf(&event, "id: %d\nevent: batch\ndata: %s\n\n", b.Version, data)

@@ -13,14 +13,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// While the agent does not answer, the page says so, and afterwards what it missed.
+// While the agent does not respond, the page shows a notice, and afterwards the changes that
+// it missed.
 func TestReconnect(t *testing.T) {
 	f := newFake(t, 4, 256)
 	p := open(t, f.URL, 1440, 900)
 	p.ready(4)
 	resume := f.pause()
 	p.text("#stale", "Not connected")
-	p.text("#stale", "What you see is old")
+	p.text("#stale", "The data below is outdated")
 	p.text("#link-text", "not connected")
 	f.leave("node-3")
 	resume()
@@ -32,7 +33,7 @@ func TestReconnect(t *testing.T) {
 	p.text("#events", "node-4 left: ")
 }
 
-// A node that has not joined says so, and the page comes alive when it has.
+// For a node that has not joined, the page shows a notice until the join.
 func TestJoining(t *testing.T) {
 	f := newFake(t, 3, 64)
 	f.set(func() { f.joining = true })
@@ -44,8 +45,7 @@ func TestJoining(t *testing.T) {
 	p.do(chromedp.WaitNotVisible(chromedp.CSS("#waiting")), chromedp.WaitVisible(chromedp.CSS("#operate-title")))
 }
 
-// A stream that goes on where an earlier one broke begins with what changed since, or
-// with nothing.
+// A resumed stream starts with the changes since the break, or with nothing.
 func TestResume(t *testing.T) {
 	f := newFake(t, 4, 256)
 	p := open(t, f.URL, 1440, 900)
@@ -67,7 +67,7 @@ func TestResume(t *testing.T) {
 	p.owns(f)
 }
 
-// The versions of an agent that was restarted begin anew, and it is believed.
+// The page accepts the lower versions of a restarted agent.
 func TestAgentRestarts(t *testing.T) {
 	f := newFake(t, 4, 256)
 	p := open(t, f.URL, 1440, 900)
@@ -90,7 +90,7 @@ func TestAgentRestarts(t *testing.T) {
 	p.owns(f)
 }
 
-// once checks that the log has one entry of something.
+// once checks that the log has exactly one such entry.
 func (p *tab) once(what string) {
 	p.t.Helper()
 	script := fmt.Sprintf(`[...document.querySelectorAll("#events .what")].filter(e => e.textContent.startsWith(%q)).length`, what)
@@ -99,7 +99,7 @@ func (p *tab) once(what string) {
 	}
 }
 
-// owns waits until the page has each node's count of partitions as f does.
+// owns waits until the page shows each node's number of partitions.
 func (p *tab) owns(f *fake) {
 	p.t.Helper()
 	for id, n := range f.state.Table.Balance().Counts {
@@ -108,7 +108,7 @@ func (p *tab) owns(f *fake) {
 	}
 }
 
-// What an answer told before the event came is not told again.
+// A change in a response is not logged again when its event arrives.
 func TestToldOnce(t *testing.T) {
 	f := newFake(t, 5, 256)
 	p := open(t, f.URL, 1440, 900)
@@ -123,7 +123,7 @@ func TestToldOnce(t *testing.T) {
 	f.join(6)
 	p.text("#events", "partitions moved from 4 nodes to node-6")
 	f.set(func() { f.muted = false })
-	f.change(func() { f.members[0].Incarnation++ }) // and tells of all that was held back
+	f.change(func() { f.members[0].Incarnation++ }) // sends the withheld changes, too
 	p.text("#events", "node-1 restarted")
 	f.leave("node-2")
 	p.text("#events", "node-2 left")
@@ -134,7 +134,7 @@ func TestToldOnce(t *testing.T) {
 	p.owns(f)
 }
 
-// An answer that an event has overtaken brings figures, and nobody back.
+// A response that an event has overtaken updates figures, and does not bring members back.
 func TestOverdue(t *testing.T) {
 	f := newFake(t, 4, 256)
 	p := open(t, f.URL, 1440, 900)
@@ -147,11 +147,11 @@ func TestOverdue(t *testing.T) {
 	p.ready(3)
 	p.owns(f)
 	if seen := eval[string](p, `document.getElementById("events").innerText`); strings.Contains(seen, "node-99") {
-		t.Errorf("an old answer is news: %s", seen)
+		t.Errorf("an old response is in the log: %s", seen)
 	}
 }
 
-// What was looked up is looked up again when something has changed.
+// The page repeats a lookup after a change.
 func TestLookupFollows(t *testing.T) {
 	f := newFake(t, 4, 256)
 	p := open(t, f.URL, 1440, 900)
@@ -171,7 +171,7 @@ func TestLookupFollows(t *testing.T) {
 	p.text("#lookup-said", string(owner())+" owns")
 }
 
-// That nobody owns anything is seen at once.
+// The page immediately shows that no member owns partitions.
 func TestNobody(t *testing.T) {
 	f := newFake(t, 3, 64)
 	p := open(t, f.URL, 1440, 900)
@@ -184,9 +184,9 @@ func TestNobody(t *testing.T) {
 			f.members[i].State = lease.Draining
 		}
 	})
-	p.text("#events", "64 partitions moved from 3 nodes to nobody")
-	p.text("#advice", "Nobody owns anything")
-	p.text("#partitions-note", "owned by nobody")
+	p.text("#events", "64 partitions moved from 3 nodes to no node")
+	p.text("#advice", "No member can own partitions")
+	p.text("#partitions-note", "without an owner")
 	p.until("no figure of balance", `document.getElementById("cv").textContent === "–"`)
 	if eval[bool](p, "nameless") {
 		t.Error("the legend had a node without a name")

@@ -16,12 +16,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// agent starts a real one, on real sockets.
+// agent starts a real agent on real sockets.
 func agent(t *testing.T, id string, seeds ...string) *cluster.Agent {
 	t.Helper()
 	a, err := cluster.Start(t.Context(), cluster.Config{
 		ID: id, Bind: "127.0.0.1:0", Join: seeds, Bootstrap: len(seeds) == 0, Network: cluster.Local,
-		LeaseTTL: 3 * time.Second, Log: slog.New(slog.DiscardHandler), // longer than a busy machine stops a process
+		LeaseTTL: 3 * time.Second, Log: slog.New(slog.DiscardHandler), // longer than the stalls of a busy machine
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func agent(t *testing.T, id string, seeds ...string) *cluster.Agent {
 	return a
 }
 
-// serve has an agent's real handler and server answer at an address of its own.
+// serve starts the real handler and server of an agent.
 func serve(t *testing.T, a *cluster.Agent, o clusterhttp.Options) (string, *clusterhttp.Client) {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
@@ -44,8 +44,7 @@ func serve(t *testing.T, a *cluster.Agent, o clusterhttp.Options) (string, *clus
 	return s.URL, &clusterhttp.Client{Base: s.Listener.Addr().String()}
 }
 
-// The page shows who was killed and who joined within two seconds of the API, and
-// answers where a key is.
+// The page shows killed and joined nodes within two seconds of the API, and looks up keys.
 func TestLive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")
@@ -57,13 +56,13 @@ func TestLive(t *testing.T) {
 	members(t, client, "node-a", "node-b", "node-c")
 	p := open(t, address, 1440, 900)
 	p.ready(3)
-	// What the page shows, and when each of it came to be.
+	// Record when the page showed which members.
 	eval[any](p, `window.seen = {}; new MutationObserver(() => {
 		const ids = [...document.querySelectorAll("#members-body .id")].map(e => e.textContent).sort().join(" ");
 		seen[ids] ??= Date.now();
 	}).observe(document.getElementById("members-body"), { childList: true, subtree: true }); 1`)
 
-	_ = b.Close() // as a crash: no farewell
+	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
 	p.text("#events", "node-b left: ")
 	agent(t, "node-d", a.Addr())
@@ -81,12 +80,12 @@ func TestLive(t *testing.T) {
 	p.text("#lookup-answer .why", ranked.Why)
 	p.text("#map-tip", fmt.Sprintf("Partition %d: %s", ranked.Partition, ranked.Owners[0].ID))
 	if !eval[bool](p, `document.getElementById("demo").hidden && document.getElementById("lookup-kind").hidden`) {
-		t.Error("it offers a demo, or rooms")
+		t.Error("the page has controls for a demo, or for rooms")
 	}
 	p.clean(address)
 }
 
-// members waits until the API tells of these members, and returns when it did.
+// members waits until the API has exactly these members, and returns the time.
 func members(t *testing.T, client *clusterhttp.Client, want ...lease.NodeID) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
@@ -108,8 +107,8 @@ func members(t *testing.T, client *clusterhttp.Client, want ...lease.NodeID) tim
 	}
 }
 
-// shows checks how long after the API the page showed these members. Both go by the
-// clock of this machine, so what the test itself takes to look does not count.
+// shows checks how long after the API the page showed these members. Both times come from
+// the clock of this machine, so the latency of the test itself does not count.
 func (p *tab) shows(told time.Time, ids string) {
 	p.t.Helper()
 	p.until(ids, fmt.Sprintf("%q in seen", ids))
@@ -120,7 +119,7 @@ func (p *tab) shows(told time.Time, ids string) {
 	}
 }
 
-// Draining takes a confirmation and the operator's token, which is kept nowhere.
+// A drain needs a confirmation and the operator's token, which the page does not store.
 func TestOperate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")
@@ -136,14 +135,14 @@ func TestOperate(t *testing.T) {
 	p.text("#confirm", "Drain node-a?")
 	p.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#confirm")))
 	if text := eval[string](p, `document.getElementById("operate-result").textContent`); text != "" || state() != lease.Active {
-		t.Fatalf("it was not confirmed, and yet: %q, %v", text, state())
+		t.Fatalf("drained without a confirmation: %q, %v", text, state())
 	}
 
 	yes := func(button string) {
 		t.Helper()
 		p.do(chromedp.Click(chromedp.CSS(button)), chromedp.WaitVisible(chromedp.CSS("#confirm-yes")), chromedp.Click(chromedp.CSS("#confirm-yes")))
 	}
-	// The event that a question was closed may come after the next one was asked.
+	// The close event of a question may arrive after the next question.
 	if late := eval[bool](p, `new Promise(done => {
 		const dialog = document.getElementById("confirm"), drain = document.getElementById("drain");
 		drain.click();
@@ -161,12 +160,12 @@ func TestOperate(t *testing.T) {
 	}
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "open-barley"+kb.Enter))
 	yes("#drain")
-	p.text("#operate-result", "does not take this token")
+	p.text("#operate-result", "rejects this token")
 	p.do(chromedp.Click(chromedp.CSS("#token-forget")), chromedp.SendKeys(chromedp.CSS("#token"), "open-sesame"+kb.Enter))
 	p.text("#operate-result", "sent from now on")
 	yes("#drain")
 	p.text("#operate-result", "node-a was drained")
-	p.text("#advice", "Nobody owns anything")
+	p.text("#advice", "No member can own partitions")
 	p.until("the focus is on what can be done now", `document.activeElement.id === "undrain"`)
 	p.text("#members-body .state", "draining")
 	p.text("#events", "node-a is draining")
@@ -183,7 +182,7 @@ func TestOperate(t *testing.T) {
 	}
 }
 
-// The demo's buttons ask for what they say. Elsewhere there are none.
+// Each button of the demo sends its request.
 func TestDemo(t *testing.T) {
 	f := newFake(t, 3, 64)
 	f.change(func() { f.members[1].State = lease.Draining })
@@ -212,7 +211,7 @@ func TestDemo(t *testing.T) {
 		`kill {"id":"node-2"}`, `resume {"id":"node-3"}`, `kill {"id":"node-3"}`, `drain {"id":"node-1"}`,
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(f.pressed)), slices.Sorted(slices.Values(asked))) {
-		t.Errorf("asked for %q", f.pressed)
+		t.Errorf("requests: %q", f.pressed)
 	}
 	p.clean(f.URL)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 )
 
-// The policy is in force: neither a script that got into the page runs, nor does one
-// that a script writes into it; and nobody else is talked to.
+// The policy is in force: the browser runs neither an injected script nor markup written by
+// a script, and sends no request to another origin.
 func TestPolicy(t *testing.T) {
 	f := newFake(t, 3, 64)
 	page := dashboard.Handler(dashboard.Info{})
@@ -39,10 +39,10 @@ func TestPolicy(t *testing.T) {
 		document.getElementById("trap").click();
 	})`
 	if got := eval[string](p, click); got != "undefined" {
-		t.Errorf("what was injected ran: %s", got)
+		t.Errorf("injected code ran: %s", got)
 	}
 
-	// The rest in the page as it is.
+	// The other checks use the unmodified page.
 	p.do(chromedp.Navigate(f.URL))
 	p.ready(3)
 	if n := eval[int](p, `[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor)").length`); n != 0 {
@@ -75,8 +75,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// What strangers choose is shown as text: the id, zone and labels of a node, a key,
-// a room, and what the agent says of them.
+// Untrusted values are shown as text: the id, zone and labels of a node, a key, a room, and
+// reasons of the agent.
 func TestHostile(t *testing.T) {
 	const evil = `<img src=x onerror=hacked()><script>hacked()</script>`
 	f := newFake(t, 3, 64, "node-3", evil, "eu-a", evil+"zone", "r3", evil, "no headroom", evil)

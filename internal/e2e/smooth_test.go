@@ -12,8 +12,8 @@ import (
 
 func placementOf(p int) placement.Partition { return placement.Partition(p) }
 
-// A hundred nodes and 16,384 partitions, while nodes leave, some of which return: how
-// long frames take is for the log, what they end with is not.
+// With a hundred nodes and 16,384 partitions, while nodes leave and join, the map ends with
+// the right content. The duration of frames is only logged.
 func TestSmooth(t *testing.T) {
 	f := newFake(t, 100, 16384)
 	p := open(t, f.URL, 1440, 900)
@@ -29,14 +29,14 @@ func TestSmooth(t *testing.T) {
 		f.join(40 + i)
 		p.text("#events", fmt.Sprintf("node-%d joined", 40+i))
 	}
-	for i := range 10 { // for good, or the map would end as it began
+	for i := range 10 { // for good, so that the map differs at the end
 		f.leave(lease.NodeID(fmt.Sprintf("node-%d", 60+i)))
 	}
 	p.ready(90)
 	p.until("the last of them has flashed", "times.reduce((sum, t) => sum + t, 0) > 1500")
 	frames(p, "while 30 changes moved some 160 partitions each")
 
-	// Node-1 has the first colour. Each of its cells, and no other, is in it.
+	// Node-1 has the first colour. All of its cells, and no other cells, have that colour.
 	p.until("the map shows the table", fmt.Sprintf(`(() => {
 		const canvas = document.getElementById("map-canvas"), copy = document.createElement("canvas");
 		Object.assign(copy, { width: canvas.width, height: canvas.height });
@@ -53,7 +53,7 @@ func TestSmooth(t *testing.T) {
 	p.clean(f.URL)
 }
 
-// frames logs how long those took that were drawn since the last time.
+// frames logs the duration of the frames since its last call.
 func frames(p *tab, when string) {
 	p.t.Helper()
 	times := eval[[]float64](p, "times.splice(0)")
@@ -65,7 +65,7 @@ func frames(p *tab, when string) {
 		when, len(times), at(0.5), at(0.95), at(0.99), at(1), eval[float64](p, "long"))
 }
 
-// ownedBy returns, as a script has it, which of the first n partitions a node owns.
+// ownedBy returns which of the first n partitions a node owns, as a JavaScript array.
 func (f *fake) ownedBy(id lease.NodeID, n int) string {
 	list := "["
 	for p := range n {

@@ -1,14 +1,14 @@
 // The calls of the HTTP API, and the operator's token.
 
-const patience = 4000; // ms, for an answer
+const patience = 4000; // ms, for a response
 
-// The token is in this variable and nowhere else.
+// The only place of the token.
 let token = "";
 export function useToken(t) { token = t; }
 
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.error || `the agent answers with status ${status}`);
+    super(problem.error || `the agent responded with status ${status}`);
     this.status = status;
     this.code = problem.code || "";
   }
@@ -19,7 +19,7 @@ async function ask(path, options, wait) {
   try {
     answer = await fetch(path, { ...options, cache: "no-store", signal: AbortSignal.timeout(wait) });
   } catch (e) {
-    throw new Error(e.name === "TimeoutError" ? `no answer within ${wait / 1000} s` : "the agent cannot be reached", { cause: e });
+    throw new Error(e.name === "TimeoutError" ? `no response within ${wait / 1000} s` : "the agent cannot be reached", { cause: e });
   }
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Refused(answer.status, body);

@@ -1,4 +1,4 @@
-// The buttons of roost demo, whose process starts and stops the nodes.
+// The buttons of roost demo, which starts and stops the nodes.
 
 import { get, post } from "./api.js";
 import { $, h, say } from "./dom.js";
@@ -7,10 +7,10 @@ const every = 1000; // ms
 
 export class Demo {
   #model;
-  #stage = null; // as GET demo had it last
-  #shown = ""; // what of it is on the page
+  #stage = null; // the last GET demo
+  #shown = ""; // the part on the page
   #busy = new Set();
-  #focus = ""; // action and id of the button that has the focus
+  #focus = ""; // action and id of the focused button
 
   constructor(model) { this.#model = model; }
 
@@ -50,14 +50,14 @@ export class Demo {
     this.#refocus();
   }
 
-  // stateOf adds what the process of a node does not tell: that it drains.
+  // stateOf adds the state draining, which the demo does not report.
   #stateOf({ id, state }) {
     const member = this.#model.members.find((m) => m.id === id);
     return state === "running" && member?.state === "draining" ? "draining" : state;
   }
 
-  // refocus gives the focus back to the button that had it, or else to another one
-  // of its node: buttons are made anew, and are off while something is done.
+  // refocus focuses the previous button, or another one of its node: buttons are created
+  // again, and are disabled during a call.
   #refocus() {
     const [, id] = this.#focus.split(" ");
     const own = [...$("demo-nodes").querySelectorAll("button:enabled")].filter((b) => b.dataset.button.split(" ")[1] === id);

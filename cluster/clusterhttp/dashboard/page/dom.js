@@ -1,10 +1,10 @@
-// What the other modules make and change elements with. Text is only ever set as
-// text: ids, labels and keys come from strangers.
+// Functions that create and change elements. They set text only as text, never as markup:
+// ids, labels and keys are untrusted.
 
 export const $ = (id) => document.getElementById(id);
 
-// h makes an element. A property that begins with "on" is a listener, "class" and
-// "text" are what they say, everything else is an attribute; false and null are none.
+// h creates an element. A property that starts with "on" is a listener, "class" and "text"
+// set class and text, and other properties are attributes unless false or null.
 export function h(tag, props = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
@@ -18,14 +18,13 @@ export function h(tag, props = {}, ...children) {
   return e;
 }
 
-// say sets a text if it is another one, so that what did not change is neither
-// laid out nor read out again.
+// say sets a text if it differs: an unchanged text is neither laid out nor announced again.
 export function say(e, text) {
   if (e.textContent !== text) e.textContent = text;
 }
 
-// eachFrame returns what asks for f, which then runs once with the next frame
-// however often it is asked for.
+// eachFrame returns a function that schedules f for the next frame; several calls run f
+// once.
 export function eachFrame(f) {
   let asked = false;
   return () => {
@@ -43,7 +42,7 @@ export function attribute(e, name, value) {
   else if (e.getAttribute(name) !== value) e.setAttribute(name, value);
 }
 
-// fill sets a select's options, [value, text] each, and keeps what is selected.
+// fill sets a select's options, [value, text] each, and keeps the selection.
 export function fill(select, options) {
   const same = select.length === options.length &&
     options.every(([value, text], i) => select.options[i].value === value && select.options[i].text === text);
@@ -53,8 +52,8 @@ export function fill(select, options) {
   select.value = options.some(([v]) => v === value) ? value : options[0]?.[0] ?? "";
 }
 
-// swatch is a square in a node's colour. The style is set by script, since the
-// policy of this page forbids style attributes.
+// swatch is a square in a node's colour. A script sets the style, because the policy of
+// this page forbids style attributes.
 export function swatch(color) {
   const e = h("span", { class: "swatch", "aria-hidden": "true" });
   paint(e, color);
@@ -73,7 +72,7 @@ export const count = (n) => numbers.format(n);
 export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
 export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
-// span says how long something takes or is ago, shortly.
+// span formats a duration.
 export function span(ms) {
   const s = Math.abs(ms) / 1000;
   if (s < 1) return `${Math.round(Math.abs(ms))} ms`;

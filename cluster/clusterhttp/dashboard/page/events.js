@@ -1,20 +1,20 @@
-// The log of what changed, and what of it is read out.
+// The log of changes, and its announcements for screen readers.
 
 import { $, clock, h, plural, say } from "./dom.js";
 
 const shown = 200;
-const quiet = 4000; // ms between two announcements: more than that and nobody can listen
+const quiet = 4000; // ms between two announcements: more would be too many to follow
 const signs = { joined: "+", left: "−", moved: "⇄", info: "i", warn: "!" };
 
 export class EventLog {
-  #unsaid = []; // texts that were not announced yet
+  #unsaid = []; // texts to announce
   #pending = false;
 
   constructor(model) {
     model.listen((kind, entry) => {
       if (kind === "log") this.#add(entry);
     });
-    $("events").append(h("li", { class: "none", text: "Nothing has changed since this page was opened." }));
+    $("events").append(h("li", { class: "none", text: "No changes since this page was opened." }));
   }
 
   #add(entry) {
@@ -32,7 +32,7 @@ export class EventLog {
     setTimeout(() => this.#announce(), quiet / 4);
   }
 
-  // announce reads out what is new, or only how much that is.
+  // announce announces new entries, or only their number.
   #announce() {
     const said = this.#unsaid.splice(0);
     this.#pending = said.length > 0;

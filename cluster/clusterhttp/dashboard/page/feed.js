@@ -1,19 +1,19 @@
-// Keeps a model up to date: changes come over the event stream at once; what the
-// stream does not carry, such as the age of leases, is asked for every second.
+// Keeps a model up to date: the event stream delivers changes immediately, and a poll every
+// second the rest, such as the age of leases.
 
 import { get } from "./api.js";
 import { plural } from "./dom.js";
 
-const every = 1000; // ms between two questions
-const soon = 200; // ms after an event, so that a burst of them makes few questions
-const waits = [500, 1000, 2000, 3000]; // ms, after so many failures
+const every = 1000; // ms between two polls
+const soon = 200; // ms after an event, so that a burst of events causes few polls
+const waits = [500, 1000, 2000, 3000]; // ms, by the number of failures
 const backOff = (failures) => waits[Math.min(failures, waits.length) - 1] * (0.75 + 0.5 * Math.random());
 
 export class Feed {
   #model;
-  #digest = ""; // of the table as it was last fetched; "" since it has changed
-  #rooms = 0; // that moved since it was last told
-  #due = false; // there is a reason to ask again soon
+  #digest = ""; // of the last table; "" after a change
+  #rooms = 0; // that moved since the last entry
+  #due = false; // poll again soon
   #wake = () => {};
 
   constructor(model) { this.#model = model; }
@@ -23,7 +23,7 @@ export class Feed {
     this.#stream();
   }
 
-  // now asks soon, since something has changed.
+  // now polls soon, after a change.
   now() {
     this.#due = true;
     this.#wake();
@@ -40,10 +40,10 @@ export class Feed {
         failures++;
         this.#model.fault = e.message;
       }
-      this.#tellRooms();
+      this.#noteRooms();
       const wait = failures ? backOff(failures) : every;
       this.#model.retry = Date.now() + wait;
-      this.#model.tell("link");
+      this.#model.emit("link");
       await this.#pause(wait);
     }
   }
@@ -56,8 +56,8 @@ export class Feed {
     if (this.#model.setTable(table)) this.#digest = table.digest;
   }
 
-  // tellRooms makes one entry of what came in many events.
-  #tellRooms() {
+  // noteRooms adds one entry for many events.
+  #noteRooms() {
     if (this.#rooms) this.#model.note("moved", this.#rooms === Infinity ? "many rooms moved" : `${plural(this.#rooms, "room")} moved`);
     this.#rooms = 0;
   }
@@ -72,9 +72,9 @@ export class Feed {
     });
   }
 
-  // EventSource comes back by itself, but gives up for good when it is turned away
-  // once, as by an agent that is joining; so it is made anew instead. It may begin with
-  // all there is, with what has changed since an earlier one, or with nothing.
+  // EventSource reconnects by itself, but gives up after one rejection, as from an agent
+  // that is joining; so each attempt has a new one. A stream may start with everything,
+  // with the changes since an earlier stream, or with nothing.
   #stream(failures = 0) {
     const source = new EventSource("v1/events");
     source.addEventListener("open", () => {
@@ -95,7 +95,7 @@ export class Feed {
     source.addEventListener("error", () => {
       source.close();
       this.#model.streaming = false;
-      this.#model.tell("link");
+      this.#model.emit("link");
       setTimeout(() => this.#stream(failures + 1), backOff(failures + 1));
     });
   }

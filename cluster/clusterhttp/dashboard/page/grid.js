@@ -1,9 +1,9 @@
-// Where the cells of the partition map are. Its boxes are in device pixels, so that
-// all cells are sharp.
+// The positions of the cells of the partition map, in device pixels, so that all cells are
+// sharp.
 
 import { byName } from "./dom.js";
 
-const tall = 250; // CSS pixels that the map is to take at most, more or less
+const tall = 250; // approximate maximum height of the map, in CSS pixels
 
 export class Grid {
   columns = 1;
@@ -11,10 +11,10 @@ export class Grid {
   #xs = []; // left edges of the columns, and the right edge of the last
   #row = 1;
   #gap = 0;
-  #place = null; // partition → index; null: they are the same
+  #place = null; // partition → index; null: identity
   #order = null; // index → partition
 
-  // fit lays the cells out over the given width, and sizes the canvas.
+  // fit arranges the cells in the given width, and sizes the canvas.
   fit(canvas, width, owners, byOwner) {
     this.ratio = window.devicePixelRatio || 1;
     const cell = Math.max(3, Math.min(26, Math.round(Math.sqrt((width * tall) / owners.length))));

@@ -1,5 +1,5 @@
-// Whether what is seen is current: the mark at the top, and what is shown instead of
-// the cluster or above it while it is not.
+// The state of the connection: the mark at the top, and the notices for a page without
+// current data.
 
 import { $, attribute, h, say, span } from "./dom.js";
 
@@ -23,14 +23,14 @@ export class LinkState {
     attribute($("link"), "data-state", state);
     attribute(document.body, "data-link", state);
     say($("link-text"), texts[state]);
-    attribute($("link"), "title", state === "poll" ? "the event stream is not to be had, so this page asks every second" : null);
+    attribute($("link"), "title", state === "poll" ? "no event stream: this page polls every second" : null);
     $("waiting").hidden = state !== "wait" || !fault;
-    if (!$("waiting").hidden) say($("waiting-why"), `It says: ${fault}.`);
+    if (!$("waiting").hidden) say($("waiting-why"), `The node reports: ${fault}.`);
     this.#notice(state === "lost");
   }
 
-  // notice says that what is seen is old. Only its first part is read out: the other
-  // one changes all the time.
+  // notice shows that the data is outdated. Screen readers announce only its first part:
+  // the second part changes every second.
   #notice(lost) {
     const { answered, fault, retry } = this.#model;
     const notice = $("stale");
@@ -41,8 +41,8 @@ export class LinkState {
     }
     if (!notice.firstChild) notice.append(h("span", { role: "alert" }), h("span", { "aria-hidden": "true" }));
     const [what, when] = notice.children;
-    say(what, `Not connected: ${fault}. What you see is old. `);
+    say(what, `Not connected: ${fault}. The data below is outdated. `);
     const since = Math.round((Date.now() - answered) / 1000);
-    say(when, `Since ${since < 60 ? `${since} s` : span(1000 * since)}; asking again in ${Math.max(0, Math.ceil((retry - Date.now()) / 1000))} s.`);
+    say(when, `Since ${since < 60 ? `${since} s` : span(1000 * since)}; retry in ${Math.max(0, Math.ceil((retry - Date.now()) / 1000))} s.`);
   }
 }

@@ -1,17 +1,17 @@
-// Where a key or a room is, and why.
+// The node of a key or a room, and the reason.
 
 import { get, Refused } from "./api.js";
 import { $, count, h, say, swatch } from "./dom.js";
 import { colorOf } from "./palette.js";
 
-const ranked = 5; // members of a key's ranking that are shown
-const settled = 500; // ms after a change, when what it led to can be asked for
+const ranked = 5; // members to show of a key's ranking
+const settled = 500; // ms after a change, until its effects are available
 
 export class Lookup {
   #show; // shows a partition on the map
-  #asked = 0; // a later answer replaces an earlier one, not the other way round
-  #shown = null; // kind and name of what the answer is about
-  #due = false; // it will be asked for again
+  #asked = 0; // number of the last call: an earlier call must not replace a later one
+  #shown = null; // kind and name of the last lookup
+  #due = false; // a repeat is scheduled
 
   constructor(model, show) {
     this.#show = show;
@@ -33,7 +33,7 @@ export class Lookup {
     });
   }
 
-  // again asks again in a moment: what has changed may have changed the answer.
+  // again repeats the lookup in a moment: a change may have changed its result.
   #again() {
     if (this.#due) return;
     this.#due = true;
@@ -43,8 +43,8 @@ export class Lookup {
     }, settled);
   }
 
-  // ask gets an answer. Of one that was not asked for by hand, a connection that
-  // fails leaves what was answered before: the page tells that it is old.
+  // ask looks up. If the connection fails during a repeat, the previous result stays: the
+  // page has a notice that its data is outdated.
   async #ask(byItself = false) {
     const asked = ++this.#asked;
     const [kind, name] = this.#shown;
@@ -61,7 +61,7 @@ export class Lookup {
   }
 
   #render({ parts, partition }) {
-    const said = parts.slice(0, 2).map((e) => e.textContent).join(". "); // and not all candidates
+    const said = parts.slice(0, 2).map((e) => e.textContent).join(". "); // without the candidates
     if (partition !== undefined) {
       parts[0].querySelector(".partition").addEventListener("click", () => {
         $("map").scrollIntoView({ block: "center" });
@@ -75,8 +75,8 @@ export class Lookup {
   }
 }
 
-// segment is a room's name as a part of a path; that of . and .. has to be escaped
-// as well, or the browser would take them for directories.
+// segment is a room's name as a part of a path; . and .. must be escaped, because browsers
+// treat them as directories.
 const segment = (name) => encodeURIComponent(name).replace(/^\.{1,2}$/, (dots) => dots.replaceAll(".", "%2E"));
 
 const node = (id) => h("span", { class: "node" }, swatch(colorOf(id)), h("strong", { text: id }));

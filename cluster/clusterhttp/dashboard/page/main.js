@@ -31,7 +31,7 @@ $("theme").addEventListener("change", ({ target: { value } }) => {
   try {
     localStorage.setItem("roost-theme", value);
   } catch {
-    // It holds for this visit.
+    // The choice lasts for this visit.
   }
   map.repaint();
 });

@@ -1,12 +1,12 @@
-// The partition map: a cell for each partition, in its owner's colour. A partition
-// that moved flashes.
+// The partition map: a cell for each partition, in its owner's colour. A moved partition
+// flashes.
 
 import { $, byName, count, eachFrame, fill, h, paint, plural, say, span, swatch } from "./dom.js";
 import { Grid } from "./grid.js";
 import { colorOf } from "./palette.js";
 
 const flash = 1100; // ms
-const legendFor = 16; // nodes; more of them are chosen from the list
+const legendFor = 16; // nodes; beyond that there is only the list
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class PartitionMap {
@@ -14,10 +14,10 @@ export class PartitionMap {
   #canvas = $("map-canvas");
   #context = this.#canvas.getContext("2d");
   #grid = new Grid();
-  #flashing = new Map(); // partition → when it began
-  #dirty = new Set(); // partitions to be drawn anew
-  #all = true; // all of them are
-  #at = -1; // partition that the cursor is on
+  #flashing = new Map(); // partition → start time
+  #dirty = new Set(); // partitions to redraw
+  #all = true; // redraw all
+  #at = -1; // partition under the cursor
   #ink = "";
   #ask = eachFrame((now) => this.#frame(now));
   #chips = new Map(); // legend, by node
@@ -26,7 +26,7 @@ export class PartitionMap {
     this.#model = model;
     const legend = eachFrame(() => {
       this.#legend();
-      this.#place(); // how long ago the last move was
+      this.#place(); // updates the age of the last move
     });
     model.listen((kind, what) => this.#hear(kind, what, legend));
     new ResizeObserver(() => this.#draw()).observe($("map"));
@@ -42,7 +42,7 @@ export class PartitionMap {
     this.#canvas.addEventListener("blur", () => this.#point(-1));
   }
 
-  // show puts the cursor on a partition, as after a look-up.
+  // show moves the cursor to a partition, as after a lookup.
   show(partition) { this.#point(partition); }
 
   repaint() { this.#draw(); }
@@ -57,7 +57,7 @@ export class PartitionMap {
     const now = performance.now();
     if (!still.matches) for (const p of partitions) this.#flashing.set(p, now);
     for (const p of partitions) this.#dirty.add(p);
-    this.#all ||= $("map-order").value === "owner"; // then others change places
+    this.#all ||= $("map-order").value === "owner"; // other cells move, too
     this.#ask();
   }
 
@@ -94,8 +94,7 @@ export class PartitionMap {
     if (this.#flashing.size) this.#ask();
   }
 
-  // paint draws cells, those of one owner after those of another: a change of colour
-  // costs more than a cell.
+  // paint draws cells owner by owner, because a change of colour costs more than a cell.
   #paint(partitions) {
     const { table, focus } = this.#model;
     const c = this.#context;
@@ -107,7 +106,7 @@ export class PartitionMap {
       for (const p of cells) {
         const [x, y, w, hgt] = this.#grid.box(p);
         c.fillRect(x, y, w, hgt);
-        if (!owner) c.clearRect(x + 1, y + 1, w - 2, hgt - 2); // nobody's: an empty frame
+        if (!owner) c.clearRect(x + 1, y + 1, w - 2, hgt - 2); // without an owner: an empty frame
       }
     }
     c.globalAlpha = 1;
@@ -132,7 +131,7 @@ export class PartitionMap {
     say($("map-said"), $("map-tip").textContent);
   }
 
-  // place puts frame and tip to where the cursor is.
+  // place moves frame and tip to the cursor.
   #place() {
     const cursor = $("map-cursor"), tip = $("map-tip");
     cursor.hidden = tip.hidden = this.#at < 0;
@@ -143,9 +142,9 @@ export class PartitionMap {
     Object.assign(cursor.style, { left: `${x - 2}px`, top: `${y - 2}px`, width: `${w + 4}px`, height: `${hgt + 4}px` });
     const was = moved.get(this.#at);
     tip.replaceChildren(swatch(owner ? colorOf(owner) : "transparent"), h("span", {
-      text: `Partition ${this.#at}: ${owner || "nobody"}${was ? `, from ${was.from || "nobody"} ${span(Date.now() - was.at)} ago` : ""}`,
+      text: `Partition ${this.#at}: ${owner || "no node"}${was ? `, from ${was.from || "no node"} ${span(Date.now() - was.at)} ago` : ""}`,
     }));
-    tip.style.left = "0"; // or it would be narrower near the right edge
+    tip.style.left = "0"; // otherwise it is narrower near the right edge
     const room = $("map").clientWidth - tip.offsetWidth;
     const below = y + hgt + 8, above = y - tip.offsetHeight - 8;
     Object.assign(tip.style, { left: `${Math.max(0, Math.min(room, x - 12))}px`, top: `${above > 0 ? above : below}px` });
@@ -156,7 +155,7 @@ export class PartitionMap {
     if (!table) return;
     this.#canvas.setAttribute("aria-label", `Map of ${plural(table.owners.length, "partition")} on ${plural(counts.size, "node")}`);
     const owners = [...new Set([...members.map((m) => m.id), ...counts.keys()])].sort(byName);
-    owners.forEach(colorOf); // colours follow the order of names, not that of the cells
+    owners.forEach(colorOf); // colours follow the order of names, not of cells
     fill($("map-focus"), [["", "all nodes"], ...owners.map((id) => [id, id])]);
     if ($("map-focus").value !== focus) $("map-focus").value = focus;
     const chips = owners.length > legendFor ? [] : owners;

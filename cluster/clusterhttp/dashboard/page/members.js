@@ -3,12 +3,12 @@
 import { $, attribute, byName, count, eachFrame, fill, h, paint, percent, say, span } from "./dom.js";
 import { colorOf } from "./palette.js";
 
-const filterFrom = 9; // members from which on there is a filter
+const filterFrom = 9; // members; below there is no filter
 
 const states = { active: "●", draining: "◐", settling: "○", left: "×" };
 
-// A column has a name, what to sort by, and how to show it: what that returns is
-// text, level ("good", "warn", "bad" or none), share (of a bar, 0 to 1) and title.
+// A column has a name, a sort key, and a function show that returns text, level ("good",
+// "warn", "bad" or none), share (of a bar, 0 to 1) and title.
 const columns = [
   { key: "id", name: "Node", by: (m) => m.id },
   { key: "state", name: "State", by: (m) => m.state, show: (m) => ({ text: `${states[m.state] ?? ""} ${m.state}`, level: m.state === "active" ? "good" : "warn" }) },
@@ -29,16 +29,16 @@ function lease(m, model) {
   const share = m.age_ms / model.ttl;
   return {
     text: span(m.age_ms), share, level: share > 1 ? "bad" : share > 0.75 ? "warn" : "",
-    title: `last heard of ${span(m.age_ms)} ago; the lease ends after ${span(model.ttl)}`,
+    title: `last heartbeat ${span(m.age_ms)} ago; the lease expires after ${span(model.ttl)}`,
   };
 }
 
 function weight(m) {
-  return m.weight ? { text: count(m.weight) } : { text: "0", level: "warn", title: "with weight 0 it owns nothing" };
+  return m.weight ? { text: count(m.weight) } : { text: "0", level: "warn", title: "weight 0: owns no partitions" };
 }
 
 function load(m) {
-  if (!m.capacity) return { text: count(m.load), title: "it states no capacity" };
+  if (!m.capacity) return { text: count(m.load), title: "no capacity reported" };
   const share = m.load / m.capacity;
   return { text: `${count(m.load)} of ${count(m.capacity)}`, share, level: share > 1 ? "bad" : share > 0.8 ? "warn" : "", title: percent(share) };
 }
@@ -52,7 +52,7 @@ function partitions(m, model) {
 
 function offset(m) {
   const ms = m.clock_offset_ms;
-  return { text: ms === 0 ? "±0 ms" : `${ms > 0 ? "+" : "−"}${span(ms)}`, level: Math.abs(ms) > 1000 ? "warn" : "", title: "its clock against this node's" };
+  return { text: ms === 0 ? "±0 ms" : `${ms > 0 ? "+" : "−"}${span(ms)}`, level: Math.abs(ms) > 1000 ? "warn" : "", title: "offset from this node's clock" };
 }
 
 export class MemberTable {
@@ -75,8 +75,8 @@ export class MemberTable {
     this.#show();
   }
 
-  // sortBy sorts by a column: names from a, figures from the greatest. Once more
-  // turns that round.
+  // sortBy sorts by a column: names ascending, numbers descending. A second call reverses
+  // the order.
   #sortBy(column) {
     this.#falling = this.#sort === column ? !this.#falling : !["id", "state", "zone"].includes(column.key);
     this.#sort = column;
@@ -143,7 +143,7 @@ export class MemberTable {
   }
 }
 
-// about is the rest of what is known of a member.
+// about has the other fields of a member.
 function about(m) {
   const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`);
   return [m.id, `gossips at ${m.addr}`, m.api_addr && `program at ${m.api_addr}`, ...labels].filter(Boolean).join("\n");

@@ -1,37 +1,36 @@
-// What is known of the cluster, and what of its changes is worth an entry in the log.
-// Nothing here touches the page.
+// The state of the cluster, and the changes for the log. This module does not touch the
+// page.
 
 import { plural } from "./dom.js";
 
-const lasting = 5000; // ms, of a drift that is worth an entry
+const lasting = 5000; // ms, of a drift that gets an entry
 
 export class Model {
   self = "";
-  members = []; // as /v1/members has them
+  members = []; // of /v1/members
   drift = 0;
-  table = null; // as /v1/partitions has it; owners follow the events at once
+  table = null; // of /v1/partitions; events update the owners immediately
   counts = new Map(); // partitions by node
   moved = new Map(); // partition → { from, at } of its last move
-  focus = ""; // the node that is shown alone
+  focus = ""; // the only node to show
 
   // The connection.
   streaming = false;
-  answered = 0; // ms, when the agent was last heard of
-  fault = ""; // why it is not heard of now; "" while it is
-  retry = 0; // ms, when it is asked again
+  answered = 0; // ms, time of the last response
+  fault = ""; // of the connection; "": none
+  retry = 0; // ms, time of the next poll
 
   ttl = 6000;
-  #life = ""; // of the agent: versions of another one cannot be compared
-  #version = 0; // up to which all changes are known
-  #apart = new Map(); // id → since when it has run another table; 0: and it was told
-  #known = null; // ids that are live; null before the first answer
+  #life = ""; // of the agent: versions of another incarnation are not comparable
+  #version = 0; // of the last known change
+  #apart = new Map(); // id → start of its drift; 0: it has an entry
+  #known = null; // live ids; null before the first response
   #listeners = [];
 
-  // listen calls f with a kind and what comes with it: "change" of anything, "moves"
-  // (of these partitions), "table" (an altogether other one), "focus", "link", "log"
-  // (an entry).
+  // listen calls f with a kind and a value: "change" of anything, "moves" (of these
+  // partitions), "table" (a different one), "focus", "link", "log" (an entry).
   listen(f) { this.#listeners.push(f); }
-  tell(kind, what) { for (const f of this.#listeners) f(kind, what); }
+  emit(kind, what) { for (const f of this.#listeners) f(kind, what); }
 
   heard() {
     this.answered = Date.now();
@@ -40,12 +39,12 @@ export class Model {
 
   setFocus(id) {
     this.focus = this.focus === id ? "" : id;
-    this.tell("focus");
-    this.tell("change");
+    this.emit("focus");
+    this.emit("change");
   }
 
-  // setMembers takes what /v1/members says. An answer that an event has overtaken
-  // still has the latest figures, but who is live is known better.
+  // setMembers applies a response of /v1/members. If an event has overtaken the response,
+  // its figures are still the latest, but its list of members is not.
   setMembers(m) {
     const life = `${m.self} ${m.members.find((member) => member.id === m.self)?.incarnation}`;
     if (life !== this.#life || m.version >= this.#version) {
@@ -57,7 +56,7 @@ export class Model {
     const before = new Map(this.members.map((old) => [old.id, old]));
     this.members = m.members.filter((member) => this.#known.has(member.id));
     for (const member of this.members) this.#compare(before.get(member.id), member);
-    this.tell("change");
+    this.emit("change");
   }
 
   #setLive(m) {
@@ -75,18 +74,18 @@ export class Model {
     if (old.incarnation && old.incarnation !== member.incarnation) this.note("joined", `${id} restarted`);
     if (old.state !== member.state) this.note("info", `${id} is ${member.state}`);
     if (old.weight !== member.weight) this.note("info", `${id} has weight ${member.weight}, was ${old.weight}`);
-    // After a change everybody runs another table for a moment.
+    // After a change all members have another table for a moment.
     const since = this.#apart.get(id);
     if (member.in_sync) this.#apart.delete(id);
     else if (since === undefined) this.#apart.set(id, Date.now());
     else if (since && Date.now() - since > lasting) {
-      this.#apart.set(id, 0); // it was told
-      this.note("warn", `${id} runs another table, and has for some seconds`);
+      this.#apart.set(id, 0); // it has an entry
+      this.note("warn", `${id} has had another table for some seconds`);
     }
   }
 
-  // setTable takes what /v1/partitions says, unless an event has overtaken it. What
-  // it has and no event told of has happened while there were no events.
+  // setTable applies a response of /v1/partitions, unless an event has overtaken it.
+  // Changes without an event happened while there was no stream.
   setTable(table) {
     if (table.version < this.#version) return false;
     const old = this.table;
@@ -94,7 +93,7 @@ export class Model {
     this.counts = new Map(Object.entries(table.counts));
     if (!old || old.owners.length !== table.owners.length) {
       this.moved.clear();
-      this.tell("table");
+      this.emit("table");
     } else {
       const moves = [];
       table.owners.forEach((to, partition) => {
@@ -104,13 +103,13 @@ export class Model {
       this.#noteMoves(moves);
       this.#moves(moves);
     }
-    this.tell("change");
+    this.emit("change");
     return true;
   }
 
-  // apply takes a batch of events. What a full one does not tell, such as who left
-  // while there were no events, the next answers do; so they do in another life of the
-  // agent, whose versions are lower at first.
+  // apply applies a batch of events. The next responses complete a full batch, for example
+  // with members that left while there was no stream. They also do so after a restart of
+  // the agent, because its versions are lower at first.
   apply(batch) {
     if (batch.version <= this.#version || !this.table) return;
     this.#version = batch.version;
@@ -120,25 +119,25 @@ export class Model {
       this.#count(from, -1);
       this.#count(to, +1);
     }
-    this.#tellLives(batch, moves);
+    this.#noteLives(batch, moves);
     this.members = this.members.filter((m) => this.#known.has(m.id));
     this.#moves(moves);
-    this.tell("change");
+    this.emit("change");
   }
 
   #count(id, more) {
-    if (id) this.counts.set(id, (this.counts.get(id) ?? 0) + more); // and not nobody's
+    if (id) this.counts.set(id, (this.counts.get(id) ?? 0) + more); // an empty id is no node
   }
 
-  // tellLives makes entries of who left and who joined, each with the moves that come
-  // of it, and one of the other moves. An answer may have told of some before.
-  #tellLives(batch, moves) {
+  // noteLives adds an entry for each member that left or joined, with the moves caused by
+  // it, and one for the other moves. A response may have added some before.
+  #noteLives(batch, moves) {
     const joined = new Set(batch.joined), left = new Set(batch.left);
     const rest = new Set(moves);
     const because = (id, kind, what, side) => {
       const own = moves.filter((m) => m[side] === id);
       own.forEach((m) => rest.delete(m));
-      this.note(kind, own.length ? `${id} ${what}: ${tellMoves(own)}` : `${id} ${what}`);
+      this.note(kind, own.length ? `${id} ${what}: ${describe(own)}` : `${id} ${what}`);
     };
     for (const id of left) {
       if (!joined.has(id) && this.#known.has(id)) because(id, "left", "left", "from");
@@ -149,7 +148,7 @@ export class Model {
       if (!this.#known.has(id)) because(id, "joined", left.has(id) ? "restarted" : "joined", "to");
       this.#known.add(id);
     }
-    for (const m of this.members) if (joined.has(m.id)) m.incarnation = ""; // of this life it was told
+    for (const m of this.members) if (joined.has(m.id)) m.incarnation = ""; // this incarnation has an entry
     this.#noteMoves([...rest]);
   }
 
@@ -157,21 +156,20 @@ export class Model {
     if (moves.length === 0) return;
     const at = Date.now();
     for (const { partition, from } of moves) this.moved.set(partition, { from, at });
-    this.tell("moves", moves.map((m) => m.partition));
+    this.emit("moves", moves.map((m) => m.partition));
   }
 
   #noteMoves(moves) {
-    if (moves.length) this.note(moves.some((m) => !m.to) ? "warn" : "moved", tellMoves(moves, true));
+    if (moves.length) this.note(moves.some((m) => !m.to) ? "warn" : "moved", describe(moves, true));
   }
 
-  note(kind, text) { this.tell("log", { at: new Date(), kind, text }); }
+  note(kind, text) { this.emit("log", { at: new Date(), kind, text }); }
 }
 
-// tellMoves puts moves into words; all tells both ends, where one is not clear
-// from what goes before.
-function tellMoves(moves, all = false) {
+// describe describes moves; with all, it names both ends.
+function describe(moves, all = false) {
   const ends = (side) => [...new Set(moves.map((m) => m[side]))];
-  const name = (ids) => ids.length === 1 ? ids[0] || "nobody" : plural(ids.length, "node");
+  const name = (ids) => ids.length === 1 ? ids[0] || "no node" : plural(ids.length, "node");
   const what = `${plural(moves.length, "partition")} moved`;
   const [from, to] = [ends("from"), ends("to")];
   if (all) return `${what} from ${name(from)} to ${name(to)}`;

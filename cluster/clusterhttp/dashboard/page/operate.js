@@ -1,5 +1,5 @@
-// Changes to the node that serves this page: drain, undrain, weight. Each is asked
-// about first.
+// Changes to the node that serves this page: drain, undrain, weight. Each needs a
+// confirmation.
 
 import { post, Refused, useToken } from "./api.js";
 import { $, attribute, eachFrame, plural, say } from "./dom.js";
@@ -41,7 +41,7 @@ export class Operate {
     const focused = document.activeElement;
     $("drain").disabled = self?.state !== "active";
     $("undrain").disabled = self?.state !== "draining";
-    if (focused === $("drain") && focused.disabled) $("undrain").focus(); // or the focus would be lost
+    if (focused === $("drain") && focused.disabled) $("undrain").focus(); // otherwise the focus is lost
     if (focused === $("undrain") && focused.disabled) $("drain").focus();
     const value = $("weight-value");
     if (self && document.activeElement !== value && value.dataset.was !== String(self.weight)) {
@@ -55,14 +55,14 @@ export class Operate {
     return this.#do({
       title: `Drain ${self}?`, yes: "Drain", path: "v1/drain", done: "drained",
       text: others
-        ? `It gives up its ${plural(counts.get(self) || 0, "partition")}, to ${plural(others, "other node")}. It stays a member, and Undrain reverses it.`
-        : "No other node is active: nobody will own anything until it is undrained.",
+        ? `It releases its ${plural(counts.get(self) || 0, "partition")} to ${plural(others, "other node")}. It stays a member, and Undrain reverses the change.`
+        : "No other node is active: partitions have no owner until it is undrained.",
     });
   }
 
   #undrain() {
     const { self } = this.#model;
-    return this.#do({ title: `Undrain ${self}?`, yes: "Undrain", path: "v1/undrain", done: "undrained", text: "It takes its share of the partitions again." });
+    return this.#do({ title: `Undrain ${self}?`, yes: "Undrain", path: "v1/undrain", done: "undrained", text: "It gets its share of the partitions again." });
   }
 
   #weigh(weight) {
@@ -76,10 +76,10 @@ export class Operate {
 
   async #do({ title, text, yes, path, body, done }) {
     if (!(await confirmed(title, text, yes))) return;
-    result("", "Asked for it …");
+    result("", "Request sent …");
     try {
       const answer = await post(path, body);
-      result("good", `${answer.self} was ${done}${answer.converged ? "; all members agree." : "; it is spreading to the other members."}`);
+      result("good", `${answer.self} was ${done}${answer.converged ? "; all members agree." : "; the change is spreading to the other members."}`);
     } catch (e) {
       if (e instanceof Refused && e.status === 401) {
         askForToken();
@@ -92,7 +92,7 @@ export class Operate {
 }
 
 function askForToken() {
-  result("bad", `${$("token").value ? "The agent does not take this token." : "This needs the operator's token."} Enter the one in the agent's --http-token-file, and try again.`);
+  result("bad", `${$("token").value ? "The agent rejects this token." : "This needs the operator's token."} Enter the token of the agent's --http-token-file, and try again.`);
   $("token-box").open = true;
   $("token").focus();
   $("token").select();
@@ -112,7 +112,7 @@ function confirmed(title, text, yes) {
   dialog.showModal();
   return new Promise((done) => {
     dialog.onclose = () => {
-      if (!dialog.open) done(dialog.returnValue === "yes"); // or it comes late, from the question before
+      if (!dialog.open) done(dialog.returnValue === "yes"); // otherwise it is a late event of the previous question
     };
   });
 }

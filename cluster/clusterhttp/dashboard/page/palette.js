@@ -1,7 +1,7 @@
-// A colour for each node. The first eight are those of Okabe and Ito, which people
-// with any colour vision tell apart. Beyond some twelve no set of colours is left that
-// everybody tells apart: then lightness differs between neighbours as well, and the
-// map also tells by pointing at it, by the keyboard and by showing one node alone.
+// A colour for each node. The first eight are those of Okabe and Ito, which people with any
+// colour vision can distinguish. No set of more than about twelve colours has that
+// property: then neighbours also differ in lightness, and the map shows owners by pointer,
+// by keyboard and with a single node selected.
 
 const first = [
   "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c",
@@ -9,7 +9,7 @@ const first = [
 ];
 const tiers = [[0.66, 0.15], [0.82, 0.1], [0.5, 0.13]]; // lightness and chroma
 
-// A node keeps its colour while this page is open, even if it goes and comes back.
+// A node keeps its colour while this page is open, even if it leaves and returns.
 const slots = new Map();
 
 export function colorOf(id) {

@@ -25,12 +25,12 @@ export class Summary {
     for (const m of members) states.set(m.state, (states.get(m.state) || 0) + 1);
     say($("members-note"), states.size === 1 && states.has("active") ? "all active" : [...states].map(([state, n]) => `${n} ${state}`).join(", "));
     say($("drift"), count(drift));
-    say($("drift-note"), drift ? `${plural(drift, "member runs", "members run")} another table than this node` : "all members run this table");
+    say($("drift-note"), drift ? `${plural(drift, "member has", "members have")} another table than this node` : "all members have this table");
     attribute($("drift"), "data-level", drift ? "warn" : "good");
     if (!table) return;
     const owning = [...this.#model.counts.values()].filter((n) => n > 0).length;
     say($("partitions-count"), count(table.owners.length));
-    say($("partitions-note"), owning ? `on ${plural(owning, "node")}, by ${table.strategy}` : "owned by nobody");
+    say($("partitions-note"), owning ? `on ${plural(owning, "node")}, by ${table.strategy}` : "without an owner");
     attribute($("partitions-count"), "data-level", owning ? null : "bad");
     say($("table-version"), `v${count(table.version)}`);
     say($("table-digest"), table.digest);
@@ -39,7 +39,7 @@ export class Summary {
 
   #balance({ balance, nodes }) {
     const none = nodes.length === 0;
-    const advice = none ? "Nobody owns anything: all members are draining, settling or of weight 0. Undrain one, or give it a weight."
+    const advice = none ? "No member can own partitions: all are draining, settling or of weight 0. Undrain a node, or set its weight."
       : balance.advice && `Balance: ${balance.advice}`;
     $("advice").hidden = !advice;
     say($("advice"), advice || "");
@@ -48,7 +48,7 @@ export class Summary {
     if (none) {
       say($("cv"), "–");
       attribute($("cv"), "data-level", null);
-      say($("cv-note"), "nothing to spread");
+      say($("cv-note"), "no partitions to spread");
       return;
     }
     const level = balance.cv > warning ? "bad" : balance.cv > target ? "warn" : "good";
