@@ -248,6 +248,32 @@ func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	}
 }
 
+// A pass moves the partition first that has not moved for longest.
+func TestLeastMovesTheOldestFirst(t *testing.T) {
+	m := held(t, placement.LeastPartitions(1, 1), []lease.NodeID{"a", "a", "b"}, "a", "b")
+	m.change(equals("b")...)
+	m.assigned = assignment.Record(m.table, assignment.Coordinator{ID: "boss", Gone: func(id lease.NodeID) bool { return id == "a" }})
+	m.change(equals("b", "c")...)
+	m.pass()
+	if got := owners(m.table); !slices.Equal(got, []lease.NodeID{"b", "b", "c"}) {
+		t.Errorf("owners %v: the partitions that b inherited are younger than its own", got)
+	}
+}
+
+// A pass over the partitions of an absent owner moves them from deputy to deputy.
+func TestLeastLevelsDeputies(t *testing.T) {
+	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 6), "a", "b")
+	m.change(equals("b")...)
+	m.change(equals("b", "c")...)
+	if n := m.pass(); n != 3 {
+		t.Errorf("the pass moves %d partitions, want 3", n)
+	}
+	m.change(equals("a", "b", "c")...)
+	if got := counts(m.table); !slices.Equal(got, []int{6, 0, 0}) {
+		t.Errorf("a returns, and counts are %v", got)
+	}
+}
+
 // While passes are under way, the advice is not to raise Partitions.
 func TestLeastAdvice(t *testing.T) { // S4.8
 	m := newRun(t, placement.LeastPartitions(1, 3), 60, equals("a", "b")...)

@@ -65,7 +65,7 @@ func (e explaining) Explain([]placement.Node, placement.Partition, int) string {
 type recalling struct {
 	patched
 	keep  func(held []int)
-	level func(nodes []placement.Node, owners []int) placement.Move
+	level func(nodes []placement.Node, owners []int) []placement.Move
 }
 
 func (r recalling) Keep(nodes []placement.Node, held []int) ([]int, error) {
@@ -86,13 +86,13 @@ func (r recalling) Level(nodes []placement.Node, owners []int, _ []placement.Par
 	if r.level == nil {
 		return nil
 	}
-	return []placement.Move{r.level(nodes, owners)}
+	return r.level(nodes, owners)
 }
 
-func remembering(fault func(*recalling)) func() placement.Strategy {
-	var r recalling
-	fault(&r)
-	return always(r)
+func keeping(f func(held []int)) func() placement.Strategy { return always(recalling{keep: f}) }
+
+func levelling(f func(nodes []placement.Node, owners []int) []placement.Move) func() placement.Strategy {
+	return always(recalling{level: f})
 }
 
 // always returns a strategy without state as a constructor.
@@ -188,38 +188,38 @@ func TestBroken(t *testing.T) { // S2.1
 		{"says nothing", always(explaining(func() string { return " " })), "Explain", `says " " of partition 0`},
 		{"says too much", always(explaining(func() string { return "a\nb" })), "Explain", "should be a sentence"},
 		{"says something else each time", always(explaining(func() string { return fmt.Sprint(rand.Uint64()) })), "Explain", "once "},
-		{"takes from a holder", remembering(func(r *recalling) {
-			r.keep = func(held []int) {
-				if len(held) > 3 && held[3] >= 0 {
-					held[3] = 0
-				}
+		{"takes from a holder", keeping(func(held []int) {
+			if len(held) > 3 && held[3] >= 0 {
+				held[3] = 0
 			}
 		}), "Stateful", "takes partition 3 from its holder"},
-		{"another deal without a memory", remembering(func(r *recalling) {
-			r.keep = func(held []int) {
-				if slices.Max(held) < 0 {
-					held[0] = 0
-				}
+		{"another deal without a memory", keeping(func(held []int) {
+			if slices.Max(held) < 0 {
+				held[0] = 0
 			}
 		}), "Stateful", "nodes without a memory would not agree"},
-		{"moves to a stranger", remembering(func(r *recalling) {
-			r.level = func(nodes []placement.Node, _ []int) placement.Move {
-				return placement.Move{From: nodes[0].ID, To: "x"}
-			}
+		{"moves to a stranger", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
+			return []placement.Move{{From: nodes[0].ID, To: "x"}}
 		}), "Stateful", `to "x", which is none of the 1 nodes`},
-		{"moves another node's", remembering(func(r *recalling) {
-			r.level = func(nodes []placement.Node, _ []int) placement.Move {
-				return placement.Move{From: "x", To: nodes[0].ID}
-			}
+		{"moves another node's", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
+			return []placement.Move{{From: "x", To: nodes[0].ID}}
 		}), "Stateful", `from "x", owned by "node-00"`},
-		{"moves beyond the last", remembering(func(r *recalling) {
-			r.level = func([]placement.Node, []int) placement.Move { return placement.Move{Partition: 1} }
+		{"moves beyond the last", levelling(func([]placement.Node, []int) []placement.Move {
+			return []placement.Move{{Partition: 1}}
 		}), "Stateful", "moves partition 1, which is not to move"},
-		{"never rests", remembering(func(r *recalling) {
-			r.level = func(nodes []placement.Node, owners []int) placement.Move {
-				return placement.Move{From: nodes[owners[0]].ID, To: nodes[(owners[0]+1)%len(nodes)].ID}
+		{"moves twice", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
+			return slices.Repeat([]placement.Move{{From: nodes[0].ID, To: nodes[0].ID}}, 2)
+		}), "Stateful", "moves partition 0, which is not to move"},
+		{"never rests", levelling(func(nodes []placement.Node, owners []int) []placement.Move {
+			return []placement.Move{{From: nodes[owners[0]].ID, To: nodes[(owners[0]+1)%len(nodes)].ID}}
+		}), "Stateful", "(all: false) still moves partition 0"},
+		{"moves one of all", levelling(func(nodes []placement.Node, owners []int) []placement.Move {
+			p := slices.Index(owners, 0)
+			if p < 0 || len(nodes) == 1 {
+				return nil
 			}
-		}), "Stateful", "it never rests"},
+			return []placement.Move{{Partition: placement.Partition(p), From: nodes[0].ID, To: nodes[1].ID}}
+		}), "Stateful", "pass 2 of Level (all: true) still moves"},
 		{"a scratch buffer for all", func() placement.Strategy { return &scratch{} }, "Concurrent", "has to be safe for concurrent use"},
 		{"by turns", always(placement.Modulo()), "Minimal", "comes or goes: not minimal"},
 	} {
@@ -239,7 +239,7 @@ func TestBroken(t *testing.T) { // S2.1
 func TestSound(t *testing.T) {
 	Strategy(t, always(patched{}), Options{Minimal: true, Nodes: mixedFleet(5)})
 	Strategy(t, func() placement.Strategy { return placement.Bounded(100) }, Options{RankIgnoresLoad: true})
-	Strategy(t, remembering(func(*recalling) {}), Options{Minimal: true})
+	Strategy(t, always(recalling{}), Options{Minimal: true})
 }
 
 func needsRole(nodes []placement.Node, owners []int) ([]int, error) {
