@@ -142,7 +142,7 @@ func (c *pinCache) invalidate(room string) bool {
 	}
 }
 
-// on returns the rooms whose pins name an incarnation that want selects. O(rooms).
+// on returns the rooms pinned to an incarnation that want selects. O(rooms).
 func (c *pinCache) on(want func(lease.Incarnation) bool) []string {
 	var rooms []string
 	c.rooms.Range(func(room, e any) bool {

@@ -28,7 +28,7 @@ type callbacks struct {
 }
 
 // note runs the probe in a goroutine. A probe that needs a lock of its caller never
-// ends; time stands still in a bubble whose goroutines wait for a mutex, so that note
+// ends. Time in a bubble stands still while a goroutine waits for a mutex, so note
 // counts turns and not seconds.
 func (c *callbacks) note(name string) {
 	c.mu.Lock()

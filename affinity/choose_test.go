@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// aSnapshot draws members in all states and a table over those that are active.
+// aSnapshot draws members in all states and a table over the active ones.
 func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	s := new(cluster.Snapshot)
 	in := placement.Input{Partitions: 8}
@@ -115,7 +115,7 @@ func TestChoose(t *testing.T) { // S0.2, S0.3
 	})
 }
 
-// A room whose pin the store lost stays on its node, with headroom or without.
+// A room stays on its node after the store lost its pin, with headroom or without.
 func TestChooseStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := aSnapshot(t)

@@ -50,7 +50,7 @@ type Config struct {
 	// time for clients to connect and to show in the node's load. Default 5 s.
 	Settle time.Duration
 
-	// Counter returns the sizes of rooms whose node died. Default: the size with which
+	// Counter returns the sizes of the rooms of a dead node. Default: the size with which
 	// the pin was last refreshed.
 	Counter Counter
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// takeUp looks at the rooms whose pins may have changed.
+// takeUp looks at the rooms with pins that may have changed.
 func (k *keeper) takeUp(ctx context.Context) {
 	if k.store.away.Load() {
 		return // when the store is back, any pin may have changed
@@ -133,7 +133,7 @@ func (k *keeper) compare(h *Hosting, a answer) {
 	}
 }
 
-// yield gives up a room whose pin names another incarnation. It is a conflict if this
+// yield gives up a room that is pinned to another incarnation. It is a conflict if this
 // node hosted the room without the store's confirmation.
 func (k *keeper) yield(h *Hosting, pin Pin, conflict bool) {
 	s := k.agent.Snapshot()

@@ -125,7 +125,7 @@ func hasNode(pins map[string]affinity.Pin, id lease.NodeID) bool {
 	return false
 }
 
-// Whoever moves the rooms of the dead may die of it.
+// The node that re-homes rooms may die, too.
 func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
@@ -164,8 +164,8 @@ func someMoved(before, after map[string]affinity.Pin) bool {
 	return false
 }
 
-// A whole cluster is started anew: the pins of its former lives are void, and
-// nobody remembers them.
+// A whole cluster restarts: the pins of its earlier incarnations are void, and no node
+// has them in its cache.
 func TestAllRestarted(t *testing.T) { // S0.7, S0.8
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()

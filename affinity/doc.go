@@ -2,8 +2,8 @@
 // size: one room of 50 participants costs its node 2,450 forwarded streams, as much
 // as 1,225 rooms of two.
 //
-// A room is any key. A [Resolver] runs beside the agent of each node and shares a
-// [Store] with the others. Resolve returns the node of a room, and can be called on
+// A room is any key. A [Resolver] runs next to the agent of each node, and all share
+// a [Store]. Resolve returns the node of a room, and can be called on
 // any node. The node that is about to serve the room calls Host, which checks that
 // the room lives there and keeps the pin:
 //
@@ -35,8 +35,8 @@
 //     its rooms move, even if the node that moves them dies, too.
 //  4. A node is dead when its lease has expired by gossip and its heartbeat in the
 //     store. While gossip is cut and both sides reach the store, no room moves.
-//  5. A node whose lease expired because its process was paused has Lost all its
-//     hostings before Host returns.
+//  5. After a pause that outlasted its lease, a node has Lost all its hostings before
+//     Host returns.
 //  6. Resolve and Host return within Config.Budget, no matter what the store does.
 //     Hosted rooms stay hosted while the store is away, and their pins are restored
 //     when it is back.
@@ -59,6 +59,6 @@
 //
 // A room's way through the files: resolve.go, cache.go, choose.go and reservations.go,
 // storeclient.go, liveness.go, and back in resolve.go. host.go and hosttable.go hold
-// what is served here; keep.go and confirm.go are the goroutine that maintains it;
+// the rooms served here; keep.go and confirm.go are the goroutine that keeps them;
 // sweep.go is the goroutine that re-homes the rooms of dead nodes.
 package affinity

@@ -20,7 +20,7 @@ type faulty struct {
 	fails atomic.Bool // refuses at once
 	hangs atomic.Bool // does not answer
 	late  atomic.Bool // does what it is asked, and does not answer
-	blind atomic.Bool // has no index: nobody finds the rooms of the dead
+	blind atomic.Bool // has no index: no node finds the rooms of dead nodes
 }
 
 var errDown = fmt.Errorf("%w: %w", affinity.ErrStore, errors.New("connection refused"))
@@ -87,8 +87,8 @@ func (s *slowSwaps) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Res
 	return results
 }
 
-// replaced is a store whose data a test throws away, as a server without
-// persistence does when it is restarted. It tells its users that it was gone.
+// replaced is a store that a test empties, like a restarted server without persistence.
+// It notifies its users of that.
 type replaced struct {
 	mu    sync.Mutex
 	now   *affinity.Memory

@@ -137,7 +137,7 @@ func (h *Hosting) Touch(size int) {
 	h.touched = time.Now()
 }
 
-// touch is Touch for a demand, whose size may be unknown.
+// touch is Touch for a demand of possibly unknown size.
 func (h *Hosting) touch(size int) {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()

@@ -131,8 +131,8 @@ func (t *hostTable) count() int {
 	return len(t.rooms)
 }
 
-// due returns the hostings whose pins are to be written, and those whose pins are to
-// be read, together at most limit. A pin is written once it is older than age. due
+// due returns the hostings with pins to write, and the hostings with pins to read,
+// together at most limit. A pin is written once it is older than age. due
 // ends the hostings that were idle for too long.
 func (t *hostTable) due(now time.Time, age time.Duration, limit int) (write, read []*Hosting) {
 	t.mu.Lock()

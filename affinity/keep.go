@@ -134,7 +134,7 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	return jittered(min(k.agent.Config().HeartbeatInterval, k.liveness.ttl/4)), true
 }
 
-// tend does what is due after each heartbeat. The pins wait for a store that answers.
+// tend does the work that is due after each heartbeat. The pins wait for a store that answers.
 func (k *keeper) tend(ctx context.Context, answered bool) {
 	s := k.agent.Snapshot()
 	k.reserved.expire(s, time.Now())

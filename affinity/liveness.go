@@ -18,7 +18,7 @@ type verdict int
 const (
 	dead   verdict = iota // by gossip and by the store
 	alive                 // by gossip
-	cutOff                // not by gossip, but by the store, or the store cannot tell yet
+	cutOff                // not by gossip, but by the store, or the store cannot say yet
 )
 
 func (v verdict) reason() string {

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// logged keeps what is logged: message → names of its fields, of all its lines.
+// logged records the log: message → names of its fields, of all its lines.
 type logged struct {
 	mu   sync.Mutex
 	seen map[string]map[string]bool

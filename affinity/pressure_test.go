@@ -117,7 +117,7 @@ func TestPressuresEnd(t *testing.T) {
 		t.Errorf("got %+v although the context is done", p)
 	}
 	seq := feed.watch(t.Context())
-	for range 2 { // each loop starts anew
+	for range 2 { // each loop starts over
 		loops := 0
 		for range seq {
 			loops++

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// A room that is hosted when its pin is nearly over must not lose it: the pin that
-// stood was not written by whoever hosts it now.
+// A room that is hosted shortly before its pin expires keeps the pin, although its host
+// has not written it yet.
 func TestHostedLate(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
@@ -28,8 +28,8 @@ func TestHostedLate(t *testing.T) { // S0.5
 	})
 }
 
-// hooked calls before for each release, and keeps changes to itself: a server does
-// not notify a connection of what that did.
+// hooked calls before for the first release, and does not notify: a server does not
+// notify a connection of its own changes.
 type hooked struct {
 	affinity.Store
 	before atomic.Pointer[func()]
@@ -45,7 +45,7 @@ func (s *hooked) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return s.Store.Swap(ctx, ops...)
 }
 
-// Somebody comes back between the end of a hosting and the end of its pin.
+// A participant comes back between the end of a hosting and the deletion of its pin.
 func TestHostDuringRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hooked{Store: affinity.NewMemory()}
@@ -58,7 +58,7 @@ func TestHostDuringRelease(t *testing.T) {
 			if again, err = home.Host(t.Context(), "r", affinity.Demand{Size: 1}); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(50 * time.Millisecond) // the pin that is about to go is looked at, and stands
+			time.Sleep(50 * time.Millisecond) // the keeper reads the pin before it is deleted
 		}
 		store.before.Store(&host)
 		if err := h.Release(t.Context()); err != nil {
@@ -67,12 +67,12 @@ func TestHostDuringRelease(t *testing.T) {
 		time.Sleep(time.Second)
 		pin := pins(t, store)["r"]
 		if again == h || lost(again) || pin.Epoch == 0 || pin.Epoch != again.Epoch() {
-			t.Errorf("hosted again, and its pin is %+v; it says epoch %d, %v", pin, again.Epoch(), again.Err())
+			t.Errorf("hosted again: the pin is %+v, the hosting has epoch %d, %v", pin, again.Epoch(), again.Err())
 		}
 	})
 }
 
-// A room that ends ends wherever that is said.
+// Any node can end a room.
 func TestReleaseElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
@@ -115,13 +115,13 @@ func TestReleaseElsewhere(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if n := told.Load(); n != 0 {
-			t.Errorf("told of %d moves; it ended and began", n)
+			t.Errorf("%d moves were published; the room ended and began", n)
 		}
 	})
 }
 
-// Clients resolve their rooms again and again when a node dies. Whoever listens for
-// moves is told of all of them nevertheless.
+// Clients resolve their rooms repeatedly when a node dies. Subscribers receive each
+// move once nevertheless.
 func TestMovesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
@@ -164,7 +164,7 @@ func TestMovesAreTold(t *testing.T) {
 		for id := range told {
 			for _, room := range rooms {
 				if told[id][room] != 1 {
-					t.Errorf("%s was told %d times of %s", id, told[id][room], room)
+					t.Errorf("%s received %d moves of %s", id, told[id][room], room)
 				}
 			}
 		}
@@ -174,9 +174,9 @@ func TestMovesAreTold(t *testing.T) {
 	})
 }
 
-// A supervisor restarts a node just after its lease ran out, while its signature
-// in the store still holds: its former life is dead all the same.
-func TestRestartWhileSigned(t *testing.T) { // S0.8
+// A node restarts just after its lease expired, while its heartbeat in the store has
+// not: the earlier incarnation is dead.
+func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 	for i := range time.Duration(8) {
 		synctest.Test(t, func(t *testing.T) {
 			store := affinity.NewMemory()
@@ -209,7 +209,7 @@ func TestRestartWhileSigned(t *testing.T) { // S0.8
 	}
 }
 
-// stuck is a store that hangs for one node, which hears nothing either.
+// stuck is a store that hangs for one node and does not notify it.
 type stuck struct {
 	affinity.Store
 	on atomic.Bool
@@ -229,8 +229,8 @@ func (s *stuck) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return s.Store.Swap(ctx, ops...)
 }
 
-// A node is live again after a stop, and its keeper waits for the store: Host must
-// not hand out what was hosted before the stop.
+// A node is live again after a pause, and its keeper waits for the store: Host must not
+// return a hosting from before the pause.
 func TestFencedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
@@ -252,19 +252,19 @@ func TestFencedHosting(t *testing.T) {
 		f.Pause("c")
 		time.Sleep(2 * soon)
 		slow.on.Store(true)
-		f.rooms["c"].Changed("known") // something to do for its keeper
+		f.rooms["c"].Changed("known") // work for its keeper
 		time.Sleep(10 * time.Millisecond)
 		f.Resume("c")
 		for !f.Agent("c").Live() {
 			time.Sleep(time.Millisecond)
 		}
 		if got, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{Size: 2}); got == h || !lost(h) {
-			t.Errorf("it hosts what it lost: %v, lost %v", err, lost(h))
+			t.Errorf("it returns a hosting that it lost: %v, lost %v", err, lost(h))
 		}
 	})
 }
 
-// Claims that never left reserve nothing.
+// Claims that were not sent reserve nothing.
 func TestRefusedClaimsReserveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: affinity.NewMemory()}
@@ -288,17 +288,17 @@ func TestRefusedClaimsReserveNothing(t *testing.T) {
 	})
 }
 
-// nobody counts nobody: the participants of a node that crashed have run out.
-type nobody struct{}
+// empty counts no participants: those of a crashed node have expired.
+type empty struct{}
 
-func (nobody) Counts(_ context.Context, rooms []string) ([]int, error) {
+func (empty) Counts(_ context.Context, rooms []string) ([]int, error) {
 	return make([]int, len(rooms)), nil
 }
 
 func TestSizeOfTheGone(t *testing.T) { // S1.7
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{Counter: nobody{}}, "a", "b", "c")
+		f := newFleet(t, store, affinity.Config{Counter: empty{}}, "a", "b", "c")
 		for _, room := range names(30) {
 			f.resolve("a", room, 8)
 		}
@@ -312,8 +312,7 @@ func TestSizeOfTheGone(t *testing.T) { // S1.7
 	})
 }
 
-// A room that has grown costs what it costs when its node dies, without waiting for
-// the next refresh.
+// The pin of a room that has grown gets the new size without waiting for the refresh.
 func TestGrowthIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()

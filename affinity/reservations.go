@@ -73,7 +73,7 @@ func (r *reservations) preview(s *cluster.Snapshot, q request) (choice, error) {
 	return choose(s, q, r.limits, r.sum)
 }
 
-// cancel frees a reservation whose claim did not take effect.
+// cancel frees the reservation of a claim that did not take effect.
 func (r *reservations) cancel(res reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *reservations) add(id lease.NodeID, units int64, now time.Time) reservat
 	return reservation{id, c}
 }
 
-// sum returns what is reserved on a node. The caller holds mu.
+// sum returns the units reserved on a node. The caller holds mu.
 func (r *reservations) sum(id lease.NodeID) int64 {
 	if n := r.nodes[id]; n != nil {
 		return n.sum

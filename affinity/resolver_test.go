@@ -23,7 +23,7 @@ const (
 	soon = 12 * time.Second // by then a crash has been noticed and repaired
 )
 
-// fleet is a cluster on virtual time whose nodes share a store.
+// fleet is a cluster on virtual time with a shared store.
 type fleet struct {
 	*clustertest.Cluster
 	t     *testing.T
@@ -71,7 +71,7 @@ func (f *fleet) resolver(id string) {
 	}
 }
 
-// crash ends a node and its resolver as kill -9 does: nobody hears of it.
+// crash ends a node and its resolver as kill -9 does, without a farewell.
 func (f *fleet) crash(id string) {
 	f.rooms[id].Kill()
 	delete(f.rooms, id)
@@ -183,8 +183,8 @@ func (f *fleet) owner(room string) lease.NodeID {
 	return m.ID
 }
 
-// A node that says nothing of its load, or has no capacity stated, or drains, is
-// no place to flee to.
+// A node without a known load or a capacity, or one that drains, is no target of an
+// override.
 func TestNoOverrideTarget(t *testing.T) { // S0.2
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b")
@@ -206,7 +206,7 @@ func TestNoOverrideTarget(t *testing.T) { // S0.2
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !maps.Equal(targets, map[lease.NodeID]bool{"b": true}) {
-			t.Errorf("rooms fled to %v, want b alone", targets)
+			t.Errorf("overrides went to %v, want b alone", targets)
 		}
 	})
 }
@@ -236,8 +236,8 @@ func TestHardCeiling(t *testing.T) {
 	})
 }
 
-// A burst must not pile on the node that was the emptiest for a moment, although
-// loads show what it did only with the next heartbeats.
+// A burst of rooms spreads over the nodes, although their loads show it only after the
+// next heartbeats.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c", "d", "e")
@@ -299,7 +299,7 @@ func TestHost(t *testing.T) { // S0.1
 	})
 }
 
-// A long meeting never loses its pin; an abandoned one does not stay for ever.
+// A long meeting keeps its pin; the pin of an abandoned room expires.
 func TestPinTTL(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
@@ -352,7 +352,7 @@ func TestMove(t *testing.T) {
 			t.Errorf("the old host: lost %v, %v", lost(h), h.Err())
 		}
 		if len(told) != 1 || told[0].From.Node != from || told[0].To.Node != lease.NodeID(to) || told[0].Epoch != a.Epoch {
-			t.Errorf("the old host was told %+v", told)
+			t.Errorf("the old host received %+v", told)
 		}
 		if got := f.resolve(string(from), "r", 3); got.Node != lease.NodeID(to) || got.Epoch <= h.Epoch() {
 			t.Errorf("then it lives at %+v", got)

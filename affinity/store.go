@@ -44,7 +44,7 @@ type Op struct {
 	If Pin
 
 	// Set is the new pin. The store picks its epoch: If's, if the incarnation stays the
-	// same, otherwise one that is greater than If's, Set's and all earlier epochs of
+	// same, otherwise a greater one than If's, Set's and all earlier epochs of
 	// the room.
 	Set Pin
 
@@ -88,7 +88,7 @@ type Store interface {
 	// rooms.
 	Swap(ctx context.Context, ops ...Op) []Result
 
-	// Index returns the rooms in the given partitions whose pins name an incarnation
+	// Index returns the rooms in the given partitions that are pinned to an incarnation
 	// that want selects, at most limit rooms, in any order. With an error it returns
 	// the rooms that it found. Its cost grows with the partitions and the result, not
 	// with the size of the store.

@@ -42,8 +42,8 @@ type storeClient struct {
 	errors atomic.Uint64
 }
 
-// newStoreClient returns a client whose breaker opens after several calls that were
-// not answered in time. Then all calls but one a second fail at once. Calls that fail
+// newStoreClient returns a client with a breaker that opens after several calls that
+// were not answered in time. Then all calls but one a second fail at once. Calls that fail
 // quickly need no breaker.
 func newStoreClient(store Store, cfg Config) *storeClient {
 	c := &storeClient{store: store, budget: cfg.Budget, log: cfg.Log, tracer: cfg.Tracer}

@@ -63,7 +63,7 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 	}
 }
 
-// losing is a store that loses everything, and has somebody else claim a room anew,
+// losing is a store that loses all data, and lets another node claim a room,
 // just when it has answered an op.
 type losing struct {
 	*replaced

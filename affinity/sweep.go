@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	sweepAtOnce = 64               // partitions; those that fail do not delay the others
+	sweepAtOnce = 64               // partitions; failing ones do not delay the others
 	sweepRooms  = 4096             // in these, at a time
 	sweepTime   = 10 * time.Second // for one query of the index
 	sweepRetry  = time.Second      // doubled after each failure, up to
@@ -123,7 +123,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 	return true
 }
 
-// orphans returns the rooms whose incarnations are dead by gossip and by the store.
+// orphans returns the rooms of incarnations that are dead by gossip and by the store.
 func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []Entry) ([]Entry, error) {
 	verdicts := make(map[lease.Incarnation]verdict)
 	for _, e := range found {

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Whatever the store does, joins are answered within the budget and running rooms
-// are untouched; when it is back, their pins are.
+// While the store fails, joins are answered within the budget and hosted rooms stay.
+// When it is back, their pins exist.
 func TestStoreInTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*faulty, bool){
 		"down":    func(f *faulty, on bool) { f.fails.Store(on) },
@@ -46,7 +46,7 @@ func TestStoreInTrouble(t *testing.T) {
 							t.Fatalf("resolved to %+v, want a degraded answer", a)
 						}
 						switch room {
-						case "big": // what is known holds
+						case "big": // the last known node
 							if a.Incarnation != bigHome.Incarnation {
 								t.Fatalf("big is said to live on %s, it lives on %s", a.Node, bigHome.Node)
 							}
@@ -59,7 +59,7 @@ func TestStoreInTrouble(t *testing.T) {
 					}
 					time.Sleep(300 * time.Millisecond)
 				}
-				// A new room is hosted by the hash meanwhile.
+				// A new room is hosted on the node of the hash.
 				owner := string(f.owner("r-9"))
 				fresh, err := f.rooms[owner].Host(t.Context(), "r-9", affinity.Demand{Size: 2})
 				if err != nil || fresh.Epoch() != 0 {
@@ -94,7 +94,7 @@ func TestStoreInTrouble(t *testing.T) {
 	}
 }
 
-// The store forgets everything. Whatever is hosted is pinned again where it runs,
+// The store loses all data. Hosted rooms are pinned again where they run,
 // although it would be placed elsewhere now.
 func TestStoreLosesEverything(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 		f.start("d") // it owns partitions of rooms that are hosted elsewhere
 		store.empty()
 		var wait sync.WaitGroup
-		for _, id := range f.IDs() { // joins come before anybody has noticed
+		for _, id := range f.IDs() { // joins come before the nodes have detected it
 			for _, room := range names(100)[:30] {
 				wait.Go(func() {
 					if id != "d" { // who never heard of the rooms
@@ -140,7 +140,7 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 	})
 }
 
-// Two nodes hosted one room while neither could ask: one is told.
+// Two nodes hosted one room without the store: one of them loses it with ErrSplit.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: affinity.NewMemory()}
@@ -172,7 +172,7 @@ func TestConflict(t *testing.T) {
 			}
 			var e *affinity.NotOwnerError
 			if !errors.As(h.Err(), &e) || !errors.Is(h.Err(), affinity.ErrSplit) || e.Owner.Node == lease.NodeID(id) {
-				t.Errorf("%s is told %v", id, h.Err())
+				t.Errorf("%s lost it with %v", id, h.Err())
 			}
 			if n := f.rooms[id].Stats().Conflicts; n != 1 {
 				t.Errorf("%d conflicts counted", n)
@@ -242,7 +242,7 @@ func TestPressure(t *testing.T) {
 	})
 }
 
-// What is remembered here is bounded, and so is what the store is asked.
+// The pin cache is bounded.
 func TestManyRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 1000}, "a")

@@ -131,8 +131,8 @@ func (t *attendance) debts(stale time.Time) []write {
 	return writes
 }
 
-// all returns the participants that are present, and those whose departure the
-// store may not have.
+// all returns the present participants, and the departed ones that the store may still
+// have.
 func (t *attendance) all() []Participant {
 	all := make([]Participant, 0, t.here+t.gone)
 	for _, rooms := range t.slots {
@@ -169,7 +169,7 @@ func (t *attendance) settle(a *attendee) {
 	}
 }
 
-// forget frees what is kept for a departure. It drops empty maps, because a map
+// forget frees the memory of a departure. It drops empty maps, because a map
 // keeps the memory of its largest size.
 func (t *attendance) forget(a *attendee) {
 	t.gone--

@@ -10,15 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crossing is a write on its way: the store carries it out at some moment between
-// its begin and its end, or, if it fails, perhaps never.
+// crossing is a write in progress: the store carries it out at any moment between its
+// begin and its end, or, if it fails, perhaps never.
 type crossing struct {
 	write
 	done bool
 }
 
-// world is an attendance with a store that takes its time, and a plain model of
-// who ought to be where.
+// world is an attendance with a slow store, and a plain model of the participants.
 type world struct {
 	here   *attendance
 	store  map[Participant]bool
@@ -57,9 +56,9 @@ func (w *world) begin(writes ...write) {
 	}
 }
 
-// Whatever the order in which writes get to the store, and whichever fail, once all
-// have ended and what is owed was written the store has exactly those who are here,
-// and nothing is kept for anybody else.
+// Writes reach the store in any order, and any of them may fail. Once all have ended and
+// the owed ones are written, the store has exactly the present participants, and
+// attendance keeps no others.
 func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{here: newAttendance(4), store: map[Participant]bool{}, want: map[Participant]bool{}, now: time.Unix(0, 0)}
@@ -68,7 +67,7 @@ func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 		})
 		pick := func(t *rapid.T) int {
 			if len(w.sailed) == 0 {
-				t.Skip("nothing is under way")
+				t.Skip("no write is in progress")
 			}
 			return rapid.IntRange(0, len(w.sailed)-1).Draw(t, "write")
 		}
@@ -111,7 +110,7 @@ func TestAttendanceAgreesWithStore(t *testing.T) { // S1.2, S1.5
 	})
 }
 
-// Nothing is left of 100,000 participants who have come and gone.
+// After 100,000 participants have come and gone, nothing is kept.
 func TestAttendanceLeavesNothing(t *testing.T) { // S1.5
 	here := newAttendance(24)
 	for i := range 100_000 {

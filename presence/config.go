@@ -65,7 +65,7 @@ func (c Config) Validate() error {
 // stale is the age at which a heartbeat no longer counts.
 func (c Config) stale() time.Duration { return c.Interval + c.Grace }
 
-// timeout bounds a single call to the store: after one that hangs, half of the
+// timeout bounds a single call to the store: after a hanging call, half of the
 // grace is left for a second attempt.
 func (c Config) timeout() time.Duration { return c.Grace / 2 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// Two nodes share a store; either one can tell who is in a room. A participant is a
-// connection, so that ada with two of them is there until the last one is gone.
+// Two nodes share a store, and each knows all participants. A participant is a
+// connection: ada with two connections is present until the last one leaves.
 func Example() {
 	ctx := context.Background()
 	store := presence.NewMemory() // nodes in several processes: redisstore

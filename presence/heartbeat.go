@@ -43,7 +43,7 @@ func (t *Tracker) run(ctx context.Context) {
 	}
 }
 
-// beat renews the slots first to last-1, then writes what is owed. The calls are
+// beat renews the slots first to last-1, then writes the owed changes. The calls are
 // separate, so that a room that the store rejects does not make every slot owed.
 func (t *Tracker) beat(ctx context.Context, first, last int64) error {
 	t.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// memoryTwin is a Memory without ideas.
+// memoryTwin is the plain twin of Memory.
 type memoryTwin map[Participant]time.Time
 
 func (m memoryTwin) members(now time.Time, stale time.Duration, room Room) map[string]time.Duration {
@@ -79,8 +79,8 @@ func TestMemoryTwin(t *testing.T) { // S1.1 to S1.4
 	})
 }
 
-// Stale members do not count although there are more than a call sweeps up, and
-// though one who was there before them is not stale.
+// Stale members are not counted, even if there are more than a call frees, and even if
+// an earlier member is not stale.
 func TestMemoryManyStale(t *testing.T) { // S1.3
 	synctest.Test(t, func(t *testing.T) {
 		m, room := NewMemory(), Room{0, "r"}
@@ -110,8 +110,8 @@ func TestMemoryManyStale(t *testing.T) { // S1.3
 	})
 }
 
-// Those who went stale are freed though nobody asks for their rooms again, and no
-// call frees many of them.
+// Stale participants are freed even if no call names their rooms, and no call frees
+// many of them.
 func TestMemoryCollectsAbandoned(t *testing.T) { // S1.4
 	synctest.Test(t, func(t *testing.T) {
 		m, ctx := NewMemory(), t.Context()

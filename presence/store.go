@@ -49,7 +49,7 @@ func (m Member) User() string {
 // latest. Their errors are ErrStore; after an error, the change may have happened
 // in part, in whole, not at all, or may still happen. Repeating a call is harmless.
 type Store interface {
-	// Beat adds participants, or renews those that are present. It takes one round
+	// Beat adds participants, or renews present ones. It takes one round
 	// trip, and O(log n) a participant, O(log n + m) if m have become stale.
 	Beat(ctx context.Context, stale time.Duration, participants ...Participant) error
 

@@ -13,10 +13,10 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// slot is how long it takes until what failed is tried again, by default.
+// slot is the time until a failed write is repeated, by default.
 const slot = 2500 * time.Millisecond
 
-// Joins and departures that the store did not take are written when it is back.
+// Failed joins and departures are written when the store is back.
 func TestStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -45,7 +45,7 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
-// Departures are not kept for ever: in time everybody is stale by themselves.
+// Departures are forgotten after the stale time: the store then has no record of them.
 func TestForgetsDepartures(t *testing.T) { // S1.5
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -63,7 +63,7 @@ func TestForgetsDepartures(t *testing.T) { // S1.5
 	})
 }
 
-// A store that lost its data has everybody back after an interval.
+// A store that lost its data has all participants back after an interval.
 func TestStoreEmptied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -81,7 +81,7 @@ func TestStoreEmptied(t *testing.T) {
 	})
 }
 
-// One heartbeat may be lost: it is repeated within the grace.
+// A lost heartbeat is repeated within the grace.
 func TestLostBeat(t *testing.T) {
 	for _, cfg := range []presence.Config{
 		quiet, presence.SFU(), {Interval: time.Minute, Grace: time.Second}, {Interval: time.Second, Grace: time.Minute},
@@ -113,8 +113,8 @@ func TestLostBeat(t *testing.T) {
 	}
 }
 
-// A heartbeat that was under way when somebody left must not bring them back, and
-// a departure under way must not take somebody away who came back.
+// A heartbeat in progress does not restore a participant who has left, and a departure
+// in progress does not remove a participant who has come back.
 func TestCrossedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -149,7 +149,7 @@ func TestCrossedWrites(t *testing.T) {
 	})
 }
 
-// A room that the store cannot take harms no other, nor makes much more work.
+// A room that the store rejects affects no other room, and causes few extra writes.
 func TestPoisonedRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory(), poison: "room-7"}
@@ -177,8 +177,8 @@ func TestPoisonedRoom(t *testing.T) {
 	})
 }
 
-// A node that stood still for half an interval, as a paused process does, makes up
-// for it at once, and is not late from then on.
+// A node that was paused for half an interval renews all participants at once, and is
+// on time from then on.
 func TestStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -205,9 +205,9 @@ type stall struct {
 	next atomic.Int64 // for how long the next call stands still
 }
 
-func (s *stall) Beat(ctx context.Context, stale time.Duration, seats ...presence.Participant) error {
+func (s *stall) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	time.Sleep(time.Duration(s.next.Swap(0)))
-	return s.Store.Beat(context.WithoutCancel(ctx), stale, seats...)
+	return s.Store.Beat(context.WithoutCancel(ctx), stale, participants...)
 }
 
 func TestClose(t *testing.T) {
@@ -220,7 +220,7 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantMembers(t, b, "r", "bob")
-		wantMembers(t, a, "r", "bob") // who asks may outlive who beats
+		wantMembers(t, a, "r", "bob") // also after Close
 		if err := a.Join(t.Context(), "r", "ada"); !errors.Is(err, presence.ErrClosed) {
 			t.Errorf("Join after Close: %v", err)
 		}
@@ -233,8 +233,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close ends within the grace though the store hangs, and whoever was joining
-// meanwhile does not stay behind.
+// Close returns within the grace while the store hangs, and a Join in progress leaves no
+// participant behind.
 func TestCloseWhileStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -271,7 +271,7 @@ func TestCloseWhileStoreHangs(t *testing.T) {
 	})
 }
 
-// One goroutine serves all participants of a node, and none is left after Close.
+// One goroutine serves all participants of a node, and it ends with Close.
 func TestGoroutines(t *testing.T) { // S1.5
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()

@@ -10,20 +10,18 @@ import (
 	"time"
 )
 
-// Driver brings a client to where its room lives now: it drives a
-// [Machine] on real time. Set the fields before the first call, and use one
-// Driver for each room that a client is in.
+// Driver moves a client to its room's node by running a [Machine] on real time. Set the
+// fields before the first call. Use one Driver for each room of a client.
 type Driver struct {
-	// Connect connects the client to d.Addr, in place of whatever connection it
-	// has to the room. It returns soon after its context ends. If it succeeds in
-	// spite of that, and a newer directive was the reason, it is called again with
-	// that one. Required.
+	// Connect connects the client to d.Addr and replaces its connection to the room. It
+	// returns soon after its context ends. If it succeeds although a newer directive
+	// ended the context, it is called again with the newer one. Required.
 	Connect func(ctx context.Context, d Directive) error
 
-	// Resolve asks, bypassing caches, where the room lives. Required.
+	// Resolve resolves the room without caches. Required.
 	Resolve func(ctx context.Context, room string) (Directive, error)
 
-	// Pace is how often and how far apart to try.
+	// Pace is the number of attempts and the waits between them.
 	Pace Pace
 
 	// AttemptTimeout bounds each call of Connect and Resolve. Default 10 s.
@@ -35,25 +33,24 @@ type Driver struct {
 	mu      sync.Mutex
 	machine Machine
 	running bool
-	abandon context.CancelFunc // ends the step that is under way; nil if none is
-	changed chan struct{}      // holds one token: a newer directive came
+	abandon context.CancelFunc // ends the step in progress; nil if there is none
+	changed chan struct{}      // holds one token after a newer directive
 }
 
 var (
 	errDriver  = errors.New("reconnect: a Driver needs both Connect and Resolve")
-	errRunning = errors.New("reconnect: the Driver is running already; give newer directives to Directed, and use one Driver for each room")
+	errRunning = errors.New("reconnect: the Driver is running; pass newer directives to Directed, and use one Driver for each room")
 )
 
-// Run follows d, and whatever newer directive [Driver.Directed] is given
-// meanwhile, until the client is connected: then it returns nil; at once, if an
-// earlier Run connected the client by a newer directive than d. It returns a
-// *GaveUpError when the last attempt has failed, ctx.Err() when ctx is done, and
-// another error if it was not used as it should be. With the default Pace and no
-// newer directive, it gives up after 9 to 15.5 s plus what the attempts took.
+// Run follows d, and newer directives from [Driver.Directed], until the client is
+// connected; then it returns nil. It returns nil at once if an earlier Run connected the
+// client by a newer directive than d. It returns a *GaveUpError when the last attempt
+// has failed, ctx.Err() when ctx is done, and another error after incorrect use. With
+// the default Pace and no newer directive, it gives up after 9 to 15.5 s plus the time
+// of the attempts.
 //
-// Run calls Connect and Resolve itself, one at a time, and starts no goroutine; a
-// panic of theirs goes through to its caller, and the Driver can be used
-// again.
+// Run calls Connect and Resolve one at a time, and starts no goroutine. Their panics
+// reach its caller, and the Driver can be used again.
 func (r *Driver) Run(ctx context.Context, d Directive) error {
 	began := time.Now()
 	if news, err := r.begin(d); !news {
@@ -85,10 +82,10 @@ func (r *Driver) Run(ctx context.Context, d Directive) error {
 	return ctx.Err()
 }
 
-// Directed tells of a directive that has arrived, and reports whether it is in
-// good hands. It is if Run is under way for its room, which turns to it at once
-// if it is newer than all before, or if Run has connected the client by this
-// directive or a newer one. Else call Run with it. Directed does not wait.
+// Directed takes a directive that has arrived, and reports whether it is handled: a
+// running Run for the room follows it if it is newer than all before, or an earlier Run
+// has connected the client by this directive or a newer one. Otherwise call Run with it.
+// Directed does not wait.
 func (r *Driver) Directed(d Directive) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +107,7 @@ func (r *Driver) Directed(d Directive) bool {
 	return true
 }
 
-// begin reports whether there is anything to do.
+// begin reports whether there is a step to take.
 func (r *Driver) begin(d Directive) (news bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +125,7 @@ func (r *Driver) begin(d Directive) (news bool, err error) {
 	return r.machine.Directed(time.Now(), rand.Float64(), d), nil
 }
 
-// connectedSince reports whether the last Run connected the client by d or a newer
+// connectedSince reports whether the last Run connected the client by d or by a newer
 // directive.
 func (r *Driver) connectedSince(d Directive) bool {
 	m := &r.machine
@@ -145,7 +142,7 @@ func (r *Driver) end() {
 	}
 }
 
-// driverStep is a step with all that it takes, copied from under the lock.
+// driverStep is a step with its arguments, copied under the lock.
 type driverStep struct {
 	step     Step
 	wait     time.Duration
@@ -154,9 +151,9 @@ type driverStep struct {
 	err      error
 }
 
-// next asks the machine, and makes the context of the step if that has begun. The
-// end is decided under the lock: no directive comes in between that Directed has
-// taken and Run does not follow.
+// next returns the machine's next step, and the context of the step if it has begun.
+// The end is decided under the lock, so that Run follows every directive that Directed
+// has taken.
 func (r *Driver) next(ctx context.Context) (n driverStep, stepCtx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +173,7 @@ func (r *Driver) next(ctx context.Context) (n driverStep, stepCtx context.Contex
 	return n, stepCtx
 }
 
-// perform carries out a step. If a newer directive came meanwhile, the machine
-// does not listen to what it came to.
+// perform carries out a step. After a newer directive the machine ignores the outcome.
 func (r *Driver) perform(ctx context.Context, n driverStep) {
 	var found Directive
 	var err error

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// client is a Driver whose connections and answers the test decides.
+// client is a Driver with scripted connections and answers.
 type client struct {
 	Driver
 	start    time.Time
@@ -33,8 +33,7 @@ type try struct {
 	to lease.NodeID
 }
 
-// newClient returns one whose every attempt is refused, and whose room is on
-// node x.
+// newClient returns a client with failing attempts, and with its room on node x.
 func newClient() *client {
 	c := &client{
 		start:   time.Now(),
@@ -67,7 +66,7 @@ func (c *client) to() (nodes string) {
 func (c *client) directAt(t *testing.T, at time.Duration, d Directive) {
 	time.AfterFunc(at-time.Since(c.start), func() {
 		if !c.Directed(d) {
-			t.Errorf("at %v nobody takes directive %+v", at, d)
+			t.Errorf("at %v directive %+v is not taken", at, d)
 		}
 	})
 }
@@ -265,7 +264,7 @@ func TestRunNewerDirectiveStartsOver(t *testing.T) {
 		c := newClient()
 		c.resolve = func(context.Context) (Directive, error) {
 			if len(c.resolves) == 1 && !c.Directed(directiveTo("c", 2)) {
-				t.Error("nobody takes a directive during the resolve")
+				t.Error("a directive during the resolve is not taken")
 			}
 			return directiveTo("x", 1), nil
 		}
@@ -276,8 +275,7 @@ func TestRunNewerDirectiveStartsOver(t *testing.T) {
 	})
 }
 
-// The connection that an abandoned attempt makes all the same is to the wrong
-// node.
+// An abandoned attempt that succeeds is connected to the wrong node.
 func TestRunAbandonedAttemptSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -383,8 +381,8 @@ func TestRunReturnsLate(t *testing.T) {
 	})
 }
 
-// A panic goes to whoever called Run, and leaves nothing behind: neither the
-// context of the step nor a Driver that thinks it runs.
+// A panic reaches the caller of Run. The context of the step ends, and the Driver can
+// be used again.
 func TestRunPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -415,8 +413,8 @@ func TestRunPanics(t *testing.T) {
 	})
 }
 
-// A directive that Directed takes is followed, even if Run is just about to end:
-// whichever comes first, the client ends at the newest node.
+// A directive that Directed takes is followed, even if Run is about to end: the client
+// ends at the newest node.
 func TestDirectedAtTheEnd(t *testing.T) {
 	for range 300 {
 		r := Driver{
@@ -456,7 +454,7 @@ func TestDirectedAtTheEnd(t *testing.T) {
 	}
 }
 
-// Fifty clients of a dead node do not come in one wave.
+// Fifty clients of a dead node do not arrive in one wave.
 func TestRunSpreadsClients(t *testing.T) { // S0.9
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

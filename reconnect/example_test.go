@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/reconnect"
 )
 
-// The machine on a clock that somebody else keeps. Its random numbers are all 0
-// here, so its waits are the shortest.
+// A Machine on a clock of the caller. All random numbers are 0 here, so the waits are
+// the shortest.
 func ExampleMachine() {
 	var r reconnect.Machine
 	start := time.Unix(0, 0)
@@ -38,7 +38,7 @@ func ExampleMachine() {
 	// 6s connect to node-b
 	// 9s resolve
 	// 9s connect to node-c
-	// reconnect: gave up reconnecting to room "standup" after 4 attempts; ask for the room anew: connection refused
+	// reconnect: gave up reconnecting to room "standup" after 4 attempts; resolve the room again: connection refused
 }
 
 func ExampleDriver_Run() {
@@ -62,7 +62,7 @@ func ExampleDriver_Run() {
 	err := r.Run(context.Background(), reconnect.Directive{Room: "standup", To: "node-b", Addr: "b.example:443", Epoch: 7})
 	switch {
 	case errors.Is(err, reconnect.ErrGaveUp):
-		fmt.Println("tell the user:", err)
+		fmt.Println("failed:", err)
 	case err == nil:
 		fmt.Println("back in the room")
 	}
@@ -72,7 +72,7 @@ func ExampleDriver_Run() {
 	// back in the room
 }
 
-// A client's signalling loop hands over each directive that arrives.
+// A client's signalling loop passes on each directive that arrives.
 func ExampleDriver_Directed() {
 	r := reconnect.Driver{
 		Connect: func(_ context.Context, d reconnect.Directive) error {
@@ -87,7 +87,7 @@ func ExampleDriver_Directed() {
 	}
 	for _, d := range []reconnect.Directive{
 		{Room: "standup", To: "node-b", Epoch: 7},
-		{Room: "standup", To: "node-b", Epoch: 7}, // told twice
+		{Room: "standup", To: "node-b", Epoch: 7}, // a duplicate
 		{Room: "standup", To: "node-a", Epoch: 5}, // late
 		{Room: "standup", To: "node-c", Epoch: 9},
 	} {

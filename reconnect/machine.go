@@ -9,21 +9,21 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrGaveUp says that a client could not be brought to where its room lives now;
-// see GaveUpError.
+// ErrGaveUp reports that a client could not be moved to its room's node; see
+// GaveUpError.
 var ErrGaveUp = errors.New("reconnect: gave up reconnecting")
 
-// GaveUpError is the end of a migration that failed. By errors.Is it is an
-// ErrGaveUp, and whatever Last is.
+// GaveUpError is the end of a failed migration. By errors.Is it is an ErrGaveUp, and
+// matches what Last matches.
 type GaveUpError struct {
 	Room     string
 	Attempts int   // to connect, at all targets
 	Last     error // why the last attempt failed, or the resolve before it
 }
 
-// Error says how often it was tried and what went wrong last.
+// Error returns the number of attempts and the last error.
 func (e *GaveUpError) Error() string {
-	return fmt.Sprintf("%v to room %q after %d attempts; ask for the room anew: %v", ErrGaveUp, e.Room, e.Attempts, e.Last)
+	return fmt.Sprintf("%v to room %q after %d attempts; resolve the room again: %v", ErrGaveUp, e.Room, e.Attempts, e.Last)
 }
 
 // Is makes e an ErrGaveUp.
@@ -32,32 +32,31 @@ func (e *GaveUpError) Is(target error) bool { return target == ErrGaveUp }
 // Unwrap returns Last.
 func (e *GaveUpError) Unwrap() error { return e.Last }
 
-// Directive tells the clients of a room to connect elsewhere: a signalling server
-// sends one for each room that moved. An ICE restart cannot replace it, since
-// another process has another DTLS identity: clients open a new connection.
+// Directive makes the clients of a room connect to another node. A signalling server
+// sends one for each room that moved.
 type Directive struct {
 	Room   string       `json:"room"`
 	To     lease.NodeID `json:"to"`
-	Addr   string       `json:"addr"`   // where clients reach the program on To
+	Addr   string       `json:"addr"`   // of the program on To, for clients
 	Reason string       `json:"reason"` // for people
-	Epoch  uint64       `json:"epoch"`  // the greater one is newer; below 2^53
+	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53
 }
 
-// Pace is how often and how far apart a client tries. Zero fields are replaced by
-// their defaults.
+// Pace is the number of a client's attempts and the waits between them. The zero value
+// of each field is its default.
 type Pace struct {
-	// Attempts is how often the target of a directive is tried before asking anew
-	// where the room lives. Default 3.
+	// Attempts is the number of attempts at the target of a directive before the room is
+	// resolved again. Default 3.
 	Attempts int
 
-	// MinWait and MaxWait bound the wait after a failed attempt, counted from the
-	// failure and uniform in between, so that the clients of a node do not come
-	// back in waves. Default 3 s and 5 s; MaxWait is at least MinWait.
+	// MinWait and MaxWait bound the wait after a failed attempt. It counts from the
+	// failure and is uniform, so that the clients of a node do not return in waves.
+	// Default 3 s and 5 s; MaxWait is at least MinWait.
 	MinWait, MaxWait time.Duration
 
 	// Spread bounds the wait before the first attempt, uniform from 0, so that the
-	// clients of a dead node do not all arrive at the next one at once. It adds
-	// half of itself to the mean outage. Default 500 ms.
+	// clients of a dead node do not all arrive at the same time. It adds half of itself
+	// to the mean outage. Default 500 ms.
 	Spread time.Duration
 }
 
@@ -69,20 +68,20 @@ func (p Pace) withDefaults() Pace {
 	return p
 }
 
-// Step is what a client has to do next.
+// Step is the next thing for a client to do.
 type Step uint8
 
 // The steps.
 const (
-	StepNone    Step = iota // nothing: no directive came yet, or a step is under way
+	StepNone    Step = iota // nothing: there is no directive yet, or a step is in progress
 	StepConnect             // connect to Target; report by Connected or Failed
-	StepResolve             // ask where the room lives; report by Resolved or Failed
-	StepDone                // it is over; see Err
+	StepResolve             // resolve the room; report by Resolved or Failed
+	StepDone                // the end; see Err
 )
 
-// Machine is how a client follows a [Directive], as a state machine without
-// clock, goroutine, lock or connection, to be driven by whatever loop the client
-// has. [Driver] drives it in Go.
+// Machine decides how a client follows a [Directive]. It is a state machine without
+// clock, goroutine, lock or connection, for the client's own loop. [Driver] runs it on
+// real time.
 //
 //	               3 attempts failed              resolved
 //	connecting ───────────────────────▶ resolving ─────────▶ last attempt
@@ -92,25 +91,25 @@ const (
 //	connected ◀─────────────────────────────────────────────────┘
 //	                            connected
 //
-// The first attempt comes within Spread. There are 3 to 5 s between attempts and
-// before the resolve; the last attempt follows the resolve at once. A newer
-// directive, in whatever state, starts over with all its attempts, but not before
-// MinWait has passed since the last attempt began: so no two ever begin closer
-// together than that, however fast directives come.
+// The first attempt comes within Spread. There are 3 to 5 s between attempts and before
+// the resolve; the last attempt follows the resolve at once. In every state a newer
+// directive starts over with all its attempts, but not before MinWait has passed since
+// the last attempt began. So no two attempts begin closer together, however fast
+// directives arrive.
 //
-// Methods take the time, and a random number u, uniform in [0, 1). The zero value
-// is ready to use.
+// Methods take the time, and a random number u, uniform in [0, 1). The zero value is
+// ready to use.
 type Machine struct {
-	Pace Pace // to be set before the first call
+	Pace Pace // set it before the first call
 
 	state    machineState
 	target   Directive
-	epoch    uint64    // the newest that was heard of
-	tries    int       // at the target of this directive
-	attempts int       // in all, since it was last over
+	epoch    uint64    // the newest one received
+	tries    int       // attempts at the target of this directive
+	attempts int       // at all targets, since the last end
 	at       time.Time // when the next step is due
-	began    time.Time // when the last attempt did
-	busy     bool      // a step is under way
+	began    time.Time // when the last attempt began
+	busy     bool      // a step is in progress
 	err      error
 }
 
@@ -125,10 +124,9 @@ const (
 	gaveUp
 )
 
-// Directed takes a directive and reports whether it is news: the first one, or
-// one for the same room with a greater epoch than all that was heard of. Then the
-// step that is under way, if any, has to be abandoned: what it comes to is no
-// longer to be reported.
+// Directed takes a directive and reports whether it is news: the first one, or one for
+// the same room with a greater epoch than all before. The caller then abandons the step
+// in progress and does not report its outcome.
 func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	if r.state != idle && (d.Room != r.target.Room || d.Epoch <= r.epoch) {
 		return false
@@ -146,9 +144,9 @@ func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// Next returns the next step and how long to wait before it. If that is not
-// positive, the step has begun: carry it out and report what came of it. Else
-// call Next again after the wait, or after Directed.
+// Next returns the next step and the wait before it. If the wait is not positive, the
+// step has begun: carry it out and report the outcome. Otherwise call Next again after
+// the wait, or after Directed.
 func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	switch {
 	case r.over():
@@ -172,15 +170,15 @@ func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	return step, 0
 }
 
-// Connected reports that the attempt that is under way succeeded.
+// Connected reports that the attempt in progress succeeded.
 func (r *Machine) Connected() {
 	if r.busy && r.state != resolving {
 		r.busy, r.state = false, connected
 	}
 }
 
-// Resolved reports what the resolve that is under way said. That is tried once,
-// whichever epoch it has: it is fresher than any directive.
+// Resolved reports the answer of the resolve in progress. It is tried once, even with
+// an older epoch: it is fresher than any directive.
 func (r *Machine) Resolved(now time.Time, d Directive) {
 	if !r.busy || r.state != resolving {
 		return
@@ -190,7 +188,7 @@ func (r *Machine) Resolved(now time.Time, d Directive) {
 	r.epoch = max(r.epoch, d.Epoch)
 }
 
-// Failed reports that the step that is under way, of either kind, failed.
+// Failed reports that the step in progress failed.
 func (r *Machine) Failed(now time.Time, u float64, err error) {
 	if !r.busy {
 		return
@@ -208,19 +206,19 @@ func (r *Machine) Failed(now time.Time, u float64, err error) {
 	}
 }
 
-// Target returns where to connect: the newest directive, or what the resolve said.
+// Target returns the target: the newest directive, or the answer of the resolve.
 func (r *Machine) Target() Directive { return r.target }
 
-// Attempts returns how many attempts to connect have begun, at all targets, since
-// the first directive or the first one after the machine had come to its end.
+// Attempts returns the number of attempts that have begun, at all targets, since the
+// first directive or the first one after the last end.
 func (r *Machine) Attempts() int { return r.attempts }
 
-// Err returns a *GaveUpError if the last attempt has failed, else nil.
+// Err returns a *GaveUpError if the last attempt has failed, otherwise nil.
 func (r *Machine) Err() error { return r.err }
 
 func (r *Machine) over() bool { return r.state == connected || r.state == gaveUp }
 
-// between returns the point at u of the way from lo to hi.
+// between returns the point at fraction u of the way from lo to hi.
 func between(lo, hi time.Duration, u float64) time.Duration {
 	return lo + time.Duration(u*float64(hi-lo))
 }

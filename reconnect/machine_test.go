@@ -18,7 +18,7 @@ func directiveTo(node lease.NodeID, epoch uint64) Directive {
 	return Directive{Room: "r", To: node, Addr: string(node) + ":443", Reason: "test", Epoch: epoch}
 }
 
-// tick drives a Machine on its own clock, and notes when each step begins.
+// tick drives a Machine on its own clock, and records when each step begins.
 type tick struct {
 	Machine
 	now   time.Time
@@ -44,7 +44,7 @@ func (k *tick) step() Step {
 		step, wait = k.Next(k.now)
 	}
 	if wait > 0 {
-		panic("a step is not due when it was said to be")
+		panic("a step is not due when the machine said")
 	}
 	if step == StepConnect || step == StepResolve {
 		k.steps = append(k.steps, tickStep{step, k.now, k.Target().To})
@@ -131,8 +131,8 @@ func checkGaveUp(t *testing.T, err error, attempts int) {
 }
 
 func TestMachineOutcomes(t *testing.T) { // S0.9
-	// Each letter is what comes of the next step: f it fails, c it connects, r it
-	// resolves to node x, n a newer directive comes (to c, d, …), o an older one.
+	// Each letter is the outcome of the next step: f failed, c connected, r resolved to
+	// node x, n a newer directive arrived (to c, d, …), o an older one.
 	for _, c := range []struct {
 		script, want string
 		gaveUp       bool
@@ -190,7 +190,7 @@ func TestMachineOutcomes(t *testing.T) { // S0.9
 	}
 }
 
-// What was over does not count any more.
+// Attempts before the last end do not count.
 func TestMachineCountsAnew(t *testing.T) {
 	k := newTick(0)
 	for epoch := range uint64(3) {
@@ -205,7 +205,7 @@ func TestMachineCountsAnew(t *testing.T) {
 	}
 }
 
-// What the resolve says is heard of too: a directive that says the same, or less,
+// The epoch of the resolve counts: a directive with the same epoch, or a smaller one,
 // is no news.
 func TestMachineResolvedEpochCounts(t *testing.T) {
 	k := newTick(0)
@@ -224,7 +224,7 @@ func TestMachineResolvedEpochCounts(t *testing.T) {
 	}
 }
 
-// Reports that fit no step under way change nothing.
+// Reports without a step in progress change nothing.
 func TestMachineStrayReports(t *testing.T) {
 	k := newTick(0)
 	stray := func(when string) {
@@ -295,8 +295,8 @@ func tenth(t *testing.T, d, lo, hi time.Duration) int {
 	return int(10 * (d - lo) / (hi - lo))
 }
 
-// Whatever happens: at most 3+1 attempts for one directive, one resolve, and no
-// two attempts closer than MinWait.
+// In every run: at most 3+1 attempts for one directive, one resolve, and no two
+// attempts closer than MinWait.
 func TestMachineBounds(t *testing.T) { // S0.9
 	rapid.Check(t, func(t *rapid.T) {
 		k := newTick(0)

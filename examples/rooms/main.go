@@ -69,8 +69,8 @@ func main() {
 	fmt.Printf("%s lives on %s: %s\n", home.Room, home.To, home.Reason)
 	check(connect(ctx, home))
 
-	// Its node dies. The others find the room a new home and tell those who know
-	// the room; the door passes that on to the client, which reconnects.
+	// Its node dies. The other nodes re-home the room, and publish the
+	// move; the door passes it on to the client, which reconnects.
 	moves := rooms["door"].Moves(ctx)
 	fmt.Printf("%s dies\n", home.To)
 	_, _ = rooms[home.To].Close(), agents[home.To].Close()
