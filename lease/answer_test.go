@@ -31,11 +31,11 @@ func TestAnswerExpired(t *testing.T) {
 			at: epoch, answered: true, record: true, beat: Active,
 		},
 		{
-			name: "replaced by one that died", sender: b,
+			name: "replaced by a crashed one", sender: b,
 			history: []*Message{hello(epoch, later, 1), hello(now, b, 1)}, at: now, answered: true, record: true,
 		},
 		{
-			name: "replaced by one that left", sender: b,
+			name: "replaced by one with a farewell", sender: b,
 			history: []*Message{hello(epoch, later, 1), farewell(epoch, later, 2), hello(epoch, b, 1)},
 			at:      epoch, answered: true, record: true, beat: Left,
 		},
@@ -107,7 +107,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("replaced by one that died", func(t *testing.T) {
+	t.Run("replaced by a crashed one", func(t *testing.T) {
 		s := newSet(rec("a", 1))
 		s.Apply(epoch, hello(epoch, later, 1))
 		now := epoch.Add(testParams.TTL + 1)
@@ -125,7 +125,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 			t.Error("still not live")
 		}
 	})
-	t.Run("replaced by one that left", func(t *testing.T) {
+	t.Run("replaced by one with a farewell", func(t *testing.T) {
 		s, old := newSet(rec("a", 1)), newSet(b)
 		s.Apply(epoch, hello(epoch, later, 1))
 		s.Apply(epoch, farewell(epoch, later, 2))

@@ -161,8 +161,8 @@ func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	}
 }
 
-// Digests have live nodes, and recent farewells: those that ended a lease here, and
-// those that arrived before any other beat of their incarnation.
+// Digests have live nodes, and recent farewells, including the farewell of a
+// node without any other beat here.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
 	s := newSet(rec("a", 1))

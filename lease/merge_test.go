@@ -193,7 +193,7 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 			s.Apply(now, messageFrom(now, b, []Beat{b.beat(11, now.Sub(epoch)).as(Left)}))
 			return now, []string{"a/1"}
 		},
-		"superseded by one that left": func(s *Set) (time.Time, []string) {
+		"superseded by one with a farewell": func(s *Set) (time.Time, []string) {
 			later := rec("b", 6)
 			s.Apply(epoch, messageFrom(epoch, later, []Beat{later.beat(1, 0).as(Left)}, later))
 			return epoch, []string{"a/1"}

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// The scripts under testdata/script tell the life of a lease, one story a file.
+// The scripts under testdata/script are lives of leases, one story a file.
 // Run with -rewrite to record the current behaviour, and read the difference.
 //
 //	node a [inc=N] [clock=D]   a process starts; its clock differs by D

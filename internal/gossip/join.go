@@ -27,7 +27,7 @@ func (n *Node) Join(addr string) error {
 		return nil
 	}
 	// Other joins, incoming ones included, store their rejections here, too.
-	// memberlist quotes the one that ended this join, and wraps nothing.
+	// memberlist quotes the error that ended this join, and wraps nothing.
 	if rejected := n.rejected.Load(); rejected != nil && strings.Contains(err.Error(), (*rejected).Error()) {
 		return fmt.Errorf("gossip: join %s: %w", addr, *rejected)
 	}
