@@ -1,5 +1,5 @@
-// Tutorial is a media server that knows which rooms are its own. docs/tutorial.md
-// goes through it step by step, and says how to run it.
+// Tutorial is a media server that knows its rooms. docs/tutorial.md explains it step by
+// step, and shows how to run it.
 package main
 
 import (
@@ -25,9 +25,9 @@ import (
 
 func main() {
 	id := flag.String("id", "a", "this node's name")
-	addr := flag.String("http", "127.0.0.1:9001", "where clients reach this node")
-	bind := flag.String("gossip", "127.0.0.1:7946", "where other nodes reach this one")
-	seed := flag.String("join", "", "where a node gossips that runs already")
+	addr := flag.String("http", "127.0.0.1:9001", "address for clients")
+	bind := flag.String("gossip", "127.0.0.1:7946", "address for gossip")
+	seed := flag.String("join", "", "gossip address of a running node")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -64,8 +64,8 @@ func run(ctx context.Context, cfg cluster.Config) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	drained := agent.Drain(ctx)    // this node owns nothing, and all others know
-	served := server.Shutdown(ctx) // until now, it told clients where to go
-	left := agent.Leave(ctx)       // a farewell: nobody waits for the lease to run out
+	served := server.Shutdown(ctx) // until now, it redirected clients
+	left := agent.Leave(ctx)       // the others need not wait for the lease to expire
 	_, _ = <-ended, <-ended        // all runs are over
 	return errors.Join(drained, served, left)
 }
@@ -88,18 +88,18 @@ func (s *sfu) routes() http.Handler {
 	return mux
 }
 
-// join tells a client, on any node, where its room is.
+// join redirects a client, on any node, to the node of its room.
 func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
 	room := r.PathValue("room")
 	owner, err := s.agent.Place(room)
-	if err != nil { // nobody can own anything, or this node is coming back
+	if err != nil { // no node can own anything, or this node is rejoining
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	http.Redirect(w, r, "http://"+owner.APIAddr+"/rooms/"+url.PathEscape(room), http.StatusTemporaryRedirect)
 }
 
-// enter takes a client in, on the node where its room is.
+// enter accepts a client on the node of its room.
 func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
 	room := r.PathValue("room")
 	if !s.agent.Arrived(room) || !s.add(room) { // the room is moving: another redirect could go in circles
@@ -132,7 +132,7 @@ func (s *sfu) serve(ctx context.Context, p placement.Partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for room, n := range s.rooms[p] {
-		log.Printf("%s moves away: %d to join again", room, n) // tell them
+		log.Printf("%s moves away: %d to join again", room, n) // notify them
 	}
 	delete(s.rooms, p)
 }
