@@ -5,9 +5,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
-	"github.com/dgryski/go-rendezvous"
-
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -26,47 +23,22 @@ func fleets(b *testing.B, f func(b *testing.B, nodes []placement.Node)) {
 	}
 }
 
-func rooms() []string {
+// sinkID keeps the compiler from dropping the measured calls.
+var sinkID lease.NodeID
+
+// BenchmarkLookup measures the owner of a key; bench/ compares it with other libraries.
+func BenchmarkLookup(b *testing.B) {
 	keys := make([]string, 1024)
 	for i := range keys {
 		keys[i] = "room-" + strconv.Itoa(i)
 	}
-	return keys
-}
-
-// The sinks keep the compiler from dropping the measured calls.
-var (
-	sinkID     lease.NodeID
-	sinkString string
-)
-
-// BenchmarkLookup measures the owner of a key by the table, and by go-rendezvous
-// without a table.
-func BenchmarkLookup(b *testing.B) {
-	keys := rooms()
-	b.Run("table", func(b *testing.B) {
-		fleets(b, func(b *testing.B, nodes []placement.Node) {
-			b.Helper()
-			t := mustCompute(b, placement.DefaultPartitions, nodes...)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				sinkID, _ = t.Owner(placement.Of(keys[i%len(keys)], t.Partitions()))
-			}
-		})
-	})
-	b.Run("go-rendezvous", func(b *testing.B) {
-		fleets(b, func(b *testing.B, nodes []placement.Node) {
-			b.Helper()
-			ids := make([]string, len(nodes))
-			for i, n := range nodes {
-				ids[i] = string(n.ID)
-			}
-			r := rendezvous.New(ids, xxhash.Sum64String)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				sinkString = r.Lookup(keys[i%len(keys)])
-			}
-		})
+	fleets(b, func(b *testing.B, nodes []placement.Node) {
+		b.Helper()
+		t := mustCompute(b, placement.DefaultPartitions, nodes...)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			sinkID, _ = t.Owner(placement.Of(keys[i%len(keys)], t.Partitions()))
+		}
 	})
 }
 

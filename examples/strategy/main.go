@@ -5,11 +5,12 @@
 //
 // Four agents start with it in this process, and a fifth with another parameter.
 //
-//docstest:text one that pins 32 is refused
+//docstest:text the cluster rejects an agent with strategy shards-ssd-32
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -55,7 +56,11 @@ func run(ctx context.Context) error {
 	show(last.Snapshot().Table)
 
 	_, err := cluster.Start(ctx, config("e", shards{role: "ssd", pinned: 32}, seeds))
-	fmt.Println("one that pins 32 is refused:", err)
+	var rejected *cluster.SettingsError
+	if !errors.As(err, &rejected) {
+		return fmt.Errorf("an agent with another parameter starts: %w", err)
+	}
+	fmt.Println("the cluster rejects an agent with", rejected.Setting, rejected.Ours, "instead of", rejected.Theirs)
 	return nil
 }
 
@@ -72,7 +77,7 @@ func show(table *placement.Table) {
 		owner, _ := table.Owner(p)
 		pinned = append(pinned, string(owner))
 	}
-	fmt.Println("the first 16 partitions, each beside its mirror:", strings.Join(pinned, " "))
+	fmt.Println("the first 16 partitions, each next to its mirror:", strings.Join(pinned, " "))
 	fmt.Println("partition 1:", table.Why(1))
 	counts := table.Balance().Counts
 	for _, n := range table.Nodes() {

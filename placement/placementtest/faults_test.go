@@ -1,0 +1,274 @@
+package placementtest
+
+import (
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"github.com/roost-cluster/roost/placement"
+)
+
+// patched is rendezvous hashing with a fault put in.
+type patched struct {
+	name   func() string
+	assign func(nodes []placement.Node, owners []int) ([]int, error)
+	rank   func(nodes []placement.Node, p placement.Partition, n int, ranked []int) []int
+}
+
+func (b patched) Name() string {
+	if b.name != nil {
+		return b.name()
+	}
+	return "patched"
+}
+
+func (b patched) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	owners, err := placement.Rendezvous().Assign(nodes, partitions)
+	if b.assign != nil {
+		return b.assign(nodes, owners)
+	}
+	return owners, err
+}
+
+func (b patched) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
+	ranked := placement.Rendezvous().Rank(nodes, p, n)
+	if b.rank != nil {
+		return b.rank(nodes, p, n, ranked)
+	}
+	return ranked
+}
+
+// explaining is a strategy with one reason for everything.
+type explaining func() string
+
+func (explaining) Name() string { return "explaining" }
+
+func (explaining) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	return patched{}.Assign(nodes, partitions)
+}
+
+func (explaining) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
+	return patched{}.Rank(nodes, p, n)
+}
+
+func (e explaining) Explain([]placement.Node, placement.Partition, int) string { return e() }
+
+// recalling is a strategy that remembers, with a fault put in.
+type recalling struct {
+	patched
+	keep  func(held []int)
+	level func(nodes []placement.Node, owners []int) []placement.Move
+}
+
+func (r recalling) Keep(nodes []placement.Node, held []int) ([]int, error) {
+	held = slices.Clone(held)
+	if r.keep != nil {
+		r.keep(held)
+	}
+	owners, err := r.Assign(nodes, len(held))
+	for p, i := range held {
+		if i >= 0 {
+			owners[p] = i
+		}
+	}
+	return owners, err
+}
+
+func (r recalling) Level(nodes []placement.Node, owners []int, _ []placement.Partition, _ bool) []placement.Move {
+	if r.level == nil {
+		return nil
+	}
+	return r.level(nodes, owners)
+}
+
+func keeping(f func(held []int)) func() placement.Strategy { return always(recalling{keep: f}) }
+
+func levelling(f func(nodes []placement.Node, owners []int) []placement.Move) func() placement.Strategy {
+	return always(recalling{level: f})
+}
+
+// always returns a strategy without state as a constructor.
+func always(s placement.Strategy) func() placement.Strategy {
+	return func() placement.Strategy { return s }
+}
+
+func named(names ...string) func() placement.Strategy {
+	calls := 0
+	return always(patched{name: func() string {
+		calls++
+		return names[min(calls, len(names))-1]
+	}})
+}
+
+func assigning(f func(nodes []placement.Node, owners []int) ([]int, error)) func() placement.Strategy {
+	return always(patched{assign: f})
+}
+
+func ranking(f func(nodes []placement.Node, p placement.Partition, n int, ranked []int) []int) func() placement.Strategy {
+	return always(patched{rank: f})
+}
+
+func needsRole(nodes []placement.Node, owners []int) ([]int, error) {
+	if !slices.ContainsFunc(nodes, func(n placement.Node) bool { return n.Labels["role"] == "sfu" }) {
+		return nil, errors.New("nobody is an sfu")
+	}
+	return owners, nil
+}
+
+// overflows counts thousandths of weights, in 32 bits.
+func overflows(nodes []placement.Node, owners []int) ([]int, error) {
+	sum := int32(0)
+	for _, n := range nodes {
+		sum += 1000 * int32(n.Weight)
+	}
+	if sum < 0 {
+		owners[0] = int(sum)
+	}
+	return owners, nil
+}
+
+func random(nodes []placement.Node, owners []int) ([]int, error) {
+	owners[0] = rand.IntN(len(nodes))
+	return owners, nil
+}
+
+func mapOrder(nodes []placement.Node, owners []int) ([]int, error) {
+	left := make(map[int]bool)
+	for i := range nodes {
+		left[i] = true
+	}
+	for i := range left {
+		owners[0] = i
+		break
+	}
+	return owners, nil
+}
+
+func sortsByWeight(nodes []placement.Node, owners []int) ([]int, error) {
+	slices.SortFunc(nodes, func(a, b placement.Node) int { return int(a.Weight) - int(b.Weight) })
+	return owners, nil
+}
+
+func writesLabels(nodes []placement.Node, owners []int) ([]int, error) {
+	for _, n := range nodes {
+		if n.Labels != nil {
+			n.Labels["seen"] = "yes"
+		}
+	}
+	return owners, nil
+}
+
+// bySeed spreads by a hash of package hash/maphash.
+func bySeed(seed maphash.Seed) placement.Strategy {
+	owner := func(nodes []placement.Node, p placement.Partition) int {
+		return int(maphash.Comparable(seed, p) % uint64(len(nodes)))
+	}
+	return patched{
+		assign: func(nodes []placement.Node, owners []int) ([]int, error) {
+			for p := range owners {
+				owners[p] = owner(nodes, placement.Partition(p))
+			}
+			return owners, nil
+		},
+		rank: func(nodes []placement.Node, p placement.Partition, n int, _ []int) []int {
+			ranked := []int{}
+			for k := range max(0, min(n, len(nodes))) {
+				ranked = append(ranked, (owner(nodes, p)+k)%len(nodes))
+			}
+			return ranked
+		},
+	}
+}
+
+func newSeeded() placement.Strategy { return bySeed(maphash.MakeSeed()) }
+
+// processSeed is a slip that no test within one process can see.
+var processSeed = maphash.MakeSeed()
+
+// sticky leaves a partition where it was, as long as there is such a node.
+type sticky struct {
+	patched
+	last atomic.Pointer[[]string]
+}
+
+func (s *sticky) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	owners, err := s.patched.Assign(nodes, partitions)
+	if last := s.last.Load(); last != nil && len(*last) == partitions {
+		for p, id := range *last {
+			if i := slices.IndexFunc(nodes, func(n placement.Node) bool { return string(n.ID) == id }); i >= 0 {
+				owners[p] = i
+			}
+		}
+	}
+	var ids []string
+	for _, i := range owners {
+		ids = append(ids, string(nodes[i].ID))
+	}
+	s.last.Store(&ids)
+	return owners, err
+}
+
+// keeper returns its last result for nodes that look the same.
+type keeper struct {
+	patched
+	byID   bool // with a copy of the slice, so that only weights can differ
+	nodes  []placement.Node
+	owners []int
+}
+
+func (k *keeper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	same := func(a, b placement.Node) bool { return a.ID == b.ID && (k.byID || a.Weight == b.Weight) }
+	if len(k.owners) == partitions && slices.EqualFunc(k.nodes, nodes, same) {
+		return slices.Clone(k.owners), nil
+	}
+	owners, err := k.patched.Assign(nodes, partitions)
+	k.nodes, k.owners = nodes, slices.Clone(owners)
+	if k.byID {
+		k.nodes = slices.Clone(nodes)
+	}
+	return owners, err
+}
+
+// rankKeeper ranks on the nodes of its first call.
+type rankKeeper struct {
+	patched
+	nodes []placement.Node
+}
+
+func (k *rankKeeper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if k.nodes == nil {
+		k.nodes = slices.Clone(nodes)
+	}
+	return k.patched.Assign(nodes, partitions)
+}
+
+func (k *rankKeeper) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
+	if len(k.nodes) == len(nodes) {
+		nodes = k.nodes
+	}
+	return k.patched.Rank(nodes, p, n)
+}
+
+// scratch returns wrong results during another call, like one buffer for all calls,
+// but without a data race, which would end the test.
+type scratch struct {
+	patched
+	inside atomic.Int32
+}
+
+func (s *scratch) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	owners, err := s.patched.Assign(nodes, partitions)
+	alone := s.inside.Add(1) == 1
+	for range 1000 {
+		alone = alone && s.inside.Load() == 1
+		runtime.Gosched()
+	}
+	s.inside.Add(-1)
+	if !alone {
+		slices.Reverse(owners)
+	}
+	return owners, err
+}
