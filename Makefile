@@ -48,7 +48,7 @@ long: ## simulations, and the crowds that are too large for the race detector
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh
 
-fuzz: ## fuzz each target for FUZZTIME, 3s unless told
+fuzz: ## fuzz each target for FUZZTIME, 3s by default
 	$(STEP) 'fuzzing' scripts/fuzz.sh
 
 bench-once: ## one iteration of each benchmark, as a check that it runs

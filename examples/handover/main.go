@@ -1,11 +1,11 @@
-// Handover shows how a node is added to a store that keeps its data in memory,
-// and how one is removed: partitions change their owner, and their data follows.
+// Handover adds a node to a store with its data in memory, and removes one:
+// partitions change their owner, and their data follows.
 //
 //	go run ./examples/handover
 //
-// roost tells each node which partitions are its own; the copying is the
-// program's: see takeOver in node.go. All nodes run in this process, and their
-// calls are plain ones. In earnest each is a process of its own.
+// roost notifies each node of its partitions; the program copies the data: see
+// takeOver in node.go. All nodes run in this process and call each other
+// directly. In production each is a separate process.
 //
 //docstest:text d has joined … b has left
 package main
@@ -63,13 +63,13 @@ func run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// fleet is the nodes as their operator sees them.
+// fleet is the nodes in the view of an operator.
 type fleet struct {
 	nodes []*node
 	peers sync.Map
 }
 
-// join adds a node to those that are there.
+// join adds a node.
 func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
 	for _, n := range f.nodes {
 		cfg.Join = append(cfg.Join, n.agent.Addr())
@@ -81,8 +81,8 @@ func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
 	return n, err
 }
 
-// fill gives a node that has joined, and owns nothing, its share: its weight grows
-// from a tenth, in ten steps, and each makes a few partitions its own.
+// fill gives a joined node without partitions its share: its weight grows in ten
+// equal steps, and each step moves a few partitions.
 func (f *fleet) fill(ctx context.Context, n *node) error {
 	if err := n.agent.Undrain(ctx); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (f *fleet) fill(ctx context.Context, n *node) error {
 	})
 }
 
-// remove has the others take over from a node, and then that node leave. Drain
-// returns when all agree that it owns nothing; the data follows.
+// remove drains a node, waits for its data to move, and has the node leave. Drain
+// returns when all agree that the node owns nothing; the data follows.
 func (f *fleet) remove(ctx context.Context, n *node) error {
 	if err := n.agent.Drain(ctx); err != nil {
 		return err
@@ -108,8 +108,7 @@ func (f *fleet) remove(ctx context.Context, n *node) error {
 	return n.agent.Leave(ctx)
 }
 
-// settled reports whether every partition is served by somebody, and all agree by
-// whom.
+// settled reports whether every partition is served, and all agree on its owner.
 func (f *fleet) settled() bool {
 	sum := 0
 	for _, n := range f.nodes {

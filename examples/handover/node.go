@@ -46,7 +46,7 @@ func merge(dst, src map[string]entry) {
 
 func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, error) {
 	cfg.Bind, cfg.Network, cfg.Partitions = "127.0.0.1:0", cluster.Local, partitions
-	cfg.LeaseTTL = 5 * time.Second // nobody crashes here
+	cfg.LeaseTTL = 5 * time.Second // no node crashes here
 	cfg.Log = slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(ctx, cfg)
 	if err != nil {
@@ -58,8 +58,7 @@ func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, err
 	return n, agent.WaitConverged(ctx)
 }
 
-// serve runs for as long as this node owns p. It answers for p only when it has
-// its data.
+// serve runs while this node owns p. The node answers for p once it has the data.
 func (n *node) serve(ctx context.Context, p placement.Partition) {
 	for !n.takeOver(p) {
 		select {
@@ -72,19 +71,19 @@ func (n *node) serve(ctx context.Context, p placement.Partition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s := n.held[p]; s != nil {
-		s.open = false // and kept, until the next owner has it
+		s.open = false // but kept until the next owner has the data
 	}
 }
 
-// takeOver copies p from whoever holds it, the former owner as a rule, has it
-// dropped there, and opens it here. It fails while another node still believes
-// that it owns p, or cannot be asked, and can be repeated at will.
+// takeOver copies p from each node that holds it, usually the previous owner, has
+// the node drop its copy, and opens p here. takeOver fails while another node
+// believes that it owns p, or does not answer; repeating it does no harm.
 func (n *node) takeOver(p placement.Partition) bool {
 	var others []*node
 	for _, m := range n.agent.Members() {
 		peer, ok := n.peers.Load(m.ID)
 		if !ok {
-			return false // it may hold p: wait until it is no member any more
+			return false // it may hold p: wait until it is not a member
 		}
 		if peer != n {
 			others = append(others, peer.(*node))
@@ -104,8 +103,8 @@ func (n *node) takeOver(p placement.Partition) bool {
 	return n.update(p, func(s *shard) { s.open = true })
 }
 
-// update changes p, unless it was lost meanwhile: its next owner may have asked
-// this node already what it holds.
+// update changes p, unless this node has lost p: the next owner may have fetched
+// the data already.
 func (n *node) update(p placement.Partition, change func(*shard)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +118,7 @@ func (n *node) update(p placement.Partition, change func(*shard)) bool {
 	return true
 }
 
-// give lets the next owner of p have a copy. It changes no more from then on.
+// give returns a copy to the next owner of p. The data does not change afterwards.
 func (n *node) give(p placement.Partition) (map[string]entry, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -145,8 +144,8 @@ func (n *node) drop(p placement.Partition) bool {
 	return true
 }
 
-// put and get are served by any node, which asks the owner. They wait while the
-// key is on its way from one to the next.
+// put and get work on any node, which calls the owner. They wait while the key is
+// moving to its next owner.
 func (n *node) put(ctx context.Context, key, value string) error {
 	return n.ask(ctx, key, func(data map[string]entry) { data[key] = entry{value, data[key].version + 1} })
 }

@@ -53,7 +53,7 @@ func run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	show(ctx, "everybody has joined", nodeB)
+	show(ctx, "all have joined", nodeB)
 
 	if err := nodeA.Leave(ctx, "standup", "ada/phone"); err != nil {
 		return err
@@ -62,7 +62,7 @@ func run(ctx context.Context, url string) error {
 
 	crashed := time.Now()
 	cableA.pulled.Store(true)
-	show(ctx, "node-a has crashed, nobody knows", nodeB)
+	show(ctx, "node-a has crashed, unnoticed", nodeB)
 	if err := nodeB.Join(ctx, "standup", "cy/tablet"); err != nil { // cy's client noticed, and there are no doubles
 		return err
 	}

@@ -1,11 +1,11 @@
-// Rooms shows a call that survives the death of its media server: it is resolved
-// to a node, hosted there, and its client is brought to the next one.
+// Rooms shows a call that survives the death of its media server: the room resolves
+// to a node, which hosts it, and its client moves to the next node.
 //
 //	go run ./examples/rooms
 //	go run ./examples/rooms -redis redis://127.0.0.1:6379
 //
-// All nodes run in this process, so that they can share a store in its memory. In
-// earnest each is a process of its own, and the store is a Redis.
+// All nodes run in this process, so that they can share a store in memory. In
+// production each is a separate process, and the store is a Redis.
 //
 //docstest:text standup moved from … standup moved from
 package main
@@ -27,7 +27,7 @@ import (
 func main() {
 	url := flag.String("redis", "", "URL of a Redis (default: this process's memory)")
 	flag.Parse()
-	slog.SetLogLoggerLevel(slog.LevelError) // the story is enough to read
+	slog.SetLogLoggerLevel(slog.LevelError) // the output shows enough
 	ctx := context.Background()
 	var store affinity.Store = affinity.NewMemory()
 	if *url != "" {
@@ -51,12 +51,12 @@ func main() {
 		check(err)
 	}
 
-	// A client asks where its room lives. Any node can say.
+	// A client asks for the node of its room. Any node can answer.
 	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) {
 		a, err := rooms["door"].Resolve(ctx, room, affinity.Demand{Size: 4})
 		return reconnect.Directive{Room: room, To: a.Node, Reason: a.Reason, Epoch: a.Epoch}, err
 	}
-	// Then it connects to that node, which checks that it is the one.
+	// Then it connects to that node, which checks the pin.
 	connect := func(ctx context.Context, d reconnect.Directive) error {
 		hosting, err := rooms[d.To].Host(ctx, d.Room, affinity.Demand{Size: 4})
 		if err == nil {
@@ -69,8 +69,8 @@ func main() {
 	fmt.Printf("%s lives on %s: %s\n", home.Room, home.To, home.Reason)
 	check(connect(ctx, home))
 
-	// Its node dies. The other nodes re-home the room, and publish the
-	// move; the door passes it on to the client, which reconnects.
+	// Its node dies. The others pin the room to another node and notify all nodes that
+	// know it; the door notifies the client, which reconnects.
 	moves := rooms["door"].Moves(ctx)
 	fmt.Printf("%s dies\n", home.To)
 	_, _ = rooms[home.To].Close(), agents[home.To].Close()

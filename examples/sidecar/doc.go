@@ -1,3 +1,3 @@
-// Package sidecar has nothing but a test, of server.mjs: a media server in another
-// language than Go, beside the agent of its node. See docs/sidecar.md.
+// Package sidecar contains only a test of server.mjs: a media server in another
+// language than Go, next to the agent of its node. See docs/sidecar.md.
 package sidecar

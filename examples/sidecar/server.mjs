@@ -1,11 +1,11 @@
-// A toy media server beside a roost agent: docs/sidecar.md tells what it does and why.
+// A toy media server next to a roost agent, explained in docs/sidecar.md.
 //
 //docstest:sh roost agent --id a --api-addr 127.0.0.1:9001
 //   AGENT=http://127.0.0.1:8401 LISTEN=127.0.0.1:9001 node server.mjs
 //docstest:sh until curl -s '127.0.0.1:9001/rooms' | grep '"node":"a"'; do sleep 0.1; done
 //
-// LISTEN is what the agent was started with as --api-addr. ROOST_TOKEN is the agent's
-// bearer token, if it asks for one. It needs Node.js 18 or newer and no packages.
+// LISTEN is the agent's --api-addr. ROOST_TOKEN is the agent's bearer token, if it
+// needs one. It needs Node.js 18 or newer and no packages.
 import http from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -17,7 +17,7 @@ const rooms = new Map(); // those served here, by name: { size, epoch, timer }
 let self; // the agent's node, once it answers
 let changes = 0; // events so far
 
-// ask calls the agent. What it throws has the agent's code, unless no agent answers.
+// ask calls the agent. Its errors have the agent's code, unless no agent answers.
 async function ask(method, path, body = {}) {
   const request = { method, headers: { ...authorization }, signal: AbortSignal.timeout(15_000) };
   if (method !== 'GET') {
@@ -32,7 +32,7 @@ async function ask(method, path, body = {}) {
 
 const path = (room) => '/v1/rooms/' + encodeURIComponent(room);
 
-// locate says where the room lives: by its pin, or by the hash if the agent has no store.
+// locate returns the node of the room: by its pin, or by the hash if the agent has no store.
 async function locate(room, size) {
   try {
     return await ask('POST', path(room) + '/resolve', { size });
@@ -43,7 +43,7 @@ async function locate(room, size) {
   }
 }
 
-// settle asks where the room lives, and serves it here or no longer, as the answer says.
+// settle looks up the node of the room, and starts or stops serving the room here.
 async function settle(room, size) {
   let at, seen;
   do { // an event that came before the answer may be newer than it
@@ -52,7 +52,7 @@ async function settle(room, size) {
   } while (seen !== changes);
   if (at.hosted) {
     clearTimeout(rooms.get(room)?.timer);
-    // Half of the time, so that there is one more try before the hosting lapses.
+    // At half of the time, so that one retry is left before the hosting expires.
     const timer = at.touch_within_s && setTimeout(touch, at.touch_within_s * 500, room);
     rooms.set(room, { size, epoch: at.epoch, timer });
   } else {
@@ -68,14 +68,14 @@ function drop(room) {
   rooms.delete(room);
 }
 
-// touch asks again whether a room that is served here still lives here.
+// touch checks whether a room that is served here still lives here.
 async function touch(room) {
   const served = rooms.get(room);
   try {
     if (served) await settle(room, served.size);
   } catch (err) {
     console.error(`${room}: ${err.message}`);
-    if (rooms.get(room) !== served) return; // somebody else was answered meanwhile
+    if (rooms.get(room) !== served) return; // another call has changed it
     clearTimeout(served.timer);
     if (err.code === 'not_ready') drop(room); // the agent's lease ran out: it owns nothing
     else served.timer = setTimeout(touch, 500, room);
@@ -86,7 +86,7 @@ async function touchAll() {
   for (const room of [...rooms.keys()]) await touch(room);
 }
 
-// events yields what the agent tells, until the stream breaks.
+// events yields the events of the agent until the stream breaks.
 async function* events() {
   const abort = new AbortController();
   const silence = setTimeout(() => abort.abort(new Error('the stream is silent')), 40_000); // a comment comes every 15 s
@@ -108,13 +108,13 @@ async function* events() {
   }
 }
 
-// follow keeps a stream of events open. No event is waited for to be dealt with: the
-// agent drops a client that is slow to read.
+// follow keeps a stream of events open. It does not wait for the work of an event: the
+// agent drops slow readers.
 async function follow() {
   for (let wait = 100; ; wait = Math.min(2 * wait, 5000)) {
     try {
-      self ??= (await ask('POST', '/v1/undrain?wait=0s')).self; // stop drained it, the last time
-      let first = true; // what moved before this stream began is not told
+      self ??= (await ask('POST', '/v1/undrain?wait=0s')).self; // the last stop drained it
+      let first = true; // earlier moves are not sent
       for await (const { kind, data } of events()) {
         wait = 100;
         changes++;
@@ -129,7 +129,7 @@ async function follow() {
   }
 }
 
-// taken drops a room that lives elsewhere now, unless it has come back since.
+// taken drops a room that has moved away, unless it has moved back since.
 function taken({ room, to, epoch }) {
   if (to !== self && epoch > rooms.get(room)?.epoch) drop(room);
 }
@@ -162,8 +162,8 @@ const server = http.createServer(async (request, response) => {
   response.end(JSON.stringify(body) + '\n');
 });
 
-// stop has new rooms go elsewhere, waits for the joins that are under way, and gives the
-// rooms back. A real server would first wait for its calls to end, for as long as it can.
+// stop drains the agent, waits for running joins, and deletes the rooms. A real server
+// would first wait for its calls to end.
 async function stop() {
   await ask('POST', '/v1/drain?wait=5s').catch((err) => console.error(err.message));
   await new Promise((done) => { server.close(done); server.closeIdleConnections(); });

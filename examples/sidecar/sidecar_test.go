@@ -21,8 +21,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestSidecar: whichever server participants ask, those of a room meet on one, also
-// when a server is killed or stopped (S0.1, S0.8).
+// TestSidecar: the participants of a room meet on one server, through any server, also
+// after a server is killed or stopped (S0.1, S0.8).
 func TestSidecar(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")
@@ -77,7 +77,7 @@ func newFleet(t *testing.T, args ...string) *fleet {
 	return f
 }
 
-// names need escapes, so that a slip in one shows.
+// names need escapes, so that a missing escape shows.
 func names() (rooms []string) {
 	for i := range 100 {
 		rooms = append(rooms, fmt.Sprintf("tenant/ö %d", i))
@@ -85,8 +85,8 @@ func names() (rooms []string) {
 	return rooms
 }
 
-// meet joins all rooms, and waits until each is answered by one server wherever
-// one asks, and served by that one alone. It returns the servers by room.
+// meet joins all rooms, and waits until all servers redirect to the same server for each
+// room, and only that one serves it. It returns the servers by room.
 func (f *fleet) meet(t *testing.T) (homes map[string]*node) {
 	t.Helper()
 	redistest.Eventually(t, "participants to meet", func() (err error) {
@@ -174,7 +174,7 @@ func of(homes map[string]*node, n *node) (rooms []string) {
 	return rooms
 }
 
-// move has a room live elsewhere: its server lets go of it without being asked.
+// move moves a room: its server releases it because of the event.
 func (f *fleet) move(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	from, to := f.nodes[0], f.nodes[1]
@@ -189,7 +189,7 @@ func (f *fleet) move(t *testing.T, homes map[string]*node) {
 	}
 }
 
-// drain has a node own nothing: its server lets go of all rooms without being asked.
+// drain drains a node: its server releases all rooms because of the events.
 func (f *fleet) drain(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	n := f.nodes[0]
@@ -216,8 +216,8 @@ func waitServes(t *testing.T, n *node, want []string) {
 	})
 }
 
-// kill ends the last node as a power cut would. Its rooms are answered by others,
-// and no other room moves.
+// kill ends the last node without a farewell. The others take its rooms, and no other
+// room moves.
 func (f *fleet) kill(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	dead := f.nodes[2]
@@ -234,8 +234,8 @@ func (f *fleet) kill(t *testing.T, homes map[string]*node) {
 	}
 }
 
-// keep waits until the pin of a room that nobody touches has run out. Those that
-// servers serve are as they were.
+// keep waits until the pin of an untouched room has expired. The served rooms do not
+// change.
 func (f *fleet) keep(t *testing.T) {
 	t.Helper()
 	a := f.nodes[0]
@@ -260,7 +260,7 @@ func (f *fleet) keep(t *testing.T) {
 	}
 }
 
-// stop asks a server to end: it gives up its rooms, and the other one has them all.
+// stop asks a server to end: it releases its rooms, and the other server has them all.
 func (f *fleet) stop(t *testing.T) {
 	t.Helper()
 	gone := f.nodes[1]

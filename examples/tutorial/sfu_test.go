@@ -116,12 +116,12 @@ func TestTwoNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := a.post("/join/standup"); status != http.StatusServiceUnavailable { // S4.4
-		t.Errorf("nobody can own anything, and join answers %d", status)
+		t.Errorf("no node can own anything, and join answers %d", status)
 	}
 }
 
-// A node owns a partition a moment before its run begins: nobody is let in who
-// would not be sent away when the run ends.
+// A node owns a partition a moment before its run begins. Until then no client is
+// accepted, because the end of the run has to notify each client.
 func TestNoRoomWithoutRun(t *testing.T) {
 	s := startNode(t, "a")
 	redistest.Eventually(t, "runs", func() error {
@@ -135,6 +135,6 @@ func TestNoRoomWithoutRun(t *testing.T) {
 	delete(s.rooms, p)
 	s.mu.Unlock()
 	if status, _ := s.post("/rooms/standup"); status != http.StatusServiceUnavailable {
-		t.Errorf("entered a room that nobody would end: %d", status)
+		t.Errorf("entered a room without a run: %d", status)
 	}
 }
