@@ -40,7 +40,7 @@ type Agent struct {
 	started time.Time // base of Snapshot.lease; its monotonic reading counts
 	stop    context.CancelFunc
 	wait    sync.WaitGroup
-	ended   chan struct{} // the loop has ended: nobody answers any more
+	ended   chan struct{} // the loop has ended and answers no call
 	done    chan struct{} // everything has ended
 	err     error         // valid once done is closed
 
@@ -49,12 +49,12 @@ type Agent struct {
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
-// only: Start returns when a seed has answered, when there is no seed to ask,
-// or when none has answered for StartupGrace (the agent goes on alone then and
-// keeps trying). The agent owns nothing before it is Ready.
+// only: Start returns when a seed has answered, when there is no seed, or when no
+// seed has answered for StartupGrace (the agent then runs alone and keeps trying).
+// The agent owns nothing before it is Ready.
 //
 // Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if
-// every seed that answers refuses this node: then the error wraps a
+// every seed that answers refuses this node. In the last case the error wraps a
 // *SettingsError, ErrKey or ErrCluster.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
@@ -86,7 +86,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			if err != nil {
 				select {
 				case refusals <- err:
-				default: // enough of them are waiting to be logged
+				default: // the log is rate-limited anyway
 				}
 			}
 			return err
@@ -117,7 +117,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// awaitJoin waits for the first attempt to join to come to a result.
+// awaitJoin waits for the result of the first attempt to join.
 func (a *Agent) awaitJoin(ctx context.Context, first <-chan error) error {
 	select {
 	case err := <-first:
@@ -132,8 +132,8 @@ func (a *Agent) awaitJoin(ctx context.Context, first <-chan error) error {
 	}
 }
 
-// reap ends everything after the loop. The joiner may be waiting for an answer
-// from the loop, through memberlist, or for one from the network.
+// reap ends everything after the loop. The joiner may still wait for the loop, through
+// memberlist, or for the network.
 func (a *Agent) reap(l *loop) {
 	a.stop()
 	close(a.ended)
@@ -144,25 +144,26 @@ func (a *Agent) reap(l *loop) {
 	close(a.done)
 }
 
-// now returns the time by the monotonic clock and this node's wall clock, as the
-// loop reckons it; startedAt is when the agent was started by the same reckoning.
+// now returns the time for the kernel: by the monotonic clock and the wall clock of
+// this node, which tests can set ahead. startedAt is the same for the start.
 func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset) }
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
-// Place returns the member that owns key, which must not be modified. It is a
-// lock-free read that does not allocate: a hash of the key and two array reads.
-// It fails with ErrNotReady (before the node is ready, and while it joins again
-// after it was stopped), ErrNoMembers or ErrClosed.
+// Place returns the member that owns key, which must not be modified. It takes no
+// lock and allocates nothing: it hashes the key and reads two arrays. It fails with
+// ErrNotReady (before the node is ready, and while it joins again after a fence),
+// ErrNoMembers or ErrClosed.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A
-// process that was stopped for longer than the TTL gets false before anything
-// else happens in it. Lock-free, no allocation; it reads the monotonic clock.
+// process that was paused for longer than the TTL gets false before anything
+// else happens in it. IsOwner takes no lock, allocates nothing and reads the
+// monotonic clock.
 func (a *Agent) IsOwner(key string) bool { return a.Owns(a.Partition(key)) }
 
-// Arrived is IsOwner for a request that has come to this node because of its key,
-// and counts it, in [Stats]: the share of those that this node does not own tells
-// how often others go by an old table. It costs an atomic addition more.
+// Arrived is IsOwner for a request that was routed to this node by its key. It also
+// counts the request in [Stats]: the share of misrouted requests shows how often
+// clients use an old table. The count costs one atomic addition.
 func (a *Agent) Arrived(key string) (owner bool) {
 	owner = a.IsOwner(key)
 	a.requests.Add(1)
@@ -178,16 +179,16 @@ func (a *Agent) Owns(p placement.Partition) bool {
 	return s.owns(p) && s.lease.Holds(time.Since(a.started))
 }
 
-// Live reports whether this node takes part in placement, draining or not, and
-// its own lease still holds: whether others can be expected to hold it for live.
-// Like IsOwner, it answers false first thing in a process that was stopped.
+// Live reports whether this node takes part in placement, draining or not, and its
+// own lease still holds, so that other nodes see it as live. Like IsOwner, it returns
+// false first thing in a process that was paused for longer than the TTL.
 func (a *Agent) Live() bool {
 	s := a.snap.Load()
 	return s.Phase == PhaseActive && s.lease.Holds(time.Since(a.started))
 }
 
-// Owned returns the partitions that this node owns now, ascending: none if its
-// own lease does not hold. O(partitions).
+// Owned returns the partitions that this node owns now, ascending, or none if its
+// own lease has expired. O(partitions).
 func (a *Agent) Owned() []placement.Partition {
 	s := a.snap.Load()
 	if s.State == nil || !s.lease.Holds(time.Since(a.started)) {
@@ -197,8 +198,8 @@ func (a *Agent) Owned() []placement.Partition {
 }
 
 // Owners returns the n best members for key, distinct and best first: the owner,
-// then who would own it without the owner, and so on. It allocates its result
-// and takes O(members).
+// then the member that would own key without the owner, and so on. It allocates its
+// result and takes O(members).
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
 // Partition returns the partition of key: the same on every node.
@@ -206,16 +207,16 @@ func (a *Agent) Partition(key string) placement.Partition {
 	return placement.Of(key, a.cfg.Partitions)
 }
 
-// OwnerOf returns the owner of p, and false if it has none. It costs what Place
-// costs without the hash.
+// OwnerOf returns the owner of p, and false if it has none. It costs as much as Place
+// without the hash.
 func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.Load().OwnerOf(p) }
 
 // Members returns the live members, sorted by id. The slice is shared and must
 // not be modified.
 func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 
-// Snapshot returns everything this node knows, as of the latest change or, for
-// ages and loads, of the latest heartbeats.
+// Snapshot returns all that this node knows, as of the latest change or, for ages
+// and loads, of the latest heartbeats.
 func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }
 
 // Config returns the configuration that the agent runs with, defaults filled in
@@ -230,7 +231,7 @@ func (a *Agent) Config() Config {
 func (a *Agent) Addr() string { return a.gossip.Addr() }
 
 // Watch returns the changes of ownership and membership; see events.Watch. The
-// first batch holds all that is owned now.
+// first batch contains all partitions that are owned now.
 func (a *Agent) Watch(ctx context.Context) iter.Seq[events.Batch] { return events.Watch(ctx, &a.feed) }
 
 // Subscribe is Watch for select loops; see events.Subscribe.
@@ -244,8 +245,8 @@ func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.
 	return events.RunOwned(ctx, &a.feed, f)
 }
 
-// Reader is the primitive below Watch, Subscribe and RunOwned; see events.Reader.
-// Close it.
+// Reader is the primitive below Watch, Subscribe and RunOwned; see events.Reader. The
+// caller closes it.
 func (a *Agent) Reader(name string) *events.Reader { return a.feed.Reader(name) }
 
 // ReaderStats returns who reads the agent's changes and how far behind each is. The
@@ -255,8 +256,8 @@ func (a *Agent) ReaderStats() []events.ReaderStats { return a.feed.ReaderStats()
 // Ready is closed when the node has computed its first table.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Converged reports whether, as far as this node knows, every live member runs
-// the same table as this one.
+// Converged reports whether, as far as this node knows, all live members run the
+// same table.
 func (a *Agent) Converged() bool { return a.snap.Load().Converged() }
 
 // WaitConverged returns when Converged is true.
@@ -286,7 +287,7 @@ func (a *Agent) await(ctx context.Context, condition func(*Snapshot) bool) error
 	}
 }
 
-// Done is closed when the agent has stopped, for whatever reason.
+// Done is closed when the agent has stopped, for any reason.
 func (a *Agent) Done() <-chan struct{} { return a.done }
 
 // Err returns why the agent stopped by itself (a *DuplicateIDError), or nil if

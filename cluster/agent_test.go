@@ -113,7 +113,7 @@ func TestRealSockets(t *testing.T) { // S3.11
 }
 
 func TestNotReady(t *testing.T) { // S4.4
-	cfg := local("a", "127.0.0.1:1") // nobody is there
+	cfg := local("a", "127.0.0.1:1") // no node listens there
 	started := make(chan *cluster.Agent, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -161,7 +161,7 @@ func TestAloneAfterGrace(t *testing.T) {
 		t.Fatal("never ready")
 	}
 	if !a.IsOwner("x") {
-		t.Error("a node whose seeds are all dead does not go on alone")
+		t.Error("a node whose seeds are all dead does not continue alone")
 	}
 }
 
@@ -227,7 +227,7 @@ func TestConfigFaults(t *testing.T) { // S3.18, S4.5
 		"Cluster has 65", "zone has 65",
 	} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not tell %q:\n%v", part, err)
+			t.Errorf("the error does not contain %q:\n%v", part, err)
 		}
 	}
 	if a, err := cluster.Start(t.Context(), bad); err == nil {

@@ -32,42 +32,42 @@ const (
 // is a sensible default; Start does not change the caller's Config.
 type Config struct {
 	// ID names this node: 1 to 64 bytes of [A-Za-z0-9._:-]. It must be unique in
-	// the cluster and should stay the same across restarts, since ownership
-	// follows it.
+	// the cluster and should stay the same across restarts, since partitions are
+	// assigned to ids.
 	ID string
 
-	// Cluster is the name of the cluster, which keeps its packets apart from
-	// those of others. Default "roost".
+	// Cluster is the name of the cluster, which separates its packets from those of
+	// other clusters. Default "roost".
 	Cluster string
 
 	// Bind is the host:port to gossip on, UDP and TCP. Port 0 takes a free one.
-	// Default "127.0.0.1:7946": loopback, until told otherwise.
+	// Default "127.0.0.1:7946", which no other machine reaches.
 	Bind string
 
 	// Advertise is the host:port that other nodes reach this one at. Default: the
 	// bound address, or the first private one if that is 0.0.0.0.
 	Advertise string
 
-	// Join lists seeds: nodes to ask for the way in, as host:port or as the name
-	// of an SRV record. Names are resolved anew for each attempt. Seeds that are
-	// not members are tried again for ever, which is what heals a long split.
+	// Join lists seeds: nodes to join the cluster through, as host:port or as the
+	// name of an SRV record. Each attempt resolves names again. Seeds that are not
+	// members are retried without end, which heals a long split.
 	Join []string
 
-	// Bootstrap tells the node not to wait for the seeds: it is the first, or may
-	// be. Without seeds it is implied.
+	// Bootstrap makes the node start without waiting for seeds: it may be the first
+	// of its cluster. Without seeds it is implied.
 	Bootstrap bool
 
-	// Key encrypts gossip with AES: 16, 24 or 32 bytes. Default: plain text, and
-	// then everybody who reaches the port can speak for any node.
+	// Key encrypts gossip with AES: 16, 24 or 32 bytes. Default: plain text. Without
+	// a key, any host that reaches the port can send in the name of any node.
 	Key []byte
 
-	// OldKeys are understood, and not used to send: for the time in which the
-	// nodes of a cluster change from one key to another. First give every node the
-	// new one here, then make it the Key and the former one the old, then drop that.
+	// OldKeys decrypt received packets and are not used to send: for the time in
+	// which a cluster changes its key. First give every node the new key here, then
+	// swap it with Key, then remove the former key.
 	OldKeys [][]byte
 
-	// APIAddr is where this node's own program is reached, for those who look a
-	// key up. roost passes it on and does not interpret it. At most 255 bytes.
+	// APIAddr is where clients that look up a key reach the program of this node.
+	// roost passes it on and does not interpret it. At most 255 bytes.
 	APIAddr string
 
 	// Zone, Labels and Capacity (units of load) are passed on likewise.
@@ -75,25 +75,24 @@ type Config struct {
 	Labels   map[string]string
 	Capacity int64
 
-	// Weight is this node's share relative to others. Default 100. To join
-	// without owning anything, see StartDraining.
+	// Weight is this node's share relative to others. Default 100. StartDraining
+	// joins without owning anything.
 	Weight uint32
 
-	// RampUp is how long a new node's weight takes to grow to Weight, in ten
-	// equal steps of which the first is a tenth, so that a cold node does not get
-	// its full share at once. Each step moves partitions to this node only, if
-	// the strategy heeds weights. A ramp begins whenever the node begins to own
-	// while others do: after it joined, after Undrain, after a fence. Nodes that
-	// start together have no ramp; where they come one by one instead, the first
-	// carries what the others do not yet. SetWeight and Drain end a ramp, which is
-	// logged. No effect with placement.LeastPartitions, which fills nodes in passes.
-	// Default 0: none.
+	// RampUp is how long a new node's weight takes to grow to Weight, in ten equal
+	// steps beginning with a tenth, so that a cold node does not get its full share
+	// at once. Each step moves partitions to this node only, if the strategy uses
+	// weights. A ramp begins whenever the node begins to own while others do: after
+	// a join, an Undrain or a fence. Nodes that start together have no ramp; of nodes
+	// that start one by one, the first carries the share of the others until their
+	// ramps end. SetWeight and Drain end a ramp. It has no effect with
+	// placement.LeastPartitions, which fills nodes in passes. Default 0: none.
 	RampUp time.Duration
 
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
 
-	// Partitions is how many shares the key space is cut into. The same on all
+	// Partitions is the number of partitions of the key space. The same on all
 	// nodes. Default 1,024, good for about 10 nodes at 10 % deviation; the
 	// deviation falls with the square root of partitions per node.
 	Partitions int
@@ -109,23 +108,23 @@ type Config struct {
 	// on all nodes.
 	HeartbeatInterval time.Duration
 
-	// LeaseTTL is how old a lease may grow: how long a crash goes unnoticed. The
-	// same on all nodes. At least 2.5 times the heartbeat interval is advised.
+	// LeaseTTL is the age at which a lease expires: how long a crash goes unnoticed.
+	// The same on all nodes. At least 2.5 times the heartbeat interval is advised.
 	LeaseTTL time.Duration
 
 	// MaxSkew is how far a node's wall clock may be ahead of the cluster's. The
 	// same on all nodes. Default 5 s.
 	MaxSkew time.Duration
 
-	// QuietWindow is how long joins are gathered into one change. Leaves are not
-	// held back. Default 250 ms (WAN 1 s, Local 50 ms).
+	// QuietWindow is how long joins are gathered into one change. Leaves are published
+	// at once. Default 250 ms (WAN 1 s, Local 50 ms).
 	QuietWindow time.Duration
 
 	// StartupGrace is how long a starting node waits for any seed to answer
-	// before it goes on alone. Default 10 s (WAN 30 s, Local 2 s).
+	// before it continues alone. Default 10 s (WAN 30 s, Local 2 s).
 	StartupGrace time.Duration
 
-	// RejoinInterval is how often seeds that are not members are tried, ±20 %.
+	// RejoinInterval is how often seeds that are not members are retried, ±20 %.
 	// Default 10 s (Local 1 s).
 	RejoinInterval time.Duration
 
@@ -135,7 +134,7 @@ type Config struct {
 	GossipNodes    int
 
 	// Log receives the agent's log. Default slog.Default(). Its handler must not
-	// block: the agent stands still meanwhile.
+	// block: the agent would stand still.
 	Log *slog.Logger
 }
 
@@ -181,7 +180,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// clone returns a copy that the caller's later changes do not reach.
+// clone returns a copy that shares no memory with c.
 func (c Config) clone() Config {
 	c.OldKeys = slices.Clone(c.OldKeys)
 	for i, key := range c.OldKeys {
@@ -200,8 +199,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports everything that is wrong with c, after defaults, joined; or
-// nil. Start calls it.
+// Validate returns all faults of c, after defaults, joined, or nil. Start calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var errs []error
@@ -254,14 +252,14 @@ func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	}
 }
 
-// warnings returns what is allowed but unwise.
+// warnings returns the settings that are allowed but risky.
 func (c Config) warnings() []string {
 	var w []string
 	if 2*c.LeaseTTL < 5*c.HeartbeatInterval {
 		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease", c.LeaseTTL, c.HeartbeatInterval))
 	}
 	if len(c.Key) == 0 && !loopback(c.Bind) {
-		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: whoever reaches the port can speak for any node; set a Key (--key-file)", c.Bind))
+		w = append(w, fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can send in the name of any node; set a Key (--key-file)", c.Bind))
 	}
 	return w
 }
@@ -289,7 +287,7 @@ func loopback(addr string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// record returns what this node says of itself at first.
+// record returns the first record of this node.
 func (c Config) record(addr string, incarnation uint64) lease.Record {
 	return lease.Record{
 		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,

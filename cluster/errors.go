@@ -14,7 +14,7 @@ var (
 	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
 	ErrClosed    = errors.New("cluster: agent is closed")
 
-	// ErrKey and ErrCluster say why a seed refused this node; Start wraps them.
+	// ErrKey and ErrCluster are reasons why a seed refuses this node. Start wraps them.
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
 )
@@ -33,14 +33,14 @@ func (e *SettingsError) Error() string {
 		e.Setting, e.Ours, e.Theirs, e.Peer)
 }
 
-// DuplicateIDError ends an agent whose id is used by a process that was started
-// later: two processes would believe that they own the same partitions.
+// DuplicateIDError ends an agent because a process that was started later uses the same
+// id: both processes would believe that they own the same partitions.
 type DuplicateIDError struct {
 	ID    lease.NodeID
 	Other string // where the other process gossips
 }
 
-// Error says who took the id and what to do.
+// Error names the other process and what to do.
 func (e *DuplicateIDError) Error() string {
 	return fmt.Sprintf("cluster: node id %q is also used by the process at %s, which was started later: this one stopped; give each node an id of its own",
 		e.ID, e.Other)

@@ -12,23 +12,23 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// joiner is the goroutine that knocks at seeds: until one answers at first, and
-// for ever at those that are not members, because a long split does not heal by
-// itself. It waits for the network, which the loop must not.
+// joiner is the goroutine that joins seeds: at the start until one answers, and then
+// each seed without a membership again and again, because a long split does not heal by
+// itself. The joiner waits for the network; the loop must not.
 type joiner struct {
 	agent *Agent
-	first chan error    // the result of the first joining
-	again chan struct{} // told by the loop: join anew, now
+	first chan error    // the result of the join at the start
+	again chan struct{} // the kernel wants to rejoin
 }
 
 const (
-	retryFirst   = 250 * time.Millisecond // between attempts until a seed answers
-	resolveTime  = 5 * time.Second
-	knocksAtOnce = 8 // one that answers must not wait for those that do not
+	retryFirst  = 250 * time.Millisecond // between attempts until a seed answers
+	resolveTime = 5 * time.Second
+	triesAtOnce = 8 // a seed that answers must not wait for silent ones
 )
 
 func (j *joiner) run(ctx context.Context) {
-	j.first <- j.enterFirst(ctx)
+	j.first <- j.start(ctx)
 	for ctx.Err() == nil {
 		wait := j.agent.cfg.RejoinInterval
 		wait += time.Duration((rand.Float64()*0.4 - 0.2) * float64(wait))
@@ -36,20 +36,20 @@ func (j *joiner) run(ctx context.Context) {
 		case <-time.After(wait):
 			j.heal(ctx)
 		case <-j.again:
-			_ = j.enter(ctx, true, func(error) bool { return false })
+			_ = j.join(ctx, true, func(error) bool { return false })
 		case <-ctx.Done():
 		}
 	}
 }
 
-// enterFirst is the joining at the start. It fails if nobody lets this node in
-// and somebody says no.
-func (j *joiner) enterFirst(ctx context.Context) error {
+// start joins at the start of the agent. It fails if no seed accepts this node and at
+// least one refuses it.
+func (j *joiner) start(ctx context.Context) error {
 	if j.agent.cfg.Bootstrap {
 		return j.joined(ctx, 0, false)
 	}
 	tries := 0
-	return j.enter(ctx, false, func(err error) bool {
+	return j.join(ctx, false, func(err error) bool {
 		tries++
 		var settings *SettingsError
 		// A seed that is just being stopped hangs up, too.
@@ -57,23 +57,23 @@ func (j *joiner) enterFirst(ctx context.Context) error {
 	})
 }
 
-// enter joins through any seed or lost member, for at most StartupGrace, and
-// tells the loop how it ended. At first, a seed that has joined this node counts
-// as one that answered; later (anew), what trickled in from a member may be all
-// that is known, so members are asked, too. hopeless decides whether to give up
-// on an error.
-func (j *joiner) enter(ctx context.Context, anew bool, hopeless func(error) bool) error {
+// join tries seeds and expired members, for at most StartupGrace, and reports the
+// result to the kernel. At the start, a seed that is already a member counts as an
+// answer, since it has joined this node. In a rejoin, a first member may be all that is
+// known so far, so members are tried, too. The function hopeless decides which errors
+// end the attempts.
+func (j *joiner) join(ctx context.Context, rejoin bool, hopeless func(error) bool) error {
 	a := j.agent
 	grace, cancel := context.WithTimeout(ctx, a.cfg.StartupGrace)
 	defer cancel()
 	for {
-		t, err := j.targets(grace, anew)
+		t, err := j.targets(grace, rejoin)
 		if err != nil {
 			return err
 		}
 		answered := t.member
 		if !answered {
-			answered, err = j.knock(grace, t.addrs)
+			answered, err = j.tryJoin(grace, t.addrs)
 		}
 		if answered {
 			return j.joined(ctx, t.fences, true)
@@ -81,7 +81,7 @@ func (j *joiner) enter(ctx context.Context, anew bool, hopeless func(error) bool
 		if hopeless(err) {
 			return err
 		}
-		if (len(t.addrs) == 0 && j.alone()) || !pause(grace) {
+		if (len(t.addrs) == 0 && j.seedsAreFixed()) || !pause(grace) {
 			if err = errors.Join(t.lookup, err); err != nil && ctx.Err() == nil {
 				a.cfg.Log.Warn("no seed answered; continuing alone and retrying", "err", err)
 			}
@@ -105,43 +105,43 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// alone reports whether no seed can turn up later: each is a fixed address. What
-// a name stands for may change while others start.
-func (j *joiner) alone() bool {
+// seedsAreFixed reports whether all seeds are addresses. The addresses behind a name
+// may change while other nodes start.
+func (j *joiner) seedsAreFixed() bool {
 	return !slices.ContainsFunc(j.agent.cfg.Join, func(seed string) bool {
 		_, err := netip.ParseAddrPort(seed)
 		return err != nil
 	})
 }
 
-// heal tries those that should be members and are not, seeds first.
+// heal tries the seeds and expired members that are not members now.
 func (j *joiner) heal(ctx context.Context) {
 	t, _ := j.targets(ctx, false)
-	if _, err := j.knock(ctx, t.addrs[:min(len(t.addrs), knocksAtOnce)]); err != nil {
+	if _, err := j.tryJoin(ctx, t.addrs[:min(len(t.addrs), triesAtOnce)]); err != nil {
 		j.agent.cfg.Log.Debug("rejoin failed", "err", err)
 	}
 }
 
-// targets is whom to knock at.
+// targets are the addresses of one attempt.
 type targets struct {
-	addrs  []string // seeds, then lost members, that are neither members nor this node
+	addrs  []string // seeds, then expired members, without members and this node
 	member bool     // a seed is a live member already
-	fences uint64   // the loop's count when the targets were taken
-	lookup error    // what went wrong in resolving seeds
+	fences uint64   // the kernel's count when the targets were taken
+	lookup error    // of names of seeds
 }
 
-// targets takes stock, even if ctx is over: then it finds no names behind seeds. It
+// targets returns the addresses to try. After the end of ctx it resolves no names. It
 // fails if the agent has ended.
-func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) {
+func (j *joiner) targets(ctx context.Context, rejoin bool) (t targets, err error) {
 	a := j.agent
 	var known node.Contacts
 	if err := a.do(context.Background(), func(now time.Time, n *node.Node) { known = n.Contacts(now) }); err != nil {
 		return t, err
 	}
 	t.fences = known.Fences
-	members, lost := known.Members, known.Lost
-	if anew {
-		lost, members = append(lost, members...), nil
+	members, expired := known.Members, known.Expired
+	if rejoin {
+		expired, members = append(expired, members...), nil
 	}
 	var seeds []string
 	for _, seed := range a.cfg.Join {
@@ -151,8 +151,8 @@ func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) 
 		seeds, t.lookup = append(seeds, found...), errors.Join(t.lookup, err)
 	}
 	rand.Shuffle(len(seeds), func(i, k int) { seeds[i], seeds[k] = seeds[k], seeds[i] })
-	rand.Shuffle(len(lost), func(i, k int) { lost[i], lost[k] = lost[k], lost[i] })
-	for _, addr := range append(seeds, lost...) {
+	rand.Shuffle(len(expired), func(i, k int) { expired[i], expired[k] = expired[k], expired[i] })
+	for _, addr := range append(seeds, expired...) {
 		switch {
 		case slices.Contains(members, addr):
 			t.member = true
@@ -163,9 +163,9 @@ func (j *joiner) targets(ctx context.Context, anew bool) (t targets, err error) 
 	return t, nil
 }
 
-// knock tries the addresses, a few at a time, until one answers.
-func (j *joiner) knock(ctx context.Context, addrs []string) (answered bool, err error) {
-	for group := range slices.Chunk(addrs, knocksAtOnce) {
+// tryJoin tries the addresses, a few at a time, until one answers.
+func (j *joiner) tryJoin(ctx context.Context, addrs []string) (answered bool, err error) {
+	for group := range slices.Chunk(addrs, triesAtOnce) {
 		if ctx.Err() != nil {
 			return false, errors.Join(err, ctx.Err())
 		}
@@ -175,14 +175,11 @@ func (j *joiner) knock(ctx context.Context, addrs []string) (answered bool, err 
 			j.agent.wait.Go(func() { results <- j.agent.gossip.Join(addr) })
 		}
 		for range group {
-			if e := <-results; e == nil {
-				answered = true
-			} else {
-				err = errors.Join(err, e)
-			}
-			if answered {
+			e := <-results
+			if e == nil {
 				return true, nil
 			}
+			err = errors.Join(err, e)
 		}
 	}
 	return false, err

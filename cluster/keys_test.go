@@ -33,7 +33,7 @@ func TestKeyRotation(t *testing.T) {
 		}
 		for _, id := range c.IDs() {
 			if cfg := c.Agent(id).Config(); cfg.Key != nil || cfg.OldKeys != nil {
-				t.Errorf("%s tells its keys", id)
+				t.Errorf("%s reveals its keys", id)
 			}
 		}
 	})

@@ -10,17 +10,16 @@ import (
 )
 
 // SetLoad sets the units of load that this node reports with its heartbeats;
-// negative counts as 0. It does not wait. Until it is called, the node's load is
-// lease.NoLoad to everybody.
+// negative counts as 0. It does not wait. Before the first call, the node reports
+// lease.NoLoad.
 func (a *Agent) SetLoad(units int64) { a.load.Store(max(0, units)) }
 
 // SetWeight changes this node's share relative to others; 0 owns nothing. Only
-// partitions to or from this node move. It takes effect at once, and ends a ramp
-// (Config.RampUp) that is under way.
+// partitions to or from this node move. SetWeight ends a ramp (Config.RampUp).
 //
-// SetWeight returns when the node's own snapshot shows the weight and, if the node is
-// a candidate, the table of it; others follow within moments (see WaitConverged). If
-// there is no such table within LeaseTTL, because the strategy fails, the weight stays
+// SetWeight returns when the node's own snapshot shows the weight, also in the table
+// if the node is a candidate. Other nodes follow within moments (see WaitConverged).
+// Without such a table within LeaseTTL, because the strategy fails, the weight stays
 // set and the error wraps context.DeadlineExceeded.
 func (a *Agent) SetWeight(w uint32) error {
 	if w > lease.MaxWeight {
@@ -32,9 +31,9 @@ func (a *Agent) SetWeight(w uint32) error {
 	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
 }
 
-// Drain makes this node give up everything it owns, and returns when it owns
-// nothing and every live member has agreed to that. It stays a member. If ctx
-// ends first, the draining goes on.
+// Drain makes this node release all its partitions, and returns when it owns nothing
+// and all live members run a table without it. The node stays a member. If ctx ends
+// first, the draining continues.
 func (a *Agent) Drain(ctx context.Context) error {
 	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
 	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
@@ -43,8 +42,8 @@ func (a *Agent) Drain(ctx context.Context) error {
 	})
 }
 
-// Undrain makes this node a candidate for ownership again, and returns when
-// every live member has agreed to that: with Config.RampUp, to its first share.
+// Undrain makes this node a candidate for ownership again, and returns when all live
+// members run a table with it. With Config.RampUp, that is its first share.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
@@ -53,7 +52,8 @@ func (a *Agent) Undrain(ctx context.Context) error {
 	})
 }
 
-// change runs a command, whatever ctx says, and returns when its effect is done.
+// change runs a command, even after the end of ctx, and returns when its effect is
+// done or ctx ends.
 func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node.Node), done func(*Snapshot) bool) error {
 	err := a.do(context.Background(), f)
 	if err == nil {
@@ -65,11 +65,10 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 	return nil
 }
 
-// Leave is the orderly end: it drains, says farewell, lingers until the farewell
-// has spread, and closes. It waits for the others' agreement for LeaseTTL at
-// most, since by then they would have noticed anyway. If ctx ends early, it goes
-// on with less waiting; the error says what was cut short, and the agent is
-// closed in any case.
+// Leave ends the agent in order: it drains, sends a farewell, waits until the
+// farewell has spread, and closes. It waits for a drain for LeaseTTL at most, since
+// by then the lease would have expired. If ctx ends early, Leave waits less; the error
+// says which wait was cut short, and the agent is closed in any case.
 func (a *Agent) Leave(ctx context.Context) error {
 	draining, cancel := context.WithTimeout(ctx, a.cfg.LeaseTTL)
 	defer cancel()
@@ -79,7 +78,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 		n.Leave(now)
 		alone = len(n.Contacts(now).Members) == 0
 	})
-	if err != nil { // closed meanwhile
+	if err != nil { // closed concurrently
 		return err
 	}
 	if !alone {
@@ -99,14 +98,14 @@ func (a *Agent) linger(ctx context.Context) {
 	case <-ctx.Done():
 	case <-a.done:
 	}
-	_ = a.gossip.Leave(rounds) // a courtesy to memberlist's peers
+	_ = a.gossip.Leave(rounds) // so that memberlist's peers do not report a failure
 }
 
-// farewellRounds is for how many gossip intervals a farewell is repeated.
+// farewellRounds is the number of gossip intervals in which a farewell is repeated.
 const farewellRounds = 5
 
-// Close stops the agent at once, without farewell: to others it looks like a
-// crash. It releases everything, waits until all is stopped, and can be called
+// Close stops the agent at once, without farewell: other nodes see a crash. Close
+// releases all partitions and waits until everything has stopped. It can be called
 // again.
 func (a *Agent) Close() error {
 	a.stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// settings is the fingerprint of what must be equal on all nodes, as lines of
-// name=value. It travels in memberlist's meta, its hash in every message.
+// settings are the settings that must be equal on all nodes, as lines of name=value.
+// They travel in memberlist's meta, and their hash in every message.
 type settings string
 
 func settingsOf(c Config) settings {

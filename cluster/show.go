@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// show replaces the snapshot by what the kernel knows now.
+// show replaces the snapshot by a new view of the kernel.
 func (l *loop) show(now time.Time) {
 	a := l.agent
 	v := l.kernel.View(now)
@@ -60,7 +60,7 @@ func (s *Snapshot) fillOwners(old *Snapshot, self lease.NodeID) {
 	}
 }
 
-// stats adds what the shell counts to what the kernel counts.
+// stats joins the counters of the kernel and of the shell.
 func (l *loop) stats(k node.Stats) Stats {
 	a := l.agent
 	return Stats{

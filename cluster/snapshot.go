@@ -21,7 +21,7 @@ type Member struct {
 	State       lease.State
 	Weight      uint32
 	Capacity    int64 // units of load it can carry; 0 = not stated
-	Load        int64 // units of load it reported last; lease.NoLoad if it never did
+	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
 	Incarnation uint64
 	Labels      map[string]string
 
@@ -41,18 +41,18 @@ func memberOf(m *lease.Member, clockOffset time.Duration) Member {
 	}
 }
 
-// Snapshot is what a node knew at one moment. It is immutable.
+// Snapshot is the knowledge of a node at one moment. It is immutable.
 type Snapshot struct {
 	Self    *Member
 	Members []*Member        // live, sorted by id, this node among them
 	Table   *placement.Table // nil while the node is not ready
-	State   *events.State    // what the node owns; nil until the node is ready
+	State   *events.State    // the partitions that the node owns; nil until the node is ready
 	Stats   Stats
 
-	// Phase says where in its life this node is.
+	// Phase is where this node is in its life.
 	Phase Phase
 
-	why    error // there is no owner, if there is none
+	why    error // for a key without owner
 	lease  *node.OwnLease
 	owners []*Member // by index into Table.Nodes()
 	mine   int       // this node's index there, -1 if it may not own anything
@@ -70,18 +70,17 @@ func (s *Snapshot) Version() uint64 {
 // Digest identifies the table: nodes with equal digests agree on every owner.
 func (s *Snapshot) Digest() placement.Digest { return s.Table.Digest() }
 
-// Drift returns how many live members run another table than this node, as far
-// as their latest heartbeats tell. Members that are settling do not count.
+// Drift returns how many live members run another table than this node, by their
+// latest heartbeats. Settling members do not count.
 func (s *Snapshot) Drift() int { return s.drift }
 
 // InSync reports whether m runs the same table as this node, for the same reasons,
-// as far as its latest heartbeat tells.
+// by its latest heartbeat.
 func (s *Snapshot) InSync(m *Member) bool {
 	return s.Table != nil && m.TableDigest == node.TableDigest(s.Table)
 }
 
-// Converged reports whether this node is ready and every live member runs the
-// same table.
+// Converged reports whether this node is ready and all live members run its table.
 func (s *Snapshot) Converged() bool { return s.Table != nil && s.drift == 0 }
 
 // Place returns the owner of key. It fails with ErrNotReady, ErrNoMembers or
@@ -143,19 +142,19 @@ type Stats struct {
 	DecodeErrors      uint64 `json:"decode_errors"`  // malformed messages
 	VersionErrors     uint64 `json:"version_errors"` // of an unknown wire version
 	InboxDropped      uint64 `json:"inbox_dropped"`  // arrived faster than they were applied
-	GuardDropped      uint64 `json:"guard_dropped"`  // packets that no node of ours sends
-	StaleDropped      uint64 `json:"stale_dropped"`  // held back while this process was stopped
+	GuardDropped      uint64 `json:"guard_dropped"`  // packets and connections of strangers
+	StaleDropped      uint64 `json:"stale_dropped"`  // queued while this process was paused
 	ViewChanges       uint64 `json:"view_changes"`   // of the live set
 	TableChanges      uint64 `json:"table_changes"`
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
-	Fences            uint64 `json:"fences"`             // times this node gave up everything by itself
+	Fences            uint64 `json:"fences"`             // times this node released everything by itself
 	NodesRefused      uint64 `json:"nodes_refused"`
-	Requests          uint64 `json:"requests"`  // that [Agent.Arrived] was told of
-	Misrouted         uint64 `json:"misrouted"` // those of them that came to the wrong node
+	Requests          uint64 `json:"requests"`  // calls of [Agent.Arrived]
+	Misrouted         uint64 `json:"misrouted"` // of these, requests for keys of other nodes
 
-	// Drifts counts the times that this node, having a table, began to see members
-	// with another one, and DriftTime sums up for how long it did, the present time
-	// included. Each change of the table brings a moment of it; an alarm is due when
+	// Drifts counts how often this node, having a table, began to see members with
+	// another one. DriftTime is the total time in which it saw some, up to now. Each
+	// change of the table brings a moment of drift. An alarm is due when
 	// [Snapshot.Drift] stays above 0, or DriftTime grows by more than a small share
 	// of the time.
 	Drifts    uint64        `json:"drifts"`

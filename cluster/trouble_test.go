@@ -57,7 +57,7 @@ func TestStopInMidTurn(t *testing.T) {
 		}))
 		c.WaitAgreed(3 * time.Second)
 		stop = true
-		c.Crash("n00") // has everybody compute a table
+		c.Crash("n00") // all others compute a table
 		for range 200 {
 			time.Sleep(100 * time.Millisecond)
 			if len(a.Owned()) > 500 {
@@ -82,7 +82,7 @@ func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// A farewell reaches all by itself: nobody waits for the lease to run out.
+// A farewell reaches all nodes by itself: no lease has to expire.
 func TestFarewellReachesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 10, clustertest.Options{})

@@ -27,7 +27,7 @@ type assigner struct {
 	away     map[lease.NodeID]time.Time // absent owners and voters, and since when
 }
 
-// startWaiting makes a node that was away itself wait for the others anew.
+// startWaiting makes a node that was away itself begin again to wait for the others.
 func (a *assigner) startWaiting(now time.Time) { a.quorum, a.away = now, nil }
 
 // What Extra holds, by its first byte.
@@ -98,8 +98,8 @@ func (n *Node) applyExtra(now time.Time, m *lease.Message) {
 	}
 }
 
-// compare begins a full exchange with a node whose assignment differs and is not
-// older. If it is older, the exchange is for the other node to begin.
+// compare begins a full exchange with a sender that has another assignment, at least
+// as new as ours. A sender with an older one begins the exchange itself.
 func (n *Node) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
 	a := n.assigner
 	if version < a.current.Version() || digest == a.current.Digest() || addr == "" || !a.fetch.may(now, digest) {
@@ -154,8 +154,8 @@ func (n *Node) adopt(now time.Time, a *assignment.Assignment) {
 	}
 }
 
-// TableDigest identifies a table and the assignment behind it: what nodes must have in
-// common to go on alike.
+// TableDigest identifies a table and the assignment behind it. Nodes with equal digests
+// compute equal tables from now on.
 func TableDigest(t *placement.Table) uint32 {
 	return uint32(t.Digest()) ^ uint32(assignment.From(t).Digest())
 }

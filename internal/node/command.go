@@ -90,16 +90,16 @@ func (n *Node) othersActive() bool {
 // Contacts are the addresses that the shell joins.
 type Contacts struct {
 	Members []string // live
-	Lost    []string // lease expired, not forgotten yet
+	Expired []string // lease expired, not forgotten yet
 	Fences  uint64   // for Joined
 }
 
 // Contacts returns the addresses that this node knows.
 func (n *Node) Contacts(now time.Time) Contacts {
 	n.checkLease(now)
-	c := Contacts{Members: n.set.Peers(nil), Lost: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
+	c := Contacts{Members: n.set.Peers(nil), Expired: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
 	slices.Sort(c.Members) // the set returns them in no particular order
-	slices.Sort(c.Lost)
+	slices.Sort(c.Expired)
 	return c
 }
 

@@ -47,9 +47,8 @@ func (n *Node) assign(now time.Time, v *lease.View, in placement.Input) (*placem
 	return placement.Compute(in)
 }
 
-// coordinates reports whether this node is the one that writes the assignment:
-// of the active members the one that has run for longest, so that newcomers do
-// not take over.
+// coordinates reports whether this node writes the assignment. The writer is the
+// active member that has run for longest, so that newcomers do not take over.
 func (n *Node) coordinates(v *lease.View) bool {
 	if n.life.phase != Active {
 		return false
@@ -66,8 +65,8 @@ func (n *Node) coordinates(v *lease.View) bool {
 }
 
 // coordinator returns this node as the writer of the assignment, and whether it is
-// and may be. The members that it sees, whatever their state, are its quorum. The
-// next quorum consists of the active members and of those that have just gone: if
+// and may be. The members that it sees, in any state, are its quorum. The
+// next quorum consists of the active members and of the ones just gone: if
 // they are cut off, and others vanish one after the other, the rest must not be its
 // own majority.
 func (n *Node) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {

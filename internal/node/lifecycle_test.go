@@ -66,15 +66,15 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// A node whose clock is ahead settles until the clock is right, then becomes active at
-// once. A node whose lease expired joins again.
+// A fence for the clock settles until the clock is right, then the node becomes active
+// at once. A fence for the lease joins again.
 func TestFences(t *testing.T) {
 	l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 	l.fenceClock(at(100))
 	if l.phase != Settling || !l.places() {
 		t.Errorf("clock fence: %+v", l)
 	}
-	l.extend(at(5000)) // others join meanwhile
+	l.extend(at(5000)) // others join in that time
 	if !l.settle(at(5000), false) || l.clockFenced {
 		t.Errorf("the clock is right again: %+v", l)
 	}

@@ -82,12 +82,12 @@ func TestDriftCount(t *testing.T) {
 		times uint64
 		total time.Duration
 	}{
-		"none":             {[]step{{0, true, 0}, {10, true, 0}}, 0, 0},
-		"before a table":   {[]step{{0, false, 5}, {10, false, 5}}, 0, 0},
-		"once":             {[]step{{0, true, 2}, {3, true, 1}, {5, true, 0}, {9, true, 0}}, 1, 5 * time.Second},
-		"still":            {[]step{{0, true, 2}, {3, true, 1}}, 1, 3 * time.Second},
-		"twice":            {[]step{{0, true, 2}, {3, true, 0}, {5, true, 1}, {6, true, 0}}, 2, 4 * time.Second},
-		"fenced meanwhile": {[]step{{0, true, 2}, {3, true, 2}, {60, false, 2}, {63, true, 1}, {64, true, 0}}, 2, 4 * time.Second},
+		"none":              {[]step{{0, true, 0}, {10, true, 0}}, 0, 0},
+		"before a table":    {[]step{{0, false, 5}, {10, false, 5}}, 0, 0},
+		"once":              {[]step{{0, true, 2}, {3, true, 1}, {5, true, 0}, {9, true, 0}}, 1, 5 * time.Second},
+		"still":             {[]step{{0, true, 2}, {3, true, 1}}, 1, 3 * time.Second},
+		"twice":             {[]step{{0, true, 2}, {3, true, 0}, {5, true, 1}, {6, true, 0}}, 2, 4 * time.Second},
+		"fenced in between": {[]step{{0, true, 2}, {3, true, 2}, {60, false, 2}, {63, true, 1}, {64, true, 0}}, 2, 4 * time.Second},
 	} {
 		var d drift
 		for _, s := range tt.steps {

@@ -68,8 +68,8 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	return n
 }
 
-// Ready does what is due and returns what the shell has to carry out since the last
-// call, and when to call again.
+// Ready does all work that is due. It returns the work for the shell since the last
+// call, and the time of the next call.
 func (n *Node) Ready(now time.Time) Ready {
 	n.checkLease(now)
 	if !n.ended {
@@ -80,7 +80,7 @@ func (n *Node) Ready(now time.Time) Ready {
 	return r
 }
 
-// advance does what is due and returns when more will be.
+// advance does all work that is due and returns when more will be.
 func (n *Node) advance(now time.Time) time.Time {
 	if due(now, n.when.beat) {
 		n.beat(now)
@@ -189,7 +189,7 @@ func (n *Node) Sent(p Packet) {
 }
 
 // How many records a message requests, and in how many packets they are answered at
-// most; what is missing then is requested again.
+// most; the rest is requested again.
 const (
 	maxWants       = 100
 	maxAnswerParts = 16

@@ -103,8 +103,8 @@ func TestDuplicateEndsNode(t *testing.T) {
 	w.agreed(t)
 }
 
-// A node whose clock is ahead owns nothing, still computes tables, and logs why once a
-// minute.
+// A node with a clock ahead of the cluster owns nothing, still computes tables, and logs
+// why once a minute.
 func TestClockFence(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	c := w.nodes["c"]

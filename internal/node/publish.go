@@ -67,12 +67,12 @@ func (n *Node) publish(now time.Time) {
 		n.stats.TableChanges++
 	}
 	if news {
-		n.beat(now) // tells the others the new digest
+		n.beat(now) // announces the new digest
 	}
 	n.publishState(events.Next(n.state, n.self, table, membersOf(view), n.life.phase == Active))
 }
 
-// fence publishes that this node owns nothing, whatever the table says.
+// fence publishes that this node owns nothing, in spite of the table.
 func (n *Node) fence(now time.Time) {
 	n.stats.Fences++
 	n.lease = new(OwnLease)

@@ -19,7 +19,7 @@ type ramp struct {
 // once, the last RampUp later.
 const RampSteps = 10
 
-// begin starts a ramp, whose first step is due at once.
+// begin starts a ramp. The first step is due at once.
 func (r *ramp) begin(now time.Time) { r.began, r.next = now, now }
 
 // due reports whether a step is due.

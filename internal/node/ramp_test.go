@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Whoever comes back when a step is due sees ten weights, each a tenth more than
-// the one before, the last after RampUp; who comes late sees the same.
+// A caller that comes back when each step is due sees ten weights, each a tenth more
+// than the one before, the last after RampUp. A caller that comes late sees the same.
 func TestRampWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		full := rapid.Uint32Range(2, lease.MaxWeight).Draw(t, "full")

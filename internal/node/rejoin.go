@@ -6,8 +6,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// rejoin is the way back of a node whose own lease expired, from the moment when it
-// believes messages again.
+// rejoin is the way back of a node after its own lease expired, from the moment when
+// it believes messages again.
 type rejoin struct {
 	quiet time.Duration
 	began time.Time // zero = not rejoining
@@ -52,7 +52,7 @@ func (n *Node) listenAgain(now time.Time) {
 	if n.rejoin.began.IsZero() || now.Before(n.rejoin.enterAt()) || len(n.set.Peers(nil)) == 0 {
 		return
 	}
-	// Heartbeats that came while messages were discarded are not relayed for ever:
+	// Heartbeats that came while messages were discarded are relayed a few times only:
 	// their senders would be missing until their next heartbeat.
 	if missing := n.set.ExpiredHandles(); !n.rejoin.asked && len(missing) > 0 {
 		n.rejoin.asked = true

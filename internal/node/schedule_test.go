@@ -38,18 +38,18 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// The next time is the earliest planned one; what is over or never planned is skipped.
+// The next time is the earliest planned one; times that are over or unplanned are skipped.
 func TestNext(t *testing.T) {
 	for name, tt := range map[string]struct {
 		publish time.Time
 		others  []time.Time
 		want    time.Time
 	}{
-		"gossip":              {want: at(200)},
-		"publication":         {publish: at(150), want: at(150)},
-		"a lease expires":     {publish: at(150), others: []time.Time{at(120), {}}, want: at(120)},
-		"what is past":        {publish: at(50), others: []time.Time{at(90)}, want: at(200)},
-		"what comes later on": {publish: at(500), others: []time.Time{at(400)}, want: at(200)},
+		"gossip":           {want: at(200)},
+		"publication":      {publish: at(150), want: at(150)},
+		"a lease expires":  {publish: at(150), others: []time.Time{at(120), {}}, want: at(120)},
+		"the past":         {publish: at(50), others: []time.Time{at(90)}, want: at(200)},
+		"a later deadline": {publish: at(500), others: []time.Time{at(400)}, want: at(200)},
 	} {
 		s := schedule{beat: at(1900), review: at(2000), gossip: at(200), publish: tt.publish}
 		if got := s.next(at(100), tt.others...); got != tt.want {

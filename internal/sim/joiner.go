@@ -49,7 +49,7 @@ func (j *joiner) try(round int) {
 		return
 	}
 	contacts := j.p.kernel.Contacts(j.p.Now())
-	targets, member := j.targets(contacts.Members, contacts.Lost)
+	targets, member := j.targets(contacts.Members, contacts.Expired)
 	if member {
 		j.end(contacts.Fences, true)
 		return
@@ -94,7 +94,7 @@ func (j *joiner) heal() {
 	j.p.c.after(j.p, wait, func() {
 		if j.until.IsZero() {
 			contacts := j.p.kernel.Contacts(j.p.Now())
-			targets, _ := j.targets(contacts.Members, contacts.Lost)
+			targets, _ := j.targets(contacts.Members, contacts.Expired)
 			for _, addr := range targets[:min(len(targets), joinsAtOnce)] {
 				j.p.c.exchange(j.p, addr, func(error) {})
 			}
