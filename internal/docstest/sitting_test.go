@@ -32,7 +32,7 @@ var substitutions = []struct {
 }{
 	// go run exits with 1 after Ctrl-C and hides the exit code of its program.
 	{regexp.MustCompile(`\bgo run \./examples/(\w+)`), `go build -C "$$ROOT" -o "$$PWD/" ./examples/$1 && ./$1`},
-	{regexp.MustCompile(`\bgo list `), `go list -C "$$ROOT" `},
+	{regexp.MustCompile(`\bgo (list|doc) `), `go $1 -C "$$ROOT" `},
 	{regexp.MustCompile(`\bcurl `), `curl -sS `}, // no progress is shown on a terminal
 	{regexp.MustCompile(`\bnode (?:examples/sidecar/)?server`), `node "$$ROOT/examples/sidecar/server`},
 	{regexp.MustCompile(`server\.mjs`), `server.mjs"`},
