@@ -1,6 +1,6 @@
-// Package affinitytest has conformance suites for those who write their own
-// stores: [Store] for pins, [Presence] for participants. Each is
-// called from a test with a function that opens the store:
+// Package affinitytest has conformance suites for implementers of stores: [Store] for
+// pins, [Presence] for participants. A test calls them with a function that opens the
+// store:
 //
 //	func TestPresence(t *testing.T) {
 //		affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
@@ -8,6 +8,6 @@
 //		})
 //	}
 //
-// The suites check what the doc comments of the interfaces promise, by way of the
+// The suites check the promises in the doc comments of the interfaces, through the
 // interface alone, in real time.
 package affinitytest

@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// ages is a stale time that no test lives to see, moment one that they wait for.
+	// ages is a stale time beyond the end of a test; moment is a stale time that tests
+	// wait for.
 	ages   = time.Hour
 	moment = 300 * time.Millisecond
 
-	// patience is for how long a condition may take to come true.
+	// patience bounds the wait for a condition.
 	patience = 30 * time.Second
 )
 
 // Presence checks that a store keeps the promises of presence.Store.
-// open returns two instances that share their data, which may be one and the same,
-// and closes them with the test that it is given. The suite puts all it writes into
-// rooms of its own, in partitions 0 to 999, and takes about two seconds.
+// open returns two instances that share their data, or one instance twice, and closes
+// them with the given test. The suite uses its own rooms, in partitions 0 to 999, and
+// takes about two seconds.
 func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	for _, c := range []struct {
 		name string
@@ -56,7 +57,7 @@ func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	}
 }
 
-// attendees has what a test of a store needs: two instances and a room of its own.
+// attendees is the fixture of a test: two instances and a room of its own.
 type attendees struct {
 	*testing.T
 	a, b presence.Store
@@ -77,8 +78,8 @@ func (p *attendees) leave(s presence.Store, names ...string) {
 	}
 }
 
-// members returns who is in the room, sorted, and fails unless Count agrees. It is
-// for rooms in which nobody goes stale meanwhile.
+// members returns the participants of the room, sorted, and fails unless Count agrees.
+// It is for rooms without participants about to become stale.
 func (p *attendees) members(s presence.Store) []string {
 	p.Helper()
 	names := slices.Sorted(maps.Keys(p.idle(s, ages)))
@@ -88,7 +89,8 @@ func (p *attendees) members(s presence.Store) []string {
 	return names
 }
 
-// idle returns who is in the room and since when idle. It fails for doubles.
+// idle returns the participants of the room and how long they are idle. It fails for
+// duplicates.
 func (p *attendees) idle(s presence.Store, stale time.Duration) map[string]time.Duration {
 	p.Helper()
 	members, err := s.Members(p.Context(), stale, p.room)
@@ -157,7 +159,8 @@ func leaveRemoves(p *attendees) { // S1.2
 	p.want(p.b, "ada")
 }
 
-// staleIsOut lets one of two stop: it goes in time and no sooner, the other stays.
+// staleIsOut stops renewing one of two: it leaves in time and not earlier, the other
+// stays.
 func staleIsOut(p *attendees) { // S1.3
 	beaten := time.Now()
 	p.beat(p.a, moment, "dead", "alive")
@@ -166,7 +169,7 @@ func staleIsOut(p *attendees) { // S1.3
 		p.beat(p.a, moment, "alive")
 		idle := p.idle(p.b, moment)
 		if _, ok := idle["alive"]; !ok && time.Since(before) < moment/2 {
-			p.Fatal("one who was beaten just now is not a member")
+			p.Fatal("a participant who was renewed just now is not a member")
 		}
 		_, there := idle["dead"]
 		if !there && time.Since(beaten) < moment {
@@ -195,10 +198,10 @@ func idleSinceBeat(p *attendees) { // S1.3
 	idle := p.idle(p.b, ages)
 	const step = time.Millisecond // what clocks of whole milliseconds are off by
 	if most := time.Since(refreshed) + step; idle["bob"] < 0 || idle["bob"] > most {
-		p.Errorf("bob was beaten up to %v ago and is idle for %v", most, idle["bob"])
+		p.Errorf("bob was renewed up to %v ago and is idle for %v", most, idle["bob"])
 	}
 	if most := time.Since(before) + step; idle["ada"] < moment || idle["ada"] > most {
-		p.Errorf("ada was beaten up to %v ago and is idle for %v", most, idle["ada"])
+		p.Errorf("ada was renewed up to %v ago and is idle for %v", most, idle["ada"])
 	}
 }
 
@@ -254,7 +257,7 @@ func roomsApart(p *attendees) {
 	}
 }
 
-// manyAtOnce beats more participants of one room than fit into one command of some
+// manyAtOnce renews more participants of one room than fit into one command of some
 // stores.
 func manyAtOnce(p *attendees) { // S1.5
 	names := make([]string, 9000)
@@ -267,8 +270,7 @@ func manyAtOnce(p *attendees) { // S1.5
 	p.want(p.b, names[0])
 }
 
-// presenceNames writes names that are valid but odd. Those that are not valid are
-// refused before they get to a store.
+// presenceNames writes names that are valid but odd. Invalid names do not reach a store.
 func presenceNames(p *attendees) {
 	names := []string{
 		" ", "0", "-1", "nan", "+inf", "(1", "[a", "a b", `"`, `'`, `\n`, "%s", "$1", ":", "/", "?", "ä/ö", "日本", "🙂",
@@ -318,7 +320,7 @@ func presenceRefuses(p *attendees) {
 	p.want(p.a)
 }
 
-// presenceConcurrent has each of eight come and go on its own, and stay in the end.
+// presenceConcurrent makes eight participants come and go, and stay in the end.
 func presenceConcurrent(p *attendees) {
 	var wg sync.WaitGroup
 	names := make([]string, 8)

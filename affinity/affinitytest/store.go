@@ -12,12 +12,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store checks that a store keeps the promises of affinity.Store. open is called
-// for each test; it returns a function that returns, at each call, another instance
-// over the same data, or the same one if a store has only that, and closes all of
-// them with the test that it is given. The suite puts all it writes into rooms and
-// under nodes of its own, in partitions 0 to 999, and takes about a second, and ten
-// times as long as an answer is fresh if the store does not notify.
+// Store checks that a store keeps the promises of affinity.Store. open is called for each
+// test. It returns a function that returns another instance over the same data at each
+// call, or always the same one, and closes them with the given test. The suite uses its
+// own rooms and nodes, in partitions 0 to 999. It takes about a second, and ten times the
+// freshness of an answer if the store does not notify.
 func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store)) {
 	for _, c := range []struct {
 		name string
@@ -41,8 +40,8 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store
 		{"IndexForgets", indexForgets},
 		{"IndexLimits", indexLimits},
 		{"IndexConcurrent", indexConcurrent},
-		{"Signs", signs},
-		{"SignsRunOut", signsRunOut},
+		{"Heartbeats", heartbeats},
+		{"HeartbeatsExpire", heartbeatsExpire},
 		{"NotifiesClaimed", notifiesClaimed},
 		{"NotifiesFound", notifiesFound},
 		{"NotifiesRefreshed", notifiesRefreshed},
@@ -56,20 +55,20 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store
 			c.test(&pins{
 				T: t, instance: instance, a: instance(), b: instance(),
 				room:  fmt.Sprintf("%s %d", t.Name(), unique),
-				first: life(unique, "node-1", 1), again: life(unique, "node-1", 2), second: life(unique, "node:2.b_", 1),
+				first: incarnation(unique, "node-1", 1), again: incarnation(unique, "node-1", 2), second: incarnation(unique, "node:2.b_", 1),
 			})
 		})
 	}
 }
 
-// long is a TTL that no test lives to see, brief one that they wait for.
+// long is a TTL beyond the end of a test, brief a TTL that tests wait for.
 const (
 	long  = time.Hour
 	brief = 100 * time.Millisecond
 )
 
-// pins has what a test of a store needs: instances, a room of its own in partition
-// home, and nodes of its own, of which the second life of one is again.
+// pins is the fixture of a test: instances, a room of its own in partition home, and
+// nodes of its own; again is the second incarnation of first.
 type pins struct {
 	*testing.T
 	instance             func() affinity.Store
@@ -80,11 +79,11 @@ type pins struct {
 
 const home placement.Partition = 17
 
-func life(unique int64, id string, incarnation uint64) lease.Incarnation {
+func incarnation(unique int64, id string, incarnation uint64) lease.Incarnation {
 	return lease.Incarnation{Node: lease.NodeID(fmt.Sprintf("%s-%d", id, unique)), Number: incarnation}
 }
 
-// do carries out one op on the room.
+// do performs one op on the room.
 func (p *pins) do(s affinity.Store, op affinity.Op) affinity.Result {
 	p.Helper()
 	op.Partition = home
@@ -117,13 +116,13 @@ func claimOf(l lease.Incarnation) affinity.Op {
 	return affinity.Op{Set: affinity.Pin{Incarnation: l}, TTL: long}
 }
 
-// claim pins the room to l, which must be the first to do so.
+// claim pins the room to l, as the first claim.
 func (p *pins) claim(s affinity.Store, l lease.Incarnation) affinity.Pin {
 	p.Helper()
 	return p.succeed(s, claimOf(l), l)
 }
 
-// succeed carries out an op that has to take effect and to leave the room with l.
+// succeed performs an op that must take effect and leave the room with l.
 func (p *pins) succeed(s affinity.Store, op affinity.Op, l lease.Incarnation) affinity.Pin {
 	p.Helper()
 	r := p.do(s, op)
@@ -133,7 +132,7 @@ func (p *pins) succeed(s affinity.Store, op affinity.Op, l lease.Incarnation) af
 	return r.Pin
 }
 
-// fail carries out an op that must not take effect, and must show what stands.
+// fail performs an op that must not take effect, and must return the present pin.
 func (p *pins) fail(s affinity.Store, op affinity.Op, stands affinity.Pin) {
 	p.Helper()
 	if r := p.do(s, op); r.Done || r.Pin != stands {
@@ -144,7 +143,7 @@ func (p *pins) fail(s affinity.Store, op affinity.Op, stands affinity.Pin) {
 	}
 }
 
-// index returns the epochs of the rooms of a life in partition home.
+// index returns the epochs of the rooms of an incarnation in partition home.
 func (p *pins) index(s affinity.Store, l lease.Incarnation) map[string]uint64 {
 	p.Helper()
 	return p.indexOf(s, 10_000, []placement.Partition{home}, l)

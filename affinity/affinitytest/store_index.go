@@ -13,15 +13,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// S0.8: a dead node's rooms are found in an index.
+// S0.8: the index lists the rooms of a dead node.
 func indexSelects(p *pins) {
 	const n = 300
 	want := map[placement.Partition]map[lease.Incarnation][]string{}
-	lives := []lease.Incarnation{p.first, p.again, p.second}
+	all := []lease.Incarnation{p.first, p.again, p.second}
 	var ops []affinity.Op
 	var partitions []placement.Partition
 	for i := range n {
-		part, l := placement.Partition(i%10), lives[i%len(lives)]
+		part, l := placement.Partition(i%10), all[i%len(all)]
 		room := fmt.Sprint(p.room, " ", i)
 		if want[part] == nil {
 			want[part] = map[lease.Incarnation][]string{}
@@ -31,7 +31,7 @@ func indexSelects(p *pins) {
 		ops = append(ops, affinity.Op{Partition: part, Room: room, Set: affinity.Pin{Incarnation: l}, TTL: long})
 	}
 	p.all(p.a, ops...)
-	for _, l := range lives {
+	for _, l := range all {
 		var all []string
 		for _, part := range partitions {
 			rooms := want[part][l]
@@ -45,9 +45,9 @@ func indexSelects(p *pins) {
 			p.Fatalf("%v: %d rooms; want %d", l, len(found), len(all))
 		}
 	}
-	entries, err := p.b.Index(p.Context(), partitions, func(l lease.Incarnation) bool { return slices.Contains(lives, l) }, 10*n)
+	entries, err := p.b.Index(p.Context(), partitions, func(l lease.Incarnation) bool { return slices.Contains(all, l) }, 10*n)
 	if err != nil || len(entries) != n {
-		p.Fatalf("%d entries of all lives (%v); want %d", len(entries), err, n)
+		p.Fatalf("%d entries of all incarnations (%v); want %d", len(entries), err, n)
 	}
 	for _, e := range entries {
 		if !slices.Contains(want[e.Partition][e.Pin.Incarnation], e.Room) {
@@ -60,8 +60,8 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// The index follows what becomes of a pin: nothing else moves the room of a node
-// that dies.
+// The index follows each change of a pin: only by the index are the rooms of a dead node
+// found.
 func indexFollows(p *pins) {
 	is := func(l lease.Incarnation, pin affinity.Pin) {
 		p.Helper()
@@ -129,7 +129,7 @@ func indexLimits(p *pins) {
 	if found := p.indexOf(p.b, n, nil, p.first); len(found) != 0 {
 		p.Fatalf("%d rooms in no partition", len(found))
 	}
-	// Whoever re-homes asks again until nothing is left.
+	// The re-homing node asks again until nothing is left.
 	for left := n; left > 0; left -= 100 {
 		found := p.indexOf(p.b, 100, []placement.Partition{0, 1}, p.first)
 		if len(found) != min(left, 100) {
@@ -146,10 +146,9 @@ func indexLimits(p *pins) {
 	}
 }
 
-// Whatever two instances do to a room at once, in the end the index agrees with
-// the pins.
+// After concurrent ops of two instances the index agrees with the pins.
 func indexConcurrent(p *pins) {
-	lives := []lease.Incarnation{p.first, p.again, p.second}
+	all := []lease.Incarnation{p.first, p.again, p.second}
 	const rooms, rounds, callers = 5, 30, 4
 	room := func(i int) string { return fmt.Sprint(p.room, " ", i%rooms) }
 	var wg sync.WaitGroup
@@ -157,9 +156,9 @@ func indexConcurrent(p *pins) {
 		wg.Go(func() {
 			s := []affinity.Store{p.a, p.b}[c%2]
 			for i := range rounds {
-				op := affinity.Op{Partition: home, Room: room(c + i), Set: affinity.Pin{Incarnation: lives[(c+i)%3]}, TTL: long}
+				op := affinity.Op{Partition: home, Room: room(c + i), Set: affinity.Pin{Incarnation: all[(c+i)%3]}, TTL: long}
 				pin := s.Swap(p.Context(), op)[0].Pin
-				op.If, op.Set.Incarnation = pin, lives[(c+i+1)%3]
+				op.If, op.Set.Incarnation = pin, all[(c+i+1)%3]
 				if i%4 == 0 {
 					op.Set = affinity.Pin{}
 				}
@@ -175,7 +174,7 @@ func indexConcurrent(p *pins) {
 	wg.Wait()
 	for i := range rooms {
 		pin := p.do(p.a, affinity.Op{Room: room(i)}).Pin
-		for _, l := range lives {
+		for _, l := range all {
 			epoch, ok := p.index(p.b, l)[room(i)]
 			if ok != (pin.Incarnation == l) || (ok && epoch != pin.Epoch) {
 				p.Errorf("room %d has %v; the index of %v has it: %t, with %d", i, pin, l, ok, epoch)
@@ -184,19 +183,19 @@ func indexConcurrent(p *pins) {
 	}
 }
 
-func (p *pins) sign(s affinity.Store, self lease.Incarnation, ttl time.Duration, ask ...lease.Incarnation) []bool {
+func (p *pins) heartbeat(s affinity.Store, self lease.Incarnation, ttl time.Duration, ask ...lease.Incarnation) []bool {
 	p.Helper()
-	signed, err := s.Heartbeat(p.Context(), self, ttl, ask)
+	alive, err := s.Heartbeat(p.Context(), self, ttl, ask)
 	if err != nil {
 		p.Fatal(err)
 	}
-	if len(signed) != len(ask) {
-		p.Fatalf("%d answers for %d lives", len(signed), len(ask))
+	if len(alive) != len(ask) {
+		p.Fatalf("%d answers for %d incarnations", len(alive), len(ask))
 	}
-	return signed
+	return alive
 }
 
-func signs(p *pins) {
+func heartbeats(p *pins) {
 	for _, step := range []struct {
 		by   affinity.Store
 		self lease.Incarnation
@@ -212,30 +211,30 @@ func signs(p *pins) {
 		{p.b, p.second, 0, []bool{false, true, false}},
 		{p.a, p.again, 0, []bool{false, false, false}},
 	} {
-		if got := p.sign(step.by, step.self, step.ttl, p.first, p.again, p.second); !slices.Equal(got, step.want) {
-			p.Fatalf("%v signs for %v: %v; want %v", step.self, step.ttl, got, step.want)
+		if got := p.heartbeat(step.by, step.self, step.ttl, p.first, p.again, p.second); !slices.Equal(got, step.want) {
+			p.Fatalf("heartbeat of %v for %v: %v; want %v", step.self, step.ttl, got, step.want)
 		}
 	}
-	p.sign(p.a, p.first, long)
-	if got := p.sign(p.b, p.second, long, p.second, p.first, p.second); !slices.Equal(got, []bool{true, true, true}) {
-		p.Errorf("%v; a life may be asked for twice, and by itself", got)
+	p.heartbeat(p.a, p.first, long)
+	if got := p.heartbeat(p.b, p.second, long, p.second, p.first, p.second); !slices.Equal(got, []bool{true, true, true}) {
+		p.Errorf("%v; an incarnation may be asked for twice, and by itself", got)
 	}
 }
 
-func signsRunOut(p *pins) {
-	p.sign(p.b, p.second, long)
-	signed := time.Now()
-	p.sign(p.a, p.first, brief)
+func heartbeatsExpire(p *pins) {
+	p.heartbeat(p.b, p.second, long)
+	sent := time.Now()
+	p.heartbeat(p.a, p.first, brief)
 	p.eventually(func() error {
-		if p.sign(p.b, p.second, long, p.first)[0] {
-			return errors.New("still signed")
+		if p.heartbeat(p.b, p.second, long, p.first)[0] {
+			return errors.New("still alive")
 		}
 		return nil
 	})
-	if lasted := time.Since(signed); lasted < brief {
+	if lasted := time.Since(sent); lasted < brief {
 		p.Errorf("it lasted %v; want %v", lasted, brief)
 	}
-	if !p.sign(p.a, p.first, brief, p.second)[0] {
-		p.Error("the other's signature ran out, too")
+	if !p.heartbeat(p.a, p.first, brief, p.second)[0] {
+		p.Error("the other's heartbeat expired, too")
 	}
 }

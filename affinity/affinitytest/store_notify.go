@@ -7,11 +7,11 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// A result that is fresh is either followed by a notification when somebody else
-// changes the pin, or runs out. Each test gets a result in one of the ways there
-// are, and has another instance change the pin then.
+// A fresh result is either followed by a notification when another instance changes the
+// pin, or its freshness expires. Each test gets a result in another way, and then another
+// instance changes the pin.
 
-// unnoticed bounds for how long a result may pass for fresh that is not.
+// unnoticed bounds how long a stale result may pass for fresh.
 const unnoticed = 5 * time.Second
 
 func notifiesClaimed(p *pins) {
@@ -61,7 +61,7 @@ func (p *pins) notifies(get func(affinity.Store) affinity.Result) {
 	p.changes(told, result)
 }
 
-// changes has another instance change the pin.
+// changes makes another instance change the pin.
 func (p *pins) changes(told <-chan string, result affinity.Result) {
 	p.Helper()
 	if result.Fresh < 0 || result.Fresh > long {
@@ -83,8 +83,8 @@ func (p *pins) changes(told <-chan string, result affinity.Result) {
 	drain(p.T, told, p.room, start, result.Fresh)
 }
 
-// drain waits until the room, or everything, was said to have changed, or for what
-// was fresh at start to run out.
+// drain waits for a notification for the room, or for all rooms, or until a result from
+// start is no longer fresh.
 func drain(t *testing.T, told <-chan string, room string, start time.Time, fresh time.Duration) {
 	t.Helper()
 	end := time.NewTimer(min(fresh, unnoticed) - time.Since(start))

@@ -28,10 +28,10 @@ func firstClaimWins(p *pins) {
 	}
 	p.fail(p.b, claimOf(p.second), pin)
 	p.fail(p.b, claimOf(p.again), pin)
-	p.fail(p.a, claimOf(p.first), pin) // as after a claim whose answer was lost
+	p.fail(p.a, claimOf(p.first), pin) // as after a lost answer to a claim
 }
 
-// S0.4: of any number of concurrent first joins exactly one wins and all return it.
+// S0.4: of concurrent first joins exactly one wins and all return it.
 func claimsRace(p *pins) {
 	const rounds, callers = 10, 200
 	stores := []affinity.Store{p.a, p.b, p.instance(), p.instance()}
@@ -88,7 +88,7 @@ func replaceCompares(p *pins) {
 	}
 	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.again}, TTL: long}, moved)
 	again := p.succeed(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.second}, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, p.first)
-	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, again) // the same life, not the same pin
+	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, again) // the same incarnation, not the same pin
 }
 
 func replacesRace(p *pins) {
@@ -125,7 +125,7 @@ func refreshKeepsEpoch(p *pins) {
 	if refreshed.Epoch != pin.Epoch || refreshed.Size != 9 {
 		p.Errorf("%v after %v; want the same epoch and size 9", refreshed, pin)
 	}
-	// A node that was given up for dead and has not heard of it.
+	// A node that was replaced and does not know it.
 	moved := p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, p.second)
 	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, moved)
 }
@@ -158,7 +158,7 @@ func epochGrows(p *pins) {
 		grow(affinity.Op{}, p.first, pin.Epoch)
 		grow(affinity.Op{If: pin}, p.second, pin.Epoch)
 	}
-	// The store's memory may be gone, or its clock behind: callers know, too.
+	// The store may have lost its data, or its clock may be behind: callers have the epoch.
 	known := pin.Epoch + 1_000_000_000
 	grow(affinity.Op{If: pin, Set: affinity.Pin{Epoch: known}}, p.again, known)
 	p.succeed(p.a, affinity.Op{If: pin}, lease.Incarnation{})
@@ -231,8 +231,7 @@ func batch(p *pins) {
 	batchReplaces(p, ops, claimed[:n])
 }
 
-// batchReplaces replaces all but each fifth, for which it names an epoch that does
-// not stand.
+// batchReplaces replaces all but each fifth, with a wrong epoch.
 func batchReplaces(p *pins, ops []affinity.Op, claimed []affinity.Result) {
 	for i := range ops {
 		ops[i].If, ops[i].Set = claimed[i].Pin, affinity.Pin{Incarnation: p.second, Size: i}

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// BenchmarkStore has the calls of a join beside bare commands on the same server:
-// by one caller after the other, and by 64 at once.
+// BenchmarkStore compares the calls of a join with bare commands on the same server, by
+// one caller and by 64.
 func BenchmarkStore(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, Options{URL: server.URL()})
@@ -79,10 +79,10 @@ func BenchmarkStore(b *testing.B) {
 func benchBatch(b *testing.B, s *Store) {
 	b.Helper()
 	const n = 64
-	lives := []lease.Incarnation{node("n", 1), node("m", 1)}
+	nodes := []lease.Incarnation{node("n", 1), node("m", 1)}
 	ops := make([]affinity.Op, n)
 	for i := range ops {
-		ops[i] = first(fmt.Sprint("batch ", i), lives[0])
+		ops[i] = first(fmt.Sprint("batch ", i), nodes[0])
 		if err := benchSwap(s, ops[i]); err != nil {
 			b.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func benchBatch(b *testing.B, s *Store) {
 		turn := 0
 		for b.Loop() {
 			for i := range ops {
-				ops[i].If, ops[i].Set = affinity.Pin{Incarnation: lives[turn%2]}, affinity.Pin{Incarnation: lives[(turn+1)%2]}
+				ops[i].If, ops[i].Set = affinity.Pin{Incarnation: nodes[turn%2]}, affinity.Pin{Incarnation: nodes[(turn+1)%2]}
 			}
 			turn++
 			for _, r := range s.Swap(context.Background(), ops...) {
@@ -103,7 +103,7 @@ func benchBatch(b *testing.B, s *Store) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/room")
 		for range turn % 2 { // as it was, for the next round
 			for i := range ops {
-				ops[i].If, ops[i].Set = affinity.Pin{Incarnation: lives[1]}, affinity.Pin{Incarnation: lives[0]}
+				ops[i].If, ops[i].Set = affinity.Pin{Incarnation: nodes[1]}, affinity.Pin{Incarnation: nodes[0]}
 			}
 			s.Swap(context.Background(), ops...)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// insideScripts are what the scripts call: the server counts those, too.
+// insideScripts are the commands in the scripts: the server counts them, too.
 var insideScripts = []string{
 	"get", "mget", "set", "del", "pttl", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore", "exists",
 }
@@ -64,8 +64,8 @@ func TestOneCommand(t *testing.T) {
 	}
 }
 
-// What the server tracks costs it memory: reading tracks pins alone, and Index and
-// Sign nothing. Where keys are set, Redis 7.0 tracks the indexes, too.
+// Tracking costs the server memory: reads track only pins, Index and Heartbeat nothing.
+// For writes Redis 7.0 tracks the indexes, too.
 func TestTracksPinsAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s, reader := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
@@ -97,7 +97,7 @@ func TestTracksPinsAlone(t *testing.T) {
 	tracked(n)
 }
 
-// Everything goes away by itself, and from the index as the pins go.
+// All keys expire, and index entries with their pins.
 func TestKeys(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL(), Prefix: "p:"})
@@ -127,7 +127,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// An index lasts as long as the longest of its entries, whatever comes first.
+// An index lasts as long as its longest entry, in any order of the entries.
 func TestIndexLasts(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
@@ -147,13 +147,13 @@ func TestIndexLasts(t *testing.T) {
 				}
 			}
 		}
-		for _, key := range []string{s.keys.rooms(17, "n|1"), s.keys.lives(17)} {
+		for _, key := range []string{s.keys.rooms(17, "n|1"), s.keys.incarnations(17)} {
 			if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 {
 				t.Errorf("%s: %s lasts %d ms (%v); want an hour", name, key, ttl, err)
 			}
 		}
-		if score, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.lives(17), "n|1"), 64); err != nil || score < float64(time.Now().Add(59*time.Minute).UnixMilli()) {
-			t.Errorf("%s: the life is listed until %f (%v)", name, score, err)
+		if score, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.incarnations(17), "n|1"), 64); err != nil || score < float64(time.Now().Add(59*time.Minute).UnixMilli()) {
+			t.Errorf("%s: the incarnation is listed until %f (%v)", name, score, err)
 		}
 	}
 }
@@ -163,9 +163,9 @@ func TestStaleIndex(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	const n = 200 // more than a page
-	life := node("n", 1)
+	owner := node("n", 1)
 	for i := range n {
-		swap(t, s, first(strconv.Itoa(i), life))
+		swap(t, s, first(strconv.Itoa(i), owner))
 	}
 	lost := 0
 	for i := range n {
@@ -176,7 +176,7 @@ func TestStaleIndex(t *testing.T) {
 	}
 	list := func(limit int) []affinity.Entry {
 		t.Helper()
-		entries, err := s.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == life }, limit)
+		entries, err := s.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == owner }, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,12 +190,12 @@ func TestStaleIndex(t *testing.T) {
 	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
 		t.Errorf("%s entries are left; want 2", card)
 	}
-	// What was pinned again in the meantime stays.
-	s.tidy(t.Context(), []call{s.cleanCall(shelf{partition: 17, life: life}, []string{"3", "150"})})
+	// Rooms that were pinned again stay.
+	s.tidy(t.Context(), []call{s.cleanCall(shelf{partition: 17, at: owner}, []string{"3", "150"})})
 	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
 		t.Errorf("%s entries are left of rooms that are pinned; want 2", card)
 	}
-	// A pin that names another life is not of this one, whatever the index says.
+	// A pin of another incarnation is not returned, even if the index lists it.
 	others := s.keys.pin(17, "3")
 	mine := server.Do("GET", others)
 	server.Do("SET", others, "m|1|5|2")
@@ -204,31 +204,31 @@ func TestStaleIndex(t *testing.T) {
 	}
 	server.Do("SET", others, mine)
 	server.Do("ZADD", s.keys.rooms(17, "n|1"), "9999999999999", "3")
-	// An op that does not find the life it expects takes its entry away.
+	// An op that does not match removes the entry.
 	server.Do("DEL", s.keys.pin(17, "3"))
-	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Incarnation: life}, Set: affinity.Pin{Incarnation: life}, TTL: time.Hour})
+	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Incarnation: owner}, Set: affinity.Pin{Incarnation: owner}, TTL: time.Hour})
 	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "1" {
 		t.Errorf("%s entries are left; want 1", card)
 	}
-	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Incarnation: life}})
+	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Incarnation: owner}})
 	if found := list(10); len(found) != 0 {
 		t.Errorf("%v; want none", found)
 	}
-	if left := server.Do("ZRANGE", s.keys.lives(17), "0", "-1"); left != "" {
-		t.Errorf("lives with rooms: %q; want none", left)
+	if left := server.Do("ZRANGE", s.keys.incarnations(17), "0", "-1"); left != "" {
+		t.Errorf("incarnations with rooms: %q; want none", left)
 	}
 }
 
-// What somebody else wrote is an error that names the key, and no crash.
+// A foreign value is an error that names the key, and no crash.
 func TestGarbage(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
-	life := node("n", 1)
-	good := swap(t, s, first("good", life)).Pin
+	owner := node("n", 1)
+	good := swap(t, s, first("good", owner)).Pin
 	ops := func(room string) []affinity.Op {
-		is := affinity.Pin{Incarnation: life}
+		is := affinity.Pin{Incarnation: owner}
 		return []affinity.Op{
-			read(room), first(room, life),
+			read(room), first(room, owner),
 			{Partition: 17, Room: room, If: is, Set: is, TTL: time.Hour},
 			{Partition: 17, Room: room, If: is, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour},
 			{Partition: 17, Room: room, If: is},
@@ -274,13 +274,13 @@ func wrongType(t *testing.T, server *redistest.Server, s *Store, good affinity.P
 	if r := s.Swap(t.Context(), first("new", node("s", 1)))[0]; r.Err == nil || server.Do("EXISTS", s.keys.pin(17, "new")) != "0" {
 		t.Errorf("a string as index: error %v; want one, and no pin", r.Err)
 	}
-	server.Do("ZADD", s.keys.lives(17), "+inf", "s|1")
+	server.Do("ZADD", s.keys.incarnations(17), "+inf", "s|1")
 	if _, err := s.Index(t.Context(), []placement.Partition{17}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.rooms(17, "s|1")) {
 		t.Errorf("a string as index: error %v; want the key", err)
 	}
-	server.Do("ZADD", s.keys.lives(18), "+inf", "nonsense")
-	if _, err := s.Index(t.Context(), []placement.Partition{18}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.lives(18)) {
-		t.Errorf("nonsense as life: error %v; want the key", err)
+	server.Do("ZADD", s.keys.incarnations(18), "+inf", "nonsense")
+	if _, err := s.Index(t.Context(), []placement.Partition{18}, all, 100); err == nil || !strings.Contains(err.Error(), s.keys.incarnations(18)) {
+		t.Errorf("nonsense as incarnation: error %v; want the key", err)
 	}
 	server.Do("SET", s.keys.heartbeats(), "x")
 	if _, err := s.Heartbeat(t.Context(), node("n", 1), time.Hour, nil); err == nil {
@@ -292,18 +292,18 @@ func TestHostile(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	server.Do("FLUSHALL")
-	life := node("n", 1)
+	owner := node("n", 1)
 	for _, op := range []affinity.Op{
-		first("", life), first("{0}", life), first("a}b", life), first("*", life), first("a\nb", life), first("a\x00b", life),
-		first("\xff", life), first(strings.Repeat("x", 10<<10), life),
+		first("", owner), first("{0}", owner), first("a}b", owner), first("*", owner), first("a\nb", owner), first("a\x00b", owner),
+		first("\xff", owner), first(strings.Repeat("x", 10<<10), owner),
 		first("r", node("a|b", 1)), first("r", node("{0}", 1)), first("r", node("", 1)), first("r", node("a b", 1)),
 		{Partition: 17, Room: "r", If: affinity.Pin{Incarnation: node("a|b", 1)}},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life, Size: -1}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life, Size: affinity.MaxSize + 1}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life, Epoch: 1 << 53}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life}},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life}, TTL: time.Microsecond},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: life}, TTL: -time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner, Size: -1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner, Size: affinity.MaxSize + 1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner, Epoch: 1 << 53}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner}},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner}, TTL: time.Microsecond},
+		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner}, TTL: -time.Hour},
 	} {
 		good := read("good")
 		results := s.Swap(t.Context(), op, good)

@@ -14,7 +14,7 @@ import (
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	// Nobody listens there. That is no reason not to start.
+	// No server listens there. Open succeeds nevertheless.
 	opt := redisstore.Options{URL: "redis://roost:secret@127.0.0.1:1/0"}
 	store, err := redisstore.Open(ctx, opt)
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// budget is what a call may take in these tests; a server that does not answer
-// is to cost that and no more.
+// budget bounds a call in these tests, even if the server does not answer.
 const budget = 150 * time.Millisecond
 
 // try is one op with a budget.
@@ -25,7 +24,7 @@ func try(s *Store, op affinity.Op) error {
 	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
 }
 
-// calls are all that a store is asked for.
+// calls are all calls of a store.
 func calls(s *Store, room string) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"read":  func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err },
@@ -47,7 +46,7 @@ func calls(s *Store, room string) map[string]func(context.Context) error {
 	}
 }
 
-// fails has each call fail in time, and sooner or later with an error that says why.
+// fails checks that each call fails in time, and in the end with an error that says why.
 func fails(t *testing.T, s *Store, why string) {
 	t.Helper()
 	for name, call := range calls(s, "room") {
@@ -57,7 +56,7 @@ func fails(t *testing.T, s *Store, why string) {
 				t.Fatalf("%s: error %v; want an ErrStore in time", name, err)
 			}
 			if !strings.Contains(err.Error(), why) {
-				return fmt.Errorf("error %w; want one that says %q", err, why)
+				return fmt.Errorf("error %w; want the text %q", err, why)
 			}
 			return nil
 		})
@@ -71,7 +70,7 @@ func works(t *testing.T, s *Store) {
 	}
 }
 
-// Redis may be down when a node starts, and come later.
+// Redis may be down when a node starts, and start later.
 func TestDownAtOpen(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -120,8 +119,8 @@ func TestKilledAndRestarted(t *testing.T) {
 	}
 }
 
-// To connect anew takes longer than a call may take: it must not begin anew with
-// each call.
+// Connecting takes longer than the budget of a call, so it must not start over with each
+// call.
 func TestSlowToReach(t *testing.T) {
 	long(t)
 	server := redistest.StartTLS(t)
@@ -135,7 +134,7 @@ func TestSlowToReach(t *testing.T) {
 	redistest.Eventually(t, "call", func() error { return try(s, read("room")) })
 }
 
-// A server that hangs costs each call its budget, whatever is going on.
+// With a hanging server each call takes its budget and no more.
 func TestHangs(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
@@ -183,7 +182,7 @@ func TestCloseWhileHanging(t *testing.T) {
 	}
 }
 
-// Close ends calls and connecting, also when they are about to begin.
+// Close ends calls and attempts to connect, even those about to begin.
 func TestCloseMeanwhile(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
@@ -269,7 +268,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A script that was flushed is sent again.
+// After SCRIPT FLUSH a script is sent again.
 func TestScriptsFlushed(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
@@ -283,7 +282,7 @@ func TestScriptsFlushed(t *testing.T) {
 	}
 }
 
-// Nobody may see a lie about a connection that was lost.
+// After a lost connection no answer passes for fresh.
 func TestNotifiesOfLoss(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
@@ -307,7 +306,7 @@ func TestNotifiesOfLoss(t *testing.T) {
 	}
 }
 
-// What an instance does itself is no news to it.
+// An instance is not notified of its own changes.
 func TestNoEcho(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
@@ -324,7 +323,7 @@ func TestNoEcho(t *testing.T) {
 	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Incarnation: node("m", 1)}})
 	redistest.Eventually(t, "the other's change", func() error { return told.have("room 19") })
 	if all := told.all(); len(all) != 1 {
-		t.Errorf("told of %q; want the one that the other changed", all)
+		t.Errorf("notified of %q; want the room that the other changed", all)
 	}
 }
 
@@ -348,7 +347,7 @@ func TestFreshAsLongAsThePin(t *testing.T) {
 	}
 }
 
-// heard collects what a store notifies of.
+// heard collects notifications.
 type heard struct {
 	mu    sync.Mutex
 	rooms []string
@@ -378,7 +377,7 @@ func (h *heard) reset() {
 
 func (h *heard) have(room string) error {
 	if all := h.all(); !slices.Contains(all, room) {
-		return fmt.Errorf("told of %q; want %q", all, room)
+		return fmt.Errorf("notified of %q; want %q", all, room)
 	}
 	return nil
 }

@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// maxPipeline bounds the commands that share a round trip, so that others get
-	// a word in.
+	// maxPipeline bounds the commands that share a round trip, so that other callers get
+	// their turn.
 	maxPipeline = 128
 
-	// page bounds the rooms that one command returns. With a small limit up to
-	// maxPipeline pages are read in vain.
+	// page bounds the rooms that one command returns. With a small limit, up to
+	// maxPipeline pages are read without need.
 	page = 64
 )
 
-// Index implements affinity.Store. It takes a command for each partition, and two
-// for each selected life in each partition, or each 64 of its rooms; 128 of them
-// share a round trip. Entries that it finds out of date are removed, and rooms that
-// others pin or release meanwhile may be missing. What cannot be read, because its
-// server is down or somebody else wrote there, does not hide the rest: that is
-// returned with the error.
+// Index implements affinity.Store. It takes a command for each partition, and two for
+// each selected incarnation in each partition, or each 64 of its rooms; 128 commands
+// share a round trip. It removes stale entries. Rooms that are pinned or released at the
+// same time may be missing. If some keys cannot be read, because a server is down or a
+// value is foreign, it returns the other rooms with the error.
 func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	shelves, failed := s.shelves(ctx, partitions, want)
 	var found []affinity.Entry
@@ -39,43 +38,43 @@ func (s *Store) Index(ctx context.Context, partitions []placement.Partition, wan
 		stale = append(stale, got.stale...)
 		shelves = append(got.rest, shelves[len(some):]...)
 	}
-	s.tidy(ctx, stale) // not before: what is removed would move the pages
+	s.tidy(ctx, stale) // not earlier: removals would shift the pages
 	return found[:min(len(found), max(limit, 0))], failed
 }
 
-// reading is what came of reading a page of some shelves.
+// reading is the result of reading a page of some shelves.
 type reading struct {
 	entries []affinity.Entry
-	rest    []shelf // that have more
-	stale   []call  // that remove entries that are out of date
+	rest    []shelf // with more rooms
+	stale   []call  // to remove stale entries
 }
 
-// shelf is the index of one life in one partition.
+// shelf is the index of one incarnation in one partition.
 type shelf struct {
 	partition placement.Partition
-	life      lease.Incarnation
+	at        lease.Incarnation
 	read      int // entries so far
 }
 
-// shelves returns those of the lives that want selects. It calls want only from
-// the caller's goroutine.
+// shelves returns the shelves of the incarnations that want selects. It calls want only
+// on the caller's goroutine.
 func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool) (found []shelf, failed error) {
 	for len(partitions) > 0 {
 		some := partitions[:min(maxPipeline, len(partitions))]
 		partitions = partitions[len(some):]
 		asks := make([]command, len(some))
 		for i, p := range some {
-			asks[i] = command{"ZRANGE", []string{s.keys.lives(p)}, []string{"0", "-1"}}
+			asks[i] = command{"ZRANGE", []string{s.keys.incarnations(p)}, []string{"0", "-1"}}
 		}
 		lists, err := s.lists(ctx, asks)
 		failed = cmp.Or(failed, err)
 		for i, p := range some {
 			for _, text := range lists[i] {
-				switch life, err := parseIncarnation(text); {
+				switch at, err := parseIncarnation(text); {
 				case err != nil:
-					failed = cmp.Or(failed, fault(fmt.Sprintf("key %q", s.keys.lives(p)), fmt.Errorf("member %.80q: %w", text, err)))
-				case want(life):
-					found = append(found, shelf{partition: p, life: life})
+					failed = cmp.Or(failed, fault(fmt.Sprintf("key %q", s.keys.incarnations(p)), fmt.Errorf("member %.80q: %w", text, err)))
+				case want(at):
+					found = append(found, shelf{partition: p, at: at})
 				}
 			}
 		}
@@ -83,27 +82,27 @@ func (s *Store) shelves(ctx context.Context, partitions []placement.Partition, w
 	return found, failed
 }
 
-// read reads the next page of each shelf. What expires last comes first, so that
-// stale entries do not hide others.
+// read reads the next page of each shelf, latest expiry first, so that stale entries do
+// not hide others.
 func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
 	asks := make([]command, len(shelves))
 	for i, of := range shelves {
 		asks[i] = command{
 			"ZREVRANGE",
-			[]string{s.keys.rooms(of.partition, textOf(of.life))},
+			[]string{s.keys.rooms(of.partition, textOf(of.at))},
 			[]string{strconv.Itoa(of.read), strconv.Itoa(of.read + page - 1)},
 		}
 	}
 	pages, failed := s.lists(ctx, asks)
 	var got reading
-	full := make([]int, 0, len(shelves)) // that have rooms on this page
+	full := make([]int, 0, len(shelves)) // shelves with rooms on this page
 	for i, rooms := range pages {
 		of := shelves[i]
 		switch {
 		case rooms == nil: // it could not be read
 		case len(rooms) > 0:
 			full = append(full, i)
-		case of.read == 0: // the life is listed, yet has none
+		case of.read == 0: // a listed incarnation without rooms
 			got.stale = append(got.stale, s.cleanCall(of, nil))
 		}
 		if len(rooms) == page {
@@ -120,12 +119,12 @@ func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
 	return got, cmp.Or(failed, err)
 }
 
-// compare takes the rooms that have a pin of the shelf's life.
+// compare collects the rooms with a pin of the shelf's incarnation.
 func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	var gone []string
 	for i, room := range rooms {
 		pin, err := parsePin(pins[i])
-		if err == nil && pin.Incarnation == of.life {
+		if err == nil && pin.Incarnation == of.at {
 			r.entries = append(r.entries, affinity.Entry{Partition: of.partition, Room: room, Pin: pin})
 		} else {
 			gone = append(gone, room)
@@ -136,7 +135,7 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	}
 }
 
-// pins returns the values of the rooms' pins, "" where there is none.
+// pins returns the values of the rooms' pins, "" for none.
 func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
 	asks := make([]command, len(full))
 	for j, i := range full {
@@ -150,10 +149,10 @@ func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][
 }
 
 func (s *Store) cleanCall(of shelf, rooms []string) call {
-	life := textOf(of.life)
+	at := textOf(of.at)
 	c := call{
-		keys: []string{s.keys.rooms(of.partition, life), s.keys.lives(of.partition)},
-		args: append([]string{life}, rooms...),
+		keys: []string{s.keys.rooms(of.partition, at), s.keys.incarnations(of.partition)},
+		args: append([]string{at}, rooms...),
 	}
 	for _, room := range rooms {
 		c.keys = append(c.keys, s.keys.pin(of.partition, room))
@@ -161,15 +160,15 @@ func (s *Store) cleanCall(of shelf, rooms []string) call {
 	return c
 }
 
-// tidy removes entries that are out of date. What fails is found again next time.
+// tidy removes stale entries. After a failure the next call finds them again.
 func (s *Store) tidy(ctx context.Context, calls []call) {
 	if len(calls) > 0 {
 		_, _ = s.runPlain(ctx, s.clean, calls...)
 	}
 }
 
-// lists carries out commands that return lists of strings. That of one that failed
-// is nil.
+// lists runs commands that return lists of strings. The list of a failed command is
+// nil.
 func (s *Store) lists(ctx context.Context, asks []command) (lists [][]string, failed error) {
 	lists = make([][]string, len(asks))
 	answers, err := s.doPlain(ctx, asks...)

@@ -11,20 +11,20 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// keys builds the names of keys. Its value is the prefix. The partition is the
-// hash tag: Redis Cluster keeps all keys of a partition in one slot. A name of a
-// room comes after the tag and so cannot change it.
+// keys builds the names of keys. Its value is the prefix. The partition is the hash tag:
+// Redis Cluster keeps all keys of a partition in one slot. The name of a room follows
+// the tag, so it cannot change the tag.
 type keys string
 
 // pin is the string that holds a room's pin.
 func (k keys) pin(p placement.Partition, room string) string { return k.tag(p) + ":r:" + room }
 
-// rooms is the zset of a life's rooms in a partition: room → expiry of its pin.
-func (k keys) rooms(p placement.Partition, life string) string { return k.tag(p) + ":n:" + life }
+// rooms is the zset of an incarnation's rooms in a partition: room → expiry of its pin.
+func (k keys) rooms(p placement.Partition, at string) string { return k.tag(p) + ":n:" + at }
 
-// lives is the zset of the lives that have rooms in a partition: life → greatest
-// expiry of those.
-func (k keys) lives(p placement.Partition) string { return k.tag(p) + ":l" }
+// incarnations is the zset of the incarnations with rooms in a partition: incarnation →
+// greatest expiry of their pins.
+func (k keys) incarnations(p placement.Partition) string { return k.tag(p) + ":l" }
 
 // heartbeats is the zset of the nodes that are alive: incarnation → expiry.
 func (k keys) heartbeats() string { return string(k) + "lives" }
@@ -56,7 +56,7 @@ func (k keys) validate() error {
 	return nil
 }
 
-// textOf is a life as keys and values have it; "" for none.
+// textOf returns an incarnation as in keys and values; "" for none.
 func textOf(l lease.Incarnation) string {
 	if l == (lease.Incarnation{}) {
 		return ""
@@ -82,7 +82,7 @@ func parseIncarnation(text string) (lease.Incarnation, error) {
 	return lease.Incarnation{Node: lease.NodeID(node), Number: incarnation}, nil
 }
 
-// maxEpoch is what a double holds exactly, as scripts and other languages use it.
+// maxEpoch is the greatest integer that a double, as in Lua, holds exactly.
 const maxEpoch = 1 << 53
 
 var errPin = errors.New("it is not node|incarnation|epoch|size")
@@ -92,11 +92,11 @@ func parsePin(text string) (affinity.Pin, error) {
 	if len(fields) != 4 {
 		return affinity.Pin{}, errPin
 	}
-	life, err := parseIncarnation(fields[0] + "|" + fields[1])
+	at, err := parseIncarnation(fields[0] + "|" + fields[1])
 	epoch, epochErr := strconv.ParseUint(fields[2], 10, 64)
 	size, sizeErr := strconv.Atoi(fields[3])
 	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {
 		return affinity.Pin{}, errPin
 	}
-	return affinity.Pin{Incarnation: life, Epoch: epoch, Size: size}, nil
+	return affinity.Pin{Incarnation: at, Epoch: epoch, Size: size}, nil
 }

@@ -8,29 +8,29 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// Notify implements affinity.Store. changed is called with "" also when the
-// connection to any server is lost, so that pins cannot go stale unnoticed. With
-// client_cache=0 it is called only for changes that other users of this Store make.
+// Notify implements affinity.Store. It also calls changed with "" after a lost connection
+// to any server, so that no stale pin goes unnoticed. With client_cache=0 it calls
+// changed only for the changes of other users of this Store.
 func (s *Store) Notify(changed func(room string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heed := slices.Concat(s.heed(), []func(string){changed})
-	s.changed.Store(&heed)
+	users := slices.Concat(s.users(), []func(string){changed})
+	s.changed.Store(&users)
 }
 
-// heed returns who is to be told.
-func (s *Store) heed() []func(room string) {
-	if heed := s.changed.Load(); heed != nil {
-		return *heed
+// users returns the users to notify.
+func (s *Store) users() []func(room string) {
+	if users := s.changed.Load(); users != nil {
+		return *users
 	}
 	return nil
 }
 
-// invalidated is called by each connection with tracking; nil stands for all keys.
+// invalidated is called by each tracking connection; nil stands for all keys.
 func (s *Store) invalidated(names []rueidis.RedisMessage) {
-	heed := s.heed()
+	users := s.users()
 	if names == nil {
-		for _, changed := range heed {
+		for _, changed := range users {
 			changed("")
 		}
 		return
@@ -44,22 +44,22 @@ func (s *Store) invalidated(names []rueidis.RedisMessage) {
 		if !ok {
 			continue
 		}
-		for _, changed := range heed {
+		for _, changed := range users {
 			changed(room)
 		}
 	}
 }
 
-// tellOthers tells several users of this Store of what one of them has changed:
-// the server does not report to a connection what that did itself.
-func (s *Store) tellOthers(ops []affinity.Op, results []affinity.Result) {
-	heed := s.heed()
-	if len(heed) < 2 {
+// notifyOthers notifies the users of this Store of each other's changes: the server does
+// not notify a connection of its own changes.
+func (s *Store) notifyOthers(ops []affinity.Op, results []affinity.Result) {
+	users := s.users()
+	if len(users) < 2 {
 		return
 	}
 	for i, op := range ops {
 		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
-			for _, changed := range heed {
+			for _, changed := range users {
 				changed(op.Room)
 			}
 		}

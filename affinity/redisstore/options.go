@@ -16,9 +16,9 @@ import (
 // DefaultPrefix begins the names of all keys unless Options say otherwise.
 const DefaultPrefix = "roost:"
 
-// Options is where the Redis is and how to use it.
+// Options configures a Store.
 type Options struct {
-	// URL is where the Redis is:
+	// URL is the address of Redis:
 	//
 	//	redis://user:password@host:6379/0                     one server, or a cluster
 	//	redis://host1:6379?addr=host2:6379&addr=host3:6379    a cluster
@@ -26,12 +26,11 @@ type Options struct {
 	//	rediss://host:6379                                    with TLS
 	//	unix:///run/redis.sock                                a socket
 	//
-	// Special characters in the user and the password are percent-encoded. A
-	// cluster is found out about by itself; any of its nodes will do, but several
-	// addresses still work while one of them is down. With client_cache=0 in the
-	// query nothing is cached: for servers without CLIENT TRACKING.
-	// dial_timeout and write_timeout replace the defaults of 300ms and 500ms.
-	// Required.
+	// Special characters in the user and the password are percent-encoded. A cluster
+	// is detected; the address of one node is enough, and further addresses help while
+	// that node is down. client_cache=0 in the query disables caching, for servers
+	// without CLIENT TRACKING. dial_timeout and write_timeout replace the defaults of
+	// 300ms and 500ms. Required.
 	URL string
 
 	// Prefix begins the names of all keys; all nodes of a cluster use the same.
@@ -39,16 +38,16 @@ type Options struct {
 	// without braces. Default "roost:".
 	Prefix string
 
-	// TLS replaces the default of a rediss:// URL, which is to verify the server
-	// by the system's authorities and the URL's host name.
+	// TLS replaces the default of a rediss:// URL: to verify the server by the system's
+	// authorities and the URL's host name.
 	TLS *tls.Config
 
-	// SentinelUsername and SentinelPassword are for the sentinels; user and
-	// password of the URL are for the servers that these name.
+	// SentinelUsername and SentinelPassword are for the sentinels. The user and password
+	// of the URL are for the servers behind them.
 	SentinelUsername, SentinelPassword string
 }
 
-// String is the options without passwords.
+// String returns the options without passwords.
 func (o Options) String() string {
 	where := "(invalid URL)"
 	if u, err := url.Parse(o.URL); err == nil {
@@ -63,16 +62,16 @@ func (o Options) GoString() string { return o.String() }
 // LogValue keeps passwords out of logs.
 func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
-// The errors say nothing of what is in the URL: when it is not read as it was
-// meant to be, any part of it can be the password.
+// The errors contain no part of the URL: in a malformed URL any part can be the
+// password.
 var (
 	errURL = errors.New("redisstore: the URL cannot be read: it must look like redis://user:password@host:6379/0?name=value " +
 		"with special characters percent-encoded, begin with redis, rediss or unix, and have no faulty values in its query")
 	errTLS = errors.New("redisstore: Options.TLS needs a URL that begins with rediss://")
 )
 
-// client returns the options of a client without tracking, and whether there is
-// to be one with it.
+// client returns the options of a client without tracking, and whether a client with
+// tracking is wanted.
 func (o Options) client() (opt rueidis.ClientOption, tracking bool, err error) {
 	if err := keys(o.Prefix).validate(); err != nil {
 		return opt, false, err
@@ -95,7 +94,8 @@ func (o Options) client() (opt rueidis.ClientOption, tracking bool, err error) {
 	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, 500*time.Millisecond)
 	opt.DisableRetry = true // callers have a budget and a circuit breaker
 
-	// Without a refresh a node that died quietly would never be noticed.
+	// Without a refresh the client never detects a node that died without closing its
+	// connections.
 	const refresh = 5 * time.Second
 	opt.ClusterOption.ShardsRefreshInterval = refresh
 	opt.ClusterOption.MaxMovedRedirections = 8 // no circles; calls run to their end, see Store.do
@@ -105,9 +105,9 @@ func (o Options) client() (opt rueidis.ClientOption, tracking bool, err error) {
 	opt.Sentinel.Username = o.SentinelUsername
 	opt.Sentinel.Password = o.SentinelPassword
 
-	// One connection to each server: what was read on a connection is tracked
-	// there, and only what it writes itself is not reported to it. By default
-	// there would be several, picked at random, and another for large pipelines.
+	// One connection to each server: the server tracks the keys that a connection has
+	// read, and does not notify it of its own changes. The default is several
+	// connections, picked at random, and another for large pipelines.
 	opt.PipelineMultiplex = -1
 	opt.BlockingPipeline = -1
 	opt.AlwaysPipelining = true

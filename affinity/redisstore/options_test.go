@@ -68,7 +68,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// A server without CLIENT TRACKING is told apart, and still serves.
+// A server without CLIENT TRACKING is detected, and works with client_cache=0.
 func TestNoTracking(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := open(t, Options{URL: "redis://" + server.Addr()})
@@ -79,11 +79,11 @@ func TestNoTracking(t *testing.T) {
 		t.Error(err)
 	}
 	if all := told.all(); len(all) != 0 {
-		t.Errorf("told of %q", all)
+		t.Errorf("notified of %q", all)
 	}
 }
 
-// The commands that doc.go asks for suffice.
+// The commands in doc.go are enough.
 func TestAccessList(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("ACL", "SETUSER", "roost", "on", ">"+secret, "~roost:*",

@@ -1,12 +1,11 @@
--- Adds participants to a room or refreshes them, and removes those who are stale.
+-- Adds or renews participants of a room, and removes stale ones.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV     stale in ms, participants
 --
--- The key lasts as long as its youngest member counts, so that an abandoned room
--- goes without anybody looking. The removal comes first: a server at its memory
--- limit lets a script go on that has already written, and refused heartbeats would
--- make all rooms look empty while everybody is there.
+-- The key lasts as long as its latest heartbeat counts, so that an abandoned room expires.
+-- The removal comes first: a server at its memory limit lets a script continue that has
+-- already written. Rejected heartbeats would make all rooms look empty.
 
 local key, stale = KEYS[1], ARGV[1]
 local time = redis.call('TIME')

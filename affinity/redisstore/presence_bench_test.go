@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkPresenceHeartbeat is a heartbeat of 10,000 participants in 500 rooms, as
-// a node sends it spread over the interval, here at once; beside it what a bare
-// client needs for as many ZADDs, one a participant and one a room.
+// a node sends it over an interval, here at once; for comparison a bare client with as
+// many ZADDs, one a participant and one a room.
 func BenchmarkPresenceHeartbeat(b *testing.B) {
 	const rooms, each = 500, 20
 	server := redistest.Start(b)

@@ -1,4 +1,4 @@
--- Tells how many are in a room, without those who are stale.
+-- Returns the number of participants of a room without stale ones.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV[1]  stale in ms

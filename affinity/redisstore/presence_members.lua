@@ -1,4 +1,5 @@
--- Tells who is in a room. It only reads: who is stale is left out, not removed.
+-- Returns the participants of a room. It only reads: it omits stale participants and does
+-- not remove them.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV[1]  stale in ms

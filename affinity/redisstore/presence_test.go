@@ -38,7 +38,7 @@ func startPresence(tb testing.TB, store presence.Store, interval, grace time.Dur
 	return p
 }
 
-// has returns an error unless exactly these are in the room.
+// has returns an error unless the room has exactly these participants.
 func has(p *presence.Tracker, room string, want ...string) error {
 	members, err := p.Members(context.Background(), room)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestPresenceOnCluster(t *testing.T) {
 	conformPresence(t, redistest.StartCluster(t, 3, 0).URL())
 }
 
-// The keys are what design and operators know them as, and hold nothing else.
+// The keys have the documented names and types, and there are no others.
 func TestPresenceKeys(t *testing.T) { // S1.1
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
@@ -91,7 +91,7 @@ func TestPresenceKeys(t *testing.T) { // S1.1
 	}
 }
 
-// at is a script as it runs when the server's clock shows ms.
+// at is a script with the server's clock at ms.
 func at(source string, ms int64) script {
 	return newScript(fmt.Sprintf(`
 		local server = redis
@@ -102,12 +102,12 @@ func at(source string, ms int64) script {
 		%s`, ms/1000, ms%1000*1000+999, source))
 }
 
-// frozen is a store on a server whose clock shows now.
+// frozen is a store on a server with its clock at now.
 func frozen(p *Presence, now int64) *Presence {
 	return &Presence{p.store, at(beatSource, now), at(membersSource, now), at(countSource, now)}
 }
 
-// A member that is exactly stale is out, before and after it is removed, and one a
+// A member that is exactly stale is out, before and after its removal; a member a
 // millisecond younger is in. Time is the server's.
 func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 	server := redistest.Start(t)
@@ -148,7 +148,7 @@ func TestPresenceBoundary(t *testing.T) { // S1.3, S1.4
 	}
 }
 
-// One command for each room, one range command in it, and no key is looked for.
+// One command for each room, one range command in it, and no scan of keys.
 func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
@@ -192,7 +192,7 @@ func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
 	}
 }
 
-// A room that nobody beats or asks for is gone once all in it are stale.
+// The key of an abandoned room expires once all its participants are stale.
 func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
 	long(t)
 	server := redistest.Start(t)
@@ -219,7 +219,7 @@ func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
 	}
 }
 
-// What cannot be a name gets nowhere near the server.
+// Invalid names do not reach the server.
 func TestPresenceHostileNames(t *testing.T) {
 	server := redistest.Start(t)
 	p := startPresence(t, openPresence(t, server.URL()), time.Minute, time.Minute)

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// A node that dies leaves no ghosts, and its users who come back elsewhere are
-// there once. The node's link is cut, so that it cannot say farewell.
+// A dead node leaves no ghosts, and its users who come back on another node are counted
+// once. The node's link is cut, so that it sends no farewell.
 func TestPresenceNodeKilled(t *testing.T) { // S1.1, S1.2, S1.3
 	long(t)
 	server := redistest.Start(t)
@@ -44,7 +44,7 @@ func TestPresenceNodeKilled(t *testing.T) { // S1.1, S1.2, S1.3
 	}
 }
 
-// A server that comes back empty has everybody again with their next heartbeat.
+// A server that lost its data has all participants after their next heartbeat.
 func TestPresenceServerEmptied(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
@@ -69,7 +69,7 @@ func TestPresenceServerEmptied(t *testing.T) {
 	})
 }
 
-// Nothing waits for long for a server that hangs, and nothing is lost by it.
+// With a hanging server no call waits for long, and no change is lost.
 func TestPresenceServerHangs(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
@@ -108,7 +108,7 @@ func TestPresenceServerHangs(t *testing.T) {
 	server.Resume()
 }
 
-// Whatever the server says instead of an answer is an ErrStore that names it.
+// An error of the server is an ErrStore that contains it.
 func TestPresenceServerRefuses(t *testing.T) {
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
@@ -143,8 +143,8 @@ func TestPresenceServerRefuses(t *testing.T) {
 	}
 }
 
-// A server at its memory limit still takes heartbeats: were they refused, all rooms
-// would look empty while everybody is there.
+// A server at its memory limit still takes heartbeats. If it rejected them, all rooms
+// would look empty.
 func TestPresenceServerFull(t *testing.T) {
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
@@ -159,7 +159,7 @@ func TestPresenceServerFull(t *testing.T) {
 	server.Full(false)
 }
 
-// A room that cannot be written does not keep the others from it.
+// A room that cannot be written does not affect the others.
 func TestPresencePoisonedRoom(t *testing.T) {
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())
@@ -181,7 +181,7 @@ func TestPresencePoisonedRoom(t *testing.T) {
 	}
 }
 
-// The same in a cluster that loses a third of its masters: the other rooms are kept.
+// The same in a cluster that loses a third of its masters.
 func TestPresenceClusterNodeDies(t *testing.T) {
 	long(t)
 	cluster := redistest.StartCluster(t, 3, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// The store does what a map from seat to the time of its last beat does, on a
-// server whose clock moves as the test says.
+// The store behaves like a map from participant to last heartbeat, on a server with a
+// clock that the test sets.
 func TestPresenceTwin(t *testing.T) { // S1.1 to S1.4
 	server := redistest.Start(t)
 	store := openPresence(t, server.URL())

@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// bench is a node on a real server, with a bare client beside it.
+// bench is a node on a real server, and a bare client.
 type bench struct {
 	server *redistest.Server
 	agent  *cluster.Agent
@@ -50,7 +50,7 @@ func newBench(b *testing.B) *bench {
 
 func (n *bench) resolver(b *testing.B, store affinity.Store) *affinity.Resolver {
 	b.Helper()
-	// A join that is slow is to be measured, not answered otherwise.
+	// A slow join is measured, not degraded.
 	cfg := affinity.Config{Budget: time.Minute, Log: slog.New(slog.DiscardHandler)}
 	rooms, err := affinity.Start(n.agent, store, cfg)
 	if err != nil {
@@ -60,7 +60,7 @@ func (n *bench) resolver(b *testing.B, store affinity.Store) *affinity.Resolver 
 	return rooms
 }
 
-// unsure is a store whose answers are not fresh for any time.
+// unsure is a store with answers that are never fresh.
 type unsure struct{ *Store }
 
 func (s unsure) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
@@ -71,8 +71,8 @@ func (s unsure) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return results
 }
 
-// BenchmarkResolve has joins beside bare commands on the same server: by one
-// caller after the other, and by 64 at once.
+// BenchmarkResolve compares joins with bare commands on the same server, by one caller
+// and by 64.
 func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
 	rooms := n.resolver(b, open(b, Options{URL: n.server.URL()}))
@@ -133,7 +133,7 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// resolve fails unless the answer is of that kind; 0 is any.
+// resolve fails unless the source is want; 0 is any.
 func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error {
 	a, err := rooms.Resolve(context.Background(), room, affinity.Demand{Size: 2})
 	if err == nil && want != 0 && a.Source != want {
@@ -142,12 +142,12 @@ func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error 
 	return err
 }
 
-// BenchmarkRehome is the rooms of a dead node that get a new home, by the one node
-// that owns all partitions then.
+// BenchmarkRehome re-homes the rooms of a dead node, by the one node that owns all
+// partitions then.
 func BenchmarkRehome(b *testing.B) {
 	n := newBench(b)
 	store := open(b, Options{URL: n.server.URL()})
-	// An earlier life of this node is dead for certain: no lease has to run out.
+	// An earlier incarnation of this node is dead for certain: no lease has to expire.
 	dead := lease.Incarnation{Node: "bench", Number: 1}
 	ops := make([]affinity.Op, 5000)
 	for i := range ops {

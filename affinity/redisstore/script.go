@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // it is how Redis names scripts
+	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	_ "embed"
 	"encoding/hex"
 
@@ -18,27 +18,27 @@ var (
 	heartbeatSource string
 )
 
-// script is a Lua script that the server keeps under its hash. It is sent in full
-// only to a server that does not have it.
+// script is a Lua script that the server stores under its hash. Only a server without
+// the script receives it in full.
 type script struct{ source, hash string }
 
 func newScript(source string) script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // it is how Redis names scripts
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // Redis names scripts by it
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
 // call is one run of a script. All keys are of one partition.
 type call struct{ keys, args []string }
 
-// run runs the script once for each of calls and returns the answers in order.
-// The calls share a round trip.
+// run runs the script once for each call and returns the answers in order. The calls
+// share a round trip.
 func (s script) run(ctx context.Context, c rueidis.Client, calls ...call) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(calls))
 	for i, call := range calls {
 		cmds[i] = c.B().Evalsha().Sha1(s.hash).Numkeys(int64(len(call.keys))).Key(call.keys...).Arg(call.args...).Build()
 	}
 	results := send(ctx, c, cmds)
-	var again []int // a server that has started, or taken over, since the last time
+	var again []int // calls to a server that has started, or taken over, since the last time
 	cmds = cmds[:0]
 	for i := range results {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
@@ -55,7 +55,7 @@ func (s script) run(ctx context.Context, c rueidis.Client, calls ...call) []ruei
 	return results
 }
 
-// send has a shorter way for a single command.
+// send has a shortcut for a single command.
 func send(ctx context.Context, c rueidis.Client, cmds []rueidis.Completed) []rueidis.RedisResult {
 	if len(cmds) == 1 {
 		return []rueidis.RedisResult{c.Do(ctx, cmds[0])}
@@ -63,15 +63,15 @@ func send(ctx context.Context, c rueidis.Client, cmds []rueidis.Completed) []rue
 	return c.DoMulti(ctx, cmds...)
 }
 
-// command is a command whose keys are all of one partition.
+// command is a command with the keys of one partition.
 type command struct {
 	name string
 	keys []string
 	args []string
 }
 
-// doPlain carries out commands on the connections without tracking, in one round
-// trip, and returns when ctx ends at the latest.
+// doPlain runs commands on the connections without tracking, in one round trip, and
+// returns when ctx ends at the latest.
 func (s *Store) doPlain(ctx context.Context, commands ...command) ([]rueidis.RedisResult, error) {
 	if len(commands) == 0 {
 		return nil, nil
@@ -85,7 +85,7 @@ func (s *Store) doPlain(ctx context.Context, commands ...command) ([]rueidis.Red
 	})
 }
 
-// runPlain runs a script likewise.
+// runPlain is doPlain for a script.
 func (s *Store) runPlain(ctx context.Context, sc script, calls ...call) ([]rueidis.RedisResult, error) {
 	if len(calls) == 0 {
 		return nil, nil

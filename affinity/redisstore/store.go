@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// Store keeps pins on Redis. Make one by Open. Its methods may be called from any
+// Store keeps pins on Redis. Open returns one. Its methods may be called from any
 // goroutine.
 type Store struct {
 	opt  Options
@@ -26,7 +26,7 @@ type Store struct {
 	link    atomic.Pointer[link]
 	changed atomic.Pointer[[]func(room string)]
 
-	mu     sync.Mutex // of closed, so that no call begins after Close has begun to wait
+	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
 	closed bool
 	quit   chan struct{} // closed by Close
 	calls  sync.WaitGroup
@@ -34,10 +34,10 @@ type Store struct {
 
 var _ affinity.Store = (*Store)(nil)
 
-// link is the connection to Redis, or why there is none.
+// link is the connection to Redis, or the reason for not having one.
 type link struct {
-	pins  rueidis.Client // its connections are told of changes of what they read
-	plain rueidis.Client // for all else, or the server would have to track that, too
+	pins  rueidis.Client // with tracking: notified of changes of the keys that it has read
+	plain rueidis.Client // without tracking, for all other commands
 	err   error
 }
 
@@ -46,10 +46,10 @@ var (
 	errEarly  = errors.New("still connecting")
 )
 
-// Open returns a store on the Redis that opt describes. It fails only for options
-// that cannot be right. It waits for the first attempt to connect, until ctx ends;
-// a Redis that is down is tried again in the background, every 2 s at the longest,
-// and meanwhile all calls fail at once. The caller closes the store.
+// Open returns a store on the Redis of opt. It fails only for invalid options. It waits
+// for the first attempt to connect, until ctx ends. While Redis is down, it reconnects in
+// the background, at least every 2 s, and all calls fail at once. The caller closes the
+// store.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
 	if err := opt.validate(); err != nil {
@@ -73,8 +73,8 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the store. It waits for the calls that run, which fail, for a second
-// or two if Redis hangs.
+// Close ends the store. It waits for the calls in progress, which fail, for a second or
+// two if Redis hangs.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -96,7 +96,7 @@ func (l *link) close() {
 	l.pins.Close()
 }
 
-// connect tries until it has a link, which then mends itself.
+// connect retries until it has a link, which then recovers by itself.
 func (s *Store) connect(tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		l := s.dial()
@@ -117,7 +117,7 @@ func (s *Store) connect(tried chan<- struct{}) {
 		case closed || l.err == nil:
 			return
 		}
-		// Jittered, or a fleet would come back all at once.
+		// With jitter, so that the nodes of a fleet do not reconnect at the same time.
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
@@ -141,9 +141,9 @@ func (s *Store) dial() *link {
 		return &link{pins: plain, plain: plain}
 	}
 	opt.DisableCache = false
-	opt.ClientTrackingOptions = []string{"NOLOOP"} // all that a connection reads, but not its own changes
+	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
 	opt.OnInvalidations = s.invalidated
-	opt.CacheSizeEachConn = 1 << 10 // of rueidis, which is not used
+	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
 	pins, err := rueidis.NewClient(opt)
 	if err != nil {
 		plain.Close()
@@ -152,10 +152,10 @@ func (s *Store) dial() *link {
 	return &link{pins: pins, plain: plain}
 }
 
-// do runs f on a goroutine of its own and returns its answer, or an error when ctx
-// ends first. f then still comes to its end, within seconds, since connections
-// that hang are closed. It does not get ctx: the client would dial with it, so
-// that a server that takes longer to reach than one call may take would never be.
+// do runs f on its own goroutine and returns its answer, or an error when ctx ends
+// first. f then ends within seconds, because hanging connections are closed. f does not
+// get ctx: the client would dial with it, and would never reach a server that needs
+// longer than the budget of one call.
 func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {

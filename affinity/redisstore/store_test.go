@@ -32,8 +32,8 @@ func open(tb testing.TB, opt Options) *Store {
 	return s
 }
 
-// ready is open for a server that runs. The first attempt to connect may come to
-// nothing on a busy machine.
+// ready is open for a running server. The first attempt to connect may fail on a busy
+// machine.
 func ready(tb testing.TB, opt Options) *Store {
 	tb.Helper()
 	s := open(tb, opt)
@@ -44,7 +44,7 @@ func ready(tb testing.TB, opt Options) *Store {
 	return s
 }
 
-// long has a test that takes seconds step aside under -short.
+// long skips a test of seconds under -short.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -52,7 +52,7 @@ func long(t *testing.T) {
 	}
 }
 
-// conform runs the suite. The tests of one server have data apart by their rooms.
+// conform runs the suite. Tests on one server use different rooms.
 func conform(t *testing.T, opt Options) {
 	t.Helper()
 	affinitytest.Store(t, func(t *testing.T) func() affinity.Store {
@@ -85,7 +85,7 @@ func TestTLS(t *testing.T) {
 	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
 	unknown := open(t, Options{URL: s.URL()})
 	if _, err := unknown.Heartbeat(t.Context(), node("n", 1), time.Hour, nil); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("error %v with a certificate that nobody knows", err)
+		t.Errorf("error %v with an unknown certificate", err)
 	}
 	if _, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}); !errors.Is(err, errTLS) {
 		t.Errorf("error %v for TLS with redis://", err)
@@ -115,7 +115,7 @@ func first(room string, by lease.Incarnation) affinity.Op {
 
 func read(room string) affinity.Op { return affinity.Op{Partition: 17, Room: room} }
 
-// swap carries out one op, which must not fail.
+// swap performs one op, which must not fail.
 func swap(tb testing.TB, s *Store, op affinity.Op) affinity.Result {
 	tb.Helper()
 	r := s.Swap(tb.Context(), op)[0]
@@ -125,9 +125,9 @@ func swap(tb testing.TB, s *Store, op affinity.Op) affinity.Result {
 	return r
 }
 
-// within returns an error unless f returns soon after its context ends. When that
-// is counts from when somebody else has seen the end, since a machine that is busy
-// is late for everybody; the client itself gives a server up after 2.5 s.
+// within returns an error unless f returns soon after its context ends. The time counts
+// from when another goroutine has seen the end, since a busy machine is late for all. The
+// client itself gives up a server after 2.5 s.
 func within(limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxFresh bounds for how long an answer is fresh when the server tells of
-	// changes, in case that fails in a way that nobody has thought of.
+	// maxFresh bounds the freshness of an answer when the server notifies of changes, in
+	// case a notification is lost.
 	maxFresh = 30 * time.Second
 
-	// untrackedFresh is for how long it is when the server does not.
+	// untrackedFresh is the freshness of an answer when the server does not notify.
 	untrackedFresh = time.Second
 
-	// maxOps bounds the ops of one run of the script: nobody else is served while
-	// it runs, for some 8 µs an op.
+	// maxOps bounds the ops of one run of the script: it blocks the server for some 8 µs
+	// an op.
 	maxOps = 64
 )
 
@@ -33,9 +33,8 @@ const (
 	outcomeGarbage = 2
 )
 
-// Swap implements affinity.Store. Ops of one partition share a command, up to 64, and
-// all commands share a round trip. An op that cannot be carried out at all fails by
-// itself, and nothing is written for it.
+// Swap implements affinity.Store. Up to 64 ops of one partition share a command, and all
+// commands share a round trip. An invalid op fails alone, and writes nothing.
 func (s *Store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
 	results := make([]affinity.Result, len(ops))
 	batches := make(map[placement.Partition][]int, min(len(ops), 64)) // → indexes of ops
@@ -76,17 +75,17 @@ func (s *Store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 		}
 		s.swapResults(answers, i, b, ops, results)
 	}
-	s.tellOthers(ops, results)
+	s.notifyOthers(ops, results)
 	return results
 }
 
-// batch is some ops of one partition, by their indexes.
+// batch is some ops of one partition, by index.
 type batch struct {
 	partition placement.Partition
 	ops       []int
 }
 
-// swapped is what the runs of the script answered.
+// swapped holds the answers of the script.
 type swapped struct {
 	answers []rueidis.RedisResult
 	tracked bool
@@ -98,21 +97,21 @@ func (s *Store) swapCall(b batch, ops []affinity.Op) call {
 		keys: make([]string, 0, 1+keysPerOp*len(b.ops)),
 		args: make([]string, 0, argsPerOp*len(b.ops)),
 	}
-	// A pin stands in for a key that is not needed. Redis 7.0 tracks all keys that
-	// are declared, and a read should cost no more than it must.
+	// A pin replaces a key that is not needed. Redis 7.0 tracks all declared keys, and a
+	// read should declare as few as possible.
 	c.keys = append(c.keys, s.keys.pin(b.partition, ops[b.ops[0]].Room))
 	for _, i := range b.ops {
 		op := ops[i]
 		standing, set := textOf(op.If.Incarnation), textOf(op.Set.Incarnation)
 		pin := s.keys.pin(b.partition, op.Room)
-		index := func(life string) string {
-			if life == "" {
+		index := func(at string) string {
+			if at == "" {
 				return pin
 			}
-			return s.keys.rooms(b.partition, life)
+			return s.keys.rooms(b.partition, at)
 		}
 		if set != "" {
-			c.keys[0] = s.keys.lives(b.partition)
+			c.keys[0] = s.keys.incarnations(b.partition)
 		}
 		c.keys = append(c.keys, pin, index(standing), index(set))
 		c.args = append(c.args,
@@ -124,7 +123,7 @@ func (s *Store) swapCall(b batch, ops []affinity.Op) call {
 	return c
 }
 
-// swapResults reads the i-th answer, which is that to b.
+// swapResults reads the i-th answer, for batch b.
 func (s *Store) swapResults(from swapped, i int, b batch, ops []affinity.Op, results []affinity.Result) {
 	answer, err := from.answers[i].ToArray()
 	const perOp = 3
@@ -145,7 +144,7 @@ func (s *Store) swapResults(from swapped, i int, b batch, ops []affinity.Op, res
 	}
 }
 
-var errAnswer = errors.New("an answer of another form than the script's")
+var errAnswer = errors.New("unexpected form of the answer of a script")
 
 func swapResult(answer []rueidis.RedisMessage, tracked bool) (affinity.Result, error) {
 	outcome, err1 := answer[0].AsInt64()
@@ -156,21 +155,21 @@ func swapResult(answer []rueidis.RedisMessage, tracked bool) (affinity.Result, e
 	}
 	result := affinity.Result{Done: outcome == outcomeDone}
 	if outcome == outcomeGarbage {
-		return result, fmt.Errorf("somebody else wrote %.80q there: remove the key", text)
+		return result, fmt.Errorf("foreign value %.80q: remove the key", text)
 	}
 	if text == "" {
 		return result, nil
 	}
 	pin, err := parsePin(text)
 	if err != nil {
-		return affinity.Result{}, fmt.Errorf("somebody else wrote %.80q there: %w: remove the key", text, err)
+		return affinity.Result{}, fmt.Errorf("foreign value %.80q: %w: remove the key", text, err)
 	}
 	result.Pin = pin
 	result.Fresh = untrackedFresh
 	if tracked {
 		result.Fresh = maxFresh
 	}
-	if ttl >= 0 { // else somebody took the TTL away
+	if ttl >= 0 { // otherwise the TTL was removed
 		result.Fresh = min(result.Fresh, time.Duration(ttl)*time.Millisecond)
 	}
 	return result, nil
@@ -182,7 +181,7 @@ var (
 	errSize  = errors.New("a size must be from 0 to 1,000,000")
 )
 
-// check refuses what would make a key or a value that others cannot read.
+// check rejects an op with a key or value that other nodes could not read.
 func check(op affinity.Op) error {
 	if err := affinity.CheckName(op.Room); err != nil {
 		return err

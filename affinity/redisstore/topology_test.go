@@ -64,7 +64,7 @@ func (l *load) stop() {
 	l.wg.Wait()
 }
 
-// all claims a room in each partition through each store: everyone gets the same.
+// all claims a room in each partition through each store: all get the same pin.
 func (l *load) all(ctx context.Context, room string) error {
 	for i := range l.partitions {
 		var pins []affinity.Pin
@@ -79,7 +79,7 @@ func (l *load) all(ctx context.Context, room string) error {
 			pins = append(pins, r.Pin)
 		}
 		if pins[0] != pins[1] {
-			return fmt.Errorf("partition %d: one was told %v, one %v", i, pins[0], pins[1])
+			return fmt.Errorf("partition %d: one store returned %v, one %v", i, pins[0], pins[1])
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func TestSentinelFailover(t *testing.T) {
 			if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
 				t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
 			}
-			// Changes are told of by the new master.
+			// The new master notifies of changes.
 			is := swap(t, a, read("after")).Pin
 			told.reset()
 			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
