@@ -18,19 +18,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// balancer makes look-ups as callers do who go by /readyz: a load balancer, or a
-// media server that goes to its neighbours while its own agent is restarted. Each
-// slot has a caller, which asks the node of that slot if it can. A look-up that
-// fails, or names a node that nobody may name any more, fails the test.
+// balancer makes look-ups as callers do that use /readyz: a load balancer, or a media
+// server that asks its neighbours while its own agent restarts. Each slot has a caller,
+// which prefers the node of that slot. A look-up that fails, or names a node that has
+// ended, fails the test.
 type balancer struct {
 	t       *testing.T
-	answers time.Duration // for how long, at least, a node answers after it was ready
+	answers time.Duration // how long, at least, a node answers after it was ready
 	slots   []atomic.Pointer[backend]
 	wait    sync.WaitGroup
 
-	gone   atomic.Pointer[lease.NodeID] // the node that nobody may name; nil = all may be named
+	gone   atomic.Pointer[lease.NodeID] // the node that has ended; nil = none
 	made   atomic.Int64                 // look-ups that were answered
-	again  atomic.Int64                 // those that went to one more node, after a crash
+	again  atomic.Int64                 // look-ups at one more node, after a crash
 	faults atomic.Int64
 	views  views
 }
@@ -38,7 +38,7 @@ type balancer struct {
 // backend is one process in a slot.
 type backend struct {
 	*proc
-	ready  atomic.Pointer[time.Time] // when it was asked, if it said yes
+	ready  atomic.Pointer[time.Time] // when it was asked, if it is ready
 	killed atomic.Bool               // a look-up may fail here
 }
 
@@ -51,7 +51,7 @@ func newBalancer(t *testing.T, slots int, answers time.Duration) *balancer {
 	return &balancer{t: t, answers: answers, slots: make([]atomic.Pointer[backend], slots), views: newViews()}
 }
 
-// put has a process take a slot, and asks it whether it is ready until it ends.
+// put gives a slot to a process, and polls /readyz until the process ends.
 func (b *balancer) put(ctx context.Context, slot int, p *proc) {
 	n := &backend{proc: p}
 	b.slots[slot].Store(n)
@@ -103,7 +103,7 @@ func (b *balancer) call(ctx context.Context, slot int) {
 	}
 }
 
-// lookUp asks the first node from the slot on that can be used.
+// lookUp asks the first usable node, from the slot on.
 func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, key string) {
 	for i := range b.slots {
 		n := b.slots[(slot+i)%len(b.slots)].Load()
@@ -117,7 +117,7 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 			return
 		}
 		if err != nil {
-			// If this process stood still, it came too late by its own fault.
+			// A stall of this process would be its own fault.
 			if time.Since(*ready) < b.answers && !n.killed.Load() {
 				b.fault("a look-up at %s, ready %v before: %v", n.ID, asked.Sub(*ready), err)
 			}
@@ -134,12 +134,12 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 }
 
 func (b *balancer) fault(format string, args ...any) {
-	if b.faults.Add(1) <= 5 { // more tell no more
+	if b.faults.Add(1) <= 5 { // more add nothing
 		b.t.Errorf(format, args...)
 	}
 }
 
-// views is by which tables look-ups were answered, and when.
+// views notes the tables of answers, and when they were used.
 type views struct {
 	mu    sync.Mutex
 	first map[placement.Digest]time.Time // when the earliest look-up was sent
@@ -161,8 +161,8 @@ func (v *views) note(by placement.Digest, asked, answered time.Time) {
 	}
 }
 
-// differed returns for how long, at most, some nodes answered by the given table
-// while others did not, since it was called last.
+// differed returns how long, at most, some nodes answered by the given table while others
+// did not, since the last call.
 func (v *views) differed(by placement.Digest) (d time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

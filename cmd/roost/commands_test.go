@@ -3,19 +3,19 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"flag"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
@@ -53,7 +53,7 @@ func TestHelpGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%v; if it is meant to be so, run with -update:\n%s", args, diff)
+			t.Errorf("%v; if this is intended, run with -update:\n%s", args, diff)
 		}
 	}
 	if _, alone, _ := roost(t); !strings.Contains(alone, "roost [command]") {
@@ -85,8 +85,8 @@ func TestHelpTeaches(t *testing.T) {
 	}
 }
 
-// parses reports what is wrong with the command and the flags of an example, of
-// which shell syntax and remarks are no part.
+// parses checks the command and the flags of an example, without shell syntax and
+// remarks.
 func parses(line string) error {
 	_, line, ok := strings.Cut(line, "roost ")
 	if !ok {
@@ -143,6 +143,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"docter"}, nil, "Did you mean this?\n\tdoctor"},
 		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
 		{[]string{"demo", "--http", "0.0.0.0:8400"}, nil, "want a loopback address"},
+		{[]string{"demo", "--redis", "memory:"}, nil, "do not share their memory"},
 	} {
 		code, out, fault := roostIn(t, c.env, c.args...)
 		if code != exitUsage || out != "" || !strings.Contains(fault, c.want) {
@@ -188,54 +189,65 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestProblems: what an agent refuses is told in the user's terms.
+// TestProblems: a command explains in the user's terms why it failed. Scripts stop a node
+// after roost drain, so it fails until every member has agreed.
 func TestProblems(t *testing.T) {
-	var problem clusterhttp.Problem
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if problem.Code == "" {
-			<-r.Context().Done()
-			return
-		}
-		w.WriteHeader(problem.Status)
-		_ = json.NewEncoder(w).Encode(problem)
-	}))
-	defer server.Close()
-	dir := t.TempDir()
-	token := filepath.Join(dir, "token")
+	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		status        int
-		code, message string
-		args          []string
-		want          string
-	}{
-		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain"}, "roost: the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE\n"},
-		{401, clusterhttp.CodeUnauthorized, "bearer", []string{"drain", "--token-file", token}, "roost: the agent at ADDR requires a token, and this is not it; give it with --token-file\n"},
-		{503, clusterhttp.CodeNotReady, "not yet", []string{"place", "x"}, "roost: not yet\n"},
-		{0, "", "", []string{"members", "--timeout", "50ms"}, "roost: no answer from ADDR within 50ms\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout\n"},
+	f := fakeagent.New(t)
+	f.Set("POST /v1/leave", clusterhttp.Problem{Status: http.StatusUnauthorized, Code: clusterhttp.CodeUnauthorized, Message: "bearer"})
+	f.Set("GET /v1/place", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "not yet"})
+	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
+	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return nil })
+	for command, want := range map[string]string{
+		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
+		"leave --token-file " + token:      "the agent at ADDR requires a token, and this is not it; give it with --token-file",
+		"place x":                          "not yet",
+		"drain --timeout 7s":               "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
+		"drain --timeout 7s --output json": "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
+		"members --timeout 50ms":           "no answer from ADDR within 50ms\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
 	} {
-		problem = clusterhttp.Problem{Status: c.status, Code: c.code, Message: c.message}
-		code, out, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)
-		if want := strings.ReplaceAll(c.want, "ADDR", server.URL); code != exitFailed || out != "" || fault != want {
-			t.Errorf("%v: %d %q, want %q", c.args, code, fault, want)
+		code, out, fault := roostIn(t, f.Env, strings.Fields(command)...)
+		want = "roost: " + strings.ReplaceAll(want, "ADDR", f.Env["ROOST_ADDR"]) + "\n"
+		if code != exitFailed || fault != want || (out != "") != strings.Contains(command, "json") {
+			t.Errorf("%s: %d %q %q, want %q", command, code, out, fault, want)
 		}
 	}
 }
 
-// TestDrainNotAgreed: scripts stop a node when drain has ended well, so it has to
-// fail as long as somebody believes that the node owns something.
-func TestDrainNotAgreed(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(clusterhttp.Changed{Self: "a", State: lease.Draining})
-	}))
-	defer server.Close()
-	for _, output := range []string{"table", "json"} {
-		code, out, fault := roost(t, "drain", "--addr", server.URL, "--output", output, "--timeout", "7s")
-		want := "roost: a is draining, but not every member has agreed within 7s; it stays that way: see roost members\n"
-		if code != exitFailed || fault != want || (out == "") != (output == "table") {
-			t.Errorf("%s: %d %q %q", output, code, out, fault)
+// TestPasswordStaysHidden: no message shows the password of a URL, wherever on the command
+// line the URL is.
+func TestPasswordStaysHidden(t *testing.T) {
+	const url = "redis://user:hunter2@localhost:1/0"
+	bad := filepath.Join(t.TempDir(), "config")
+	for _, content := range []string{"redis: redis://:hunter2@h:x", "redis: [redis://:hunter2@h, b]", "redis redis://:hunter2@h", "reddis: " + url, "redis:\n  - [" + url + "]"} {
+		if err := os.WriteFile(bad, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out, fault := roost(t, "agent", "--config", bad); code != exitUsage || strings.Contains(out+fault, "hunter2") {
+			t.Errorf("%q: %d %q %q", content, code, out, fault)
+		}
+	}
+	for _, args := range [][]string{
+		{"agent", "--redis", url, "--redis-file", "/nowhere"},
+		{"agent", "--redis", url, "--ttl", "x"},
+		{"agent", "--redis", "redis://:hunter2@h:x"},
+		{"agent", "--redis", url, "--redis", "redis://:hunter2@h:x"},
+		{"agent", "--redis-file", url},
+		{"agent", "--reddis", url},
+		{"agent", "--reddis=" + url},
+		{"agent", "-redis=" + url},
+		{"agent", url},
+		{"agent", "--bind", url},
+		{"agent", "--redis", url, "--cluster", strings.Repeat("x", 60)},
+		{"rooms", "--addr", url},
+		{url},
+	} {
+		code, out, fault := roost(t, args...)
+		if code == exitOK || fault == "" || strings.Contains(out+fault, "hunter2") {
+			t.Errorf("%v: %d %q %q", args, code, out, fault)
 		}
 	}
 }

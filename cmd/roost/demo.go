@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 	"github.com/roost-cluster/roost/cmd/roost/internal/tour"
 	"github.com/spf13/cobra"
 )
@@ -38,7 +39,7 @@ within an hour.`,
 		{Name: "once", Arg: "bool", Set: settings.Bool(&o.Once), Usage: "end after the last step; fail if a check did not hold"},
 		{Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.Seed, 0, math.MaxInt64), Usage: "picks the rooms, and the nodes that things happen to"},
 		{
-			Name: "redis", Arg: "URL", Secret: true, Set: settings.StoreURL(&o.Redis),
+			Name: "redis", Arg: "URL", Secret: true, Set: sharedStore(&o.Redis),
 			Usage: "pin rooms on this Redis instead of in this process; a password in it is better given in ROOST_REDIS",
 		},
 	}, func(ctx context.Context) error {
@@ -51,6 +52,16 @@ within an hour.`,
 		}
 		return err
 	})
+}
+
+// sharedStore takes stores that the processes of the demo can share.
+func sharedStore(to *string) func(string) error {
+	return func(v string) error {
+		if v == store.Memory {
+			return errors.New("the agents of the demo do not share their memory")
+		}
+		return settings.StoreURL(to)(v)
+	}
 }
 
 // demoHTTP takes loopback only: callers of the demo start and kill processes without a

@@ -17,17 +17,17 @@ import (
 
 const deploy = "../../deploy/"
 
-// TestImage does by hand what Docker does with the Dockerfile: it builds the binary with
-// the flags there, puts it alone into an empty root, and runs it as the user there.
+// TestImage follows the Dockerfile by hand: it builds the binary with the same flags, puts
+// it alone into an empty root, and runs it as the same user.
 func TestImage(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds the binary anew")
+		t.Skip("it builds the binary again")
 	}
 	t.Parallel()
 	root := t.TempDir()
 	build := inDockerfile(t, `RUN (.*go build .*)`)
 	build = strings.ReplaceAll(build, "-o /roost", "-o "+root+"/roost")
-	build = strings.ReplaceAll(build, "-trimpath ", "") // all packages would be compiled anew, to the same code
+	build = strings.ReplaceAll(build, "-trimpath ", "") // it would compile all packages again, to the same code
 	cmd := exec.Command("bash", "-c", build)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -74,8 +74,8 @@ func TestImage(t *testing.T) {
 	p.Exits(0, "leaving")
 }
 
-// jail is a process with another root and user. Whoever may not give it these, as root
-// may, gives it a namespace in which that user stands for the one of this test.
+// jail is a process with another root and user. Without the rights of root, it gets a
+// namespace in which that user stands for the user of this test.
 func jail(root string, uid, gid uint32) *syscall.SysProcAttr {
 	if os.Getuid() == 0 {
 		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uid, Gid: gid}}
@@ -100,7 +100,7 @@ func inDockerfile(t *testing.T, line string) string {
 	return found[0][1]
 }
 
-// TestUnit has systemd look at the unit, and roost at the command in it.
+// TestUnit has systemd verify the unit.
 func TestUnit(t *testing.T) {
 	exe := agenttest.Binary(t)
 	unit, err := os.ReadFile(deploy + "systemd/roost.service")
@@ -112,7 +112,7 @@ func TestUnit(t *testing.T) {
 	if err := os.WriteFile(path, []byte(installed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// It exits with 0 in spite of keys that it does not know.
+	// It exits with 0 in spite of unknown keys.
 	out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v (is it missing? run scripts/deps.sh)\n%s", err, out)

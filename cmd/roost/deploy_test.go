@@ -16,14 +16,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// docs/settings.md is made from the settings themselves, so that it cannot lag.
+// TestSettingsReference: docs/settings.md is written from the settings.
 func TestSettingsReference(t *testing.T) {
 	const path = "../../docs/settings.md"
 	var b strings.Builder
 	b.WriteString(`# Settings of roost agent
 
-A setting is taken from its flag, else from its environment variable, else from the
-` + "`--config`" + ` file (YAML, the key is the flag's name without dashes in front), else it has its
+A setting comes from its flag, or else from its environment variable, or else from the
+` + "`--config`" + ` file (YAML, the key is the flag's name without dashes in front), or else has its
 default. An empty variable counts as none. Lists are separated by commas, or are YAML lists.
 
 This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update`" + `.
@@ -56,7 +56,7 @@ This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update
 	}
 }
 
-// What the files under deploy/ tell roost to do, it can do.
+// TestDeployment: roost knows the commands and settings of the files under deploy/.
 func TestDeployment(t *testing.T) {
 	for path, wanted := range map[string]int{"kubernetes/roost.yaml": 2, "systemd/roost.service": 1} {
 		b, err := os.ReadFile("../../deploy/" + path)
@@ -94,7 +94,7 @@ func knows(t *testing.T, path string, args []string) {
 	}
 }
 
-// commandLines returns what roost is run with.
+// commandLines returns the arguments of all runs of roost.
 func commandLines(t *testing.T, path string, b []byte) (all [][]string) {
 	t.Helper()
 	if strings.HasSuffix(path, ".service") {
@@ -114,8 +114,8 @@ func commandLines(t *testing.T, path string, b []byte) (all [][]string) {
 	}
 }
 
-// commandsIn finds the command lines of a manifest: what follows /roost, and the
-// arguments of the image's own entry point.
+// commandsIn finds the arguments of /roost, and of the image's own entry point, in a
+// manifest.
 func commandsIn(node any) (all [][]string) {
 	switch node := node.(type) {
 	case map[string]any:

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// TestDoctorOnAgents: what it finds on real agents, well, drained and killed.
+// TestDoctorOnAgents: the findings on real agents, healthy, drained and killed.
 func TestDoctorOnAgents(t *testing.T) {
 	a := agent(t, "a", "--network", "local")
 	b := agent(t, "b", "--network", "local", "--join", a.Gossip)
 	c := agent(t, "c", "--network", "local", "--join", a.Gossip+","+b.Gossip)
 	agree(t, a, b, c)
-	// Ask until it says so: a busy machine may have its own troubles.
+	// On a busy machine the first findings may be of other troubles.
 	says := func(p *proc, want int, texts ...string) {
 		t.Helper()
 		eventually(t, func() error {

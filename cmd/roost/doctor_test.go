@@ -16,7 +16,7 @@ func healthyStats() clusterhttp.Stats {
 	return fakeagent.Healthy()["GET /v1/stats"].(clusterhttp.Stats)
 }
 
-// TestDoctorCommand: exit codes and output, and what is said if there is no view.
+// TestDoctorCommand: exit codes and output, also of an agent without a view.
 func TestDoctorCommand(t *testing.T) {
 	joining := clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "joining: no node", State: "joining"}
 	ended := clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeClosed, Message: "the agent has left"}

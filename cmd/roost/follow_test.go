@@ -49,7 +49,7 @@ func (b *background) exits() {
 	}
 }
 
-// shows waits until the text comes up in what is printed.
+// shows waits until the output contains the text.
 func (b *background) shows(what fmt.Stringer, text string) {
 	b.t.Helper()
 	eventually(b.t, func() error {
@@ -60,8 +60,8 @@ func (b *background) shows(what fmt.Stringer, text string) {
 	})
 }
 
-// TestWatchAppends: where output is added to output, nothing is printed but
-// changes; ages and loads are none. An agent that is away is mentioned once.
+// TestWatchAppends: without a terminal, only changes are printed; ages and loads are none.
+// An agent that is away is mentioned once.
 func TestWatchAppends(t *testing.T) {
 	f := fakeagent.New(t)
 	calm := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
@@ -105,14 +105,14 @@ func TestWatchAppends(t *testing.T) {
 	b.stop()
 	b.exits()
 	if n := strings.Count(b.fault.String(), "it has left"); n != 1 {
-		t.Errorf("told %d times that there is no answer", n)
+		t.Errorf("%d complaints that there is no answer", n)
 	}
 	if strings.Contains(b.out.String(), "\x1b") {
 		t.Errorf("escape sequences where there is no terminal: %q", b.out)
 	}
 }
 
-// TestWatchNews: an event is reason enough to ask at once.
+// TestWatchNews: after an event, the command asks at once.
 func TestWatchNews(t *testing.T) {
 	for command, news := range map[string]any{"members": fakeagent.Batch(), "partitions": fakeagent.Batch(), "rooms": affinity.MovedBatch{}} {
 		f := fakeagent.New(t)
@@ -130,7 +130,7 @@ func TestWatchNews(t *testing.T) {
 	}
 }
 
-// TestWatchFirst: what is wrong at the start is a failure.
+// TestWatchFirst: a fault at the start is a failure.
 func TestWatchFirst(t *testing.T) {
 	for _, args := range [][]string{{"rooms", "--watch"}, {"watch"}} {
 		if code, _, fault := roost(t, append(args, "--addr", "127.0.0.1:1")...); code != exitFailed || !strings.Contains(fault, "no agent answers") {
@@ -139,8 +139,8 @@ func TestWatchFirst(t *testing.T) {
 	}
 }
 
-// TestWatchComesBack: whoever watches goes on when the agent does, and is told of
-// the gap, once.
+// TestWatchComesBack: roost watch continues when the agent is back, and mentions the gap
+// once.
 func TestWatchComesBack(t *testing.T) {
 	f := fakeagent.New(t)
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]

@@ -20,9 +20,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// TestHostileHTTP: strangers who send as slowly or as much as they can, or read
-// nothing, hold up nobody: look-ups are answered meanwhile, the process stays small,
-// and nothing is left of them. What they come to in detail, clusterhttp tests.
+// TestHostileHTTP: strangers that send as slowly or as much as they can, or read nothing,
+// delay no other client: look-ups are answered, the process stays small, and nothing is
+// left of them. The tests of clusterhttp have the details.
 func TestHostileHTTP(t *testing.T) {
 	t.Parallel()
 	const secret = "correct-horse-battery-staple"
@@ -59,7 +59,7 @@ func TestHostileHTTP(t *testing.T) {
 		})
 	}
 	crowd.here.Wait()
-	// Who comes amid thousands may be taken for one of them; who comes then is not.
+	// Amid thousands, a friend may be cut off as one of them; afterwards it is not.
 	eventually(t, func() error {
 		_, err := a.Members(t.Context())
 		return err
@@ -90,7 +90,7 @@ func TestHostileHTTP(t *testing.T) {
 		t.Errorf("it grew from %d MB to %d MB", most>>20, after>>20)
 	}
 	if m, err := a.Members(t.Context()); err != nil || m.Members[0].State.String() != "active" || m.Members[0].Load > 0 {
-		t.Errorf("they changed something: %+v, %v", m, err)
+		t.Errorf("the strangers changed something: %+v, %v", m, err)
 	}
 	for line := range strings.Lines(a.Text()) {
 		if strings.Contains(line, "panic") || strings.Contains(line, "battery") || len(line) > 2000 {
@@ -112,7 +112,7 @@ var manyFields = func() string {
 type crowd struct {
 	here sync.WaitGroup // until all have connected
 	gone sync.WaitGroup
-	over chan struct{} // who just holds a connection may go
+	over chan struct{} // strangers that just hold a connection may go
 }
 
 func (c *crowd) add(f func()) {
@@ -157,7 +157,7 @@ func (c *crowd) dribble(t *testing.T, addr, begin string) {
 	}()
 	_, err = io.Copy(io.Discard, conn)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		t.Errorf("the agent listens to %.40q for ever", begin)
+		t.Errorf("the agent waits for the end of %.40q without limit", begin)
 	}
 }
 
@@ -175,7 +175,7 @@ func (c *crowd) flood(t *testing.T, addr, request string) {
 	<-c.over
 }
 
-// intrude wants something changed, and has no more than a part of the token.
+// intrude asks for a change with a part of the token.
 func intrude(t *testing.T, addr, part string) {
 	c := clusterhttp.Client{Base: addr, Token: part, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	_, err := c.Drain(t.Context())
@@ -184,8 +184,8 @@ func intrude(t *testing.T, addr, part string) {
 	}
 }
 
-// TestTooMuchHeader: over a real socket, where closing too early would lose the
-// answer, a client learns what is wrong.
+// TestTooMuchHeader: a client gets the reason over a real socket, where closing too early
+// would lose the answer.
 func TestTooMuchHeader(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)

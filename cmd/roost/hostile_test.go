@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestHostileBytes: whoever reaches the gossip port can send what they like; the
-// agents live, stay small, and agree afterwards.
+// TestHostileBytes: strangers can send anything to the gossip port; the agents survive,
+// stay small, and agree afterwards.
 func TestHostileBytes(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
@@ -32,7 +32,7 @@ func TestHostileBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var held []net.Conn // streams that are never closed, and say that much is to come
+	var held []net.Conn // streams that stay open and announce much more
 	for i := range 300 {
 		conn, err := net.DialTimeout("tcp", a.Gossip, patience)
 		if err != nil {
@@ -52,12 +52,12 @@ func TestHostileBytes(t *testing.T) {
 		t.Fatalf("a ended: %v", a.State())
 	default:
 	}
-	const bound = 200 << 20 // memberlist reads up to 20 MB of what a stranger promises
+	const bound = 200 << 20 // memberlist reads up to 20 MB of a stranger's promise
 	if after := memory(t, a); after > before+bound {
 		t.Errorf("%d open streams and 20,000 datagrams made a grow from %d MB to %d MB", len(held), before>>20, after>>20)
 	}
 	if strings.Contains(a.Text(), "panic") {
-		t.Error("a tells of a panic")
+		t.Error("a logs a panic")
 	}
 	c := agent(t, "c", append(calm(), "--join", b.Gossip)...)
 	agree(t, a, b, c)
@@ -71,8 +71,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// junk returns up to n arbitrary bytes, in some turns behind what lets them pass
-// for a message: the cluster's label and a type of memberlist's.
+// junk returns up to n arbitrary bytes, in some turns after the cluster's label and a type
+// of memberlist's, as if they were a message.
 func junk(rng *rand.Rand, turn, n int) []byte {
 	b := make([]byte, 1+rng.IntN(n))
 	for i := range b {

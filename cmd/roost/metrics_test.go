@@ -52,8 +52,8 @@ func values(t *testing.T, text string) map[string]float64 {
 	return all
 }
 
-// TestMetrics: an agent shows exactly the metrics that docs/metrics.md has, in the way
-// that Prometheus wants them, beside those of Go and of the process (S4.7, S4.8).
+// TestMetrics: an agent has exactly the metrics of docs/metrics.md, in the form that
+// Prometheus wants, and the metrics of Go and of the process (S4.7, S4.8).
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)

@@ -51,7 +51,7 @@ func placeOne(ctx context.Context, s *session.Session, key string) (clusterhttp.
 	return s.Place(ctx, key)
 }
 
-// keysNotEmpty rejects empty keys, as of scripts whose variable is not set.
+// keysNotEmpty rejects empty keys, as of scripts without their variable.
 func keysNotEmpty(_ *cobra.Command, keys []string) error {
 	if slices.Contains(keys, "") {
 		return errors.New("a key is empty")

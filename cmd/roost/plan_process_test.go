@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestPlanIsWhatHappens: what roost plan says before is what roost diff says after,
-// of real agents (S4.6, S4.11).
+// TestPlanIsWhatHappens: roost plan before a change and roost diff after it agree, on real
+// agents (S4.6, S4.11).
 func TestPlanIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"rendezvous+zones", "bounded-rendezvous-110", "least-partitions-1-50"} {
@@ -34,18 +34,18 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			joins.happens()
 
 			shrinks := planned(t, a, "--weight", "b=50")
-			tell(t, "weight", "50", "--addr", b.Base)
+			succeeds(t, "weight", "50", "--addr", b.Base)
 			shrinks.happens()
 
 			leaves := planned(t, a, "--remove", "b")
-			tell(t, "leave", "--addr", b.Base)
+			succeeds(t, "leave", "--addr", b.Base)
 			leaves.happens()
 			b.Exits(0)
 		})
 	}
 }
 
-// forecast is a plan, and the table that it was made for.
+// forecast is a plan, and the table before the change.
 type forecast struct {
 	t            *testing.T
 	at           *proc
@@ -57,8 +57,8 @@ func planned(t *testing.T, at *proc, args ...string) forecast {
 	f := forecast{t: t, at: at, before: filepath.Join(t.TempDir(), "before.json")}
 	f.save(f.before)
 	args = append([]string{"plan", "--output", "json"}, args...)
-	f.plan = tell(t, append(args, "--addr", at.Base)...)
-	if f.plan != tell(t, append(args, "--from", f.before)...) {
+	f.plan = succeeds(t, append(args, "--addr", at.Base)...)
+	if f.plan != succeeds(t, append(args, "--from", f.before)...) {
 		t.Error("the plan from the file is another one")
 	}
 	return f
@@ -66,19 +66,19 @@ func planned(t *testing.T, at *proc, args ...string) forecast {
 
 func (f forecast) save(path string) {
 	f.t.Helper()
-	table := tell(f.t, "partitions", "--addr", f.at.Base, "--output", "json")
+	table := succeeds(f.t, "partitions", "--addr", f.at.Base, "--output", "json")
 	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// happens waits until the difference to the table before is what was planned.
+// happens waits until the difference to the table before is as planned.
 func (f forecast) happens() {
 	f.t.Helper()
 	after := filepath.Join(f.t.TempDir(), "after.json")
 	eventually(f.t, func() error {
 		f.save(after)
-		got := tell(f.t, "diff", f.before, after, "--output", "json")
+		got := succeeds(f.t, "diff", f.before, after, "--output", "json")
 		if f.certain(got) != f.certain(f.plan) {
 			return fmt.Errorf("what happened is\n%.2000s\nplanned was\n%.2000s", got, f.plan)
 		}
@@ -86,8 +86,8 @@ func (f forecast) happens() {
 	})
 }
 
-// certain is what a plan is certain of: all, but for which partitions move by
-// least-partitions.
+// certain returns the part of a plan that is certain: by least-partitions, other
+// partitions may move.
 func (f forecast) certain(changes string) string {
 	f.t.Helper()
 	var c placement.Changes
@@ -98,14 +98,4 @@ func (f forecast) certain(changes string) string {
 		return changes
 	}
 	return fmt.Sprint(len(c.Moves), c.ExpectedMin, c.Before, c.After)
-}
-
-// tell runs a command that has to succeed.
-func tell(t *testing.T, args ...string) string {
-	t.Helper()
-	code, out, fault := roost(t, args...)
-	if code != exitOK || fault != "" {
-		t.Fatalf("roost %v: %d %q", args, code, fault)
-	}
-	return out
 }

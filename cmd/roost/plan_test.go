@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -26,17 +25,15 @@ import (
 //	roost        run the command that is the input; < NAME gives it a file to read
 func TestPlanAndDiff(t *testing.T) { // S4.6, S4.7, S4.8
 	s := planStory{dir: t.TempDir()}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(s.answer)
-	}))
-	defer server.Close()
-	s.env = map[string]string{"ROOST_ADDR": server.URL, "ROOST_WEIGHT": "7", "ROOST_PARTITIONS": "7", "ROOST_STRATEGY": "none"}
+	f := fakeagent.New(t)
+	f.Set("GET /v1/partitions", func(int) any { return s.answer })
+	s.env = map[string]string{"ROOST_ADDR": f.Env["ROOST_ADDR"], "ROOST_WEIGHT": "7", "ROOST_PARTITIONS": "7", "ROOST_STRATEGY": "none"}
 	datadriven.RunTest(t, "testdata/plan", s.run)
 }
 
 type planStory struct {
 	dir    string
-	env    map[string]string // that of an agent has no say in a plan
+	env    map[string]string // a plan ignores the settings of agents
 	answer clusterhttp.Partitions
 }
 
@@ -130,6 +127,6 @@ func (s *planStory) roost(t *testing.T, line string) string {
 	if code != 0 {
 		text += fmt.Sprintf("exit %d\n", code)
 	}
-	// datadriven takes an empty line for the end of what is expected.
+	// An empty line would end the expected output.
 	return strings.ReplaceAll(text, "\n\n", "\n.\n")
 }

@@ -55,8 +55,8 @@ func poison(v any, field string) any {
 	return v
 }
 
-// TestHostileAnswers: whoever answers, and whatever with, nothing that a terminal
-// would act on comes out, as tables, as JSON or as what is wrong.
+// TestHostileAnswers: no answer of any agent makes a command print something that a terminal
+// would act on, in tables, in JSON or in faults.
 func TestHostileAnswers(t *testing.T) {
 	commands := []string{
 		"members", "partitions", "place k", "owners k", "rooms", "room r", "room resolve r", "room move r b", "room release r",

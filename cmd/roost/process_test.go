@@ -26,6 +26,16 @@ func agree(t *testing.T, agents ...*proc) {
 	agenttest.Agree(t, agents...)
 }
 
+// succeeds runs a command and returns its output.
+func succeeds(t *testing.T, args ...string) string {
+	t.Helper()
+	code, out, fault := roost(t, args...)
+	if code != exitOK || fault != "" {
+		t.Fatalf("roost %v: %d %q", args, code, fault)
+	}
+	return out
+}
+
 // eventually waits until f returns nil.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()

@@ -22,16 +22,14 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestRefused: a node that does not fit is turned away, and whoever reads its last
-// words knows what to change (S3.10).
+// TestRefused: the cluster rejects a node that does not fit, and the end of its log names
+// the setting to change (S3.10).
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key, other := filepath.Join(dir, "key"), filepath.Join(dir, "other")
 	for _, path := range []string{key, other} {
-		if code, _, fault := roost(t, "keygen", "--out", path); code != 0 {
-			t.Fatal(fault)
-		}
+		succeeds(t, "keygen", "--out", path)
 	}
 	plain := agent(t, "plain", calm()...)
 	keyed := agent(t, "keyed", append(calm(), "--key-file", key)...)
@@ -75,7 +73,7 @@ func TestRefused(t *testing.T) {
 	agree(t, keyed)
 }
 
-// TestPortTaken: who finds its port taken names the setting to change.
+// TestPortTaken: an agent whose port is taken names the setting to change.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
@@ -84,35 +82,29 @@ func TestPortTaken(t *testing.T) {
 	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
 	off := agent(t, "e", "--http", "off", "--log-level", "error")
 	if off.Base != settings.Off {
-		t.Errorf("without HTTP, it claims to serve it at %s", off.Base)
+		t.Errorf("without HTTP, it logs that it serves HTTP at %s", off.Base)
 	}
 }
 
-// TestToken: with a token, looking is free and changing is not.
+// TestToken: with a token file, reads need no token, and changes do.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
-	if code, _, fault := roost(t, "keygen", "--out", token); code != 0 {
-		t.Fatal(fault)
-	}
+	succeeds(t, "keygen", "--out", token)
 	a := agent(t, "a", append(calm(), "--http", "0.0.0.0:0", "--http-token-file", token)...)
 	agree(t, a)
-	if code, out, fault := roost(t, "members", "--addr", a.Base); code != 0 {
-		t.Errorf("members: %d %q %q", code, out, fault)
-	}
+	succeeds(t, "members", "--addr", a.Base)
 	if code, _, fault := roost(t, "drain", "--addr", a.Base); code != exitFailed || !strings.Contains(fault, "requires a token") {
 		t.Errorf("drain without the token: %d %q", code, fault)
 	}
-	if code, out, fault := roost(t, "drain", "--addr", a.Base, "--token-file", token); code != 0 {
-		t.Errorf("drain with the token: %d %q %q", code, out, fault)
-	}
+	succeeds(t, "drain", "--addr", a.Base, "--token-file", token)
 	secret, _, err := settings.Token(token)
 	if err != nil || strings.Contains(a.Log.String(), secret) {
 		t.Errorf("the log shows the token (%v)", err)
 	}
 }
 
-// TestTextLog: the line that scripts wait for is there in both formats.
+// TestTextLog: both formats of the log have the line that scripts wait for.
 func TestTextLog(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "a", append(calm(), "--log-format", "text")...)

@@ -16,15 +16,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestRollingRestart: five agents are restarted one after the other, while callers
-// who go by /readyz look keys up all the time. No look-up fails; a process that has
-// ended is never named as an owner; and every move that any node tells of is from
-// the restarted node when it goes, or to it when it is back (S2.4, S3.7, S3.9).
-// With -v it prints the figures of docs/performance.md.
+// TestRollingRestart: five agents restart one after the other, while callers that use
+// /readyz look keys up all the time. No look-up fails; no look-up names a process that has
+// ended; and every move in the events of any node is from the restarted node when it
+// leaves, or to it when it is back (S2.4, S3.7, S3.9). With -v it prints the figures of
+// docs/performance.md.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	// No lease runs out unless it is to: a machine that stands still for a moment
-	// must not look like a crash.
+	// No lease expires unless it should: a machine that stalls for a moment must not look
+	// like a crash.
 	long := []string{"--heartbeat", "200ms", "--ttl", "1m"}
 	for _, tt := range []struct {
 		name string
@@ -51,7 +51,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// rolling is a cluster that is restarted node by node.
+// rolling is a cluster that restarts node by node.
 type rolling struct {
 	t         *testing.T
 	ctx       context.Context
@@ -77,7 +77,7 @@ func startRolling(t *testing.T, args ...string) *rolling {
 		eventually(t, r.level)
 		agree(t, r.nodes...)
 	}
-	for slot, w := range r.witnesses { // of the start nobody needs to tell
+	for slot, w := range r.witnesses { // the moves at the start do not count
 		table := r.table(r.nodes[slot])
 		eventually(t, func() error { return w.has(table.Digest) })
 		w.take()
@@ -124,22 +124,22 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 	}
 	s.share = len(share)
 
-	told := time.Now()
+	began := time.Now()
 	if crash {
 		r.callers.kill(slot)
 		<-r.nodes[slot].Done()
-		s.ended = time.Since(told)
-		agree(r.t, others...) // they know when its lease has run out
+		s.ended = time.Since(began)
+		agree(r.t, others...) // when its lease has expired
 	} else {
 		r.nodes[slot].Signal(syscall.SIGTERM)
 		r.nodes[slot].Exits(exitOK)
-		s.ended = time.Since(told) // and the others know already
+		s.ended = time.Since(began) // and the others know already
 	}
 	r.callers.gone.Store(&id)
 	agree(r.t, others...)
 	r.lookUps(200)
 	r.callers.gone.Store(nil)
-	s.away = r.moved(slot, share, func(m placement.Move) bool { return m.From == id }).Sub(told)
+	s.away = r.moved(slot, share, func(m placement.Move) bool { return m.From == id }).Sub(began)
 	s.awayDiffered = r.callers.views.differed(r.table(others[0]).Digest)
 
 	started := time.Now()
@@ -149,7 +149,7 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 	after := r.table(others[0])
 	s.backDiffered = r.callers.views.differed(after.Digest)
 	if !slices.Equal(after.Owners, before.Owners) {
-		r.t.Errorf("after the restart of %s owners are others than before", id)
+		r.t.Errorf("after the restart of %s the owners differ from before", id)
 	}
 	return s
 }
@@ -167,7 +167,7 @@ func (r *rolling) table(p *proc) placement.Export {
 	return table.Export
 }
 
-// level returns nil once no node has to give anything to another.
+// level returns nil once no node has to hand over anything to another.
 func (r *rolling) level() error {
 	owners := r.table(r.nodes[0]).Owners
 	least, most := len(owners), 0
@@ -198,8 +198,8 @@ func (r *rolling) lookUps(n int64) {
 	})
 }
 
-// moved checks that by the word of every other node exactly the given partitions
-// moved, each once and as it should. It returns when the last of them knew.
+// moved checks that, by the events of every other node, exactly the given partitions
+// moved, each once and as it should. It returns the time of the last event.
 func (r *rolling) moved(slot int, want []placement.Partition, fits func(placement.Move) bool) (last time.Time) {
 	r.t.Helper()
 	for i, w := range r.witnesses {
@@ -229,7 +229,7 @@ func (r *rolling) moved(slot int, want []placement.Partition, fits func(placemen
 // step is what one restart took.
 type step struct {
 	share                      int           // partitions that moved away, and back
-	away, back                 time.Duration // until the last of the others had the new table
+	away, back                 time.Duration // until all others had the new table
 	awayDiffered, backDiffered time.Duration // for how long, at most, answers differed
 	ended                      time.Duration // until the process had ended
 }
@@ -266,7 +266,7 @@ func median[T cmp.Ordered](steps []step, of func(step) T) T {
 	return all[len(all)/2]
 }
 
-// witness is what one node tells of changes, by its stream of events.
+// witness collects the events of one node.
 type witness struct {
 	mu     sync.Mutex
 	moves  []placement.Move
@@ -277,7 +277,7 @@ type witness struct {
 func (w *witness) listen(ctx context.Context, p *proc) {
 	for b, err := range p.Events(ctx) {
 		if err != nil {
-			return // it ends with the node; if too early, who waits for it will say so
+			return // it ends with the node; if too early, the waits for it fail
 		}
 		w.mu.Lock()
 		w.digest = b.Digest
@@ -288,7 +288,7 @@ func (w *witness) listen(ctx context.Context, p *proc) {
 	}
 }
 
-// has returns nil once the node's table, as the events tell, is the given one.
+// has returns nil once the node's table, by its events, is the given one.
 func (w *witness) has(d placement.Digest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,7 +298,7 @@ func (w *witness) has(d placement.Digest) error {
 	return nil
 }
 
-// take returns the moves since it was called last, and when the last one came.
+// take returns the moves since the last call, and the time of the last move.
 func (w *witness) take() ([]placement.Move, time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

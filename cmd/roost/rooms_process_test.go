@@ -36,15 +36,14 @@ func pair(t *testing.T, redis *redistest.Server, args ...string) (a, b *proc) {
 	return a, b
 }
 
-// roomCommands runs commands at an agent. Each has to succeed and to print what
-// is said behind its arrow.
+// roomCommands runs commands at an agent. Each has to succeed and to print the text after
+// its arrow.
 func roomCommands(t *testing.T, p *proc, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		command, want, _ := strings.Cut(line, " -> ")
-		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.Base)...)
-		if code != 0 || fault != "" || !strings.Contains(out, want) {
-			t.Errorf("%s: %d %q\n%s\nwant %q", command, code, fault, out, want)
+		if out := succeeds(t, append(strings.Fields(command), "--addr", p.Base)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %s\nwant %q", command, out, want)
 		}
 	}
 }
@@ -91,11 +90,9 @@ func TestRooms(t *testing.T) {
 		})
 	}
 
-	// A room is moved away from its host: there resolve names the other.
+	// A room moves away from its host: resolve there names the other node.
 	room := homes["a"][0]
-	if code, out, fault := roost(t, "room", "move", room, "b", "--addr", b.Base); code != 0 || out != room+" lives on b: moved on request\n" {
-		t.Errorf("move: %d %q %q", code, out, fault)
-	}
+	roomCommands(t, b, "room move "+room+" b -> "+room+" lives on b: moved on request\n")
 	eventually(t, func() error {
 		got, err := a.ResolveRoom(t.Context(), room, 3)
 		if err == nil && (got.Node.ID != "b" || got.Hosted) {
@@ -132,8 +129,8 @@ func TestRooms(t *testing.T) {
 	hidden(t, a, b)
 }
 
-// TestRoomsOfTheDead: the rooms of a node that is killed move, and no others, and
-// whoever listens hears of it (S0.8).
+// TestRoomsOfTheDead: the rooms of a node that is killed move, no other rooms do, and the
+// events name them (S0.8).
 func TestRoomsOfTheDead(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), brisk()...)
@@ -151,7 +148,7 @@ func TestRoomsOfTheDead(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	heard := make(chan int, 1)
+	named := make(chan int, 1)
 	listening := make(chan struct{})
 	go func() {
 		n := 0
@@ -169,7 +166,7 @@ func TestRoomsOfTheDead(t *testing.T) {
 				break
 			}
 		}
-		heard <- n
+		named <- n
 	}()
 	<-listening
 	b.Signal(syscall.SIGKILL)
@@ -184,13 +181,13 @@ func TestRoomsOfTheDead(t *testing.T) {
 		}
 		return nil
 	})
-	if n := <-heard; n != lost || lost == 0 {
-		t.Errorf("heard of %d rooms, want %d", n, lost)
+	if n := <-named; n != lost || lost == 0 {
+		t.Errorf("the events name %d rooms, want %d", n, lost)
 	}
 }
 
-// TestRoomsOfTheLeaving: a node that leaves says so to Redis too, so that nobody has
-// to wait until its word there has run out.
+// TestRoomsOfTheLeaving: a node that leaves removes its heartbeat from Redis, so that no
+// node has to wait until it expires.
 func TestRoomsOfTheLeaving(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -214,8 +211,8 @@ func TestRoomsOfTheLeaving(t *testing.T) {
 	}
 }
 
-// TestRoomsWithoutRedis: a Redis that is down keeps no agent from starting, and none
-// from answering; when it is there, rooms are pinned.
+// TestRoomsWithoutRedis: agents start and answer without Redis; when Redis is back, they
+// pin rooms.
 func TestRoomsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", password)
@@ -230,10 +227,7 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	if _, err := a.Rooms(t.Context(), "", 0); !errors.As(err, &p) || p.Code != clusterhttp.CodeStore {
 		t.Errorf("rooms: %v", err)
 	}
-	if code, out, fault := roost(t, "room", "other", "--addr", a.Base); code != 0 ||
-		!strings.Contains(out, "probably lives on") || !strings.Contains(out, "the store does not answer") {
-		t.Errorf("room: %d %q %q", code, out, fault)
-	}
+	roomCommands(t, a, "room other -> probably lives on", "room other -> the store does not answer")
 	redis.Restart()
 	eventually(t, func() error {
 		got, err := b.ResolveRoom(t.Context(), "room", 2)
@@ -247,8 +241,8 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	hidden(t, a, b)
 }
 
-// TestRoomsWithWrongPassword: it is told that the password is wrong, and not what
-// it is.
+// TestRoomsWithWrongPassword: the log says that the password is wrong, and does not show
+// it.
 func TestRoomsWithWrongPassword(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", "another")
@@ -262,7 +256,7 @@ func TestRoomsWithWrongPassword(t *testing.T) {
 	hidden(t, p)
 }
 
-// TestRoomsWithoutStore: an agent without --redis says what there is instead.
+// TestRoomsWithoutStore: an agent without --redis says that it pins no rooms.
 func TestRoomsWithoutStore(t *testing.T) {
 	t.Parallel()
 	p := agent(t, "a", append(calm(), "--pin-ttl", "5m")...)
@@ -275,8 +269,8 @@ func TestRoomsWithoutStore(t *testing.T) {
 	}
 }
 
-// TestRedisHangs: a Redis that takes connections and says nothing delays neither
-// the start nor the end by much.
+// TestRedisHangs: a Redis that accepts connections and does not answer delays neither the
+// start nor the end by much.
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -292,8 +286,7 @@ func TestRedisHangs(t *testing.T) {
 	redis.Resume()
 }
 
-// hidden fails the test if a log, at the level debug, or an answer shows the
-// password.
+// hidden fails the test if a log at the level debug or an answer shows the password.
 func hidden(t *testing.T, agents ...*proc) {
 	t.Helper()
 	for _, p := range agents {
@@ -302,7 +295,7 @@ func hidden(t *testing.T, agents ...*proc) {
 		}
 		if m, err := p.Members(t.Context()); err == nil {
 			if b, _ := json.Marshal(m); strings.Contains(string(b), password) {
-				t.Errorf("%s tells the password to its peers", p.ID)
+				t.Errorf("%s sends the password to its peers", p.ID)
 			}
 		}
 	}

@@ -1,69 +1,95 @@
 package main
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestTables: tables line up, and what others put into their records does no harm
-// to a terminal.
+// TestTables: tables line up, and no text of another node can harm a terminal.
 func TestTables(t *testing.T) {
 	evil := clusterhttp.Member{ID: "b", State: lease.Settling, Addr: "10.2\x07:7946", APIAddr: "\x1b[2Jx\n", Zone: "z\u202e", AgeMS: 61_234, Weight: 1, Load: 7, Capacity: 9}
-	answers := map[string]any{
-		"/v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{ID: "a", Addr: "10.0.0.1:7946", State: lease.Active, InSync: true, Weight: 100}, evil}},
-		"/v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
-		"/v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
-		"/v1/partitions": clusterhttp.Partitions{
+	node := clusterhttp.Member{ID: "b", State: lease.Active}
+	detail := func(room string, pinned bool, at clusterhttp.Member, source affinity.Source, why string) clusterhttp.RoomDetail {
+		a := clusterhttp.RoomAssignment{Room: room, Partition: 7, Node: at, Source: source, Reason: why}
+		return clusterhttp.RoomDetail{RoomAssignment: a, Pinned: pinned, Candidates: []clusterhttp.RoomCandidate{
+			{ID: "b", Load: 12, Reserved: 2, Ceiling: 400, Capacity: 500, Taken: true, Why: "owns its partition"},
+			{ID: "a", Why: "its capacity is not stated"},
+		}}
+	}
+	f := fakeagent.New(t)
+	for request, answer := range map[string]any{
+		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{{ID: "a", Addr: "10.0.0.1:7946", State: lease.Active, InSync: true, Weight: 100}, evil}},
+		"GET /v1/place":   clusterhttp.Placed{Key: "k\x07", Partition: 3, Owner: evil},
+		"GET /v1/owners":  clusterhttp.Ranked{Key: "k", Owners: []clusterhttp.Member{evil}, Why: "b won\x1b"},
+		"GET /v1/partitions": clusterhttp.Partitions{
 			Export: placement.Export{Partitions: 8, Strategy: "s\n", Digest: 0x123, Version: 9},
 			Counts: map[lease.NodeID]int{"a": 6, "b": 2}, Balance: clusterhttp.Balance{MaxMean: 1.5, CV: 0.5, Advice: "advice"}, Drift: 2,
 		},
+		"GET /v1/rooms?limit=1000": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
+			{Room: "room 1", Node: "b", Size: 4, Partition: 7, Epoch: 99}, {Room: "\u202ex", Node: "a"},
+		}},
+		"GET /v1/rooms?limit=1&node=b":      clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "r", Node: "b"}}, Truncated: true},
+		"GET /v1/rooms/pinned?size=0":       detail("pinned", true, node, affinity.Pinned, "already pinned"),
+		"GET /v1/rooms/move?size=9":         detail("move", false, node, affinity.Hash, "it owns it"),
+		"GET /v1/rooms/doubt?size=0":        detail("doubt", false, node, affinity.Degraded, "it was known to"),
+		"GET /v1/rooms/huge?size=0":         detail("huge", false, clusterhttp.Member{}, affinity.Hash, "no node has the capacity"),
+		"POST /v1/rooms/%E2%80%AEx/resolve": clusterhttp.RoomAssignment{Room: "\u202ex", Partition: 7, Node: node, Source: affinity.Override, Reason: "the owner is full"},
+		"POST /v1/rooms/%2E%2E/move":        clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},
+		"DELETE /v1/rooms/a%2Fb":            clusterhttp.ReleasedRoom{Room: "a/b"},
+	} {
+		f.Set(request, answer)
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(answers[r.URL.Path])
-	}))
-	defer server.Close()
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"members"}, `
-ID   STATE     GOSSIP         AGE     WEIGHT  LOAD    ZONE       TABLE
+	const candidates = `
+NODE  LOAD  RESERVED  CEILING     WHY
+b *   12    2         400 of 500  owns its partition
+a     0     0         -           its capacity is not stated
+`
+	for command, want := range map[string]string{
+		"members": `ID   STATE     GOSSIP         AGE     WEIGHT  LOAD    ZONE       TABLE
 a *  active    10.0.0.1:7946  0s      100     0       -          same
 b    settling  10.2\a:7946    1m1.2s  1       7 of 9  "z\u202e"  differs
-`},
-		{[]string{"partitions"}, `
-OWNER  PARTITIONS  SHARE
+`,
+		"partitions": `OWNER  PARTITIONS  SHARE
 a      6           75.0%
 b      2           25.0%
 
 8 partitions by "s\n", max/mean 1.50, variation 50.0%
 table 0000000000000123, version 9 at this agent, another one at 2 members: see roost members
 advice
-`},
-		{[]string{"place", "k"}, `
-KEY    PARTITION  OWNER  GOSSIP       API
+`,
+		"place k": `KEY    PARTITION  OWNER  GOSSIP       API
 "k\a"  3          b      10.2\a:7946  "\x1b[2Jx\n"
-`},
-		{[]string{"owners", "k"}, `
-RANK  ID  STATE     GOSSIP       API
+`,
+		"owners k": `RANK  ID  STATE     GOSSIP       API
 1     b   settling  10.2\a:7946  "\x1b[2Jx\n"
 
 partition 0: "b won\x1b"
-`},
+`,
+		"rooms":                          "ROOM       NODE  SIZE  PARTITION  EPOCH\nroom 1     b     4     7          99\n\"\\u202ex\"  a     0     0          0\n",
+		"rooms --node b --limit 1":       "ROOM  NODE  SIZE  PARTITION  EPOCH\nr     b     0     0          0\n\nthere are more than these 1: see --limit and --node\n",
+		"room pinned":                    "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room show pinned":               "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room -- pinned":                 "pinned lives on b (partition 7): already pinned.\n" + candidates,
+		"room show move --size 9":        "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
+		"room doubt":                     "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
+		"room huge":                      "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
+		"room resolve \u202ex --size 2":  "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",
+		"room move .. b":                 ".. lives on b: moved on request\n",
+		"room release a/b":               "a/b is not pinned any more\n",
+		"room release a/b --output json": "{\"room\":\"a/b\"}\n",
 	} {
-		code, got, fault := roostIn(t, map[string]string{"ROOST_ADDR": server.URL}, c.args...)
-		if code != 0 || fault != "" || got != strings.TrimPrefix(c.want, "\n") {
-			t.Errorf("%v: %d %q\n%s", c.args, code, fault, got)
+		code, got, fault := roostIn(t, f.Env, strings.Fields(command)...)
+		if code != 0 || fault != "" || got != want {
+			t.Errorf("%s: %d %q\n%s", command, code, fault, got)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func healthyTop() topView {
 	}
 }
 
-// TestTopGolden: what the page looks like, wide and narrow, and in trouble.
+// TestTopGolden: the page, wide and narrow, and in trouble.
 func TestTopGolden(t *testing.T) {
 	well := healthyTop()
 	trouble := healthyTop()
@@ -81,12 +81,11 @@ func TestTopGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("if it is meant to be so, run with -update:\n%s", diff)
+		t.Errorf("if this is intended, run with -update:\n%s", diff)
 	}
 }
 
-// TestTopAged: an agent that keeps silent is noticed before its time is up, and what
-// is known to be wrong stays.
+// TestTopAged: an overdue answer shows before the timeout, and a known fault stays.
 func TestTopAged(t *testing.T) {
 	v := healthyTop()
 	for after, want := range map[time.Duration]string{0: "", 13 * time.Second: "", 14 * time.Second: "its process may be paused, or its machine starved"} {
@@ -100,8 +99,7 @@ func TestTopAged(t *testing.T) {
 	}
 }
 
-// TestTopFits: at no size is a page larger than the terminal, and the news do not
-// push the members off a page that has room for some.
+// TestTopFits: no page is larger than the terminal, and the news leave room for members.
 func TestTopFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := healthyTop()
@@ -127,7 +125,7 @@ func TestTopFits(t *testing.T) {
 			}
 		}
 		if lines >= 18 && columns > 80 && (skip == 0 && !strings.Contains(page, "node-a") || len(log) > 0 != strings.Contains(page, "joined")) {
-			t.Fatalf("members and news are not both to be seen:\n%s", uncoloured(page))
+			t.Fatalf("members and news are not both visible:\n%s", uncoloured(page))
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// healthyLook is what doctor sees of the healthy cluster.
+// healthyLook is a look at the healthy cluster.
 func healthyLook() Look {
 	h := fakeagent.Healthy()
 	l := Look{Stats: h["GET /v1/stats"].(clusterhttp.Stats), Members: h["GET /v1/members"].(clusterhttp.Members), Table: h["GET /v1/partitions"].(clusterhttp.Partitions)}
@@ -23,13 +23,13 @@ func healthyLook() Look {
 	return l
 }
 
-// reading has a loop that reads events be so many states behind.
+// reading sets how many states a reader of events is behind.
 func reading(l *Look, behind uint64) {
 	l.Stats.Readers = []events.ReaderStats{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
 }
 
-// TestChecks: each thing that can be wrong is found, told apart from what is
-// usual, and explained; and nothing else is complained about.
+// TestChecks: each fault is found and explained, and nothing that is usual counts as a
+// fault.
 func TestChecks(t *testing.T) {
 	both := func(f func(l *Look)) func(b, a *Look) { return func(b, a *Look) { f(b); f(a) } }
 	after := func(f func(l *Look)) func(b, a *Look) { return func(_, a *Look) { f(a) } }
@@ -38,7 +38,7 @@ func TestChecks(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(before, after *Look)
-		want   string // name: verdict: part of the finding; of what is not ok
+		want   string // of checks that are not ok: name: verdict: part of the finding
 	}{
 		"healthy": {func(_, _ *Look) {}, ""},
 		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
@@ -50,7 +50,7 @@ func TestChecks(t *testing.T) {
 		"another's clock": {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
 		"a slow clock":    {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
 		"nearly":          {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
-		"its own clock": {after(func(l *Look) { // is the one that is wrong if all others agree
+		"its own clock": {after(func(l *Look) { // it is the wrong one if all others agree
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},
 
@@ -110,8 +110,8 @@ func drainAll(l *Look, which ...int) {
 	}
 }
 
-// judge compares what is not ok with what is wanted, by name, verdict and a part of
-// the finding.
+// judge compares the checks that are not ok with want, by name, verdict and a part of the
+// finding.
 func judge(t *testing.T, name string, e Examination, want []string) {
 	t.Helper()
 	checks := e.Diagnose().Checks

@@ -1,4 +1,4 @@
-// Package fakeagent serves the API of an agent whose answers a test sets.
+// Package fakeagent serves the API of an agent with answers that a test sets.
 package fakeagent
 
 import (

@@ -17,7 +17,7 @@ import (
 // View is what a command shows of one moment.
 type View struct {
 	Answer any                           // for --output json
-	Counts any                           // the part whose change is worth another print
+	Counts any                           // the part that is printed again after a change
 	Page   func(columns int) []term.Line // 0 columns: no limit
 }
 

@@ -65,8 +65,8 @@ var allowed = cmp.Options{
 	cmp.Comparer(func(a, b placement.Strategy) bool { return a.Name() == b.Name() }),
 }
 
-// TestSources sets one setting in several sources; the first must win, whatever the kind
-// of the setting.
+// TestSources sets one setting in several sources; the first must win for each kind of
+// setting.
 func TestSources(t *testing.T) {
 	file := "id: f\njoin: [f:1, f:2]\nttl: 30s\nlabel: {from: file, a: 'b,c'}\nstart-draining: true\npartitions: 64\nstrategy: bounded-rendezvous-150\nhttp: off\n"
 	for _, c := range []struct {

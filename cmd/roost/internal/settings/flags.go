@@ -86,7 +86,7 @@ func (a *Agent) record() []Setting {
 	}
 }
 
-// maxCeiling allows for nodes whose capacity is stated cautiously.
+// maxCeiling allows for nodes with a capacity that is stated cautiously.
 const maxCeiling = 1000
 
 // rooms are about rooms that are pinned to nodes by capacity. All but the last are the

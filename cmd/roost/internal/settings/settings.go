@@ -251,8 +251,8 @@ func Text(to *string) func(string) error {
 	return func(v string) error { *to = v; return nil }
 }
 
-// Nonempty rejects an empty value: a script whose variable for --key-file is not set
-// must not run in plain text.
+// Nonempty rejects an empty value: a script without its variable for --key-file must
+// not run in plain text.
 func Nonempty(to *string) func(string) error {
 	return func(v string) error {
 		if v == "" {

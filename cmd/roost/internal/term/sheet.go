@@ -18,7 +18,7 @@ const (
 	leastCell = 12 // columns that a cell keeps when its column is cut
 )
 
-// NewSheet returns a table with a header, whose cells are separated by tabs.
+// NewSheet returns a table. Tabs separate the cells of the header.
 func NewSheet(header string) *Sheet {
 	s := new(Sheet)
 	var cells []any

@@ -10,9 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSheetFits: whatever is in a table, and however narrow the terminal is, no
-// line is wider, and nothing is cut where there is room. Without colours and wide
-// characters the standard library's table is the plain twin.
+// TestSheetFits: no line of any table is wider than the terminal, and nothing is cut where
+// there is room.
 func TestSheetFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		columns := rapid.IntRange(1, 6).Draw(t, "columns")
@@ -42,6 +41,8 @@ func TestSheetFits(t *testing.T) {
 	})
 }
 
+// TestSheetLikeTabwriter: without colours and wide characters, the standard library's table
+// is the plain twin.
 func TestSheetLikeTabwriter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		columns := rapid.IntRange(1, 5).Draw(t, "columns")
@@ -68,7 +69,7 @@ func TestSheetLikeTabwriter(t *testing.T) {
 	})
 }
 
-// TestFit: columns are cut before any is left out, and no more than needed.
+// TestFit: columns are cut before one is dropped, and no more than needed.
 func TestFit(t *testing.T) {
 	for _, c := range []struct {
 		widths []int
@@ -111,7 +112,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// TestTones: colours are written where they are wanted, and take no room.
+// TestTones: colours take no room.
 func TestTones(t *testing.T) {
 	s := NewSheet("A\tB")
 	s.Row(Toned{"long", Bad}, Toned{"x", Plain})

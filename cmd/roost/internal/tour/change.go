@@ -13,22 +13,22 @@ type change struct {
 	title, why string
 	what       string // for the summary
 	act        func(context.Context) error
-	progress   string       // what agents are waited for to do
-	oneIn      int          // one of so many partitions is expected to move; 0 for none
-	usual      string       // what is to be said of the time until all agreed
-	gone       lease.NodeID // whose pinned rooms are to move; "" if none are
+	progress   string       // what the tour waits for the agents to do
+	oneIn      int          // one of so many partitions should move; 0 for none
+	usual      string       // a remark on the time until all agreed
+	gone       lease.NodeID // its pinned rooms should move; "" for none
 	checks     func(outcome) []check
-	after      func(context.Context) ([]check, error) // something more to try; may be nil
+	after      func(context.Context) ([]check, error) // may be nil
 }
 
-// outcome is what came of a change.
+// outcome is the effect of a change.
 type outcome struct {
 	moves         []move         // partitions
 	before, after map[string]pin // of rooms
 	took          time.Duration  // until all agreed
 }
 
-// apply carries a change out and shows what it did.
+// apply makes a change and shows its effect.
 func (t *tour) apply(ctx context.Context, c change) error {
 	t.out.title(t.step, c.title, c.why)
 	since := time.Now()
@@ -75,27 +75,27 @@ func (t *tour) apply(ctx context.Context, c change) error {
 	return nil
 }
 
-// facts prints what a change did, in figures.
+// facts prints the figures of a change.
 func (t *tour) facts(c change, r *row, o outcome, rehomed time.Duration) {
-	beside := "expected: none"
+	remark := "expected: none"
 	if c.oneIn > 0 {
 		r.expected = percent(1, c.oneIn)
-		beside = fmt.Sprintf("expected: 1/%d = %s", c.oneIn, r.expected)
+		remark = fmt.Sprintf("expected: 1/%d = %s", c.oneIn, r.expected)
 	}
 	figure := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
 	t.out.fact("agreed after", seconds(o.took), c.usual)
-	t.out.fact("partitions moved", figure(r.moved, r.of), beside)
+	t.out.fact("partitions moved", figure(r.moved, r.of), remark)
 	if len(t.parties) == 0 {
 		t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "")
 		t.out.line("")
 		return
 	}
 	t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "by the hash alone")
-	beside = "expected: none"
+	remark = "expected: none"
 	if c.gone != "" {
-		beside = fmt.Sprintf("expected: the %s of %s", count(tally(homesOf(o.before), c.gone)), c.gone)
+		remark = fmt.Sprintf("expected: the %s of %s", count(tally(homesOf(o.before), c.gone)), c.gone)
 	}
-	t.out.fact("pinned moved", figure(r.pinned, len(t.parties)), beside)
+	t.out.fact("pinned moved", figure(r.pinned, len(t.parties)), remark)
 	if was, is := o.before[bigRoom], o.after[bigRoom]; was != is {
 		t.out.fact("the big room", fmt.Sprintf("%s to %s", was.node, name(is.node)), "where there is headroom for it, if anywhere")
 	}
@@ -103,15 +103,14 @@ func (t *tour) facts(c change, r *row, o outcome, rehomed time.Duration) {
 	case left > 0:
 		t.out.fact("not re-pinned", fmt.Sprintf("%s, after %s", count(left), seconds(rehomed)), "")
 	case c.gone != "":
-		t.out.fact("re-pinned after", seconds(rehomed), "until no pin named it any more")
+		t.out.fact("re-pinned after", seconds(rehomed), "until the last pin that named it was replaced")
 	}
 	t.askedAgain()
 	t.out.line("")
 }
 
-// visited has everybody ask for their rooms again, and checks where they are sent.
-// It comes after the agents were observed: whoever asks for a room has its pin
-// mended.
+// visited has all people ask for their rooms again, and checks the answers. It runs after
+// the agents were observed, because a question for a room repairs its pin.
 func (t *tour) visited(ctx context.Context) ([]check, error) {
 	if len(t.parties) == 0 {
 		return nil, nil
@@ -122,8 +121,8 @@ func (t *tour) visited(ctx context.Context) ([]check, error) {
 	return append(checks, oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins)), err
 }
 
-// holdings prints who has how much now, and what that is against before. What
-// happened to a node is said once.
+// holdings prints how much each node has, and the difference to before. The note of a node
+// is printed once.
 func (t *tour) holdings(before []answer) {
 	show := onlyPartitions
 	switch {

@@ -1,34 +1,32 @@
 // Package tour is the demo that proves roost on real processes.
 //
 // It starts a few agents on loopback, each a process of its own with the default
-// timings, and walks through what happens to a fleet: nodes start, a node joins,
-// one is killed with kill -9, one drains and leaves. After each step it asks
-// every agent what it believes, through the same HTTP API that anybody uses, and
-// checks:
+// timings, and walks through the life of a fleet: nodes start, a node joins, one is
+// killed with kill -9, one drains and leaves. After each step it asks every agent for
+// its view, through the public HTTP API, and checks:
 //
 //  1. Every agent holds the same table and sees the same members.
-//  2. Every partition is owned by exactly one agent, by what each says of itself.
-//  3. Every room resolves to the same owner, whichever agent is asked.
-//  4. Nothing moved but what had to: to the one that joined, from the one that
-//     went.
-//  5. About as much moved as was to be expected, and to all of the others.
+//  2. Every partition is owned by exactly one agent, by each agent's own account.
+//  3. Every room resolves to the same owner, by every agent.
+//  4. Only the necessary partitions moved: to the node that joined, from the node that
+//     left.
+//  5. About as many moved as expected, and to all of the others.
 //
-// People come into some of the rooms, which are pinned then, in a store that the
-// agents share: the Redis that the tour was told of, or one that it stands in for.
-// Of those rooms it checks:
+// People join some of the rooms. The first join pins the room, in a store that the
+// agents share: a Redis of the user's, or the tour's stand-in. Of those rooms it checks:
 //
-//  6. Every agent lists the same pins, one for each of the rooms and no more, and
-//     none of a node that is gone.
-//  7. Whoever asks for a room is sent to its pin, whichever agent is asked, and the
-//     agent there is the only one that hosts it.
+//  6. Every agent lists the same pins, exactly one for each of these rooms, and none of a
+//     node that is gone.
+//  7. Every agent sends people to the pin of their room, and the agent there is the only
+//     host of the room.
 //  8. A room that is too big for its owner by the hash is pinned to another node.
-//  9. No pin moved but those of a node that went for good, and all of those.
+//  9. The only pins that moved are the pins of a node that left, and all of them moved.
 //
-// The pins are listed before anybody asks for a room, because asking mends them.
+// The tour lists the pins before it resolves a room, because resolving repairs pins.
 //
-// The agents are asked nothing that the tour has computed itself, and a check
-// that fails is printed as BROKEN with the first thing that contradicts it.
+// A check compares answers of agents alone, never results of the tour's own. A check
+// that fails is printed as BROKEN with the first contradiction.
 //
-// No agent outlives the tour, however the tour ends: each one reads a pipe that
-// the tour holds open, and exits when that closes.
+// No agent outlives the tour: each reads a pipe that the tour holds open, and exits when
+// the pipe closes.
 package tour

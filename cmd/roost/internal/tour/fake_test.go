@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fakes answers the API for agents that believe what a test wants.
+// fakes answer the API for agents with the view that a test sets.
 type fakes struct {
 	mu      sync.Mutex
 	answers []answer
@@ -29,7 +29,7 @@ type fakes struct {
 	guesses int          // so many more answers about rooms are degraded
 	busy    int          // so many more are that the store does not answer
 	lag     int          // so many more answers have no loads
-	claimed bool         // somebody has asked for a room of which only the first is told "override"
+	claimed bool         // the big room was resolved: only the first answer is "override"
 	heir    lease.NodeID // gets rooms that are released
 }
 
@@ -48,7 +48,7 @@ func people(answers []answer, homes map[string]lease.NodeID) []party {
 	return parties
 }
 
-// aboutRooms answers what concerns pinned rooms.
+// aboutRooms answers requests for pinned rooms.
 func (f *fakes) aboutRooms(a answer, r *http.Request) any {
 	if f.busy > 0 {
 		f.busy--
@@ -121,7 +121,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 	return f.aboutRooms(a, r)
 }
 
-// fakeTour is a tour among fakes that agree on a table, and what it prints.
+// fakeTour is a tour among fakes that agree on a table, and its output.
 func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *agentproc.Log) {
 	t.Helper()
 	f, out := &fakes{answers: answers}, new(agentproc.Log)

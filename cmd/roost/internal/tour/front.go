@@ -19,11 +19,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// front is where the demo is seen: the dashboard with buttons, and behind it the API
-// of one of the agents. It outlives each of them: when that one is killed or paused,
-// another one answers.
+// front serves the dashboard with buttons, and behind it the API of one of the agents.
+// When that agent is killed or paused, another one answers.
 //
-//	GET  /demo                   the nodes that run, see stage
+//	GET  /demo                   the running nodes, see stage
 //	POST /demo/add               start one more
 //	POST /demo/kill    {"id":N}  kill -9
 //	POST /demo/pause   {"id":N}  SIGSTOP
@@ -40,8 +39,8 @@ type front struct {
 	staying atomic.Bool // the tour has ended, and takes orders
 }
 
-// target is the agent that answers. Requests to it end with ctx: one that is
-// paused would keep them for ever.
+// target is the agent that answers. Requests to it end with ctx: a paused agent would
+// never answer them.
 type target struct {
 	id   lease.NodeID
 	url  *url.URL
@@ -49,9 +48,9 @@ type target struct {
 	quit context.CancelFunc
 }
 
-// order is what a button asks for.
+// order is a press of a button.
 type order struct {
-	action string // "" asks for the nodes
+	action string // "" shows the nodes
 	ID     lease.NodeID
 	done   chan result
 }
@@ -64,7 +63,7 @@ type result struct {
 func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("tour: --http %s: cannot listen (does another demo run there?): %w", addr, err)
+		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there?): %w", addr, err)
 	}
 	f := &front{addr: listener.Addr().String(), ended: make(chan struct{}), orders: make(chan order)}
 	mux := http.NewServeMux()
@@ -95,7 +94,7 @@ func (f *front) close() {
 	<-f.ended
 }
 
-// aim has n answer from now on, or nobody if it is nil.
+// aim selects the node that answers from now on; nil is none.
 func (f *front) aim(n *node) {
 	old := f.target.Load()
 	if old != nil && n != nil && old.id == n.id {
@@ -112,8 +111,8 @@ func (f *front) aim(n *node) {
 	}
 }
 
-// proxy passes on to the agent. Host and Origin stay as they are, so that it can
-// judge for itself where a request comes from.
+// proxy forwards to the agent. Host and Origin stay as they are, so that the agent can
+// check them.
 func (f *front) proxy() http.Handler {
 	type key struct{}
 	to := &httputil.ReverseProxy{
@@ -121,12 +120,12 @@ func (f *front) proxy() http.Handler {
 			r.SetURL(r.In.Context().Value(key{}).(*url.URL))
 			r.Out.Host = r.In.Host
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { nobody(w) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) },
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at := f.target.Load()
 		if at == nil {
-			nobody(w)
+			noAgent(w)
 			return
 		}
 		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), key{}, at.url))
@@ -136,11 +135,11 @@ func (f *front) proxy() http.Handler {
 	})
 }
 
-func nobody(w http.ResponseWriter) {
+func noAgent(w http.ResponseWriter) {
 	send(w, refuse(http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment"))
 }
 
-// order has the tour carry out what is asked for.
+// order passes an order to the tour.
 func (f *front) order(w http.ResponseWriter, r *http.Request) {
 	o := order{action: r.PathValue("action"), done: make(chan result, 1)}
 	if o.action != "" {
@@ -169,14 +168,14 @@ func (f *front) order(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// read reads the body. A page elsewhere cannot send this type without asking first,
-// and one whose name leads here is told by its Host.
+// read reads the body. A page of another origin cannot send this type without a preflight;
+// a page with a name that resolves to this machine shows in the Host.
 func (o *order) read(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Content-Type") != "application/json" {
 		return errors.New("the body must be JSON, with Content-Type: application/json")
 	}
 	if !local(r.Host) {
-		return errors.New("the demo is reached by an IP address or as localhost, not under another name")
+		return errors.New("use the demo by an IP address or as localhost, not under another name")
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(o); err != nil {
 		return fmt.Errorf("the body: %w", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Who may press a button, and when.
+// TestFrontGuard: which requests may press a button, and when.
 func TestFrontGuard(t *testing.T) {
 	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{Demo: true})
 	if err != nil {
@@ -73,7 +73,7 @@ func TestFrontGuard(t *testing.T) {
 	}
 }
 
-// A stream ends when another agent is to answer, so that its reader comes to that one.
+// TestFrontAims: a stream ends when another agent answers, so that its reader reconnects.
 func TestFrontAims(t *testing.T) {
 	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{})
 	if err != nil {
@@ -103,7 +103,7 @@ func TestFrontAims(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, line)
 		}
 		f.aim(nil)
-		_, _ = io.Copy(io.Discard, r.Body) // else it would not end
+		_, _ = io.Copy(io.Discard, r.Body) // it ends
 		_ = r.Body.Close()
 	}
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// answer is what one agent says when it is asked everything.
+// answer is everything that one agent reports.
 type answer struct {
 	node    lease.NodeID
 	members map[lease.NodeID]lease.State
 	digest  placement.Digest
-	owners  []lease.NodeID        // by partition, as in its table
-	owned   []placement.Partition // what it says it owns itself
+	owners  []lease.NodeID        // by partition, by its table
+	owned   []placement.Partition // its own partitions, by its own account
 	placed  []lease.NodeID        // by room; nil before there are rooms
 	pins    map[string]pin        // by room; nil before any is pinned
 }
 
-// check is one invariant and what became of it.
+// check is one invariant, and whether it held.
 type check struct {
 	what  string
-	fault string // what contradicts it; empty if it held
+	fault string // the contradiction; empty if it held
 }
 
 func (c check) held() bool { return c.fault == "" }
 
-// faults collects what contradicts an invariant. One example is enough to print.
+// faults collects contradictions. One example is enough to print.
 type faults struct {
 	first string
 	more  int
@@ -78,8 +78,8 @@ func sameTable(answers []answer) check {
 	return f.result("all %d agents hold the same table, %.8s…", len(answers), first.digest.String())
 }
 
-// oneOwner checks that what the agents say they own themselves covers every
-// partition once, and is what the table says.
+// oneOwner checks that the partitions that the agents own, by their own account, are each
+// partition once, as in the table.
 func oneOwner(answers []answer) check {
 	var f faults
 	table := answers[0].owners
@@ -109,8 +109,7 @@ func oneOwner(answers []answer) check {
 	return f.result("each of %s partitions is owned by exactly one agent", count(len(table)))
 }
 
-// sameRooms checks that every agent resolves every room to the same owner, and
-// to the one that the table has for it.
+// sameRooms checks that every agent resolves every room to the owner in the table.
 func sameRooms(rooms []string, answers []answer) check {
 	var f faults
 	table := answers[0].owners
@@ -138,7 +137,7 @@ type move struct {
 	from, to  lease.NodeID
 }
 
-// movesOf returns what differs between two lists of owners.
+// movesOf returns the difference of two lists of owners.
 func movesOf(before, after []lease.NodeID) []move {
 	at := func(owners []lease.NodeID, i int) lease.NodeID {
 		if i < len(owners) {
@@ -155,7 +154,7 @@ func movesOf(before, after []lease.NodeID) []move {
 	return moves
 }
 
-// onlyTo checks that nothing moved but to the joiner.
+// onlyTo checks that every move was to the joiner.
 func onlyTo(joiner lease.NodeID, moves []move) check {
 	var f faults
 	for _, m := range moves {
@@ -166,7 +165,7 @@ func onlyTo(joiner lease.NodeID, moves []move) check {
 	return f.result("only partitions that %s now owns moved", joiner)
 }
 
-// onlyFrom checks that nothing moved but what the leaver owned, and all of that.
+// onlyFrom checks that exactly the partitions of the leaver moved.
 func onlyFrom(leaver lease.NodeID, moves []move, after []lease.NodeID) check {
 	var f faults
 	for _, m := range moves {
@@ -182,7 +181,6 @@ func onlyFrom(leaver lease.NodeID, moves []move, after []lease.NodeID) check {
 	return f.result("only partitions that %s owned moved, and all of them", leaver)
 }
 
-// nothingMoved checks just that.
 func nothingMoved(moves []move) check {
 	var f faults
 	for _, m := range moves {
@@ -191,8 +189,8 @@ func nothingMoved(moves []move) check {
 	return f.result("no partition moved")
 }
 
-// fairShare checks that about one in n of the partitions moved: the owners are
-// drawn as if by lot, so the share may be some standard deviations off.
+// fairShare checks that about one in n of the partitions moved: owners are as if drawn by
+// lot, so the share may be some standard deviations off.
 func fairShare(moves []move, partitions, n int) check {
 	var f faults
 	p := 1 / float64(n)
@@ -203,8 +201,8 @@ func fairShare(moves []move, partitions, n int) check {
 	return f.result("the share that moved is near the expected %s", percent(1, n))
 }
 
-// spread checks that the partitions of the leaver went to the others in about
-// equal parts, so that no survivor has to take the whole load of a dead one.
+// spread checks that the partitions of the leaver moved to the others in about equal
+// parts, so that no survivor takes the whole load of a dead node.
 func spread(moves []move, heirs []lease.NodeID) check {
 	var f faults
 	got := make(map[lease.NodeID]int)
@@ -224,8 +222,8 @@ func spread(moves []move, heirs []lease.NodeID) check {
 	return f.result("its partitions spread over the other %d", len(heirs))
 }
 
-// idles checks that all agents see the node as a member in the given state, and
-// that it owns nothing.
+// idles checks that all agents see the node as a member in the given state that owns
+// nothing.
 func idles(node lease.NodeID, state lease.State, answers []answer) check {
 	var f faults
 	for _, a := range answers {
@@ -236,7 +234,7 @@ func idles(node lease.NodeID, state lease.State, answers []answer) check {
 			f.add("%s sees it as %s", a.node, got)
 		}
 		if a.node == node && len(a.owned) > 0 {
-			f.add("it still says that it owns %d partitions", len(a.owned))
+			f.add("it still owns %d partitions, by its own account", len(a.owned))
 		}
 		for p, owner := range a.owners {
 			if owner == node {

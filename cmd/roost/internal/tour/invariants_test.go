@@ -157,7 +157,7 @@ func TestShares(t *testing.T) {
 		{moves("a", 200), "a took 200, expected about 50 (and 3 more)"},
 		{moves("abcdx", 200), "40 went to x, which is not one of the heirs"},
 		{append(moves("abcd", 200), move{1, "x", ""}), "1 went to nobody"},
-		{moves("ab", 4), ""}, // two each of four: too few to tell
+		{moves("ab", 4), ""}, // two each of four: too few to judge
 		{nil, ""},
 	} {
 		expectCheck(t, spread(c.moves, heirs), c.fault)
@@ -173,7 +173,7 @@ func TestDraining(t *testing.T) {
 		"sound":        {all(func(*answer) {}), ""},
 		"gone":         {one(0, func(a *answer) { delete(a.members, "b") }), "a does not see it as a member"},
 		"active":       {one(2, func(a *answer) { a.members["b"] = lease.Active }), "c sees it as active"},
-		"holds on":     {one(1, func(a *answer) { a.owned = []placement.Partition{2} }), "it still says that it owns 1 partitions"},
+		"holds on":     {one(1, func(a *answer) { a.owned = []placement.Partition{2} }), "it still owns 1 partitions, by its own account"},
 		"in the table": {one(2, func(a *answer) { a.owners[1] = "b" }), "partition 1 still belongs to it, says c"},
 	} {
 		t.Run(name, func(t *testing.T) {

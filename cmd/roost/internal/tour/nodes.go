@@ -2,11 +2,13 @@ package tour
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -20,9 +22,9 @@ type node struct {
 	agentproc.Addrs // once it runs
 	id              lease.NodeID
 	client          *clusterhttp.Client
-	state           lease.State // what all members should believe of it
+	state           lease.State // as all members should see it
 	paused          bool        // its process is stopped
-	note            string      // what happened to it
+	note            string      // on what happened to it
 }
 
 // live returns the nodes that should be members, in the order of their start.
@@ -36,8 +38,19 @@ func (t *tour) live() []*node {
 	return live
 }
 
-// pick returns a node for something to happen to: any that is active and has
-// pinned rooms, but not the first, which is where the next ones join.
+// each calls f for all nodes at once.
+func each(nodes []*node, f func(i int, n *node) error) error {
+	errs := make([]error, len(nodes))
+	var wait sync.WaitGroup
+	for i, n := range nodes {
+		wait.Go(func() { errs[i] = f(i, n) })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// pick returns a node for the next event: an active node with pinned rooms, but not the
+// first node, by which others join.
 func (t *tour) pick() *node {
 	var active, busy []*node
 	streams := streamsOf(t.seen[0].pins)
@@ -56,7 +69,7 @@ func (t *tour) pick() *node {
 	return active[t.rng.IntN(len(active))]
 }
 
-// owners returns the nodes that should own something now.
+// owners returns the nodes that should own partitions now.
 func (t *tour) owners() []lease.NodeID {
 	var ids []lease.NodeID
 	for _, n := range t.live() {
@@ -67,7 +80,7 @@ func (t *tour) owners() []lease.NodeID {
 	return ids
 }
 
-// spawn starts one more agent. Whatever happens next, stop will find it.
+// spawn starts one more agent. stop ends it.
 func (t *tour) spawn(args ...string) (*node, error) {
 	id := t.nextID()
 	cmd := agentproc.Command(t.o.Exe, string(id), append([]string{
@@ -87,7 +100,7 @@ func (t *tour) spawn(args ...string) (*node, error) {
 
 func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d", len(t.nodes)+1)) }
 
-// ready waits until the agent says where it is reached.
+// ready waits until the agent logs its addresses.
 func (t *tour) ready(ctx context.Context, n *node) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
@@ -113,13 +126,13 @@ func (n *node) failed(err error) error {
 	return &agentError{n, fmt.Errorf("tour: %s: %w", n.id, err)}
 }
 
-// reach notes where the agent is reached.
+// reach notes the addresses of the agent.
 func (n *node) reach(at agentproc.Addrs, web *http.Client) {
 	n.Addrs = at
 	n.client = &clusterhttp.Client{Base: at.HTTP, HTTP: web}
 }
 
-// missing returns an error if a process ended that should be running.
+// missing returns an error if a process ended that should run.
 func (t *tour) missing() error {
 	for _, n := range t.live() {
 		if n.Ended() {
@@ -129,8 +142,8 @@ func (t *tour) missing() error {
 	return nil
 }
 
-// ended checks that the process of a node that was told to leave ends well.
-func (n *node) ended(ctx context.Context, told error) check {
+// ended checks that the process of a node ends well after it was asked to leave.
+func (n *node) ended(ctx context.Context, asked error) check {
 	c := check{what: fmt.Sprintf("the process of %s ended by itself, without an error", n.id)}
 	late := time.NewTimer(stopTime)
 	defer late.Stop()
@@ -144,14 +157,14 @@ func (n *node) ended(ctx context.Context, told error) check {
 	case <-ctx.Done():
 		c.fault = "interrupted"
 	}
-	if c.fault != "" && told != nil {
-		c.fault += fmt.Sprintf("; it was told to leave: %v", told)
+	if c.fault != "" && asked != nil {
+		c.fault += fmt.Sprintf("; the request to leave: %v", asked)
 	}
 	return c
 }
 
-// stop ends all agents that still run. In a hurry, somebody waits for the demo to
-// end, while a crash that is not over yet can hold the agents up.
+// stop ends all running agents. After Ctrl-C it is in a hurry: a node that has just
+// crashed can delay the farewell of the others.
 func (t *tour) stop(hurry bool) {
 	running := make(map[*agentproc.Process]lease.NodeID)
 	for _, n := range t.nodes {

@@ -2,9 +2,7 @@ package tour
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -71,17 +69,15 @@ var errTooLong = fmt.Errorf("gave up after %v", patience)
 // members asks all nodes for their members. Nil stands for no answer.
 func (t *tour) members(ctx context.Context, nodes []*node) []*clusterhttp.Members {
 	seen := make([]*clusterhttp.Members, len(nodes))
-	var wait sync.WaitGroup
-	for i, n := range nodes {
-		wait.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, callTime)
-			defer cancel()
-			if m, err := n.client.Members(ctx); err == nil {
-				seen[i] = &m
-			}
-		})
-	}
-	wait.Wait()
+	_ = each(nodes, func(i int, n *node) error {
+		ctx, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		m, err := n.client.Members(ctx)
+		if err == nil {
+			seen[i] = &m
+		}
+		return err
+	})
 	return seen
 }
 
@@ -139,27 +135,20 @@ func statesOf(m *clusterhttp.Members) map[lease.NodeID]lease.State {
 	return states
 }
 
-// observe asks every live node everything. It repeats that for a while for an agent whose
-// table changed in between: its answers are from two tables.
+// observe asks every live node everything. It repeats that for a while if the table of
+// an agent changed in between: its answers are from two tables.
 func (t *tour) observe(ctx context.Context) ([]answer, error) {
 	const tries = 20
 	nodes := t.live()
 	answers := make([]answer, len(nodes))
-	errs := make([]error, len(nodes))
-	var wait sync.WaitGroup
-	for i, n := range nodes {
-		wait.Go(func() {
-			for range tries {
-				var torn bool
-				answers[i], torn, errs[i] = n.ask(ctx, t.rooms, len(t.parties) > 0)
-				if !torn || ctx.Err() != nil {
-					return
-				}
-			}
-		})
-	}
-	wait.Wait()
-	return answers, t.culprit(errors.Join(errs...))
+	err := each(nodes, func(i int, n *node) (err error) {
+		torn := true
+		for try := 0; torn && try < tries && ctx.Err() == nil; try++ {
+			answers[i], torn, err = n.ask(ctx, t.rooms, len(t.parties) > 0)
+		}
+		return err
+	})
+	return answers, t.culprit(err)
 }
 
 // ask returns everything that one node reports. It is torn if the node's table changed in

@@ -31,13 +31,13 @@ func TestObserve(t *testing.T) {
 		t.Error(diff)
 	}
 	if f.unrest != 0 {
-		t.Error("nobody was asked again")
+		t.Error("no agent was asked again")
 	}
 }
 
 func TestObserveOneThatDied(t *testing.T) {
 	tour, _, _ := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
-	tour.nodes[1].client.Base = "127.0.0.1:1" // nobody is there
+	tour.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
 	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
 		t.Errorf("got %v", err)
 	}
@@ -52,8 +52,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 }
 
-// Each thing that keeps the agents from being in agreement is waited for, and is
-// named when the wait is given up.
+// TestAgreed: the tour waits for each obstacle to agreement, and names it when it gives up.
 func TestAgreed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -102,7 +101,7 @@ func TestAgreedWaits(t *testing.T) {
 	}
 }
 
-// A cluster that moves something that it must not is found out, and named.
+// TestBrokenStep: a step names a move that should not have happened.
 func TestBrokenStep(t *testing.T) {
 	nodes, rooms := []string{"a", "b", "c"}, []string{"lobby", "stage"}
 	for _, c := range []struct {

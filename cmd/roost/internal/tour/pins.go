@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// samePins checks that all agents list the same pins, and of just those rooms that
-// people are in: none is lost, none is left over.
+// samePins checks that all agents list the same pins, one for each room with people in it
+// and no more.
 func samePins(parties []party, answers []answer) check {
 	var f faults
 	first := answers[0]
@@ -28,7 +28,7 @@ func samePins(parties []party, answers []answer) check {
 		for _, room := range slices.Sorted(maps.Keys(a.pins)) {
 			p := a.pins[room]
 			if !slices.ContainsFunc(parties, func(p party) bool { return p.room == room }) {
-				f.add("%s is pinned to %s says %s, and nobody is there", room, p.node, a.node)
+				f.add("%s is pinned to %s says %s, and is empty", room, p.node, a.node)
 			}
 		}
 	}
@@ -49,8 +49,8 @@ func noOrphans(answers []answer) check {
 	return f.result("no pin names a node that is gone")
 }
 
-// oneHome checks that whoever asks for a room, and whichever agent, is sent to the
-// node that it is pinned to. S0.1.
+// oneHome checks that every agent sends people to the node that their room is pinned to
+// (S0.1).
 func oneHome(parties []party, visits []visit, pins map[string]pin) check {
 	var f faults
 	for _, v := range visits {
@@ -71,8 +71,7 @@ func oneHome(parties []party, visits []visit, pins map[string]pin) check {
 	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(parties)), len(visits))
 }
 
-// oneHost checks that each room is hosted by the agent of the node that it is
-// pinned to, and by no other one.
+// oneHost checks that only the agent of the node that a room is pinned to hosts it.
 func oneHost(parties []party, visits []visit, pins map[string]pin) check {
 	var f faults
 	for i, p := range parties {
@@ -87,18 +86,18 @@ func oneHost(parties []party, visits []visit, pins map[string]pin) check {
 			}
 		}
 		if hosts == 0 {
-			f.add("%s is hosted by nobody", p.room)
+			f.add("%s has no host", p.room)
 		}
 	}
 	return f.result("each is hosted by the node that it is pinned to, and by no other")
 }
 
-// fullLoads checks that loads were as they should be in the end.
+// fullLoads checks that all agents heard the right loads in the end.
 func fullLoads(fault string) check {
 	return check{"every agent has heard how many streams each node carries", fault}
 }
 
-// oneAnswer checks that everybody who asked for the big room was sent to one node.
+// oneAnswer checks that all people of the big room are sent to one node.
 func oneAnswer(asks []visit) check {
 	var f faults
 	agents := make(map[lease.NodeID]bool)
@@ -115,9 +114,8 @@ func oneAnswer(asks []visit) check {
 	return f.result("all %d people are sent to one node, by all %d agents", len(asks), len(agents))
 }
 
-// overridden checks that the hash did not decide: who asked first had the room
-// pinned to another node than the one that the hash gives it to. Who had to ask
-// again may find what the first question did, after all.
+// overridden checks that the hash did not decide: the first question pinned the room to
+// another node than its owner by the hash. A repeated question may find that pin.
 func overridden(owner lease.NodeID, asks []visit) check {
 	var f faults
 	for i, ask := range asks {
@@ -135,7 +133,7 @@ func overridden(owner lease.NodeID, asks []visit) check {
 	return f.result("it is not %s, the owner by the hash: that one has no headroom", name(owner))
 }
 
-// movedPins returns the rooms whose pins differ.
+// movedPins returns the rooms with different pins.
 func movedPins(before, after map[string]pin) []string {
 	var rooms []string
 	for room, p := range before {
@@ -156,8 +154,8 @@ func pinsStay(before, after map[string]pin) check {
 	return f.result("no pinned room moved")
 }
 
-// onlyPinsOf checks that the rooms of the node that is gone have new homes, of a
-// greater epoch, and that no other room has.
+// onlyPinsOf checks that exactly the rooms of the node that is gone have new pins, of
+// greater epochs.
 func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 	var f faults
 	for _, room := range movedPins(before, after) {

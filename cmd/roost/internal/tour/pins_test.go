@@ -43,7 +43,7 @@ func TestPins(t *testing.T) {
 			resolved: "a sends people of stage to b, it is pinned to nobody", hosted: "stage is hosted by b, it is pinned to nobody",
 		},
 		"a pin is left over": {
-			damage: all(func(a *answer) { a.pins["shed"] = pin{"b", 17, 3} }), pins: "shed is pinned to b says a, and nobody is there (and 2 more)",
+			damage: all(func(a *answer) { a.pins["shed"] = pin{"b", 17, 3} }), pins: "shed is pinned to b says a, and is empty (and 2 more)",
 		},
 		"another size": {damage: setPin(0, "yard", pin{"c", 17, 4}), pins: "yard is pinned for 4 people says a, 3 are there"},
 		"an orphan": {
@@ -54,7 +54,7 @@ func TestPins(t *testing.T) {
 		"sent elsewhere":         {mislead: func(v []visit) { v[1].homes[0].node = "b" }, resolved: "b sends people of attic to b, it is pinned to a"},
 		"sent nowhere": {
 			mislead:  func(v []visit) { v[0].homes[0], v[1].homes[0], v[2].homes[0] = home{}, home{}, home{} },
-			resolved: "a sends people of attic to nobody", hosted: "attic is hosted by nobody",
+			resolved: "a sends people of attic to nobody", hosted: "attic has no host",
 		},
 		"a right guess": {
 			mislead:  func(v []visit) { v[0].homes[0].source, v[0].homes[0].reason = affinity.Degraded, "the store is away" },
@@ -62,10 +62,10 @@ func TestPins(t *testing.T) {
 		},
 		"not resolved": {
 			mislead:  func(v []visit) { v[2].homes = v[2].homes[:2] },
-			resolved: "c resolved 2 of 3 rooms", hosted: "yard is hosted by nobody",
+			resolved: "c resolved 2 of 3 rooms", hosted: "yard has no host",
 		},
 		"two hosts": {mislead: func(v []visit) { v[2].homes[0].hosted = true }, hosted: "attic is hosted by c, it is pinned to a"},
-		"no host":   {mislead: func(v []visit) { v[0].homes[0].hosted = false }, hosted: "attic is hosted by nobody"},
+		"no host":   {mislead: func(v []visit) { v[0].homes[0].hosted = false }, hosted: "attic has no host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers := fleet([]string{"a", "b", "c"}, "abcabcab", nil)

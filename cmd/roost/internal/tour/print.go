@@ -8,44 +8,25 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/lease"
 )
 
-// printer writes what people see.
+// printer writes for people.
 type printer struct {
-	w        io.Writer
-	terminal bool // a line can be overwritten
-	colour   bool
-	waiting  bool          // a moving line is on the screen
-	told     time.Duration // up to where the present wait was told of in plain lines
+	w       io.Writer
+	term    term.Terminal
+	waiting bool          // a moving line is on the screen
+	shown   time.Duration // how much of this wait plain lines have shown
 }
 
-func newPrinter(w io.Writer) *printer {
-	p := &printer{w: w}
-	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" {
-		info, err := f.Stat()
-		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-		p.colour = p.terminal && os.Getenv("NO_COLOR") == ""
-	}
-	return p
+func newPrinter(w io.Writer) *printer { return &printer{w: w, term: term.Of(w, os.Getenv)} }
+
+func (p *printer) paint(tone term.Tone, text string) string {
+	return term.Line{{Text: text, Tone: tone}}.In(p.term.Colours && text != "")
 }
 
-const (
-	bold  = "1"
-	dim   = "2"
-	red   = "1;31"
-	green = "32"
-)
-
-func (p *printer) paint(colour, text string) string {
-	if !p.colour || text == "" {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
-}
-
-// line prints one line. An error of the writer is the reader's choice not to
-// read on; the tour goes on.
+// line prints one line. The tour continues if nothing reads the output.
 func (p *printer) line(format string, args ...any) {
 	p.settle()
 	_, _ = io.WriteString(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
@@ -53,48 +34,48 @@ func (p *printer) line(format string, args ...any) {
 
 func (p *printer) title(number int, title, why string) {
 	p.line("")
-	p.line("%s", p.paint(bold, fmt.Sprintf("%d. %s", number, title)))
+	p.line("%s", p.paint(term.Heading, fmt.Sprintf("%d. %s", number, title)))
 	for l := range strings.Lines(why) {
-		p.line("   %s", p.paint(dim, strings.TrimSuffix(l, "\n")))
+		p.line("   %s", p.paint(term.Faint, strings.TrimSuffix(l, "\n")))
 	}
 	p.line("")
 }
 
-func (p *printer) fact(label, value, beside string) {
-	p.line("   %-17s %s%s", label, pad(value, 24), p.paint(dim, beside))
+func (p *printer) fact(label, value, remark string) {
+	p.line("   %-17s %s%s", label, pad(value, 24), p.paint(term.Faint, remark))
 }
 
 func (p *printer) check(c check) {
 	if c.held() {
-		p.line("   %s    %s", p.paint(green, "held"), c.what)
+		p.line("   %s    %s", p.paint(term.Good, "held"), c.what)
 		return
 	}
-	p.line("   %s  %s", p.paint(red, "BROKEN"), c.what)
-	p.line("           %s", p.paint(red, c.fault))
+	p.line("   %s  %s", p.paint(term.Bad, "BROKEN"), c.what)
+	p.line("           %s", p.paint(term.Bad, c.fault))
 }
 
-// wait tells how a wait of some length goes: on one line that moves, or every
-// two seconds where lines cannot move.
+// wait shows the progress of a wait: on one line that moves, or every two seconds where
+// lines cannot move.
 func (p *printer) wait(text string, waited time.Duration) {
-	if p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K   %s", p.paint(dim, fmt.Sprintf("%4.1f s  %s", waited.Seconds(), text)))
+	if p.term.Moves {
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K   %s", p.paint(term.Faint, fmt.Sprintf("%4.1f s  %s", waited.Seconds(), text)))
 		p.waiting = true
 		return
 	}
 	const every = 2 * time.Second
-	if waited-p.told >= every {
-		p.told = waited.Truncate(every)
-		p.line("   %4.1f s  %s", p.told.Seconds(), text)
+	if waited-p.shown >= every {
+		p.shown = waited.Truncate(every)
+		p.line("   %4.1f s  %s", p.shown.Seconds(), text)
 	}
 }
 
 // waited ends a wait.
 func (p *printer) waited() {
 	p.settle()
-	if p.told > 0 {
+	if p.shown > 0 {
 		p.line("")
 	}
-	p.told = 0
+	p.shown = 0
 }
 
 // settle removes the moving line.
@@ -110,17 +91,17 @@ type holding struct {
 	node                      lease.NodeID
 	partitions, rooms         int
 	morePartitions, moreRooms int // than before
-	streams                   int // that its rooms cost
+	streams                   int // the cost of its rooms
 	note                      string
 }
 
-// columns says what of a holding is shown.
+// columns selects the columns of a holding.
 type columns int
 
 const (
 	onlyPartitions columns = iota
 	andRooms               // by the hash
-	andPinned              // rooms, and what they cost
+	andPinned              // rooms, and their cost
 )
 
 const barWidth = 20 // of the node that owns most
@@ -132,7 +113,7 @@ func (p *printer) holdings(rows []holding, show columns) {
 		width = max(width, len(r.node))
 	}
 	head := [...]string{"partitions", "partitions         rooms", "partitions        pinned        streams"}[show]
-	p.line("   %-*s  %s", width, "", p.paint(dim, head))
+	p.line("   %-*s  %s", width, "", p.paint(term.Faint, head))
 	for _, r := range rows {
 		l := fmt.Sprintf("%-*s  %10s", width, r.node, count(r.partitions))
 		if show >= andRooms {
@@ -147,7 +128,7 @@ func (p *printer) holdings(rows []holding, show columns) {
 	p.line("")
 }
 
-// row is what the summary says of a step.
+// row is the line of a step in the summary.
 type row struct {
 	what         string
 	moved, of    int
@@ -160,11 +141,11 @@ type row struct {
 
 func (p *printer) summary(rows []row) {
 	p.line("")
-	p.line("%s", p.paint(bold, fmt.Sprintf("%-18s %17s  %9s  %6s  %6s  %7s  %s", "What happened", "partitions moved", "expected", "rooms", "pinned", "agreed", "checks")))
+	p.line("%s", p.paint(term.Heading, fmt.Sprintf("%-18s %17s  %9s  %6s  %6s  %7s  %s", "What happened", "partitions moved", "expected", "rooms", "pinned", "agreed", "checks")))
 	for _, r := range rows {
-		held := p.paint(green, "held")
+		held := p.paint(term.Good, "held")
 		if r.held < r.checks {
-			held = p.paint(red, fmt.Sprintf("%d of %d BROKEN", r.checks-r.held, r.checks))
+			held = p.paint(term.Bad, fmt.Sprintf("%d of %d BROKEN", r.checks-r.held, r.checks))
 		}
 		p.line("%-18s %8s %8s  %9s  %6s  %6s  %7s  %s", r.what, count(r.moved), percent(r.moved, r.of), r.expected,
 			count(r.rooms), count(r.pinned), seconds(r.agreed), held)
@@ -196,6 +177,6 @@ func percent(part, whole int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(1, whole)))
 }
 
-// seconds writes what was measured, whole what was set.
+// seconds writes a measured duration, whole a configured one.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 func whole(d time.Duration) string   { return fmt.Sprintf("%g s", d.Seconds()) }

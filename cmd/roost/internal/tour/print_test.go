@@ -1,12 +1,12 @@
 package tour
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 )
 
 func TestPlainOutput(t *testing.T) {
@@ -69,7 +69,7 @@ node-10 was killed        0    0.0 %       none       0       0    0.0 s  2 of 3
 
 func TestTerminalOutput(t *testing.T) {
 	var b strings.Builder
-	p := &printer{w: &b, terminal: true, colour: true}
+	p := &printer{w: &b, term: term.Terminal{Moves: true, Colours: true}}
 	p.wait("first", time.Second)
 	p.wait("then", 2*time.Second)
 	p.check(check{what: "it is so"})
@@ -80,36 +80,6 @@ func TestTerminalOutput(t *testing.T) {
 		"   \x1b[32mheld\x1b[0m    it is so\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// Only a terminal gets colours and moving lines, and only if it wants them.
-func TestNewPrinter(t *testing.T) {
-	terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer terminal.Close()
-	file, err := os.Create(t.TempDir() + "/out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	t.Setenv("TERM", "xterm")
-	t.Setenv("NO_COLOR", "")
-	if p := newPrinter(terminal); !p.terminal || !p.colour {
-		t.Errorf("a terminal: %+v", p)
-	}
-	if p := newPrinter(file); p.terminal || p.colour {
-		t.Errorf("a file: %+v", p)
-	}
-	t.Setenv("NO_COLOR", "1")
-	if p := newPrinter(terminal); !p.terminal || p.colour {
-		t.Errorf("a terminal without colours: %+v", p)
-	}
-	t.Setenv("TERM", "dumb")
-	if p := newPrinter(terminal); p.terminal || p.colour {
-		t.Errorf("a dumb terminal: %+v", p)
 	}
 }
 

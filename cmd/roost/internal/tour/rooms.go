@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -100,22 +99,18 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
 	defer cancel()
 	nodes := t.live()
 	visits := make([]visit, len(nodes))
-	errs := make([]error, len(nodes))
-	var wait sync.WaitGroup
-	for i, n := range nodes {
-		wait.Go(func() {
-			visits[i].agent = n.id
-			for _, p := range parties {
-				var h home
-				if h, errs[i] = t.resolve(ctx, n, p); errs[i] != nil {
-					return
-				}
-				visits[i].homes = append(visits[i].homes, h)
+	err := each(nodes, func(i int, n *node) error {
+		visits[i].agent = n.id
+		for _, p := range parties {
+			h, err := t.resolve(ctx, n, p)
+			if err != nil {
+				return err
 			}
-		})
-	}
-	wait.Wait()
-	return visits, t.culprit(errors.Join(errs...))
+			visits[i].homes = append(visits[i].homes, h)
+		}
+		return nil
+	})
+	return visits, t.culprit(err)
 }
 
 // culprit prefers the end of a process to its consequences.
@@ -130,7 +125,7 @@ func (t *tour) culprit(err error) error {
 }
 
 // resolve asks one agent for a room. It repeats the question after a degraded answer, as
-// of an agent whose store was slow.
+// of an agent with a slow store.
 func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 	for try := 1; ; try++ {
 		a, err := n.client.ResolveRoom(ctx, p.room, p.size)
@@ -254,15 +249,12 @@ func (t *tour) release() {
 	if err != nil {
 		return
 	}
-	var wait sync.WaitGroup
-	for _, n := range live {
-		wait.Go(func() {
-			for room, p := range pins {
-				if p.node == n.id && ctx.Err() == nil { // at its host, which loses it
-					_ = n.client.ReleaseRoom(ctx, room)
-				}
+	_ = each(live, func(_ int, n *node) error {
+		for room, p := range pins {
+			if p.node == n.id && ctx.Err() == nil { // at its host, which loses it
+				_ = n.client.ReleaseRoom(ctx, room)
 			}
-		})
-	}
-	wait.Wait()
+		}
+		return nil
+	})
 }

@@ -15,18 +15,31 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The rooms that people come into: as many for each node, and some that fill the
-// node which the hash gives the big one to, so that it lacks headroom, while the
-// others have it.
+// scene is a tour among fakes, with people in rooms at the given nodes.
+func scene(t *testing.T, nodes []string, table string, homes map[string]lease.NodeID) (*tour, *fakes, []answer) {
+	t.Helper()
+	answers, seen := fleet(nodes, table, nil), fleet(nodes, table, nil)
+	tour, f, _ := fakeTour(t, answers)
+	tour.rooms, tour.seen = nil, seen
+	tour.parties = people(answers, homes)
+	people(seen, homes)
+	return tour, f, answers
+}
+
+var (
+	ab    = []string{"a", "b"}
+	homes = map[string]lease.NodeID{"attic": "a", "yard": "b"}
+)
+
+// TestInvite: the same number of rooms for each node, and some that fill the owner of the
+// big room, so that it lacks headroom while the other nodes have it.
 func TestInvite(t *testing.T) {
 	for _, nodes := range []int{2, 5, 20} {
-		tour, _, _ := fakeTour(t, fleet([]string{"a", "b"}, evenly("ab", 64), nil))
-		tour.o.Nodes = nodes
-		tour.rooms = nil
+		tour, _, _ := scene(t, ab, evenly("ab", 64), nil)
+		tour.o.Nodes, tour.parties = nodes, nil
 		for i := range roomCount {
 			tour.rooms = append(tour.rooms, fmt.Sprintf("room-%d", i))
 		}
-		tour.seen = fleet([]string{"a", "b"}, evenly("ab", 64), nil)
 		tour.invite()
 		want := min(mostRooms, roomsPerNode*nodes) + fullRooms
 		if len(tour.parties) != want {
@@ -55,13 +68,12 @@ func TestInvite(t *testing.T) {
 	}
 }
 
-// An answer that is a guess is not taken, nor is one that there is none now.
+// TestVisitAgain: the tour repeats a question after a degraded answer and after an error
+// that may pass.
 func TestVisitAgain(t *testing.T) {
-	answers := fleet([]string{"a", "b"}, "abab", nil)
-	parties := people(answers, map[string]lease.NodeID{"attic": "a", "yard": "b"})
-	tour, f, _ := fakeTour(t, answers)
+	tour, f, answers := scene(t, ab, "abab", homes)
 	f.guesses, f.busy = 2, 1
-	visits, err := tour.visit(t.Context(), parties)
+	visits, err := tour.visit(t.Context(), tour.parties)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,45 +82,28 @@ func TestVisitAgain(t *testing.T) {
 			visits[i].homes[j].again = false
 		}
 	}
-	if diff := cmp.Diff(asked(parties, answers), visits, cmp.AllowUnexported(visit{}, home{})); diff != "" {
+	if diff := cmp.Diff(asked(tour.parties, answers), visits, cmp.AllowUnexported(visit{}, home{})); diff != "" {
 		t.Error(diff)
-	}
-	if n := tour.again.Load(); n != 3 {
-		t.Errorf("asked again %d times, want 3", n)
 	}
 	tour.askedAgain()
 	if out := tour.out.w.(*agentproc.Log).String(); !strings.Contains(out, "3 times") {
-		t.Errorf("it is not told: %q", out)
+		t.Errorf("3 repeated questions are not printed: %q", out)
 	}
-}
-
-func TestVisitOneThatIsGone(t *testing.T) {
-	answers := fleet([]string{"a", "b"}, "abab", nil)
-	parties := people(answers, map[string]lease.NodeID{"attic": "a"})
-	tour, _, _ := fakeTour(t, answers)
-	tour.nodes[1].client.Base = "127.0.0.1:1"
-	if _, err := tour.visit(t.Context(), parties); err == nil || !strings.Contains(err.Error(), "ask b for attic") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestListAgain(t *testing.T) {
-	answers := fleet([]string{"a", "b"}, "abab", nil)
-	people(answers, map[string]lease.NodeID{"attic": "a", "yard": "b"})
-	tour, f, _ := fakeTour(t, answers)
 	f.busy = 1
 	pins, err := tour.nodes[0].list(t.Context(), "b")
 	if diff := cmp.Diff(map[string]pin{"yard": {"b", 17, 3}}, pins, cmp.AllowUnexported(pin{})); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
+	tour.nodes[1].client.Base = "127.0.0.1:1"
+	if _, err := tour.visit(t.Context(), tour.parties); err == nil || !strings.Contains(err.Error(), "ask b for attic") {
+		t.Errorf("of a node that is gone: %v", err)
+	}
 }
 
 func TestRehomed(t *testing.T) {
-	answers := fleet([]string{"a", "b"}, "abab", nil)
-	people(answers, map[string]lease.NodeID{"attic": "a", "yard": "c"})
-	tour, f, out := fakeTour(t, answers)
-	later := fleet([]string{"a", "b"}, "abab", nil)
-	people(later, map[string]lease.NodeID{"attic": "a", "yard": "b"})
+	tour, f, _ := scene(t, ab, "abab", map[string]lease.NodeID{"attic": "a", "yard": "c"})
+	later := fleet(ab, "abab", nil)
+	people(later, homes)
 	timer := time.AfterFunc(300*time.Millisecond, func() { f.set(later) })
 	defer timer.Stop()
 	since := time.Now().Add(-2 * time.Second)
@@ -116,21 +111,18 @@ func TestRehomed(t *testing.T) {
 	if err != nil || took < 2300*time.Millisecond {
 		t.Errorf("after %v, %v", took, err)
 	}
-	if !strings.Contains(out.String(), "1 pinned rooms still wait on c") {
-		t.Errorf("the wait is not told of: %s", out)
+	if out := tour.out.w.(*agentproc.Log).String(); !strings.Contains(out, "1 pinned rooms still wait on c") {
+		t.Errorf("the wait is not shown: %s", out)
 	}
-	// When it is given up, it is for the checks to say what is wrong.
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := tour.rehomed(short, since, "b"); err != nil {
+	if _, err := tour.rehomed(short, since, "b"); err != nil { // the checks find the fault
 		t.Error(err)
 	}
 }
 
 func TestLoaded(t *testing.T) {
-	answers := fleet([]string{"a", "b"}, "abab", nil)
-	people(answers, map[string]lease.NodeID{"attic": "a", "yard": "b"})
-	tour, f, _ := fakeTour(t, answers)
+	tour, f, answers := scene(t, ab, "abab", homes)
 	f.lag = 3
 	if _, fault := tour.loaded(t.Context(), time.Now(), answers[0].pins); fault != "" || f.lag > 0 {
 		t.Errorf("%s, %d answers to go", fault, f.lag)
@@ -141,9 +133,6 @@ func TestLoaded(t *testing.T) {
 	if fault != "a has heard that b carries 6 streams, by its rooms it is 12" {
 		t.Errorf("got %q", fault)
 	}
-}
-
-func TestWrongLoad(t *testing.T) {
 	m := &clusterhttp.Members{Members: []clusterhttp.Member{{ID: "a", Load: 6}, {ID: "b"}}}
 	for want, loads := range map[string]map[lease.NodeID]int{
 		"": {"a": 6},
@@ -159,28 +148,22 @@ func TestWrongLoad(t *testing.T) {
 	}
 }
 
-// The step of the big room sees whether it went where it should.
+// TestOverrideStep: the step of the big room finds out where the room went.
 func TestOverrideStep(t *testing.T) {
-	for _, c := range []struct {
-		name   string
+	for name, c := range map[string]struct {
 		homes  []lease.NodeID // of the big room, by each agent
 		broken []string
 	}{
-		{"all to another node", []lease.NodeID{"c", "c", "c"}, nil},
-		{"all by the hash", []lease.NodeID{"a", "a", "a"}, []string{"it is not a, the owner by the hash: that one has no headroom: "}},
-		{"each elsewhere", []lease.NodeID{"b", "c", "b"}, []string{
+		"all to another node": {[]lease.NodeID{"c", "c", "c"}, nil},
+		"all by the hash":     {[]lease.NodeID{"a", "a", "a"}, []string{"it is not a, the owner by the hash: that one has no headroom: "}},
+		"each elsewhere": {[]lease.NodeID{"b", "c", "b"}, []string{
 			"all 50 people are sent to one node, by all 3 agents: ",
-			"each is hosted by the node that it is pinned to, and by no other: all-hands is hosted by nobody",
+			"each is hosted by the node that it is pinned to, and by no other: all-hands has no host",
 			"all 3 agents list the same 2 pins, one for each room: all-hands is pinned to c (epoch 17) says b",
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			answers := fleet([]string{"a", "b", "c"}, "aaaa", nil)
-			parties := people(answers, map[string]lease.NodeID{"attic": "a"})
-			tour, _, out := fakeTour(t, answers)
-			tour.rooms, tour.parties = nil, parties
-			tour.seen = fleet([]string{"a", "b", "c"}, "aaaa", nil)
-			people(tour.seen, map[string]lease.NodeID{"attic": "a"})
+		t.Run(name, func(t *testing.T) {
+			tour, _, answers := scene(t, []string{"a", "b", "c"}, "aaaa", map[string]lease.NodeID{"attic": "a"})
 			for i := range answers {
 				answers[i].pins[bigRoom] = pin{c.homes[i], 17, bigSize}
 			}
@@ -188,7 +171,7 @@ func TestOverrideStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(tour.broken) != len(c.broken) {
-				t.Fatalf("broken: %q\n%s", tour.broken, out)
+				t.Fatalf("broken: %q", tour.broken)
 			}
 			for i, want := range c.broken {
 				if !strings.HasPrefix(tour.broken[i], "step 3: "+want) {
@@ -199,35 +182,27 @@ func TestOverrideStep(t *testing.T) {
 	}
 }
 
-// A step finds out about rooms that should have stayed, or should have moved.
+// TestBrokenRooms: a step finds rooms that should have stayed, or should have moved.
 func TestBrokenRooms(t *testing.T) {
-	nodes := []string{"a", "b", "c"}
-	for _, c := range []struct {
-		name   string
+	const moved, host = "no pinned room moved: ", "each is hosted by the node that it is pinned to, and by no other: yard has no host"
+	for name, c := range map[string]struct {
 		after  map[string]lease.NodeID
 		broken []string
 	}{
-		{"sound", map[string]lease.NodeID{"attic": "a", "yard": "b"}, nil},
-		{"moved", map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{
-			"step 3: no pinned room moved: yard was pinned to b, now to c",
+		"sound": {homes, nil},
+		"moved": {map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{moved + "yard was pinned to b, now to c"}},
+		"lost": {map[string]lease.NodeID{"attic": "a"}, []string{
+			moved + "yard was pinned to b, now to nobody", "all 3 agents list the same 2 pins, one for each room: yard has no pin, says a (and 2 more)", host,
 		}},
-		{"lost", map[string]lease.NodeID{"attic": "a"}, []string{
-			"step 3: no pinned room moved: yard was pinned to b, now to nobody",
-			"step 3: all 3 agents list the same 2 pins, one for each room: yard has no pin, says a (and 2 more)",
-			"step 3: each is hosted by the node that it is pinned to, and by no other: yard is hosted by nobody",
-		}},
-		{"orphaned", map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
-			"step 3: no pinned room moved: yard was pinned to b, now to d",
-			"step 3: no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)",
-			"step 3: each is hosted by the node that it is pinned to, and by no other: yard is hosted by nobody",
+		"orphaned": {map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
+			moved + "yard was pinned to b, now to d", "no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)", host,
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			before, after := fleet(nodes, "abcabc", []string{"lobby", "stage"}), fleet(nodes, "abcabc", []string{"lobby", "stage"})
-			parties := people(before, map[string]lease.NodeID{"attic": "a", "yard": "b"})
+		t.Run(name, func(t *testing.T) {
+			nodes := []string{"a", "b", "c"}
+			tour, f, _ := scene(t, nodes, "abcabc", homes)
+			after := fleet(nodes, "abcabc", nil)
 			people(after, c.after)
-			tour, f, out := fakeTour(t, before)
-			tour.seen, tour.parties = before, parties
 			err := tour.apply(t.Context(), change{
 				title: "something happens", what: "it happened",
 				act:    func(context.Context) error { f.set(after); return nil },
@@ -236,24 +211,23 @@ func TestBrokenRooms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for i := range c.broken {
+				c.broken[i] = "step 3: " + c.broken[i]
+			}
 			if diff := cmp.Diff(c.broken, tour.broken); diff != "" {
-				t.Errorf("%s\n%s", diff, out)
+				t.Error(diff)
 			}
 		})
 	}
 }
 
-// A room that ends on a node that drains begins anew elsewhere, and the tour goes
-// on from there.
+// TestRestart: a room that ends on a drained node starts on another node, where the tour
+// sees it from then on.
 func TestRestart(t *testing.T) {
 	for heir, fault := range map[lease.NodeID]string{"a": "", "b": "a sends people of yard to b (and 1 more)"} {
 		t.Run(string(heir), func(t *testing.T) {
 			t.Parallel() // one waits
-			answers := fleet([]string{"a", "b"}, "aaaa", nil)
-			tour, f, _ := fakeTour(t, answers)
-			tour.parties = people(answers, map[string]lease.NodeID{"attic": "a", "yard": "b"})
-			tour.seen = fleet([]string{"a", "b"}, "aaaa", nil)
-			people(tour.seen, map[string]lease.NodeID{"attic": "a", "yard": "b"})
+			tour, f, _ := scene(t, ab, "aaaa", homes)
 			f.heir = heir
 			checks, err := tour.restart(t.Context(), tour.nodes[1])
 			if err != nil || len(checks) != 1 {
@@ -261,24 +235,19 @@ func TestRestart(t *testing.T) {
 			}
 			expectCheck(t, checks[0], fault)
 			if got := tour.seen[1].pins["yard"]; got != (pin{heir, 18, 3}) {
-				t.Errorf("the tour goes on with yard as %+v", got)
+				t.Errorf("the tour sees yard as %+v", got)
 			}
 		})
 	}
-	answers := fleet([]string{"a", "b"}, "aaaa", nil)
-	tour, _, _ := fakeTour(t, answers)
-	tour.parties = people(answers, map[string]lease.NodeID{"attic": "a"})
-	tour.seen = answers
+	tour, _, _ := scene(t, ab, "aaaa", map[string]lease.NodeID{"attic": "a"})
 	if checks, err := tour.restart(t.Context(), tour.nodes[1]); len(checks) > 0 || err != nil {
 		t.Errorf("it had no room: %v, %v", checks, err)
 	}
 }
 
-// What happens, happens to a node with rooms, if there is one.
+// TestPick: events happen to a node with rooms, if there is one.
 func TestPick(t *testing.T) {
-	answers := fleet([]string{"a", "b", "c"}, "abcabc", nil)
-	tour, _, _ := fakeTour(t, answers)
-	tour.seen = answers
+	tour, _, _ := scene(t, []string{"a", "b", "c"}, "abcabc", nil)
 	picked := make(map[lease.NodeID]int)
 	for range 100 {
 		picked[tour.pick().id]++
@@ -294,14 +263,12 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// On somebody's own Redis the tour ends its rooms, each at the agent that hosts it.
+// TestRelease: on the user's own Redis the tour ends its rooms, each at its host.
 func TestRelease(t *testing.T) {
-	answers := fleet([]string{"a", "b"}, "abab", nil)
-	tour, f, _ := fakeTour(t, answers)
-	tour.parties = people(answers, map[string]lease.NodeID{"attic": "a", "yard": "b"})
+	tour, f, answers := scene(t, ab, "abab", homes)
 	tour.release()
 	if answers[0].pins["yard"].epoch != 17 {
-		t.Error("what stands in for a Redis ends by itself")
+		t.Error("the stand-in ends by itself")
 	}
 	f.heir = "x"
 	tour.o.Redis = "redis://somewhere"
@@ -313,25 +280,24 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// The first one asks no owner that might guess, and the last ones ask all agents.
+// TestCrowd: the first question is not to the owner, which might guess, and the last
+// questions are to all agents.
 func TestCrowd(t *testing.T) {
-	answers := fleet([]string{"a", "b", "c"}, "abcabc", nil)
-	people(answers, map[string]lease.NodeID{bigRoom: "c"})
-	tour, _, _ := fakeTour(t, answers)
+	tour, _, _ := scene(t, []string{"a", "b", "c"}, "abcabc", map[string]lease.NodeID{bigRoom: "c"})
 	for range 20 {
 		asks, err := tour.crowd(t.Context(), party{bigRoom, bigSize}, "b")
 		if err != nil || len(asks) != bigSize {
 			t.Fatal(len(asks), err)
 		}
 		if asks[0].agent == "b" {
-			t.Fatal("the owner was asked first")
+			t.Fatal("the first question was to the owner")
 		}
 		last := make(map[lease.NodeID]bool)
 		for _, ask := range asks[bigSize-3:] {
 			last[ask.agent] = true
 		}
 		if len(last) != 3 {
-			t.Fatalf("the last ones asked %v", last)
+			t.Fatalf("the last questions were to %v", last)
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The whole tour, on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
+// TestOnce: the whole tour on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
 // user sees them.
 func TestOnce(t *testing.T) {
 	exe := agenttest.Binary(t)
@@ -43,7 +43,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// The same on a real Redis, whose password nobody is told.
+// TestOnceOnRedis: the same on a real Redis, without its password in the output.
 func TestOnceOnRedis(t *testing.T) {
 	exe := agenttest.Binary(t)
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
@@ -67,7 +67,7 @@ func TestOnceOnRedis(t *testing.T) {
 	}
 }
 
-// Without the Redis that it was told of, the tour does not begin.
+// TestNoRedis: the tour does not begin without its Redis.
 func TestNoRedis(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
@@ -78,12 +78,12 @@ func TestNoRedis(t *testing.T) {
 	}
 }
 
-// expectWhole checks what a whole tour of five nodes has to say.
+// expectWhole checks the output of a whole tour of five nodes.
 func expectWhole(t *testing.T, out *agentproc.Log) {
 	t.Helper()
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
-		"1/6 = 16.7 %", "1/5 = 20.0 %", "People come into 203 rooms", "A 50-person room overrides the hash",
+		"1/6 = 16.7 %", "1/5 = 20.0 %", "People join 203 rooms", "A 50-person room overrides the hash",
 		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "starts again elsewhere",
 		"All 59 checks held",
 	} {
@@ -97,8 +97,8 @@ func expectWhole(t *testing.T, out *agentproc.Log) {
 	t.Log(out)
 }
 
-// Without Once the cluster stays up, is found where it was asked to be, and ends
-// when it is told to.
+// TestStay: without Once the cluster stays up at the given address, and ends with the
+// context.
 func TestStay(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestStay(t *testing.T) {
 	if first, err := strconv.Atoi(pids(out.String())[0]); err != nil || syscall.Kill(first, syscall.SIGKILL) != nil {
 		t.Fatal("node-1 cannot be killed", err)
 	}
-	eventually(t, "it tells that node-1 was killed", func() bool { return strings.Contains(out.String(), "ended: signal: killed") })
+	eventually(t, "the end of node-1 to be printed", func() bool { return strings.Contains(out.String(), "ended: signal: killed") })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -142,7 +142,7 @@ func TestStay(t *testing.T) {
 	expectEnded(t, out.String(), 3)
 }
 
-// useButtons does what the dashboard of a demo with node-1 alone offers.
+// useButtons presses the buttons of a demo with node-1 alone.
 func useButtons(t *testing.T, client *clusterhttp.Client) {
 	t.Helper()
 	press := func(status int, action, body string) string {
@@ -174,18 +174,18 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 	seen("it drains", func(m clusterhttp.Members) bool { return m.Members[1].State == lease.Draining })
 	press(200, "undrain", `{"id":"node-4"}`)
 
-	// Where the page is shows another agent while the one there is paused.
+	// Another agent answers while the first is paused.
 	press(200, "pause", `{"id":"node-1"}`)
 	seen("node-4 answers, and node-1 is gone", func(m clusterhttp.Members) bool { return m.Self == "node-4" && len(m.Members) == 1 })
 	press(409, "drain", `{"id":"node-1"}`)
 	press(200, "resume", `{"id":"node-1"}`)
 	seen("node-1 is back", func(m clusterhttp.Members) bool { return m.Self == "node-1" && len(m.Members) == 2 })
-	press(200, "pause", `{"id":"node-4"}`) // and is left so: it has to end all the same
+	press(200, "pause", `{"id":"node-4"}`) // it has to end all the same
 	press(404, "kill", `{"id":"node-2"}`)
 	press(409, "dance", `{"id":"node-1"}`)
 }
 
-// Ctrl-C in the middle of it.
+// TestInterrupted: Ctrl-C in the middle of the tour.
 func TestInterrupted(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
@@ -205,7 +205,7 @@ func TestInterrupted(t *testing.T) {
 	expectEnded(t, out.String(), 5)
 }
 
-// An agent that does not start ends the tour, and its log is shown.
+// TestAgentThatFails: an agent that does not start ends the tour, which shows its log.
 func TestAgentThatFails(t *testing.T) {
 	exe := filepath.Join(t.TempDir(), "roost")
 	if err := os.WriteFile(exe, []byte("#!/bin/sh\necho the port is taken >&2\nexit 1\n"), 0o700); err != nil {
@@ -229,7 +229,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Kill -9 of the tour itself leaves no agent behind.
+// TestNoOrphans: kill -9 of the tour itself leaves no agent behind.
 func TestNoOrphans(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
@@ -248,7 +248,7 @@ func TestNoOrphans(t *testing.T) {
 	expectEnded(t, tour.Log.String(), 5)
 }
 
-// pids returns the processes of the agents that a tour says it started first.
+// pids returns the processes of the agents that a tour started first, by its output.
 func pids(output string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(`pid (\d+), 127`).FindAllStringSubmatch(output, -1) {
@@ -257,8 +257,7 @@ func pids(output string) []string {
 	return found
 }
 
-// expectEnded checks that so many agents were started first and that none of
-// them runs any more.
+// expectEnded checks that so many agents were started first and that all have ended.
 func expectEnded(t *testing.T, output string, n int) {
 	t.Helper()
 	started := pids(output)
@@ -270,7 +269,7 @@ func expectEnded(t *testing.T, output string, n int) {
 	}
 }
 
-// ended reports whether a process has ended, even if nobody took notice yet.
+// ended reports whether a process has ended, even if its parent has not waited for it.
 func ended(t *testing.T, pid string) bool {
 	t.Helper()
 	n, err := strconv.Atoi(pid)

@@ -9,88 +9,79 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // mostNodes is how many nodes the demo runs at a time.
 const mostNodes = 20
 
-// stage answers GET /demo.
+// stage is the answer to GET /demo.
 type stage struct {
-	Touring bool     `json:"touring"` // the tour has not ended, so there is nothing to press yet
+	Touring bool     `json:"touring"` // the tour has not ended, and takes no orders yet
 	Most    int      `json:"most"`    // nodes at a time
 	Nodes   []staged `json:"nodes"`
 }
 
-// staged is a node on the stage. Its State is that of its process: starting, running
-// or paused. Whether it drains, the members know.
+// staged is a node. State is the state of its process: starting, running or paused. The
+// members know whether it drains.
 type staged struct {
 	ID    lease.NodeID `json:"id"`
 	State string       `json:"state"`
 }
 
-// arrival is an agent that says where it is reached.
-type arrival struct {
-	*node
-	at agentproc.Addrs
-}
-
-// stay keeps the cluster up until ctx ends, does what the dashboard's buttons ask
-// for, and tells of agents that end.
+// stay keeps the cluster up until ctx ends, carries out the orders of the dashboard's
+// buttons, and prints which agents end.
 func (t *tour) stay(ctx context.Context) {
 	t.farewell()
-	defer t.resumeAll() // one that is paused cannot be asked to end
-	ended, arrived := make(chan *node), make(chan arrival)
+	defer t.resumeAll() // a paused agent cannot leave
+	happened := make(chan func())
+	report := func(f func()) {
+		select {
+		case happened <- f:
+		case <-ctx.Done():
+		}
+	}
+	reportEnd := func(n *node) {
+		select {
+		case <-n.Done():
+		case <-ctx.Done():
+			return
+		}
+		report(func() {
+			t.out.line("%s (pid %d) ended: %s", n.id, n.PID(), n.State())
+			n.state = lease.Left
+		})
+	}
+	reportStart := func(n *node) {
+		at, err := n.Await(ctx)
+		if err != nil {
+			return // reportEnd reports it
+		}
+		report(func() {
+			n.reach(at, t.web)
+			t.out.line("%s joins (pid %d, %s)", n.id, n.PID(), n.HTTP)
+		})
+	}
 	for _, n := range t.live() {
-		go tell(ctx, n, ended)
+		go reportEnd(n)
 	}
 	t.front.staying.Store(true)
 	for {
 		t.front.aim(t.running())
 		select {
-		case n := <-ended:
-			t.out.line("%s (pid %d) ended: %s", n.id, n.PID(), n.State())
-			n.state = lease.Left
-		case a := <-arrived:
-			a.reach(a.at, t.web)
-			t.out.line("%s joins (pid %d, %s)", a.id, a.PID(), a.HTTP)
+		case f := <-happened:
+			f()
 		case o := <-t.front.orders:
 			done := t.obey(ctx, o)
-			if n, ok := done.answer.(*node); ok { // one was added
-				go tell(ctx, n, ended)
-				go await(ctx, n, arrived)
+			if n, ok := done.answer.(*node); ok { // it was added
+				go reportEnd(n)
+				go reportStart(n)
 				done.answer = t.stage()
 			}
 			o.done <- done
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// tell tells when a node has ended.
-func tell(ctx context.Context, n *node, ended chan<- *node) {
-	select {
-	case <-n.Done():
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case ended <- n:
-	case <-ctx.Done():
-	}
-}
-
-// await tells when a node has started.
-func await(ctx context.Context, n *node, arrived chan<- arrival) {
-	at, err := n.Await(ctx)
-	if err != nil {
-		return // it has ended
-	}
-	select {
-	case arrived <- arrival{n, at}:
-	case <-ctx.Done():
 	}
 }
 
@@ -119,8 +110,8 @@ func (t *tour) stage() stage {
 	return s
 }
 
-// obey does what a button asks for. The answer is the stage, the node that was
-// added, or what went wrong.
+// obey carries out an order. The answer is the stage, the node that was added, or a
+// fault.
 func (t *tour) obey(ctx context.Context, o order) result {
 	var err error
 	switch o.action {
@@ -143,7 +134,7 @@ func (t *tour) obey(ctx context.Context, o order) result {
 func (t *tour) add() result {
 	seed := t.running()
 	if seed == nil || len(t.live()) >= mostNodes {
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("another node needs one to join, and there are to be %d at most", mostNodes))
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("another node needs one to join by, and the demo runs at most %d", mostNodes))
 	}
 	n, err := t.spawn("--join", seed.Gossip)
 	if err != nil {
@@ -152,9 +143,9 @@ func (t *tour) add() result {
 	return result{http.StatusOK, n}
 }
 
-// act does something to a node.
+// act changes a node.
 func (t *tour) act(ctx context.Context, n *node, action string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // who waits longer sees it on the page
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // the page shows what takes longer
 	defer cancel()
 	switch {
 	case action == "kill":
@@ -175,7 +166,7 @@ func (t *tour) act(ctx context.Context, n *node, action string) error {
 		_, err := n.client.Undrain(ctx)
 		return err
 	}
-	return fmt.Errorf("%.80q cannot be done to a node", action)
+	return fmt.Errorf("%.80q is no action", action)
 }
 
 func (t *tour) resumeAll() {
@@ -190,7 +181,7 @@ func refuse(status int, code, why string) result {
 	return result{status, clusterhttp.Problem{Message: why, Code: code}}
 }
 
-// farewell says what to try now that the tour is over.
+// farewell suggests what to try after the tour.
 func (t *tour) farewell() {
 	live := t.live()
 	last := live[len(live)-1]

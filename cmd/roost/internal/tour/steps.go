@@ -14,7 +14,7 @@ func (t *tour) steps() []func(context.Context) error {
 
 func (t *tour) start(ctx context.Context) error {
 	t.out.title(t.step, fmt.Sprintf("%d agents start", t.o.Nodes),
-		"Each is a process of its own, told no more than the address of the first one.\n"+
+		"Each is a process of its own that knows no more than the address of the first.\n"+
 			"Gossip does the rest: there is no database and no leader.")
 	seed, err := t.first(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 	if t.front != nil {
 		t.front.aim(seed)
 	}
-	// Agents go on without a store, but the tour cannot.
+	// Agents run without a store; the tour cannot.
 	_, err = seed.list(ctx, seed.id)
 	return seed, err
 }
@@ -68,7 +68,7 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 func (t *tour) place(ctx context.Context) error {
 	t.out.title(t.step, fmt.Sprintf("%s rooms are placed", count(roomCount)),
 		"A room's name hashes to a partition, a partition has one owner. Every agent\n"+
-			"knows all owners, so it answers from memory, and asks nobody.")
+			"knows all owners, so it answers from memory, without a question to others.")
 	for i := range roomCount {
 		t.rooms = append(t.rooms, fmt.Sprintf("room-%03d-%04x", i, t.rng.Uint32()&0xffff))
 	}
@@ -91,7 +91,7 @@ func (t *tour) join(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s joins", id),
 		why: "It takes a share of partitions from each of the others, and nothing else moves.\n" +
-			"Rooms that are pinned stay even then: whoever is in them notices nothing.",
+			"Rooms that are pinned stay even then: the people in them notice nothing.",
 		what: fmt.Sprintf("%s joined", id),
 		act: func(ctx context.Context) error {
 			n, err := t.spawn("--join", t.nodes[0].Gossip)
@@ -118,8 +118,8 @@ func (t *tour) crash(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
 		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease, good for %s, is not renewed any more.\n"+
-			"Its rooms are without a node until it has run out; then the others share them,\n"+
-			"and whoever owns the partition of a pinned room now finds a new home for it.", n.PID(), whole(ttl)),
+			"Its rooms are without a node until it has expired; then the others share them,\n"+
+			"and the new owner of the partition of a pinned room finds a new home for it.", n.PID(), whole(ttl)),
 		what: fmt.Sprintf("%s was killed", n.id),
 		act: func(context.Context) error {
 			n.state, n.note = lease.Left, "killed"
@@ -128,7 +128,7 @@ func (t *tour) crash(ctx context.Context) error {
 		oneIn: members,
 		usual: fmt.Sprintf("expected: %g to %s, by the age of the lease",
 			(ttl - beat).Seconds(), whole(ttl)),
-		progress: "have seen the lease run out",
+		progress: "have seen the lease expire",
 		gone:     n.id,
 		checks: func(o outcome) []check {
 			return []check{
@@ -143,9 +143,9 @@ func (t *tour) drain(ctx context.Context) error {
 	n, members := t.pick(), len(t.live())
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s drains", n.id),
-		why: "A planned exit needs no lease to run out: the node says that it gives up its\n" +
+		why: "A planned exit needs no lease to expire: the node announces that it gives up its\n" +
 			"partitions, and the others have them at once. Pinned rooms stay until they end,\n" +
-			"and begin anew elsewhere.",
+			"and start again elsewhere.",
 		what: fmt.Sprintf("%s drained", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
@@ -177,7 +177,7 @@ func (t *tour) leave(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s leaves", n.id),
 		why: "It owns nothing any more, so no partition moves. Its process says farewell, to\n" +
-			"the store as well, and ends; the rooms that it had to the end are pinned anew.",
+			"the store as well, and ends; the rooms that it still had are pinned again.",
 		what: fmt.Sprintf("%s left", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Left, "left"
@@ -196,10 +196,10 @@ func (t *tour) leave(ctx context.Context) error {
 	})
 }
 
-// sooner checks that a change did not wait for a lease: that would have taken at
-// least the TTL less the time since the last heartbeat.
+// sooner checks that a change did not wait for a lease to expire, which takes at least the
+// TTL less the time since the last heartbeat.
 func (t *tour) sooner(took time.Duration) check {
-	c := check{what: "nobody waited for a lease to run out"}
+	c := check{what: "no node waited for a lease to expire"}
 	if least := t.settings.LeaseTTL - t.settings.HeartbeatInterval*11/10; took >= least {
 		c.fault = fmt.Sprintf("it took %s, as long as a lease may", seconds(took))
 	}

@@ -2,26 +2,24 @@ package tour
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
 )
 
-// gather has people come into some of the rooms.
+// gather has people join some of the rooms.
 func (t *tour) gather(ctx context.Context) error {
 	t.invite()
 	store := "on a Redis that the agents share;\nhere, this process stands in for it"
 	if t.o.Redis != "" {
 		store = "on the Redis\nthat the agents share"
 	}
-	t.out.title(t.step, fmt.Sprintf("People come into %s rooms", count(len(t.parties))),
-		fmt.Sprintf("Whoever is first has the room pinned: to its owner by the hash, as long as that\n"+
-			"one has headroom. The pin is kept %s.", store))
+	t.out.title(t.step, fmt.Sprintf("People join %s rooms", count(len(t.parties))),
+		fmt.Sprintf("The first join pins the room: to its owner by the hash, as long as that node\n"+
+			"has headroom. The pin is kept %s.", store))
 	since := time.Now()
 	visits, err := t.visit(ctx, t.parties)
 	if err != nil {
@@ -56,21 +54,21 @@ func (t *tour) byHash(pins map[string]pin) int {
 	return n
 }
 
-// askedAgain owns up to answers that were not taken at once.
+// askedAgain shows how many questions were repeated.
 func (t *tour) askedAgain() {
 	if n := t.again.Swap(0); n > 0 {
-		t.out.fact("asked again", fmt.Sprintf("%s times", count(int(n))), "by a slow store, an agent could only guess, and said so")
+		t.out.fact("asked again", fmt.Sprintf("%s times", count(int(n))), "the store was slow, and an agent said that it could only guess")
 	}
 }
 
-// override has a room begin that is too big for the node that the hash gives it to.
+// override starts a room that is too big for its owner by the hash.
 func (t *tour) override(ctx context.Context) error {
 	big := party{bigRoom, bigSize}
 	owner := t.hashed(big.room)
 	t.out.title(t.step, fmt.Sprintf("A %d-person room overrides the hash", big.size),
 		fmt.Sprintf("%d people cost their node %d·%d = %s forwarded streams. By the hash they would\n"+
 			"go to %s, which has too many already; so the room is pinned where there is\n"+
-			"headroom, to the least loaded node, and everybody is sent there.",
+			"headroom, to the least loaded node, and all people are sent there.",
 			big.size, big.size, big.size-1, count(big.streams()), owner))
 	asks, err := t.crowd(ctx, big, owner)
 	if err != nil {
@@ -84,20 +82,20 @@ func (t *tour) override(ctx context.Context) error {
 	first, loads := asks[0].homes[0], streamsOf(before)
 	ceiling := capacity * affinity.Config{}.WithDefaults().SoftCeiling / 100
 	for _, n := range t.live() {
-		beside := ""
+		remark := ""
 		switch n.id {
 		case owner:
-			beside = fmt.Sprintf("owner by the hash; no headroom for %s more", count(big.streams()))
+			remark = fmt.Sprintf("owner by the hash; no headroom for %s more", count(big.streams()))
 		case first.node:
-			beside = "pinned here"
+			remark = "pinned here"
 		}
-		t.out.fact(string(n.id), fmt.Sprintf("%5s of %s streams", count(loads[n.id]), count(ceiling)), beside)
+		t.out.fact(string(n.id), fmt.Sprintf("%5s of %s streams", count(loads[n.id]), count(ceiling)), remark)
 	}
 	t.askedAgain()
 	t.out.line("   %-17s %s", "why", first.reason)
 	t.out.line("")
 	pins := t.seen[0].pins
-	last := asks[len(asks)-len(t.live()):] // one from each agent, when the room's own knew of it, too
+	last := asks[len(asks)-len(t.live()):] // one of each agent, when the host knew the room, too
 	t.conclude(
 		oneAnswer(asks), overridden(owner, asks), oneHost([]party{big}, last, pins),
 		samePins(t.parties, t.seen), pinsStay(before, pins),
@@ -105,9 +103,9 @@ func (t *tour) override(ctx context.Context) error {
 	return nil
 }
 
-// crowd has the people of one room ask for it: the first one alone, at any agent
-// but that of the owner by the hash, then the others, at all agents at once. It
-// returns what each was told; the last of them each asked another agent.
+// crowd has the people of one room ask for it: the first one alone, at any agent except
+// that of the owner by the hash, then the others, at all agents at once. It returns the
+// answers; the last ones are each of another agent.
 func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]visit, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
@@ -118,23 +116,21 @@ func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]visit,
 	if err != nil {
 		return nil, t.culprit(err)
 	}
-	asks := make([]visit, max(p.size, len(nodes)+1))
-	errs := make([]error, len(asks))
-	asks[0] = visit{door.id, []home{first}}
-	var wait sync.WaitGroup
-	for i := 1; i < len(asks); i++ {
-		n := nodes[(len(asks)-i)%len(nodes)]
-		wait.Go(func() {
-			var h home
-			h, errs[i] = t.resolve(ctx, n, p)
-			asks[i] = visit{n.id, []home{h}}
-		})
+	var others []*node
+	for i := max(p.size, len(nodes)+1) - 1; i > 0; i-- {
+		others = append(others, nodes[i%len(nodes)])
 	}
-	wait.Wait()
-	return asks, t.culprit(errors.Join(errs...))
+	asks := make([]visit, len(others)+1)
+	asks[0] = visit{door.id, []home{first}}
+	err = each(others, func(i int, n *node) error {
+		h, err := t.resolve(ctx, n, p)
+		asks[i+1] = visit{n.id, []home{h}}
+		return err
+	})
+	return asks, t.culprit(err)
 }
 
-// restart ends a room on a node that drains, and has people come back to it.
+// restart ends a room on a node that drains, and has its people join again.
 func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	i := slices.IndexFunc(t.parties, func(p party) bool { return t.seen[0].pins[p.room].node == drained.id })
 	if i < 0 {
@@ -144,8 +140,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	if err := drained.client.ReleaseRoom(ctx, p.room); err != nil {
 		return nil, t.culprit(&agentError{drained, fmt.Errorf("tour: release %s: %w", p.room, err)})
 	}
-	// Where the store does not tell of changes, an agent may go by what it read a
-	// moment ago.
+	// Where the store does not notify of changes, an agent may use an older answer.
 	var c check
 	for late := time.Now().Add(staleTime); ; pause(ctx) {
 		visits, err := t.visit(ctx, []party{p})

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Keys of the stand-in last as long as on a Redis, and scripts see the time of day.
+// TestStandIn: keys of the stand-in last as long as on a Redis, and scripts see the time.
 func TestStandIn(t *testing.T) {
 	s, err := startStandIn()
 	if err != nil {

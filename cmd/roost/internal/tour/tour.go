@@ -14,6 +14,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 )
 
 // Options says what tour to run. The zero value of each field is its default,
@@ -24,7 +25,7 @@ type Options struct {
 	Once  bool      // end after the last step instead of staying up
 	Redis string    // URL of the Redis on which rooms are pinned, may hold a password; default: this process stands in for one
 	Seed  uint64    // picks the rooms, and the nodes that things happen to
-	Out   io.Writer // where to tell of it
+	Out   io.Writer // receives the story
 	Exe   string    // the roost binary; default: this process's own
 }
 
@@ -50,11 +51,11 @@ func (o Options) withDefaults() (Options, error) {
 
 const (
 	roomCount = 1000
-	stopTime  = 20 * time.Second // for an agent to leave and end when it is asked to
-	hurryTime = 3 * time.Second  // the same when somebody waits for it
+	stopTime  = 20 * time.Second // for an agent to leave and end
+	hurryTime = 3 * time.Second  // the same after Ctrl-C
 )
 
-// tour is one run: what was started, and what was seen of it.
+// tour is one run.
 type tour struct {
 	o        Options
 	out      *printer
@@ -66,20 +67,19 @@ type tour struct {
 	drained  *node
 	cluster  string       // its name, of this run alone: so are the keys on a Redis
 	redis    string       // URL; may hold a password
-	rooms    []string     // that are placed by the hash
-	parties  []party      // rooms that are pinned
-	again    atomic.Int64 // how often an agent had to be asked again
+	rooms    []string     // placed by the hash
+	parties  []party      // pinned rooms
+	again    atomic.Int64 // repeated questions
 	front    *front       // nil with Once
-	seen     []answer     // by all agents, after the latest step
+	seen     []answer     // of all agents, after the last step
 	step     int
 	rows     []row
 	checks   int
 	broken   []string
 }
 
-// Run walks through the tour and returns nil if every check held, else an error
-// that names those that did not. Without Once it then stays up until ctx ends.
-// No agent is left when it returns.
+// Run walks through the tour and returns an error that names the checks that failed.
+// Without Once it then stays up until ctx ends. All agents have ended when it returns.
 func Run(ctx context.Context, o Options) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -121,7 +121,7 @@ func Run(ctx context.Context, o Options) error {
 
 // walk takes the steps.
 func (t *tour) walk(ctx context.Context) error {
-	t.out.line("%s", t.out.paint(bold, "roost: who owns which room, without asking anybody"))
+	t.out.line("%s", t.out.paint(term.Heading, "roost: who owns which room, without a question to any other node"))
 	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
 	t.out.line("%s, a lease of %s, %s partitions.", whole(t.settings.HeartbeatInterval), whole(t.settings.LeaseTTL), count(t.settings.Partitions))
 	if t.front != nil {
@@ -139,7 +139,7 @@ func (t *tour) walk(ctx context.Context) error {
 	return nil
 }
 
-// conclude prints what became of the invariants of a step.
+// conclude prints the checks of a step.
 func (t *tour) conclude(checks ...check) (held int) {
 	for _, c := range checks {
 		t.out.check(c)
@@ -153,27 +153,27 @@ func (t *tour) conclude(checks ...check) (held int) {
 	return held
 }
 
-// verdict sums up and returns an error that names what was broken.
+// verdict sums up and returns an error that names the checks that failed.
 func (t *tour) verdict() error {
 	t.out.summary(t.rows)
 	t.out.line("")
 	took := time.Since(t.began).Seconds()
 	if len(t.broken) > 0 {
-		t.out.line("%s", t.out.paint(red, fmt.Sprintf("BROKEN: %d of %d checks failed, in %.0f s.", len(t.broken), t.checks, took)))
+		t.out.line("%s", t.out.paint(term.Bad, fmt.Sprintf("BROKEN: %d of %d checks failed, in %.0f s.", len(t.broken), t.checks, took)))
 		return fmt.Errorf("tour: %d of %d checks failed:\n  %s", len(t.broken), t.checks, strings.Join(t.broken, "\n  "))
 	}
-	t.out.line("%s", t.out.paint(bold, fmt.Sprintf("All %d checks held, in %.0f s.", t.checks, took)))
+	t.out.line("%s", t.out.paint(term.Heading, fmt.Sprintf("All %d checks held, in %.0f s.", t.checks, took)))
 	return nil
 }
 
-// explain shows what the agent that caused an error had to say.
+// explain shows the log of the agent that caused an error.
 func (t *tour) explain(err error) {
 	var agent *agentError
 	if !errors.As(err, &agent) {
 		return
 	}
 	t.out.line("")
-	t.out.line("%s", t.out.paint(red, fmt.Sprintf("The last that %s logged:", agent.node.id)))
+	t.out.line("%s", t.out.paint(term.Bad, fmt.Sprintf("The last lines that %s logged:", agent.node.id)))
 	for l := range strings.Lines(agent.node.Log.String()) {
 		t.out.line("   %s", strings.TrimSpace(l))
 	}
