@@ -36,25 +36,30 @@ func roostIn(t *testing.T, env map[string]string, args ...string) (code int, std
 	return code, out.String(), fault.String()
 }
 
+// golden compares got with a file.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil { //nolint:gosec // it is public
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s; if this is intended, run with -update:\n%s", path, diff)
+	}
+}
+
 func TestHelpGolden(t *testing.T) {
 	for name, args := range map[string][]string{"help": {"--help"}, "help-agent": {"agent", "--help"}, "help-place": {"place", "--help"}} {
 		code, got, fault := roost(t, args...)
 		if code != 0 || fault != "" {
 			t.Fatalf("%v: %d %q", args, code, fault)
 		}
-		path := filepath.Join("testdata", name+".txt")
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%v; if this is intended, run with -update:\n%s", args, diff)
-		}
+		golden(t, filepath.Join("testdata", name+".txt"), got)
 	}
 	if _, alone, _ := roost(t); !strings.Contains(alone, "roost [command]") {
 		t.Errorf("roost alone prints %q", alone)
@@ -95,11 +100,16 @@ func parses(line string) error {
 	for _, end := range []string{"   ", " | ", " && ", " > "} {
 		line, _, _ = strings.Cut(line, end)
 	}
-	cmd, args, err := new(program).root().Find(strings.Fields(line))
+	return known(strings.Fields(line))
+}
+
+// known checks that roost has a command with these flags and arguments.
+func known(args []string) error {
+	cmd, rest, err := new(program).root().Find(args)
 	if err != nil {
 		return err
 	}
-	if err := cmd.ParseFlags(args); err != nil {
+	if err := cmd.ParseFlags(rest); err != nil {
 		return err
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())

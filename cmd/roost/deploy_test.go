@@ -11,14 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"go.yaml.in/yaml/v3"
 )
 
 // TestSettingsReference: docs/settings.md is written from the settings.
 func TestSettingsReference(t *testing.T) {
-	const path = "../../docs/settings.md"
 	var b strings.Builder
 	b.WriteString(`# Settings of roost agent
 
@@ -41,19 +39,7 @@ This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update
 		}
 		b.WriteString("\n")
 	}
-	want := strings.TrimSuffix(b.String(), "\n")
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is not what the settings say; run with -update (-want +got):\n%s", path, diff)
-	}
+	golden(t, "../../docs/settings.md", strings.TrimSuffix(b.String(), "\n"))
 }
 
 // TestDeployment: roost knows the commands and settings of the files under deploy/.
@@ -68,29 +54,15 @@ func TestDeployment(t *testing.T) {
 			t.Errorf("%s runs %q, want %d commands", path, commands, wanted)
 		}
 		for _, args := range commands {
-			knows(t, path, args)
+			if err := known(args); err != nil {
+				t.Errorf("%s runs roost %q: %v", path, args, err)
+			}
 		}
 		for _, name := range regexp.MustCompile(`ROOST_[A-Z_]+`).FindAllString(string(b), -1) {
 			if !slices.ContainsFunc(new(settings.Agent).Settings(), func(s settings.Setting) bool { return settings.Variable(s.Name) == name }) {
 				t.Errorf("%s sets %s, which roost agent does not know", path, name)
 			}
 		}
-	}
-}
-
-// knows fails the test if roost has no such command, or the command no such flags.
-func knows(t *testing.T, path string, args []string) {
-	t.Helper()
-	p := program{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
-	cmd, rest, err := p.root().Find(args)
-	if err == nil && !cmd.Runnable() {
-		err = errors.New("no such command")
-	}
-	if err == nil {
-		err = cmd.ParseFlags(rest)
-	}
-	if err != nil {
-		t.Errorf("%s runs roost %q: %v", path, args, err)
 	}
 }
 

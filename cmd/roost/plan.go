@@ -172,10 +172,7 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	next := slices.Clone(now)
-	var ids []string
-	for _, n := range now {
-		ids = append(ids, string(n.ID))
-	}
+	ids := idsOf(now)
 	seen := make(map[lease.NodeID]bool)
 	find := func(flag string, id lease.NodeID, want bool) int {
 		at := slices.Index(ids, string(id))
@@ -206,4 +203,11 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 		}
 	}
 	return next, faults
+}
+
+func idsOf(nodes []placement.Node) (ids []string) {
+	for _, n := range nodes {
+		ids = append(ids, string(n.ID))
+	}
+	return ids
 }

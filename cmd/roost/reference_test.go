@@ -7,12 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
@@ -140,22 +138,11 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *update {
-		page = []byte(withComments(b.String(), string(page)))
-		if err := os.WriteFile(path, page, 0o644); err != nil { //nolint:gosec // a public page
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(pageComment.ReplaceAllString(string(page), ""), b.String()); diff != "" {
-		t.Errorf("docs/cli.md; if this is intended, run with -update:\n%s", diff)
-	}
+	golden(t, path, withComments(b.String(), string(page)))
 }
 
-// pageComment matches a comment by which internal/docstest knows how to run the page.
-var pageComment = regexp.MustCompile(`(?s)<!--.*?-->\n`)
-
-// withComments returns page with the comments of old: each comes after the same heading
-// or after the block below that.
+// withComments returns page with the comments of old, by which internal/docstest knows how
+// to run the page: each comes after the same heading, or after the block below that.
 func withComments(page, old string) string {
 	at := func(line, place string) string {
 		switch {

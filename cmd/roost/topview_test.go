@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -70,19 +68,7 @@ func TestTopGolden(t *testing.T) {
 			got.WriteString(strings.TrimRight(l.String(), " ") + "\n")
 		}
 	}
-	const path = "testdata/top.txt"
-	if *update {
-		if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("if this is intended, run with -update:\n%s", diff)
-	}
+	golden(t, "testdata/top.txt", got.String())
 }
 
 // TestTopAged: an overdue answer shows before the timeout, and a known fault stays.
