@@ -13,7 +13,8 @@ import (
 
 const docs = root + "docs/"
 
-// TestPages: the index lists each page, and links lead to a file and a heading.
+// TestPages: the index lists each page, links lead to a file and a heading, and paths in
+// code spans exist.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob(docs + "*.md")
 	if err != nil || len(pages) == 0 {
@@ -26,11 +27,17 @@ func TestPages(t *testing.T) {
 		}
 	}
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:" ]*)(?:#([^) ]+))?[")]`)
+	file := regexp.MustCompile("`((?:affinity|cluster|cmd|docs|events|internal|lease|placement|presence|reconnect)/[\\w./-]*)`")
 	decisions, err := filepath.Glob(docs + "decisions/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, page := range slices.Concat(pages, decisions, []string{root + "README.md", root + "CONTRIBUTING.md"}) {
+		for _, m := range file.FindAllStringSubmatch(read(t, page), -1) {
+			if _, err := os.Stat(root + m[1]); err != nil && !strings.Contains(m[1], "/v1.") {
+				t.Errorf("%s: no file %s", page, m[1])
+			}
+		}
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target := page
 			if m[1] != "" {
