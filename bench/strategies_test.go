@@ -58,7 +58,7 @@ func compute(b *testing.B, in placement.Input) *placement.Table {
 	return t
 }
 
-// fresh returns a new instance of s: rings keep the last one that they computed.
+// fresh returns a new instance of s: the strategies of rings keep their last ring.
 func fresh(b *testing.B, s placement.Strategy) placement.Strategy {
 	b.Helper()
 	f, err := placement.ParseStrategy(s.Name())
@@ -151,8 +151,8 @@ func BenchmarkJoin(b *testing.B) {
 	})
 }
 
-// BenchmarkPass is a pass of least partitions, with what else its coordinator does
-// then, when there is something to move and when there is not.
+// BenchmarkPass measures a pass of least partitions after a join, and the record before
+// it.
 func BenchmarkPass(b *testing.B) {
 	sizes(b, func(b *testing.B, partitions, nodes int) {
 		b.Helper()

@@ -80,7 +80,7 @@ func (b Balance) Advice() string {
 		return ""
 	}
 	if b.Levelling {
-		return fmt.Sprintf("load varies by %.0f %% between nodes (above %.0f %%), and is being evened out a few partitions at a time: "+
+		return fmt.Sprintf("load varies by %.0f %% between nodes (above %.0f %%), and passes even it out a few partitions at a time: "+
 			"wait, or allow more moves per pass in the name of the strategy.", 100*b.CV, 100*warnCV)
 	}
 	partitions := 0

@@ -83,5 +83,5 @@ func (bounded) Explain(nodes []Node, p Partition, owner int) string {
 	if full == 0 {
 		return fmt.Sprintf("%s drew the best number of %d nodes for it, and had room", nodes[owner].ID, len(nodes))
 	}
-	return fmt.Sprintf("%s had room and drew the best number for it but for %d nodes that had reached their bound", nodes[owner].ID, full)
+	return fmt.Sprintf("%d nodes with better numbers for it had reached their bound, and %s was the next with room", full, nodes[owner].ID)
 }

@@ -31,7 +31,7 @@ func (d *Digest) UnmarshalText(b []byte) error {
 // digest hashes t in an encoding that can be read back, so that no two different
 // tables are encoded alike. Owners are numbered in the order in which they first
 // occur, each first occurrence followed by the id: their indexes would depend on
-// nodes that own nothing.
+// nodes without partitions.
 func digest(t *Table) Digest {
 	b := make([]byte, 0, 2*t.partitions)
 	add := func(s string) {

@@ -75,7 +75,7 @@ func (hrw) Rank(nodes []Node, p Partition, n int) []int {
 func (hrw) Explain(nodes []Node, p Partition, owner int) string {
 	ranked := hrw{}.Rank(nodes, p, 2)
 	if len(ranked) < 2 {
-		return fmt.Sprintf("%s is the only node that may own anything", nodes[owner].ID)
+		return fmt.Sprintf("%s is the only node that may own partitions", nodes[owner].ID)
 	}
 	return fmt.Sprintf("%s drew the best number of %d nodes for it; without it, %s would own it",
 		nodes[owner].ID, len(nodes), nodes[ranked[1]].ID)

@@ -97,7 +97,7 @@ func (s *onRing) Assign(nodes []Node, partitions int) ([]int, error) {
 
 func (s *onRing) Rank(nodes []Node, p Partition, n int) []int {
 	r, err := s.ring(nodes)
-	if err != nil { // nodes of a table that was read may be such as Assign rejects
+	if err != nil { // an imported table may have nodes that Assign rejects
 		return nil
 	}
 	return r.Rank(strconv.FormatUint(uint64(p), 10), n)

@@ -34,7 +34,7 @@ func (t *Table) Partitions() int {
 }
 
 // Nodes returns the candidates, sorted by id: every node of weight > 0, whether
-// or not it owns something. The slice is shared and must not be modified.
+// or not it owns partitions. The slice is shared and must not be modified.
 func (t *Table) Nodes() []Node {
 	if t == nil {
 		return nil
@@ -116,8 +116,8 @@ func (t *Table) Owned(id lease.NodeID) []Partition {
 
 // Digest is a hash of the number of partitions, the name of the strategy and
 // the owner of each partition: two tables that agree in these have the same
-// digest, on every CPU; two that differ have different ones but for a collision
-// of 64 bits. Weights, and nodes that own nothing, do not enter. Only the nil
+// digest, on every CPU; different tables have different digests, except for a collision
+// of 64 bits. Weights, and nodes without partitions, do not enter. Only the nil
 // Table and the zero one have digest 0.
 func (t *Table) Digest() Digest {
 	if t == nil {
@@ -202,7 +202,7 @@ func (t *Table) Why(p Partition) string {
 		if uint64(p) >= uint64(t.Partitions()) {
 			return fmt.Sprintf("there is no partition %d: they are numbered from 0 to %d", p, t.Partitions()-1)
 		}
-		return "there is no node that may own anything: all drain or have weight 0, or none is there"
+		return "no node may own it: there are none, or all drain or have weight 0"
 	}
 	why := ""
 	var err error // of a strategy that panics

@@ -278,7 +278,7 @@ func TestLeastLevelsDeputies(t *testing.T) {
 func TestLeastAdvice(t *testing.T) { // S4.8
 	m := newRun(t, placement.LeastPartitions(1, 3), 60, equals("a", "b")...)
 	m.change(equals("a", "b", "c")...)
-	if got := m.table.Balance().Advice(); !strings.Contains(got, "is being evened out") {
+	if got := m.table.Balance().Advice(); !strings.Contains(got, "passes even it out") {
 		t.Errorf("with a newcomer that has nothing: %q", got)
 	}
 	m.level()

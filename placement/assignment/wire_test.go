@@ -40,7 +40,7 @@ func TestWire(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(recorded(f, 3, assignment.Coordinator{ID: "a"}, equals("a", "b")...).Encode())
-	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)      // the last version that there is
+	last := binary.AppendUvarint([]byte{1, 3}, 1<<53)      // the last version
 	f.Add(append(last, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0)) // one id, the genesis, no voters, three partitions without an owner
 	f.Add([]byte{1, 3, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
