@@ -31,13 +31,18 @@ func (n *Node) warnClock(now time.Time) {
 	}
 }
 
-// warnSkew logs, at most once a minute, that heartbeats of others were rejected for
-// their timestamps.
+// skew counts heartbeats of others that were rejected for their timestamps.
+type skew struct {
+	logged uint64 // by the last line
+	limit  limiter
+}
+
+// warnSkew logs rejected heartbeats, at most once a minute.
 func (n *Node) warnSkew(now time.Time) {
-	count := n.set.Stats().SkewRejected
-	if count != n.rejected && n.skewLog.allow(now, time.Minute) {
+	rejected := n.set.Stats().SkewRejected
+	if rejected != n.skew.logged && n.skew.limit.allow(now, time.Minute) {
 		n.log(Warn, "rejected heartbeats from a clock too far ahead; set the clock of their sender",
-			"heartbeats", count-n.rejected, "max_skew", n.cfg.MaxSkew)
-		n.rejected = count
+			"heartbeats", rejected-n.skew.logged, "max_skew", n.cfg.MaxSkew)
+		n.skew.logged = rejected
 	}
 }

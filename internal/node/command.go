@@ -1,10 +1,7 @@
 package node
 
 import (
-	"slices"
 	"time"
-
-	"github.com/roost-cluster/roost/lease"
 )
 
 // Drain makes the node give up what it owns. It stays a member.
@@ -49,58 +46,6 @@ func (n *Node) Leave(now time.Time) {
 	n.lease = new(OwnLease)
 	n.publish(now)
 	n.log(Info, "leaving")
-}
-
-// announce sends the state that follows from phase and commands.
-func (n *Node) announce(now time.Time) {
-	state := n.life.state()
-	n.rampOrNot(now, state)
-	n.set.SetState(state)
-	n.announceNews(now)
-}
-
-// settle makes a settling node active when it is time.
-func (n *Node) settle(now time.Time) {
-	if n.life.phase != Settling {
-		return
-	}
-	if n.clockAhead() {
-		n.warnClock(now)
-		return
-	}
-	if n.changed {
-		n.changed = n.life.clockFenced // then there is a table to keep up to date
-		n.life.extend(now)
-	}
-	if n.life.settle(now, n.othersActive()) {
-		n.announce(now)
-		n.log(Info, "settled", "state", n.set.State().String())
-	}
-}
-
-func (n *Node) othersActive() bool {
-	for _, m := range n.set.View().Members {
-		if m.ID != n.self && (m.State == lease.Active || m.State == lease.Draining) {
-			return true
-		}
-	}
-	return false
-}
-
-// Contacts are the addresses that the shell joins.
-type Contacts struct {
-	Members []string // live
-	Expired []string // lease expired, not forgotten yet
-	Fences  uint64   // for Joined
-}
-
-// Contacts returns the addresses that this node knows.
-func (n *Node) Contacts(now time.Time) Contacts {
-	n.checkLease(now)
-	c := Contacts{Members: n.set.Peers(nil), Expired: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
-	slices.Sort(c.Members) // the set returns them in no particular order
-	slices.Sort(c.Expired)
-	return c
 }
 
 // Refused reports that the shell refused a node with other settings.

@@ -103,3 +103,39 @@ func (l *lifecycle) state() lease.State {
 	}
 	return lease.Active
 }
+
+// announce sends the state that follows from phase and commands.
+func (n *Node) announce(now time.Time) {
+	state := n.life.state()
+	n.rampOrNot(now, state)
+	n.set.SetState(state)
+	n.announceNews(now)
+}
+
+// settle makes a settling node active when it is time.
+func (n *Node) settle(now time.Time) {
+	if n.life.phase != Settling {
+		return
+	}
+	if n.clockAhead() {
+		n.warnClock(now)
+		return
+	}
+	if n.changed {
+		n.changed = n.life.clockFenced // then there is a table to keep up to date
+		n.life.extend(now)
+	}
+	if n.life.settle(now, n.othersActive()) {
+		n.announce(now)
+		n.log(Info, "settled", "state", n.set.State().String())
+	}
+}
+
+func (n *Node) othersActive() bool {
+	for _, m := range n.set.View().Members {
+		if m.ID != n.self && (m.State == lease.Active || m.State == lease.Draining) {
+			return true
+		}
+	}
+	return false
+}

@@ -35,10 +35,10 @@ type Node struct {
 	heard   bool // a message was applied, or a heartbeat begun, since the last View
 	ended   bool
 
-	clockLog, skewLog, refusedLog, faultLog limiter
+	skew  skew
+	fault fault
 
-	rejected uint64 // heartbeats that were rejected by the last skewLog
-	fault    string // of the strategy, as in the last faultLog; "" = it works
+	clockLog, refusedLog limiter
 
 	stats Stats
 	out   Ready

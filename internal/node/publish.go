@@ -117,17 +117,23 @@ func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
 		n.reportFault(now, err)
 		return nil
 	}
-	n.fault = ""
+	n.fault = fault{}
 	return table
+}
+
+// fault is the latest fault of the strategy.
+type fault struct {
+	text  string // as logged last; "" = the strategy works
+	limit limiter
 }
 
 // reportFault logs a fault of the strategy. The strategy is tried again and again; a
 // repeated fault is logged once a minute.
 func (n *Node) reportFault(now time.Time, err error) {
-	if err.Error() != n.fault {
-		n.faultLog = limiter{}
+	if err.Error() != n.fault.text {
+		n.fault = fault{text: err.Error()}
 	}
-	if n.fault = err.Error(); n.faultLog.allow(now, time.Minute) {
+	if n.fault.limit.allow(now, time.Minute) {
 		n.log(Error, "strategy failed; keeping the last table", "err", err)
 	}
 }
@@ -138,31 +144,4 @@ func membersOf(v *lease.View) []lease.Incarnation {
 		members[i] = lease.Incarnation{Node: v.Members[i].ID, Number: v.Members[i].Incarnation}
 	}
 	return members
-}
-
-// View returns what this node knows, and counts drift.
-func (n *Node) View(now time.Time) View {
-	n.heard = false
-	v := View{Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.table, State: n.state, Lease: n.lease}
-	if n.ended || n.life.phase == Joining {
-		v.Table = nil // at the end, or from before a pause
-	}
-	v.Drift = n.driftIn(v.Live)
-	n.drift.count(now, v.Table != nil, v.Drift)
-	v.Stats = n.stats
-	v.Stats.Stats = n.set.Stats()
-	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
-	return v
-}
-
-// driftIn returns how many members run another table than this node. A settling
-// member has none yet.
-func (n *Node) driftIn(v *lease.View) (drift int) {
-	own := TableDigest(n.table)
-	for i := range v.Members {
-		if m := &v.Members[i]; m.ID != n.self && m.Table != own && m.State != lease.Settling {
-			drift++
-		}
-	}
-	return drift
 }

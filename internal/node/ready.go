@@ -5,7 +5,6 @@ import (
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // Ready is what the shell has to carry out, in the order of the fields.
@@ -36,33 +35,6 @@ type Packet struct {
 
 	lease *OwnLease // that this packet renews; nil = none
 	beat  time.Time // when the heartbeat in it began
-}
-
-// View is what a node knows at one moment. It is immutable.
-type View struct {
-	Phase Phase
-	Ended bool
-	Live  *lease.View
-	Table *placement.Table // nil before the first table, while joining and after the end
-	State *events.State    // nil before the first table
-	Drift int              // live members that run another table; settling ones do not count
-	Lease *OwnLease
-	Stats Stats
-}
-
-// Stats counts what a node did since New.
-type Stats struct {
-	lease.Stats
-	DecodeErrors      uint64
-	VersionErrors     uint64
-	StaleDropped      uint64
-	ViewChanges       uint64
-	TableChanges      uint64
-	AssignmentFetches uint64
-	Fences            uint64
-	NodesRefused      uint64
-	Drifts            uint64
-	DriftTime         time.Duration
 }
 
 // Event is a log line: a fixed message and alternating keys and values.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -90,4 +91,20 @@ func (n *Node) enter(now time.Time, answered bool) {
 	n.rejoin.began = time.Time{}
 	n.changed = true
 	n.out.Show = true // after the start, the caller wants to see who answered
+}
+
+// Contacts are the addresses that the shell joins.
+type Contacts struct {
+	Members []string // live
+	Expired []string // lease expired, not forgotten yet
+	Fences  uint64   // for Joined
+}
+
+// Contacts returns the addresses that this node knows.
+func (n *Node) Contacts(now time.Time) Contacts {
+	n.checkLease(now)
+	c := Contacts{Members: n.set.Peers(nil), Expired: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
+	slices.Sort(c.Members) // the set returns them in no particular order
+	slices.Sort(c.Expired)
+	return c
 }
