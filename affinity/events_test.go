@@ -100,45 +100,21 @@ func TestMovedJSON(t *testing.T) {
 	}
 }
 
+// The feed keeps nothing of the published list, and merges while the reader is busy.
+// TestMovesLikeTwin has the rule.
 func TestMovesMerge(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		published []string // while the reader is busy
-		want      string
-	}{
-		{"one", []string{"r1 a1>b1 5"}, "r1 a1>b1 5"},
-		{"sorted", []string{"r2 a1>b1 5, r1 a1>b1 6", "r0 a1>b1 7"}, "r0 a1>b1 7, r1 a1>b1 6, r2 a1>b1 5"},
-		{"twice", []string{"r1 a1>b1 5", "r1 b1>c1 8"}, "r1 a1>c1 8"},
-		{"twice in one go", []string{"r1 a1>b1 5, r1 b1>c1 8"}, "r1 a1>c1 8"},
-		{"back again", []string{"r1 a1>b1 5", "r1 b1>a1 8"}, "r1 a1>a1 8"},
-		{"back in another life", []string{"r1 a1>b1 5", "r1 b1>a2 8"}, "r1 a1>a2 8"},
-		{"older comes later", []string{"r1 b1>c1 8", "r1 a1>b1 5"}, "r1 b1>c1 8"},
-		{"the same again", []string{"r1 a1>b1 5", "r1 a1>b1 5"}, "r1 a1>b1 5"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var feed moves // the zero value must do
-				seq := feed.watch(t.Context())
-				for _, text := range c.published {
-					list := movesOf(t, text)
-					feed.publish(list)
-					clear(list) // the feed must have kept nothing of it
-				}
-				feed.publish(nil)
-				feed.close()
-				batches := readMoves(seq)
-				got := <-batches
-				if text := batchText(got); text != c.want {
-					t.Errorf("got %q, want %q", text, c.want)
-				}
-				if last := got.Moved[len(got.Moved)-1]; !strings.Contains(last.Reason, fmt.Sprint(last.Epoch)) {
-					t.Errorf("the reason of the latest move is lost: %+v", last)
-				}
-				if b, more := <-batches; more {
-					t.Errorf("one more batch %q", batchText(b))
-				}
-			})
-		})
+	var feed moves // the zero value must do
+	seq := feed.watch(t.Context())
+	for _, text := range []string{"r2 a1>b1 5, r1 a1>b1 6", "r2 b1>c1 8", "r0 a1>b1 7", "r2 x1>y1 4"} {
+		list := movesOf(t, text)
+		feed.publish(list)
+		clear(list)
+	}
+	feed.close()
+	for b := range seq {
+		if got, want := batchText(b), "r0 a1>b1 7, r1 a1>b1 6, r2 a1>c1 8"; got != want || b.Moved[2].Reason != "r2 b1>c1 8" {
+			t.Errorf("got %q, reason %q; want %q", got, b.Moved[2].Reason, want)
+		}
 	}
 }
 
@@ -235,48 +211,47 @@ func TestMovesEnd(t *testing.T) {
 		return got
 	}
 	t.Run("close", func(t *testing.T) {
-		var feed moves
-		seq := feed.watch(t.Context())
-		feed.publish(movesOf(t, "r a1>b1 1"))
-		feed.close()
-		feed.close()
-		feed.publish(movesOf(t, "late a1>b1 2"))
-		if got := drain(seq); !slices.Equal(got, []string{"r a1>b1 1"}) {
-			t.Errorf("got %q, want what was published before close", got)
-		}
-		if got := drain(feed.watch(t.Context())); got != nil {
-			t.Errorf("after close: %q", got)
-		}
-		if feed.watch(t.Context()); len(feed.subs) != 0 {
-			t.Error("a closed feed keeps subscriptions")
-		}
-	})
-	t.Run("close while waiting", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var feed moves
-			batches := readMoves(feed.watch(t.Context()))
+			waiting := readMoves(feed.watch(t.Context()))
+			synctest.Wait()
+			seq := feed.watch(t.Context())
+			feed.publish(movesOf(t, "r a1>b1 1"))
+			<-waiting
 			synctest.Wait()
 			feed.close()
-			synctest.Wait()
-			select {
-			case b, more := <-batches:
-				if more {
-					t.Errorf("got %q", batchText(b))
-				}
-			default:
-				t.Error("the loop goes on")
+			feed.close()
+			feed.publish(movesOf(t, "late a1>b1 2"))
+			if b, more := <-waiting; more {
+				t.Errorf("a waiting reader gets %q", batchText(b))
+			}
+			if got := drain(seq); !slices.Equal(got, []string{"r a1>b1 1"}) {
+				t.Errorf("got %q, want the batch from before close", got)
+			}
+			if got := drain(feed.watch(t.Context())); got != nil || len(feed.subs) != 0 {
+				t.Errorf("after close: %q, %d subscriptions", got, len(feed.subs))
 			}
 		})
 	})
 	t.Run("context", func(t *testing.T) {
-		var feed moves
-		ctx, cancel := context.WithCancel(t.Context())
-		seq := feed.watch(ctx)
-		feed.publish(movesOf(t, "r a1>b1 1"))
-		cancel()
-		if got := drain(seq); got != nil {
-			t.Errorf("got %q although the context is done", got)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var feed moves
+			ctx, cancel := context.WithCancel(t.Context())
+			waiting := readMoves(feed.watch(ctx))
+			synctest.Wait()
+			seq := feed.watch(ctx) // with a pending move
+			feed.publish(movesOf(t, "r a1>b1 1"))
+			<-waiting
+			synctest.Wait()
+			cancel()
+			if b, more := <-waiting; more {
+				t.Errorf("got %q", batchText(b))
+			}
+			synctest.Wait()
+			if got := drain(seq); got != nil || len(feed.subs) != 0 {
+				t.Errorf("after the end of the context: %q, %d subscriptions", got, len(feed.subs))
+			}
+		})
 	})
 	t.Run("leave the loop", func(t *testing.T) {
 		var feed moves
@@ -285,30 +260,10 @@ func TestMovesEnd(t *testing.T) {
 		for range seq {
 			break
 		}
-		if len(feed.subs) != 0 {
-			t.Error("the subscription outlives the loop")
-		}
 		feed.publish(movesOf(t, "r b1>c1 2"))
-		if got := drain(seq); got != nil {
-			t.Errorf("the second loop gets %q", got)
+		if got := drain(seq); got != nil || len(feed.subs) != 0 {
+			t.Errorf("the second loop gets %q, %d subscriptions", got, len(feed.subs))
 		}
-	})
-	t.Run("context while waiting", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var feed moves
-			ctx, cancel := context.WithCancel(t.Context())
-			batches := readMoves(feed.watch(ctx))
-			feed.watch(ctx) // never ranged over
-			synctest.Wait()
-			cancel()
-			if b, more := <-batches; more {
-				t.Errorf("got %q", batchText(b))
-			}
-			synctest.Wait()
-			if len(feed.subs) != 0 {
-				t.Errorf("%d subscriptions outlive their context", len(feed.subs))
-			}
-		})
 	})
 }
 

@@ -51,7 +51,7 @@ func TestPressureEqual(t *testing.T) {
 	}
 }
 
-func TestPressuresNewest(t *testing.T) {
+func TestPressures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed pressures // the zero value must do
 		values := readPressures(feed.watch(t.Context()))
@@ -59,87 +59,69 @@ func TestPressuresNewest(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			select {
-			case p := <-values:
-				if p.Load != load {
-					t.Errorf("%s: got load %d, want %d", what, p.Load, load)
+			case p, open := <-values:
+				if !open && load != 0 || open && p.Load != load {
+					t.Errorf("%s: got load %d (open %v), want %d", what, p.Load, open, load)
 				}
 			default:
 				if load >= 0 {
-					t.Errorf("%s: nothing comes, want load %d", what, load)
+					t.Errorf("%s: got nothing, want load %d", what, load)
 				}
 			}
 		}
-		expect("nothing published", -1)
+		const nothing, end = -1, 0
+		expect("no value", nothing)
 		feed.Set(pressureOf(10))
-		expect("the first value", 10)
+		expect("first value", 10)
 		feed.Set(pressureOf(10))
-		expect("the same again", -1)
+		expect("equal value", nothing)
 		feed.Set(pressureOf(20))
 		synctest.Wait() // the reader is busy with 20
 		feed.Set(pressureOf(30))
 		feed.Set(pressureOf(40))
-		expect("a change", 20)
-		expect("the newest of two", 40)
+		expect("change", 20)
+		expect("newest of two", 40)
 		feed.Set(pressureOf(50))
 		synctest.Wait()
 		feed.Set(pressureOf(60))
 		feed.Set(pressureOf(50))
-		expect("there", 50)
-		expect("back while the reader was busy", -1)
-
-		late := readPressures(feed.watch(t.Context()))
-		if p := <-late; p.Load != 50 {
-			t.Errorf("a late reader gets %d first, want 50", p.Load)
-		}
+		expect("change", 50)
+		expect("back to the value that the reader has", nothing)
 		feed.Set(pressureOf(70))
 		feed.Close()
-		feed.Close()
-		feed.Set(pressureOf(80))
-		expect("the last before close", 70)
-		if p, more := <-values; more {
-			t.Errorf("after the last value: %+v", p)
-		}
-		if p := <-late; p.Load != 70 {
-			t.Errorf("the late reader ends at %d, want 70", p.Load)
-		}
-		if p, more := <-late; more {
-			t.Errorf("after the last value: %+v", p)
+		expect("last value before Close", 70)
+		expect("after Close", end)
+		if p := <-readPressures(feed.watch(t.Context())); p.Load != 70 {
+			t.Errorf("a late reader gets %d, want 70", p.Load)
 		}
 	})
 }
 
 func TestPressuresEnd(t *testing.T) {
-	var feed pressures
-	feed.Set(pressureOf(10))
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	for p := range feed.watch(done) {
-		t.Errorf("got %+v although the context is done", p)
-	}
-	seq := feed.watch(t.Context())
-	for range 2 { // each loop starts over
-		loops := 0
-		for range seq {
-			loops++
-			break
-		}
-		if loops != 1 {
-			t.Error("a loop gets nothing")
-		}
-	}
-	var none pressures
-	none.Close()
-	for p := range none.watch(t.Context()) {
-		t.Errorf("got %+v of a feed that was closed without a value", p)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		var feed pressures
 		ctx, cancel := context.WithCancel(t.Context())
-		values := readPressures(feed.watch(ctx))
+		seq := feed.watch(ctx)
+		waiting := readPressures(seq)
 		synctest.Wait()
 		cancel()
-		if p, more := <-values; more {
-			t.Errorf("got %+v", p)
+		if p, more := <-waiting; more {
+			t.Errorf("got %+v after the end of the context", p)
+		}
+		feed.Set(pressureOf(10))
+		for p := range seq {
+			t.Errorf("got %+v in a second loop after the end of the context", p)
+		}
+		seq = feed.watch(t.Context())
+		for range 2 { // each loop starts over
+			n := 0
+			for range seq {
+				n++
+				break
+			}
+			if n != 1 {
+				t.Error("a loop gets nothing")
+			}
 		}
 	})
 }

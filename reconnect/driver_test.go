@@ -88,6 +88,7 @@ func checkGap(t *testing.T, what string, gap, lo, hi time.Duration) {
 }
 
 func TestRunGivesUp(t *testing.T) { // S0.9
+	var first [5]int // attempts in each fifth of the spread: clients come in no wave
 	seeds(t, func(t *testing.T) {
 		c := newClient()
 		checkGaveUp(t, c.Run(t.Context(), directiveTo("b", 1)), 4)
@@ -95,6 +96,7 @@ func TestRunGivesUp(t *testing.T) { // S0.9
 			t.Fatalf("attempts at %q, %d resolves; want bbbx, 1", got, len(c.resolves))
 		}
 		checkGap(t, "first attempt", c.tries[0].at, 0, 500*time.Millisecond)
+		first[min(4, c.tries[0].at/(100*time.Millisecond))]++
 		for i := range 3 {
 			checkGap(t, "next attempt", c.tries[i+1].at-c.tries[i].at, 3*time.Second, 5*time.Second)
 		}
@@ -106,6 +108,9 @@ func TestRunGivesUp(t *testing.T) { // S0.9
 			t.Errorf("what is returned is logged too: %s", &c.log)
 		}
 	})
+	if slices.Max(first[:]) > 100 {
+		t.Errorf("first attempts of 200 clients by 100 ms: %v", first)
+	}
 }
 
 func TestRunConnects(t *testing.T) { // S0.9, S0.13
@@ -452,39 +457,4 @@ func TestDirectedAtTheEnd(t *testing.T) {
 			t.Fatalf("ends at epoch %d, want %d", at, last)
 		}
 	}
-}
-
-// Fifty clients of a dead node do not arrive in one wave.
-func TestRunSpreadsClients(t *testing.T) { // S0.9
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var at []time.Duration
-		var wg sync.WaitGroup
-		start := time.Now()
-		for range 50 {
-			r := &Driver{
-				Log:     slog.New(slog.DiscardHandler),
-				Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errRefused },
-				Connect: func(context.Context, Directive) error {
-					mu.Lock()
-					defer mu.Unlock()
-					at = append(at, time.Since(start))
-					return nil
-				},
-			}
-			wg.Go(func() {
-				if err := r.Run(t.Context(), directiveTo("b", 1)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		for i := range at {
-			if n := len(at[i:]) - len(slices.DeleteFunc(slices.Clone(at[i:]), func(d time.Duration) bool {
-				return d < at[i]+50*time.Millisecond
-			})); n > 25 {
-				t.Fatalf("%d of 50 clients come within 50 ms", n)
-			}
-		}
-	})
 }
