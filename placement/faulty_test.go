@@ -64,6 +64,41 @@ func TestPanicInAssign(t *testing.T) {
 	}
 }
 
+// stumbling is a strategy that remembers, with a slip in Keep or Level.
+type stumbling struct {
+	byTurns
+	keep, level func(nodes []placement.Node)
+}
+
+func (s stumbling) Keep(nodes []placement.Node, held []int) ([]int, error) {
+	s.keep(nodes)
+	return s.Assign(nodes, len(held))
+}
+
+func (s stumbling) Level(nodes []placement.Node, _ []int, _ []placement.Partition, _ bool) []placement.Move {
+	s.level(nodes)
+	return nil
+}
+
+// S2.1: also a strategy that remembers fails with an error that names it.
+func TestPanicInKeepAndLevel(t *testing.T) {
+	fine := func([]placement.Node) {}
+	for name, slip := range slips {
+		table, err := placement.Compute(placement.Input{Nodes: equals("a", "b", "c"), Partitions: 8, Strategy: stumbling{keep: slip, level: fine}})
+		if want := `placement: strategy "by-turns": assign 8 partitions to 3 nodes: panic: `; table != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s in Keep: table %v, error %v", name, table, err)
+		}
+		table = mustComputeBy(t, stumbling{keep: fine, level: slip}, 8, equals("a", "b", "c")...)
+		moves, err := table.Level(nil, false)
+		if want := `placement: strategy "by-turns": level: panic: `; moves != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s in Level: moves %v, error %v", name, moves, err)
+		}
+		if table.Balance().Levelling {
+			t.Errorf("%s in Level: the balance is levelling", name)
+		}
+	}
+}
+
 // S2.1, S3.11: the owner is known without the strategy.
 func TestPanicInRank(t *testing.T) {
 	for name, slip := range slips {

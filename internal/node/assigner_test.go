@@ -88,6 +88,29 @@ func TestAssignment(t *testing.T) {
 	}
 }
 
+// unlevel is a strategy that remembers, with a fault in its passes.
+type unlevel struct{ placement.Strategy }
+
+func (s unlevel) Keep(nodes []placement.Node, held []int) ([]int, error) {
+	return s.Strategy.(placement.Stateful).Keep(nodes, held)
+}
+
+func (unlevel) Level([]placement.Node, []int, []placement.Partition, bool) []placement.Move {
+	panic("no scale")
+}
+
+// When a pass fails, owners stay, and the coordinator logs the fault once a minute.
+func TestLevelFault(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.Strategy = unlevel{placement.LeastPartitions(1, 1)} }, "a", "b", "c")
+	w.run(20 * time.Second)
+	before := w.logged("a", "strategy failed; keeping the last table")
+	w.run(time.Minute)
+	if n := w.logged("a", "strategy failed; keeping the last table") - before; n != 1 {
+		t.Errorf("the coordinator logged the fault %d times in a minute", n)
+	}
+	w.agreed(t)
+}
+
 // An owner is gone for good after a time, counted from when it was first missed.
 func TestGone(t *testing.T) {
 	w := newNetwork(t, func(c *Config) { c.Strategy = placement.LeastPartitions(1, 1) }, "a", "b", "c")
