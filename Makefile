@@ -52,7 +52,7 @@ fuzz: ## fuzz each target for FUZZTIME, 3s by default
 	$(STEP) 'fuzzing' scripts/fuzz.sh
 
 bench-once: ## one iteration of each benchmark, as a check that it runs
-	$(STEP) 'one iteration of each benchmark' $(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
+	$(STEP) 'one iteration of each benchmark' $(EACH) go test -short -run '^$$' -bench . -benchtime 1x ./...
 
 clean: ## remove the output of the build
 	$(STEP) 'clean' rm -rf bin

@@ -17,7 +17,11 @@ import (
 // clusters on real loopback sockets with the default timings. All agents share
 // this process, so the figures are shares of its totals.
 func BenchmarkIdle(b *testing.B) {
-	for _, n := range []int{10, 100} {
+	counts, settle, span := []int{10, 100}, 10*time.Second, 10*time.Second
+	if testing.Short() {
+		counts, settle, span = counts[:1], 0, 100*time.Millisecond
+	}
+	for _, n := range counts {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			agents := make([]*cluster.Agent, n)
 			for i := range agents {
@@ -37,8 +41,7 @@ func BenchmarkIdle(b *testing.B) {
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
-			time.Sleep(10 * time.Second) // memberlist is busy after a mass join
-			const span = 10 * time.Second
+			time.Sleep(settle) // memberlist is busy after a mass join
 			for b.Loop() {
 				begin, sent := cpu(), bytesSent(agents)
 				time.Sleep(span)

@@ -79,6 +79,9 @@ func TestCrashedProcessIsSilent(t *testing.T) {
 // One virtual minute of a fleet at rest.
 func BenchmarkMinute(b *testing.B) {
 	for _, n := range []int{10, 100, 300} {
+		if testing.Short() && n > 10 {
+			break
+		}
 		b.Run(map[int]string{10: "10", 100: "100", 300: "300"}[n], func(b *testing.B) {
 			c := sim.New(sim.Options{Config: func(*node.Config) {}})
 			c.Start(ids(n)...)

@@ -50,6 +50,9 @@ func BenchmarkNew(b *testing.B) {
 func BenchmarkSpread(b *testing.B) { // S0.11
 	for _, nodes := range []int{3, 5, 10} {
 		for _, run := range []struct{ keys, trials int }{{1000, 2000}, {10_000, 400}} {
+			if testing.Short() {
+				run.trials /= 100
+			}
 			b.Run(fmt.Sprintf("nodes=%d/keys=%d", nodes, run.keys), func(b *testing.B) {
 				var percent []float64
 				for b.Loop() {
