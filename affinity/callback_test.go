@@ -90,7 +90,7 @@ func TestCallbacksHoldNoLock(t *testing.T) {
 		store := &faulty{Store: affinity.NewMemory()}
 		cfg := affinity.Config{Cost: c.cost, Counter: c, Log: slog.New(c), Tracer: c, ReportLoad: true}
 		f := newFleet(t, store, cfg, "a", "b", "c")
-		hosted := f.host("a", "hosted", 20)
+		f.host("a", "hosted", 20)
 		resolvers := []*affinity.Resolver{f.rooms["a"], f.rooms["b"], f.rooms["c"]}
 		probe := func() {
 			for _, r := range resolvers {
@@ -113,8 +113,9 @@ func TestCallbacksHoldNoLock(t *testing.T) {
 		}
 		store.hangs.Store(false)
 		time.Sleep(soon)
+		at := f.resolve("a", "hosted", 20).Node
 		f.resolve("a", "again", 2)
-		if _, err := f.rooms["a"].Move(t.Context(), "hosted", f.other(hosted)); err != nil {
+		if _, err := f.rooms["a"].Move(t.Context(), "hosted", lease.NodeID(f.not(string(at)))); err != nil {
 			t.Fatal(err)
 		}
 		f.Pause("b") // it will be fenced with all that it hosts
@@ -150,19 +151,4 @@ func (c *callbacks) was(prefix string) bool {
 		}
 	}
 	return false
-}
-
-// other returns a live node that does not host the room.
-func (f *fleet) other(h *affinity.Hosting) lease.NodeID {
-	f.t.Helper()
-	at, err := f.rooms["a"].Lookup(f.t.Context(), h.Room())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for _, id := range f.IDs() {
-		if lease.NodeID(id) != at.Node {
-			return lease.NodeID(id)
-		}
-	}
-	return ""
 }

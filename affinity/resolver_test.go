@@ -98,6 +98,18 @@ func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 	return h
 }
 
+// not returns the first node that is none of these.
+func (f *fleet) not(ids ...string) string {
+	f.t.Helper()
+	for _, id := range f.IDs() {
+		if !slices.Contains(ids, id) {
+			return id
+		}
+	}
+	f.t.Fatalf("no node but %v", ids)
+	return ""
+}
+
 func names(n int) []string {
 	rooms := make([]string, n)
 	for i := range rooms {
@@ -329,7 +341,7 @@ func TestMove(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
 		h := f.host("a", "r", 3)
 		from := f.resolve("a", "r", 3).Node
-		to := slices.DeleteFunc(f.IDs(), func(id string) bool { return id == string(from) })[0]
+		to := f.not(string(from))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var told []affinity.Moved

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +12,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The store is away for a while and has lost everything. Those who never heard of a
-// room must not give it away before its host has pinned it again, not even the one
-// who finds out that the store is back.
+// The store was away and has lost all data. A node without the room in its cache does not
+// claim the room before the host has restored the pin, not even the first node that
+// detects that the store is back.
 func TestStrangers(t *testing.T) { // S0.1, S0.5
 	for _, away := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second} {
 		t.Run(fmt.Sprint(away), func(t *testing.T) {
@@ -24,18 +23,12 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 				data.empty()
 				store := &faulty{Store: data}
 				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
-				// It lives on a node that it was moved to, so others would guess wrong.
+				// The room was moved away from its owner, so other nodes would guess wrong.
 				room := "r"
 				owner := string(f.owner(room))
 				f.resolve(owner, room, 2)
-				ids := f.IDs()
-				home, stranger := ids[0], ids[1]
-				if home == owner {
-					home = ids[2]
-				}
-				if stranger == owner {
-					stranger = ids[2]
-				}
+				home := f.not(owner)
+				stranger := f.not(owner, home)
 				if _, err := f.rooms[owner].Move(t.Context(), room, f.Agent(home).Snapshot().Self.ID); err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +46,7 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 					f.resolve(stranger, room, 2)
 				}
 				if lost(hosting) {
-					t.Errorf("%s gave it away: %v", stranger, hosting.Err())
+					t.Errorf("%s claimed it: %v", stranger, hosting.Err())
 				}
 				if a := f.resolve(stranger, room, 2); string(a.Node) != home {
 					t.Errorf("%s says %+v", stranger, a)
@@ -81,8 +74,8 @@ func (s *losing) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return results
 }
 
-// An answer from before the loss does not vouch for what came after it: a room that
-// was hosted by it, and is another node's by now, is a conflict and no move.
+// An answer from before the loss proves nothing after it: a room that was hosted by that
+// answer, and lives on another node now, is a conflict and no move.
 func TestLossWhileHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{replaced: &replaced{}}
@@ -90,7 +83,7 @@ func TestLossWhileHosting(t *testing.T) {
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		room := "r"
 		owner := string(f.owner(room))
-		other := slices.DeleteFunc(f.IDs(), func(id string) bool { return id == owner })[0]
+		other := f.not(owner)
 		self := f.Agent(other).Snapshot().Self
 		store.next = affinity.Op{
 			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,

@@ -2,7 +2,6 @@ package affinity_test
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,7 +68,7 @@ func TestStoreInTrouble(t *testing.T) {
 					t.Errorf("moving without the store: %v", err)
 				}
 				if !f.rooms["b"].Stats().StoreDoubt {
-					t.Error("nothing tells that the store does not answer")
+					t.Error("Stats do not show that the store does not answer")
 				}
 				time.Sleep(time.Minute)
 				if lost(big) || lost(fresh) {
@@ -148,7 +147,7 @@ func TestConflict(t *testing.T) {
 		f.WaitAgreed(time.Second)
 		room := "r"
 		one := string(f.owner(room))
-		two := slices.DeleteFunc(f.IDs(), func(id string) bool { return id == one })[0]
+		two := f.not(one)
 		store.fails.Store(true)
 		h1, err := f.rooms[one].Host(t.Context(), room, affinity.Demand{Size: 2})
 		if err != nil {
