@@ -61,8 +61,8 @@ type Explainer interface {
 // each partition. Agents with such a strategy share an assignment (package
 // assignment), so that all of them remember the same holders.
 //
-// For both methods holds what holds for Assign: equal arguments give equal results,
-// and arguments are neither modified nor kept.
+// Both methods obey the rules of Assign: equal arguments give equal results, and the
+// arguments are neither modified nor kept.
 type Stateful interface {
 	// Keep returns the owners, as Assign does. held[p] is the index into nodes of
 	// the node that holds p on record, or -1 if no such node is present. A partition
@@ -70,9 +70,10 @@ type Stateful interface {
 	// holder, the owners are those of Assign.
 	Keep(nodes []Node, held []int) ([]int, error)
 
-	// Level returns the moves of one pass, none when owners may stay as they are; if
-	// all is set, the moves of all passes together. Only movable partitions may move,
-	// each once. They are sorted by their last move, the oldest first.
+	// Level returns the moves of one pass, none when owners may stay as they are. If
+	// all is set, it returns the moves of all passes together: an agent sets it while
+	// a cluster starts. Only movable partitions may move, each once. They are sorted
+	// by their last move, the oldest first.
 	Level(nodes []Node, owners []int, movable []Partition, all bool) []Move
 }
 

@@ -124,36 +124,18 @@ func TestMoves(t *testing.T) {
 	})
 }
 
-// S2.5: without other rules, shares follow capacity times weight, up to the greatest
-// numbers.
-func TestShares(t *testing.T) {
-	const partitions, fleets = 1024, 40
-	for _, capacities := range [][]int64{{1, 2, 4, 1}, {5, 5, 25, 0}, {50_000_000, 1 << 40, 30_000_000, math.MaxInt64}} {
-		counts := make([]float64, len(capacities))
-		shares := make([]float64, len(capacities))
-		total := 0.0
-		for i, c := range capacities {
-			shares[i] = min(max(float64(c), 1)*100, math.MaxUint32)
-			total += shares[i]
+// S2.5: without other rules, owners are those of rendezvous hashing with capacity times
+// weight as the weight, up to the greatest numbers.
+func TestCapacity(t *testing.T) {
+	for capacity, weight := range map[int64]uint32{0: 100, 1: 100, 5: 500, 42_949_672: 4_294_967_200, 42_949_673: math.MaxUint32, math.MaxInt64: math.MaxUint32} {
+		nodes := []placement.Node{{ID: "a", Weight: 100, Capacity: capacity}, {ID: "b", Weight: 100, Capacity: 2}, {ID: "c", Weight: 50, Capacity: 2}}
+		got, err := shards{}.Assign(nodes, 1024)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for seed := range fleets {
-			var nodes []placement.Node
-			for i, c := range capacities {
-				nodes = append(nodes, placement.Node{ID: lease.NodeID(fmt.Sprintf("fleet%d-%d", seed, i)), Weight: 100, Capacity: c})
-			}
-			table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: partitions, Strategy: shards{}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, n := range nodes {
-				counts[i] += float64(len(table.Owned(n.ID)))
-			}
-		}
-		for i := range counts {
-			want := shares[i] / total * partitions * fleets
-			if math.Abs(counts[i]-want) > 4*math.Sqrt(want)+1 {
-				t.Errorf("of capacities %v, node %d owns %.0f in all, want %.0f", capacities, i, counts[i], want)
-			}
+		nodes[0].Weight, nodes[1].Weight, nodes[2].Weight = weight, 200, 100
+		if want, _ := placement.Rendezvous().Assign(nodes, 1024); !slices.Equal(got, want) {
+			t.Errorf("of capacity %d, owners differ from those of weight %d", capacity, weight)
 		}
 	}
 }
