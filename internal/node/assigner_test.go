@@ -60,34 +60,6 @@ func TestCoordinates(t *testing.T) {
 	}
 }
 
-// Nodes with a common assignment fetch it from each other and level it, one pass per
-// heartbeat, until all own equally much; then no exchange and no change follows.
-func TestAssignment(t *testing.T) {
-	w := newNetwork(t, func(c *Config) { c.Strategy = placement.LeastPartitions(1, 1) }, "a", "b", "c")
-	w.agreed(t)
-	w.run(40 * time.Second) // from now on, passes are limited
-	w.stuck["c"] = true
-	w.run(10 * time.Second)
-	if w.owned("a")+w.owned("b") != 8 {
-		t.Errorf("without c: %d and %d", w.owned("a"), w.owned("b"))
-	}
-	w.stuck["c"] = false
-	w.run(3 * time.Second)
-	w.agreed(t)
-	for _, id := range w.ids {
-		if n := w.owned(id); n < 2 || n > 3 {
-			t.Errorf("%s owns %d of 8", id, n)
-		}
-	}
-	w.run(2 * time.Minute)
-	before := w.nodes["a"].View(w.now).Stats
-	w.run(2 * time.Minute)
-	after := w.nodes["a"].View(w.now).Stats
-	if after.AssignmentFetches != before.AssignmentFetches || after.TableChanges != before.TableChanges {
-		t.Errorf("at rest: %d exchanges, %d changes", after.AssignmentFetches-before.AssignmentFetches, after.TableChanges-before.TableChanges)
-	}
-}
-
 // unlevel is a strategy that remembers, with a fault in its passes.
 type unlevel struct{ placement.Strategy }
 

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -161,26 +160,6 @@ func TestStrategyFault(t *testing.T) {
 	w.agreed(t)
 }
 
-// Two runs with equal seeds send equal bytes, at equal times.
-func TestSameSeedSameRun(t *testing.T) {
-	run := func() (all []byte) {
-		w := newNetwork(t, func(c *Config) { c.Strategy = placement.LeastPartitions(1, 1) }, "a", "b", "c", "d", "e", "f", "g")
-		w.sent = func(from string, p Packet) {
-			all = append(fmt.Appendf(all, "%v %s %s ", w.now, from, p.To), p.Bytes...)
-		}
-		w.run(20 * time.Second)
-		w.stuck["c"] = true
-		w.run(10 * time.Second)
-		w.stuck["c"] = false
-		w.nodes["d"].SetWeight(w.now, 300)
-		w.run(10 * time.Second)
-		return all
-	}
-	if a, b := run(), run(); !bytes.Equal(a, b) || len(a) == 0 {
-		t.Errorf("runs of %d and %d bytes differ", len(a), len(b))
-	}
-}
-
 // Refusals are counted, and logged once a second.
 func TestRefused(t *testing.T) {
 	w := newNetwork(t, nil, "a")
@@ -193,77 +172,15 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A node without peers keeps its lease, and so does one that was paused briefly. The
-// heartbeats of others wait then: their leases must not expire before they are read.
-func TestShortPause(t *testing.T) {
-	w := newNetwork(t, nil, "a")
-	w.run(20 * time.Second)
-	w.agreed(t)
-	w.add("b")
-	w.run(3 * time.Second)
-	for pause := 4000 * time.Millisecond; pause < 6*time.Second; pause += 70 * time.Millisecond {
-		w.stuck["b"] = true
-		w.run(pause)
-		w.stuck["b"] = false
-		w.turn("b") // before the packets that waited are read
-		w.run(5 * time.Second)
-	}
-	w.agreed(t)
-	if n := w.logged("b", "member left"); n != 0 {
-		t.Errorf("members left %d times in the view of b", n)
-	}
-}
-
-// A drain and a farewell are published at once, a join after the quiet window.
-func TestWhenToPublish(t *testing.T) {
+// A change is passed on at once, not with the next round of gossip.
+func TestUrgentNews(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
-	step := func(want time.Duration, what string) {
-		t.Helper()
-		began, table := w.now, w.nodes["a"].table
-		for w.nodes["a"].table == table && w.now.Sub(began) < time.Second {
-			w.run(10 * time.Millisecond)
-		}
-		if took := w.now.Sub(began); took > want+20*time.Millisecond || took < want-20*time.Millisecond {
-			t.Errorf("%s is published after %v, want %v", what, took, want)
-		}
-		w.run(3 * time.Second)
-	}
-	w.nodes["b"].Drain(w.now)
-	step(0, "a drain")
-	w.nodes["b"].Undrain(w.now)
-	step(250*time.Millisecond, "an undrain")
-	w.nodes["c"].Leave(w.now)
-	step(0, "a farewell")
-}
-
-// The weight of a newcomer grows; nodes that start together have their weights at once.
-func TestRamp(t *testing.T) {
-	w := newNetwork(t, func(c *Config) { c.RampUp = 90 * time.Second }, "a", "b")
-	weight := func(id string) uint32 { return w.nodes[id].set.Self().Weight }
-	if weight("a") != 100 || weight("b") != 100 {
-		t.Errorf("nodes that start together weigh %d and %d", weight("a"), weight("b"))
-	}
-	w.add("c")
-	w.run(time.Second)
-	for step := uint32(1); step <= 10; step++ {
-		if got := weight("c"); got != 10*step {
-			t.Errorf("step %d: weight %d", step, got)
-		}
-		w.run(10 * time.Second)
-	}
-	w.nodes["c"].Drain(w.now)
-	w.run(time.Second)
-	w.nodes["c"].Undrain(w.now)
-	w.run(time.Second)
-	if got := weight("c"); got != 10 {
-		t.Errorf("after a drain, the weight is %d", got)
-	}
-	w.nodes["c"].SetWeight(w.now, 50)
-	w.run(20 * time.Second)
-	if got := weight("c"); got != 50 {
-		t.Errorf("a command during a ramp: weight %d", got)
-	}
-	if begun, ended := w.logged("c", "ramp-up began"), w.logged("c", "ramp-up ended"); begun != 2 || ended != 2 {
-		t.Errorf("ramps: %d began, %d ended", begun, ended)
+	a, b := w.nodes["a"], w.nodes["b"]
+	b.Ready(w.now)
+	a.SetWeight(w.now, 50)
+	b.Receive(w.now, a.Ready(w.now).Packets[0].Bytes)
+	b.Ready(w.now)
+	if wait := b.when.gossip.Sub(w.now); wait > 20*time.Millisecond {
+		t.Errorf("the next round of gossip is %v away", wait)
 	}
 }
