@@ -112,6 +112,17 @@ var bans = []struct {
 		why:        "a program that imports only cluster pays for no Redis or Prometheus client",
 	},
 	{
+		in:     []string{"cmd/roost/..."},
+		except: []string{"cmd/roost/internal/store"},
+		not:    []string{module + "affinity/redisstore"},
+		why:    "only internal/store knows kinds of stores, so that another kind changes one file",
+	},
+	{
+		in:  []string{"cmd/roost/internal/doctor"},
+		not: []string{"net/http/...", "os/...", "log/..."},
+		why: "checks are pure: a test gives them two looks at an agent",
+	},
+	{
 		in:     []string{"..."},
 		except: []string{"cluster/clusterotel"},
 		not:    []string{otel + "/..."},
@@ -231,7 +242,9 @@ func TestRulesBite(t *testing.T) {
 		{"cluster", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
 		{"cluster/clustertest", direct(module + "internal/simnet"), ""},
 		{"cluster/clustertest", direct(memberlist), "live pointers"},
-		{"cmd/roost", direct(module+"cluster", module+"affinity/redisstore"), ""},
+		{"cmd/roost/internal/store", direct(module+"cluster", module+"affinity/redisstore"), ""},
+		{"cmd/roost", direct(module + "affinity/redisstore"), "kinds of stores"},
+		{"cmd/roost/internal/doctor", direct("net/http"), "two looks"},
 		{"examples/embed", direct(module + "cluster"), ""},
 		{"util", direct(), "no row"},
 	} {

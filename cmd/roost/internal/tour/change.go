@@ -40,7 +40,7 @@ func (t *tour) apply(ctx context.Context, c change) error {
 		return err
 	}
 	var rehomed time.Duration
-	if c.gone != "" && len(t.parties) > 0 {
+	if c.gone != "" {
 		if rehomed, err = t.rehomed(ctx, since, c.gone); err != nil {
 			return err
 		}
@@ -85,11 +85,6 @@ func (t *tour) facts(c change, r *row, o outcome, rehomed time.Duration) {
 	figure := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
 	t.out.fact("agreed after", seconds(o.took), c.usual)
 	t.out.fact("partitions moved", figure(r.moved, r.of), remark)
-	if len(t.parties) == 0 {
-		t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "")
-		t.out.line("")
-		return
-	}
 	t.out.fact("rooms moved", figure(r.rooms, len(t.rooms)), "by the hash alone")
 	remark = "expected: none"
 	if c.gone != "" {
@@ -112,9 +107,6 @@ func (t *tour) facts(c change, r *row, o outcome, rehomed time.Duration) {
 // visited has all people ask for their rooms again, and checks the answers. It runs after
 // the agents were observed, because a question for a room repairs its pin.
 func (t *tour) visited(ctx context.Context) ([]check, error) {
-	if len(t.parties) == 0 {
-		return nil, nil
-	}
 	checks := []check{samePins(t.parties, t.seen), noOrphans(t.seen)}
 	visits, err := t.visit(ctx, t.parties)
 	pins := t.seen[0].pins

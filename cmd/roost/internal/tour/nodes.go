@@ -29,13 +29,7 @@ type node struct {
 
 // live returns the nodes that should be members, in the order of their start.
 func (t *tour) live() []*node {
-	var live []*node
-	for _, n := range t.nodes {
-		if n.state != lease.Left {
-			live = append(live, n)
-		}
-	}
-	return live
+	return slices.DeleteFunc(slices.Clone(t.nodes), func(n *node) bool { return n.state == lease.Left })
 }
 
 // each calls f for all nodes at once.
@@ -52,17 +46,9 @@ func each(nodes []*node, f func(i int, n *node) error) error {
 // pick returns a node for the next event: an active node with pinned rooms, but not the
 // first node, by which others join.
 func (t *tour) pick() *node {
-	var active, busy []*node
 	streams := streamsOf(t.seen[0].pins)
-	for _, n := range t.live()[1:] {
-		if n.state != lease.Active {
-			continue
-		}
-		active = append(active, n)
-		if streams[n.id] > 0 {
-			busy = append(busy, n)
-		}
-	}
+	active := slices.DeleteFunc(t.live()[1:], func(n *node) bool { return n.state != lease.Active })
+	busy := slices.DeleteFunc(slices.Clone(active), func(n *node) bool { return streams[n.id] == 0 })
 	if len(busy) > 0 {
 		active = busy
 	}

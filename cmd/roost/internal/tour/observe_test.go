@@ -111,12 +111,13 @@ func TestBrokenStep(t *testing.T) {
 		{"cbabcb", nil},
 		{"bcabcb", []string{"step 3: only partitions that c now owns moved: partition 0 moved from a to b"}},
 	} {
-		before := fleet(nodes, "ababab", rooms)
+		before, after := fleet(nodes, "ababab", rooms), fleet(nodes, c.after, rooms)
+		people(after, homes)
 		tour, f, out := fakeTour(t, before)
-		tour.seen = before
+		tour.seen, tour.parties = before, people(before, homes)
 		err := tour.apply(t.Context(), change{
 			title: "c takes over", what: "c took over",
-			act:    func(context.Context) error { f.set(fleet(nodes, c.after, rooms)); return nil },
+			act:    func(context.Context) error { f.set(after); return nil },
 			checks: func(o outcome) []check { return []check{onlyTo("c", o.moves)} },
 		})
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/agentproc"
@@ -27,34 +25,58 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
+// walk is a tour in the background.
+type walk struct {
+	*agentproc.Log
+	ended chan error
+	stop  context.CancelFunc
+}
+
+func startWalk(t *testing.T, o Options) walk {
+	t.Helper()
+	o.Exe = agenttest.Binary(t)
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	w := walk{new(agentproc.Log), make(chan error, 1), stop}
+	o.Out = w
+	go func() { w.ended <- Run(ctx, o) }()
+	return w
+}
+
+// shows waits until the tour prints a text.
+func (w walk) shows(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, text, func() bool {
+		if len(w.ended) > 0 {
+			t.Fatalf("the tour has ended: %v\n%s", <-w.ended, w)
+		}
+		return strings.Contains(w.String(), text)
+	})
+}
+
 // TestOnce: the whole tour on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
 // user sees them.
 func TestOnce(t *testing.T) {
-	exe := agenttest.Binary(t)
-	t.Parallel()
-	out := new(agentproc.Log)
-	err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 7, Out: out})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	w := startWalk(t, Options{Once: true, Seed: 7})
+	if err := <-w.ended; err != nil {
+		t.Fatalf("%v\n%s", err, w)
 	}
-	expectWhole(t, out)
-	if !strings.Contains(out.String(), "this process stands in for it") {
-		t.Error("nothing is said of the store")
+	expectWhole(t, w.Log)
+	if !strings.Contains(w.String(), "this process stands in for it") {
+		t.Error("the store is not mentioned")
 	}
 }
 
 // TestOnceOnRedis: the same on a real Redis, without its password in the output.
 func TestOnceOnRedis(t *testing.T) {
-	exe := agenttest.Binary(t)
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
-	t.Parallel()
-	out := new(agentproc.Log)
-	if err := Run(t.Context(), Options{Exe: exe, Once: true, Seed: 8, Redis: redis.URL(), Out: out}); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	w := startWalk(t, Options{Once: true, Seed: 8, Redis: redis.URL()})
+	if err := <-w.ended; err != nil {
+		t.Fatalf("%v\n%s", err, w)
 	}
-	expectWhole(t, out)
-	if strings.Contains(out.String(), "sesame") {
+	expectWhole(t, w.Log)
+	if strings.Contains(w.String(), "sesame") {
 		t.Error("the password is shown")
 	}
 	for key := range strings.FieldsSeq(redis.Do("KEYS", "*:r:*")) {
@@ -69,12 +91,10 @@ func TestOnceOnRedis(t *testing.T) {
 
 // TestNoRedis: the tour does not begin without its Redis.
 func TestNoRedis(t *testing.T) {
-	exe := agenttest.Binary(t)
-	t.Parallel()
-	out := new(agentproc.Log)
-	err := Run(t.Context(), Options{Exe: exe, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1", Out: out})
-	if err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, out), "sesame") {
-		t.Errorf("%v\n%s", err, out)
+	w := startWalk(t, Options{Once: true, Redis: "redis://:open-sesame@127.0.0.1:1"})
+	err := <-w.ended
+	if err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, w), "sesame") {
+		t.Errorf("%v\n%s", err, w)
 	}
 }
 
@@ -100,29 +120,9 @@ func expectWhole(t *testing.T, out *agentproc.Log) {
 // TestStay: without Once the cluster stays up at the given address, and ends with the
 // context.
 func TestStay(t *testing.T) {
-	exe := agenttest.Binary(t)
-	t.Parallel()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := port.Addr().String()
-	_ = port.Close()
-	out := new(agentproc.Log)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, Options{Exe: exe, Nodes: 2, HTTP: addr, Out: out}) }()
-	defer stop()
-	deadline := time.After(2 * time.Minute)
-	for !strings.Contains(out.String(), "roost room all-hands --addr "+addr) {
-		select {
-		case err := <-ended:
-			t.Fatalf("it did not stay: %v\n%s", err, out)
-		case <-deadline:
-			t.Fatalf("no end of the tour:\n%s", out)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	w := startWalk(t, Options{Nodes: 2, HTTP: "127.0.0.1:0"})
+	w.shows(t, "roost room all-hands --addr ")
+	addr := regexp.MustCompile(`Watch it at http://(\S+)/`).FindStringSubmatch(w.String())[1]
 	client := &clusterhttp.Client{Base: addr, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	if m, err := client.Members(t.Context()); err != nil || len(m.Members) != 1 || m.Members[0].ID != "node-1" {
 		t.Errorf("members %+v, %v", m, err)
@@ -131,15 +131,15 @@ func TestStay(t *testing.T) {
 		t.Errorf("the big room %+v, %v", a, err)
 	}
 	useButtons(t, client)
-	if first, err := strconv.Atoi(pids(out.String())[0]); err != nil || syscall.Kill(first, syscall.SIGKILL) != nil {
+	if first, err := strconv.Atoi(pids(w.String())[0]); err != nil || syscall.Kill(first, syscall.SIGKILL) != nil {
 		t.Fatal("node-1 cannot be killed", err)
 	}
-	eventually(t, "the end of node-1 to be printed", func() bool { return strings.Contains(out.String(), "ended: signal: killed") })
-	stop()
-	if err := <-ended; err != nil {
+	w.shows(t, "ended: signal: killed")
+	w.stop()
+	if err := <-w.ended; err != nil {
 		t.Error(err)
 	}
-	expectEnded(t, out.String(), 3)
+	expectEnded(t, w.String(), 3)
 }
 
 // useButtons presses the buttons of a demo with node-1 alone.
@@ -187,22 +187,16 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 
 // TestInterrupted: Ctrl-C in the middle of the tour.
 func TestInterrupted(t *testing.T) {
-	exe := agenttest.Binary(t)
-	t.Parallel()
-	out := new(agentproc.Log)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, Options{Exe: exe, Once: true, Out: out}) }()
-	eventually(t, "it waits for a lease", func() bool { return strings.Contains(out.String(), "is killed") })
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted") {
+	w := startWalk(t, Options{Once: true})
+	w.shows(t, "is killed")
+	w.stop()
+	if err := <-w.ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("got %v", err)
 	}
-	if strings.Contains(out.String(), "BROKEN") {
-		t.Errorf("an interruption breaks nothing:\n%s", out)
+	if strings.Contains(w.String(), "BROKEN") {
+		t.Errorf("an interruption breaks nothing:\n%s", w)
 	}
-	expectEnded(t, out.String(), 5)
+	expectEnded(t, w.String(), 5)
 }
 
 // TestAgentThatFails: an agent that does not start ends the tour, which shows its log.

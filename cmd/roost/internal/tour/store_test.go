@@ -1,11 +1,12 @@
 package tour
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/affinity/redisstore"
+	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -17,7 +18,7 @@ func TestStandIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	store, err := redisstore.Open(t.Context(), redisstore.Options{URL: s.url()})
+	store, err := store.Open(t.Context(), s.url(), "demo", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestStandIn(t *testing.T) {
 		t.Errorf("scripts see a time that is off by %v", off)
 	}
 	if alive, err := store.Heartbeat(t.Context(), life, ttl, []lease.Incarnation{life}); err != nil || !alive[0] {
-		t.Errorf("it has not signed: %v %v", alive, err)
+		t.Errorf("no heartbeat: %v %v", alive, err)
 	}
 	eventually(t, "the pin is gone", func() bool {
 		res := store.Swap(t.Context(), affinity.Op{Partition: 7, Room: "lobby"})[0]
@@ -44,7 +45,7 @@ func TestStandIn(t *testing.T) {
 	if took := time.Since(began); took < ttl-tickEvery {
 		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)
 	}
-	eventually(t, "what it signed has run out", func() bool {
+	eventually(t, "the heartbeat has expired", func() bool {
 		alive, err := store.Heartbeat(t.Context(), lease.Incarnation{Node: "b", Number: 1}, ttl, []lease.Incarnation{life})
 		return err == nil && !alive[0]
 	})
