@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,13 +86,10 @@ func TestAgreed(t *testing.T) {
 }
 
 func TestAgreedWaits(t *testing.T) {
-	sound := fleet([]string{"a", "b"}, "abab", nil)
-	early := slices.Clone(sound)
-	early[1].members = maps.Clone(early[1].members)
+	sound, early := fleet(ab, "abab", nil), fleet(ab, "abab", nil)
 	early[1].members["a"] = lease.Settling
 	tour, f, _ := fakeTour(t, early)
-	later := time.AfterFunc(200*time.Millisecond, func() { f.set(sound) })
-	defer later.Stop()
+	defer time.AfterFunc(200*time.Millisecond, func() { f.set(sound) }).Stop()
 	took, err := tour.agreed(t.Context(), time.Now(), "agree")
 	if err != nil || took < 200*time.Millisecond {
 		t.Errorf("agreed after %v, %v", took, err)
