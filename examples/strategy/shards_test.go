@@ -84,7 +84,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// S2.5: the reason names the rules that made the choice and those that failed.
+// S2.5: the reason names the rules that decided and the rules that failed.
 func TestExplain(t *testing.T) {
 	nodes := []placement.Node{
 		{ID: "a", Weight: 1, Zone: "east", Labels: map[string]string{"role": "ssd"}},
