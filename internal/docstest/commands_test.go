@@ -60,6 +60,7 @@ func TestFaults(t *testing.T) {
 		"spans":           "Run `curl 127.0.0.1:1/` now.\n",
 		"help":            "```\nusage\n\n  curl 127.0.0.1:1/    a remark\n```\n",
 		"ends early":      "```sh\nroost agent --id a\n```\n",
+		"other shell":     "```bash\ntrue\n```\n",
 		"plain block":     "```\nroost version\n```\n",
 		"option":          "```sh often\ntrue\n```\n",
 		"no command":      "A paragraph.\n<!-- text\nb\n-->\n",

@@ -36,6 +36,7 @@ var (
 	// A command begins with one of these words, perhaps after variables or a cd.
 	isCommand = regexp.MustCompile(`^(?:[A-Z_]+=\S+ |cd \S+ && )*(?:roost|curl|make|git|docker|kubectl|systemctl|sudo|apt-get|redis-cli|promtool|node \S+js|scripts/\S+|go (?:run|test|install|get|list|mod|build|tool|vet))(?: |$)`)
 	isUsage   = regexp.MustCompile(`\[[^ ]*[a-z]+\]$|\[--out FILE\]$`)
+	isShell   = regexp.MustCompile(`^(?:bash|shell|console|zsh)`)
 	isMention = regexp.MustCompile(`^(?:[A-Z]+=\S+ )*(?:roost|make|go run) `)
 	isGoTest  = regexp.MustCompile(`\bgo test `)
 
@@ -118,7 +119,8 @@ func parseMarkdown(text string) (p page) {
 		default:
 			p.begin("", "")
 			p.addIndented(body)
-			if isCommand.MatchString(body) && !isUsage.MatchString(strings.SplitN(body, "\n", 2)[0]) {
+			line, _, _ := strings.Cut(strings.TrimPrefix(body, "$ "), "\n")
+			if isShell.MatchString(kind) || isCommand.MatchString(line) && !isUsage.MatchString(line) {
 				p.faults = append(p.faults, "a block of commands that does not begin with ```sh: "+body)
 			}
 		}
