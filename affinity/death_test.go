@@ -67,16 +67,16 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 		before := pins(t, store)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := make(map[string]affinity.Moved)
+		published := make(map[string]affinity.Moved)
 		var wait sync.WaitGroup
 		moves := f.rooms["a"].Moves(ctx) // it knows all the rooms, having resolved them
 		wait.Go(func() {
 			for b := range moves {
 				for _, m := range b.Moved {
-					if _, twice := told[m.Room]; twice {
-						t.Errorf("told twice of %s", m.Room)
+					if _, twice := published[m.Room]; twice {
+						t.Errorf("%s was published twice", m.Room)
 					}
-					told[m.Room] = m
+					published[m.Room] = m
 				}
 			}
 		})
@@ -100,12 +100,12 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 		cancel()
 		wait.Wait()
 		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
-		if n == 0 || len(told) != n {
-			t.Errorf("%d rooms moved, told of %d", n, len(told))
+		if n == 0 || len(published) != n {
+			t.Errorf("%d rooms moved, %d were published", n, len(published))
 		}
-		for room, m := range told {
+		for room, m := range published {
 			if m.From != before[room].Incarnation || m.To != after[room].Incarnation || m.Epoch != after[room].Epoch {
-				t.Fatalf("told %+v; it was at %+v and is at %+v", m, before[room], after[room])
+				t.Fatalf("published %+v; it was at %+v and is at %+v", m, before[room], after[room])
 			}
 		}
 		for room, h := range hosts {

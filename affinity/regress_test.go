@@ -78,12 +78,12 @@ func TestReleaseElsewhere(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
 		h := f.host("a", "r", 2)
 		home := string(f.resolve("a", "r", 2).Node)
-		var told atomic.Int64
+		var published atomic.Int64
 		for _, r := range f.rooms {
 			moves := r.Moves(t.Context())
 			go func() {
 				for range moves {
-					told.Add(1)
+					published.Add(1)
 				}
 			}()
 		}
@@ -109,7 +109,7 @@ func TestReleaseElsewhere(t *testing.T) {
 			t.Errorf("then it begins anew at %+v", a)
 		}
 		time.Sleep(time.Minute)
-		if n := told.Load(); n != 0 {
+		if n := published.Load(); n != 0 {
 			t.Errorf("%d moves were published; the room ended and began", n)
 		}
 	})
@@ -131,14 +131,14 @@ func TestMovesAreTold(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var wait sync.WaitGroup
-		told := map[string]map[string]int{"a": {}, "b": {}}
-		for id := range told {
+		published := map[string]map[string]int{"a": {}, "b": {}}
+		for id := range published {
 			moves := f.rooms[id].Moves(ctx)
 			wait.Go(func() {
 				for b := range moves {
 					mu.Lock()
 					for _, m := range b.Moved {
-						told[id][m.Room]++
+						published[id][m.Room]++
 					}
 					mu.Unlock()
 				}
@@ -156,10 +156,10 @@ func TestMovesAreTold(t *testing.T) {
 		}
 		cancel()
 		wait.Wait()
-		for id := range told {
+		for id := range published {
 			for _, room := range rooms {
-				if told[id][room] != 1 {
-					t.Errorf("%s received %d moves of %s", id, told[id][room], room)
+				if published[id][room] != 1 {
+					t.Errorf("%s received %d moves of %s", id, published[id][room], room)
 				}
 			}
 		}

@@ -344,12 +344,12 @@ func TestMove(t *testing.T) {
 		to := f.not(string(from))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var told []affinity.Moved
+		var published []affinity.Moved
 		var wait sync.WaitGroup
 		moves := f.rooms[string(from)].Moves(ctx)
 		wait.Go(func() {
 			for b := range moves {
-				told = append(told, b.Moved...)
+				published = append(published, b.Moved...)
 			}
 		})
 		a, err := f.rooms["c"].Move(t.Context(), "r", lease.NodeID(to))
@@ -363,8 +363,8 @@ func TestMove(t *testing.T) {
 		if !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner.Node != lease.NodeID(to) || elsewhere.Split {
 			t.Errorf("the old host: lost %v, %v", lost(h), h.Err())
 		}
-		if len(told) != 1 || told[0].From.Node != from || told[0].To.Node != lease.NodeID(to) || told[0].Epoch != a.Epoch {
-			t.Errorf("the old host received %+v", told)
+		if len(published) != 1 || published[0].From.Node != from || published[0].To.Node != lease.NodeID(to) || published[0].Epoch != a.Epoch {
+			t.Errorf("the old host received %+v", published)
 		}
 		if got := f.resolve(string(from), "r", 3); got.Node != lease.NodeID(to) || got.Epoch <= h.Epoch() {
 			t.Errorf("then it lives at %+v", got)

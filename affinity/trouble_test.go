@@ -115,7 +115,7 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 		for _, id := range f.IDs() { // joins come before the nodes have detected it
 			for _, room := range names(100)[:30] {
 				wait.Go(func() {
-					if id != "d" { // who never heard of the rooms
+					if id != "d" { // its cache does not have the rooms
 						f.resolve(id, room, 4)
 					}
 				})

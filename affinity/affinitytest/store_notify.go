@@ -48,27 +48,27 @@ func notifiesReleased(p *pins) {
 func (p *pins) notifies(get func(affinity.Store) affinity.Result) {
 	p.Helper()
 	s := p.instance()
-	told := make(chan string, 100)
+	notified := make(chan string, 100)
 	s.Notify(func(room string) {
 		select {
-		case told <- room:
+		case notified <- room:
 		default: // it must not block
 		}
 	})
 	result := get(s)
-	p.changes(told, result)
+	p.changes(notified, result)
 	result = p.do(s, affinity.Op{})
-	p.changes(told, result)
+	p.changes(notified, result)
 }
 
 // changes makes another instance change the pin.
-func (p *pins) changes(told <-chan string, result affinity.Result) {
+func (p *pins) changes(notified <-chan string, result affinity.Result) {
 	p.Helper()
 	if result.Fresh < 0 || result.Fresh > long {
 		p.Fatalf("fresh for %v; the pin lasts %v", result.Fresh, long)
 	}
-	for len(told) > 0 { // of before, or its own change
-		<-told
+	for len(notified) > 0 { // of before, or its own change
+		<-notified
 	}
 	start := time.Now()
 	pin := result.Pin
@@ -80,18 +80,18 @@ func (p *pins) changes(told <-chan string, result affinity.Result) {
 			p.succeed(p.b, affinity.Op{If: affinity.Pin{Incarnation: p.again}, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, p.first)
 		}
 	}
-	drain(p.T, told, p.room, start, result.Fresh)
+	drain(p.T, notified, p.room, start, result.Fresh)
 }
 
 // drain waits for a notification for the room, or for all rooms, or until a result from
 // start is no longer fresh.
-func drain(t *testing.T, told <-chan string, room string, start time.Time, fresh time.Duration) {
+func drain(t *testing.T, notified <-chan string, room string, start time.Time, fresh time.Duration) {
 	t.Helper()
 	end := time.NewTimer(min(fresh, unnoticed) - time.Since(start))
 	defer end.Stop()
 	for {
 		select {
-		case got := <-told:
+		case got := <-notified:
 			if got == room || got == "" {
 				return
 			}

@@ -54,12 +54,12 @@ func claimsRace(p *pins) {
 				p.Fatal(r.Err)
 			}
 			if r.Pin != results[0].Pin {
-				p.Fatalf("some were told %v, some %v", results[0].Pin, r.Pin)
+				p.Fatalf("some got %v, some %v", results[0].Pin, r.Pin)
 			}
 			if r.Done {
 				winners++
 				if r.Pin.Size != i {
-					p.Fatalf("caller %d was told that it won with %v", i, r.Pin)
+					p.Fatalf("caller %d won as well, with %v", i, r.Pin)
 				}
 			}
 		}
@@ -108,7 +108,7 @@ func replacesRace(p *pins) {
 	winners := 0
 	for _, r := range results {
 		if r.Err != nil || r.Pin != results[0].Pin {
-			p.Fatalf("some were told %v, some %v (%v)", results[0].Pin, r.Pin, r.Err)
+			p.Fatalf("some got %v, some %v (%v)", results[0].Pin, r.Pin, r.Err)
 		}
 		if r.Done {
 			winners++

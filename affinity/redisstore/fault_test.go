@@ -108,11 +108,11 @@ func TestOpenDoesNotWaitForLong(t *testing.T) {
 func TestKilledAndRestarted(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
-	told := listen(s)
+	notified := listen(s)
 	works(t, s)
 	for range 3 {
 		server.Kill()
-		redistest.Eventually(t, "notice", func() error { return told.have("") })
+		redistest.Eventually(t, "notice", func() error { return notified.have("") })
 		fails(t, s, "")
 		server.Restart()
 		works(t, s)
@@ -139,7 +139,7 @@ func TestHangs(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
-	told := listen(s)
+	notified := listen(s)
 	works(t, s)
 	server.Pause()
 	fails(t, s, "deadline exceeded")
@@ -159,7 +159,7 @@ func TestHangs(t *testing.T) {
 	if len(late) > 0 {
 		t.Errorf("%d of %d calls: %v; want an ErrStore in time", len(late), callers*each, <-late)
 	}
-	redistest.Eventually(t, "notice of a hanging server", func() error { return told.have("") })
+	redistest.Eventually(t, "notice of a hanging server", func() error { return notified.have("") })
 	fails(t, s, "")
 	server.Resume()
 	works(t, s)
@@ -286,7 +286,7 @@ func TestScriptsFlushed(t *testing.T) {
 func TestNotifiesOfLoss(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
-	told := listen(s)
+	notified := listen(s)
 	lose := map[string]func(){
 		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "normal") },
 		"data flushed":      func() { server.Do("FLUSHALL") },
@@ -295,14 +295,14 @@ func TestNotifiesOfLoss(t *testing.T) {
 	for name, lost := range lose {
 		room := fmt.Sprint("room ", name)
 		redistest.Eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })
-		told.reset()
+		notified.reset()
 		lost()
-		redistest.Eventually(t, name, func() error { return told.have("") })
+		redistest.Eventually(t, name, func() error { return notified.have("") })
 		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
 		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
-		told.reset()
+		notified.reset()
 		swap(t, other, affinity.Op{Partition: 17, Room: room, If: affinity.Pin{Incarnation: node("n", 1)}, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
-		redistest.Eventually(t, "change after "+name, func() error { return told.have(room) })
+		redistest.Eventually(t, "change after "+name, func() error { return notified.have(room) })
 	}
 }
 
@@ -310,7 +310,7 @@ func TestNotifiesOfLoss(t *testing.T) {
 func TestNoEcho(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
-	told := listen(s)
+	notified := listen(s)
 	for i := range 20 {
 		room := fmt.Sprint("room ", i)
 		pin := swap(t, s, first(room, node("n", 1)))
@@ -321,8 +321,8 @@ func TestNoEcho(t *testing.T) {
 		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
 	}
 	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Incarnation: node("m", 1)}})
-	redistest.Eventually(t, "the other's change", func() error { return told.have("room 19") })
-	if all := told.all(); len(all) != 1 {
+	redistest.Eventually(t, "the other's change", func() error { return notified.have("room 19") })
+	if all := notified.all(); len(all) != 1 {
 		t.Errorf("notified of %q; want the room that the other changed", all)
 	}
 }

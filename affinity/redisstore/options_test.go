@@ -74,11 +74,11 @@ func TestNoTracking(t *testing.T) {
 	s := open(t, Options{URL: "redis://" + server.Addr()})
 	fails(t, s, "add ?client_cache=0")
 	s = ready(t, Options{URL: "redis://" + server.Addr() + "?client_cache=0"})
-	told := listen(s)
+	notified := listen(s)
 	if err := try(s, read("room")); err != nil {
 		t.Error(err)
 	}
-	if all := told.all(); len(all) != 0 {
+	if all := notified.all(); len(all) != 0 {
 		t.Errorf("notified of %q", all)
 	}
 }

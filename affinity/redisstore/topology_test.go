@@ -89,15 +89,15 @@ func TestClusterNodeKilled(t *testing.T) {
 	long(t)
 	cluster := redistest.StartCluster(t, 3, 1)
 	a, b := ready(t, Options{URL: cluster.URL()}), ready(t, Options{URL: cluster.URL()})
-	told := listen(a)
+	notified := listen(a)
 	l := startLoad(t, a, b)
 	redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
 	key := a.keys.pin(17, "before 17")
 	before := swap(t, a, read("before 17")).Pin
-	told.reset()
+	notified.reset()
 	cluster.Owner(key).Kill()
 	start := time.Now()
-	redistest.Eventually(t, "notice", func() error { return told.have("") })
+	redistest.Eventually(t, "notice", func() error { return notified.have("") })
 	redistest.Eventually(t, "a new master", func() error { return try(b, first("after", node("n", 1))) })
 	t.Logf("partition 17 was away for %v", time.Since(start).Round(time.Millisecond))
 	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
@@ -125,15 +125,15 @@ func TestSentinelFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sentinel := redistest.StartSentinel(t)
 			a, b := ready(t, Options{URL: sentinel.URL()}), ready(t, Options{URL: sentinel.URL()})
-			told := listen(a)
+			notified := listen(a)
 			l := startLoad(t, a, b)
 			redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
 			before := swap(t, a, first("room", node("n", 1))).Pin
-			told.reset()
+			notified.reset()
 			old := sentinel.Master()
 			fail(old)
 			start := time.Now()
-			redistest.Eventually(t, "notice", func() error { return told.have("") })
+			redistest.Eventually(t, "notice", func() error { return notified.have("") })
 			redistest.Eventually(t, "a new master", func() error {
 				return errors.Join(try(a, first("after", node("n", 1))), try(b, first("after", node("n", 1))))
 			})
@@ -147,9 +147,9 @@ func TestSentinelFailover(t *testing.T) {
 			}
 			// The new master notifies of changes.
 			is := swap(t, a, read("after")).Pin
-			told.reset()
+			notified.reset()
 			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
-			redistest.Eventually(t, "change", func() error { return told.have("after") })
+			redistest.Eventually(t, "change", func() error { return notified.have("after") })
 		})
 	}
 }
