@@ -58,8 +58,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// writers put ever newer values for as long as the fleet changes, and know what
-// was confirmed to them.
+// writers put new values while the fleet changes, and record the confirmed ones.
 type writers struct {
 	wait sync.WaitGroup
 	last []map[string]string // of each writer
@@ -93,8 +92,8 @@ func (w *writers) check(ctx context.Context, t *testing.T, what string, at *node
 	}
 }
 
-// While clients write, a node comes and another goes: no write that was confirmed
-// is lost, and nothing moves but to the one and from the other.
+// While clients write, one node joins and another leaves: no confirmed write is lost,
+// and partitions move only to the first and from the second.
 func TestNothingIsLost(t *testing.T) { // S4.11
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -143,7 +142,7 @@ func TestNothingIsLost(t *testing.T) { // S4.11
 	}
 }
 
-// What one node does for the next, step by step.
+// The steps of a hand-over between two nodes.
 func TestGive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -160,9 +159,9 @@ func TestGive(t *testing.T) {
 	}
 	p := n.agent.Partition("key")
 	if _, ok := n.give(p); ok || n.drop(p) {
-		t.Error("an owner gives away, or drops, what is its own")
+		t.Error("an owner gives away, or drops, its own partition")
 	}
-	n.held[p].open = false // as if it had not all data yet
+	n.held[p].open = false // as if it lacked some data
 	if n.use("key", func(map[string]entry) {}) {
 		t.Error("an owner serves what it does not have")
 	}
@@ -171,9 +170,9 @@ func TestGive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := until(ctx, func() bool { _, open, _ := n.count(); return open == 0 }); err != nil {
-		t.Fatalf("what is lost is not closed: %v", err)
+		t.Fatalf("a lost partition is not closed: %v", err)
 	}
-	n.held[p].open = true // as if that took longer
+	n.held[p].open = true // as if the copy took longer
 	for range 2 {
 		data, ok := n.give(p)
 		if want := (entry{"new", 2}); !ok || data["key"] != want {
@@ -184,7 +183,7 @@ func TestGive(t *testing.T) {
 		t.Error("what was given away is still open to change")
 	}
 	if n.update(p, func(*shard) {}) {
-		t.Error("what is another's can be changed")
+		t.Error("the partition of another node can be changed")
 	}
 	for range 2 {
 		if !n.drop(p) || n.held[p] != nil {

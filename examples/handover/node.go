@@ -16,7 +16,7 @@ const partitions = 64
 // node is one member of the store: its agent, and the partitions that it holds.
 type node struct {
 	agent *cluster.Agent
-	peers *sync.Map // all nodes by id; in earnest, connections to each Member's APIAddr
+	peers *sync.Map // all nodes by id; in production, connections to each Member's APIAddr
 
 	mu   sync.Mutex
 	held map[placement.Partition]*shard
@@ -29,8 +29,8 @@ type shard struct {
 	data map[string]entry
 }
 
-// entry is a value. Of two for one key the later version counts, so that merging
-// the same data twice, or old data late, does no harm.
+// entry is a value. Of two entries for one key the later version counts, so that
+// merging the same data twice, or old data late, does no harm.
 type entry struct {
 	value   string
 	version int
@@ -178,8 +178,8 @@ func (n *node) use(key string, f func(map[string]entry)) bool {
 	return true
 }
 
-// count returns how many partitions this node holds, how many of them are open,
-// and how many keys are in those.
+// count returns the number of partitions that this node holds, the open ones among
+// them, and their keys.
 func (n *node) count() (held, open, keys int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

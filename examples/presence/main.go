@@ -1,5 +1,5 @@
-// Presence shows who is in a room, asked on any node, and that a node which
-// crashes leaves no ghosts behind.
+// Presence lists who is in a room, on any node, and shows that a crashed node leaves
+// no ghosts behind.
 //
 //	go run ./examples/presence
 //	go run ./examples/presence -redis redis://127.0.0.1:6379
@@ -37,7 +37,7 @@ func run(ctx context.Context, url string) error {
 	}
 	defer closeStore()
 
-	// Two nodes that share nothing but the store. Each has a cable to be pulled.
+	// Two nodes share only the store. Each has a cable that can be cut.
 	cfg := presence.Config{Interval: time.Second, Grace: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}
 	cableA := &cable{Store: store}
 	nodeA, errA := presence.Start(cableA, placement.DefaultPartitions, cfg)
@@ -63,7 +63,7 @@ func run(ctx context.Context, url string) error {
 	crashed := time.Now()
 	cableA.pulled.Store(true)
 	show(ctx, "node-a has crashed, unnoticed", nodeB)
-	if err := nodeB.Join(ctx, "standup", "cy/tablet"); err != nil { // cy's client noticed, and there are no doubles
+	if err := nodeB.Join(ctx, "standup", "cy/tablet"); err != nil { // cy's client reconnects; a second join adds no double
 		return err
 	}
 	for n := 3; n > 2; time.Sleep(20 * time.Millisecond) {
@@ -98,7 +98,7 @@ func show(ctx context.Context, what string, node *presence.Tracker) {
 	fmt.Println()
 }
 
-// cable is a store that a crashed node reaches no more.
+// cable is a store that a crashed node does not reach.
 type cable struct {
 	presence.Store
 	pulled atomic.Bool

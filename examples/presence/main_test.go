@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// TestRun builds the program and runs it as its reader does.
+// TestRun builds and runs the program.
 func TestRun(t *testing.T) {
 	exe := filepath.Join(t.TempDir(), "presence")
 	if out, err := exec.Command("go", "build", "-o", exe, ".").CombinedOutput(); err != nil {
@@ -27,12 +27,12 @@ func TestRun(t *testing.T) {
 		{"Redis", []string{"-redis", redistest.Start(t).URL()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // they mostly wait
+			t.Parallel() // the programs mostly wait
 			out, err := exec.CommandContext(t.Context(), exe, c.args...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			var got []string // who is there, without when
+			var got []string // participants, without times
 			for line := range strings.Lines(string(out)) {
 				_, members, _ := strings.Cut(line, ":")
 				got = append(got, strings.Join(strings.Fields(members), " "))

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// TestRun builds the program and runs it as its reader does.
+// TestRun builds and runs the program.
 func TestRun(t *testing.T) {
 	exe := filepath.Join(t.TempDir(), "rooms")
 	if out, err := exec.Command("go", "build", "-o", exe, ".").CombinedOutput(); err != nil {
@@ -29,7 +29,7 @@ $`)
 		"redis":  {"-redis", redistest.Start(t).URL()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // they mostly wait
+			t.Parallel() // the programs mostly wait
 			out, err := exec.CommandContext(t.Context(), exe, args...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

@@ -36,8 +36,8 @@ func startNode(t *testing.T, id string, args ...string) *node {
 	return n
 }
 
-// freeAddr is below the range from which the system takes ports for outgoing
-// connections: none of them can take the port before the server does.
+// freeAddr returns an address with a port below the range that the system uses for
+// outgoing connections, so that none of them takes the port before the server does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {

@@ -30,7 +30,7 @@ func TestSidecar(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Fatalf("%v; scripts/deps.sh installs it", err)
 	}
-	// Else go test would answer from its cache after a change of the server.
+	// Otherwise go test would use its cache after a change of the server.
 	if _, err := os.ReadFile("server.mjs"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestSidecar(t *testing.T) {
 	})
 }
 
-// fleet is the nodes that are up.
+// fleet is the running nodes.
 type fleet struct{ nodes []*node }
 
 func newFleet(t *testing.T, args ...string) *fleet {
@@ -123,8 +123,8 @@ func (f *fleet) tryMeet() (map[string]*node, error) {
 	return homes, nil
 }
 
-// join asks a server for a room, follows it to another one, and returns the node
-// that answers in the end.
+// join asks a server for a room, follows the redirects, and returns the node that
+// answers.
 func (f *fleet) join(asked *node, room string) (*node, error) {
 	var answer struct{ Room, Node string }
 	by, err := get(asked.addr, "/join/"+url.PathEscape(room)+"?size=2", &answer)
@@ -139,7 +139,7 @@ func (f *fleet) join(asked *node, room string) (*node, error) {
 	return nil, fmt.Errorf("join %s at %s: %+v by %s", room, asked.ID, answer, by)
 }
 
-// rooms are those that the node's server serves, sorted.
+// rooms returns the rooms that the node's server serves, sorted.
 func (n *node) rooms() ([]string, error) {
 	var answer struct{ Rooms []string }
 	_, err := get(n.addr, "/rooms", &answer)
@@ -147,7 +147,7 @@ func (n *node) rooms() ([]string, error) {
 	return answer.Rooms, err
 }
 
-// get returns the URL that answers in the end.
+// get follows the redirects and returns the URL that answers.
 func get(addr, path string, into any) (*url.URL, error) {
 	resp, err := http.Get("http://" + addr + path)
 	if err != nil {
@@ -164,7 +164,7 @@ func get(addr, path string, into any) (*url.URL, error) {
 	return resp.Request.URL, json.Unmarshal(body, into)
 }
 
-// of are the rooms whose home is n, sorted.
+// of returns the rooms on n, sorted.
 func of(homes map[string]*node, n *node) (rooms []string) {
 	for _, room := range slices.Sorted(maps.Keys(homes)) {
 		if homes[room] == n {

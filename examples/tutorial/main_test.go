@@ -11,8 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// What docs/tutorial.md quotes is in the program. Its commands are run by
-// internal/docstest.
+// docs/tutorial.md quotes the program. internal/docstest runs its commands.
 func TestQuotes(t *testing.T) {
 	program := read(t, "main.go")
 	quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, "../../docs/tutorial.md"), -1)

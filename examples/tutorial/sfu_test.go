@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// startNode returns a node, with RunOwned under way, whose agent is closed with the test.
+// startNode returns a node with a running RunOwned. Its agent ends with the test.
 func startNode(t *testing.T, id string, seeds ...string) *sfu {
 	t.Helper()
 	agent, err := cluster.Start(t.Context(), cluster.Config{
@@ -39,14 +39,14 @@ func startNode(t *testing.T, id string, seeds ...string) *sfu {
 	return s
 }
 
-// post returns the status of an answer, and where it sends the client.
+// post returns the status of an answer, and the target of a redirect.
 func (s *sfu) post(path string) (status int, to string) {
 	w := httptest.NewRecorder()
 	s.routes().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, http.NoBody))
 	return w.Code, w.Header().Get("Location")
 }
 
-// holds reports whether rooms can be entered in as many partitions as the node owns.
+// holds reports whether the node accepts rooms in all partitions that it owns.
 func (s *sfu) holds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
