@@ -3,7 +3,7 @@
 package main
 
 import (
-	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,16 +11,6 @@ import (
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
-
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
 
 // TestRefused: the cluster rejects a node that does not fit, and the end of its log names
 // the setting to change (S3.10).
@@ -102,6 +92,31 @@ func TestToken(t *testing.T) {
 	if err != nil || strings.Contains(a.Log.String(), secret) {
 		t.Errorf("the log shows the token (%v)", err)
 	}
+}
+
+// TestKeys: agents with the same key file agree, and no log shows the key.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	succeeds(t, "keygen", "--out", key)
+	a, b, c := trio(t, append(calm(), "--key-file", key, "--log-level", "debug")...)
+	secret, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*proc{a, b, c} {
+		if strings.Contains(p.Log.String(), strings.TrimSpace(string(secret))) {
+			t.Errorf("%s logs its key", p.ID)
+		}
+		if strings.Contains(p.Text(), "other users can read") {
+			t.Errorf("%s warns of a key file by keygen", p.ID)
+		}
+	}
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := agent(t, "d", append(calm(), "--key-file", key, "--join", a.Gossip)...)
+	d.Logs("other users can read the secret in " + key)
 }
 
 // TestTextLog: both formats of the log have the line that scripts wait for.

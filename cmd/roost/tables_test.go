@@ -9,6 +9,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -114,11 +115,7 @@ func TestBatchLines(t *testing.T) {
 03:04:05  v7     released  here: 1 (3)
 03:04:05  v7     acquired  here: 6 (2 4 6 8 10 …)
 `
-	var got strings.Builder
-	for _, l := range lines {
-		got.WriteString(l.String() + "\n")
-	}
-	if diff := cmp.Diff(want, got.String()); diff != "" {
+	if diff := cmp.Diff(want, term.Text(lines, false, "\n")); diff != "" {
 		t.Error(diff)
 	}
 }

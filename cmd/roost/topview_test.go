@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -118,17 +119,5 @@ func TestTopFits(t *testing.T) {
 
 // uncoloured removes escape sequences.
 func uncoloured(s string) string {
-	var b strings.Builder
-	escape := false
-	for _, r := range strings.TrimRight(s, "\r") {
-		switch {
-		case r == '\x1b':
-			escape = true
-		case escape:
-			escape = r == '[' || r == '?' || (r >= '0' && r <= '9') || r == ';'
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	return regexp.MustCompile(`\x1b\[[?;0-9]*[A-Za-z]`).ReplaceAllString(s, "")
 }

@@ -124,11 +124,7 @@ func (s *Session) Answer(v any, err error, sentence func() string) error {
 
 // PrintLines prints lines.
 func (s *Session) PrintLines(lines []term.Line) error {
-	var b strings.Builder
-	for _, l := range lines {
-		b.WriteString(l.In(s.Term.Colours) + "\n")
-	}
-	_, err := io.WriteString(s.Out, b.String())
+	_, err := io.WriteString(s.Out, term.Text(lines, s.Term.Colours, "\n"))
 	return err
 }
 

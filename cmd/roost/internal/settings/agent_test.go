@@ -44,11 +44,17 @@ func load(t *testing.T, args []string, env, files map[string]string) (Agent, err
 	return a, err
 }
 
-func TestDefaults(t *testing.T) {
-	got, err := load(t, nil, nil, nil)
+func mustLoad(t *testing.T, args []string, env, files map[string]string) Agent {
+	t.Helper()
+	a, err := load(t, args, env, files)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+func TestDefaults(t *testing.T) {
+	got := mustLoad(t, nil, nil, nil)
 	want := Agent{
 		Cluster: cluster.Config{
 			ID: "host", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 1024, Strategy: placement.Rendezvous(), MaxSkew: 5 * time.Second, Weight: 100,
@@ -110,10 +116,7 @@ func TestSources(t *testing.T) {
 				HTTP: Off, LogFormat: "text",
 			}
 			c.want(&want)
-			got, err := load(t, c.args, c.env, map[string]string{"c": file})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := mustLoad(t, c.args, c.env, map[string]string{"c": file})
 			if diff := cmp.Diff(want, got, allowed); diff != "" {
 				t.Error(diff)
 			}
@@ -152,14 +155,7 @@ func everySource(t *testing.T, values, files map[string]string, without string) 
 		env[Variable(s.Name)] = v
 		file += s.Name + ": " + v + "\n"
 	}
-	clean := func(a Agent, err error) Agent {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	flags := clean(load(t, args, nil, files))
+	flags := mustLoad(t, args, nil, files)
 	if string(flags.Cluster.Key) != "0123456789abcdef" || flags.Token != "secret" || flags.Cluster.Network != cluster.WAN || flags.Cluster.Strategy.Name() != "least-partitions-2-5+zones" || !flags.StdinCloses {
 		t.Errorf("by flags: %+v", flags)
 	}
@@ -167,11 +163,11 @@ func everySource(t *testing.T, values, files map[string]string, without string) 
 	if diff := cmp.Diff(want, flags.Rooms); diff != "" || flags.Store != map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without] {
 		t.Errorf("of Redis %q: %s", flags.Store, diff)
 	}
-	if diff := cmp.Diff(flags, clean(load(t, nil, env, files)), allowed); diff != "" {
+	if diff := cmp.Diff(flags, mustLoad(t, nil, env, files), allowed); diff != "" {
 		t.Error("by environment: ", diff)
 	}
 	files["c"] = file
-	if diff := cmp.Diff(flags, clean(load(t, []string{"--config=DIR/c"}, nil, files)), allowed); diff != "" {
+	if diff := cmp.Diff(flags, mustLoad(t, []string{"--config=DIR/c"}, nil, files), allowed); diff != "" {
 		t.Error("by file: ", diff)
 	}
 }

@@ -25,19 +25,15 @@ type Screen struct {
 func (d *Screen) Show(layOut func(columns int) []Line) error {
 	columns, lines := d.Term.Size()
 	page := Cut(layOut(columns), columns, cmp.Or(lines, 1<<30)-1)
-	var b strings.Builder
+	home := ""
 	switch {
 	case d.drawn > 0 && (columns != d.columns || lines != d.lines):
-		b.WriteString("\x1b[2J\x1b[H") // the terminal has moved what was drawn
+		home = "\x1b[2J\x1b[H" // the terminal has moved what was drawn
 	case d.drawn > 0:
-		_, _ = fmt.Fprintf(&b, "\r\x1b[%dA", d.drawn)
+		home = fmt.Sprintf("\r\x1b[%dA", d.drawn)
 	}
 	d.columns, d.lines, d.drawn = columns, lines, len(page)
-	for _, l := range page {
-		b.WriteString(l.In(d.Term.Colours) + "\x1b[K\n")
-	}
-	b.WriteString("\x1b[J")
-	_, err := io.WriteString(d.Out, b.String())
+	_, err := io.WriteString(d.Out, home+Text(page, d.Term.Colours, "\x1b[K\n")+"\x1b[J")
 	return err
 }
 
@@ -125,16 +121,8 @@ func (f *Full) draw(ctx context.Context, keys <-chan byte) error {
 // FullPage returns a page that covers the terminal. In raw mode a line feed alone does
 // not return to the left.
 func FullPage(page []Line, columns, lines int, colours bool) string {
-	var b strings.Builder
-	b.WriteString("\x1b[H")
-	for i, l := range Cut(page, columns, lines) {
-		if i > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString(l.In(colours) + "\x1b[K")
-	}
-	b.WriteString("\x1b[J")
-	return b.String()
+	text := Text(Cut(page, columns, lines), colours, "\x1b[K\r\n")
+	return "\x1b[H" + strings.TrimSuffix(text, "\r\n") + "\x1b[J"
 }
 
 // read sends the keys.

@@ -59,12 +59,8 @@ func TestSheetLikeTabwriter(t *testing.T) {
 			s.Row(cells...)
 		}
 		_ = w.Flush()
-		var got strings.Builder
-		for _, l := range s.Lines(0) {
-			got.WriteString(l.In(false) + "\n")
-		}
-		if got.String() != want.String() {
-			t.Fatalf("got\n%swant\n%s", &got, &want)
+		if got := Text(s.Lines(0), false, "\n"); got != want.String() {
+			t.Fatalf("got\n%swant\n%s", got, &want)
 		}
 	})
 }
@@ -120,12 +116,8 @@ func TestTones(t *testing.T) {
 		false: "A     B\nlong  x\n",
 		true:  "\x1b[1mA\x1b[0m     \x1b[1mB\x1b[0m\n\x1b[31mlong\x1b[0m  x\n",
 	} {
-		var got strings.Builder
-		for _, l := range s.Lines(0) {
-			got.WriteString(l.In(colours) + "\n")
-		}
-		if got.String() != want {
-			t.Errorf("colours %v: %q", colours, &got)
+		if got := Text(s.Lines(0), colours, "\n"); got != want {
+			t.Errorf("colours %v: %q", colours, got)
 		}
 	}
 }

@@ -128,6 +128,15 @@ func (l Line) In(colours bool) string {
 	return b.String()
 }
 
+// Text returns lines as they are written, each with an end.
+func Text(lines []Line, colours bool, end string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.In(colours) + end)
+	}
+	return b.String()
+}
+
 // Clipped returns the line, cut to so many columns.
 func (l Line) Clipped(most int) Line {
 	for i, t := range l {
