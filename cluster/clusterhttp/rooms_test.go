@@ -376,14 +376,14 @@ func TestUnknownNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
 		h := open(t, store, Options{})
-		life := lease.Incarnation{Node: "far", Number: 1 << 60}
-		if _, err := store.Heartbeat(t.Context(), life, time.Hour, nil); err != nil {
+		far := lease.Incarnation{Node: "far", Number: 1 << 60}
+		if _, err := store.Heartbeat(t.Context(), far, time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
 		store.Swap(t.Context(), affinity.Op{
-			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: affinity.Pin{Incarnation: life}, TTL: time.Hour,
+			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: affinity.Pin{Incarnation: far}, TTL: time.Hour,
 		})
-		want := Member{ID: "far", Incarnation: life.Number, State: lease.Left}
+		want := Member{ID: "far", Incarnation: far.Number, State: lease.Left}
 		got, err := h.clients["a"].ResolveRoom(t.Context(), "room", 0)
 		if err != nil || got.Node.ID != want.ID || got.Node.State != want.State || got.Incarnation != 1<<60 || got.Hosted {
 			t.Errorf("resolve: %+v, %v", got, err)

@@ -59,7 +59,7 @@ func (f *fleet) loads(units map[lease.NodeID]int64) {
 				known[m.ID] = m.Load
 			}
 			if !maps.Equal(known, units) {
-				return fmt.Errorf("%v knows %v", n.life(), known)
+				return fmt.Errorf("%v knows %v", n.incarnation(), known)
 			}
 		}
 		return nil

@@ -210,15 +210,15 @@ func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {
 	return found
 }
 
-// of returns how many rooms are pinned to a life, by the index.
-func (e *eye) of(life lease.Incarnation) (int, error) {
+// of returns how many rooms are pinned to an incarnation, by the index.
+func (e *eye) of(incarnation lease.Incarnation) (int, error) {
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
 	all := make([]placement.Partition, partitions)
 	for i := range all {
 		all[i] = placement.Partition(i)
 	}
-	found, err := e.store.Index(ctx, all, func(l lease.Incarnation) bool { return l == life }, 1<<20)
+	found, err := e.store.Index(ctx, all, func(l lease.Incarnation) bool { return l == incarnation }, 1<<20)
 	return len(found), err
 }
 

@@ -28,8 +28,8 @@ func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
 	if first.swaps > most || first.swaps < int64(len(rooms)) || first.swaps != first.ops {
 		t.Errorf("%d calls of the store with %d ops; want one for each room and instance at most, thus %d", first.swaps, first.ops, most)
 	}
-	if got := first.commands["evalsha"]; got != first.swaps+first.signs {
-		t.Errorf("%d EVALSHA for %d calls and %d signs of life; want one each", got, first.swaps, first.signs)
+	if got := first.commands["evalsha"]; got != first.swaps+first.heartbeats {
+		t.Errorf("%d EVALSHA for %d calls and %d heartbeats; want one each", got, first.swaps, first.heartbeats)
 	}
 	cached := f.count(redis, func() {
 		for _, room := range rooms {
@@ -40,8 +40,8 @@ func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
 			}
 		}
 	})
-	if cached.swaps != 0 || cached.commands["evalsha"] != cached.signs {
-		t.Errorf("cached: %d calls of the store, %d signs of life, commands %v", cached.swaps, cached.signs, cached.commands)
+	if cached.swaps != 0 || cached.commands["evalsha"] != cached.heartbeats {
+		t.Errorf("cached: %d calls of the store, %d heartbeats, commands %v", cached.swaps, cached.heartbeats, cached.commands)
 	}
 	noScan(t, redis)
 }
@@ -80,8 +80,8 @@ func (f *fleet) joinAll(room string, callers int) {
 
 // tally is the cost of a piece of work.
 type tally struct {
-	swaps, ops, signs int64
-	commands          map[string]int64 // as the server counts them, but for our own
+	swaps, ops, heartbeats int64
+	commands               map[string]int64 // as the server counts them, but for our own
 }
 
 // count runs f and returns its cost. No call is in progress at its start and end.
@@ -98,7 +98,7 @@ func (f *fleet) count(redis *redistest.Server, work func()) tally {
 		for _, n := range f.nodes {
 			all.swaps += n.store.swaps.Load()
 			all.ops += n.store.swapped.Load()
-			all.signs += n.store.signs.Load()
+			all.heartbeats += n.store.heartbeats.Load()
 		}
 		all.commands = redis.Commands()
 		return all
@@ -113,7 +113,7 @@ func (f *fleet) count(redis *redistest.Server, work func()) tally {
 	}
 	after.swaps -= before.swaps
 	after.ops -= before.ops
-	after.signs -= before.signs
+	after.heartbeats -= before.heartbeats
 	return after
 }
 
@@ -131,7 +131,7 @@ func TestCommandsOfAJoin(t *testing.T) { // S0.6
 					t.Fatal(err)
 				}
 			})
-			if calls := got.commands["evalsha"] - got.signs; calls != want || got.swaps != want {
+			if calls := got.commands["evalsha"] - got.heartbeats; calls != want || got.swaps != want {
 				t.Fatalf("join %d of %s: %d commands, %d calls; want %d. In all %v", at, room, calls, got.swaps, want, got.commands)
 			}
 			for name, calls := range got.commands {

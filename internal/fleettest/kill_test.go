@@ -27,7 +27,7 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 	h.host(names("room-", many(20_000)))
 	before := look.mustPins(h.rooms)
 
-	dead := h.nodes["c"].life
+	dead := h.nodes["c"].incarnation
 	h.kill("c")
 	since := time.Now()
 	h.waitGone(look, dead, since)
@@ -49,7 +49,7 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 	settle(t, "afterwards", time.Second, func() error { return h.same(after, look.mustPins(h.rooms)) })
 }
 
-// waitGone waits until no pin names a life by the index.
+// waitGone waits until no pin names an incarnation by the index.
 func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 	h.t.Helper()
 	redistest.Eventually(h.t, fmt.Sprintf("pins of %v to be replaced", dead), func() error {
@@ -83,7 +83,7 @@ func (h *herd) unharmed(before, after map[string]affinity.Pin, dead ...lease.Nod
 		switch p := h.nodes[is.Node]; {
 		case gone[was.Node]:
 			moved[is.Node]++
-			if p == nil || is.Incarnation != p.life || is.Epoch <= was.Epoch {
+			if p == nil || is.Incarnation != p.incarnation || is.Epoch <= was.Epoch {
 				h.t.Fatalf("%s was pinned to %#v of the dead and is pinned to %#v", room, was, is)
 			}
 		case is != was:
@@ -128,7 +128,7 @@ func TestKillOfTheRehomer(t *testing.T) { // S0.8
 	before := look.mustPins(h.rooms)
 
 	far.Delay(60 * time.Millisecond) // slows the move down
-	first := h.nodes["c"].life
+	first := h.nodes["c"].incarnation
 	h.kill("c")
 	since := time.Now()
 	mine := h.heirs(before, first.Node, "b")
@@ -138,7 +138,7 @@ func TestKillOfTheRehomer(t *testing.T) { // S0.8
 		}
 		return nil
 	})
-	second := h.nodes["b"].life
+	second := h.nodes["b"].incarnation
 	h.kill("b")
 	killed := time.Now()
 	done := moved(before, look.mustPins(mine), mine)
@@ -187,7 +187,7 @@ func TestKillAndReturn(t *testing.T) { // S0.7, S0.8
 	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
 	h.host(names("room-", many(2000)))
 	before := look.mustPins(h.rooms)
-	dead := h.nodes["c"].life
+	dead := h.nodes["c"].incarnation
 	h.kill("c")
 	since := time.Now()
 	h.start("c")
@@ -206,7 +206,7 @@ func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
 	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
 	h.host(names("room-", 500))
 	before := look.mustPins(h.rooms)
-	dead := h.nodes["c"].life
+	dead := h.nodes["c"].incarnation
 	redis.Pause()
 	h.kill("c")
 	h.waitAgreed() // by gossip

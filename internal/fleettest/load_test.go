@@ -72,7 +72,7 @@ func (l *load) join(n *node, room string, size int) (a affinity.Assignment, ok b
 	took := time.Since(since)
 	l.heed(over())
 	if err != nil || a.Member == nil {
-		l.t.Errorf("%s at %s: %#v, %v", room, n.life(), a, err)
+		l.t.Errorf("%s at %s: %#v, %v", room, n.incarnation(), a, err)
 		return a, false
 	}
 	l.mu.Lock()

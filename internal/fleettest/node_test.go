@@ -65,7 +65,7 @@ func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*no
 	return n, nil
 }
 
-func (n *node) life() lease.Incarnation {
+func (n *node) incarnation() lease.Incarnation {
 	self := n.agent.Snapshot().Self
 	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 }
@@ -81,9 +81,9 @@ func (n *node) close() {
 // in progress while the server's own counters are read.
 type meter struct {
 	*redisstore.Store
-	gate         sync.RWMutex
-	swaps, signs atomic.Int64
-	swapped      atomic.Int64 // ops in swaps
+	gate              sync.RWMutex
+	swaps, heartbeats atomic.Int64
+	swapped           atomic.Int64 // ops in swaps
 }
 
 func (m *meter) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
@@ -103,7 +103,7 @@ func (m *meter) Index(ctx context.Context, parts []placement.Partition, want fun
 func (m *meter) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
-	m.signs.Add(1)
+	m.heartbeats.Add(1)
 	return m.Store.Heartbeat(ctx, self, ttl, ask)
 }
 

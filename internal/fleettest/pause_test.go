@@ -32,7 +32,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	c.signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	delete(h.nodes, "c") // the next checks concern the others
-	h.waitGone(look, c.life, stopped)
+	h.waitGone(look, c.incarnation, stopped)
 	h.unharmed(before, look.mustPins(h.rooms), "c")
 	h.takeUp(look, stale)
 	during := look.mustPins(h.rooms)
@@ -64,7 +64,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	settle(t, "after it came back", 4*time.Second, func() error { return h.same(during, look.mustPins(h.rooms)) })
 
 	h.nodes["c"] = c
-	c.life = c.status().Incarnation
+	c.incarnation = c.status().Incarnation
 	h.waitAgreed()
 	redistest.Eventually(t, "it to be told where they live", func() error {
 		for i, a := range c.host(stale) {

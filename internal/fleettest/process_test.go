@@ -64,7 +64,7 @@ type Status struct {
 func (r *Remote) Status(_ struct{}, out *Status) error {
 	s := r.n.agent.Snapshot()
 	*out = Status{
-		Incarnation: r.n.life(), Stats: r.n.rooms.Stats(), Addr: r.n.agent.Addr(),
+		Incarnation: r.n.incarnation(), Stats: r.n.rooms.Stats(), Addr: r.n.agent.Addr(),
 		Members: len(s.Members), Converged: s.Converged(), Loads: true,
 	}
 	for _, m := range s.Members {
@@ -93,7 +93,7 @@ func (r *Remote) Host(in Batch, out *[]Answer) error {
 		if err != nil {
 			return
 		}
-		(*out)[i].Incarnation, (*out)[i].Epoch = r.n.life(), h.Epoch()
+		(*out)[i].Incarnation, (*out)[i].Epoch = r.n.incarnation(), h.Epoch()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.hosted[room] = h
@@ -161,11 +161,11 @@ func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.w.Clos
 
 // process is a node in its own process.
 type process struct {
-	t    *testing.T
-	id   lease.NodeID
-	rpc  *rpc.Client
-	life lease.Incarnation
-	addr string
+	t           *testing.T
+	id          lease.NodeID
+	rpc         *rpc.Client
+	incarnation lease.Incarnation
+	addr        string
 	*agentproc.Process
 }
 
@@ -189,7 +189,7 @@ func startProcess(t *testing.T, s setup) *process {
 	p := &process{t: t, id: lease.NodeID(s.ID), Process: child, rpc: rpc.NewClient(pipes{out, child.Stdin})}
 	t.Cleanup(p.kill)
 	status := p.status()
-	p.life, p.addr = status.Incarnation, status.Addr
+	p.incarnation, p.addr = status.Incarnation, status.Addr
 	return p
 }
 

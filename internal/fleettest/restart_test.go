@@ -71,7 +71,7 @@ func (s *stage) doubles(confirmed bool) error {
 		live = slices.DeleteFunc(live, lost)
 		if len(live) > 1 {
 			faults = append(faults, fmt.Errorf("%s is hosted by %v with epoch %d and by %v with %d", room,
-				hostings[live[0]].life(), live[0].Epoch(), hostings[live[1]].life(), live[1].Epoch()))
+				hostings[live[0]].incarnation(), live[0].Epoch(), hostings[live[1]].incarnation(), live[1].Epoch()))
 		}
 	}
 	return errors.Join(faults...)
@@ -138,8 +138,8 @@ func (s *stage) pinned(look *eye) error {
 	for room, hostings := range s.all {
 		for h, n := range hostings {
 			epoch := h.Epoch()
-			if pin := pins[room]; !lost(h) && (pin.Incarnation != n.life() || pin.Epoch != epoch) {
-				return fmt.Errorf("%s is hosted by %v with epoch %d, and pinned to %#v", room, n.life(), epoch, pin)
+			if pin := pins[room]; !lost(h) && (pin.Incarnation != n.incarnation() || pin.Epoch != epoch) {
+				return fmt.Errorf("%s is hosted by %v with epoch %d, and pinned to %#v", room, n.incarnation(), epoch, pin)
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func TestConflict(t *testing.T) { // S0.1
 	}
 	var elsewhere *affinity.NotOwnerError
 	if err := loser.Err(); !errors.Is(err, affinity.ErrSplit) || !errors.As(err, &elsewhere) || elsewhere.Owner.Node != to {
-		t.Errorf("%v gets %v; want a split, with the node %s", at.life(), err, to)
+		t.Errorf("%v gets %v; want a split, with the node %s", at.incarnation(), err, to)
 	}
 	if n := at.rooms.Stats().Conflicts; n != 1 {
 		t.Errorf("%d conflicts were counted", n)

@@ -217,10 +217,10 @@ func (f *fleet) wellAgain() error {
 	for _, n := range f.nodes {
 		room := fmt.Sprint("probe-", rand.Uint64())
 		if a, err := n.rooms.Resolve(f.t.Context(), room, affinity.Demand{}); err != nil || a.Source == affinity.Degraded {
-			return fmt.Errorf("%s says %#v, %w", n.life(), a, err)
+			return fmt.Errorf("%s says %#v, %w", n.incarnation(), a, err)
 		}
 		if n.rooms.Stats().StoreDoubt { // a breaker closes only at a call
-			return fmt.Errorf("%s does not reach the store", n.life())
+			return fmt.Errorf("%s does not reach the store", n.incarnation())
 		}
 	}
 	return nil
