@@ -66,7 +66,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	h.nodes["c"] = c
 	c.incarnation = c.status().Incarnation
 	h.waitAgreed()
-	redistest.Eventually(t, "it to be told where they live", func() error {
+	redistest.Eventually(t, "c to learn where they live", func() error {
 		for i, a := range c.host(stale) {
 			if pin := during[stale[i]]; a.Epoch != 0 {
 				t.Fatalf("it hosts %s, which is pinned to %v: %#v", stale[i], pin, a)

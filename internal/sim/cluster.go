@@ -128,8 +128,8 @@ func addrOf(host int) string {
 	return fmt.Sprintf("10.%d.%d.%d:7946", host>>16, host>>8&0xff, host&0xff)
 }
 
-// start starts a process. An earlier one that still runs under that id goes on, and is
-// no longer among the nodes.
+// start starts a process. An earlier process that still runs under the id continues,
+// and is no longer among the nodes.
 func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	p := &Process{
 		ID: id, Addr: addrOf(c.hosts), c: c, offset: s.Clock, boot: c.now,

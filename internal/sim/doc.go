@@ -1,12 +1,12 @@
 // Package sim runs whole clusters of kernels (internal/node) over a virtual network,
 // in one goroutine and without a timer: a virtual minute of 100 nodes takes about a
-// second. It is the place for tests about decisions: who is live, who owns what, what
-// is published when.
+// second. Tests of decisions belong here: which nodes are live, which node owns a
+// partition, when a node publishes.
 //
-// A [Cluster] has a queue of events in the order of their time: packets that arrive,
-// kernels that want to be called, exchanges that end. [Cluster.Run] takes one after the
-// other. A [Process] is what surrounds a kernel elsewhere: its address, its clock, the
-// attempts to join seeds. What it publishes is added up, and checked, as it happens.
+// A [Cluster] has a queue of events, sorted by time: arrivals of packets, deadlines of
+// kernels, ends of exchanges. [Cluster.Run] handles them one by one. A [Process] stands
+// for the agent around a kernel: the address, the clock, the joins. The states that it
+// publishes are checked at once.
 //
 // # Guarantees
 //
@@ -15,9 +15,9 @@
 //     packet does not depend on cuts.
 //  3. A crashed process sends and receives nothing, and its address refuses
 //     connections. A paused one receives up to 2 MiB of packets, reads them when it is
-//     resumed, and accepts connections that it does not answer.
+//     resumed, and accepts connections without an answer.
 //
-// # What is left out
+// # Left out
 //
 // memberlist: its packets, its full exchanges every half minute, and its limits. A full
 // exchange takes its round trips, and no more if the states are large. Tests of package

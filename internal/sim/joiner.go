@@ -31,7 +31,7 @@ func (j *joiner) start(bootstrap bool) {
 	j.heal()
 }
 
-// again joins anew, after a fence.
+// again starts another join, after a fence.
 func (j *joiner) again() {
 	j.fresh = false
 	j.begin()
@@ -68,7 +68,7 @@ func (j *joiner) try(round int) {
 		})
 	}
 	if len(targets) == 0 {
-		j.end(contacts.Fences, false) // every seed is this node itself: nobody else can turn up
+		j.end(contacts.Fences, false) // every seed is this node itself
 	}
 }
 
@@ -87,7 +87,7 @@ func (j *joiner) end(fences uint64, answered bool) {
 	j.p.kernel.Joined(j.p.Now(), fences, answered)
 }
 
-// heal tries the addresses that should be members and are not, for ever.
+// heal periodically tries the addresses that should be members and are not.
 func (j *joiner) heal() {
 	every := j.p.c.opts.RejoinInterval
 	wait := every*4/5 + time.Duration(j.p.rng.Int64N(int64(every*2/5)))

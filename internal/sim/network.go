@@ -24,9 +24,9 @@ type network struct {
 	cuts          map[link]bool
 }
 
-// latency returns how long the next packet is under way, and whether it is lost. Each
-// packet draws two numbers, whatever the settings, so that a fault which is added to a
-// run leaves the fate of all other packets as it was.
+// latency returns the transit time of the next packet, and whether it is lost. Each
+// packet draws two numbers under any settings, so that an additional fault in a run does
+// not change the fate of the other packets.
 func (n *network) latency() (d time.Duration, lost bool) {
 	jitter, fate := n.rng.Float64(), n.rng.Float64()
 	return n.delay + time.Duration(jitter*float64(n.jitter)), fate < n.loss

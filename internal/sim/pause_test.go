@@ -173,11 +173,11 @@ func TestClockAhead(t *testing.T) { // S3.3
 		p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
 		c.Run(20 * time.Second)
 		if n := len(p.Owned()); n > 0 {
-			t.Errorf("a node whose clock is 7 s ahead owns %d partitions", n)
+			t.Errorf("a node with its clock 7 s ahead owns %d partitions", n)
 		}
 		for _, id := range ids(3) {
 			if c.sees(id, "fast") {
-				t.Errorf("%s accepts a node whose clock is 7 s ahead", id)
+				t.Errorf("%s accepts a node with its clock 7 s ahead", id)
 			}
 			if c.Node(id).View().Stats.SkewRejected == 0 {
 				t.Errorf("%s rejected no heartbeat", id)
@@ -193,8 +193,7 @@ func TestClockNearLimit(t *testing.T) { // S3.3
 	c.agree(3 * time.Second)
 }
 
-// A node whose clock keeps it from owning anything still answers look-ups, by the table
-// of the others.
+// A node fenced by its clock still answers look-ups, by the table of the others.
 func TestClockFencedNodePlaces(t *testing.T) {
 	c := newFleet(t, sim.Options{})
 	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
@@ -211,8 +210,8 @@ func TestClockFencedNodePlaces(t *testing.T) {
 	}
 }
 
-// A program that has news all the time brings heartbeats forward. The judgement of the
-// clock must not wait with them: this node would own for ever what others own, too.
+// Constant changes bring heartbeats forward. The check of the clock must not be delayed
+// with them: this node would keep owning partitions that others own, too.
 func TestFenceOfABusyNode(t *testing.T) { // S3.3
 	c := newFleet(t, sim.Options{})
 	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
