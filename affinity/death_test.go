@@ -191,7 +191,7 @@ func TestAllRestarted(t *testing.T) { // S0.7, S0.8
 	})
 }
 
-// A join that comes before the rooms of the dead have been moved gets a live node.
+// A join before the rooms of a dead node are re-homed gets a live node.
 func TestVoidPin(t *testing.T) { // S0.7
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
@@ -213,8 +213,8 @@ func TestVoidPin(t *testing.T) { // S0.7
 	})
 }
 
-// A node that was stopped for longer than its lease has lost what it hosted, and
-// cannot take it back.
+// A node that was paused for longer than its lease has lost its rooms, and cannot take
+// them back.
 func TestPause(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
@@ -253,8 +253,8 @@ func TestPause(t *testing.T) { // S0.8
 	})
 }
 
-// Gossip is cut, the store is not: each side takes the other for dead, and must
-// leave its rooms alone.
+// Gossip is cut and the store is not: each side takes the other for dead, and leaves its
+// rooms where they are.
 func TestSplit(t *testing.T) { // S0.1, S0.7
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
@@ -284,7 +284,7 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 				t.Errorf("%s: d says %s, a says %s", room, one.Node, two.Node)
 			}
 		}
-		f.crash("b") // a death on one side of a split is still one
+		f.crash("b") // a node dies during the split
 		time.Sleep(2 * soon)
 		during := pins(t, store)
 		for room, was := range before {
@@ -305,7 +305,7 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 	})
 }
 
-// An orderly end needs no lease to run out.
+// After Close no lease has to expire.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()

@@ -93,8 +93,8 @@ func TestStoreInTrouble(t *testing.T) {
 	}
 }
 
-// The store loses all data. Hosted rooms are pinned again where they run,
-// although it would be placed elsewhere now.
+// The store loses all data. Hosted rooms are pinned again where they run, although new
+// rooms would be placed elsewhere now.
 func TestStoreLosesEverything(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
 		store := &replaced{}
@@ -180,8 +180,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// A claim that went unanswered may have been made: the answer is the node that it
-// was for, and not the hash's.
+// A claim without an answer may have taken effect: Resolve returns the node of the claim,
+// and not the node of the hash.
 func TestLateClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: affinity.NewMemory()}
