@@ -42,6 +42,7 @@ type Node struct {
 
 	stats Stats
 	out   Ready
+	peers []string // scratch of gossip
 }
 
 // New returns a node that joins. Two nodes with equal seeds make equal choices.
@@ -161,10 +162,11 @@ func (n *Node) gossip(now time.Time) {
 	if n.heard {
 		n.out.Show = true // ages and loads
 	}
-	peers := n.set.Peers(nil)
+	peers := n.set.Peers(n.peers[:0])
 	if !n.rejoin.began.IsZero() {
 		peers = n.set.ExpiredAddrs(peers) // they are likely to be there still
 	}
+	n.peers = peers
 	recipients := min(n.cfg.GossipNodes, len(peers))
 	if recipients == 0 {
 		n.renew(n.set.Renewed())
