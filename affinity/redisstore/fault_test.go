@@ -183,7 +183,7 @@ func TestCloseWhileHanging(t *testing.T) {
 }
 
 // Close ends calls and attempts to connect, even those about to begin.
-func TestCloseMeanwhile(t *testing.T) {
+func TestCloseDuringCalls(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
 	for range 20 {

@@ -176,14 +176,14 @@ func (a *api) releaseRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 
 func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
 	answer := RoomAssignment{
-		Room: at.Room, Partition: at.Partition, Incarnation: at.Incarnation.Number,
+		Room: at.Room, Partition: at.Partition, Incarnation: at.Number,
 		Source: at.Source, Reason: strings.TrimPrefix(at.Reason, "affinity: "), Epoch: at.Epoch,
 	}
 	switch {
 	case at.Member != nil:
 		answer.Node = memberOf(a.agent.Snapshot(), at.Member)
 	case at.Node != "":
-		answer.Node = Member{ID: at.Node, Incarnation: at.Incarnation.Number, State: lease.Left}
+		answer.Node = Member{ID: at.Node, Incarnation: at.Number, State: lease.Left}
 	}
 	return answer
 }
