@@ -3,12 +3,17 @@ package clusterhttp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 func changed(t *testing.T, w *httptest.ResponseRecorder, status int) Changed {
@@ -122,6 +127,9 @@ func TestWeightAndLoadSpread(t *testing.T) {
 		if got := changed(t, do(h, "POST", "/v1/weight", `{"weight":300}`), 200); got.Weight != 300 || got.Converged {
 			t.Errorf("%+v", got)
 		}
+		if n := a.Snapshot().Table.Nodes()[0]; n.Weight != 300 { // so roost diff after roost weight sees the new table
+			t.Errorf("the response came with the weight %d in the table", n.Weight)
+		}
 		time.Sleep(5 * time.Second)
 		c.Check()
 		if m := b.Members()[0]; m.ID != "a" || m.Load != 77 || m.Weight != 300 || len(a.Owned()) <= before {
@@ -131,6 +139,37 @@ func TestWeightAndLoadSpread(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if n := len(a.Owned()); n != 0 {
 			t.Errorf("with weight 0 it owns %d", n)
+		}
+	})
+}
+
+// failing is a strategy that can be made to fail.
+type failing struct {
+	placement.Strategy
+	now *atomic.Bool
+}
+
+func (f failing) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if f.now.Load() {
+		return nil, errors.New("no such zone")
+	}
+	return f.Strategy.Assign(nodes, partitions)
+}
+
+// Without a table of the new weight, the response comes after a TTL and is no error.
+func TestWeightWithoutTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fail atomic.Bool
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Strategy = failing{placement.Rendezvous(), &fail}
+		}})
+		c.Start("a")
+		c.WaitAgreed(3 * time.Second)
+		fail.Store(true)
+		begin := time.Now()
+		got := changed(t, do(Handler(c.Agent("a"), Options{Log: quiet}), "POST", "/v1/weight", `{"weight":300}`), 200)
+		if took := time.Since(begin); got.Weight != 300 || got.Converged || took != c.Agent("a").Config().LeaseTTL {
+			t.Errorf("after %v: %+v", took, got)
 		}
 	})
 }
