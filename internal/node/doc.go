@@ -7,7 +7,7 @@
 //		wait for a message, a command or the time ready.Next
 //		n.Receive(now, message) // or a command, or nothing
 //		ready = n.Ready(now)
-//		publish ready.View and ready.State, send ready.Packets, …
+//		replace the snapshot if ready.Show, publish ready.State, send ready.Packets, …
 //	}
 //
 // # Guarantees

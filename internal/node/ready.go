@@ -17,7 +17,7 @@ type Ready struct {
 
 	Packets   []Packet
 	Exchanges []string // addresses for a full exchange; report each by [Node.Exchanged]
-	Rejoin    bool     // join seeds, members and lost members again, now
+	Rejoin    bool     // join seeds, members and expired members again, now
 	Log       []Event
 
 	// Duplicate is the record of a later process under the id of this node. The node
