@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,17 +14,28 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// faulty is a store that a test takes away and brings back.
+// faulty is a store with faults that a test turns on and off.
 type faulty struct {
 	affinity.Store
 	swaps atomic.Int64
-	fails atomic.Bool // refuses at once
-	hangs atomic.Bool // does not answer
-	late  atomic.Bool // does what it is asked, and does not answer
-	blind atomic.Bool // has no index: no node finds the rooms of dead nodes
+	fails atomic.Bool  // fails at once
+	hangs atomic.Bool  // does not answer
+	stuck atomic.Bool  // does not answer Swap
+	late  atomic.Bool  // performs Swap, and does not answer
+	blind atomic.Bool  // has no index: no node finds the rooms of dead nodes
+	pause atomic.Int64 // after every eight ops, in nanoseconds
+	mute  bool         // does not notify
+
+	beforeRelease atomic.Pointer[func()] // is called once, before a pin is deleted
 }
 
 var errDown = fmt.Errorf("%w: %w", affinity.ErrStore, errors.New("connection refused"))
+
+func (f *faulty) Notify(changed func(string)) {
+	if !f.mute {
+		f.Store.Notify(changed)
+	}
+}
 
 func (f *faulty) trouble(ctx context.Context) error {
 	switch {
@@ -41,14 +53,33 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	if f.late.Load() {
 		f.Store.Swap(ctx, ops...)
 	}
-	if err := f.trouble(ctx); err != nil {
+	err := f.trouble(ctx)
+	if err == nil && f.stuck.Load() {
+		<-ctx.Done()
+		err = fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+	}
+	if err != nil {
 		results := make([]affinity.Result, len(ops))
 		for i := range results {
 			results[i].Err = err
 		}
 		return results
 	}
-	return f.Store.Swap(ctx, ops...)
+	if ops[0].If != (affinity.Pin{}) && ops[0].Set == (affinity.Pin{}) {
+		if before := f.beforeRelease.Swap(nil); before != nil {
+			(*before)()
+		}
+	}
+	pause := time.Duration(f.pause.Load())
+	if pause == 0 {
+		return f.Store.Swap(ctx, ops...)
+	}
+	var results []affinity.Result
+	for piece := range slices.Chunk(ops, 8) {
+		results = append(results, f.Store.Swap(ctx, piece...)...)
+		time.Sleep(pause)
+	}
+	return results
 }
 
 func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
@@ -66,25 +97,6 @@ func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 		return nil, err
 	}
 	return f.Store.Heartbeat(ctx, self, ttl, ask)
-}
-
-// slowSwaps performs ops in small pieces with a pause after each, if it is on.
-type slowSwaps struct {
-	affinity.Store
-	pause atomic.Int64
-}
-
-func (s *slowSwaps) on(pause time.Duration) { s.pause.Store(int64(pause)) }
-
-func (s *slowSwaps) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
-	var results []affinity.Result
-	for _, op := range ops {
-		results = append(results, s.Store.Swap(ctx, op)...)
-		if pause := time.Duration(s.pause.Load()); pause > 0 && len(results)%8 == 0 {
-			time.Sleep(pause)
-		}
-	}
-	return results
 }
 
 // replaced is a store that a test empties, like a restarted server without persistence.
@@ -131,4 +143,22 @@ func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want 
 
 func (s *replaced) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	return s.memory().Heartbeat(ctx, self, ttl, ask)
+}
+
+// losing is a store that loses all data, and lets another node claim a room,
+// just when it has answered an op.
+type losing struct {
+	*replaced
+	next affinity.Op // what follows; once
+}
+
+func (s *losing) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+	results := s.replaced.Swap(ctx, ops...)
+	if s.next.Room != "" && ops[0].Room == s.next.Room {
+		next := s.next
+		s.next = affinity.Op{}
+		s.empty()
+		s.replaced.Swap(ctx, next)
+	}
+	return results
 }

@@ -2,8 +2,8 @@ package affinity_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +139,50 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 	})
 }
 
+// The store was away and has lost all data. A node without the room in its cache does not
+// claim the room before the host has restored the pin, not even the first node that
+// detects that the store is back.
+func TestStrangers(t *testing.T) { // S0.1, S0.5
+	for _, away := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second} {
+		t.Run(fmt.Sprint(away), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				data := &replaced{}
+				data.empty()
+				store := &faulty{Store: data}
+				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+				// The room was moved away from its owner, so other nodes would guess wrong.
+				room := "r"
+				owner := string(f.owner(room))
+				f.resolve(owner, room, 2)
+				home := f.not(owner)
+				stranger := f.not(owner, home)
+				if _, err := f.rooms[owner].Move(t.Context(), room, f.Agent(home).Snapshot().Self.ID); err != nil {
+					t.Fatal(err)
+				}
+				hosting, err := f.rooms[home].Host(t.Context(), room, affinity.Demand{Size: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				store.fails.Store(true)
+				data.empty()
+				for since := time.Now(); time.Since(since) < away+5*time.Second; time.Sleep(7 * time.Millisecond) {
+					if time.Since(since) >= away {
+						store.fails.Store(false)
+					}
+					f.resolve(stranger, room, 2)
+				}
+				if lost(hosting) {
+					t.Errorf("%s claimed it: %v", stranger, hosting.Err())
+				}
+				if a := f.resolve(stranger, room, 2); string(a.Node) != home {
+					t.Errorf("%s says %+v", stranger, a)
+				}
+			})
+		})
+	}
+}
+
 // Two nodes hosted one room without the store: one of them loses it with ErrSplit.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -180,6 +224,32 @@ func TestConflict(t *testing.T) {
 	})
 }
 
+// An answer from before the loss proves nothing after it: a room that was hosted by that
+// answer, and lives on another node now, is a conflict and no move.
+func TestLossWhileHosting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &losing{replaced: &replaced{}}
+		store.empty()
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		room := "r"
+		owner := string(f.owner(room))
+		other := f.not(owner)
+		self := f.Agent(other).Snapshot().Self
+		store.next = affinity.Op{
+			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
+			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}},
+		}
+		h, err := f.rooms[owner].Host(t.Context(), room, affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if !lost(h) || !errors.Is(h.Err(), affinity.ErrSplit) || f.rooms[owner].Stats().Conflicts != 1 {
+			t.Errorf("lost: %t, %v; %d conflicts", lost(h), h.Err(), f.rooms[owner].Stats().Conflicts)
+		}
+	})
+}
+
 // A claim without an answer may have taken effect: Resolve returns the node of the claim,
 // and not the node of the hash.
 func TestLateClaim(t *testing.T) {
@@ -197,59 +267,6 @@ func TestLateClaim(t *testing.T) {
 		}
 		if a := f.resolve("b", "big", 20); a.Node != got.Node || a.Source != affinity.Pinned {
 			t.Errorf("it was pinned to %s, by %v; the answer was %s", a.Node, a.Source, got.Node)
-		}
-	})
-}
-
-func TestPressure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
-		h := f.host("a", "grows", 10)
-		f.host("a", "other", 3)
-		node := f.resolve("a", "grows", 10).Node
-		var latest atomic.Pointer[affinity.Pressure]
-		pressures := f.rooms[string(node)].Pressures(t.Context())
-		go func() {
-			for p := range pressures {
-				latest.Store(&p)
-			}
-		}()
-		time.Sleep(5 * time.Second)
-		now := latest.Load()
-		if now.Over || now.Node != node {
-			t.Errorf("at 90 units of %d: %+v", capacity, *now)
-		}
-		h.Touch(30)
-		time.Sleep(5 * time.Second)
-		now = latest.Load()
-		if !now.Over || now.Load < 870 || now.Ceiling != 800 || now.Capacity != capacity ||
-			len(now.Heaviest) == 0 || now.Heaviest[0] != (affinity.RoomLoad{Room: "grows", Size: 30, Units: 870}) {
-			t.Errorf("at 870 units and more: %+v", *now)
-		}
-		if a := f.resolve("a", "grows", 30); a.Node != node || lost(h) {
-			t.Errorf("growth moved the room to %s", a.Node)
-		}
-		edges, err := f.rooms["a"].Edges(t.Context(), "grows", affinity.Demand{Size: 5}, 5)
-		if err != nil || len(edges) != 1 || edges[0].ID == node {
-			t.Errorf("S0.14: the next-best nodes are %v, %v", edges, err)
-		}
-		h.Touch(5)
-		time.Sleep(5 * time.Second)
-		if now = latest.Load(); now.Over {
-			t.Errorf("at 20 units and a few: %+v", *now)
-		}
-	})
-}
-
-// The pin cache is bounded.
-func TestManyRooms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 1000}, "a")
-		for _, room := range names(5000) {
-			f.resolve("a", room, 2)
-		}
-		if n := f.rooms["a"].Stats().Known; n > 1000 {
-			t.Errorf("%d rooms are remembered, at most 1,000 should be", n)
 		}
 	})
 }

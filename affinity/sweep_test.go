@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,48 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement"
 )
-
-// pins returns every pin of a store.
-func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
-	t.Helper()
-	var all []placement.Partition
-	for p := range placement.Partition(64) {
-		all = append(all, p)
-	}
-	entries, err := store.Index(t.Context(), all, func(lease.Incarnation) bool { return true }, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]affinity.Pin)
-	for _, e := range entries {
-		found[e.Room] = e.Pin
-	}
-	return found
-}
-
-// onlyMovedFrom fails the test unless exactly the rooms of a node have moved, to
-// nodes that are live, and none is lost.
-func (f *fleet) onlyMovedFrom(gone lease.NodeID, before, after map[string]affinity.Pin) (n int) {
-	f.t.Helper()
-	if len(after) != len(before) {
-		f.t.Errorf("%d rooms are pinned, %d were", len(after), len(before))
-	}
-	for room, was := range before {
-		is := after[room]
-		switch {
-		case was.Node == gone:
-			n++
-			if is.Epoch <= was.Epoch || is.Node == gone || !slices.Contains(f.IDs(), string(is.Node)) {
-				f.t.Fatalf("%s of the dead %s: pinned to %+v", room, gone, is)
-			}
-		case is != was:
-			f.t.Fatalf("%s moved from %+v to %+v, but %s died", room, was, is, gone)
-		}
-	}
-	return n
-}
 
 func TestDeath(t *testing.T) { // S0.7, S0.8
 	synctest.Test(t, func(t *testing.T) {
@@ -116,32 +74,23 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 	})
 }
 
-func hasNode(pins map[string]affinity.Pin, id lease.NodeID) bool {
-	for _, p := range pins {
-		if p.Node == id {
-			return true
-		}
-	}
-	return false
-}
-
 // The node that re-homes rooms may die, too.
 func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
-		slow := &slowSwaps{Store: store}
+		slow := &faulty{Store: store}
 		f := newFleet(t, slow, affinity.Config{}, "a", "b", "c", "d")
 		for _, room := range names(1000) {
 			f.resolve("a", room, 2)
 		}
 		before := pins(t, store)
-		slow.on(300 * time.Millisecond) // for each replacement of a few rooms
+		slow.pause.Store(int64(300 * time.Millisecond)) // for each replacement of a few rooms
 		f.crash("c")
 		for !someMoved(before, pins(t, store)) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		f.crash("b")
-		slow.on(0)
+		slow.pause.Store(0)
 		time.Sleep(2 * soon)
 		after := pins(t, store)
 		if len(after) != len(before) || hasNode(after, "c") || hasNode(after, "b") {
@@ -153,15 +102,6 @@ func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 			}
 		}
 	})
-}
-
-func someMoved(before, after map[string]affinity.Pin) bool {
-	for room, was := range before {
-		if after[room] != was {
-			return true
-		}
-	}
-	return false
 }
 
 // A whole cluster restarts: the pins of its earlier incarnations are void, and no node
@@ -213,44 +153,39 @@ func TestVoidPin(t *testing.T) { // S0.7
 	})
 }
 
-// A node that was paused for longer than its lease has lost its rooms, and cannot take
-// them back.
-func TestPause(t *testing.T) { // S0.8
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
-		var hosted []*affinity.Hosting
-		for _, room := range names(200) {
-			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
-				hosted = append(hosted, h)
+// A node restarts just after its lease expired, while its heartbeat in the store has
+// not: the earlier incarnation is dead.
+func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
+	for i := range time.Duration(8) {
+		synctest.Test(t, func(t *testing.T) {
+			store := affinity.NewMemory()
+			f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+			for _, room := range names(100) {
+				f.resolve("a", room, 2)
+				if _, err := f.rooms["a"].Move(t.Context(), room, "c"); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		before := pins(t, store)
-		f.Pause("c")
-		time.Sleep(2 * soon)
-		if _, err := f.rooms["c"].Host(t.Context(), "r-0", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {
-			t.Errorf("hosting with a lease that ran out: %v", err)
-		}
-		during := pins(t, store)
-		f.onlyMovedFrom("c", before, during)
-		f.Resume("c")
-		time.Sleep(2 * soon)
-		for _, h := range hosted {
-			if !lost(h) || !errors.Is(h.Err(), affinity.ErrFenced) && !errors.Is(h.Err(), affinity.ErrNotOwner) {
-				t.Fatalf("%s: lost %v, %v", h.Room(), lost(h), h.Err())
+			time.Sleep(5*time.Second + i*170*time.Millisecond)
+			life := pins(t, store)["r-0"].Incarnation
+			f.crash("c")
+			for len(f.Agent("a").Members()) > 2 || len(f.Agent("b").Members()) > 2 {
+				time.Sleep(10 * time.Millisecond)
 			}
-		}
-		if after := pins(t, store); !maps.Equal(after, during) {
-			t.Error("pins changed when the node came back")
-		}
-		if _, err := f.rooms["c"].Host(t.Context(), hosted[0].Room(), affinity.Demand{}); !errors.Is(err, affinity.ErrNotOwner) {
-			t.Errorf("hosting what it lost: %v", err)
-		}
-		h := f.host("c", "new", 2)
-		if lost(h) {
-			t.Error("it cannot host again")
-		}
-	})
+			time.Sleep(300 * time.Millisecond)
+			f.start("c")
+			time.Sleep(time.Minute)
+			n := 0
+			for _, p := range pins(t, store) {
+				if p.Incarnation == life {
+					n++
+				}
+			}
+			if n > 0 {
+				t.Fatalf("%d rooms are pinned to the former life of c", n)
+			}
+		})
+	}
 }
 
 // Gossip is cut and the store is not: each side takes the other for dead, and leaves its
@@ -333,5 +268,29 @@ func TestClose(t *testing.T) {
 		}
 		f.onlyMovedFrom("c", before, pins(t, store))
 		t.Logf("re-homed %v after Close", time.Since(since))
+	})
+}
+
+// empty counts no participants: those of a crashed node have expired.
+type empty struct{}
+
+func (empty) Counts(_ context.Context, rooms []string) ([]int, error) {
+	return make([]int, len(rooms)), nil
+}
+
+func TestSizeOfDeadNodesRooms(t *testing.T) { // S1.7
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{Counter: empty{}}, "a", "b", "c")
+		for _, room := range names(30) {
+			f.resolve("a", room, 8)
+		}
+		f.crash("c")
+		time.Sleep(2 * soon)
+		for room, pin := range pins(t, store) {
+			if pin.Size != 8 || pin.Node == "c" {
+				t.Errorf("%s is pinned to %+v, it had 8 participants", room, pin)
+			}
+		}
 	})
 }

@@ -1,10 +1,8 @@
 package affinity_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -17,115 +15,6 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 )
-
-const (
-	ttl  = 6 * time.Second
-	soon = 12 * time.Second // by then a crash has been noticed and repaired
-)
-
-// fleet is a cluster on virtual time with a shared store.
-type fleet struct {
-	*clustertest.Cluster
-	t     *testing.T
-	store affinity.Store
-	cfg   affinity.Config
-	rooms map[string]*affinity.Resolver
-}
-
-// capacity of every node of a fleet, in forwarded streams.
-const capacity = 1000
-
-func newFleet(t *testing.T, store affinity.Store, cfg affinity.Config, ids ...string) *fleet {
-	t.Helper()
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	f := &fleet{t: t, store: store, cfg: cfg, rooms: make(map[string]*affinity.Resolver)}
-	f.Cluster = clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) {
-		c.Capacity, c.Partitions = capacity, 64
-	}})
-	f.start(ids...)
-	return f
-}
-
-func (f *fleet) start(ids ...string) {
-	f.t.Helper()
-	f.Start(ids...)
-	for _, id := range ids {
-		f.resolver(id)
-	}
-	f.WaitAgreed(3 * time.Second)
-	time.Sleep(5 * time.Second) // loads are reported
-}
-
-func (f *fleet) resolver(id string) {
-	f.t.Helper()
-	r, err := affinity.Start(f.Agent(id), f.store, f.cfg)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.rooms[id] = r
-	f.t.Cleanup(func() { _ = r.Close() })
-	if !f.cfg.ReportLoad {
-		f.Agent(id).SetLoad(0)
-	}
-}
-
-// crash ends a node and its resolver as kill -9 does, without a farewell.
-func (f *fleet) crash(id string) {
-	f.rooms[id].Kill()
-	delete(f.rooms, id)
-	f.Crash(id)
-}
-
-func (f *fleet) resolve(id, room string, size int) affinity.Assignment {
-	f.t.Helper()
-	a, err := f.rooms[id].Resolve(f.t.Context(), room, affinity.Demand{Size: size})
-	if err != nil {
-		f.t.Fatalf("%s resolves %s: %v", id, room, err)
-	}
-	return a
-}
-
-// host resolves a room at one node and hosts it where that says.
-func (f *fleet) host(at, room string, size int) *affinity.Hosting {
-	f.t.Helper()
-	a := f.resolve(at, room, size)
-	h, err := f.rooms[string(a.Node)].Host(f.t.Context(), room, affinity.Demand{Size: size})
-	if err != nil {
-		f.t.Fatalf("%s hosts %s: %v", a.Node, room, err)
-	}
-	return h
-}
-
-// not returns the first node that is none of these.
-func (f *fleet) not(ids ...string) string {
-	f.t.Helper()
-	for _, id := range f.IDs() {
-		if !slices.Contains(ids, id) {
-			return id
-		}
-	}
-	f.t.Fatalf("no node but %v", ids)
-	return ""
-}
-
-func names(n int) []string {
-	rooms := make([]string, n)
-	for i := range rooms {
-		rooms[i] = fmt.Sprint("r-", i)
-	}
-	return rooms
-}
-
-func lost(h *affinity.Hosting) bool {
-	select {
-	case <-h.Lost():
-		return true
-	default:
-		return false
-	}
-}
 
 func TestFirstJoins(t *testing.T) { // S0.1, S0.2, S0.4
 	synctest.Test(t, func(t *testing.T) {
@@ -184,15 +73,6 @@ func TestOverride(t *testing.T) { // S0.2, S0.3
 			}
 		}
 	})
-}
-
-func (f *fleet) owner(room string) lease.NodeID {
-	f.t.Helper()
-	m, err := f.Agent(f.IDs()[0]).Place(room)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return m.ID
 }
 
 // A node without a known load or a capacity, or one that drains, is no target of an
@@ -274,116 +154,39 @@ func TestBurst(t *testing.T) {
 	})
 }
 
-func TestHost(t *testing.T) { // S0.1
+// Claims that were not sent reserve nothing.
+func TestRefusedClaimsReserveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
-		a := f.resolve("a", "r", 10)
-		for _, id := range f.IDs() {
-			h, err := f.rooms[id].Host(t.Context(), "r", affinity.Demand{Size: 10})
-			if id == string(a.Node) {
-				if err != nil || h.Epoch() != a.Epoch || lost(h) {
-					t.Fatalf("%s cannot host its own room: %v", id, err)
-				}
-				again, err := f.rooms[id].Host(t.Context(), "r", affinity.Demand{Size: 11})
-				if again != h || err != nil {
-					t.Errorf("hosting twice: %p and %p, %v", h, again, err)
-				}
-				continue
-			}
-			var elsewhere *affinity.NotOwnerError
-			if !errors.As(err, &elsewhere) || elsewhere.Owner.Incarnation != a.Incarnation || !errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrSplit) {
-				t.Errorf("%s hosts a room of %s: %v", id, a.Node, err)
-			}
+		store := &faulty{Store: affinity.NewMemory()}
+		f := newFleet(t, store, affinity.Config{HardCeiling: 100}, "a", "b")
+		store.fails.Store(true)
+		for range 100 {
+			f.resolve("a", "r", 10)
+			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Second)
-		for _, m := range f.Agent("a").Members() {
-			if want := map[bool]int64{true: affinity.FullMesh(11)}[m.ID == a.Node]; m.Load != want {
-				t.Errorf("%s reports %d units, want %d", m.ID, m.Load, want)
+		store.fails.Store(false)
+		time.Sleep(2 * time.Second)
+		e, err := f.rooms["a"].Explain(t.Context(), "other", affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range e.Candidates {
+			if c.Reserved != 0 {
+				t.Errorf("%d units are reserved on %s", c.Reserved, c.Member.ID)
 			}
-		}
-		h, _ := f.rooms[string(a.Node)].Host(t.Context(), "r", affinity.Demand{})
-		if err := h.Release(t.Context()); err != nil || !lost(h) || !errors.Is(h.Err(), affinity.ErrReleased) {
-			t.Errorf("released: %v, lost %v, %v", err, lost(h), h.Err())
-		}
-		if _, err := f.rooms["b"].Lookup(t.Context(), "r"); !errors.Is(err, affinity.ErrNoPin) {
-			t.Errorf("its pin: %v", err)
 		}
 	})
 }
 
-// A long meeting keeps its pin; the pin of an abandoned room expires.
-func TestPinTTL(t *testing.T) { // S0.5
+// The pin cache is bounded.
+func TestManyRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
-		meeting := f.host("a", "meeting", 3)
-		abandoned := f.resolve("a", "abandoned", 3)
-		lapsing := f.host("b", "lapsing", 3)
-		lapsing.LapseAfter(12 * time.Minute)
-		time.Sleep(11 * time.Minute)
-		if a := f.resolve("b", "abandoned", 3); a.Epoch != abandoned.Epoch {
-			t.Errorf("pinned again within the TTL: %+v", a)
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 1000}, "a")
+		for _, room := range names(5000) {
+			f.resolve("a", room, 2)
 		}
-		time.Sleep(30 * time.Minute)
-		if a, err := f.rooms["b"].Lookup(t.Context(), "meeting"); err != nil || a.Epoch != meeting.Epoch() || lost(meeting) {
-			t.Errorf("the meeting after 40 minutes: %+v, %v, lost %v", a, err, lost(meeting))
-		}
-		if _, err := f.rooms["b"].Lookup(t.Context(), "abandoned"); !errors.Is(err, affinity.ErrNoPin) {
-			t.Errorf("the abandoned room is pinned still: %v", err)
-		}
-		if !errors.Is(lapsing.Err(), affinity.ErrLapsed) {
-			t.Errorf("the untouched hosting: %v", lapsing.Err())
-		}
-	})
-}
-
-func TestMove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
-		h := f.host("a", "r", 3)
-		from := f.resolve("a", "r", 3).Node
-		to := f.not(string(from))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		var published []affinity.Moved
-		var wait sync.WaitGroup
-		moves := f.rooms[string(from)].Moves(ctx)
-		wait.Go(func() {
-			for b := range moves {
-				published = append(published, b.Moved...)
-			}
-		})
-		a, err := f.rooms["c"].Move(t.Context(), "r", lease.NodeID(to))
-		if err != nil || a.Node != lease.NodeID(to) {
-			t.Fatalf("moved to %s: %+v, %v", to, a, err)
-		}
-		synctest.Wait()
-		cancel()
-		wait.Wait()
-		var elsewhere *affinity.NotOwnerError
-		if !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner.Node != lease.NodeID(to) || elsewhere.Split {
-			t.Errorf("the old host: lost %v, %v", lost(h), h.Err())
-		}
-		if len(published) != 1 || published[0].From.Node != from || published[0].To.Node != lease.NodeID(to) || published[0].Epoch != a.Epoch {
-			t.Errorf("the old host received %+v", published)
-		}
-		if got := f.resolve(string(from), "r", 3); got.Node != lease.NodeID(to) || got.Epoch <= h.Epoch() {
-			t.Errorf("then it lives at %+v", got)
-		}
-		for what, c := range map[string]struct {
-			room, to string
-			want     error
-		}{
-			"no pin":      {"other", to, affinity.ErrNoPin},
-			"nobody":      {"r", "nobody", affinity.ErrNotLive},
-			"a bad name":  {"r*", to, affinity.ErrName},
-			"same place":  {"r", to, nil},
-			"and back":    {"r", string(from), nil},
-			"empty name":  {"", to, affinity.ErrName},
-			"no such one": {"r", "", affinity.ErrNotLive},
-		} {
-			if _, err := f.rooms["b"].Move(t.Context(), c.room, lease.NodeID(c.to)); !errors.Is(err, c.want) && (what != "same place" || err != nil) {
-				t.Errorf("%s: %v, want %v", what, err, c.want)
-			}
+		if n := f.rooms["a"].Stats().Known; n > 1000 {
+			t.Errorf("%d rooms are remembered, at most 1,000 should be", n)
 		}
 	})
 }

@@ -1,0 +1,191 @@
+package affinity_test
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	ttl  = 6 * time.Second
+	soon = 12 * time.Second // by then a crash has been noticed and repaired
+)
+
+// fleet is a cluster on virtual time with a shared store.
+type fleet struct {
+	*clustertest.Cluster
+	t     *testing.T
+	store affinity.Store
+	cfg   affinity.Config
+	rooms map[string]*affinity.Resolver
+}
+
+// capacity of every node of a fleet, in forwarded streams.
+const capacity = 1000
+
+func newFleet(t *testing.T, store affinity.Store, cfg affinity.Config, ids ...string) *fleet {
+	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	f := &fleet{t: t, store: store, cfg: cfg, rooms: make(map[string]*affinity.Resolver)}
+	f.Cluster = clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) {
+		c.Capacity, c.Partitions = capacity, 64
+	}})
+	f.start(ids...)
+	return f
+}
+
+func (f *fleet) start(ids ...string) {
+	f.t.Helper()
+	f.Start(ids...)
+	for _, id := range ids {
+		f.resolver(id)
+	}
+	f.WaitAgreed(3 * time.Second)
+	time.Sleep(5 * time.Second) // loads are reported
+}
+
+func (f *fleet) resolver(id string) {
+	f.t.Helper()
+	r, err := affinity.Start(f.Agent(id), f.store, f.cfg)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.rooms[id] = r
+	f.t.Cleanup(func() { _ = r.Close() })
+	if !f.cfg.ReportLoad {
+		f.Agent(id).SetLoad(0)
+	}
+}
+
+// crash ends a node and its resolver as kill -9 does, without a farewell.
+func (f *fleet) crash(id string) {
+	f.rooms[id].Kill()
+	delete(f.rooms, id)
+	f.Crash(id)
+}
+
+func (f *fleet) resolve(id, room string, size int) affinity.Assignment {
+	f.t.Helper()
+	a, err := f.rooms[id].Resolve(f.t.Context(), room, affinity.Demand{Size: size})
+	if err != nil {
+		f.t.Fatalf("%s resolves %s: %v", id, room, err)
+	}
+	return a
+}
+
+// host resolves a room at one node and hosts it where that says.
+func (f *fleet) host(at, room string, size int) *affinity.Hosting {
+	f.t.Helper()
+	a := f.resolve(at, room, size)
+	h, err := f.rooms[string(a.Node)].Host(f.t.Context(), room, affinity.Demand{Size: size})
+	if err != nil {
+		f.t.Fatalf("%s hosts %s: %v", a.Node, room, err)
+	}
+	return h
+}
+
+func (f *fleet) owner(room string) lease.NodeID {
+	f.t.Helper()
+	m, err := f.Agent(f.IDs()[0]).Place(room)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return m.ID
+}
+
+// not returns the first node that is none of these.
+func (f *fleet) not(ids ...string) string {
+	f.t.Helper()
+	for _, id := range f.IDs() {
+		if !slices.Contains(ids, id) {
+			return id
+		}
+	}
+	f.t.Fatalf("no node but %v", ids)
+	return ""
+}
+
+func names(n int) []string {
+	rooms := make([]string, n)
+	for i := range rooms {
+		rooms[i] = fmt.Sprint("r-", i)
+	}
+	return rooms
+}
+
+func lost(h *affinity.Hosting) bool {
+	select {
+	case <-h.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// pins returns every pin of a store.
+func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
+	t.Helper()
+	var all []placement.Partition
+	for p := range placement.Partition(64) {
+		all = append(all, p)
+	}
+	entries, err := store.Index(t.Context(), all, func(lease.Incarnation) bool { return true }, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]affinity.Pin)
+	for _, e := range entries {
+		found[e.Room] = e.Pin
+	}
+	return found
+}
+
+// onlyMovedFrom fails the test unless exactly the rooms of a node have moved, to
+// nodes that are live, and none is lost.
+func (f *fleet) onlyMovedFrom(gone lease.NodeID, before, after map[string]affinity.Pin) (n int) {
+	f.t.Helper()
+	if len(after) != len(before) {
+		f.t.Errorf("%d rooms are pinned, %d were", len(after), len(before))
+	}
+	for room, was := range before {
+		is := after[room]
+		switch {
+		case was.Node == gone:
+			n++
+			if is.Epoch <= was.Epoch || is.Node == gone || !slices.Contains(f.IDs(), string(is.Node)) {
+				f.t.Fatalf("%s of the dead %s: pinned to %+v", room, gone, is)
+			}
+		case is != was:
+			f.t.Fatalf("%s moved from %+v to %+v, but %s died", room, was, is, gone)
+		}
+	}
+	return n
+}
+
+func hasNode(pins map[string]affinity.Pin, id lease.NodeID) bool {
+	for _, p := range pins {
+		if p.Node == id {
+			return true
+		}
+	}
+	return false
+}
+
+func someMoved(before, after map[string]affinity.Pin) bool {
+	for room, was := range before {
+		if after[room] != was {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,290 @@
+package affinity_test
+
+import (
+	"errors"
+	"maps"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+)
+
+func TestHost(t *testing.T) { // S0.1
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
+		a := f.resolve("a", "r", 10)
+		for _, id := range f.IDs() {
+			h, err := f.rooms[id].Host(t.Context(), "r", affinity.Demand{Size: 10})
+			if id == string(a.Node) {
+				if err != nil || h.Epoch() != a.Epoch || lost(h) {
+					t.Fatalf("%s cannot host its own room: %v", id, err)
+				}
+				again, err := f.rooms[id].Host(t.Context(), "r", affinity.Demand{Size: 11})
+				if again != h || err != nil {
+					t.Errorf("hosting twice: %p and %p, %v", h, again, err)
+				}
+				continue
+			}
+			var elsewhere *affinity.NotOwnerError
+			if !errors.As(err, &elsewhere) || elsewhere.Owner.Incarnation != a.Incarnation || !errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrSplit) {
+				t.Errorf("%s hosts a room of %s: %v", id, a.Node, err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		for _, m := range f.Agent("a").Members() {
+			if want := map[bool]int64{true: affinity.FullMesh(11)}[m.ID == a.Node]; m.Load != want {
+				t.Errorf("%s reports %d units, want %d", m.ID, m.Load, want)
+			}
+		}
+		h, _ := f.rooms[string(a.Node)].Host(t.Context(), "r", affinity.Demand{})
+		if err := h.Release(t.Context()); err != nil || !lost(h) || !errors.Is(h.Err(), affinity.ErrReleased) {
+			t.Errorf("released: %v, lost %v, %v", err, lost(h), h.Err())
+		}
+		if _, err := f.rooms["b"].Lookup(t.Context(), "r"); !errors.Is(err, affinity.ErrNoPin) {
+			t.Errorf("its pin: %v", err)
+		}
+	})
+}
+
+// A long meeting keeps its pin; the pin of an abandoned room expires.
+func TestPinTTL(t *testing.T) { // S0.5
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
+		meeting := f.host("a", "meeting", 3)
+		abandoned := f.resolve("a", "abandoned", 3)
+		lapsing := f.host("b", "lapsing", 3)
+		lapsing.LapseAfter(12 * time.Minute)
+		time.Sleep(11 * time.Minute)
+		if a := f.resolve("b", "abandoned", 3); a.Epoch != abandoned.Epoch {
+			t.Errorf("pinned again within the TTL: %+v", a)
+		}
+		time.Sleep(30 * time.Minute)
+		if a, err := f.rooms["b"].Lookup(t.Context(), "meeting"); err != nil || a.Epoch != meeting.Epoch() || lost(meeting) {
+			t.Errorf("the meeting after 40 minutes: %+v, %v, lost %v", a, err, lost(meeting))
+		}
+		if _, err := f.rooms["b"].Lookup(t.Context(), "abandoned"); !errors.Is(err, affinity.ErrNoPin) {
+			t.Errorf("the abandoned room is pinned still: %v", err)
+		}
+		if !errors.Is(lapsing.Err(), affinity.ErrLapsed) {
+			t.Errorf("the untouched hosting: %v", lapsing.Err())
+		}
+	})
+}
+
+// A room that is hosted shortly before its pin expires keeps the pin, although its host
+// has not written it yet.
+func TestHostedLate(t *testing.T) { // S0.5
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
+		was := f.resolve("a", "r", 2)
+		time.Sleep(11 * time.Minute)
+		h := f.host("b", "r", 2)
+		time.Sleep(30 * time.Minute)
+		if is, err := f.rooms["b"].Lookup(t.Context(), "r"); err != nil || lost(h) || is.Epoch != was.Epoch || h.Epoch() != was.Epoch {
+			t.Errorf("lost: %v; it was at epoch %d, is at %+v, %v", h.Err(), was.Epoch, is, err)
+		}
+	})
+}
+
+// The pin of a room that has grown gets the new size without waiting for the refresh.
+func TestGrowthIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		h := f.host("a", "r", 2)
+		for size := 3; size <= 40; size++ {
+			h.Touch(size)
+			time.Sleep(3 * time.Second)
+		}
+		if pin := pins(t, store)["r"]; pin.Size < 20 || pin.Epoch != h.Epoch() {
+			t.Errorf("40 participants, its pin says %d", pin.Size)
+		}
+	})
+}
+
+// A participant comes back between the end of a hosting and the deletion of its pin.
+func TestHostDuringRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: affinity.NewMemory(), mute: true} // a server does not notify a connection of its own changes
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		h := f.host("a", "r", 2)
+		home := f.rooms[string(f.resolve("a", "r", 2).Node)]
+		var again *affinity.Hosting
+		host := func() {
+			var err error
+			if again, err = home.Host(t.Context(), "r", affinity.Demand{Size: 1}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(50 * time.Millisecond) // the keeper reads the pin before it is deleted
+		}
+		store.beforeRelease.Store(&host)
+		if err := h.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		pin := pins(t, store)["r"]
+		if again == h || lost(again) || pin.Epoch == 0 || pin.Epoch != again.Epoch() {
+			t.Errorf("hosted again: the pin is %+v, the hosting has epoch %d, %v", pin, again.Epoch(), again.Err())
+		}
+	})
+}
+
+// Any node can end a room.
+func TestReleaseElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
+		h := f.host("a", "r", 2)
+		home := string(f.resolve("a", "r", 2).Node)
+		var published atomic.Int64
+		for _, r := range f.rooms {
+			moves := r.Moves(t.Context())
+			go func() {
+				for range moves {
+					published.Add(1)
+				}
+			}()
+		}
+		if err := f.rooms[f.not(home)].Release(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if !lost(h) || !errors.Is(h.Err(), affinity.ErrReleased) {
+			t.Errorf("its host: lost %v, %v", lost(h), h.Err())
+		}
+		for _, id := range f.IDs() {
+			if _, err := f.rooms[id].Lookup(t.Context(), "r"); !errors.Is(err, affinity.ErrNoPin) {
+				t.Errorf("%s finds a pin: %v", id, err)
+			}
+			if list, err := f.rooms[id].Rooms(t.Context(), "", 10); err != nil || len(list) != 0 {
+				t.Errorf("%s lists %v, %v", id, list, err)
+			}
+			if err := f.rooms[id].Release(t.Context(), "r"); !errors.Is(err, affinity.ErrNoPin) {
+				t.Errorf("%s releases it again: %v", id, err)
+			}
+		}
+		if a := f.resolve("b", "r", 2); a.Source != affinity.Hash || a.Epoch <= h.Epoch() {
+			t.Errorf("then it begins anew at %+v", a)
+		}
+		time.Sleep(time.Minute)
+		if n := published.Load(); n != 0 {
+			t.Errorf("%d moves were published; the room ended and began", n)
+		}
+	})
+}
+
+// A node is live again after a pause, and its keeper waits for the store: Host must not
+// return a hosting from before the pause.
+func TestFencedHosting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		slow := &faulty{Store: store, mute: true}
+		f.store = slow
+		f.start("c")
+		a := f.resolve("a", "r", 2)
+		if a.Node != "c" {
+			if _, err := f.rooms["a"].Move(t.Context(), "r", "c"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.resolve("c", "known", 2)
+		f.Pause("c")
+		time.Sleep(2 * soon)
+		slow.stuck.Store(true)
+		f.rooms["c"].Changed("known") // work for its keeper
+		time.Sleep(10 * time.Millisecond)
+		f.Resume("c")
+		for !f.Agent("c").Live() {
+			time.Sleep(time.Millisecond)
+		}
+		if got, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{Size: 2}); got == h || !lost(h) {
+			t.Errorf("it returns a hosting that it lost: %v, lost %v", err, lost(h))
+		}
+	})
+}
+
+// A node that was paused for longer than its lease has lost its rooms, and cannot take
+// them back.
+func TestPause(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		var hosted []*affinity.Hosting
+		for _, room := range names(200) {
+			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
+				hosted = append(hosted, h)
+			}
+		}
+		before := pins(t, store)
+		f.Pause("c")
+		time.Sleep(2 * soon)
+		if _, err := f.rooms["c"].Host(t.Context(), "r-0", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {
+			t.Errorf("hosting with a lease that ran out: %v", err)
+		}
+		during := pins(t, store)
+		f.onlyMovedFrom("c", before, during)
+		f.Resume("c")
+		time.Sleep(2 * soon)
+		for _, h := range hosted {
+			if !lost(h) || !errors.Is(h.Err(), affinity.ErrFenced) && !errors.Is(h.Err(), affinity.ErrNotOwner) {
+				t.Fatalf("%s: lost %v, %v", h.Room(), lost(h), h.Err())
+			}
+		}
+		if after := pins(t, store); !maps.Equal(after, during) {
+			t.Error("pins changed when the node came back")
+		}
+		if _, err := f.rooms["c"].Host(t.Context(), hosted[0].Room(), affinity.Demand{}); !errors.Is(err, affinity.ErrNotOwner) {
+			t.Errorf("hosting what it lost: %v", err)
+		}
+		h := f.host("c", "new", 2)
+		if lost(h) {
+			t.Error("it cannot host again")
+		}
+	})
+}
+
+func TestPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
+		h := f.host("a", "grows", 10)
+		f.host("a", "other", 3)
+		node := f.resolve("a", "grows", 10).Node
+		var latest atomic.Pointer[affinity.Pressure]
+		pressures := f.rooms[string(node)].Pressures(t.Context())
+		go func() {
+			for p := range pressures {
+				latest.Store(&p)
+			}
+		}()
+		time.Sleep(5 * time.Second)
+		now := latest.Load()
+		if now.Over || now.Node != node {
+			t.Errorf("at 90 units of %d: %+v", capacity, *now)
+		}
+		h.Touch(30)
+		time.Sleep(5 * time.Second)
+		now = latest.Load()
+		if !now.Over || now.Load < 870 || now.Ceiling != 800 || now.Capacity != capacity ||
+			len(now.Heaviest) == 0 || now.Heaviest[0] != (affinity.RoomLoad{Room: "grows", Size: 30, Units: 870}) {
+			t.Errorf("at 870 units and more: %+v", *now)
+		}
+		if a := f.resolve("a", "grows", 30); a.Node != node || lost(h) {
+			t.Errorf("growth moved the room to %s", a.Node)
+		}
+		edges, err := f.rooms["a"].Edges(t.Context(), "grows", affinity.Demand{Size: 5}, 5)
+		if err != nil || len(edges) != 1 || edges[0].ID == node {
+			t.Errorf("S0.14: the next-best nodes are %v, %v", edges, err)
+		}
+		h.Touch(5)
+		time.Sleep(5 * time.Second)
+		if now = latest.Load(); now.Over {
+			t.Errorf("at 20 units and a few: %+v", *now)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package affinity_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func TestMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
+		h := f.host("a", "r", 3)
+		from := f.resolve("a", "r", 3).Node
+		to := f.not(string(from))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var published []affinity.Moved
+		var wait sync.WaitGroup
+		moves := f.rooms[string(from)].Moves(ctx)
+		wait.Go(func() {
+			for b := range moves {
+				published = append(published, b.Moved...)
+			}
+		})
+		a, err := f.rooms["c"].Move(t.Context(), "r", lease.NodeID(to))
+		if err != nil || a.Node != lease.NodeID(to) {
+			t.Fatalf("moved to %s: %+v, %v", to, a, err)
+		}
+		synctest.Wait()
+		cancel()
+		wait.Wait()
+		var elsewhere *affinity.NotOwnerError
+		if !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner.Node != lease.NodeID(to) || elsewhere.Split {
+			t.Errorf("the old host: lost %v, %v", lost(h), h.Err())
+		}
+		if len(published) != 1 || published[0].From.Node != from || published[0].To.Node != lease.NodeID(to) || published[0].Epoch != a.Epoch {
+			t.Errorf("the old host received %+v", published)
+		}
+		if got := f.resolve(string(from), "r", 3); got.Node != lease.NodeID(to) || got.Epoch <= h.Epoch() {
+			t.Errorf("then it lives at %+v", got)
+		}
+		for what, c := range map[string]struct {
+			room, to string
+			want     error
+		}{
+			"no pin":      {"other", to, affinity.ErrNoPin},
+			"nobody":      {"r", "nobody", affinity.ErrNotLive},
+			"a bad name":  {"r*", to, affinity.ErrName},
+			"same place":  {"r", to, nil},
+			"and back":    {"r", string(from), nil},
+			"empty name":  {"", to, affinity.ErrName},
+			"no such one": {"r", "", affinity.ErrNotLive},
+		} {
+			if _, err := f.rooms["b"].Move(t.Context(), c.room, lease.NodeID(c.to)); !errors.Is(err, c.want) && (what != "same place" || err != nil) {
+				t.Errorf("%s: %v, want %v", what, err, c.want)
+			}
+		}
+	})
+}
+
+// Clients resolve their rooms repeatedly when a node dies. Subscribers receive each
+// move once nevertheless.
+func TestMovesArePublishedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		var rooms []string
+		for _, room := range names(200) {
+			f.resolve("b", room, 2)
+			if f.resolve("a", room, 2).Node == "c" {
+				rooms = append(rooms, room)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var wait sync.WaitGroup
+		published := map[string]map[string]int{"a": {}, "b": {}}
+		for id := range published {
+			moves := f.rooms[id].Moves(ctx)
+			wait.Go(func() {
+				for b := range moves {
+					mu.Lock()
+					for _, m := range b.Moved {
+						published[id][m.Room]++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		f.crash("c")
+		for range 300 {
+			for _, room := range rooms {
+				f.resolve("a", room, 2)
+				if _, err := f.rooms["b"].Lookup(t.Context(), room); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		cancel()
+		wait.Wait()
+		for id := range published {
+			for _, room := range rooms {
+				if published[id][room] != 1 {
+					t.Errorf("%s received %d moves of %s", id, published[id][room], room)
+				}
+			}
+		}
+		if len(rooms) == 0 {
+			t.Error("no room lived on c")
+		}
+	})
+}
