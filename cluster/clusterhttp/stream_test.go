@@ -288,7 +288,7 @@ func TestHeadOfStream(t *testing.T) {
 	})
 }
 
-// Behind a middleware whose writer cannot flush, the stream fails instead of delaying
+// Behind a middleware with a writer that cannot flush, the stream fails instead of delaying
 // events.
 func TestStreamNeedsFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

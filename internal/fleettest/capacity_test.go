@@ -41,7 +41,7 @@ func TestBurst(t *testing.T) { // S0.2, S0.3
 	// An instance knows only its own reservations; so each of the five gives e at most
 	// the difference to d.
 	if d, e := base["d"]+got["d"], base["e"]+got["e"]; e > d+800 || d > e+800 {
-		t.Errorf("then d carries %d units and e carries %d: they pile up on one", d, e)
+		t.Errorf("then d carries %d units and e carries %d: rooms pile up on one node", d, e)
 	}
 	noScan(t, redis)
 }

@@ -61,7 +61,7 @@ func (f *fleet) joinAll(room string, callers int) {
 	}
 	close(begin)
 	wait.Wait()
-	winners := make(map[int]bool) // instances whose claim was the first
+	winners := make(map[int]bool) // instances with the first claim
 	for i, a := range answers {
 		if errs[i] != nil || a.Incarnation != answers[0].Incarnation || a.Epoch != answers[0].Epoch || a.Epoch == 0 {
 			f.t.Fatalf("%s: %#v, %v; and %#v", room, a, errs[i], answers[0])

@@ -129,8 +129,8 @@ func (s *Server) WaitReplicas(n int) {
 	Eventually(s.tb, "replicas to catch up", func() error { return s.caughtUp(n, want) })
 }
 
-// Not WAIT, which is about what its own connection wrote: where that was nothing,
-// Valkey answers at once.
+// Not WAIT, which covers the writes of its own connection: without any, Valkey
+// replies immediately.
 var (
 	masterOffset  = regexp.MustCompile(`(?m)^master_repl_offset:(\d+)`)
 	replicaOffset = regexp.MustCompile(`(?m)^slave\d+:.*,offset=(\d+)`)

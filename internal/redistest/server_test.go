@@ -42,7 +42,7 @@ func TestServer(t *testing.T) {
 			addr := s.Addr()
 			s.Restart()
 			if got := s.Do("GET", "k"); got != c.kept || s.Addr() != addr {
-				t.Errorf("started again at %s, not %s, it has %q, want %q", s.Addr(), addr, got, c.kept)
+				t.Errorf("after Restart at %s (was %s): %q, want %q", s.Addr(), addr, got, c.kept)
 			}
 		})
 	}
