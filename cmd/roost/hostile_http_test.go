@@ -38,24 +38,24 @@ func TestHostileHTTP(t *testing.T) {
 	var crowd crowd
 	crowd.over = make(chan struct{})
 	for i := range 400 {
-		crowd.add(func() {
-			crowd.dribble(t, a.Base, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
+		crowd.add(t, a.Base, func(conn net.Conn) {
+			dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
 		})
 	}
 	for range 2000 { // short headers take most: a third of a megabyte each
-		crowd.add(func() { crowd.dribble(t, a.Base, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
+		crowd.add(t, a.Base, func(conn net.Conn) { dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
 	}
 	for range 4200 {
-		crowd.add(func() { crowd.keep(t, a.Base) })
+		crowd.add(t, a.Base, crowd.keep)
 	}
 	for range 100 {
-		crowd.add(func() { crowd.dribble(t, a.Base, post+"Content-Length: 10000\r\n\r\n ") })
-		crowd.add(func() { crowd.flood(t, a.Base, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n") })
+		crowd.add(t, a.Base, func(conn net.Conn) { dribble(t, conn, post+"Content-Length: 10000\r\n\r\n ") })
+		crowd.add(t, a.Base, crowd.flood)
 	}
 	for i := range 200 {
-		crowd.add(func() {
+		crowd.add(t, a.Base, func(conn net.Conn) {
 			rng := rand.New(rand.NewPCG(3, uint64(i)))
-			crowd.dribble(t, a.Base, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
+			dribble(t, conn, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
 		})
 	}
 	crowd.here.Wait()
@@ -115,62 +115,48 @@ type crowd struct {
 	over chan struct{} // strangers that just hold a connection may go
 }
 
-func (c *crowd) add(f func()) {
+// add adds a stranger with a connection.
+func (c *crowd) add(t *testing.T, addr string, act func(net.Conn)) {
 	c.here.Add(1)
-	c.gone.Go(f)
-}
-
-func (c *crowd) dial(t *testing.T, addr string) (net.Conn, error) {
-	defer c.here.Done()
-	conn, err := net.DialTimeout("tcp", addr, patience)
-	if err != nil {
-		t.Error(err)
-		return nil, err
-	}
-	return conn, conn.SetDeadline(time.Now().Add(patience))
+	c.gone.Go(func() {
+		conn, err := net.DialTimeout("tcp", addr, patience)
+		c.here.Done()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		act(conn)
+	})
 }
 
 // keep asks once, and then holds the connection.
-func (c *crowd) keep(t *testing.T, addr string) {
-	conn, err := c.dial(t, addr)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
+func (c *crowd) keep(conn net.Conn) {
 	_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	<-c.over
 }
 
-// dribble sends the beginning of a request and then byte after byte, until the
-// agent hangs up.
-func (c *crowd) dribble(t *testing.T, addr, begin string) {
-	conn, err := c.dial(t, addr)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
+// dribble sends the beginning of a request and then byte after byte, until the agent
+// hangs up.
+func dribble(t *testing.T, conn net.Conn, begin string) {
 	go func() {
 		_, err := io.WriteString(conn, begin)
 		for tick := time.NewTicker(100 * time.Millisecond); err == nil; <-tick.C {
 			_, err = io.WriteString(conn, " ")
 		}
 	}()
-	_, err = io.Copy(io.Discard, conn)
+	_, err := io.Copy(io.Discard, conn)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		t.Errorf("the agent waits for the end of %.40q without limit", begin)
 	}
 }
 
 // flood sends a request as often as the agent takes it, and reads no answer.
-func (c *crowd) flood(t *testing.T, addr, request string) {
-	conn, err := c.dial(t, addr)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
+func (c *crowd) flood(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	for err == nil {
-		_, err = io.WriteString(conn, request)
+	for err := error(nil); err == nil; {
+		_, err = io.WriteString(conn, "GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	}
 	<-c.over
 }
