@@ -92,13 +92,12 @@ type Sources struct {
 type chosen struct {
 	values []string
 	listed bool   // as a YAML list or mapping
-	place  string // such as: --ttl
 	origin string // place and value, such as: --ttl "7x"
 }
 
 func (from Sources) choose(s Setting) (c chosen, ok bool) {
 	choice := func(values []string, listed bool, place, text string) (chosen, bool) {
-		c := chosen{values, listed, place, fmt.Sprintf("%s %q", place, text)}
+		c := chosen{values, listed, fmt.Sprintf("%s %q", place, text)}
 		if s.Secret {
 			c.origin = place
 		}

@@ -158,12 +158,7 @@ func (f *front) order(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case f.orders <- o:
-	case <-r.Context().Done():
-		return
-	}
-	select {
-	case done := <-o.done:
-		send(w, done)
+		send(w, <-o.done) // in about a second
 	case <-r.Context().Done():
 	}
 }
