@@ -79,7 +79,7 @@ func (c *Client) read(ctx context.Context, silence *time.Timer, kind string, tak
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("clusterhttp: unexpected response from %s to /v1/events, of type %q: is it a roost agent?", c.where(), t)
 	}
-	in := newEventReader(&patient{resp.Body, silence}, kind)
+	in := newEventReader(&idleReader{resp.Body, silence}, kind)
 	for {
 		data, err := in.next()
 		switch {
@@ -100,17 +100,17 @@ const maxSilence = 50 * time.Second
 
 var errSilent = fmt.Errorf("no event and no keep-alive for %v: its process is paused, or the network is cut", maxSilence)
 
-// patient is a reader with a timer that runs only during Read: the time that the caller spends
-// on an event does not count.
-type patient struct {
+// idleReader is a reader with a timer that runs only during Read: the time that the
+// caller spends on an event does not count.
+type idleReader struct {
 	io.Reader
 	timer *time.Timer
 }
 
-func (p *patient) Read(b []byte) (int, error) {
-	p.timer.Reset(maxSilence)
-	defer p.timer.Stop()
-	return p.Reader.Read(b)
+func (r *idleReader) Read(b []byte) (int, error) {
+	r.timer.Reset(maxSilence)
+	defer r.timer.Stop()
+	return r.Reader.Read(b)
 }
 
 // eventReader takes a text/event-stream apart.

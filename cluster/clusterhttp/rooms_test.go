@@ -42,8 +42,8 @@ func startRoomsOn(t *testing.T, c *clustertest.Cluster, store affinity.Store, cf
 	return rooms
 }
 
-// hotel is trio with rooms, and a client for each node.
-type hotel struct {
+// roomCluster is trio with rooms, and a client for each node.
+type roomCluster struct {
 	*clustertest.Cluster
 	rooms   map[string]*affinity.Resolver
 	clients map[string]*Client
@@ -51,10 +51,10 @@ type hotel struct {
 
 const pinTTL = time.Minute
 
-func open(t *testing.T, store affinity.Store, opts Options) *hotel {
+func open(t *testing.T, store affinity.Store, opts Options) *roomCluster {
 	t.Helper()
 	c := trio(t)
-	h := &hotel{c, startRoomsOn(t, c, store, affinity.Config{PinTTL: pinTTL}), make(map[string]*Client)}
+	h := &roomCluster{c, startRoomsOn(t, c, store, affinity.Config{PinTTL: pinTTL}), make(map[string]*Client)}
 	opts.Log = quiet
 	for id, rooms := range h.rooms {
 		opts.Rooms = rooms
@@ -105,9 +105,9 @@ func TestRoomNames(t *testing.T) {
 func TestNotRoomNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		hotel := open(t, affinity.NewMemory(), Options{})
-		client := hotel.clients["a"]
-		h := Handler(hotel.Agent("a"), Options{Log: quiet, Rooms: hotel.rooms["a"]})
+		roomCluster := open(t, affinity.NewMemory(), Options{})
+		client := roomCluster.clients["a"]
+		h := Handler(roomCluster.Agent("a"), Options{Log: quiet, Rooms: roomCluster.rooms["a"]})
 		for _, name := range []string{
 			"", "{", "}", "{17}", "*", "a*", "\x00", "a\nb", "\x7f", "\u0085", "\xff", "a\xc3", "\xed\xa0\x80",
 			strings.Repeat("x", affinity.MaxNameBytes+1), strings.Repeat("x", 10_000), strings.Repeat("%", 10_000),
@@ -140,9 +140,9 @@ func TestNotRoomNames(t *testing.T) {
 // Names also work below a prefix.
 func TestRoomsBelowPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hotel := open(t, affinity.NewMemory(), Options{})
+		roomCluster := open(t, affinity.NewMemory(), Options{})
 		mux := http.NewServeMux()
-		mux.Handle("/roost/", http.StripPrefix("/roost", Handler(hotel.Agent("a"), Options{Log: quiet, Rooms: hotel.rooms["a"]})))
+		mux.Handle("/roost/", http.StripPrefix("/roost", Handler(roomCluster.Agent("a"), Options{Log: quiet, Rooms: roomCluster.rooms["a"]})))
 		expect(t, do(mux, "POST", "/roost/v1/rooms/a%2F%2E%2E/resolve", ""), 200, `{"room":"a/.."`)
 	})
 }
@@ -333,14 +333,14 @@ func owned(t *testing.T, a *cluster.Agent) string {
 // A node with an expired lease hosts nothing.
 func TestResolveFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hotel := open(t, affinity.NewMemory(), Options{})
-		a := hotel.Agent("a")
+		roomCluster := open(t, affinity.NewMemory(), Options{})
+		a := roomCluster.Agent("a")
 		room := owned(t, a)
-		h := Handler(a, Options{Log: quiet, Rooms: hotel.rooms["a"]})
-		hotel.Pause("a")
+		h := Handler(a, Options{Log: quiet, Rooms: roomCluster.rooms["a"]})
+		roomCluster.Pause("a")
 		time.Sleep(a.Config().LeaseTTL + time.Second)
 		expect(t, do(h, "POST", "/v1/rooms/"+room+"/resolve", ""), 503, CodeNotReady)
-		hotel.Resume("a")
+		roomCluster.Resume("a")
 		time.Sleep(20 * time.Second)
 	})
 }
@@ -348,8 +348,8 @@ func TestResolveFenced(t *testing.T) {
 // Callers that disconnect must not look like a store that does not respond.
 func TestRoomHangUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hotel := open(t, &broken{Memory: affinity.NewMemory()}, Options{})
-		h := Handler(hotel.Agent("a"), Options{Log: quiet, Rooms: hotel.rooms["a"]})
+		roomCluster := open(t, &broken{Memory: affinity.NewMemory()}, Options{})
+		h := Handler(roomCluster.Agent("a"), Options{Log: quiet, Rooms: roomCluster.rooms["a"]})
 		gone, hangUp := context.WithCancel(t.Context())
 		hangUp()
 		expect(t, do(h, "POST", "/v1/rooms/x/resolve", ""), 200, "hash")
@@ -363,7 +363,7 @@ func TestRoomHangUps(t *testing.T) {
 				r.Header.Set("Content-Type", "application/json")
 				h.ServeHTTP(httptest.NewRecorder(), r)
 			}
-			if hotel.rooms["a"].Stats().StoreDoubt {
+			if roomCluster.rooms["a"].Stats().StoreDoubt {
 				t.Fatalf("%s: the store is in doubt", target)
 			}
 		}

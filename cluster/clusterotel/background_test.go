@@ -17,7 +17,7 @@ import (
 // batch of rooms that move (S0.8).
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		here, err := presence.Start(h.tracing.PresenceStore(presence.NewMemory()), 64, presence.Config{Log: quiet})
 		if err != nil {
 			t.Fatal(err)

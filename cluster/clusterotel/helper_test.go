@@ -66,8 +66,8 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 // the caller would read again at an unpredictable moment.
 func (f *faulty) Notify(func(string)) {}
 
-// hotel is a cluster of a, b and c that is traced, with rooms on each node.
-type hotel struct {
+// roomCluster is a cluster of a, b and c that is traced, with rooms on each node.
+type roomCluster struct {
 	*clustertest.Cluster
 	store    faulty
 	spans    *tracetest.InMemoryExporter
@@ -76,10 +76,10 @@ type hotel struct {
 	rooms    map[string]*affinity.Resolver
 }
 
-// newHotel is for bubbles.
-func newHotel(t *testing.T, opts clusterotel.Options) *hotel {
+// newRoomCluster is for bubbles.
+func newRoomCluster(t *testing.T, opts clusterotel.Options) *roomCluster {
 	t.Helper()
-	h := &hotel{
+	h := &roomCluster{
 		Cluster: clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }}),
 		store:   faulty{Store: affinity.NewMemory()}, spans: tracetest.NewInMemoryExporter(),
 		rooms: make(map[string]*affinity.Resolver),
@@ -104,7 +104,7 @@ func newHotel(t *testing.T, opts clusterotel.Options) *hotel {
 const token = "the-secret-token"
 
 // client returns a client of a node, both ends traced.
-func (h *hotel) client(t *testing.T, id string) *clusterhttp.Client {
+func (h *roomCluster) client(t *testing.T, id string) *clusterhttp.Client {
 	t.Helper()
 	opts := []otelhttp.Option{
 		otelhttp.WithTracerProvider(h.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
@@ -154,7 +154,7 @@ func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"}
 
 // tree returns and resets the trace: a line for each span, indented below its parent, with
 // the status if it is an error, and events.
-func (h *hotel) tree() string {
+func (h *roomCluster) tree() string {
 	spans := h.spans.GetSpans()
 	h.spans.Reset()
 	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
@@ -225,7 +225,7 @@ func attributes(t *testing.T, spans tracetest.SpanStubs, kind oteltrace.SpanKind
 }
 
 // roomOn returns a room in a partition of a node.
-func (h *hotel) roomOn(t *testing.T, id lease.NodeID) string {
+func (h *roomCluster) roomOn(t *testing.T, id lease.NodeID) string {
 	t.Helper()
 	for i := range 1000 {
 		room := fmt.Sprintf("jane-doe-%d", i)

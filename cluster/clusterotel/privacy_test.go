@@ -16,7 +16,7 @@ import (
 func TestNames(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newHotel(t, clusterotel.Options{RoomNames: named})
+			h := newRoomCluster(t, clusterotel.Options{RoomNames: named})
 			client := h.client(t, "a")
 			stranger := h.client(t, "a")
 			stranger.Token = "jane-guesses"

@@ -27,7 +27,7 @@ func TestStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHotel(t, clusterotel.Options{})
+				h := newRoomCluster(t, clusterotel.Options{})
 				api := h.tracing.Handler(clusterhttp.Handler(h.Agent("a"), clusterhttp.Options{Log: quiet}))
 				opts := append(c.filters, otelhttp.WithTracerProvider(h.provider))
 				dial := serve(t, otelhttp.NewHandler(api, "roost", opts...))

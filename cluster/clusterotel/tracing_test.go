@@ -22,7 +22,7 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-func (h *hotel) wantTree(t *testing.T, want string) {
+func (h *roomCluster) wantTree(t *testing.T, want string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.TrimLeft(want, "\n"), h.tree()); diff != "" {
 		t.Errorf("traced (-want +got):\n%s", diff)
@@ -32,7 +32,7 @@ func (h *hotel) wantTree(t *testing.T, want string) {
 // A join is one trace, from the client to the store.
 func TestJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		client := h.client(t, "a")
 		here, there := h.roomOn(t, "a"), h.roomOn(t, "b")
 
@@ -106,7 +106,7 @@ POST /v1/rooms/{room}/resolve
 // A trace shows the effect of a failing store on a join, and that later calls skip it.
 func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		resolve := func(room string) {
 			t.Helper()
 			ctx, span := h.provider.Tracer("test").Start(t.Context(), "join")
@@ -146,7 +146,7 @@ join
 // A pin to a dead node costs a join three calls, which all have spans.
 func TestVoidPin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		h.store.Swap(t.Context(), affinity.Op{
 			Partition: placement.Of("r", 64), Room: "r", TTL: time.Minute,
 			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "long-gone", Number: 1}},
@@ -169,7 +169,7 @@ join
 // Calls other than resolve and host appear by their calls of the store.
 func TestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		here, err := presence.Start(h.tracing.PresenceStore(presence.NewMemory()), 64, presence.Config{Log: quiet})
 		if err != nil {
 			t.Fatal(err)
@@ -202,7 +202,7 @@ func TestCalls(t *testing.T) {
 // A room on another node is a result, a failed call is an error.
 func TestHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		room := h.roomOn(t, "b")
 		ctx, span := h.provider.Tracer("test").Start(t.Context(), "join")
 		if _, err := h.rooms["a"].Host(ctx, room, affinity.Demand{}); !errors.Is(err, affinity.ErrNotOwner) {
@@ -234,7 +234,7 @@ join
 // even if that caller does not wait for it.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		h.store.hangs.Store(true)
 		var joins sync.WaitGroup
 		join := func(name string, patience time.Duration) {
@@ -285,7 +285,7 @@ func TestStores(t *testing.T) {
 // Without a recorded span, tracing allocates nothing.
 func TestFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t, clusterotel.Options{})
+		h := newRoomCluster(t, clusterotel.Options{})
 		unsampled := oteltrace.ContextWithSpanContext(t.Context(), oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 			TraceID: oteltrace.TraceID{1}, SpanID: oteltrace.SpanID{1},
 		}))

@@ -50,17 +50,17 @@ func (f *flaky) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 	return f.Store.Heartbeat(ctx, self, ttl, ask)
 }
 
-// hotel is a cluster of a, b and c with rooms.
-type hotel struct {
+// roomCluster is a cluster of a, b and c with rooms.
+type roomCluster struct {
 	*clustertest.Cluster
 	store flaky
 	rooms map[string]*affinity.Resolver
 	of    map[string]*Collector
 }
 
-func newHotel(t *testing.T) *hotel {
+func newRoomCluster(t *testing.T) *roomCluster {
 	t.Helper()
-	h := &hotel{
+	h := &roomCluster{
 		Cluster: started(t, "a", "b", "c"), store: flaky{Store: affinity.NewMemory()},
 		rooms: make(map[string]*affinity.Resolver), of: make(map[string]*Collector),
 	}
@@ -77,7 +77,7 @@ func newHotel(t *testing.T) *hotel {
 }
 
 // sum adds up the values of all nodes.
-func (h *hotel) sum(t *testing.T) samples {
+func (h *roomCluster) sum(t *testing.T) samples {
 	t.Helper()
 	all := make(samples)
 	for _, c := range h.of {
@@ -90,7 +90,7 @@ func (h *hotel) sum(t *testing.T) samples {
 
 func TestRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t)
+		h := newRoomCluster(t)
 		const rooms = 30
 		wrong := 0
 		for i := range rooms {
@@ -144,7 +144,7 @@ func TestRooms(t *testing.T) {
 
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t)
+		h := newRoomCluster(t)
 		h.store.hangs.Store(true)
 		for i := range 5 {
 			if _, err := h.rooms["a"].Resolve(t.Context(), fmt.Sprint("new-", i), affinity.Demand{}); err != nil {
@@ -169,7 +169,7 @@ func TestStore(t *testing.T) {
 
 func TestLostPins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHotel(t)
+		h := newRoomCluster(t)
 		at, err := h.rooms["a"].Resolve(t.Context(), "room", affinity.Demand{})
 		if err != nil {
 			t.Fatal(err)
