@@ -30,6 +30,7 @@ func newBench(b *testing.B) *bench {
 	server := redistest.Start(b)
 	agent, err := cluster.Start(b.Context(), cluster.Config{
 		ID: "bench", Bind: "127.0.0.1:0", Network: cluster.Local, Log: slog.New(slog.DiscardHandler),
+		LeaseTTL: time.Minute, // a busy machine must not fence the agent, which forgets its pins then
 	})
 	if err != nil {
 		b.Fatal(err)

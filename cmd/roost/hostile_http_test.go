@@ -85,7 +85,9 @@ func TestHostileHTTP(t *testing.T) {
 		}
 		return nil
 	})
-	const bound = 150 << 20 // a megabyte of header for each would be far more
+	// Without the limits it is 800 MB. On a busy machine the garbage collector is late, and
+	// the peak was up to 170 MB.
+	const bound = 300 << 20
 	if after := memory(t, a); after > most+bound {
 		t.Errorf("it grew from %d MB to %d MB", most>>20, after>>20)
 	}
