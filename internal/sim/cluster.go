@@ -220,14 +220,19 @@ func (c *Cluster) Restart(id string) {
 // Pause stops a process, as SIGSTOP does. What is sent to it waits.
 func (c *Cluster) Pause(id string) { c.Node(id).status = paused }
 
-// Resume lets a paused process go on. It looks at the clock before it reads anything
-// that has waited, which is the worst that can happen to it.
+// Resume lets a paused process go on. It finishes the turn that was interrupted, and
+// looks at the clock before it reads anything that has waited, which is the worst that
+// can happen to it.
 func (c *Cluster) Resume(id string) {
 	p := c.Node(id)
 	if p.status != paused {
 		return
 	}
 	p.status = running
+	if r := p.unfinished; r != nil {
+		p.unfinished = nil
+		p.carryOut(*r)
+	}
 	p.turn()
 	waiting := p.backlog
 	p.backlog, p.backlogBytes = nil, 0

@@ -119,10 +119,14 @@ func TestPauseWhilePlacing(t *testing.T) {
 		}}
 	}})
 	c.agree(3 * time.Second)
+	published := len(p.Batches())
 	stop = true
 	c.Crash("n00") // every node computes a table
 	c.await("x is paused", 2*ttl, func() bool { return !stop })
 	c.Run(10 * time.Second)
+	if len(p.Batches()) != published {
+		t.Fatal("the pause did not interrupt the turn: x published the table")
+	}
 	c.Resume("x")
 	for range 100 {
 		c.Run(100 * time.Millisecond)

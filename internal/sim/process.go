@@ -36,7 +36,8 @@ type Process struct {
 	rng    *rand.Rand
 	wake   time.Time // when the kernel wants to be called
 
-	backlog      []event // what waits while the process is paused
+	unfinished   *node.Ready // what a paused process was about to carry out
+	backlog      []event     // what waits while the process is paused
 	backlogBytes int
 
 	joiner    joiner
@@ -56,6 +57,18 @@ func (p *Process) Now() time.Time { return p.c.now.Add(p.offset) }
 // turn carries out what the kernel says.
 func (p *Process) turn() {
 	r := p.kernel.Ready(p.Now())
+	if p.status == paused { // within the turn, for instance by a strategy
+		p.unfinished = &r
+		return
+	}
+	p.carryOut(r)
+	if p.status == running {
+		p.wake = r.Next.Add(-p.offset)
+		p.c.queue.push(event{at: p.wake, to: p})
+	}
+}
+
+func (p *Process) carryOut(r node.Ready) {
 	if log := p.c.opts.Log; log != nil {
 		for _, e := range r.Log {
 			log(p, e)
@@ -81,10 +94,6 @@ func (p *Process) turn() {
 	if r.Duplicate != nil {
 		p.duplicate = r.Duplicate
 		p.status = crashed
-		return
-	}
-	if p.wake = r.Next.Add(-p.offset); p.status == running {
-		p.c.queue.push(event{at: p.wake, to: p})
 	}
 }
 
