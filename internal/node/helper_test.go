@@ -18,6 +18,7 @@ type network struct {
 	clock  map[string]time.Duration         // how far a node's wall clock is ahead
 	stuck  map[string]bool                  // paused: has no turn and receives nothing
 	mute   map[string]bool                  // its packets are not sent
+	silent bool                             // nobody answers a node that rejoins
 	last   map[string]Ready                 // the fields of its latest turns
 	sent   func(from string, packet Packet) // called for each packet, if not nil
 }
@@ -94,7 +95,7 @@ func (w *network) turn(id string) {
 		w.exchange(id, addr)
 		n.Exchanged(now, addr, nil)
 	}
-	if r.Rejoin {
+	if r.Rejoin && !w.silent {
 		for _, other := range w.ids {
 			if other != id && !w.stuck[other] && !w.mute[id] {
 				w.exchange(id, other)

@@ -60,6 +60,65 @@ func TestMuteNodeIsFenced(t *testing.T) {
 	w.agreed(t)
 }
 
+// While nobody answers its attempt to join, a fenced node comes back by gossip alone,
+// and knows all members by then. From there on it sends nothing to expired members.
+func TestRejoinByGossip(t *testing.T) {
+	ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	w := newNetwork(t, nil, ids...)
+	w.silent = true
+	w.stuck["b"] = true
+	w.run(10*time.Second + 100*time.Millisecond) // then one heartbeat is relayed for the last time before b listens
+	w.stuck["b"] = false
+	b := w.nodes["b"]
+	w.run(10 * time.Millisecond)
+	for limit := w.now.Add(3 * time.Second); b.life.phase == Joining && w.now.Before(limit); {
+		w.run(10 * time.Millisecond)
+	}
+	if n := len(b.set.View().Members); b.life.phase == Joining || n != len(ids) {
+		t.Errorf("%v with %d members of %d", b.life.phase, n, len(ids))
+	}
+	w.run(3 * time.Second)
+	w.agreed(t)
+	w.stuck["c"] = true
+	w.run(7 * time.Second) // the lease of c expires
+	w.sent = func(from string, p Packet) {
+		if from == "b" && p.To == "c" {
+			t.Error("sends to an expired member")
+			w.sent = nil
+		}
+	}
+	w.run(3 * time.Second)
+}
+
+// An attempt to join that began before a fence does not end the joining after it.
+func TestLateJoined(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	b := w.nodes["b"]
+	fences := b.Contacts(w.now).Fences
+	w.stuck["b"] = true
+	w.run(7 * time.Second)
+	b.Joined(w.now, fences, true)
+	if b.life.phase != Joining {
+		t.Errorf("it is %v by an answer from before the fence", b.life.phase)
+	}
+	b.Joined(w.now, b.Contacts(w.now).Fences, true)
+	if b.life.phase != Settling {
+		t.Errorf("it is %v after an answer", b.life.phase)
+	}
+}
+
+// A command is published once.
+func TestDrainPublishesOnce(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	a := w.nodes["a"]
+	before := a.state.Version
+	a.Drain(w.now)
+	w.run(5 * time.Second)
+	if n := a.state.Version - before; n != 1 {
+		t.Errorf("published %d states", n)
+	}
+}
+
 // A packet that was composed before a fence renews nothing after it.
 func TestLateSent(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -103,8 +102,5 @@ type Contacts struct {
 // Contacts returns the addresses that this node knows.
 func (n *Node) Contacts(now time.Time) Contacts {
 	n.checkLease(now)
-	c := Contacts{Members: n.set.Peers(nil), Expired: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
-	slices.Sort(c.Members) // the set returns them in no particular order
-	slices.Sort(c.Expired)
-	return c
+	return Contacts{Members: n.set.Peers(nil), Expired: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
 }
