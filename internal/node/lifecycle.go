@@ -122,7 +122,7 @@ func (n *Node) settle(now time.Time) {
 		return
 	}
 	if n.changed {
-		n.changed = n.life.clockFenced // then there is a table to keep up to date
+		n.changed = false // no table is due before the node is active
 		n.life.extend(now)
 	}
 	if n.life.settle(now, n.othersActive()) {

@@ -107,6 +107,19 @@ func TestLateJoined(t *testing.T) {
 	}
 }
 
+// A member that is still joining has no table yet: nobody waits for it to agree.
+func TestSettlingMemberDoesNotDrift(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	cfg := w.nodes["b"].cfg
+	cfg.Self.ID, cfg.Self.Addr = "c", "c"
+	w.nodes["c"], w.ids = New(w.now, cfg, 7), append(w.ids, "c")
+	w.exchange("a", "c")
+	w.run(3 * time.Second)
+	if v := w.nodes["a"].View(w.now); len(v.Live.Members) != 3 || v.Drift != 0 {
+		t.Errorf("%d members, drift %d", len(v.Live.Members), v.Drift)
+	}
+}
+
 // A command is published once.
 func TestDrainPublishesOnce(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")

@@ -409,8 +409,8 @@ func TestLeastTurnover(t *testing.T) {
 	c.level(time.Minute)
 	c.rests()
 	first := c.Node(c.IDs()[0])
-	if got := c.assignment(first.ID).Owners(); !slices.Equal(got, first.Members()) {
-		t.Errorf("owners on record: %v, want %v", got, first.Members())
+	if a := c.assignment(first.ID); !slices.Equal(a.Owners(), first.Members()) || !slices.Equal(a.Voters(), first.Members()) {
+		t.Errorf("on record are owners %v and voters %v, want %v", a.Owners(), a.Voters(), first.Members())
 	}
 }
 

@@ -31,7 +31,7 @@ func TestSimultaneousStart(t *testing.T) { // S3.7, S3.17
 		c := newFleet(t, sim.Options{})
 		for _, id := range ids(10) {
 			c.Start(id)
-			c.Run(100 * time.Millisecond)
+			c.Run(300 * time.Millisecond)
 		}
 		c.agree(3 * time.Second)
 		settled(t, c)
