@@ -13,9 +13,9 @@
 // # Guarantees
 //
 //  1. Equal seeds and equal calls give equal results, bit for bit.
-//  2. Every call first checks whether the own lease has expired. A node that was
-//     paused for longer than its lease lasts owns nothing before it reads a message
-//     or carries out a command.
+//  2. [Node.Ready], [Node.Receive], [Node.Sync] and the commands first check whether the
+//     own lease has expired. A node that was paused for longer than its lease lasts owns
+//     nothing before it reads a message or carries out a command.
 //  3. The own lease counts from the last heartbeat that was really sent, as reported
 //     by [Node.Sent]. A node without peers needs none.
 //  4. An [OwnLease] that a fence ended never holds again.
