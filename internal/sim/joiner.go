@@ -43,7 +43,7 @@ func (j *joiner) begin() {
 	j.try(j.round)
 }
 
-// try is one attempt: all targets at once, a few at a time.
+// try is one attempt.
 func (j *joiner) try(round int) {
 	if round != j.round || j.until.IsZero() {
 		return
@@ -54,21 +54,32 @@ func (j *joiner) try(round int) {
 		j.end(contacts.Fences, true)
 		return
 	}
+	if len(targets) == 0 {
+		j.end(contacts.Fences, false) // every seed is this node itself
+		return
+	}
+	j.exchange(round, contacts.Fences, targets)
+}
+
+// exchange tries the targets, a few at a time, until one answers.
+func (j *joiner) exchange(round int, fences uint64, targets []string) {
+	if len(targets) == 0 || j.p.c.now.After(j.until) {
+		j.retry(round, fences)
+		return
+	}
+	group := targets[:min(len(targets), joinsAtOnce)]
 	failed := 0
-	for _, addr := range targets[:min(len(targets), joinsAtOnce)] {
+	for _, addr := range group {
 		j.p.c.exchange(j.p, addr, func(err error) {
 			if round != j.round || j.until.IsZero() {
 				return
 			}
 			if err == nil {
-				j.end(contacts.Fences, true)
-			} else if failed++; failed == min(len(targets), joinsAtOnce) {
-				j.retry(round, contacts.Fences)
+				j.end(fences, true)
+			} else if failed++; failed == len(group) {
+				j.exchange(round, fences, targets[len(group):])
 			}
 		})
-	}
-	if len(targets) == 0 {
-		j.end(contacts.Fences, false) // every seed is this node itself
 	}
 }
 

@@ -26,7 +26,7 @@ type network struct {
 
 // latency returns the transit time of the next packet, and whether it is lost. Each
 // packet draws two numbers under any settings, so that an additional fault in a run does
-// not change the fate of the other packets.
+// not change the fate of other packets until a kernel sends more or fewer of them.
 func (n *network) latency() (d time.Duration, lost bool) {
 	jitter, fate := n.rng.Float64(), n.rng.Float64()
 	return n.delay + time.Duration(jitter*float64(n.jitter)), fate < n.loss
