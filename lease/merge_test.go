@@ -96,15 +96,15 @@ func fingerprint(s *Set) string {
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
-	return strings.Join(append(lines, fmt.Sprintf("digest %x", s.View().Digest)), "\n")
+	return strings.Join(append(lines, fmt.Sprintf("digest %x", s.View().Digest())), "\n")
 }
 
 // applyAll applies the messages and checks that Apply reports every change.
 func applyAll(t *rapid.T, s *Set, now time.Time, messages []*Message) {
 	for _, m := range messages {
-		before := s.View().Digest
+		before := s.View().Digest()
 		e := s.Apply(now, m)
-		if after := s.View().Digest; before != after && (!e.Changed || !e.Urgent) {
+		if after := s.View().Digest(); before != after && (!e.Changed || !e.Urgent) {
 			t.Fatalf("effect %+v, but the digest went from %x to %x", e, before, after)
 		}
 	}
@@ -145,7 +145,7 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 			applyAll(t, two, f.now, []*Message{m})
 			applyAll(t, one, f.now, []*Message{n})
 		}
-		if one.View().Digest != two.View().Digest {
+		if one.View().Digest() != two.View().Digest() {
 			t.Fatalf("a sees %v, z sees %v", ids(one), ids(two))
 		}
 	})

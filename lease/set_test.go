@@ -168,7 +168,7 @@ func TestViewDigest(t *testing.T) {
 		}
 		last := peers[len(peers)-1]
 		s.Apply(epoch, messageFrom(epoch, last, []Beat{last.beat(2, 0).as(state)}))
-		return s.View().Digest
+		return s.View().Digest()
 	}
 	build := func(self *Record, peers ...*Record) uint64 { return viewDigest(Active, self, peers...) }
 	a, b, c := rec("a", 1), rec("b", 1), rec("c", 1)

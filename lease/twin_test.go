@@ -128,7 +128,7 @@ func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
 			if !w.runs(n) {
 				continue
 			}
-			digests[n.set.View().Digest] = true
+			digests[n.set.View().Digest()] = true
 			var got []string
 			for _, m := range n.set.View().Members {
 				got = append(got, fmt.Sprintf("%s/%d %v", m.ID, m.Incarnation, m.State))

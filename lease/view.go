@@ -25,7 +25,6 @@ func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
 // View is the live set at one moment. It is immutable.
 type View struct {
 	Members []Member // sorted by id; this node is always included
-	Digest  uint64   // equal for equal sets of (id, incarnation, record version, state)
 }
 
 // View returns the live set: O(n).
@@ -39,6 +38,11 @@ func (s *Set) View() *View {
 			})
 		}
 	}
+	return v
+}
+
+// Digest is equal for equal sets of (id, incarnation, record version, state): O(n).
+func (v *View) Digest() uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	for i := range v.Members {
@@ -51,8 +55,7 @@ func (s *Set) View() *View {
 		_, _ = d.Write(b[:])
 		_, _ = d.WriteString(string(m.ID))
 	}
-	v.Digest = d.Sum64()
-	return v
+	return d.Sum64()
 }
 
 // Peers appends to dst the gossip addresses of the other live nodes, by id, and of a

@@ -152,9 +152,9 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		w.t.Fatalf("%v: %s cannot read a message: %v", w.now.Sub(epoch), n.id, err)
 	}
 	now := w.clock(n)
-	before, was := n.set.View().Digest, n.set.Handle()
+	before, was := n.set.View().Digest(), n.set.Handle()
 	e := n.set.Apply(now, m)
-	if after := n.set.View().Digest; before != after && !e.Changed {
+	if after := n.set.View().Digest(); before != after && !e.Changed {
 		w.t.Fatalf("%v: %s: an unreported change", w.now.Sub(epoch), n.id)
 	}
 	if e.Duplicate != nil {

@@ -270,7 +270,7 @@ func (c *Cluster) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, p := range c.all() {
 		v := p.view
-		_, _ = fmt.Fprintln(h, p.ID, v.Phase, v.Live.Digest, v.Table.Digest(), v.Stats, p.sent, len(p.ledger.Batches), p.wake)
+		_, _ = fmt.Fprintln(h, p.ID, v.Phase, v.Live.Digest(), v.Table.Digest(), v.Stats, p.sent, len(p.ledger.Batches), p.wake)
 	}
 	return h.Sum64()
 }
