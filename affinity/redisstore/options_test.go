@@ -93,12 +93,12 @@ func TestAccessList(t *testing.T) {
 		"+select", "+cluster|slots", "+cluster|shards", "+role")
 	s := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()})
 	for name, call := range calls(s, "room") {
-		if err := within(5*time.Second, call); err != nil {
+		if err := within(answerTime, call); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	server.Do("DEL", s.keys.pin(17, "room"), s.keys.pin(17, "room too"))
-	if err := within(budget, calls(s, "room")["index"]); err != nil {
+	if err := within(answerTime, calls(s, "room")["index"]); err != nil {
 		t.Errorf("index: %v", err)
 	}
 	if left := server.Do("EXISTS", s.keys.rooms(17, "n|1")); left != "0" {
