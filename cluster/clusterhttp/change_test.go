@@ -28,10 +28,7 @@ func changed(t *testing.T, w *httptest.ResponseRecorder, status int) Changed {
 
 // With wait=0 the response is immediate, and the change happens a moment later.
 func TestDrainWithoutWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		h := Handler(a, Options{Log: quiet})
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		for range 20 { // against luck with the scheduler
 			begin := time.Now()
 			got := changed(t, do(h, "POST", "/v1/drain?wait=0", ""), 200)
@@ -39,7 +36,7 @@ func TestDrainWithoutWaiting(t *testing.T) {
 				t.Fatalf("after %v: %+v", took, got)
 			}
 			time.Sleep(5 * time.Second)
-			if len(a.Owned()) > 0 || !a.Converged() {
+			if len(h.agent.Owned()) > 0 || !h.agent.Converged() {
 				t.Fatal("it did not drain")
 			}
 			changed(t, do(h, "POST", "/v1/undrain?wait=0s", ""), 200)
@@ -52,13 +49,10 @@ func TestDrainWithoutWaiting(t *testing.T) {
 // A caller that waits gets the response as soon as all members agree. After the wait,
 // draining continues without the caller.
 func TestDrainWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		h := Handler(a, Options{Log: quiet})
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		begin := time.Now()
-		if got := changed(t, do(h, "POST", "/v1/drain", ""), 200); !got.Converged || got.State != lease.Draining || len(a.Owned()) > 0 {
-			t.Errorf("%+v, owns %d", got, len(a.Owned()))
+		if got := changed(t, do(h, "POST", "/v1/drain", ""), 200); !got.Converged || got.State != lease.Draining || len(h.agent.Owned()) > 0 {
+			t.Errorf("%+v, owns %d", got, len(h.agent.Owned()))
 		}
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("agreement took %v", took)
@@ -69,27 +63,25 @@ func TestDrainWaits(t *testing.T) {
 		c.Pause("c") // still a member, but does not agree
 		begin = time.Now()
 		got := changed(t, do(h, "POST", "/v1/drain?wait=2s", ""), 200)
-		if took := time.Since(begin); took != 2*time.Second || got.Converged || len(a.Owned()) > 0 {
-			t.Errorf("after %v: %+v, owns %d", took, got, len(a.Owned()))
+		if took := time.Since(begin); took != 2*time.Second || got.Converged || len(h.agent.Owned()) > 0 {
+			t.Errorf("after %v: %+v, owns %d", took, got, len(h.agent.Owned()))
 		}
 		c.Resume("c")
 		time.Sleep(20 * time.Second)
-		if !a.Converged() || a.Snapshot().Self.State != lease.Draining {
+		if !h.agent.Converged() || h.agent.Snapshot().Self.State != lease.Draining {
 			t.Error("draining did not continue")
 		}
 	})
 }
 
 func TestDrainOutlivesItsCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		hangUp()
 		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/drain", nil)
-		Handler(a, Options{Log: quiet}).ServeHTTP(httptest.NewRecorder(), r)
+		h.ServeHTTP(httptest.NewRecorder(), r)
 		time.Sleep(5 * time.Second)
-		if len(a.Owned()) > 0 || !a.Converged() {
+		if len(h.agent.Owned()) > 0 || !h.agent.Converged() {
 			t.Error("it did not drain")
 		}
 	})
@@ -97,9 +89,8 @@ func TestDrainOutlivesItsCaller(t *testing.T) {
 
 // The timeouts of the server do not cut off a wait.
 func TestDrainUnderServerTimeouts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		srv := NewServer(h)
 		srv.ReadTimeout, srv.WriteTimeout = time.Second, time.Second
 		client := serve(t, srv).client(t)
 		c.Pause("c")
@@ -116,10 +107,8 @@ func TestDrainUnderServerTimeouts(t *testing.T) {
 }
 
 func TestWeightAndLoadSpread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a, b := c.Agent("a"), c.Agent("b")
-		h := Handler(a, Options{Log: quiet})
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		a, b := h.agent, c.Agent("b")
 		before := len(a.Owned())
 		if got := changed(t, do(h, "POST", "/v1/load", `{"units":77}`), 200); got.Load != 77 {
 			t.Errorf("%+v", got)
@@ -177,10 +166,7 @@ func TestWeightWithoutTable(t *testing.T) {
 // Leave responds before the change, continues without the caller, and can be called
 // twice.
 func TestLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		h := Handler(a, Options{Log: quiet})
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		for range 2 {
 			r := httptest.NewRequestWithContext(ctx, "POST", "/v1/leave", nil)
@@ -196,7 +182,7 @@ func TestLeave(t *testing.T) {
 		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // has not left yet
 		time.Sleep(leaveTime)
 		synctest.Wait()
-		if !(&api{agent: a}).closed() || a.Err() != nil {
+		if !(&api{agent: h.agent}).closed() || h.agent.Err() != nil {
 			t.Fatal("it did not leave")
 		}
 		for _, m := range c.Agent("b").Members() {
@@ -210,9 +196,7 @@ func TestLeave(t *testing.T) {
 
 // During a leave, probes fail with the state, and lookups still work.
 func TestReadinessWhileLeaving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		h := Handler(c.Agent("a"), Options{Log: quiet})
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		seen := make(map[string]bool)
 		do(h, "POST", "/v1/leave", "")
 		for range 500 {

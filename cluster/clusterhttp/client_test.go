@@ -15,6 +15,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -28,10 +29,7 @@ func expectProblem(t *testing.T, err error, status int, code, text string) {
 }
 
 func TestClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		h := Handler(a, Options{Log: quiet, Token: token})
+	inTrio(t, Options{Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		ctx := t.Context()
 		same := func(what string, got any, err error, want any) {
@@ -82,7 +80,7 @@ func TestClient(t *testing.T) {
 		if _, err := client.Leave(ctx); err != nil {
 			t.Errorf("Leave: %v", err)
 		}
-		<-a.Done()
+		<-h.agent.Done()
 		_, err = client.Place(ctx, "room")
 		expectProblem(t, err, 503, CodeClosed, "left")
 		if !errors.Is(err, cluster.ErrClosed) || errors.Is(err, cluster.ErrNotReady) {
@@ -110,15 +108,13 @@ func TestProblemIs(t *testing.T) {
 }
 
 func TestClientEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		client := serve(t, NewServer(Handler(a, Options{Log: quiet}))).client(t)
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		client := serve(t, NewServer(h)).client(t)
 
 		var first events.Batch // then break: the next range starts over
 		for range 2 {
 			for b, err := range client.Events(t.Context()) {
-				if len(b.Acquired) != len(a.Owned()) || err != nil {
+				if len(b.Acquired) != len(h.agent.Owned()) || err != nil {
 					t.Errorf("first batch %+v, %v", b, err)
 				}
 				first = b
@@ -134,7 +130,7 @@ func TestClientEvents(t *testing.T) {
 				t.Errorf("batch %d: %+v, %v", n, b, err)
 			}
 			if n == 1 {
-				go func() { _ = a.Drain(ctx) }()
+				go func() { _ = h.agent.Drain(ctx) }()
 			}
 		}
 		if n != 2 || ctx.Err() == nil {
@@ -144,7 +140,7 @@ func TestClientEvents(t *testing.T) {
 		var last error
 		for _, err := range client.Events(t.Context()) {
 			if last = err; err == nil {
-				go func() { _ = a.Close() }()
+				go func() { _ = h.agent.Close() }()
 			}
 		}
 		if !errors.Is(last, io.EOF) {

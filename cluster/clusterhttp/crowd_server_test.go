@@ -1,7 +1,6 @@
 package clusterhttp
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,9 +12,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
 // crowdServer is the environment variable that makes this test binary the server of
@@ -31,11 +30,7 @@ type costs struct {
 
 // serveCrowd starts a node, prints its address, and ends with its input.
 func serveCrowd() error {
-	a, err := cluster.Start(context.Background(), cluster.Config{
-		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
-		LeaseTTL:   time.Minute, // a busy machine must not fence it
-		Partitions: 256, Log: quiet,
-	})
+	a, err := cluster.Start(context.Background(), soloConfig(256))
 	if err != nil {
 		return err
 	}
@@ -55,7 +50,7 @@ func serveCrowd() error {
 	srv.ConnState = nil // more connections than its limit
 	defer srv.Close()
 	go srv.Serve(listener)
-	fmt.Println(listener.Addr())
+	fmt.Printf(`{"msg":"agent running","http":%q}`+"\n", listener.Addr()) // as agentproc expects it
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
@@ -73,27 +68,20 @@ func startCrowdServer(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crowdServer+"=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	p, err := agentproc.Start(cmd, nil)
 	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the server: %v", err)
+		_ = p.Stdin.Close()
+		<-p.Done()
+		if !p.State().Success() {
+			t.Errorf("the server: %v\n%s", p.State(), p.Log)
 		}
 	})
-	addr, err := bufio.NewReader(out).ReadString('\n')
+	addrs, err := p.Await(t.Context())
 	if err != nil {
-		t.Fatalf("the server does not start: %v", err)
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(addr)
+	return addrs.HTTP
 }

@@ -3,7 +3,8 @@ package clusterhttp
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,8 +28,8 @@ func TestCrowd(t *testing.T) {
 	}
 	addr := startCrowdServer(t)
 	needFiles(t, crowd+100)
-	c := &crowdOf{t: t, addr: addr, client: &http.Client{Timeout: time.Minute}}
-	defer c.client.CloseIdleConnections()
+	c := &crowdOf{t, addr, &Client{Base: addr, HTTP: &http.Client{Timeout: time.Minute}}}
+	defer c.client.HTTP.CloseIdleConnections()
 	before := c.costs()
 
 	begin := time.Now()
@@ -57,8 +58,10 @@ func TestCrowd(t *testing.T) {
 	for range changes / 2 {
 		c.drainAndBack()
 	}
-	var now Partitions
-	c.ask("GET", "/v1/partitions", &now)
+	now, err := c.client.Partitions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, r := range readers {
 		if err := r.await(now.Version, now.Partitions); err != nil {
 			t.Fatalf("reader %d: %v", i, err)
@@ -103,7 +106,7 @@ func needFiles(t *testing.T, n uint64) {
 type crowdOf struct {
 	t      *testing.T
 	addr   string
-	client *http.Client
+	client *Client
 }
 
 // dial requests a stream and does not read the response.
@@ -120,37 +123,24 @@ func (c *crowdOf) dial() net.Conn {
 	return conn
 }
 
-func (c *crowdOf) ask(method, path string, answer any) {
+func (c *crowdOf) costs() costs {
 	c.t.Helper()
-	req, err := http.NewRequestWithContext(c.t.Context(), method, "http://"+c.addr+path, nil)
+	now, err := ask[costs](c.t.Context(), c.client, "GET", "/costs", nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		c.t.Fatalf("%s %s: %s", method, path, resp.Status)
-	}
-	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *crowdOf) costs() (now costs) {
-	c.t.Helper()
-	c.ask("GET", "/costs", &now)
 	return now
 }
 
 // drainAndBack makes two changes.
 func (c *crowdOf) drainAndBack() {
 	c.t.Helper()
-	for _, change := range []string{"drain", "undrain"} {
-		c.ask("POST", "/v1/"+change, new(Changed))
-		c.ask("GET", "/v1/members", new(Members))
+	for _, change := range []func(context.Context) (Changed, error){c.client.Drain, c.client.Undrain} {
+		_, err := change(c.t.Context())
+		_, err2 := c.client.Members(c.t.Context())
+		if err := errors.Join(err, err2); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 
@@ -176,27 +166,19 @@ type follower struct {
 }
 
 func (f *follower) follow() {
-	err := f.read()
+	resp, err := http.ReadResponse(bufio.NewReader(f.conn), nil)
+	if err == nil {
+		defer resp.Body.Close()
+		in := newEventReader(resp.Body, "batch")
+		for data := []byte(nil); err == nil; {
+			if data, err = in.next(); err == nil {
+				err = f.take(data)
+			}
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
-}
-
-func (f *follower) read() error {
-	resp, err := http.ReadResponse(bufio.NewReader(f.conn), nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	for in := newEventReader(resp.Body, "batch"); ; {
-		data, err := in.next()
-		if err != nil {
-			return err
-		}
-		if err := f.take(data); err != nil {
-			return err
-		}
-	}
 }
 
 // take reads a batch without decoding JSON, which would dominate the test's time.

@@ -24,14 +24,11 @@ var (
 // Every change without the token is rejected and has no effect; reads need no token. With
 // the token a change succeeds.
 func TestToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		locked := Handler(a, Options{Log: quiet, Token: token})
-		open := Handler(a, Options{Log: quiet})
+	inTrio(t, Options{Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		open := Handler(h.agent, Options{Log: quiet})
 		for _, path := range readPaths {
-			expect(t, do(locked, "GET", path, ""), 200, "{")
-			expect(t, do(locked, "HEAD", path, "", "Authorization: Bearer wrong"), 200, "")
+			expect(t, do(h, "GET", path, ""), 200, "{")
+			expect(t, do(h, "HEAD", path, "", "Authorization: Bearer wrong"), 200, "")
 		}
 		refused := map[string]string{
 			"none":             "X-None: 1",
@@ -45,13 +42,12 @@ func TestToken(t *testing.T) {
 			"another scheme":   "Authorization: Basic " + token,
 			"another header":   "Token: " + token,
 			"long":             "Authorization: Bearer " + strings.Repeat("x", 1<<16),
-			"in place of it":   "Authorization: " + "Bearer",
-			"the token's hash": fmt.Sprintf("Authorization: Bearer %x", newAPI(a, Options{Token: token}).token),
+			"the token's hash": fmt.Sprintf("Authorization: Bearer %x", h.token),
 		}
 		for _, path := range append(changePaths, "/v1/nothing", "/v1/members") {
 			for name, header := range refused {
 				for _, method := range []string{"POST", "DELETE", "PUT", "PATCH"} {
-					w := do(locked, method, path, "", header)
+					w := do(h, method, path, "", header)
 					if w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" || !strings.Contains(w.Body.String(), CodeUnauthorized) {
 						t.Errorf("%s %s, token %s: %d %s", method, path, name, w.Code, w.Body)
 					}
@@ -59,13 +55,13 @@ func TestToken(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second)
-		if s := a.Snapshot().Self; s.State.String() != "active" || s.Weight != 100 {
+		if s := h.agent.Snapshot().Self; s.State.String() != "active" || s.Weight != 100 {
 			t.Fatalf("a rejected request changed the node: %+v", s)
 		}
 		for _, header := range []string{"Authorization: Bearer " + token, "Authorization: bEARER " + token} {
-			expect(t, do(locked, "POST", "/v1/drain", "", header), 200, "draining")
-			expect(t, do(locked, "POST", "/v1/undrain", "", header), 200, "active")
-			expect(t, do(locked, "POST", "/v1/members", "", header), 405, CodeMethod)
+			expect(t, do(h, "POST", "/v1/drain", "", header), 200, "draining")
+			expect(t, do(h, "POST", "/v1/undrain", "", header), 200, "active")
+			expect(t, do(h, "POST", "/v1/members", "", header), 405, CodeMethod)
 		}
 		expect(t, do(open, "POST", "/v1/drain", ""), 200, "draining")
 		expect(t, do(open, "POST", "/v1/undrain", "", "Authorization: Bearer whatever"), 200, "active")
@@ -73,11 +69,10 @@ func TestToken(t *testing.T) {
 }
 
 func TestCrossOrigin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		handlers := map[bool]http.Handler{
-			false: Handler(c.Agent("a"), Options{Log: quiet}),
-			true:  Handler(c.Agent("a"), Options{Log: quiet, Token: token}),
+			false: h,
+			true:  Handler(h.agent, Options{Log: quiet, Token: token}),
 		}
 		const none = ""
 		for _, tc := range []struct {
@@ -142,7 +137,7 @@ func TestCrossOrigin(t *testing.T) {
 				}
 			}
 		}
-		if s := c.Agent("a").Snapshot().Self.State.String(); s != "active" {
+		if s := h.agent.Snapshot().Self.State.String(); s != "active" {
 			t.Errorf("the node is %s", s)
 		}
 	})
@@ -151,71 +146,6 @@ func TestCrossOrigin(t *testing.T) {
 func set(r *http.Request, name, value string) {
 	if value != "" {
 		r.Header.Set(name, value)
-	}
-}
-
-func TestOversizedBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		h := Handler(c.Agent("a"), Options{Log: quiet})
-		fits := `{"units":7` + strings.Repeat(" ", maxBody-11) + `}`
-		expect(t, do(h, "POST", "/v1/load", fits), 200, `"load":7`)
-		expect(t, do(h, "POST", "/v1/load", fits+" "), 413, CodeBadRequest)
-		expect(t, do(h, "POST", "/v1/drain", fits+" "), 413, CodeBadRequest)
-		r := httptest.NewRequest("POST", "/v1/load", strings.NewReader(fits+" "))
-		r.ContentLength = -1 // of unknown length
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		expect(t, w, 413, CodeBadRequest)
-	})
-}
-
-// An escaped key of 4 KiB passes every limit; one byte more does not.
-func TestLongestKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{})
-		c.Start("a")
-		c.WaitAgreed(5 * time.Second)
-		client := serve(t, NewServer(Handler(c.Agent("a"), Options{Log: quiet}))).client(t)
-		key := strings.Repeat("ü", maxKey/2)
-		if placed, err := client.Place(t.Context(), key); err != nil || placed.Key != key {
-			t.Errorf("placed %.20q, %v", placed.Key, err)
-		}
-		_, err := client.Place(t.Context(), key+"x")
-		expectProblem(t, err, 400, CodeBadRequest, "key has 4097 bytes")
-	})
-}
-
-// The server waits for a missing body for a limited time, whether an endpoint reads the
-// body or the server discards it.
-func TestEndlessBody(t *testing.T) {
-	for name, head := range map[string]string{
-		"read":         "POST /v1/load HTTP/1.1\r\nContent-Type: application/json\r\n",
-		"unauthorized": "POST /v1/load HTTP/1.1\r\nOrigin: http://evil.example\r\n",
-		"of a GET":     "GET /v1/members HTTP/1.1\r\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := trio(t)
-				srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
-				srv.ReadTimeout = 0
-				conn, err := serve(t, srv).dial(t.Context(), "", "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				begin := time.Now()
-				fmt.Fprintf(conn, "%sHost: a\r\nContent-Length: 100\r\n\r\n{", head)
-				buf := make([]byte, 4<<10)
-				for err == nil {
-					_, err = conn.Read(buf)
-				}
-				if took := time.Since(begin); took > bodyTime+5*time.Second {
-					t.Errorf("the connection was held for %v", took)
-				}
-			})
-		})
 	}
 }
 

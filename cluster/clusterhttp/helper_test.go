@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -40,14 +41,29 @@ func trio(t *testing.T) *clustertest.Cluster {
 	return c
 }
 
-// solo returns a cluster of one node on real sockets, ready.
-func solo(tb testing.TB, partitions int) *cluster.Agent {
-	tb.Helper()
-	a, err := cluster.Start(tb.Context(), cluster.Config{
+// inTrio runs a test in a bubble, with trio and the API of a.
+func inTrio(t *testing.T, opts Options, test func(t *testing.T, c *clustertest.Cluster, h *api)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := trio(t)
+		opts.Log = quiet
+		test(t, c, newAPI(c.Agent("a"), opts))
+	})
+}
+
+// soloConfig is for a cluster of one node on real sockets.
+func soloConfig(partitions int) cluster.Config {
+	return cluster.Config{
 		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
 		LeaseTTL:   time.Minute, // a busy machine must not fence it
 		Partitions: partitions, Log: quiet,
-	})
+	}
+}
+
+// solo returns a cluster of one node on real sockets, ready.
+func solo(tb testing.TB, partitions int) *cluster.Agent {
+	tb.Helper()
+	a, err := cluster.Start(tb.Context(), soloConfig(partitions))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -132,6 +148,13 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// listen opens a stream with these headers, such as "Name: value".
+func (p *pipes) listen(t *testing.T, headers ...string) *listener {
+	t.Helper()
+	conn, err := p.dial(t.Context(), "", "")
+	return listen(t, conn, err, headers...)
 }
 
 // client returns a Client over p and closes its connections at the end of the test.

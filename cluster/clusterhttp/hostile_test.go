@@ -33,6 +33,11 @@ const (
 	loaded = "POST /v1/load" + tail + auth + "Content-Type: application/json\r\n"
 )
 
+var (
+	fits    = `{"units":7` + strings.Repeat(" ", maxBody-11) + `}` // the longest body
+	longest = strings.Repeat("%C3%BC", maxKey/2)                   // a key of 4 KiB, which is 12 KiB escaped
+)
+
 // Bytes that are no request, or a request that is too large.
 var heads = []attempt{
 	{sent: "\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + strings.Repeat("\x00", 190), want: "5s: 400 5s"}, // a TLS hello
@@ -55,6 +60,8 @@ var heads = []attempt{
 	{sent: "GET /v1/members" + tail + strings.Repeat("Name: a\r\n", 100) + "\r\n", want: "200 120s"},
 	{sent: "GET /" + strings.Repeat("a", 14<<10) + tail + "\r\n", want: "404 not_found 120s"},
 	{sent: "GET /v1/place?key=" + strings.Repeat("a", 14<<10) + tail + "\r\n", want: "400 bad_request 120s"},
+	{sent: "GET /v1/place?key=" + longest + tail + "\r\n", want: "200 120s"},
+	{sent: "GET /v1/place?key=" + longest + "x" + tail + "\r\n", want: "400 bad_request 120s"},
 	{sent: "GET /v1/owners?key=a&n=" + strings.Repeat("9", 14<<10) + tail + "\r\n", want: "400 bad_request 120s"},
 	{sent: strings.Repeat("M", 14<<10) + " /v1/drain" + tail + "\r\n", want: "401 unauthorized 120s"},
 	{sent: strings.Repeat("GET /v1/members"+tail+"\r\n", 5), want: "200 200 200 200 200 120s"}, // pipelined
@@ -81,6 +88,13 @@ var bodies = []attempt{
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n" + `{"units":7}`, want: "100 200 120s"},
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "100 400 bad_request 10s"},
 	{sent: loaded + "Expect: a-miracle\r\nContent-Length: 11\r\n\r\n", want: "417 15s"},
+	// The limit of a body, and of a client that does not send it.
+	{sent: loaded + sized(fits), want: "200 120s"},
+	{sent: loaded + sized(fits+" "), want: "413 bad_request 0s"},
+	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\n" + chunked(fits+" "), want: "413 bad_request 0s"},
+	{sent: "POST /v1/drain" + tail + auth + "Content-Type: application/json\r\n" + sized(fits+" "), want: "413 bad_request 0s"},
+	{sent: "POST /v1/load" + tail + "Origin: http://evil.example\r\nContent-Length: 100\r\n\r\n{", want: "10s: 403 forbidden 10s"},
+	{sent: "GET /v1/members" + tail + "Content-Length: 100\r\n\r\n{", want: "10s: 200 10s"},
 	// An unauthorized client is rejected before it sends the body.
 	{sent: "POST /v1/load" + tail + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "401 unauthorized 10s"},
 	{sent: "POST /v1/nothing" + tail + auth + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "404 not_found 10s"},
@@ -255,6 +269,9 @@ func (a attempt) on(t *testing.T, p *pipes) string {
 		}
 	}
 }
+
+// sized is a body with its length.
+func sized(s string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(s), s) }
 
 // chunked is a body of one chunk.
 func chunked(s string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(s), s) }

@@ -24,8 +24,7 @@ func TestMovedEvents(t *testing.T) {
 		h := open(t, affinity.NewMemory(), Options{})
 		a := h.Agent("a")
 		p := serve(t, NewServer(Handler(a, Options{Log: quiet, Rooms: h.rooms["a"]})))
-		conn, err := p.dial(ctx, "", "")
-		l := listen(t, conn, err)
+		l := p.listen(t)
 		first := l.batch()
 
 		if _, err := h.clients["b"].ResolveRoom(ctx, "room", 2); err != nil {

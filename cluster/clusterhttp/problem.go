@@ -49,25 +49,12 @@ func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 
 // Is makes errors.Is treat a Problem like the error of an embedded agent.
 func (p *Problem) Is(target error) bool {
-	switch p.Code {
-	case CodeNotReady:
-		return target == cluster.ErrNotReady
-	case CodeNoMembers:
-		return target == cluster.ErrNoMembers
-	case CodeClosed:
-		return target == cluster.ErrClosed
-	case CodeStore:
-		return target == affinity.ErrStore
-	case CodeNoCapacity:
-		return target == affinity.ErrNoCapacity
-	case CodeNoPin:
-		return target == affinity.ErrNoPin
-	case CodeNotLive:
-		return target == affinity.ErrNotLive
-	case CodeChanged:
-		return target == affinity.ErrChanged
-	}
-	return false
+	err, ok := map[string]error{
+		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed,
+		CodeStore: affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
+		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged,
+	}[p.Code]
+	return ok && target == err
 }
 
 func badRequest(format string, args ...any) *Problem {

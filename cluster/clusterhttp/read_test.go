@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -73,10 +74,8 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 
 // Members with another table are marked.
 func TestMembersTellOfDrift(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		time.Sleep(5 * time.Second)
-		h := Handler(c.Agent("a"), Options{Log: quiet})
 		if m := decoded[Members](t, h, "/v1/members"); !m.Converged || m.Drift != 0 || len(m.Members) != 3 {
 			t.Fatalf("%+v", m)
 		}

@@ -115,12 +115,10 @@ func TestResumedStreamResyncsRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, affinity.NewMemory(), Options{})
 		p := serve(t, NewServer(Handler(h.Agent("a"), Options{Log: quiet, Rooms: h.rooms["a"]})))
-		conn, err := p.dial(t.Context(), "", "")
-		first := listen(t, conn, err)
+		first := p.listen(t)
 		first.batch()
 		for _, id := range []string{first.id, "of another run"} {
-			conn, err := p.dial(t.Context(), "", "")
-			l := listen(t, conn, err, "Last-Event-ID: "+id)
+			l := p.listen(t, "Last-Event-ID: "+id)
 			want := []string{"event: moved", `data: {"moved":[],"resync":true}`}
 			if diff := cmp.Diff(want, l.next()); diff != "" {
 				t.Errorf("%q: -want +got\n%s", id, diff)
@@ -135,8 +133,7 @@ func resuming(t *testing.T, a *cluster.Agent) (open func(id string) *listener) {
 	p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
 	return func(id string) *listener {
 		t.Helper()
-		conn, err := p.dial(t.Context(), "", "")
-		return listen(t, conn, err, "Last-Event-ID: "+id)
+		return p.listen(t, "Last-Event-ID: "+id)
 	}
 }
 

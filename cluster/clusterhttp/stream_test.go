@@ -91,19 +91,16 @@ func partitions(owned []events.Ownership) (list []placement.Partition) {
 }
 
 func TestStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
-		conn, err := p.dial(t.Context(), "", "")
-		l := listen(t, conn, err)
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		p := serve(t, NewServer(h))
+		l := p.listen(t)
 		if ct := l.header.Get("Content-Type"); l.status != 200 || ct != "text/event-stream" || l.header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%d, %q", l.status, ct)
 		}
 
-		owned := a.Owned()
+		owned := h.agent.Owned()
 		first := l.batch()
-		if diff := cmp.Diff(owned, partitions(first.Acquired)); diff != "" || len(first.Joined) != 3 || first.Digest != a.Snapshot().Digest() {
+		if diff := cmp.Diff(owned, partitions(first.Acquired)); diff != "" || len(first.Joined) != 3 || first.Digest != h.agent.Snapshot().Digest() {
 			t.Errorf("the first batch does not hold all partitions: %s\n%+v", diff, first)
 		}
 
@@ -118,7 +115,7 @@ func TestStream(t *testing.T) {
 		}
 
 		time.Sleep(10 * time.Second)
-		go func() { _ = a.Drain(t.Context()) }()
+		go func() { _ = h.agent.Drain(t.Context()) }()
 		if got := l.batch(); len(got.Acquired) > 0 || cmp.Diff(owned, partitions(got.Released)) != "" || len(got.Moved) == 0 {
 			t.Errorf("after the drain: %+v", got)
 		}
@@ -126,7 +123,7 @@ func TestStream(t *testing.T) {
 		if got := l.next(); len(got) != 1 || time.Since(begin).Round(time.Second) != 15*time.Second {
 			t.Errorf("%q after %v of silence", got, time.Since(begin))
 		}
-		go func() { _ = a.Undrain(t.Context()) }()
+		go func() { _ = h.agent.Undrain(t.Context()) }()
 		if got := l.batch(); cmp.Diff(owned, partitions(got.Acquired)) != "" {
 			t.Errorf("after the undrain: %+v", got)
 		}
@@ -135,7 +132,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("after the crash: %+v", got)
 		}
 
-		go func() { _ = a.Close() }()
+		go func() { _ = h.agent.Close() }()
 		if got := l.batch(); len(got.Released) == 0 || len(got.Acquired) > 0 {
 			t.Errorf("at the end: %+v", got)
 		}
@@ -151,8 +148,7 @@ func TestStreamBeforeReady(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.QuietWindow = time.Second }})
 		a := c.StartWith("a")
 		begin := time.Now()
-		conn, err := serve(t, NewServer(Handler(a, Options{Log: quiet}))).dial(t.Context(), "", "")
-		l := listen(t, conn, err)
+		l := serve(t, NewServer(Handler(a, Options{Log: quiet}))).listen(t)
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("the headers took %v", took)
 		}
@@ -165,25 +161,20 @@ func TestStreamBeforeReady(t *testing.T) {
 // A client that does not read is dropped after ten seconds, which frees its place; it
 // delays no other client.
 func TestStreamDropsSlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		h := newAPI(a, Options{Log: quiet})
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		var running atomic.Int32
 		p := serve(t, NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			running.Add(1)
 			defer running.Add(-1)
 			h.ServeHTTP(w, r)
 		})))
-		conn, err := p.dial(t.Context(), "", "")
-		slow := listen(t, conn, err)
+		slow := p.listen(t)
 		slow.batch()
-		conn, err = p.dial(t.Context(), "", "")
-		keen := listen(t, conn, err)
+		keen := p.listen(t)
 		keen.batch()
 
 		begin := time.Now()
-		go func() { _ = a.Drain(t.Context()) }() // the slow client does not read this event
+		go func() { _ = h.agent.Drain(t.Context()) }() // the slow client does not read this event
 		keen.batch()
 		if took := time.Since(begin); took > time.Second {
 			t.Errorf("the keen reader waited for %v", took)
@@ -192,7 +183,7 @@ func TestStreamDropsSlowReader(t *testing.T) {
 		if n, taken := running.Load(), len(h.streams); n != 2 || taken != 2 {
 			t.Errorf("%d handlers run and %d places are taken before the time is over", n, taken)
 		}
-		go func() { _ = a.Undrain(t.Context()) }()
+		go func() { _ = h.agent.Undrain(t.Context()) }()
 		keen.batch()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -207,11 +198,9 @@ func TestStreamDropsSlowReader(t *testing.T) {
 
 // Such a client cannot delay the end of its stream for longer either.
 func TestStreamEndsWithoutReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
-		conn, err := serve(t, srv).dial(t.Context(), "", "")
-		l := listen(t, conn, err)
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		srv := NewServer(h)
+		l := serve(t, srv).listen(t)
 		l.batch()
 		begin := time.Now()
 		if err := srv.Shutdown(t.Context()); err != nil {
@@ -224,17 +213,11 @@ func TestStreamEndsWithoutReader(t *testing.T) {
 }
 
 func TestStreamsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		h := newAPI(c.Agent("a"), Options{Log: quiet, MaxStreams: 2})
+	inTrio(t, Options{MaxStreams: 2}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		p := serve(t, NewServer(h))
-		open := func() *listener {
-			conn, err := p.dial(t.Context(), "", "")
-			return listen(t, conn, err)
-		}
-		first := open()
+		first := p.listen(t)
 		first.batch()
-		second := open()
+		second := p.listen(t)
 		second.batch()
 		w := do(h, "GET", "/v1/events", "")
 		expect(t, w, 503, `"code":"busy"`)
@@ -244,7 +227,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		expect(t, do(h, "GET", "/v1/place?key=a", ""), 200, "owner")
 		_ = first.conn.Close()
 		synctest.Wait()
-		third := open()
+		third := p.listen(t)
 		if third.batch(); third.status != 200 {
 			t.Error("the place of a disconnected client is not free")
 		}
@@ -254,12 +237,10 @@ func TestStreamsAreBounded(t *testing.T) {
 
 // Shutdown waits for other requests, but not for streams, which have no end.
 func TestShutdownEndsStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		srv := NewServer(Handler(c.Agent("a"), Options{Log: quiet}))
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		srv := NewServer(h)
 		p := serve(t, srv)
-		conn, err := p.dial(t.Context(), "", "")
-		l := listen(t, conn, err)
+		l := p.listen(t)
 		l.batch()
 		go func() {
 			if got := l.next(); got != nil {
@@ -278,36 +259,24 @@ func TestShutdownEndsStreams(t *testing.T) {
 	})
 }
 
-func TestHeadOfStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		w := do(Handler(c.Agent("a"), Options{Log: quiet}), "HEAD", "/v1/events", "")
-		if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" {
-			t.Errorf("%d %v", w.Code, w.Header())
-		}
-	})
-}
-
 // Behind a middleware with a writer that cannot flush, the stream fails instead of delaying
 // events.
 func TestStreamNeedsFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		w := httptest.NewRecorder()
 		wrapped := struct{ http.ResponseWriter }{w}
-		Handler(c.Agent("a"), Options{Log: quiet}).ServeHTTP(wrapped, httptest.NewRequest("GET", "/v1/events", nil))
+		h.ServeHTTP(wrapped, httptest.NewRequest("GET", "/v1/events", nil))
 		expect(t, w, 500, CodeInternal)
 	})
 }
 
 // Without a server the stream still ends with its request.
 func TestStreamEndsWithRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		w := httptest.NewRecorder()
-		Handler(c.Agent("a"), Options{Log: quiet}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil))
 		if n := strings.Count(w.Body.String(), ": keep-alive\n\n"); n != 2 || !w.Flushed {
 			t.Errorf("%d comments in 40 s, flushed %v", n, w.Flushed)
 		}
