@@ -1,7 +1,8 @@
 // Package simnet is a network in memory: transports for memberlist that carry the
 // packets and streams of a whole cluster inside one process. Tests run the cluster in a
 // testing/synctest bubble, where a minute takes milliseconds, and inject loss, delay,
-// cuts, crashes and pauses.
+// cuts, crashes and pauses. For decisions of a whole cluster, without memberlist, use
+// internal/sim.
 //
 // A [Network] connects the [Transport]s created by [Network.Listen]. A transport stands
 // for the network access of one process:
@@ -14,22 +15,17 @@
 // # Guarantees
 //
 //  1. No call waits for another node, except a dial (for its timeout), and a read or
-//     write of a stream. The mutexes are held for a few steps, never across a channel
-//     operation that could block.
+//     write of a stream. The one mutex is never held during a wait.
 //  2. It starts no goroutine. Waits are on channels and timers only, so they are
 //     durable: a bubble's clock advances. Shutdown and Crash end every wait.
-//  3. A packet arrives Delay plus a share of Jitter after it was sent, or is lost and
-//     counted under the reason. Packets due at one instant arrive in the order in which
-//     they were sent, and never inside the sender's call. The receiver gets a copy.
-//  4. Each transport draws its losses and jitter from its own generator, seeded from
-//     Config.Seed, its address, and the number of earlier transports on that address.
-//     Every packet draws the same two numbers under any settings: the n-th packet of a
-//     node has the same fate in every run with equal loss and jitter, independently of
-//     other nodes and of cuts.
-//  5. Sent = delivered + dropped + in flight, in [Stats], at any instant.
-//  6. A stream is ordered, lossless and without delay. It has a send window as in TCP: a
-//     write returns once the bytes are in the window, and a reader receives all of them
-//     before the end of file.
+//  3. A packet arrives Delay plus a share of Jitter after it was sent, or is lost.
+//     Packets due at one instant arrive in the order in which they were sent, and never
+//     inside the sender's call. The receiver gets a copy.
+//  4. Each address draws its losses and jitter from its own generator. Every packet draws
+//     the same two numbers, so a fault does not change the fate of later packets.
+//  5. A stream is ordered, lossless and without delay. A write waits while the other end
+//     has a full window of unread bytes. A reader receives all bytes before the end of
+//     file.
 //
 // # Faults
 //
@@ -41,11 +37,11 @@
 //     received, streams break, and a dial to the address is refused at once. The code
 //     above the transport is not notified: its packets vanish without an error, so its
 //     later shutdown sends no leave messages.
-//   - Pause: as SIGSTOP. The kernel continues to receive: packets queue, up to 2 MiB with
-//     the kernel's overhead, and dials succeed, up to the backlog, but no process reads
-//     the content. Beyond these limits, packets are dropped and dials time out. Nothing
-//     is sent: packets vanish, dials time out, reads and writes wait, and a close takes
-//     effect after Resume. On Resume the queued packets arrive first.
+//   - Pause: as SIGSTOP. The kernel continues to receive: up to 4,096 packets queue, and
+//     dials succeed, up to the backlog, but no process reads the content. Beyond these
+//     limits, packets are dropped and dials time out. Nothing is sent: packets vanish,
+//     dials time out, reads and writes wait, and a close takes effect after Resume. On
+//     Resume the queued packets arrive first.
 //   - No listener, never or no longer: packets are dropped, and a dial fails at once with
 //     ECONNREFUSED.
 //
@@ -54,8 +50,6 @@
 //   - Pause stops a node's network, not its goroutines: its timers continue to fire, so a
 //     memberlist above suspects all other nodes during the pause, unlike a stopped
 //     process.
-//   - Streams have no loss and no delay. Packets have UDP's size limit (65,507 bytes), and
-//     no limit of bandwidth and no fragmentation.
 //   - A run can be replayed bit for bit only if the code above has the same order of
 //     events, which the Go scheduler decides.
 //   - A Network belongs to the bubble that first sent a packet through it.

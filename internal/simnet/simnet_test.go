@@ -1,7 +1,9 @@
 package simnet_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -16,40 +18,53 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func addr(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
 
-// listen attaches nodes 1 to count and shuts them down when the test ends.
-func listen(t *testing.T, n *simnet.Network, count int) []*simnet.Transport {
-	t.Helper()
-	nodes := make([]*simnet.Transport, count)
-	for i := range nodes {
-		nodes[i] = listenAt(t, n, addr(i+1))
-	}
-	return nodes
+// bed is a network with nodes 1 to count in a bubble.
+type bed struct {
+	*testing.T
+	*simnet.Network
+	nodes map[int]*simnet.Transport
 }
 
-func listenAt(t *testing.T, n *simnet.Network, at string) *simnet.Transport {
+func run(t *testing.T, cfg simnet.Config, count int, test func(b bed)) {
 	t.Helper()
-	tr, err := n.Listen(at)
+	synctest.Test(t, func(t *testing.T) { test(newBed(t, cfg, count)) })
+}
+
+func newBed(t *testing.T, cfg simnet.Config, count int) bed {
+	t.Helper()
+	b := bed{t, simnet.New(cfg), map[int]*simnet.Transport{}}
+	for i := range count {
+		b.listen(i + 1)
+	}
+	return b
+}
+
+// listen attaches node i and shuts it down when the test ends.
+func (b bed) listen(i int) {
+	b.Helper()
+	tr, err := b.Listen(addr(i))
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	t.Cleanup(func() { tr.Shutdown() })
-	return tr
+	b.Cleanup(func() { tr.Shutdown() })
+	b.nodes[i] = tr
 }
 
-func write(t *testing.T, from, to *simnet.Transport, text string) {
-	t.Helper()
-	if _, err := from.WriteTo([]byte(text), to.Addr()); err != nil {
-		t.Fatalf("write %q: %v", text, err)
+func (b bed) send(from, to int, text string) {
+	b.Helper()
+	if _, err := b.nodes[from].WriteTo([]byte(text), addr(to)); err != nil {
+		b.Fatalf("send %q: %v", text, err)
 	}
 }
 
-// waitArrived waits until no packet is in flight, for a minute at most.
-func waitArrived() {
+// arrived waits until no packet is in flight, for a minute at most, and returns the
+// packets that node i has not read.
+func (b bed) arrived(i int) []string {
 	time.Sleep(time.Minute)
 	synctest.Wait()
+	return drain(b.nodes[i])
 }
 
-// drain returns the packets that have arrived and were not read.
 func drain(tr *simnet.Transport) []string {
 	texts := []string{}
 	for {
@@ -62,22 +77,60 @@ func drain(tr *simnet.Transport) []string {
 	}
 }
 
-func wantPackets(t *testing.T, tr *simnet.Transport, want ...string) {
-	t.Helper()
-	if got := drain(tr); !slices.Equal(got, want) {
-		t.Errorf("%s received %q, want %q", tr.Addr(), got, want)
+func (b bed) wantPackets(i int, want ...string) {
+	b.Helper()
+	if got := b.arrived(i); !slices.Equal(got, want) {
+		b.Errorf("node %d received %q, want %q", i, got, want)
 	}
 }
 
-// wantBalance checks that no packet is unaccounted for.
-func wantBalance(t interface {
-	Helper()
-	Errorf(string, ...any)
-}, n *simnet.Network,
-) {
-	t.Helper()
-	s := n.Stats()
-	if s.PacketsSent != s.PacketsDelivered+s.Dropped.Total()+s.InFlight {
-		t.Errorf("sent is not delivered + dropped + in flight: %+v", s)
+func (b bed) dial(from, to int) net.Conn {
+	b.Helper()
+	c, err := b.nodes[from].DialTimeout(addr(to), time.Second)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// connect opens a stream and accepts it.
+func (b bed) connect(from, to int) (near, far net.Conn) {
+	b.Helper()
+	near = b.dial(from, to)
+	return near, <-b.nodes[to].StreamCh()
+}
+
+func (b bed) wantError(what string, got, want error) {
+	b.Helper()
+	if !errors.Is(got, want) {
+		b.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// wantSilence checks that a dial, read or write waits for its timeout of a second.
+func (b bed) wantSilence(what string, call func(deadline time.Time) error) {
+	b.Helper()
+	start := time.Now()
+	err := call(start.Add(time.Second))
+	var timeout net.Error
+	if took := time.Since(start); !errors.As(err, &timeout) || !timeout.Timeout() || took != time.Second {
+		b.Errorf("%s: %v after %v, want a timeout", what, err, took)
+	}
+}
+
+// dialing and using are calls for wantSilence.
+func dialing(tr *simnet.Transport, to int) func(time.Time) error {
+	return func(deadline time.Time) error {
+		_, err := tr.DialTimeout(addr(to), time.Until(deadline))
+		return err
+	}
+}
+
+func using(c net.Conn, op func([]byte) (int, error)) func(time.Time) error {
+	return func(deadline time.Time) error {
+		defer c.SetDeadline(time.Time{})
+		c.SetDeadline(deadline)
+		_, err := op(make([]byte, 1))
+		return err
 	}
 }

@@ -1,30 +1,29 @@
 package simnet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 )
 
-// window is how many unread bytes a stream holds; a writer waits beyond that. It is
-// about the initial size of Linux' send and receive buffers together.
+// window is how many unread bytes make a writer wait. It is about the initial size of
+// Linux' send and receive buffers together.
 const window = 256 << 10
 
 // stream is a connection: two ends, each with the bytes that arrived there. net.Pipe has
 // no buffer, so a write to a paused node, or a last write before a close, would behave
 // unlike a real network.
 type stream struct {
-	mu      sync.Mutex
 	ends    [2]*conn
 	broken  bool
 	changed chan struct{} // closed and replaced at every change that a wait depends on
 }
 
-// conn is one end of a stream, a [net.Conn]. s.mu guards the fields below t.
+// conn is one end of a stream, a [net.Conn]. The network's mutex guards it.
 type conn struct {
 	s    *stream
 	peer *conn
@@ -32,52 +31,89 @@ type conn struct {
 
 	in      []byte // arrived, not read
 	closed  bool   // by this end
-	stalled bool   // the node is paused
 	readBy  time.Time
 	writeBy time.Time
 }
 
-func newStream(a, b *Transport) (near, far *conn) {
+func newStream(a, b *Transport) *stream {
 	s := &stream{changed: make(chan struct{})}
-	near, far = &conn{s: s, t: a}, &conn{s: s, t: b}
+	near, far := &conn{s: s, t: a}, &conn{s: s, t: b}
 	near.peer, far.peer = far, near
 	s.ends = [2]*conn{near, far}
-	return near, far
+	return s
 }
 
-// wake makes every waiting call check its condition again. s.mu is held.
+// wake makes every waiting call check its condition again.
 func (s *stream) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// breakOff resets the stream: unread bytes are lost.
-func (s *stream) breakOff() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.broken = true
-	s.wake()
+// hungUp reports whether the other end can see that this end is closed: the close of a
+// paused node is visible after Resume only.
+func (c *conn) hungUp() bool { return c.closed && c.t.state != paused }
+
+// Read waits for at least one byte, the end of the stream, or the deadline.
+func (c *conn) Read(p []byte) (n int, err error) {
+	err = c.transfer("read", &c.readBy, func() (bool, error) {
+		switch {
+		case len(p) == 0:
+			return true, nil
+		case len(c.in) > 0:
+			n = copy(p, c.in)
+			c.in = c.in[n:]
+			return true, nil
+		case c.peer.hungUp():
+			return true, io.EOF
+		}
+		return false, nil
+	})
+	return n, err
 }
 
-// wait returns after a change or at the deadline. s.mu is held, but released during the
-// wait.
-func (s *stream) wait(deadline time.Time) {
-	changed := s.changed
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	if deadline.IsZero() {
-		<-changed
-		return
-	}
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
+// Write waits only while the window is full.
+func (c *conn) Write(p []byte) (n int, err error) {
+	err = c.transfer("write", &c.writeBy, func() (bool, error) {
+		switch {
+		case c.peer.hungUp():
+			return true, syscall.EPIPE
+		case len(c.peer.in) >= window:
+			return false, nil
+		}
+		n = len(p)
+		c.peer.in = append(c.peer.in, p...)
+		return true, nil
+	})
+	return n, err
+}
+
+// transfer calls try after each change until it is done, the stream ends, or the deadline
+// has passed.
+func (c *conn) transfer(op string, deadline *time.Time, try func() (done bool, err error)) error {
+	mu := &c.t.net.mu
+	mu.Lock()
+	defer mu.Unlock()
+	for {
+		err := c.usable(*deadline)
+		done := err != nil
+		if !done && c.t.state != paused {
+			done, err = try()
+		}
+		switch {
+		case done && (err == nil || errors.Is(err, io.EOF)):
+			c.s.wake()
+			return err
+		case done:
+			return c.t.opError(op, "tcp", c.peer.t.addr, err)
+		}
+		changed, until := c.s.changed, *deadline
+		mu.Unlock()
+		wait(changed, until)
+		mu.Lock()
 	}
 }
 
-// usable returns why this end can transfer no further byte, or nil. s.mu is held.
+// usable returns why this end can transfer no further byte, or nil.
 func (c *conn) usable(deadline time.Time) error {
 	switch {
 	case c.closed:
@@ -90,122 +126,55 @@ func (c *conn) usable(deadline time.Time) error {
 	return nil
 }
 
-// hungUp reports whether the other end can see that this end is closed: the close of a
-// paused node is visible after Resume only. s.mu is held.
-func (c *conn) hungUp() bool { return c.closed && !c.stalled }
-
-// Read waits for at least one byte, the end of the stream, or the deadline.
-func (c *conn) Read(p []byte) (int, error) {
-	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		if err := c.usable(c.readBy); err != nil {
-			return 0, c.opError("read", err)
-		}
-		switch {
-		case c.stalled:
-		case len(p) == 0:
-			return 0, nil
-		case len(c.in) > 0:
-			n := copy(p, c.in)
-			c.in = c.in[n:]
-			s.wake()
-			return n, nil
-		case c.peer.hungUp():
-			return 0, io.EOF
-		}
-		s.wait(c.readBy)
+// wait returns after a change or at the deadline.
+func wait(changed <-chan struct{}, deadline time.Time) {
+	if deadline.IsZero() {
+		<-changed
+		return
 	}
-}
-
-// Write waits only while the window is full.
-func (c *conn) Write(p []byte) (int, error) {
-	n, err := c.write(p)
-	c.t.net.mu.Lock()
-	defer c.t.net.mu.Unlock()
-	c.t.net.stats.StreamBytes += uint64(n)
-	c.t.traffic.StreamBytesSent += uint64(n)
-	return n, err
-}
-
-func (c *conn) write(p []byte) (n int, err error) {
-	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		if err := c.usable(c.writeBy); err != nil {
-			return n, c.opError("write", err)
-		}
-		room := window - len(c.peer.in)
-		switch {
-		case c.stalled:
-		case c.peer.hungUp():
-			return n, c.opError("write", syscall.EPIPE)
-		case n == len(p):
-			return n, nil
-		case room > 0:
-			k := min(room, len(p)-n)
-			c.peer.in = append(c.peer.in, p[n:n+k]...)
-			n += k
-			s.wake()
-			continue
-		}
-		s.wait(c.writeBy)
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
 	}
 }
 
 // Close ends the stream in order: the other end still reads the bytes written before.
 func (c *conn) Close() error {
-	if !c.shut() {
-		return nil
-	}
 	n := c.t.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.streams = slices.DeleteFunc(n.streams, func(s *stream) bool { return s == c.s })
+	c.shut()
 	return nil
 }
 
-// shut closes this end and reports whether the other end is closed, too.
-func (c *conn) shut() bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+// shut closes this end, and forgets the stream if the other end is closed, too.
+func (c *conn) shut() {
 	c.closed = true
 	c.s.wake()
-	return c.peer.closed
+	if c.peer.closed {
+		n := c.t.net
+		n.streams = slices.DeleteFunc(n.streams, func(s *stream) bool { return s == c.s })
+	}
 }
 
-func (c *conn) setStalled(stalled bool) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.stalled = stalled
-	c.s.wake()
-}
+func (c *conn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.t.addr) }
+func (c *conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.peer.t.addr) }
 
-func (c *conn) LocalAddr() net.Addr  { return c.t.tcp }
-func (c *conn) RemoteAddr() net.Addr { return c.peer.t.tcp }
+func (c *conn) SetDeadline(t time.Time) error      { return c.setDeadlines(t, &c.readBy, &c.writeBy) }
+func (c *conn) SetReadDeadline(t time.Time) error  { return c.setDeadlines(t, &c.readBy) }
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, &c.writeBy) }
 
-func (c *conn) SetDeadline(t time.Time) error      { return c.setDeadlines(&t, &t) }
-func (c *conn) SetReadDeadline(t time.Time) error  { return c.setDeadlines(&t, nil) }
-func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(nil, &t) }
-
-func (c *conn) setDeadlines(read, write *time.Time) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+func (c *conn) setDeadlines(t time.Time, which ...*time.Time) error {
+	c.t.net.mu.Lock()
+	defer c.t.net.mu.Unlock()
 	if c.closed {
-		return c.opError("set", net.ErrClosed)
+		return c.t.opError("set", "tcp", c.peer.t.addr, net.ErrClosed)
 	}
-	if read != nil {
-		c.readBy = *read
-	}
-	if write != nil {
-		c.writeBy = *write
+	for _, deadline := range which {
+		*deadline = t
 	}
 	c.s.wake()
 	return nil
-}
-
-func (c *conn) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Source: c.t.tcp, Addr: c.peer.t.tcp, Err: err}
 }

@@ -1,13 +1,10 @@
 package simnet
 
 import (
-	"fmt"
-	"iter"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -15,12 +12,9 @@ import (
 )
 
 const (
-	// backlog is how many dialed streams may wait to be accepted.
-	backlog = 128
-
-	// dialTimeout is the timeout of a dial without one of its own: about as long as Linux
-	// repeats its SYN.
-	dialTimeout = 127 * time.Second
+	packetDepth = 4096  // packets that a node has not read yet
+	maxPacket   = 65507 // bytes; the limit of UDP over IPv4
+	backlog     = 128   // dialed streams that wait to be accepted
 )
 
 type state int
@@ -37,35 +31,20 @@ const (
 type Transport struct {
 	net      *Network
 	addr     netip.AddrPort
-	udp      *net.UDPAddr
-	tcp      *net.TCPAddr
 	packets  chan *memberlist.Packet
 	conns    chan net.Conn
 	gone     chan struct{} // closed by Crash or Shutdown
-	rng      *rand.Rand    // net.mu guards this and all fields below
+	rng      *rand.Rand
 	state    state
 	queue    []*memberlist.Packet // arrived while paused
-	queued   int                  // bytes in queue, as charged
 	unserved []*conn              // dialed while paused
-	traffic  Traffic
 }
 
 var _ memberlist.NodeAwareTransport = (*Transport)(nil)
 
-// Addr returns the address of the listener, as host:port.
-func (t *Transport) Addr() string { return t.addr.String() }
-
-// FinalAdvertiseAddr returns ip and port if ip is given, otherwise the address of the
-// listener.
-func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
-	if ip == "" {
-		return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
-	}
-	given, err := netip.ParseAddr(ip)
-	if err != nil {
-		return nil, 0, fmt.Errorf("simnet: advertised address: %w", err)
-	}
-	return given.Unmap().AsSlice(), port, nil
+// FinalAdvertiseAddr returns the address of the listener: a node has no other.
+func (t *Transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
 }
 
 // PacketCh returns the channel of received packets. It is never closed.
@@ -74,34 +53,70 @@ func (t *Transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 // StreamCh returns the channel of incoming streams. It is never closed.
 func (t *Transport) StreamCh() <-chan net.Conn { return t.conns }
 
+// WriteTo sends a packet of at most 65,507 bytes to addr. As with UDP, the packet may be
+// lost even if the error is nil.
+func (t *Transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	now := time.Now()
+	to, err := netip.ParseAddrPort(addr)
+	t.net.mu.Lock()
+	defer t.net.mu.Unlock()
+	switch {
+	case err != nil:
+	case len(b) > maxPacket:
+		err = syscall.EMSGSIZE
+	case t.state == shut:
+		err = net.ErrClosed
+	case t.state == running:
+		t.net.send(t, to, b, now)
+	}
+	if err != nil {
+		return time.Time{}, t.opError("write", "udp", to, err)
+	}
+	return now, nil
+}
+
+// WriteToAddress is [Transport.WriteTo]; it ignores the name.
+func (t *Transport) WriteToAddress(b []byte, addr memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, addr.Addr)
+}
+
+// arrive queues a packet while the node is paused, and delivers it otherwise.
+func (t *Transport) arrive(p *memberlist.Packet, now time.Time) {
+	if t.state == paused {
+		if len(t.queue) < packetDepth {
+			t.queue = append(t.queue, p)
+		}
+		return
+	}
+	p.Timestamp = now
+	select {
+	case t.packets <- p:
+	default: // as a full socket buffer
+	}
+}
+
 // DialTimeout opens a stream to addr. Without a listener there it fails at once, with
 // ECONNREFUSED. Without an answer, because of a cut, a paused node or a full backlog, it
-// fails after the timeout with a [net.Error] with Timeout true. A timeout of 0 stands for
-// 127 s. Crash and Shutdown of t end the wait.
+// fails after the timeout with a [net.Error] with Timeout true. Crash and Shutdown of t
+// end the wait.
 func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	to, err := parseAddr(addr)
-	if err != nil {
-		return nil, err
-	}
-	if timeout == 0 {
-		timeout = dialTimeout
-	}
-	if timeout > 0 { // memberlist passes the time until a deadline
-		c, err := t.connect(to)
-		if c != nil {
+	to, err := netip.ParseAddrPort(addr)
+	if err == nil && timeout > 0 { // memberlist passes the time until a deadline
+		var c *conn
+		if c, err = t.connect(to); c != nil {
 			return c, nil
 		}
-		if err != nil {
-			return nil, t.dialError(to, err)
-		}
+	}
+	if err != nil {
+		return nil, t.opError("dial", "tcp", to, err)
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil, t.dialError(to, os.ErrDeadlineExceeded)
+		return nil, t.opError("dial", "tcp", to, os.ErrDeadlineExceeded)
 	case <-t.gone:
-		return nil, t.dialError(to, net.ErrClosed)
+		return nil, t.opError("dial", "tcp", to, net.ErrClosed)
 	}
 }
 
@@ -127,19 +142,18 @@ func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	case len(dst.conns)+len(dst.unserved) >= backlog:
 		return nil, nil
 	}
-	near, far := newStream(t, dst)
-	n.streams = append(n.streams, near.s)
-	n.stats.StreamsOpened++
+	s := newStream(t, dst)
+	n.streams = append(n.streams, s)
 	if dst.state == paused {
-		dst.unserved = append(dst.unserved, far)
+		dst.unserved = append(dst.unserved, s.ends[1])
 	} else {
-		dst.conns <- far // has room: n.mu excludes other senders
+		dst.conns <- s.ends[1] // has room: n.mu excludes other senders
 	}
-	return near, nil
+	return s.ends[0], nil
 }
 
-func (t *Transport) dialError(to netip.AddrPort, err error) error {
-	return &net.OpError{Op: "dial", Net: "tcp", Source: t.tcp, Addr: net.TCPAddrFromAddrPort(to), Err: err}
+func (t *Transport) opError(op, network string, to netip.AddrPort, err error) error {
+	return &net.OpError{Op: op, Net: network, Source: net.TCPAddrFromAddrPort(t.addr), Addr: net.TCPAddrFromAddrPort(to), Err: err}
 }
 
 // Pause stops the node, like SIGSTOP, until Resume. It has no effect on a node that is not
@@ -147,12 +161,8 @@ func (t *Transport) dialError(to netip.AddrPort, err error) error {
 func (t *Transport) Pause() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
-	if t.state != running {
-		return
-	}
-	t.state = paused
-	for c := range t.ends() {
-		c.setStalled(true)
+	if t.state == running {
+		t.state = paused
 	}
 }
 
@@ -166,14 +176,14 @@ func (t *Transport) Resume() {
 	t.state = running
 	now := time.Now()
 	for _, p := range t.queue {
-		t.deliver(p, now)
+		t.arrive(p, now)
 	}
 	for _, c := range t.unserved {
 		t.conns <- c // connect reserved the room
 	}
-	t.queue, t.queued, t.unserved = nil, 0, nil
-	for c := range t.ends() {
-		c.setStalled(false)
+	t.queue, t.unserved = nil, nil
+	for _, c := range t.ends() {
+		c.s.wake()
 	}
 }
 
@@ -182,11 +192,10 @@ func (t *Transport) Resume() {
 func (t *Transport) Crash() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
-	if t.state == crashed || t.state == shut {
-		return
+	if t.state == running || t.state == paused {
+		t.detach(crashed)
+		t.net.breakStreams(func(s *stream) bool { return s.ends[0].t == t || s.ends[1].t == t })
 	}
-	t.detach(crashed)
-	t.net.breakStreams(func(s *stream) bool { return s.ends[0].t == t || s.ends[1].t == t })
 }
 
 // Shutdown removes the node from the network and closes its ends of all streams: the other
@@ -195,46 +204,32 @@ func (t *Transport) Crash() {
 func (t *Transport) Shutdown() error {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
-	switch t.state {
-	case running, paused:
+	if t.state == running || t.state == paused {
 		t.detach(shut)
-		for c := range t.ends() {
-			c.setStalled(false)
+		for _, c := range t.ends() {
+			c.shut()
 		}
-		t.net.streams = slices.DeleteFunc(t.net.streams, func(s *stream) bool {
-			return slices.ContainsFunc(s.ends[:], func(c *conn) bool { return c.t == t && c.shut() })
-		})
-	case crashed, shut:
-		t.state = shut
 	}
+	t.state = shut
 	return nil
-}
-
-// Traffic returns the current counters of this node.
-func (t *Transport) Traffic() Traffic {
-	t.net.mu.Lock()
-	defer t.net.mu.Unlock()
-	return t.traffic
 }
 
 // detach frees the address and drops the queue. net.mu is held.
 func (t *Transport) detach(to state) {
 	t.state = to
 	delete(t.net.nodes, t.addr)
-	t.net.stats.Dropped.NoListener += uint64(len(t.queue))
-	t.queue, t.queued, t.unserved = nil, 0, nil
+	t.queue, t.unserved = nil, nil
 	close(t.gone)
 }
 
-// ends yields this node's ends of streams. net.mu is held.
-func (t *Transport) ends() iter.Seq[*conn] {
-	return func(yield func(*conn) bool) {
-		for _, s := range t.net.streams {
-			for _, c := range s.ends {
-				if c.t == t && !yield(c) {
-					return
-				}
+// ends returns this node's ends of streams. net.mu is held.
+func (t *Transport) ends() (ends []*conn) {
+	for _, s := range t.net.streams {
+		for _, c := range s.ends {
+			if c.t == t {
+				ends = append(ends, c)
 			}
 		}
 	}
+	return ends
 }
