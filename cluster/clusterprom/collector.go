@@ -13,21 +13,26 @@ import (
 
 // Collector is a [prometheus.Collector] of one agent.
 type Collector struct {
-	agent    *cluster.Agent
-	rooms    *affinity.Resolver // nil: none
-	cfg      cluster.Config
 	families []family
+	view     func() *view // called at each scrape
 }
 
 // New returns a collector of an agent, and of rooms unless nil. It needs no Close, and may
 // outlive both.
 func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
-	c := &Collector{agent: agent, rooms: rooms, cfg: agent.Config(), families: agentFamilies()}
-	c.families = append(c.families, lookupFamily())
+	cfg := agent.Config()
+	families := append(agentFamilies(), lookupFamily())
 	if rooms != nil {
-		c.families = append(c.families, roomFamilies()...)
+		families = append(families, roomFamilies()...)
 	}
-	return c
+	return &Collector{families, func() *view {
+		v := &view{Snapshot: agent.Snapshot(), cfg: &cfg, owned: len(agent.Owned()), readers: agent.ReaderStats()}
+		v.balance = v.Table.Balance()
+		if rooms != nil {
+			v.rooms = rooms.Stats()
+		}
+		return v
+	}}
 }
 
 // Describe implements [prometheus.Collector].
@@ -39,13 +44,9 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	v := view{Snapshot: c.agent.Snapshot(), cfg: &c.cfg, owned: len(c.agent.Owned()), readers: c.agent.ReaderStats()}
-	v.balance = v.Table.Balance()
-	if c.rooms != nil {
-		v.rooms = c.rooms.Stats()
-	}
+	v := c.view()
 	for _, f := range c.families {
-		f.read(&v, to)
+		f.read(v, to)
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
@@ -49,7 +47,7 @@ func TestEveryCounterIsShown(t *testing.T) {
 	fill(reflect.ValueOf(&v.rooms).Elem())
 
 	shown := make(map[string]string)
-	for name, value := range scrape(t, fixed{slices.Concat(agentFamilies(), roomFamilies()), &v}) {
+	for name, value := range scrape(t, fixed(&v, slices.Concat(agentFamilies(), roomFamilies())...)) {
 		if field, ok := fields[value]; ok {
 			if other := shown[field]; other != "" {
 				t.Errorf("%s is shown by %s and by %s", field, other, name)
@@ -68,21 +66,8 @@ func TestEveryCounterIsShown(t *testing.T) {
 }
 
 // fixed collects families of one view.
-type fixed struct {
-	families []family
-	view     *view
-}
-
-func (f fixed) Describe(to chan<- *prometheus.Desc) {
-	for _, f := range f.families {
-		to <- f.desc
-	}
-}
-
-func (f fixed) Collect(to chan<- prometheus.Metric) {
-	for _, each := range f.families {
-		each.read(f.view, to)
-	}
+func fixed(v *view, families ...family) *Collector {
+	return &Collector{families, func() *view { return v }}
 }
 
 func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
@@ -229,28 +214,16 @@ func TestScrapesOverlap(t *testing.T) {
 }
 
 func TestPercentile(t *testing.T) {
-	upTo := func(n int) (all []time.Duration) {
-		for i := n; i > 0; i-- {
+	for _, c := range []struct {
+		n, percent int
+		want       time.Duration
+	}{{0, 99, 0}, {1, 99, 1}, {3, 99, 3}, {100, 99, 99}, {101, 99, 100}, {1000, 99, 990}, {10, 50, 5}, {10, 100, 10}} {
+		var all []time.Duration
+		for i := c.n; i > 0; i-- {
 			all = append(all, time.Duration(i))
 		}
-		return all
-	}
-	for _, c := range []struct {
-		of      []time.Duration
-		percent int
-		want    time.Duration
-	}{
-		{nil, 99, 0},
-		{upTo(1), 99, 1},
-		{upTo(3), 99, 3},
-		{upTo(100), 99, 99},
-		{upTo(101), 99, 100},
-		{upTo(1000), 99, 990},
-		{upTo(10), 50, 5},
-		{upTo(10), 100, 10},
-	} {
-		if got := percentile(c.of, c.percent); got != c.want {
-			t.Errorf("%d %% of %d: %d, want %d", c.percent, len(c.of), got, c.want)
+		if got := percentile(all, c.percent); got != c.want {
+			t.Errorf("%d %% of %d: %d, want %d", c.percent, c.n, got, c.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package clusterprom
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,48 +17,10 @@ import (
 
 const docs = "../../docs/"
 
-const metricsHead = `# Metrics
-
-An agent of ` + "`roost agent`" + ` serves these at ` + "`GET /metrics`" + `, with those of the Go runtime
-(` + "`go_…`" + `) and of the process (` + "`process_…`" + `). A program that embeds an agent registers
-` + "`clusterprom.New(agent, rooms)`" + ` with its own registry.
-
-    scrape_configs:
-      - job_name: sfu            # one job for each cluster: rules add up what a job has
-        scrape_interval: 15s     # at most 30s, or the waiting times of the alerts are too short
-        static_configs:
-          - targets: [10.0.0.1:8401, 10.0.0.2:8401]
-    rule_files: [recording.yml, alerts.yml]   # of deploy/prometheus
-
-[deploy/grafana/roost.json](../deploy/grafana/roost.json) is a dashboard, and
-[runbooks.md](runbooks.md) has a section for each alert.
-
-All values are one node's view, as of its latest snapshot, which is at most one heartbeat
-old. The number of series does not depend on nodes, partitions, keys or rooms. Counters
-start at 0 with the agent.
-
-- **Lookups**: each scrape times 256 extra lookups, so that the program's own lookups cost
-  nothing extra. If ` + "`roost_lookup_duration_seconds`" + ` is above some nanoseconds, the process
-  waits for the CPU.
-- **Misroutes** need the help of the program: for a request that was routed to it by a key,
-  it calls ` + "`Agent.Arrived(key)`" + ` in place of ` + "`IsOwner(key)`" + `. Calls of ` + "`Resolver.Host`" + ` count as
-  requests for rooms. A resolve over the HTTP API is never a misroute.
-- **The lag of readers** is a number of states, not a time: readers get the latest state when
-  they read again. A lag that stays above 0 shows a loop that hangs while it handles a state.
-  ` + "`watch`, `subscribe` and `run_owned`" + ` are methods of the agent, ` + "`http`" + ` the event streams; rooms
-  with a store use one ` + "`subscribe`" + `. RunOwned itself never hangs, even if its function does.
-
-` + "`go test ./cluster/clusterprom -run MetricsReference -update`" + ` writes this page.
-
-`
-
-// all are the metrics of a new agent with rooms.
-func all() fixed {
+// newView is of a new agent with rooms.
+func newView() *view {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
-	return fixed{
-		append(append(agentFamilies(), lookupFamily()), roomFamilies()...),
-		&view{Snapshot: &cluster.Snapshot{Self: new(cluster.Member)}, cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}},
-	}
+	return &view{Snapshot: &cluster.Snapshot{Self: new(cluster.Member)}, cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}}
 }
 
 func gather(t *testing.T, all ...prometheus.Collector) []*dto.MetricFamily {
@@ -71,9 +34,11 @@ func gather(t *testing.T, all ...prometheus.Collector) []*dto.MetricFamily {
 	return families
 }
 
+// TestMetricsReference: the sections of docs/metrics.md hold what a scrape returns.
 func TestMetricsReference(t *testing.T) {
 	var text strings.Builder
-	text.WriteString(metricsHead)
+	head, _, _ := strings.Cut(read(t, docs+"metrics.md"), "## ")
+	text.WriteString(head)
 	for _, part := range []struct {
 		title    string
 		families []family
@@ -86,7 +51,7 @@ func TestMetricsReference(t *testing.T) {
 		{"Rooms, with `--redis`", roomFamilies()},
 	} {
 		fmt.Fprintf(&text, "## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", part.title)
-		for _, f := range gather(t, fixed{part.families, all().view}) {
+		for _, f := range gather(t, fixed(newView(), part.families...)) {
 			fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n",
 				f.GetName(), strings.ToLower(f.GetType().String()), labelsOf(f), f.GetHelp())
 		}
@@ -117,7 +82,7 @@ func labelsOf(f *dto.MetricFamily) string {
 func exposed(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	names := make(map[string]map[string][]string)
-	for _, f := range gather(t, all(), collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
+	for _, f := range gather(t, fixed(newView(), slices.Concat(agentFamilies(), []family{lookupFamily()}, roomFamilies())...), collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		labels := make(map[string][]string)
 		for _, m := range f.GetMetric() {

@@ -30,13 +30,18 @@ func golden(t *testing.T, path, got string) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(path)
+	if diff := cmp.Diff(read(t, path), got); diff != "" {
+		t.Errorf("%s; if the change is intended, run with -update:\n%s", path, diff)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s; if the change is intended, run with -update:\n%s", path, diff)
-	}
+	return string(b)
 }
 
 // started returns a cluster in agreement. It is for bubbles.
@@ -55,14 +60,8 @@ type samples map[string]float64
 // scrape also checks that the metrics match their descriptions.
 func scrape(t *testing.T, c prometheus.Collector) samples {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := make(samples)
-	for _, f := range families {
+	for _, f := range gather(t, c) {
 		for _, m := range f.GetMetric() {
 			var labels []string
 			for _, l := range m.GetLabel() {

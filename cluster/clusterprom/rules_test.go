@@ -43,12 +43,8 @@ type rule struct {
 
 func readRules(t *testing.T, file string) (all []rule) {
 	t.Helper()
-	b, err := os.ReadFile(rules + file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var doc struct{ Groups []struct{ Rules []rule } }
-	if err := yaml.Unmarshal(b, &doc); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, rules+file)), &doc); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range doc.Groups {
@@ -63,16 +59,9 @@ func readRules(t *testing.T, file string) (all []rule) {
 // TestRunbooks: every alert has a summary and a link to an existing section; every section
 // belongs to an alert; every alert fires in a test.
 func TestRunbooks(t *testing.T) {
-	book, err := os.ReadFile(docs + "runbooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests, err := os.ReadFile(rules + "alerts_test.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := read(t, rules+"alerts_test.yml")
 	sections := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^## (Roost\w+)$`).FindAllStringSubmatch(string(book), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^## (Roost\w+)$`).FindAllStringSubmatch(read(t, docs+"runbooks.md"), -1) {
 		sections[m[1]] = true
 	}
 	for _, r := range readRules(t, "alerts.yml") {
@@ -89,7 +78,7 @@ func TestRunbooks(t *testing.T) {
 		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
 			t.Errorf("%s has the severity %q", r.Alert, s)
 		}
-		if !strings.Contains(string(tests), `alertname="`+r.Alert+`"`) {
+		if !strings.Contains(tests, `alertname="`+r.Alert+`"`) {
 			t.Errorf("%s fires in no test", r.Alert)
 		}
 	}
@@ -116,11 +105,7 @@ func TestNamesExist(t *testing.T) {
 		}
 	}
 	for _, file := range []string{dashboard, docs + "runbooks.md"} {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range regexp.MustCompile(`[\w:]*roost_[\w:]+`).FindAllString(string(b), -1) {
+		for _, name := range regexp.MustCompile(`[\w:]*roost_[\w:]+`).FindAllString(read(t, file), -1) {
 			if known[name] == nil {
 				t.Errorf("%s speaks of %s, which does not exist", file, name)
 			}
@@ -197,17 +182,13 @@ func unknown(expr string, known map[string]map[string][]string) (faults []string
 // panels returns the expressions of the dashboard.
 func panels(t *testing.T) map[string]string {
 	t.Helper()
-	b, err := os.ReadFile(dashboard)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var doc struct {
 		Panels []struct {
 			Title, Type string
 			Targets     []struct{ Expr, RefID string }
 		}
 	}
-	if err := json.Unmarshal(b, &doc); err != nil {
+	if err := json.Unmarshal([]byte(read(t, dashboard)), &doc); err != nil {
 		t.Fatal(err)
 	}
 	exprs := make(map[string]string)
