@@ -108,7 +108,7 @@ func (l *loop) send(p node.Packet) {
 	}
 	l.sent.packets++
 	l.sent.bytes += uint64(len(p.Bytes))
-	l.kernel.Sent(p)
+	l.kernel.Sent(l.agent.now(), p)
 }
 
 // exchange begins a full exchange with another node, for the kernel.

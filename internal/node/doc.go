@@ -18,7 +18,7 @@
 //     nothing before it reads a message or carries out a command.
 //  3. The own lease counts from the last heartbeat that was really sent, as reported
 //     by [Node.Sent]. A node without peers needs none.
-//  4. An [OwnLease] that a fence ended never holds again.
+//  4. An [OwnLease] that expired, or that a fence ended, never holds again.
 //  5. A state that ends an ownership always precedes the state that begins it again.
 //
 // # Time

@@ -31,7 +31,7 @@ func Example() {
 		for _, n := range []*node.Node{a, b} {
 			for _, p := range n.Ready(now).Packets {
 				nodes[p.To].Receive(now, p.Bytes)
-				n.Sent(p)
+				n.Sent(now, p)
 			}
 		}
 	}

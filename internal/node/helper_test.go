@@ -89,7 +89,7 @@ func (w *network) turn(id string) {
 		if to := w.nodes[p.To]; to != nil && !w.stuck[p.To] {
 			to.Receive(w.at(p.To), p.Bytes)
 		}
-		n.Sent(p)
+		n.Sent(now, p)
 	}
 	for _, addr := range r.Exchanges {
 		w.exchange(id, addr)

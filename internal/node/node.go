@@ -183,9 +183,10 @@ func (n *Node) gossip(now time.Time) {
 }
 
 // Sent reports that a packet was sent. If it carries a heartbeat, the own lease
-// counts from there, unless a fence has ended that lease.
-func (n *Node) Sent(p Packet) {
-	if p.lease != nil && p.lease == n.lease {
+// counts from there, unless that lease has expired or a fence has ended it: then others
+// may have taken over.
+func (n *Node) Sent(now time.Time, p Packet) {
+	if p.lease != nil && p.lease == n.lease && n.lease.Holds(now.Sub(n.started)) {
 		n.renew(p.beat)
 	}
 }

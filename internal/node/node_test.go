@@ -152,9 +152,37 @@ func TestLateSent(t *testing.T) {
 	b := w.nodes["b"]
 	b.Ready(w.now)
 	until := b.lease.until.Load()
-	b.Sent(late)
+	b.Sent(w.now, late)
 	if late.lease == nil || late.lease.Holds(w.now.Sub(epoch)) || b.lease.until.Load() != until {
 		t.Error("a late packet renewed a lease")
+	}
+}
+
+// A heartbeat that is sent after the own lease expired, because the turn took too long,
+// does not renew it: other nodes have taken over, and only a fence makes that known.
+func TestSentAfterExpiry(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b")
+	b := w.nodes["b"]
+	w.stuck["b"] = true
+	for b.lease.Holds(w.now.Add(20 * time.Millisecond).Sub(epoch)) {
+		w.run(10 * time.Millisecond)
+	}
+	r := b.Ready(w.now) // has a heartbeat, and takes half a second
+	w.run(500 * time.Millisecond)
+	if w.owned("a") != 8 {
+		t.Fatal("the other node has not taken over")
+	}
+	for _, p := range r.Packets {
+		b.Sent(w.now, p)
+	}
+	if w.owned("b") > 0 {
+		t.Errorf("owns %d partitions that the other node owns, too", w.owned("b"))
+	}
+	w.stuck["b"] = false
+	w.run(3 * time.Second)
+	w.agreed(t)
+	if b.stats.Fences != 1 {
+		t.Errorf("fenced itself %d times", b.stats.Fences)
 	}
 }
 

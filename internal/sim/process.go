@@ -83,7 +83,7 @@ func (p *Process) carryOut(r node.Ready) {
 	}
 	for _, packet := range r.Packets {
 		p.c.send(p, packet.To, packet.Bytes)
-		p.kernel.Sent(packet)
+		p.kernel.Sent(p.Now(), packet)
 	}
 	for _, addr := range r.Exchanges {
 		p.c.exchange(p, addr, func(err error) { p.kernel.Exchanged(p.Now(), addr, err) })
