@@ -56,7 +56,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	case r.run.closed.Load():
 		return nil, a, ErrClosed
 	case !r.agent.Live():
-		r.endAll(ErrFenced)
+		r.logFenced(r.hosts.endAll(ErrFenced))
 		return nil, a, ErrFenced
 	}
 	r.checkFence() // the process may have been paused, and be live again since
@@ -212,15 +212,11 @@ func (r *Resolver) end(h *Hosting, why error) {
 	}
 }
 
-func (r *Resolver) endAll(why error) {
-	if n := r.hosts.endAll(why); n > 0 {
-		r.cfg.Log.Warn("all hostings ended", "rooms", n, "why", why)
-	}
-}
-
 // checkFence ends all hostings if this node's lease has expired in the meantime.
-func (r *Resolver) checkFence() {
-	if n := r.hosts.fence(r.agent.Snapshot().Stats.Fences); n > 0 {
-		r.cfg.Log.Warn("all hostings ended", "rooms", n, "why", ErrFenced)
+func (r *Resolver) checkFence() { r.logFenced(r.hosts.fence(r.agent.Snapshot().Stats.Fences)) }
+
+func (r *Resolver) logFenced(ended int) {
+	if ended > 0 {
+		r.cfg.Log.Warn("all hostings ended", "rooms", ended, "why", ErrFenced)
 	}
 }

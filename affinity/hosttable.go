@@ -11,7 +11,7 @@ type hostTable struct {
 	mu     sync.Mutex
 	rooms  map[string]*Hosting
 	fences uint64 // of the agent, as of the last fence
-	closed bool
+	closed error  // why no more hostings are let in; nil while they are
 }
 
 func (t *hostTable) get(room string) *Hosting {
@@ -21,14 +21,13 @@ func (t *hostTable) get(room string) *Hosting {
 }
 
 // open adds h and returns it, or returns the Hosting that is there already. fences is
-// the agent's count when h was confirmed: a node that was fenced in between has lost
-// the room.
+// the agent's count: until the table knows of a fence, it lets no hostings in.
 func (t *hostTable) open(h *Hosting, fences uint64) (*Hosting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch there := t.rooms[h.room]; {
-	case t.closed:
-		return nil, ErrClosed
+	case t.closed != nil:
+		return nil, t.closed
 	case fences != t.fences:
 		return nil, ErrFenced
 	case there != nil:
@@ -95,12 +94,13 @@ func (t *hostTable) fence(fences uint64) (ended int) {
 	return t.endAllLocked(ErrFenced)
 }
 
-// close ends all hostings, and lets no more in.
-func (t *hostTable) close() {
+// close ends all hostings and returns their number. It lets no more in: a caller of
+// open may have looked at the agent before the agent ended.
+func (t *hostTable) close(why error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed = true
-	t.endAllLocked(ErrClosed)
+	t.closed = why
+	return t.endAllLocked(why)
 }
 
 // names returns the rooms that are hosted.

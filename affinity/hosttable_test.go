@@ -41,9 +41,14 @@ func TestHostTableOpen(t *testing.T) {
 	if pin, ok := table.release(later); !ok || pin != later.pin || table.get("r") != nil {
 		t.Errorf("released: %+v, %v", pin, ok)
 	}
-	table.close()
-	if _, err := table.open(hostingOf("s"), 2); !errors.Is(err, ErrClosed) {
-		t.Errorf("opened after close: %v", err)
+	last, _ := table.open(hostingOf("r"), 2)
+	for i, why := range []error{ErrFenced, ErrClosed} { // the agent ends, then the resolver
+		if n := table.close(why); n != 1-i || !errors.Is(last.err, ErrFenced) {
+			t.Errorf("close ends %d hostings: %v", n, last.err)
+		}
+		if _, err := table.open(hostingOf("s"), 2); !errors.Is(err, why) {
+			t.Errorf("opened after the end: %v, want %v", err, why)
+		}
 	}
 }
 

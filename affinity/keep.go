@@ -39,9 +39,11 @@ func (r *Resolver) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case b, ok := <-batches:
-			if !ok { // the agent has ended
-				r.endAll(ErrFenced)
+			if !ok {
 				batches = nil
+				if ctx.Err() == nil { // the agent has ended, and not the resolver
+					r.logFenced(r.hosts.close(ErrFenced))
+				}
 				continue
 			}
 			k.follow(b)

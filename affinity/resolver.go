@@ -94,7 +94,7 @@ func (r *Resolver) Close() error {
 		r.run.closed.Store(true)
 		r.run.stop()
 		r.run.wait.Wait()
-		r.hosts.close()
+		r.hosts.close(ErrClosed)
 		r.feeds.moves.close()
 		r.feeds.pressures.Close()
 		const timeout = 500 * time.Millisecond

@@ -245,19 +245,30 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
 		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		var hosted []*affinity.Hosting
 		for _, room := range names(200) {
-			f.host("a", room, 2)
+			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
+				hosted = append(hosted, h)
+			}
 		}
 		before := pins(t, store)
 		since := time.Now()
 		if err := f.rooms["c"].Close(); err != nil {
 			t.Fatal(err)
 		}
+		for _, h := range hosted {
+			if !lost(h) || !errors.Is(h.Err(), affinity.ErrClosed) {
+				t.Fatalf("%s: lost %v, %v", h.Room(), lost(h), h.Err())
+			}
+		}
 		if err := f.rooms["c"].Close(); err != nil {
 			t.Errorf("closed twice: %v", err)
 		}
-		if _, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{}); err == nil {
-			t.Error("hosts a room after Close")
+		if _, err := f.rooms["c"].Host(t.Context(), "r", affinity.Demand{}); !errors.Is(err, affinity.ErrClosed) {
+			t.Errorf("hosting after Close: %v", err)
+		}
+		if _, err := f.rooms["c"].Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, affinity.ErrClosed) {
+			t.Errorf("resolving after Close: %v", err)
 		}
 		f.Leave("c")
 		for hasNode(pins(t, store), "c") {
@@ -268,6 +279,23 @@ func TestClose(t *testing.T) {
 		}
 		f.onlyMovedFrom("c", before, pins(t, store))
 		t.Logf("re-homed %v after Close", time.Since(since))
+	})
+}
+
+// An agent that ends before its resolver takes the hostings with it.
+func TestAgentEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b")
+		h := f.host("a", "r", 2)
+		home := string(f.resolve("a", "r", 2).Node)
+		f.Leave(home)
+		time.Sleep(time.Second)
+		if !lost(h) || !errors.Is(h.Err(), affinity.ErrFenced) {
+			t.Errorf("lost %v, %v", lost(h), h.Err())
+		}
+		if _, err := f.rooms[home].Host(t.Context(), "r", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {
+			t.Errorf("hosting without an agent: %v", err)
+		}
 	})
 }
 
