@@ -139,6 +139,36 @@ func TestStoreLosesEverything(t *testing.T) { // S0.5
 	})
 }
 
+// The store loses all data. A room without a host stays on its node, too: an instance
+// that has the room in its cache pins it there again, and not to the node of the hash.
+func TestStoreLosesRoomWithoutHost(t *testing.T) {
+	for _, after := range []time.Duration{0, 5 * time.Second} { // while hosts restore their pins, and later
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &replaced{}
+				store.empty()
+				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+				owner := f.owner("r")
+				other := f.Agent(f.not(string(owner))).Snapshot().Self
+				store.Swap(t.Context(), affinity.Op{
+					Partition: f.Agent("a").Partition("r"), Room: "r", TTL: time.Hour,
+					// The clock of the next store will be behind.
+					Set: affinity.Pin{Incarnation: lease.Incarnation{Node: other.ID, Number: other.Incarnation}, Epoch: 1 << 52},
+				})
+				was := f.resolve("a", "r", 2)
+				store.empty()
+				time.Sleep(after)
+				if is := f.resolve("a", "r", 2); is.Incarnation != was.Incarnation || is.Source != affinity.Override || is.Epoch <= was.Epoch {
+					t.Errorf("it was %+v, is %+v; its partition is of %s", was, is, owner)
+				}
+				if is := f.resolve("b", "r", 2); is.Incarnation != was.Incarnation {
+					t.Errorf("b says %+v", is)
+				}
+			})
+		})
+	}
+}
+
 // The store was away and has lost all data. A node without the room in its cache does not
 // claim the room before the host has restored the pin, not even the first node that
 // detects that the store is back.
