@@ -131,6 +131,30 @@ func TestHostDuringRelease(t *testing.T) {
 	})
 }
 
+// A deletion without an answer takes effect when the room is hosted again.
+func TestHostBeforeLateRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lateRelease{faulty: &faulty{Store: affinity.NewMemory(), mute: true}}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		h := f.host("a", "r", 2)
+		home := f.rooms[string(f.resolve("a", "r", 2).Node)]
+		var again *affinity.Hosting
+		store.before = func() {
+			var err error
+			if again, err = home.Host(t.Context(), "r", affinity.Demand{Size: 1}); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := h.Release(t.Context()); err == nil {
+			t.Fatal("the store has answered")
+		}
+		time.Sleep(10 * time.Second)
+		if pin := pins(t, store)["r"]; lost(again) || pin.Epoch <= h.Epoch() || pin.Epoch != again.Epoch() {
+			t.Errorf("hosted again: the pin is %+v, the hosting has epoch %d, %v", pin, again.Epoch(), again.Err())
+		}
+	})
+}
+
 // Any node can end a room.
 func TestReleaseElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -195,6 +195,9 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (over, wasSure
 	if a.took(h) {
 		h.written, h.pin.Size = a.asked, a.op.Set.Size
 	}
+	if h.verify.After(a.asked) {
+		return over, wasSure // a read that is still to come stays: see Resolver.recheck
+	}
 	// A store that notifies calls its results fresh for long, another one for a moment.
 	h.verify = time.Time{}
 	if a.res.Fresh > 0 {
