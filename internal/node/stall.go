@@ -11,21 +11,21 @@ type stall struct {
 	holdExpiryUntil time.Time // no lease of another node expires earlier
 }
 
-// drain is how long the queues take to empty after a pause. They are full of packets
+// backlog is how long the queues take to empty after a pause. They are full of packets
 // that claim to be new and are as old as the pause was long.
-func (s *stall) drain() time.Duration { return min(500*time.Millisecond, s.ttl/8) }
+func (s *stall) backlog() time.Duration { return min(500*time.Millisecond, s.ttl/8) }
 
 // turn notes a turn. After a pause, the heartbeats of others wait in the socket, and
 // the node must read them before it lets leases expire.
 func (s *stall) turn(now time.Time) {
 	if now.Sub(s.lastTurn) > s.ttl/8 {
-		s.holdExpiryUntil = now.Add(s.drain())
+		s.holdExpiryUntil = now.Add(s.backlog())
 	}
 	s.lastTurn = now
 }
 
 // discard begins to discard messages.
-func (s *stall) discard(now time.Time) { s.discardUntil = now.Add(s.drain()) }
+func (s *stall) discard(now time.Time) { s.discardUntil = now.Add(s.backlog()) }
 
 // discarding reports whether a message that arrives now is too old to believe.
 func (s *stall) discarding(now time.Time) bool { return now.Before(s.discardUntil) }
