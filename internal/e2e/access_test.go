@@ -133,9 +133,7 @@ func media(p *tab, name, value string) {
 // The page works with the keyboard alone: the map announces the partition under its cursor,
 // a heading sorts, and the focus is visible.
 func TestKeyboard(t *testing.T) {
-	f := newFake(t, 12, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(12)
+	f, p := show(t, 12, 256)
 	owner := func(p int) string {
 		id, _ := f.state.Table.Owner(placementOf(p))
 		return fmt.Sprintf("Partition %d: %s", p, id)

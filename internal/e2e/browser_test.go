@@ -79,6 +79,15 @@ func open(t *testing.T, address string, width, height int64) *tab {
 	return p
 }
 
+// show opens the page of a fake, and waits for its members.
+func show(t *testing.T, nodes, partitions int) (*fake, *tab) {
+	t.Helper()
+	f := newFake(t, nodes, partitions)
+	p := open(t, f.URL, 1440, 900)
+	p.ready(nodes)
+	return f, p
+}
+
 func start() {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"),

@@ -52,19 +52,21 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	page := dashboard.Handler(dashboard.Info{Cluster: "media", LeaseTTL: 6e9, Rooms: true, Demo: true})
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /dashboard/{file}", page)
-	mux.HandleFunc("GET /v1/members", f.serveMembers)
-	mux.HandleFunc("GET /v1/partitions", f.servePartitions)
-	mux.HandleFunc("GET /v1/owners", f.serveOwners)
-	mux.HandleFunc("GET /v1/stats", f.serveStats)
-	mux.HandleFunc("GET /v1/rooms/{room}", f.serveRoom)
+	for pattern, serve := range map[string]http.HandlerFunc{
+		"GET /v1/members": f.serveMembers, "GET /v1/partitions": f.servePartitions, "GET /v1/owners": f.serveOwners,
+		"GET /v1/stats": f.serveStats, "GET /v1/rooms/{room}": f.serveRoom,
+		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
+	}
 	mux.HandleFunc("GET /v1/events", f.serveEvents)
-	mux.HandleFunc("GET /demo", f.serveDemo)
-	mux.HandleFunc("POST /demo/{action}", f.serveDemo)
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.away() {
+		var paused, joining bool
+		f.set(func() { paused, joining = f.paused, f.joining })
+		if paused {
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
-		if strings.HasPrefix(r.URL.Path, "/v1/") && f.turnsAway() {
+		if strings.HasPrefix(r.URL.Path, "/v1/") && joining {
 			http.Error(w, `{"error":"joining: no node has let this one in yet","code":"not_ready"}`, http.StatusServiceUnavailable)
 			return
 		}
@@ -129,39 +131,22 @@ func (f *fake) leave(id lease.NodeID) {
 
 func (f *fake) join(i int) { f.change(func() { f.members = append(f.members, member(i)) }) }
 
-func (f *fake) away() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.paused
-}
-
 // pause breaks all connections and streams until resume is called.
 func (f *fake) pause() (resume func()) {
-	set := func(paused bool) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.paused = paused
-	}
-	set(true)
+	f.set(func() { f.paused = true })
 	f.CloseClientConnections()
-	return func() { set(false) }
+	return func() { f.set(func() { f.paused = false }) }
 }
 
 // unmute sends the withheld changes to streams.
 func (f *fake) unmute() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.muted = false
-	f.publish()
+	f.set(func() {
+		f.muted = false
+		f.publish()
+	})
 }
 
-func (f *fake) turnsAway() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.joining
-}
-
-// set changes the behaviour of f, but not the cluster.
+// set accesses f under its lock, and does not change the cluster.
 func (f *fake) set(f2 func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +163,6 @@ func (f *fake) send(w http.ResponseWriter, v any) {
 }
 
 func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	answer := clusterhttp.Members{
 		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true,
 	}
@@ -191,8 +174,6 @@ func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	b := f.state.Table.Balance()
 	answer := clusterhttp.Partitions{
 		Export: f.state.Table.Export(f.state.Version), Counts: b.Counts,
@@ -205,8 +186,6 @@ func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (f *fake) serveStats(w http.ResponseWriter, _ *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	stats := f.stats
 	stats.Self, stats.State = f.members[0].ID, "active"
 	f.send(w, stats)
@@ -217,8 +196,6 @@ func (f *fake) find(id lease.NodeID) clusterhttp.Member {
 }
 
 func (f *fake) serveOwners(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	key := r.URL.Query().Get("key")
 	p := placement.Of(key, f.partitions)
 	answer := clusterhttp.Ranked{Key: key, Partition: p, Why: f.state.Table.Why(p)}
@@ -229,8 +206,6 @@ func (f *fake) serveOwners(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	room := r.PathValue("room")
 	p := placement.Of(room, f.partitions)
 	answer := clusterhttp.RoomDetail{RoomAssignment: clusterhttp.RoomAssignment{
@@ -252,8 +227,6 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 
 // serveDemo stands in for roost demo, with a paused third node.
 func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
 	if r.Method == http.MethodPost {
 		f.pressed = append(f.pressed, r.PathValue("action")+" "+string(body))
@@ -263,15 +236,12 @@ func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 
 func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s := make(chan events.Batch, 64)
-	f.mu.Lock()
-	first := events.Diff(f.resume, f.state)
-	f.streams[s] = true
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.streams, s)
-	}()
+	var first events.Batch
+	f.set(func() {
+		first = events.Diff(f.resume, f.state)
+		f.streams[s] = true
+	})
+	defer f.set(func() { delete(f.streams, s) })
 	w.Header().Set("Content-Type", "text/event-stream")
 	for b := first; ; {
 		if b.News() { // a resumed stream may have no first batch
@@ -293,9 +263,8 @@ func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 func (f *fake) awaitStream(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		f.mu.Lock()
-		n := len(f.streams)
-		f.mu.Unlock()
+		n := 0
+		f.set(func() { n = len(f.streams) })
 		if n > 0 {
 			return
 		}

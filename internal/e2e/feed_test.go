@@ -16,9 +16,7 @@ import (
 // While the agent does not respond, the page shows a notice, and afterwards the changes that
 // it missed.
 func TestReconnect(t *testing.T) {
-	f := newFake(t, 4, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(4)
+	f, p := show(t, 4, 256)
 	resume := f.pause()
 	p.text("#stale", "Not connected")
 	p.text("#stale", "The data below is outdated")
@@ -47,9 +45,7 @@ func TestJoining(t *testing.T) {
 
 // A resumed stream starts with the changes since the break, or with nothing.
 func TestResume(t *testing.T) {
-	f := newFake(t, 4, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(4)
+	f, p := show(t, 4, 256)
 	for _, id := range []lease.NodeID{"node-3", ""} {
 		back := f.pause()
 		p.text("#link-text", "not connected")
@@ -69,9 +65,7 @@ func TestResume(t *testing.T) {
 
 // The page accepts the lower versions of a restarted agent.
 func TestAgentRestarts(t *testing.T) {
-	f := newFake(t, 4, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(4)
+	f, p := show(t, 4, 256)
 	for i := range 3 {
 		f.join(5 + i)
 	}
@@ -110,9 +104,7 @@ func (p *tab) owns(f *fake) {
 
 // A change in a response is not logged again when its event arrives.
 func TestToldOnce(t *testing.T) {
-	f := newFake(t, 5, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(5)
+	f, p := show(t, 5, 256)
 	f.set(func() { f.muted = true })
 	f.change(func() { f.members[3].Incarnation++ })
 	p.text("#events", "node-4 restarted")
@@ -136,9 +128,7 @@ func TestToldOnce(t *testing.T) {
 
 // A response that an event has overtaken updates figures, and does not bring members back.
 func TestOverdue(t *testing.T) {
-	f := newFake(t, 4, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(4)
+	f, p := show(t, 4, 256)
 	f.change(func() {
 		f.overdue, f.members[1].Load = true, 1717
 		f.members = slices.Delete(f.members, 2, 3)
@@ -153,9 +143,7 @@ func TestOverdue(t *testing.T) {
 
 // The page repeats a lookup after a change.
 func TestLookupFollows(t *testing.T) {
-	f := newFake(t, 4, 256)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(4)
+	f, p := show(t, 4, 256)
 	owner := func() lease.NodeID { return f.state.Table.Rank(placement.Of("user-7", 256), 1)[0] }
 	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), "user-7"+kb.Enter))
 	first := owner()
@@ -173,9 +161,7 @@ func TestLookupFollows(t *testing.T) {
 
 // The page immediately shows that no member owns partitions.
 func TestNobody(t *testing.T) {
-	f := newFake(t, 3, 64)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(3)
+	f, p := show(t, 3, 64)
 	eval[any](p, `window.nameless = false; new MutationObserver(() => {
 		nameless ||= [...document.querySelectorAll("#legend li")].some(e => /^[-\s\d]*$/.test(e.textContent));
 	}).observe(document.getElementById("legend"), { childList: true, subtree: true, characterData: true }); 1`)

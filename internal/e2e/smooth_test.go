@@ -15,9 +15,7 @@ func placementOf(p int) placement.Partition { return placement.Partition(p) }
 // With a hundred nodes and 16,384 partitions, while nodes leave and join, the map ends with
 // the right content. The duration of frames is only logged.
 func TestSmooth(t *testing.T) {
-	f := newFake(t, 100, 16384)
-	p := open(t, f.URL, 1440, 900)
-	p.ready(100)
+	f, p := show(t, 100, 16384)
 	eval[any](p, `window.times = []; window.long = 0;
 		new PerformanceObserver(list => { for (const e of list.getEntries()) long = Math.max(long, e.duration); }).observe({ type: "longtask" });
 		(function frame(last) { requestAnimationFrame(now => { if (last) times.push(now - last); frame(now); }); })(0); 1`)
