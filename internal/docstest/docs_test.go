@@ -16,10 +16,7 @@ const docs = root + "docs/"
 // TestPages: the index lists each page, links lead to a file and a heading, and paths in
 // code spans exist.
 func TestPages(t *testing.T) {
-	pages, err := filepath.Glob(docs + "*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("%d pages, %v", len(pages), err)
-	}
+	pages, decisions := glob(t, docs+"*.md"), glob(t, docs+"decisions/*.md")
 	index := read(t, docs+"README.md")
 	for _, page := range pages {
 		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name+")") {
@@ -28,10 +25,6 @@ func TestPages(t *testing.T) {
 	}
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:" ]*)(?:#([^) ]+))?[")]`)
 	file := regexp.MustCompile("`((?:affinity|cluster|cmd|docs|events|internal|lease|placement|presence|reconnect)/[\\w./-]*)`")
-	decisions, err := filepath.Glob(docs + "decisions/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, page := range slices.Concat(pages, decisions, []string{root + "README.md", root + "CONTRIBUTING.md"}) {
 		for _, m := range file.FindAllStringSubmatch(read(t, page), -1) {
 			if slices.Contains(decisions, page) { // they also describe the past
@@ -58,15 +51,7 @@ func TestPages(t *testing.T) {
 // TestFlags: each flag on a page is a flag of a command or of the agent.
 func TestFlags(t *testing.T) {
 	flags := read(t, docs+"cli.md") + read(t, docs+"settings.md")
-	files, err := filepath.Glob(docs + "*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	decisions, err := filepath.Glob(docs + "decisions/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range slices.Concat(files, decisions, []string{root + "README.md", root + "CONTRIBUTING.md"}) {
+	for _, file := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"decisions/*.md"), []string{root + "README.md", root + "CONTRIBUTING.md"}) {
 		text := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(read(t, file), "")
 		for _, m := range span.FindAllString(text, -1) {
 			for _, flag := range regexp.MustCompile(`(?:^|[ `+"`"+`])(--[a-z-]+)`).FindAllStringSubmatch(m, -1) {
@@ -76,6 +61,15 @@ func TestFlags(t *testing.T) {
 			}
 		}
 	}
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files match %s: %v", len(files), pattern, err)
+	}
+	return files
 }
 
 // hasHeading reports whether a page has a heading with this anchor, by GitHub's rule.

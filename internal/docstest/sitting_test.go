@@ -171,7 +171,7 @@ func (s *sitting) prints(what, shown string, retry bool, printed ...func() strin
 		}
 		for _, term := range s.terminals {
 			if strings.HasSuffix(term.line, " &") {
-				out += term.out.String()
+				out += term.Log.String()
 			}
 		}
 		if !want.MatchString(out) {

@@ -5,7 +5,6 @@ package docstest
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,12 +16,10 @@ import (
 
 // terminal runs a process until Ctrl-C.
 type terminal struct {
+	*agentproc.Process
 	line  string // as its page has it
 	http  string // the address that it serves, or ""
 	codes []int
-	cmd   *exec.Cmd
-	out   agentproc.Log
-	done  chan struct{} // closed when it has ended
 }
 
 var (
@@ -34,7 +31,7 @@ var (
 // with the same HTTP address ends first: its reader has to end it, too.
 func (s *sitting) open(line string, want *regexp.Regexp, codes []int) (out func() string, err error) {
 	script := s.literal(strings.TrimSuffix(line, " &"))
-	term := &terminal{line: line, codes: codes, done: make(chan struct{})}
+	term := &terminal{line: line, codes: codes}
 	if m := httpFlag.FindStringSubmatch(script); m != nil {
 		term.http = m[1]
 	}
@@ -45,38 +42,25 @@ func (s *sitting) open(line string, want *regexp.Regexp, codes []int) (out func(
 			}
 		}
 	}
-	term.cmd = s.process(s.t.Context(), script)
-	term.cmd.Stdout, term.cmd.Stderr = &term.out, &term.out
-	if err := term.cmd.Start(); err != nil {
+	if term.Process, err = agentproc.Start(s.process(s.t.Context(), script), nil); err != nil {
 		return nil, err
 	}
-	go func() {
-		_ = term.cmd.Wait()
-		close(term.done)
-	}()
 	s.t.Cleanup(func() {
-		_ = term.cmd.Cancel()
-		<-term.done
+		_ = syscall.Kill(-term.PID(), syscall.SIGKILL)
+		<-term.Done()
 		if s.t.Failed() {
-			s.t.Logf("%s:\n%s", line, term.out.String())
+			s.t.Logf("%s:\n%s", line, term.Log)
 		}
 	})
 	s.terminals = append(s.terminals, term)
 	err = eventually(func() error {
-		select {
-		case <-term.done:
-			return nil
-		default:
-		}
-		if !want.MatchString(term.out.String()) {
-			return fmt.Errorf("%s: prints\n%s\nwant a match of %s", line, term.out.String(), want)
+		if !term.Ended() && !want.MatchString(term.Log.String()) {
+			return fmt.Errorf("%s: prints\n%s\nwant a match of %s", line, term.Log, want)
 		}
 		return nil
 	})
-	select {
-	case <-term.done:
-		err = fmt.Errorf("%s: ends with %v and prints\n%s", line, term.cmd.ProcessState, term.out.String())
-	default:
+	if term.Ended() {
+		err = fmt.Errorf("%s: ends with %v and prints\n%s", line, term.State(), term.Log)
 	}
 	if err == nil && isAgent.MatchString(line) {
 		members := 1
@@ -85,7 +69,7 @@ func (s *sitting) open(line string, want *regexp.Regexp, codes []int) (out func(
 		}
 		err = s.agree(term.http, members)
 	}
-	return term.out.String, err
+	return term.Log.String, err
 }
 
 // agree waits until an agent has the same table as all members that it knows.
@@ -110,20 +94,18 @@ func (s *sitting) end(line string) error {
 }
 
 func (term *terminal) ctrlC() error {
-	select {
-	case <-term.done:
-	default:
-		if err := syscall.Kill(-term.cmd.Process.Pid, syscall.SIGINT); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if !term.Ended() {
+		if err := syscall.Kill(-term.PID(), syscall.SIGINT); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}
 	}
 	select {
-	case <-term.done:
+	case <-term.Done():
 	case <-time.After(patience):
 		return fmt.Errorf("%s: goes on after Ctrl-C", term.line)
 	}
-	if !slices.Contains(term.codes, term.cmd.ProcessState.ExitCode()) {
-		return fmt.Errorf("%s: %v after Ctrl-C, want %v:\n%s", term.line, term.cmd.ProcessState, term.codes, term.out.String())
+	if !slices.Contains(term.codes, term.State().ExitCode()) {
+		return fmt.Errorf("%s: %v after Ctrl-C, want %v:\n%s", term.line, term.State(), term.codes, term.Log)
 	}
 	return nil
 }
