@@ -172,39 +172,6 @@ func BenchmarkPass(b *testing.B) {
 	})
 }
 
-// BenchmarkLookup is the owner of a key.
-func BenchmarkLookup(b *testing.B) {
-	const partitions = 1024
-	for _, nodes := range []int{10, 100, 1000} {
-		key := func(i int) string { return "room-" + strconv.Itoa(i) }
-		keys := make([]string, 1<<12)
-		for i := range keys {
-			keys[i] = key(i)
-		}
-		t := compute(b, placement.Input{Nodes: fleet(nodes, false), Partitions: partitions})
-		r := rendezvous.New(names(nodes), xxhash.Sum64String)
-		ring := consistent.New(members(nodes), config(partitions))
-		for _, l := range []struct {
-			name string
-			find func(key string) bool
-		}{
-			{"table", func(key string) bool { _, ok := t.Owner(placement.Of(key, partitions)); return ok }},
-			{"go-rendezvous", func(key string) bool { return r.Lookup(key) != "" }},
-			{"consistent", func(key string) bool { return ring.LocateKey([]byte(key)) != nil }},
-		} {
-			b.Run(fmt.Sprintf("%s/%d", l.name, nodes), func(b *testing.B) {
-				i := 0
-				for b.Loop() {
-					if !l.find(keys[i%len(keys)]) {
-						b.Fatal("nobody owns", keys[i%len(keys)])
-					}
-					i++
-				}
-			})
-		}
-	}
-}
-
 type member string
 
 // String implements consistent.Member.

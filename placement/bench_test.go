@@ -26,7 +26,7 @@ func fleets(b *testing.B, f func(b *testing.B, nodes []placement.Node)) {
 // sinkID keeps the compiler from dropping the measured calls.
 var sinkID lease.NodeID
 
-// BenchmarkLookup measures the owner of a key; bench/ compares it with other libraries.
+// BenchmarkLookup measures the owner of a key.
 func BenchmarkLookup(b *testing.B) {
 	keys := make([]string, 1024)
 	for i := range keys {
@@ -65,16 +65,4 @@ func BenchmarkCompute(b *testing.B) {
 			})
 		})
 	}
-}
-
-func BenchmarkRank(b *testing.B) {
-	fleets(b, func(b *testing.B, nodes []placement.Node) {
-		b.Helper()
-		nodes[0].Weight = 2
-		t := mustCompute(b, placement.DefaultPartitions, nodes...)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			sinkID = t.Rank(placement.Partition(i%1024), 3)[2]
-		}
-	})
 }

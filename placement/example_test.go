@@ -1,10 +1,7 @@
 package placement_test
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -60,63 +57,6 @@ func ExampleBalance_Advice() {
 	fmt.Println(table.Balance().Advice())
 	// Output:
 	// load varies by 40 % between nodes (above 15 %): raise Partitions from 64 to 1024 on every node of the cluster.
-}
-
-// reserved keeps the first partitions for nodes of a role, by the prefix of
-// their ids, and leaves the others to rendezvous.
-type reserved struct {
-	placement.Strategy
-	prefix string
-	first  int
-}
-
-func (r reserved) Name() string { return fmt.Sprintf("reserved(%s,%d)", r.prefix, r.first) }
-
-func (r reserved) Assign(nodes []placement.Node, partitions int) ([]int, error) {
-	owners, err := r.Strategy.Assign(nodes, partitions)
-	if err != nil {
-		return nil, err
-	}
-	for p := range min(r.first, partitions) {
-		owners[p] = r.Rank(nodes, placement.Partition(p), 1)[0]
-	}
-	return owners, nil
-}
-
-// Rank puts the nodes of the role first, in the order of rendezvous.
-func (r reserved) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
-	ranked := r.Strategy.Rank(nodes, p, len(nodes))
-	if int(p) < r.first {
-		slices.SortStableFunc(ranked, func(a, b int) int {
-			return cmp.Compare(r.cost(nodes[a]), r.cost(nodes[b]))
-		})
-	}
-	return ranked[:min(n, len(ranked))]
-}
-
-func (r reserved) cost(n placement.Node) int {
-	if strings.HasPrefix(string(n.ID), r.prefix) {
-		return 0
-	}
-	return 1
-}
-
-// A rule of one's own, on top of rendezvous.
-func ExampleStrategy() {
-	table, err := placement.Compute(placement.Input{
-		Nodes:      []placement.Node{{ID: "edge-1", Weight: 1}, {ID: "core-1", Weight: 1}, {ID: "core-2", Weight: 1}},
-		Partitions: 16,
-		Strategy:   reserved{placement.Rendezvous(), "core-", 8},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println("edge-1 owns", table.Owned("edge-1"))
-	fmt.Println("partition 0 ranks", table.Rank(0, 3))
-	// Output:
-	// edge-1 owns [9 10 12 14]
-	// partition 0 ranks [core-2 core-1 edge-1]
 }
 
 func ExampleLeastPartitions() {

@@ -54,27 +54,6 @@ func moves(t rapid.TB, before, after *placement.Table, gainer, loser lease.NodeI
 	return moved
 }
 
-// S3.9, S4.3, S4.11: a change of a weight, and a join or a leave, which are changes
-// from and to 0, move partitions only to or from that node.
-func TestJoinLeaveAndWeightMoveTheMinimum(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		nodes := anyNodes(1, 20).Draw(t, "nodes")
-		partitions := anyPartitions().Draw(t, "partitions")
-		i := rapid.IntRange(0, len(nodes)-1).Draw(t, "node")
-		weights := []uint32{anyWeight().Draw(t, "weight"), rapid.OneOf(rapid.Just(uint32(0)), anyWeight()).Draw(t, "weight")}
-		slices.Sort(weights)
-
-		nodes[i].Weight = weights[0]
-		light := mustCompute(t, partitions, nodes...)
-		nodes[i].Weight = weights[1]
-		heavy := mustCompute(t, partitions, nodes...)
-		gained := len(heavy.Owned(nodes[i].ID)) - len(light.Owned(nodes[i].ID))
-		if up, down := moves(t, light, heavy, nodes[i].ID, ""), moves(t, heavy, light, "", nodes[i].ID); up != gained || down != gained {
-			t.Fatalf("%d partitions move to the node and %d from it; it gains %d", up, down, gained)
-		}
-	})
-}
-
 // S4.3: weights are relative.
 func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -163,29 +142,6 @@ func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	if equal == 0 {
 		t.Error("no two tables were equal: the property was not tested")
 	}
-}
-
-func TestOwnedPartsTheTable(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		table := mustCompute(t, anyPartitions().Draw(t, "partitions"), anyNodes(1, 20).Draw(t, "nodes")...)
-		counts := table.Balance().Counts
-		total := 0
-		for _, n := range table.Nodes() {
-			owned := table.Owned(n.ID)
-			total += len(owned)
-			if len(owned) != counts[n.ID] || !slices.IsSorted(owned) {
-				t.Fatalf("%q owns %v, counted as %d", n.ID, owned, counts[n.ID])
-			}
-			for _, p := range owned {
-				if id, ok := table.Owner(p); !ok || id != n.ID {
-					t.Fatalf("partition %d is owned by %q, listed under %q", p, id, n.ID)
-				}
-			}
-		}
-		if total != table.Partitions() || len(counts) != len(table.Nodes()) {
-			t.Fatalf("%d partitions listed of %d, %d nodes counted of %d", total, table.Partitions(), len(counts), len(table.Nodes()))
-		}
-	})
 }
 
 // S3.8: two valid ids with one xxHash64 (found by search) have equal draws for every

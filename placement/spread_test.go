@@ -33,6 +33,7 @@ func TestSpreadIsRandom(t *testing.T) {
 		{"weights 1 and 2", []uint32{1, 2}, 10},
 		{"weights 1 to 8", []uint32{1, 8, 2, 5, 1, 1}, 12},
 		{"all weights differ", []uint32{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 10},
+		{"weights 1 to 100", []uint32{1, 10, 100}, 3},
 		{"great weights", []uint32{1 << 30, 1 << 31, 1<<32 - 1}, 9},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,43 +52,6 @@ func TestSpreadIsRandom(t *testing.T) {
 				t.Errorf("mean chi-square %.2f over %d fleets, want %.0f ± %.2f", mean, fleets, freedom, 4*sigma)
 			}
 		})
-	}
-}
-
-// S4.3: a node gets partitions in proportion to its weight.
-func TestSharesFollowWeights(t *testing.T) {
-	const fleets, partitions = 100, 4096
-	for _, weights := range [][]uint32{
-		{2, 1},
-		{2, 1, 1, 1, 1},
-		{1, 10, 100},
-		{1, 1, 2, 4, 8, 16},
-		{1, 1_000_000},
-		{3, 7, 1<<32 - 1, 1 << 31},
-	} {
-		counts := make([]int, len(weights))
-		total := 0.0
-		for _, w := range weights {
-			total += float64(w)
-		}
-		for seed := range fleets {
-			nodes := fleet(seed, len(weights))
-			for i := range nodes {
-				nodes[i].Weight = weights[i]
-			}
-			balance := mustCompute(t, partitions, nodes...).Balance()
-			for i, n := range nodes {
-				counts[i] += balance.Counts[n.ID]
-			}
-		}
-		for i, w := range weights {
-			share := float64(w) / total
-			want := share * fleets * partitions
-			sigma := math.Sqrt(want * (1 - share))
-			if math.Abs(float64(counts[i])-want) > 4*sigma+1 {
-				t.Errorf("weights %v: node %d got %d partitions, want %.0f ± %.0f", weights, i, counts[i], want, 4*sigma)
-			}
-		}
 	}
 }
 

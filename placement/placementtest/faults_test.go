@@ -41,20 +41,15 @@ func (b patched) Rank(nodes []placement.Node, p placement.Partition, n int) []in
 	return ranked
 }
 
-// explaining is a strategy with one reason for everything.
-type explaining func() string
-
-func (explaining) Name() string { return "explaining" }
-
-func (explaining) Assign(nodes []placement.Node, partitions int) ([]int, error) {
-	return patched{}.Assign(nodes, partitions)
+// explained is a strategy with one reason for everything.
+type explained struct {
+	patched
+	why func() string
 }
 
-func (explaining) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
-	return patched{}.Rank(nodes, p, n)
-}
+func (e explained) Explain([]placement.Node, placement.Partition, int) string { return e.why() }
 
-func (e explaining) Explain([]placement.Node, placement.Partition, int) string { return e() }
+func explaining(why func() string) func() placement.Strategy { return always(explained{why: why}) }
 
 // recalling is a strategy that remembers, with a fault put in.
 type recalling struct {
@@ -109,6 +104,14 @@ func assigning(f func(nodes []placement.Node, owners []int) ([]int, error)) func
 
 func ranking(f func(nodes []placement.Node, p placement.Partition, n int, ranked []int) []int) func() placement.Strategy {
 	return always(patched{rank: f})
+}
+
+// reranking changes the ranks of rendezvous hashing.
+func reranking(f func(ranked []int)) func() placement.Strategy {
+	return ranking(func(_ []placement.Node, _ placement.Partition, _ int, ranked []int) []int {
+		f(ranked)
+		return ranked
+	})
 }
 
 func needsRole(nodes []placement.Node, owners []int) ([]int, error) {
