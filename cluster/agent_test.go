@@ -152,20 +152,6 @@ func TestNotReady(t *testing.T) { // S4.4
 	}
 }
 
-func TestAloneAfterGrace(t *testing.T) {
-	cfg := local("a", "127.0.0.1:1")
-	cfg.StartupGrace = 300 * time.Millisecond
-	a := startAgent(t, cfg)
-	select {
-	case <-a.Ready():
-	case <-time.After(10 * time.Second):
-		t.Fatal("never ready")
-	}
-	if !a.IsOwner("x") {
-		t.Error("a node whose seeds are all dead does not continue alone")
-	}
-}
-
 func TestStartRefused(t *testing.T) { // S3.10
 	key := bytes.Repeat([]byte{1}, 32)
 	seed := startAgent(t, local("seed"))

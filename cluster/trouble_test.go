@@ -42,35 +42,6 @@ func TestDeadSeeds(t *testing.T) {
 	})
 }
 
-// A stop may land anywhere, for instance while a table is computed.
-func TestStopInMidTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := started(t, 3, clustertest.Options{})
-		stop := false
-		a := c.StartWith("x", clustertest.WithConfig(func(cfg *cluster.Config) {
-			cfg.Strategy = stopper{cfg.WithDefaults().Strategy, func() {
-				if stop {
-					stop = false
-					time.Sleep(10 * time.Second)
-				}
-			}}
-		}))
-		c.WaitAgreed(3 * time.Second)
-		stop = true
-		c.Crash("n00") // all others compute a table
-		for range 200 {
-			time.Sleep(100 * time.Millisecond)
-			if len(a.Owned()) > 500 {
-				t.Fatalf("owns %d partitions: more than its share of three", len(a.Owned()))
-			}
-		}
-		c.WaitAgreed(3 * time.Second)
-		if n := a.Snapshot().Stats.Fences; n != 1 {
-			t.Errorf("fenced itself %d times", n)
-		}
-	})
-}
-
 // stopper is a strategy that calls hook before it assigns.
 type stopper struct {
 	placement.Strategy
@@ -80,17 +51,6 @@ type stopper struct {
 func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	s.hook()
 	return s.Strategy.Assign(nodes, partitions)
-}
-
-// A farewell reaches all nodes by itself: no lease has to expire.
-func TestFarewellReachesAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := started(t, 10, clustertest.Options{})
-		for _, id := range ids(4) {
-			c.Leave(id)
-			c.WaitAgreed(time.Second)
-		}
-	})
 }
 
 // What Validate accepts, others can decode.
