@@ -9,15 +9,6 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-func TestNextCountsVersions(t *testing.T) { // S4.6
-	states := chain(t, step{}, step{owners: "a"}, step{owners: "a"})
-	for i, s := range states {
-		if want := uint64(i + 1); s.Version != want {
-			t.Errorf("state %d has version %d, want %d", i, s.Version, want)
-		}
-	}
-}
-
 func TestOwned(t *testing.T) {
 	tests := map[string]struct {
 		step step

@@ -97,30 +97,6 @@ func TestWatchSendsOnlyChanges(t *testing.T) { // S3.13, S3.15
 	})
 }
 
-// Ten changes a second, and a reader that takes a second per batch.
-func TestSlowReaderSkips(t *testing.T) { // S3.15
-	inBubble(t, func(t bubble) {
-		var feed Feed
-		r := read(t.watch(t.Context(), &feed), time.Second)
-		var s *State
-		for i := range 50 {
-			s = step{owners: []string{"aab", "bab"}[i%2], members: "a1"}.next(t, s)
-			feed.Publish(s)
-			time.Sleep(time.Second / 10)
-		}
-		synctest.Wait()
-		if n := len(r.log); n < 2 || n > 6 {
-			t.Errorf("%d batches in 5 s at 1 s each: %q", n, r.log)
-		}
-		feed.Close()
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if !r.ended {
-			t.Error("does not end")
-		}
-	})
-}
-
 // Unread changes are merged, not queued, and withdrawn when they were undone.
 func TestSubscribeMergesUnread(t *testing.T) { // S3.15
 	synctest.Test(t, func(t *testing.T) {
