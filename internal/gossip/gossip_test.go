@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -252,29 +251,5 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "level=INFO msg=memberlist line=\"something about a packet\"") {
 		t.Errorf("unexpected form: %s", out.String())
-	}
-}
-
-// Many silent connections must not stop the flow of packets, nor block Close.
-func TestSilentConnections(t *testing.T) {
-	a, in := start(t, "a#1", nil)
-	b, _ := start(t, "b#1", nil)
-	for range 2 * maxStreams {
-		conn, err := net.Dial("tcp", a.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	if err := b.Send(a.Addr(), []byte("hello")); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a datagram arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
-	closed := make(chan struct{})
-	go func() { _ = a.Close(); close(closed) }()
-	select {
-	case <-closed:
-	case <-time.After(10 * time.Second):
-		t.Fatal("Close does not return")
 	}
 }

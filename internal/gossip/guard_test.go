@@ -3,7 +3,6 @@ package gossip
 import (
 	"bytes"
 	"compress/lzw"
-	"net"
 	"testing"
 
 	"github.com/hashicorp/memberlist"
@@ -20,13 +19,6 @@ func TestHarmless(t *testing.T) {
 		}
 		return b
 	}
-	labeled := func(b []byte) []byte {
-		out, err := memberlist.AddLabelHeaderToPacket(b, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
 	user, ping, compressed := "\x08hello", "\x00ping", "\x09bomb"
 	for _, c := range []struct {
 		name string
@@ -34,12 +26,12 @@ func TestHarmless(t *testing.T) {
 		want bool
 	}{
 		{"user message", []byte(user), true},
-		{"labeled user message", labeled([]byte(user)), true},
+		{"labeled user message", labeled(t, []byte(user)), true},
 		{"compound", compound(user, ping), true},
-		{"labeled, checksummed compound", labeled(append([]byte{typeChecksum, 1, 2, 3, 4}, compound(user, ping)...)), true},
+		{"labeled, checksummed compound", labeled(t, append([]byte{typeChecksum, 1, 2, 3, 4}, compound(user, ping)...)), true},
 		{"empty compound", compound(), true},
 		{"nothing", nil, false},
-		{"label alone", labeled(nil), false},
+		{"label alone", labeled(t, nil), false},
 		{"compressed", []byte(compressed), false},
 		{"checksummed, compressed", append([]byte{typeChecksum, 1, 2, 3, 4}, compressed...), false},
 		{"compressed in compound", compound(user, compressed), false},
@@ -107,26 +99,13 @@ func reaches(b []byte, kind byte, depth int) bool {
 // A real bomb: the guard counts it, and the node continues.
 func TestCompressedPacketIsDropped(t *testing.T) {
 	n, in := start(t, "a#1", nil)
-	conn, err := net.Dial("udp", n.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, "udp", n)
 	var lzwed bytes.Buffer
 	w := lzw.NewWriter(&lzwed, lzw.LSB, 8)
 	_, _ = w.Write(make([]byte, 1<<20))
 	_ = w.Close()
-	bomb, err := memberlist.AddLabelHeaderToPacket(append([]byte{typeCompress}, lzwed.Bytes()...), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write(bomb); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, labeled(t, append([]byte{typeCompress}, lzwed.Bytes()...)))
 	eventually(t, "the guard counts the packet", func() bool { return n.Dropped() == 1 })
-	hello, _ := memberlist.AddLabelHeaderToPacket([]byte("\x08hello"), "test")
-	if _, err := conn.Write(hello); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, labeled(t, []byte("\x08hello")))
 	eventually(t, "the next packet arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
 }

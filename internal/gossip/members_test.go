@@ -115,16 +115,9 @@ func TestMembersAreBounded(t *testing.T) {
 // Packets from an unauthenticated sender, with valid settings and invalid names.
 func TestInventedNames(t *testing.T) {
 	n, in := start(t, "a#1", nil)
-	conn, err := net.Dial("udp", n.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, "udp", n)
 	for _, b := range [][]byte{aliveOf(t, "invented"), aliveOf(t, "b#1"), []byte("\x08hello")} {
-		b, _ := memberlist.AddLabelHeaderToPacket(b, "test")
-		if _, err := conn.Write(b); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, labeled(t, b))
 	}
 	eventually(t, "b#1 is a member", func() bool { return n.list.NumMembers() > 1 })
 	eventually(t, "hello arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })

@@ -9,11 +9,14 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/lease"
+	"github.com/hashicorp/memberlist"
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // field is a msgpack key and its value.
@@ -108,9 +111,9 @@ func FuzzVetHead(f *testing.F) {
 }
 
 // dial opens a connection that the end of the test closes.
-func dial(t *testing.T, n *Node) net.Conn {
+func dial(t *testing.T, network string, n *Node) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", n.Addr())
+	conn, err := net.Dial(network, n.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,14 +121,29 @@ func dial(t *testing.T, n *Node) net.Conn {
 	return conn
 }
 
+func write(t *testing.T, conn net.Conn, b []byte) {
+	t.Helper()
+	if _, err := conn.Write(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// labeled returns a packet of the cluster "test".
+func labeled(t *testing.T, b []byte) []byte {
+	t.Helper()
+	out, err := memberlist.AddLabelHeaderToPacket(b, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // An announced million of nodes would cost 109 MB in memberlist.
 func TestExcessiveHeadsAreRejected(t *testing.T) {
 	n, _ := start(t, "a#1", nil)
 	head := pushPull(t, field{"Nodes", 1 << 20}, field{"UserStateLen", 0}, field{"Join", false})
-	conn := dial(t, n)
-	if _, err := conn.Write(append([]byte("\xf4\x04test"), head...)); err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, "tcp", n)
+	write(t, conn, append([]byte("\xf4\x04test"), head...))
 	eventually(t, "the guard counts the stream", func() bool { return n.Dropped() == 1 })
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -159,20 +177,30 @@ func TestPromisesInAnswers(t *testing.T) {
 	}
 }
 
-// Silent connections must not block joins until StreamTimeout.
+// Silent connections must not block packets, nor joins until StreamTimeout, nor Close.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			patient := func(c *Config) { c.Key, c.StreamTimeout = key, 6*time.Second }
-			a, _ := start(t, "a#1", patient)
+			a, in := start(t, "a#1", patient)
 			b, _ := start(t, "b#1", patient)
 			for range 2 * maxStreams {
-				dial(t, a)
+				dial(t, "tcp", a)
 			}
+			if err := b.Send(a.Addr(), []byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a datagram arrives", func() bool { packets, _ := in.got(); return len(packets) == 1 })
 			if err := b.Join(a.Addr()); err != nil { // fails after StreamTimeout
 				t.Error(err)
 			}
+			for range 2 * maxStreams {
+				dial(t, "tcp", a)
+			}
+			var closed atomic.Bool
+			go func() { _ = a.Close(); closed.Store(true) }()
+			eventually(t, "Close returns", closed.Load)
 		})
 	}
 }
@@ -180,10 +208,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 // After its head, a stream has StreamTimeout as before.
 func TestPatienceEndsWithTheHead(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { c.StreamTimeout = 10 * time.Second })
-	conn := dial(t, n)
-	if _, err := conn.Write([]byte("\xf4\x04test\x00")); err != nil { // a ping without its body
-		t.Fatal(err)
-	}
+	conn := dial(t, "tcp", n)
+	write(t, conn, []byte("\xf4\x04test\x00")) // a ping without its body
 	_ = conn.SetReadDeadline(time.Now().Add(maxHeadTimeout + 500*time.Millisecond))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("error %v: closed early", err)
