@@ -107,9 +107,6 @@ func (c *Cluster) Node(i int) *Server { return c.nodes[i] }
 // Nodes returns all nodes in the order of Node.
 func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
 
-// Addrs returns the host:port of each node.
-func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
-
 // URL names all nodes, in the form that rueidis.ParseURL reads.
 func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
 

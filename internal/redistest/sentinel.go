@@ -114,12 +114,6 @@ func (c *Sentinel) master() (*Server, error) {
 // Servers returns the two servers with data.
 func (c *Sentinel) Servers() []*Server { return slices.Clone(c.data) }
 
-// Sentinels returns the sentinels.
-func (c *Sentinel) Sentinels() []*Server { return slices.Clone(c.sentinels) }
-
-// Addrs returns the host:port of each sentinel.
-func (c *Sentinel) Addrs() []string { return addrs(c.sentinels) }
-
 // URL names the sentinels and the master set, in the form that rueidis.ParseURL reads.
 func (c *Sentinel) URL() string {
 	return listURL(c.sentinels, url.Values{"master_set": {MasterSet}})

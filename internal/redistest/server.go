@@ -41,7 +41,6 @@ type Server struct {
 	user     string
 	password string
 	tls      *tls.Config
-	caFile   string
 	proc     *process // the latest
 	paused   bool
 }

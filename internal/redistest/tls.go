@@ -27,10 +27,10 @@ const (
 func StartTLS(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	dir := tb.TempDir()
-	s := &Server{user: User, password: Password, tls: authority(tb, dir), caFile: filepath.Join(dir, caFile)}
+	s := &Server{user: User, password: Password, tls: authority(tb, dir)}
 	s.args = append([]string{
 		"--tls-cert-file", filepath.Join(dir, certFile), "--tls-key-file", filepath.Join(dir, keyFile),
-		"--tls-ca-cert-file", s.caFile, "--tls-auth-clients", "no",
+		"--tls-ca-cert-file", filepath.Join(dir, caFile), "--tls-auth-clients", "no",
 		"--user", "default", "off", "--user", User, "on", ">" + Password, "~*", "&*", "+@all",
 	}, args...)
 	s.launch(tb)
@@ -42,9 +42,6 @@ const caFile, certFile, keyFile = "ca.pem", "cert.pem", "key.pem"
 
 // TLSConfig trusts the server of StartTLS; it is nil for other servers.
 func (s *Server) TLSConfig() *tls.Config { return s.tls.Clone() }
-
-// CAFile is the PEM file of the authority that signed the server's certificate.
-func (s *Server) CAFile() string { return s.caFile }
 
 // authority creates an authority and a certificate for this host, writes the files for
 // redis-server into dir and returns a configuration that trusts them.

@@ -24,8 +24,8 @@ func TestCluster(t *testing.T) {
 func TestClusterFailover(t *testing.T) {
 	long(t)
 	c := StartCluster(t, 3, 1)
-	if len(c.Addrs()) != 6 {
-		t.Errorf("%d nodes", len(c.Addrs()))
+	if len(c.Nodes()) != 6 {
+		t.Errorf("%d nodes", len(c.Nodes()))
 	}
 	set(t, c.URL(), nil)
 	old := c.Owner("k")
