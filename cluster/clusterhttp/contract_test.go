@@ -84,7 +84,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.handler() // it survives the node
 		s.c.Leave(ids[0])
 	case "rooms":
-		s.rooms = startRooms(t, s.c, affinity.Config{HardCeiling: 100})
+		s.rooms = startRooms(t, s.c, affinity.NewMemory(), affinity.Config{HardCeiling: 100})
 	case "load":
 		for _, arg := range d.CmdArgs {
 			units, err := strconv.ParseInt(arg.Vals[0], 10, 64)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,30 +106,14 @@ func TestCrossOrigin(t *testing.T) {
 					allowed = tc.withToken
 				}
 				name := fmt.Sprintf("%s from %q, site %q, token %v", tc.host, tc.origin, tc.site, locked)
+				from := []string{"Host: " + tc.host, "Origin: " + tc.origin, "Sec-Fetch-Site: " + tc.site, "Authorization: Bearer " + token}
 				for _, path := range []string{"/v1/load", "/v1/drain", "/v1/leave", "/v1/nothing"} {
-					r := httptest.NewRequest("POST", path+"?wait=bad", nil) // rejected right after the check
-					r.Host = tc.host
-					r.Header.Set("Authorization", "Bearer "+token)
-					set(r, "Origin", tc.origin)
-					set(r, "Sec-Fetch-Site", tc.site)
-					if path == "/v1/leave" {
-						r.ContentLength, r.Body = -1, http.NoBody
-						r.Header.Set("Content-Type", "application/json")
-						if allowed {
-							continue
-						}
-					}
-					w := httptest.NewRecorder()
-					h.ServeHTTP(w, r)
+					w := do(h, "POST", path, "[]", from...) // rejected right after the check
 					if refused := w.Code == 403 && strings.Contains(w.Body.String(), CodeForbidden); refused == allowed {
 						t.Errorf("%s: POST %s answers %d %s", name, path, w.Code, w.Body)
 					}
 				}
-				r := httptest.NewRequest("GET", "/v1/members", nil)
-				r.Host = tc.host
-				set(r, "Origin", tc.origin)
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
+				w := do(h, "GET", "/v1/members", "", from[:2]...)
 				expect(t, w, 200, "members")
 				if cors := w.Header().Get("Access-Control-Allow-Origin"); cors != "" {
 					t.Errorf("%s: other origins may read: %q", name, cors)
@@ -141,12 +124,6 @@ func TestCrossOrigin(t *testing.T) {
 			t.Errorf("the node is %s", s)
 		}
 	})
-}
-
-func set(r *http.Request, name, value string) {
-	if value != "" {
-		r.Header.Set(name, value)
-	}
 }
 
 // Rejections in a loop do not fill the disk, but appear in the log.

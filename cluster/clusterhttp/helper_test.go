@@ -85,6 +85,9 @@ func do(h http.Handler, method, target, body string, headers ...string) *httptes
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
 		r.Header.Set(name, value)
+		if name == "Host" {
+			r.Host = value
+		}
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

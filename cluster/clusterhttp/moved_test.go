@@ -16,6 +16,14 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
+// elsewhere returns another node than that of a room.
+func elsewhere(at RoomAssignment) string {
+	if at.Node.ID == "b" {
+		return "c"
+	}
+	return "b"
+}
+
 // Moves of rooms are events of another type between the batches, which keep their ids, so
 // that clients of batches alone ignore them.
 func TestMovedEvents(t *testing.T) {
@@ -34,10 +42,7 @@ func TestMovedEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to := "b"
-		if at.Node.ID == "b" {
-			to = "c"
-		}
+		to := elsewhere(at)
 		moved, err := h.clients["c"].MoveRoom(ctx, "room", to)
 		if err != nil {
 			t.Fatal(err)
@@ -92,11 +97,7 @@ func TestMovedFromTheStart(t *testing.T) {
 				if flushes++; flushes != tt.flush {
 					return
 				}
-				to := "b"
-				if at.Node.ID == "b" {
-					to = "c"
-				}
-				if _, err := h.clients["a"].MoveRoom(t.Context(), "room", to); err != nil {
+				if _, err := h.clients["a"].MoveRoom(t.Context(), "room", elsewhere(at)); err != nil {
 					t.Error(err)
 				}
 			}

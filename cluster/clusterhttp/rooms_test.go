@@ -20,14 +20,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// startRooms starts a resolver for each node of c, on one store in memory. It is for
-// bubbles.
-func startRooms(t *testing.T, c *clustertest.Cluster, cfg affinity.Config) map[string]*affinity.Resolver {
-	t.Helper()
-	return startRoomsOn(t, c, affinity.NewMemory(), cfg)
-}
-
-func startRoomsOn(t *testing.T, c *clustertest.Cluster, store affinity.Store, cfg affinity.Config) map[string]*affinity.Resolver {
+// startRooms starts a resolver for each node of c. It is for bubbles.
+func startRooms(t *testing.T, c *clustertest.Cluster, store affinity.Store, cfg affinity.Config) map[string]*affinity.Resolver {
 	t.Helper()
 	cfg.Log = quiet
 	rooms := make(map[string]*affinity.Resolver)
@@ -54,7 +48,7 @@ const pinTTL = time.Minute
 func open(t *testing.T, store affinity.Store, opts Options) *roomCluster {
 	t.Helper()
 	c := trio(t)
-	h := &roomCluster{c, startRoomsOn(t, c, store, affinity.Config{PinTTL: pinTTL}), make(map[string]*Client)}
+	h := &roomCluster{c, startRooms(t, c, store, affinity.Config{PinTTL: pinTTL}), make(map[string]*Client)}
 	opts.Log = quiet
 	for id, rooms := range h.rooms {
 		opts.Rooms = rooms

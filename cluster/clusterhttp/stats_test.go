@@ -27,7 +27,7 @@ func TestStats(t *testing.T) {
 		}})
 		c.Start("a", "b")
 		c.WaitAgreed(5 * time.Second)
-		rooms := startRooms(t, c, affinity.Config{})
+		rooms := startRooms(t, c, affinity.NewMemory(), affinity.Config{})
 		a := c.Agent("a")
 		synctest.Wait() // for the rooms to read the events
 

@@ -2,9 +2,7 @@ package clusterhttp
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -66,58 +64,6 @@ func TestQuietStream(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		srv.Close()
-	}
-}
-
-// A server, a client and a leave over real sockets.
-func TestOverTCP(t *testing.T) {
-	agent := solo(t, 16)
-	srv := NewServer(Handler(agent, Options{Log: quiet, Token: token}))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(listener) }()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	client := &Client{Base: listener.Addr().String(), Token: token, HTTP: &http.Client{Transport: transport}}
-
-	if placed, err := client.Place(t.Context(), "room-1"); err != nil || placed.Owner.ID != "solo" {
-		t.Errorf("%+v, %v", placed, err)
-	}
-	batches := 0
-	for b, err := range client.Events(t.Context()) {
-		if err != nil {
-			break
-		}
-		switch batches++; batches {
-		case 1:
-			if len(b.Acquired) != 16 {
-				t.Errorf("first batch %+v", b)
-			}
-			if _, err := client.Leave(t.Context()); err != nil {
-				t.Error(err)
-			}
-		case 2:
-			if len(b.Released) != 16 {
-				t.Errorf("second batch %+v", b)
-			}
-		}
-	}
-	if batches < 2 {
-		t.Errorf("%d batches", batches)
-	}
-	waitFor(t, "the agent to leave", func() bool { return client.Ready(t.Context()) != nil })
-	if err := srv.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		t.Error(err)
-	}
-	_, err = client.Members(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "no agent answers at "+listener.Addr().String()) {
-		t.Errorf("after the end: %v", err)
 	}
 }
 
