@@ -299,26 +299,43 @@ func TestAgentEndsFirst(t *testing.T) {
 	})
 }
 
-// empty counts no participants: those of a crashed node have expired.
-type empty struct{}
+// counter counts the same participants in each room.
+type counter int
 
-func (empty) Counts(_ context.Context, rooms []string) ([]int, error) {
-	return make([]int, len(rooms)), nil
+func (c counter) Counts(_ context.Context, rooms []string) ([]int, error) {
+	counts := make([]int, len(rooms))
+	for i := range counts {
+		counts[i] = int(c)
+	}
+	return counts, nil
 }
 
-func TestSizeOfDeadNodesRooms(t *testing.T) { // S1.7
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{Counter: empty{}}, "a", "b", "c")
-		for _, room := range names(30) {
-			f.resolve("a", room, 8)
-		}
-		f.crash("c")
-		time.Sleep(2 * soon)
-		for room, pin := range pins(t, store) {
-			if pin.Size != 8 || pin.Node == "c" {
-				t.Errorf("%s is pinned to %+v, it had 8 participants", room, pin)
+// The cost of a room in a move is that of its participants, if they are more than those in
+// its pin.
+func TestSizeOfDeadNodesRooms(t *testing.T) { // S0.3, S1.7
+	for counted, want := range map[counter]affinity.Pin{
+		0:  {Incarnation: lease.Incarnation{Node: "b"}, Size: 8},  // those of a crashed node have expired
+		20: {Incarnation: lease.Incarnation{Node: "a"}, Size: 20}, // 380 units, for which b has no headroom
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := affinity.NewMemory()
+			f := newFleet(t, store, affinity.Config{Counter: counted}, "a", "b", "c")
+			f.Agent("b").SetLoad(500)
+			time.Sleep(5 * time.Second)
+			room := ""
+			for _, name := range names(100) {
+				if owners := f.Agent("a").Owners(name, 2); owners[0].ID == "c" && owners[1].ID == "b" {
+					room = name
+				}
 			}
-		}
-	})
+			if a := f.resolve("a", room, 8); a.Node != "c" {
+				t.Fatalf("%q lives on %+v", room, a)
+			}
+			f.crash("c")
+			time.Sleep(2 * soon)
+			if pin := pins(t, store)[room]; pin.Size != want.Size || pin.Node != want.Node {
+				t.Errorf("with %d counted, %s is pinned to %+v, want %+v", counted, room, pin, want)
+			}
+		})
+	}
 }

@@ -1,7 +1,6 @@
 package fleettest
 
 import (
-	"fmt"
 	"maps"
 	"sync"
 	"testing"
@@ -115,34 +114,4 @@ func (f *fleet) count(redis *redistest.Server, work func()) tally {
 	after.ops -= before.ops
 	after.heartbeats -= before.heartbeats
 	return after
-}
-
-// The commands of single joins, one after the other.
-func TestCommandsOfAJoin(t *testing.T) { // S0.6
-	redis := redistest.Start(t)
-	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, nil, "a", "b")
-	f.joinAll("warm", 2) // loads the script
-	for i := range 50 {
-		room := fmt.Sprint("room-", i)
-		for at, n := range []*node{f.nodes[0], f.nodes[1], f.nodes[0], f.nodes[1]} {
-			want := map[bool]int64{true: 1, false: 0}[at < 2]
-			got := f.count(redis, func() {
-				if _, err := n.rooms.Resolve(t.Context(), room, affinity.Demand{}); err != nil {
-					t.Fatal(err)
-				}
-			})
-			if calls := got.commands["evalsha"] - got.heartbeats; calls != want || got.swaps != want {
-				t.Fatalf("join %d of %s: %d commands, %d calls; want %d. In all %v", at, room, calls, got.swaps, want, got.commands)
-			}
-			for name, calls := range got.commands {
-				switch name {
-				case "get", "mget", "set", "pttl", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore": // by scripts
-				case "evalsha", "ping", "zrange": // zrange by the sweep of partitions that were just acquired
-				default:
-					t.Errorf("join %d of %s: %d × %s", at, room, calls, name)
-				}
-			}
-		}
-	}
-	noScan(t, redis)
 }

@@ -12,8 +12,6 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
-	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // stage has rooms that clients join and leave, and all hostings so far.
@@ -178,72 +176,4 @@ func (s *stage) accounts() {
 	if why["split"] != s.conflicts() {
 		s.t.Errorf("%d conflicts were counted; %d hostings ended as split", s.conflicts(), why["split"])
 	}
-}
-
-// A conflict, step by step: during an outage of Redis a room is on one node by a cached pin,
-// and on another by the hash, for nodes without the pin.
-func TestConflict(t *testing.T) { // S0.1
-	t.Parallel()
-	redis := redistest.Start(t)
-	f := newFleet(t, setup{URL: redis.URL()}, nil, "a", "b", "c")
-	a := f.nodes[0]
-	room := a.ranked(1, "b")[0]
-	pinned, err := a.rooms.Resolve(t.Context(), room, affinity.Demand{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = a.rooms.Move(t.Context(), room, "c"); err != nil {
-		t.Fatal(err)
-	}
-	c := f.node("c")
-	if got, err := c.rooms.Resolve(t.Context(), room, affinity.Demand{}); err != nil || got.Node != "c" || pinned.Node != "b" {
-		t.Fatalf("moved from %v to %v, %v", pinned.Node, got.Node, err)
-	}
-	redis.Kill()
-	one, err := c.rooms.Host(t.Context(), room, affinity.Demand{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := f.node("b").rooms.Host(t.Context(), room, affinity.Demand{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	redis.Restart()
-	redistest.Eventually(t, "one of them to lose it", func() error {
-		if lost(one) == lost(two) {
-			return errNotYet
-		}
-		return nil
-	})
-	settle(t, "afterwards", time.Second, func() error {
-		if lost(one) == lost(two) {
-			return errors.New("both have lost it")
-		}
-		return nil
-	})
-	loser, at, to := one, c, lease.NodeID("b")
-	if lost(two) {
-		loser, at, to = two, f.node("b"), "c"
-	}
-	var elsewhere *affinity.NotOwnerError
-	if err := loser.Err(); !errors.Is(err, affinity.ErrSplit) || !errors.As(err, &elsewhere) || elsewhere.Owner.Node != to {
-		t.Errorf("%v gets %v; want a split, with the node %s", at.incarnation(), err, to)
-	}
-	if n := at.rooms.Stats().Conflicts; n != 1 {
-		t.Errorf("%d conflicts were counted", n)
-	}
-	noScan(t, redis)
-}
-
-// ranked returns rooms in partitions with these nodes as owners: the first node now, the
-// next one without it.
-func (n *node) ranked(count int, ids ...lease.NodeID) (rooms []string) {
-	s := n.agent.Snapshot()
-	for i := 0; len(rooms) < count; i++ {
-		room := fmt.Sprint("ranked-", i)
-		if best := s.Table.Rank(placement.Of(room, partitions), len(ids)); slices.Equal(best, ids) {
-			rooms = append(rooms, room)
-		}
-	}
-	return rooms
 }
