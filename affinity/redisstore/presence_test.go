@@ -218,22 +218,3 @@ func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
 		t.Errorf("gone after %v", took)
 	}
 }
-
-// Invalid names do not reach the server.
-func TestPresenceHostileNames(t *testing.T) {
-	server := redistest.Start(t)
-	p := startPresence(t, openPresence(t, server.URL()), time.Minute, time.Minute)
-	for _, bad := range []string{"", strings.Repeat("x", 10<<10), "a\r\nFLUSHALL\r\n", "\x00", "}:u:x{1", "*", "\xff\xfe"} {
-		for _, err := range []error{
-			p.Join(t.Context(), bad, "ada"), p.Join(t.Context(), "r", bad),
-			p.Leave(t.Context(), bad, "ada"), p.Leave(t.Context(), "r", bad), has(p, bad),
-		} {
-			if !errors.Is(err, presence.ErrName) {
-				t.Errorf("%.20q: %v, want an ErrName", bad, err)
-			}
-		}
-	}
-	if n := server.Do("DBSIZE"); n != "0" {
-		t.Errorf("%s keys were written", n)
-	}
-}
