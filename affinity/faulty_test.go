@@ -27,6 +27,7 @@ type faulty struct {
 	mute  bool         // does not notify
 
 	beforeRelease atomic.Pointer[func()] // is called once, before a pin is deleted
+	afterSwap     atomic.Pointer[func()] // is called once, before the answer
 }
 
 var errDown = fmt.Errorf("%w: %w", affinity.ErrStore, errors.New("connection refused"))
@@ -72,7 +73,11 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	}
 	pause := time.Duration(f.pause.Load())
 	if pause == 0 {
-		return f.Store.Swap(ctx, ops...)
+		results := f.Store.Swap(ctx, ops...)
+		if after := f.afterSwap.Swap(nil); after != nil {
+			(*after)()
+		}
+		return results
 	}
 	var results []affinity.Result
 	for piece := range slices.Chunk(ops, 8) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 )
 
 func TestHost(t *testing.T) { // S0.1
@@ -151,6 +152,89 @@ func TestHostBeforeLateRelease(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if pin := pins(t, store)["r"]; lost(again) || pin.Epoch <= h.Epoch() || pin.Epoch != again.Epoch() {
 			t.Errorf("hosted again: the pin is %+v, the hosting has epoch %d, %v", pin, again.Epoch(), again.Err())
+		}
+	})
+}
+
+// A host learns that its room was moved, although the pin cache has no space for the room.
+func TestMovedFromFullCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 16}, "a", "b")
+		h := f.host("a", "r", 2)
+		home := f.resolve("a", "r", 2).Node
+		for _, room := range names(200) {
+			f.resolve(string(home), room, 2)
+		}
+		time.Sleep(soon) // the host has written its pin
+		to := lease.NodeID(f.not(string(home)))
+		if _, err := f.rooms[string(to)].Move(t.Context(), "r", to); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if !lost(h) || !errors.Is(h.Err(), affinity.ErrNotOwner) || errors.Is(h.Err(), affinity.ErrSplit) {
+			t.Errorf("lost %v, %v", lost(h), h.Err())
+		}
+	})
+}
+
+// A room is moved, and the notification is taken up, between the store's answer to Host
+// and the hosting.
+func TestMovedDuringHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: affinity.NewMemory()}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		home := f.resolve("a", "r", 2).Node
+		to := lease.NodeID(f.not(string(home)))
+		time.Sleep(time.Second)
+		move := func() {
+			if _, err := f.rooms[string(to)].Move(t.Context(), "r", to); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		store.afterSwap.Store(&move)
+		h, err := f.rooms[string(home)].Host(t.Context(), "r", affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !lost(h) || !errors.Is(h.Err(), affinity.ErrNotOwner) {
+			t.Errorf("lost %v, %v", lost(h), h.Err())
+		}
+	})
+}
+
+// A hosting ends while the keeper restores its pin: the new pin is deleted again.
+func TestReleaseDuringRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		store := &faulty{Store: data}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		h := f.host("a", "r", 2)
+		time.Sleep(time.Second)
+		release := func() { _ = h.Release(t.Context()) }
+		store.afterSwap.Store(&release)
+		data.empty()
+		time.Sleep(time.Second)
+		if pin, ok := pins(t, data)["r"]; ok || !lost(h) {
+			t.Errorf("lost %v; the pin is %+v", lost(h), pin)
+		}
+	})
+}
+
+// A paused node loses its hostings although no other node has taken the rooms, and without
+// a call of Host.
+func TestPauseAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a")
+		h := f.host("a", "r", 2)
+		f.Pause("a")
+		time.Sleep(2 * soon)
+		f.Resume("a")
+		time.Sleep(soon)
+		if !lost(h) || !errors.Is(h.Err(), affinity.ErrFenced) {
+			t.Errorf("lost %v, %v", lost(h), h.Err())
 		}
 	})
 }
