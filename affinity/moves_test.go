@@ -117,3 +117,39 @@ func TestMovesArePublishedOnce(t *testing.T) {
 		}
 	})
 }
+
+// After the store may have missed changes, subscribers resolve all their rooms again.
+func TestMovesResync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &replaced{}
+		store.empty()
+		f := newFleet(t, store, affinity.Config{}, "a")
+		var got []affinity.MovedBatch
+		moves := f.rooms["a"].Moves(t.Context())
+		go func() {
+			for b := range moves {
+				got = append(got, b)
+			}
+		}()
+		store.empty()
+		synctest.Wait()
+		if len(got) != 1 || !got[0].Resync || len(got[0].Moved) != 0 {
+			t.Errorf("received %+v", got)
+		}
+	})
+}
+
+// A node that moves its own room away has lost it at once, also when the store does not
+// notify.
+func TestMoveFromHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &faulty{Store: affinity.NewMemory(), mute: true}, affinity.Config{}, "a", "b")
+		h := f.host("a", "r", 2)
+		home := string(f.resolve("a", "r", 2).Node)
+		a, err := f.rooms[home].Move(t.Context(), "r", lease.NodeID(f.not(home)))
+		var elsewhere *affinity.NotOwnerError
+		if err != nil || !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner != a {
+			t.Errorf("moved to %+v, %v; lost %v, %v", a, err, lost(h), h.Err())
+		}
+	})
+}

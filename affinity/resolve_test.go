@@ -75,6 +75,29 @@ func TestOverride(t *testing.T) { // S0.2, S0.3
 	})
 }
 
+// A reservation ends when the load of its node has to show it: rooms that never got
+// participants free their node.
+func TestReservationsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b")
+		var rooms []string // of a's partitions
+		for _, room := range names(100) {
+			if f.owner(room) == "a" {
+				rooms = append(rooms, room)
+			}
+		}
+		for i, want := range []affinity.Source{affinity.Hash, affinity.Override, affinity.Hash} {
+			if i == 2 {
+				time.Sleep(10 * time.Second)
+			}
+			size := []int{25, 16, 25}[i] // 600, 240 and 600 of 800 units
+			if a := f.resolve("b", rooms[i], size); a.Source != want {
+				t.Errorf("room %d: %+v, want %v", i, a, want)
+			}
+		}
+	})
+}
+
 // A node without a known load or a capacity, or one that drains, is no target of an
 // override.
 func TestNoOverrideTarget(t *testing.T) { // S0.2

@@ -97,6 +97,63 @@ func TestSweepIsRepeated(t *testing.T) { // S0.8
 	})
 }
 
+// The store does not notify: the rooms that another node re-homes are found by a search.
+func TestDeathWithoutNotifications(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b", "c")
+		for _, room := range names(100) {
+			f.resolve("a", room, 2)
+		}
+		before := pins(t, store)
+		published := make(map[string]int)
+		moves := f.rooms["a"].Moves(t.Context())
+		go func() {
+			for b := range moves {
+				for _, m := range b.Moved {
+					published[m.Room]++
+				}
+			}
+		}()
+		f.crash("c")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := f.onlyMovedFrom("c", before, pins(t, store)); n == 0 || len(published) != n {
+			t.Errorf("%d rooms moved, %d were published", n, len(published))
+		}
+		if f.rooms["a"].Stats().Rehomed == uint64(len(published)) {
+			t.Error("no other node has re-homed a room")
+		}
+		for room, n := range published {
+			if n != 1 {
+				t.Errorf("%s was published %d times", room, n)
+			}
+		}
+	})
+}
+
+// The owner of a partition is live and does not reach the store: the second node re-homes
+// the rooms.
+func TestSecondSweeps(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := affinity.NewMemory()
+		f := newFleet(t, store, affinity.Config{}, "a", "c")
+		cut := &faulty{Store: store}
+		f.store = cut
+		f.start("b")
+		for _, room := range names(100) {
+			f.resolve("a", room, 2)
+		}
+		before := pins(t, store)
+		cut.fails.Store(true)
+		f.crash("c")
+		time.Sleep(2 * soon)
+		if n := f.onlyMovedFrom("c", before, pins(t, store)); n == 0 {
+			t.Error("no room has moved")
+		}
+	})
+}
+
 // The node that re-homes rooms may die, too.
 func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
