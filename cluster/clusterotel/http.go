@@ -46,7 +46,6 @@ type transport struct {
 	*Tracing
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
 		path := masked(r.URL.EscapedPath())

@@ -18,7 +18,6 @@ type store struct {
 	*Tracing
 }
 
-// Swap implements [affinity.Store].
 func (s *store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
 	ctx, end := s.begin(ctx, "roost.store.swap", "roost.ops", len(ops))
 	results := s.Store.Swap(ctx, ops...)
@@ -32,7 +31,6 @@ func (s *store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return results
 }
 
-// Index implements [affinity.Store].
 func (s *store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
 	ctx, end := s.begin(ctx, "roost.store.index", "roost.partitions", len(partitions))
 	found, err := s.Store.Index(ctx, partitions, want, limit)
@@ -40,7 +38,6 @@ func (s *store) Index(ctx context.Context, partitions []placement.Partition, wan
 	return found, err
 }
 
-// Sign implements [affinity.Store].
 func (s *store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	ctx, end := s.begin(ctx, "roost.store.heartbeat", "roost.asked", len(ask))
 	signed, err := s.Store.Heartbeat(ctx, self, ttl, ask)
@@ -58,7 +55,6 @@ type presenceStore struct {
 	*Tracing
 }
 
-// Beat implements [presence.Store].
 func (p *presenceStore) Beat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
 	ctx, end := p.begin(ctx, "roost.presence.beat", "roost.participants", len(participants))
 	err := p.Store.Beat(ctx, stale, participants...)
@@ -66,7 +62,6 @@ func (p *presenceStore) Beat(ctx context.Context, stale time.Duration, participa
 	return err
 }
 
-// Leave implements [presence.Store].
 func (p *presenceStore) Leave(ctx context.Context, participants ...presence.Participant) error {
 	ctx, end := p.begin(ctx, "roost.presence.leave", "roost.participants", len(participants))
 	err := p.Store.Leave(ctx, participants...)
@@ -74,7 +69,6 @@ func (p *presenceStore) Leave(ctx context.Context, participants ...presence.Part
 	return err
 }
 
-// Members implements [presence.Store].
 func (p *presenceStore) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
 	ctx, end := p.begin(ctx, "roost.presence.members", "roost.rooms", 1)
 	members, err := p.Store.Members(ctx, stale, room)
@@ -82,7 +76,6 @@ func (p *presenceStore) Members(ctx context.Context, stale time.Duration, room p
 	return members, err
 }
 
-// Count implements [presence.Store].
 func (p *presenceStore) Count(ctx context.Context, stale time.Duration, rooms ...presence.Room) ([]int, error) {
 	ctx, end := p.begin(ctx, "roost.presence.count", "roost.rooms", len(rooms))
 	counts, err := p.Store.Count(ctx, stale, rooms...)
