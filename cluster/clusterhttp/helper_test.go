@@ -17,6 +17,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/lease"
 )
 
 func TestMain(m *testing.M) {
@@ -68,12 +69,31 @@ func solo(tb testing.TB, partitions int) *cluster.Agent {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = a.Close() })
-	select {
-	case <-a.Ready():
-	case <-time.After(30 * time.Second):
-		tb.Fatal("the agent is not ready in time")
-	}
+	<-a.Ready()
 	return a
+}
+
+// waitFor polls for a condition. It is for tests on real time.
+func waitFor(tb testing.TB, what string, condition func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("timeout: %s", what)
+		}
+	}
+}
+
+// keyAt returns a key of a node.
+func keyAt(tb testing.TB, agent *cluster.Agent, id lease.NodeID) string {
+	tb.Helper()
+	for i := range 1000 {
+		key := fmt.Sprint("room-", i)
+		if owner, err := agent.Place(key); err == nil && owner.ID == id {
+			return key
+		}
+	}
+	tb.Fatalf("%s owns nothing", id)
+	return ""
 }
 
 // do passes one request to h. Headers have the form "Name: value".

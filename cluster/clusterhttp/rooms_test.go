@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -299,22 +298,10 @@ func TestRoomsWithoutStore(t *testing.T) {
 		if err := h.rooms["a"].Close(); err != nil {
 			t.Error(err)
 		}
-		id := owned(t, h.Agent("a"))
+		id := keyAt(t, h.Agent("a"), "a")
 		_, err = client.ResolveRoom(ctx, id, 2)
 		expectProblem(t, err, 503, CodeClosed, "no longer hosts rooms")
 	})
-}
-
-// owned returns a key of an agent's partitions.
-func owned(t *testing.T, a *cluster.Agent) string {
-	t.Helper()
-	for key := range strings.FieldsSeq("k1 k2 k3 k4 k5 k6 k7 k8 k9 k10 k11 k12 k13 k14 k15 k16") {
-		if a.IsOwner(key) {
-			return key
-		}
-	}
-	t.Fatal("no key")
-	return ""
 }
 
 // Callers that disconnect must not look like a store that does not respond.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/lease"
 )
 
 // BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run
@@ -59,32 +58,14 @@ func constant(answer []byte) http.Handler {
 // second joins a node to the node of agent, and waits until both own partitions.
 func second(b *testing.B, agent *cluster.Agent) {
 	b.Helper()
-	other, err := cluster.Start(b.Context(), cluster.Config{
-		ID: "second", Bind: "127.0.0.1:0", Join: []string{agent.Addr()}, Network: cluster.Local,
-		LeaseTTL: time.Minute, Partitions: 1024, Log: quiet,
-	})
+	cfg := soloConfig(1024)
+	cfg.ID, cfg.Bootstrap, cfg.Join = "second", false, []string{agent.Addr()}
+	other, err := cluster.Start(b.Context(), cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = other.Close() })
-	for deadline := time.Now().Add(30 * time.Second); len(agent.Snapshot().Table.Nodes()) < 2; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatal("the second node does not join")
-		}
-	}
-}
-
-// keyAt returns a key of a node.
-func keyAt(b *testing.B, agent *cluster.Agent, id lease.NodeID) string {
-	b.Helper()
-	for i := range 1000 {
-		key := fmt.Sprint("room-", i)
-		if owner, err := agent.Place(key); err == nil && owner.ID == id {
-			return key
-		}
-	}
-	b.Fatalf("%s owns nothing", id)
-	return ""
+	waitFor(b, "the second node to join", func() bool { return len(agent.Snapshot().Table.Nodes()) == 2 })
 }
 
 func post(target, body string) string {

@@ -66,18 +66,3 @@ func TestQuietStream(t *testing.T) {
 		srv.Close()
 	}
 }
-
-// waitFor polls for a condition without a channel to wait on.
-func waitFor(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("timeout: %s", what)
-		}
-	}
-}
