@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // In a page with all its parts visible, every control has a name, there are landmarks, and
@@ -135,7 +136,7 @@ func media(p *tab, name, value string) {
 func TestKeyboard(t *testing.T) {
 	f, p := show(t, 12, 256)
 	owner := func(p int) string {
-		id, _ := f.state.Table.Owner(placementOf(p))
+		id, _ := f.state.Table.Owner(placement.Partition(p))
 		return fmt.Sprintf("Partition %d: %s", p, id)
 	}
 	reached := map[string]bool{}

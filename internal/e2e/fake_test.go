@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
@@ -262,14 +261,8 @@ func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 // awaitStream waits until a client listens to events.
 func (f *fake) awaitStream(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		n := 0
-		f.set(func() { n = len(f.streams) })
-		if n > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no client listens to events")
-		}
-	}
+	wait(t, "a client that listens to events", func() (there bool) {
+		f.set(func() { there = len(f.streams) > 0 })
+		return there
+	})
 }

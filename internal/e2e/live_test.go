@@ -19,6 +19,9 @@ import (
 // agent starts a real agent on real sockets.
 func agent(t *testing.T, id string, seeds ...string) *cluster.Agent {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes a browser")
+	}
 	a, err := cluster.Start(t.Context(), cluster.Config{
 		ID: id, Bind: "127.0.0.1:0", Join: seeds, Bootstrap: len(seeds) == 0, Network: cluster.Local,
 		LeaseTTL: 3 * time.Second, Log: slog.New(slog.DiscardHandler), // longer than the stalls of a busy machine
@@ -46,9 +49,6 @@ func serve(t *testing.T, a *cluster.Agent, o clusterhttp.Options) (string, *clus
 
 // The page shows killed and joined nodes within two seconds of the API, and looks up keys.
 func TestLive(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a browser")
-	}
 	a := agent(t, "node-a")
 	b := agent(t, "node-b", a.Addr())
 	agent(t, "node-c", a.Addr())
@@ -88,23 +88,11 @@ func TestLive(t *testing.T) {
 // members waits until the API has exactly these members, and returns the time.
 func members(t *testing.T, client *clusterhttp.Client, want ...lease.NodeID) time.Time {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		m, err := client.Members(t.Context())
-		var ids []lease.NodeID
-		for _, member := range m.Members {
-			ids = append(ids, member.ID)
-		}
-		if slices.Equal(ids, want) {
-			return time.Now()
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("members %v, %v; want %v", ids, err, want)
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-		}
-	}
+	wait(t, "the members "+fmt.Sprint(want), func() bool {
+		m, _ := client.Members(t.Context())
+		return slices.EqualFunc(m.Members, want, func(m clusterhttp.Member, id lease.NodeID) bool { return m.ID == id })
+	})
+	return time.Now()
 }
 
 // shows checks how long after the API the page showed these members. Both times come from
@@ -121,9 +109,6 @@ func (p *tab) shows(told time.Time, ids string) {
 
 // A drain needs a confirmation and the operator's token, which the page does not store.
 func TestOperate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a browser")
-	}
 	a := agent(t, "node-a")
 	address, client := serve(t, a, clusterhttp.Options{Token: "open-sesame"})
 	members(t, client, "node-a")

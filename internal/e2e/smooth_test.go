@@ -10,8 +10,6 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-func placementOf(p int) placement.Partition { return placement.Partition(p) }
-
 // With a hundred nodes and 16,384 partitions, while nodes leave and join, the map ends with
 // the right content. The duration of frames is only logged.
 func TestSmooth(t *testing.T) {

@@ -67,9 +67,15 @@ func (p terminal) press(t *testing.T, keys string) {
 // shows waits until the terminal has shown a text.
 func (p terminal) shows(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.screen.String(), text); time.Sleep(time.Millisecond) {
+	wait(t, text, func() bool { return strings.Contains(p.screen.String(), text) }, p.screen)
+}
+
+// wait polls for a condition, and prints the details if it does not come.
+func wait(t *testing.T, what string, condition func() bool, details ...any) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %q in %q", text, p.screen)
+			t.Fatalf("never: %q; %q", what, details)
 		}
 	}
 }
