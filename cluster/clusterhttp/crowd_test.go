@@ -146,13 +146,7 @@ func (c *crowdOf) drainAndBack() {
 
 func (c *crowdOf) await(what string, reached func(costs) bool) {
 	c.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for now := c.costs(); !reached(now); now = c.costs() {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("never: %s: %+v", what, now)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	waitFor(c.t, what, func() bool { return reached(c.costs()) })
 }
 
 // follower reads the events of one stream and checks that they fit together.

@@ -76,7 +76,7 @@ func solo(tb testing.TB, partitions int) *cluster.Agent {
 // waitFor polls for a condition. It is for tests on real time.
 func waitFor(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("timeout: %s", what)
 		}

@@ -40,7 +40,7 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p != nil {
 		return nil, p
 	}
-	n, p := countOf(r)
+	n, p := countOf(r, "n", defaultOwners, maxOwners)
 	if p != nil {
 		return nil, p
 	}
@@ -134,14 +134,15 @@ func keyOf(r *http.Request) (string, *Problem) {
 	return key, nil
 }
 
-func countOf(r *http.Request) (int, *Problem) {
-	text, p := param(r.URL.RawQuery, "n")
+// countOf returns a parameter of 1 to most, or its default if it is missing.
+func countOf(r *http.Request, name string, missing, most int) (int, *Problem) {
+	text, p := param(r.URL.RawQuery, name)
 	if p != nil || text == "" {
-		return defaultOwners, p
+		return missing, p
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxOwners {
-		return 0, badRequest("n is %.20q; it must be 1 to %d", text, maxOwners)
+	if err != nil || n < 1 || n > most {
+		return 0, badRequest("%s is %.20q; it must be 1 to %d", name, text, most)
 	}
 	return n, nil
 }

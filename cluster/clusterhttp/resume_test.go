@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,15 +12,14 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
 // A client with a broken stream receives the changes since then, once. A client with an
 // unknown id starts over.
 func TestStreamResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		open := resuming(t, a)
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		a, open := h.agent, resuming(t, h)
 		owned := a.Owned()
 		first := open("")
 		if b := first.batch(); !b.Full || len(b.Acquired) != len(owned) {
@@ -59,10 +59,8 @@ func TestStreamResumes(t *testing.T) {
 
 // The journal is bounded.
 func TestStreamForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := trio(t)
-		a := c.Agent("a")
-		open := resuming(t, a)
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		a, open := h.agent, resuming(t, h)
 		stays, leaves := open(""), open("")
 		stays.batch()
 		leaves.batch()
@@ -98,7 +96,7 @@ func TestStreamOfAnotherRun(t *testing.T) {
 		c := trio(t)
 		var ids []string
 		for _, a := range []*cluster.Agent{c.Agent("a"), c.Agent("b")} {
-			open := resuming(t, a)
+			open := resuming(t, Handler(a, Options{Log: quiet}))
 			for _, id := range append([]string{""}, ids...) {
 				l := open(id)
 				if b := l.batch(); !b.Full {
@@ -127,14 +125,11 @@ func TestResumedStreamResyncsRooms(t *testing.T) {
 	})
 }
 
-// resuming returns a function that opens streams which resume after an event.
-func resuming(t *testing.T, a *cluster.Agent) (open func(id string) *listener) {
+// resuming serves h, and returns a function that opens streams which resume after an event.
+func resuming(t *testing.T, h http.Handler) (open func(id string) *listener) {
 	t.Helper()
-	p := serve(t, NewServer(Handler(a, Options{Log: quiet})))
-	return func(id string) *listener {
-		t.Helper()
-		return p.listen(t, "Last-Event-ID: "+id)
-	}
+	p := serve(t, NewServer(h))
+	return func(id string) *listener { return p.listen(t, "Last-Event-ID: "+id) }
 }
 
 // change drains or undrains and waits until the cluster agrees.

@@ -234,15 +234,8 @@ func listOf(r *http.Request) (node lease.NodeID, limit int, _ *Problem) {
 			return "", 0, badRequest("node: %s", bare(err))
 		}
 	}
-	text, p := param(r.URL.RawQuery, "limit")
-	if p != nil {
-		return "", 0, p
-	}
-	limit, err := strconv.Atoi(cmp.Or(text, strconv.Itoa(defaultRooms)))
-	if err != nil || limit < 1 || limit > maxRooms {
-		return "", 0, badRequest("limit is %.20q; it must be 1 to %d", text, maxRooms)
-	}
-	return node, limit, nil
+	limit, p = countOf(r, "limit", defaultRooms, maxRooms)
+	return node, limit, p
 }
 
 // roomProblem translates the error of a call about a room.
