@@ -128,6 +128,20 @@ func TestPausedNode(t *testing.T) {
 	})
 }
 
+// A node that its clock keeps from owning anything has nothing to wait for.
+func TestDrainOfAClockFencedNode(t *testing.T) { // S3.3
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{})
+		a := c.StartWith("fast", clustertest.WithClockOffset(7*time.Second))
+		time.Sleep(20 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Drain(ctx); err != nil || len(a.Owned()) != 0 {
+			t.Errorf("Drain: %v; owns %d partitions", err, len(a.Owned()))
+		}
+	})
+}
+
 func TestDrainAndUndrain(t *testing.T) {
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		a, before := c.Agent("n01"), tableOf(c)
