@@ -64,15 +64,6 @@ func tableOf(c *clustertest.Cluster) *placement.Table { return c.Agent(c.IDs()[0
 
 func fromN01(m placement.Move) bool { return m.From == "n01" }
 
-func TestJoin(t *testing.T) { // S3.9, S3.17
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		before := tableOf(c)
-		c.Start("new")
-		c.WaitAgreed(time.Second)
-		onlyMoved(t, before, c, func(m placement.Move) bool { return m.To == "new" })
-	})
-}
-
 // A leave is known to all within a second, lost packets or not: no lease has to expire.
 func TestLeave(t *testing.T) { // S3.9
 	for _, loss := range []float64{0, 0.2} {
@@ -94,15 +85,6 @@ func TestLeave(t *testing.T) { // S3.9
 			onlyMoved(t, before, c, fromN01)
 		})
 	}
-}
-
-func TestCrash(t *testing.T) { // S3.2, S3.4, S3.6
-	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
-		before := tableOf(c)
-		c.Crash("n01")
-		c.WaitAgreed(ttl + 500*time.Millisecond)
-		onlyMoved(t, before, c, fromN01)
-	})
 }
 
 func TestPausedNode(t *testing.T) {
