@@ -3,7 +3,6 @@ package placement_test
 import (
 	"fmt"
 
-	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/assignment"
 )
@@ -41,22 +40,6 @@ func ExampleCompute() {
 	// owner: node-c
 	// ranked: [node-c node-a node-b]
 	// partitions: map[node-a:254 node-b:255 node-c:515]
-}
-
-// Few partitions spread unevenly; the report has the remedy.
-func ExampleBalance_Advice() {
-	nodes := make([]placement.Node, 10)
-	for i := range nodes {
-		nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprintf("node-%d", i)), Weight: 1}
-	}
-	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 64})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(table.Balance().Advice())
-	// Output:
-	// load varies by 40 % between nodes (above 15 %): raise Partitions from 64 to 1024 on every node of the cluster.
 }
 
 func ExampleLeastPartitions() {

@@ -2,38 +2,15 @@ package placement_test
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/dgryski/go-rendezvous"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
-
-// S3.8: a new instance of the library for each partition is the twin.
-func TestEqualWeightsAgreeWithLibrary(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		nodes := equals(rapid.SliceOfNDistinct(anyID(), 1, 30, rapid.ID).Draw(t, "ids")...)
-		weight := anyWeight().Draw(t, "weight")
-		ids := make([]string, len(nodes))
-		for i := range nodes {
-			nodes[i].Weight = weight
-			ids[i] = string(nodes[i].ID)
-		}
-		slices.Sort(ids)
-		table := mustCompute(t, anyPartitions().Draw(t, "partitions"), nodes...)
-		for p, got := range owners(table) {
-			want := rendezvous.New(ids, xxhash.Sum64String).Lookup(strconv.Itoa(p))
-			if string(got) != want {
-				t.Fatalf("partition %d: owner %q, the library says %q", p, got, want)
-			}
-		}
-	})
-}
 
 // moves checks that from before to after partitions moved only to gainer or from loser
 // ("" = none), and returns their number.
