@@ -133,25 +133,6 @@ func wantMembers(tb testing.TB, p *presence.Tracker, room string, names ...strin
 	}
 }
 
-func TestFromAnyInstance(t *testing.T) { // S1.1, S1.2
-	synctest.Test(t, func(t *testing.T) {
-		m := presence.NewMemory()
-		a, b, onlooker := start(t, m, quiet), start(t, m, quiet), start(t, m, quiet)
-		join(t, a, "r", "ada/1", "cy/1")
-		join(t, b, "r", "bob/1", "bob/1")
-		for range 100 {
-			wantMembers(t, onlooker, "r", "ada/1", "bob/1", "cy/1")
-			time.Sleep(7 * time.Second)
-		}
-		if err := a.Leave(t.Context(), "r", "cy/1"); err != nil {
-			t.Fatal(err)
-		}
-		wantMembers(t, onlooker, "r", "ada/1", "bob/1")
-		time.Sleep(time.Hour)
-		wantMembers(t, onlooker, "r", "ada/1", "bob/1")
-	})
-}
-
 // The participants of a crashed node stay for interval + grace, to the nanosecond. A
 // participant that joins again on another node is counted once.
 func TestCrash(t *testing.T) { // S1.2, S1.3
