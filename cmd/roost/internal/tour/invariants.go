@@ -154,25 +154,25 @@ func movesOf(before, after []lease.NodeID) []move {
 	return moves
 }
 
-// onlyTo checks that every move was to the joiner.
-func onlyTo(joiner lease.NodeID, moves []move) check {
-	var f faults
+// strays returns the moves that should not have happened.
+func strays(moves []move, may func(move) bool) (f faults) {
 	for _, m := range moves {
-		if m.to != joiner {
+		if !may(m) {
 			f.add("partition %d moved from %s to %s", m.partition, name(m.from), name(m.to))
 		}
 	}
+	return f
+}
+
+// onlyTo checks that every move was to the joiner.
+func onlyTo(joiner lease.NodeID, moves []move) check {
+	f := strays(moves, func(m move) bool { return m.to == joiner })
 	return f.result("only partitions that %s now owns moved", joiner)
 }
 
 // onlyFrom checks that exactly the partitions of the leaver moved.
 func onlyFrom(leaver lease.NodeID, moves []move, after []lease.NodeID) check {
-	var f faults
-	for _, m := range moves {
-		if m.from != leaver {
-			f.add("partition %d moved from %s to %s", m.partition, name(m.from), name(m.to))
-		}
-	}
+	f := strays(moves, func(m move) bool { return m.from == leaver })
 	for p, owner := range after {
 		if owner == leaver {
 			f.add("partition %d still belongs to %s", p, leaver)
@@ -182,10 +182,7 @@ func onlyFrom(leaver lease.NodeID, moves []move, after []lease.NodeID) check {
 }
 
 func nothingMoved(moves []move) check {
-	var f faults
-	for _, m := range moves {
-		f.add("partition %d moved from %s to %s", m.partition, name(m.from), name(m.to))
-	}
+	f := strays(moves, func(move) bool { return false })
 	return f.result("no partition moved")
 }
 

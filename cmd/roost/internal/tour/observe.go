@@ -47,16 +47,16 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
 	nodes := t.live()
-	behind, why := nodes[0], "no agent was asked"
+	behind, why, agreed := nodes[0], "no agent was asked", 0
 	took, done, err := t.poll(ctx, since, func() (string, error) {
 		seen := t.members(ctx, nodes)
 		if ctx.Err() != nil {
 			return "", nil
 		}
-		if behind, why = t.behind(nodes, seen); behind == nil {
+		if behind, why, agreed = t.behind(nodes, seen); behind == nil {
 			return "", nil
 		}
-		return fmt.Sprintf("%d of %d agents %s", t.done(seen), len(nodes), verb), t.missing()
+		return fmt.Sprintf("%d of %d agents %s", agreed, len(nodes), verb), t.missing()
 	})
 	if err == nil && !done {
 		err = &agentError{behind, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
@@ -81,28 +81,21 @@ func (t *tour) members(ctx context.Context, nodes []*node) []*clusterhttp.Member
 	return seen
 }
 
-// behind returns a node that has not agreed, and what it lacks.
-func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (*node, string) {
+// behind returns a node that has not agreed, what it lacks, and how many lack nothing.
+func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (behind *node, why string, agreed int) {
 	for i, n := range nodes {
-		if why := t.lacks(seen[i]); why != "" {
-			return n, fmt.Sprintf("%s %s", n.id, why)
+		lacks := t.lacks(seen[i])
+		if lacks == "" {
+			agreed++
 		}
-		if seen[i].Digest != seen[0].Digest {
-			return n, fmt.Sprintf("%s has digest %v, %s has %v", n.id, seen[i].Digest, nodes[0].id, seen[0].Digest)
+		if lacks == "" && seen[0] != nil && seen[i].Digest != seen[0].Digest {
+			lacks = fmt.Sprintf("has digest %v, %s has %v", seen[i].Digest, nodes[0].id, seen[0].Digest)
 		}
-	}
-	return nil, ""
-}
-
-// done counts the nodes that lack nothing.
-func (t *tour) done(seen []*clusterhttp.Members) int {
-	n := 0
-	for _, m := range seen {
-		if t.lacks(m) == "" {
-			n++
+		if lacks != "" && behind == nil {
+			behind, why = n, fmt.Sprintf("%s %s", n.id, lacks)
 		}
 	}
-	return n
+	return behind, why, agreed
 }
 
 // lacks returns what is wrong with one node's view of the members, or "".

@@ -85,48 +85,54 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
-func TestAgreedWaits(t *testing.T) {
-	sound, early := fleet(ab, "abab", nil), fleet(ab, "abab", nil)
-	early[1].members["a"] = lease.Settling
-	tour, f, _ := fakeTour(t, early)
-	defer time.AfterFunc(200*time.Millisecond, func() { f.set(sound) }).Stop()
-	took, err := tour.agreed(t.Context(), time.Now(), "agree")
-	if err != nil || took < 200*time.Millisecond {
-		t.Errorf("agreed after %v, %v", took, err)
-	}
-}
-
-// TestBrokenStep: a step names a move that should not have happened.
+// TestBrokenStep: a step names partitions and rooms that should have stayed, or should
+// have moved, and the verdict repeats that.
 func TestBrokenStep(t *testing.T) {
-	nodes, rooms := []string{"a", "b", "c"}, []string{"lobby", "stage"}
-	for _, c := range []struct {
-		after  string
+	const moved, host = "no pinned room moved: ", "each is hosted by the node that it is pinned to, and by no other: yard has no host"
+	for name, c := range map[string]struct {
+		table  string
+		after  map[string]lease.NodeID
 		broken []string
 	}{
-		{"cbabcb", nil},
-		{"bcabcb", []string{"step 3: only partitions that c now owns moved: partition 0 moved from a to b"}},
+		"sound":       {"abcabc", homes, nil},
+		"a partition": {"bbcabc", homes, []string{"no partition moved: partition 0 moved from a to b"}},
+		"moved":       {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{moved + "yard was pinned to b, now to c"}},
+		"lost": {"abcabc", map[string]lease.NodeID{"attic": "a"}, []string{
+			moved + "yard was pinned to b, now to nobody", "all 3 agents list the same 2 pins, one for each room: yard has no pin, says a (and 2 more)", host,
+		}},
+		"orphaned": {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
+			moved + "yard was pinned to b, now to d", "no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)", host,
+		}},
 	} {
-		before, after := fleet(nodes, "ababab", rooms), fleet(nodes, c.after, rooms)
-		people(after, homes)
-		tour, f, out := fakeTour(t, before)
-		tour.seen, tour.parties = before, people(before, homes)
-		err := tour.apply(t.Context(), change{
-			title: "c takes over", what: "c took over",
-			act:    func(context.Context) error { f.set(after); return nil },
-			checks: func(o outcome) []check { return []check{onlyTo("c", o.moves)} },
+		t.Run(name, func(t *testing.T) {
+			nodes := []string{"a", "b", "c"}
+			tour, f, _ := scene(t, nodes, "abcabc", homes)
+			after := fleet(nodes, c.table, nil)
+			people(after, c.after)
+			err := tour.apply(t.Context(), change{
+				title: "something happens", what: "it happened",
+				act:    func(context.Context) error { f.set(after); return nil },
+				checks: func(o outcome) []check { return []check{nothingMoved(o.moves), pinsStay(o.before, o.after)} },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.broken {
+				c.broken[i] = "step 3: " + c.broken[i]
+			}
+			if diff := cmp.Diff(c.broken, tour.broken); diff != "" {
+				t.Error(diff)
+			}
+			err = tour.verdict()
+			out := tour.out.w.(*agentproc.Log).String()
+			if shown := strings.Contains(out, "BROKEN"); shown != (c.broken != nil) || shown != (err != nil) {
+				t.Errorf("verdict %v of this:\n%s", err, out)
+			}
+			for _, want := range c.broken {
+				if !strings.Contains(fmt.Sprint(err), want) {
+					t.Errorf("the verdict does not name what is broken: %v", err)
+				}
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(c.broken, tour.broken); diff != "" {
-			t.Errorf("%s: %s", c.after, diff)
-		}
-		err = tour.verdict()
-		if shown := strings.Contains(out.String(), "BROKEN"); shown != (c.broken != nil) || shown != (err != nil) {
-			t.Errorf("verdict %v of this:\n%s", err, out)
-		}
-		if err != nil && !strings.Contains(err.Error(), c.broken[0]) {
-			t.Errorf("the verdict does not name what is broken: %v", err)
-		}
 	}
 }

@@ -82,11 +82,3 @@ func TestTerminalOutput(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-func TestCount(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 12: "12", 999: "999", 1000: "1,000", 65536: "65,536", 1234567: "1,234,567"} {
-		if got := count(n); got != want {
-			t.Errorf("count(%d) = %q, want %q", n, got, want)
-		}
-	}
-}

@@ -182,45 +182,6 @@ func TestOverrideStep(t *testing.T) {
 	}
 }
 
-// TestBrokenRooms: a step finds rooms that should have stayed, or should have moved.
-func TestBrokenRooms(t *testing.T) {
-	const moved, host = "no pinned room moved: ", "each is hosted by the node that it is pinned to, and by no other: yard has no host"
-	for name, c := range map[string]struct {
-		after  map[string]lease.NodeID
-		broken []string
-	}{
-		"sound": {homes, nil},
-		"moved": {map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{moved + "yard was pinned to b, now to c"}},
-		"lost": {map[string]lease.NodeID{"attic": "a"}, []string{
-			moved + "yard was pinned to b, now to nobody", "all 3 agents list the same 2 pins, one for each room: yard has no pin, says a (and 2 more)", host,
-		}},
-		"orphaned": {map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
-			moved + "yard was pinned to b, now to d", "no pin names a node that is gone: yard is pinned to d says a, which is no member (and 2 more)", host,
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			nodes := []string{"a", "b", "c"}
-			tour, f, _ := scene(t, nodes, "abcabc", homes)
-			after := fleet(nodes, "abcabc", nil)
-			people(after, c.after)
-			err := tour.apply(t.Context(), change{
-				title: "something happens", what: "it happened",
-				act:    func(context.Context) error { f.set(after); return nil },
-				checks: func(o outcome) []check { return []check{pinsStay(o.before, o.after)} },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range c.broken {
-				c.broken[i] = "step 3: " + c.broken[i]
-			}
-			if diff := cmp.Diff(c.broken, tour.broken); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
 // TestRestart: a room that ends on a drained node starts on another node, where the tour
 // sees it from then on.
 func TestRestart(t *testing.T) {
