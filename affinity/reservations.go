@@ -59,18 +59,17 @@ func (r *reservations) placeOn(m *cluster.Member, q request) (reservation, bool)
 	return r.add(m.ID, q.cost, time.Now()), true
 }
 
-// candidates explains every member's part in the choice of a node.
-func (r *reservations) candidates(s *cluster.Snapshot, q request, taken lease.NodeID) []Candidate {
+// explain returns every member's part in the choice of a node. If the room lives nowhere,
+// it also returns the node that place would choose, from the same reservations.
+func (r *reservations) explain(s *cluster.Snapshot, q request, node lease.NodeID) (to choice, list []Candidate, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return explain(s, q, taken, r.limits, r.sum)
-}
-
-// preview is place without a reservation.
-func (r *reservations) preview(s *cluster.Snapshot, q request) (choice, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return choose(s, q, r.limits, r.sum)
+	if node == "" {
+		if to, err = choose(s, q, r.limits, r.sum); err == nil {
+			node = to.member.ID
+		}
+	}
+	return to, explain(s, q, node, r.limits, r.sum), err
 }
 
 // cancel frees the reservation of a claim that did not take effect.

@@ -88,21 +88,20 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 	if err != nil && !errors.Is(err, ErrNoPin) && !errors.Is(err, ErrStore) {
 		return Explanation{}, err
 	}
-	e := Explanation{Assignment: a, Pinned: err == nil && a.Source != Degraded}
 	q := r.request(s, room, d.Size)
-	if err != nil {
-		e.Assignment = Assignment{Room: room, Partition: q.partition}
-		if c, none := r.reserved.preview(s, q); none != nil {
-			e.Assignment.Reason = none.Error()
-		} else {
-			if errors.Is(err, ErrStore) {
-				c.source, c.reason = Degraded, "the store does not answer, so the room may have a pin; otherwise: "+c.reason
-			}
-			e.Assignment = r.assign(s, room, Pin{Incarnation: c.incarnation()}, c.source, c.reason)
+	to, candidates, noHome := r.reserved.explain(s, q, a.Node)
+	switch {
+	case err == nil:
+		return Explanation{a, a.Source != Degraded, candidates}, nil
+	case noHome != nil:
+		a = Assignment{Room: room, Partition: q.partition, Reason: noHome.Error()}
+	default:
+		if errors.Is(err, ErrStore) {
+			to.source, to.reason = Degraded, "the store does not answer, so the room may have a pin; otherwise: "+to.reason
 		}
+		a = r.assign(s, room, Pin{Incarnation: to.incarnation()}, to.source, to.reason)
 	}
-	e.Candidates = r.reserved.candidates(s, q, e.Assignment.Node)
-	return e, nil
+	return Explanation{Assignment: a, Candidates: candidates}, nil
 }
 
 // Edges returns the n best nodes for a room apart from the node where it lives, for a
