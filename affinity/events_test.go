@@ -23,19 +23,19 @@ import (
 func moveOf(tb testing.TB, text string) Moved {
 	tb.Helper()
 	m := Moved{Reason: text}
-	var lives string
-	if _, err := fmt.Sscan(text, &m.Room, &lives, &m.Epoch); err != nil {
+	var ends string
+	if _, err := fmt.Sscan(text, &m.Room, &ends, &m.Epoch); err != nil {
 		tb.Fatalf("move %q: %v", text, err)
 	}
-	from, to, _ := strings.Cut(lives, ">")
-	life := func(s string) (l lease.Incarnation) {
+	from, to, _ := strings.Cut(ends, ">")
+	parse := func(s string) (l lease.Incarnation) {
 		l.Node = lease.NodeID(s[:1])
 		if _, err := fmt.Sscan(s[1:], &l.Number); err != nil {
 			tb.Fatalf("move %q: %v", text, err)
 		}
 		return l
 	}
-	m.From, m.To = life(from), life(to)
+	m.From, m.To = parse(from), parse(to)
 	return m
 }
 
@@ -288,12 +288,12 @@ func TestMovesLikeTwin(t *testing.T) {
 		for i := range readers {
 			readers[i] = feed.subscribe()
 		}
-		life := rapid.Custom(func(t *rapid.T) lease.Incarnation {
+		incarnation := rapid.Custom(func(t *rapid.T) lease.Incarnation {
 			return lease.Incarnation{Node: lease.NodeID(rapid.StringMatching(`[ab]`).Draw(t, "node")), Number: rapid.Uint64Range(1, 2).Draw(t, "incarnation")}
 		})
 		move := rapid.Custom(func(t *rapid.T) Moved {
 			return Moved{
-				Room: rapid.StringMatching(`[r-t]`).Draw(t, "room"), From: life.Draw(t, "from"), To: life.Draw(t, "to"),
+				Room: rapid.StringMatching(`[r-t]`).Draw(t, "room"), From: incarnation.Draw(t, "from"), To: incarnation.Draw(t, "to"),
 				Epoch: rapid.Uint64Range(1, 5).Draw(t, "epoch"), Reason: rapid.StringN(0, 3, -1).Draw(t, "reason"),
 			}
 		})
