@@ -1,15 +1,12 @@
 package clusterhttp
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/internal/pipenet"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -122,68 +120,23 @@ func expect(t *testing.T, w *httptest.ResponseRecorder, status int, text string)
 	}
 }
 
-// pipes is a network of net.Pipe, which works in a bubble and buffers nothing.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
+// pipes is the network of a server, for bubbles.
+type pipes struct{ *pipenet.Net }
 
-// serve runs srv on pipes until the test ends.
-func serve(t *testing.T, srv *http.Server) *pipes {
+func serve(t *testing.T, srv *http.Server) pipes {
 	t.Helper()
-	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = srv.Serve(p)
-	}()
-	t.Cleanup(func() {
-		_ = srv.Close()
-		<-ended
-	})
-	return p
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return pipes{pipenet.Serve(t, srv)}
 }
 
 // listen opens a stream with these headers, such as "Name: value".
-func (p *pipes) listen(t *testing.T, headers ...string) *listener {
+func (p pipes) listen(t *testing.T, headers ...string) *listener {
 	t.Helper()
-	conn, err := p.dial(t.Context(), "", "")
+	conn, err := p.Dial(t.Context())
 	return listen(t, conn, err, headers...)
 }
 
-// client returns a Client over p and closes its connections at the end of the test.
-func (p *pipes) client(t *testing.T) *Client {
+// client returns a Client over p.
+func (p pipes) client(t *testing.T) *Client {
 	t.Helper()
-	transport := &http.Transport{DialContext: p.dial}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &Client{Base: "agent.test:8401", HTTP: &http.Client{Transport: transport}}
+	return &Client{Base: "agent.test:8401", HTTP: &http.Client{Transport: p.Transport(t)}}
 }

@@ -219,8 +219,8 @@ func tokens() (all []attempt) {
 }
 
 // on returns the effect of the attempt.
-func (a attempt) on(t *testing.T, p *pipes) string {
-	conn, err := p.dial(t.Context(), "", "")
+func (a attempt) on(t *testing.T, p pipes) string {
+	conn, err := p.Dial(t.Context())
 	if err != nil {
 		return err.Error()
 	}

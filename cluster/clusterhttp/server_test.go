@@ -24,7 +24,7 @@ func TestClientThatNeverReads(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("a")
 		c.WaitAgreed(5 * time.Second)
-		conn, err := serve(t, NewServer(Handler(c.Agent("a"), Options{Log: quiet}))).dial(t.Context(), "", "")
+		conn, err := serve(t, NewServer(Handler(c.Agent("a"), Options{Log: quiet}))).Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func limited(t *testing.T, limits *conns, release <-chan struct{}) (open func(pa
 	p := serve(t, srv)
 	return func(path string) *visitor {
 		t.Helper()
-		conn, err := p.dial(t.Context(), "", "")
+		conn, err := p.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

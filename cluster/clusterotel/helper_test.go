@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/internal/pipenet"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -111,46 +111,13 @@ func (h *roomCluster) client(t *testing.T, id string) *clusterhttp.Client {
 		otelhttp.WithFilter(clusterotel.Brief),
 	}
 	api := clusterhttp.Handler(h.Agent(id), clusterhttp.Options{Rooms: h.rooms[id], Log: quiet, Token: token})
-	transport := &http.Transport{DialContext: serve(t, otelhttp.NewHandler(h.tracing.Handler(api), "roost", opts...))}
-	t.Cleanup(transport.CloseIdleConnections)
+	srv := clusterhttp.NewServer(otelhttp.NewHandler(h.tracing.Handler(api), "roost", opts...))
+	transport := pipenet.Serve(t, srv).Transport(t)
 	return &clusterhttp.Client{
 		Base: "agent.test:8401", Token: token,
 		HTTP: &http.Client{Transport: otelhttp.NewTransport(h.tracing.Transport(transport), opts...)},
 	}
 }
-
-// serve serves h on pipes, which work in a bubble, until the test ends.
-func serve(t *testing.T, h http.Handler) func(context.Context, string, string) (net.Conn, error) {
-	t.Helper()
-	conns := make(pipes)
-	srv := clusterhttp.NewServer(h)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = srv.Serve(conns)
-	}()
-	t.Cleanup(func() {
-		close(conns)
-		_ = srv.Close()
-		<-ended
-	})
-	return func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		conns <- theirs
-		return ours, nil
-	}
-}
-
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-func (p pipes) Close() error   { return nil }
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
 // tree returns and resets the trace: a line for each span, indented below its parent, with
 // the status if it is an error, and events.

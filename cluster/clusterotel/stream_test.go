@@ -13,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
+	"github.com/roost-cluster/roost/internal/pipenet"
 )
 
 // A stream of events works through both layers: each event arrives immediately, and the
@@ -30,9 +31,7 @@ func TestStream(t *testing.T) {
 				h := newRoomCluster(t, clusterotel.Options{})
 				api := h.tracing.Handler(clusterhttp.Handler(h.Agent("a"), clusterhttp.Options{Log: quiet}))
 				opts := append(c.filters, otelhttp.WithTracerProvider(h.provider))
-				dial := serve(t, otelhttp.NewHandler(api, "roost", opts...))
-				transport := &http.Transport{DialContext: dial}
-				defer transport.CloseIdleConnections()
+				transport := pipenet.Serve(t, clusterhttp.NewServer(otelhttp.NewHandler(api, "roost", opts...))).Transport(t)
 
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

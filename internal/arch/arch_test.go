@@ -51,6 +51,7 @@ var house = []struct {
 	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under kernels, and nothing of the agent"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"internal/latest", nil, "it passes on values of any type"},
+	{"internal/pipenet", nil, "it serves the tests of any package"},
 	{"internal/arch", nil, "the rules depend on no package that they check"},
 	{"internal/leak", nil, "it serves the tests of any package"},
 	{"internal/agentproc", nil, "it knows an agent by its command line and its log alone"},
