@@ -171,16 +171,18 @@ func (s *losing) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 // lateRelease is a store that deletes a pin a second after the caller has given up.
 type lateRelease struct {
 	*faulty
-	before func() // once
+	before atomic.Pointer[func()] // is called once, before a pin is deleted
 }
 
 func (s *lateRelease) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
-	if s.before == nil || ops[0].If == (affinity.Pin{}) || ops[0].Set != (affinity.Pin{}) {
+	if ops[0].If == (affinity.Pin{}) || ops[0].Set != (affinity.Pin{}) {
 		return s.faulty.Swap(ctx, ops...)
 	}
-	before := s.before
-	s.before = nil
-	before()
+	before := s.before.Swap(nil)
+	if before == nil {
+		return s.faulty.Swap(ctx, ops...)
+	}
+	(*before)()
 	<-ctx.Done()
 	time.AfterFunc(time.Second, func() { s.faulty.Swap(context.Background(), ops...) })
 	return []affinity.Result{{Err: fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())}}

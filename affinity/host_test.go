@@ -140,12 +140,13 @@ func TestHostBeforeLateRelease(t *testing.T) {
 		h := f.host("a", "r", 2)
 		home := f.rooms[string(f.resolve("a", "r", 2).Node)]
 		var again *affinity.Hosting
-		store.before = func() {
+		host := func() {
 			var err error
 			if again, err = home.Host(t.Context(), "r", affinity.Demand{Size: 1}); err != nil {
 				t.Error(err)
 			}
 		}
+		store.before.Store(&host)
 		if err := h.Release(t.Context()); err == nil {
 			t.Fatal("the store has answered")
 		}
