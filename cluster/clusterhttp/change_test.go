@@ -163,8 +163,8 @@ func TestWeightWithoutTable(t *testing.T) {
 	})
 }
 
-// Leave responds before the change, continues without the caller, and can be called
-// twice.
+// Leave responds before the change, continues without the caller, and can be called twice.
+// Meanwhile probes fail with the state.
 func TestLeave(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -180,9 +180,18 @@ func TestLeave(t *testing.T) {
 		}
 		hangUp()
 		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // has not left yet
-		time.Sleep(leaveTime)
-		synctest.Wait()
-		if !(&api{agent: h.agent}).closed() || h.agent.Err() != nil {
+		seen := make(map[string]bool)                      // by probes during the leave
+		for begin := time.Now(); time.Since(begin) < leaveTime; time.Sleep(10 * time.Millisecond) {
+			var p Problem
+			if err := json.Unmarshal(do(h, "GET", "/readyz", "").Body.Bytes(), &p); err != nil {
+				t.Fatal(err)
+			}
+			seen[p.State] = true
+		}
+		if !seen["draining"] || !seen["left"] {
+			t.Errorf("probes saw the states %v", seen)
+		}
+		if !h.closed() || h.agent.Err() != nil {
 			t.Fatal("it did not leave")
 		}
 		for _, m := range c.Agent("b").Members() {
@@ -191,24 +200,5 @@ func TestLeave(t *testing.T) {
 			}
 		}
 		expect(t, do(h, "POST", "/v1/leave", ""), 503, CodeClosed)
-	})
-}
-
-// During a leave, probes fail with the state, and lookups still work.
-func TestReadinessWhileLeaving(t *testing.T) {
-	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
-		seen := make(map[string]bool)
-		do(h, "POST", "/v1/leave", "")
-		for range 500 {
-			var p Problem
-			if err := json.Unmarshal(do(h, "GET", "/readyz", "").Body.Bytes(), &p); err != nil {
-				t.Fatal(err)
-			}
-			seen[p.State] = true
-			time.Sleep(10 * time.Millisecond)
-		}
-		if !seen["draining"] || !seen["left"] {
-			t.Errorf("seen %v", seen)
-		}
 	})
 }
