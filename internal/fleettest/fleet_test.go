@@ -55,7 +55,7 @@ func clusterName() string { return fmt.Sprint("fleet-", os.Getpid(), "-", cluste
 // capacity of every node, in forwarded streams, unless a test says otherwise.
 const capacity = 1_000_000
 
-func newFleet(t *testing.T, s setup, change func(*affinity.Config), ids ...string) *fleet {
+func newFleet(t *testing.T, s setup, ids ...string) *fleet {
 	t.Helper()
 	s.Cluster = clusterName()
 	if s.Capacity == 0 {
@@ -66,37 +66,35 @@ func newFleet(t *testing.T, s setup, change func(*affinity.Config), ids ...strin
 	}
 	f := &fleet{t: t, setup: s}
 	for _, id := range ids {
-		f.start(id, change)
+		f.start(id)
 	}
-	f.waitAgreed(0)
+	f.waitAgreed()
 	return f
 }
 
 // start adds a node without a wait for the others.
-func (f *fleet) start(id string, change func(*affinity.Config)) *node {
+func (f *fleet) start(id string) {
 	f.t.Helper()
 	s := f.setup
 	s.ID = id
 	if len(f.nodes) > 0 {
 		s.Join = []string{f.nodes[0].agent.Addr()}
 	}
-	n, err := startNode(f.t.Context(), s, change)
+	n, err := startNode(f.t.Context(), s)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.nodes = append(f.nodes, n)
 	f.t.Cleanup(n.close)
-	return n
 }
 
-// waitAgreed waits until all nodes see all nodes, with loads, and nodes in other
-// processes.
-func (f *fleet) waitAgreed(others int) {
+// waitAgreed waits until all nodes see all nodes, with loads.
+func (f *fleet) waitAgreed() {
 	f.t.Helper()
 	redistest.Eventually(f.t, "all nodes to agree", func() error {
 		for _, n := range f.nodes {
 			s := n.agent.Snapshot()
-			if len(s.Members) != len(f.nodes)+others || !s.Converged() {
+			if len(s.Members) != len(f.nodes) || !s.Converged() {
 				return fmt.Errorf("%s sees %d members, converged: %t", s.Self.ID, len(s.Members), s.Converged())
 			}
 			for _, m := range s.Members {

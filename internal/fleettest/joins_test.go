@@ -13,7 +13,7 @@ import (
 // for each instance, and none once the pin is cached there.
 func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
 	redis := redistest.Start(t)
-	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, nil, "a", "b", "c", "d")
+	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, "a", "b", "c", "d")
 	const callers = 200
 	rooms := names("room-", map[bool]int{true: 100, false: 1000}[testing.Short() || underRace])
 

@@ -36,7 +36,7 @@ type node struct {
 	rooms *affinity.Resolver
 }
 
-func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*node, error) {
+func startNode(ctx context.Context, s setup) (*node, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	// All nodes share a clock: apparent skew comes from a busy machine.
 	agent, err := cluster.Start(ctx, cluster.Config{
@@ -53,9 +53,6 @@ func startNode(ctx context.Context, s setup, change func(*affinity.Config)) (*no
 	}
 	n.store = &meter{Store: redis}
 	cfg := affinity.Config{PinTTL: s.PinTTL, Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
-	if change != nil {
-		change(&cfg)
-	}
 	if n.rooms, err = affinity.Start(agent, n.store, cfg); err != nil {
 		return nil, errors.Join(err, redis.Close(), agent.Close())
 	}

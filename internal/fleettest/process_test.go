@@ -135,7 +135,7 @@ func serveNode(text string) {
 	err := json.Unmarshal([]byte(text), &s)
 	var n *node
 	if err == nil {
-		n, err = startNode(context.Background(), s, nil)
+		n, err = startNode(context.Background(), s)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "node:", err)

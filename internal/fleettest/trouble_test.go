@@ -135,7 +135,7 @@ func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
-			f := newFleet(t, setup{URL: s.url}, nil, "a", "b", "c")
+			f := newFleet(t, setup{URL: s.url}, "a", "b", "c")
 			rooms := names("room-", 60)
 			f.scatter(rooms)
 			hosted := f.host(rooms, 3)
