@@ -14,11 +14,7 @@ func fleets(b *testing.B, f func(b *testing.B, nodes []placement.Node)) {
 	b.Helper()
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
-			nodes := make([]placement.Node, n)
-			for i := range nodes {
-				nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Weight: 1}
-			}
-			f(b, nodes)
+			f(b, fleet(0, n))
 		})
 	}
 }

@@ -190,43 +190,6 @@ func TestTableRank(t *testing.T) {
 	}
 }
 
-// S4.7: the digest shows relevant differences only.
-func TestDigest(t *testing.T) {
-	base := mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, equals("a", "b")...)
-	same := map[string]*placement.Table{
-		"again":           mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, equals("a", "b")...),
-		"other weights":   mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, placement.Node{ID: "a", Weight: 7}, placement.Node{ID: "b", Weight: 1}),
-		"one without any": mustComputeBy(t, fixed{name: "s", assign: []int{1, 2, 1}}, 3, equals("a", "0", "b")...),
-	}
-	for name, table := range same {
-		if table.Digest() != base.Digest() {
-			t.Errorf("%s: the digest differs", name)
-		}
-	}
-	other := map[string]*placement.Table{
-		"base":               base,
-		"other strategy":     mustComputeBy(t, fixed{name: "t", assign: []int{0, 1, 0}}, 3, equals("a", "b")...),
-		"one owner differs":  mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 1}}, 3, equals("a", "b")...),
-		"owners swapped":     mustComputeBy(t, fixed{name: "s", assign: []int{1, 0, 1}}, 3, equals("a", "b")...),
-		"one owner for all":  mustComputeBy(t, fixed{name: "s", assign: []int{0, 0, 0}}, 3, equals("a", "b")...),
-		"other id":           mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0}}, 3, equals("a", "c")...),
-		"one more partition": mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0, 1}}, 4, equals("a", "b")...),
-		"nobody":             mustComputeBy(t, fixed{name: "s"}, 3),
-		"nobody, four":       mustComputeBy(t, fixed{name: "s"}, 4),
-		"nil":                nil,
-	}
-	seen := map[placement.Digest]string{}
-	for name, table := range other {
-		if with, ok := seen[table.Digest()]; ok {
-			t.Errorf("%s and %s have one digest", name, with)
-		}
-		seen[table.Digest()] = name
-	}
-	if seen[0] != "nil" {
-		t.Error("digest 0 must mean the nil table, and no other")
-	}
-}
-
 // S3.12: lookups are free of allocations.
 func TestLookupsDoNotAllocate(t *testing.T) {
 	table := mustCompute(t, placement.DefaultPartitions, fleet(0, 100)...)
