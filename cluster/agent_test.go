@@ -53,13 +53,7 @@ func waitReady(t *testing.T, agents ...*cluster.Agent) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for _, a := range agents {
-		for len(a.Members()) != len(agents) {
-			select {
-			case <-ctx.Done():
-				t.Fatalf("%s sees %d members of %d", a.Config().ID, len(a.Members()), len(agents))
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
+		eventually(t, a.Config().ID+" sees all members", func() bool { return len(a.Members()) == len(agents) })
 		if err := a.WaitConverged(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -271,13 +265,10 @@ func TestHostileDatagrams(t *testing.T) {
 		}
 		_, _ = conn.Write([]byte(packet))
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for s := a.Snapshot().Stats; s.DecodeErrors == 0 || s.VersionErrors == 0; s = a.Snapshot().Stats {
-		if time.Now().After(deadline) {
-			t.Fatalf("not counted: %+v", s)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "a counts the errors", func() bool {
+		s := a.Snapshot().Stats
+		return s.DecodeErrors > 0 && s.VersionErrors > 0
+	})
 	waitReady(t, a, b)
 }
 
