@@ -92,11 +92,6 @@ func oneHost(parties []party, visits []visit, pins map[string]pin) check {
 	return f.result("each is hosted by the node that it is pinned to, and by no other")
 }
 
-// fullLoads checks that all agents heard the right loads in the end.
-func fullLoads(fault string) check {
-	return check{"every agent has heard how many streams each node carries", fault}
-}
-
 // oneAnswer checks that all people of the big room are sent to one node.
 func oneAnswer(asks []visit) check {
 	var f faults

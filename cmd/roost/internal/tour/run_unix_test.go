@@ -57,11 +57,7 @@ func (w walk) shows(t *testing.T, text string) {
 // TestOnce: the whole tour on real processes: S0.1, S0.2, S0.8, S3.7, S3.9 and S3.11 as a
 // user sees them.
 func TestOnce(t *testing.T) {
-	w := startWalk(t, Options{Once: true, Seed: 7})
-	if err := <-w.ended; err != nil {
-		t.Fatalf("%v\n%s", err, w)
-	}
-	expectWhole(t, w.Log)
+	w := walkWhole(t, Options{Once: true, Seed: 7})
 	if !strings.Contains(w.String(), "this process stands in for it") {
 		t.Error("the store is not mentioned")
 	}
@@ -71,11 +67,7 @@ func TestOnce(t *testing.T) {
 func TestOnceOnRedis(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
-	w := startWalk(t, Options{Once: true, Seed: 8, Redis: redis.URL()})
-	if err := <-w.ended; err != nil {
-		t.Fatalf("%v\n%s", err, w)
-	}
-	expectWhole(t, w.Log)
+	w := walkWhole(t, Options{Once: true, Seed: 8, Redis: redis.URL()})
 	if strings.Contains(w.String(), "sesame") {
 		t.Error("the password is shown")
 	}
@@ -98,23 +90,28 @@ func TestNoRedis(t *testing.T) {
 	}
 }
 
-// expectWhole checks the output of a whole tour of five nodes.
-func expectWhole(t *testing.T, out *agentproc.Log) {
+// walkWhole walks through a tour of five nodes and checks its output.
+func walkWhole(t *testing.T, o Options) walk {
 	t.Helper()
+	w := startWalk(t, o)
+	if err := <-w.ended; err != nil {
+		t.Fatalf("%v\n%s", err, w)
+	}
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
 		"1/6 = 16.7 %", "1/5 = 20.0 %", "People join 203 rooms", "A 50-person room overrides the hash",
 		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "starts again elsewhere",
 		"All 59 checks held",
 	} {
-		if !strings.Contains(out.String(), want) {
+		if !strings.Contains(w.String(), want) {
 			t.Errorf("nothing is said of %q", want)
 		}
 	}
-	if strings.Contains(out.String(), "BROKEN") || strings.Contains(out.String(), "\x1b") {
+	if strings.Contains(w.String(), "BROKEN") || strings.Contains(w.String(), "\x1b") {
 		t.Error("something is broken, or coloured")
 	}
-	t.Log(out)
+	t.Log(w)
+	return w
 }
 
 // TestStay: without Once the cluster stays up at the given address, and ends with the

@@ -40,7 +40,7 @@ func (t *tour) gather(ctx context.Context) error {
 	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(t.byHash(pins)), count(len(t.parties))), "")
 	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
 	t.out.line("")
-	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins), fullLoads(fault))
+	t.conclude(samePins(t.parties, t.seen), oneHome(t.parties, visits, pins), oneHost(t.parties, visits, pins), check{"every agent has heard how many streams each node carries", fault})
 	return nil
 }
 
