@@ -150,10 +150,11 @@ func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
 	return found
 }
 
-// onlyMovedFrom fails the test unless exactly the rooms of a node have moved, to
+// onlyMovedFromC fails the test unless exactly the rooms of c, which died, have moved, to
 // nodes that are live, and none is lost.
-func (f *fleet) onlyMovedFrom(gone lease.NodeID, before, after map[string]affinity.Pin) (n int) {
+func (f *fleet) onlyMovedFromC(before, after map[string]affinity.Pin) (n int) {
 	f.t.Helper()
+	const gone = lease.NodeID("c")
 	if len(after) != len(before) {
 		f.t.Errorf("%d rooms are pinned, %d were", len(after), len(before))
 	}

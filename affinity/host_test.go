@@ -337,7 +337,7 @@ func TestPause(t *testing.T) { // S0.8
 			t.Errorf("hosting with a lease that ran out: %v", err)
 		}
 		during := pins(t, store)
-		f.onlyMovedFrom("c", before, during)
+		f.onlyMovedFromC(before, during)
 		f.Resume("c")
 		time.Sleep(2 * soon)
 		for _, h := range hosted {

@@ -54,7 +54,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 		took := time.Since(since)
 		time.Sleep(soon)
 		after := pins(t, store)
-		n := f.onlyMovedFrom("c", before, after)
+		n := f.onlyMovedFromC(before, after)
 		cancel()
 		wait.Wait()
 		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
@@ -118,7 +118,7 @@ func TestDeathWithoutNotifications(t *testing.T) {
 		f.crash("c")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := f.onlyMovedFrom("c", before, pins(t, store)); n == 0 || len(published) != n {
+		if n := f.onlyMovedFromC(before, pins(t, store)); n == 0 || len(published) != n {
 			t.Errorf("%d rooms moved, %d were published", n, len(published))
 		}
 		if f.rooms["a"].Stats().Rehomed == uint64(len(published)) {
@@ -148,7 +148,7 @@ func TestSecondSweeps(t *testing.T) { // S0.8
 		cut.fails.Store(true)
 		f.crash("c")
 		time.Sleep(2 * soon)
-		if n := f.onlyMovedFrom("c", before, pins(t, store)); n == 0 {
+		if n := f.onlyMovedFromC(before, pins(t, store)); n == 0 {
 			t.Error("no room has moved")
 		}
 	})
@@ -357,7 +357,7 @@ func TestClose(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		f.onlyMovedFrom("c", before, pins(t, store))
+		f.onlyMovedFromC(before, pins(t, store))
 		t.Logf("re-homed %v after Close", time.Since(since))
 	})
 }
