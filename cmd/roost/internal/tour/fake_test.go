@@ -121,14 +121,14 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 	return f.aboutRooms(a, r)
 }
 
-// fakeTour is a tour among fakes that agree on a table, and its output.
-func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *agentproc.Log) {
+// fakeTour is a tour among fakes that agree on a table.
+func fakeTour(t *testing.T, answers []answer) (*tour, *fakes) {
 	t.Helper()
-	f, out := &fakes{answers: answers}, new(agentproc.Log)
+	f := &fakes{answers: answers}
 	web := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(web.CloseIdleConnections)
 	tour := &tour{
-		out: newPrinter(out), rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), rooms: []string{"lobby", "stage"}, step: 3,
+		out: newPrinter(new(agentproc.Log)), rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), rooms: []string{"lobby", "stage"}, step: 3,
 	}
 	for _, a := range answers {
 		mux := http.NewServeMux()
@@ -148,5 +148,5 @@ func fakeTour(t *testing.T, answers []answer) (*tour, *fakes, *agentproc.Log) {
 			client: &clusterhttp.Client{Base: server.URL, HTTP: web}, state: lease.Active,
 		})
 	}
-	return tour, f, out
+	return tour, f
 }

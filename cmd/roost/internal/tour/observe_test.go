@@ -18,7 +18,7 @@ import (
 func TestObserve(t *testing.T) {
 	want := fleet([]string{"a", "b", "c"}, "abcabcab", []string{"lobby", "stage"})
 	parties := people(want, map[string]lease.NodeID{"attic": "a", "yard": "c"})
-	tour, f, _ := fakeTour(t, want)
+	tour, f := fakeTour(t, want)
 	tour.parties = parties
 	f.unrest = 4 // answers from two tables are not used
 	got, err := tour.observe(t.Context())
@@ -34,7 +34,7 @@ func TestObserve(t *testing.T) {
 }
 
 func TestObserveOneThatDied(t *testing.T) {
-	tour, _, _ := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
+	tour, _ := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
 	tour.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
 	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
 		t.Errorf("got %v", err)
@@ -67,7 +67,7 @@ func TestAgreed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // most of them wait
-			tour, f, _ := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
+			tour, f := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
 			c.upset(tour, f)
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 			defer cancel()

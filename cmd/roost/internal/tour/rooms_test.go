@@ -19,7 +19,7 @@ import (
 func scene(t *testing.T, nodes []string, table string, homes map[string]lease.NodeID) (*tour, *fakes, []answer) {
 	t.Helper()
 	answers, seen := fleet(nodes, table, nil), fleet(nodes, table, nil)
-	tour, f, _ := fakeTour(t, answers)
+	tour, f := fakeTour(t, answers)
 	tour.rooms, tour.seen = nil, seen
 	tour.parties = people(answers, homes)
 	people(seen, homes)
