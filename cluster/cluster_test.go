@@ -87,6 +87,21 @@ func TestLeave(t *testing.T) { // S3.9
 	}
 }
 
+// A split of three minutes heals by itself: memberlist does not rejoin, the agents do.
+func TestSplitAndHeal(t *testing.T) {
+	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
+		all := c.IDs()
+		third := max(1, len(all)/3)
+		c.Split(all[:third], all[third:])
+		time.Sleep(3 * time.Minute)
+		if got := len(c.Agent(all[0]).Members()); got != third {
+			t.Fatalf("one side sees %d members, has %d", got, third)
+		}
+		c.Heal()
+		c.WaitAgreed(20 * time.Second)
+	})
+}
+
 func TestPausedNode(t *testing.T) {
 	inClusters(t, func(t *testing.T, c *clustertest.Cluster) {
 		a := c.Agent("n01")
