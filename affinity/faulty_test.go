@@ -154,16 +154,14 @@ func (s *replaced) Heartbeat(ctx context.Context, self lease.Incarnation, ttl ti
 // just when it has answered an op.
 type losing struct {
 	*replaced
-	next affinity.Op // what follows; once
+	next atomic.Pointer[affinity.Op] // follows the answer to an op of the same room; once
 }
 
 func (s *losing) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
 	results := s.replaced.Swap(ctx, ops...)
-	if s.next.Room != "" && ops[0].Room == s.next.Room {
-		next := s.next
-		s.next = affinity.Op{}
+	if next := s.next.Load(); next != nil && ops[0].Room == next.Room && s.next.CompareAndSwap(next, nil) {
 		s.empty()
-		s.replaced.Swap(ctx, next)
+		s.replaced.Swap(ctx, *next)
 	}
 	return results
 }

@@ -265,10 +265,10 @@ func TestLossWhileHosting(t *testing.T) {
 		owner := string(f.owner(room))
 		other := f.not(owner)
 		self := f.Agent(other).Snapshot().Self
-		store.next = affinity.Op{
+		store.next.Store(&affinity.Op{
 			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
 			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}},
-		}
+		})
 		h, err := f.rooms[owner].Host(t.Context(), room, affinity.Demand{Size: 2})
 		if err != nil {
 			t.Fatal(err)
