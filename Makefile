@@ -40,7 +40,7 @@ short: ## the tests without the long ones
 	$(STEP) 'short tests' go test -short -p 3 ./...
 
 race: ## all tests of every module under the race detector
-	$(STEP) 'tests under the race detector' $(EACH) go test -race -p 3 ./...
+	$(STEP) 'tests under the race detector' $(EACH) $(CURDIR)/scripts/race.sh
 
 long: ## simulations, and the crowds that are too large for the race detector
 	$(STEP) 'simulations and crowds' go test -count=1 ./internal/sim ./cluster/clusterhttp
