@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Answer returns the records and beats of the wanted nodes that are live, as many as
 // fit into budget bytes (at least one), and the remaining wants. It returns nil if
@@ -27,27 +30,57 @@ func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, res
 	return m, nil
 }
 
-// Request returns a message that requests the records of wants.
-func (s *Set) Request(now time.Time, wants []Handle) *Message {
+// Request returns a message that requests the records of wants, and all beats of
+// buckets.
+func (s *Set) Request(now time.Time, wants []Handle, buckets []BucketID) *Message {
 	m := s.message(now)
-	m.Wants = wants
+	m.Wants, m.Buckets = wants, buckets
 	return m
+}
+
+// AnswerBeats returns messages of at most budget bytes with the beats that m asks
+// for: those of leases that are about to expire at its sender, if this node knows
+// later ones, and those of whole buckets. Of a bucket that holds much more nodes than
+// the sender's should, the rest is left out.
+func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) (answers []*Message) {
+	var rows []*entry
+	for _, h := range m.Asks[:min(len(m.Asks), maxAsks)] {
+		if e := s.known[h]; e != nil && (e.left() || e.status == live && s.age(now, e) < s.params.TTL/2) {
+			rows = append(rows, e)
+		}
+	}
+	for _, id := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
+		in := func(e *entry) bool { return e.spreads() && id.has(e.handle) }
+		nodes := s.others(in, func(_, _ *entry) int { return 0 })
+		rows = append(rows, nodes[:min(len(nodes), 4*bucketSize)]...)
+	}
+	for len(rows) > 0 {
+		free := budget - messageOverhead
+		answer := s.message(now)
+		s.addBeat(now, answer, s.self, &free, 0)
+		rest := s.addRows(now, answer, rows, &free, 0)
+		if len(rest) == len(rows) {
+			break // the budget is too small for a row
+		}
+		answers, rows = append(answers, answer), rest
+	}
+	return answers
 }
 
 // AnswerExpired returns a message for a sender that is not live in this set, and the
 // sender's address. Such a sender was replaced by a later incarnation, is too far
 // ahead of the cluster's clock, or has expired. No node gossips to it, so without an
-// answer it would receive nothing, expire all other nodes, and own everything. The
-// message has the record of the later incarnation, if there is one: if that process
+// answer it would receive nothing, expire all other nodes, and own everything. A live
+// sender is answered if its cluster time is behind. The message has the record of the later incarnation, if there is one: if that process
 // is alive, the sender has to stop, otherwise to outbid it, at once after a farewell.
 // The rest of the budget is filled with beats, freshest first. A sender is answered
 // at most twice a second.
-func (s *Set) AnswerExpired(now time.Time, sender Handle, budget int) (addr string, m *Message) {
+func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
-	if e == nil || e.status == live || e.left() || e.rec.Addr == "" || now.Sub(e.answered) < requestInterval {
+	if e == nil || e == s.self || (e.status == live && !behind) || e.left() || e.rec.Addr == "" || now.Sub(e.answered) < requestInterval {
 		return "", nil
 	}
-	e.answered, e.renewed = now, now // remembered for as long as it sends
+	e.answered, e.ended = now, now // remembered for as long as it sends
 	free := budget - messageOverhead
 	m = s.message(now)
 	s.addBeat(now, m, s.self, &free, 0)
@@ -59,7 +92,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, budget int) (addr stri
 		}
 	}
 	isLive := func(e *entry) bool { return e.status == live }
-	freshest := func(a, b *entry) int { return b.renewed.Compare(a.renewed) }
+	freshest := func(a, b *entry) int { return cmp.Compare(b.at, a.at) }
 	for _, other := range s.others(isLive, freshest) {
 		if !s.addBeat(now, m, other, &free, 0) {
 			break

@@ -1,13 +1,22 @@
 package lease
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // Effect is the result of [Set.Apply].
 type Effect struct {
-	Changed   bool     // of the live set, or of the record or state of a live node
-	Urgent    bool     // relay now rather than in the next digest
-	Wants     []Handle // request these records from the message's sender
-	Duplicate *Record  // another process runs under this node's id with this later incarnation: stop
+	Counts    bool       // the message is of this cluster and of the present
+	Changed   bool       // of the live set, or of the record or state of a live node
+	Urgent    bool       // relay now rather than in the next digest
+	Wants     []Handle   // request these records from the message's sender
+	Buckets   []BucketID // request the rows of these buckets from the message's sender
+	Duplicate *Record    // another process runs under this node's id with this later incarnation: stop
+
+	Challenge string // send [Set.Challenge] to this address, unless empty
+	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
+	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
 }
 
 // Apply merges a message: O(its size). Apart from relaying, Apply is commutative and
@@ -21,6 +30,13 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.stats.SettingsRefused++
 		return e
 	}
+	if m.Challenge != 0 {
+		e.Echo = s.addrOfSender(m)
+	}
+	if !s.accepts(now, m, &e) {
+		return e
+	}
+	e.Counts = true
 	for _, r := range m.Records {
 		s.applyRecord(now, r, &e)
 	}
@@ -29,6 +45,7 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	for i := range m.Beats {
 		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
 	}
+	s.applyAges(now, m, &e)
 	if e.Changed {
 		s.updateClusterClock(now)
 	}
@@ -50,14 +67,14 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	case known.status == retired || known.rec.ID != r.ID || !r.newer(known.rec):
 		return
 	default:
-		known.rec, known.recordsSent, known.size = r, 0, 0
+		known.rec, known.recordsSent, known.rowsSent, known.size = r, 0, 0, 0
 		delete(s.requested, handle)
 		if known.status == live {
 			e.Changed, e.Urgent = true, true
 		}
 	}
 	if s.superseded(r) {
-		known.status, known.renewed = retired, now
+		s.end(now, known, retired)
 	}
 }
 
@@ -73,7 +90,7 @@ func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 		s.stats.RecordsRefused++
 		return nil
 	}
-	e := &entry{rec: r, handle: h, status: pending, renewed: now}
+	e := &entry{rec: r, handle: h, status: pending, ended: now}
 	s.known[h] = e
 	delete(s.requested, h)
 	return e
@@ -91,13 +108,13 @@ func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 			return false
 		}
 	case s.superseded(known.rec):
-		known.status, known.renewed = retired, now
+		s.end(now, known, retired)
 		return false
 	default:
 		if cur.status == live {
 			e.Changed, e.Urgent = true, true
 		}
-		cur.status, cur.renewed = retired, now
+		s.end(now, cur, retired)
 	}
 	if cur != known {
 		s.putNode(known)
@@ -110,7 +127,7 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	switch clock := inRange(b.Clock + lag); {
 	case known == s.self:
 		s.applyOwnBeat(now, b, e)
-	case s.stale(b):
+	case s.stale(now, b):
 		s.stats.BeatsStale++
 		s.applyStaleBeat(now, from, known, b, e)
 	case s.tooFarAhead(clock):
@@ -134,59 +151,62 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 // stale reports whether b carries no news: it is too old, or its content is known. A
 // farewell is valid at any age, and worth storing for as long as ended leases are
 // remembered.
-func (s *Set) stale(b *Beat) bool {
+func (s *Set) stale(now time.Time, b *Beat) bool {
 	limit := s.params.TTL
 	if b.State == Left {
 		limit = s.params.forgetAfter()
 	}
 	known := s.known[b.Handle]
 	switch {
-	case b.Age > limit:
+	case millis(s.time.at(now)-b.renewed()) > limit:
 		return true
 	case known == nil || known.status == pending:
 		return false
 	default:
-		return known.status == retired || b.Seq < known.seq || (b.Seq == known.seq && b.State <= known.state)
+		return known.status == retired || (!known.precedes(b) && b.renewed() <= known.at)
 	}
 }
 
-// applyStaleBeat handles a beat without news. It may still have arrived on a faster
-// path than the known copy, or refer to a newer record.
+// precedes reports whether b says later things of the node than its latest whole beat.
+func (e *entry) precedes(b *Beat) bool {
+	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
+}
+
+// applyStaleBeat handles a beat without news. It may still refer to a newer record.
 func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
-	if known == nil || known.status != live || b.Age > s.params.TTL {
-		return
-	}
-	if b.Seq == known.seq {
-		known.renewed = earlier(known.renewed, now.Add(-b.Age))
-	}
-	if b.Version > known.rec.Version {
+	if known != nil && known.status == live && b.Version > known.rec.Version {
 		s.want(now, from, b.Handle, e)
 	}
 }
 
 // renew renews the lease of known by b.
 func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
-	renewed := now.Add(-b.Age)
-	if known.status != pending && b.Seq == known.seq { // one beat with two states renews nothing
-		if known.status == expired {
-			known.state = b.State
-			return
+	was := known.state
+	if known.status == expired && !s.revives(known, b.renewed()) {
+		if known.precedes(b) {
+			known.state, known.rowAt = b.State, b.At
 		}
-		renewed = earlier(known.renewed, renewed)
+		return
 	}
 	if !s.replaceEarlier(now, known, e) {
 		return
 	}
+	s.update(known, b, clock)
 	if known.status != live {
-		known.recordsSent = 0
+		known.recordsSent, known.rowsSent = 0, 0
+		s.oldest = 0
 	}
-	if known.status != live || known.state != b.State {
+	if known.status != live || known.state != was {
 		e.Changed, e.Urgent = true, true
 	}
-	known.status = live
-	known.update(b, clock, renewed)
+	s.become(known, live)
 	s.stats.BeatsApplied++
 }
+
+// revives reports whether a beat sent at the given time is news of a node whose lease
+// has expired. The latest beat of a dead node reaches some nodes whole, and others as an
+// age rounded down: it must not revive the node there.
+func (s *Set) revives(known *entry, at Stamp) bool { return at-known.at > 2*s.grain() }
 
 // applyFarewell retires known and every earlier incarnation of its node, even if the
 // farewell arrived before all other beats of known, or MaxNodes is reached.
@@ -195,21 +215,33 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 		e.Changed, e.Urgent = true, true
 	}
 	s.replaceEarlier(now, known, e)
-	known.status = retired
-	known.update(b, clock, now.Add(-b.Age))
+	known.rowsSent = 0
+	s.update(known, b, clock)
+	s.end(s.time.local(b.renewed()), known, retired)
 }
 
-// update stores b as the latest beat, which is then relayed.
-func (e *entry) update(b *Beat, clock time.Duration, renewed time.Time) {
-	e.seq, e.state, e.table, e.load = b.Seq, b.State, b.Table, b.Load
-	e.clock, e.renewed, e.beatsSent = clock, renewed, 0
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
+// update stores b as the latest whole beat of e. What it says of the node is relayed if
+// it is new. In a large set, tables travel with the ages alone: all nodes have a new one
+// at the same time.
+func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
+	if e.precedes(b) {
+		table := b.Table != e.table && len(s.nodes) <= bucketSize
+		if table || b.State != e.state || b.Load != e.load || !bytes.Equal(b.rest, e.rest) {
+			e.rowsSent = 0
+		}
+		e.rowAt, e.state, e.table, e.load, e.rest = b.At, b.State, b.Table, b.Load, b.rest
+		e.clock = clock
 	}
-	return a
+	e.heard(b.renewed())
+}
+
+// heard notes that e sent a beat at the given time, and reports whether that is news.
+func (e *entry) heard(at Stamp) bool {
+	if at <= e.at {
+		return false
+	}
+	e.at, e.agesSent = at, 0
+	return true
 }
 
 // requestInterval is the minimum time between two requests for one record.

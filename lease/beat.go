@@ -26,26 +26,55 @@ func HandleOf(id NodeID, incarnation uint64) Handle {
 const NoLoad int64 = -1
 
 // Beat is one renewal of one node's lease, and one row of a digest. Beats of one
-// handle are ordered by Seq. A correct node sends one State per Seq; if two States
-// arrive with the same Seq, every node keeps the greater one.
+// handle are ordered by At. A correct node sends one State per beat; if two States
+// arrive with the same At, every node keeps the greater one.
 type Beat struct {
 	Handle  Handle
-	Seq     uint32
+	At      Stamp         // when the node sent this beat
+	Renewed Stamp         // when it sent its latest beat, of which the relay knows the age alone; at least At
 	State   State         // of the node; Left makes the beat a farewell
 	Version uint32        // of the node's record when the beat was sent
-	Age     time.Duration // of the beat when the message was sent; whole µs on the wire, rounded up
 	Clock   time.Duration // the node's wall clock minus the sender's; whole ms on the wire
 	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
+
+	rest []byte // fields of a later release, passed on
+}
+
+func (b *Beat) renewed() Stamp { return max(b.At, b.Renewed) }
+
+// BucketID names a part of all handles: those whose highest Bits are Index.
+type BucketID struct {
+	Bits  uint8
+	Index uint32
+}
+
+func (id BucketID) has(h Handle) bool { return uint32(h>>(handleBits-id.Bits)) == id.Index }
+
+// Bucket has the ages of the leases of the live nodes in one part of all handles, in
+// the order of the handles. It means nothing to a node whose part differs.
+type Bucket struct {
+	BucketID
+	Nodes  int    // that are live
+	Digest uint64 // 48 bits, over handles, record versions and states
+	ages   []byte // half a byte a node, in units of TTL/16 before the message's Stamp
+	same   []byte // a bit a node: its table is the sender's
 }
 
 // Message is what nodes send each other. Receivers must not modify it.
 type Message struct {
-	Settings uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
-	From     Handle    // the sender, which answers Wants and receives the answers to its own
-	SentAt   time.Time // the sender's wall clock, ms
-	Beats    []Beat
-	Records  []*Record
-	Wants    []Handle // the sender requests the records of these handles
-	Extra    []byte   // payload of the layer above; at most MaxExtraBytes
+	Settings    uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
+	From        Handle    // the sender, which answers Wants and receives the answers to its own
+	Stamp       Stamp     // cluster time at the sender
+	Provisional bool      // the sender has not learned cluster time yet
+	SentAt      time.Time // the sender's wall clock, ms
+	Beats       []Beat
+	Records     []*Record
+	Ages        []Bucket
+	Wants       []Handle   // the sender requests the records of these handles
+	Asks        []Handle   // the sender requests the beats of these handles, whose leases are about to expire
+	Buckets     []BucketID // the sender requests all beats of these buckets, which differ from its own
+	Challenge   uint64     // the sender requests a message with this Echo; 0 = none
+	Echo        uint64     // the Challenge that this message answers; 0 = none
+	Extra       []byte     // payload of the layer above; at most MaxExtraBytes
 }

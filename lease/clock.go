@@ -11,10 +11,10 @@ import (
 // and would compute other owners. With fewer than three clocks, the lower median of a
 // node that is not ahead is its own clock.
 
-// stamp is the clock of a node with rejected beats. It counts in the median, in
+// aheadClock is the clock of a node with rejected beats. It counts in the median, in
 // place of the node's former clock: if most clocks are ahead of this node's, then this
 // node's clock is wrong, or was just set back.
-type stamp struct {
+type aheadClock struct {
 	clock time.Duration
 	until time.Time
 }
@@ -47,11 +47,11 @@ func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
 		clock := inRange(b.Clock + lag)
 		_, noted := s.ahead[b.Handle]
 		switch ahead := s.tooFarAhead(clock); {
-		case (!ahead && !noted) || s.stale(b) || b.Handle == s.self.handle:
+		case (!ahead && !noted) || s.stale(now, b) || b.Handle == s.self.handle:
 		case !ahead:
 			delete(s.ahead, b.Handle)
 		case noted || len(s.ahead) < MaxNodes:
-			s.ahead[b.Handle] = stamp{clock: clock, until: now.Add(s.params.TTL)}
+			s.ahead[b.Handle] = aheadClock{clock: clock, until: now.Add(s.params.TTL)}
 			changed = true
 		}
 	}

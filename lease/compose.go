@@ -7,47 +7,81 @@ import (
 	"time"
 )
 
-// messageOverhead is an upper bound for a message without beats, records and wants.
-const messageOverhead = 48
+// messageOverhead is an upper bound for a message without beats, records, ages and
+// wants.
+const messageOverhead = 96
 
-// How often a node sends one beat or record. After 3·log2(n) random recipients per
-// node, the chance that a given node has not received the beat is far below one in a
+// How often a node sends one row, age or record. After 3·log2(n) random recipients per
+// node, the chance that a given node has not received it is far below one in a
 // million, even at a packet loss of 20 %. Records are longer, and nodes request the
 // records that they miss.
-func (s *Set) beatCopies() int   { return 3 * bits.Len(uint(len(s.nodes))) }
+func (s *Set) rowCopies() int    { return 3 * bits.Len(uint(len(s.nodes))) }
+func (s *Set) ageCopies() int    { return s.rowCopies() }
 func (s *Set) recordCopies() int { return bits.Len(uint(len(s.nodes))) }
 
-// Compose returns a digest of at most budget encoded bytes, for the given number of
-// recipients. It has this node's beat, new records in up to half of the space, then
-// the least relayed beats, freshest first, farewells included. Compose returns nil
-// if there is no news, because every beat and record was sent often enough, or if not
-// even this node's beat fits. O(n log n).
-func (s *Set) Compose(now time.Time, budget, recipients int) *Message {
-	news := s.self.beatsSent < s.beatCopies()
+// maxAsks is how many expiring leases one message asks for. While a tenth of a
+// thousand nodes is dead, that is all of them.
+const maxAsks = 100
+
+// Compose returns messages of at most budget encoded bytes each, for the given number
+// of recipients each: as many as the ages of all leases take. Each has this node's
+// beat. Space goes to new records, then to rows with news, then to ages, then to the
+// rest of the rows, least sent ones first; and to the leases that are about to expire,
+// which the recipients may know better. Compose returns nothing if there is no news,
+// because everything was sent often enough, or if not even this node's beat fits.
+// O(n log n).
+func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Message) {
+	for range s.agesRounds(budget) {
+		if m := s.compose(now, budget, recipients); m != nil {
+			messages = append(messages, m)
+		}
+	}
+	return messages
+}
+
+func (s *Set) compose(now time.Time, budget, recipients int) *Message {
+	news := s.self.agesSent < s.ageCopies()
 	free := budget - messageOverhead
 	m := s.message(now)
 	if !s.addBeat(now, m, s.self, &free, recipients) {
 		return nil // the row sizes below assume its table digest
 	}
-	if s.addRecords(m, free/2, &free, recipients) {
-		news = true
+	if len(m.Ages) == 0 {
+		s.self.agesSent += recipients
 	}
-	due := func(e *entry) bool {
-		return e.spreads() && e.beatsSent < s.beatCopies() && now.Sub(e.renewed) <= s.params.TTL
-	}
-	leastSent := func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.beatsSent, b.beatsSent), b.renewed.Compare(a.renewed))
-	}
-	for _, e := range s.others(due, leastSent) {
-		if !s.addBeat(now, m, e, &free, recipients) {
-			break
-		}
-		news = true
-	}
+	news = s.addRecords(m, free/3, &free, recipients) || news
+	rows := s.dueRows(now)
+	some := free / 3
+	rest := s.addRows(now, m, rows, &some, recipients)
+	free -= free/3 - some
+	news = len(rest) < len(rows) || news
+	news = s.addAsks(now, m, &free) || news
+	news = s.addAges(m, &free, recipients) || news
+	news = len(s.addRows(now, m, rest, &free, recipients)) < len(rest) || news
 	if !news {
 		return nil
 	}
 	return m
+}
+
+// dueRows returns the nodes whose rows have news that was not sent often enough.
+func (s *Set) dueRows(now time.Time) []*entry {
+	due := func(e *entry) bool {
+		return e.spreads() && e.rowsSent < s.rowCopies() && now.Sub(s.time.local(e.rowAt)) <= s.params.TTL
+	}
+	return s.others(due, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.rowsSent, b.rowsSent), cmp.Compare(b.rowAt, a.rowAt))
+	})
+}
+
+// addRows adds rows while they fit, and returns the others.
+func (s *Set) addRows(now time.Time, m *Message, rows []*entry, free *int, recipients int) []*entry {
+	for i, e := range rows {
+		if !s.addBeat(now, m, e, free, recipients) {
+			return rows[i:]
+		}
+	}
+	return nil
 }
 
 // addRecords adds the least sent records, up to space bytes, and reports whether
@@ -62,7 +96,8 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 		}
 	}
 	if s.self.recordsSent < s.recordCopies() {
-		add(s.self) // only this node can be the first to send it
+		space = max(space, min(*free, MaxRecordBytes)) // only this node can be the first to send it
+		add(s.self)
 	}
 	due := func(e *entry) bool { return e.recordsSent < s.recordCopies() && e.status == live }
 	leastSent := func(a, b *entry) int { return cmp.Compare(a.recordsSent, b.recordsSent) }
@@ -70,6 +105,26 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 		add(e)
 	}
 	return len(m.Records) > 0
+}
+
+// addAsks adds the leases that expire soon unless someone knows a later beat: O(1)
+// unless there is one.
+func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
+	asksAt := s.params.TTL - s.params.TTL/4
+	if deadline, ok := s.NextDeadline(); !ok || deadline.Sub(now) > s.params.TTL-asksAt {
+		return false
+	}
+	for _, e := range s.liveByHandle() {
+		if e == s.self || s.age(now, e) <= asksAt {
+			continue
+		}
+		if len(m.Asks) >= maxAsks || *free < handleBytes {
+			break
+		}
+		m.Asks = append(m.Asks, e.handle)
+		*free -= handleBytes
+	}
+	return len(m.Asks) > 0
 }
 
 // Sync returns all live nodes, for a joining node or an anti-entropy exchange. It
@@ -115,7 +170,7 @@ func (s *Set) others(keep func(*entry) bool, order func(a, b *entry) int) []*ent
 
 // hadLease reports whether this set received a beat of e. A lease that had ended
 // before is not relayed, or it would circulate without end.
-func (e *entry) hadLease() bool { return e.seq > 0 }
+func (e *entry) hadLease() bool { return e.rowAt != 0 }
 
 // left reports whether e sent a farewell.
 func (e *entry) left() bool { return e.status == retired && e.state == Left }
@@ -125,22 +180,25 @@ func (e *entry) left() bool { return e.status == retired && e.state == Left }
 func (e *entry) spreads() bool { return e.status == live || e.left() }
 
 func (s *Set) message(now time.Time) *Message {
-	return &Message{Settings: s.params.Settings, From: s.self.handle, SentAt: now}
+	return &Message{
+		Settings: s.params.Settings, From: s.self.handle,
+		Stamp: s.time.at(now), Provisional: s.time.provisional, SentAt: now,
+	}
 }
 
-// addBeat adds the beat of e if it fits.
+// addBeat adds the row of e if it fits.
 func (s *Set) addBeat(now time.Time, m *Message, e *entry, free *int, recipients int) bool {
 	b := Beat{
-		Handle: e.handle, Seq: e.seq, State: e.state, Version: e.rec.Version,
-		Age: now.Sub(e.renewed), Clock: e.clock, Load: e.load, Table: e.table,
+		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
+		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest,
 	}
-	size := beatBytes(&b, s.self.table)
+	size := rowBytes(&b, m.Stamp, s.self.table)
 	if size > *free {
 		return false
 	}
 	*free -= size
 	m.Beats = append(m.Beats, b)
-	e.beatsSent += recipients
+	e.rowsSent += recipients
 	copies := uint64(max(1, recipients)) // an answer goes to one node and does not count as relayed
 	if e == s.self {
 		s.stats.BeatsSent += copies
@@ -150,12 +208,12 @@ func (s *Set) addBeat(now time.Time, m *Message, e *entry, free *int, recipients
 	return true
 }
 
-const maxBeatBytes = 48
+const maxBeatBytes = 48 + maxRestBytes
 
-// beatBytes returns the encoded size of b.
-func beatBytes(b *Beat, table uint32) int {
+// rowBytes returns the encoded size of b.
+func rowBytes(b *Beat, at Stamp, table uint32) int {
 	var scratch [maxBeatBytes]byte
-	return len(appendBeat(scratch[:0], b, table))
+	return len(appendRow(scratch[:0], b, at, table))
 }
 
 func (e *entry) recordSize() int {

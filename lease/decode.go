@@ -1,13 +1,11 @@
 package lease
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Decode parses the wire form of a message. The result is valid in every part and
@@ -16,218 +14,238 @@ func Decode(b []byte) (*Message, error) {
 	if len(b) == 0 || len(b) > MaxMessageBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
-	if b[0] != WireVersion {
-		return nil, fmt.Errorf("%w: %d, this program reads %d", ErrVersion, b[0], WireVersion)
+	if b[0] < MinWireVersion || b[0] > WireVersion {
+		return nil, fmt.Errorf("%w: %d, this program reads %d to %d", ErrVersion, b[0], MinWireVersion, WireVersion)
 	}
-	body := bytes.NewReader(b[1:])
-	d := decoder{dec: msgpack.NewDecoder(body), body: body}
-	m := d.message()
-	if d.err == nil && body.Len() > 0 {
-		d.fail("%d trailing bytes", body.Len())
-	}
-	if d.err != nil {
-		return nil, d.err
+	r := reader{b: b[1:]}
+	m := r.message()
+	if r.fault != "" {
+		return nil, fmt.Errorf("%w: %s", ErrMalformed, r.fault)
 	}
 	return m, nil
 }
 
-// decoder reads bounded values and keeps the first error. After an error, every read
-// returns zero.
-type decoder struct {
-	dec  *msgpack.Decoder
-	body *bytes.Reader
-	err  error
+// reader reads bounded values from b and keeps the first fault. After a fault, b is
+// empty and every read returns zero.
+type reader struct {
+	b     []byte
+	fault string
 }
 
-func (d *decoder) fail(format string, args ...any) {
-	if d.err == nil {
-		d.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+func (r *reader) fail(what string) {
+	if r.fault == "" {
+		r.fault = what
 	}
+	r.b = nil
 }
 
-func (d *decoder) message() *Message {
+func (r *reader) message() *Message {
 	var m Message
-	fields := d.array(7, 8)
-	m.Settings = uint32(d.uint(math.MaxUint32))
-	m.From = Handle(d.uint(1<<handleBits - 1))
-	m.SentAt = time.UnixMilli(d.int())
-	table := uint32(d.uint(math.MaxUint32))
-	m.Beats = d.beats(d.bytes(MaxMessageBytes), table)
-	if n := d.array(0, MaxNodes); n > 0 {
-		m.Records = make([]*Record, 0, min(n, d.body.Len()/minRecordBytes))
-		for range n {
-			r := d.record()
-			if d.err != nil {
-				return nil
+	table := uint32(0)
+	for seen := uint64(0); len(r.b) > 0; {
+		kind := r.uvarint(math.MaxUint64)
+		body := reader{b: r.take(r.uvarint(MaxMessageBytes))}
+		if kind < 64 {
+			if seen&(1<<kind) != 0 {
+				r.fail("a section stands twice")
 			}
-			m.Records = append(m.Records, r)
+			seen |= 1 << kind
+		}
+		m.section(kind, &body, &table)
+		if body.fault != "" {
+			r.fail(body.fault)
+		}
+		if kind == sectionHead && m.Stamp == 0 || kind != sectionHead && seen&(1<<sectionHead) == 0 {
+			r.fail("the head is missing, or has no stamp")
 		}
 	}
-	wants := d.bytes(MaxNodes * handleBytes)
-	if len(wants)%handleBytes != 0 {
-		d.fail("wants of %d bytes", len(wants))
-	}
-	for ; len(wants) >= handleBytes; wants = wants[handleBytes:] {
-		m.Wants = append(m.Wants, handleAt(wants))
-	}
-	if fields > 7 {
-		m.Extra = d.bytes(MaxExtraBytes)
+	if m.Stamp == 0 {
+		r.fail("no head")
 	}
 	return &m
 }
 
-func (d *decoder) record() *Record {
-	var r Record
-	d.array(9, 9)
-	r.ID = NodeID(d.bytes(MaxIDBytes))
-	r.Incarnation = d.uint(math.MaxUint64)
-	r.Version = uint32(d.uint(math.MaxUint32))
-	r.Addr = string(d.bytes(MaxAddrBytes))
-	r.APIAddr = string(d.bytes(MaxAddrBytes))
-	r.Zone = string(d.bytes(MaxZoneBytes))
-	r.Weight = uint32(d.uint(math.MaxUint32))
-	r.Capacity = d.int()
-	if n := d.count(d.dec.DecodeMapLen, MaxLabels); n > 0 {
-		r.Labels = make(map[string]string, n)
-		for range n {
-			k := string(d.bytes(MaxLabelBytes))
-			r.Labels[k] = string(d.bytes(MaxLabelBytes))
+// section reads one section into m. What stands behind the known fields of the head is
+// skipped, as sections of unknown kinds are.
+func (m *Message) section(kind uint64, r *reader, table *uint32) {
+	switch kind {
+	case sectionHead:
+		m.Settings, m.From = r.fixed32(), r.handle()
+		m.Stamp = Stamp(r.uvarint(maxStamp))
+		m.Provisional = r.uvarint(math.MaxUint64)&flagProvisional != 0
+		m.SentAt = time.UnixMilli(r.varint(math.MaxInt64))
+	case sectionRows:
+		*table = r.fixed32()
+		m.Beats = make([]Beat, 0, len(r.b)/minRowBytes+1)
+		for len(r.b) > 0 {
+			m.Beats = append(m.Beats, r.row(m.Stamp, *table))
 		}
-	}
-	if d.err == nil {
-		if err := r.Validate(); err != nil {
-			d.fail("%v", err)
+	case sectionRecords:
+		for len(r.b) > 0 {
+			if m.Records = append(m.Records, r.record()); len(m.Records) > MaxNodes {
+				r.fail("too many records")
+			}
 		}
-	}
-	return &r
-}
-
-func (d *decoder) beats(b []byte, table uint32) []Beat {
-	if len(b) == 0 {
-		return nil
-	}
-	beats := make([]Beat, 0, len(b)/minBeatBytes+1)
-	for len(b) > 0 && d.err == nil {
-		if len(b) < handleBytes {
-			d.fail("a beat is cut short")
-			break
+	case sectionAges:
+		for own := (reader{b: slices.Clone(r.b)}); len(own.b) > 0; {
+			if m.Ages = append(m.Ages, own.bucket()); len(m.Ages) > maxBuckets {
+				own.fail("too many buckets")
+			}
+			if own.fault != "" {
+				r.fail(own.fault)
+			}
 		}
-		row := rowReader{b: b[handleBytes:], ok: true}
-		beat := Beat{Handle: handleAt(b), Table: table}
-		head := row.uvarint(math.MaxUint32<<3 | 7)
-		beat.Seq = uint32(head >> 3)
-		beat.State = Settling + State(head>>1&3)
-		beat.Version = uint32(row.uvarint(math.MaxUint32))
-		beat.Age = time.Duration(row.uvarint(uint64(maxAge/time.Microsecond))) * time.Microsecond
-		beat.Clock = time.Duration(row.varint(int64(maxClock/time.Millisecond))) * time.Millisecond
-		beat.Load = int64(row.uvarint(maxLoad+1)) - 1
-		if head&1 != 0 {
-			beat.Table = row.uint32()
+	case sectionWants:
+		m.Wants = r.handles()
+	case sectionAsks:
+		m.Asks = r.handles()
+	case sectionBuckets:
+		for len(r.b) > 0 {
+			if m.Buckets = append(m.Buckets, r.bucketID()); len(m.Buckets) > maxBuckets {
+				r.fail("too many buckets")
+			}
 		}
-		if !row.ok {
-			d.fail("beat %d is cut short or out of range", len(beats))
-			break
+	case sectionChallenge:
+		m.Challenge = r.fixed64()
+	case sectionEcho:
+		m.Echo = r.fixed64()
+	case sectionExtra:
+		if len(r.b) > MaxExtraBytes {
+			r.fail("extra is too long")
 		}
-		beats = append(beats, beat)
-		b = row.b
+		m.Extra = slices.Clone(r.b)
 	}
-	return beats
 }
 
-// rowReader reads the fields of a beat; ok becomes false at the first fault.
-type rowReader struct {
-	b  []byte
-	ok bool
-}
-
-func (r *rowReader) advance(n int, fits bool) {
-	if n <= 0 || !fits {
-		r.ok = false
-		return
+func (r *reader) row(at Stamp, table uint32) Beat {
+	row := reader{b: r.take(uint64(r.fixed8()))}
+	b := Beat{Handle: row.handle(), Table: table}
+	head := row.uvarint(7)
+	b.State = Settling + State(head>>1)
+	b.Version = uint32(row.uvarint(math.MaxUint32))
+	b.Renewed = at - Stamp(row.uvarint(uint64(maxAge)))
+	b.At = b.Renewed - Stamp(row.uvarint(maxStamp))
+	b.Clock = time.Duration(row.varint(int64(maxClock/time.Millisecond))) * time.Millisecond
+	b.Load = int64(row.uvarint(maxLoad+1)) - 1
+	if head&1 != 0 {
+		b.Table = row.fixed32()
 	}
-	r.b = r.b[n:]
-}
-
-func (r *rowReader) uvarint(limit uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	r.advance(n, v <= limit)
-	return v
-}
-
-func (r *rowReader) varint(limit int64) int64 {
-	v, n := binary.Varint(r.b)
-	r.advance(n, -limit <= v && v <= limit)
-	return v
-}
-
-func (r *rowReader) uint32() uint32 {
-	if len(r.b) < 4 {
-		r.ok = false
-		return 0
+	b.rest = row.rest()
+	if row.fault == "" && b.At <= 0 {
+		row.fail("a beat is from before the start of time")
 	}
-	v := binary.BigEndian.Uint32(r.b)
-	r.b = r.b[4:]
-	return v
-}
-
-func (d *decoder) count(read func() (int, error), limit int) int {
-	if d.err != nil {
-		return 0
-	}
-	n, err := read()
-	switch {
-	case err != nil:
-		d.fail("%v", err)
-	case n < 0 || n > limit:
-		d.fail("%d elements, at most %d", n, limit)
-	default:
-		return n
-	}
-	return 0
-}
-
-func (d *decoder) array(least, most int) int {
-	n := d.count(d.dec.DecodeArrayLen, most)
-	if n < least {
-		d.fail("%d elements, at least %d", n, least)
-	}
-	return n
-}
-
-func (d *decoder) bytes(limit int) []byte {
-	n := d.count(d.dec.DecodeBytesLen, min(limit, d.body.Len()))
-	if n == 0 {
-		return nil
-	}
-	b := make([]byte, n)
-	if err := d.dec.ReadFull(b); err != nil {
-		d.fail("%v", err)
-		return nil
+	if row.fault != "" {
+		r.fail("row: " + row.fault)
 	}
 	return b
 }
 
-func (d *decoder) uint(limit uint64) uint64 {
-	if d.err != nil {
+func (r *reader) record() *Record {
+	body := reader{b: r.take(r.uvarint(MaxRecordBytes))}
+	var rec Record
+	rec.ID = NodeID(body.text(MaxIDBytes))
+	rec.Incarnation = body.uvarint(maxIncarnation)
+	rec.Version = uint32(body.uvarint(math.MaxUint32))
+	rec.Addr = body.text(MaxAddrBytes)
+	rec.APIAddr = body.text(MaxAddrBytes)
+	rec.Zone = body.text(MaxZoneBytes)
+	rec.Weight = uint32(body.uvarint(MaxWeight))
+	rec.Capacity = body.varint(math.MaxInt64)
+	if n := body.uvarint(MaxLabels); n > 0 {
+		rec.Labels = make(map[string]string, n)
+		for range n {
+			k := body.text(MaxLabelBytes)
+			rec.Labels[k] = body.text(MaxLabelBytes)
+		}
+	}
+	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
+	rec.rest = body.rest()
+	if body.fault != "" {
+		r.fail("record: " + body.fault)
+	} else if err := rec.Validate(); err != nil {
+		r.fail(err.Error())
+	}
+	return &rec
+}
+
+// bucket reads a bucket that shares memory with r.
+func (r *reader) bucket() Bucket {
+	b := Bucket{BucketID: r.bucketID()}
+	n := r.uvarint(MaxNodes)
+	b.Nodes, b.Digest = int(n), uint64(r.handle())
+	b.ages, b.same = r.take((n+1)/2), r.take((n+7)/8)
+	return b
+}
+
+func (r *reader) bucketID() BucketID {
+	id := BucketID{Bits: uint8(r.uvarint(maxBits))}
+	id.Index = uint32(r.uvarint(1<<id.Bits - 1))
+	return id
+}
+
+// take returns the next n bytes, which share memory with r.
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.fail("it is cut short")
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+// rest returns a copy of all that is left: fields of a later release.
+func (r *reader) rest() []byte {
+	if len(r.b) > maxRestBytes {
+		r.fail("the unknown fields are too long")
+	}
+	if len(r.b) == 0 {
+		return nil
+	}
+	return slices.Clone(r.take(uint64(len(r.b))))
+}
+
+func (r *reader) uvarint(limit uint64) uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > limit {
+		r.fail("a number is cut short or out of range")
 		return 0
 	}
-	v, err := d.dec.DecodeUint64()
-	if err != nil {
-		d.fail("%v", err)
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint(limit int64) int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 || v > limit || v < -limit {
+		r.fail("a number is cut short or out of range")
+		return 0
 	}
-	if v > limit {
-		d.fail("number %d, at most %d", v, limit)
+	r.b = r.b[n:]
+	return v
+}
+
+// fixed reads an integer of n bytes, the highest first.
+func (r *reader) fixed(n uint64) (v uint64) {
+	for _, b := range r.take(n) {
+		v = v<<8 | uint64(b)
 	}
 	return v
 }
 
-func (d *decoder) int() int64 {
-	if d.err != nil {
-		return 0
+func (r *reader) fixed8() uint8   { return uint8(r.fixed(1)) }
+func (r *reader) fixed32() uint32 { return uint32(r.fixed(4)) }
+func (r *reader) fixed64() uint64 { return r.fixed(8) }
+func (r *reader) handle() Handle  { return Handle(r.fixed(handleBytes)) }
+
+func (r *reader) text(limit uint64) string { return string(r.take(r.uvarint(limit))) }
+
+func (r *reader) handles() (all []Handle) {
+	if len(r.b)%handleBytes != 0 || len(r.b) > MaxNodes*handleBytes {
+		r.fail("a list of handles has a wrong length")
 	}
-	v, err := d.dec.DecodeInt64()
-	if err != nil {
-		d.fail("%v", err)
+	for len(r.b) > 0 {
+		all = append(all, r.handle())
 	}
-	return v
+	return all
 }

@@ -36,9 +36,12 @@ func (r *Record) heavier() *Record { return r.with(func(r *Record) { r.Weight++ 
 
 func (r *Record) handle() Handle { return HandleOf(r.ID, r.Incarnation) }
 
-// beat returns a beat of r, in state Active, that was sent age ago.
-func (r *Record) beat(seq uint32, age time.Duration) Beat {
-	return Beat{Handle: r.handle(), Seq: seq, State: Active, Version: r.Version, Age: age, Load: int64(seq)}
+// stampAt returns the cluster time at an instant by the clock of the tests.
+func stampAt(at time.Time) Stamp { return Stamp(at.UnixMilli()) }
+
+// sent returns a beat of r, in state Active, sent at an instant.
+func (r *Record) sent(at time.Time) Beat {
+	return Beat{Handle: r.handle(), At: stampAt(at), State: Active, Version: r.Version, Load: 7}
 }
 
 // as returns b with another state.
@@ -50,24 +53,26 @@ func (b Beat) as(s State) Beat {
 // messageFrom returns a message that from sends at the instant at: its records, then
 // its beats.
 func messageFrom(at time.Time, from *Record, beats []Beat, records ...*Record) *Message {
-	return &Message{Settings: testParams.Settings, From: from.handle(), SentAt: at, Beats: beats, Records: records}
+	return &Message{
+		Settings: testParams.Settings, From: from.handle(), Stamp: stampAt(at), SentAt: at,
+		Beats: beats, Records: records,
+	}
 }
 
-// hello returns the first message of a node.
-func hello(at time.Time, r *Record, seq uint32) *Message {
-	return messageFrom(at, r, []Beat{r.beat(seq, 0)}, r)
-}
+// hello returns the first message of a node, sent with its beat.
+func hello(at time.Time, r *Record) *Message { return messageFrom(at, r, []Beat{r.sent(at)}, r) }
 
 // farewell returns the last beat of a node.
-func farewell(at time.Time, r *Record, seq uint32) *Message {
-	return messageFrom(at, r, []Beat{r.beat(seq, 0).as(Left)})
+func farewell(at time.Time, r *Record) *Message {
+	return messageFrom(at, r, []Beat{r.sent(at).as(Left)})
 }
 
 func newSet(r *Record) *Set { return startSet(epoch, r, testParams) }
 
-// startSet returns the set of a node that is Active from its first beat.
+// startSet returns the set of a member that is Active from its first beat.
 func startSet(now time.Time, r *Record, p Params) *Set {
 	s := NewSet(now, *r, p)
+	s.Establish()
 	s.state, s.self.state = Active, Active
 	return s
 }
@@ -119,8 +124,9 @@ func crowd(n int) *Set {
 	for i := range n - 1 {
 		r := rec(NodeID(fmt.Sprintf("node-%04d", i+1)), 1)
 		r.APIAddr, r.Zone, r.Capacity = "https://"+r.Addr, "eu-1", 2450
-		age := time.Duration(i%2000) * ms
-		s.Apply(epoch, messageFrom(epoch.Add(time.Duration(i%20)*ms), r, []Beat{r.beat(uint32(40_000+i), age)}, r))
+		m := messageFrom(epoch, r, []Beat{r.sent(epoch.Add(-time.Duration(i%2000) * ms))}, r)
+		m.SentAt = epoch.Add(time.Duration(i%20) * ms)
+		s.Apply(epoch, m)
 	}
 	return s
 }

@@ -96,6 +96,12 @@ type Record struct {
 	Weight      uint32 // share of the partitions relative to other nodes; 0 owns nothing
 	Capacity    int64  // units of load that the node can carry; 0 = not stated
 	Labels      map[string]string
+
+	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
+	// sets them for its own node.
+	MinWire, MaxWire uint8
+
+	rest []byte // fields of a later release, passed on
 }
 
 // Validate returns all faults of r, joined, or nil.

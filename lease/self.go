@@ -24,12 +24,12 @@ func (s *Set) applyOwnRecord(now time.Time, r *Record) {
 	switch {
 	case known == s.self:
 	case r.Incarnation < s.self.rec.Incarnation:
-		known.status = retired
+		s.become(known, retired)
 	case met && (s.duplicate.entry == nil || r.Incarnation > s.duplicate.entry.rec.Incarnation):
 		s.dropDuplicate()
 		s.duplicate = duplicate{entry: known, since: now}
 	case met:
-		known.status = retired
+		s.become(known, retired)
 	}
 }
 
@@ -44,18 +44,18 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 		s.reincarnate(now, past, e)
 		return
 	}
-	s.duplicate.entry.renewed = now
-	if sent := now.Add(-b.Age); sent.Sub(s.duplicate.since) > s.params.TTL/8 {
+	s.duplicate.entry.ended = now
+	if sent := s.time.local(b.At); sent.Sub(s.duplicate.since) > s.params.TTL/8 {
 		e.Duplicate = s.duplicate.entry.rec
 	}
 }
 
-// applyOwnBeat handles a beat under this node's own handle. A sequence number that
-// this node has not sent yet, or a farewell that it did not send, comes from a copy of
-// this process (a cloned machine). A new incarnation makes the two distinguishable;
-// then applyDuplicateBeat decides.
+// applyOwnBeat handles a beat under this node's own handle. A beat later than its
+// own, or a farewell that it did not send, comes from a copy of this process (a cloned
+// machine). A new incarnation makes the two distinguishable; then applyDuplicateBeat
+// decides. The margin covers a step of cluster time that others took first.
 func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
-	if b.Seq > s.self.seq || (b.State == Left && s.self.state != Left) {
+	if millis(b.At-s.self.at) > s.params.TTL/8 || (b.State == Left && s.self.state != Left) {
 		s.reincarnate(now, s.self.rec.Incarnation, e)
 	}
 }
@@ -74,7 +74,7 @@ func (s *Set) outbid(now time.Time) bool {
 
 // reincarnate gives this node an incarnation later than past.
 func (s *Set) reincarnate(now time.Time, past uint64, e *Effect) {
-	s.self.status, s.self.renewed = retired, now
+	s.end(now, s.self, retired)
 	rec := s.self.rec.clone()
 	rec.Incarnation = max(past+1, uint64(max(0, now.UnixNano())))
 	rec.Version++
@@ -88,7 +88,7 @@ func (s *Set) reincarnate(now time.Time, past uint64, e *Effect) {
 
 func (s *Set) dropDuplicate() {
 	if s.duplicate.entry != nil {
-		s.duplicate.entry.status = retired
+		s.become(s.duplicate.entry, retired)
 	}
 	s.duplicate = duplicate{}
 }

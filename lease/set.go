@@ -22,9 +22,12 @@ type Stats struct {
 	BeatsRelayed    uint64 `json:"beats_relayed"`    // copies of other nodes' beats
 	BeatsApplied    uint64 `json:"beats_applied"`    // began or renewed a lease
 	BeatsStale      uint64 `json:"beats_stale"`      // known already, or older than the TTL
+	AgesApplied     uint64 `json:"ages_applied"`     // renewed a lease
 	SkewRejected    uint64 `json:"skew_rejected"`    // stamped too far ahead
 	SettingsRefused uint64 `json:"settings_refused"` // messages from a cluster with other settings
 	RecordsRefused  uint64 `json:"records_refused"`  // MaxNodes reached
+	FromPast        uint64 `json:"from_past"`        // messages of an earlier cluster time, recorded ones sent again among them
+	FromFuture      uint64 `json:"from_future"`      // messages of a later cluster time that no live member sent
 	Expired         uint64 `json:"expired"`          // leases
 	Reincarnations  uint64 `json:"reincarnations"`   // new incarnations that this node took while running
 }
@@ -37,15 +40,22 @@ type Stats struct {
 type Set struct {
 	params    Params
 	self      *entry
-	state     State             // of this node, from its next beat
+	state     State     // of this node, from its next beat
+	renewed   time.Time // when this node sent its latest beat
+	time      clusterTime
+	challenge challenge
 	byID      map[NodeID]*entry // the latest incarnation that had a lease here
 	nodes     []*entry          // the same, sorted by id
 	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
+	live      liveList
+	oldest    Stamp // no live lease of another node is older; 0 = to be computed
 	requested map[Handle]time.Time
-	ahead     map[Handle]stamp // clocks of rejected beats
+	differs   map[BucketID]difference
+	ahead     map[Handle]aheadClock // of rejected beats
 	duplicate duplicate
 	clock     time.Duration // the cluster's clock minus this node's; see clock.go
 	stats     Stats
+	turn      uint32   // the bucket whose ages are sent next
 	rows      []*entry // scratch of Compose and Sync
 }
 
@@ -54,14 +64,17 @@ type entry struct {
 	rec         *Record
 	handle      Handle
 	status      status
-	state       State // in its latest beat; 0 = no beat yet
-	seq         uint32
+	at          Stamp // of the latest beat that is known of; rounded down if only its age was received
+	rowAt       Stamp // of the latest beat that was received whole; 0 = none
+	state       State // in that beat, as the fields below
 	table       uint32
 	load        int64
+	rest        []byte        // fields that this program does not know
 	clock       time.Duration // the node's wall clock minus this node's
-	renewed     time.Time     // when the latest beat was sent, by this node's clock; before the first beat, when the entry was added
+	ended       time.Time     // when the entry was added, or its lease ended; forgotten some time later
 	answered    time.Time     // when AnswerExpired last answered the node
-	beatsSent   int           // copies of the latest beat sent by this node
+	agesSent    int           // copies of the latest age sent by this node
+	rowsSent    int           // copies of the latest row with news sent by this node
 	recordsSent int           // copies of the record sent by this node
 	size        int           // of the encoded record; 0 = not computed yet
 }
@@ -84,10 +97,13 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 		byID:      make(map[NodeID]*entry),
 		known:     make(map[Handle]*entry),
 		requested: make(map[Handle]time.Time),
-		ahead:     make(map[Handle]stamp),
+		differs:   make(map[BucketID]difference),
+		ahead:     make(map[Handle]aheadClock),
+		time:      startTime(now),
 	}
 	rec := self.clone()
 	rec.Version = max(1, rec.Version)
+	rec.MinWire, rec.MaxWire = MinWireVersion, WireVersion
 	s.admit(now, rec)
 	return s
 }
@@ -99,10 +115,13 @@ func (s *Set) admit(now time.Time, rec *Record) {
 	if s.self != nil {
 		table, load = s.self.table, s.self.load
 	}
+	at := s.time.at(now)
 	s.self = &entry{
-		rec: rec, handle: HandleOf(rec.ID, rec.Incarnation), status: live,
-		state: s.state, seq: 1, table: table, load: load, renewed: now,
+		rec: rec, handle: HandleOf(rec.ID, rec.Incarnation),
+		state: s.state, at: at, rowAt: at, table: table, load: load,
 	}
+	s.renewed = now
+	s.become(s.self, live)
 	s.putNode(s.self)
 	s.known[s.self.handle] = s.self
 }
@@ -115,6 +134,23 @@ func (s *Set) putNode(e *entry) {
 	}
 	s.nodes[i], s.byID[e.rec.ID] = e, e
 }
+
+// become changes the status of e.
+func (s *Set) become(e *entry, status status) {
+	if e.status == live || status == live {
+		s.live.stale = true
+	}
+	e.status = status
+}
+
+// end ends the lease of e, or keeps it ended.
+func (s *Set) end(now time.Time, e *entry, status status) {
+	s.become(e, status)
+	e.ended = now
+}
+
+// age returns the age of the latest beat of e.
+func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.at) }
 
 func (s *Set) searchNode(id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(s.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
@@ -135,7 +171,7 @@ func (s *Set) SetState(state State) { s.state = state }
 func (s *Set) Handle() Handle { return s.self.handle }
 
 // Renewed returns when this node last renewed its own lease.
-func (s *Set) Renewed() time.Time { return s.self.renewed }
+func (s *Set) Renewed() time.Time { return s.renewed }
 
 // Stats returns the counters.
 func (s *Set) Stats() Stats { return s.stats }
@@ -143,12 +179,10 @@ func (s *Set) Stats() Stats { return s.stats }
 // Beat renews this node's own lease. The beat carries load, in units or NoLoad, and
 // table, the digest of the node's placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
-	s.self.seq++
-	s.self.state = s.state
-	s.self.renewed = now
-	s.self.load = max(NoLoad, load)
-	s.self.table = table
-	s.self.beatsSent = 0
+	at := max(s.time.at(now), s.self.at+1)
+	s.self.at, s.self.rowAt, s.renewed = at, at, now
+	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
+	s.self.agesSent = 0
 	s.updateClusterClock(now)
 }
 
@@ -166,22 +200,16 @@ func (s *Set) Update(change func(*Record)) {
 // long ago, and reports whether the live set changed. O(nodes).
 func (s *Set) Expire(now time.Time) (changed bool) {
 	for h, e := range s.known {
-		if e == s.self {
-			continue
-		}
-		over := now.Sub(e.renewed)
-		if e.status == live && over > s.params.TTL {
-			e.status = expired
-			s.stats.Expired++
-			changed = true
-		}
-		if e.status != live && over > s.params.forgetAfter() {
-			delete(s.known, h)
-			if s.byID[e.rec.ID] == e {
-				delete(s.byID, e.rec.ID)
-				i, _ := s.searchNode(e.rec.ID)
-				s.nodes = slices.Delete(s.nodes, i, i+1)
+		switch {
+		case e == s.self:
+		case e.status == live:
+			if s.age(now, e) > s.params.TTL {
+				s.end(now, e, expired)
+				s.stats.Expired++
+				changed = true
 			}
+		case now.Sub(e.ended) > s.params.forgetAfter():
+			s.forget(h, e)
 		}
 	}
 	for h, at := range s.requested {
@@ -189,21 +217,42 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			delete(s.requested, h)
 		}
 	}
+	for id, d := range s.differs {
+		if now.Sub(d.seen) > s.params.TTL {
+			delete(s.differs, id)
+		}
+	}
+	s.oldest = 0
 	return s.outbid(now) || changed
 }
 
-// NextDeadline returns the first instant at which Expire will change the live set
-// unless a beat renews a lease before, and whether there is one. O(nodes).
+func (s *Set) forget(h Handle, e *entry) {
+	delete(s.known, h)
+	if s.byID[e.rec.ID] == e {
+		delete(s.byID, e.rec.ID)
+		i, _ := s.searchNode(e.rec.ID)
+		s.nodes = slices.Delete(s.nodes, i, i+1)
+	}
+}
+
+// NextDeadline returns an instant before which Expire cannot change the live set, and
+// whether there is one. O(nodes) after a lease began or Expire, otherwise O(1): a
+// renewal only moves a deadline back.
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
-	for _, e := range s.nodes {
-		if e.status == live && e != s.self && (!ok || e.renewed.Before(at)) {
-			at, ok = e.renewed, true
+	if s.oldest == 0 {
+		for _, e := range s.nodes {
+			if e.status == live && e != s.self && (s.oldest == 0 || e.at < s.oldest) {
+				s.oldest = e.at
+			}
 		}
+	}
+	if s.oldest != 0 {
+		at, ok = s.time.local(s.oldest), true
 	}
 	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
 		at, ok = r.since, true // Expire will outbid it
 	}
-	return at.Add(s.params.TTL + 1), ok
+	return at.Add(s.params.TTL + time.Millisecond), ok
 }
 
 // ExpireOthers ends every lease except this node's. After a pause of this process for
@@ -212,7 +261,7 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 func (s *Set) ExpireOthers(now time.Time) {
 	for _, e := range s.nodes {
 		if e.status == live && e != s.self {
-			e.status, e.renewed = expired, now
+			s.end(now, e, expired)
 		}
 	}
 }

@@ -12,7 +12,6 @@ type Member struct {
 	*Record
 	Handle  Handle
 	State   State
-	Seq     uint32
 	Renewed time.Time     // when the lease was last renewed, by the viewer's clock
 	Clock   time.Duration // the node's wall clock minus the viewer's
 	Load    int64         // units, or NoLoad
@@ -33,7 +32,7 @@ func (s *Set) View() *View {
 	for _, e := range s.nodes {
 		if e.status == live {
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: e.state, Seq: e.seq, Renewed: e.renewed,
+				Record: e.rec, Handle: e.handle, State: e.state, Renewed: s.time.local(e.at),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}

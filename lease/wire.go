@@ -1,32 +1,34 @@
 package lease
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"time"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
-// WireVersion is the first byte of every message. Nodes with different versions cannot
-// read each other's messages, so the version is among the settings that are compared
-// at a join. It also covers the format of Message.Extra.
-const WireVersion = 2
+// The versions of messages that this program reads; it writes WireVersion. The version
+// is the first byte of a message. It changes only if a program that skips what it does
+// not know would misunderstand a message; see docs/decisions. Two nodes whose ranges
+// have no version in common refuse each other at a join. The version also covers the
+// format of Message.Extra.
+const (
+	WireVersion    = 3
+	MinWireVersion = 3
+)
 
 // Bounds of a message. They limit the memory that a decoder allocates to a small
 // multiple of the message's size.
 const (
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
-	MaxNodes        = 4096 // in a set, and records in a message
+	MaxNodes        = 16384 // in a set, and records in a message
 	handleBytes     = handleBits / 8
-	minBeatBytes    = handleBytes + 5
-	minRecordBytes  = 10 // nine fields and their count
-	maxLoad         = math.MaxInt64 - 1
+	minRowBytes     = 1 + handleBytes + 6
+	maxRestBytes    = 64 // of one row or record
+	maxLoad         = 1<<63 - 2
+	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
 )
 
 // Errors of [Decode].
@@ -35,39 +37,71 @@ var (
 	ErrMalformed = errors.New("lease: malformed message")
 )
 
-// Encode returns the wire form of m: a version byte, then a msgpack array of
-// settings, sender, time, table digest, beats (bin), records, wants (bin) and, if not
-// empty, Extra (bin). A beat takes 11 to 42 bytes, typically 16.
+// A message is the version, then sections: a kind, a length and a body. A receiver
+// skips sections of unknown kinds. The head, each row and each record also begin with
+// their length, so that fields can be added at their ends; a receiver keeps the unknown
+// fields of rows and records, and passes them on. All integers are varints, unless
+// stated. A section that would be empty is left out.
+const (
+	sectionHead      = 1 // settings and sender (fixed), stamp, flags, wall clock
+	sectionRows      = 2 // the table digest that most rows share (fixed), then rows
+	sectionRecords   = 3
+	sectionAges      = 4 // bits, then buckets
+	sectionWants     = 5 // handles (fixed)
+	sectionAsks      = 6 // handles (fixed)
+	sectionBuckets   = 7 // bits and index of each
+	sectionChallenge = 8 // fixed
+	sectionEcho      = 9 // fixed
+	sectionExtra     = 10
+)
+
+const flagProvisional = 1
+
+// Encode returns the wire form of m. A row takes 15 to 50 bytes, typically 17; an age
+// five bits.
 func Encode(m *Message) []byte {
-	var buf bytes.Buffer
-	buf.WriteByte(WireVersion)
-	e := msgpack.NewEncoder(&buf)
+	w := writer{b: make([]byte, 1, 64+20*len(m.Beats)+128*len(m.Records)+len(m.Extra))}
+	w.b[0] = WireVersion
+	w.section(sectionHead, func() {
+		w.fixed32(m.Settings)
+		w.handle(m.From)
+		w.uvarint(uint64(m.Stamp))
+		var flags uint64
+		if m.Provisional {
+			flags |= flagProvisional
+		}
+		w.uvarint(flags)
+		w.varint(m.SentAt.UnixMilli())
+	})
 	table := tableOf(m)
-	// Writes to a bytes.Buffer do not fail.
-	fields := 7
-	if len(m.Extra) > 0 {
-		fields++
-	}
-	_ = e.EncodeArrayLen(fields)
-	_ = e.EncodeUint(uint64(m.Settings))
-	_ = e.EncodeUint(uint64(m.From))
-	_ = e.EncodeInt(m.SentAt.UnixMilli())
-	_ = e.EncodeUint(uint64(table))
-	// msgpack writes a nil slice as nil, not as bin: start from an empty slice.
-	_ = e.EncodeBytes(appendBeats(make([]byte, 0, 20*len(m.Beats)), m.Beats, table))
-	_ = e.EncodeArrayLen(len(m.Records))
-	for _, r := range m.Records {
-		encodeRecord(e, r)
-	}
-	wants := make([]byte, 0, handleBytes*len(m.Wants))
-	for _, h := range m.Wants {
-		wants = appendHandle(wants, h)
-	}
-	_ = e.EncodeBytes(wants)
-	if len(m.Extra) > 0 {
-		_ = e.EncodeBytes(m.Extra)
-	}
-	return buf.Bytes()
+	w.list(sectionRows, len(m.Beats), func() {
+		w.fixed32(table)
+		for i := range m.Beats {
+			w.b = appendRow(w.b, &m.Beats[i], m.Stamp, table)
+		}
+	})
+	w.list(sectionRecords, len(m.Records), func() {
+		for _, r := range m.Records {
+			w.b = appendRecord(w.b, r)
+		}
+	})
+	w.list(sectionAges, len(m.Ages), func() {
+		for i := range m.Ages {
+			w.bucket(&m.Ages[i])
+		}
+	})
+	w.list(sectionWants, len(m.Wants), func() { w.handles(m.Wants) })
+	w.list(sectionAsks, len(m.Asks), func() { w.handles(m.Asks) })
+	w.list(sectionBuckets, len(m.Buckets), func() {
+		for _, id := range m.Buckets {
+			w.uvarint(uint64(id.Bits))
+			w.uvarint(uint64(id.Index))
+		}
+	})
+	w.number(sectionChallenge, m.Challenge)
+	w.number(sectionEcho, m.Echo)
+	w.list(sectionExtra, len(m.Extra), func() { w.b = append(w.b, m.Extra...) })
+	return w.b
 }
 
 // tableOf returns the table digest that most rows of m probably share: that of the
@@ -79,71 +113,107 @@ func tableOf(m *Message) uint32 {
 	return m.Beats[0].Table
 }
 
+// writer appends to a message.
+type writer struct{ b []byte }
+
+func (w *writer) uvarint(v uint64) { w.b = binary.AppendUvarint(w.b, v) }
+func (w *writer) varint(v int64)   { w.b = binary.AppendVarint(w.b, v) }
+func (w *writer) fixed32(v uint32) { w.b = binary.BigEndian.AppendUint32(w.b, v) }
+func (w *writer) handle(h Handle)  { w.b = appendHandle(w.b, h) }
+func (w *writer) text(s string)    { w.uvarint(uint64(len(s))); w.b = append(w.b, s...) }
+func (w *writer) handles(h []Handle) {
+	for _, h := range h {
+		w.handle(h)
+	}
+}
+
+// section appends what body appends, behind its kind and length.
+func (w *writer) section(kind uint64, body func()) {
+	w.uvarint(kind)
+	start := len(w.b)
+	body()
+	var length [binary.MaxVarintLen64]byte
+	n := binary.PutUvarint(length[:], uint64(len(w.b)-start))
+	w.b = slices.Insert(w.b, start, length[:n]...)
+}
+
+func (w *writer) list(kind uint64, elements int, body func()) {
+	if elements > 0 {
+		w.section(kind, body)
+	}
+}
+
+func (w *writer) number(kind, v uint64) {
+	if v != 0 {
+		w.section(kind, func() { w.b = binary.BigEndian.AppendUint64(w.b, v) })
+	}
+}
+
+func (w *writer) bucket(b *Bucket) {
+	w.uvarint(uint64(b.Bits))
+	w.uvarint(uint64(b.Index))
+	w.uvarint(uint64(b.Nodes))
+	w.handle(Handle(b.Digest))
+	w.b = append(append(w.b, b.ages...), b.same...)
+}
+
+// bucketBytes is an upper bound for the encoded size of a bucket of n nodes.
+func bucketBytes(n int) int { return 1 + 2 + 3 + handleBytes + (n+1)/2 + (n+7)/8 }
+
 func appendHandle(b []byte, h Handle) []byte {
 	return append(b, byte(h>>40), byte(h>>32), byte(h>>24), byte(h>>16), byte(h>>8), byte(h))
 }
 
-func handleAt(b []byte) Handle {
-	return Handle(b[0])<<40 | Handle(b[1])<<32 | Handle(b[2])<<24 | Handle(b[3])<<16 | Handle(b[4])<<8 | Handle(b[5])
-}
+// maxAge bounds the ages of rows on the wire; every lease is shorter. The encoder bounds
+// ages, too: one odd row must not make a message unreadable.
+const maxAge = Stamp(24 * time.Hour / time.Millisecond)
 
-// maxAge bounds the ages on the wire; every lease is shorter. The encoder bounds ages,
-// too: one odd row must not make a message unreadable.
-const maxAge = 24 * time.Hour
-
-// ageMicros rounds up, so that relaying a beat never makes it younger.
-func ageMicros(d time.Duration) uint64 {
-	d = min(max(0, d), maxAge)
-	return uint64(d+time.Microsecond-1) / uint64(time.Microsecond)
-}
-
-func appendBeats(b []byte, beats []Beat, table uint32) []byte {
-	for i := range beats {
-		b = appendBeat(b, &beats[i], table)
-	}
-	return b
-}
-
-func appendBeat(b []byte, beat *Beat, table uint32) []byte {
-	b = appendHandle(b, beat.Handle)
-	// The lowest three bits hold the state (two bits) and whether a table digest
-	// follows (the last bit).
-	state := min(max(beat.State, Settling), Left)
-	head := uint64(beat.Seq)<<3 | uint64(state-Settling)<<1
+// appendRow appends a row of a message with the given stamp and table: its length in one
+// byte, the handle, a number for the state (two bits) and whether a table digest follows
+// (the last bit), the version of the record, the age of the latest beat, how much
+// earlier this beat was sent, clock, load plus 1, and the table digest.
+func appendRow(b []byte, beat *Beat, at Stamp, table uint32) []byte {
+	start := len(b)
+	w := writer{b: appendHandle(append(b, 0), beat.Handle)}
+	head := uint64(min(max(beat.State, Settling), Left)-Settling) << 1
 	if beat.Table != table {
 		head |= 1
 	}
-	b = binary.AppendUvarint(b, head)
-	b = binary.AppendUvarint(b, uint64(beat.Version))
-	b = binary.AppendUvarint(b, ageMicros(beat.Age))
-	b = binary.AppendVarint(b, inRange(beat.Clock).Milliseconds())
-	b = binary.AppendUvarint(b, uint64(min(max(NoLoad, beat.Load), maxLoad)+1)) // 0 for NoLoad
+	w.uvarint(head)
+	w.uvarint(uint64(beat.Version))
+	renewed := min(beat.renewed(), at)
+	w.uvarint(uint64(min(at-renewed, maxAge)))
+	w.uvarint(uint64(max(0, renewed-beat.At)))
+	w.varint(inRange(beat.Clock).Milliseconds())
+	w.uvarint(uint64(min(max(NoLoad, beat.Load), maxLoad) + 1))
 	if beat.Table != table {
-		b = binary.BigEndian.AppendUint32(b, beat.Table)
+		w.fixed32(beat.Table)
 	}
-	return b
+	w.b = append(w.b, beat.rest...)
+	w.b[start] = byte(len(w.b) - start - 1)
+	return w.b
 }
 
-func encodeRecord(e *msgpack.Encoder, r *Record) {
-	_ = e.EncodeArrayLen(9)
-	_ = e.EncodeString(string(r.ID))
-	_ = e.EncodeUint(r.Incarnation)
-	_ = e.EncodeUint(uint64(r.Version))
-	_ = e.EncodeString(r.Addr)
-	_ = e.EncodeString(r.APIAddr)
-	_ = e.EncodeString(r.Zone)
-	_ = e.EncodeUint(uint64(r.Weight))
-	_ = e.EncodeInt(r.Capacity)
-	_ = e.EncodeMapLen(len(r.Labels))
+// appendRecord appends a record behind its length.
+func appendRecord(b []byte, r *Record) []byte {
+	var w writer
+	w.text(string(r.ID))
+	w.uvarint(r.Incarnation)
+	w.uvarint(uint64(r.Version))
+	w.text(r.Addr)
+	w.text(r.APIAddr)
+	w.text(r.Zone)
+	w.uvarint(uint64(r.Weight))
+	w.varint(r.Capacity)
+	w.uvarint(uint64(len(r.Labels)))
 	for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
-		_ = e.EncodeString(k)
-		_ = e.EncodeString(r.Labels[k])
+		w.text(k)
+		w.text(r.Labels[k])
 	}
+	w.b = append(w.b, r.MinWire, r.MaxWire)
+	w.b = append(w.b, r.rest...)
+	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
 }
 
 // recordBytes returns the encoded size of r.
-func recordBytes(r *Record) int {
-	var buf bytes.Buffer
-	encodeRecord(msgpack.NewEncoder(&buf), r)
-	return buf.Len()
-}
+func recordBytes(r *Record) int { return len(appendRecord(nil, r)) }

@@ -36,8 +36,8 @@ const (
 	extraAssignment = 2 // a whole one
 )
 
-// maxStampBytes is how much room a stamp takes in a packet, with what msgpack adds.
-const maxStampBytes = 3 + 1 + binary.MaxVarintLen64 + 8
+// maxStampBytes is how much room a stamp takes in a packet, as a section of it.
+const maxStampBytes = 2 + 1 + binary.MaxVarintLen64 + 8
 
 // encode returns m with the stamp of this node.
 func (n *Node) encode(m *lease.Message) []byte {

@@ -17,7 +17,10 @@ func (l *OwnLease) Holds(sinceStart time.Duration) bool {
 	return int64(sinceStart) <= l.until.Load()
 }
 
-// renew counts the own lease from a heartbeat.
+// renew counts the own lease from a heartbeat. It ends an eighth of the TTL before the
+// lease ends for others: they may know the heartbeat by its age alone, rounded by a
+// sixteenth, and cluster time differs between nodes by the time that a message takes.
 func (n *Node) renew(beat time.Time) {
-	n.lease.until.Store(int64(beat.Add(n.cfg.LeaseTTL).Sub(n.started)))
+	ttl := n.cfg.LeaseTTL
+	n.lease.until.Store(int64(beat.Add(ttl - ttl/8).Sub(n.started)))
 }

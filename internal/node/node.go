@@ -157,7 +157,6 @@ func (n *Node) announceNews(now time.Time) {
 // gossip sends a digest to a few random peers, if there is news.
 func (n *Node) gossip(now time.Time) {
 	n.when.gossip = now.Add(n.cfg.GossipInterval)
-	n.when.expiry = time.Time{}
 	n.warnSkew(now)
 	if n.heard {
 		n.out.Show = true // ages and loads
@@ -172,13 +171,11 @@ func (n *Node) gossip(now time.Time) {
 		n.renew(n.set.Renewed())
 		return
 	}
-	m := n.set.Compose(now, n.budget(), recipients)
-	if m == nil {
-		return
-	}
-	b := n.encode(m)
-	for _, addr := range n.pick(peers, recipients) {
-		n.send(Packet{To: addr, Bytes: b, lease: n.lease, beat: n.set.Renewed()})
+	for _, m := range n.set.Compose(now, n.budget(), recipients) {
+		b := n.encode(m)
+		for _, addr := range n.pick(peers, recipients) {
+			n.send(Packet{To: addr, Bytes: b, lease: n.lease, beat: n.set.Renewed()})
+		}
 	}
 }
 
@@ -229,23 +226,37 @@ func (n *Node) Receive(now time.Time, message []byte) {
 	if e.Urgent {
 		n.when.urge(now)
 	}
-	if len(e.Wants) > 0 {
-		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)]))})
+	if e.Echo != "" {
+		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
 	}
-	n.applyExtra(now, m)
-	n.answer(now, m)
-	if addr, news := n.set.AnswerExpired(now, m.From, n.budget()); news != nil {
+	if e.Challenge != "" {
+		n.send(Packet{To: e.Challenge, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
+	}
+	if len(e.Wants)+len(e.Buckets) > 0 {
+		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)], e.Buckets))})
+	}
+	if e.Counts {
+		n.applyExtra(now, m)
+		n.answer(now, m)
+	}
+	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
 	}
 }
 
-// answer sends the sender of m the records that it requests. Only members are
+// answer sends the sender of m the records and beats that it requests. Only members are
 // answered, at the address in their record.
 func (n *Node) answer(now time.Time, m *lease.Message) {
 	to := n.set.AddrOf(m.From)
 	wants := m.Wants[:min(len(m.Wants), maxWants)]
+	if to == "" {
+		return
+	}
+	for _, beats := range n.set.AnswerBeats(now, m, n.budget()) {
+		n.send(Packet{To: to, Bytes: n.encode(beats)})
+	}
 	for range maxAnswerParts {
-		if to == "" || len(wants) == 0 {
+		if len(wants) == 0 {
 			return
 		}
 		var part *lease.Message

@@ -64,7 +64,7 @@ func (n *Node) listenAgain(now time.Time) {
 
 // askFor asks a few members for the records of others.
 func (n *Node) askFor(now time.Time, others []lease.Handle) {
-	b := n.encode(n.set.Request(now, others[:min(len(others), maxWants)]))
+	b := n.encode(n.set.Request(now, others[:min(len(others), maxWants)], nil))
 	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
 		n.send(Packet{To: addr, Bytes: b})
 	}
@@ -85,6 +85,7 @@ func (n *Node) enter(now time.Time, answered bool) {
 	if n.life.phase != Joining {
 		return
 	}
+	n.set.Establish()
 	n.log(Info, "joined", "seed_answered", answered, "members", len(n.set.View().Members))
 	n.life.joined(now, !n.othersOwn())
 	n.rejoin.began = time.Time{}

@@ -1,0 +1,197 @@
+package lease
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// At rest, nearly all nodes hold the same live set. To a receiver with the same set, a
+// node needs half a byte to say how old a lease is, so one packet renews a thousand
+// leases. The ages are rounded down to a grain of cluster time, which is the same grid
+// for all nodes: a relayed age loses nothing more, and never makes a lease younger.
+//
+// The set is cut into buckets by handle, so that one node that comes or goes stops the
+// ages of its bucket alone. What a node says besides (its state, load and record)
+// travels in rows.
+
+const (
+	bucketSize = 64 // nodes in a bucket, on average, at most
+	ageLevels  = 16 // in half a byte
+	unknownAge = ageLevels - 1
+	maxBits    = 12
+	maxBuckets = 1 << maxBits
+)
+
+// grain is the unit of ages on the wire.
+func (s *Set) grain() Stamp { return max(1, stamps(s.params.TTL)/ageLevels) }
+
+// liveList is the live nodes by handle, this node's included.
+type liveList struct {
+	entries []*entry
+	stale   bool
+}
+
+// liveByHandle returns the live nodes, sorted by handle: O(1) unless the live set
+// changed.
+func (s *Set) liveByHandle() []*entry {
+	if s.live.stale {
+		s.live.stale = false
+		clear(s.live.entries)
+		s.live.entries = s.live.entries[:0]
+		for _, e := range s.nodes {
+			if e.status == live {
+				s.live.entries = append(s.live.entries, e)
+			}
+		}
+		slices.SortFunc(s.live.entries, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
+	}
+	return s.live.entries
+}
+
+// bucketBits returns how many bits select a bucket among n nodes.
+func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-1)/bucketSize)))) }
+
+// bucket returns the live nodes in a bucket.
+func (s *Set) bucket(id BucketID) []*entry {
+	all, shift := s.liveByHandle(), handleBits-id.Bits
+	start := func(index uint32) int {
+		i, _ := slices.BinarySearchFunc(all, Handle(index)<<shift, func(e *entry, h Handle) int { return cmp.Compare(e.handle, h) })
+		return i
+	}
+	return all[start(id.Index):start(id.Index+1)]
+}
+
+// digestOf identifies nodes with their record versions and states.
+func digestOf(nodes []*entry) (d uint64) {
+	for _, e := range nodes {
+		d ^= mix(uint64(e.handle) + uint64(e.rec.Version)*0x9e3779b97f4a7c15 + uint64(e.state)<<60)
+	}
+	return d >> (64 - handleBits)
+}
+
+// mix is the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
+// number generators", 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// addAges adds the ages of as many buckets as fit, beginning where the last message
+// ended, and reports whether any of them is news.
+func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
+	all := s.liveByHandle()
+	width, limit := bucketBits(len(all)), s.ageCopies()
+	for range 1 << width {
+		id := BucketID{Bits: width, Index: s.turn & (1<<width - 1)}
+		nodes := s.bucket(id)
+		size := bucketBytes(len(nodes))
+		if size > *free {
+			break
+		}
+		s.turn = id.Index + 1
+		if len(nodes) == 0 {
+			continue
+		}
+		for _, e := range nodes {
+			news = news || e.agesSent < limit
+			e.agesSent += recipients
+		}
+		*free -= size
+		m.Ages = append(m.Ages, s.agesOf(id, nodes, m.Stamp))
+	}
+	return news
+}
+
+func (s *Set) agesOf(id BucketID, nodes []*entry, at Stamp) Bucket {
+	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: digestOf(nodes)}
+	b.ages, b.same = make([]byte, (len(nodes)+1)/2), make([]byte, (len(nodes)+7)/8)
+	grain := s.grain()
+	for i, e := range nodes {
+		level := min(max(0, at/grain-e.at/grain), unknownAge)
+		b.ages[i/2] |= byte(level) << (4 * (i & 1))
+		if e.table == s.self.table {
+			b.same[i/8] |= 1 << (i & 7)
+		}
+	}
+	return b
+}
+
+// agesRounds returns how many messages of at most budget bytes the ages of all leases
+// take.
+func (s *Set) agesRounds(budget int) int {
+	const otherBytes = 100 // what a message has besides, at least
+	n := len(s.liveByHandle())
+	width := bucketBits(n)
+	size := 1<<width*bucketBytes(0) + n*5/8
+	return max(1, (size+budget-otherBytes-1)/max(1, budget-otherBytes))
+}
+
+// applyAges renews leases by their ages, bucket by bucket, where the sender's bucket is
+// the same as this node's.
+func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
+	table := tableOf(m)
+	for i := range m.Ages {
+		b := &m.Ages[i]
+		nodes := s.bucket(b.BucketID)
+		if len(nodes) != b.Nodes || digestOf(nodes) != b.Digest {
+			s.noteDifference(now, m.From, b.BucketID, e)
+			continue
+		}
+		delete(s.differs, b.BucketID)
+		s.applyBucket(m.Stamp, b, nodes, table)
+	}
+}
+
+func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*entry, table uint32) {
+	grain := s.grain()
+	for i, e := range nodes {
+		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
+		if level == unknownAge || e == s.self || !e.heard((stamp/grain-level)*grain) {
+			continue
+		}
+		s.stats.AgesApplied++
+		switch same := b.same[i/8]>>(i&7)&1 != 0; {
+		case same:
+			e.table = table
+		case e.table == table:
+			e.table = 0 // it has changed since
+		}
+	}
+}
+
+// difference is a bucket that other nodes hold differently.
+type difference struct {
+	since time.Time // the first message with another digest, after the last with the same
+	seen  time.Time // the last one
+	asked time.Time
+}
+
+// repairAfter is how long a difference lasts until this node asks for rows: news that
+// is on its way arrives earlier.
+func (s *Set) repairAfter() time.Duration { return s.params.TTL / 6 }
+
+const (
+	maxDiffering = 1 << 10 // differences in memory
+	maxRepairs   = 8       // buckets that one message asks for
+)
+
+// noteDifference asks the sender for its rows of a bucket that has differed for long.
+func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect) {
+	d, ok := s.differs[id]
+	if !ok {
+		if len(s.differs) >= maxDiffering {
+			return
+		}
+		d.since = now
+	}
+	d.seen = now
+	wait := s.repairAfter()
+	if now.Sub(d.since) >= wait && now.Sub(d.asked) >= wait && len(e.Buckets) < maxRepairs && s.AddrOf(from) != "" {
+		d.asked = now
+		e.Buckets = append(e.Buckets, id)
+	}
+	s.differs[id] = d
+}

@@ -1,0 +1,154 @@
+package lease
+
+import "time"
+
+// Stamp is a moment in cluster time, in milliseconds. Cluster time is a counter that
+// all nodes share: it starts from the wall clock of the first nodes, every node
+// advances it with its own monotonic clock, and every message carries it. A node that
+// hears a later time takes it over, as in Lamport, "Time, Clocks, and the Ordering of
+// Events in a Distributed System" (1978), so all nodes agree on it to within the time
+// that a message takes. No wall clock is compared after the start.
+//
+// The stamp of a beat is when the beat was sent. It orders the beats of a node, and
+// says how old they are, however late and by whatever way they arrive.
+type Stamp int64
+
+// maxStart bounds the cluster time that a node starts with or takes over: the year
+// 144,683. Twice as much is readable, so that cluster time can always advance.
+const (
+	maxStart = 1 << 52
+	maxStamp = 1 << 53
+)
+
+// clusterTime is one node's estimate of cluster time.
+type clusterTime struct {
+	base   Stamp     // cluster time at origin
+	origin time.Time // by the monotonic clock
+	// provisional means that the estimate is this node's own wall clock: the node has
+	// not heard from a cluster yet. Members ignore its messages, so a wrong clock of a
+	// newcomer costs nothing.
+	provisional bool
+}
+
+func startTime(now time.Time) clusterTime {
+	wall := min(max(0, now.UnixMilli()), maxStart)
+	return clusterTime{base: Stamp(wall), origin: now, provisional: true}
+}
+
+func (c *clusterTime) at(now time.Time) Stamp {
+	return c.base + Stamp(now.Sub(c.origin)/time.Millisecond)
+}
+
+// local returns when cluster time was at, by this node's clock.
+func (c *clusterTime) local(at Stamp) time.Time { return c.origin.Add(millis(at - c.base)) }
+
+func millis(s Stamp) time.Duration { return time.Duration(s) * time.Millisecond }
+
+func stamps(d time.Duration) Stamp { return Stamp(d / time.Millisecond) }
+
+// Establish makes this node's own estimate of cluster time count for others. A node
+// that has joined, or found no cluster to join, calls it.
+func (s *Set) Establish() { s.time.provisional = false }
+
+// Established reports whether this node's cluster time counts for others.
+func (s *Set) Established() bool { return !s.time.provisional }
+
+// accepts decides whether a message counts, and takes over the cluster time of its
+// sender. A message far from this node's cluster time is either a recorded one, sent
+// again, or this node's estimate is wrong. So the message counts only if it answers
+// this node's challenge, or comes from a live member whose time is ahead: cluster time
+// never goes back, so no recorded message is ahead of a member. Otherwise the sender is
+// challenged, or, if it is behind, told the time.
+func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
+	if m.Provisional && !s.time.provisional {
+		return false // its own join brings it the time
+	}
+	ahead := millis(m.Stamp - s.time.at(now))
+	near := -s.params.TTL <= ahead && ahead <= s.params.TTL
+	live := s.AddrOf(m.From) != ""
+	switch {
+	case near, s.challenge.answeredBy(now, m), ahead > 0 && live && !m.Provisional:
+	case ahead > 0 || (s.time.provisional && !m.Provisional):
+		s.stats.FromFuture++
+		e.Challenge = s.mayChallenge(now, m)
+		return false
+	default:
+		s.stats.FromPast++
+		e.Behind = !m.Provisional
+		return false
+	}
+	if ahead > 0 || s.time.provisional && !m.Provisional {
+		s.advance(m.Stamp - s.time.at(now))
+	}
+	s.time.provisional = s.time.provisional && m.Provisional
+	return true
+}
+
+// advance corrects the estimate of cluster time. Within jitter, all leases grow older by
+// as much. A larger step means that this node, and the nodes that it hears, counted from
+// another start: the stamps that it knows follow.
+func (s *Set) advance(by Stamp) {
+	s.time.base += by
+	if by >= 0 && millis(by) <= s.params.TTL/16 {
+		return
+	}
+	for _, e := range s.known {
+		e.at += by
+		e.rowAt += by
+	}
+	s.oldest = 0
+}
+
+// challenge is a random number that a message of the present must repeat.
+type challenge struct {
+	nonce uint64
+	sent  time.Time
+}
+
+// challengeLife is how long an answer to a challenge is awaited.
+const challengeLife = 2 * time.Second
+
+func (c *challenge) answeredBy(now time.Time, m *Message) bool {
+	return m.Echo != 0 && m.Echo == c.nonce && now.Sub(c.sent) <= challengeLife
+}
+
+// mayChallenge returns the address of the sender of m, or "" if a challenge was sent
+// just now. The address is where the sender's record says it is: a recorded message is
+// answered by the present process there, if there is one.
+func (s *Set) mayChallenge(now time.Time, m *Message) string {
+	if m.From == s.self.handle || (s.challenge.nonce != 0 && now.Sub(s.challenge.sent) < requestInterval) {
+		return ""
+	}
+	return s.addrOfSender(m)
+}
+
+// addrOfSender returns the gossip address of a sender that need not be live, or "".
+func (s *Set) addrOfSender(m *Message) string {
+	for _, r := range m.Records {
+		if HandleOf(r.ID, r.Incarnation) == m.From {
+			return r.Addr
+		}
+	}
+	if e := s.known[m.From]; e != nil {
+		return e.rec.Addr
+	}
+	return ""
+}
+
+// Challenge returns a message that its receiver answers with [Set.Echo]. The nonce must
+// be random and not 0.
+func (s *Set) Challenge(now time.Time, nonce uint64) *Message {
+	s.challenge = challenge{nonce: nonce, sent: now}
+	m := s.message(now)
+	m.Challenge = nonce
+	m.Records = []*Record{s.self.rec}
+	return m
+}
+
+// Echo returns the answer to a challenge: the present cluster time, with the nonce. It
+// is smaller than the challenge.
+func (s *Set) Echo(now time.Time, nonce uint64) *Message {
+	m := s.message(now)
+	m.Echo = nonce
+	return m
+}
