@@ -27,27 +27,9 @@ const (
 // grain is the unit of ages on the wire.
 func (s *Set) grain() Stamp { return max(1, stamps(s.params.TTL)/ageLevels) }
 
-// liveList is the live nodes by handle, this node's included.
-type liveList struct {
-	entries []*entry
-	stale   bool
-}
-
-// liveByHandle returns the live nodes, sorted by handle: O(1) unless the live set
-// changed.
-func (s *Set) liveByHandle() []*entry {
-	if s.live.stale {
-		s.live.stale = false
-		clear(s.live.entries)
-		s.live.entries = s.live.entries[:0]
-		for _, e := range s.nodes {
-			if e.status == live {
-				s.live.entries = append(s.live.entries, e)
-			}
-		}
-		slices.SortFunc(s.live.entries, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
-	}
-	return s.live.entries
+// byHandle finds a place in a list that is sorted by handle.
+func byHandle(all []*entry, h Handle) (int, bool) {
+	return slices.BinarySearchFunc(all, h, func(e *entry, h Handle) int { return cmp.Compare(e.handle, h) })
 }
 
 // bucketBits returns how many bits select a bucket among n nodes.
@@ -55,12 +37,9 @@ func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-
 
 // bucket returns the live nodes in a bucket.
 func (s *Set) bucket(id BucketID) []*entry {
-	all, shift := s.liveByHandle(), handleBits-id.Bits
-	start := func(index uint32) int {
-		i, _ := slices.BinarySearchFunc(all, Handle(index)<<shift, func(e *entry, h Handle) int { return cmp.Compare(e.handle, h) })
-		return i
-	}
-	return all[start(id.Index):start(id.Index+1)]
+	from, _ := byHandle(s.live, Handle(id.Index)<<(handleBits-id.Bits))
+	to, _ := byHandle(s.live, Handle(id.Index+1)<<(handleBits-id.Bits))
+	return s.live[from:to]
 }
 
 // digestOf identifies nodes with their record versions and states.
@@ -82,8 +61,7 @@ func mix(x uint64) uint64 {
 // addAges adds the ages of as many buckets as fit, beginning where the last message
 // ended, and reports whether any of them is news.
 func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
-	all := s.liveByHandle()
-	width, limit := bucketBits(len(all)), s.ageCopies()
+	width, limit := bucketBits(len(s.live)), s.ageCopies()
 	for range 1 << width {
 		id := BucketID{Bits: width, Index: s.turn & (1<<width - 1)}
 		nodes := s.bucket(id)
@@ -123,7 +101,7 @@ func (s *Set) agesOf(id BucketID, nodes []*entry, at Stamp) Bucket {
 // take.
 func (s *Set) agesRounds(budget int) int {
 	const otherBytes = 100 // what a message has besides, at least
-	n := len(s.liveByHandle())
+	n := len(s.live)
 	width := bucketBits(n)
 	size := 1<<width*bucketBytes(0) + n*5/8
 	return max(1, (size+budget-otherBytes-1)/max(1, budget-otherBytes))

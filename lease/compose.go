@@ -114,7 +114,7 @@ func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
 	if deadline, ok := s.NextDeadline(); !ok || deadline.Sub(now) > s.params.TTL-asksAt {
 		return false
 	}
-	for _, e := range s.liveByHandle() {
+	for _, e := range s.live {
 		if e == s.self || s.age(now, e) <= asksAt {
 			continue
 		}

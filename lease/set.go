@@ -47,7 +47,7 @@ type Set struct {
 	byID      map[NodeID]*entry // the latest incarnation that had a lease here
 	nodes     []*entry          // the same, sorted by id
 	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
-	live      liveList
+	live      []*entry          // the live ones, this node's included, by handle
 	oldest    Stamp // no live lease of another node is older; 0 = to be computed
 	requested map[Handle]time.Time
 	differs   map[BucketID]difference
@@ -137,10 +137,17 @@ func (s *Set) putNode(e *entry) {
 
 // become changes the status of e.
 func (s *Set) become(e *entry, status status) {
-	if e.status == live || status == live {
-		s.live.stale = true
-	}
+	was := e.status
 	e.status = status
+	if (was == live) == (status == live) {
+		return
+	}
+	i, _ := byHandle(s.live, e.handle)
+	if status == live {
+		s.live = slices.Insert(s.live, i, e)
+	} else {
+		s.live = slices.Delete(s.live, i, i+1)
+	}
 }
 
 // end ends the lease of e, or keeps it ended.
