@@ -48,7 +48,7 @@ type Set struct {
 	nodes     []*entry          // the same, sorted by id
 	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
 	live      []*entry          // the live ones, this node's included, by handle
-	oldest    Stamp // no live lease of another node is older; 0 = to be computed
+	oldest    Stamp             // no live lease of another node is older; 0 = to be computed
 	requested map[Handle]time.Time
 	differs   map[BucketID]difference
 	ahead     map[Handle]aheadClock // of rejected beats
