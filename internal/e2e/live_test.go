@@ -116,7 +116,7 @@ func TestOperate(t *testing.T) {
 	p.text("#operate-note", "node-a is active, weight 100")
 	state := func() lease.State { return a.Snapshot().Self.State }
 
-	p.do(chromedp.Click(chromedp.CSS("#drain")), chromedp.WaitVisible(chromedp.CSS("#confirm")))
+	p.do(press("#drain"), chromedp.WaitVisible(chromedp.CSS("#confirm")))
 	p.text("#confirm", "Drain node-a?")
 	p.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#confirm")))
 	if text := eval[string](p, `document.getElementById("operate-result").textContent`); text != "" || state() != lease.Active {
@@ -125,7 +125,7 @@ func TestOperate(t *testing.T) {
 
 	yes := func(button string) {
 		t.Helper()
-		p.do(chromedp.Click(chromedp.CSS(button)), chromedp.WaitVisible(chromedp.CSS("#confirm-yes")), chromedp.Click(chromedp.CSS("#confirm-yes")))
+		p.do(press(button), press("#confirm-yes"))
 	}
 	// The close event of a question may arrive after the next question.
 	if late := eval[bool](p, `new Promise(done => {
@@ -137,7 +137,7 @@ func TestOperate(t *testing.T) {
 	})`); !late {
 		t.Error("the event was not late")
 	}
-	p.do(chromedp.Click(chromedp.CSS("#confirm-yes")))
+	p.do(press("#confirm-yes"))
 	p.text("#operate-result", "needs the operator's token")
 	p.until("the field for the token has the focus", `document.activeElement.id === "token"`)
 	if state() != lease.Active {
@@ -146,7 +146,7 @@ func TestOperate(t *testing.T) {
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "open-barley"+kb.Enter))
 	yes("#drain")
 	p.text("#operate-result", "rejects this token")
-	p.do(chromedp.Click(chromedp.CSS("#token-forget")), chromedp.SendKeys(chromedp.CSS("#token"), "open-sesame"+kb.Enter))
+	p.do(press("#token-forget"), chromedp.SendKeys(chromedp.CSS("#token"), "open-sesame"+kb.Enter))
 	p.text("#operate-result", "sent from now on")
 	yes("#drain")
 	p.text("#operate-result", "node-a was drained")
