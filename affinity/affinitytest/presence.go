@@ -346,11 +346,26 @@ func presenceConcurrent(p *attendees) {
 // until polls until f is true.
 func (p *attendees) until(what string, f func() bool) {
 	p.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
+	eventually(p.T, func() error {
+		if !f() {
+			return fmt.Errorf("waited %v for %s", patience, what)
+		}
+		return nil
+	})
+}
+
+// eventually polls until f returns nil.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !f(); <-tick.C {
+	for deadline := time.Now().Add(patience); ; <-tick.C {
+		err := f()
+		if err == nil {
+			return
+		}
 		if time.Now().After(deadline) {
-			p.Fatalf("waited %v for %s", patience, what)
+			t.Fatal(err)
 		}
 	}
 }
