@@ -320,10 +320,10 @@ func TestFencedHosting(t *testing.T) {
 
 // A node that was paused for longer than its lease has lost its rooms, and cannot take
 // them back.
-func TestPause(t *testing.T) { // S0.8
+func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		f := newFleet(t, store, affinity.Config{PinTTL: 5 * soon}, "a", "b", "c") // its refresh is overdue after the pause
 		var hosted []*affinity.Hosting
 		for _, room := range names(200) {
 			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
