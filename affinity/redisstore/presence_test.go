@@ -12,29 +12,6 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// The keys have the documented names and types, and there are no others.
-func TestPresenceKeys(t *testing.T) { // S1.1
-	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
-	seat := presence.Participant{Room: presence.Room{Partition: 17, Name: "stand up"}, Name: "ada/1"}
-	if err := store.Beat(t.Context(), time.Minute, seat); err != nil {
-		t.Fatal(err)
-	}
-	const key = "roost:{17}:u:stand up"
-	if got := server.Do("ZRANGE", key, "0", "-1"); got != "ada/1" {
-		t.Errorf("%s has %q", key, got)
-	}
-	if n := server.Do("DBSIZE"); n != "1" {
-		t.Errorf("%s keys for one room", n)
-	}
-	if err := store.Leave(t.Context(), seat); err != nil {
-		t.Fatal(err)
-	}
-	if n := server.Do("DBSIZE"); n != "0" {
-		t.Errorf("%s keys for no room", n)
-	}
-}
-
 // at is a script with the server's clock at ms.
 func at(source string, ms int64) script {
 	return newScript(fmt.Sprintf(`
@@ -133,34 +110,6 @@ func TestPresenceCommands(t *testing.T) { // S1.4, S1.5
 		if !strings.HasPrefix(name, "client|") {
 			t.Errorf("%s ran %d times, want 0", name, n)
 		}
-	}
-}
-
-// The key of an abandoned room expires once all its participants are stale.
-func TestPresenceAbandonedRoom(t *testing.T) { // S1.4
-	long(t)
-	t.Parallel() // it mostly waits
-	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
-	var seats []presence.Participant
-	for r := range 100 {
-		seats = append(seats, presence.Participant{Room: presence.Room{Partition: 17, Name: fmt.Sprint(r)}, Name: "ada"})
-	}
-	before := time.Now()
-	if err := store.Beat(t.Context(), time.Second, seats...); err != nil {
-		t.Fatal(err)
-	}
-	if n := server.Do("DBSIZE"); n != "100" && time.Since(before) < time.Second {
-		t.Errorf("%s keys at once, want 100", n)
-	}
-	redistest.Eventually(t, "the rooms to go", func() error {
-		if n := server.Do("DBSIZE"); n != "0" {
-			return fmt.Errorf("%s keys", n)
-		}
-		return nil
-	})
-	if took := time.Since(before); took < time.Second {
-		t.Errorf("gone after %v", took)
 	}
 }
 
