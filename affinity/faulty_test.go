@@ -27,6 +27,7 @@ type faulty struct {
 	mute  bool         // does not notify
 
 	beforeRelease atomic.Pointer[func()] // is called once, before a pin is deleted
+	releasesLate  atomic.Bool            // that pin is deleted a second after the caller has given up
 	afterSwap     atomic.Pointer[func()] // is called once, before the answer
 }
 
@@ -69,6 +70,11 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	if ops[0].If != (affinity.Pin{}) && ops[0].Set == (affinity.Pin{}) {
 		if before := f.beforeRelease.Swap(nil); before != nil {
 			(*before)()
+			if f.releasesLate.Load() {
+				<-ctx.Done()
+				time.AfterFunc(time.Second, func() { f.Store.Swap(context.Background(), ops...) })
+				return []affinity.Result{{Err: fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())}}
+			}
 		}
 	}
 	pause := time.Duration(f.pause.Load())
@@ -148,40 +154,4 @@ func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want 
 
 func (s *replaced) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	return s.memory().Heartbeat(ctx, self, ttl, ask)
-}
-
-// losing is a store that loses all data, and lets another node claim a room,
-// just when it has answered an op.
-type losing struct {
-	*replaced
-	next atomic.Pointer[affinity.Op] // follows the answer to an op of the same room; once
-}
-
-func (s *losing) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
-	results := s.replaced.Swap(ctx, ops...)
-	if next := s.next.Load(); next != nil && ops[0].Room == next.Room && s.next.CompareAndSwap(next, nil) {
-		s.empty()
-		s.replaced.Swap(ctx, *next)
-	}
-	return results
-}
-
-// lateRelease is a store that deletes a pin a second after the caller has given up.
-type lateRelease struct {
-	*faulty
-	before atomic.Pointer[func()] // is called once, before a pin is deleted
-}
-
-func (s *lateRelease) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
-	if ops[0].If == (affinity.Pin{}) || ops[0].Set != (affinity.Pin{}) {
-		return s.faulty.Swap(ctx, ops...)
-	}
-	before := s.before.Swap(nil)
-	if before == nil {
-		return s.faulty.Swap(ctx, ops...)
-	}
-	(*before)()
-	<-ctx.Done()
-	time.AfterFunc(time.Second, func() { s.faulty.Swap(context.Background(), ops...) })
-	return []affinity.Result{{Err: fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())}}
 }

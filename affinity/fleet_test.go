@@ -1,6 +1,7 @@
 package affinity_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -94,6 +95,49 @@ func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 	return h
 }
 
+// resolveAll resolves n rooms at node a.
+func (f *fleet) resolveAll(n int) {
+	f.t.Helper()
+	for _, room := range names(n) {
+		f.resolve("a", room, 2)
+	}
+}
+
+// published are the batches of moves that a node has published up to the latest
+// synctest.Wait.
+type published []affinity.MovedBatch
+
+func (p *published) moves() (all []affinity.Moved) {
+	for _, b := range *p {
+		all = append(all, b.Moved...)
+	}
+	return all
+}
+
+func (f *fleet) published(id string) *published {
+	p := new(published)
+	batches := f.rooms[id].Moves(f.t.Context())
+	go func() {
+		for b := range batches {
+			*p = append(*p, b)
+		}
+	}()
+	return p
+}
+
+// once fails the test unless some rooms moved, and each move was published once.
+func (p *published) once(t *testing.T, moved int) map[string]affinity.Moved {
+	t.Helper()
+	rooms := make(map[string]affinity.Moved)
+	for _, m := range p.moves() {
+		rooms[m.Room] = m
+	}
+	if n := len(p.moves()); moved == 0 || len(rooms) != moved || n != moved {
+		t.Errorf("%d rooms moved, %d moves of %d rooms were published", moved, n, len(rooms))
+	}
+	return rooms
+}
+
 func (f *fleet) owner(room string) lease.NodeID {
 	f.t.Helper()
 	m, err := f.Agent(f.IDs()[0]).Place(room)
@@ -129,6 +173,14 @@ func lost(h *affinity.Hosting) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// wantLost fails unless a hosting has ended because of want.
+func wantLost(t *testing.T, h *affinity.Hosting, want error) {
+	t.Helper()
+	if !lost(h) || !errors.Is(h.Err(), want) {
+		t.Errorf("%s: lost %v, %v; want %v", h.Room(), lost(h), h.Err(), want)
 	}
 }
 

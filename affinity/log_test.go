@@ -51,9 +51,7 @@ func TestLogEvents(t *testing.T) { // S0.13
 		store.blind.Store(true) // so that joins come before rooms are moved
 		f.crash("b")
 		time.Sleep(soon)
-		for _, room := range names(50) {
-			f.resolve("a", room, 2)
-		}
+		f.resolveAll(50)
 
 		log.mu.Lock()
 		defer log.mu.Unlock()

@@ -1,9 +1,7 @@
 package affinity_test
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,23 +16,13 @@ func TestMove(t *testing.T) {
 		h := f.host("a", "r", 3)
 		from := f.resolve("a", "r", 3).Node
 		to := f.not(string(from))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		var published []affinity.Moved
-		var wait sync.WaitGroup
-		moves := f.rooms[string(from)].Moves(ctx)
-		wait.Go(func() {
-			for b := range moves {
-				published = append(published, b.Moved...)
-			}
-		})
+		moves := f.published(string(from))
 		a, err := f.rooms["c"].Move(t.Context(), "r", lease.NodeID(to))
 		if err != nil || a.Node != lease.NodeID(to) {
 			t.Fatalf("moved to %s: %+v, %v", to, a, err)
 		}
 		synctest.Wait()
-		cancel()
-		wait.Wait()
+		published := moves.moves()
 		var elsewhere *affinity.NotOwnerError
 		if !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner.Node != lease.NodeID(to) || elsewhere.Split {
 			t.Errorf("the old host: lost %v, %v", lost(h), h.Err())
@@ -77,22 +65,7 @@ func TestMovesArePublishedOnce(t *testing.T) {
 				rooms = append(rooms, room)
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		var wait sync.WaitGroup
-		published := map[string]map[string]int{"a": {}, "b": {}}
-		for id := range published {
-			moves := f.rooms[id].Moves(ctx)
-			wait.Go(func() {
-				for b := range moves {
-					mu.Lock()
-					for _, m := range b.Moved {
-						published[id][m.Room]++
-					}
-					mu.Unlock()
-				}
-			})
-		}
+		feeds := map[string]*published{"a": f.published("a"), "b": f.published("b")}
 		f.crash("c")
 		for range 300 {
 			for _, room := range rooms {
@@ -103,12 +76,15 @@ func TestMovesArePublishedOnce(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		cancel()
-		wait.Wait()
-		for id := range published {
+		synctest.Wait()
+		for id, batches := range feeds {
+			times := make(map[string]int)
+			for _, m := range batches.moves() {
+				times[m.Room]++
+			}
 			for _, room := range rooms {
-				if published[id][room] != 1 {
-					t.Errorf("%s received %d moves of %s", id, published[id][room], room)
+				if times[room] != 1 {
+					t.Errorf("%s received %d moves of %s", id, times[room], room)
 				}
 			}
 		}
@@ -124,16 +100,10 @@ func TestMovesResync(t *testing.T) {
 		store := &replaced{}
 		store.empty()
 		f := newFleet(t, store, affinity.Config{}, "a")
-		var got []affinity.MovedBatch
-		moves := f.rooms["a"].Moves(t.Context())
-		go func() {
-			for b := range moves {
-				got = append(got, b)
-			}
-		}()
+		batches := f.published("a")
 		store.empty()
 		synctest.Wait()
-		if len(got) != 1 || !got[0].Resync || len(got[0].Moved) != 0 {
+		if got := *batches; len(got) != 1 || !got[0].Resync || len(got[0].Moved) != 0 {
 			t.Errorf("received %+v", got)
 		}
 	})

@@ -258,17 +258,21 @@ func TestConflict(t *testing.T) {
 // answer, and lives on another node now, is a conflict and no move.
 func TestLossWhileHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &losing{replaced: &replaced{}}
-		store.empty()
+		data := &replaced{}
+		data.empty()
+		store := &faulty{Store: data}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		room := "r"
 		owner := string(f.owner(room))
-		other := f.not(owner)
-		self := f.Agent(other).Snapshot().Self
-		store.next.Store(&affinity.Op{
-			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
-			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}},
-		})
+		self := f.Agent(f.not(owner)).Snapshot().Self
+		lose := func() { // just when the store has answered
+			data.empty()
+			data.Swap(t.Context(), affinity.Op{
+				Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
+				Set: affinity.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}},
+			})
+		}
+		store.afterSwap.Store(&lose)
 		h, err := f.rooms[owner].Host(t.Context(), room, affinity.Demand{Size: 2})
 		if err != nil {
 			t.Fatal(err)

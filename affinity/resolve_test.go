@@ -3,7 +3,6 @@ package affinity_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -98,34 +95,6 @@ func TestReservationsExpire(t *testing.T) {
 	})
 }
 
-// A node without a known load or a capacity, or one that drains, is no target of an
-// override.
-func TestNoOverrideTarget(t *testing.T) { // S0.2
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b")
-		f.StartWith("mute") // no resolver, so no load
-		f.StartWith("vague", clustertest.WithConfig(func(c *cluster.Config) { c.Capacity = 0 }))
-		f.Agent("vague").SetLoad(0)
-		f.StartWith("leaving", clustertest.WithConfig(func(c *cluster.Config) { c.StartDraining = true }))
-		f.Agent("leaving").SetLoad(0)
-		f.Agent("a").SetLoad(799)
-		time.Sleep(10 * time.Second)
-		targets := make(map[lease.NodeID]bool)
-		for _, room := range names(300) {
-			if a := f.resolve("a", room, 2); a.Source == affinity.Override {
-				targets[a.Node] = true
-				if err := f.rooms["a"].Release(t.Context(), room); err != nil {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if !maps.Equal(targets, map[lease.NodeID]bool{"b": true}) {
-			t.Errorf("overrides went to %v, want b alone", targets)
-		}
-	})
-}
-
 func TestHardCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, affinity.NewMemory(), affinity.Config{SoftCeiling: 50, HardCeiling: 80}, "a", "b")
@@ -197,19 +166,6 @@ func TestRefusedClaimsReserveNothing(t *testing.T) {
 			if c.Reserved != 0 {
 				t.Errorf("%d units are reserved on %s", c.Reserved, c.Member.ID)
 			}
-		}
-	})
-}
-
-// The pin cache is bounded.
-func TestManyRooms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 1000}, "a")
-		for _, room := range names(5000) {
-			f.resolve("a", room, 2)
-		}
-		if n := f.rooms["a"].Stats().Known; n > 1000 {
-			t.Errorf("%d rooms are remembered, at most 1,000 should be", n)
 		}
 	})
 }

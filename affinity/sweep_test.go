@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,21 +22,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 			hosts[room] = f.host("a", room, 2)
 		}
 		before := pins(t, store)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		published := make(map[string]affinity.Moved)
-		var wait sync.WaitGroup
-		moves := f.rooms["a"].Moves(ctx) // it knows all the rooms, having resolved them
-		wait.Go(func() {
-			for b := range moves {
-				for _, m := range b.Moved {
-					if _, twice := published[m.Room]; twice {
-						t.Errorf("%s was published twice", m.Room)
-					}
-					published[m.Room] = m
-				}
-			}
-		})
+		moves := f.published("a") // it knows all the rooms, having resolved them
 
 		f.start("f") // S0.8: a node that joins moves nothing
 		if after := pins(t, store); !maps.Equal(after, before) {
@@ -53,15 +38,11 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 		}
 		took := time.Since(since)
 		time.Sleep(soon)
+		synctest.Wait()
 		after := pins(t, store)
 		n := f.onlyMovedFromC(before, after)
-		cancel()
-		wait.Wait()
 		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
-		if n == 0 || len(published) != n {
-			t.Errorf("%d rooms moved, %d were published", n, len(published))
-		}
-		for room, m := range published {
+		for room, m := range moves.once(t, n) {
 			if m.From != before[room].Incarnation || m.To != after[room].Incarnation || m.Epoch != after[room].Epoch {
 				t.Fatalf("published %+v; it was at %+v and is at %+v", m, before[room], after[room])
 			}
@@ -80,9 +61,7 @@ func TestSweepIsRepeated(t *testing.T) { // S0.8
 		store := affinity.NewMemory()
 		blind := &faulty{Store: store}
 		f := newFleet(t, blind, affinity.Config{}, "a", "b", "c")
-		for _, room := range names(100) {
-			f.resolve("a", room, 2)
-		}
+		f.resolveAll(100)
 		blind.blind.Store(true)
 		f.crash("c")
 		time.Sleep(time.Minute)
@@ -102,32 +81,15 @@ func TestDeathWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
 		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b", "c")
-		for _, room := range names(100) {
-			f.resolve("a", room, 2)
-		}
+		f.resolveAll(100)
 		before := pins(t, store)
-		published := make(map[string]int)
-		moves := f.rooms["a"].Moves(t.Context())
-		go func() {
-			for b := range moves {
-				for _, m := range b.Moved {
-					published[m.Room]++
-				}
-			}
-		}()
+		moves := f.published("a")
 		f.crash("c")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := f.onlyMovedFromC(before, pins(t, store)); n == 0 || len(published) != n {
-			t.Errorf("%d rooms moved, %d were published", n, len(published))
-		}
+		published := moves.once(t, f.onlyMovedFromC(before, pins(t, store)))
 		if f.rooms["a"].Stats().Rehomed == uint64(len(published)) {
 			t.Error("no other node has re-homed a room")
-		}
-		for room, n := range published {
-			if n != 1 {
-				t.Errorf("%s was published %d times", room, n)
-			}
 		}
 	})
 }
@@ -141,9 +103,7 @@ func TestSecondSweeps(t *testing.T) { // S0.8
 		cut := &faulty{Store: store}
 		f.store = cut
 		f.start("b")
-		for _, room := range names(100) {
-			f.resolve("a", room, 2)
-		}
+		f.resolveAll(100)
 		before := pins(t, store)
 		cut.fails.Store(true)
 		f.crash("c")
@@ -160,9 +120,7 @@ func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 		store := affinity.NewMemory()
 		slow := &faulty{Store: store}
 		f := newFleet(t, slow, affinity.Config{}, "a", "b", "c", "d")
-		for _, room := range names(1000) {
-			f.resolve("a", room, 2)
-		}
+		f.resolveAll(1000)
 		before := pins(t, store)
 		slow.pause.Store(int64(300 * time.Millisecond)) // for each replacement of a few rooms
 		f.crash("c")
@@ -190,9 +148,7 @@ func TestAllRestarted(t *testing.T) { // S0.7, S0.8
 	synctest.Test(t, func(t *testing.T) {
 		store := affinity.NewMemory()
 		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
-		for _, room := range names(300) {
-			f.resolve("a", room, 2)
-		}
+		f.resolveAll(300)
 		before := pins(t, store)
 		for _, id := range []string{"a", "b", "c"} {
 			f.crash(id)
@@ -337,9 +293,7 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, h := range hosted {
-			if !lost(h) || !errors.Is(h.Err(), affinity.ErrClosed) {
-				t.Fatalf("%s: lost %v, %v", h.Room(), lost(h), h.Err())
-			}
+			wantLost(t, h, affinity.ErrClosed)
 		}
 		if err := f.rooms["c"].Close(); err != nil {
 			t.Errorf("closed twice: %v", err)
@@ -370,9 +324,7 @@ func TestAgentEndsFirst(t *testing.T) {
 		home := string(f.resolve("a", "r", 2).Node)
 		f.Leave(home)
 		time.Sleep(time.Second)
-		if !lost(h) || !errors.Is(h.Err(), affinity.ErrFenced) {
-			t.Errorf("lost %v, %v", lost(h), h.Err())
-		}
+		wantLost(t, h, affinity.ErrFenced)
 		if _, err := f.rooms[home].Host(t.Context(), "r", affinity.Demand{}); !errors.Is(err, affinity.ErrFenced) {
 			t.Errorf("hosting without an agent: %v", err)
 		}

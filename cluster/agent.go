@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -97,43 +96,26 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("cluster: start %s: %w", cfg.ID, err)
 	}
 	a.load.Store(lease.NoLoad)
-	joiner := &joiner{agent: a, first: make(chan error, 1), again: make(chan struct{}, 1)}
 	a.started = time.Now()
 	now := a.startedAt()
 	l := &loop{
-		agent: a, log: cfg.Log, refusals: refusals, rejoin: joiner.again,
+		agent: a, log: cfg.Log, refusals: refusals,
 		kernel: node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
 	}
 	l.show(now)
-	a.wait.Go(func() { joiner.run(running) })
 	go func() {
 		l.run(running)
 		a.reap(l)
 	}()
-	if err := a.awaitJoin(ctx, joiner.first); err != nil {
+	if err := a.awaitJoin(ctx); err != nil {
 		_ = a.Close()
 		return nil, err
 	}
 	return a, nil
 }
 
-// awaitJoin waits for the result of the first attempt to join.
-func (a *Agent) awaitJoin(ctx context.Context, first <-chan error) error {
-	select {
-	case err := <-first:
-		if err != nil {
-			return fmt.Errorf("cluster: start %s: %w", a.self, err)
-		}
-		return nil
-	case <-a.done:
-		return errors.Join(ErrClosed, a.err)
-	case <-ctx.Done():
-		return fmt.Errorf("cluster: start %s: joining: %w", a.self, ctx.Err())
-	}
-}
-
-// reap ends everything after the loop. The joiner may still wait for the loop, through
-// memberlist, or for the network.
+// reap ends everything after the loop. Exchanges and lookups may still wait for the
+// loop, through memberlist, or for the network.
 func (a *Agent) reap(l *loop) {
 	a.stop()
 	close(a.ended)
@@ -199,7 +181,8 @@ func (a *Agent) Owned() []placement.Partition {
 
 // Owners returns the n best members for key, distinct and best first: the owner,
 // then the member that would own key without the owner, and so on. It allocates its
-// result and takes O(members).
+// result. With n up to 3 it costs little more than Place, except for the first call for
+// a partition after a change of the table, which takes O(members), as a greater n does.
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
 // Partition returns the partition of key: the same on every node.

@@ -298,12 +298,14 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 
 // kernel returns the configuration of the kernel.
 func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
+	addrs, names := splitSeeds(c.Join)
 	return node.Config{
 		Self: c.record(g.Addr(), incarnation), Settings: settingsOf(c).hash(),
 		Partitions: c.Partitions, Strategy: c.Strategy,
 		HeartbeatInterval: c.HeartbeatInterval, LeaseTTL: c.LeaseTTL, MaxSkew: c.MaxSkew,
-		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace,
+		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
+		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
 		RampUp: c.RampUp, StartDraining: c.StartDraining,
 	}
 }

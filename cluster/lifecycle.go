@@ -73,15 +73,11 @@ func (a *Agent) Leave(ctx context.Context) error {
 	draining, cancel := context.WithTimeout(ctx, a.cfg.LeaseTTL)
 	defer cancel()
 	drained := a.Drain(draining)
-	alone := false
-	err := a.do(context.Background(), func(now time.Time, n *node.Node) {
-		n.Leave(now)
-		alone = len(n.Contacts(now).Members) == 0
-	})
+	err := a.do(context.Background(), func(now time.Time, n *node.Node) { n.Leave(now) })
 	if err != nil { // closed concurrently
 		return err
 	}
-	if !alone {
+	if len(a.Members()) > 1 {
 		a.linger(ctx)
 	}
 	_ = a.Close()

@@ -14,8 +14,7 @@ type loop struct {
 	agent    *Agent
 	kernel   *node.Node
 	log      *slog.Logger
-	refusals <-chan error    // of nodes with other settings
-	rejoin   chan<- struct{} // to the joiner
+	refusals <-chan error // of nodes with other settings
 	sent     struct{ packets, bytes, errors uint64 }
 	err      error // why the loop ended by itself
 }
@@ -41,7 +40,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			now := l.agent.now()
 			l.kernel.End(now)
-			l.carryOut(now, l.kernel.Ready(now))
+			l.carryOut(ctx, now, l.kernel.Ready(now))
 			return
 		}
 		l.agent.env.Gate()
@@ -54,7 +53,7 @@ func (l *loop) run(ctx context.Context) {
 			c.f(now, l.kernel)
 		}
 		r := l.kernel.Ready(now)
-		l.carryOut(now, r)
+		l.carryOut(ctx, now, r)
 		if c.done != nil {
 			close(c.done)
 		}
@@ -67,7 +66,7 @@ func (l *loop) run(ctx context.Context) {
 
 // carryOut does what the kernel decided. What this node owns changes first, then
 // others are notified.
-func (l *loop) carryOut(now time.Time, r node.Ready) {
+func (l *loop) carryOut(ctx context.Context, now time.Time, r node.Ready) {
 	if r.Show {
 		l.show(now)
 	}
@@ -82,17 +81,17 @@ func (l *loop) carryOut(now time.Time, r node.Ready) {
 	for _, p := range r.Packets {
 		l.send(p)
 	}
-	for _, addr := range r.Exchanges {
-		l.agent.exchange(addr)
+	for _, x := range r.Exchanges {
+		l.agent.exchange(x)
 	}
-	if r.Rejoin {
-		select {
-		case l.rejoin <- struct{}{}:
-		default: // the joiner has been notified already
-		}
+	for _, name := range r.Lookups {
+		l.agent.lookUp(ctx, name)
 	}
 	for _, e := range r.Log {
 		l.log.Log(context.Background(), slog.Level(e.Level), e.Message, e.Attrs...)
+	}
+	if r.Hopeless != nil {
+		l.err = r.Hopeless
 	}
 	if r.Duplicate != nil {
 		l.err = &DuplicateIDError{ID: l.agent.self, Other: r.Duplicate.Addr}
@@ -109,15 +108,6 @@ func (l *loop) send(p node.Packet) {
 	l.sent.packets++
 	l.sent.bytes += uint64(len(p.Bytes))
 	l.kernel.Sent(l.agent.now(), p)
-}
-
-// exchange begins a full exchange with another node, for the kernel.
-func (a *Agent) exchange(addr string) {
-	a.wait.Go(func() {
-		a.env.Gate()
-		err := a.gossip.Join(addr)
-		_ = a.do(context.Background(), func(now time.Time, n *node.Node) { n.Exchanged(now, addr, err) })
-	})
 }
 
 // do runs f in the loop and returns when its effects are carried out.

@@ -28,11 +28,11 @@ func BenchmarkPublish(b *testing.B) {
 			}
 			defer func() { _ = a.Close() }()
 			<-a.Ready()
-			others := lease.Message{Settings: settingsOf(a.cfg).hash(), SentAt: time.Now()}
+			others := lease.Message{Settings: settingsOf(a.cfg).hash(), SentAt: time.Now(), Stamp: lease.Stamp(time.Now().UnixMilli())}
 			for i := range 999 {
 				r := &lease.Record{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Incarnation: 1 << 62, Version: 1, Weight: 100, Addr: "127.0.0.1:1"}
 				others.Records = append(others.Records, r)
-				others.Beats = append(others.Beats, lease.Beat{Handle: lease.HandleOf(r.ID, r.Incarnation), At: 1, State: lease.Active, Version: 1})
+				others.Beats = append(others.Beats, lease.Beat{Handle: lease.HandleOf(r.ID, r.Incarnation), At: others.Stamp, State: lease.Active, Version: 1})
 			}
 			publish := func(m *lease.Message) {
 				message := lease.Encode(m)
@@ -45,10 +45,10 @@ func BenchmarkPublish(b *testing.B) {
 			if n := len(a.Snapshot().Table.Nodes()); n != 1000 {
 				b.Fatalf("%d nodes", n)
 			}
-			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Beats: others.Beats[500:501]}, uint32(1)
+			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp + 1000, Beats: others.Beats[500:501]}, lease.Stamp(1)
 			for b.Loop() {
 				seq++
-				one.Beats[0].Seq, one.Beats[0].State = seq, lease.Active+lease.State(seq%2) // Draining is next
+				one.Beats[0].At, one.Beats[0].State = others.Stamp+seq%1000, lease.Active+lease.State(seq%2) // Draining is next
 				publish(&one)
 			}
 			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {

@@ -102,12 +102,11 @@ func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 
 // Owners returns the n best nodes for key, distinct, the owner first.
 func (s *Snapshot) Owners(key string, n int) []*Member {
-	ids := s.Table.Rank(placement.Of(key, s.Table.Partitions()), n)
-	members := make([]*Member, 0, len(ids))
-	for _, id := range ids {
-		if i, ok := findOwner(s.owners, id); ok {
-			members = append(members, s.owners[i])
-		}
+	var few [3]int // the usual number, without an allocation
+	ranked := s.Table.AppendRank(few[:0], placement.Of(key, s.Table.Partitions()), n)
+	members := make([]*Member, len(ranked))
+	for at, i := range ranked {
+		members[at] = s.owners[i]
 	}
 	return members
 }

@@ -17,31 +17,6 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// One seed of eleven answers; the others take connections and say nothing.
-func TestDeadSeeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := started(t, 11, clustertest.Options{})
-		var seeds []string
-		for _, id := range c.IDs() {
-			seeds = append(seeds, c.Agent(id).Addr())
-		}
-		for _, id := range c.IDs()[1:] {
-			c.Pause(id)
-		}
-		time.Sleep(20 * time.Second)
-		begin := time.Now()
-		a := c.StartWith("new", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Join = seeds }))
-		if n := len(a.Members()); n != 2 {
-			t.Errorf("Start returned with %d members known after %v: it did not find the live seed", n, time.Since(begin))
-		}
-		for _, id := range c.IDs()[1:] {
-			if id != "new" {
-				c.Resume(id)
-			}
-		}
-	})
-}
-
 // stopper is a strategy that calls hook before it assigns.
 type stopper struct {
 	placement.Strategy

@@ -26,9 +26,12 @@ import (
 //
 // Assign costs O(nodes · partitions). Rank gives the order of scores, without
 // regard to room.
-func Bounded(percent int) Strategy { return bounded{uint64(min(max(percent, 100), 1000))} }
+func Bounded(percent int) Strategy { return bounded{percent: uint64(min(max(percent, 100), 1000))} }
 
-type bounded struct{ percent uint64 }
+type bounded struct {
+	scored
+	percent uint64
+}
 
 func (b bounded) Name() string { return "bounded-rendezvous-" + strconv.FormatUint(b.percent, 10) }
 
@@ -69,12 +72,10 @@ func (b bounded) room(nodes []Node, partitions int) []uint64 {
 	return room
 }
 
-func (bounded) Rank(nodes []Node, p Partition, n int) []int { return hrw{}.Rank(nodes, p, n) }
-
 // Explain implements [Explainer].
-func (bounded) Explain(nodes []Node, p Partition, owner int) string {
+func (b bounded) Explain(nodes []Node, p Partition, owner int) string {
 	full := 0
-	for _, i := range (hrw{}).Rank(nodes, p, len(nodes)) {
+	for _, i := range b.Rank(nodes, p, len(nodes)) {
 		if i == owner {
 			break
 		}

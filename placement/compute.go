@@ -50,9 +50,12 @@ func Compute(in Input) (*Table, error) {
 		t.memory = in.Memory
 	}
 	if len(nodes) > 0 {
-		if t.owners, err = assign(in, nodes); err != nil {
+		if t.owners, err = assign(in, t); err != nil {
 			return nil, fmt.Errorf("placement: strategy %q: %w", t.name, err)
 		}
+	}
+	if _, ok := placing(in.Strategy).(scorer); ok && t.bidders == nil {
+		t.bidders = biddersOf(nodes)
 	}
 	t.digest = digest(t)
 	return t, nil
@@ -77,11 +80,14 @@ func candidates(all []Node) ([]Node, error) {
 
 // assign runs the strategy and checks the result, so that a faulty strategy
 // yields an error here and never a panic in a lookup.
-func assign(in Input, nodes []Node) ([]int32, error) {
+func assign(in Input, t *Table) ([]int32, error) {
+	if owners := derive(in, t); owners != nil {
+		return owners, nil
+	}
 	var indexes []int
 	var err error
-	partitions := in.Partitions
-	contain(&err, func() { indexes, err = derive(in, nodes) })
+	nodes, partitions := t.nodes, in.Partitions
+	contain(&err, func() { indexes, err = afresh(in, nodes) })
 	if err != nil {
 		return nil, fmt.Errorf("assign %d partitions to %d nodes: %w", partitions, len(nodes), err)
 	}
@@ -109,22 +115,28 @@ func contain(err *error, run func()) {
 	run()
 }
 
-// derive assigns by the memory, or from a base if that is cheaper, and afresh
-// otherwise.
-func derive(in Input, nodes []Node) ([]int, error) {
-	s, base := in.Strategy, in.Base
-	if stateful, ok := placing(s).(Stateful); ok {
-		held, err := in.held(nodes)
-		if err != nil {
-			return nil, err
-		}
-		return stateful.Keep(nodes, held)
+// afresh assigns without a base, and by the memory if the strategy remembers.
+func afresh(in Input, nodes []Node) ([]int, error) {
+	stateful, ok := placing(in.Strategy).(Stateful)
+	if !ok {
+		return in.Strategy.Assign(nodes, in.Partitions)
 	}
-	u, ok := placing(s).(updater)
-	if !ok || base == nil || placing(base.strategy) != placing(s) || len(base.owners) != in.Partitions {
-		return s.Assign(nodes, in.Partitions)
+	held, err := in.held(nodes)
+	if err != nil {
+		return nil, err
 	}
-	d := compareNodes(base.nodes, nodes)
+	return stateful.Keep(nodes, held)
+}
+
+// derive returns the owners of t by the base, or nil if the base does not fit or
+// saves nothing.
+func derive(in Input, t *Table) []int32 {
+	u, ok := placing(in.Strategy).(updater)
+	base := in.Base
+	if !ok || base == nil || placing(base.strategy) != placing(in.Strategy) || len(base.owners) != in.Partitions {
+		return nil
+	}
+	d := compareNodes(base.nodes, t.nodes)
 	changed := len(d.gained)
 	for i := range base.nodes {
 		if d.now[i] < 0 || d.lost[i] {
@@ -132,10 +144,10 @@ func derive(in Input, nodes []Node) ([]int, error) {
 		}
 	}
 	// Afresh, equal weights cost a fraction of the comparisons that deriving makes.
-	if changed*4 > len(nodes) {
-		return s.Assign(nodes, in.Partitions)
+	if changed*4 > len(t.nodes) {
+		return nil
 	}
-	return u.update(base.nodes, base.owners, nodes), nil
+	return u.update(base, t, d)
 }
 
 // held returns the holders on record, -1 for each partition without one.

@@ -34,15 +34,16 @@ func LeastPartitions(threshold, maxMoves int) Strategy {
 	return least{threshold: min(max(threshold, 1), MaxPartitions), maxMoves: min(max(maxMoves, 0), MaxPartitions)}
 }
 
-type least struct{ threshold, maxMoves int }
+type least struct {
+	scored
+	threshold, maxMoves int
+}
 
 func (l least) Name() string { return fmt.Sprintf("least-partitions-%d-%d", l.threshold, l.maxMoves) }
 
 func (l least) Assign(nodes []Node, partitions int) ([]int, error) {
 	return l.Keep(nodes, slices.Repeat([]int{-1}, partitions))
 }
-
-func (least) Rank(nodes []Node, p Partition, n int) []int { return hrw{}.Rank(nodes, p, n) }
 
 // Keep implements [Stateful]: it deals out the partitions that have no holder.
 func (least) Keep(nodes []Node, held []int) ([]int, error) {

@@ -96,7 +96,7 @@ func TestNegLog2NeverRises(t *testing.T) {
 // compareRat is the dumb twin of beats.
 func compareRat(a, b score) int {
 	rat := func(s score) *big.Rat {
-		return new(big.Rat).SetFrac(new(big.Int).SetUint64(s.cost), new(big.Int).SetUint64(s.weight))
+		return new(big.Rat).SetFrac(new(big.Int).SetUint64(negLog2(s.draw)), new(big.Int).SetUint64(s.weight))
 	}
 	return cmp.Or(rat(a).Cmp(rat(b)), cmp.Compare(b.draw, a.draw), cmp.Compare(a.node, b.node))
 }

@@ -4,9 +4,39 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/roost-cluster/roost/lease"
 )
+
+// Partition is the number of one slice of the key space, from 0 to the table's
+// Partitions()-1. Keys never move between partitions; partitions move between
+// nodes.
+type Partition uint32
+
+const (
+	// DefaultPartitions suits fleets of up to about ten nodes: the share of a
+	// node then varies by some 10 % (see [Balance]). With 64 partitions it would
+	// vary by 36 %, which is why a small number is a setting and not the default.
+	DefaultPartitions = 1024
+
+	// MaxPartitions bounds the memory of a table (4 bytes a partition, 12 once it has
+	// ranked) and the time to compute one. 65,536 partitions still keep the shares of a
+	// thousand nodes within 12 %.
+	MaxPartitions = 65536
+)
+
+// Of returns the partition of key: xxHash64(key) mod partitions. It is the same
+// on every node with the same number of partitions. It does not allocate. With
+// partitions < 1 it returns 0, for which an empty table has no owner either.
+func Of(key string, partitions int) Partition {
+	if partitions < 1 {
+		return 0
+	}
+	return Partition(xxhash.Sum64String(key) % uint64(partitions))
+}
 
 // Table has the owner of each partition. It is immutable: any number of goroutines
 // may read one. The nil Table, like the zero one, has no partitions and no owners;
@@ -23,6 +53,10 @@ type Table struct {
 	// uint16: at 4 kB for 1,024 partitions it stays in the first-level cache
 	// either way, and the number of nodes needs no limit.
 	owners []int32
+
+	bidders []bidder                 // the nodes, if the strategy is a scorer
+	keys    []uint64                 // hashes of the partitions, from the first change on; tables share them
+	ranks   atomic.Pointer[[]uint64] // by partition; see podium
 }
 
 // Partitions returns the number of partitions.
@@ -57,45 +91,6 @@ func (t *Table) Owner(p Partition) (lease.NodeID, bool) {
 		return t.nodes[i].ID, true
 	}
 	return "", false
-}
-
-// Rank returns the n best nodes for p, distinct and best first: the owner, then
-// the node that would own p without the owner, and so on. There are fewer when
-// there are fewer nodes, none when p has no owner. With [Rendezvous] it costs
-// O(nodes · log n) comparisons.
-func (t *Table) Rank(p Partition, n int) []lease.NodeID {
-	owner := t.OwnerIndex(p)
-	if owner < 0 || n < 1 {
-		return nil
-	}
-	n = min(n, len(t.nodes))
-	// Compute can check the assignment of a strategy, but not its ranks. Here the
-	// owner comes first in any case, and no node comes twice.
-	most := n
-	_, zones := t.strategy.(zoned)
-	if zones {
-		most = len(t.nodes) // to choose from
-	}
-	best := append(make([]int, 0, most), owner)
-	seen := make([]bool, len(t.nodes))
-	seen[owner] = true
-	var ranked []int
-	var err error // of a strategy that panics; the owner is known all the same
-	contain(&err, func() { ranked = placing(t.strategy).Rank(t.nodes, p, most) })
-	for _, i := range ranked {
-		if len(best) < most && i >= 0 && i < len(t.nodes) && !seen[i] {
-			seen[i] = true
-			best = append(best, i)
-		}
-	}
-	if zones {
-		best = spread(t.nodes, best, n)
-	}
-	ids := make([]lease.NodeID, len(best))
-	for at, i := range best {
-		ids[at] = t.nodes[i].ID
-	}
-	return ids
 }
 
 // Owned returns the partitions of node id in ascending order. It costs one pass

@@ -5,41 +5,49 @@ import "cmp"
 // updater is a strategy that derives owners from those over other nodes, for less
 // than the cost of Assign and with the same result.
 type updater interface {
-	// update returns the owners over the nodes after, given those over the nodes
-	// before. Both are sorted by id, distinct, and not empty.
-	update(before []Node, owners []int32, after []Node) []int
+	// update returns the owners of t, given a table of the same partitions over the
+	// nodes before d. Both have nodes. It takes over the hashes of base.
+	update(base, t *Table, d nodeChange) []int32
 }
 
 // update compares a newcomer, or a node that gained weight, with each partition's
 // owner. If the owner left or lost weight, it compares all nodes. It costs
 // O(newcomers · partitions + nodes · partitions of the leavers).
-func (hrw) update(before []Node, owners []int32, after []Node) []int {
-	d := compareNodes(before, after)
-	bidders := biddersOf(after)
-	updated := make([]int, len(owners))
-	for p, old := range owners {
-		key := hashPartition(Partition(p))
+func (hrw) update(base, t *Table, d nodeChange) []int32 {
+	if t.keys = base.keys; t.keys == nil {
+		t.keys = hashPartitions(t.partitions)
+	}
+	t.bidders = d.bidders(base.bidders, t.nodes)
+	updated := make([]int32, t.partitions)
+	for p, old := range base.owners {
+		key := t.keys[p]
 		owner := d.now[old]
 		if owner < 0 || d.lost[old] {
-			updated[p] = bestBid(bidders, key)
+			updated[p] = int32(bestBid(t.bidders, key))
 			continue
 		}
-		updated[p] = int(owner)
+		updated[p] = owner
 		if len(d.gained) == 0 {
 			continue
 		}
-		best := bidders[owner].score(key)
+		best := t.bidders[owner].score(key)
 		for _, i := range d.gained {
-			if s := bidders[i].score(key); s.beats(&best) {
+			if s := t.bidders[i].score(key); s.beats(&best) {
 				best = s
 			}
 		}
-		updated[p] = best.node
+		updated[p] = int32(best.node)
 	}
 	return updated
 }
 
-func (b *bidder) score(key uint64) score { return newScore(draw(key, b.hash), b.weight, int(b.node)) }
+func hashPartitions(n int) []uint64 {
+	keys := make([]uint64, n)
+	for p := range keys {
+		keys[p] = hashPartition(Partition(p))
+	}
+	return keys
+}
 
 // bestBid returns the winner among nodes in the order of their ids. Runs of equal
 // weights, the rule, are decided by draws, without a logarithm.
@@ -63,6 +71,23 @@ type nodeChange struct {
 	now    []int32 // by index before: the index after, -1 for a leaver
 	lost   []bool  // by index before: the node weighs less than before
 	gained []int32 // indexes after: newcomers, and nodes that weigh more
+}
+
+// bidders returns the nodes after the change, given the bidders before.
+func (d *nodeChange) bidders(before []bidder, nodes []Node) []bidder {
+	after := make([]bidder, len(nodes))
+	for i, k := range d.now {
+		if k >= 0 {
+			after[k].hash = before[i].hash
+		}
+	}
+	for _, k := range d.gained {
+		after[k].hash = hashNode(nodes[k])
+	}
+	for k := range after {
+		after[k].weight, after[k].node = nodes[k].Weight, int32(k)
+	}
+	return after
 }
 
 func compareNodes(before, after []Node) nodeChange {

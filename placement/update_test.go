@@ -66,12 +66,23 @@ func TestDeriveFromOther(t *testing.T) {
 	}
 }
 
+func mustDerive(t rapid.TB, base *placement.Table, nodes ...placement.Node) *placement.Table {
+	t.Helper()
+	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: base.Partitions(), Base: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
 // BenchmarkChange measures a join, a leave and a change of weight, derived and afresh.
 func BenchmarkChange(b *testing.B) {
 	for _, partitions := range []int{1024, 16384} {
 		for _, n := range []int{10, 100, 1000} {
-			nodes := fleet(1, n+1)
-			more, less := mustCompute(b, partitions, nodes...), mustCompute(b, partitions, nodes[:n]...)
+			nodes := mustCompute(b, 1, fleet(1, n+1)...).Nodes() // sorted, as an agent's are
+			less := mustCompute(b, partitions, nodes[:n]...)
+			more := mustDerive(b, less, nodes...) // like an agent's, and the next one, too
+			less = mustDerive(b, more, nodes[:n]...)
 			heavier := slices.Clone(nodes)
 			heavier[n/2].Weight *= 2
 			for _, c := range []struct {

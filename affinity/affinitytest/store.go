@@ -15,7 +15,7 @@ import (
 // Store checks that a store keeps the promises of affinity.Store. open is called for each
 // test. It returns a function that returns another instance over the same data at each
 // call, or always the same one, and closes them with the given test. The suite uses its
-// own rooms and nodes, in partitions 0 to 999. It takes about a second, and ten times the
+// own rooms and nodes, in partitions 0 to 999. It takes about a second, and twice the
 // freshness of an answer if the store does not notify.
 func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store)) {
 	for _, c := range []struct {
@@ -42,11 +42,7 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store
 		{"IndexConcurrent", indexConcurrent},
 		{"Heartbeats", heartbeats},
 		{"HeartbeatsExpire", heartbeatsExpire},
-		{"NotifiesClaimed", notifiesClaimed},
-		{"NotifiesFound", notifiesFound},
-		{"NotifiesRefreshed", notifiesRefreshed},
-		{"NotifiesReplaced", notifiesReplaced},
-		{"NotifiesReleased", notifiesReleased},
+		{"Notifies", notifies},
 		{"ContextEnded", contextEnded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -172,20 +168,7 @@ func (p *pins) indexOf(s affinity.Store, limit int, partitions []placement.Parti
 }
 
 // eventually waits until f returns nil.
-func (p *pins) eventually(f func() error) {
-	p.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.Fatal(err)
-		}
-	}
-}
+func (p *pins) eventually(f func() error) { p.Helper(); eventually(p.T, f) }
 
 func contextEnded(p *pins) {
 	ctx, cancel := context.WithCancel(p.Context())

@@ -1,105 +1,121 @@
 package affinitytest
 
 import (
-	"testing"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
 )
-
-// A fresh result is either followed by a notification when another instance changes the
-// pin, or its freshness expires. Each test gets a result in another way, and then another
-// instance changes the pin.
 
 // unnoticed bounds how long a stale result may pass for fresh.
 const unnoticed = 5 * time.Second
 
-func notifiesClaimed(p *pins) {
-	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, claimOf(p.first)) })
-}
-
-func notifiesFound(p *pins) {
-	p.claim(p.b, p.second)
-	p.notifies(func(s affinity.Store) affinity.Result { return p.do(s, claimOf(p.first)) })
-}
-
-func notifiesRefreshed(p *pins) {
-	p.claim(p.b, p.first)
-	p.notifies(func(s affinity.Store) affinity.Result {
-		return p.do(s, affinity.Op{If: affinity.Pin{Incarnation: p.first}, Set: affinity.Pin{Incarnation: p.first, Size: 2}, TTL: long})
-	})
-}
-
-func notifiesReplaced(p *pins) {
-	p.claim(p.b, p.first)
-	p.notifies(func(s affinity.Store) affinity.Result {
-		return p.do(s, affinity.Op{If: affinity.Pin{Incarnation: p.first}, Set: affinity.Pin{Incarnation: p.second}, TTL: long})
-	})
-}
-
-func notifiesReleased(p *pins) {
-	p.claim(p.b, p.first)
-	p.notifies(func(s affinity.Store) affinity.Result {
-		return p.do(s, affinity.Op{If: affinity.Pin{Incarnation: p.first}})
-	})
-}
-
-// notifies runs get twice, so that the second result follows a notification.
-func (p *pins) notifies(get func(affinity.Store) affinity.Result) {
-	p.Helper()
+// A fresh result is either followed by a notification when another instance changes the
+// pin, or its freshness expires. Each room gets its result in another way. The second
+// result follows a notification.
+func notifies(p *pins) {
+	set := func(l lease.Incarnation, size int) affinity.Op {
+		return affinity.Op{If: affinity.Pin{Incarnation: p.first}, Set: affinity.Pin{Incarnation: l, Size: size}, TTL: long}
+	}
+	ways := []struct {
+		before lease.Incarnation // the pin before, by another instance
+		op     affinity.Op
+	}{
+		{op: claimOf(p.first)},
+		{p.second, claimOf(p.first)}, // it is taken
+		{p.first, set(p.first, 2)},
+		{p.first, set(p.second, 0)},
+		{p.first, affinity.Op{If: affinity.Pin{Incarnation: p.first}}},
+	}
 	s := p.instance()
-	notified := make(chan string, 100)
-	s.Notify(func(room string) {
-		select {
-		case notified <- room:
-		default: // it must not block
+	var pending pendingRooms
+	s.Notify(pending.notified)
+	for i, way := range ways {
+		ways[i].op.Room = fmt.Sprint(p.room, " ", i)
+		if way.before != (lease.Incarnation{}) {
+			op := claimOf(way.before)
+			op.Room = ways[i].op.Room
+			p.succeed(p.b, op, way.before)
 		}
-	})
-	result := get(s)
-	p.changes(notified, result)
-	result = p.do(s, affinity.Op{})
-	p.changes(notified, result)
+	}
+	for range 2 {
+		var changed []stale
+		for i, way := range ways {
+			result := p.do(s, way.op)
+			if result.Fresh < 0 || result.Fresh > long {
+				p.Fatalf("fresh for %v; the pin lasts %v", result.Fresh, long)
+			}
+			changed = append(changed, stale{way.op.Room, result.Fresh, time.Now()})
+			pending.add(way.op.Room)
+			p.change(way.op.Room, result.Pin)
+			ways[i].op = affinity.Op{Room: way.op.Room}
+		}
+		for _, c := range changed {
+			pending.wait(p, c)
+		}
+	}
 }
 
-// changes makes another instance change the pin.
-func (p *pins) changes(notified <-chan string, result affinity.Result) {
+// change makes another instance change the pin of a room.
+func (p *pins) change(room string, pin affinity.Pin) {
 	p.Helper()
-	if result.Fresh < 0 || result.Fresh > long {
-		p.Fatalf("fresh for %v; the pin lasts %v", result.Fresh, long)
+	to := p.again
+	if pin.Incarnation == p.again {
+		to = p.first
 	}
-	for len(notified) > 0 { // of before, or its own change
-		<-notified
-	}
-	start := time.Now()
-	pin := result.Pin
-	if pin == (affinity.Pin{}) {
-		p.claim(p.b, p.again)
-	} else {
-		p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.again}, TTL: long}, p.again)
-		if pin.Incarnation == p.again {
-			p.succeed(p.b, affinity.Op{If: affinity.Pin{Incarnation: p.again}, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, p.first)
-		}
-	}
-	drain(p.T, notified, p.room, start, result.Fresh)
+	p.succeed(p.b, affinity.Op{Room: room, If: pin, Set: affinity.Pin{Incarnation: to}, TTL: long}, to)
 }
 
-// drain waits for a notification for the room, or for all rooms, or until a result from
-// start is no longer fresh.
-func drain(t *testing.T, notified <-chan string, room string, start time.Time, fresh time.Duration) {
-	t.Helper()
-	end := time.NewTimer(min(fresh, unnoticed) - time.Since(start))
-	defer end.Stop()
-	for {
-		select {
-		case got := <-notified:
-			if got == room || got == "" {
-				return
-			}
-		case <-end.C:
-			if fresh > unnoticed {
-				t.Fatalf("not notified within %v of a change of what was fresh for %v", unnoticed, fresh)
-			}
-			return
-		}
+// stale is a result that was fresh for a while, and changed at a time.
+type stale struct {
+	room  string
+	fresh time.Duration
+	at    time.Time
+}
+
+// pendingRooms are the rooms that the store has yet to notify of.
+type pendingRooms struct {
+	mu    sync.Mutex
+	rooms map[string]bool
+}
+
+func (n *pendingRooms) add(room string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rooms == nil {
+		n.rooms = make(map[string]bool)
 	}
+	n.rooms[room] = true
+}
+
+// notified is called by the store; "" stands for all rooms.
+func (n *pendingRooms) notified(room string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if delete(n.rooms, room); room == "" {
+		clear(n.rooms)
+	}
+}
+
+func (n *pendingRooms) has(room string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rooms[room]
+}
+
+// wait waits for a notification, or until the result is no longer fresh.
+func (n *pendingRooms) wait(p *pins, of stale) {
+	p.Helper()
+	p.eventually(func() error {
+		switch waited := time.Since(of.at); {
+		case !n.has(of.room) || waited >= of.fresh:
+			return nil
+		case waited > unnoticed:
+			p.Fatalf("not notified within %v of a change of %q, which was fresh for %v", unnoticed, of.room, of.fresh)
+		}
+		return errors.New("not notified")
+	})
 }

@@ -33,39 +33,41 @@ func firstClaimWins(p *pins) {
 
 // S0.4: of concurrent first joins exactly one wins and all return it.
 func claimsRace(p *pins) {
-	const rounds, callers = 10, 200
 	stores := []affinity.Store{p.a, p.b, p.instance(), p.instance()}
-	for round := range rounds {
-		room := fmt.Sprint(p.room, " ", round)
-		results := make([]affinity.Result, callers)
-		var wg sync.WaitGroup
-		for i := range callers {
-			wg.Go(func() {
-				l := p.first
-				l.Number = uint64(i) + 1
-				results[i] = stores[i%len(stores)].Swap(p.Context(),
-					affinity.Op{Partition: home, Room: room, Set: affinity.Pin{Incarnation: l, Size: i}, TTL: long})[0]
-			})
+	for round := range 10 {
+		p.race(stores, 200, affinity.Op{Room: fmt.Sprint(p.room, " ", round)})
+	}
+}
+
+func replacesRace(p *pins) {
+	p.race([]affinity.Store{p.a, p.b}, 50, affinity.Op{Room: p.room, If: p.claim(p.a, p.first)})
+}
+
+// race performs an op by many callers, each with a Set of its own.
+func (p *pins) race(stores []affinity.Store, callers int, op affinity.Op) {
+	p.Helper()
+	results := make([]affinity.Result, callers)
+	op.Partition, op.TTL = home, long
+	var wg sync.WaitGroup
+	for i := range callers {
+		own := op
+		own.Set = affinity.Pin{Incarnation: lease.Incarnation{Node: p.second.Node, Number: uint64(i) + 1}, Size: i}
+		wg.Go(func() { results[i] = stores[i%len(stores)].Swap(p.Context(), own)[0] })
+	}
+	wg.Wait()
+	winners := 0
+	for i, r := range results {
+		switch {
+		case r.Err != nil || r.Pin != results[0].Pin:
+			p.Fatalf("some got %v, some %v (%v)", results[0].Pin, r.Pin, r.Err)
+		case r.Done && r.Pin.Size != i:
+			p.Fatalf("caller %d won as well, with %v", i, r.Pin)
+		case r.Done:
+			winners++
 		}
-		wg.Wait()
-		winners := 0
-		for i, r := range results {
-			if r.Err != nil {
-				p.Fatal(r.Err)
-			}
-			if r.Pin != results[0].Pin {
-				p.Fatalf("some got %v, some %v", results[0].Pin, r.Pin)
-			}
-			if r.Done {
-				winners++
-				if r.Pin.Size != i {
-					p.Fatalf("caller %d won as well, with %v", i, r.Pin)
-				}
-			}
-		}
-		if winners != 1 {
-			p.Fatalf("%d winners", winners)
-		}
+	}
+	if winners != 1 {
+		p.Fatalf("%d winners", winners)
 	}
 }
 
@@ -89,34 +91,6 @@ func replaceCompares(p *pins) {
 	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.again}, TTL: long}, moved)
 	again := p.succeed(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.second}, Set: affinity.Pin{Incarnation: p.first}, TTL: long}, p.first)
 	p.fail(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, again) // the same incarnation, not the same pin
-}
-
-func replacesRace(p *pins) {
-	pin := p.claim(p.a, p.first)
-	const callers = 50
-	results := make([]affinity.Result, callers)
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			l := p.second
-			l.Number = uint64(i) + 1
-			results[i] = []affinity.Store{p.a, p.b}[i%2].Swap(p.Context(),
-				affinity.Op{Partition: home, Room: p.room, If: pin, Set: affinity.Pin{Incarnation: l}, TTL: long})[0]
-		})
-	}
-	wg.Wait()
-	winners := 0
-	for _, r := range results {
-		if r.Err != nil || r.Pin != results[0].Pin {
-			p.Fatalf("some got %v, some %v (%v)", results[0].Pin, r.Pin, r.Err)
-		}
-		if r.Done {
-			winners++
-		}
-	}
-	if winners != 1 {
-		p.Errorf("%d winners", winners)
-	}
 }
 
 func refreshKeepsEpoch(p *pins) {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // insideScripts are the commands in the scripts: the server counts them, too.
@@ -97,19 +99,21 @@ func TestTracksPinsAlone(t *testing.T) {
 	tracked(n)
 }
 
-// All keys expire, and index entries with their pins.
-func TestKeys(t *testing.T) {
+// All keys expire, also those of an abandoned room, and index entries with their pins.
+func TestKeys(t *testing.T) { // S1.1, S1.4
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL(), Prefix: "p:"})
 	pin := swap(t, s, first("moved", node("a:1", 1))).Pin
 	swap(t, s, affinity.Op{Partition: 17, Room: "moved", If: pin, Set: affinity.Pin{Incarnation: node("b", 2)}, TTL: time.Hour})
 	swap(t, s, first("stays", node("c", 3)))
-	if _, err := s.Heartbeat(t.Context(), node("b", 2), time.Hour, nil); err != nil {
+	ada := presence.Participant{Room: presence.Room{Partition: 17, Name: "stays"}, Name: "ada/1"}
+	_, err := s.Heartbeat(t.Context(), node("b", 2), time.Hour, nil)
+	if err := errors.Join(err, s.Presence().Beat(t.Context(), time.Hour, ada)); err != nil {
 		t.Fatal(err)
 	}
 	keys := strings.Split(server.Do("KEYS", "*"), "\n")
 	slices.Sort(keys)
-	want := []string{"p:lives", "p:{17}:l", "p:{17}:n:b|2", "p:{17}:n:c|3", "p:{17}:r:moved", "p:{17}:r:stays"}
+	want := []string{"p:lives", "p:{17}:l", "p:{17}:n:b|2", "p:{17}:n:c|3", "p:{17}:r:moved", "p:{17}:r:stays", "p:{17}:u:stays"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("keys %q; want %q", keys, want)
 	}
@@ -121,9 +125,15 @@ func TestKeys(t *testing.T) {
 	if got := server.Do("GET", "p:{17}:r:stays"); !strings.HasPrefix(got, "c|3|") || !strings.HasSuffix(got, "|2") {
 		t.Errorf("value %q", got)
 	}
+	if got := server.Do("ZRANGE", "p:{17}:u:stays", "0", "-1"); got != "ada/1" {
+		t.Errorf("participants %q", got)
+	}
 	swap(t, s, affinity.Op{Partition: 17, Room: "stays", If: affinity.Pin{Incarnation: node("c", 3)}})
-	if left := server.Do("EXISTS", "p:{17}:n:c|3"); left != "0" {
-		t.Error("a room that was released is still in the index")
+	if err := s.Presence().Leave(t.Context(), ada); err != nil {
+		t.Fatal(err)
+	}
+	if left := server.Do("EXISTS", "p:{17}:n:c|3", "p:{17}:r:stays", "p:{17}:u:stays"); left != "0" {
+		t.Errorf("%s keys are left of a room that was released, without participants", left)
 	}
 }
 

@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // budget bounds a call in these tests, even if the server does not answer.
@@ -27,50 +30,83 @@ func try(s *Store, op affinity.Op) error {
 	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
 }
 
-// calls are all calls of a store.
-func calls(s *Store, room string) map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
-		"read":  func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err },
-		"claim": func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err },
-		"batch": func(ctx context.Context) error {
+// storeCall is a call of a store. Its errors are of the kind.
+type storeCall struct {
+	kind error
+	do   func(context.Context) error
+}
+
+// calls are all calls of a store and of its presence.
+func calls(s *Store, room string) map[string]storeCall {
+	p, in := s.Presence(), presence.Room{Partition: 17, Name: room}
+	ada := presence.Participant{Room: in, Name: "ada"}
+	return map[string]storeCall{
+		"read":  {affinity.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err }},
+		"claim": {affinity.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err }},
+		"batch": {affinity.ErrStore, func(ctx context.Context) error {
 			elsewhere := first(room+" too", node("n", 1))
 			elsewhere.Partition = 99
 			results := s.Swap(ctx, first(room, node("n", 1)), elsewhere)
 			return errors.Join(results[0].Err, results[1].Err)
-		},
-		"index": func(ctx context.Context) error {
+		}},
+		"index": {affinity.ErrStore, func(ctx context.Context) error {
 			_, err := s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10)
 			return err
-		},
-		"heartbeat": func(ctx context.Context) error {
+		}},
+		"heartbeat": {affinity.ErrStore, func(ctx context.Context) error {
 			_, err := s.Heartbeat(ctx, node("n", 1), time.Hour, nil)
 			return err
-		},
+		}},
+		"beat":  {presence.ErrStore, func(ctx context.Context) error { return p.Beat(ctx, time.Hour, ada) }},
+		"leave": {presence.ErrStore, func(ctx context.Context) error { return p.Leave(ctx, ada) }},
+		"members": {presence.ErrStore, func(ctx context.Context) error {
+			_, err := p.Members(ctx, time.Hour, in)
+			return err
+		}},
+		"count": {presence.ErrStore, func(ctx context.Context) error {
+			_, err := p.Count(ctx, time.Hour, in)
+			return err
+		}},
 	}
+}
+
+// attempt makes all calls at the same time, each within the budget, and returns what check
+// returns for their errors.
+func attempt(s *Store, budget time.Duration, check func(kind, err error) error) error {
+	var wg errgroup.Group
+	for name, call := range calls(s, "room") {
+		wg.Go(func() error {
+			if err := check(call.kind, within(budget, call.do)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return wg.Wait()
 }
 
 // fails checks that each call fails in time, and in the end with an error that says why.
 func fails(t *testing.T, s *Store, why string) {
 	t.Helper()
-	for name, call := range calls(s, "room") {
-		redistest.Eventually(t, name, func() error {
-			err := within(budget, call)
-			if !errors.Is(err, affinity.ErrStore) || errors.Is(err, errLate) {
-				t.Fatalf("%s: error %v; want an ErrStore in time", name, err)
+	redistest.Eventually(t, why, func() error {
+		return attempt(s, budget, func(kind, err error) error {
+			if !errors.Is(err, kind) || errors.Is(err, errLate) {
+				t.Errorf("error %v; want an ErrStore in time", err)
+				return nil
 			}
 			if !strings.Contains(err.Error(), why) {
 				return fmt.Errorf("error %w; want the text %q", err, why)
 			}
 			return nil
 		})
-	}
+	})
 }
 
 func works(t *testing.T, s *Store) {
 	t.Helper()
-	for name, call := range calls(s, "room") {
-		redistest.Eventually(t, name, func() error { return within(budget, call) })
-	}
+	redistest.Eventually(t, "all calls", func() error {
+		return attempt(s, budget, func(_, err error) error { return err })
+	})
 }
 
 // Redis may be down when a node starts, and start later.
@@ -146,7 +182,7 @@ func TestHangs(t *testing.T) {
 	works(t, s)
 	server.Pause()
 	fails(t, s, "deadline exceeded")
-	const callers, each = 2000, 2 // more than fit into the client's queue
+	const callers, each = 1200, 2 // more than fit into the client's queue
 	late := make(chan error, callers*each)
 	var wg sync.WaitGroup
 	for range callers {
@@ -170,6 +206,7 @@ func TestHangs(t *testing.T) {
 
 func TestCloseWhileHanging(t *testing.T) {
 	long(t)
+	t.Parallel() // it mostly waits
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	works(t, s)
@@ -231,15 +268,16 @@ func TestReadOnly(t *testing.T) {
 	s := ready(t, Options{URL: server.URL()})
 	pin := swap(t, s, first("room", node("n", 1))).Pin
 	server.ReadOnly(true)
-	for _, name := range []string{"claim", "batch", "heartbeat"} {
-		if err := within(answerTime, calls(s, "new")[name]); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "READONLY") {
+	for _, name := range []string{"claim", "batch", "heartbeat", "beat", "leave"} {
+		call := calls(s, "new")[name]
+		if err := within(answerTime, call.do); !errors.Is(err, call.kind) || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("%s: error %v; want READONLY", name, err)
 		}
 	}
 	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin {
 		t.Errorf("%v stands; want %v", r.Pin, pin)
 	}
-	if err := within(answerTime, calls(s, "room")["index"]); err != nil {
+	if err := within(answerTime, calls(s, "room")["index"].do); err != nil {
 		t.Errorf("index: %v", err)
 	}
 	server.ReadOnly(false)
@@ -250,7 +288,14 @@ func TestFull(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	pin := swap(t, s, first("room", node("n", 1))).Pin
+	beat := calls(s, "room")["beat"].do
+	if err := within(answerTime, beat); err != nil {
+		t.Fatal(err)
+	}
 	server.Full(true)
+	if err := within(answerTime, beat); err != nil { // otherwise all rooms would look empty
+		t.Errorf("heartbeat of a participant: %v", err)
+	}
 	if err := try(s, first("new", node("n", 1))); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("claim: error %v; want OOM", err)
 	}
@@ -278,7 +323,7 @@ func TestScriptsFlushed(t *testing.T) {
 	for range 3 {
 		for name, call := range calls(s, "room") {
 			server.Do("SCRIPT", "FLUSH")
-			if err := within(5*time.Second, call); err != nil {
+			if err := within(answerTime, call.do); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

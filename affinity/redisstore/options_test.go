@@ -2,17 +2,14 @@ package redisstore
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/roost-cluster/roost/internal/redistest"
-	"github.com/roost-cluster/roost/presence"
 )
 
 const secret = "hunter2"
@@ -92,25 +89,15 @@ func TestAccessList(t *testing.T) {
 		"+zremrangebyscore", "+hello", "+ping", "+client|tracking",
 		"+select", "+cluster|slots", "+cluster|shards", "+role")
 	s := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()})
-	for name, call := range calls(s, "room") {
-		if err := within(answerTime, call); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+	if err := attempt(s, answerTime, func(_, err error) error { return err }); err != nil {
+		t.Error(err)
 	}
 	server.Do("DEL", s.keys.pin(17, "room"), s.keys.pin(17, "room too"))
-	if err := within(answerTime, calls(s, "room")["index"]); err != nil {
+	if err := within(answerTime, calls(s, "room")["index"].do); err != nil {
 		t.Errorf("index: %v", err)
 	}
 	if left := server.Do("EXISTS", s.keys.rooms(17, "n|1")); left != "0" {
 		t.Error("clean.lua was not let through")
-	}
-	p := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()}).Presence()
-	ref := presence.Room{Partition: 17, Name: "room"}
-	seat := presence.Participant{Room: presence.Room{Partition: 17, Name: "room"}, Name: "ada"}
-	_, membersErr := p.Members(t.Context(), time.Minute, ref)
-	_, countErr := p.Count(t.Context(), time.Minute, ref)
-	if err := errors.Join(p.Beat(t.Context(), time.Minute, seat), p.Leave(t.Context(), seat), membersErr, countErr); err != nil {
-		t.Errorf("presence: %v", err)
 	}
 	stranger := open(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr(), Prefix: "other:"})
 	fails(t, stranger, "NOPERM")

@@ -17,7 +17,7 @@ import (
 // clock that the test sets.
 func TestPresenceTwin(t *testing.T) { // S1.1 to S1.4
 	server := redistest.Start(t)
-	store := openPresence(t, server.URL())
+	store := ready(t, Options{URL: server.URL()}).Presence()
 	const stale = 10 * time.Second
 	rapid.Check(t, func(t *rapid.T) {
 		server.Do("FLUSHALL", "SYNC") // scripts stay

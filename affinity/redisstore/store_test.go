@@ -15,6 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/presence"
 )
 
 // open opens a store that is closed with the test.
@@ -60,9 +61,17 @@ func conform(t *testing.T, opt Options) {
 	})
 }
 
+func conformPresence(t *testing.T, url string) {
+	t.Helper()
+	affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
+		return ready(t, Options{URL: url}).Presence(), ready(t, Options{URL: url}).Presence()
+	})
+}
+
 func TestStandalone(t *testing.T) {
 	s := redistest.Start(t)
 	conform(t, Options{URL: s.URL()})
+	conformPresence(t, s.URL())
 	if keys := s.Do("KEYS", "*"); strings.Contains("\n"+keys, "\nroost:") == false {
 		t.Errorf("no key has the default prefix: %s", keys)
 	}
@@ -95,7 +104,9 @@ func TestTLS(t *testing.T) {
 func TestCluster(t *testing.T) {
 	long(t)
 	t.Parallel()
-	conform(t, Options{URL: redistest.StartCluster(t, 3, 0).URL()})
+	url := redistest.StartCluster(t, 3, 0).URL()
+	conform(t, Options{URL: url})
+	conformPresence(t, url)
 }
 
 func TestSentinel(t *testing.T) {

@@ -33,7 +33,7 @@ func startLoad(t *testing.T, stores ...*Store) *load {
 				select {
 				case <-l.quit:
 					return
-				default:
+				case <-time.After(time.Millisecond): // other tests need the machine, too
 				}
 				err := within(budget, func(ctx context.Context) error { return l.call(ctx, i) })
 				switch {
@@ -85,71 +85,60 @@ func (l *load) all(ctx context.Context, room string) error {
 	return nil
 }
 
-func TestClusterNodeKilled(t *testing.T) {
+// Masters fail under load, and others take over.
+func TestFailover(t *testing.T) {
 	long(t)
-	cluster := redistest.StartCluster(t, 3, 1)
-	a, b := ready(t, Options{URL: cluster.URL()}), ready(t, Options{URL: cluster.URL()})
+	for name, start := range map[string]func(*testing.T) (url string, fail func(key string)){
+		"cluster": func(t *testing.T) (string, func(string)) {
+			cluster := redistest.StartCluster(t, 3, 1)
+			return cluster.URL(), func(key string) { cluster.Owner(key).Kill() }
+		},
+		"sentinel, killed": func(t *testing.T) (string, func(string)) {
+			sentinel := redistest.StartSentinel(t)
+			return sentinel.URL(), func(string) { sentinel.Master().Kill() }
+		},
+		"sentinel, hangs": func(t *testing.T) (string, func(string)) {
+			sentinel := redistest.StartSentinel(t)
+			return sentinel.URL(), func(string) { sentinel.Master().Pause() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			url, fail := start(t)
+			a, b := ready(t, Options{URL: url}), ready(t, Options{URL: url})
+			failover(t, a, b, func() { fail(a.keys.pin(17, "room")) })
+		})
+	}
+}
+
+func failover(t *testing.T, a, b *Store, fail func()) {
 	notified := listen(a)
 	l := startLoad(t, a, b)
 	redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
-	key := a.keys.pin(17, "before 17")
-	before := swap(t, a, read("before 17")).Pin
+	before := swap(t, a, first("room", node("n", 1))).Pin
 	notified.reset()
-	cluster.Owner(key).Kill()
+	fail()
 	start := time.Now()
 	redistest.Eventually(t, "notice", func() error { return notified.have("") })
-	redistest.Eventually(t, "a new master", func() error { return try(b, first("after", node("n", 1))) })
+	redistest.Eventually(t, "a new master", func() error {
+		return errors.Join(try(a, first("after", node("n", 1))), try(b, first("after", node("n", 1))))
+	})
 	t.Logf("partition 17 was away for %v", time.Since(start).Round(time.Millisecond))
 	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 	l.stop()
 	t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
-	after := swap(t, b, affinity.Op{Partition: 17, Room: "before 17", If: before, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
-	if after.Pin.Epoch <= before.Epoch {
-		t.Errorf("epoch %d after %d", after.Pin.Epoch, before.Epoch)
+	claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Incarnation: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
+	if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
+		t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
 	}
-	redistest.Eventually(t, "index", func() error {
-		entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == node("m", 1) }, 10)
-		if err == nil && len(entries) != 1 {
-			t.Fatalf("index: %v; want the room that was moved", entries)
-		}
-		return err // these connections had nothing to do, and have not noticed yet
-	})
-}
-
-func TestSentinelFailover(t *testing.T) {
-	long(t)
-	for name, fail := range map[string]func(*redistest.Server){
-		"killed": (*redistest.Server).Kill,
-		"hangs":  (*redistest.Server).Pause,
-	} {
-		t.Run(name, func(t *testing.T) {
-			sentinel := redistest.StartSentinel(t)
-			a, b := ready(t, Options{URL: sentinel.URL()}), ready(t, Options{URL: sentinel.URL()})
-			notified := listen(a)
-			l := startLoad(t, a, b)
-			redistest.Eventually(t, "before", func() error { return l.all(t.Context(), "before") })
-			before := swap(t, a, first("room", node("n", 1))).Pin
-			notified.reset()
-			old := sentinel.Master()
-			fail(old)
-			start := time.Now()
-			redistest.Eventually(t, "notice", func() error { return notified.have("") })
-			redistest.Eventually(t, "a new master", func() error {
-				return errors.Join(try(a, first("after", node("n", 1))), try(b, first("after", node("n", 1))))
-			})
-			t.Logf("away for %v", time.Since(start).Round(time.Millisecond))
-			redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
-			l.stop()
-			t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
-			claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Incarnation: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
-			if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
-				t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
-			}
-			// The new master notifies of changes.
-			is := swap(t, a, read("after")).Pin
-			notified.reset()
-			swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
-			redistest.Eventually(t, "change", func() error { return notified.have("after") })
-		})
+	works(t, b) // also on the connections that had nothing to do
+	// The new master notifies of changes, and has an index.
+	is := swap(t, a, read("after")).Pin
+	notified.reset()
+	swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
+	redistest.Eventually(t, "change", func() error { return notified.have("after") })
+	entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == node("m", 2) }, 10)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("index: %v, %v; want the room that was moved", entries, err)
 	}
 }

@@ -37,44 +37,6 @@ func brisk() []string { return []string{"--heartbeat", "400ms", "--ttl", "2s"} }
 // calm are timings by which no lease expires during a test.
 func calm() []string { return []string{"--heartbeat", "1s", "--ttl", "10m"} }
 
-// TestProcessesAgree: agents that join place every key alike (S3.7, S3.11).
-func TestProcessesAgree(t *testing.T) {
-	t.Parallel()
-	a, b, c := trio(t, "--zone", "z1", "--api-addr", "10.0.0.1:443", "--label", "rack=r1")
-	for i := range 200 {
-		key := fmt.Sprintf("room-%d", i)
-		first, err := a.Place(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range []*proc{b, c} {
-			got, err := p.Place(t.Context(), key)
-			if err != nil || got.Owner.ID != first.Owner.ID || got.Partition != first.Partition || got.Digest != first.Digest {
-				t.Fatalf("%s places %s on %s (%v), a on %s", p.ID, key, got.Owner.ID, err, first.Owner.ID)
-			}
-		}
-		if o := first.Owner; o.Zone != "z1" || o.APIAddr != "10.0.0.1:443" || o.Labels["rack"] != "r1" {
-			t.Fatalf("the record of %s is incomplete: %+v", o.ID, o)
-		}
-	}
-}
-
-// TestKill: after kill -9 the others take over when the lease has expired, and the node
-// comes back under its old name (S3.2, S3.4, S3.5).
-func TestKill(t *testing.T) {
-	t.Parallel()
-	a, b, c := trio(t, brisk()...)
-	const ttl, slack = 2 * time.Second, 20 * time.Second
-	c.Signal(syscall.SIGKILL)
-	killed := time.Now()
-	agree(t, a, b)
-	if took := time.Since(killed); took > ttl+slack {
-		t.Errorf("the others took over after %v, the lease lasts %v", took, ttl)
-	}
-	again := agent(t, "c", append(brisk(), "--join", a.Gossip+","+b.Gossip)...)
-	agree(t, a, b, again)
-}
-
 // TestStop: the first answer of a process that was paused for longer than its lease is
 // that it owns nothing: the others have taken over.
 func TestStop(t *testing.T) {
@@ -83,7 +45,7 @@ func TestStop(t *testing.T) {
 	if o, err := c.Owned(t.Context()); err != nil || len(o.Partitions) == 0 {
 		t.Fatalf("c owns %v (%v) before it is stopped", o, err)
 	}
-	const stop = 10 * time.Second // several leases long
+	const stop = 6 * time.Second // several leases long
 	c.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	type answer struct {
@@ -109,23 +71,6 @@ func TestStop(t *testing.T) {
 	}
 	agree(t, a, b, c)
 	c.Logs("fenced")
-}
-
-// TestTerm: after SIGTERM the node leaves, and no node has to wait for a lease to expire.
-func TestTerm(t *testing.T) {
-	t.Parallel()
-	a, b, c := trio(t, calm()...)
-	c.Signal(syscall.SIGTERM)
-	left := time.Now()
-	agree(t, a, b)
-	if took := time.Since(left); took > 30*time.Second {
-		t.Errorf("the others took over after %v", took)
-	}
-	c.Exits(0, "draining", "leaving")
-
-	b.Signal(syscall.SIGINT)
-	agree(t, a)
-	b.Exits(0)
 }
 
 // TestShutdownDelay: a load balancer that uses /readyz has time to turn away from an agent
@@ -267,24 +212,20 @@ func TestDuplicate(t *testing.T) {
 	agree(t, a, newer)
 }
 
-// TestLeaveCommand: an agent ends well after roost leave.
-func TestLeaveCommand(t *testing.T) {
-	t.Parallel()
-	a, b, c := trio(t, calm()...)
-	if out := succeeds(t, "leave", "--addr", c.Base); out != "c is leaving\n" {
-		t.Errorf("leave: %q", out)
-	}
-	c.Exits(0)
-	agree(t, a, b)
-	if code, _, fault := roost(t, "members", "--addr", c.Base); code != exitFailed || !strings.Contains(fault, "no agent answers at "+c.Base) {
-		t.Errorf("members of a node that left: %d %q", code, fault)
-	}
-}
-
-// TestDrainCommand: after a successful drain, the node can be stopped.
+// TestDrainCommand: after a successful drain, the node can be stopped. The other nodes
+// know the whole record of a node.
 func TestDrainCommand(t *testing.T) {
 	t.Parallel()
-	a, b, c := trio(t, calm()...)
+	a, b, c := trio(t, append(calm(), "--zone", "z1", "--api-addr", "10.0.0.1:443", "--label", "rack=r1")...)
+	m, err := a.Members(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range m.Members {
+		if n.Zone != "z1" || n.APIAddr != "10.0.0.1:443" || n.Labels["rack"] != "r1" {
+			t.Errorf("the record of %s is incomplete: %+v", n.ID, n)
+		}
+	}
 	if out := succeeds(t, "drain", "--addr", c.Base, "--timeout", "1m"); !strings.HasPrefix(out, "c is draining") {
 		t.Fatalf("drain: %q", out)
 	}

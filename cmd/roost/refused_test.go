@@ -124,6 +124,6 @@ func TestTextLog(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "a", append(calm(), "--log-format", "text")...)
 	p.Logs(`msg="agent running" node=a gossip=127.0.0.1:`, " http=127.0.0.1:")
-	p.Signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGINT)
 	p.Exits(0)
 }

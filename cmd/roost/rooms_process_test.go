@@ -199,7 +199,7 @@ func TestRoomsOfTheLeaving(t *testing.T) {
 		}
 		return nil
 	})
-	roomCommands(t, b, "leave -> is leaving")
+	roomCommands(t, b, "leave -> b is leaving")
 	b.Exits(0)
 	if s := signed(); !strings.Contains(s, "a|") || strings.Contains(s, "b|") {
 		t.Errorf("when b has left: %q", s)

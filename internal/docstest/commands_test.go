@@ -3,7 +3,6 @@
 package docstest
 
 import (
-	"flag"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,10 +11,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "6") // sittings mostly wait
-	agenttest.Main(m)
-}
+func TestMain(m *testing.M) { agenttest.Main(m) }
 
 // TestCommands runs the commands of the pages and compares the output.
 func TestCommands(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // chromium is one browser for all tests; the first test with a page starts it.
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// patience bounds each step on a busy machine.
+const patience = 30 * time.Second
 
 // tab is a page in the browser, with a record of its requests and console messages.
 type tab struct {
@@ -52,11 +56,7 @@ func open(t *testing.T, address string, width, height int64) *tab {
 		t.Fatalf("chromium (scripts/deps.sh installs it): %v", chromium.err)
 	}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
-	ctx, late := context.WithTimeout(ctx, time.Minute)
-	t.Cleanup(func() {
-		late()
-		cancel()
-	})
+	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx}
 	if err := chromedp.Listen(ctx, p.hear); err != nil {
 		t.Fatal(err)
@@ -109,15 +109,25 @@ func (p *tab) hear(event any) {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// press presses Enter on a control. A click needs coordinates: it misses a control that
+// moves because the page shows the next response.
+func press(selector string) chromedp.Action[chromedp.Void] {
+	return chromedp.SendKeys(chromedp.CSS(selector), kb.Enter)
 }
 
 // eval runs a script and returns its value.
 func eval[T any](p *tab, script string) T {
 	p.t.Helper()
-	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
 		p.t.Fatalf("%v in %s", err, script)
 	}
@@ -127,7 +137,7 @@ func eval[T any](p *tab, script string) T {
 // until waits until a script returns true.
 func (p *tab) until(what, script string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !eval[bool](p, script); {
+	for deadline := time.Now().Add(patience); !eval[bool](p, script); {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("not seen: %s\n%s", what, eval[string](p, "document.body.innerText"))
 		}

@@ -17,14 +17,14 @@ import (
 )
 
 // agent starts a real agent on real sockets.
-func agent(t *testing.T, id string, seeds ...string) *cluster.Agent {
+func agent(t *testing.T, ttl time.Duration, id string, seeds ...string) *cluster.Agent {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it takes a browser")
 	}
 	a, err := cluster.Start(t.Context(), cluster.Config{
 		ID: id, Bind: "127.0.0.1:0", Join: seeds, Bootstrap: len(seeds) == 0, Network: cluster.Local,
-		LeaseTTL: 3 * time.Second, Log: slog.New(slog.DiscardHandler), // longer than the stalls of a busy machine
+		LeaseTTL: ttl, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +49,10 @@ func serve(t *testing.T, a *cluster.Agent, o clusterhttp.Options) (string, *clus
 
 // The page shows killed and joined nodes within two seconds of the API, and looks up keys.
 func TestLive(t *testing.T) {
-	a := agent(t, "node-a")
-	b := agent(t, "node-b", a.Addr())
-	agent(t, "node-c", a.Addr())
+	const ttl = 3 * time.Second // longer than most stalls of a busy machine
+	a := agent(t, ttl, "node-a")
+	b := agent(t, ttl, "node-b", a.Addr())
+	agent(t, ttl, "node-c", a.Addr())
 	address, client := serve(t, a, clusterhttp.Options{})
 	members(t, client, "node-a", "node-b", "node-c")
 	p := open(t, address, 1440, 900)
@@ -65,7 +66,7 @@ func TestLive(t *testing.T) {
 	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
 	p.text("#events", "node-b left: ")
-	agent(t, "node-d", a.Addr())
+	agent(t, ttl, "node-d", a.Addr())
 	p.shows(members(t, client, "node-a", "node-c", "node-d"), "node-a node-c node-d")
 	p.text("#events", "node-d joined")
 	p.text("#legend", "node-d")
@@ -109,14 +110,14 @@ func (p *tab) shows(told time.Time, ids string) {
 
 // A drain needs a confirmation and the operator's token, which the page does not store.
 func TestOperate(t *testing.T) {
-	a := agent(t, "node-a")
+	a := agent(t, time.Minute, "node-a") // without its lease, a node cannot be drained
 	address, client := serve(t, a, clusterhttp.Options{Token: "open-sesame"})
 	members(t, client, "node-a")
 	p := open(t, address, 1440, 900)
 	p.text("#operate-note", "node-a is active, weight 100")
 	state := func() lease.State { return a.Snapshot().Self.State }
 
-	p.do(chromedp.Click(chromedp.CSS("#drain")), chromedp.WaitVisible(chromedp.CSS("#confirm")))
+	p.do(press("#drain"), chromedp.WaitVisible(chromedp.CSS("#confirm")))
 	p.text("#confirm", "Drain node-a?")
 	p.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#confirm")))
 	if text := eval[string](p, `document.getElementById("operate-result").textContent`); text != "" || state() != lease.Active {
@@ -125,7 +126,7 @@ func TestOperate(t *testing.T) {
 
 	yes := func(button string) {
 		t.Helper()
-		p.do(chromedp.Click(chromedp.CSS(button)), chromedp.WaitVisible(chromedp.CSS("#confirm-yes")), chromedp.Click(chromedp.CSS("#confirm-yes")))
+		p.do(press(button), press("#confirm-yes"))
 	}
 	// The close event of a question may arrive after the next question.
 	if late := eval[bool](p, `new Promise(done => {
@@ -137,7 +138,7 @@ func TestOperate(t *testing.T) {
 	})`); !late {
 		t.Error("the event was not late")
 	}
-	p.do(chromedp.Click(chromedp.CSS("#confirm-yes")))
+	p.do(press("#confirm-yes"))
 	p.text("#operate-result", "needs the operator's token")
 	p.until("the field for the token has the focus", `document.activeElement.id === "token"`)
 	if state() != lease.Active {
@@ -146,7 +147,7 @@ func TestOperate(t *testing.T) {
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "open-barley"+kb.Enter))
 	yes("#drain")
 	p.text("#operate-result", "rejects this token")
-	p.do(chromedp.Click(chromedp.CSS("#token-forget")), chromedp.SendKeys(chromedp.CSS("#token"), "open-sesame"+kb.Enter))
+	p.do(press("#token-forget"), chromedp.SendKeys(chromedp.CSS("#token"), "open-sesame"+kb.Enter))
 	p.text("#operate-result", "sent from now on")
 	yes("#drain")
 	p.text("#operate-result", "node-a was drained")

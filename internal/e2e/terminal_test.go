@@ -73,7 +73,7 @@ func (p terminal) shows(t *testing.T, text string) {
 // wait polls for a condition, and prints the details if it does not come.
 func wait(t *testing.T, what string, condition func() bool, details ...any) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %q; %q", what, details)
 		}
@@ -124,7 +124,7 @@ func (c *command) start(t *testing.T) *command {
 // exits waits for the end.
 func (c *command) exits(t *testing.T, code int) {
 	t.Helper()
-	timer := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
+	timer := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
 	_ = c.Wait()
 	if got := c.ProcessState.ExitCode(); got != code || !timer.Stop() {
 		t.Fatalf("%v exits with %d, want %d: %s", c.Args[1:], got, code, &c.fault)

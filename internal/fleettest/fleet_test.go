@@ -143,10 +143,10 @@ func (f *fleet) host(rooms []string, size int) map[string]*affinity.Hosting {
 	return byRoom
 }
 
-func names(prefix string, n int) []string {
+func names(n int) []string {
 	rooms := make([]string, n)
 	for i := range rooms {
-		rooms[i] = fmt.Sprint(prefix, i)
+		rooms[i] = fmt.Sprint("room-", i)
 	}
 	return rooms
 }

@@ -16,7 +16,6 @@ const leaseTTL = 5 * time.Second
 // herd is a cluster of processes.
 type herd struct {
 	t     *testing.T
-	setup setup // except for ID, Join and perhaps URL
 	nodes map[lease.NodeID]*process
 	rooms []string // hosted by host
 }
@@ -26,23 +25,15 @@ func newHerd(t *testing.T, s setup, ids ...string) *herd {
 	s.Cluster, s.Capacity = clusterName(), capacity
 	s.TTL = leaseTTL
 	s.Budget = patience // the store must decide, even on a busy machine
-	h := &herd{t: t, setup: s, nodes: make(map[lease.NodeID]*process)}
+	h := &herd{t: t, nodes: make(map[lease.NodeID]*process)}
 	for _, id := range ids {
-		h.start(id)
+		s.ID = id
+		p := startProcess(t, s)
+		h.nodes[p.id] = p
+		s.Join = append(s.Join, p.addr)
 	}
 	h.waitAgreed()
 	return h
-}
-
-func (h *herd) start(id string) {
-	h.t.Helper()
-	s := h.setup
-	s.ID = id
-	for _, p := range h.nodes {
-		s.Join = append(s.Join, p.addr)
-	}
-	p := startProcess(h.t, s)
-	h.nodes[p.id] = p
 }
 
 func (h *herd) waitAgreed() {
@@ -79,22 +70,22 @@ func (h *herd) host(rooms []string) {
 		i++
 	}
 	for id, part := range parts {
-		for i, a := range h.settled(part, h.nodes[id].resolve) {
+		for i, a := range h.settled("Resolve", part, h.nodes[id]) {
 			homes[a.Node] = append(homes[a.Node], part[i])
 		}
 	}
 	for id, part := range homes {
-		h.settled(part, h.nodes[id].host)
+		h.settled("Host", part, h.nodes[id])
 	}
 	h.rooms = append(h.rooms, rooms...)
 }
 
 // settled repeats a call until the store has decided for all rooms: a connection may break
 // on a busy machine.
-func (h *herd) settled(rooms []string, ask func([]string) []Answer) (answers []Answer) {
+func (h *herd) settled(method string, rooms []string, at *process) (answers []Answer) {
 	h.t.Helper()
 	redistest.Eventually(h.t, "the store's answers", func() error {
-		answers = ask(rooms)
+		answers = at.rooms(method, rooms)
 		for i, a := range answers {
 			if a.Err != "" {
 				h.t.Fatalf("%s: %+v", rooms[i], a)

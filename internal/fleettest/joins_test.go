@@ -15,7 +15,7 @@ func TestFirstJoins(t *testing.T) { // S0.1, S0.4, S0.6
 	redis := redistest.Start(t)
 	f := newFleet(t, setup{URL: redis.URL(), Budget: patience}, "a", "b", "c", "d")
 	const callers = 200
-	rooms := names("room-", map[bool]int{true: 100, false: 1000}[testing.Short() || underRace])
+	rooms := names(map[bool]int{true: 100, false: 1000}[testing.Short() || underRace])
 
 	first := f.count(redis, func() {
 		for _, room := range rooms {

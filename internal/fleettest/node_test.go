@@ -25,8 +25,8 @@ type setup struct {
 	TTL      time.Duration // of leases
 
 	// As in affinity.Config.
-	PinTTL, Budget time.Duration
-	ReportLoad     bool
+	Budget     time.Duration
+	ReportLoad bool
 }
 
 // node is an instance of a fleet: an agent, its own connection to Redis, and a resolver.
@@ -52,7 +52,7 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 		return nil, errors.Join(err, agent.Close())
 	}
 	n.store = &meter{Store: redis}
-	cfg := affinity.Config{PinTTL: s.PinTTL, Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
+	cfg := affinity.Config{Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
 	if n.rooms, err = affinity.Start(agent, n.store, cfg); err != nil {
 		return nil, errors.Join(err, redis.Close(), agent.Close())
 	}

@@ -36,17 +36,14 @@ type Batch struct{ Rooms []string }
 // Answer is the result of a call for one room.
 type Answer struct {
 	lease.Incarnation
-	Epoch            uint64 // 0 if not from the store
-	Lost             bool
-	Err              string
-	Fenced, NotOwner bool
+	Epoch uint64 // 0 if not from the store
+	Lost  bool
+	Err   string
 }
 
 func (a *Answer) fail(err error) {
 	if err != nil {
 		a.Err = err.Error()
-		a.Fenced = errors.Is(err, affinity.ErrFenced)
-		a.NotOwner = errors.Is(err, affinity.ErrNotOwner)
 	}
 }
 
@@ -113,18 +110,6 @@ func (r *Remote) Hosted(in Batch, out *[]Answer) error {
 		}
 		(*out)[i] = Answer{Epoch: h.Epoch(), Lost: lost(h)}
 		(*out)[i].fail(h.Err())
-	}
-	return nil
-}
-
-// Owners names the owner of each room's partition.
-func (r *Remote) Owners(in Batch, out *[]lease.NodeID) error {
-	for _, room := range in.Rooms {
-		m, err := r.n.agent.Place(room)
-		if err != nil {
-			return err
-		}
-		*out = append(*out, m.ID)
 	}
 	return nil
 }
@@ -199,13 +184,6 @@ func (p *process) kill() {
 	_ = p.rpc.Close()
 }
 
-func (p *process) signal(sig os.Signal) {
-	p.t.Helper()
-	if err := p.Signal(sig); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
 func (p *process) call(method string, in, out any) {
 	p.t.Helper()
 	select {
@@ -224,26 +202,9 @@ func (p *process) status() (s Status) {
 	return s
 }
 
-func (p *process) resolve(rooms []string) (out []Answer) {
+// rooms calls Resolve, Host or Hosted.
+func (p *process) rooms(method string, rooms []string) (out []Answer) {
 	p.t.Helper()
-	p.call("Resolve", Batch{rooms}, &out)
-	return out
-}
-
-func (p *process) host(rooms []string) (out []Answer) {
-	p.t.Helper()
-	p.call("Host", Batch{rooms}, &out)
-	return out
-}
-
-func (p *process) hosted(rooms []string) (out []Answer) {
-	p.t.Helper()
-	p.call("Hosted", Batch{rooms}, &out)
-	return out
-}
-
-func (p *process) owners(rooms []string) (out []lease.NodeID) {
-	p.t.Helper()
-	p.call("Owners", Batch{rooms}, &out)
+	p.call(method, Batch{rooms}, &out)
 	return out
 }

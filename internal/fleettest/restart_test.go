@@ -83,7 +83,7 @@ func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 	redis := redistest.Start(t)
 	// Small nodes, so that many rooms are not on the node of their hash.
 	f := newFleet(t, setup{URL: redis.URL(), Capacity: 700, ReportLoad: true}, "a", "b", "c", "d")
-	s := &stage{fleet: f, rooms: names("room-", 100), all: make(map[string]map[*affinity.Hosting]*node)}
+	s := &stage{fleet: f, rooms: names(100), all: make(map[string]map[*affinity.Hosting]*node)}
 	l, look := newLoad(t), newEye(t, redis.URL())
 	l.run(3*time.Millisecond, func() { s.join(l) })
 	absences := []struct {

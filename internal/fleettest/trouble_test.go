@@ -136,7 +136,7 @@ func TestRedisInTrouble(t *testing.T) { // S0.5, S0.6
 			t.Parallel()
 			s := start(t)
 			f := newFleet(t, setup{URL: s.url}, "a", "b", "c")
-			rooms := names("room-", 60)
+			rooms := names(60)
 			f.scatter(rooms)
 			hosted := f.host(rooms, 3)
 			look := newEye(t, s.direct)

@@ -107,12 +107,11 @@ func (n *Node) compare(now time.Time, version uint64, digest placement.Digest, a
 	}
 	a.fetch.begin(now, digest, n.cfg.GossipInterval, n.cfg.HeartbeatInterval)
 	n.stats.AssignmentFetches++
-	n.out.Exchanges = append(n.out.Exchanges, addr)
+	n.out.Exchanges = append(n.out.Exchanges, Exchange{Addr: addr})
 }
 
-// Exchanged reports the end of an exchange that Ready asked for.
-func (n *Node) Exchanged(now time.Time, addr string, err error) {
-	n.checkLease(now)
+// fetched notes the end of an exchange.
+func (n *Node) fetched(addr string, err error) {
 	n.assigner.fetch.running--
 	if err != nil {
 		n.log(Debug, "assignment not fetched; retrying with the next message", "addr", addr, "err", err)

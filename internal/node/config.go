@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Config is what a node is started with. Every field but RampUp and StartDraining
-// must be set; cluster.Config documents them and has their defaults.
+// Config is what a node is started with. Every field must be set, except in the last
+// group; cluster.Config documents them and has their defaults.
 type Config struct {
 	Self       lease.Record // the first record of this node
 	Settings   uint32       // hash of the settings that all nodes share
@@ -20,10 +20,14 @@ type Config struct {
 	MaxSkew           time.Duration
 	QuietWindow       time.Duration
 	StartupGrace      time.Duration
+	RejoinInterval    time.Duration
 	GossipInterval    time.Duration
 	GossipNodes       int
 	PacketBytes       int // size limit of one packet
 
+	Seeds         []string // addresses
+	SeedNames     []string // have to be looked up
+	Bootstrap     bool
 	RampUp        time.Duration
 	StartDraining bool
 }

@@ -28,7 +28,6 @@
 //
 // # What the shell does
 //
-// The shell joins seeds and reports the result ([Node.Joined]), begins the full
-// exchanges that Ready asks for ([Node.Exchanged]), and bounds what waits for the
-// kernel. A Node is not safe for concurrent use.
+// The shell begins the exchanges and lookups that Ready asks for, reports their ends
+// ([Node.Exchanged], [Node.Resolved]), and bounds what waits for the kernel. A Node is not safe for concurrent use.
 package node

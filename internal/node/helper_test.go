@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -38,22 +39,23 @@ func newNetwork(t *testing.T, change func(*Config), ids ...string) *network {
 
 // add starts a node, which joins through the first one.
 func (w *network) add(id string) {
+	w.nodes[id] = w.start(id, uint64(len(w.ids)))
+	w.ids = append(w.ids, id)
+}
+
+func (w *network) start(id string, seed uint64) *Node {
 	cfg := Config{
 		Self:       lease.Record{ID: lease.NodeID(id), Incarnation: uint64(1 + len(w.ids)), Addr: id, Weight: 100},
 		Partitions: 8, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
-		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second,
+		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
+		Seeds:          slices.Clone(w.ids[:min(1, len(w.ids))]),
 		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1400,
 	}
 	if w.change != nil {
 		w.change(&cfg)
 	}
-	w.nodes[id] = New(w.now, cfg, uint64(len(w.ids)))
-	if len(w.ids) > 0 {
-		w.exchange(w.ids[0], id)
-	}
-	w.nodes[id].Joined(w.now, 0, len(w.ids) > 0)
-	w.ids = append(w.ids, id)
+	return New(w.now, cfg, seed)
 }
 
 // exchange is a full exchange between two nodes.
@@ -91,17 +93,12 @@ func (w *network) turn(id string) {
 		}
 		n.Sent(now, p)
 	}
-	for _, addr := range r.Exchanges {
-		w.exchange(id, addr)
-		n.Exchanged(now, addr, nil)
-	}
-	if r.Rejoin && !w.silent {
-		for _, other := range w.ids {
-			if other != id && !w.stuck[other] && !w.mute[id] {
-				w.exchange(id, other)
-				n.Joined(now, n.Contacts(now).Fences, true)
-				break
-			}
+	for _, x := range r.Exchanges {
+		if w.nodes[x.Addr] == nil || w.stuck[x.Addr] || w.mute[id] {
+			n.Exchanged(now, x, NoAnswer, errors.New("no answer"))
+		} else if !w.silent {
+			w.exchange(id, x.Addr)
+			n.Exchanged(now, x, NoAnswer, nil)
 		}
 	}
 	old := w.last[id]

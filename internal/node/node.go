@@ -21,6 +21,7 @@ type Node struct {
 	lease    *OwnLease
 	life     lifecycle
 	stall    stall
+	join     join
 	rejoin   rejoin
 	ramp     ramp
 	when     schedule
@@ -63,6 +64,9 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	if placement.Remembers(cfg.Strategy) {
 		n.assigner = &assigner{quorum: now}
 	}
+	if n.join.begin(now, cfg.StartupGrace); cfg.Bootstrap {
+		n.join.until = now
+	}
 	n.beat(now)
 	n.renew(now)
 	n.out.Show = true
@@ -96,6 +100,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	expiry := n.expire(now)
 	n.listenAgain(now)
+	n.tryJoin(now)
 	n.settle(now)
 	if n.climb(now) {
 		n.announceNews(now)
@@ -107,7 +112,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	if due(now, n.when.gossip) {
 		n.gossip(now)
 	}
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -236,6 +241,7 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)], e.Buckets))})
 	}
 	if e.Counts {
+		n.join.heard = n.join.heard || m.From != n.set.Handle()
 		n.applyExtra(now, m)
 		n.answer(now, m)
 	}

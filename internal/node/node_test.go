@@ -95,28 +95,11 @@ func TestRejoinByGossip(t *testing.T) {
 	w.run(3 * time.Second)
 }
 
-// An attempt to join that began before a fence does not end the joining after it.
-func TestLateJoined(t *testing.T) {
-	w := newNetwork(t, nil, "a", "b")
-	b := w.nodes["b"]
-	fences := b.Contacts(w.now).Fences
-	w.stuck["b"] = true
-	w.run(7 * time.Second)
-	b.Joined(w.now, fences, true)
-	if b.life.phase != Joining {
-		t.Errorf("it is %v by an answer from before the fence", b.life.phase)
-	}
-	b.Joined(w.now, b.Contacts(w.now).Fences, true)
-	if b.life.phase != Settling {
-		t.Errorf("it is %v after an answer", b.life.phase)
-	}
-}
-
 // A member that is still joining has no table yet: nobody waits for it to agree.
 func TestSettlingMemberDoesNotDrift(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	cfg := w.nodes["b"].cfg
-	cfg.Self.ID, cfg.Self.Addr = "c", "c"
+	cfg.Self.ID, cfg.Self.Addr, cfg.Seeds = "c", "c", []string{"silent"}
 	w.nodes["c"], w.ids = New(w.now, cfg, 7), append(w.ids, "c")
 	w.exchange("a", "c")
 	w.run(3 * time.Second)
@@ -192,8 +175,6 @@ func TestDuplicateEndsNode(t *testing.T) {
 	b := w.nodes["b"]
 	twin := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
 	w.nodes["b2"], w.ids = twin, append(w.ids, "b2")
-	w.exchange("a", "b2")
-	twin.Joined(w.now, 0, true)
 	w.run(4 * time.Second)
 	v := b.View(w.now)
 	if v.Phase != Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {

@@ -16,9 +16,13 @@ type Ready struct {
 	State *events.State
 
 	Packets   []Packet
-	Exchanges []string // addresses for a full exchange; report each by [Node.Exchanged]
-	Rejoin    bool     // join seeds, members and expired members again, now
+	Exchanges []Exchange
+	Lookups   []Lookup
 	Log       []Event
+
+	// Hopeless is why seeds refuse this node for good, which has never been a member.
+	// The node has ended itself.
+	Hopeless error
 
 	// Duplicate is the record of a later process under the id of this node. The node
 	// has ended itself.
@@ -35,6 +39,22 @@ type Packet struct {
 
 	lease *OwnLease // that this packet renews; nil = none
 	beat  time.Time // when the heartbeat in it began
+}
+
+// Exchange is a full exchange with an address. Report its end by [Node.Exchanged].
+type Exchange struct {
+	Addr string
+
+	attempt *attempt // to join; nil = for an assignment
+}
+
+// Lookup is the name of seeds, whose addresses are wanted. Report them by
+// [Node.Resolved].
+type Lookup struct {
+	Name    string
+	Timeout time.Duration
+
+	attempt *attempt
 }
 
 // Event is a log line: a fixed message and alternating keys and values.

@@ -33,21 +33,23 @@ func (n *Node) checkLease(now time.Time) {
 		return
 	}
 	n.life.fence()
+	n.join.stop()
 	n.stall.discard(now)
 	n.fence(now)
 	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
 	n.set.ExpireOthers(now)
+	n.join.known = n.set.ExpiredAddrs(n.join.known)
 	n.announce(now)
 	n.changed = false // the present knowledge is out of date
 	n.when.publish = time.Time{}
 }
 
-// listenAgain ends the discarding and asks the shell to rejoin. The attempt of the
-// shell may wait for a node that does not answer; the news by gossip is as good.
+// listenAgain ends the discarding and begins to rejoin. An attempt may wait for a node
+// that does not answer; the news by gossip is as good.
 func (n *Node) listenAgain(now time.Time) {
 	if n.stall.discarded(now) {
 		n.rejoin.began, n.rejoin.asked = now, false
-		n.out.Rejoin = true
+		n.join.begin(now, n.cfg.StartupGrace)
 	}
 	if n.rejoin.began.IsZero() || now.Before(n.rejoin.enterAt()) || len(n.set.Peers(nil)) == 0 {
 		return
@@ -68,40 +70,4 @@ func (n *Node) askFor(now time.Time, others []lease.Handle) {
 	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
 		n.send(Packet{To: addr, Bytes: b})
 	}
-}
-
-// Joined reports the end of an attempt to join: a seed answered, or none did within
-// the grace. Fences is the count of [Node.Contacts] at the begin of the attempt: what
-// an attempt learned before a fence is out of date.
-func (n *Node) Joined(now time.Time, fences uint64, answered bool) {
-	n.checkLease(now)
-	if n.stats.Fences == fences {
-		n.enter(now, answered)
-	}
-}
-
-// enter makes the node a member that settles.
-func (n *Node) enter(now time.Time, answered bool) {
-	if n.life.phase != Joining {
-		return
-	}
-	n.set.Establish()
-	n.log(Info, "joined", "seed_answered", answered, "members", len(n.set.View().Members))
-	n.life.joined(now, !n.othersOwn())
-	n.rejoin.began = time.Time{}
-	n.changed = true
-	n.out.Show = true // after the start, the caller wants to see who answered
-}
-
-// Contacts are the addresses that the shell joins.
-type Contacts struct {
-	Members []string // live
-	Expired []string // lease expired, not forgotten yet
-	Fences  uint64   // for Joined
-}
-
-// Contacts returns the addresses that this node knows.
-func (n *Node) Contacts(now time.Time) Contacts {
-	n.checkLease(now)
-	return Contacts{Members: n.set.Peers(nil), Expired: n.set.ExpiredAddrs(nil), Fences: n.stats.Fences}
 }

@@ -24,8 +24,7 @@ type Options struct {
 	// cluster.LAN.
 	Config func(*node.Config)
 
-	StreamTimeout  time.Duration // bounds a full exchange; default 2.5 s
-	RejoinInterval time.Duration // between attempts to reach seeds that are no members; default 10 s
+	StreamTimeout time.Duration // bounds a full exchange; default 2.5 s
 
 	Log func(*Process, node.Event) // default: nothing
 }
@@ -54,7 +53,6 @@ type Cluster struct {
 func New(opts Options) *Cluster {
 	opts.Delay = cmp.Or(opts.Delay, time.Millisecond)
 	opts.StreamTimeout = cmp.Or(opts.StreamTimeout, 2500*time.Millisecond)
-	opts.RejoinInterval = cmp.Or(opts.RejoinInterval, 10*time.Second)
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &Cluster{
 		opts: opts, begin: begin, now: begin, nodes: make(map[string]*Process),
@@ -140,18 +138,17 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	if s.Seeds != nil {
 		seeds = s.Seeds
 	}
-	p.joiner = joiner{p: p, seeds: slices.Clone(seeds)}
 	cfg := lan()
+	cfg.Seeds, cfg.Bootstrap = seeds, s.Bootstrap
 	cfg.Self.ID, cfg.Self.Addr, cfg.Self.Incarnation = lease.NodeID(id), p.Addr, uint64(p.Now().UnixNano())
 	for _, change := range []func(*node.Config){c.opts.Config, s.Config} {
 		if change != nil {
 			change(&cfg)
 		}
 	}
-	p.joiner.grace = cfg.StartupGrace
 	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())
 	p.view = p.kernel.View(p.Now())
-	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() { p.joiner.start(s.Bootstrap) })
+	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() {})
 	return p
 }
 
@@ -160,7 +157,7 @@ func lan() node.Config {
 	return node.Config{
 		Self: lease.Record{Weight: 100}, Partitions: placement.DefaultPartitions, Strategy: placement.Rendezvous(),
 		HeartbeatInterval: 2 * time.Second, LeaseTTL: 6 * time.Second, MaxSkew: 5 * time.Second,
-		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second,
+		QuietWindow: 250 * time.Millisecond, StartupGrace: 10 * time.Second, RejoinInterval: 10 * time.Second,
 		GossipInterval: 200 * time.Millisecond, GossipNodes: 3, PacketBytes: 1331,
 	}
 }

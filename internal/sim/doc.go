@@ -5,7 +5,7 @@
 //
 // A [Cluster] has a queue of events, sorted by time: arrivals of packets, deadlines of
 // kernels, ends of exchanges. [Cluster.Run] handles them one by one. A [Process] stands
-// for the agent around a kernel: the address, the clock, the joins. The states that it
+// for the agent around a kernel: the address and the clock. The states that it
 // publishes are checked at once.
 //
 // # Guarantees

@@ -222,17 +222,3 @@ func TestLossWithoutFalseExpiry(t *testing.T) {
 	}
 	t.Logf("%d nodes, 20 %% loss: %.1f kB/s a node", n, float64(bytes)/float64(n)/long.Seconds()/1e3)
 }
-
-// No seed answers, at the start and after a fence: the node goes on alone.
-func TestNoSeedAnswers(t *testing.T) {
-	c := newFleet(t, sim.Options{})
-	c.StartWith("n00", sim.Setup{Seeds: []string{"10.9.9.9:7946"}})
-	c.agree(20 * time.Second)
-	c.Pause("n00")
-	c.Run(2 * ttl)
-	c.Resume("n00")
-	c.Run(20 * time.Second)
-	if p := c.Node("n00"); p.View().Phase != node.Active || len(p.Owned()) == 0 || p.View().Stats.Fences != 1 {
-		t.Errorf("after a fence it is %v, owns %d partitions, fenced itself %d times", p.View().Phase, len(p.Owned()), p.View().Stats.Fences)
-	}
-}

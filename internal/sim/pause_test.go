@@ -229,24 +229,3 @@ func TestFenceOfABusyNode(t *testing.T) { // S3.3
 		t.Errorf("after a minute it fenced itself %d times, and owns %d", n, len(p.Owned()))
 	}
 }
-
-// A seed answers among ten that accept connections and say nothing. The joiner tries
-// eight at a time: it finds the seed at once, or when the first eight have timed out.
-func TestDeadSeeds(t *testing.T) {
-	for seed := range uint64(10) {
-		c := started(t, 11, sim.Options{Seed: seed})
-		var seeds []string
-		for _, id := range c.IDs() {
-			seeds = append(seeds, c.Node(id).Addr)
-		}
-		for _, id := range c.IDs()[1:] {
-			c.Pause(id)
-		}
-		c.Run(20 * time.Second)
-		p := c.StartWith("new", sim.Setup{Seeds: seeds})
-		c.await("the newcomer has joined", 2600*time.Millisecond, func() bool { return p.View().Phase != node.Joining })
-		if got := p.Members(); len(got) != 2 {
-			t.Errorf("it joined with members %v: it did not find the live seed", got)
-		}
-	}
-}

@@ -40,7 +40,6 @@ type Process struct {
 	backlog      []event     // what waits while the process is paused
 	backlogBytes int
 
-	joiner    joiner
 	published *events.State
 	ledger    ledger.Ledger
 	view      node.View
@@ -85,11 +84,8 @@ func (p *Process) carryOut(r node.Ready) {
 		p.c.send(p, packet.To, packet.Bytes)
 		p.kernel.Sent(p.Now(), packet)
 	}
-	for _, addr := range r.Exchanges {
-		p.c.exchange(p, addr, func(err error) { p.kernel.Exchanged(p.Now(), addr, err) })
-	}
-	if r.Rejoin {
-		p.joiner.again()
+	for _, x := range r.Exchanges {
+		p.c.exchange(p, x.Addr, func(err error) { p.kernel.Exchanged(p.Now(), x, node.NoAnswer, err) })
 	}
 	if r.Duplicate != nil {
 		p.duplicate = r.Duplicate

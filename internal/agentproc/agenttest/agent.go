@@ -4,6 +4,7 @@ package agenttest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,8 +56,13 @@ func Binary(tb testing.TB) string {
 	return filepath.Join(binary.dir, "roost")
 }
 
+// Overlap lets more parallel tests run at a time than there are CPUs: tests of agents
+// mostly wait. The flag -parallel overrides it.
+func Overlap() { _ = flag.Set("test.parallel", "6") }
+
 // Main runs the tests of a package, and removes the binary.
 func Main(m *testing.M) {
+	Overlap()
 	code := m.Run()
 	Remove()
 	os.Exit(code)

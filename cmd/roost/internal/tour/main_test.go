@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(Run(context.Background(), Options{Exe: exe, Once: true, Out: os.Stdout}))
 		return
 	}
+	agenttest.Overlap()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		agenttest.Remove()
 		os.Exit(code)

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// joining runs one node. Its exchanges end with the errors of their addresses at once,
+// or without an answer after 2.5 s.
+type joining struct {
+	n       *Node
+	now     time.Time
+	errs    map[string]error  // of addresses that answer
+	names   map[string]string // addresses of names
+	later   map[time.Time][]func()
+	tried   []time.Duration // when each exchange began
+	dialed  []string
+	log     []string
+	refused error
+}
+
+var errRefused, errHungUp = errors.New("refused"), errors.New("hung up")
+
+func newJoining(t *testing.T, change func(*Config)) *joining {
+	t.Helper()
+	w := newNetwork(t, change)
+	return &joining{n: w.start("self", 1), now: w.now, later: make(map[time.Time][]func())}
+}
+
+// run lets time pass, until the node has joined or ended if so wanted.
+func (j *joining) run(span time.Duration, joining bool) (took time.Duration) {
+	for begin := j.now; j.now.Sub(begin) < span; j.now = j.now.Add(10 * time.Millisecond) {
+		for _, f := range j.later[j.now] {
+			f()
+		}
+		j.carryOut(j.n.Ready(j.now))
+		if joining && j.n.life.phase != Joining {
+			return j.now.Sub(begin)
+		}
+	}
+	return span
+}
+
+func (j *joining) carryOut(r Ready) {
+	after := func(d time.Duration, f func()) { j.later[j.now.Add(d)] = append(j.later[j.now.Add(d)], f) }
+	for _, p := range r.Packets {
+		j.n.Sent(j.now, p)
+	}
+	for _, l := range r.Lookups {
+		err := errors.New("no such host")
+		if j.names[l.Name] != "" {
+			err = nil
+		}
+		after(10*time.Millisecond, func() { j.n.Resolved(j.now, l, strings.Fields(j.names[l.Name]), err) })
+	}
+	for _, x := range r.Exchanges {
+		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.started)), append(j.dialed, x.Addr)
+		if err, ok := j.errs[x.Addr]; ok {
+			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster}[err]
+			after(10*time.Millisecond, func() { j.n.Exchanged(j.now, x, reason, err) })
+		} else {
+			after(2500*time.Millisecond, func() { j.n.Exchanged(j.now, x, NoAnswer, errors.New("timed out")) })
+		}
+	}
+	for _, e := range r.Log {
+		j.log = append(j.log, e.Message)
+	}
+	if r.Hopeless != nil {
+		j.refused = r.Hopeless
+	}
+}
+
+func numbered(n int) (addrs []string) {
+	for i := range n {
+		addrs = append(addrs, fmt.Sprint(i))
+	}
+	return addrs
+}
+
+// How the first join ends, after how many seconds, and after how many exchanges.
+func TestFirstJoin(t *testing.T) {
+	const alone = "no seed answered; continuing alone and retrying, joined"
+	for name, tt := range map[string]struct {
+		seeds  []string
+		names  string // addresses of the name of seeds; "-" = there is no such name
+		errs   map[string]error
+		took   [2]float64 // at least and at most
+		dialed int
+		log    string
+		err    error
+	}{
+		"no seed":            {log: "joined"},
+		"this node itself":   {seeds: []string{"self"}, log: "joined"},
+		"one of two":         {seeds: []string{"a", "b", "b"}, errs: map[string]error{"a": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined"},
+		"none":               {seeds: []string{"a"}, took: [2]float64{10, 12.5}, dialed: 4, log: alone},
+		"one of 24":          {seeds: numbered(24), errs: map[string]error{"0": nil}, took: [2]float64{0.01, 5.01}, dialed: 24, log: "joined"},
+		"refused":            {seeds: []string{"a"}, errs: map[string]error{"a": errRefused}, took: [2]float64{0.01, 0.01}, dialed: 1, err: errRefused},
+		"refused by one":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined"},
+		"refused, silence":   {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused}, took: [2]float64{2.5, 2.5}, dialed: 2, err: errRefused},
+		"another cluster":    {seeds: []string{"a"}, errs: map[string]error{"a": errHungUp}, took: [2]float64{0.5, 1.1}, dialed: 3, err: errHungUp},
+		"a name":             {names: "self a", errs: map[string]error{"a": nil}, took: [2]float64{0.02, 0.02}, dialed: 1, log: "joined"},
+		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined"}, // others may get the name later
+		"a name without one": {names: "-", took: [2]float64{10, 10}, log: alone},
+	} {
+		j := newJoining(t, func(c *Config) {
+			if c.Seeds = tt.seeds; tt.names != "" {
+				c.SeedNames = []string{"name"}
+			}
+		})
+		j.errs, j.names = tt.errs, map[string]string{"name": strings.Trim(tt.names, "-")}
+		took := j.run(20*time.Second, true).Seconds()
+		if took < tt.took[0] || took > tt.took[1] || !errors.Is(j.refused, tt.err) || j.n.ended != (tt.err != nil) {
+			t.Errorf("%s: ended after %v s with %v, want %v with %v", name, took, j.refused, tt.took, tt.err)
+		}
+		if log := strings.Join(j.log, ", "); log != tt.log || len(j.dialed) > tt.dialed || (tt.dialed < 24 && len(j.dialed) < tt.dialed) {
+			t.Errorf("%s: logged %q after %d exchanges, want %q after %d", name, log, len(j.dialed), tt.log, tt.dialed)
+		}
+	}
+}
+
+// A seed that has joined this node counts as an answer, even if exchanges with it hang.
+func TestSeedIsMember(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+	if took := j.run(5*time.Second, true); took > 3*time.Second || len(j.dialed) > 1 {
+		t.Errorf("joined after %v and %d exchanges", took, len(j.dialed))
+	}
+}
+
+// A member tries seeds that are no members, a few of them each 8 to 12 s.
+func TestHeal(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	j := newJoining(t, func(c *Config) { c.Seeds, c.Bootstrap = append(numbered(20), "a", "self"), true })
+	for range 120 {
+		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+		j.run(time.Second, false)
+		w.run(time.Second)
+	}
+	if len(j.tried) < 8*8 || len(j.tried) > 15*8 || slices.Contains(j.dialed, "a") || slices.Contains(j.dialed, "self") {
+		t.Errorf("%d exchanges in 2 minutes with %v", len(j.tried), j.dialed)
+	}
+	for i := 8; i < len(j.tried); i += 8 {
+		if j.tried[i-1] != j.tried[i-8] || j.tried[i]-j.tried[i-1] < 10500*time.Millisecond || j.tried[i]-j.tried[i-1] > 14500*time.Millisecond {
+			t.Errorf("exchanges at %v", j.tried)
+			break
+		}
+	}
+}
+
+// After a fence, members and the ones of before the fence have to answer, however long
+// the pause was; a refusal does not end the node. An answer to an attempt of before the
+// fence counts for nothing.
+func TestRejoin(t *testing.T) {
+	for _, pause := range []time.Duration{7 * time.Second, time.Hour} {
+		w := newNetwork(t, nil, "a")
+		j := newJoining(t, func(c *Config) { c.Seeds = []string{"b"} })
+		j.errs = map[string]error{"b": nil}
+		j.run(time.Second, false)
+		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+		j.run(5*time.Second, false)
+		j.errs, j.dialed = map[string]error{"b": errRefused}, nil
+		for len(j.dialed) == 0 {
+			j.run(10*time.Millisecond, false) // until it tries to heal
+		}
+		late := Exchange{"b", j.n.join.attempt}
+		j.dialed, j.now = nil, j.now.Add(pause)
+		j.n.Ready(j.now)
+		j.n.Exchanged(j.now, late, NoAnswer, nil)
+		if j.n.life.phase != Joining {
+			t.Errorf("%v by an answer from before the fence", j.n.life.phase)
+		}
+		j.run(5*time.Second, true)
+		if !slices.Contains(j.dialed, "a") || !slices.Contains(j.dialed, "b") || j.n.life.phase != Joining {
+			t.Errorf("after %v it is %v and tried %v", pause, j.n.life.phase, j.dialed)
+		}
+		j.errs["a"] = nil
+		if took := j.run(5*time.Second, true); j.n.life.phase == Joining {
+			t.Errorf("not joined %v after a member answers", took)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package placement
+
+import (
+	"slices"
+	"sort"
+	"sync/atomic"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Rank returns the n best nodes for p, distinct and best first: the owner, then
+// the node that would own p without the owner, and so on. There are fewer when
+// there are fewer nodes, none when p has no owner. It costs what [Table.AppendRank]
+// does.
+func (t *Table) Rank(p Partition, n int) []lease.NodeID {
+	ranked := t.AppendRank(nil, p, n)
+	if ranked == nil {
+		return nil
+	}
+	ids := make([]lease.NodeID, len(ranked))
+	for at, i := range ranked {
+		ids[at] = t.nodes[i].ID
+	}
+	return ids
+}
+
+// AppendRank is [Table.Rank] by index: it appends indexes into Nodes to ranked. The
+// table keeps the three best nodes for a partition from the first call on, 8 bytes a
+// partition: later calls for three or fewer read two arrays, take no lock, and
+// allocate nothing if ranked has room. All other calls cost what Rank of the strategy
+// does.
+func (t *Table) AppendRank(ranked []int, p Partition, n int) []int {
+	owner := t.OwnerIndex(p)
+	if owner < 0 || n < 1 {
+		return ranked
+	}
+	if n > places {
+		return append(ranked, t.rank(p, n)...)
+	}
+	ranked = append(ranked, owner)
+	if n == 1 {
+		return ranked
+	}
+	next := t.podium(p)
+	for ; n > 1 && next.first() >= 0; n-- {
+		ranked = append(ranked, next.first())
+		next >>= 32
+	}
+	return ranked
+}
+
+// places is the number of nodes that a table keeps for a partition, the owner among
+// them.
+const places = 3
+
+// podium has the nodes behind the owner, the better one in the lower half: its index
+// plus 2, 1 if there is none. 0 means not computed yet.
+type podium uint64
+
+func podiumOf(ranked []int) podium {
+	next := podium(1<<32 | 1)
+	for at, i := range ranked[1:] {
+		next += podium(i+1) << (32 * at)
+	}
+	return next
+}
+
+// first returns the index of the node in the lower half, or -1.
+func (p podium) first() int { return int(uint32(p)) - 2 }
+
+// podium returns the podium of p, which has an owner. Goroutines that compute it at
+// once store the same value.
+func (t *Table) podium(p Partition) podium {
+	kept := t.ranks.Load()
+	if kept == nil {
+		all := make([]uint64, t.partitions)
+		t.ranks.CompareAndSwap(nil, &all)
+		kept = t.ranks.Load()
+	}
+	at := &(*kept)[p]
+	next := podium(atomic.LoadUint64(at))
+	if next == 0 {
+		next = podiumOf(t.rank(p, places))
+		atomic.StoreUint64(at, uint64(next))
+	}
+	return next
+}
+
+// rank returns the n best nodes for p, which has an owner, and n is at least 1.
+func (t *Table) rank(p Partition, n int) []int {
+	owner := int(t.owners[p])
+	n = min(n, len(t.nodes))
+	// Compute can check the assignment of a strategy, but not its ranks. Here the
+	// owner comes first in any case, and no node comes twice.
+	most := n
+	_, zones := t.strategy.(zoned)
+	if zones {
+		most = len(t.nodes) // to choose from
+	}
+	best := append(make([]int, 0, most), owner)
+	seen := make([]bool, len(t.nodes))
+	seen[owner] = true
+	var ranked []int
+	var err error // of a strategy that panics; the owner is known all the same
+	contain(&err, func() {
+		if s, ok := placing(t.strategy).(scorer); ok && t.bidders != nil { // an imported table has none
+			ranked = s.rank(t.bidders, hashPartition(p), most)
+		} else {
+			ranked = placing(t.strategy).Rank(t.nodes, p, most)
+		}
+	})
+	for _, i := range ranked {
+		if len(best) < most && i >= 0 && i < len(t.nodes) && !seen[i] {
+			seen[i] = true
+			best = append(best, i)
+		}
+	}
+	if zones {
+		best = spread(t.nodes, best, n)
+	}
+	return best
+}
+
+// scorer is a strategy that ranks by scores: it embeds scored.
+type scorer interface {
+	rank(bidders []bidder, key uint64, n int) []int
+}
+
+type scored struct{}
+
+func (s scored) Rank(nodes []Node, p Partition, n int) []int {
+	return s.rank(biddersOf(nodes), hashPartition(p), n)
+}
+
+// rank keeps the n best scores seen so far in order.
+func (scored) rank(bidders []bidder, key uint64, n int) []int {
+	n = min(n, len(bidders))
+	if n < 1 {
+		return nil
+	}
+	best := make([]score, 0, n)
+	for i := range bidders {
+		s := bidders[i].score(key)
+		if len(best) == n {
+			if !s.beats(&best[n-1]) {
+				continue
+			}
+			best = best[:n-1]
+		}
+		at := sort.Search(len(best), func(at int) bool { return s.beats(&best[at]) })
+		best = slices.Insert(best, at, s)
+	}
+	ranked := make([]int, n)
+	for at, s := range best {
+		ranked[at] = s.node
+	}
+	return ranked
+}
