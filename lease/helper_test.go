@@ -59,6 +59,12 @@ func messageFrom(at time.Time, from *Record, beats []Beat, records ...*Record) *
 	}
 }
 
+// by returns m as sent by a node whose wall clock is ahead by d.
+func (m *Message) by(d time.Duration) *Message {
+	m.SentAt = m.SentAt.Add(d)
+	return m
+}
+
 // hello returns the first message of a node, sent with its beat.
 func hello(at time.Time, r *Record) *Message { return messageFrom(at, r, []Beat{r.sent(at)}, r) }
 
@@ -125,8 +131,7 @@ func crowd(n int) *Set {
 		r := rec(NodeID(fmt.Sprintf("node-%04d", i+1)), 1)
 		r.APIAddr, r.Zone, r.Capacity = "https://"+r.Addr, "eu-1", 2450
 		m := messageFrom(epoch, r, []Beat{r.sent(epoch.Add(-time.Duration(i%2000) * ms))}, r)
-		m.SentAt = epoch.Add(time.Duration(i%20) * ms)
-		s.Apply(epoch, m)
+		s.Apply(epoch, m.by(time.Duration(i%20)*ms))
 	}
 	return s
 }
