@@ -78,7 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	a.gossip, err = gossip.Start(ctx, gossip.Config{
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
 		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys,
-		Profile: cfg.Network.timings().profile, Meta: []byte(own), Log: cfg.Log,
+		Profile: cfg.Network.timings().profile, Meta: own.meta(), Log: cfg.Log,
 		StreamTimeout: cfg.Network.timings().stream,
 		Accept: func(peer string, meta []byte) error {
 			err := own.accept(peer, meta)

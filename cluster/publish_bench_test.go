@@ -45,10 +45,11 @@ func BenchmarkPublish(b *testing.B) {
 			if n := len(a.Snapshot().Table.Nodes()); n != 1000 {
 				b.Fatalf("%d nodes", n)
 			}
-			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp + 1000, Beats: others.Beats[500:501]}, lease.Stamp(1)
+			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp, Beats: others.Beats[500:501]}, 1
 			for b.Loop() {
 				seq++
-				one.Beats[0].At, one.Beats[0].State = others.Stamp+seq%1000, lease.Active+lease.State(seq%2) // Draining is next
+				one.Stamp++
+				one.Beats[0].At, one.Beats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // Draining is next
 				publish(&one)
 			}
 			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {

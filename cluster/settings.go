@@ -2,41 +2,67 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/roost-cluster/roost/lease"
 )
 
-// settings are the settings that must be equal on all nodes, as lines of name=value.
-// They travel in memberlist's meta, and their hash in every message.
-type settings string
-
-func settingsOf(c Config) settings {
-	return settings(fmt.Sprintf("wire=%d\npartitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
-		lease.WireVersion, c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew))
+// settings are the settings that must be equal on all nodes, as lines of name=value, and
+// the range of wire versions that a node reads, which must overlap. They travel in
+// memberlist's meta; the hash of all but the range is in every message. A setting that
+// a later release adds has a line only if it is not at its default, so that neighbouring
+// releases can run mixed.
+type settings struct {
+	wire  [2]int // oldest and newest version
+	equal string
 }
 
-func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(string(s))) }
+func settingsOf(c Config) settings {
+	return settings{
+		wire: [2]int{lease.MinWireVersion, lease.WireVersion},
+		equal: fmt.Sprintf("partitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
+			c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew),
+	}
+}
+
+func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
+
+// meta returns the form that peers accept.
+func (s settings) meta() []byte { return []byte(s.wireLine() + s.equal) }
+
+func (s settings) wireLine() string { return fmt.Sprintf("wire=%d-%d\n", s.wire[0], s.wire[1]) }
 
 // accept returns nil if a peer with the given meta runs with the same settings,
 // else an error about the first setting that differs.
 func (s settings) accept(peer string, meta []byte) error {
-	if string(meta) == string(s) {
-		return nil
-	}
 	theirs := make(map[string]string)
 	for line := range strings.Lines(string(meta)) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		theirs[name] = value
 	}
-	for line := range strings.Lines(string(s)) {
+	for line := range strings.Lines(s.wireLine() + s.equal) {
 		name, ours, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-		if value, ok := theirs[name]; !ok {
+		value, ok := theirs[name]
+		delete(theirs, name)
+		switch {
+		case !ok:
 			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: "unknown"}
-		} else if value != ours {
+		case value != ours && (name != "wire" || !s.reads(value)):
 			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: value}
 		}
 	}
-	return &SettingsError{Peer: peer, Setting: "version", Ours: "this program", Theirs: "one with more settings"}
+	for _, name := range slices.Sorted(maps.Keys(theirs)) {
+		return &SettingsError{Peer: peer, Setting: name, Ours: "unknown to this release", Theirs: theirs[name]}
+	}
+	return nil
+}
+
+// reads reports whether a range of wire versions overlaps with this node's.
+func (s settings) reads(theirs string) bool {
+	var oldest, newest int
+	n, err := fmt.Sscanf(theirs, "%d-%d", &oldest, &newest)
+	return n == 2 && err == nil && oldest <= s.wire[1] && newest >= s.wire[0]
 }

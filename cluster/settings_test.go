@@ -2,12 +2,9 @@ package cluster
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -33,23 +30,36 @@ func TestSettings(t *testing.T) { // S3.10
 		}
 		for _, pair := range [][2]settings{{ours, theirs}, {theirs, ours}} {
 			var err *SettingsError
-			if !errors.As(pair[0].accept("b#1", []byte(pair[1])), &err) || err.Setting != name || err.Ours == err.Theirs || err.Peer != "b#1" {
+			if !errors.As(pair[0].accept("b#1", pair[1].meta()), &err) || err.Setting != name || err.Ours == err.Theirs || err.Peer != "b#1" {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
 	own := settingsOf(base)
-	older := strings.Replace(string(own), fmt.Sprintf("wire=%d\n", lease.WireVersion), fmt.Sprintf("wire=%d\n", lease.WireVersion-1), 1)
-	var wire *SettingsError
-	if !errors.As(own.accept("b#1", []byte(older)), &wire) || wire.Setting != "wire" {
-		t.Errorf("a node of an older wire version: %v", wire)
-	}
-	if err := own.accept("b#1", []byte(own)); err != nil {
+	if err := own.accept("b#1", own.meta()); err != nil {
 		t.Errorf("equal settings: %v", err)
 	}
-	for _, meta := range []string{"", "garbage", string(own) + "more=1\n"} {
+	for _, meta := range []string{"", "garbage", string(own.meta()) + "more=1\n"} {
 		if own.accept("b#1", []byte(meta)) == nil {
 			t.Errorf("%q is accepted", meta)
+		}
+	}
+}
+
+// Neighbouring releases run mixed: ranges of wire versions must overlap (S10.1).
+func TestSettingsOfOtherReleases(t *testing.T) {
+	own := settingsOf(Config{ID: "a"}.WithDefaults())
+	for wire, accepted := range map[[2]int]bool{
+		{3, 3}: true, {3, 4}: true, {2, 3}: true, {4, 4}: false, {2, 2}: false, {4, 3}: false,
+	} {
+		other := own
+		other.wire = wire
+		var refused *SettingsError
+		if err := own.accept("b#1", other.meta()); (err == nil) != accepted || (err != nil && (!errors.As(err, &refused) || refused.Setting != "wire")) {
+			t.Errorf("wire versions %d to %d: %v", wire[0], wire[1], err)
+		}
+		if own.hash() != other.hash() {
+			t.Errorf("the range of wire versions changes the hash")
 		}
 	}
 }

@@ -225,7 +225,7 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 // at the same time.
 func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 	if e.precedes(b) {
-		table := b.Table != e.table && len(s.nodes) <= bucketSize
+		table := b.Table != e.table && s.rowsOnly()
 		if table || b.State != e.state || b.Load != e.load || !bytes.Equal(b.rest, e.rest) {
 			e.rowsSent = 0
 		}

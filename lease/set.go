@@ -193,6 +193,20 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.updateClusterClock(now)
 }
 
+// NextBeat returns when a beat of this node is next told from its latest one by all
+// who learn of it by its age alone: now, or within TTL/16.
+func (s *Set) NextBeat(now time.Time) time.Time {
+	grain := s.grain()
+	if next := (s.self.at/grain + 1) * grain; s.rowsOnly() || s.time.at(now) >= next {
+		return now
+	} else {
+		return s.time.local(next)
+	}
+}
+
+// rowsOnly reports whether the set is so small that whole rows carry all news.
+func (s *Set) rowsOnly() bool { return len(s.nodes) <= bucketSize }
+
 // Update changes this node's record, apart from its identity. The caller sends a beat
 // next, so that other nodes request the new record.
 func (s *Set) Update(change func(*Record)) {

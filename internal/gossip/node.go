@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // maxMembers bounds memberlist's own list; beyond it, new names are rejected.
-const maxMembers = 4096
+const maxMembers = lease.MaxNodes
 
 // Profile selects memberlist's timings for a kind of network.
 type Profile int

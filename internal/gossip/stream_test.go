@@ -66,7 +66,7 @@ func TestVetHead(t *testing.T) {
 		{"other order", pushPull(t, join, state(10), nodes(1)), nil},
 		{"keys missing", pushPull(t, nodes(1)), nil},
 		{"both limits", pushPull(t, nodes(2*maxMembers), state(lease.MaxMessageBytes), join), nil},
-		{"signed integers", pushPull(t, nodes(int16(2*maxMembers)), state(int64(lease.MaxMessageBytes)), join), nil},
+		{"signed integers", pushPull(t, nodes(int32(2*maxMembers)), state(int64(lease.MaxMessageBytes)), join), nil},
 		{"too many nodes", pushPull(t, nodes(2*maxMembers+1), state(0), join), errHead},
 		{"a million nodes", pushPull(t, nodes(1<<20), state(0), join), errHead},
 		{"a million nodes, 64 bits", pushPull(t, nodes(uint64(1<<20)), state(0), join), errHead},

@@ -67,9 +67,19 @@ func (n *Node) publish(now time.Time) {
 		n.stats.TableChanges++
 	}
 	if news {
-		n.beat(now) // announces the new digest
+		n.announceTable(now)
 	}
 	n.publishState(events.Next(n.state, n.self, table, membersOf(view), n.life.phase == Active))
+}
+
+// announceTable sends a heartbeat with the new digest, at once unless receivers could
+// not tell it from the last one.
+func (n *Node) announceTable(now time.Time) {
+	if at := n.set.NextBeat(now); at.After(now) {
+		n.when.beat = earliest(n.when.beat, at)
+	} else {
+		n.beat(now)
+	}
 }
 
 // fence publishes that this node owns nothing, in spite of the table.
