@@ -63,6 +63,32 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestQuotes: the Go code of a page is in the program that the page explains, as a whole or,
+// where the page leaves parts out, line by line.
+func TestQuotes(t *testing.T) {
+	for page, of := range map[string]struct {
+		program string
+		whole   bool
+	}{"tutorial.md": {"examples/tutorial/main.go", true}, "operations.md": {"cluster/clusterotel/example_test.go", false}} {
+		program := read(t, root+of.program)
+		quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, docs+page), -1)
+		if len(quotes) == 0 {
+			t.Errorf("%s quotes nothing", page)
+		}
+		for _, quote := range quotes {
+			parts := []string{quote[1]}
+			if !of.whole {
+				parts = strings.Split(quote[1], "\n")
+			}
+			for _, part := range parts {
+				if !strings.Contains(program, strings.TrimSpace(part)) {
+					t.Errorf("%s does not have this any more:\n%s", of.program, part)
+				}
+			}
+		}
+	}
+}
+
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
