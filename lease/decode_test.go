@@ -2,54 +2,74 @@ package lease
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/vmihailenco/msgpack/v5"
+	"time"
 )
 
 func TestDecodeRejects(t *testing.T) {
-	good := Encode(goldenMessage())
+	good := Encode(corpus3()["gossip"])
 	mutate := func(change func(*Message)) []byte {
-		m := goldenMessage()
-		m.Records[0] = m.Records[0].clone()
+		m := corpus3()["gossip"]
 		change(m)
 		return Encode(m)
 	}
+	record := func(change func(*Record)) []byte { return mutate(func(m *Message) { change(m.Records[0]) }) }
 	for _, tc := range []struct {
 		name string
 		wire []byte
 		want error
 	}{
 		{"nothing", nil, ErrMalformed},
+		{"a version alone", []byte{WireVersion}, ErrMalformed},
 		{"version 0", append([]byte{0}, good[1:]...), ErrVersion},
+		{"an earlier version", append([]byte{MinWireVersion - 1}, good[1:]...), ErrVersion},
 		{"a later version", append([]byte{WireVersion + 1}, good[1:]...), ErrVersion},
 		{"a later version of another form", []byte{WireVersion + 1, 0xff}, ErrVersion},
+		{"version 255", append([]byte{255}, good[1:]...), ErrVersion},
 		{"a trailing byte", append(bytes.Clone(good), 0), ErrMalformed},
 		{"two messages", append(bytes.Clone(good), good...), ErrMalformed},
 		{"longer than any message", make([]byte, MaxMessageBytes+1), ErrMalformed},
-		{"no id", mutate(func(m *Message) { m.Records[0].ID = "" }), ErrMalformed},
-		{"an id out of bounds", mutate(func(m *Message) { m.Records[0].ID = "a b" }), ErrMalformed},
-		{"a wide seq", wide(good), ErrMalformed},
-		{"too much weight", mutate(func(m *Message) { m.Records[0].Weight = MaxWeight + 1 }), ErrMalformed},
-		{"negative capacity", mutate(func(m *Message) { m.Records[0].Capacity = -1 }), ErrMalformed},
-		{"a long address", mutate(func(m *Message) { m.Records[0].Addr = strings.Repeat("x", MaxAddrBytes+1) }), ErrMalformed},
-		{"a broken rune", mutate(func(m *Message) { m.Records[0].Zone = "\xff" }), ErrMalformed},
-		{"an empty label", mutate(func(m *Message) { m.Records[0].Labels = map[string]string{"": "x"} }), ErrMalformed},
-		{"too many labels", mutate(func(m *Message) { m.Records[0].Labels = manyLabels(MaxLabels+1, 1) }), ErrMalformed},
-		{"a long record", mutate(func(m *Message) { m.Records[0].Labels = manyLabels(MaxLabels, 60) }), ErrMalformed},
-		{"a wide sender", mutate(func(m *Message) { m.From = 1 << handleBits }), ErrMalformed},
+		{"no id", record(func(r *Record) { r.ID = "" }), ErrMalformed},
+		{"an id out of bounds", record(func(r *Record) { r.ID = "a b" }), ErrMalformed},
+		{"an absurd incarnation", record(func(r *Record) { r.Incarnation = maxIncarnation + 1 }), ErrMalformed},
+		{"the greatest incarnation", record(func(r *Record) { r.Incarnation = math.MaxUint64 }), ErrMalformed},
+		{"too much weight", record(func(r *Record) { r.Weight = MaxWeight + 1 }), ErrMalformed},
+		{"negative capacity", record(func(r *Record) { r.Capacity = -1 }), ErrMalformed},
+		{"a long address", record(func(r *Record) { r.Addr = strings.Repeat("x", MaxAddrBytes+1) }), ErrMalformed},
+		{"a broken rune", record(func(r *Record) { r.Zone = "\xff" }), ErrMalformed},
+		{"an empty label", record(func(r *Record) { r.Labels = map[string]string{"": "x"} }), ErrMalformed},
+		{"too many labels", record(func(r *Record) { r.Labels = manyLabels(MaxLabels+1, 1) }), ErrMalformed},
+		{"a long record", record(func(r *Record) { r.Labels = manyLabels(MaxLabels, 60) }), ErrMalformed},
 		{"too many records", mutate(func(m *Message) {
 			for len(m.Records) <= MaxNodes {
 				m.Records = append(m.Records, rec("x", 1))
 			}
 		}), ErrMalformed},
 		{"too many wants", mutate(func(m *Message) { m.Wants = make([]Handle, MaxNodes+1) }), ErrMalformed},
+		{"too many asks", mutate(func(m *Message) { m.Asks = make([]Handle, MaxNodes+1) }), ErrMalformed},
+		{"too many buckets", mutate(func(m *Message) { m.Buckets = make([]BucketID, maxBuckets+1) }), ErrMalformed},
+		{"too many buckets of ages", mutate(func(m *Message) { m.Ages = make([]Bucket, maxBuckets+1) }), ErrMalformed},
+		{"too much extra", mutate(func(m *Message) { m.Extra = make([]byte, MaxExtraBytes+1) }), ErrMalformed},
+		{"no stamp", mutate(func(m *Message) { m.Stamp = 0 }), ErrMalformed},
+		{"an absurd stamp", mutate(func(m *Message) { m.Stamp = maxStamp + 1 }), ErrMalformed},
+		{"a negative stamp", mutate(func(m *Message) { m.Stamp = -1 }), ErrMalformed},
+		{"a beat at 0", mutate(func(m *Message) { m.Beats[0].At = 0 }), ErrMalformed},
+		{"a beat before 0", mutate(func(m *Message) { m.Beats[0].At = -1 }), ErrMalformed},
+		{"an index out of range", mutate(func(m *Message) { m.Buckets = []BucketID{{Bits: 3, Index: 8}} }), ErrMalformed},
+		{"an index of no bits", mutate(func(m *Message) { m.Buckets = []BucketID{{Index: 1}} }), ErrMalformed},
+		{"too many bits", mutate(func(m *Message) { m.Buckets = []BucketID{{Bits: maxBits + 1}} }), ErrMalformed},
+		{"64 bits", mutate(func(m *Message) { m.Buckets = []BucketID{{Bits: 64}} }), ErrMalformed},
+		{"too many bits of ages", mutate(func(m *Message) { m.Ages[0].Bits = maxBits + 1 }), ErrMalformed},
+		{"an index of ages out of range", mutate(func(m *Message) { m.Ages[1].Index = 2 }), ErrMalformed},
+		{"ages of more nodes than there are bytes", mutate(func(m *Message) { m.Ages[1].Nodes = 1 }), ErrMalformed},
+		{"ages of too many nodes", mutate(func(m *Message) {
+			m.Ages[0] = Bucket{Nodes: MaxNodes + 1, ages: make([]byte, MaxNodes), same: make([]byte, MaxNodes)}
+		}), ErrMalformed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if m, err := Decode(tc.wire); !errors.Is(err, tc.want) || m != nil {
@@ -57,19 +77,22 @@ func TestDecodeRejects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A message that lost its end is refused, or is shorter by whole sections.
+func TestDecodeOfCutMessages(t *testing.T) {
+	good := Encode(corpus3()["gossip"])
+	whole := make(map[int]bool)
+	for r := (reader{b: good[1:]}); len(r.b) > 0; r.take(r.uvarint(MaxMessageBytes)) {
+		whole[len(good)-len(r.b)] = true
+		r.uvarint(math.MaxUint64)
+	}
 	for n := 1; n < len(good); n++ {
-		if _, err := Decode(good[:n]); !errors.Is(err, ErrMalformed) {
+		_, err := Decode(good[:n])
+		if want := n == 1 || !whole[n]; errors.Is(err, ErrMalformed) != want {
 			t.Fatalf("cut at byte %d: %v", n, err)
 		}
 	}
-}
-
-// wide returns the golden message with its greatest sequence number raised by one, to
-// the least one out of range.
-func wide(golden []byte) []byte {
-	head := binary.AppendUvarint(nil, (math.MaxUint32+1)<<3)
-	b := bytes.Replace(golden, []byte("\xfe\xff\xff\xff\x7f"), head, 1)
-	return bytes.Replace(b, []byte("\xc4\x3d"), []byte("\xc4\x3e"), 1) // one more byte of rows
 }
 
 func manyLabels(n, size int) map[string]string {
@@ -80,79 +103,142 @@ func manyLabels(n, size int) map[string]string {
 	return labels
 }
 
-// hostile returns messages that claim more content than they have.
+// hostile returns messages that no program writes, many of which claim more content than
+// they have.
 func hostile() map[string][]byte {
-	build := func(fields func(e *msgpack.Encoder)) []byte {
-		buf := bytes.NewBuffer([]byte{WireVersion})
-		e := msgpack.NewEncoder(buf)
-		_ = e.EncodeArrayLen(7)
-		for range 4 {
-			_ = e.EncodeUint(1)
+	build := func(sections ...func(w *writer)) []byte {
+		w := &writer{b: []byte{WireVersion}}
+		for _, s := range sections {
+			s(w)
 		}
-		fields(e)
-		return buf.Bytes()
+		return w.b
 	}
+	section := func(kind uint64, body func(w *writer)) func(w *writer) {
+		return func(w *writer) { w.section(kind, func() { body(w) }) }
+	}
+	fixed := func(n int) func(w *writer) { return func(w *writer) { w.b = append(w.b, make([]byte, n)...) } }
+	numbers := func(numbers ...uint64) func(w *writer) {
+		return func(w *writer) {
+			for _, v := range numbers {
+				w.uvarint(v)
+			}
+		}
+	}
+	headAt := func(stamp uint64) func(w *writer) {
+		return section(sectionHead, func(w *writer) { fixed(10)(w); numbers(stamp, 0, 0)(w) })
+	}
+	head := headAt(1 << 41)
+	row := func(fields ...uint64) func(w *writer) {
+		return section(sectionRows, func(w *writer) {
+			fixed(4)(w)
+			body := &writer{}
+			fixed(6)(body)
+			numbers(fields...)(body)
+			w.b = append(append(w.b, byte(len(body.b))), body.b...)
+		})
+	}
+	const most = math.MaxUint64
 	return map[string][]byte{
-		"beats":  build(func(e *msgpack.Encoder) { _ = e.EncodeBytesLen(math.MaxInt32) }),
-		"within": build(func(e *msgpack.Encoder) { _ = e.EncodeBytesLen(MaxMessageBytes) }),
-		"records": build(func(e *msgpack.Encoder) {
-			_ = e.EncodeBytesLen(0)
-			_ = e.EncodeArrayLen(math.MaxInt32)
-		}),
-		"many records": build(func(e *msgpack.Encoder) {
-			_ = e.EncodeBytesLen(0)
-			_ = e.EncodeArrayLen(MaxNodes)
-		}),
-		"labels": build(func(e *msgpack.Encoder) {
-			_ = e.EncodeBytesLen(0)
-			_ = e.EncodeArrayLen(1)
-			_ = e.EncodeArrayLen(9)
-			_ = e.EncodeString("x")
-			for range 2 {
-				_ = e.EncodeUint(0)
-			}
-			for range 3 {
-				_ = e.EncodeString("")
-			}
-			for range 2 {
-				_ = e.EncodeUint(0)
-			}
-			_ = e.EncodeMapLen(math.MaxInt32)
-		}),
-		"array": {WireVersion, 0xdd, 0xff, 0xff, 0xff, 0xff},
+		"a section beyond the end":       build(head, numbers(sectionRows, 1)),
+		"a section of 2^64 bytes":        build(head, numbers(sectionRows, most)),
+		"a section within the bounds":    build(head, numbers(sectionRows, MaxMessageBytes)),
+		"an unknown section beyond":      build(head, numbers(99, MaxMessageBytes)),
+		"a kind without a length":        build(head, numbers(sectionWants)),
+		"a number without an end":        build(head, func(w *writer) { w.b = append(w.b, bytes.Repeat([]byte{0x80}, 11)...) }),
+		"no head":                        build(section(sectionWants, fixed(6))),
+		"an unknown section alone":       build(section(50, fixed(6))),
+		"a head behind another section":  build(section(sectionWants, fixed(6)), head),
+		"a short head":                   build(section(sectionHead, fixed(9))),
+		"an empty head":                  build(section(sectionHead, fixed(0))),
+		"a head without a time":          build(section(sectionHead, func(w *writer) { fixed(10)(w); numbers(1, 0)(w) })),
+		"two heads":                      build(head, head),
+		"wants twice":                    build(head, section(sectionWants, fixed(6)), section(sectionWants, fixed(6))),
+		"an unknown section twice":       build(head, section(50, fixed(1)), section(50, fixed(1))),
+		"the stamp 2^64-1":               build(headAt(most)),
+		"a stamp out of range":           build(headAt(maxStamp + 1)),
+		"the stamp 0":                    build(headAt(0)),
+		"rows without a table":           build(head, section(sectionRows, fixed(3))),
+		"a row beyond the end":           build(head, section(sectionRows, func(w *writer) { fixed(4)(w); w.b = append(w.b, 255) })),
+		"an empty row":                   build(head, section(sectionRows, fixed(5))),
+		"many empty rows":                build(head, section(sectionRows, fixed(64<<10))),
+		"a row without fields":           build(head, row()),
+		"a row with a wide head":         build(head, row(8, 1, 0, 0, 0, 0)),
+		"a row with a wide version":      build(head, row(0, math.MaxUint32+1, 0, 0, 0, 0)),
+		"a row of a wide age":            build(head, row(0, 1, uint64(maxAge)+1, 0, 0, 0)),
+		"a row of the age 2^64-1":        build(head, row(0, 1, most, 0, 0, 0)),
+		"a row of long ago":              build(head, row(0, 1, 0, 1<<41, 0, 0)),
+		"a row of 2^64-1 before":         build(head, row(0, 1, 0, most, 0, 0)),
+		"a row from before time":         build(headAt(5), row(0, 1, 5, 0, 0, 0)),
+		"a row with a wide clock":        build(head, row(0, 1, 0, 0, most-1, 0)),
+		"a row with a wide load":         build(head, row(0, 1, 0, 0, 0, most)),
+		"a row without its table":        build(head, row(1, 1, 0, 0, 0, 0)),
+		"a record beyond the end":        build(head, section(sectionRecords, numbers(MaxRecordBytes))),
+		"a record of 2^64-1 bytes":       build(head, section(sectionRecords, numbers(most))),
+		"an empty record":                build(head, section(sectionRecords, numbers(0))),
+		"many empty records":             build(head, section(sectionRecords, fixed(64<<10))),
+		"a text beyond the record":       build(head, section(sectionRecords, numbers(3, MaxIDBytes, 'x', 'x'))),
+		"labels that are not there":      build(head, section(sectionRecords, numbers(11, 1, 'x', 0, 0, 0, 0, 0, 0, 0, MaxLabels, 0))),
+		"ages of nodes that do not come": build(head, section(sectionAges, func(w *writer) { numbers(0, 0, MaxNodes)(w); fixed(6)(w) })),
+		"ages of 2^64-1 nodes":           build(head, section(sectionAges, func(w *writer) { numbers(0, 0, most)(w); fixed(6)(w) })),
+		"many short buckets of ages":     build(head, section(sectionAges, fixed(64<<10))),
+		"half a handle":                  build(head, section(sectionWants, fixed(7))),
+		"an index beyond its bits":       build(head, section(sectionBuckets, numbers(2, 4))),
+		"half a bucket":                  build(head, section(sectionBuckets, numbers(2))),
+		"half a challenge":               build(head, section(sectionChallenge, fixed(7))),
+		"half an echo":                   build(head, section(sectionEcho, fixed(7))),
 	}
 }
 
-// A decoder allocates by the size of a message, not by its claims.
-func TestDecodeAllocationIsBounded(t *testing.T) {
-	allocated := func(wire []byte) (bytes uint64, err error) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err = Decode(wire)
-		runtime.ReadMemStats(&after)
-		return after.TotalAlloc - before.TotalAlloc, err
-	}
+func TestDecodeRejectsHostileForms(t *testing.T) {
 	for name, wire := range hostile() {
-		got, err := allocated(wire)
-		if !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got > 64<<10 {
-			t.Errorf("%s: %d bytes claim %d", name, len(wire), got)
+		if m, err := Decode(wire); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
-	rows := &Message{SentAt: epoch, Beats: make([]Beat, 100_000)}
-	many := &Message{SentAt: epoch}
+}
+
+// decodeBytes returns how many bytes Decode allocates.
+func decodeBytes(wire []byte) (allocated uint64, err error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = Decode(wire)
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, err
+}
+
+// A decoder allocates by the size of a message, not by its claims: at most 50 times the
+// message's bytes, which records with short labels take, and 16 KiB.
+func TestDecodeAllocationIsBounded(t *testing.T) {
+	const factor, constant = 50, 16 << 10
+	messages := hostile()
+	stamp := stampAt(epoch)
+	rows := &Message{Stamp: stamp, SentAt: epoch}
+	for range 100_000 {
+		rows.Beats = append(rows.Beats, Beat{At: stamp, Load: NoLoad})
+	}
+	records := &Message{Stamp: stamp, SentAt: epoch}
 	for range MaxNodes {
-		many.Records = append(many.Records, &Record{ID: "x"})
+		records.Records = append(records.Records, &Record{ID: "x"})
 	}
-	for name, m := range map[string]*Message{"rows": rows, "records": many} {
-		wire := Encode(m)
-		got, err := allocated(wire)
-		if factor := float64(got) / float64(len(wire)); err != nil || factor > 100 {
-			t.Errorf("%s: %d bytes take %d (%.0f×), %v", name, len(wire), got, factor, err)
-		} else {
-			t.Logf("%s: %d bytes take %d (%.0f×)", name, len(wire), got, factor)
+	labels := map[string]string{}
+	for i := range MaxLabels {
+		labels[string(rune('a'+i))] = ""
+	}
+	labeled := &Message{Stamp: stamp, SentAt: epoch}
+	for range MaxNodes {
+		labeled.Records = append(labeled.Records, &Record{ID: "x", Labels: labels})
+	}
+	messages["rows"], messages["records"], messages["labels"] = Encode(rows), Encode(records), Encode(labeled)
+	messages["handles"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Wants: make([]Handle, MaxNodes), Asks: make([]Handle, MaxNodes)})
+	messages["buckets"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Buckets: make([]BucketID, maxBuckets), Ages: make([]Bucket, maxBuckets)})
+	messages["extra"] = Encode(&Message{Stamp: stamp, SentAt: time.UnixMilli(0), Extra: make([]byte, MaxExtraBytes)})
+	for name, wire := range messages {
+		got, err := decodeBytes(wire)
+		if got > factor*uint64(len(wire))+constant {
+			t.Errorf("%s: %d bytes take %d (%v)", name, len(wire), got, err)
+		}
+		if len(wire) > constant {
+			t.Logf("%s: %d bytes take %d (%.0f×), %v", name, len(wire), got, float64(got)/float64(len(wire)), err)
 		}
 	}
 }

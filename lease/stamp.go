@@ -13,9 +13,11 @@ import "time"
 // says how old they are, however late and by whatever way they arrive.
 type Stamp int64
 
-// maxStart bounds the cluster time that a node starts with or takes over: the year
-// 144,683. Twice as much is readable, so that cluster time can always advance.
+// Cluster time starts between minStart, the second day of 1970, and maxStart, the year
+// 144,683. A later time is not taken over from others. No row of a live lease is from
+// before 0, and twice maxStart is readable, so cluster time can always advance.
 const (
+	minStart = maxAge
 	maxStart = 1 << 52
 	maxStamp = 1 << 53
 )
@@ -31,8 +33,8 @@ type clusterTime struct {
 }
 
 func startTime(now time.Time) clusterTime {
-	wall := min(max(0, now.UnixMilli()), maxStart)
-	return clusterTime{base: Stamp(wall), origin: now, provisional: true}
+	wall := min(max(minStart, Stamp(now.UnixMilli())), maxStart)
+	return clusterTime{base: wall, origin: now, provisional: true}
 }
 
 func (c *clusterTime) at(now time.Time) Stamp {
@@ -67,7 +69,11 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	near := -s.params.TTL <= ahead && ahead <= s.params.TTL
 	live := s.AddrOf(m.From) != ""
 	switch {
-	case near, s.challenge.answeredBy(now, m), ahead > 0 && live && !m.Provisional:
+	case near:
+	case m.Stamp > maxStart:
+		s.stats.FromFuture++
+		return false
+	case s.challenge.answeredBy(now, m), ahead > 0 && live && !m.Provisional:
 	case ahead > 0 || (s.time.provisional && !m.Provisional):
 		s.stats.FromFuture++
 		e.Challenge = s.mayChallenge(now, m)

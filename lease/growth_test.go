@@ -1,0 +1,168 @@
+package lease
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// later returns how a later release of the same version might write m: with unknown
+// sections, and with fields at the ends of the head, of each row and of each record.
+func later(m *Message, field []byte) []byte {
+	grown := *m
+	grown.Beats, grown.Records = slices.Clone(m.Beats), nil
+	for i := range grown.Beats {
+		grown.Beats[i].rest = field
+	}
+	for _, r := range m.Records {
+		r = r.clone()
+		r.rest = field
+		grown.Records = append(grown.Records, r)
+	}
+	head, sections := splitHead(Encode(&grown))
+	w := writer{b: []byte{WireVersion}}
+	w.section(sectionHead, func() { w.b = append(append(w.b, head...), "a field of the head"...) })
+	w.section(33, func() { w.b = append(w.b, "known to nobody"...) })
+	w.section(33_000, func() { w.b = append(w.b, "nor this"...) })
+	w.section(33_000, func() {})
+	w.b = append(w.b, sections...)
+	w.section(34, func() { w.b = append(w.b, 0xff, 0xff, 0xff) })
+	return w.b
+}
+
+// splitHead returns the body of the head of a message, and the sections behind it.
+func splitHead(wire []byte) (head, sections []byte) {
+	r := reader{b: wire[1:]}
+	r.uvarint(sectionHead)
+	head = r.take(r.uvarint(MaxMessageBytes))
+	return head, r.b
+}
+
+func TestLaterReleasesAreReadable(t *testing.T) {
+	field := []byte("a later field")
+	for name, m := range corpus3() {
+		got, err := Decode(later(m, field))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i := range got.Beats {
+			if !bytes.Equal(got.Beats[i].rest, field) {
+				t.Errorf("%s: row %d kept %q", name, i, got.Beats[i].rest)
+			}
+			got.Beats[i].rest = nil
+		}
+		for i, r := range got.Records {
+			if !bytes.Equal(r.rest, field) {
+				t.Errorf("%s: record %d kept %q", name, i, r.rest)
+			}
+			r.rest = nil
+		}
+		if diff := cmp.Diff(m, got, equalMessages); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestUnknownFieldsAreBounded(t *testing.T) {
+	for size, want := range map[int]error{maxRestBytes: nil, maxRestBytes + 1: ErrMalformed} {
+		for _, name := range []string{"farewell", "challenge"} { // a row, a record
+			if _, err := Decode(later(corpus3()[name], make([]byte, size))); !errors.Is(err, want) {
+				t.Errorf("%s with %d unknown bytes: %v, want %v", name, size, err, want)
+			}
+		}
+	}
+}
+
+// Fields that this program does not know pass through it, whichever way it relays them.
+func TestUnknownFieldsAreRelayed(t *testing.T) {
+	b, c := rec("b", 1), rec("c", 1)
+	field := []byte("a later field")
+	left := rec("left", 1)
+	received := messageFrom(epoch, b, []Beat{b.sent(epoch), c.sent(epoch), left.sent(epoch).as(Left)}, b, c, left)
+	start := func() *Set {
+		s := newSet(rec("a", 1))
+		s.Apply(epoch, decode(t, later(received, field)))
+		wantIDs(t, s, "a/1", "b/1", "c/1")
+		return s
+	}
+	ask := messageFrom(epoch, b, nil)
+	ask.Asks, ask.Buckets = []Handle{c.handle()}, []BucketID{{}}
+	for name, relayed := range map[string][]*Message{
+		"Compose":       start().Compose(epoch, 1400, 1),
+		"Sync":          {start().Sync(epoch)},
+		"Answer":        first(start().Answer(epoch, []Handle{c.handle()}, 1400)),
+		"AnswerBeats":   start().AnswerBeats(epoch, ask, 1400),
+		"AnswerExpired": first(relapsed(start(), b)),
+	} {
+		rows, records := 0, 0
+		for _, m := range relayed {
+			if m == nil {
+				t.Fatalf("%s relays nothing", name)
+			}
+			m = carry(t, m)
+			for _, b := range m.Beats {
+				if b.Handle != HandleOf("a", 1) && bytes.Equal(b.rest, field) {
+					rows++
+				}
+			}
+			for _, r := range m.Records {
+				if r.ID != "a" && bytes.Equal(r.rest, field) {
+					records++
+				}
+			}
+		}
+		want := map[string][2]int{
+			"Compose": {3, 2}, "Sync": {3, 3}, "Answer": {1, 1}, "AnswerBeats": {1 + 3, 0}, "AnswerExpired": {1, 0},
+		}[name]
+		if got := [2]int{rows, records}; got != want {
+			t.Errorf("%s relays %v rows and records with the unknown field, want %v", name, got, want)
+		}
+	}
+}
+
+// relapsed returns the answer of s to r, whose lease has expired, while c's has not.
+func relapsed(s *Set, r *Record) (*Message, []Handle) {
+	at := epoch.Add(testParams.TTL)
+	c := rec("c", 1)
+	b := c.sent(at)
+	b.rest = []byte("a later field")
+	s.Apply(at, messageFrom(at, c, []Beat{b}))
+	at = at.Add(ms)
+	s.Expire(at)
+	_, m := s.AnswerExpired(at, r.handle(), false, 1400)
+	return m, nil
+}
+
+func first(m *Message, _ []Handle) []*Message { return []*Message{m} }
+
+// A row of a later release replaces the unknown fields that the set has.
+func TestUnknownFieldsAreReplaced(t *testing.T) {
+	b := rec("b", 1)
+	s := newSet(rec("a", 1))
+	s.Apply(epoch, decode(t, later(hello(epoch, b), []byte("old"))))
+	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
+	}
+	at := epoch.Add(100 * ms)
+	s.Apply(at, decode(t, later(messageFrom(at, b, []Beat{b.sent(at)}), []byte("new"))))
+	for _, m := range s.Compose(at, 1400, 1) {
+		for _, row := range m.Beats {
+			if row.Handle == b.handle() && string(row.rest) == "new" {
+				return
+			}
+		}
+	}
+	t.Error("the new value of an unknown field is not relayed as news")
+}
+
+func decode(tb testing.TB, wire []byte) *Message {
+	tb.Helper()
+	m, err := Decode(wire)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
