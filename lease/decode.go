@@ -141,7 +141,8 @@ func (r *reader) row(at Stamp, table uint32) Beat {
 }
 
 func (r *reader) record() *Record {
-	body := reader{b: r.take(r.uvarint(MaxRecordBytes))}
+	size := r.uvarint(MaxRecordBytes)
+	body := reader{b: r.take(size)}
 	var rec Record
 	rec.ID = NodeID(body.text(MaxIDBytes))
 	rec.Incarnation = body.uvarint(maxIncarnation)
@@ -162,7 +163,7 @@ func (r *reader) record() *Record {
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)
-	} else if err := rec.Validate(); err != nil {
+	} else if err := rec.validate(int(size)); err != nil {
 		r.fail(err.Error())
 	}
 	return &rec

@@ -105,7 +105,10 @@ type Record struct {
 }
 
 // Validate returns all faults of r, joined, or nil.
-func (r *Record) Validate() error {
+func (r *Record) Validate() error { return r.validate(recordBytes(r)) }
+
+// validate is Validate for a record whose encoded size is known.
+func (r *Record) validate(size int) error {
 	errs := []error{r.ID.Validate()}
 	fault := func(bad bool, format string, args ...any) {
 		if bad {
@@ -124,7 +127,6 @@ func (r *Record) Validate() error {
 			"label %.80q: the key has 1 to %d bytes, the value at most as many", k, MaxLabelBytes)
 		fault(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
 	}
-	size := recordBytes(r)
 	fault(size > MaxRecordBytes, "%d bytes on the wire, at most %d", size, MaxRecordBytes)
 	return errors.Join(errs...)
 }
