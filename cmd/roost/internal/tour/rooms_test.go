@@ -224,23 +224,6 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestRelease: on the user's own Redis the tour ends its rooms, each at its host.
-func TestRelease(t *testing.T) {
-	tour, f, answers := scene(t, ab, "abab", homes)
-	tour.release()
-	if answers[0].pins["yard"].epoch != 17 {
-		t.Error("the stand-in ends by itself")
-	}
-	f.heir = "x"
-	tour.o.Redis = "redis://somewhere"
-	tour.release()
-	for room, p := range answers[0].pins {
-		if p.node != "x" {
-			t.Errorf("%s is still pinned to %s", room, p.node)
-		}
-	}
-}
-
 // TestCrowd: the first question is not to the owner, which might guess, and the last
 // questions are to all agents.
 func TestCrowd(t *testing.T) {
