@@ -36,7 +36,11 @@ func TestObserve(t *testing.T) {
 func TestObserveOneThatDied(t *testing.T) {
 	tour, _ := scene(t, ab, "abab", nil)
 	tour.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
-	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
+	observe := func(ctx context.Context) error {
+		_, err := tour.observe(ctx)
+		return err
+	}
+	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
 		t.Errorf("got %v", err)
 	}
 	p, err := agentproc.Start(exec.Command("true"), nil)
@@ -45,7 +49,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 	<-p.Done()
 	tour.nodes[1].Process = p
-	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
+	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
 		t.Errorf("got %v", err)
 	}
 }
