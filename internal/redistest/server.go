@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -230,10 +229,8 @@ func (s *Server) log() string {
 	return string(log[max(0, len(log)-enough):])
 }
 
-var (
-	firstPort = 20000 + rand.Int32N(10000)
-	ports     atomic.Int32 // that were tried
-)
+// ports counts the ports that the tests of a process have tried.
+var ports atomic.Int32 //nolint:gochecknoglobals // a port is for one test alone
 
 // FreePort returns a port of 127.0.0.1 for its caller alone. It looks below the range of
 // ports for outgoing connections, so that none of them takes the port while its server is
@@ -241,7 +238,7 @@ var (
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {
-		port := int(firstPort + ports.Add(1))
+		port := 20000 + (100*os.Getpid()+int(ports.Add(1)))%12000
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			_ = l.Close()
