@@ -1,10 +1,11 @@
 package affinity_test
 
 import (
-	"context"
+	"bytes"
+	"encoding/json"
 	"log/slog"
+	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,35 +13,12 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 )
 
-// logged records the log: message → names of its fields, of all its lines.
-type logged struct {
-	mu   sync.Mutex
-	seen map[string]map[string]bool
-}
-
-func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
-func (l *logged) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *logged) WithGroup(string) slog.Handler            { return l }
-func (l *logged) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	fields := l.seen[r.Message]
-	if fields == nil {
-		fields = make(map[string]bool)
-		l.seen[r.Message] = fields
-	}
-	r.Attrs(func(a slog.Attr) bool {
-		fields[a.Key] = true
-		return true
-	})
-	return nil
-}
-
 func TestLogEvents(t *testing.T) { // S0.13
 	synctest.Test(t, func(t *testing.T) {
-		log := &logged{seen: make(map[string]map[string]bool)}
+		var log bytes.Buffer
+		all := &slog.HandlerOptions{Level: slog.LevelDebug}
 		store := &faulty{Store: affinity.NewMemory()}
-		f := newFleet(t, store, affinity.Config{Log: slog.New(log)}, "a", "b", "c")
+		f := newFleet(t, store, affinity.Config{Log: slog.New(slog.NewJSONHandler(&log, all))}, "a", "b", "c")
 		for _, room := range names(50) {
 			f.host("a", room, 2)
 		}
@@ -53,8 +31,21 @@ func TestLogEvents(t *testing.T) { // S0.13
 		time.Sleep(soon)
 		f.resolveAll(50)
 
-		log.mu.Lock()
-		defer log.mu.Unlock()
+		for _, r := range f.rooms {
+			_ = r.Close()
+		}
+		seen := make(map[string]map[string]any) // message → fields of all its lines
+		for lines := json.NewDecoder(&log); ; {
+			var line map[string]any
+			if err := lines.Decode(&line); err != nil {
+				break
+			}
+			message := line["msg"].(string)
+			if seen[message] == nil {
+				seen[message] = line
+			}
+			maps.Copy(seen[message], line)
+		}
 		for message, fields := range map[string]string{
 			"distribution of partitions":              "nodes mean max_mean cv",
 			"node added; pinned rooms stay":           "peer remapped_partitions share hosted_here",
@@ -65,8 +56,8 @@ func TestLogEvents(t *testing.T) { // S0.13
 			"rooms of dead nodes not found, retrying": "err",
 		} {
 			for field := range strings.FieldsSeq(fields) {
-				if !log.seen[message][field] {
-					t.Errorf("no line %q with %q, it has %v", message, field, log.seen[message])
+				if _, ok := seen[message][field]; !ok {
+					t.Errorf("no line %q with %q, it has %v", message, field, seen[message])
 				}
 			}
 		}

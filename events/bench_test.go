@@ -118,3 +118,37 @@ func BenchmarkLatest(b *testing.B) {
 		feed.Latest()
 	}
 }
+
+// BenchmarkFollow measures how long it takes until all watchers have the batch of a
+// join or a leave.
+func BenchmarkFollow(b *testing.B) {
+	table, members := fleet(b, 10, 1024)
+	bigger, more := fleet(b, 11, 1024)
+	for _, watchers := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
+			var feed Feed
+			s := Next(nil, "node-000", table, members, true)
+			feed.Publish(s)
+			var received, ended sync.WaitGroup
+			received.Add(watchers)
+			for range watchers {
+				ended.Go(func() {
+					for range Watch(b.Context(), &feed) {
+						received.Done()
+					}
+				})
+			}
+			received.Wait()
+			b.ReportAllocs()
+			for b.Loop() {
+				received.Add(watchers)
+				table, members, bigger, more = bigger, more, table, members
+				s = Next(s, "node-000", table, members, true)
+				feed.Publish(s)
+				received.Wait()
+			}
+			feed.Close()
+			ended.Wait()
+		})
+	}
+}

@@ -22,7 +22,8 @@ type Move = placement.Move
 // their order, removals before additions: a partition that was lost and regained is in
 // both Released and Acquired, a node that restarted in both Left and Joined.
 // Partitions and node ids ascend within each field. In a Batch made by [Diff] no slice
-// is nil, so each encodes to a JSON array.
+// is nil, so each encodes to a JSON array. Watchers share the slices: they must not be
+// modified, but a watcher may append to them.
 type Batch struct {
 	Version uint64           `json:"version"` // of the later state
 	Digest  placement.Digest `json:"digest"`  // of its table; 0 = no table yet
@@ -64,7 +65,9 @@ func Diff(old, cur *State) Batch {
 		return b
 	}
 	b.diffOwned(old.since, cur.since)
-	b.diffOwners(old.Table, cur.Table)
+	if old.Table != cur.Table {
+		b.Moved = placement.Moves(old.Table, cur.Table)
+	}
 	b.diffMembers(old.Members, cur.Members)
 	return b
 }
@@ -90,20 +93,6 @@ func (b *Batch) diffOwned(old, cur []uint64) {
 		}
 		if is != 0 {
 			b.Acquired = append(b.Acquired, Ownership{p, is})
-		}
-	}
-}
-
-func (b *Batch) diffOwners(old, cur *placement.Table) {
-	if old == cur {
-		return
-	}
-	for i := range max(old.Partitions(), cur.Partitions()) {
-		p := placement.Partition(i)
-		from, _ := old.Owner(p) // "" without a table, and beyond its last partition
-		to, _ := cur.Owner(p)
-		if from != to {
-			b.Moved = append(b.Moved, Move{Partition: p, From: from, To: to})
 		}
 	}
 }

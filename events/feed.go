@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/roost-cluster/roost/internal/latest"
@@ -13,6 +14,16 @@ type Feed struct {
 
 	mu      sync.Mutex // never held while a reader or publisher works
 	readers map[*Reader]struct{}
+	change  *change // the one that a watcher took last
+}
+
+// change is the difference between two states, computed once for all watchers. It
+// does not keep the earlier state in memory.
+type change struct {
+	from  uint64 // version; 0 = from the beginning
+	to    *State
+	once  sync.Once
+	batch Batch
 }
 
 // Publish makes s the newest state. It makes two small allocations, wakes each
@@ -33,4 +44,30 @@ func (f *Feed) Close() { f.newest.Close() }
 func (f *Feed) Latest() (*State, <-chan struct{}) {
 	s, next := f.newest.Get()
 	return *s, next
+}
+
+// changes returns the difference between two states of the feed, and whether it has to
+// be sent: a refresh is not sent, a first state always is.
+func (f *Feed) changes(old, cur *State) (b Batch, news bool) {
+	if cur == old {
+		return Batch{}, false
+	}
+	var from uint64
+	if old != nil {
+		from = old.Version
+	}
+	f.mu.Lock()
+	if f.change == nil || f.change.from != from || f.change.to != cur {
+		f.change = &change{from: from, to: cur}
+	}
+	c := f.change
+	f.mu.Unlock()
+	c.once.Do(func() {
+		b := &c.batch
+		*b = Diff(old, cur)
+		// An append by a watcher must make a new array.
+		b.Released, b.Acquired, b.Moved = slices.Clip(b.Released), slices.Clip(b.Acquired), slices.Clip(b.Moved)
+		b.Left, b.Joined = slices.Clip(b.Left), slices.Clip(b.Joined)
+	})
+	return c.batch, c.batch.News()
 }

@@ -223,12 +223,13 @@ func TestReplayEndsRight(t *testing.T) { // S3.15
 	rapid.Check(t, func(rt *rapid.T) {
 		states := chain(t, drawSteps(rt)...)
 		var r replica
+		var feed Feed
 		var seen *State
 		for i, s := range states {
 			if i < len(states)-1 && rapid.Bool().Draw(rt, "skip") {
 				continue
 			}
-			if b, news := changes(seen, s); news {
+			if b, news := feed.changes(seen, s); news {
 				r.apply(rt, b, states)
 			}
 			seen = s

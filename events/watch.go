@@ -12,7 +12,8 @@ import (
 // empty. Changes during the loop body are merged: the next batch is the difference to
 // the newest state.
 //
-// Watch needs no goroutine. Between batches it keeps one state in memory.
+// Watchers at the same state share their batches, which must not be modified. Watch
+// needs no goroutine. Between batches it keeps one state in memory.
 func Watch(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {
 		r := feed.Reader("watch")
@@ -20,7 +21,7 @@ func Watch(ctx context.Context, feed *Feed) iter.Seq[Batch] {
 		var seen *State
 		for ctx.Err() == nil {
 			s, next := r.Latest()
-			if b, news := changes(seen, s); news && !yield(b) {
+			if b, news := feed.changes(seen, s); news && !yield(b) {
 				return
 			}
 			seen = s
@@ -57,7 +58,7 @@ func Subscribe(ctx context.Context, feed *Feed) <-chan Batch {
 					delivered = offered
 					r.reached(delivered)
 				}
-				if b, news := changes(delivered, s); news {
+				if b, news := feed.changes(delivered, s); news {
 					out <- b // never blocks: out is empty, and this is the only sender
 				}
 				offered = s
@@ -70,16 +71,6 @@ func Subscribe(ctx context.Context, feed *Feed) <-chan Batch {
 		takeBack(out)
 	}()
 	return out
-}
-
-// changes returns the difference of two states, and whether it has to be sent: a
-// refresh is not sent, a first state always is.
-func changes(old, cur *State) (b Batch, news bool) {
-	if cur == old {
-		return Batch{}, false
-	}
-	b = Diff(old, cur)
-	return b, b.News()
 }
 
 // wait returns when next is closed or ctx is done.

@@ -1,6 +1,10 @@
 package placement
 
-import "github.com/roost-cluster/roost/lease"
+import (
+	"slices"
+
+	"github.com/roost-cluster/roost/lease"
+)
 
 // Move is a change of a partition's owner. An empty id means no owner.
 type Move struct {
@@ -41,16 +45,34 @@ func Diff(before, after *Table) Changes {
 	if before.Partitions() != after.Partitions() {
 		return c
 	}
-	c.Moves = []Move{}
-	for p := range Partition(after.Partitions()) {
-		from, _ := before.Owner(p)
-		to, _ := after.Owner(p)
-		if from != to {
-			c.Moves = append(c.Moves, Move{p, from, to})
-		}
-	}
+	c.Moves = Moves(before, after)
 	c.ExpectedMin = expectedMin(before, after)
 	return c
+}
+
+// Moves returns the partitions that change owner from one table to another, in
+// ascending order; never nil. In the table of fewer partitions, the others have no
+// owner. O(partitions + nodes).
+func Moves(before, after *Table) []Move {
+	moves := []Move{}
+	var now []int32 // by index before: the index after; nil if all are the same
+	if !slices.EqualFunc(before.Nodes(), after.Nodes(), func(a, b Node) bool { return a.ID == b.ID }) {
+		now = compareNodes(before.Nodes(), after.Nodes()).now
+	}
+	for p := range Partition(max(before.Partitions(), after.Partitions())) {
+		from, to := before.OwnerIndex(p), after.OwnerIndex(p)
+		stays := from == to
+		if from >= 0 && now != nil {
+			stays = now[from] >= 0 && int(now[from]) == to
+		}
+		if !stays {
+			m := Move{Partition: p}
+			m.From, _ = before.Owner(p)
+			m.To, _ = after.Owner(p)
+			moves = append(moves, m)
+		}
+	}
+	return moves
 }
 
 // expectedMin is the greater of two sums: the partitions that nodes own beyond their

@@ -1,7 +1,5 @@
 package placement
 
-import "cmp"
-
 // updater is a strategy that derives owners from those over other nodes, for less
 // than the cost of Assign and with the same result.
 type updater interface {
@@ -93,8 +91,9 @@ func (d *nodeChange) bidders(before []bidder, nodes []Node) []bidder {
 func compareNodes(before, after []Node) nodeChange {
 	d := nodeChange{now: make([]int32, len(before)), lost: make([]bool, len(before))}
 	i := 0
-	for k, n := range after {
-		for i < len(before) && cmp.Less(before[i].ID, n.ID) {
+	for k := range after {
+		n := &after[k]
+		for i < len(before) && before[i].ID != n.ID && before[i].ID < n.ID { // mostly equal
 			d.now[i] = -1
 			i++
 		}

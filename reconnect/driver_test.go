@@ -169,23 +169,7 @@ func TestRunConnects(t *testing.T) { // S0.9, S0.13
 	}
 }
 
-func TestRunResolveFails(t *testing.T) { // S0.9
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient()
-		c.connect = func(context.Context, int, Directive) error { return errors.New("something else") }
-		c.resolve = func(context.Context) (Directive, error) { return Directive{}, errRefused }
-		err := c.Run(t.Context(), directiveTo("b", 1))
-		checkGaveUp(t, err, 3)
-		if !strings.Contains(err.Error(), "resolve") {
-			t.Errorf("%q does not say that the resolve failed", err)
-		}
-		if c.to() != "bbb" || len(c.resolves) != 1 {
-			t.Errorf("attempts at %q, %d resolves", c.to(), len(c.resolves))
-		}
-	})
-}
-
-func TestRunHangingAttempts(t *testing.T) {
+func TestRunHangingAttempts(t *testing.T) { // S0.9
 	for timeout, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 2 * time.Second: 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient()
@@ -199,8 +183,12 @@ func TestRunHangingAttempts(t *testing.T) {
 			c.connect = func(ctx context.Context, _ int, _ Directive) error { return hang(ctx) }
 			c.resolve = func(ctx context.Context) (Directive, error) { return Directive{}, hang(ctx) }
 			err := c.Run(t.Context(), directiveTo("b", 1))
-			if !errors.Is(err, ErrGaveUp) || !errors.Is(err, context.DeadlineExceeded) || c.to() != "bbb" {
-				t.Errorf("attempts at %q, error %v", c.to(), err)
+			var end *GaveUpError
+			if !errors.As(err, &end) || !errors.Is(err, context.DeadlineExceeded) || end.Attempts != 3 || c.to() != "bbb" || len(c.resolves) != 1 {
+				t.Errorf("attempts at %q, %d resolves, error %v", c.to(), len(c.resolves), err)
+			}
+			if !strings.Contains(err.Error(), "resolve: ") {
+				t.Errorf("%q does not say that the resolve failed", err)
 			}
 		})
 	}

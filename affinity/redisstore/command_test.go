@@ -192,19 +192,20 @@ func TestStaleIndex(t *testing.T) {
 		}
 		return entries
 	}
+	card := func(what, want string) {
+		t.Helper()
+		if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != want {
+			t.Errorf("%s: %s entries are left; want %s", what, card, want)
+		}
+	}
 	for _, limit := range []int{2, n} {
 		if found := list(limit); len(found) != 2 {
 			t.Errorf("%v; want the two that are left", found)
 		}
 	}
-	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
-		t.Errorf("%s entries are left; want 2", card)
-	}
-	// Rooms that were pinned again stay.
+	card("lost pins", "2")
 	s.tidy(t.Context(), []call{s.cleanCall(shelf{partition: 17, at: owner}, []string{"3", "150"})})
-	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "2" {
-		t.Errorf("%s entries are left of rooms that are pinned; want 2", card)
-	}
+	card("rooms that were pinned again", "2")
 	// A pin of another incarnation is not returned, even if the index lists it.
 	others := s.keys.pin(17, "3")
 	mine := server.Do("GET", others)
@@ -217,9 +218,7 @@ func TestStaleIndex(t *testing.T) {
 	// An op that does not match removes the entry.
 	server.Do("DEL", s.keys.pin(17, "3"))
 	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Incarnation: owner}, Set: affinity.Pin{Incarnation: owner}, TTL: time.Hour})
-	if card := server.Do("ZCARD", s.keys.rooms(17, "n|1")); card != "1" {
-		t.Errorf("%s entries are left; want 1", card)
-	}
+	card("after an op that did not match", "1")
 	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Incarnation: owner}})
 	if found := list(10); len(found) != 0 {
 		t.Errorf("%v; want none", found)

@@ -1,49 +1,79 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/presence"
 )
 
-// BenchmarkPresence has 10,000 participants in 500 rooms: the heartbeat of all, which
-// a node sends over an interval and here at once, the members of a room, the counts of all.
-func BenchmarkPresence(b *testing.B) {
+// BenchmarkPresenceHeartbeat is a heartbeat of 10,000 participants in 500 rooms, as
+// a node sends it over an interval, here at once; for comparison a bare client with as
+// many ZADDs, one a participant and one a room.
+func BenchmarkPresenceHeartbeat(b *testing.B) {
 	const rooms, each = 500, 20
 	store := ready(b, Options{URL: redistest.Start(b).URL()}).Presence()
+	client := store.store.link.Load().plain
+	ctx := context.Background()
 	var seats []presence.Participant
-	var refs []presence.Room
+	var keys []string
 	for r := range rooms {
 		name := fmt.Sprintf("room-%03d", r)
-		refs = append(refs, presence.Room{Partition: placement.Of(name, placement.DefaultPartitions), Name: name})
+		room := presence.Room{Partition: placement.Of(name, placement.DefaultPartitions), Name: name}
+		keys = append(keys, fmt.Sprintf("bare:{%d}:u:%s", room.Partition, name))
 		for i := range each {
-			seats = append(seats, presence.Participant{Room: refs[r], Name: fmt.Sprintf("user-%05d/%d", r*each+i, i)})
+			seats = append(seats, presence.Participant{Room: room, Name: fmt.Sprintf("user-%05d/%d", r*each+i, i)})
 		}
 	}
-	b.Run("heartbeat", func(b *testing.B) {
+	name := func(i int) string { return seats[i].Name }
+	check := func(b *testing.B, results []rueidis.RedisResult) {
+		b.Helper()
+		for _, r := range results {
+			if err := r.Error(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+
+	b.Run("roost", func(b *testing.B) {
 		for b.Loop() {
-			if err := store.Beat(b.Context(), time.Hour, seats...); err != nil {
+			if err := store.Beat(ctx, time.Minute, seats...); err != nil {
 				b.Fatal(err)
 			}
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rooms/each, "ns/participant")
 	})
-	b.Run("members", func(b *testing.B) {
+	b.Run("bare ZADD each", func(b *testing.B) {
 		for b.Loop() {
-			if m, err := store.Members(b.Context(), time.Hour, refs[0]); err != nil || len(m) != each {
-				b.Fatal(len(m), err)
+			now := float64(time.Now().UnixMilli())
+			cmds := make([]rueidis.Completed, len(seats))
+			for i := range seats {
+				cmds[i] = client.B().Zadd().Key(keys[i/each]).ScoreMember().ScoreMember(now, name(i)).Build()
 			}
+			check(b, client.DoMulti(ctx, cmds...))
 		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rooms/each, "ns/participant")
 	})
-	b.Run("counts", func(b *testing.B) {
+	b.Run("bare ZADD a room", func(b *testing.B) {
 		for b.Loop() {
-			if n, err := store.Count(b.Context(), time.Hour, refs...); err != nil || n[rooms-1] != each {
-				b.Fatal(n, err)
+			now := strconv.FormatInt(time.Now().UnixMilli(), 10)
+			cmds := make([]rueidis.Completed, rooms)
+			for r := range rooms {
+				args := make([]string, 0, 2*each)
+				for i := range each {
+					args = append(args, now, name(r*each+i))
+				}
+				cmds[r] = client.B().Arbitrary("ZADD").Keys(keys[r]).Args(args...).Build()
 			}
+			check(b, client.DoMulti(ctx, cmds...))
 		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rooms/each, "ns/participant")
 	})
 }

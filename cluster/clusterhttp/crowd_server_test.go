@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/agentproc"
@@ -37,6 +38,9 @@ func serveCrowd() error {
 	defer a.Close()
 	<-a.Ready()
 	h := newAPI(a, Options{Log: quiet, MaxStreams: crowd})
+	if underRace {
+		h.sendTime = 4 * time.Second // the default is in TestStreamDropsSlowReader
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
 	mux.HandleFunc("/costs", func(w http.ResponseWriter, _ *http.Request) {

@@ -103,6 +103,7 @@ func inDockerfile(t *testing.T, line string) string {
 // TestUnit has systemd verify the unit.
 func TestUnit(t *testing.T) {
 	exe := agenttest.Binary(t)
+	t.Parallel()
 	unit, err := os.ReadFile(deploy + "systemd/roost.service")
 	if err != nil {
 		t.Fatal(err)

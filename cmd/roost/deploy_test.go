@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -12,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
-	"go.yaml.in/yaml/v3"
 )
 
 // TestSettingsReference: docs/settings.md is written from the settings.
@@ -44,18 +40,24 @@ This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update
 
 // TestDeployment: roost knows the commands and settings of the files under deploy/.
 func TestDeployment(t *testing.T) {
-	for path, wanted := range map[string]int{"kubernetes/roost.yaml": 2, "systemd/roost.service": 1} {
+	for path, c := range map[string]struct {
+		command string // matches the arguments of a run of roost
+		wanted  int
+	}{
+		"kubernetes/roost.yaml": {`(?m)(?:command: \[/roost,|image: roost$[^-]*\bargs: \[)(.*)\]`, 2},
+		"systemd/roost.service": {`(?m)^Exec\w+=\S*/roost (.*)$`, 1},
+	} {
 		b, err := os.ReadFile("../../deploy/" + path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		commands := commandLines(t, path, b)
-		if len(commands) != wanted {
-			t.Errorf("%s runs %q, want %d commands", path, commands, wanted)
+		commands := regexp.MustCompile(c.command).FindAllStringSubmatch(string(b), -1)
+		if len(commands) != c.wanted {
+			t.Errorf("%s runs %q, want %d commands", path, commands, c.wanted)
 		}
-		for _, args := range commands {
-			if err := known(args); err != nil {
-				t.Errorf("%s runs roost %q: %v", path, args, err)
+		for _, m := range commands {
+			if err := known(strings.Fields(strings.ReplaceAll(m[1], ",", " "))); err != nil {
+				t.Errorf("%s runs roost %q: %v", path, m[1], err)
 			}
 		}
 		for _, name := range regexp.MustCompile(`ROOST_[A-Z_]+`).FindAllString(string(b), -1) {
@@ -64,52 +66,4 @@ func TestDeployment(t *testing.T) {
 			}
 		}
 	}
-}
-
-// commandLines returns the arguments of all runs of roost.
-func commandLines(t *testing.T, path string, b []byte) (all [][]string) {
-	t.Helper()
-	if strings.HasSuffix(path, ".service") {
-		for _, m := range regexp.MustCompile(`(?m)^Exec\w+=\S*/roost (.*)$`).FindAllStringSubmatch(string(b), -1) {
-			all = append(all, strings.Fields(m[1]))
-		}
-		return all
-	}
-	for d := yaml.NewDecoder(bytes.NewReader(b)); ; {
-		var doc any
-		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		all = append(all, commandsIn(doc)...)
-	}
-}
-
-// commandsIn finds the arguments of /roost, and of the image's own entry point, in a
-// manifest.
-func commandsIn(node any) (all [][]string) {
-	switch node := node.(type) {
-	case map[string]any:
-		for key, v := range node {
-			var words []string
-			list, _ := v.([]any)
-			for _, w := range list {
-				words = append(words, fmt.Sprint(w))
-			}
-			switch {
-			case key == "command" && len(words) > 1 && words[0] == "/roost":
-				all = append(all, words[1:])
-			case key == "args" && node["image"] == "roost":
-				all = append(all, words)
-			default:
-				all = append(all, commandsIn(v)...)
-			}
-		}
-	case []any:
-		for _, v := range node {
-			all = append(all, commandsIn(v)...)
-		}
-	}
-	return all
 }

@@ -84,6 +84,7 @@ func TestCheckLines(t *testing.T) {
 
 // TestDoctorOnAgents: the findings on real agents, healthy, drained and killed.
 func TestDoctorOnAgents(t *testing.T) {
+	t.Parallel()
 	a := agent(t, "a", "--network", "local")
 	b := agent(t, "b", "--network", "local", "--join", a.Gossip)
 	c := agent(t, "c", "--network", "local", "--join", a.Gossip+","+b.Gossip)

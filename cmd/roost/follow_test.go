@@ -63,6 +63,7 @@ func (b *background) shows(what fmt.Stringer, text string) {
 // TestWatchAppends: without a terminal, only changes are printed; ages and loads are none.
 // An agent that is away is mentioned once.
 func TestWatchAppends(t *testing.T) {
+	t.Parallel()
 	f := fakeagent.New(t)
 	calm := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
 	f.Set("GET /v1/members", func(n int) any {
@@ -114,6 +115,7 @@ func TestWatchAppends(t *testing.T) {
 
 // TestWatchNews: after an event, the command asks at once.
 func TestWatchNews(t *testing.T) {
+	t.Parallel()
 	for command, news := range map[string]any{"members": fakeagent.Batch(), "partitions": fakeagent.Batch(), "rooms": affinity.MovedBatch{}} {
 		f := fakeagent.New(t)
 		b := inBackground(t, f.Env, command, "--watch", "--every", "1h", "--output", "json")
@@ -142,6 +144,7 @@ func TestWatchFirst(t *testing.T) {
 // TestWatchComesBack: roost watch continues when the agent is back, and mentions the gap
 // once.
 func TestWatchComesBack(t *testing.T) {
+	t.Parallel()
 	f := fakeagent.New(t)
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
 	b := inBackground(t, f.Env, "watch")

@@ -236,16 +236,6 @@ func addFields(fields map[string]bool, path string, v any) {
 	}
 }
 
-// TestExitCodes: help has the table. TestDoctorCommand, TestUsage and TestTermBounded see
-// each code.
-func TestExitCodes(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"help", "exit-codes"}, {"exit-codes"}} {
-		if code, out, _ := roost(t, args...); code != exitOK || !strings.Contains(out, exitCodeTable()) {
-			t.Errorf("%v exits with %d and prints\n%s", args, code, out)
-		}
-	}
-}
-
 func TestCompletion(t *testing.T) {
 	f := fakeagent.New(t)
 	f.Set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "room-1"}, {Room: "room-2"}, {Room: "r-evil\x1b[2J"}}})

@@ -4,13 +4,12 @@ package sidecar
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os/exec"
 	"testing"
 
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 func TestMain(m *testing.M) { agenttest.Main(m) }
@@ -27,26 +26,11 @@ const token = "correct-horse-battery"
 // startNode starts an agent, and the server as soon as the agent runs.
 func startNode(t *testing.T, id string, args ...string) *node {
 	t.Helper()
-	n := &node{addr: freeAddr(t)}
+	n := &node{addr: fmt.Sprint("127.0.0.1:", redistest.FreePort(t))}
 	n.Agent = agenttest.Run(t, id, append([]string{"--api-addr", n.addr, "--heartbeat", "500ms", "--ttl", "3s", "--capacity", "1000"}, args...)...)
 	n.Token = token
 	server := exec.Command("node", "server.mjs")
 	server.Env = append(agentproc.Environ(), "AGENT=http://"+n.Base, "LISTEN="+n.addr, "ROOST_TOKEN="+token)
 	n.server = agenttest.Start(t, server)
 	return n
-}
-
-// freeAddr returns an address with a port below the range that the system uses for
-// outgoing connections, so that none of them takes the port before the server does.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprint("127.0.0.1:", 20000+rand.IntN(12000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port from 20000 to 32000")
-	return ""
 }

@@ -77,9 +77,12 @@ func newFleet(t *testing.T, args ...string) *fleet {
 	return f
 }
 
+// many is how many rooms there are.
+const many = 40
+
 // names need escapes, so that a missing escape shows.
 func names() (rooms []string) {
-	for i := range 100 {
+	for i := range many {
 		rooms = append(rooms, fmt.Sprintf("tenant/ö %d", i))
 	}
 	return rooms
@@ -240,7 +243,7 @@ func (f *fleet) keep(t *testing.T) {
 	t.Helper()
 	a := f.nodes[0]
 	before, err := a.Rooms(t.Context(), "", 0)
-	if err != nil || len(before.Rooms) != 100 {
+	if err != nil || len(before.Rooms) != many {
 		t.Fatalf("%d rooms are pinned, %v", len(before.Rooms), err)
 	}
 	at, err := a.ResolveRoom(t.Context(), "abandoned", 2)

@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // actVar names the act that this binary plays instead of running tests.
@@ -83,12 +80,6 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-func TestStartFails(t *testing.T) {
-	if p, err := Start(exec.Command("/nowhere/roost"), nil); err == nil {
-		t.Errorf("pid %d runs", p.PID())
-	}
-}
-
 func TestAwait(t *testing.T) {
 	p := actor(t, "polite")
 	a, err := p.Await(t.Context())
@@ -123,20 +114,6 @@ func TestStop(t *testing.T) {
 	if forced := StopAll(all, time.Minute); len(forced) != 0 {
 		t.Error("StopAll forced processes that had ended")
 	}
-}
-
-func TestEndsWithStdin(t *testing.T) {
-	p := actor(t, "held")
-	if _, err := p.Await(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Stdin.Close()
-	redistest.Eventually(t, "the end of the child", func() error {
-		if !p.Ended() {
-			return fmt.Errorf("pid %d runs", p.PID())
-		}
-		return nil
-	})
 }
 
 func TestLogOfAPanic(t *testing.T) {

@@ -5,14 +5,11 @@ package docstest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -256,28 +253,8 @@ func (s *sitting) addresses(text string) string {
 			return s.redis.Addr()
 		}
 		if s.ports[addr] == "" {
-			s.ports[addr] = freeAddr(s.t)
+			s.ports[addr] = fmt.Sprint("127.0.0.1:", redistest.FreePort(s.t))
 		}
 		return s.ports[addr]
 	})
-}
-
-var (
-	firstPort = 20000 + rand.Int32N(10000)
-	ports     atomic.Int32 // that were tried
-)
-
-// freeAddr returns an address for this sitting alone. Its port is below the range that
-// the system uses for outgoing connections.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprint("127.0.0.1:", firstPort+ports.Add(1))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }

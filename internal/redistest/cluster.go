@@ -19,18 +19,17 @@ type Cluster struct {
 }
 
 // StartCluster starts masters that share all slots, and that many replicas for each of
-// them. A failover needs a majority of masters, thus at least three. args go to each
-// redis-server. A silent node counts as down after 1 s, unless args have
-// "--cluster-node-timeout". The start takes about 2 s, because Redis makes a new master
-// wait that long.
-func StartCluster(tb testing.TB, masters, replicas int, args ...string) *Cluster {
+// them. A failover needs a majority of masters, thus at least three. A silent node counts
+// as down after 1 s. The start takes about 2 s, because Redis makes a new master wait that
+// long.
+func StartCluster(tb testing.TB, masters, replicas int) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
 	for i := range masters * (1 + replicas) {
-		s := &Server{cluster: true, args: append([]string{
+		s := &Server{cluster: true, args: []string{
 			"--cluster-node-timeout", "1000",
 			"--cluster-replica-validity-factor", "0", // a replica may always take over
-		}, args...)}
+		}}
 		s.launch(tb)
 		// Otherwise the nodes would first have to resolve equal epochs.
 		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
@@ -99,13 +98,6 @@ func (c *Cluster) WaitOK() {
 		return nil
 	})
 }
-
-// Node returns the node i in the order of start: first the masters, then a replica
-// of each, then the next of each.
-func (c *Cluster) Node(i int) *Server { return c.nodes[i] }
-
-// Nodes returns all nodes in the order of Node.
-func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
 
 // URL names all nodes, in the form that rueidis.ParseURL reads.
 func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
@@ -176,21 +168,15 @@ func contains(ranges []string, slot string) bool {
 	})
 }
 
-func addrs(servers []*Server) []string {
-	list := make([]string, len(servers))
-	for i, s := range servers {
-		list[i] = s.Addr()
-	}
-	return list
-}
-
 // listURL is the URL of the first server with the others as addr parameters.
 func listURL(servers []*Server, query url.Values) string {
 	u := url.URL{Scheme: "redis", Host: servers[0].Addr()}
 	if query == nil {
 		query = url.Values{}
 	}
-	query["addr"] = addrs(servers[1:])
+	for _, s := range servers[1:] {
+		query.Add("addr", s.Addr())
+	}
 	u.RawQuery = query.Encode()
 	return u.String()
 }

@@ -37,7 +37,7 @@ func Proxy(tb testing.TB, target string) *Link {
 	tb.Helper()
 	l := &Link{
 		tb: tb, target: target,
-		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(tb))),
+		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(tb))),
 		changed: make(chan struct{}), pairs: map[*pair]struct{}{},
 	}
 	tb.Cleanup(func() { l.Cut(); l.wg.Wait() })

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// MasterSet is the sentinels' name of the master.
-const MasterSet = "roost"
+// masterSet is the sentinels' name of the master.
+const masterSet = "roost"
 
 // Sentinel is a master and its replica, with three sentinels that monitor them.
 type Sentinel struct {
@@ -23,12 +23,11 @@ type Sentinel struct {
 }
 
 // StartSentinel starts a master, a replica and three sentinels. Two sentinels replace a
-// master that is silent for 1 s. args go to the two servers. The start takes less than a
-// second.
-func StartSentinel(tb testing.TB, args ...string) *Sentinel {
+// master that is silent for 1 s. The start takes less than a second.
+func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
-	master := Start(tb, args...)
-	replica := Start(tb, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(master.port)}, args...)...)
+	master := Start(tb)
+	replica := Start(tb, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
 	Eventually(tb, "replica", func() error {
 		// Sentinels query the master for its replicas at the start, and then rarely.
 		if !strings.Contains(master.Do("INFO", "replication"), "state=online") {
@@ -49,7 +48,7 @@ func startSentinel(tb testing.TB, master *Server) *Server {
 	// A sentinel stores its state in its configuration file.
 	s := &Server{config: filepath.Join(tb.TempDir(), "sentinel.conf"), args: []string{"--sentinel"}}
 	config := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\n"+
-		"sentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n", MasterSet, master.port)
+		"sentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n", masterSet, master.port)
 	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -64,8 +63,8 @@ func startSentinel(tb testing.TB, master *Server) *Server {
 // so that a failover can succeed.
 func (c *Sentinel) complete() error {
 	for _, s := range c.sentinels {
-		quorum, err := s.Try("SENTINEL", "CKQUORUM", MasterSet)
-		replicas, err2 := s.Try("SENTINEL", "REPLICAS", MasterSet)
+		quorum, err := s.Try("SENTINEL", "CKQUORUM", masterSet)
+		replicas, err2 := s.Try("SENTINEL", "REPLICAS", masterSet)
 		switch err := errors.Join(err, err2); {
 		case err != nil:
 			return err
@@ -102,7 +101,7 @@ func (c *Sentinel) master() (*Server, error) {
 			if !sentinel.up() {
 				continue
 			}
-			if addr, err := sentinel.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet); addr != want {
+			if addr, err := sentinel.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterSet); addr != want {
 				return nil, errors.Join(fmt.Errorf("%s is a master, but a sentinel names %q", s.Addr(), addr), err)
 			}
 		}
@@ -116,5 +115,5 @@ func (c *Sentinel) Servers() []*Server { return slices.Clone(c.data) }
 
 // URL names the sentinels and the master set, in the form that rueidis.ParseURL reads.
 func (c *Sentinel) URL() string {
-	return listURL(c.sentinels, url.Values{"master_set": {MasterSet}})
+	return listURL(c.sentinels, url.Values{"master_set": {masterSet}})
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -142,7 +142,7 @@ func (s *Server) launch(tb testing.TB) {
 		}
 	})
 	Eventually(tb, "start of redis", func() error {
-		s.port, s.bus = freePort(tb), freePort(tb)
+		s.port, s.bus = FreePort(tb), FreePort(tb)
 		return s.exec()
 	})
 }
@@ -229,18 +229,22 @@ func (s *Server) log() string {
 	return string(log[max(0, len(log)-enough):])
 }
 
-// freePort looks below the range of ports for outgoing connections, so that none of them
-// takes the port while its server is down.
-func freePort(tb testing.TB) int {
+// ports counts the ports that the tests of a process have tried.
+var ports atomic.Int32 //nolint:gochecknoglobals // a port is for one test alone
+
+// FreePort returns a port of 127.0.0.1 for its caller alone. It looks below the range of
+// ports for outgoing connections, so that none of them takes the port while its server is
+// down.
+func FreePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {
-		port := 20000 + rand.IntN(12000)
+		port := 20000 + (100*os.Getpid()+int(ports.Add(1)))%12000
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			_ = l.Close()
 			return port
 		}
 	}
-	tb.Fatal("no free port from 20000 to 32000")
+	tb.Fatal("no free port")
 	return 0
 }

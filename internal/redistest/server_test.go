@@ -201,7 +201,7 @@ func TestFaults(t *testing.T) {
 func TestTLS(t *testing.T) {
 	s := StartTLS(t)
 	set(t, s.URL(), func(o *rueidis.ClientOption) { o.TLSConfig = s.TLSConfig() })
-	if got := s.Do("ACL", "WHOAMI"); got != User {
+	if got := s.Do("ACL", "WHOAMI"); got != user {
 		t.Errorf("user %q", got)
 	}
 	if _, err := rueidis.NewClient(rueidis.MustParseURL(s.URL())); err == nil || !strings.Contains(err.Error(), "unknown authority") {

@@ -8,27 +8,20 @@ import (
 
 func TestCluster(t *testing.T) {
 	long(t)
-	c := StartCluster(t, 3, 0)
-	set(t, c.URL(), nil)
-	owner := c.Owner("k")
-	if got := owner.Do("GET", "k"); got != "v" {
-		t.Errorf("the owner has %q", got)
-	}
-	for _, s := range c.Nodes() {
-		if _, err := s.Try("GET", "k"); s != owner && (err == nil || !strings.HasPrefix(err.Error(), "MOVED")) {
-			t.Errorf("%s does not own the slot and replies %v", s.Addr(), err)
-		}
-	}
-}
-
-func TestClusterFailover(t *testing.T) {
-	long(t)
 	c := StartCluster(t, 3, 1)
-	if len(c.Nodes()) != 6 {
-		t.Errorf("%d nodes", len(c.Nodes()))
+	if len(c.nodes) != 6 {
+		t.Errorf("%d nodes", len(c.nodes))
 	}
 	set(t, c.URL(), nil)
 	old := c.Owner("k")
+	if got := old.Do("GET", "k"); got != "v" {
+		t.Errorf("the owner has %q", got)
+	}
+	for _, s := range c.nodes {
+		if _, err := s.Try("GET", "k"); s != old && (err == nil || !strings.HasPrefix(err.Error(), "MOVED")) {
+			t.Errorf("%s does not own the slot and replies %v", s.Addr(), err)
+		}
+	}
 	old.WaitReplicas(1)
 	old.Kill()
 	owner := c.Owner("k")

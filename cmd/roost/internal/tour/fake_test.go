@@ -56,8 +56,6 @@ func (f *fakes) aboutRooms(a answer, r *http.Request) any {
 	}
 	room := r.PathValue("room")
 	switch {
-	case r.Method == http.MethodDelete && a.pins[room].node != a.node:
-		return &clusterhttp.Problem{Status: http.StatusTeapot, Code: clusterhttp.CodeInternal, Message: "not the host"}
 	case r.Method == http.MethodDelete:
 		for _, a := range f.answers {
 			a.pins[room] = pin{f.heir, a.pins[room].epoch + 1, a.pins[room].size}
@@ -121,16 +119,25 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 	return f.aboutRooms(a, r)
 }
 
-// fakeTour is a tour among fakes that agree on a table.
-func fakeTour(t *testing.T, answers []answer) (*tour, *fakes) {
+var (
+	ab    = []string{"a", "b"}
+	abc   = []string{"a", "b", "c"}
+	homes = map[string]lease.NodeID{"attic": "a", "yard": "b"}
+)
+
+// scene is a tour among fakes that agree on a table, with people in rooms at the given
+// nodes.
+func scene(t *testing.T, nodes []string, table string, homes map[string]lease.NodeID) (*tour, *fakes) {
 	t.Helper()
-	f := &fakes{answers: answers}
+	f := &fakes{answers: fleet(nodes, table, nil)}
 	web := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(web.CloseIdleConnections)
 	tour := &tour{
-		out: newPrinter(new(agentproc.Log)), rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), rooms: []string{"lobby", "stage"}, step: 3,
+		out: newPrinter(new(agentproc.Log)), rng: rand.New(rand.NewPCG(1, 0)), settings: cluster.Config{}.WithDefaults(), step: 3,
+		seen: fleet(nodes, table, nil), parties: people(f.answers, homes),
 	}
-	for _, a := range answers {
+	people(tour.seen, homes)
+	for _, a := range f.answers {
 		mux := http.NewServeMux()
 		for _, pattern := range []string{"/", "/v1/rooms/{room}", "/v1/rooms/{room}/resolve"} {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

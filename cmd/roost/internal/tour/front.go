@@ -34,9 +34,7 @@ type front struct {
 	server *http.Server
 	ended  chan struct{}
 	target atomic.Pointer[target]
-	orders chan order // for the goroutine that owns the nodes
-
-	staying atomic.Bool // the tour has ended, and takes orders
+	obey   atomic.Pointer[func(action string, id lease.NodeID) result] // nil until the tour has ended
 }
 
 // target is the agent that answers. Requests to it end with ctx: a paused agent would
@@ -48,13 +46,7 @@ type target struct {
 	quit context.CancelFunc
 }
 
-// order is a press of a button.
-type order struct {
-	action string // "" shows the nodes
-	ID     lease.NodeID
-	done   chan result
-}
-
+// result is the answer to the press of a button.
 type result struct {
 	status int
 	answer any
@@ -65,13 +57,13 @@ func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, e
 	if err != nil {
 		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there?): %w", addr, err)
 	}
-	f := &front{addr: listener.Addr().String(), ended: make(chan struct{}), orders: make(chan order)}
+	f := &front{addr: listener.Addr().String(), ended: make(chan struct{})}
 	mux := http.NewServeMux()
 	page := dashboard.Handler(info)
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /dashboard/{file}", page)
-	mux.HandleFunc("GET /demo", f.order)
-	mux.HandleFunc("POST /demo/{action}", f.order)
+	mux.HandleFunc("GET /demo", f.press)
+	mux.HandleFunc("POST /demo/{action}", f.press)
 	mux.Handle("/", f.proxy())
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -139,43 +131,41 @@ func noAgent(w http.ResponseWriter) {
 	send(w, refuse(http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment"))
 }
 
-// order passes an order to the tour.
-func (f *front) order(w http.ResponseWriter, r *http.Request) {
-	o := order{action: r.PathValue("action"), done: make(chan result, 1)}
-	if o.action != "" {
-		if fault := o.read(w, r); fault != nil {
+// press has the tour carry out an action; none shows the nodes.
+func (f *front) press(w http.ResponseWriter, r *http.Request) {
+	action, id := r.PathValue("action"), lease.NodeID("")
+	if action != "" {
+		var fault error
+		if id, fault = readID(w, r); fault != nil {
 			send(w, refuse(http.StatusBadRequest, clusterhttp.CodeBadRequest, fault.Error()))
 			return
 		}
 	}
-	if !f.staying.Load() {
-		if o.action == "" {
-			send(w, result{http.StatusOK, stage{Touring: true, Nodes: []staged{}}})
-		} else {
-			send(w, refuse(http.StatusConflict, clusterhttp.CodeNotReady, "the tour is under way; when it is over, the cluster is yours"))
-		}
-		return
-	}
-	select {
-	case f.orders <- o:
-		send(w, <-o.done) // in about a second
-	case <-r.Context().Done():
+	obey := f.obey.Load()
+	switch {
+	case obey != nil:
+		send(w, (*obey)(action, id)) // in about a second
+	case action == "":
+		send(w, result{http.StatusOK, stage{Touring: true, Nodes: []staged{}}})
+	default:
+		send(w, refuse(http.StatusConflict, clusterhttp.CodeNotReady, "the tour is under way; when it is over, the cluster is yours"))
 	}
 }
 
-// read reads the body. A page of another origin cannot send this type without a preflight;
-// a page with a name that resolves to this machine shows in the Host.
-func (o *order) read(w http.ResponseWriter, r *http.Request) error {
+// readID reads the body. A page of another origin cannot send this type without a
+// preflight; a page with a name that resolves to this machine shows in the Host.
+func readID(w http.ResponseWriter, r *http.Request) (lease.NodeID, error) {
 	if r.Header.Get("Content-Type") != "application/json" {
-		return errors.New("the body must be JSON, with Content-Type: application/json")
+		return "", errors.New("the body must be JSON, with Content-Type: application/json")
 	}
 	if !local(r.Host) {
-		return errors.New("use the demo by an IP address or as localhost, not under another name")
+		return "", errors.New("use the demo by an IP address or as localhost, not under another name")
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(o); err != nil {
-		return fmt.Errorf("the body: %w", err)
+	var body struct{ ID lease.NodeID }
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body); err != nil {
+		return "", fmt.Errorf("the body: %w", err)
 	}
-	return nil
+	return body.ID, nil
 }
 
 func local(host string) bool {

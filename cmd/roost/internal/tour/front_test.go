@@ -1,7 +1,6 @@
 package tour
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,20 +20,11 @@ func TestFrontGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.close()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	go func() { // a tour that is over
-		for {
-			select {
-			case o := <-f.orders:
-				o.done <- result{200, fmt.Sprintf("%s %s", o.action, o.ID)}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	obey := func(action string, id lease.NodeID) result { return result{200, fmt.Sprintf("%s %s", action, id)} }
 	for _, staying := range []bool{false, true} {
-		f.staying.Store(staying)
+		if staying {
+			f.obey.Store(&obey)
+		}
 		for _, c := range []struct {
 			method, path, body, header string
 			early, status              int

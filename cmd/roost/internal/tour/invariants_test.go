@@ -95,7 +95,7 @@ func TestAgreement(t *testing.T) {
 		"a room not resolved":     {one(2, func(a *answer) { a.placed = a.placed[:4] }), "", "", "c resolved 4 of 5 rooms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answers := fleet([]string{"a", "b", "c"}, "abcabcab", rooms)
+			answers := fleet(abc, "abcabcab", rooms)
 			c.damage(answers)
 			expectCheck(t, sameTable(answers), c.table)
 			expectCheck(t, oneOwner(answers), c.owner)
@@ -177,7 +177,7 @@ func TestDraining(t *testing.T) {
 		"in the table": {one(2, func(a *answer) { a.owners[1] = "b" }), "partition 1 still belongs to it, says c"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answers := fleet([]string{"a", "b", "c"}, "aacc", nil)
+			answers := fleet(abc, "aacc", nil)
 			all(func(a *answer) { a.members["b"] = lease.Draining })(answers)
 			c.damage(answers)
 			expectCheck(t, idles("b", lease.Draining, answers), c.fault)

@@ -88,8 +88,6 @@ func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d"
 
 // ready waits until the agent logs its addresses.
 func (t *tour) ready(ctx context.Context, n *node) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
 	at, err := n.Await(ctx)
 	n.reach(at, t.web)
 	return n.failed(err)

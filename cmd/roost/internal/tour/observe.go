@@ -11,7 +11,7 @@ import (
 
 const (
 	pollEvery = 50 * time.Millisecond
-	patience  = time.Minute     // for what happens by itself
+	patience  = 2 * time.Minute // for one step
 	callTime  = 5 * time.Second // for one call of the API
 )
 
@@ -44,8 +44,6 @@ func pause(ctx context.Context) {
 // agreed waits until every live node sees the right members and all hold the same table.
 // verb says what some of the agents have done so far.
 func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
 	nodes := t.live()
 	behind, why, agreed := nodes[0], "no agent was asked", 0
 	took, done, err := t.poll(ctx, since, func() (string, error) {
@@ -141,14 +139,15 @@ func (t *tour) observe(ctx context.Context) ([]answer, error) {
 		}
 		return err
 	})
-	return answers, t.culprit(err)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return answers, err
 }
 
 // ask returns everything that one node reports. It is torn if the node's table changed in
 // between. No question pins a room, or repairs a pin.
 func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, torn bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
 	fail := func(what string, err error) (answer, bool, error) {
 		return answer{}, false, &agentError{n, fmt.Errorf("tour: ask %s for %s: %w", n.id, what, err)}
 	}

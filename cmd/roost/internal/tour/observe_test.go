@@ -16,10 +16,10 @@ import (
 )
 
 func TestObserve(t *testing.T) {
-	want := fleet([]string{"a", "b", "c"}, "abcabcab", []string{"lobby", "stage"})
-	parties := people(want, map[string]lease.NodeID{"attic": "a", "yard": "c"})
-	tour, f := fakeTour(t, want)
-	tour.parties = parties
+	tour, f := scene(t, abc, "abcabcab", homes)
+	tour.rooms = []string{"lobby", "stage"}
+	want := fleet(abc, "abcabcab", tour.rooms)
+	people(want, homes)
 	f.unrest = 4 // answers from two tables are not used
 	got, err := tour.observe(t.Context())
 	if err != nil {
@@ -34,9 +34,13 @@ func TestObserve(t *testing.T) {
 }
 
 func TestObserveOneThatDied(t *testing.T) {
-	tour, _ := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
+	tour, _ := scene(t, ab, "abab", nil)
 	tour.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
-	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
+	observe := func(ctx context.Context) error {
+		_, err := tour.observe(ctx)
+		return err
+	}
+	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for its members") {
 		t.Errorf("got %v", err)
 	}
 	p, err := agentproc.Start(exec.Command("true"), nil)
@@ -45,7 +49,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 	<-p.Done()
 	tour.nodes[1].Process = p
-	if _, err := tour.observe(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
+	if err := tour.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("b: pid %d ended by itself", p.PID())) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -67,7 +71,7 @@ func TestAgreed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // most of them wait
-			tour, f := fakeTour(t, fleet([]string{"a", "b"}, "abab", nil))
+			tour, f := scene(t, ab, "abab", nil)
 			c.upset(tour, f)
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 			defer cancel()
@@ -105,9 +109,8 @@ func TestBrokenStep(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodes := []string{"a", "b", "c"}
-			tour, f, _ := scene(t, nodes, "abcabc", homes)
-			after := fleet(nodes, c.table, nil)
+			tour, f := scene(t, abc, "abcabc", homes)
+			after := fleet(abc, c.table, nil)
 			people(after, c.after)
 			err := tour.apply(t.Context(), change{
 				title: "something happens", what: "it happened",

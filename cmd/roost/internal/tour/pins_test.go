@@ -68,7 +68,7 @@ func TestPins(t *testing.T) {
 		"no host":   {mislead: func(v []visit) { v[0].homes[0].hosted = false }, hosted: "attic has no host"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answers := fleet([]string{"a", "b", "c"}, "abcabcab", nil)
+			answers := fleet(abc, "abcabcab", nil)
 			parties := people(answers, map[string]lease.NodeID{"attic": "a", "stage": "b", "yard": "c"})
 			visits := asked(parties, answers)
 			if c.damage != nil {

@@ -95,8 +95,6 @@ func (t *tour) hashed(room string) lease.NodeID {
 // visit asks every live agent for every room, all agents at once, as people do who
 // connect anywhere. After that the agent of its own node hosts each room.
 func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
 	nodes := t.live()
 	visits := make([]visit, len(nodes))
 	err := each(nodes, func(i int, n *node) error {
@@ -110,18 +108,7 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
 		}
 		return nil
 	})
-	return visits, t.culprit(err)
-}
-
-// culprit prefers the end of a process to its consequences.
-func (t *tour) culprit(err error) error {
-	if err == nil {
-		return nil
-	}
-	if missing := t.missing(); missing != nil {
-		return missing
-	}
-	return err
+	return visits, err
 }
 
 // resolve asks one agent for a room. It repeats the question after a degraded answer, as
@@ -226,7 +213,7 @@ func (t *tour) rehomed(ctx context.Context, since time.Time, gone lease.NodeID) 
 	took, _, err := t.poll(ctx, since, func() (string, error) {
 		left, err := n.list(ctx, gone)
 		if err != nil || len(left) == 0 {
-			return "", t.culprit(err)
+			return "", err
 		}
 		return fmt.Sprintf("%d pinned rooms still wait on %s", len(left), gone), nil
 	})

@@ -15,27 +15,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// scene is a tour among fakes, with people in rooms at the given nodes.
-func scene(t *testing.T, nodes []string, table string, homes map[string]lease.NodeID) (*tour, *fakes, []answer) {
-	t.Helper()
-	answers, seen := fleet(nodes, table, nil), fleet(nodes, table, nil)
-	tour, f := fakeTour(t, answers)
-	tour.rooms, tour.seen = nil, seen
-	tour.parties = people(answers, homes)
-	people(seen, homes)
-	return tour, f, answers
-}
-
-var (
-	ab    = []string{"a", "b"}
-	homes = map[string]lease.NodeID{"attic": "a", "yard": "b"}
-)
-
 // TestInvite: the same number of rooms for each node, and some that fill the owner of the
 // big room, so that it lacks headroom while the other nodes have it.
 func TestInvite(t *testing.T) {
 	for _, nodes := range []int{2, 5, 20} {
-		tour, _, _ := scene(t, ab, evenly("ab", 64), nil)
+		tour, _ := scene(t, ab, evenly("ab", 64), nil)
 		tour.o.Nodes, tour.parties = nodes, nil
 		for i := range roomCount {
 			tour.rooms = append(tour.rooms, fmt.Sprintf("room-%d", i))
@@ -71,7 +55,7 @@ func TestInvite(t *testing.T) {
 // TestVisitAgain: the tour repeats a question after a degraded answer and after an error
 // that may pass.
 func TestVisitAgain(t *testing.T) {
-	tour, f, answers := scene(t, ab, "abab", homes)
+	tour, f := scene(t, ab, "abab", homes)
 	f.guesses, f.busy = 2, 1
 	visits, err := tour.visit(t.Context(), tour.parties)
 	if err != nil {
@@ -82,7 +66,7 @@ func TestVisitAgain(t *testing.T) {
 			visits[i].homes[j].again = false
 		}
 	}
-	if diff := cmp.Diff(asked(tour.parties, answers), visits, cmp.AllowUnexported(visit{}, home{})); diff != "" {
+	if diff := cmp.Diff(asked(tour.parties, f.answers), visits, cmp.AllowUnexported(visit{}, home{})); diff != "" {
 		t.Error(diff)
 	}
 	tour.askedAgain()
@@ -101,7 +85,7 @@ func TestVisitAgain(t *testing.T) {
 }
 
 func TestRehomed(t *testing.T) {
-	tour, f, _ := scene(t, ab, "abab", map[string]lease.NodeID{"attic": "a", "yard": "c"})
+	tour, f := scene(t, ab, "abab", map[string]lease.NodeID{"attic": "a", "yard": "c"})
 	later := fleet(ab, "abab", nil)
 	people(later, homes)
 	timer := time.AfterFunc(300*time.Millisecond, func() { f.set(later) })
@@ -122,9 +106,9 @@ func TestRehomed(t *testing.T) {
 }
 
 func TestLoaded(t *testing.T) {
-	tour, f, answers := scene(t, ab, "abab", homes)
+	tour, f := scene(t, ab, "abab", homes)
 	f.lag = 3
-	if _, fault := tour.loaded(t.Context(), time.Now(), answers[0].pins); fault != "" || f.lag > 0 {
+	if _, fault := tour.loaded(t.Context(), time.Now(), f.answers[0].pins); fault != "" || f.lag > 0 {
 		t.Errorf("%s, %d answers to go", fault, f.lag)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -163,9 +147,9 @@ func TestOverrideStep(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tour, _, answers := scene(t, []string{"a", "b", "c"}, "aaaa", map[string]lease.NodeID{"attic": "a"})
-			for i := range answers {
-				answers[i].pins[bigRoom] = pin{c.homes[i], 17, bigSize}
+			tour, f := scene(t, abc, "aaaa", map[string]lease.NodeID{"attic": "a"})
+			for i := range f.answers {
+				f.answers[i].pins[bigRoom] = pin{c.homes[i], 17, bigSize}
 			}
 			if err := tour.override(t.Context()); err != nil {
 				t.Fatal(err)
@@ -188,7 +172,7 @@ func TestRestart(t *testing.T) {
 	for heir, fault := range map[lease.NodeID]string{"a": "", "b": "a sends people of yard to b (and 1 more)"} {
 		t.Run(string(heir), func(t *testing.T) {
 			t.Parallel() // one waits
-			tour, f, _ := scene(t, ab, "aaaa", homes)
+			tour, f := scene(t, ab, "aaaa", homes)
 			f.heir = heir
 			checks, err := tour.restart(t.Context(), tour.nodes[1])
 			if err != nil || len(checks) != 1 {
@@ -200,7 +184,7 @@ func TestRestart(t *testing.T) {
 			}
 		})
 	}
-	tour, _, _ := scene(t, ab, "aaaa", map[string]lease.NodeID{"attic": "a"})
+	tour, _ := scene(t, ab, "aaaa", map[string]lease.NodeID{"attic": "a"})
 	if checks, err := tour.restart(t.Context(), tour.nodes[1]); len(checks) > 0 || err != nil {
 		t.Errorf("it had no room: %v, %v", checks, err)
 	}
@@ -208,7 +192,7 @@ func TestRestart(t *testing.T) {
 
 // TestPick: events happen to a node with rooms, if there is one.
 func TestPick(t *testing.T) {
-	tour, _, _ := scene(t, []string{"a", "b", "c"}, "abcabc", nil)
+	tour, _ := scene(t, abc, "abcabc", nil)
 	picked := make(map[lease.NodeID]int)
 	for range 100 {
 		picked[tour.pick().id]++
@@ -224,27 +208,10 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestRelease: on the user's own Redis the tour ends its rooms, each at its host.
-func TestRelease(t *testing.T) {
-	tour, f, answers := scene(t, ab, "abab", homes)
-	tour.release()
-	if answers[0].pins["yard"].epoch != 17 {
-		t.Error("the stand-in ends by itself")
-	}
-	f.heir = "x"
-	tour.o.Redis = "redis://somewhere"
-	tour.release()
-	for room, p := range answers[0].pins {
-		if p.node != "x" {
-			t.Errorf("%s is still pinned to %s", room, p.node)
-		}
-	}
-}
-
 // TestCrowd: the first question is not to the owner, which might guess, and the last
 // questions are to all agents.
 func TestCrowd(t *testing.T) {
-	tour, _, _ := scene(t, []string{"a", "b", "c"}, "abcabc", map[string]lease.NodeID{bigRoom: "c"})
+	tour, _ := scene(t, abc, "abcabc", map[string]lease.NodeID{bigRoom: "c"})
 	for range 20 {
 		asks, err := tour.crowd(t.Context(), party{bigRoom, bigSize}, "b")
 		if err != nil || len(asks) != bigSize {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -29,60 +30,55 @@ type staged struct {
 	State string       `json:"state"`
 }
 
-// stay keeps the cluster up until ctx ends, carries out the orders of the dashboard's
-// buttons, and prints which agents end.
+// stay keeps the cluster up until ctx ends, carries out what the dashboard's buttons ask
+// for, and prints which agents start and end.
 func (t *tour) stay(ctx context.Context) {
 	t.farewell()
-	defer t.resumeAll() // a paused agent cannot leave
-	happened := make(chan func())
-	report := func(f func()) {
-		select {
-		case happened <- f:
-		case <-ctx.Done():
+	var mu sync.Mutex // guards the nodes from here on
+	locked := func(f func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() == nil {
+			f()
+			t.front.aim(t.running())
 		}
 	}
-	reportEnd := func(n *node) {
+	follow := func(n *node) {
+		if at, err := n.Await(ctx); err == nil && n.client == nil {
+			locked(func() {
+				n.reach(at, t.web)
+				t.out.line("%s joins (pid %d, %s)", n.id, n.PID(), n.HTTP)
+			})
+		}
 		select {
 		case <-n.Done():
 		case <-ctx.Done():
 			return
 		}
-		report(func() {
+		locked(func() {
 			t.out.line("%s (pid %d) ended: %s", n.id, n.PID(), n.State())
 			n.state = lease.Left
 		})
 	}
-	reportStart := func(n *node) {
-		at, err := n.Await(ctx)
-		if err != nil {
-			return // reportEnd reports it
-		}
-		report(func() {
-			n.reach(at, t.web)
-			t.out.line("%s joins (pid %d, %s)", n.id, n.PID(), n.HTTP)
+	obey := func(action string, id lease.NodeID) (r result) {
+		r = refuse(http.StatusServiceUnavailable, clusterhttp.CodeClosed, "the demo ends")
+		locked(func() {
+			known := len(t.nodes)
+			r = t.obey(ctx, action, id)
+			for _, n := range t.nodes[known:] { // it was added
+				go follow(n)
+			}
 		})
+		return r
 	}
 	for _, n := range t.live() {
-		go reportEnd(n)
+		go follow(n)
 	}
-	t.front.staying.Store(true)
-	for {
-		t.front.aim(t.running())
-		select {
-		case f := <-happened:
-			f()
-		case o := <-t.front.orders:
-			done := t.obey(ctx, o)
-			if n, ok := done.answer.(*node); ok { // it was added
-				go reportEnd(n)
-				go reportStart(n)
-				done.answer = t.stage()
-			}
-			o.done <- done
-		case <-ctx.Done():
-			return
-		}
-	}
+	locked(func() { t.front.obey.Store(&obey) })
+	<-ctx.Done()
+	mu.Lock()
+	defer mu.Unlock()
+	t.resumeAll() // a paused agent cannot leave
 }
 
 // running returns the first node that can answer, or nil.
@@ -110,37 +106,26 @@ func (t *tour) stage() stage {
 	return s
 }
 
-// obey carries out an order. The answer is the stage, the node that was added, or a
-// fault.
-func (t *tour) obey(ctx context.Context, o order) result {
-	var err error
-	switch o.action {
-	case "":
-	case "add":
-		return t.add()
-	default:
-		i := slices.IndexFunc(t.live(), func(n *node) bool { return n.id == o.ID })
-		if i < 0 {
-			return refuse(http.StatusNotFound, clusterhttp.CodeNotFound, fmt.Sprintf("there is no node %.80q", o.ID))
+// obey carries out an action of a button.
+func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) result {
+	live, seed := t.live(), t.running()
+	i := slices.IndexFunc(live, func(n *node) bool { return n.id == id })
+	switch {
+	case action == "":
+	case action == "add" && (seed == nil || len(live) >= mostNodes):
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("another node needs one to join by, and the demo runs at most %d", mostNodes))
+	case action == "add":
+		if _, err := t.spawn("--join", seed.Gossip); err != nil {
+			return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, err.Error())
 		}
-		err = t.act(ctx, t.live()[i], o.action)
-	}
-	if err != nil {
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, err.Error())
+	case i < 0:
+		return refuse(http.StatusNotFound, clusterhttp.CodeNotFound, fmt.Sprintf("there is no node %.80q", id))
+	default:
+		if err := t.act(ctx, live[i], action); err != nil {
+			return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, err.Error())
+		}
 	}
 	return result{http.StatusOK, t.stage()}
-}
-
-func (t *tour) add() result {
-	seed := t.running()
-	if seed == nil || len(t.live()) >= mostNodes {
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("another node needs one to join by, and the demo runs at most %d", mostNodes))
-	}
-	n, err := t.spawn("--join", seed.Gossip)
-	if err != nil {
-		return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, err.Error())
-	}
-	return result{http.StatusOK, n}
 }
 
 // act changes a node.

@@ -18,7 +18,7 @@ func (t *tour) start(ctx context.Context) error {
 			"Gossip does the rest: there is no database and no leader.")
 	seed, err := t.first(ctx)
 	if err != nil {
-		return t.culprit(err)
+		return err
 	}
 	since := time.Now()
 	for range t.o.Nodes - 1 {
@@ -150,8 +150,6 @@ func (t *tour) drain(ctx context.Context) error {
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
 			t.drained = n
-			ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-			defer cancel()
 			if _, err := n.client.Drain(ctx); err != nil {
 				return &agentError{n, fmt.Errorf("tour: drain %s: %w", n.id, err)}
 			}

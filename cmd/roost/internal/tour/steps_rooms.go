@@ -31,7 +31,7 @@ func (t *tour) gather(ctx context.Context) error {
 	}
 	pins := t.seen[0].pins
 	heard, fault := t.loaded(ctx, since, pins)
-	if err := t.culprit(ctx.Err()); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	t.holdings(t.seen)
@@ -107,14 +107,12 @@ func (t *tour) override(ctx context.Context) error {
 // that of the owner by the hash, then the others, at all agents at once. It returns the
 // answers; the last ones are each of another agent.
 func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]visit, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
 	nodes := t.live()
 	doors := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.id == owner })
 	door := doors[t.rng.IntN(len(doors))]
 	first, err := t.resolve(ctx, door, p)
 	if err != nil {
-		return nil, t.culprit(err)
+		return nil, err
 	}
 	var others []*node
 	for i := max(p.size, len(nodes)+1) - 1; i > 0; i-- {
@@ -127,7 +125,7 @@ func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]visit,
 		asks[i+1] = visit{n.id, []home{h}}
 		return err
 	})
-	return asks, t.culprit(err)
+	return asks, err
 }
 
 // restart ends a room on a node that drains, and has its people join again.
@@ -138,7 +136,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	}
 	p := t.parties[i]
 	if err := drained.client.ReleaseRoom(ctx, p.room); err != nil {
-		return nil, t.culprit(&agentError{drained, fmt.Errorf("tour: release %s: %w", p.room, err)})
+		return nil, &agentError{drained, fmt.Errorf("tour: release %s: %w", p.room, err)}
 	}
 	// Where the store does not notify of changes, an agent may use an older answer.
 	var c check
@@ -154,7 +152,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	for i, n := range t.live() {
 		var err error
 		if t.seen[i].pins, err = n.list(ctx, ""); err != nil {
-			return nil, t.culprit(err)
+			return nil, err
 		}
 	}
 	return []check{c}, nil

@@ -132,11 +132,22 @@ func (t *tour) walk(ctx context.Context) error {
 			return err
 		}
 		t.step++
-		if err := step(ctx); err != nil {
+		if err := t.take(ctx, step); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// take takes one step. It prefers the end of a process to the consequences.
+func (t *tour) take(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	err := step(ctx)
+	if missing := t.missing(); err != nil && missing != nil {
+		return missing
+	}
+	return err
 }
 
 // conclude prints the checks of a step.
