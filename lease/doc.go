@@ -15,14 +15,17 @@
 //	              └───────▶ retired ◀──────────────────────┘
 //	               farewell, or a beat of a later incarnation
 //
+// Every beat has a [Stamp], the cluster time at which it was sent. A node that holds
+// the same live set as the sender of a message needs only the stamps of all leases,
+// rounded: half a byte each ([Bucket]). Rows ([Beat]) say what else has changed.
+//
 // # Guarantees
 //
-//  1. Only a beat with a greater sequence number renews a lease. A node's state is
-//     the state in its latest beat. Duplicated, delayed and reordered messages
-//     change nothing.
-//  2. The age of a beat is the age in the message plus the time since the message
-//     arrived. Clocks of two nodes are never compared to decide liveness, and
-//     relaying a beat never makes it younger.
+//  1. Only a beat with a later stamp renews a lease. A node's state is the state in
+//     its latest beat. Duplicated, delayed and reordered messages change nothing.
+//  2. The age of a beat is the cluster time since its stamp. Wall clocks are never
+//     compared to decide liveness, and relaying a beat never makes it younger. Other
+//     nodes may count it as older by a sixteenth of the TTL.
 //  3. An ended lease stays ended: neither a full sync nor a relayed old beat
 //     revives a node. A set remembers an ended lease for ten TTLs, at least a
 //     minute.
@@ -38,11 +41,13 @@
 //  6. Two sets with equal View digests hold the same live nodes with the same
 //     records and states.
 //  7. Memory is bounded by MaxNodes for any input. Decoding never panics.
+//  8. Recorded messages that are sent again, at any later time and to any node,
+//     revive, end and fence no node: beyond a TTL they do not count, and before that
+//     they say their true age. A newcomer's wrong wall clock changes nothing of this.
 //
 // # Not guaranteed
 //
-// A message does not state how long it was in transit: a beat that was delayed by
-// the network, or in the buffer of a stopped process, looks younger than it is. The
-// sequence number keeps a delayed beat from renewing a newer lease. A set that does
-// not know the sender yet takes the sender for live, for one TTL at most.
+// The cluster time of a node lags behind the latest one by up to the time that a
+// message takes to it. A beat looks younger there by as much. A set that does not know
+// the sender yet takes the sender for live, for one TTL at most.
 package lease
