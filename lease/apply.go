@@ -203,8 +203,8 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	s.stats.BeatsApplied++
 }
 
-// revives reports whether a beat sent at the given time is news of a node whose lease
-// has expired. The latest beat of a dead node reaches some nodes whole, and others as an
+// revives reports whether a beat sent at the given time is news of an expired
+// node. The latest beat of a dead node reaches some nodes whole, and others as an
 // age rounded down: it must not revive the node there.
 func (s *Set) revives(known *entry, at Stamp) bool { return at-known.at > 2*s.grain() }
 

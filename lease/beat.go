@@ -43,7 +43,7 @@ type Beat struct {
 
 func (b *Beat) renewed() Stamp { return max(b.At, b.Renewed) }
 
-// BucketID names a part of all handles: those whose highest Bits are Index.
+// BucketID names a part of all handles: handles with Index in their highest Bits.
 type BucketID struct {
 	Bits  uint8
 	Index uint32
@@ -52,7 +52,7 @@ type BucketID struct {
 func (id BucketID) has(h Handle) bool { return uint32(h>>(handleBits-id.Bits)) == id.Index }
 
 // Bucket has the ages of the leases of the live nodes in one part of all handles, in
-// the order of the handles. It means nothing to a node whose part differs.
+// the order of the handles. A node with another live set there ignores it.
 type Bucket struct {
 	BucketID
 	Nodes  int    // that are live
@@ -72,7 +72,7 @@ type Message struct {
 	Records     []*Record
 	Ages        []Bucket
 	Wants       []Handle   // the sender requests the records of these handles
-	Asks        []Handle   // the sender requests the beats of these handles, whose leases are about to expire
+	Asks        []Handle   // the sender requests later beats of these handles: their leases are about to expire
 	Buckets     []BucketID // the sender requests all beats of these buckets, which differ from its own
 	Challenge   uint64     // the sender requests a message with this Echo; 0 = none
 	Echo        uint64     // the Challenge that this message answers; 0 = none
