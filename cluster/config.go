@@ -129,7 +129,8 @@ type Config struct {
 	RejoinInterval time.Duration
 
 	// GossipInterval is how often news is sent to GossipNodes random members.
-	// Default 200 ms to 3 (WAN 500 ms to 4, Local 20 ms to 3).
+	// Default 200 ms to 3 (WAN 500 ms to 4, Local 20 ms to 3); at most MaxGossipNodes.
+	// A cluster of more than about 1,500 nodes sends each member several packets.
 	GossipInterval time.Duration
 	GossipNodes    int
 
@@ -137,6 +138,9 @@ type Config struct {
 	// block: the agent would stand still.
 	Log *slog.Logger
 }
+
+// MaxGossipNodes bounds Config.GossipNodes.
+const MaxGossipNodes = 32
 
 type timings struct {
 	heartbeat, ttl, quiet, grace, rejoin, gossip time.Duration
@@ -226,7 +230,7 @@ func (c Config) Validate() error {
 	}
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
-	fault(c.GossipNodes < 1 || c.GossipNodes > 32, "GossipNodes is %d; it must be 1 to 32", c.GossipNodes)
+	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
 	c.checkTimings(fault)
 	return errors.Join(errs...)
 }

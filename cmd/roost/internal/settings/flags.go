@@ -52,6 +52,7 @@ func (a *Agent) joining() []Setting {
 		{Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap), Usage: "do not wait for --join to answer: this may be the first node"},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
 		{Name: "key-file", Arg: "FILE", Set: a.secret(a.setKeys), Usage: "encrypt gossip with the key in FILE; roost keygen makes one"},
+		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},
 	}
 }
 
