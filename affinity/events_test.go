@@ -168,49 +168,40 @@ func TestMovesEnd(t *testing.T) {
 		}
 		return got
 	}
-	t.Run("close", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var feed moves
-			waiting := readMoves(feed.watch(t.Context()))
-			synctest.Wait()
-			seq := feed.watch(t.Context())
-			feed.publish([]Moved{move("r", 1)})
-			<-waiting
-			synctest.Wait()
-			feed.close()
-			feed.close()
-			feed.publish([]Moved{move("late", 2)})
-			if b, more := <-waiting; more {
-				t.Errorf("a waiting reader gets %q", textOf(b))
-			}
-			if got := drain(seq); !slices.Equal(got, []string{"r1"}) {
-				t.Errorf("got %q, want the batch from before close", got)
-			}
-			if got := drain(feed.watch(t.Context())); got != nil || len(feed.subs) != 0 {
-				t.Errorf("after close: %q, %d subscriptions", got, len(feed.subs))
-			}
+	for name, want := range map[string][]string{"close": {"r1"}, "context": nil} { // of the pending moves
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var feed moves
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				waiting := readMoves(feed.watch(ctx))
+				synctest.Wait()
+				seq := feed.watch(ctx)
+				feed.publish([]Moved{move("r", 1)})
+				<-waiting
+				synctest.Wait()
+				if name == "context" {
+					cancel()
+				} else {
+					feed.close()
+					feed.close()
+					feed.publish([]Moved{move("late", 2)})
+				}
+				if b, more := <-waiting; more {
+					t.Errorf("a waiting reader gets %q", textOf(b))
+				}
+				synctest.Wait()
+				if got := drain(seq); !slices.Equal(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				got := drain(feed.watch(ctx))
+				synctest.Wait()
+				if got != nil || len(feed.subs) != 0 {
+					t.Errorf("afterwards: %q, %d subscriptions", got, len(feed.subs))
+				}
+			})
 		})
-	})
-	t.Run("context", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var feed moves
-			ctx, cancel := context.WithCancel(t.Context())
-			waiting := readMoves(feed.watch(ctx))
-			synctest.Wait()
-			seq := feed.watch(ctx) // with a pending move
-			feed.publish([]Moved{move("r", 1)})
-			<-waiting
-			synctest.Wait()
-			cancel()
-			if b, more := <-waiting; more {
-				t.Errorf("got %q", textOf(b))
-			}
-			synctest.Wait()
-			if got := drain(seq); got != nil || len(feed.subs) != 0 {
-				t.Errorf("after the end of the context: %q, %d subscriptions", got, len(feed.subs))
-			}
-		})
-	})
+	}
 	t.Run("leave the loop", func(t *testing.T) {
 		var feed moves
 		seq := feed.watch(t.Context())

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -43,6 +45,14 @@ func newFleet(t *testing.T, store affinity.Store, cfg affinity.Config, ids ...st
 	}})
 	f.start(ids...)
 	return f
+}
+
+// inFleet runs a test in a bubble, with nodes of these names over a Memory.
+func inFleet(t *testing.T, ids string, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, newFleet(t, affinity.NewMemory(), affinity.Config{}, strings.Fields(ids)...))
+	})
 }
 
 func (f *fleet) start(ids ...string) {

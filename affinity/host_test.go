@@ -91,15 +91,13 @@ func TestHostedLate(t *testing.T) { // S0.5
 
 // The pin of a room that has grown gets the new size without waiting for the refresh.
 func TestGrowthIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b")
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
 		for size := 3; size <= 40; size++ {
 			h.Touch(size)
 			time.Sleep(3 * time.Second)
 		}
-		if pin := pins(t, store)["r"]; pin.Size < 20 || pin.Epoch != h.Epoch() {
+		if pin := pins(t, f.store)["r"]; pin.Size < 20 || pin.Epoch != h.Epoch() {
 			t.Errorf("40 participants, its pin says %d", pin.Size)
 		}
 	})
@@ -210,8 +208,7 @@ func TestReleaseDuringRestore(t *testing.T) {
 // A paused node loses its hostings although no other node has taken the rooms, and without
 // a call of Host.
 func TestPauseAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a")
+	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
 		f.Pause("a")
 		time.Sleep(2 * soon)
@@ -223,8 +220,7 @@ func TestPauseAlone(t *testing.T) {
 
 // Any node can end a room.
 func TestReleaseElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
 		home := string(f.resolve("a", "r", 2).Node)
 		var feeds []*published

@@ -11,8 +11,7 @@ import (
 )
 
 func TestMove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c")
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 3)
 		from := f.resolve("a", "r", 3).Node
 		to := f.not(string(from))
@@ -55,9 +54,7 @@ func TestMove(t *testing.T) {
 // Clients resolve their rooms repeatedly when a node dies. Subscribers receive each
 // move once nevertheless.
 func TestMovesArePublishedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		var rooms []string
 		for _, room := range names(200) {
 			f.resolve("b", room, 2)

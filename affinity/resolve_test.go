@@ -14,8 +14,7 @@ import (
 )
 
 func TestFirstJoins(t *testing.T) { // S0.1, S0.2, S0.4
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c", "d")
+	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		for i := range 50 {
 			room := fmt.Sprint("room-", i)
 			answers := make([]affinity.Assignment, 40)
@@ -75,8 +74,7 @@ func TestOverride(t *testing.T) { // S0.2, S0.3
 // A reservation ends when the load of its node has to show it: rooms that never got
 // participants free their node.
 func TestReservationsExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b")
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		var rooms []string // of a's partitions
 		for _, room := range names(100) {
 			if f.owner(room) == "a" {
@@ -123,8 +121,7 @@ func TestHardCeiling(t *testing.T) {
 // A burst of rooms spreads over the nodes, although their loads show it only after the
 // next heartbeats.
 func TestBurst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b", "c", "d", "e")
+	inFleet(t, "a b c d e", func(t *testing.T, f *fleet) {
 		for i, id := range []string{"a", "b", "c", "d"} {
 			f.Agent(id).SetLoad(int64(400 + 50*i))
 		}

@@ -13,24 +13,22 @@ import (
 )
 
 func TestDeath(t *testing.T) { // S0.7, S0.8
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c", "d", "e")
+	inFleet(t, "a b c d e", func(t *testing.T, f *fleet) {
 		rooms := names(2000)
 		hosts := make(map[string]*affinity.Hosting)
 		for _, room := range rooms {
 			hosts[room] = f.host("a", room, 2)
 		}
-		before := pins(t, store)
+		before := pins(t, f.store)
 		moves := f.published("a") // it knows all the rooms, having resolved them
 
 		f.start("f") // S0.8: a node that joins moves nothing
-		if after := pins(t, store); !maps.Equal(after, before) {
+		if after := pins(t, f.store); !maps.Equal(after, before) {
 			t.Fatal("rooms moved when a node joined")
 		}
 		f.crash("c")
 		since := time.Now()
-		for hasNode(pins(t, store), "c") {
+		for hasNode(pins(t, f.store), "c") {
 			if time.Since(since) > soon {
 				t.Fatalf("%v after the crash, pins name the dead node still", soon)
 			}
@@ -39,7 +37,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8
 		took := time.Since(since)
 		time.Sleep(soon)
 		synctest.Wait()
-		after := pins(t, store)
+		after := pins(t, f.store)
 		n := f.onlyMovedFromC(before, after)
 		t.Logf("%d of %d rooms re-homed %v after the crash", n, len(rooms), took)
 		for room, m := range moves.once(t, n) {
@@ -145,23 +143,21 @@ func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 // A whole cluster restarts: the pins of its earlier incarnations are void, and no node
 // has them in its cache.
 func TestAllRestarted(t *testing.T) { // S0.7, S0.8
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.resolveAll(300)
-		before := pins(t, store)
+		before := pins(t, f.store)
 		for _, id := range []string{"a", "b", "c"} {
 			f.crash(id)
 		}
 		time.Sleep(time.Minute)
 		f.start("a", "b", "d")
 		time.Sleep(soon)
-		for room, is := range pins(t, store) {
+		for room, is := range pins(t, f.store) {
 			if is.Incarnation == before[room].Incarnation || is.Node == "c" {
 				t.Fatalf("%s is pinned to the earlier incarnation %v", room, is.Incarnation)
 			}
 		}
-		if n := len(pins(t, store)); n != len(before) {
+		if n := len(pins(t, f.store)); n != len(before) {
 			t.Errorf("%d rooms of %d", n, len(before))
 		}
 	})
@@ -169,9 +165,7 @@ func TestAllRestarted(t *testing.T) { // S0.7, S0.8
 
 // A join before the rooms of a dead node are re-homed gets a live node.
 func TestVoidPin(t *testing.T) { // S0.7
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b")
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		a := f.resolve("a", "r", 2)
 		f.crash(string(a.Node))
 		other := f.IDs()[0]
@@ -193,9 +187,7 @@ func TestVoidPin(t *testing.T) { // S0.7
 // not: the earlier incarnation is dead.
 func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 	for i := range time.Duration(8) {
-		synctest.Test(t, func(t *testing.T) {
-			store := affinity.NewMemory()
-			f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 			for _, room := range names(100) {
 				f.resolve("a", room, 2)
 				if _, err := f.rooms["a"].Move(t.Context(), room, "c"); err != nil {
@@ -203,7 +195,7 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 				}
 			}
 			time.Sleep(5*time.Second + i*170*time.Millisecond)
-			earlier := pins(t, store)["r-0"].Incarnation
+			earlier := pins(t, f.store)["r-0"].Incarnation
 			f.crash("c")
 			for len(f.Agent("a").Members()) > 2 || len(f.Agent("b").Members()) > 2 {
 				time.Sleep(10 * time.Millisecond)
@@ -212,7 +204,7 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 			f.start("c")
 			time.Sleep(time.Minute)
 			n := 0
-			for _, p := range pins(t, store) {
+			for _, p := range pins(t, f.store) {
 				if p.Incarnation == earlier {
 					n++
 				}
@@ -227,15 +219,13 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) { // S0.8
 // Gossip is cut and the store is not: each side takes the other for dead, and leaves its
 // rooms where they are.
 func TestSplit(t *testing.T) { // S0.1, S0.7
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c", "d")
+	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		rooms := names(400)
 		var hosted []*affinity.Hosting
 		for _, room := range rooms {
 			hosted = append(hosted, f.host("a", room, 2))
 		}
-		before := pins(t, store)
+		before := pins(t, f.store)
 		f.Split([]string{"a", "b", "c"}, []string{"d"})
 		time.Sleep(time.Minute)
 		if n := len(f.Agent("d").Members()); n != 1 {
@@ -257,7 +247,7 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 		}
 		f.crash("b") // a node dies during the split
 		time.Sleep(2 * soon)
-		during := pins(t, store)
+		during := pins(t, f.store)
 		for room, was := range before {
 			if is := during[room]; (was.Node == "b") != (is != was) || is.Node == "b" {
 				t.Fatalf("%s: from %+v to %+v, after b died", room, was, is)
@@ -265,7 +255,7 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 		}
 		f.Heal()
 		time.Sleep(2 * time.Minute)
-		if after := pins(t, store); !maps.Equal(after, during) {
+		if after := pins(t, f.store); !maps.Equal(after, during) {
 			t.Error("pins changed when the split healed")
 		}
 		for _, h := range hosted {
@@ -278,16 +268,14 @@ func TestSplit(t *testing.T) { // S0.1, S0.7
 
 // After Close no lease has to expire.
 func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		var hosted []*affinity.Hosting
 		for _, room := range names(200) {
 			if h := f.host("a", room, 2); f.resolve("a", room, 2).Node == "c" {
 				hosted = append(hosted, h)
 			}
 		}
-		before := pins(t, store)
+		before := pins(t, f.store)
 		since := time.Now()
 		if err := f.rooms["c"].Close(); err != nil {
 			t.Fatal(err)
@@ -305,21 +293,20 @@ func TestClose(t *testing.T) {
 			t.Errorf("resolving after Close: %v", err)
 		}
 		f.Leave("c")
-		for hasNode(pins(t, store), "c") {
+		for hasNode(pins(t, f.store), "c") {
 			if time.Since(since) > 5*time.Second {
 				t.Fatal("its rooms are where they were")
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		f.onlyMovedFromC(before, pins(t, store))
+		f.onlyMovedFromC(before, pins(t, f.store))
 		t.Logf("re-homed %v after Close", time.Since(since))
 	})
 }
 
 // An agent that ends before its resolver takes the hostings with it.
 func TestAgentEndsFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{}, "a", "b")
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
 		home := string(f.resolve("a", "r", 2).Node)
 		f.Leave(home)

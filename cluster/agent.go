@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		agent: a, log: cfg.Log, refusals: refusals,
 		kernel: node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
 	}
-	l.show(now)
+	l.show()
 	go func() {
 		l.run(running)
 		a.reap(l)

@@ -21,7 +21,7 @@ func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
 	kernel := node.New(a.started, node.Config{LeaseTTL: time.Hour}, 0)
-	s := &Snapshot{lease: kernel.View(a.started).Lease, mine: -1}
+	s := &Snapshot{lease: kernel.View().Lease, mine: -1}
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
 	for i := range n {

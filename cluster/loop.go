@@ -68,7 +68,7 @@ func (l *loop) run(ctx context.Context) {
 // others are notified.
 func (l *loop) carryOut(ctx context.Context, now time.Time, r node.Ready) {
 	if r.Show {
-		l.show(now)
+		l.show()
 	}
 	if r.State != nil {
 		l.agent.feed.Publish(r.State)

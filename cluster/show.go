@@ -1,16 +1,14 @@
 package cluster
 
 import (
-	"time"
-
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // show replaces the snapshot by a new view of the kernel.
-func (l *loop) show(now time.Time) {
+func (l *loop) show() {
 	a := l.agent
-	v := l.kernel.View(now)
+	v := l.kernel.View()
 	s := &Snapshot{
 		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase),
 		lease: v.Lease, drift: v.Drift, mine: -1, Stats: l.stats(v.Stats),

@@ -40,6 +40,17 @@ func (s *Set) View() *View {
 	return v
 }
 
+// Differing returns how many other members compute another table than the one of a
+// digest. Settling members have none yet. O(n).
+func (s *Set) Differing(table uint32) (members int) {
+	for _, e := range s.nodes {
+		if e.status == live && e != s.self && e.state != Settling && e.table != table {
+			members++
+		}
+	}
+	return members
+}
+
 // Digest is equal for equal sets of (id, incarnation, record version, state): O(n).
 func (v *View) Digest() uint64 {
 	var d xxhash.Digest

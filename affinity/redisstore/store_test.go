@@ -90,6 +90,7 @@ func TestUntracked(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	long(t)
+	t.Parallel()
 	s := redistest.StartTLS(t)
 	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
 	unknown := open(t, Options{URL: s.URL()})

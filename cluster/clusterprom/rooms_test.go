@@ -166,24 +166,3 @@ func TestStore(t *testing.T) {
 		scrape(t, h.of["a"]).want(t, samples{"roost_store_up": 1, `roost_store_breaker{state="closed"}`: 1})
 	})
 }
-
-func TestLostPins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newRoomCluster(t)
-		at, err := h.rooms["a"].Resolve(t.Context(), "room", affinity.Demand{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := h.rooms[string(at.Node)].Host(t.Context(), "room", affinity.Demand{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Second)
-		h.sum(t).want(t, samples{"roost_rooms_repinned_total": 0})
-		gone := affinity.Op{Partition: at.Partition, Room: "room", If: affinity.Pin{Incarnation: at.Incarnation, Epoch: at.Epoch}}
-		if res := h.store.Swap(t.Context(), gone)[0]; !res.Done {
-			t.Fatalf("the pin cannot be deleted: %+v", res)
-		}
-		time.Sleep(10 * time.Second)
-		h.sum(t).want(t, samples{"roost_rooms_repinned_total": 1, "roost_rooms_hosted": 1, "roost_rooms_conflicts_total": 0})
-	})
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/placement"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -66,7 +67,7 @@ func jsonOf(t *testing.T, path string) string {
 	owners.Balance.Advice = "raise Partitions"
 	f.Set("GET /v1/partitions", owners)
 	dir := t.TempDir()
-	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": {Export: fakeagent.Table("node-a", "node-b")}} {
+	for name, table := range map[string]clusterhttp.Partitions{"OLD": owners, "NEW": fakeagent.Partitions(placement.Input{Partitions: 64, Nodes: []placement.Node{{ID: "node-a", Weight: 100}, {ID: "node-b", Weight: 100}}}, 13)} {
 		b, err := json.Marshal(table)
 		if err != nil {
 			t.Fatal(err)

@@ -119,9 +119,9 @@ func (f *fleet) node(id lease.NodeID) *node {
 }
 
 // host resolves each room at some node and hosts it on the resolved node.
-func (f *fleet) host(rooms []string, size int) map[string]*affinity.Hosting {
+func (f *fleet) host(rooms []string, size int) map[*affinity.Hosting]*node {
 	f.t.Helper()
-	hosted := make([]*affinity.Hosting, len(rooms))
+	hostings, at := make([]*affinity.Hosting, len(rooms)), make([]*node, len(rooms))
 	each(64, rooms, func(i int, room string) {
 		// On a busy machine either call may come too early.
 		redistest.Eventually(f.t, "hosting "+room, func() error {
@@ -129,18 +129,19 @@ func (f *fleet) host(rooms []string, size int) map[string]*affinity.Hosting {
 			if err != nil {
 				return err
 			}
-			hosted[i], err = f.node(a.Node).rooms.Host(f.t.Context(), room, affinity.Demand{Size: size})
-			if err == nil && hosted[i].Epoch() == 0 {
+			at[i] = f.node(a.Node)
+			hostings[i], err = at[i].rooms.Host(f.t.Context(), room, affinity.Demand{Size: size})
+			if err == nil && hostings[i].Epoch() == 0 {
 				err = errNotYet
 			}
 			return err
 		})
 	})
-	byRoom := make(map[string]*affinity.Hosting)
-	for i, room := range rooms {
-		byRoom[room] = hosted[i]
+	hosted := make(map[*affinity.Hosting]*node)
+	for i, h := range hostings {
+		hosted[h] = at[i]
 	}
-	return byRoom
+	return hosted
 }
 
 func names(n int) []string {
@@ -196,6 +197,27 @@ func (e *eye) pins(rooms []string) (map[string]affinity.Pin, error) {
 		}
 	}
 	return found, nil
+}
+
+// pinned returns nil if the rooms of hostings that last are pinned to their nodes.
+func (e *eye) pinned(hosted map[*affinity.Hosting]*node) error {
+	var rooms []string
+	for h := range hosted {
+		if !lost(h) {
+			rooms = append(rooms, h.Room())
+		}
+	}
+	pins, err := e.pins(rooms)
+	if err != nil {
+		return err
+	}
+	for h, n := range hosted {
+		epoch := h.Epoch()
+		if pin := pins[h.Room()]; !lost(h) && (pin.Incarnation != n.incarnation() || pin.Epoch != epoch) {
+			return fmt.Errorf("%s is hosted by %v with epoch %d, and pinned to %#v", h.Room(), n.incarnation(), epoch, pin)
+		}
+	}
+	return nil
 }
 
 func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {

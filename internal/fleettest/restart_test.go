@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -19,7 +20,7 @@ type stage struct {
 	*fleet
 	rooms []string
 	mu    sync.Mutex
-	all   map[string]map[*affinity.Hosting]*node
+	all   map[*affinity.Hosting]*node
 }
 
 // join makes a client join a room: resolve at any node, then host on the resolved node.
@@ -42,10 +43,7 @@ func (s *stage) join(l *load) {
 		return
 	}
 	s.mu.Lock()
-	if s.all[room] == nil {
-		s.all[room] = make(map[*affinity.Hosting]*node)
-	}
-	s.all[room][h] = host
+	s.all[h] = host
 	s.mu.Unlock()
 	if rand.IntN(100) == 0 {
 		_ = h.Release(context.Background())
@@ -57,19 +55,19 @@ func (s *stage) join(l *load) {
 func (s *stage) doubles(confirmed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var faults []error
-	for room, hostings := range s.all {
-		var live []*affinity.Hosting
-		for h := range hostings {
-			if !lost(h) && (!confirmed || h.Epoch() != 0) {
-				live = append(live, h)
-			}
+	byRoom := make(map[string][]*affinity.Hosting)
+	for h := range s.all {
+		if !lost(h) && (!confirmed || h.Epoch() != 0) {
+			byRoom[h.Room()] = append(byRoom[h.Room()], h)
 		}
+	}
+	var faults []error
+	for room, live := range byRoom {
 		// One hosting may have ended, and the other started, between the two reads.
 		live = slices.DeleteFunc(live, lost)
 		if len(live) > 1 {
 			faults = append(faults, fmt.Errorf("%s is hosted by %v with epoch %d and by %v with %d", room,
-				hostings[live[0]].incarnation(), live[0].Epoch(), hostings[live[1]].incarnation(), live[1].Epoch()))
+				s.all[live[0]].incarnation(), live[0].Epoch(), s.all[live[1]].incarnation(), live[1].Epoch()))
 		}
 	}
 	return errors.Join(faults...)
@@ -83,7 +81,7 @@ func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 	redis := redistest.Start(t)
 	// Small nodes, so that many rooms are not on the node of their hash.
 	f := newFleet(t, setup{URL: redis.URL(), Capacity: 700, ReportLoad: true}, "a", "b", "c", "d")
-	s := &stage{fleet: f, rooms: names(100), all: make(map[string]map[*affinity.Hosting]*node)}
+	s := &stage{fleet: f, rooms: names(100), all: make(map[*affinity.Hosting]*node)}
 	l, look := newLoad(t), newEye(t, redis.URL())
 	l.run(3*time.Millisecond, func() { s.join(l) })
 	absences := []struct {
@@ -119,30 +117,14 @@ func TestComesAndGoes(t *testing.T) { // S0.1, S0.4
 // well returns nil if each room is hosted once, on the node of its pin, and the store decides
 // joins.
 func (s *stage) well(look *eye) error {
-	return errors.Join(s.wellAgain(), s.doubles(false), s.pinned(look))
+	s.mu.Lock()
+	all := maps.Clone(s.all)
+	s.mu.Unlock()
+	return errors.Join(s.wellAgain(), s.doubles(false), look.pinned(all))
 }
 
 // wait is the duration of a fault.
 func wait(d time.Duration) { <-time.After(d) }
-
-// pinned returns nil if all hosted rooms are pinned to their hosts.
-func (s *stage) pinned(look *eye) error {
-	pins, err := look.pins(s.rooms)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for room, hostings := range s.all {
-		for h, n := range hostings {
-			epoch := h.Epoch()
-			if pin := pins[room]; !lost(h) && (pin.Incarnation != n.incarnation() || pin.Epoch != epoch) {
-				return fmt.Errorf("%s is hosted by %v with epoch %d, and pinned to %#v", room, n.incarnation(), epoch, pin)
-			}
-		}
-	}
-	return nil
-}
 
 func (s *stage) conflicts() (n uint64) {
 	for _, node := range s.nodes {
@@ -156,20 +138,18 @@ func (s *stage) conflicts() (n uint64) {
 func (s *stage) accounts() {
 	s.t.Helper()
 	why := make(map[string]uint64)
-	for room, hostings := range s.all {
-		for h := range hostings {
-			switch err := h.Err(); {
-			case err == nil:
-				why["hosted"]++
-			case errors.Is(err, affinity.ErrSplit):
-				why["split"]++
-			case errors.Is(err, affinity.ErrReleased):
-				why["released"]++
-			case errors.Is(err, affinity.ErrFenced):
-				why["fenced"]++ // the machine was very busy
-			default:
-				s.t.Errorf("%s was lost: %v", room, err)
-			}
+	for h := range s.all {
+		switch err := h.Err(); {
+		case err == nil:
+			why["hosted"]++
+		case errors.Is(err, affinity.ErrSplit):
+			why["split"]++
+		case errors.Is(err, affinity.ErrReleased):
+			why["released"]++
+		case errors.Is(err, affinity.ErrFenced):
+			why["fenced"]++ // the machine was very busy
+		default:
+			s.t.Errorf("%s was lost: %v", h.Room(), err)
 		}
 	}
 	s.t.Logf("what became of hostings: %v; %d conflicts counted", why, s.conflicts())

@@ -109,7 +109,7 @@ func (n *Node) level(now time.Time) {
 	c.Voters = slices.DeleteFunc(c.Voters, c.Gone)
 	next := assignment.Record(n.table, c)
 	if next == n.assigner.current {
-		if n.driftIn(view) == 0 {
+		if n.set.Differing(TableDigest(n.table)) == 0 {
 			n.assigner.followed = next.Version()
 		}
 		young := next.BegunBy(c) && now.Sub(n.started) < youngFor*n.cfg.LeaseTTL

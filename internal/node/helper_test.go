@@ -133,7 +133,7 @@ func (w *network) agreed(t *testing.T) {
 	t.Helper()
 	sum := 0
 	for _, id := range w.ids {
-		v := w.nodes[id].View(w.at(id))
+		v := w.nodes[id].View()
 		if v.Phase != Active || v.Drift != 0 || len(v.Live.Members) != len(w.ids) {
 			t.Errorf("%s is %v, sees %d members, drift %d", id, v.Phase, len(v.Live.Members), v.Drift)
 		}

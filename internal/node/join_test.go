@@ -67,6 +67,9 @@ func (j *joining) carryOut(r Ready) {
 		}
 	}
 	for _, e := range r.Log {
+		if e.Message == "joined" {
+			e.Message = fmt.Sprint("joined ", e.Attrs[1])
+		}
 		j.log = append(j.log, e.Message)
 	}
 	if r.Hopeless != nil {
@@ -83,7 +86,7 @@ func numbered(n int) (addrs []string) {
 
 // How the first join ends, after how many seconds, and after how many exchanges.
 func TestFirstJoin(t *testing.T) {
-	const alone = "no seed answered; continuing alone and retrying, joined"
+	const alone = "no seed answered; continuing alone and retrying, joined false"
 	for name, tt := range map[string]struct {
 		seeds  []string
 		names  string // addresses of the name of seeds; "-" = there is no such name
@@ -93,17 +96,16 @@ func TestFirstJoin(t *testing.T) {
 		log    string
 		err    error
 	}{
-		"no seed":            {log: "joined"},
-		"this node itself":   {seeds: []string{"self"}, log: "joined"},
-		"one of two":         {seeds: []string{"a", "b", "b"}, errs: map[string]error{"a": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined"},
+		"no seed":            {log: "joined false"},
+		"this node itself":   {seeds: []string{"self"}, log: "joined false"},
+		"one of two":         {seeds: []string{"a", "b", "b"}, errs: map[string]error{"a": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined true"},
 		"none":               {seeds: []string{"a"}, took: [2]float64{10, 12.5}, dialed: 4, log: alone},
-		"one of 24":          {seeds: numbered(24), errs: map[string]error{"0": nil}, took: [2]float64{0.01, 5.01}, dialed: 24, log: "joined"},
 		"refused":            {seeds: []string{"a"}, errs: map[string]error{"a": errRefused}, took: [2]float64{0.01, 0.01}, dialed: 1, err: errRefused},
-		"refused by one":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined"},
+		"refused by one":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined true"},
 		"refused, silence":   {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused}, took: [2]float64{2.5, 2.5}, dialed: 2, err: errRefused},
 		"another cluster":    {seeds: []string{"a"}, errs: map[string]error{"a": errHungUp}, took: [2]float64{0.5, 1.1}, dialed: 3, err: errHungUp},
-		"a name":             {names: "self a", errs: map[string]error{"a": nil}, took: [2]float64{0.02, 0.02}, dialed: 1, log: "joined"},
-		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined"}, // others may get the name later
+		"a name":             {names: "self a", errs: map[string]error{"a": nil}, took: [2]float64{0.02, 0.02}, dialed: 1, log: "joined true"},
+		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined false"}, // others may get the name later
 		"a name without one": {names: "-", took: [2]float64{10, 10}, log: alone},
 	} {
 		j := newJoining(t, func(c *Config) {
@@ -116,9 +118,21 @@ func TestFirstJoin(t *testing.T) {
 		if took < tt.took[0] || took > tt.took[1] || !errors.Is(j.refused, tt.err) || j.n.ended != (tt.err != nil) {
 			t.Errorf("%s: ended after %v s with %v, want %v with %v", name, took, j.refused, tt.took, tt.err)
 		}
-		if log := strings.Join(j.log, ", "); log != tt.log || len(j.dialed) > tt.dialed || (tt.dialed < 24 && len(j.dialed) < tt.dialed) {
+		if log := strings.Join(j.log, ", "); log != tt.log || len(j.dialed) != tt.dialed {
 			t.Errorf("%s: logged %q after %d exchanges, want %q after %d", name, log, len(j.dialed), tt.log, tt.dialed)
 		}
+	}
+}
+
+// The only seed of 24 that answers is found when 16 silent ones have timed out.
+func TestSilentSeeds(t *testing.T) {
+	seeds := func(c *Config) { c.Seeds = numbered(24) }
+	silent := newJoining(t, seeds)
+	silent.run(6*time.Second, false)
+	j := newJoining(t, seeds)
+	j.errs = map[string]error{silent.dialed[20]: nil}
+	if took := j.run(10*time.Second, true); took != 5010*time.Millisecond || len(j.dialed) != 24 {
+		t.Errorf("joined after %v and %d exchanges", took, len(j.dialed))
 	}
 }
 
@@ -127,8 +141,8 @@ func TestSeedIsMember(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
 	j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
-	if took := j.run(5*time.Second, true); took > 3*time.Second || len(j.dialed) > 1 {
-		t.Errorf("joined after %v and %d exchanges", took, len(j.dialed))
+	if j.run(5*time.Second, true); j.log[0] != "joined true" || len(j.dialed) > 0 {
+		t.Errorf("%v after %d exchanges", j.log, len(j.dialed))
 	}
 }
 
@@ -164,7 +178,7 @@ func TestRejoin(t *testing.T) {
 		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
 		j.run(5*time.Second, false)
 		j.errs, j.dialed = map[string]error{"b": errRefused}, nil
-		for len(j.dialed) == 0 {
+		for limit := j.now.Add(13 * time.Second); len(j.dialed) == 0 && j.now.Before(limit); {
 			j.run(10*time.Millisecond, false) // until it tries to heal
 		}
 		late := Exchange{"b", j.n.join.attempt}
@@ -182,5 +196,19 @@ func TestRejoin(t *testing.T) {
 		if took := j.run(5*time.Second, true); j.n.life.phase == Joining {
 			t.Errorf("not joined %v after a member answers", took)
 		}
+	}
+}
+
+// A first member after a fence may be all that is known so far: it has to answer.
+func TestRejoinTriesMembers(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	j := newJoining(t, func(c *Config) { c.Seeds, c.Bootstrap = []string{"a"}, true })
+	j.run(time.Second, false)
+	j.now = j.now.Add(time.Minute)
+	j.n.Ready(j.now)
+	j.now = j.n.stall.discardUntil
+	j.n.Receive(j.now, w.nodes["a"].Sync(j.now))
+	if j.run(10*time.Millisecond, false); j.n.life.phase != Joining || !slices.Contains(j.dialed, "a") {
+		t.Errorf("it is %v and tried %v", j.n.life.phase, j.dialed)
 	}
 }

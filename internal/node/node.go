@@ -33,7 +33,7 @@ type Node struct {
 	state   *events.State
 	load    int64
 	changed bool // the live set changed since the last publication was planned
-	heard   bool // a message was applied, or a heartbeat begun, since the last View
+	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
 
 	skew  skew
@@ -79,6 +79,10 @@ func (n *Node) Ready(now time.Time) Ready {
 	n.checkLease(now)
 	if !n.ended {
 		n.out.Next = n.advance(now)
+	}
+	if n.out.Show {
+		n.heard = false
+		n.drift.count(now, n.currentTable() != nil, n.set.Differing(TableDigest(n.table)))
 	}
 	r := n.out
 	n.out = Ready{}

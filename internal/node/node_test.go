@@ -17,14 +17,14 @@ func TestPausedNodeIsFenced(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	w.agreed(t)
 	b := w.nodes["b"]
-	before, message := b.View(w.now), w.nodes["a"].Sync(w.now)
+	before, message := b.View(), w.nodes["a"].Sync(w.now)
 	w.stuck["b"] = true
 	w.run(7 * time.Second)
 	if b.lease.Holds(w.now.Sub(epoch)) {
 		t.Fatal("the lease of a paused node holds after 7 s")
 	}
 	b.Receive(w.now, message)
-	v := b.View(w.now)
+	v := b.View()
 	if len(v.State.Owned()) != 0 || v.Phase != Joining || v.Table != nil || v.Stats.StaleDropped != 1 || len(v.Live.Members) != 1 {
 		t.Errorf("after the pause: owns %d, %v, %d discarded, %d members", len(v.State.Owned()), v.Phase, v.Stats.StaleDropped, len(v.Live.Members))
 	}
@@ -103,7 +103,7 @@ func TestSettlingMemberDoesNotDrift(t *testing.T) {
 	w.nodes["c"], w.ids = New(w.now, cfg, 7), append(w.ids, "c")
 	w.exchange("a", "c")
 	w.run(3 * time.Second)
-	if v := w.nodes["a"].View(w.now); len(v.Live.Members) != 3 || v.Drift != 0 {
+	if v := w.nodes["a"].View(); len(v.Live.Members) != 3 || v.Drift != 0 {
 		t.Errorf("%d members, drift %d", len(v.Live.Members), v.Drift)
 	}
 }
@@ -176,7 +176,7 @@ func TestDuplicateEndsNode(t *testing.T) {
 	twin := New(w.now, func() Config { cfg := b.cfg; cfg.Self.Incarnation, cfg.Self.Addr = 99, "b2"; return cfg }(), 7)
 	w.nodes["b2"], w.ids = twin, append(w.ids, "b2")
 	w.run(4 * time.Second)
-	v := b.View(w.now)
+	v := b.View()
 	if v.Phase != Over || !v.Ended || v.Table != nil || len(v.State.Owned()) != 0 || v.Lease.Holds(w.now.Sub(epoch)) {
 		t.Errorf("the earlier process: %v, owns %d", v.Phase, len(v.State.Owned()))
 	}
@@ -195,7 +195,7 @@ func TestClockFence(t *testing.T) {
 	c := w.nodes["c"]
 	w.clock["c"] = 5500 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
 	w.run(90 * time.Second)
-	v := c.View(w.at("c"))
+	v := c.View()
 	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table == nil {
 		t.Errorf("%v, owns %d, %d fences, table %v", v.Phase, len(v.State.Owned()), c.stats.Fences, v.Table != nil)
 	}
@@ -237,7 +237,7 @@ func TestStrategyFault(t *testing.T) {
 		if n := w.logged(id, "strategy failed; keeping the last table"); n != 2 {
 			t.Errorf("%s logged the fault %d times in 90 s", id, n)
 		}
-		if v := w.nodes[id].View(w.now); v.Table != nil || v.State != nil {
+		if v := w.nodes[id].View(); v.Table != nil || v.State != nil {
 			t.Errorf("%s has a table over three nodes", id)
 		}
 	}

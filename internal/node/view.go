@@ -35,29 +35,21 @@ type Stats struct {
 	DriftTime         time.Duration
 }
 
-// View returns what this node knows, and counts drift.
-func (n *Node) View(now time.Time) View {
-	n.heard = false
-	v := View{Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.table, State: n.state, Lease: n.lease}
-	if n.ended || n.life.phase == Joining {
-		v.Table = nil // at the end, or from before a pause
+// View returns what this node knows: O(nodes).
+func (n *Node) View() View {
+	v := View{
+		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
+		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
 	}
-	v.Drift = n.driftIn(v.Live)
-	n.drift.count(now, v.Table != nil, v.Drift)
-	v.Stats = n.stats
 	v.Stats.Stats = n.set.Stats()
 	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
 	return v
 }
 
-// driftIn returns how many members run another table than this node. A settling
-// member has none yet.
-func (n *Node) driftIn(v *lease.View) (drift int) {
-	own := TableDigest(n.table)
-	for i := range v.Members {
-		if m := &v.Members[i]; m.ID != n.self && m.Table != own && m.State != lease.Settling {
-			drift++
-		}
+// currentTable returns the table unless it is from before a pause or the node has ended.
+func (n *Node) currentTable() *placement.Table {
+	if n.ended || n.life.phase == Joining {
+		return nil
 	}
-	return drift
+	return n.table
 }

@@ -103,69 +103,24 @@ func (c *Cluster) WaitOK() {
 func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
 
 // Owner returns the master of the key's slot. During a failover it waits for a running
-// master.
+// master. All other nodes reply with a redirection.
 func (c *Cluster) Owner(key string) (owner *Server) {
 	c.tb.Helper()
-	Eventually(c.tb, "owner of "+key, func() (err error) {
-		owner, err = c.owner(key)
-		return err
+	Eventually(c.tb, "owner of "+key, func() error {
+		i := slices.IndexFunc(c.nodes, func(s *Server) bool {
+			if !s.up() {
+				return false
+			}
+			_, err := s.Try("EXISTS", key)
+			return err == nil
+		})
+		if i < 0 {
+			return errors.New("no node that runs has it")
+		}
+		owner = c.nodes[i]
+		return nil
 	})
 	return owner
-}
-
-// owner asks each node whether it has the slot. A returning master still claims the slot
-// for a moment; the higher configuration epoch wins, as in the cluster.
-func (c *Cluster) owner(key string) (owner *Server, err error) {
-	last := -1
-	for _, s := range c.nodes {
-		if !s.up() {
-			continue
-		}
-		slot, err := s.Try("CLUSTER", "KEYSLOT", key)
-		nodes, err2 := s.Try("CLUSTER", "NODES")
-		if err := errors.Join(err, err2); err != nil {
-			return nil, err
-		}
-		if epoch := claim(nodes, slot); epoch > last {
-			owner, last = s, epoch
-		}
-	}
-	if owner == nil {
-		return nil, errors.New("no node that runs has it")
-	}
-	return owner, nil
-}
-
-// claim returns the configuration epoch with which a node has the slot according to
-// its own CLUSTER NODES, or -1. A line there reads
-//
-//	id host:port@bus flags master ping pong epoch link ranges…
-func claim(nodes, slot string) int {
-	for line := range strings.Lines(nodes) {
-		f := strings.Fields(line)
-		if strings.HasPrefix(f[2], "myself,master") && contains(f[8:], slot) {
-			epoch, err := strconv.Atoi(f[6])
-			if err == nil {
-				return epoch
-			}
-		}
-	}
-	return -1
-}
-
-// contains reports whether slot is in ranges such as "0-5460" or "7". Entries such as
-// "[77->-id]" are for migrating slots.
-func contains(ranges []string, slot string) bool {
-	n, err := strconv.Atoi(slot)
-	return err == nil && slices.ContainsFunc(ranges, func(r string) bool {
-		first, last, ok := strings.Cut(r, "-")
-		if !ok {
-			last = first
-		}
-		a, err := strconv.Atoi(first)
-		b, err2 := strconv.Atoi(last)
-		return err == nil && err2 == nil && a <= n && n <= b
-	})
 }
 
 // listURL is the URL of the first server with the others as addr parameters.

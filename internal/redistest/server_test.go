@@ -208,11 +208,6 @@ func TestTLS(t *testing.T) {
 		t.Errorf("a client without the authority: %v", err)
 	}
 	o := rueidis.MustParseURL(s.URL())
-	o.TLSConfig, o.Password = s.TLSConfig(), "wrong"
-	if _, err := rueidis.NewClient(o); err == nil || !strings.HasPrefix(err.Error(), "WRONGPASS") {
-		t.Errorf("a client with a wrong password: %v", err)
-	}
-	o = rueidis.MustParseURL(s.URL())
 	o.TLSConfig, o.Username, o.Password = s.TLSConfig(), "", ""
 	if c, err := rueidis.NewClient(o); err == nil {
 		c.Close()

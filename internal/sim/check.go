@@ -29,14 +29,14 @@ func (c *Cluster) Disagreements() []string {
 	for _, p := range nodes {
 		mine := p.Owned()
 		owned += len(mine)
-		if want := p.view.Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
+		if want := p.View().Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
 			faults = append(faults, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
 		}
 		for _, fault := range p.ledger.Faults(mine, p.Members()) {
 			faults = append(faults, p.ID+": "+fault)
 		}
 	}
-	if t := nodes[0].view.Table; len(t.Nodes()) > 0 && owned != t.Partitions() {
+	if t := nodes[0].View().Table; len(t.Nodes()) > 0 && owned != t.Partitions() {
 		faults = append(faults, fmt.Sprintf("%d of %d partitions have an owner", owned, t.Partitions()))
 	}
 	return faults[:min(len(faults), maxFaults)]
@@ -48,9 +48,9 @@ func differences(nodes []*Process) (faults []string) {
 	for i, p := range nodes {
 		ids[i] = lease.NodeID(p.ID)
 	}
-	first := nodes[0].view.Table
+	first := nodes[0].View().Table
 	for _, p := range nodes {
-		if t := p.view.Table; t == nil || t.Digest() != first.Digest() {
+		if t := p.View().Table; t == nil || t.Digest() != first.Digest() {
 			faults = append(faults, fmt.Sprintf("%s has table %v, %s has %v", p.ID, t.Digest(), nodes[0].ID, first.Digest()))
 		}
 		if members := p.Members(); !slices.Equal(members, ids) {
@@ -76,7 +76,7 @@ func (c *Cluster) Agree(limit time.Duration) (time.Duration, error) {
 
 // Owners returns the owner of each partition by the table of the first node.
 func (c *Cluster) Owners() []lease.NodeID {
-	t := c.all()[0].view.Table
+	t := c.all()[0].View().Table
 	owners := make([]lease.NodeID, t.Partitions())
 	for p := range owners {
 		owners[p], _ = t.Owner(placement.Partition(p))

@@ -147,7 +147,7 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 		}
 	}
 	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())
-	p.view = p.kernel.View(p.Now())
+	p.stale = true
 	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() {})
 	return p
 }
@@ -201,7 +201,7 @@ func (c *Cluster) Crash(ids ...string) {
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
-	c.RunUntil(func() bool { return p.view.Drift == 0 }, lan().LeaseTTL)
+	c.RunUntil(func() bool { return p.View().Drift == 0 }, lan().LeaseTTL)
 	p.do(p.kernel.Leave)
 	delete(c.nodes, id)
 	c.Run(time.Second)
@@ -215,7 +215,11 @@ func (c *Cluster) Restart(id string) {
 }
 
 // Pause stops a process, as SIGSTOP does. What is sent to it waits.
-func (c *Cluster) Pause(id string) { c.Node(id).status = paused }
+func (c *Cluster) Pause(id string) {
+	p := c.Node(id)
+	p.View() // the turn that is interrupted shows nothing any more
+	p.status = paused
+}
 
 // Resume lets a paused process go on. It finishes the turn that was interrupted, and
 // looks at the clock before it reads anything that has waited, which is the worst that
@@ -266,7 +270,7 @@ func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 func (c *Cluster) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, p := range c.all() {
-		v := p.view
+		v := p.View()
 		_, _ = fmt.Fprintln(h, p.ID, v.Phase, v.Live.Digest(), v.Table.Digest(), v.Stats, p.sent, len(p.ledger.Batches), p.wake)
 	}
 	return h.Sum64()

@@ -43,6 +43,7 @@ type Process struct {
 	published *events.State
 	ledger    ledger.Ledger
 	view      node.View
+	stale     bool // view is older than the last Show
 	sent      Traffic
 	duplicate *lease.Record // a later process of this ID
 }
@@ -73,9 +74,7 @@ func (p *Process) carryOut(r node.Ready) {
 			log(p, e)
 		}
 	}
-	if r.Show {
-		p.view = p.kernel.View(p.Now())
-	}
+	p.stale = p.stale || r.Show
 	if r.State != nil {
 		p.ledger.Add(events.Diff(p.published, r.State))
 		p.published = r.State
@@ -134,18 +133,23 @@ func (p *Process) Undrain() { p.do(p.kernel.Undrain) }
 // SetWeight sets the share of the node.
 func (p *Process) SetWeight(w uint32) { p.do(func(now time.Time) { p.kernel.SetWeight(now, w) }) }
 
-// View returns what the node knew when it last had reason to look.
-func (p *Process) View() node.View { return p.view }
+// View returns what the node knows, as its agent would show it.
+func (p *Process) View() node.View {
+	if p.stale {
+		p.view, p.stale = p.kernel.View(), false
+	}
+	return p.view
+}
 
 // Live reports whether the node takes part in placement and its own lease holds.
 func (p *Process) Live() bool {
-	return p.view.Phase == node.Active && p.view.Lease.Holds(p.c.now.Sub(p.boot))
+	return p.View().Phase == node.Active && p.view.Lease.Holds(p.c.now.Sub(p.boot))
 }
 
 // Owned returns the partitions that the node owns, ascending; none if its own lease
 // does not hold.
 func (p *Process) Owned() []placement.Partition {
-	if p.view.State == nil || !p.view.Lease.Holds(p.c.now.Sub(p.boot)) {
+	if p.View().State == nil || !p.view.Lease.Holds(p.c.now.Sub(p.boot)) {
 		return nil
 	}
 	return p.view.State.Owned()
@@ -156,7 +160,7 @@ func (p *Process) Batches() []events.Batch { return p.ledger.Batches }
 
 // Members returns the ids of the live nodes, sorted.
 func (p *Process) Members() []lease.NodeID {
-	ids := make([]lease.NodeID, len(p.view.Live.Members))
+	ids := make([]lease.NodeID, len(p.View().Live.Members))
 	for i := range ids {
 		ids[i] = p.view.Live.Members[i].ID
 	}

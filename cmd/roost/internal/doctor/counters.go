@@ -1,35 +1,20 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
 // counter is a figure of an agent that should not grow.
 type counter struct {
 	check, name string
-	of          func(clusterhttp.Stats) uint64
+	of          func(clusterhttp.Stats) uint64 // has Rooms
 	means, do   string
-}
-
-// node is a counter of the agent.
-func node(get func(c cluster.Stats) uint64) func(clusterhttp.Stats) uint64 {
-	return func(s clusterhttp.Stats) uint64 { return get(s.Counts) }
-}
-
-// rooms is a counter of its rooms.
-func rooms(get func(r *affinity.Stats) uint64) func(clusterhttp.Stats) uint64 {
-	return func(s clusterhttp.Stats) uint64 {
-		if s.Rooms == nil {
-			return 0
-		}
-		return get(s.Rooms)
-	}
 }
 
 // counters are in the order of their checks.
@@ -38,39 +23,39 @@ func counters() []counter { return slices.Concat(messageCounters(), nodeCounters
 func messageCounters() []counter {
 	return []counter{
 		{
-			"messages", "inbox_dropped", node(func(c cluster.Stats) uint64 { return c.InboxDropped }),
+			"messages", "inbox_dropped", func(s clusterhttp.Stats) uint64 { return s.Counts.InboxDropped },
 			"messages arrive faster than the agent can process them", "see whether its machine is starved of CPU",
 		},
 		{
-			"messages", "guard_dropped", node(func(c cluster.Stats) uint64 { return c.GuardDropped }),
+			"messages", "guard_dropped", func(s clusterhttp.Stats) uint64 { return s.Counts.GuardDropped },
 			"packets that no node of this cluster sends reach the gossip port", "find the sender; a firewall and --key-file keep others out",
 		},
 		{
-			"messages", "decode_errors", node(func(c cluster.Stats) uint64 { return c.DecodeErrors }),
+			"messages", "decode_errors", func(s clusterhttp.Stats) uint64 { return s.Counts.DecodeErrors },
 			"messages are damaged, or come from another program", "look for other programs that use this port, and for a broken network",
 		},
 		{
-			"messages", "version_errors", node(func(c cluster.Stats) uint64 { return c.VersionErrors }),
+			"messages", "version_errors", func(s clusterhttp.Stats) uint64 { return s.Counts.VersionErrors },
 			"a node runs a version of roost with another wire format", "run one version on all nodes",
 		},
 		{
-			"messages", "send_errors", node(func(c cluster.Stats) uint64 { return c.SendErrors }),
+			"messages", "send_errors", func(s clusterhttp.Stats) uint64 { return s.Counts.SendErrors },
 			"this machine cannot send to some members", "look for missing routes, a local firewall, and full socket buffers",
 		},
 		{
-			"messages", "stale_dropped", node(func(c cluster.Stats) uint64 { return c.StaleDropped }),
+			"messages", "stale_dropped", func(s clusterhttp.Stats) uint64 { return s.Counts.StaleDropped },
 			"this process was paused for a while", "see whether its machine is starved of CPU, or the VM is paused",
 		},
 		{
-			"messages", "records_refused", node(func(c cluster.Stats) uint64 { return c.RecordsRefused }),
+			"messages", "records_refused", func(s clusterhttp.Stats) uint64 { return s.Counts.RecordsRefused },
 			"more nodes announce themselves than a cluster can have", "find the program that starts nodes with ever new ids",
 		},
 		{
-			"settings", "nodes_refused", node(func(c cluster.Stats) uint64 { return c.NodesRefused }),
+			"settings", "nodes_refused", func(s clusterhttp.Stats) uint64 { return s.Counts.NodesRefused },
 			"a node with other settings tries to join", "this agent's log names the setting and both values",
 		},
 		{
-			"settings", "settings_refused", node(func(c cluster.Stats) uint64 { return c.SettingsRefused }),
+			"settings", "settings_refused", func(s clusterhttp.Stats) uint64 { return s.Counts.SettingsRefused },
 			"messages of a node with other settings arrive and are dropped", "this agent's log names the setting and both values",
 		},
 	}
@@ -79,19 +64,19 @@ func messageCounters() []counter {
 func nodeCounters() []counter {
 	return []counter{
 		{
-			"losses", "expired", node(func(c cluster.Stats) uint64 { return c.Expired }),
+			"losses", "expired", func(s clusterhttp.Stats) uint64 { return s.Counts.Expired },
 			"leases have expired: nodes crashed, were paused or were cut off", "roost watch shows which nodes leave and join; see their machines and logs",
 		},
 		{
-			"losses", "skew_rejected", node(func(c cluster.Stats) uint64 { return c.SkewRejected }),
+			"losses", "skew_rejected", func(s clusterhttp.Stats) uint64 { return s.Counts.SkewRejected },
 			"the clock of some node is so far ahead that its heartbeats are rejected", "the log of that node says \"fenced\"; have NTP set its clock",
 		},
 		{
-			"fences", "fences", node(func(c cluster.Stats) uint64 { return c.Fences }),
+			"fences", "fences", func(s clusterhttp.Stats) uint64 { return s.Counts.Fences },
 			"this node has given up all it owned: its process was paused or its clock is wrong", "its log has the reason after \"fenced\"",
 		},
 		{
-			"fences", "reincarnations", node(func(c cluster.Stats) uint64 { return c.Reincarnations }),
+			"fences", "reincarnations", func(s clusterhttp.Stats) uint64 { return s.Counts.Reincarnations },
 			"another record of this node circulates: of an earlier incarnation, or of a second process under its id",
 			"see whether a second process has the same --id; after a restart with a clock that was set back it is harmless",
 		},
@@ -101,15 +86,15 @@ func nodeCounters() []counter {
 func roomCounters() []counter {
 	return []counter{
 		{
-			"redis", "store_errors", rooms(func(r *affinity.Stats) uint64 { return r.StoreErrors }),
+			"redis", "store_errors", func(s clusterhttp.Stats) uint64 { return s.Rooms.StoreErrors },
 			"Redis fails or is late", "see its latency, its memory and the network to it",
 		},
 		{
-			"redis", "conflicts", rooms(func(r *affinity.Stats) uint64 { return r.Conflicts }),
+			"redis", "conflicts", func(s clusterhttp.Stats) uint64 { return s.Rooms.Conflicts },
 			"two nodes hosted one room: joins were answered without Redis, or it lost data", "clients of those rooms are being moved; see that Redis does not evict (maxmemory-policy noeviction)",
 		},
 		{
-			"redis", "degraded", rooms(func(r *affinity.Stats) uint64 { return r.Degraded }),
+			"redis", "degraded", func(s clusterhttp.Stats) uint64 { return s.Rooms.Degraded },
 			"rooms are resolved without Redis, from the pin cache and by the hash", "see why Redis does not answer",
 		},
 	}
@@ -118,6 +103,10 @@ func roomCounters() []counter {
 // counted warns of each counter that grew between the looks, and mentions counters that
 // grew before.
 func (e Examination) counted() (checks []Check) {
+	was, is := e.Before.Stats, e.After.Stats
+	for _, s := range []*clusterhttp.Stats{&was, &is} {
+		s.Rooms = cmp.Or(s.Rooms, new(affinity.Stats))
+	}
 	all := counters()
 	for len(all) > 0 {
 		name := all[0].check
@@ -125,7 +114,7 @@ func (e Examination) counted() (checks []Check) {
 		var names, ever []string
 		for ; len(all) > 0 && all[0].check == name; all = all[1:] {
 			c := all[0]
-			before, after := c.of(e.Before.Stats), c.of(e.After.Stats)
+			before, after := c.of(was), c.of(is)
 			names = append(names, c.name)
 			if after > before {
 				found := fmt.Sprintf("%s: %d more within %v, %d since start", c.name, after-before, e.Over, after)

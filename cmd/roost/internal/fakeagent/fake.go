@@ -129,21 +129,17 @@ func Healthy() map[string]any {
 		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "already pinned", Epoch: 9, Hosted: true, TouchWithinS: 600,
 	}
 	changed := clusterhttp.Changed{Self: "node-a", State: lease.Draining, Weight: 100, Load: 1, Converged: true}
-	export := Table("node-a", "node-b", "node-c")
-	export.Version = 12
-	table, err := export.Table()
-	if err != nil {
-		panic(err)
+	in := placement.Input{Partitions: 64}
+	for _, m := range members {
+		in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
 	}
-	b := table.Balance()
+	table := Partitions(in, 12)
+	table.Balance.Advice = "" // a healthy cluster would have more partitions
 	return map[string]any{
-		"GET /v1/members": clusterhttp.Members{Self: "node-a", Members: members, Version: 12, Digest: export.Digest, Converged: true},
-		"GET /v1/partitions": clusterhttp.Partitions{
-			Export: export, Counts: b.Counts,
-			Balance: clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV},
-		},
-		"GET /v1/place":  clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
-		"GET /v1/owners": clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
+		"GET /v1/members":    clusterhttp.Members{Self: "node-a", Members: members, Version: 12, Digest: table.Digest, Converged: true},
+		"GET /v1/partitions": table,
+		"GET /v1/place":      clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
+		"GET /v1/owners":     clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
 		"GET /v1/stats": clusterhttp.Stats{
 			Self: "node-a", State: "active", Counts: cluster.Stats{Drifts: 4, DriftTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
 			Settings: clusterhttp.Settings{
@@ -176,15 +172,15 @@ func Batch() events.Batch {
 	}
 }
 
-// Table returns the table of some nodes.
-func Table(ids ...lease.NodeID) placement.Export {
-	in := placement.Input{Partitions: 64}
-	for _, id := range ids {
-		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 100})
-	}
+// Partitions returns the answer of an agent with the table of these nodes.
+func Partitions(in placement.Input, version uint64) clusterhttp.Partitions {
 	table, err := placement.Compute(in)
 	if err != nil {
 		panic(err)
 	}
-	return table.Export(13)
+	b := table.Balance()
+	return clusterhttp.Partitions{
+		Export: table.Export(version), Counts: b.Counts,
+		Balance: clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
+	}
 }

@@ -1,9 +1,7 @@
 package tour
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"testing"
 
@@ -12,14 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// exeVar has the roost binary for a tour that this binary walks instead of running tests.
-const exeVar = "TOUR_TEST_EXE"
-
 func TestMain(m *testing.M) {
-	if exe := os.Getenv(exeVar); exe != "" {
-		fmt.Println(Run(context.Background(), Options{Exe: exe, Once: true, Out: os.Stdout}))
-		return
-	}
 	agenttest.Overlap()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		agenttest.Remove()

@@ -211,8 +211,8 @@ func TestOptions(t *testing.T) {
 func TestNoOrphans(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), exeVar+"="+exe)
+	cmd := exec.Command(exe, "demo", "--once", "--nodes", "2")
+	cmd.Env = agentproc.Environ()
 	tour := agenttest.Start(t, cmd)
 	eventually(t, "rooms are placed", func() bool { return strings.Contains(tour.Log.String(), "rooms are placed") })
 	for _, pid := range pids(tour.Log.String()) {
@@ -223,7 +223,7 @@ func TestNoOrphans(t *testing.T) {
 	if err := tour.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	expectEnded(t, tour.Log.String(), 5)
+	expectEnded(t, tour.Log.String(), 2)
 }
 
 // pids returns the processes of the agents that a tour started first, by its output.
