@@ -10,7 +10,7 @@ import (
 )
 
 // joining runs one node. Its exchanges end with the errors of their addresses at once,
-// or without an answer after 2.5 s.
+// nil being the answer of a member, or without an answer after 2.5 s.
 type joining struct {
 	n       *Node
 	now     time.Time
@@ -61,7 +61,12 @@ func (j *joining) carryOut(r Ready) {
 		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.started)), append(j.dialed, x.Addr)
 		if err, ok := j.errs[x.Addr]; ok {
 			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster}[err]
-			after(10*time.Millisecond, func() { j.n.Exchanged(j.now, x, reason, err) })
+			after(10*time.Millisecond, func() {
+				if err == nil {
+					j.n.Receive(j.now, j.member().Sync(j.now))
+				}
+				j.n.Exchanged(j.now, x, reason, err)
+			})
 		} else {
 			after(2500*time.Millisecond, func() { j.n.Exchanged(j.now, x, NoAnswer, errors.New("timed out")) })
 		}
@@ -75,6 +80,14 @@ func (j *joining) carryOut(r Ready) {
 	if r.Hopeless != nil {
 		j.refused = r.Hopeless
 	}
+}
+
+// member returns a node that is a member.
+func (j *joining) member() *Node {
+	w := network{now: j.now, change: func(c *Config) { c.Bootstrap = true }}
+	n := w.start("member", 9)
+	n.Ready(j.now)
+	return n
 }
 
 func numbered(n int) (addrs []string) {

@@ -150,8 +150,8 @@ func TestSentAfterExpiry(t *testing.T) {
 	for b.lease.Holds(w.now.Add(20 * time.Millisecond).Sub(epoch)) {
 		w.run(10 * time.Millisecond)
 	}
-	r := b.Ready(w.now) // has a heartbeat, and takes half a second
-	w.run(500 * time.Millisecond)
+	r := b.Ready(w.now) // has a heartbeat, and takes a second
+	w.run(time.Second)
 	if w.owned("a") != 8 {
 		t.Fatal("the other node has not taken over")
 	}
@@ -191,9 +191,9 @@ func TestDuplicateEndsNode(t *testing.T) {
 // A node with a clock ahead of the cluster owns nothing, still computes tables, and logs
 // why once a minute.
 func TestClockFence(t *testing.T) {
-	w := newNetwork(t, nil, "a", "b", "c")
+	w := newNetwork(t, func(c *Config) { c.MaxSkew = 2 * time.Second }, "a", "b", "c")
 	c := w.nodes["c"]
-	w.clock["c"] = 5500 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
+	w.clock["c"] = 2300 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
 	w.run(90 * time.Second)
 	v := c.View()
 	if v.Phase != Settling || len(v.State.Owned()) != 0 || c.stats.Fences != 1 || v.Table == nil {
@@ -205,12 +205,12 @@ func TestClockFence(t *testing.T) {
 	if n := w.logged("a", "rejected heartbeats from a clock too far ahead; set the clock of their sender"); n != 2 {
 		t.Errorf("the others logged %d times in 90 s that they reject heartbeats", n)
 	}
-	w.clock["c"] = 4600 * time.Millisecond
+	w.clock["c"] = 1900 * time.Millisecond
 	w.run(6 * time.Second)
 	if c.life.phase != Settling {
 		t.Errorf("near the limit it is %v", c.life.phase)
 	}
-	w.clock["c"] = 4400 * time.Millisecond
+	w.clock["c"] = 1700 * time.Millisecond
 	w.run(6 * time.Second)
 	w.agreed(t)
 }
