@@ -74,6 +74,9 @@ func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
 			continue
 		}
 		for _, e := range nodes {
+			if e == s.self {
+				continue // its row is in every message
+			}
 			news = news || e.agesSent < limit
 			e.agesSent += recipients
 		}

@@ -16,37 +16,40 @@ func TestAnswerExpired(t *testing.T) {
 		sender   *Record
 		history  []*Message
 		at       time.Time
+		behind   bool
 		answered bool
 		beat     State // of the later incarnation, if the answer has it
 		record   bool
 	}{
 		{name: "unknown", sender: b, at: epoch},
-		{name: "live", sender: b, history: []*Message{hello(epoch, b, 1)}, at: epoch},
-		{name: "left", sender: b, history: []*Message{hello(epoch, b, 1), farewell(epoch, b, 2)}, at: epoch},
-		{name: "no address", sender: mute, history: []*Message{hello(epoch, mute, 1)}, at: now},
-		{name: "expired", sender: b, history: []*Message{hello(epoch, b, 1)}, at: now, answered: true},
-		{name: "too far ahead", sender: b, history: []*Message{hello(epoch.Add(time.Hour), b, 1)}, at: epoch, answered: true},
+		{name: "live", sender: b, history: []*Message{hello(epoch, b)}, at: epoch},
+		{name: "live, with an earlier cluster time", sender: b, history: []*Message{hello(epoch, b)}, at: epoch, behind: true, answered: true},
+		{name: "unknown, with an earlier cluster time", sender: b, at: epoch, behind: true},
+		{name: "left", sender: b, history: []*Message{hello(epoch, b), farewell(epoch, b)}, at: epoch},
+		{name: "no address", sender: mute, history: []*Message{hello(epoch, mute)}, at: now},
+		{name: "expired", sender: b, history: []*Message{hello(epoch, b)}, at: now, answered: true},
+		{name: "too far ahead", sender: b, history: []*Message{hello(epoch, b).by(time.Hour)}, at: epoch, answered: true},
 		{
-			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b, 1), messageFrom(epoch, later, []Beat{later.beat(1, 2*time.Second)}, later)},
+			name: "replaced by a live one", sender: b, history: []*Message{hello(epoch, b), messageFrom(epoch, later, []Beat{later.sent(epoch.Add(-2 * time.Second))}, later)},
 			at: epoch, answered: true, record: true, beat: Active,
 		},
 		{
 			name: "replaced by a crashed one", sender: b,
-			history: []*Message{hello(epoch, later, 1), hello(now, b, 1)}, at: now, answered: true, record: true,
+			history: []*Message{hello(epoch, later), hello(now, b)}, at: now, answered: true, record: true,
 		},
 		{
 			name: "replaced by one with a farewell", sender: b,
-			history: []*Message{hello(epoch, later, 1), farewell(epoch, later, 2), hello(epoch, b, 1)},
+			history: []*Message{hello(epoch, later), farewell(epoch, later), hello(epoch, b)},
 			at:      epoch, answered: true, record: true, beat: Left,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := crowd(300)
 			for _, m := range tc.history {
-				s.Apply(earlier(tc.at, m.SentAt), m)
+				s.Apply(time.UnixMilli(int64(m.Stamp)), m)
 			}
 			s.Expire(tc.at)
-			addr, m := s.AnswerExpired(tc.at, tc.sender.handle(), 1400)
+			addr, m := s.AnswerExpired(tc.at, tc.sender.handle(), tc.behind, 1400)
 			if (m != nil) != tc.answered {
 				t.Fatalf("answered %+v, want %v", m, tc.answered)
 			}
@@ -65,15 +68,15 @@ func TestAnswerExpired(t *testing.T) {
 				t.Errorf("record %v, its beat %v: %+v", record, beat, m)
 			}
 			for i := 3; i < len(m.Beats); i++ {
-				if m.Beats[i].Age < m.Beats[i-1].Age {
+				if m.Beats[i].renewed() > m.Beats[i-1].renewed() {
 					t.Fatalf("row %d is fresher than the one before", i)
 				}
 			}
 			carry(t, m)
-			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.handle(), 1400); again != nil {
+			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.handle(), tc.behind, 1400); again != nil {
 				t.Error("answered twice at once")
 			}
-			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.handle(), 1400); again == nil {
+			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.handle(), tc.behind, 1400); again == nil {
 				t.Error("not answered later")
 			}
 		})
@@ -84,9 +87,9 @@ func TestAnswerExpired(t *testing.T) {
 func TestAnsweredNodesRecover(t *testing.T) {
 	b, later := rec("b", 1), rec("b", 2)
 	t.Run("too far ahead", func(t *testing.T) {
-		s, fast := newSet(rec("a", 1)), NewSet(epoch.Add(time.Hour), *b, testParams)
+		s, fast := newSet(rec("a", 1)), offSet(epoch, time.Hour, b)
 		s.Apply(epoch, carry(t, fast.Sync(epoch.Add(time.Hour))))
-		_, m := s.AnswerExpired(epoch, fast.Handle(), 1400)
+		_, m := s.AnswerExpired(epoch, fast.Handle(), false, 1400)
 		fast.Apply(epoch.Add(time.Hour), carry(t, m))
 		fast.Apply(epoch.Add(time.Hour), carry(t, s.Sync(epoch))) // the record that it requests
 		if got := fast.ClockAhead(); got != time.Hour {
@@ -98,9 +101,9 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		var e Effect
 		for i := range 3 {
 			now := epoch.Add(time.Duration(i) * time.Second)
-			s.Apply(now, hello(now, later, uint32(i+1)))
+			s.Apply(now, hello(now, later))
 			s.Apply(now, old.Sync(now))
-			_, m := s.AnswerExpired(now, old.Handle(), 1400)
+			_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
 			e = old.Apply(now, carry(t, m))
 		}
 		if e.Duplicate == nil || e.Duplicate.Incarnation != 2 {
@@ -109,14 +112,14 @@ func TestAnsweredNodesRecover(t *testing.T) {
 	})
 	t.Run("replaced by a crashed one", func(t *testing.T) {
 		s := newSet(rec("a", 1))
-		s.Apply(epoch, hello(epoch, later, 1))
-		now := epoch.Add(testParams.TTL + 1)
+		s.Apply(epoch, hello(epoch, later))
+		now := epoch.Add(testParams.TTL + ms)
 		s.Expire(now)
-		old := NewSet(now, *b, testParams)
+		old := startSet(now, b, testParams)
 		s.Apply(now, old.Sync(now))
-		_, m := s.AnswerExpired(now, old.Handle(), 1400)
+		_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
 		old.Apply(now, carry(t, m))
-		now = now.Add(testParams.TTL + 1)
+		now = now.Add(testParams.TTL + ms)
 		if !old.Expire(now) || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid: %+v", old.Self())
 		}
@@ -127,11 +130,11 @@ func TestAnsweredNodesRecover(t *testing.T) {
 	})
 	t.Run("replaced by one with a farewell", func(t *testing.T) {
 		s, old := newSet(rec("a", 1)), newSet(b)
-		s.Apply(epoch, hello(epoch, later, 1))
-		s.Apply(epoch, farewell(epoch, later, 2))
+		s.Apply(epoch, hello(epoch, later))
+		s.Apply(epoch, farewell(epoch, later))
 		now := epoch.Add(30 * time.Second)
 		s.Apply(now, old.Sync(now))
-		_, m := s.AnswerExpired(now, old.Handle(), 1400)
+		_, m := s.AnswerExpired(now, old.Handle(), false, 1400)
 		if e := old.Apply(now, carry(t, m)); !e.Changed || !e.Urgent || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid at once: %+v, %+v", e, old.Self())
 		}
@@ -151,7 +154,7 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 	for range 5 {
 		now = now.Add(half)
 		s.Expire(now)
-		if _, m := s.AnswerExpired(now, b.handle(), 1400); m == nil {
+		if _, m := s.AnswerExpired(now, b.handle(), false, 1400); m == nil {
 			t.Fatalf("forgotten after %v", now.Sub(epoch))
 		}
 	}

@@ -20,20 +20,26 @@ func bench(b *testing.B, prepare func(s *Set) (op func())) {
 	}
 }
 
-// digestOf returns the fullest digest of one packet, without records.
-func digestOf(s *Set) *Message {
-	m := s.Compose(epoch, 1400, 100)
-	for ; len(m.Records) > 0; m = s.Compose(epoch, 1400, 100) {
-		for _, e := range s.byID {
-			e.beatsSent = 0
-		}
+// digestMessage returns the fullest digest of one packet, without records.
+func digestMessage(s *Set) *Message {
+	again(s)
+	m := s.compose(epoch, 1400, 100)
+	for ; len(m.Records) > 0; m = s.compose(epoch, 1400, 100) {
+		again(s)
 	}
 	return m
 }
 
+// again makes all rows and ages of s news.
+func again(s *Set) {
+	for _, e := range s.byID {
+		e.rowsSent, e.agesSent = 0, 0
+	}
+}
+
 // messages are the two kinds of large messages: one packet, and a full sync.
 var messages = map[string]func(s *Set) *Message{
-	"digest": digestOf,
+	"digest": digestMessage,
 	"sync":   func(s *Set) *Message { return s.Sync(epoch) },
 }
 
@@ -63,23 +69,26 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// Every row of the digest renews a lease.
+// Every row and age of the digest renews a lease.
 func BenchmarkApplyDigest(b *testing.B) {
 	bench(b, func(s *Set) func() {
-		m := digestOf(s)
+		m, now := digestMessage(s), epoch
 		return func() {
-			for i := range m.Beats[1:] {
-				m.Beats[i+1].Seq++
+			now = now.Add(millis(s.grain()))
+			m.Stamp, m.SentAt = stampAt(now), now
+			for i := range m.Beats {
+				m.Beats[i].At += s.grain()
+				m.Beats[i].Renewed = 0
 			}
-			s.Apply(epoch, m)
+			s.Apply(now, m)
 		}
 	})
 }
 
-// Every row of the digest is known already, as most are in practice.
+// Every row and age of the digest is known already, as most are in practice.
 func BenchmarkApplyKnownDigest(b *testing.B) {
 	bench(b, func(s *Set) func() {
-		m := digestOf(s)
+		m := digestMessage(s)
 		return func() { s.Apply(epoch, m) }
 	})
 }
@@ -92,15 +101,13 @@ func BenchmarkApplySync(b *testing.B) {
 	})
 }
 
-// The digest has only rows to choose from.
+// The digest has only rows and ages to choose from.
 func BenchmarkCompose(b *testing.B) {
 	bench(b, func(s *Set) func() {
-		digestOf(s)
+		digestMessage(s)
 		return func() {
 			if s.Compose(epoch, 1400, 1) == nil {
-				for _, e := range s.byID {
-					e.beatsSent = 0
-				}
+				again(s)
 			}
 		}
 	})

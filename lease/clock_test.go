@@ -13,11 +13,11 @@ import (
 // rounds lets a receive a beat of every peer per heartbeat, for more than two TTLs.
 // The clocks are those of the peers, relative to a's.
 func rounds(s *Set, clocks ...time.Duration) {
-	for seq := range uint32(7) {
-		now := epoch.Add(time.Duration(seq) * 2 * time.Second)
+	for i := range 7 {
+		now := epoch.Add(time.Duration(i) * 2 * time.Second)
 		s.Beat(now, 0, 0)
 		for i, clock := range clocks {
-			s.Apply(now, hello(now.Add(clock), rec(NodeID(fmt.Sprintf("p%d", i)), 1), seq+1))
+			s.Apply(now, hello(now, rec(NodeID(fmt.Sprintf("p%d", i)), 1)).by(clock))
 		}
 		s.Expire(now)
 	}
@@ -89,7 +89,7 @@ func TestClusterClock(t *testing.T) {
 			}
 			// One odd clock must not make a node's messages unreadable.
 			s.Beat(epoch.Add(15*sec), 0, 0)
-			carry(t, s.Compose(epoch.Add(15*sec), 1400, 1))
+			carry(t, s.Compose(epoch.Add(15*sec), 1400, 1)[0])
 			carry(t, s.Sync(epoch.Add(15*sec)))
 		})
 	}
@@ -104,8 +104,7 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 		}), 2, 8).Draw(t, "clocks")
 		sets := make([]*Set, len(offsets))
 		for i := range sets {
-			r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
-			sets[i] = NewSet(epoch.Add(offsets[i]), *r, testParams)
+			sets[i] = offSet(epoch, offsets[i], rec(NodeID(fmt.Sprintf("n%d", i)), 1))
 		}
 		for round := range 7 {
 			now := epoch.Add(time.Duration(round) * 2 * time.Second)
@@ -153,9 +152,9 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
 	seed := newSet(rec("s", 1))
 	for i := range 5 {
-		seed.Apply(epoch, hello(epoch, rec(NodeID(fmt.Sprintf("p%d", i)), 1), 1))
+		seed.Apply(epoch, hello(epoch, rec(NodeID(fmt.Sprintf("p%d", i)), 1)))
 	}
-	slow := newSet(rec("a", 1))
+	slow := offSet(epoch, -time.Minute, rec("a", 1))
 	now := epoch.Add(-time.Minute)
 	slow.Apply(now, carry(t, seed.Sync(epoch)))
 	wantIDs(t, slow, "a/1", "p0/1", "p1/1", "p2/1", "p3/1", "p4/1", "s/1")
@@ -168,9 +167,9 @@ func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
 // clocks are relative to the sender's.
 func TestFastNodeRelaysWell(t *testing.T) {
 	hour := epoch.Add(time.Hour)
-	fast := NewSet(hour, *rec("f", 1), testParams)
-	fast.Apply(hour, hello(epoch, rec("b", 1), 1))
-	fast.Apply(hour, hello(epoch, rec("c", 1), 1))
+	fast := offSet(epoch, time.Hour, rec("f", 1))
+	fast.Apply(hour, hello(epoch, rec("b", 1)))
+	fast.Apply(hour, hello(epoch, rec("c", 1)))
 	if got := fast.ClockAhead(); got != time.Hour {
 		t.Errorf("ClockAhead() of the fast node = %v", got)
 	}
@@ -193,15 +192,15 @@ func TestOwnClockIsSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			for seq := range uint32(10) {
-				now := epoch.Add(time.Duration(seq) * 2 * time.Second)
+			for i := range 10 {
+				now := epoch.Add(time.Duration(i) * 2 * time.Second)
 				s.Beat(now, 0, 0)
 				skew := time.Duration(0)
-				if seq >= 5 {
+				if i >= 5 {
 					skew = clock
 				}
 				for _, r := range peers {
-					s.Apply(now, hello(now.Add(skew), r, seq+1))
+					s.Apply(now, hello(now, r).by(skew))
 				}
 				s.Expire(now)
 				wantIDs(t, s, "a/1", "b/1", "c/1", "d/1")
@@ -218,22 +217,24 @@ func TestOwnClockIsSet(t *testing.T) {
 func TestWaitingPacketsDoNotBlind(t *testing.T) {
 	s := newSet(rec("a", 1))
 	peers := []*Record{rec("b", 1), rec("c", 1), rec("d", 1)}
-	for _, r := range peers {
-		s.Apply(epoch, hello(epoch, r, 1))
-	}
-	now := epoch.Add(20 * time.Second)
-	s.ExpireOthers(now)
-	for _, r := range peers {
-		s.Apply(now, hello(epoch.Add(2*time.Second), r, 2))
-	}
-	now = now.Add(time.Second)
-	for seq := uint32(12); seq < 14; seq++ { // the first beats move the clock; at the latest the second ones count
+	send := func(now, sent time.Time) {
 		for _, r := range peers {
-			s.Apply(now, hello(now, r, seq))
+			s.Apply(now, hello(sent, r))
 		}
 	}
+	send(epoch, epoch)
+	now := epoch.Add(20 * time.Second)
+	s.ExpireOthers(now)
+	for _, late := range []time.Duration{18 * time.Second, testParams.TTL - 100*ms} {
+		send(now, now.Add(-late))
+	}
+	now = now.Add(time.Second)
+	for range 2 { // the first beats move the clock; at the latest the second ones count
+		now = now.Add(ms)
+		send(now, now)
+	}
 	for _, r := range peers {
-		if m := member(s, r.ID); m == nil || m.Seq != 13 {
+		if m := member(s, r.ID); m == nil || !m.Renewed.Equal(now) {
 			t.Errorf("%s: %+v", r.ID, m)
 		}
 	}

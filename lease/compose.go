@@ -46,9 +46,7 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	if !s.addBeat(now, m, s.self, &free, recipients) {
 		return nil // the row sizes below assume its table digest
 	}
-	if len(m.Ages) == 0 {
-		s.self.agesSent += recipients
-	}
+	s.self.agesSent += recipients
 	news = s.addRecords(m, free/3, &free, recipients) || news
 	rows := s.dueRows(now)
 	some := free / 3

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 		for i := range rapid.IntRange(0, 60).Draw(t, "peers") {
 			r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
 			r.Labels = manyLabels(rapid.IntRange(0, 8).Draw(t, "labels"), 40)
-			b := r.beat(rapid.Uint32().Draw(t, "seq"), time.Duration(rapid.IntRange(0, 6000).Draw(t, "age"))*ms)
+			b := r.sent(epoch.Add(-time.Duration(rapid.IntRange(0, 6000).Draw(t, "age")) * ms))
 			b.Table, b.Load = table.Draw(t, "its table"), max(0, odd.Draw(t, "its load"))
 			b.Clock = -time.Duration(max(0, odd.Draw(t, "clock")))
 			s.Apply(epoch, messageFrom(epoch, r, []Beat{b}, r))
@@ -31,8 +30,8 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 		budget := rapid.IntRange(0, 3000).Draw(t, "budget")
 		grown := manyLabels(8, rapid.IntRange(0, 40).Draw(t, "later labels"))
 		for round := range 100 {
-			m := s.Compose(epoch.Add(time.Second), budget, 1)
-			if m == nil {
+			messages := s.Compose(epoch.Add(time.Second), budget, 1)
+			if messages == nil {
 				return
 			}
 			if round%20 == 10 { // records that were measured before grow
@@ -41,15 +40,17 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 					s.Apply(epoch, messageFrom(epoch, e.Record, nil, e.with(func(r *Record) { r.Labels = grown })))
 				}
 			}
-			wire := Encode(m)
-			if len(wire) > budget {
-				t.Fatalf("%d beats, %d records: %d bytes of %d", len(m.Beats), len(m.Records), len(wire), budget)
-			}
-			if _, err := Decode(wire); err != nil {
-				t.Fatal(err)
-			}
-			if m.Beats[0].Handle != s.Handle() {
-				t.Fatal("the own beat does not come first")
+			for _, m := range messages {
+				wire := Encode(m)
+				if len(wire) > budget {
+					t.Fatalf("%d beats, %d records, %d ages: %d bytes of %d", len(m.Beats), len(m.Records), len(m.Ages), len(wire), budget)
+				}
+				if _, err := Decode(wire); err != nil {
+					t.Fatal(err)
+				}
+				if m.Beats[0].Handle != s.Handle() {
+					t.Fatal("the own beat does not come first")
+				}
 			}
 		}
 	})
@@ -59,89 +60,130 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 // leaves out the rows that no longer fit.
 func TestComposeFillsItsBudget(t *testing.T) {
 	s := crowd(500)
-	m := digestOf(s)
+	m := digestMessage(s)
 	size := len(Encode(m))
 	if size < 1400-messageOverhead-24 || size > 1400 {
 		t.Errorf("%d beats: %d bytes of 1400", len(m.Beats), size)
 	}
-	t.Logf("%d rows in %d bytes", len(m.Beats), size)
+	t.Logf("%d rows and %d buckets in %d bytes", len(m.Beats), len(m.Ages), size)
 
 	s.Update(func(r *Record) { r.Labels = manyLabels(10, 40) })
-	m = s.Compose(epoch, 1400, 1)
+	m = s.Compose(epoch, 1400, 1)[0]
 	size = len(Encode(m))
 	if len(m.Records) != 1 || size > 1400 {
 		t.Errorf("%d records, %d beats: %d bytes of 1400", len(m.Records), len(m.Beats), size)
 	}
 }
 
-// With more news than fits, every beat and record is sent about equally often, and
-// often enough. Then Compose returns nil until the next news.
+// With more news than fits, every row, age and record is sent about equally often, and
+// often enough. Then Compose returns nothing until the next news.
 func TestComposeIsFair(t *testing.T) {
 	const recipients = 3
 	s := crowd(200)
-	beats, records := make(map[Handle]int), make(map[NodeID]int)
-	spread := func(counts []int) int { return slices.Max(counts) - slices.Min(counts) }
-	counts := func() (b, r []int) {
-		for _, m := range s.View().Members {
-			if m.Handle != s.Handle() {
-				b, r = append(b, beats[m.Handle]), append(r, records[m.ID])
+	rows, ages, records := make(map[Handle]int), make(map[Handle]int), make(map[Handle]int)
+	counts := func(sent map[Handle]int) (least, spread int) {
+		least, most := sent[s.live[0].handle], 0
+		for _, e := range s.live {
+			if e != s.self {
+				least, most = min(least, sent[e.handle]), max(most, sent[e.handle])
 			}
 		}
-		return b, r
+		return least, most - least
 	}
 	digests := 0
-	for m := s.Compose(epoch, 1400, recipients); m != nil; m = s.Compose(epoch, 1400, recipients) {
+	for m := s.compose(epoch, 1400, recipients); m != nil; m = s.compose(epoch, 1400, recipients) {
 		digests++
 		for i := range m.Beats {
-			beats[m.Beats[i].Handle] += recipients
+			rows[m.Beats[i].Handle] += recipients
+		}
+		for i := range m.Ages {
+			for _, e := range s.bucket(m.Ages[i].BucketID) {
+				ages[e.handle] += recipients
+			}
 		}
 		for _, r := range m.Records {
-			records[r.ID] += recipients
+			records[r.handle()] += recipients
 		}
-		if b, r := counts(); spread(b) > recipients || spread(r) > recipients {
-			t.Fatalf("digest %d: spread of beats %d, of records %d", digests, spread(b), spread(r))
+		for what, sent := range map[string]map[Handle]int{"rows": rows, "ages": ages, "records": records} {
+			if _, spread := counts(sent); spread > recipients {
+				t.Fatalf("digest %d: %s differ by %d", digests, what, spread)
+			}
 		}
 		if digests > 10_000 {
 			t.Fatal("Compose never returns nil")
 		}
 	}
-	b, r := counts()
-	if slices.Min(b) < s.beatCopies() || slices.Min(r) < s.recordCopies() {
-		t.Errorf("least copies: beats %d of %d, records %d of %d",
-			slices.Min(b), s.beatCopies(), slices.Min(r), s.recordCopies())
+	for what, tc := range map[string]struct {
+		sent map[Handle]int
+		want int
+	}{"rows": {rows, s.rowCopies()}, "ages": {ages, s.ageCopies()}, "records": {records, s.recordCopies()}} {
+		if least, _ := counts(tc.sent); least < tc.want {
+			t.Errorf("%s: %d copies, want %d", what, least, tc.want)
+		}
 	}
 	if s.Compose(epoch, 1400, recipients) != nil {
 		t.Error("a message without news")
 	}
 
 	other := s.View().Members[100]
-	now := epoch.Add(time.Second)
-	s.Apply(now, messageFrom(now, other.Record, []Beat{other.beat(other.Seq+1, 0)}))
-	m := s.Compose(now, 1400, recipients)
-	if m == nil || len(m.Beats) != 2 || m.Beats[1].Handle != other.Handle || len(m.Records) != 0 {
-		t.Errorf("after one new beat: %+v", m)
-	}
-	now = now.Add(time.Second)
-	s.Apply(now, messageFrom(now, other.Record, nil, other.heavier()))
-	m = s.Compose(now, 1400, recipients)
-	if m == nil || len(m.Records) != 1 || m.Records[0].Weight != 2 {
-		t.Errorf("after a new record: %+v", m)
-	}
-	for m != nil {
-		m = s.Compose(now, 1400, recipients)
-	}
-	for i, state := range []State{Draining, Left} {
-		now = now.Add(time.Second)
-		s.Apply(now, messageFrom(now, other.Record, []Beat{other.beat(other.Seq+2+uint32(i), 0).as(state)}))
-		copies := 0
-		for m = s.Compose(now, 1400, recipients); m != nil; m = s.Compose(now, 1400, recipients) {
-			if len(m.Beats) != 2 || m.Beats[1].Handle != other.Handle || m.Beats[1].State != state || len(m.Records) != 0 {
-				t.Fatalf("after a change of state to %v: %+v", state, m)
-			}
-			copies += recipients
+	now := epoch
+	for _, tc := range []struct {
+		name   string
+		beat   func(b *Beat)
+		record *Record
+		copies int // of the row
+	}{
+		{"the same again", func(*Beat) {}, nil, 0}, // the ages say it
+		{"another load", func(b *Beat) { b.Load++ }, nil, s.rowCopies()},
+		{"another table", func(b *Beat) { b.Table++ }, nil, 0}, // the ages say it, too: 200 nodes are many
+		{"a new record", func(*Beat) {}, other.heavier(), s.rowCopies()},
+		{"draining", func(b *Beat) { b.State = Draining }, nil, s.rowCopies()},
+		{"left", func(b *Beat) { b.State = Left }, nil, s.rowCopies()},
+	} {
+		now = now.Add(200 * ms) // no lease is old enough to be asked for
+		beat := other.sent(now)
+		e := s.known[other.Handle]
+		beat.Load, beat.Table, beat.Version = e.load, e.table, e.rec.Version
+		tc.beat(&beat)
+		m := messageFrom(now, other.Record, []Beat{beat})
+		if tc.record != nil {
+			m.Records = []*Record{tc.record}
 		}
-		if copies < s.beatCopies() {
-			t.Errorf("%d copies of a change of state to %v, want %d", copies, state, s.beatCopies())
+		s.Apply(now, m)
+		copies, sent := 0, 0
+		for m := s.compose(now, 1400, recipients); m != nil; m = s.compose(now, 1400, recipients) {
+			if sent += recipients; sent > 1000 {
+				t.Fatalf("%s: Compose never returns nil: %+v", tc.name, m)
+			}
+			for _, b := range m.Beats[1:] {
+				if b.Handle != other.Handle || b.State != beat.State || b.Load != beat.Load {
+					t.Fatalf("%s: a row of another node, or an old one: %+v", tc.name, b)
+				}
+				copies += recipients
+			}
+			if hasRecord := len(m.Records) > 0; hasRecord != (tc.record != nil && sent <= s.recordCopies()+recipients-1) {
+				t.Fatalf("%s: %d records in the message for recipient %d", tc.name, len(m.Records), sent)
+			}
+		}
+		if sent == 0 || copies < tc.copies || copies >= tc.copies+recipients {
+			t.Errorf("%s: %d messages with %d copies of the row, want %d", tc.name, sent/recipients, copies, tc.copies)
+		}
+	}
+}
+
+// Every beat of this node goes to as many recipients as its age does.
+func TestOwnBeatIsSentOften(t *testing.T) {
+	for _, n := range []int{2, 3, 100} {
+		s := crowd(n)
+		for s.Compose(epoch, 1400, 1) != nil {
+		}
+		s.Beat(epoch.Add(time.Second), 0, 0)
+		sent := 0
+		for s.Compose(epoch.Add(time.Second), 1400, 1) != nil {
+			sent++
+		}
+		if sent != s.ageCopies() {
+			t.Errorf("%d nodes: %d copies, want %d", n, sent, s.ageCopies())
 		}
 	}
 }
@@ -151,12 +193,12 @@ func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	s := newSet(rec("a", 1))
 	for i, age := range []time.Duration{3, 1, 2} {
 		r := rec(NodeID(fmt.Sprintf("n%d", i)), 1)
-		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.beat(1, age*time.Second)}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.sent(epoch.Add(-age * time.Second))}, r))
 	}
-	m := s.Compose(epoch, 1400, 1)
+	m := s.Compose(epoch, 1400, 1)[0]
 	for i, want := range []time.Duration{0, 1, 2, 3} {
-		if m.Beats[i].Age != want*time.Second {
-			t.Errorf("row %d is %v old", i, m.Beats[i].Age)
+		if age := millis(m.Stamp - m.Beats[i].At); age != want*time.Second {
+			t.Errorf("row %d is %v old", i, age)
 		}
 	}
 }
@@ -172,17 +214,17 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 		names[r.handle()] = id
 		return r
 	}
-	s.Apply(epoch, hello(epoch, node("dead"), 1))
+	s.Apply(epoch, hello(epoch, node("dead")))
 	s.Apply(epoch, messageFrom(epoch, node("unborn"), nil, node("unborn")))
-	s.Apply(epoch, hello(epoch, node("left long ago"), 1))
-	s.Apply(epoch, farewell(epoch, node("left long ago"), 2))
-	s.Apply(now, hello(now, node("left"), 1))
-	s.Apply(now, farewell(now, node("left"), 2))
-	s.Apply(now, messageFrom(now, node("stillborn"), []Beat{node("stillborn").beat(1, 0).as(Left)}, node("stillborn")))
-	s.Apply(now, farewell(now, node("stranger"), 1))
+	s.Apply(epoch, hello(epoch, node("left long ago")))
+	s.Apply(epoch, farewell(epoch, node("left long ago")))
+	s.Apply(now, hello(now, node("left")))
+	s.Apply(now, farewell(now, node("left")))
+	s.Apply(now, messageFrom(now, node("stillborn"), []Beat{node("stillborn").sent(now).as(Left)}, node("stillborn")))
+	s.Apply(now, farewell(now, node("stranger")))
 	expect := func(when string) {
 		t.Helper()
-		m := s.Compose(now, 1400, 1)
+		m := s.Compose(now, 1400, 1)[0]
 		var records, rows []string
 		for _, r := range m.Records {
 			records = append(records, string(r.ID))
@@ -211,7 +253,7 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	s := crowd(60)
 	dead := rec("dead", 1)
-	s.Apply(epoch.Add(-testParams.TTL), hello(epoch.Add(-testParams.TTL), dead, 1))
+	s.Apply(epoch.Add(-testParams.TTL), hello(epoch.Add(-testParams.TTL), dead))
 	s.Expire(epoch.Add(ms))
 	var wants []Handle
 	for _, m := range s.View().Members {
@@ -245,27 +287,29 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("budget %d: %d of %d answered, %d left over", budget, len(got), want, len(rest))
 		}
 	}
-	if m := carry(t, s.Request(epoch, wants)); !slices.Equal(m.Wants, wants) || m.From != s.Handle() {
+	if m := carry(t, s.Request(epoch, wants, nil)); !slices.Equal(m.Wants, wants) || m.From != s.Handle() {
 		t.Errorf("Request over the wire: %+v", m)
 	}
 }
 
-// A full sync of the largest possible set fits into a message.
+// A full sync of the largest possible set fits into a message, unless most records are
+// much longer than usual.
 func TestSyncFits(t *testing.T) {
-	s := newSet(rec("a", 1))
-	labels := manyLabels(MaxLabels, 40)
-	for i := range MaxNodes {
-		r := rec(NodeID(fmt.Sprintf("%s%04d", strings.Repeat("n", 50), i)), math.MaxUint64)
-		r.Labels, r.APIAddr = labels, strings.Repeat("x", 110)
-		if i == 0 {
+	for name, tc := range map[string]struct {
+		labels, most int
+		api          string
+	}{"usual records": {0, MaxNodes, "https://10.0.0.1:8401"}, "the longest records": {MaxLabels, MaxNodes / 4, strings.Repeat("x", 110)}} {
+		s, labels := newSet(rec("a", 1)), manyLabels(tc.labels, 40)
+		flood(s, epoch, s.Self(), MaxNodes-1, func(i int, m *Message) {
+			r := rec(NodeID(fmt.Sprintf("%s%04d", strings.Repeat("n", 50), i)), maxIncarnation)
+			r.Labels, r.APIAddr = labels, tc.api
 			if err := r.Validate(); err != nil {
 				t.Fatal(err)
 			}
+			m.Records, m.Beats = append(m.Records, r), append(m.Beats, r.sent(epoch))
+		})
+		if m := carry(t, s.Sync(epoch)); len(m.Records) < tc.most || len(m.Beats) != len(m.Records) {
+			t.Errorf("%s: %d records, %d beats", name, len(m.Records), len(m.Beats))
 		}
-		s.Apply(epoch, hello(epoch, r, math.MaxUint32))
-	}
-	m := carry(t, s.Sync(epoch))
-	if len(m.Records) < MaxNodes/2 || len(m.Beats) != len(m.Records) {
-		t.Errorf("%d records, %d beats", len(m.Records), len(m.Beats))
 	}
 }

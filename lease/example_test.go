@@ -14,6 +14,7 @@ func node(now time.Time, id lease.NodeID) *lease.Set {
 	s := lease.NewSet(now, lease.Record{
 		ID: id, Incarnation: uint64(now.UnixNano()), Addr: string(id) + ":7946", Weight: 1,
 	}, params)
+	s.Establish()
 	s.SetState(lease.Active)
 	s.Beat(now, 0, 0)
 	return s
@@ -34,7 +35,7 @@ func ExampleSet_Apply() {
 
 	// Each node sends its digest; here without a network.
 	for _, hop := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
-		wire := lease.Encode(hop.from.Compose(now, 1400, 1))
+		wire := lease.Encode(hop.from.Compose(now, 1400, 1)[0])
 		m, err := lease.Decode(wire)
 		if err != nil {
 			fmt.Println(err)
@@ -53,7 +54,7 @@ func ExampleSet_Apply() {
 	// changed: true
 	// changed: true
 	// a active, b active
-	// without a beat of b, look again after 6.000000001s
+	// without a beat of b, look again after 6.001s
 	// changed: true
 	// a active
 }
@@ -79,7 +80,7 @@ func ExampleSet_SetState() {
 
 	a.SetState(lease.Draining)
 	a.Beat(now, 0, 0)
-	b.Apply(now, a.Compose(now, 1400, 1))
+	b.Apply(now, a.Compose(now, 1400, 1)[0])
 	fmt.Println(members(b))
 	// Output:
 	// a draining, b active
@@ -95,12 +96,12 @@ func ExampleSet_Update() {
 
 	a.Update(func(r *lease.Record) { r.Weight = 3 })
 	a.Beat(now, 0, 0)
-	m := a.Compose(now, 1400, 1)
+	m := a.Compose(now, 1400, 1)[0]
 	m.Records = nil // pretend that it did not fit
 	wants := b.Apply(now, m).Wants
 	fmt.Println(len(wants), "record to ask for")
 
-	answer, _ := a.Answer(now, b.Request(now, wants).Wants, 1400)
+	answer, _ := a.Answer(now, b.Request(now, wants, nil).Wants, 1400)
 	b.Apply(now, answer)
 	fmt.Println("weight", b.View().Members[0].Weight)
 	// Output:
@@ -110,11 +111,11 @@ func ExampleSet_Update() {
 
 // An unknown version has an error of its own, unlike garbage.
 func ExampleDecode() {
-	_, err := lease.Decode([]byte{9, 0x97})
+	_, err := lease.Decode([]byte{9, 1})
 	fmt.Println(err)
-	_, err = lease.Decode([]byte{2, 0x97})
+	_, err = lease.Decode([]byte{3, 1})
 	fmt.Println(err)
 	// Output:
-	// lease: message of an unknown wire version: 9, this program reads 2
-	// lease: malformed message: EOF
+	// lease: message of an unknown wire version: 9, this program reads 3 to 3
+	// lease: malformed message: a number is cut short or out of range
 }

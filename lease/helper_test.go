@@ -83,6 +83,13 @@ func startSet(now time.Time, r *Record, p Params) *Set {
 	return s
 }
 
+// offSet returns the set of a member whose wall clock is ahead by d.
+func offSet(now time.Time, d time.Duration, r *Record) *Set {
+	s := startSet(now.Add(d), r, testParams)
+	s.advance(stampAt(now) - s.time.base)
+	return s
+}
+
 // carry encodes and decodes m.
 func carry(tb testing.TB, m *Message) *Message {
 	tb.Helper()

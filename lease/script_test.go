@@ -12,7 +12,9 @@ import (
 // The scripts under testdata/script are lives of leases, one story a file.
 // Run with -rewrite to record the current behaviour, and read the difference.
 //
-//	node a [inc=N] [clock=D]   a process starts; its clock differs by D
+//	node a [inc=N] [clock=D]   a process starts; its wall clock differs by D
+//	node a newcomer [clock=D]  the same, and it does not know cluster time yet
+//	establish a                it has joined, or found no cluster to join
 //	kill a                     it stops without a farewell
 //	beat a [load=N]            it renews its lease
 //	drain a, leave a           it changes its state and beats
@@ -22,7 +24,7 @@ import (
 //	advance D                  time passes on all nodes
 //	expire a                   a expires leases
 //	suspend a                  a was paused for longer than the TTL
-//	view a                     live nodes for a: id/incarnation, state, age, seq,
+//	view a                     live nodes for a: id/incarnation, state, age,
 //	                           weight if it is not 1
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
@@ -74,6 +76,8 @@ func (st *stage) run(t *testing.T, d *datadriven.TestData) {
 	switch d.Cmd {
 	case "node":
 		st.start(t, d, arg(0))
+	case "establish":
+		node(0).set.Establish()
 	case "kill":
 		delete(st.nodes, arg(0))
 	case "beat":
@@ -125,18 +129,22 @@ func (st *stage) start(t *testing.T, d *datadriven.TestData, name string) {
 		d.Fatalf(t, "%v", err)
 	}
 	a := &actor{name: name, clock: skew}
-	a.set = startSet(st.at(a), rec(NodeID(id), inc), testParams)
+	a.set = offSet(st.now, skew, rec(NodeID(id), inc))
+	if d.HasArg("newcomer") {
+		a.set = NewSet(st.at(a), *a.set.Self(), testParams)
+	}
 	st.nodes[name] = a
 }
 
 func (st *stage) send(t *testing.T, a, b *actor) {
 	t.Helper()
-	m := a.set.Compose(st.at(a), 1400, 1)
-	if m == nil {
+	messages := a.set.Compose(st.at(a), 1400, 1)
+	if messages == nil {
 		st.printf("%s has no news", a.name)
-		return
 	}
-	st.deliver(t, a, b, m)
+	for _, m := range messages {
+		st.deliver(t, a, b, m)
+	}
 }
 
 // deliver carries m from a to b over the wire, and then the answers of b.
@@ -151,7 +159,8 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	renewed := after.BeatsApplied - before.BeatsApplied
+	renewed := after.BeatsApplied - before.BeatsApplied + after.AgesApplied - before.AgesApplied
+	note(!e.Counts, "dropped")
 	note(e.Changed, "changed")
 	note(e.Urgent, "to be passed on at once")
 	note(renewed > 0 && !e.Changed, "%d renewed", renewed)
@@ -161,19 +170,35 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 		note(true, "has to stop for %s/%d", e.Duplicate.ID, e.Duplicate.Incarnation)
 	}
 	note(e.Wants != nil, "requests %d record(s)", len(e.Wants))
+	note(e.Buckets != nil, "requests the rows of %d bucket(s)", len(e.Buckets))
+	note(m.Asks != nil, "is asked for %d row(s)", len(m.Asks))
 	if notes == nil {
 		notes = []string{"nothing new"}
 	}
 	st.printf("%s → %s: %s", a.name, b.name, strings.Join(notes, ", "))
-	if _, news := b.set.AnswerExpired(st.at(b), m.From, 1400); news != nil {
-		st.printf("%s answers %s, which is not live:", b.name, a.name)
+	if e.Challenge != "" {
+		st.printf("%s challenges %s:", b.name, e.Challenge)
+		st.deliver(t, b, a, b.set.Challenge(st.at(b), 4711))
+	}
+	if e.Echo != "" {
+		st.printf("%s echoes:", b.name)
+		st.deliver(t, b, a, b.set.Echo(st.at(b), m.Challenge))
+	}
+	if _, news := b.set.AnswerExpired(st.at(b), m.From, e.Behind, 1400); news != nil {
+		st.printf("%s answers %s:", b.name, a.name)
 		st.deliver(t, b, a, news)
 	}
-	if e.Wants == nil {
+	for _, answer := range b.set.AnswerBeats(st.at(b), m, 1400) {
+		st.deliver(t, b, a, answer)
+	}
+	if e.Wants == nil && e.Buckets == nil {
 		return
 	}
-	ask := carry(t, b.set.Request(st.at(b), e.Wants))
+	ask := carry(t, b.set.Request(st.at(b), e.Wants, e.Buckets))
 	if answer, _ := a.set.Answer(st.at(a), ask.Wants, 1400); answer != nil {
+		st.deliver(t, a, b, answer)
+	}
+	for _, answer := range a.set.AnswerBeats(st.at(a), ask, 1400) {
 		st.deliver(t, a, b, answer)
 	}
 }
@@ -185,6 +210,6 @@ func (st *stage) view(a *actor) {
 		if m.Weight != 1 {
 			weight = fmt.Sprintf(", weight %d", m.Weight)
 		}
-		st.printf("%s/%d %v, %v old, seq %d%s", m.ID, m.Incarnation, m.State, age, m.Seq, weight)
+		st.printf("%s/%d %v, %v old%s", m.ID, m.Incarnation, m.State, age, weight)
 	}
 }

@@ -76,7 +76,10 @@ func (s *Set) outbid(now time.Time) bool {
 func (s *Set) reincarnate(now time.Time, past uint64, e *Effect) {
 	s.end(now, s.self, retired)
 	rec := s.self.rec.clone()
-	rec.Incarnation = max(past+1, uint64(max(0, now.UnixNano())))
+	rec.Incarnation = uint64(max(0, now.UnixNano()))
+	if past < maxIncarnation { // otherwise none is later: let the other one be forgotten
+		rec.Incarnation = max(past+1, min(rec.Incarnation, maxIncarnation))
+	}
 	rec.Version++
 	s.admit(now, rec)
 	s.stats.Reincarnations++

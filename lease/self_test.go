@@ -8,8 +8,8 @@ import (
 
 func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	s, b, past := newSet(rec("a", 9)), rec("b", 1), rec("a", 8)
-	s.Apply(epoch, hello(epoch, b, 1))
-	row := messageFrom(epoch, b, []Beat{past.beat(50, 0)})
+	s.Apply(epoch, hello(epoch, b))
+	row := messageFrom(epoch, b, []Beat{past.sent(epoch)})
 	if e := s.Apply(epoch, row); len(e.Wants) != 1 {
 		t.Fatalf("the record of an unknown handle was not requested: %+v", e)
 	}
@@ -18,7 +18,7 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	}
 	for i := range 10 {
 		now := epoch.Add(time.Duration(i+1) * requestInterval)
-		row.Beats[0].Seq++
+		row.Stamp, row.Beats[0].At = stampAt(now), stampAt(now)
 		if e := s.Apply(now, row); e.Wants != nil || e.Changed || e.Duplicate != nil {
 			t.Fatalf("earlier incarnation, second time: %+v", e)
 		}
@@ -44,11 +44,11 @@ func TestDuplicateID(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			if e := s.Apply(epoch, hello(epoch, later, 5)); e.Duplicate != nil || e.Changed {
+			if e := s.Apply(epoch, hello(epoch, later)); e.Duplicate != nil || e.Changed {
 				t.Fatalf("at first sight: %+v", e)
 			}
 			now := epoch.Add(tc.wait)
-			e := s.Apply(now, messageFrom(now, later, []Beat{later.beat(6, tc.age)}))
+			e := s.Apply(now, messageFrom(now, later, []Beat{later.sent(now.Add(-tc.age))}))
 			if (e.Duplicate != nil) != tc.want {
 				t.Errorf("Duplicate = %+v, want %v", e.Duplicate, tc.want)
 			}
@@ -61,7 +61,7 @@ func TestDuplicateID(t *testing.T) {
 		s := newSet(later)
 		for i := range 5 {
 			now := epoch.Add(time.Duration(i) * 2 * time.Second)
-			if e := s.Apply(now, hello(now, rec("a", 1), uint32(i+1))); e.Duplicate != nil || e.Changed {
+			if e := s.Apply(now, hello(now, rec("a", 1))); e.Duplicate != nil || e.Changed {
 				t.Fatalf("%+v", e)
 			}
 			s.Expire(now)
@@ -72,7 +72,7 @@ func TestDuplicateID(t *testing.T) {
 		s := newSet(rec("a", 1))
 		for i := range 3 {
 			now := epoch.Add(time.Duration(i) * 2 * time.Second)
-			if e := s.Apply(now, hello(now.Add(time.Hour), later, uint32(i+1))); e.Duplicate != nil {
+			if e := s.Apply(now, hello(now, later).by(time.Hour)); e.Duplicate != nil {
 				t.Fatalf("%+v", e)
 			}
 		}
@@ -80,11 +80,11 @@ func TestDuplicateID(t *testing.T) {
 	t.Run("the latest of several counts", func(t *testing.T) {
 		s := newSet(rec("a", 1))
 		for _, inc := range []uint64{3, 4, 2} {
-			s.Apply(epoch, hello(epoch, rec("a", inc), 1))
+			s.Apply(epoch, hello(epoch, rec("a", inc)))
 		}
 		now := epoch.Add(2 * time.Second)
 		for inc, want := range map[uint64]bool{2: false, 3: false, 4: true} {
-			if e := s.Apply(now, hello(now, rec("a", inc), 2)); (e.Duplicate != nil) != want {
+			if e := s.Apply(now, hello(now, rec("a", inc))); (e.Duplicate != nil) != want {
 				t.Errorf("incarnation %d: %+v", inc, e)
 			}
 		}
@@ -95,31 +95,31 @@ func TestDuplicateID(t *testing.T) {
 // last one, and other nodes ignore it. It learns of the later incarnation, waits for
 // as long as a live process would take to show itself, and outbids it.
 func TestSetBackClockIsOutbid(t *testing.T) {
-	past := rec("a", math.MaxInt64) // far beyond the clock of this test
+	past := rec("a", maxIncarnation-1) // far beyond the clock of this test
 	endings := map[string]struct {
 		end func(other *Set) time.Time // how the last incarnation ended, in the other's view
 		at  time.Duration              // from joining to outbidding
 	}{
-		"still live at the other": {func(*Set) time.Time { return epoch }, testParams.TTL + 1},
+		"still live at the other": {func(*Set) time.Time { return epoch }, testParams.TTL + ms},
 		"expired": {func(o *Set) time.Time {
 			o.Expire(epoch.Add(testParams.TTL + ms))
 			return epoch.Add(testParams.TTL + ms)
-		}, testParams.TTL + 1},
+		}, testParams.TTL + ms},
 		"left": {func(o *Set) time.Time {
-			o.Apply(epoch, farewell(epoch, past, 71))
+			o.Apply(epoch, farewell(epoch, past))
 			return epoch.Add(time.Second)
 		}, 0},
 		"left long ago": {func(o *Set) time.Time {
-			o.Apply(epoch, farewell(epoch, past, 71))
+			o.Apply(epoch, farewell(epoch, past))
 			return epoch.Add(5 * testParams.TTL)
 		}, 0},
 	}
 	for name, tc := range endings {
 		t.Run(name, func(t *testing.T) {
 			other := newSet(rec("b", 1))
-			other.Apply(epoch, hello(epoch, past, 70))
+			other.Apply(epoch, hello(epoch, past))
 			joined := tc.end(other)
-			s := NewSet(joined, *rec("a", 1), testParams)
+			s := startSet(joined, rec("a", 1), testParams)
 			e := s.Apply(joined, carry(t, other.Sync(joined)))
 			other.Apply(joined, carry(t, s.Sync(joined)))
 			if m := member(other, "a"); m != nil && m.Incarnation == 1 {
@@ -130,7 +130,7 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 				if at, ok := s.NextDeadline(); !ok || at.After(joined.Add(tc.at)) {
 					t.Fatalf("NextDeadline() = %v, %v: Expire would be late", at, ok)
 				}
-				now = joined.Add(tc.at - 1)
+				now = joined.Add(tc.at - ms)
 				if s.Expire(now); s.Self().Incarnation != 1 {
 					t.Fatal("outbid before a TTL")
 				}
@@ -141,12 +141,12 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			} else if !e.Changed || !e.Urgent {
 				t.Fatalf("effect %+v does not report the new incarnation", e)
 			}
-			if got := s.Self().Incarnation; got != math.MaxInt64+1 {
+			if got := s.Self().Incarnation; got != maxIncarnation {
 				t.Fatalf("incarnation %d", got)
 			}
 			other.Expire(now)
-			other.Apply(now, carry(t, s.Compose(now, 1400, 1)))
-			if m := member(other, "a"); m == nil || m.Incarnation != math.MaxInt64+1 {
+			other.Apply(now, carry(t, s.Compose(now, 1400, 1)[0]))
+			if m := member(other, "a"); m == nil || m.Incarnation != maxIncarnation {
 				t.Fatalf("the other sees %+v", m)
 			}
 			if e := s.Apply(now, carry(t, other.Sync(now))); e.Changed && s.stats.Reincarnations > 1 {
@@ -163,15 +163,15 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 // new one starts. They do not prove that the earlier process runs.
 func TestDelayedBeatsAreNoDuplicate(t *testing.T) {
 	s, past := newSet(rec("a", 1)), rec("a", 2)
-	s.Apply(epoch, messageFrom(epoch, past, []Beat{past.beat(70, time.Second)}, past))
+	s.Apply(epoch, messageFrom(epoch, past, []Beat{past.sent(epoch.Add(-time.Second))}, past))
 	for i := range 10 {
 		late := time.Duration(i) * 500 * ms
 		now := epoch.Add(late)
-		if e := s.Apply(now, messageFrom(now, past, []Beat{past.beat(uint32(71+i%3), late+100*ms)})); e.Duplicate != nil {
+		if e := s.Apply(now, messageFrom(now, past, []Beat{past.sent(epoch.Add(time.Duration(i%3-3) * 100 * ms))})); e.Duplicate != nil {
 			t.Fatalf("after %v: %+v", late, e)
 		}
 	}
-	s.Expire(epoch.Add(testParams.TTL + 1))
+	s.Expire(epoch.Add(testParams.TTL + ms))
 	if s.Self().Incarnation <= 2 {
 		t.Error("not outbid")
 	}
@@ -237,12 +237,14 @@ func TestCloneSaysFarewell(t *testing.T) {
 // A later process under this id that joined and left ended this node's lease in all
 // views. This node outbids it, once.
 func TestFarewellOfALaterProcess(t *testing.T) {
-	for name, inc := range map[string]uint64{"ordinary": 2, "not to be outbid": math.MaxUint64} {
+	for name, inc := range map[string]uint64{
+		"ordinary": 2, "the last to be outbid": maxIncarnation - 1, "not to be outbid": maxIncarnation, "unreadable": math.MaxUint64,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, hello(epoch, rec("a", inc), 1))
+			s.Apply(epoch.Add(-ms), hello(epoch.Add(-ms), rec("a", inc)))
 			for range 3 {
-				s.Apply(epoch, farewell(epoch, rec("a", inc), 2))
+				s.Apply(epoch, farewell(epoch, rec("a", inc)))
 			}
 			for i := range 5 {
 				s.Expire(epoch.Add(time.Duration(i) * testParams.TTL))
@@ -250,6 +252,7 @@ func TestFarewellOfALaterProcess(t *testing.T) {
 			if got := s.Stats().Reincarnations; got != 1 {
 				t.Errorf("Reincarnations = %d, want 1", got)
 			}
+			carry(t, s.Sync(epoch))
 		})
 	}
 }
@@ -258,14 +261,15 @@ func TestFarewellOfALaterProcess(t *testing.T) {
 // or the duplicate would later set the node back to a lower incarnation.
 func TestReincarnationDropsALowerDuplicate(t *testing.T) {
 	s := newSet(rec("a", 1))
-	s.Apply(epoch, hello(epoch, rec("a", 2), 1))
-	s.Apply(epoch, messageFrom(epoch, rec("a", 1), []Beat{rec("a", 1).beat(99, 0)}))
+	s.Apply(epoch, hello(epoch, rec("a", 2)))
+	now := epoch.Add(time.Second)
+	s.Apply(now, messageFrom(now, rec("a", 1), []Beat{rec("a", 1).sent(now)}))
 	inc := s.Self().Incarnation
 	if inc <= 2 {
 		t.Fatalf("incarnation %d", inc)
 	}
-	now := epoch.Add(2 * time.Second)
-	if e := s.Apply(now, hello(now, rec("a", 2), 2)); e.Duplicate != nil {
+	now = now.Add(time.Second)
+	if e := s.Apply(now, hello(now, rec("a", 2))); e.Duplicate != nil {
 		t.Error("Duplicate is an incarnation that was outbid")
 	}
 	s.Expire(epoch.Add(2 * testParams.TTL))

@@ -187,6 +187,7 @@ func (s *Set) Stats() Stats { return s.stats }
 // table, the digest of the node's placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
+	s.advance(at - s.time.at(now)) // two beats within a millisecond
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
 	s.self.agesSent = 0

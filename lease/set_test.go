@@ -3,6 +3,8 @@ package lease
 import (
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func TestExpireBoundaries(t *testing.T) {
@@ -15,7 +17,6 @@ func TestExpireBoundaries(t *testing.T) {
 	}{
 		{"fresh, TTL later", 0, testParams.TTL, true}, // S3.2: inclusive
 		{"fresh, TTL+1ms later", 0, testParams.TTL + ms, false},
-		{"fresh, TTL+1ns later", 0, testParams.TTL + 1, false},
 		{"old, as old as TTL", 2 * time.Second, testParams.TTL - 2*time.Second, true},
 		{"old, older than TTL", 2 * time.Second, testParams.TTL - 2*time.Second + ms, false},
 		{"admitted at TTL", testParams.TTL, 0, true},
@@ -23,9 +24,9 @@ func TestExpireBoundaries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
-			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.beat(1, tc.age)}, b))
+			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch.Add(-tc.age))}, b))
 			at, ok := s.NextDeadline()
-			if want := epoch.Add(-tc.age + testParams.TTL + 1); !ok || !at.Equal(want) { // S3.6
+			if want := epoch.Add(-tc.age + testParams.TTL + ms); !ok || !at.Equal(want) { // S3.6
 				t.Errorf("NextDeadline() = %v, %v, want %v", at, ok, want)
 			}
 			changed := s.Expire(epoch.Add(tc.wait))
@@ -50,7 +51,7 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	}
 	for i, id := range []NodeID{"b", "c", "d"} {
 		r := rec(id, 1)
-		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.beat(1, time.Duration(3-i)*time.Second)}, r))
+		s.Apply(epoch, messageFrom(epoch, r, []Beat{r.sent(epoch.Add(time.Duration(i-3) * time.Second))}, r))
 	}
 	for range 3 { // S3.6
 		at, ok := s.NextDeadline()
@@ -61,12 +62,56 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	wantIDs(t, s, "a/1")
 }
 
+// Whatever happens, the deadline is never later than the first expiry (S3.6).
+func TestNextDeadlineIsNeverLate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := newSet(rec("a", 1)), epoch
+		clock := s.time // of the other nodes
+		millisUpTo := func(n int, label string) time.Duration {
+			return time.Duration(rapid.IntRange(0, n).Draw(t, label)) * ms
+		}
+		for range 30 {
+			now = now.Add(millisUpTo(1500, "wait"))
+			r := rec(NodeID(rapid.StringMatching("[a-d]").Draw(t, "id")), uint64(rapid.IntRange(1, 3).Draw(t, "life")))
+			sent := clock.at(now) - stamps(millisUpTo(7000, "age"))
+			state := rapid.SampledFrom([]State{Active, Active, Draining, Left}).Draw(t, "state")
+			m := messageFrom(now, r, []Beat{{Handle: r.handle(), At: sent, State: state, Version: 1}}, r)
+			m.Stamp = clock.at(now)
+			switch rapid.IntRange(0, 6).Draw(t, "event") {
+			case 0:
+				s.Expire(now)
+			case 1:
+				s.ExpireOthers(now)
+			case 2:
+				clock.base += stamps(millisUpTo(2000, "step"))
+				s.Apply(now, m)
+			case 3:
+				twin := newSet(rec("z", 1))
+				twin.advance(clock.at(now) - twin.time.at(now))
+				twin.Apply(now, s.Sync(now))
+				s.Apply(now, twin.Compose(now, 1400, 1)[0])
+			default:
+				s.Apply(now, m)
+			}
+			first, any := time.Time{}, false
+			for _, e := range s.nodes {
+				if at := s.time.local(e.at).Add(testParams.TTL + ms); e.status == live && e != s.self && (!any || at.Before(first)) {
+					first, any = at, true
+				}
+			}
+			if at, ok := s.NextDeadline(); any && (!ok || at.After(first)) {
+				t.Fatalf("the deadline is %v, %v; the first lease ends at %v", at, ok, first)
+			}
+		}
+	})
+}
+
 // A renewal before a late Expire does not change the live set (S3.5).
 func TestRenewalBeforeLateExpire(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 5)
-	s.Apply(epoch, hello(epoch, b, 1))
+	s.Apply(epoch, hello(epoch, b))
 	late := epoch.Add(testParams.TTL + time.Second)
-	if e := s.Apply(late, messageFrom(late, b, []Beat{b.beat(2, 0)})); e.Changed {
+	if e := s.Apply(late, messageFrom(late, b, []Beat{b.sent(late)})); e.Changed {
 		t.Error("a renewed lease changed the live set")
 	}
 	if s.Expire(late) {
@@ -77,20 +122,22 @@ func TestRenewalBeforeLateExpire(t *testing.T) {
 // After a pause, no node counts as live by old beats.
 func TestExpireOthers(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 5), rec("c", 1)
-	s.Apply(epoch, hello(epoch, b, 7))
-	s.Apply(epoch, hello(epoch, c, 7))
+	s.Apply(epoch, hello(epoch, b))
+	s.Apply(epoch, hello(epoch, c))
 	now := epoch.Add(time.Hour)
 	s.ExpireOthers(now)
 	wantIDs(t, s, "a/1")
-	if len(s.ExpiredAddrs(nil)) != 2 || len(s.Peers(nil)) != 0 {
+	if len(s.ExpiredAddrs(nil)) != 2 || len(s.Peers(nil)) != 0 || len(s.ExpiredHandles()) != 2 {
 		t.Errorf("ExpiredAddrs() = %v, Peers() = %v", s.ExpiredAddrs(nil), s.Peers(nil))
 	}
-	s.Apply(now, hello(now, b, 7)) // delayed in a socket's buffer
-	wantIDs(t, s, "a/1")
+	for _, late := range []*Message{hello(epoch, b), messageFrom(now, b, hello(epoch, b).Beats, b)} { // from a socket's buffer
+		s.Apply(now, late)
+		wantIDs(t, s, "a/1")
+	}
 	s.Expire(now.Add(testParams.forgetAfter()))
-	s.Apply(now, hello(now, b, 6))
+	s.Apply(now, hello(epoch.Add(-time.Second), b))
 	wantIDs(t, s, "a/1")
-	if e := s.Apply(now, hello(now, b, 8)); !e.Changed || !e.Urgent {
+	if e := s.Apply(now, hello(now, b)); !e.Changed || !e.Urgent {
 		t.Errorf("return of b: %+v", e)
 	}
 	wantIDs(t, s, "a/1", "b/5")
@@ -113,39 +160,41 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 	}
 }
 
-// A change of state gets a beat of its own: no Seq is sent with two states.
+// A change of state gets a beat of its own: no beat is sent with two states.
 func TestOwnState(t *testing.T) {
 	s := NewSet(epoch, *rec("a", 1), testParams)
-	expect := func(seq uint32, state State) {
+	first, now := s.self.at, epoch
+	expect := func(later Stamp, state State) {
 		t.Helper()
-		for what, m := range map[string]*Message{"Compose": s.Compose(epoch, 1400, 1), "Sync": s.Sync(epoch)} {
-			if b := m.Beats[0]; b.Seq != seq || b.State != state {
-				t.Errorf("%s sends %v in beat %d, want %v by %d", what, b.State, b.Seq, state, seq)
+		for what, m := range map[string]*Message{"Compose": s.Compose(now, 1400, 1)[0], "Sync": s.Sync(now)} {
+			if b := m.Beats[0]; b.At-first != later || b.State != state {
+				t.Errorf("%s sends %v in beat %d, want %v in %d", what, b.State, b.At-first, state, later)
 			}
 		}
-		if m := member(s, "a"); m.State != state || m.Seq != seq {
-			t.Errorf("the own view shows %v in beat %d, want %v in %d", m.State, m.Seq, state, seq)
+		if m := member(s, "a"); m.State != state || s.self.at-first != later {
+			t.Errorf("the own view shows %v in beat %d, want %v in %d", m.State, s.self.at-first, state, later)
 		}
 	}
 	if s.State() != Settling {
 		t.Errorf("State() = %v at first", s.State())
 	}
-	expect(1, Settling)
+	expect(0, Settling)
 	s.SetState(Draining)
 	if s.State() != Draining {
 		t.Errorf("State() = %v", s.State())
 	}
-	expect(1, Settling)
-	s.Beat(epoch, 0, 0)
-	expect(2, Draining)
+	expect(0, Settling)
+	s.Beat(now, 0, 0)
+	expect(1, Draining) // within the same millisecond
 	s.Update(func(r *Record) { r.Weight = 5 })
-	s.Beat(epoch, 0, 0)
-	expect(3, Draining)
-	clone := messageFrom(epoch, rec("a", 1), []Beat{rec("a", 1).beat(9, 0)})
-	if s.Apply(epoch, clone); s.Self().Incarnation == 1 {
+	s.Beat(now, 0, 0)
+	expect(2, Draining)
+	now = now.Add(time.Second)
+	s.Apply(now, messageFrom(now, rec("a", 1), []Beat{rec("a", 1).sent(now)}))
+	if s.Self().Incarnation == 1 {
 		t.Fatal("the clone was not noticed")
 	}
-	expect(1, Draining)
+	expect(1000, Draining)
 }
 
 func TestCandidate(t *testing.T) {
@@ -164,10 +213,10 @@ func TestViewDigest(t *testing.T) {
 	viewDigest := func(state State, self *Record, peers ...*Record) uint64 {
 		s := newSet(self)
 		for _, r := range peers {
-			s.Apply(epoch, hello(epoch, r, 1))
+			s.Apply(epoch, hello(epoch.Add(-ms), r))
 		}
 		last := peers[len(peers)-1]
-		s.Apply(epoch, messageFrom(epoch, last, []Beat{last.beat(2, 0).as(state)}))
+		s.Apply(epoch, messageFrom(epoch, last, []Beat{last.sent(epoch).as(state)}))
 		return s.View().Digest()
 	}
 	build := func(self *Record, peers ...*Record) uint64 { return viewDigest(Active, self, peers...) }

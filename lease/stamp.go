@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Stamp is a moment in cluster time, in milliseconds. Cluster time is a counter that
 // all nodes share: it starts from the wall clock of the first nodes, every node
@@ -44,7 +47,11 @@ func (c *clusterTime) at(now time.Time) Stamp {
 // local returns when cluster time was at, by this node's clock.
 func (c *clusterTime) local(at Stamp) time.Time { return c.origin.Add(millis(at - c.base)) }
 
-func millis(s Stamp) time.Duration { return time.Duration(s) * time.Millisecond }
+// millis returns s as a duration: at most 292 years, as no duration is longer.
+func millis(s Stamp) time.Duration {
+	const most = math.MaxInt64 / Stamp(time.Millisecond)
+	return time.Duration(min(max(s, -most), most)) * time.Millisecond
+}
 
 func stamps(d time.Duration) Stamp { return Stamp(d / time.Millisecond) }
 
@@ -99,8 +106,10 @@ func (s *Set) advance(by Stamp) {
 		return
 	}
 	for _, e := range s.known {
-		e.at += by
-		e.rowAt += by
+		if e.hadLease() {
+			e.at += by
+			e.rowAt += by
+		}
 	}
 	s.oldest = 0
 }

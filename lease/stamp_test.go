@@ -1,0 +1,262 @@
+package lease
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A message counts, and moves cluster time, depending on its stamp and sender. Node a
+// knows b, which is live, and c, which has expired.
+func TestWhoseTimeCounts(t *testing.T) {
+	const ttl = 6 * time.Second
+	now := epoch.Add(2 * ttl)
+	b, c, stranger := rec("b", 1), rec("c", 1), rec("s", 1)
+	type want struct {
+		counts    bool
+		moved     time.Duration // of cluster time
+		challenge string
+		behind    bool
+	}
+	for _, tc := range []struct {
+		name   string
+		from   *Record
+		ahead  time.Duration
+		change func(m *Message)
+		want   want
+	}{
+		{"near, ahead", stranger, ttl, nil, want{counts: true, moved: ttl}},
+		{"near, behind", stranger, -ttl, nil, want{counts: true}},
+		{"far ahead, live", b, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
+		{"a year ahead, live", b, 365 * 24 * time.Hour, nil, want{counts: true, moved: 365 * 24 * time.Hour}},
+		{"far ahead, stranger", stranger, ttl + ms, nil, want{}},
+		{"far ahead, stranger with its record", stranger, ttl + ms, func(m *Message) { m.Records = []*Record{stranger} }, want{challenge: "s:7946"}},
+		{"far ahead, expired", c, ttl + ms, nil, want{challenge: "c:7946"}},
+		{"far ahead, this node's handle", rec("a", 1), ttl + ms, nil, want{counts: true, moved: ttl + ms}},
+		{"far behind, live", b, -ttl - ms, nil, want{behind: true}},
+		{"far behind, stranger", stranger, -ttl - ms, nil, want{behind: true}},
+		{"an answer to the challenge", stranger, time.Hour, func(m *Message) { m.Echo = 4711 }, want{counts: true, moved: time.Hour}},
+		{"a wrong answer", c, time.Hour, func(m *Message) { m.Echo = 4712 }, want{challenge: "c:7946"}},
+		{"an answer from the past", stranger, -time.Hour, func(m *Message) { m.Echo = 4711 }, want{counts: true}},
+		{"near, provisional", stranger, 0, func(m *Message) { m.Provisional = true }, want{}},
+		{"far ahead, provisional", b, time.Hour, func(m *Message) { m.Provisional = true }, want{}},
+		{"far behind, provisional", b, -time.Hour, func(m *Message) { m.Provisional = true }, want{}},
+		{"beyond measure, live", b, 0, func(m *Message) { m.Stamp = maxStamp }, want{}},
+		{"far enough ahead to overflow a duration", stranger, 0, func(m *Message) { m.Stamp += 1<<58/15625 + 1 }, want{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSet(rec("a", 1))
+			s.Apply(epoch, hello(epoch, c))
+			s.Apply(now, hello(now, b))
+			s.Expire(now)
+			s.Challenge(now, 4711)
+			at := now.Add(challengeLife)
+			m := messageFrom(at, tc.from, nil)
+			m.Stamp += stamps(tc.ahead)
+			if tc.change != nil {
+				tc.change(m)
+			}
+			past, before := s.stats, s.time.at(at)
+			e := s.Apply(at, m)
+			got := want{e.Counts, millis(s.time.at(at) - before), e.Challenge, e.Behind}
+			if got != tc.want {
+				t.Errorf("%+v, want %+v", got, tc.want)
+			}
+			counted := minus(s.stats, past)
+			if dropped := counted.FromFuture+counted.FromPast > 0; dropped != (!tc.want.counts && !m.Provisional) {
+				t.Errorf("counted %+v", counted)
+			}
+			for _, e := range s.live {
+				if age := s.age(at, e); e != s.self && age != challengeLife && tc.want.moved > s.params.TTL/16 {
+					t.Errorf("after the step, %s is %v old", e.rec.ID, age)
+				}
+			}
+		})
+	}
+}
+
+// A late answer to a challenge does not count, and one challenge is sent at a time.
+func TestChallenges(t *testing.T) {
+	s, b := newSet(rec("a", 1)), rec("b", 1)
+	ahead := func(now time.Time, echo uint64) Effect {
+		m := hello(now.Add(time.Hour), b)
+		m.Echo = echo
+		return s.Apply(now, m)
+	}
+	if e := ahead(epoch, 0); e.Challenge != "b:7946" {
+		t.Fatalf("not challenged: %+v", e)
+	}
+	c := carry(t, s.Challenge(epoch, 7))
+	if other := offSet(epoch, 0, b); other.Apply(epoch, c).Echo != "a:7946" {
+		t.Error("no echo to the address in the challenge's record")
+	} else if echo := carry(t, other.Echo(epoch, c.Challenge)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
+		t.Errorf("%+v is no echo of %+v", echo, c)
+	}
+	for _, tc := range []struct {
+		after     time.Duration
+		echo      uint64
+		counts    bool
+		challenge string
+	}{
+		{requestInterval - ms, 0, false, ""},
+		{requestInterval, 0, false, "b:7946"},
+		{challengeLife + ms, 7, false, "b:7946"},
+		{challengeLife, 7, true, ""},
+	} {
+		if e := ahead(epoch.Add(tc.after), tc.echo); e.Counts != tc.counts || e.Challenge != tc.challenge {
+			t.Errorf("%v later, echo %d: %+v", tc.after, tc.echo, e)
+		}
+	}
+}
+
+// A newcomer takes exactly the time of the first established sender that it hears; two
+// newcomers take the later one. Its own messages count when it is established.
+func TestNewcomerTakesClusterTime(t *testing.T) {
+	years := func(n int) time.Duration { return time.Duration(n) * 365 * 24 * time.Hour }
+	for name, off := range map[string]time.Duration{
+		"at once": 0, "a little ahead": time.Second, "a little behind": -time.Second, "an hour ahead": time.Hour,
+		"an hour behind": -time.Hour, "clock in 1970": -epoch.Sub(time.Unix(0, 0)), "clock before 1970": -years(60),
+		"clock in 2100": years(74),
+	} {
+		p := testParams
+		p.MaxSkew = years(200)
+		member, wall := startSet(epoch, rec("a", 1), p), epoch.Add(off)
+		member.Apply(epoch, hello(epoch, rec("b", 1)))
+		for _, challenged := range []bool{false, true} {
+			s := NewSet(wall, *rec("n", 1), p)
+			early := NewSet(wall, *rec("e", 1), p)
+			s.Apply(wall, carry(t, early.Sync(wall))) // known before the step
+			if got := member.Apply(epoch, carry(t, s.Sync(wall))); got.Counts || s.Established() {
+				t.Errorf("%s: a member hears a newcomer: %+v", name, got)
+			}
+			m := carry(t, member.Sync(epoch))
+			if challenged {
+				m.Echo = s.Challenge(wall, 9).Challenge
+			}
+			e := s.Apply(wall, m)
+			if near := off.Abs() <= testParams.TTL; e.Counts != (near || challenged) || !e.Counts && e.Challenge != "a:7946" {
+				t.Errorf("%s, challenged %v: %+v", name, challenged, e)
+			}
+			if !e.Counts {
+				continue
+			}
+			if got := s.time.at(wall) - member.time.at(epoch); got != 0 || !s.Established() {
+				t.Errorf("%s: off by %d, established %v", name, got, s.Established())
+			}
+			wantIDs(t, s, "a/1", "b/1", "e/1", "n/1")
+			for _, e := range s.live {
+				if age := s.age(wall, e); age != 0 {
+					t.Errorf("%s: %s is %v old", name, e.rec.ID, age)
+				}
+			}
+			if e := member.Apply(epoch, carry(t, s.Sync(wall))); !e.Counts || member.AddrOf(s.Handle()) == "" {
+				t.Errorf("%s: the member drops the established newcomer: %+v", name, e)
+			}
+		}
+	}
+	one, two := NewSet(epoch, *rec("a", 1), testParams), NewSet(epoch.Add(time.Second), *rec("b", 1), testParams)
+	one.Apply(epoch, two.Sync(epoch.Add(time.Second)))
+	two.Apply(epoch.Add(time.Second), one.Sync(epoch))
+	if one.time.at(epoch) != two.time.at(epoch.Add(time.Second)) || one.Established() {
+		t.Errorf("two newcomers: %d and %d", one.time.at(epoch), two.time.at(epoch.Add(time.Second)))
+	}
+	if one.Establish(); !one.Established() {
+		t.Error("not established")
+	}
+}
+
+// A sender whose cluster time is far behind learns the present one from a live member.
+func TestFarBehindIsToldTheTime(t *testing.T) {
+	s, slow := newSet(rec("a", 1)), newSet(rec("b", 1))
+	s.Apply(epoch, carry(t, slow.Sync(epoch)))
+	slow.Apply(epoch, carry(t, s.Sync(epoch)))
+	s.advance(stamps(time.Minute))
+	now := epoch.Add(ms)
+	e := s.Apply(now, carry(t, slow.Sync(now)))
+	addr, m := s.AnswerExpired(now, slow.Handle(), e.Behind, 1400)
+	if addr != "b:7946" || m == nil {
+		t.Fatalf("not told: %+v", e)
+	}
+	if e := slow.Apply(now, carry(t, m)); !e.Counts || slow.time.at(now) != s.time.at(now) {
+		t.Errorf("%+v, off by %d", e, slow.time.at(now)-s.time.at(now))
+	}
+	if e := s.Apply(now, carry(t, slow.Sync(now))); !e.Counts {
+		t.Errorf("still dropped: %+v", e)
+	}
+}
+
+// A large step keeps all ages, a small one makes leases older, and a record without a
+// beat stays without one.
+func TestStep(t *testing.T) {
+	for step, want := range map[time.Duration]time.Duration{
+		0: time.Second, 375 * ms: 1375 * ms, 376 * ms: time.Second, time.Hour: time.Second,
+	} {
+		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
+		s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch)}, b, c))
+		now := epoch.Add(time.Second)
+		m := messageFrom(now, b, nil)
+		m.Stamp += stamps(step)
+		s.Apply(now, m)
+		if age := s.age(now, s.known[b.handle()]); age != want {
+			t.Errorf("after a step of %v, the lease is %v old, want %v", step, age, want)
+		}
+		if s.known[c.handle()].hadLease() {
+			t.Errorf("after a step of %v, a record without a beat had a lease", step)
+		}
+	}
+}
+
+// Whatever stamps arrive, from anyone, the messages of a node stay readable, also after
+// years; and no lease lasts longer than the TTL.
+func TestAnyStampLeavesANodeReadable(t *testing.T) {
+	walls := []time.Time{
+		{}, time.Unix(0, 0), time.UnixMilli(1), epoch, time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.UnixMilli(maxStart), time.UnixMilli(maxStamp),
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		now := rapid.SampledFrom(walls).Draw(t, "wall clock")
+		s := startSet(now, rec("a", 1), testParams)
+		s.time.provisional = rapid.Bool().Draw(t, "provisional")
+		stamp := rapid.OneOf(rapid.Int64Range(1, maxStamp), rapid.Int64Range(maxStamp-10, maxStamp),
+			rapid.Int64Range(maxStart-10, maxStart+10), rapid.Int64Range(-7000, 7000))
+		readable := func() {
+			for _, m := range []*Message{s.Sync(now), s.Challenge(now, 1), s.Echo(now, 1)} {
+				if _, err := Decode(Encode(m)); err != nil {
+					t.Fatalf("at stamp %d: %v", m.Stamp, err)
+				}
+			}
+		}
+		readable()
+		for range rapid.IntRange(1, 8).Draw(t, "messages") {
+			r := rec(rapid.SampledFrom([]NodeID{"b", "c"}).Draw(t, "from"), 1)
+			m := messageFrom(epoch, r, nil, r)
+			if m.Stamp = Stamp(stamp.Draw(t, "stamp")); m.Stamp <= 7000 {
+				m.Stamp = max(1, s.time.at(now)+m.Stamp)
+			}
+			m.Provisional = rapid.Bool().Draw(t, "from a newcomer")
+			m.Echo = uint64(rapid.IntRange(0, 1).Draw(t, "echo"))
+			if m.Stamp > 9000 {
+				b := r.sent(epoch)
+				b.At = m.Stamp - Stamp(rapid.IntRange(0, 9000).Draw(t, "age"))
+				m.Beats = []Beat{b}
+			}
+			got, err := Decode(Encode(m))
+			if err != nil {
+				continue
+			}
+			s.Apply(now, got)
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "wait")) * ms)
+			s.Expire(now)
+			readable()
+		}
+		now = now.Add(testParams.TTL + ms)
+		if s.Expire(now); len(s.live) != 1 {
+			t.Fatalf("live after a TTL without beats: %v", ids(s))
+		}
+		now = now.Add(math.MaxInt64) // 292 years
+		s.Beat(now, 0, 0)
+		readable()
+	})
+}
