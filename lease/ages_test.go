@@ -1,0 +1,284 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// many returns a set of n nodes whose records and rows are no news.
+func many(n int) *Set {
+	s := newSet(rec("a", 1))
+	flood(s, epoch, s.Self(), n-1, func(i int, m *Message) {
+		r := rec(NodeID(fmt.Sprintf("node-%d", i)), 1)
+		m.Records, m.Beats = append(m.Records, r), append(m.Beats, r.sent(epoch))
+	})
+	for _, e := range s.nodes {
+		e.rowsSent, e.recordsSent = 1000, 1000
+	}
+	return s
+}
+
+// twinOf returns the set of node z, which knows all that s knows, and is known to it.
+func twinOf(s *Set, now time.Time) *Set {
+	z := startSet(now, rec("z", 1), testParams)
+	s.Apply(now, z.Sync(now))
+	z.Apply(now, s.Sync(now))
+	return z
+}
+
+// The messages of one Compose have the ages of all leases, each within the budget. A node
+// with the same live set takes them all, rounded down to the grid.
+func TestAgesReachAllLeases(t *testing.T) {
+	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, MaxNodes} {
+		s := many(n - 1)
+		z := twinOf(s, epoch)
+		now := epoch.Add(time.Second)
+		for i, e := range s.live {
+			if e != s.self {
+				e.at += stamps(time.Second * time.Duration(i%20) / 20)
+			}
+		}
+		s.Beat(now, 0, 0)
+		covered, messages := 0, s.Compose(now, 1400, 1)
+		for _, m := range messages {
+			if size := len(Encode(m)); size > 1400 {
+				t.Errorf("%d nodes: %d bytes", n, size)
+			}
+			for i := range m.Ages {
+				covered += m.Ages[i].Nodes
+			}
+			if e := z.Apply(now, carry(t, m)); e.Changed || e.Buckets != nil {
+				t.Fatalf("%d nodes: %+v", n, e)
+			}
+		}
+		t.Logf("%d nodes: %d messages", n, len(messages))
+		if covered < n || len(messages) > 1+n/500 {
+			t.Errorf("%d of %d ages in %d messages", covered, n, len(messages))
+		}
+		for _, e := range z.live {
+			truth := s.known[e.handle].at
+			if want := truth / z.grain() * z.grain(); e != z.self && e.at != truth && e.at != max(want, stampAt(epoch)) {
+				t.Fatalf("%d nodes: %s renewed %d, want %d rounded down", n, e.rec.ID, e.at, truth)
+			}
+		}
+	}
+}
+
+// However often an age is relayed, with whatever delays and estimates of cluster time,
+// it loses at most one grain, and never makes a lease younger.
+func TestRelayedAgesStayOnTheGrid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b, now := rec("b", 1), epoch
+		chain := make([]*Set, rapid.IntRange(2, 6).Draw(t, "hops"))
+		all := []*Record{b}
+		for i := range chain {
+			all = append(all, rec(NodeID(fmt.Sprintf("r%d", i)), 1))
+			chain[i] = newSet(all[i+1])
+		}
+		for _, s := range chain {
+			for _, r := range all {
+				s.Apply(now, hello(now, r))
+			}
+		}
+		wait := func(what string) { now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, what)) * ms) }
+		wait("until the beat")
+		sent := now
+		chain[0].Apply(now, messageFrom(now, b, []Beat{b.sent(sent)}))
+		grain := chain[0].grain()
+		for i, s := range chain[1:] {
+			wait("held for")
+			m := chain[i].Compose(now, 1400, 1)[0]
+			m.Beats = m.Beats[:1] // ages alone
+			m, err := Decode(Encode(m))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait("under way")
+			s.advance(-Stamp(rapid.IntRange(0, 300).Draw(t, "behind")))
+			was := s.known[b.handle()].at
+			s.Apply(now, m)
+			got := s.known[b.handle()].at
+			if want := stampAt(sent) / grain * grain; got != max(want, was) || got > stampAt(sent) {
+				t.Fatalf("hop %d: renewed %d, want %d", i, got, want)
+			}
+		}
+	})
+}
+
+// Node a hears the ages of its bucket from b, whose table is 7 and which knows a later
+// beat of c. The table of c was 5.
+func TestApplyAges(t *testing.T) {
+	c, now := rec("c", 1), epoch.Add(testParams.TTL)
+	first, grain := c.sent(epoch), newSet(c).grain()
+	first.Table = 5
+	for _, tc := range []struct {
+		name      string
+		of, known func(c *entry) // at the sender and at the receiver
+		change    func(a *Set, m *Bucket)
+		renewed   bool  // c
+		age       Stamp // then, in grains
+		differs   bool
+		table     uint32 // that a has of c
+	}{
+		{name: "the same bucket", renewed: true, table: 5},
+		{name: "the sender's table", of: func(c *entry) { c.table = 7 }, renewed: true, table: 7},
+		{name: "no longer the sender's table", known: func(c *entry) { c.table = 7 }, renewed: true},
+		{name: "an unknown age", of: func(c *entry) { c.at -= unknownAge * grain }, table: 5},
+		{name: "the least age that is known", of: func(c *entry) { c.at -= (unknownAge - 1) * grain }, renewed: true, age: unknownAge - 1, table: 5},
+		{name: "no news", known: func(c *entry) { c.at = stampAt(now) }, table: 5},
+		{name: "another state", known: func(c *entry) { c.state = Draining }, differs: true, table: 5},
+		{name: "another version", known: func(e *entry) { e.rec = c.heavier() }, differs: true, table: 5},
+		{name: "a node more", change: func(a *Set, _ *Bucket) { a.Apply(epoch, hello(epoch, rec("d", 1))) }, differs: true, table: 5},
+		{name: "a node less", change: func(_ *Set, m *Bucket) { m.Nodes-- }, differs: true, table: 5},
+		{name: "another number of buckets", change: func(_ *Set, m *Bucket) { m.Bits++ }, differs: true, table: 5},
+	} {
+		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
+		for _, s := range []*Set{a, b} {
+			s.Apply(epoch, messageFrom(epoch, c, []Beat{first, a.Self().sent(epoch), b.Self().sent(epoch)}, c, a.Self(), b.Self()))
+		}
+		b.Beat(now, 0, 7)
+		e := a.known[c.handle()]
+		b.known[c.handle()].at = stampAt(now)
+		if tc.of != nil {
+			tc.of(b.known[c.handle()])
+		}
+		if tc.known != nil {
+			tc.known(e)
+		}
+		m := carry(t, b.Compose(now, 1400, 1)[0])
+		m.Beats = m.Beats[:1]
+		if tc.change != nil {
+			tc.change(a, &m.Ages[0])
+		}
+		a.Apply(now, m)
+		if renewed := a.Stats().AgesApplied == 1; renewed != tc.renewed || renewed && e.at != (stampAt(now)/grain-tc.age)*grain {
+			t.Errorf("%s: renewed %v, %d after the epoch", tc.name, renewed, e.at-stampAt(epoch))
+		}
+		if differs := len(a.differs) > 0; differs != tc.differs || e.table != tc.table {
+			t.Errorf("%s: differs %v, table %d", tc.name, a.differs, e.table)
+		}
+		if a.self.at != stampAt(epoch) {
+			t.Errorf("%s: ages changed the own lease", tc.name)
+		}
+	}
+}
+
+// A bucket that differs for TTL/6 is asked for, once in TTL/6, and only from live senders.
+// The answer mends it. The same digest, or a TTL of silence, ends a difference.
+func TestRepair(t *testing.T) {
+	s := many(100)
+	z := twinOf(s, epoch)
+	gone := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self && e.rec.ID != "z" })]
+	z.end(epoch, z.known[gone.handle], expired)
+	gone.at += 3 * z.grain()
+	gone.rowAt = gone.at
+	sixth := testParams.TTL / 6
+	hear := func(after time.Duration, from *Set) []BucketID {
+		again(s)
+		m := from.Compose(epoch.Add(after), 1400, 1)[0]
+		m.Beats = nil
+		return z.Apply(epoch.Add(after), m).Buckets
+	}
+	for _, tc := range []struct {
+		after time.Duration
+		asks  bool
+	}{{0, false}, {sixth - ms, false}, {sixth, true}, {2*sixth - ms, false}, {2 * sixth, true}} {
+		if got := hear(tc.after, s); (len(got) == 1 && got[0].has(gone.handle)) != tc.asks || len(got) > 1 {
+			t.Errorf("after %v asks for %v", tc.after, got)
+		}
+	}
+	now := epoch.Add(3 * sixth)
+	z.end(now, z.known[s.Handle()], expired)
+	if got := hear(3*sixth, s); got != nil {
+		t.Errorf("asks a sender that is not live for %v", got)
+	}
+	z.become(z.known[s.Handle()], live)
+	buckets := hear(3*sixth, s)
+	answers := s.AnswerBeats(now, carry(t, z.Request(now, nil, buckets)), 1400)
+	for _, m := range answers {
+		z.Apply(now, carry(t, m))
+	}
+	if z.AddrOf(gone.handle) == "" || len(buckets) == 0 {
+		t.Fatalf("not mended by %d messages for %v", len(answers), buckets)
+	}
+	if hear(3*sixth, s); len(z.differs) != 0 {
+		t.Errorf("still differs: %v", z.differs)
+	}
+	z.noteDifference(now, 1, BucketID{}, &Effect{})
+	if z.Expire(now.Add(testParams.TTL)); len(z.differs) != 1 {
+		t.Error("a difference is forgotten early")
+	}
+	if z.Expire(now.Add(testParams.TTL + 1)); len(z.differs) != 0 {
+		t.Error("a difference is not forgotten")
+	}
+}
+
+// A message asks for at most maxRepairs buckets and maxAsks leases, and the answers are
+// bounded whatever it asks for.
+func TestAsksAreBounded(t *testing.T) {
+	s := many(MaxNodes / 4)
+	now := epoch.Add(testParams.TTL * 3 / 4)
+	count := func(messages []*Message) (rows int) {
+		for _, m := range messages {
+			if size := len(Encode(m)); size > 1400 {
+				t.Errorf("an answer of %d bytes", size)
+			}
+			rows += len(m.Beats) - 1
+		}
+		return rows
+	}
+	ask := messageFrom(epoch, s.Self(), nil)
+	for i := range maxBuckets {
+		ask.Buckets = append(ask.Buckets, BucketID{Bits: 2, Index: uint32(i % 4)})
+		ask.Ages = append(ask.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i)}, Nodes: 9})
+	}
+	for _, e := range s.live {
+		ask.Asks = append(ask.Asks, e.handle)
+	}
+	if got := count(s.AnswerBeats(epoch, ask, 1400)); got > maxAsks+4*bucketSize*maxRepairs || got < maxAsks {
+		t.Errorf("%d rows in answer to one message", got)
+	}
+	if got := s.AnswerBeats(epoch, ask, 10); got != nil {
+		t.Errorf("%d answers within 10 bytes", len(got))
+	}
+	s.Apply(epoch, ask)
+	ask.Stamp = stampAt(epoch.Add(testParams.TTL / 6))
+	if got := s.Apply(epoch.Add(testParams.TTL/6), ask).Buckets; len(got) != maxRepairs {
+		t.Errorf("asks for %d buckets in one message", len(got))
+	}
+
+	few := many(3)
+	left := rec("left", 1)
+	few.Apply(epoch, hello(epoch.Add(-ms), left))
+	few.Apply(epoch, farewell(epoch, left))
+	fresh := few.nodes[2]
+	for _, tc := range []struct {
+		name string
+		ask  Handle
+		age  time.Duration
+		want int
+	}{
+		{"fresh", fresh.handle, testParams.TTL/2 - ms, 1},
+		{"not much younger", fresh.handle, testParams.TTL / 2, 0},
+		{"left", left.handle(), testParams.TTL, 1},
+		{"unknown", 1, 0, 0},
+	} {
+		ask := &Message{Asks: []Handle{tc.ask}}
+		if got := count(few.AnswerBeats(epoch.Add(tc.age), ask, 1400)); got != tc.want {
+			t.Errorf("%s: %d rows", tc.name, got)
+		}
+	}
+	for late, want := range map[time.Duration]int{0: 0, ms: 2} { // of the other two live ones
+		again(few)
+		if m := few.Compose(now.Add(late), 1400, 1)[0]; len(m.Asks) != want {
+			t.Errorf("%v after 3/4 TTL asks for %d", late, len(m.Asks))
+		}
+	}
+	if m := carry(t, s.Compose(now.Add(ms), 1400, 1)[0]); len(m.Asks) != maxAsks {
+		t.Errorf("asks for %d leases in one message", len(m.Asks))
+	}
+}
