@@ -51,8 +51,8 @@ func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) (answers []*Mes
 	}
 	for _, id := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
 		in := func(e *entry) bool { return e.spreads() && id.has(e.handle) }
-		nodes := s.others(in, func(_, _ *entry) int { return 0 })
-		rows = append(rows, nodes[:min(len(nodes), 4*bucketSize)]...)
+		nodes := s.others(4*bucketSize, in, func(_, _ *entry) int { return 0 })
+		rows = append(rows, nodes...)
 	}
 	for len(rows) > 0 {
 		free := budget - messageOverhead
@@ -93,7 +93,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	}
 	isLive := func(e *entry) bool { return e.status == live }
 	freshest := func(a, b *entry) int { return cmp.Compare(b.at, a.at) }
-	for _, other := range s.others(isLive, freshest) {
+	for _, other := range s.others(maxRows, isLive, freshest) {
 		if !s.addBeat(now, m, other, &free, 0) {
 			break
 		}

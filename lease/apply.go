@@ -70,7 +70,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 		known.rec, known.recordsSent, known.rowsSent, known.size = r, 0, 0, 0
 		delete(s.requested, handle)
 		if known.status == live {
-			e.Changed, e.Urgent = true, true
+			e.Changed, e.Urgent, s.lost = true, true, true
 		}
 	}
 	if s.superseded(r) {
@@ -198,6 +198,7 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	}
 	if known.status != live || known.state != was {
 		e.Changed, e.Urgent = true, true
+		s.lost = s.lost || was == Active || was == Draining
 	}
 	s.become(known, live)
 	s.stats.BeatsApplied++

@@ -19,6 +19,9 @@ func (s *Set) rowCopies() int    { return 3 * bits.Len(uint(len(s.nodes))) }
 func (s *Set) ageCopies() int    { return s.rowCopies() }
 func (s *Set) recordCopies() int { return bits.Len(uint(len(s.nodes))) }
 
+// maxRows is more rows than a packet holds.
+const maxRows = 100
+
 // maxAsks is how many expiring leases one message asks for. While a tenth of a
 // thousand nodes is dead, that is all of them.
 const maxAsks = 100
@@ -67,7 +70,7 @@ func (s *Set) dueRows(now time.Time) []*entry {
 	due := func(e *entry) bool {
 		return e.spreads() && e.rowsSent < s.rowCopies() && now.Sub(s.time.local(e.rowAt)) <= s.params.TTL
 	}
-	return s.others(due, func(a, b *entry) int {
+	return s.others(maxRows, due, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rowsSent, b.rowsSent), cmp.Compare(b.rowAt, a.rowAt))
 	})
 }
@@ -99,7 +102,7 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 	}
 	due := func(e *entry) bool { return e.recordsSent < s.recordCopies() && e.status == live }
 	leastSent := func(a, b *entry) int { return cmp.Compare(a.recordsSent, b.recordsSent) }
-	for _, e := range s.others(due, leastSent) {
+	for _, e := range s.others(maxRows, due, leastSent) {
 		add(e)
 	}
 	return len(m.Records) > 0
@@ -145,24 +148,32 @@ func (s *Set) Sync(now time.Time) *Message {
 		}
 	}
 	add(s.self)
-	worthSending := func(e *entry) bool { return e.status == live || e.hadLease() }
-	for _, e := range s.others(worthSending, func(_, _ *entry) int { return 0 }) {
-		add(e)
+	for _, e := range s.nodes {
+		if e != s.self && (e.status == live || e.hadLease()) {
+			add(e)
+		}
 	}
 	return m
 }
 
-// others returns the nodes other than this one that keep selects, by order and then by
-// handle. The result is valid until the next call.
-func (s *Set) others(keep func(*entry) bool, order func(a, b *entry) int) []*entry {
+// others returns the first nodes by order, and then by handle, of those other than this
+// one that keep selects, at most as many as stated. The result is valid until the
+// next call. O(nodes), mostly.
+func (s *Set) others(most int, keep func(*entry) bool, order func(a, b *entry) int) []*entry {
 	clear(s.rows) // do not keep forgotten nodes in memory
 	s.rows = s.rows[:0]
+	before := func(a, b *entry) int { return cmp.Or(order(a, b), cmp.Compare(a.handle, b.handle)) }
 	for _, e := range s.nodes {
-		if e != s.self && keep(e) {
-			s.rows = append(s.rows, e)
+		full := len(s.rows) >= most
+		if e == s.self || !keep(e) || (full && before(e, s.rows[most-1]) >= 0) {
+			continue
 		}
+		if full {
+			s.rows = s.rows[:most-1]
+		}
+		i, _ := slices.BinarySearchFunc(s.rows, e, before)
+		s.rows = slices.Insert(s.rows, i, e)
 	}
-	slices.SortFunc(s.rows, func(a, b *entry) int { return cmp.Or(order(a, b), cmp.Compare(a.handle, b.handle)) })
 	return s.rows
 }
 

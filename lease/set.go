@@ -54,6 +54,7 @@ type Set struct {
 	ahead     map[Handle]aheadClock // of rejected beats
 	duplicate duplicate
 	clock     time.Duration // the cluster's clock minus this node's; see clock.go
+	lost      bool          // a member ended or stopped being Active since the last call of Lost
 	stats     Stats
 	turn      uint32   // the bucket whose ages are sent next
 	rows      []*entry // scratch of Compose and Sync
@@ -147,6 +148,7 @@ func (s *Set) become(e *entry, status status) {
 		s.live = slices.Insert(s.live, i, e)
 	} else {
 		s.live = slices.Delete(s.live, i, i+1)
+		s.lost = true
 	}
 }
 
@@ -187,6 +189,7 @@ func (s *Set) Stats() Stats { return s.stats }
 // table, the digest of the node's placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
+	s.lost = s.lost || s.self.state != s.state
 	s.advance(at - s.time.at(now)) // two beats within a millisecond
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -49,6 +50,21 @@ func (s *Set) Differing(table uint32) (members int) {
 		}
 	}
 	return members
+}
+
+// OthersActive reports whether another live node is Active or Draining: O(n), without a
+// View.
+func (s *Set) OthersActive() bool {
+	return slices.ContainsFunc(s.live, func(e *entry) bool {
+		return e != s.self && (e.state == Active || e.state == Draining)
+	})
+}
+
+// Lost reports whether any member ended, changed its record, or stopped being Active since
+// the last call.
+func (s *Set) Lost() (lost bool) {
+	lost, s.lost = s.lost, false
+	return lost
 }
 
 // Digest is equal for equal sets of (id, incarnation, record version, state): O(n).

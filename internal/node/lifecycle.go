@@ -125,17 +125,8 @@ func (n *Node) settle(now time.Time) {
 		n.changed = false // no table is due before the node is active
 		n.life.extend(now)
 	}
-	if n.life.settle(now, n.othersActive()) {
+	if n.life.settle(now, n.set.OthersActive()) {
 		n.announce(now)
 		n.log(Info, "settled", "state", n.set.State().String())
 	}
-}
-
-func (n *Node) othersActive() bool {
-	for _, m := range n.set.View().Members {
-		if m.ID != n.self && (m.State == lease.Active || m.State == lease.Draining) {
-			return true
-		}
-	}
-	return false
 }

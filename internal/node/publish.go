@@ -18,7 +18,7 @@ func (n *Node) plan(now time.Time) {
 		return
 	}
 	n.changed = false
-	if !n.life.entering && n.ownerGone() {
+	if !n.life.entering && n.set.Lost() && n.ownerGone() {
 		n.when.publishBy(now)
 	} else {
 		n.when.publishBy(now.Add(n.cfg.QuietWindow))
