@@ -6,7 +6,7 @@ EACH := scripts/each-module.sh
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once scale clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ fuzz: ## fuzz each target for FUZZTIME, 3s by default
 
 bench-once: ## one iteration of each benchmark, as a check that it runs
 	$(STEP) 'one iteration of each benchmark' $(EACH) go test -short -run '^$$' -bench . -benchtime 1x ./...
+
+scale: ## how large a cluster can be: a table of simulations; takes hours, or NODES="100 300" FOR=2m
+	$(STEP) 'how large a cluster can be' scripts/scale.sh
 
 clean: ## remove the output of the build
 	$(STEP) 'clean' rm -rf bin

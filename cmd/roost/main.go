@@ -117,7 +117,7 @@ const completionExample = `  roost completion bash > /etc/bash_completion.d/roos
 const rootNotes = `
 Each flag has an environment variable, ROOST_ and its name in capitals:
 --http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
-roost plan reads flags only.
+roost plan and roost sim read flags only.
 
 Exit codes:
 `
@@ -144,7 +144,7 @@ func (p *program) root() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.keygenCommand()}},
+		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.simCommand(), p.keygenCommand()}},
 		{"ask", "Ask an agent:", []*cobra.Command{
 			p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand(),
 		}},

@@ -28,6 +28,7 @@ var inJSON = map[string]string{
 	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100",
 	"roost room": "room r", "roost room show": "room show r", "roost room resolve": "room resolve r",
 	"roost room move": "room move r node-b", "roost room release": "room release r", "roost version": "version",
+	"roost sim": "sim --nodes 3 --for 1s",
 }
 
 // notInJSON are the others, and why.
@@ -244,6 +245,8 @@ func TestCompletion(t *testing.T) {
 		"members --output ":    "table\njson\n:4\n",
 		"agent --network ":     "lan\nwan\nlocal\n:4\n",
 		"agent --zone ":        ":4\n",
+		"sim --network ":       "lan\nwan\n:4\n",
+		"sim --loss ":          ":4\n",
 		"agent --config ":      ":0\n", // a file
 		"rooms --node node-":   "node-a\nnode-b\nnode-c\n:4\n",
 		"plan --remove node-b": "node-b\n:4\n",

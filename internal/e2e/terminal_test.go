@@ -167,6 +167,23 @@ func TestWatchRedraws(t *testing.T) {
 	}
 }
 
+// A simulation shows how far it is on one line, which is gone at the end.
+func TestSimProgress(t *testing.T) {
+	f := newFake(t, 3, 64)
+	p := openTerminal(t, 80, 24)
+	c := f.command(t, nil, io.Discard, "sim", "--nodes", "30", "--for", "10h")
+	c.Stderr = p.tty
+	c.start(t)
+	p.shows(t, "\rmass start: ")
+	p.shows(t, "\rrest: ")
+	_ = c.Process.Signal(os.Interrupt)
+	c.exits(t, 130)
+	p.shows(t, "s\x1b[K\r\x1b[K")
+	if strings.Contains(p.screen.String(), "\n") {
+		t.Errorf("more than one line: %q", p.screen)
+	}
+}
+
 // Colours appear on a terminal alone, and not against the user's wish.
 func TestColours(t *testing.T) {
 	for set, coloured := range map[string]bool{"NO_COLOR=": true, "NO_COLOR=1": false, "TERM=dumb": false, "TERM=": false} {

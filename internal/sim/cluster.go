@@ -47,6 +47,7 @@ type Cluster struct {
 	rng   *rand.Rand
 	nodes map[string]*Process // that run or are paused
 	hosts int
+	doubt string // the node that was the first to disagree at the last look
 }
 
 // New returns a cluster without a node. Its time begins at the same moment in each run.
@@ -80,6 +81,9 @@ func (c *Cluster) Run(d time.Duration) {
 	c.now = end
 }
 
+// look is how often conditions are looked at.
+const look = 10 * time.Millisecond
+
 // RunUntil lets time pass until the condition holds, looking every 10 ms. It returns
 // how long that took, and false if the condition did not hold within the limit.
 func (c *Cluster) RunUntil(condition func() bool, limit time.Duration) (took time.Duration, ok bool) {
@@ -88,7 +92,7 @@ func (c *Cluster) RunUntil(condition func() bool, limit time.Duration) (took tim
 		if c.now.Sub(begin) >= limit {
 			return limit, false
 		}
-		c.Run(10 * time.Millisecond)
+		c.Run(look)
 	}
 	return c.now.Sub(begin), true
 }
@@ -146,6 +150,7 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 			change(&cfg)
 		}
 	}
+	p.ttl = cfg.LeaseTTL
 	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())
 	p.stale = true
 	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() {})
@@ -201,11 +206,19 @@ func (c *Cluster) Crash(ids ...string) {
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
-	c.RunUntil(func() bool { return p.View().Drift == 0 }, lan().LeaseTTL)
-	p.do(p.kernel.Leave)
-	delete(c.nodes, id)
-	c.Run(time.Second)
+	c.RunUntil(func() bool { return p.View().Drift == 0 }, p.ttl)
+	c.farewell(p)
+	c.Run(lastWords)
 	p.status = crashed
+}
+
+// lastWords is how long a process lives after its farewell.
+const lastWords = time.Second
+
+// farewell has a node that owns nothing leave. Its process still runs.
+func (c *Cluster) farewell(p *Process) {
+	p.do(p.kernel.Leave)
+	delete(c.nodes, p.ID)
 }
 
 // Restart crashes a process and starts it again, with the same id, on another address.

@@ -33,6 +33,7 @@ type Process struct {
 	offset time.Duration // of its wall clock
 	status status
 	boot   time.Time
+	ttl    time.Duration
 	rng    *rand.Rand
 	wake   time.Time // when the kernel wants to be called
 

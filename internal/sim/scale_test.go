@@ -1,51 +1,168 @@
 package sim_test
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"strconv"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
 )
 
-func TestScaleTry(t *testing.T) {
-	if os.Getenv("SCALE") == "" {
-		t.Skip()
+// measure puts a new cluster through a trial.
+func measure(t *testing.T, opts sim.Options, trial sim.Trial) sim.Measurement {
+	t.Helper()
+	trial.Limit = time.Minute
+	opts.Jitter = 2 * time.Millisecond
+	m, err := sim.New(opts).Measure(trial)
+	if err != nil {
+		t.Fatal(err)
 	}
-	n, _ := strconv.Atoi(os.Getenv("SCALE"))
-	loss, _ := strconv.ParseFloat(os.Getenv("LOSS"), 64)
-	secs, _ := strconv.Atoi(os.Getenv("SECS"))
-	c := sim.New(sim.Options{Loss: loss, Seed: 1, Jitter: 2 * time.Millisecond})
-	t0 := time.Now()
-	c.Start(ids(n)...)
-	took, err := c.Agree(60 * time.Second)
-	fmt.Println("agree", took, err, "real", time.Since(t0))
-	exp := func() (e, p, b, ask, drifts uint64, old time.Duration) {
-		for _, id := range c.IDs() {
-			pr := c.Node(id)
-			v := pr.View()
-			e += v.Stats.Expired
-			ask += v.Stats.AgesApplied
-			drifts += v.Stats.Drifts
-			p += uint64(pr.Sent().Packets)
-			b += uint64(pr.Sent().Bytes)
-			for _, m := range v.Live.Members {
-				old = max(old, pr.Now().Sub(m.Renewed))
+	t.Logf("%d nodes: %+v", trial.Nodes, m)
+	return m
+}
+
+// Large clusters hold their leases on a network that loses packets, and agree in time.
+// make scale measures larger ones, for longer.
+func TestScale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	for _, c := range []struct {
+		trial  sim.Trial
+		loss   float64
+		within sim.Agreements
+	}{
+		{
+			sim.Trial{Nodes: 100, Rest: time.Minute, Crash: 10},
+			0,
+			sim.Agreements{Start: 3 * time.Second, Join: time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
+		},
+		{
+			sim.Trial{Nodes: 300, Rest: 30 * time.Second, Crash: 1},
+			0.2,
+			sim.Agreements{Start: 15 * time.Second, Join: 5 * time.Second, Leave: 2 * time.Second, Crash: ttl + time.Second/2},
+		},
+	} {
+		t.Run(fmt.Sprint(c.trial.Nodes), func(t *testing.T) {
+			m := measure(t, sim.Options{Seed: 1, Loss: c.loss}, c.trial)
+			if m.FalseExpiries > 0 {
+				t.Errorf("%d leases of running nodes expired", m.FalseExpiries)
 			}
+			if m.OldestAge > ttl*3/4 || m.OldestAge < ttl/4 {
+				t.Errorf("the oldest lease is of %v", m.OldestAge)
+			}
+			if m.Bytes > 20_000 || m.Packets > 20 {
+				t.Errorf("each node sends %.0f bytes in %.1f packets a second", m.Bytes, m.Packets)
+			}
+			for _, a := range []struct {
+				change       string
+				took, within time.Duration
+			}{
+				{"mass start", m.Agree.Start, c.within.Start},
+				{"join", m.Agree.Join, c.within.Join},
+				{"leave", m.Agree.Leave, c.within.Leave},
+				{"crash", m.Agree.Crash, c.within.Crash},
+			} {
+				if a.took == sim.Never || a.took > a.within {
+					t.Errorf("agreement %v after a %s, want at most %v", a.took, a.change, a.within)
+				}
+			}
+		})
+	}
+}
+
+// A trial counts each expiry of a running node's lease.
+func TestMeasure(t *testing.T) {
+	trial := sim.Trial{Nodes: 20, Rest: 20 * time.Second, Crash: 5}
+	calm := measure(t, sim.Options{Seed: 1}, trial)
+	if calm.FalseExpiries != 0 {
+		t.Errorf("without loss: %+v", calm)
+	}
+	if again := measure(t, sim.Options{Seed: 1}, trial); again != calm {
+		t.Errorf("the second run differs: %+v and %+v", calm, again)
+	}
+	if other := measure(t, sim.Options{Seed: 2}, trial); other == calm {
+		t.Errorf("another seed, the same result: %+v", other)
+	}
+	if m := measure(t, sim.Options{Seed: 1, Loss: 0.3}, trial); m.FalseExpiries != 0 {
+		t.Errorf("at 30 %% loss: %+v", m)
+	}
+	if m := measure(t, sim.Options{Seed: 1, Loss: 0.97}, trial); m.FalseExpiries < 10 || m.Agree.Start != sim.Never {
+		t.Errorf("at 97 %% loss: %+v", m)
+	}
+	one := func(c *node.Config) { c.GossipNodes = 1 }
+	if m := measure(t, sim.Options{Seed: 1, Config: one}, trial); m.Packets > calm.Packets/2 || m.OldestAge <= calm.OldestAge {
+		t.Errorf("with news to one node: %+v; to three: %+v", m, calm)
+	}
+	trial.Crash = 0
+	if m := measure(t, sim.Options{Seed: 1}, trial); m.Agree.Crash != sim.Never || m.Agree.Leave == sim.Never {
+		t.Errorf("without a crash: %+v", m)
+	}
+}
+
+// The lease of a leaver whose farewell is lost expires rightly, at each of the others.
+func TestMeasureLostFarewell(t *testing.T) {
+	const n = 10
+	c := sim.New(sim.Options{})
+	drained := func(id string) bool {
+		v := c.Node(id).View()
+		isSelf := func(p placement.Node) bool { return string(p.ID) == id }
+		return v.Drift == 0 && len(v.Table.Nodes()) == n && !slices.ContainsFunc(v.Table.Nodes(), isSelf)
+	}
+	lost := time.Duration(0)
+	m, err := c.Measure(sim.Trial{Nodes: n, Limit: time.Minute, Tick: func(phase string) error {
+		switch {
+		case lost == 0 && phase == "leave" && slices.ContainsFunc(c.IDs(), drained):
+			c.SetLoss(1) // the farewell follows at once
+			lost = c.Elapsed()
+		case lost > 0 && c.Elapsed() > lost+1500*time.Millisecond:
+			c.SetLoss(0)
 		}
-		return
+		return nil
+	}})
+	if err != nil || m.FalseExpiries != 0 || m.Agree.Leave < ttl/2 || m.Agree.Leave > ttl+time.Second {
+		t.Errorf("%+v, %v; lost after %v", m, err, lost)
 	}
-	e0, p0, b0, _, d0, _ := exp()
-	fmt.Println("after start: expired", e0, "kB a node", b0/uint64(n)/1000, "pkts", p0/uint64(n))
-	var oldest time.Duration
-	t0 = time.Now()
-	for range secs {
-		c.Run(time.Second)
-		_, _, _, _, _, old := exp()
-		oldest = max(oldest, old)
+}
+
+// The lease of a node that runs and is not heard expires at each of the others. They
+// send to it no longer, so their leases expire there.
+func TestMeasureUnheard(t *testing.T) {
+	const n = 10
+	c := sim.New(sim.Options{})
+	cut := time.Duration(0)
+	m, err := c.Measure(sim.Trial{Nodes: n, Rest: 40 * time.Second, Limit: time.Minute, Tick: func(phase string) error {
+		switch ids := c.IDs(); {
+		case phase == "rest" && cut == 0:
+			cut = c.Elapsed()
+			for _, id := range ids[1:] {
+				c.Cut(ids[0], id)
+			}
+		case cut > 0 && c.Elapsed() > cut+15*time.Second:
+			c.Heal()
+		}
+		return nil
+	}})
+	if err != nil || m.FalseExpiries != 2*(n-1) || m.OldestAge < ttl-time.Second {
+		t.Errorf("%+v, %v", m, err)
 	}
-	e1, p1, b1, a, d1, _ := exp()
-	fmt.Println("expired", e1-e0, "kB/s", float64(b1-b0)/float64(n)/float64(secs)/1000, "p/s", float64(p1-p0)/float64(n)/float64(secs), "ages", a, "oldest", oldest, "drifts", d1-d0, "real", time.Since(t0))
+}
+
+// The error of Tick ends a trial.
+func TestMeasureStops(t *testing.T) {
+	stop := errors.New("stop")
+	c := sim.New(sim.Options{})
+	_, err := c.Measure(sim.Trial{Nodes: 3, Rest: time.Minute, Tick: func(phase string) error {
+		if phase == "rest" {
+			return stop
+		}
+		return nil
+	}})
+	if !errors.Is(err, stop) || c.Elapsed() > 30*time.Second {
+		t.Errorf("%v after %v", err, c.Elapsed())
+	}
 }

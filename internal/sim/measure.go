@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Trial is what [Cluster.Measure] puts a cluster through.
+type Trial struct {
+	Nodes int           // that start at the same moment
+	Rest  time.Duration // without a change of members, to measure leases and traffic
+	Crash int           // nodes that crash at the same moment, below Nodes
+	Limit time.Duration // for each agreement
+
+	// Tick is called at least every 100 ms with the name of the present phase. Its error
+	// ends the trial. Default: nothing.
+	Tick func(phase string) error
+}
+
+// Measurement is the result of a Trial.
+type Measurement struct {
+	// FalseExpiries counts, over the whole trial, leases that expired at some node while
+	// the process that held them ran and took part. A farewell or a crash ends a lease
+	// once at each other node, which does not count.
+	FalseExpiries int
+
+	OldestAge time.Duration // of a lease at any node, at rest; looked up each second
+	Bytes     float64       // sent by a node in a second at rest, in packets
+	Packets   float64       // likewise
+	Agree     Agreements
+}
+
+// Agreements are the times until all nodes agreed on members and owners after a change,
+// or Never.
+type Agreements struct {
+	Start time.Duration // of all nodes at once
+	Join  time.Duration // of one node
+	Leave time.Duration // of one node, from its farewell on, which follows its drain
+	Crash time.Duration // of Trial.Crash nodes at once; Never for none
+}
+
+// Never is the time of an agreement that was not reached within Trial.Limit.
+const Never time.Duration = -1
+
+// Measure puts a new cluster through a trial: a mass start, a time of rest, a join, a
+// leave and a crash. The only error is that of Trial.Tick.
+func (c *Cluster) Measure(t Trial) (Measurement, error) {
+	m := measuring{
+		c: c, trial: t, rng: rand.New(rand.NewPCG(c.opts.Seed, 3)),
+		ended: make(map[lease.NodeID]bool), due: make(map[*Process]int),
+	}
+	m.result.Agree = Agreements{Never, Never, Never, Never}
+	for _, phase := range []struct {
+		name string
+		run  func() error
+	}{{"mass start", m.start}, {"rest", m.rest}, {"join", m.join}, {"leave", m.leave}, {"crash", m.crash}} {
+		m.phase = phase.name
+		if err := phase.run(); err != nil {
+			return Measurement{}, err
+		}
+		if err := m.pass(m.settle(), tick); err != nil {
+			return Measurement{}, err
+		}
+	}
+	m.result.FalseExpiries = m.false
+	for _, p := range c.nodes {
+		m.result.FalseExpiries += m.falseAt(p)
+	}
+	return m.result, nil
+}
+
+const tick = 100 * time.Millisecond
+
+// measuring is the state of a trial.
+type measuring struct {
+	c      *Cluster
+	trial  Trial
+	rng    *rand.Rand
+	phase  string
+	result Measurement
+
+	ended map[lease.NodeID]bool // processes that others have to miss
+	due   map[*Process]int      // leases of theirs that a node held at that time
+	false int                   // expiries at nodes that have ended
+}
+
+// pass lets time pass in steps.
+func (m *measuring) pass(d, step time.Duration) error {
+	for ; d > 0; d -= step {
+		m.c.Run(min(d, step))
+		if m.trial.Tick == nil {
+			continue
+		}
+		if err := m.trial.Tick(m.phase); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await lets time pass until the condition holds or the limit is over. It returns how
+// long that took since begin, or Never.
+func (m *measuring) await(begin time.Time, limit time.Duration, condition func() bool) (time.Duration, error) {
+	for !condition() {
+		if m.c.now.Sub(begin) >= limit {
+			return Never, nil
+		}
+		if err := m.pass(look, look); err != nil {
+			return Never, err
+		}
+	}
+	return m.c.now.Sub(begin), nil
+}
+
+// settle returns how long the news of a change still travels after the agreement on it.
+func (m *measuring) settle() time.Duration {
+	ttl := m.c.all()[0].ttl
+	if m.phase == "mass start" {
+		return 2 * ttl
+	}
+	return ttl / 2
+}
+
+func (m *measuring) start() (err error) {
+	ids := make([]string, m.trial.Nodes)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("node-%05d", i)
+	}
+	begin := m.c.now
+	m.c.Start(ids...)
+	m.result.Agree.Start, err = m.await(begin, m.trial.Limit, m.c.agreed)
+	return err
+}
+
+func (m *measuring) rest() error {
+	if m.trial.Rest <= 0 {
+		return nil
+	}
+	before := m.traffic()
+	for left := m.trial.Rest; left > 0; left -= time.Second {
+		if err := m.pass(min(left, time.Second), tick); err != nil {
+			return err
+		}
+		m.result.OldestAge = max(m.result.OldestAge, m.oldest())
+	}
+	after, share := m.traffic(), float64(m.trial.Nodes)*m.trial.Rest.Seconds()
+	m.result.Bytes = float64(after.Bytes-before.Bytes) / share
+	m.result.Packets = float64(after.Packets-before.Packets) / share
+	return nil
+}
+
+func (m *measuring) join() (err error) {
+	begin := m.c.now
+	m.c.Start("node-new")
+	m.result.Agree.Join, err = m.await(begin, m.trial.Limit, m.c.agreed)
+	return err
+}
+
+func (m *measuring) leave() (err error) {
+	p := m.some(1)[0]
+	p.Drain()
+	if _, err := m.await(m.c.now, p.ttl, func() bool { return p.View().Drift == 0 }); err != nil {
+		return err
+	}
+	begin := m.c.now
+	m.false += m.falseAt(p)
+	m.c.farewell(p)
+	m.result.Agree.Leave, err = m.await(begin, m.trial.Limit, func() bool {
+		since, agreed := m.c.now.Sub(begin), m.c.agreed()
+		if since >= lastWords {
+			p.status = crashed
+		}
+		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the farewell is not on its way any more
+			m.miss(p)
+		}
+		return agreed
+	})
+	if err == nil {
+		err = m.pass(begin.Add(lastWords).Sub(m.c.now), tick)
+	}
+	p.status = crashed
+	return err
+}
+
+func (m *measuring) crash() (err error) {
+	if m.trial.Crash == 0 {
+		return nil
+	}
+	begin, lost := m.c.now, m.some(m.trial.Crash)
+	for _, p := range lost {
+		m.false += m.falseAt(p)
+		m.c.Crash(p.ID)
+	}
+	m.miss(lost...)
+	m.result.Agree.Crash, err = m.await(begin, m.trial.Limit, m.c.agreed)
+	return err
+}
+
+// miss notes that nodes have ended: their leases expire rightly at the nodes where
+// they hold now.
+func (m *measuring) miss(ps ...*Process) {
+	ids := make(map[lease.NodeID]bool)
+	for _, p := range ps {
+		ids[lease.NodeID(p.ID)] = true
+	}
+	for _, p := range m.c.nodes {
+		m.due[p] += p.holding(ids)
+	}
+	maps.Copy(m.ended, ids)
+}
+
+// falseAt returns how many leases have expired too many at p: all but the leases of
+// ended nodes that p holds no longer.
+func (m *measuring) falseAt(p *Process) int {
+	return max(0, int(p.View().Stats.Expired)-(m.due[p]-p.holding(m.ended)))
+}
+
+// holding returns how many of the leases hold at p.
+func (p *Process) holding(ids map[lease.NodeID]bool) (n int) {
+	live := p.View().Live
+	for i := range live.Members {
+		if ids[live.Members[i].ID] {
+			n++
+		}
+	}
+	return n
+}
+
+// some returns n random nodes.
+func (m *measuring) some(n int) []*Process {
+	all := m.c.all()
+	m.rng.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	return all[:n]
+}
+
+// oldest returns the age of the oldest lease at any node.
+func (m *measuring) oldest() (age time.Duration) {
+	for _, p := range m.c.nodes {
+		now, live := p.Now(), p.View().Live
+		for i := range live.Members {
+			if l := &live.Members[i]; string(l.ID) != p.ID {
+				age = max(age, now.Sub(l.Renewed))
+			}
+		}
+	}
+	return age
+}
+
+func (m *measuring) traffic() (sum Traffic) {
+	for _, p := range m.c.nodes {
+		sum.Packets += p.sent.Packets
+		sum.Bytes += p.sent.Bytes
+	}
+	return sum
+}
