@@ -241,6 +241,7 @@ func (e *entry) heard(at Stamp) bool {
 	if at <= e.at {
 		return false
 	}
+	e.grace = max(0, e.renewed()-at)
 	e.at, e.agesSent = at, 0
 	return true
 }

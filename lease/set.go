@@ -67,6 +67,7 @@ type entry struct {
 	status      status
 	at          Stamp // of the latest beat that is known of; rounded down if only its age was received
 	rowAt       Stamp // of the latest beat that was received whole; 0 = none
+	grace       Stamp // how much later the lease ends here, because cluster time has stepped
 	state       State // in that beat, as the fields below
 	table       uint32
 	load        int64
@@ -158,8 +159,11 @@ func (s *Set) end(now time.Time, e *entry, status status) {
 	e.ended = now
 }
 
-// age returns the age of the latest beat of e.
-func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.at) }
+// age returns the age of the lease of e.
+func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.renewed()) }
+
+// renewed returns when the lease of e was renewed.
+func (e *entry) renewed() Stamp { return e.at + e.grace }
 
 func (s *Set) searchNode(id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(s.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
@@ -266,8 +270,8 @@ func (s *Set) forget(h Handle, e *entry) {
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	if s.oldest == 0 {
 		for _, e := range s.nodes {
-			if e.status == live && e != s.self && (s.oldest == 0 || e.at < s.oldest) {
-				s.oldest = e.at
+			if e.status == live && e != s.self && (s.oldest == 0 || e.renewed() < s.oldest) {
+				s.oldest = e.renewed()
 			}
 		}
 	}

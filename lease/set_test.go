@@ -95,7 +95,7 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 			}
 			first, any := time.Time{}, false
 			for _, e := range s.nodes {
-				if at := s.time.local(e.at).Add(testParams.TTL + ms); e.status == live && e != s.self && (!any || at.Before(first)) {
+				if at := s.time.local(e.renewed()).Add(testParams.TTL + ms); e.status == live && e != s.self && (!any || at.Before(first)) {
 					first, any = at, true
 				}
 			}

@@ -13,7 +13,7 @@ import (
 // that a message takes. No wall clock is compared after the start.
 //
 // The stamp of a beat is when the beat was sent. It orders the beats of a node, and
-// says how old they are, however late and by whatever way they arrive.
+// says how old they are, however late and by any way they arrive.
 type Stamp int64
 
 // Cluster time starts between minStart, the second day of 1970, and maxStart, the year
@@ -97,21 +97,36 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	return true
 }
 
-// advance corrects the estimate of cluster time. Within jitter, all leases grow older by
-// as much. A larger step means that this node, and the nodes that it hears, counted from
-// another start: the stamps that it knows follow.
+// advance corrects the estimate of cluster time. Within jitter, all leases grow older or
+// younger by as much. After a larger step, the leases that this node holds end when they
+// would have ended without it, so no lease ends because two clusters meet. But this node
+// relays their beats with the stamps that it received: it may have received them in the
+// present cluster time, by a recorded message that it took for the present. Only a
+// provisional node steps back, and what it heard until then has no known stamp.
 func (s *Set) advance(by Stamp) {
 	s.time.base += by
-	if by >= 0 && millis(by) <= s.params.TTL/16 {
+	large := millis(max(by, -by)) > s.params.TTL/16
+	if large || by < 0 {
+		s.self.at += by
+		s.self.rowAt += by
+	}
+	if !large {
 		return
 	}
+	s.oldest = 0
+	tooOld := s.self.at - stamps(s.params.TTL) - 1
 	for _, e := range s.known {
-		if e.hadLease() {
-			e.at += by
-			e.rowAt += by
+		if e == s.self || !e.hadLease() {
+			continue
+		}
+		end := e.renewed() + by
+		if by < 0 {
+			e.at, e.rowAt = min(e.at+by, tooOld), min(e.rowAt+by, tooOld)
+		}
+		if e.status == live {
+			e.grace = end - e.at
 		}
 	}
-	s.oldest = 0
 }
 
 // challenge is a random number that a message of the present must repeat.

@@ -175,7 +175,7 @@ func TestRowSize(t *testing.T) {
 	}
 }
 
-// The first messages of a node are readable, whatever its clock says.
+// The first messages of a node are readable at every time of its clock.
 func TestEveryClockStarts(t *testing.T) {
 	for _, clock := range []time.Time{
 		{}, time.UnixMilli(-1), time.UnixMilli(0), time.UnixMilli(1), epoch, time.UnixMilli(maxStart), time.UnixMilli(math.MaxInt64),

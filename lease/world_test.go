@@ -9,9 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// simParams exclude skew: a packet that waited for a frozen node looks like a clock
-// that is far behind.
-var simParams = Params{TTL: testParams.TTL, MaxSkew: time.Minute, Settings: testParams.Settings}
+// simParams exclude skew: the nodes' wall clocks are wrong by years.
+var simParams = Params{TTL: testParams.TTL, MaxSkew: 2 * maxClock, Settings: testParams.Settings}
 
 const (
 	simTick   = 100 * ms
@@ -20,25 +19,29 @@ const (
 	simBudget = 300 // bytes: not everything fits
 )
 
-// world runs Sets on a network that loses, duplicates, delays and reorders messages,
-// with nodes that crash, restart, leave and freeze. Time is a counter; every node has a
-// clock of its own.
+// world runs Sets on a network that loses, duplicates, delays, reorders and replays
+// messages, with nodes that crash, restart, leave and freeze. Time is a counter; every
+// node has a clock of its own.
 type world struct {
-	t        *rapid.T
-	rng      *rand.Rand
-	now      time.Time
-	nodes    []*simNode
-	flying   []packet
-	emitted  map[string]emitted // by handle and seq
-	loss     float64
-	double   float64
-	maxDelay time.Duration
-	freezes  bool // for longer than the TTL, with packets waiting
-	setsBack bool // between two runs of a node
+	t           *rapid.T
+	rng         *rand.Rand
+	now         time.Time
+	nodes       []*simNode
+	flying      []packet
+	recorded    [][]byte // all messages ever sent
+	emitted     map[Handle][]emission
+	loss        float64
+	double      float64
+	maxDelay    time.Duration
+	freezes     bool // for longer than the TTL, with packets waiting
+	setsBack    bool // between two runs of a node
+	wrongClocks bool // of newcomers
+	hasty       bool // newcomers with clocks ahead believe them
+	replays     bool
 }
 
-// emitted is the content of a beat when it was sent.
-type emitted struct {
+// emission is the content of a beat when it was sent.
+type emission struct {
 	at    time.Time
 	state State
 }
@@ -61,24 +64,39 @@ type simNode struct {
 	leaving time.Time // when it will have left
 }
 
-func newWorld(t *rapid.T, seed uint64, size int) *world {
+func drawWorld(t *rapid.T) *world {
+	percent := func(most int, what string) float64 { return float64(rapid.IntRange(0, most).Draw(t, what)) / 100 }
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), now: epoch,
-		emitted: make(map[string]emitted),
+		t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), now: epoch,
+		emitted: make(map[Handle][]emission),
 	}
-	for i := range size {
-		w.nodes = append(w.nodes, &simNode{
-			index: i, id: NodeID(fmt.Sprintf("n%d", i)),
-			offset: time.Duration(w.rng.IntN(2000)-1000) * ms,
-		})
+	for i := range rapid.IntRange(2, 6).Draw(t, "nodes") {
+		w.nodes = append(w.nodes, &simNode{index: i, id: NodeID(fmt.Sprintf("n%d", i))})
 	}
 	for _, n := range w.nodes {
 		w.start(n)
 	}
+	w.loss, w.double = percent(50, "loss %"), percent(30, "doubled %")
+	w.maxDelay = time.Duration(rapid.IntRange(1, 100).Draw(t, "delay ms")) * ms
+	mode := rapid.IntRange(0, 2).Draw(t, "mode")
+	w.freezes, w.setsBack = mode == 1, mode == 2
+	w.wrongClocks, w.hasty = rapid.Bool().Draw(t, "wrong clocks"), rapid.Bool().Draw(t, "hasty")
+	w.replays = rapid.Bool().Draw(t, "replays")
 	return w
 }
 
 func (w *world) clock(n *simNode) time.Time { return w.now.Add(n.offset) }
+
+// drawOffset returns how wrong the clock of a newcomer is.
+func (w *world) drawOffset() time.Duration {
+	small := time.Duration(w.rng.IntN(2000)-1000) * ms
+	if !w.wrongClocks {
+		return small
+	}
+	return small + []time.Duration{
+		0, 0, -3 * time.Second, -time.Minute, 10 * time.Minute, time.UnixMilli(0).Sub(w.now), 4 * 365 * 24 * time.Hour,
+	}[w.rng.IntN(7)]
+}
 
 // start begins a run of n, which exchanges full syncs with one running node.
 func (w *world) start(n *simNode) {
@@ -89,11 +107,18 @@ func (w *world) start(n *simNode) {
 	}
 	r := rec(n.id, inc)
 	r.Capacity = int64(n.lives)
-	n.set, n.leaving, n.frozen, n.beatAt = NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}, w.now
-	n.twin = newTwin()
+	peer := w.pick(func(p *simNode) bool { return w.isMember(p) && p != n })
+	if n.offset = 0; peer != nil {
+		n.offset = w.drawOffset() // cluster time starts from a right clock
+	}
+	n.set, n.leaving, n.frozen = NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}
+	n.twin = newTwin(n.set)
 	n.set.SetState(Active)
 	w.beat(n)
-	if peer := w.pick(func(p *simNode) bool { return p != n && w.runs(p) }); peer != nil {
+	if peer == nil || (w.hasty && n.offset > 0) {
+		n.set.Establish()
+	}
+	if peer != nil {
 		w.sync(n, peer)
 	}
 }
@@ -101,16 +126,23 @@ func (w *world) start(n *simNode) {
 // sync is an exchange over a stream, as memberlist's push/pull is.
 func (w *world) sync(a, b *simNode) {
 	fromA, fromB := Encode(a.set.Sync(w.clock(a))), Encode(b.set.Sync(w.clock(b)))
+	w.recorded = append(w.recorded, fromA, fromB)
 	w.deliver(b, fromA)
 	w.deliver(a, fromB)
 }
 
 // calm ends the faults of the network.
 func (w *world) calm() {
-	w.loss, w.double, w.maxDelay = 0, 0, ms
+	w.loss, w.double, w.maxDelay, w.replays = 0, 0, ms, false
 }
 
 func (w *world) runs(n *simNode) bool { return n.set != nil && !w.now.Before(n.frozen) }
+
+// isMember reports whether the cluster time of n counts for others. At least one member
+// keeps running: cluster time that starts again from a wrong clock may go back.
+func (w *world) isMember(n *simNode) bool {
+	return w.runs(n) && n.leaving.IsZero() && n.set.Established()
+}
 
 func (w *world) pick(fits func(*simNode) bool) *simNode {
 	for _, i := range w.rng.Perm(len(w.nodes)) {
@@ -121,28 +153,62 @@ func (w *world) pick(fits func(*simNode) bool) *simNode {
 	return nil
 }
 
-func emission(h Handle, seq uint32) string { return fmt.Sprintf("%x/%d", h, seq) }
-
 func (w *world) beat(n *simNode) {
 	n.set.Beat(w.clock(n), int64(n.index), uint32(n.index%2))
-	w.emitted[emission(n.set.Handle(), n.set.self.seq)] = emitted{w.now, n.set.State()}
+	w.emit(n)
 	n.beatAt = w.now.Add(simBeat + time.Duration(w.rng.IntN(200)-100)*ms)
 }
 
-func (w *world) send(to int, m *Message) {
+// emit notes that n sends a beat.
+func (w *world) emit(n *simNode) {
+	w.emitted[n.set.Handle()] = append(w.emitted[n.set.Handle()], emission{w.now, n.set.State()})
+}
+
+// reborn notes the first beat of an incarnation that a running node took.
+func (w *world) reborn(n *simNode, was Handle) {
+	if n.set.Handle() == was {
+		return
+	}
+	if w.emit(n); !w.setsBack {
+		w.t.Fatalf("%v: %s took another incarnation", w.now.Sub(epoch), n.id)
+	}
+}
+
+func (w *world) send(addr string, m *Message) {
 	if m == nil {
 		return
 	}
-	wire := Encode(m)
+	wire, to := Encode(m), slices.IndexFunc(w.nodes, func(n *simNode) bool { return string(n.id)+":7946" == addr })
+	w.recorded = append(w.recorded, wire)
 	for w.rng.Float64() >= w.loss {
-		delay := time.Duration(w.rng.Int64N(int64(w.maxDelay) + 1))
-		w.flying = append(w.flying, packet{w.now.Add(delay), to, wire})
+		w.fly(to, wire, w.maxDelay)
 		if w.rng.Float64() >= w.double {
 			break
 		}
 	}
 }
 
+func (w *world) fly(to int, wire []byte, maxDelay time.Duration) {
+	delay := time.Duration(w.rng.Int64N(int64(maxDelay) + 1))
+	w.flying = append(w.flying, packet{w.now.Add(delay), to, wire})
+}
+
+// replay sends recorded messages again: a part of the record, or all, to one node or to
+// all.
+func (w *world) replay() {
+	from := w.rng.IntN(len(w.recorded))
+	wires := w.recorded[from:min(len(w.recorded), from+1+w.rng.IntN(200))]
+	to := w.rng.IntN(2 * len(w.nodes))
+	for _, wire := range wires {
+		if to < len(w.nodes) {
+			w.fly(to, wire, time.Second)
+		} else {
+			w.fly(w.rng.IntN(len(w.nodes)), wire, time.Second)
+		}
+	}
+}
+
+// deliver does what a node does with a message.
 func (w *world) deliver(n *simNode, wire []byte) {
 	if n.set == nil {
 		return
@@ -152,7 +218,8 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		w.t.Fatalf("%v: %s cannot read a message: %v", w.now.Sub(epoch), n.id, err)
 	}
 	now := w.clock(n)
-	before, was := n.set.View().Digest(), n.set.Handle()
+	w.expire(n)
+	before, was, base := n.set.View().Digest(), n.set.Handle(), n.set.time.base
 	e := n.set.Apply(now, m)
 	if after := n.set.View().Digest(); before != after && !e.Changed {
 		w.t.Fatalf("%v: %s: an unreported change", w.now.Sub(epoch), n.id)
@@ -161,38 +228,49 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		w.t.Fatalf("%v: %s/%d stops for %d", w.now.Sub(epoch), n.id, n.set.Self().Incarnation, e.Duplicate.Incarnation)
 	}
 	w.reborn(n, was)
-	n.twin.hear(now, n.id, m)
-	if addr, news := n.set.AnswerExpired(now, m.From, simBudget); news != nil {
-		w.send(w.byAddr(addr).index, news)
+	if e.Counts {
+		if by := n.set.time.base - base; millis(max(by, -by)) > simParams.TTL/16 {
+			n.twin.step(by)
+		}
+		n.twin.hear(now, m)
 	}
-	sender := w.byAddr(n.set.AddrOf(m.From))
-	if sender == nil {
+	w.reply(n, m, &e)
+}
+
+// reply sends what a message calls for.
+func (w *world) reply(n *simNode, m *Message, e *Effect) {
+	now := w.clock(n)
+	if e.Echo != "" {
+		w.send(e.Echo, n.set.Echo(now, m.Challenge))
+	}
+	if e.Challenge != "" {
+		w.send(e.Challenge, n.set.Challenge(now, w.rng.Uint64()|1))
+	}
+	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, simBudget); news != nil {
+		w.send(addr, news)
+	}
+	sender := n.set.AddrOf(m.From)
+	if sender == "" || !e.Counts {
 		return
 	}
-	if e.Wants != nil {
-		w.send(sender.index, n.set.Request(now, e.Wants))
+	if len(e.Wants)+len(e.Buckets) > 0 {
+		w.send(sender, n.set.Request(now, e.Wants, e.Buckets))
+	}
+	for _, beats := range n.set.AnswerBeats(now, m, simBudget) {
+		w.send(sender, beats)
 	}
 	for rest := m.Wants; len(rest) > 0; {
 		var answer *Message
 		answer, rest = n.set.Answer(now, rest, simBudget)
-		w.send(sender.index, answer)
+		w.send(sender, answer)
 	}
 }
 
-// reborn records the first beat of an incarnation that a running node took.
-func (w *world) reborn(n *simNode, was Handle) {
-	if n.set.Handle() != was {
-		w.emitted[emission(n.set.Handle(), 1)] = emitted{w.now, n.set.State()}
-	}
-}
-
-func (w *world) byAddr(addr string) *simNode {
-	for _, n := range w.nodes {
-		if string(n.id)+":7946" == addr {
-			return n
-		}
-	}
-	return nil
+func (w *world) expire(n *simNode) {
+	was := n.set.Handle()
+	n.set.Expire(w.clock(n))
+	n.twin.expire(w.clock(n), simParams.TTL)
+	w.reborn(n, was)
 }
 
 // step advances by one tick.
@@ -214,7 +292,7 @@ func (w *world) step(tick int) {
 		}
 		if !n.frozen.IsZero() {
 			n.set.ExpireOthers(w.clock(n))
-			n.twin.suspend()
+			n.twin.expire(w.clock(n), ever)
 			n.frozen = time.Time{}
 		}
 		w.act(n, tick)
@@ -224,19 +302,17 @@ func (w *world) step(tick int) {
 
 // act is one tick of a node.
 func (w *world) act(n *simNode, tick int) {
-	now := w.clock(n)
-	was := n.set.Handle()
-	n.set.Expire(now)
-	w.reborn(n, was)
+	w.expire(n)
 	if !w.now.Before(n.beatAt) {
 		w.beat(n)
 	}
 	if (tick+n.index)%simGossip == 0 {
 		const recipients = 2
-		m := n.set.Compose(now, simBudget, recipients)
-		for _, to := range w.rng.Perm(len(w.nodes))[:recipients] {
-			if to != n.index {
-				w.send(to, m)
+		for _, m := range n.set.Compose(w.clock(n), simBudget, recipients) {
+			for _, to := range w.rng.Perm(len(w.nodes))[:recipients] {
+				if to != n.index {
+					w.send(string(w.nodes[to].id)+":7946", m)
+				}
 			}
 		}
 	}
@@ -250,13 +326,16 @@ func (w *world) act(n *simNode, tick int) {
 	}
 }
 
-// trouble is a fault of one node.
+// trouble is a fault of one node, or a replay.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch {
+	case w.replays && w.rng.IntN(2) == 0:
+		w.replay()
 	case n.set == nil:
 		w.start(n)
 	case !w.runs(n) || !n.leaving.IsZero():
+	case w.pick(func(p *simNode) bool { return w.isMember(p) && p != n }) == nil:
 	case w.rng.IntN(4) == 0:
 		n.set.SetState(Left)
 		w.beat(n)
@@ -276,6 +355,22 @@ func (w *world) trouble() {
 	}
 }
 
+// simSlack is how far the cluster times of two members differ at most.
+const simSlack = 3*100*ms + 2*simTick
+
+// knowsTime reports whether n knows cluster time. A newcomer with a clock that is behind
+// may take recorded messages for the present until a member answers it; members ignore
+// it until then.
+func (w *world) knowsTime(n *simNode) bool {
+	latest := Stamp(0)
+	for _, n := range w.nodes {
+		if w.runs(n) && n.set.Established() {
+			latest = max(latest, n.set.time.at(w.clock(n)))
+		}
+	}
+	return n.set.Established() && millis(latest-n.set.time.at(w.clock(n))) <= simSlack
+}
+
 // check compares the view of n with its twin's and with the truth.
 func (w *world) check(n *simNode) {
 	if n.set == nil {
@@ -287,24 +382,44 @@ func (w *world) check(n *simNode) {
 		if m.ID == n.id {
 			continue
 		}
-		got = append(got, fmt.Sprintf("%s/%d v%d %v seq %d", m.ID, m.Incarnation, m.Version, m.State, m.Seq))
-		sent, ok := w.emitted[emission(m.Handle, m.Seq)]
-		if !ok {
-			w.t.Fatalf("%v: %s has beat %d of %s, which was never sent", at, n.id, m.Seq, m.ID)
+		got = append(got, line(m.Record, m.State, n.set.known[m.Handle].at))
+		sent := w.emitted[m.Handle]
+		if !slices.ContainsFunc(sent, func(e emission) bool { return e.state == m.State }) {
+			w.t.Fatalf("%v: %s has %s as %v, which it never was", at, n.id, m.ID, m.State)
 		}
-		if m.State != sent.state {
-			w.t.Fatalf("%v: %s has %s as %v, which sent %v in beat %d", at, n.id, m.ID, m.State, sent.state, m.Seq)
-		}
-		truth, age := w.now.Sub(sent.at), w.clock(n).Sub(m.Renewed)
-		if age > truth+ms {
-			w.t.Fatalf("%v: %s has a beat of %s as %v old that is %v old", at, n.id, m.ID, age, truth)
-		}
-		// A message does not state its transit time: at most a tick per hop.
-		if under := 15 * simTick; !w.freezes && age < truth-under {
-			w.t.Fatalf("%v: %s has a beat of %s as %v old that is %v old", at, n.id, m.ID, age, truth)
+		truth, age := w.now.Sub(sent[len(sent)-1].at), w.clock(n).Sub(m.Renewed)
+		if age < truth-simSlack && w.knowsTime(n) {
+			w.t.Fatalf("%v: %s has the latest beat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}
 	}
-	if want := n.twin.live(w.clock(n)); !slices.Equal(got, want) {
+	if want := n.twin.lines(); at < simParams.forgetAfter() && !slices.Equal(got, want) {
 		w.t.Fatalf("%v: %s has %v, its twin %v", at, n.id, got, want)
+	}
+}
+
+// wantTruth checks that all running nodes see all running nodes as they are.
+func (w *world) wantTruth() {
+	var truth []string
+	for _, n := range w.nodes {
+		if w.runs(n) {
+			truth = append(truth, fmt.Sprintf("%s/%d %v", n.id, n.set.Self().Incarnation, n.set.State()))
+		}
+	}
+	digests := make(map[uint64]bool)
+	for _, n := range w.nodes {
+		if !w.runs(n) {
+			continue
+		}
+		digests[n.set.View().Digest()] = true
+		var got []string
+		for _, m := range n.set.View().Members {
+			got = append(got, fmt.Sprintf("%s/%d %v", m.ID, m.Incarnation, m.State))
+		}
+		if !slices.Equal(got, truth) {
+			w.t.Fatalf("%s sees %v, true is %v", n.id, got, truth)
+		}
+	}
+	if len(digests) > 1 {
+		w.t.Fatalf("%d digests of one live set %v", len(digests), truth)
 	}
 }

@@ -1,0 +1,63 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// A newcomer with a clock that is behind takes a recorded message for the present. When it
+// hears a member, the leases that it holds go on for as long as before, but it relays
+// their beats as old as they are.
+func TestStepAheadRelaysNothingYounger(t *testing.T) {
+	const behind = 4 * time.Second
+	b, c := rec("b", 1), rec("c", 1)
+	s := NewSet(epoch.Add(-behind), *rec("a", 1), testParams)
+	recorded := messageFrom(epoch.Add(-behind), b, []Beat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
+	s.Apply(epoch.Add(-behind), recorded)
+	wantIDs(t, s, "a/1", "b/1", "c/1")
+	if e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Beat{b.sent(epoch)})); !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
+		t.Fatalf("%+v, cluster time %v", e, s.time)
+	}
+	for _, m := range []*Message{s.Sync(epoch.Add(-behind)), first(s.Answer(epoch.Add(-behind), []Handle{c.handle()}, 1400))[0]} {
+		for _, row := range carry(t, m).Beats {
+			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.handle() && row.Renewed != sent {
+				t.Errorf("a beat of %d is relayed as of %d", sent, row.Renewed)
+			}
+		}
+	}
+	if age := epoch.Add(-behind).Sub(member(s, "c").Renewed); age != behind+time.Second {
+		t.Errorf("c's lease is shown as %v old", age)
+	}
+	end := epoch.Add(-behind - time.Second + testParams.TTL) // by a's clock
+	if deadline, ok := s.NextDeadline(); !ok || !deadline.Equal(end.Add(ms)) {
+		t.Errorf("the next deadline is %v, want %v", deadline, end.Add(ms))
+	}
+	s.Expire(end)
+	wantIDs(t, s, "a/1", "b/1", "c/1")
+	s.Expire(end.Add(ms))
+	wantIDs(t, s, "a/1", "b/1")
+}
+
+// When a provisional node learns that cluster time is earlier than its clock, it relays
+// nothing of what it heard before: it may have been recorded long ago.
+func TestStepBackRelaysNothing(t *testing.T) {
+	ahead := epoch.Add(10 * time.Minute)
+	b, c := rec("b", 1), rec("c", 1)
+	s := NewSet(ahead, *rec("a", 1), simParams) // c's clock is not rejected
+	provisional := hello(ahead, c)
+	provisional.Provisional = true
+	s.Apply(ahead, provisional)
+	s.Challenge(ahead, 5)
+	answer := hello(epoch, b)
+	answer.Echo = 5
+	s.Apply(ahead, answer)
+	wantIDs(t, s, "a/1", "b/1", "c/1")
+	other := startSet(epoch, rec("d", 1), simParams)
+	other.Apply(epoch, carry(t, s.Sync(ahead)))
+	wantIDs(t, other, "a/1", "b/1", "d/1") // not c
+
+	at := epoch.Add(2 * time.Second) // c has learned cluster time, too
+	s.Apply(ahead.Add(2*time.Second), messageFrom(at, c, []Beat{c.sent(at)}))
+	other.Apply(at, carry(t, s.Sync(ahead.Add(2*time.Second))))
+	wantIDs(t, other, "a/1", "b/1", "c/1", "d/1")
+}
