@@ -208,6 +208,18 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
+// A beat of this process may come back with a later stamp, by a step that others took
+// first. Only a much later one is of a clone.
+func TestOwnBeatComesBack(t *testing.T) {
+	for later, want := range map[time.Duration]uint64{testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
+		s, now := newSet(rec("a", 1)), epoch.Add(later)
+		s.Apply(now, messageFrom(now, rec("b", 1), []Beat{s.Self().sent(now)}))
+		if got := s.Stats().Reincarnations; got != want {
+			t.Errorf("%v later: %d new incarnations", later, got)
+		}
+	}
+}
+
 // The farewell of a cloned process ends the lease of the other copy, too. The other
 // copy takes a new incarnation, once.
 func TestCloneSaysFarewell(t *testing.T) {

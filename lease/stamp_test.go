@@ -192,13 +192,22 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 func TestStep(t *testing.T) {
 	for step, want := range map[time.Duration]time.Duration{
 		0: time.Second, 375 * ms: 1375 * ms, 376 * ms: time.Second, time.Hour: time.Second,
+		-time.Hour: time.Second, // of a newcomer alone
 	} {
 		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 		s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch)}, b, c))
 		now := epoch.Add(time.Second)
 		m := messageFrom(now, b, nil)
 		m.Stamp += stamps(step)
+		s.NextDeadline()
+		if step < 0 {
+			s.time.provisional = true
+			m.Echo = s.Challenge(now, 4711).Challenge
+		}
 		s.Apply(now, m)
+		if at, _ := s.NextDeadline(); !at.Equal(now.Add(testParams.TTL + ms - want)) {
+			t.Errorf("after a step of %v, the deadline is %v", step, at.Sub(now))
+		}
 		if age := s.age(now, s.known[b.handle()]); age != want {
 			t.Errorf("after a step of %v, the lease is %v old, want %v", step, age, want)
 		}
