@@ -6,7 +6,7 @@
 // A [Cluster] has a queue of events, sorted by time: arrivals of packets, deadlines of
 // kernels, ends of exchanges. [Cluster.Run] handles them one by one. A [Process] stands
 // for the agent around a kernel: the address and the clock. The states that it
-// publishes are checked at once.
+// publishes are checked at once. [Cluster.Measure] is what roost sim prints.
 //
 // # Guarantees
 //
