@@ -194,3 +194,38 @@ func TestSetsAgreeWithTheirTwinsAndTheTruth(t *testing.T) {
 		w.wantTruth()
 	})
 }
+
+// All traffic of a cluster, sent again minutes after half of its nodes left and the others
+// forgot them, changes nothing, and a newcomer joins while it arrives (S9.2).
+func TestReplayMinutesLater(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		for tick := range 100 {
+			if tick%10 == 9 {
+				w.trouble()
+			}
+			w.step(tick)
+		}
+		w.calm()
+		for _, n := range w.nodes[1:] {
+			if w.isMember(n) && w.pick(func(p *simNode) bool { return w.isMember(p) && p != n }) != nil && w.rng.IntN(2) == 0 {
+				w.leave(n)
+			}
+		}
+		w.tick = time.Second
+		for tick := range rapid.IntRange(5, 200).Draw(t, "seconds") {
+			w.step(tick)
+		}
+		w.tick = simTick
+		if n := w.pick(func(n *simNode) bool { return n.set == nil }); n != nil {
+			w.start(n)
+		}
+		for _, wire := range w.recorded {
+			w.fly(w.rng.IntN(len(w.nodes)), wire, 10*time.Second)
+		}
+		for tick := range 250 {
+			w.step(tick)
+		}
+		w.wantTruth()
+	})
+}

@@ -26,6 +26,7 @@ type world struct {
 	t           *rapid.T
 	rng         *rand.Rand
 	now         time.Time
+	tick        time.Duration
 	nodes       []*simNode
 	flying      []packet
 	recorded    [][]byte // all messages ever sent
@@ -67,7 +68,7 @@ type simNode struct {
 func drawWorld(t *rapid.T) *world {
 	percent := func(most int, what string) float64 { return float64(rapid.IntRange(0, most).Draw(t, what)) / 100 }
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), now: epoch,
+		t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), now: epoch, tick: simTick,
 		emitted: make(map[Handle][]emission),
 	}
 	for i := range rapid.IntRange(2, 6).Draw(t, "nodes") {
@@ -275,7 +276,7 @@ func (w *world) expire(n *simNode) {
 
 // step advances by one tick.
 func (w *world) step(tick int) {
-	w.now = w.now.Add(simTick)
+	w.now = w.now.Add(w.tick)
 	due := w.flying
 	w.flying = nil
 	w.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
@@ -326,6 +327,12 @@ func (w *world) act(n *simNode, tick int) {
 	}
 }
 
+func (w *world) leave(n *simNode) {
+	n.set.SetState(Left)
+	w.beat(n)
+	n.leaving = w.now.Add(time.Second)
+}
+
 // trouble is a fault of one node, or a replay.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
@@ -337,9 +344,7 @@ func (w *world) trouble() {
 	case !w.runs(n) || !n.leaving.IsZero():
 	case w.pick(func(p *simNode) bool { return w.isMember(p) && p != n }) == nil:
 	case w.rng.IntN(4) == 0:
-		n.set.SetState(Left)
-		w.beat(n)
-		n.leaving = w.now.Add(time.Second)
+		w.leave(n)
 	case w.rng.IntN(3) == 0:
 		n.set.Update(func(r *Record) { r.Weight++ })
 		w.beat(n)
@@ -355,8 +360,8 @@ func (w *world) trouble() {
 	}
 }
 
-// simSlack is how far the cluster times of two members differ at most.
-const simSlack = 3*100*ms + 2*simTick
+// slack is how far the cluster times of two members differ at most.
+func (w *world) slack() time.Duration { return 300*ms + 2*w.tick }
 
 // knowsTime reports whether n knows cluster time. A newcomer with a clock that is behind
 // may take recorded messages for the present until a member answers it; members ignore
@@ -368,7 +373,7 @@ func (w *world) knowsTime(n *simNode) bool {
 			latest = max(latest, n.set.time.at(w.clock(n)))
 		}
 	}
-	return n.set.Established() && millis(latest-n.set.time.at(w.clock(n))) <= simSlack
+	return n.set.Established() && millis(latest-n.set.time.at(w.clock(n))) <= w.slack()
 }
 
 // check compares the view of n with its twin's and with the truth.
@@ -388,7 +393,7 @@ func (w *world) check(n *simNode) {
 			w.t.Fatalf("%v: %s has %s as %v, which it never was", at, n.id, m.ID, m.State)
 		}
 		truth, age := w.now.Sub(sent[len(sent)-1].at), w.clock(n).Sub(m.Renewed)
-		if age < truth-simSlack && w.knowsTime(n) {
+		if age < truth-w.slack() && w.knowsTime(n) {
 			w.t.Fatalf("%v: %s has the latest beat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}
 	}
