@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// many returns a set of n nodes whose records and rows are no news.
+// many returns a set of n nodes. Their records and rows are no news.
 func many(n int) *Set {
 	s := newSet(rec("a", 1))
 	flood(s, epoch, s.Self(), n-1, func(i int, m *Message) {
@@ -68,7 +68,7 @@ func TestAgesReachAllLeases(t *testing.T) {
 	}
 }
 
-// However often an age is relayed, with whatever delays and estimates of cluster time,
+// However often an age is relayed, with any delays and estimates of cluster time,
 // it loses at most one grain, and never makes a lease younger.
 func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -109,8 +109,8 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 	})
 }
 
-// Node a hears the ages of its bucket from b, whose table is 7 and which knows a later
-// beat of c. The table of c was 5.
+// Node b, with table 7, sends the ages of its bucket to a. It knows a later beat of c,
+// and a has 5 as the table of c.
 func TestApplyAges(t *testing.T) {
 	c, now := rec("c", 1), epoch.Add(testParams.TTL)
 	first, grain := c.sent(epoch), newSet(c).grain()
@@ -218,7 +218,7 @@ func TestRepair(t *testing.T) {
 }
 
 // A message asks for at most maxRepairs buckets and maxAsks leases, and the answers are
-// bounded whatever it asks for.
+// bounded for any message.
 func TestAsksAreBounded(t *testing.T) {
 	s := many(MaxNodes / 4)
 	now := epoch.Add(testParams.TTL * 3 / 4)

@@ -59,7 +59,7 @@ func messageFrom(at time.Time, from *Record, beats []Beat, records ...*Record) *
 	}
 }
 
-// by returns m as sent by a node whose wall clock is ahead by d.
+// by returns m as sent by a node with a wall clock that is ahead by d.
 func (m *Message) by(d time.Duration) *Message {
 	m.SentAt = m.SentAt.Add(d)
 	return m
@@ -83,7 +83,7 @@ func startSet(now time.Time, r *Record, p Params) *Set {
 	return s
 }
 
-// offSet returns the set of a member whose wall clock is ahead by d.
+// offSet returns the set of a member with a wall clock that is ahead by d.
 func offSet(now time.Time, d time.Duration, r *Record) *Set {
 	s := startSet(now.Add(d), r, testParams)
 	s.advance(stampAt(now) - s.time.base)

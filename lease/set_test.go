@@ -62,7 +62,7 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	wantIDs(t, s, "a/1")
 }
 
-// Whatever happens, the deadline is never later than the first expiry (S3.6).
+// After any event, the deadline is never later than the first expiry (S3.6).
 func TestNextDeadlineIsNeverLate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := newSet(rec("a", 1)), epoch

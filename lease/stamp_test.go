@@ -10,7 +10,7 @@ import (
 
 // A message counts, and moves cluster time, depending on its stamp and sender. Node a
 // knows b, which is live, and c, which has expired.
-func TestWhoseTimeCounts(t *testing.T) {
+func TestWhichTimeCounts(t *testing.T) {
 	const ttl = 6 * time.Second
 	now := epoch.Add(2 * ttl)
 	b, c, stranger := rec("b", 1), rec("c", 1), rec("s", 1)
@@ -167,7 +167,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 	}
 }
 
-// A sender whose cluster time is far behind learns the present one from a live member.
+// A sender with a cluster time far behind learns the present one from a live member.
 func TestFarBehindIsToldTheTime(t *testing.T) {
 	s, slow := newSet(rec("a", 1)), newSet(rec("b", 1))
 	s.Apply(epoch, carry(t, slow.Sync(epoch)))
@@ -217,12 +217,17 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// Whatever stamps arrive, from anyone, the messages of a node stay readable, also after
-// years; and no lease lasts longer than the TTL.
+// For any stamps, from any sender, the messages of a node stay readable, also after years;
+// and no lease lasts longer than the TTL.
 func TestAnyStampLeavesANodeReadable(t *testing.T) {
 	walls := []time.Time{
-		{}, time.Unix(0, 0), time.UnixMilli(1), epoch, time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
-		time.UnixMilli(maxStart), time.UnixMilli(maxStamp),
+		{},
+		time.Unix(0, 0),
+		time.UnixMilli(1),
+		epoch,
+		time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.UnixMilli(maxStart),
+		time.UnixMilli(maxStamp),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		now := rapid.SampledFrom(walls).Draw(t, "wall clock")
