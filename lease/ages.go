@@ -42,6 +42,21 @@ func (s *Set) bucket(id BucketID) []*entry {
 	return s.live[from:to]
 }
 
+// digest returns the digest of a bucket of this node's: O(1) unless the live set changed.
+func (s *Set) digest(id BucketID, nodes []*entry) uint64 {
+	d, ok := s.digests[id]
+	if !ok {
+		if len(s.digests) >= maxBuckets {
+			s.forgetDigests() // other nodes may cut their sets in any way
+		}
+		d = digestOf(nodes)
+		s.digests[id] = d
+	}
+	return d
+}
+
+func (s *Set) forgetDigests() { clear(s.digests) }
+
 // digestOf identifies nodes with their record versions and states.
 func digestOf(nodes []*entry) (d uint64) {
 	for _, e := range nodes {
@@ -87,7 +102,7 @@ func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
 }
 
 func (s *Set) agesOf(id BucketID, nodes []*entry, at Stamp) Bucket {
-	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: digestOf(nodes)}
+	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: s.digest(id, nodes)}
 	b.ages, b.same = make([]byte, (len(nodes)+1)/2), make([]byte, (len(nodes)+7)/8)
 	grain := s.grain()
 	for i, e := range nodes {
@@ -117,7 +132,7 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 	for i := range m.Ages {
 		b := &m.Ages[i]
 		nodes := s.bucket(b.BucketID)
-		if len(nodes) != b.Nodes || digestOf(nodes) != b.Digest {
+		if len(nodes) != b.Nodes || s.digest(b.BucketID, nodes) != b.Digest {
 			s.noteDifference(now, m.From, b.BucketID, e)
 			continue
 		}
@@ -127,8 +142,11 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 }
 
 func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*entry, table uint32) {
-	grain := s.grain()
+	grain, confirms := s.grain(), !s.rowsOnly()
 	for i, e := range nodes {
+		if confirms {
+			e.confirmed()
+		}
 		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
 		if level == unknownAge || e == s.self || !e.heard((stamp/grain-level)*grain) {
 			continue

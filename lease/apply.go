@@ -67,9 +67,12 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	case known.status == retired || known.rec.ID != r.ID || !r.newer(known.rec):
 		return
 	default:
-		known.rec, known.recordsSent, known.rowsSent, known.size = r, 0, 0, 0
+		known.rec, known.size = r, 0
+		s.recordNews(known)
+		s.rowNews(known, true)
 		delete(s.requested, handle)
 		if known.status == live {
+			s.forgetDigests()
 			e.Changed, e.Urgent, s.lost = true, true, true
 		}
 	}
@@ -193,7 +196,8 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	}
 	s.update(known, b, clock)
 	if known.status != live {
-		known.recordsSent, known.rowsSent = 0, 0
+		s.recordNews(known)
+		s.rowNews(known, true)
 		s.oldest = 0
 	}
 	if known.status != live || known.state != was {
@@ -216,8 +220,8 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 		e.Changed, e.Urgent = true, true
 	}
 	s.replaceEarlier(now, known, e)
-	known.rowsSent = 0
 	s.update(known, b, clock)
+	s.rowNews(known, false)
 	s.end(s.time.local(b.renewed()), known, retired)
 }
 
@@ -226,9 +230,14 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 // at the same time.
 func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 	if e.precedes(b) {
-		table := b.Table != e.table && s.rowsOnly()
-		if table || b.State != e.state || b.Load != e.load || !bytes.Equal(b.rest, e.rest) {
-			e.rowsSent = 0
+		switch {
+		case b.Load != e.load, !bytes.Equal(b.rest, e.rest), b.Table != e.table && s.rowsOnly():
+			s.rowNews(e, false)
+		case b.State != e.state:
+			s.rowNews(e, true)
+		}
+		if b.State != e.state {
+			s.forgetDigests()
 		}
 		e.rowAt, e.state, e.table, e.load, e.rest = b.At, b.State, b.Table, b.Load, b.rest
 		e.clock = clock

@@ -65,14 +65,45 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	return m
 }
 
+// spread remembers that there was nothing to send when this node last looked.
+type spread struct{ noRows, noRecords bool }
+
+// rowNews has the row of e sent again. News that is part of digests is sent until other
+// nodes show that they have it.
+func (s *Set) rowNews(e *entry, inDigest bool) {
+	e.rowsSent, e.inDigest = 0, inDigest
+	s.spread.noRows = false
+}
+
+// recordNews has the record of e sent again.
+func (s *Set) recordNews(e *entry) {
+	e.recordsSent = 0
+	s.spread.noRecords = false
+}
+
+// confirmed notes that another node holds the same of e as this one. In a large set,
+// that counts as three copies: a rumor ends when it meets nodes that know it, as in
+// Demers et al., "Epidemic Algorithms for Replicated Database Maintenance" (1987). A
+// node that missed the news is repaired.
+func (e *entry) confirmed() {
+	e.recordsSent += 3
+	if e.inDigest {
+		e.rowsSent += 3
+	}
+}
+
 // dueRows returns the nodes whose rows have news that was not sent often enough.
 func (s *Set) dueRows(now time.Time) []*entry {
-	due := func(e *entry) bool {
-		return e.spreads() && e.rowsSent < s.rowCopies() && now.Sub(s.time.local(e.rowAt)) <= s.params.TTL
+	if s.spread.noRows {
+		return nil
 	}
-	return s.others(maxRows, due, func(a, b *entry) int {
+	copies, oldest := s.rowCopies(), s.time.at(now)-stamps(s.params.TTL)
+	due := func(e *entry) bool { return e.rowsSent < copies && e.rowAt >= oldest && e.spreads() }
+	rows := s.others(maxRows, due, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rowsSent, b.rowsSent), cmp.Compare(b.rowAt, a.rowAt))
 	})
+	s.spread.noRows = len(rows) == 0
+	return rows
 }
 
 // addRows adds rows while they fit, and returns the others.
@@ -100,10 +131,14 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 		space = max(space, min(*free, MaxRecordBytes)) // only this node can be the first to send it
 		add(s.self)
 	}
-	due := func(e *entry) bool { return e.recordsSent < s.recordCopies() && e.status == live }
-	leastSent := func(a, b *entry) int { return cmp.Compare(a.recordsSent, b.recordsSent) }
-	for _, e := range s.others(maxRows, due, leastSent) {
-		add(e)
+	if !s.spread.noRecords {
+		copies := s.recordCopies()
+		due := func(e *entry) bool { return e.recordsSent < copies && e.status == live }
+		records := s.others(maxRows, due, func(a, b *entry) int { return cmp.Compare(a.recordsSent, b.recordsSent) })
+		s.spread.noRecords = len(records) == 0
+		for _, e := range records {
+			add(e)
+		}
 	}
 	return len(m.Records) > 0
 }

@@ -51,12 +51,14 @@ type Set struct {
 	oldest    Stamp             // no live lease of another node is older; 0 = to be computed
 	requested map[Handle]time.Time
 	differs   map[BucketID]difference
+	digests   map[BucketID]uint64   // of this node's live set, computed as needed
 	ahead     map[Handle]aheadClock // of rejected beats
 	duplicate duplicate
 	clock     time.Duration // the cluster's clock minus this node's; see clock.go
 	lost      bool          // a member ended or stopped being Active since the last call of Lost
 	stats     Stats
-	turn      uint32   // the bucket whose ages are sent next
+	turn      uint32 // the bucket whose ages are sent next
+	spread    spread
 	rows      []*entry // scratch of Compose and Sync
 }
 
@@ -77,6 +79,7 @@ type entry struct {
 	answered    time.Time     // when AnswerExpired last answered the node
 	agesSent    int           // copies of the latest age sent by this node
 	rowsSent    int           // copies of the latest row with news sent by this node
+	inDigest    bool          // the news in the row is part of digests
 	recordsSent int           // copies of the record sent by this node
 	size        int           // of the encoded record; 0 = not computed yet
 }
@@ -100,6 +103,7 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 		known:     make(map[Handle]*entry),
 		requested: make(map[Handle]time.Time),
 		differs:   make(map[BucketID]difference),
+		digests:   make(map[BucketID]uint64),
 		ahead:     make(map[Handle]aheadClock),
 		time:      startTime(now),
 	}
@@ -144,6 +148,7 @@ func (s *Set) become(e *entry, status status) {
 	if (was == live) == (status == live) {
 		return
 	}
+	s.forgetDigests()
 	i, _ := byHandle(s.live, e.handle)
 	if status == live {
 		s.live = slices.Insert(s.live, i, e)
@@ -193,7 +198,10 @@ func (s *Set) Stats() Stats { return s.stats }
 // table, the digest of the node's placement table.
 func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
-	s.lost = s.lost || s.self.state != s.state
+	if s.self.state != s.state {
+		s.lost = true
+		s.forgetDigests()
+	}
 	s.advance(at - s.time.at(now)) // two beats within a millisecond
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
@@ -222,7 +230,9 @@ func (s *Set) Update(change func(*Record)) {
 	change(rec)
 	rec.ID, rec.Incarnation, rec.Version = s.self.rec.ID, s.self.rec.Incarnation, s.self.rec.Version+1
 	s.self.rec = rec
-	s.self.recordsSent, s.self.size = 0, 0
+	s.self.size = 0
+	s.recordNews(s.self)
+	s.forgetDigests()
 }
 
 // Expire ends the leases that are older than the TTL, forgets the leases that ended
