@@ -15,6 +15,8 @@ type join struct {
 	next    time.Time // when the next attempt begins; zero = not planned
 	attempt *attempt  // under way; nil = none
 	heard   bool      // a message of another node counted since the attempt began
+	apart   bool      // a message of another cluster time did not count since then
+	again   bool      // the attempt repeats one for that reason
 	tries   int       // attempts that failed
 	err     error     // of the latest one
 	entered bool      // the node has been a member before
@@ -68,7 +70,7 @@ func (n *Node) tryJoin(now time.Time) {
 		timeout = min(timeout, j.until.Sub(now))
 	}
 	a := &attempt{seeds: slices.Clone(n.cfg.Seeds), waiting: len(n.cfg.SeedNames)}
-	j.next, j.attempt, j.heard = time.Time{}, a, false
+	j.next, j.attempt, j.heard, j.apart = time.Time{}, a, false, false
 	for _, name := range n.cfg.SeedNames {
 		n.out.Lookups = append(n.out.Lookups, Lookup{name, timeout, a})
 	}
@@ -204,10 +206,16 @@ func (n *Node) enter(now time.Time, answered bool) {
 	n.out.Show = true // after the start, the caller wants to see who answered
 }
 
-// heal plans the next attempt of a member.
+// heal plans the next attempt of a member: soon, but once only, if it met a cluster of
+// another time. By then the two agree on the time.
 func (n *Node) heal(now time.Time) {
-	n.join.stop()
-	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
+	j := &n.join
+	j.stop()
+	if j.again = j.apart && !j.again; j.again {
+		j.next = now.Add(n.jitter(retryAfter, 1, 2))
+	} else {
+		j.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
+	}
 }
 
 // jitter returns a random share of a time.

@@ -235,12 +235,7 @@ func (n *Node) Receive(now time.Time, message []byte) {
 	if e.Urgent {
 		n.when.urge(now)
 	}
-	if e.Echo != "" {
-		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
-	}
-	if e.Challenge != "" {
-		n.send(Packet{To: e.Challenge, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
-	}
+	n.compareTime(now, m, &e)
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)], e.Buckets))})
 	}
@@ -251,6 +246,17 @@ func (n *Node) Receive(now time.Time, message []byte) {
 	}
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
+	}
+}
+
+// compareTime confirms cluster time to the sender of m, or has it confirmed.
+func (n *Node) compareTime(now time.Time, m *lease.Message, e *lease.Effect) {
+	n.join.apart = n.join.apart || e.Behind || e.Challenge != ""
+	if e.Echo != "" {
+		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
+	}
+	if e.Challenge != "" {
+		n.send(Packet{To: e.Challenge, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
 	}
 }
 

@@ -27,6 +27,10 @@ type Options struct {
 	StreamTimeout time.Duration // bounds a full exchange; default 2.5 s
 
 	Log func(*Process, node.Event) // default: nothing
+
+	// Tap receives each message that a process sends: the packets, and both halves of
+	// full exchanges. Default: nothing.
+	Tap func(message []byte)
 }
 
 // Setup is how one process is started.
@@ -39,25 +43,29 @@ type Setup struct {
 
 // Cluster is a set of processes on one network, and their time.
 type Cluster struct {
-	opts  Options
-	begin time.Time
-	now   time.Time
-	queue queue
-	net   network
-	rng   *rand.Rand
-	nodes map[string]*Process // that run or are paused
-	hosts int
-	doubt string // the node that was the first to disagree at the last look
+	opts     Options
+	begin    time.Time
+	now      time.Time
+	queue    queue
+	net      network
+	rng      *rand.Rand
+	nodes    map[string]*Process // that run or are paused
+	hosts    int
+	stranger Process // never runs
+	doubt    string  // the node that was the first to disagree at the last look
 }
 
 // New returns a cluster without a node. Its time begins at the same moment in each run.
 func New(opts Options) *Cluster {
 	opts.Delay = cmp.Or(opts.Delay, time.Millisecond)
 	opts.StreamTimeout = cmp.Or(opts.StreamTimeout, 2500*time.Millisecond)
+	if opts.Tap == nil {
+		opts.Tap = func([]byte) {}
+	}
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &Cluster{
 		opts: opts, begin: begin, now: begin, nodes: make(map[string]*Process),
-		rng: rand.New(rand.NewPCG(opts.Seed, 1)),
+		rng: rand.New(rand.NewPCG(opts.Seed, 1)), stranger: Process{Addr: "203.0.113.1:7946"},
 		net: network{
 			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
 			byAddr: make(map[string]*Process), cuts: make(map[link]bool),

@@ -37,11 +37,19 @@ func (c *Cluster) send(from *Process, addr string, packet []byte) {
 	delay, lost := c.net.latency()
 	from.sent.Packets++
 	from.sent.Bytes += len(packet)
+	c.opts.Tap(packet)
 	to := c.net.byAddr[addr]
 	if lost || to == nil || c.net.cuts[link{from.Addr, addr}] {
 		return
 	}
 	c.queue.push(event{at: c.now.Add(delay), to: to, from: from, packet: packet})
+}
+
+// Inject sends a message to a node from the address of a stranger, who may have recorded
+// or written it.
+func (c *Cluster) Inject(id string, message []byte) {
+	delay, _ := c.net.latency()
+	c.queue.push(event{at: c.now.Add(delay), to: c.Node(id), from: &c.stranger, packet: message})
 }
 
 // exchange opens a stream to an address, on which both sides hand over all that they
@@ -67,6 +75,8 @@ func (c *Cluster) exchange(from *Process, addr string, done func(error)) {
 		state := from.kernel.Sync(from.Now())
 		c.after(to, 2*there+back, func() { // the handshake, then the state
 			reply := to.kernel.Sync(to.Now())
+			c.opts.Tap(state)
+			c.opts.Tap(reply)
 			to.kernel.Receive(to.Now(), state)
 			c.after(from, back, func() {
 				if !ended {

@@ -1,0 +1,213 @@
+package sim_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+// tape keeps each thin-th message of those that the processes of a cluster send.
+type tape struct {
+	thin     int
+	seen     int
+	messages [][]byte
+}
+
+func (r *tape) write(message []byte) {
+	last := len(r.messages) - 1
+	if last >= 0 && bytes.Equal(message, r.messages[last]) {
+		return // the same to another recipient
+	}
+	if r.seen++; r.seen%max(1, r.thin) == 0 {
+		r.messages = append(r.messages, message)
+	}
+}
+
+// replay sends all messages of a tape to all nodes, spread over some time.
+func (c fleet) replay(r tape, over time.Duration) {
+	const bursts = 100
+	for i := range bursts {
+		for _, message := range r.messages[len(r.messages)*i/bursts : len(r.messages)*(i+1)/bursts] {
+			for _, id := range c.IDs() {
+				c.Inject(id, message)
+			}
+		}
+		c.Run(over / bursts)
+	}
+	c.Run(10 * time.Millisecond)
+}
+
+// harm counts what a node did that replayed traffic must not cause.
+type harm struct{ expired, fences, reincarnations, duplicates uint64 }
+
+func (c fleet) harm(id string) harm {
+	s := c.Node(id).View().Stats
+	h := harm{expired: s.Expired, fences: s.Fences, reincarnations: s.Reincarnations}
+	if c.Node(id).Duplicate() != nil {
+		h.duplicates = 1
+	}
+	return h
+}
+
+// guard notes that no node may publish a member that is not wanted, or be harmed.
+type guard struct {
+	recording
+	before map[string]harm
+}
+
+func (c fleet) guard() guard {
+	g := guard{c.record(), make(map[string]harm)}
+	for _, id := range c.IDs() {
+		g.before[id] = c.harm(id)
+	}
+	return g
+}
+
+func (g guard) check(wanted ...string) {
+	c := g.c
+	c.t.Helper()
+	for _, id := range c.IDs() {
+		if got := c.harm(id); got != g.before[id] {
+			c.t.Errorf("%s, %v after the start: %+v, before it was %+v", id, c.Elapsed(), got, g.before[id])
+		}
+		for _, other := range append(g.joined(id), c.Node(id).Members()...) {
+			if !slices.Contains(wanted, string(other)) {
+				c.t.Errorf("%s, %v after the start: %s appeared", id, c.Elapsed(), other)
+				break
+			}
+		}
+	}
+}
+
+// day is a day of six nodes, with a restart, a drain, a change of weight and a guest.
+// Then three of the nodes leave. The tape has the first and the last minute whole, and
+// one in a thousand messages in between: a cluster at rest repeats itself.
+func day(t *testing.T) (fleet, *tape) {
+	t.Helper()
+	r := &tape{}
+	c := started(t, 6, sim.Options{Tap: r.write})
+	c.Restart("n01")
+	c.Start("guest")
+	c.Run(ttl)
+	c.drain("n02")
+	c.Node("n03").SetWeight(50)
+	c.Leave("guest")
+	c.undrain("n02")
+	c.Run(time.Minute)
+	r.thin = 1000
+	if c.Run(10 * time.Minute); !testing.Short() {
+		c.Run(24 * time.Hour)
+	}
+	r.thin = 1
+	c.Run(time.Minute)
+	for _, id := range ids(6)[3:] {
+		c.Leave(id)
+	}
+	c.agree(time.Second)
+	return c, r
+}
+
+// Recorded traffic that is sent again, at any later time, changes nothing: neither for
+// the members nor for nodes that join meanwhile, whatever their clocks say.
+func TestRecordedTraffic(t *testing.T) { // S9.2
+	c, r := day(t)
+	t.Logf("%d of %d messages are recorded", len(r.messages), r.seen)
+	begin, stay := c.Elapsed(), c.IDs()
+	later := []time.Duration{time.Second, 10 * time.Second, 2 * time.Minute, 10 * time.Minute, 24 * time.Hour}
+	if testing.Short() {
+		later = later[:4]
+	}
+	for _, at := range later {
+		c.Run(begin + at - c.Elapsed())
+		recorded, g := *r, c.guard()
+		c.replay(recorded, 0)
+		g.check(stay...)
+		for _, clock := range []time.Duration{0, -30 * year, 100 * year} {
+			id := fmt.Sprintf("new:%d:%d", at, clock)
+			g := c.guard()
+			c.joinDuring(recorded, id, clock)
+			g.check(append(stay, id)...)
+			c.Leave(id)
+		}
+	}
+}
+
+const year = 365 * 24 * time.Hour
+
+// joinDuring starts a node with a wrong clock, and sends the tape to it and to the
+// members meanwhile.
+func (c fleet) joinDuring(r tape, id string, clock time.Duration) {
+	c.t.Helper()
+	members := len(c.IDs())
+	p := c.StartWith(id, sim.Setup{Clock: clock})
+	c.replay(r, time.Second)
+	c.await(id+" has joined", time.Second, func() bool { return len(p.Members()) == members+1 && p.View().Phase != node.Joining })
+	if clock <= 0 { // others accept its heartbeats
+		c.agree(time.Second)
+	}
+}
+
+// A cluster that restarts as a whole is in no past: what it sent before does not count.
+func TestRecordedTrafficAfterRestart(t *testing.T) { // S9.2
+	r := &tape{}
+	c := started(t, 6, sim.Options{Tap: r.write})
+	c.Run(time.Minute)
+	for _, down := range []time.Duration{10 * time.Millisecond, ttl, time.Minute} {
+		recorded := *r
+		c.Crash(c.IDs()...)
+		c.Run(down)
+		c.Start(ids(3)...)
+		g := c.guard()
+		c.replay(recorded, time.Second)
+		c.agree(ttl)
+		c.replay(recorded, 0)
+		c.Run(ttl)
+		g.check(ids(3)...)
+		c.check()
+	}
+}
+
+// Two clusters that began apart, with cluster times that differ by half a century,
+// become one when a seed brings them together. No lease ends by that.
+func TestClustersMeet(t *testing.T) { // S9.2
+	for _, ahead := range []time.Duration{50 * year, time.Hour, 10 * time.Second, time.Second} {
+		for _, laterDials := range []bool{true, false} {
+			t.Run(fmt.Sprint(ahead, laterDials), func(t *testing.T) { meet(t, ahead, laterDials) })
+		}
+	}
+}
+
+func meet(t *testing.T, ahead time.Duration, laterDials bool) {
+	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) { cfg.MaxSkew = 99 * year }})
+	one, other := ahead, time.Duration(0)
+	if laterDials {
+		one, other = other, one
+	}
+	a0 := c.StartWith("a0", sim.Setup{Clock: one, Bootstrap: true})
+	b0 := c.StartWith("b0", sim.Setup{Clock: other, Bootstrap: true, Seeds: []string{a0.Addr}})
+	for _, i := range []string{"1", "2"} {
+		c.StartWith("a"+i, sim.Setup{Clock: one, Seeds: []string{a0.Addr}})
+		c.StartWith("b"+i, sim.Setup{Clock: other, Seeds: []string{b0.Addr}})
+	}
+	c.Split([]string{"a0", "a1", "a2"}, []string{"b0", "b1", "b2"})
+	c.Run(time.Minute)
+	if a, b := a0.Members(), b0.Members(); len(a) != 3 || len(b) != 3 {
+		t.Fatalf("apart, the clusters are %v and %v", a, b)
+	}
+	g := c.guard()
+	c.Heal()
+	t.Logf("agreement after %v", c.agree(12*time.Second+2*time.Second)) // RejoinInterval, with its jitter, + 2 s
+	c.Run(2 * ttl)
+	g.check(c.IDs()...)
+	c.check()
+	for _, id := range c.IDs() {
+		if left := g.left(id); len(left) > 0 {
+			t.Errorf("%s saw %v leave", id, left)
+		}
+	}
+}
