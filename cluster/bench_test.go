@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-	"github.com/dgryski/go-rendezvous"
-
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
@@ -70,25 +67,12 @@ func TestLookupsDoNotAllocate(t *testing.T) { // S3.12
 
 func BenchmarkPlace(b *testing.B) {
 	for _, n := range nodeCounts {
-		b.Run(fmt.Sprintf("roost/nodes=%d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			a := agentOf(b, n)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if m, err := a.Place(keys[i&1023]); err != nil || m.ID == "" {
 					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("go-rendezvous/nodes=%d", n), func(b *testing.B) {
-			ids := make([]string, n)
-			for i := range ids {
-				ids[i] = fmt.Sprintf("n%04d", i)
-			}
-			r := rendezvous.New(ids, xxhash.Sum64String)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if r.Lookup(keys[i&1023]) == "" {
-					b.Fatal("no owner")
 				}
 			}
 		})

@@ -37,8 +37,7 @@ func (a *Agent) SetWeight(w uint32) error {
 func (a *Agent) Drain(ctx context.Context) error {
 	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
 	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
-		_, candidate := findOwner(s.owners, a.self)
-		return s.Phase != PhaseActive || (s.Converged() && !candidate)
+		return s.Phase != PhaseActive || (s.Converged() && s.placed() == 0)
 	})
 }
 
@@ -47,8 +46,7 @@ func (a *Agent) Drain(ctx context.Context) error {
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
-		_, candidate := findOwner(s.owners, a.self)
-		return s.Converged() && (candidate || s.Self.Weight == 0)
+		return s.Converged() && (s.placed() > 0 || s.Self.Weight == 0)
 	})
 }
 

@@ -44,18 +44,31 @@ func (s *Snapshot) fillOwners(old *Snapshot, self lease.NodeID) {
 	}
 	nodes := s.Table.Nodes()
 	s.owners = make([]*Member, len(nodes))
-	for i, n := range nodes {
-		if k, ok := findOwner(s.Members, n.ID); ok {
-			s.owners[i] = s.Members[k]
-		} else if k, ok := findOwner(old.owners, n.ID); ok {
-			s.owners[i] = old.owners[k]
-		} else { // gone since the table was computed
+	live, last := s.Members, old.owners
+	for i := range nodes {
+		n := &nodes[i]
+		if s.owners[i] = next(&live, n.ID); s.owners[i] == nil {
+			s.owners[i] = next(&last, n.ID)
+		}
+		if s.owners[i] == nil { // gone since the table was computed
 			s.owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, Load: lease.NoLoad}
 		}
 		if n.ID == self && s.Phase == PhaseActive {
 			s.mine = i
 		}
 	}
+}
+
+// next returns the member of that id, or nil, and drops the members before it: ids are
+// looked up in ascending order.
+func next(sorted *[]*Member, id lease.NodeID) *Member {
+	for len(*sorted) > 0 && (*sorted)[0].ID != id && (*sorted)[0].ID < id {
+		*sorted = (*sorted)[1:]
+	}
+	if len(*sorted) == 0 || (*sorted)[0].ID != id {
+		return nil
+	}
+	return (*sorted)[0]
 }
 
 // stats joins the counters of the kernel and of the shell.

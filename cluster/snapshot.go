@@ -118,16 +118,17 @@ func (s *Snapshot) owns(p placement.Partition) bool {
 // weighs reports whether the table has this node with weight w. It is also true where
 // no table will: the node is no candidate, or its weight was changed again.
 func (s *Snapshot) weighs(w uint32) bool {
-	if s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active {
-		return true
-	}
-	nodes := s.Table.Nodes()
-	i, ok := slices.BinarySearchFunc(nodes, s.Self.ID, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
-	return ok == (w > 0) && (!ok || nodes[i].Weight == w)
+	return s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active || s.placed() == w
 }
 
-func findOwner(sorted []*Member, id lease.NodeID) (int, bool) {
-	return slices.BinarySearchFunc(sorted, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+// placed returns the weight of this node in the table; 0 if it is no candidate.
+func (s *Snapshot) placed() uint32 {
+	nodes := s.Table.Nodes()
+	i, ok := slices.BinarySearchFunc(nodes, s.Self.ID, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
+	if !ok {
+		return 0
+	}
+	return nodes[i].Weight
 }
 
 // Stats counts what an agent did since it was started.

@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The races run their racers in turns, in laps of about a millisecond, and report the
+// median lap of each: load of the machine from elsewhere hits all of them alike.
+
+// lap measures once: it returns ns per operation.
+type lap func() float64
+
+// race reports the medians of laps, also as multiples of the first racer's.
+func race(b *testing.B, racers []string, laps []lap) {
+	b.Helper()
+	least, budget := 7, 4*time.Second
+	if testing.Short() {
+		least, budget = 1, 0
+	}
+	ns := make([][]float64, len(laps))
+	for round, start := 0, time.Now(); round < least || round < 501 && time.Since(start) < budget; round++ {
+		for k := range laps {
+			at := (round + k) % len(laps)
+			ns[at] = append(ns[at], laps[at]())
+		}
+	}
+	for at, name := range racers {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() { // to please the framework
+			}
+			b.ReportMetric(median(ns[at]), "ns/op")
+			b.ReportMetric(median(ns[at])/median(ns[0]), "x")
+		})
+	}
+}
+
+// lookups races look-ups on a number of cores.
+func lookups(b *testing.B, cores int, racers []racer, look func(r racer) func() func(key int)) {
+	b.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+	var names []string
+	var laps []lap
+	for _, r := range racers {
+		open := look(r)
+		if open == nil {
+			continue
+		}
+		var each []func(key int)
+		for range cores {
+			each = append(each, open())
+		}
+		first := 0
+		run := func(count int) time.Duration {
+			start := time.Now()
+			var all sync.WaitGroup
+			for _, one := range each {
+				all.Go(func() {
+					for i := range count {
+						one((first + i) % len(raceKeys))
+					}
+				})
+			}
+			all.Wait()
+			first += count
+			return time.Since(start)
+		}
+		run(len(raceKeys)) // fills what a library keeps
+		count := 1
+		for run(count) < time.Millisecond/2 {
+			count *= 2
+		}
+		names = append(names, r.name)
+		laps = append(laps, func() float64 { return float64(run(count).Nanoseconds()) / float64(count*cores) })
+	}
+	race(b, names, laps)
+}
+
+// place, owns and owners are the look-ups of a race, nil where a racer has none.
+func place(r racer) func() func(int) {
+	return opened(r.place, func(owner string) bool { return owner != "" })
+}
+func owns(r racer) func() func(int) { return opened(r.owns, func(bool) bool { return true }) }
+func owners(r racer) func() func(int) {
+	return opened(r.owners, func(number int) bool { return number == 3 })
+}
+
+func opened[T any](open func() func(int) T, right func(T) bool) func() func(int) {
+	if open == nil {
+		return nil
+	}
+	return func() func(int) {
+		look := open()
+		return func(key int) {
+			if !right(look(key)) {
+				panic("no answer")
+			}
+		}
+	}
+}
+
+// BenchmarkRace compares look-ups of 1,024 keys, on one core and on two, also while
+// nodes come and go, and what a program does when one node more is there.
+func BenchmarkRace(b *testing.B) {
+	kinds := []struct {
+		name string
+		look func(r racer) func() func(int)
+	}{{"place", place}, {"is-owner", owns}, {"owners-3", owners}}
+	sizes := []int{10, 100, 1000}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, nodes := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			racers := racersOf(b, nodes)
+			changing := slices.DeleteFunc(slices.Clone(racers), func(r racer) bool { return r.change == nil })
+			b.Run("join", func(b *testing.B) { joins(b, changing) })
+			for _, cores := range []int{1, 2} {
+				for _, kind := range kinds {
+					b.Run(fmt.Sprintf("%s/cores=%d", kind.name, cores), func(b *testing.B) { lookups(b, cores, racers, kind.look) })
+					b.Run(fmt.Sprintf("%s-while-changing/cores=%d", kind.name, cores), func(b *testing.B) { changes(b, cores, changing, kind.look) })
+				}
+			}
+		})
+	}
+}
+
+// joins races the change that a join makes.
+func joins(b *testing.B, racers []racer) {
+	b.Helper()
+	var names []string
+	var laps []lap
+	for _, r := range racers {
+		names = append(names, r.name)
+		laps = append(laps, func() float64 {
+			start := time.Now()
+			r.change(true)
+			took := time.Since(start)
+			r.change(false)
+			return float64(took.Nanoseconds())
+		})
+	}
+	race(b, names, laps)
+}
+
+// changes races look-ups of one goroutine while a node comes or goes 100 times a second.
+// With one core, the changes take their time from the look-ups.
+func changes(b *testing.B, cores int, racers []racer, look func(r racer) func() func(int)) {
+	b.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+	var names []string
+	var laps []lap
+	for _, r := range racers {
+		if open := look(r); open != nil {
+			names = append(names, r.name)
+			laps = append(laps, func() float64 { return whileChanging(r, open(), 10*time.Millisecond) })
+		}
+	}
+	race(b, names, laps)
+}
+
+// whileChanging returns the time per look-up of one goroutine while another makes two
+// changes.
+func whileChanging(r racer, look func(key int), every time.Duration) float64 {
+	var changed sync.WaitGroup
+	done := make(chan struct{})
+	changed.Go(func() {
+		defer close(done)
+		ticks := time.NewTicker(every)
+		defer ticks.Stop()
+		for _, join := range []bool{true, false} {
+			<-ticks.C
+			r.change(join)
+		}
+	})
+	start, count := time.Now(), 0
+	for open := true; open; {
+		for range 16 {
+			look(count % len(raceKeys))
+			count++
+		}
+		select {
+		case <-done:
+			open = false
+		default:
+		}
+	}
+	took := time.Since(start)
+	changed.Wait()
+	return float64(took.Nanoseconds()) / float64(count)
+}
