@@ -62,6 +62,9 @@ func (c fleet) agree(limit time.Duration) time.Duration {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	if faults := c.Disagreements(); len(faults) > 0 { // Agree compares in another order
+		c.t.Fatalf("agreement in spite of %v", faults)
+	}
 	return took
 }
 
