@@ -135,17 +135,20 @@ func gossipFamilies() []family {
 		counter("beats_sent_total", "Copies of its own heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsSent }),
 		counter("beats_relayed_total", "Copies of other nodes' heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.BeatsRelayed }),
 		counters("beats_received_total",
-			"Heartbeats received: applied (renewed a lease), stale (known already, or too old), skewed (dropped: the sender's clock is ahead).",
+			"Heartbeats received: applied (renewed a lease), aged (renewed a lease by its age alone), stale (known already, or too old), "+
+				"skewed (dropped: the sender's clock is ahead).",
 			"result", func(v *view) map[string]uint64 {
-				return map[string]uint64{"applied": v.Stats.BeatsApplied, "stale": v.Stats.BeatsStale, "skewed": v.Stats.SkewRejected}
+				return map[string]uint64{"applied": v.Stats.BeatsApplied, "aged": v.Stats.AgesApplied, "stale": v.Stats.BeatsStale, "skewed": v.Stats.SkewRejected}
 			}),
 		counters("messages_dropped_total",
 			"Messages dropped: malformed, of another wire version or with other settings, dangerous to decompress (guard), "+
-				"over the capacity of the inbox (inbox_full), or from before a pause of this process (stopped).",
+				"over the capacity of the inbox (inbox_full), from before a pause of this process (stopped), "+
+				"or of a cluster time that is long over (past) or that no member confirms (future): recorded ones, sent again, are among them.",
 			"reason", func(v *view) map[string]uint64 {
 				return map[string]uint64{
 					"malformed": v.Stats.DecodeErrors, "version": v.Stats.VersionErrors, "settings": v.Stats.SettingsRefused,
 					"guard": v.Stats.GuardDropped, "inbox_full": v.Stats.InboxDropped, "stopped": v.Stats.StaleDropped,
+					"past": v.Stats.FromPast, "future": v.Stats.FromFuture,
 				}
 			}),
 		counter("packets_sent_total", "Packets of heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.PacketsSent }),

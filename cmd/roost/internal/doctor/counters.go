@@ -39,6 +39,14 @@ func messageCounters() []counter {
 			"a node runs a version of roost with another wire format", "run one version on all nodes",
 		},
 		{
+			"messages", "from_past", func(s clusterhttp.Stats) uint64 { return s.Counts.FromPast },
+			"messages of long ago arrive and are dropped", "see whether a machine was suspended; otherwise another host sends recorded packets again: close the gossip port to it",
+		},
+		{
+			"messages", "from_future", func(s clusterhttp.Stats) uint64 { return s.Counts.FromFuture },
+			"messages of a cluster with another history arrive and are dropped", "two clusters that began apart and meet agree by themselves; otherwise give clusters names of their own (--cluster)",
+		},
+		{
 			"messages", "send_errors", func(s clusterhttp.Stats) uint64 { return s.Counts.SendErrors },
 			"this machine cannot send to some members", "look for missing routes, a local firewall, and full socket buffers",
 		},
