@@ -382,6 +382,9 @@ func (w *world) check(n *simNode) {
 		return
 	}
 	at := w.now.Sub(epoch)
+	if ahead := n.set.time.at(w.clock(n)) - stampAt(w.now); !w.hasty && n.set.Established() && millis(ahead) > simTick {
+		w.t.Fatalf("%v: the clock of a newcomer has moved the cluster time of %s by %v", at, n.id, millis(ahead))
+	}
 	var got []string
 	for _, m := range n.set.View().Members {
 		if m.ID == n.id {
