@@ -265,12 +265,20 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	return s.outbid(now) || changed
 }
 
+// forget makes room. Once the latest incarnation of a node is forgotten, the earlier ones
+// may be live again: one that still sends could not take a later incarnation.
 func (s *Set) forget(h Handle, e *entry) {
 	delete(s.known, h)
-	if s.byID[e.rec.ID] == e {
-		delete(s.byID, e.rec.ID)
-		i, _ := s.searchNode(e.rec.ID)
-		s.nodes = slices.Delete(s.nodes, i, i+1)
+	if s.byID[e.rec.ID] != e {
+		return
+	}
+	delete(s.byID, e.rec.ID)
+	i, _ := s.searchNode(e.rec.ID)
+	s.nodes = slices.Delete(s.nodes, i, i+1)
+	for _, earlier := range s.known {
+		if earlier.rec.ID == e.rec.ID && earlier.status == retired && !earlier.left() {
+			s.become(earlier, pending)
+		}
 	}
 }
 

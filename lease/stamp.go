@@ -17,12 +17,14 @@ import (
 type Stamp int64
 
 // Cluster time starts between minStart, the second day of 1970, and maxStart, the year
-// 144,683. A later time is not taken over from others. No row of a live lease is from
-// before 0, and twice maxStart is readable, so cluster time can always advance.
+// 144,683. A member takes over no later time from others. A newcomer does, up to
+// maxLearned: it can still join after a member took over maxStart. No row of a live lease
+// is from before 0, and maxStamp is readable, so cluster time can always advance.
 const (
-	minStart = maxAge
-	maxStart = 1 << 52
-	maxStamp = 1 << 53
+	minStart   = maxAge
+	maxStart   = 1 << 52
+	maxLearned = maxStart + maxStart/2
+	maxStamp   = 1 << 53
 )
 
 // clusterTime is one node's estimate of cluster time.
@@ -77,7 +79,7 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	live := s.AddrOf(m.From) != ""
 	switch {
 	case near:
-	case m.Stamp > maxStart:
+	case m.Stamp > maxStart && (!s.time.provisional || m.Stamp > maxLearned):
 		s.stats.FromFuture++
 		return false
 	case s.challenge.answeredBy(now, m), ahead > 0 && live && !m.Provisional:

@@ -1,0 +1,62 @@
+package lease
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// After a forged incarnation that no process can exceed, a node is live again when the
+// forged one is forgotten, although its own incarnation had been replaced.
+func TestLastIncarnationIsForgotten(t *testing.T) {
+	s, b, forged := newSet(rec("a", 1)), rec("b", 5), rec("b", maxIncarnation)
+	s.Apply(epoch, hello(epoch, b))
+	s.Apply(epoch, hello(epoch, forged))
+	wantIDs(t, s, "a/1", "b/4611686018427387904")
+	limit := testParams.TTL + testParams.forgetAfter()
+	for after := time.Duration(0); after <= limit+time.Second; after += time.Second {
+		now := epoch.Add(after)
+		s.Beat(now, NoLoad, 0)
+		s.Expire(now)
+		s.Apply(now, messageFrom(now, b, []Beat{b.sent(now)}))
+		s.AnswerExpired(now, b.handle(), false, 1400)
+	}
+	wantIDs(t, s, "a/1", "b/5")
+}
+
+// A node whose record others know in a version that it did not write takes another
+// incarnation, so that its own record counts again.
+func TestForgedVersion(t *testing.T) {
+	for _, version := range []uint32{2, math.MaxUint32} {
+		s, b := newSet(rec("a", 1)), rec("b", 1)
+		s.Apply(epoch, hello(epoch, b))
+		own := s.Self().sent(epoch)
+		own.Version = version
+		if s.Apply(epoch, messageFrom(epoch, b, []Beat{own})); s.Stats().Reincarnations != 1 {
+			t.Errorf("version %d: still incarnation %d", version, s.Self().Incarnation)
+		}
+	}
+}
+
+// A newcomer can join a cluster whose time is the latest that members take over, and a
+// member takes over no later one.
+func TestLatestClusterTime(t *testing.T) {
+	for _, tc := range []struct {
+		stamp            Stamp
+		newcomer, member bool
+	}{
+		{maxStart, true, true}, {maxStart + 1, true, false}, {maxLearned, true, false}, {maxLearned + 1, false, false},
+	} {
+		m := messageFrom(epoch, rec("b", 1), nil)
+		m.Stamp, m.Echo = tc.stamp, 7
+		newcomer, member := NewSet(epoch, *rec("a", 1), testParams), newSet(rec("a", 1))
+		newcomer.Challenge(epoch, 7)
+		member.Challenge(epoch, 7)
+		if got := newcomer.Apply(epoch, m).Counts; got != tc.newcomer {
+			t.Errorf("a newcomer counts a message of %d: %v", tc.stamp, got)
+		}
+		if got := member.Apply(epoch, m).Counts; got != tc.member {
+			t.Errorf("a member counts a message of %d: %v", tc.stamp, got)
+		}
+	}
+}
