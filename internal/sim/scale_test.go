@@ -44,7 +44,7 @@ func TestScale(t *testing.T) {
 		{
 			sim.Trial{Nodes: 300, Rest: 30 * time.Second, Crash: 1},
 			0.2,
-			sim.Agreements{Start: 15 * time.Second, Join: 5 * time.Second, Leave: 2 * time.Second, Crash: ttl + time.Second/2},
+			sim.Agreements{Start: 15 * time.Second, Join: 15 * time.Second, Leave: 2 * time.Second, Crash: ttl + time.Second/2},
 		},
 	} {
 		t.Run(fmt.Sprint(c.trial.Nodes), func(t *testing.T) {
