@@ -266,7 +266,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 }
 
 // forget makes room. Once the latest incarnation of a node is forgotten, the earlier ones
-// may be live again: one that still sends could not take a later incarnation.
+// may be live again: a node that still sends could not take a later incarnation.
 func (s *Set) forget(h Handle, e *entry) {
 	delete(s.known, h)
 	if s.byID[e.rec.ID] != e {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -85,17 +86,34 @@ func (n *Node) applyExtra(now time.Time, m *lease.Message) {
 		}
 		n.compare(now, version, placement.Digest(binary.BigEndian.Uint64(body[size:])), n.set.AddrOf(m.From))
 	case extraAssignment:
-		received, err := assignment.Decode(body, n.cfg.Partitions)
-		if err == nil {
-			received, err = n.assigner.current.Merge(received)
-		}
-		if err != nil {
-			n.stats.DecodeErrors++
-			n.log(Debug, "unreadable assignment", "err", err)
-			return
-		}
-		n.adopt(now, received)
+		n.merge(now, body)
 	}
+}
+
+// merge takes in an assignment.
+func (n *Node) merge(now time.Time, encoded []byte) {
+	received, err := assignment.Decode(encoded, n.cfg.Partitions)
+	if err == nil && n.assigner.current.ReplacedBy(received) && !n.metAny(received.Voters()) {
+		return
+	}
+	if err == nil {
+		received, err = n.assigner.current.Merge(received)
+	}
+	if err != nil {
+		n.stats.DecodeErrors++
+		n.log(Debug, "unreadable assignment", "err", err)
+		return
+	}
+	n.adopt(now, received)
+}
+
+// metAny reports whether one of the nodes is a member. An older assignment of another
+// cluster replaces this one only if its writer, or a node that the writer saw, is here.
+func (n *Node) metAny(ids []lease.NodeID) bool {
+	return slices.ContainsFunc(n.set.View().Members, func(m lease.Member) bool {
+		_, ok := slices.BinarySearch(ids, m.ID)
+		return ok
+	})
 }
 
 // compare begins a full exchange with a sender that has another assignment, at least

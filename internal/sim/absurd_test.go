@@ -1,8 +1,10 @@
 package sim_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +12,14 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // A holder of the key sends an absurd message about n01, as if it were n02, to all nodes,
 // once or for ten seconds. It is refused, or within 90 s all nodes list n01 again as it
-// was, and agree. A newcomer still joins. A later incarnation is sent once only: one that
-// goes on is a later process of n01, and n01 has to stop.
+// was, and agree. A newcomer still joins. A later incarnation is sent once only: if its
+// beats went on, it would be a later process of n01, and n01 would have to stop.
 func TestAbsurdValues(t *testing.T) { // S9.3
 	const maxIncarnation, maxStart = 1 << 62, 1 << 52
 	later := func(f *forgery, incarnation uint64, state lease.State) {
@@ -110,4 +114,76 @@ func (c fleet) heals(before lease.Member) {
 	p := c.StartWith("new", sim.Setup{})
 	c.await("a newcomer joins", 2*time.Second, func() bool { return p.View().Phase == node.Active })
 	c.agree(2 * time.Second)
+}
+
+// The same for assignments: a forged one is refused, or all nodes agree again.
+func TestAbsurdAssignments(t *testing.T) { // S9.3
+	of := func(c fleet, who assignment.Coordinator) []byte {
+		c.t.Helper()
+		table, err := placement.Compute(placement.Input{
+			Partitions: leastPartitions, Strategy: placement.LeastPartitions(1, 3), Nodes: []placement.Node{{ID: "zz", Weight: 1}},
+		})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return assignment.Record(table, who).Encode()
+	}
+	strangers := []lease.NodeID{"x", "y", "zz"}
+	for _, tc := range []struct {
+		name  string
+		moves bool
+		forge func(c fleet) []byte
+	}{
+		{"the oldest beginning, by strangers", false, func(c fleet) []byte {
+			return of(c, assignment.Coordinator{ID: "zz", Voters: strangers, Active: 3})
+		}},
+		{"the oldest beginning, by members", true, func(c fleet) []byte {
+			return of(c, assignment.Coordinator{ID: "n01", Voters: []lease.NodeID{"n00", "n01"}, Active: 2})
+		}},
+		{"the greatest quorum", false, func(c fleet) []byte {
+			return of(c, assignment.Coordinator{ID: "zz", Voters: append([]lease.NodeID{"n00"}, strangers...), Active: -1})
+		}},
+		{"the last version", false, func(c fleet) []byte { return atVersion(c.assignment("n00"), 1<<53) }},
+		{"a version beyond", false, func(c fleet) []byte { return atVersion(c.assignment("n00"), 1<<53+1) }},
+		{"the latest version that counts", false, func(c fleet) []byte {
+			a := c.assignment("n00")
+			return atVersion(a, a.Version()+1<<32)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var last *lease.Message
+			opts := least(leastPartitions, 3)
+			opts.Tap = func(b []byte) { last, _ = lease.Decode(b) }
+			c := started(t, 5, opts)
+			c.Run(youth)
+			before, extra := c.Owners(), append([]byte{2}, tc.forge(c)...)
+			p := c.StartWith("new", sim.Setup{})
+			for range 100 { // also while a newcomer has no assignment yet
+				c.Run(10 * time.Millisecond)
+				f := newForgery(c, last)
+				f.Beats, f.Records, f.Extra = nil, nil, extra
+				f.send(c)
+			}
+			c.await("a newcomer has joined", time.Second, func() bool { return p.View().Phase == node.Active })
+			if !tc.moves {
+				c.Run(100 * time.Millisecond)
+				c.onlyMoved(before, to("new"))
+			}
+			c.level(90 * time.Second)
+			c.Crash("new", "n01")
+			c.agree(ttl + time.Second)
+			c.await("a member writes", time.Minute, func() bool { return !slices.Contains(c.assignment("n00").Voters(), "zz") })
+		})
+	}
+}
+
+// atVersion returns the encoding of a with another version.
+func atVersion(a *assignment.Assignment, version uint64) []byte {
+	b := a.Encode()
+	_, format := binary.Uvarint(b)
+	_, partitions := binary.Uvarint(b[format:])
+	_, old := binary.Uvarint(b[format+partitions:])
+
+	head := b[: format+partitions : format+partitions]
+	return append(binary.AppendUvarint(head, version), b[len(head)+old:]...)
 }

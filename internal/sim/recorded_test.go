@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// tape keeps each thin-th message of those that the processes of a cluster send.
+// tape keeps each thin-th message that the processes of a cluster send.
 type tape struct {
 	thin     int
 	seen     int
@@ -113,7 +113,7 @@ func day(t *testing.T) (fleet, *tape) {
 }
 
 // Recorded traffic that is sent again, at any later time, changes nothing: neither for
-// the members nor for nodes that join meanwhile, whatever their clocks say.
+// the members nor for nodes that join during that, with right or wrong clocks.
 func TestRecordedTraffic(t *testing.T) { // S9.2
 	c, r := day(t)
 	t.Logf("%d of %d messages are recorded", len(r.messages), r.seen)
@@ -140,7 +140,7 @@ func TestRecordedTraffic(t *testing.T) { // S9.2
 const year = 365 * 24 * time.Hour
 
 // joinDuring starts a node with a wrong clock, and sends the tape to it and to the
-// members meanwhile.
+// members while it joins.
 func (c fleet) joinDuring(r tape, id string, clock time.Duration) {
 	c.t.Helper()
 	members := len(c.IDs())

@@ -155,9 +155,18 @@ func (a *Assignment) Quorum(members []lease.NodeID) bool {
 	return votes > len(a.quorum.voters) || uint64(len(members)) >= a.quorum.active
 }
 
-// maxAhead limits how far the version of a received assignment may be ahead. No
-// cluster makes so many changes, and after the last version no node could write.
-const maxAhead = 1 << 32
+// maxAhead limits how far the versions of two assignments may be apart, and maxFirst the
+// version of the first one that a node receives. No cluster makes so many changes, and
+// after the last version no node could write.
+const (
+	maxAhead = 1 << 32
+	maxFirst = maxVersion / 2
+)
+
+// ReplacedBy reports whether a Merge gives up a for b, which has a separate beginning.
+func (a *Assignment) ReplacedBy(b *Assignment) bool {
+	return a != nil && b != nil && a.genesis.compare(b.genesis) > 0
+}
 
 // BegunBy reports whether c wrote the first version of a.
 func (a *Assignment) BegunBy(c Coordinator) bool {
@@ -166,18 +175,18 @@ func (a *Assignment) BegunBy(c Coordinator) bool {
 
 // Merge returns the assignment that has the later entry of each partition, which is
 // a itself if b has no later one. Of two assignments with separate beginnings it
-// returns the older. It fails if the numbers of partitions differ, or if the version
-// of b is impossibly far ahead. O(partitions).
+// returns the older; of two whose versions are impossibly far apart, the one with the
+// lower version. It fails if the numbers of partitions differ, or if the version of b is
+// impossible. O(partitions).
 func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
-	switch {
-	case b == nil || (a != nil && a.digest == b.digest):
+	if b == nil || (a != nil && a.digest == b.digest) {
 		return a, nil
-	case a == nil:
+	}
+	if err := a.judge(b); err != nil {
+		return a, err
+	}
+	if a == nil || a.version > b.version+maxAhead {
 		return b, nil
-	case len(a.entries) != len(b.entries):
-		return a, fmt.Errorf("assignment: it has %d partitions, want %d", len(b.entries), len(a.entries))
-	case b.version > a.version+maxAhead:
-		return a, fmt.Errorf("assignment: version %d is too far ahead of version %d", b.version, a.version)
 	}
 	merged := *a
 	switch order := a.genesis.compare(b.genesis); {
@@ -194,6 +203,21 @@ func (a *Assignment) Merge(b *Assignment) (*Assignment, error) {
 		return a, nil
 	}
 	return &merged, nil
+}
+
+// judge reports why b cannot be merged, or nil.
+func (a *Assignment) judge(b *Assignment) error {
+	switch {
+	case a == nil && b.version > maxFirst:
+		return fmt.Errorf("assignment: version %d is too far ahead for a first one", b.version)
+	case a == nil:
+		return nil
+	case len(a.entries) != len(b.entries):
+		return fmt.Errorf("assignment: it has %d partitions, want %d", len(b.entries), len(a.entries))
+	case b.version > a.version+maxAhead:
+		return fmt.Errorf("assignment: version %d is too far ahead of version %d", b.version, a.version)
+	}
+	return nil
 }
 
 func (a *Assignment) mergeEntries(b *Assignment) {

@@ -152,8 +152,11 @@ func (r *reader) head() *Assignment {
 	r.readIDs()
 	a := &Assignment{version: r.version}
 	a.genesis = genesis{r.uvarint(math.MaxUint64), r.id()}
-	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(math.MaxUint64)}
+	a.quorum = quorum{version: r.uvarint(a.version), active: r.uvarint(lease.MaxNodes)}
 	a.quorum.voters = r.readVoters()
+	if a.quorum.active > uint64(len(a.quorum.voters)) {
+		r.fail("%d active members, of %d voters", a.quorum.active, len(a.quorum.voters))
+	}
 	return a
 }
 

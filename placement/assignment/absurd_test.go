@@ -1,0 +1,57 @@
+package assignment_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement/assignment"
+)
+
+// at returns an assignment of three partitions without an owner, at a version.
+func at(t *testing.T, version uint64) *assignment.Assignment {
+	t.Helper()
+	b := binary.AppendUvarint([]byte{1, 3}, version)
+	a, err := assignment.Decode(append(b, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Of two assignments whose versions are impossibly far apart, both sides keep the lower
+// one, and no node begins at a version after which it could not write.
+func TestMergeFarApart(t *testing.T) {
+	const far = 1 << 32
+	for _, tc := range []struct {
+		have, received, want uint64
+		fails                bool
+	}{
+		{7, 7 + far, 7 + far, false},
+		{7, 7 + far + 1, 7, true},
+		{7 + far, 7, 7 + far, false},
+		{7 + far + 1, 7, 7, false},
+		{0, 1 << 52, 1 << 52, false},
+		{0, 1<<52 + 1, 0, true},
+	} {
+		var a *assignment.Assignment
+		if tc.have > 0 {
+			a = at(t, tc.have)
+		}
+		got, err := a.Merge(at(t, tc.received))
+		if got.Version() != tc.want || (err != nil) != tc.fails {
+			t.Errorf("%d and %d: %d, %v", tc.have, tc.received, got.Version(), err)
+		}
+	}
+}
+
+// A quorum is not larger than its voters are many.
+func TestDecodeRefusesQuorum(t *testing.T) {
+	for active, ok := range map[int]bool{0: true, 2: true, 3: false, lease.MaxNodes: false, -1: false} {
+		a := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b"}, Active: active}, equals("a", "b")...)
+		if _, err := assignment.Decode(a.Encode(), 3); (err == nil) != ok || (err != nil && !errors.Is(err, assignment.ErrMalformed)) {
+			t.Errorf("%d active of 2 voters: %v", active, err)
+		}
+	}
+}
