@@ -206,6 +206,8 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
 	s.self.agesSent = 0
+	// The beat comes with the record, to a few members: one of them may not know it.
+	s.self.recordsSent = min(s.self.recordsSent, s.recordCopies()-1)
 	s.updateClusterClock(now)
 }
 

@@ -59,7 +59,13 @@ func stamps(d time.Duration) Stamp { return Stamp(d / time.Millisecond) }
 
 // Establish makes this node's own estimate of cluster time count for others. A node
 // that has joined, or found no cluster to join, calls it.
-func (s *Set) Establish() { s.time.provisional = false }
+func (s *Set) Establish() {
+	if s.time.provisional {
+		s.time.provisional = false
+		s.recordNews(s.self) // members ignored what this node sent before
+		s.self.agesSent = 0
+	}
+}
 
 // Established reports whether this node's cluster time counts for others.
 func (s *Set) Established() bool { return !s.time.provisional }
@@ -76,15 +82,18 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	}
 	ahead := millis(m.Stamp - s.time.at(now))
 	near := -s.params.TTL <= ahead && ahead <= s.params.TTL
-	live := s.AddrOf(m.From) != ""
+	learns := s.time.provisional && !m.Provisional
+	trusted := ahead > 0 && s.AddrOf(m.From) != "" && !m.Provisional
 	switch {
 	case near:
 	case m.Stamp > maxStart && (!s.time.provisional || m.Stamp > maxLearned):
 		s.stats.FromFuture++
 		return false
-	case s.challenge.answeredBy(now, m), ahead > 0 && live && !m.Provisional:
-	case ahead > 0 || (s.time.provisional && !m.Provisional):
-		s.stats.FromFuture++
+	case trusted, s.challenge.answeredBy(now, m):
+	case ahead > 0 || learns:
+		if !learns {
+			s.stats.FromFuture++
+		}
 		e.Challenge = s.mayChallenge(now, m)
 		return false
 	default:
@@ -92,10 +101,12 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 		e.Behind = !m.Provisional
 		return false
 	}
-	if ahead > 0 || s.time.provisional && !m.Provisional {
+	if ahead > 0 || learns {
 		s.advance(m.Stamp - s.time.at(now))
 	}
-	s.time.provisional = s.time.provisional && m.Provisional
+	if learns {
+		s.Establish()
+	}
 	return true
 }
 

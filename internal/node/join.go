@@ -52,6 +52,13 @@ const (
 // begin plans attempts from now on.
 func (j *join) begin(now time.Time, grace time.Duration) { j.next, j.until = now, now.Add(grace) }
 
+// confirmed has an attempt that failed for an unknown time begin again.
+func (j *join) confirmed(now time.Time) {
+	if !j.entered && !j.next.IsZero() {
+		j.next = now
+	}
+}
+
 // stop ends the attempt under way: what it learns is out of date.
 func (j *join) stop() { j.next, j.attempt = time.Time{}, nil }
 

@@ -35,6 +35,7 @@ type Node struct {
 	changed bool // the live set changed since the last publication was planned
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
+	held    *lease.Message // waits for the answer to a challenge
 
 	skew  skew
 	fault fault
@@ -224,6 +225,16 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.log(Debug, "unreadable message", "err", err)
 		return
 	}
+	n.apply(now, m)
+	if held := n.held; held != nil && m.Echo != 0 && n.set.Established() {
+		n.held = nil
+		n.apply(now, held)
+		n.join.confirmed(now)
+	}
+}
+
+// apply applies a message that was decoded, and sends what follows.
+func (n *Node) apply(now time.Time, m *lease.Message) {
 	e := n.set.Apply(now, m)
 	n.heard = true
 	if e.Duplicate != nil {
@@ -256,6 +267,7 @@ func (n *Node) compareTime(now time.Time, m *lease.Message, e *lease.Effect) {
 		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
 	}
 	if e.Challenge != "" {
+		n.held = m
 		n.send(Packet{To: e.Challenge, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
 	}
 }
