@@ -60,9 +60,13 @@ func (s *Set) forgetDigests() { clear(s.digests) }
 // digestOf identifies nodes with their record versions and states.
 func digestOf(nodes []*entry) (d uint64) {
 	for _, e := range nodes {
-		d ^= mix(uint64(e.handle) + uint64(e.rec.Version)*0x9e3779b97f4a7c15 + uint64(e.state)<<60)
+		d ^= e.mark()
 	}
 	return d >> (64 - handleBits)
+}
+
+func (e *entry) mark() uint64 {
+	return mix(uint64(e.handle) + uint64(e.rec.Version)*0x9e3779b97f4a7c15 + uint64(e.state)<<60)
 }
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
@@ -174,10 +178,11 @@ func (s *Set) repairAfter() time.Duration { return s.params.TTL / 6 }
 
 const (
 	maxDiffering = 1 << 10 // differences in memory
-	maxRepairs   = 8       // buckets that one message asks for
+	maxRepairs   = 3       // buckets that one message asks for: they fit into a packet
 )
 
-// noteDifference asks the sender for its rows of a bucket that has differed for long.
+// noteDifference asks the sender for what this node lacks of a bucket that has differed
+// for long.
 func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect) {
 	d, ok := s.differs[id]
 	if !ok {
@@ -188,9 +193,18 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 	}
 	d.seen = now
 	wait := s.repairAfter()
-	if now.Sub(d.since) >= wait && now.Sub(d.asked) >= wait && len(e.Buckets) < maxRepairs && s.AddrOf(from) != "" {
+	if now.Sub(d.since) >= wait && now.Sub(d.asked) >= wait/2 && len(e.Buckets) < maxRepairs && s.AddrOf(from) != "" {
 		d.asked = now
-		e.Buckets = append(e.Buckets, id)
+		e.Buckets = append(e.Buckets, s.holding(id))
 	}
 	s.differs[id] = d
+}
+
+func (s *Set) holding(id BucketID) Holding {
+	nodes := s.bucket(id)
+	h := Holding{BucketID: id, Marks: make([]uint32, min(len(nodes), 2*bucketSize))}
+	for i := range h.Marks {
+		h.Marks[i] = uint32(nodes[i].mark())
+	}
+	return h
 }

@@ -167,7 +167,7 @@ func TestApplyAges(t *testing.T) {
 	}
 }
 
-// A bucket that differs for TTL/6 is asked for, once in TTL/6, and only from live senders.
+// A bucket that differs for TTL/6 is asked for, once in TTL/12, and only from live senders.
 // The answer mends it. The same digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
 	s := many(100)
@@ -177,7 +177,7 @@ func TestRepair(t *testing.T) {
 	gone.at += 3 * z.grain()
 	gone.rowAt = gone.at
 	sixth := testParams.TTL / 6
-	hear := func(after time.Duration, from *Set) []BucketID {
+	hear := func(after time.Duration, from *Set) []Holding {
 		again(s)
 		m := from.Compose(epoch.Add(after), 1400, 1)[0]
 		m.Beats = nil
@@ -186,7 +186,7 @@ func TestRepair(t *testing.T) {
 	for _, tc := range []struct {
 		after time.Duration
 		asks  bool
-	}{{0, false}, {sixth - ms, false}, {sixth, true}, {2*sixth - ms, false}, {2 * sixth, true}} {
+	}{{0, false}, {sixth - ms, false}, {sixth, true}, {3*sixth/2 - ms, false}, {3 * sixth / 2, true}} {
 		if got := hear(tc.after, s); (len(got) == 1 && got[0].has(gone.handle)) != tc.asks || len(got) > 1 {
 			t.Errorf("after %v asks for %v", tc.after, got)
 		}
@@ -233,7 +233,7 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 	ask := messageFrom(epoch, s.Self(), nil)
 	for i := range maxBuckets {
-		ask.Buckets = append(ask.Buckets, BucketID{Bits: 2, Index: uint32(i % 4)})
+		ask.Buckets = append(ask.Buckets, Holding{BucketID: BucketID{Bits: 2, Index: uint32(i % 4)}})
 		ask.Ages = append(ask.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i)}, Nodes: 9})
 	}
 	for _, e := range s.live {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -30,39 +31,51 @@ func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, res
 	return m, nil
 }
 
-// Request returns a message that requests the records of wants, and all beats of
-// buckets.
-func (s *Set) Request(now time.Time, wants []Handle, buckets []BucketID) *Message {
+// Request returns a message that requests the records of wants, and what this node
+// lacks of buckets.
+func (s *Set) Request(now time.Time, wants []Handle, buckets []Holding) *Message {
 	m := s.message(now)
 	m.Wants, m.Buckets = wants, buckets
 	return m
 }
 
-// AnswerBeats returns messages of at most budget bytes with the beats that m asks
-// for: those of leases that are about to expire at its sender, if this node knows
-// later ones, and those of whole buckets. Of a bucket that holds much more nodes than
-// the sender's should, the rest is left out.
+// AnswerBeats returns messages of at most budget bytes with what m asks for: the beats
+// of leases that are about to expire at its sender, if this node knows later ones, and
+// records and beats that the sender lacks of buckets. Of a bucket with many more nodes
+// than usual, the rest is left out.
 func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) (answers []*Message) {
-	var rows []*entry
+	var free int
+	var answer *Message
+	add := func(e *entry, record bool) {
+		size := maxBeatBytes
+		if record {
+			size += e.recordSize()
+		}
+		if answer == nil || size > free {
+			next, room := s.message(now), budget-messageOverhead
+			if s.addBeat(now, next, s.self, &room, 0); size > room {
+				return // larger than a packet
+			}
+			answer, free, answers = next, room, append(answers, next)
+		}
+		if record {
+			answer.Records = append(answer.Records, e.rec)
+			free -= e.recordSize()
+		}
+		s.addBeat(now, answer, e, &free, 0)
+	}
 	for _, h := range m.Asks[:min(len(m.Asks), maxAsks)] {
 		if e := s.known[h]; e != nil && (e.left() || e.status == live && s.age(now, e) < s.params.TTL/2) {
-			rows = append(rows, e)
+			add(e, false)
 		}
 	}
-	for _, id := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
-		in := func(e *entry) bool { return e.spreads() && id.has(e.handle) }
-		nodes := s.others(4*bucketSize, in, func(_, _ *entry) int { return 0 })
-		rows = append(rows, nodes...)
-	}
-	for len(rows) > 0 {
-		free := budget - messageOverhead
-		answer := s.message(now)
-		s.addBeat(now, answer, s.self, &free, 0)
-		rest := s.addRows(now, answer, rows, &free, 0)
-		if len(rest) == len(rows) {
-			break // the budget is too small for a row
+	for _, held := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
+		lacks := func(e *entry) bool {
+			return held.has(e.handle) && e.spreads() && !slices.Contains(held.Marks, uint32(e.mark()))
 		}
-		answers, rows = append(answers, answer), rest
+		for _, e := range s.others(2*bucketSize, lacks, func(_, _ *entry) int { return 0 }) {
+			add(e, true)
+		}
 	}
 	return answers
 }

@@ -7,12 +7,12 @@ import (
 
 // Effect is the result of [Set.Apply].
 type Effect struct {
-	Counts    bool       // the message is of this cluster and of the present
-	Changed   bool       // of the live set, or of the record or state of a live node
-	Urgent    bool       // relay now rather than in the next digest
-	Wants     []Handle   // request these records from the message's sender
-	Buckets   []BucketID // request the rows of these buckets from the message's sender
-	Duplicate *Record    // another process runs under this node's id with this later incarnation: stop
+	Counts    bool      // the message is of this cluster and of the present
+	Changed   bool      // of the live set, or of the record or state of a live node
+	Urgent    bool      // relay now rather than in the next digest
+	Wants     []Handle  // request these records from the message's sender
+	Buckets   []Holding // request from the message's sender what this node lacks
+	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // send [Set.Challenge] to this address, unless empty
 	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty

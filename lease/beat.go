@@ -61,6 +61,13 @@ type Bucket struct {
 	same   []byte // a bit a node: its table is the sender's
 }
 
+// Holding is what a node holds of a bucket: a mark for each live node, a hash of its
+// handle, record version and state.
+type Holding struct {
+	BucketID
+	Marks []uint32
+}
+
 // Message is what nodes send each other. Receivers must not modify it.
 type Message struct {
 	Settings    uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
@@ -71,10 +78,10 @@ type Message struct {
 	Beats       []Beat
 	Records     []*Record
 	Ages        []Bucket
-	Wants       []Handle   // the sender requests the records of these handles
-	Asks        []Handle   // the sender requests later beats of these handles: their leases are about to expire
-	Buckets     []BucketID // the sender requests all beats of these buckets, which differ from its own
-	Challenge   uint64     // the sender requests a message with this Echo; 0 = none
-	Echo        uint64     // the Challenge that this message answers; 0 = none
-	Extra       []byte     // payload of the layer above; at most MaxExtraBytes
+	Wants       []Handle  // the sender requests the records of these handles
+	Asks        []Handle  // the sender requests later beats of these handles: their leases are about to expire
+	Buckets     []Holding // the sender requests what it does not hold of these buckets
+	Challenge   uint64    // the sender requests a message with this Echo; 0 = none
+	Echo        uint64    // the Challenge that this message answers; 0 = none
+	Extra       []byte    // payload of the layer above; at most MaxExtraBytes
 }

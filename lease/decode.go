@@ -101,7 +101,7 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 		m.Asks = r.handles()
 	case sectionBuckets:
 		for len(r.b) > 0 {
-			if m.Buckets = append(m.Buckets, r.bucketID()); len(m.Buckets) > maxBuckets {
+			if m.Buckets = append(m.Buckets, r.holding()); len(m.Buckets) > maxBuckets {
 				r.fail("too many buckets")
 			}
 		}
@@ -176,6 +176,15 @@ func (r *reader) bucket() Bucket {
 	b.Nodes, b.Digest = int(n), uint64(r.handle())
 	b.ages, b.same = r.take((n+1)/2), r.take((n+7)/8)
 	return b
+}
+
+func (r *reader) holding() Holding {
+	h := Holding{BucketID: r.bucketID()}
+	marks := reader{b: r.take(4 * r.uvarint(MaxNodes))}
+	for len(marks.b) > 0 {
+		h.Marks = append(h.Marks, marks.fixed32())
+	}
+	return h
 }
 
 func (r *reader) bucketID() BucketID {

@@ -52,7 +52,7 @@ func TestDecodeRejects(t *testing.T) {
 		}), ErrMalformed},
 		{"too many wants", mutate(func(m *Message) { m.Wants = make([]Handle, MaxNodes+1) }), ErrMalformed},
 		{"too many asks", mutate(func(m *Message) { m.Asks = make([]Handle, MaxNodes+1) }), ErrMalformed},
-		{"too many buckets", mutate(func(m *Message) { m.Buckets = make([]BucketID, maxBuckets+1) }), ErrMalformed},
+		{"too many buckets", mutate(func(m *Message) { m.Buckets = make([]Holding, maxBuckets+1) }), ErrMalformed},
 		{"too many buckets of ages", mutate(func(m *Message) { m.Ages = make([]Bucket, maxBuckets+1) }), ErrMalformed},
 		{"too much extra", mutate(func(m *Message) { m.Extra = make([]byte, MaxExtraBytes+1) }), ErrMalformed},
 		{"no stamp", mutate(func(m *Message) { m.Stamp = 0 }), ErrMalformed},
@@ -60,10 +60,10 @@ func TestDecodeRejects(t *testing.T) {
 		{"a negative stamp", mutate(func(m *Message) { m.Stamp = -1 }), ErrMalformed},
 		{"a beat at 0", mutate(func(m *Message) { m.Beats[0].At = 0 }), ErrMalformed},
 		{"a beat before 0", mutate(func(m *Message) { m.Beats[0].At = -1 }), ErrMalformed},
-		{"an index out of range", mutate(func(m *Message) { m.Buckets = []BucketID{{Bits: 3, Index: 8}} }), ErrMalformed},
-		{"an index of no bits", mutate(func(m *Message) { m.Buckets = []BucketID{{Index: 1}} }), ErrMalformed},
-		{"too many bits", mutate(func(m *Message) { m.Buckets = []BucketID{{Bits: maxBits + 1}} }), ErrMalformed},
-		{"64 bits", mutate(func(m *Message) { m.Buckets = []BucketID{{Bits: 64}} }), ErrMalformed},
+		{"an index out of range", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 3, Index: 8}}} }), ErrMalformed},
+		{"an index of no bits", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Index: 1}}} }), ErrMalformed},
+		{"too many bits", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: maxBits + 1}}} }), ErrMalformed},
+		{"64 bits", mutate(func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 64}}} }), ErrMalformed},
 		{"too many bits of ages", mutate(func(m *Message) { m.Ages[0].Bits = maxBits + 1 }), ErrMalformed},
 		{"an index of ages out of range", mutate(func(m *Message) { m.Ages[1].Index = 2 }), ErrMalformed},
 		{"ages of more nodes than there are bytes", mutate(func(m *Message) { m.Ages[1].Nodes = 1 }), ErrMalformed},
@@ -230,7 +230,7 @@ func TestDecodeAllocationIsBounded(t *testing.T) {
 	}
 	messages["rows"], messages["records"], messages["labels"] = Encode(rows), Encode(records), Encode(labeled)
 	messages["handles"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Wants: make([]Handle, MaxNodes), Asks: make([]Handle, MaxNodes)})
-	messages["buckets"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Buckets: make([]BucketID, maxBuckets), Ages: make([]Bucket, maxBuckets)})
+	messages["buckets"] = Encode(&Message{Stamp: stamp, SentAt: epoch, Buckets: make([]Holding, maxBuckets), Ages: make([]Bucket, maxBuckets)})
 	messages["extra"] = Encode(&Message{Stamp: stamp, SentAt: time.UnixMilli(0), Extra: make([]byte, MaxExtraBytes)})
 	for name, wire := range messages {
 		got, err := decodeBytes(wire)

@@ -90,7 +90,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 		return s
 	}
 	ask := messageFrom(epoch, b, nil)
-	ask.Asks, ask.Buckets = []Handle{c.handle()}, []BucketID{{}}
+	ask.Asks, ask.Buckets = []Handle{c.handle()}, []Holding{{}}
 	for name, relayed := range map[string][]*Message{
 		"Compose":       start().Compose(epoch, 1400, 1),
 		"Sync":          {start().Sync(epoch)},
@@ -116,7 +116,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 			}
 		}
 		want := map[string][2]int{
-			"Compose": {3, 2}, "Sync": {3, 3}, "Answer": {1, 1}, "AnswerBeats": {1 + 3, 0}, "AnswerExpired": {1, 0},
+			"Compose": {3, 2}, "Sync": {3, 3}, "Answer": {1, 1}, "AnswerBeats": {1 + 3, 3}, "AnswerExpired": {1, 0},
 		}[name]
 		if got := [2]int{rows, records}; got != want {
 			t.Errorf("%s relays %v rows and records with the unknown field, want %v", name, got, want)

@@ -49,7 +49,7 @@ const (
 	sectionAges      = 4 // bits, then buckets
 	sectionWants     = 5 // handles (fixed)
 	sectionAsks      = 6 // handles (fixed)
-	sectionBuckets   = 7 // bits and index of each
+	sectionBuckets   = 7 // bits, index and marks (fixed) of each
 	sectionChallenge = 8 // fixed
 	sectionEcho      = 9 // fixed
 	sectionExtra     = 10
@@ -93,9 +93,13 @@ func Encode(m *Message) []byte {
 	w.list(sectionWants, len(m.Wants), func() { w.handles(m.Wants) })
 	w.list(sectionAsks, len(m.Asks), func() { w.handles(m.Asks) })
 	w.list(sectionBuckets, len(m.Buckets), func() {
-		for _, id := range m.Buckets {
-			w.uvarint(uint64(id.Bits))
-			w.uvarint(uint64(id.Index))
+		for _, h := range m.Buckets {
+			w.uvarint(uint64(h.Bits))
+			w.uvarint(uint64(h.Index))
+			w.uvarint(uint64(len(h.Marks)))
+			for _, mark := range h.Marks {
+				w.fixed32(mark)
+			}
 		}
 	})
 	w.number(sectionChallenge, m.Challenge)

@@ -58,6 +58,10 @@ func drawBucketID(t *rapid.T) BucketID {
 	return BucketID{Bits: bits, Index: rapid.Uint32Range(0, 1<<bits-1).Draw(t, "index")}
 }
 
+func drawHolding(t *rapid.T) Holding {
+	return Holding{BucketID: drawBucketID(t), Marks: rapid.SliceOfN(rapid.Uint32(), 0, 70).Draw(t, "marks")}
+}
+
 func drawBucket(t *rapid.T) Bucket {
 	n := rapid.IntRange(0, 2*bucketSize).Draw(t, "nodes")
 	bytes := func(n int) []byte { return rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "ages") }
@@ -78,7 +82,7 @@ func drawWireMessage(t *rapid.T) *Message {
 		Ages:        rapid.SliceOfN(rapid.Custom(drawBucket), 0, 3).Draw(t, "ages"),
 		Wants:       rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "wants"),
 		Asks:        rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "asks"),
-		Buckets:     rapid.SliceOfN(rapid.Custom(drawBucketID), 0, 5).Draw(t, "buckets"),
+		Buckets:     rapid.SliceOfN(rapid.Custom(drawHolding), 0, 5).Draw(t, "buckets"),
 		Challenge:   rapid.Uint64().Draw(t, "challenge"), Echo: rapid.Uint64().Draw(t, "echo"),
 		Extra: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
 	}
