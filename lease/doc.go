@@ -50,4 +50,7 @@
 // The cluster time of a node lags behind the latest one by up to the time that a
 // message takes to it. A beat looks younger there by as much. A set that does not know
 // the sender yet takes the sender for live, for one TTL at most.
+//
+// A newcomer that hears a recording from the very time at which its wall clock stands
+// takes it for the present, until it exchanges all with a member.
 package lease

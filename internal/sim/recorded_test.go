@@ -172,6 +172,32 @@ func TestRecordedTrafficAfterRestart(t *testing.T) { // S9.2
 	}
 }
 
+// A newcomer whose clock stands at the time of the recording takes the recorded cluster
+// for the present. It joins the present one when it tries its seeds again. Members
+// are not harmed.
+func TestNewcomerInRecordedTime(t *testing.T) { // S9.2
+	r := &tape{}
+	c := started(t, 6, sim.Options{Tap: r.write})
+	c.Run(time.Minute)
+	for _, id := range ids(6)[3:] {
+		c.Leave(id)
+	}
+	c.Start("guest") // its full exchange is worth replaying
+	c.Run(time.Second)
+	recorded, stopped := *r, c.Elapsed()
+	c.Leave("guest")
+	c.Run(10 * time.Minute)
+	g := c.guard()
+	c.StartWith("new", sim.Setup{Clock: stopped - c.Elapsed() - 3*time.Second})
+	c.replay(recorded, 0)
+	c.replay(recorded, 0)
+	t.Logf("agreement after %v", c.agree(ttl+12*time.Second)) // RejoinInterval, with its jitter
+	c.Run(2 * ttl)
+	c.check()
+	c.Leave("new")
+	g.check("n00", "n01", "n02", "new")
+}
+
 // Two clusters that began apart, with cluster times that differ by half a century,
 // become one when a seed brings them together. No lease ends by that.
 func TestClustersMeet(t *testing.T) { // S9.2
