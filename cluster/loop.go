@@ -40,7 +40,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			now := l.agent.now()
 			l.kernel.End(now)
-			l.carryOut(ctx, now, l.kernel.Ready(now))
+			l.carryOut(ctx, l.kernel.Ready(now))
 			return
 		}
 		l.agent.env.Gate()
@@ -53,7 +53,7 @@ func (l *loop) run(ctx context.Context) {
 			c.f(now, l.kernel)
 		}
 		r := l.kernel.Ready(now)
-		l.carryOut(ctx, now, r)
+		l.carryOut(ctx, r)
 		if c.done != nil {
 			close(c.done)
 		}
@@ -66,7 +66,7 @@ func (l *loop) run(ctx context.Context) {
 
 // carryOut does what the kernel decided. What this node owns changes first, then
 // others are notified.
-func (l *loop) carryOut(ctx context.Context, now time.Time, r node.Ready) {
+func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	if r.Show {
 		l.show()
 	}

@@ -146,7 +146,7 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 }
 
 func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*entry, table uint32) {
-	grain, confirms := s.grain(), !s.rowsOnly() && !(s.spread.noRows && s.spread.noRecords)
+	grain, confirms := s.grain(), !s.rowsOnly() && (!s.spread.noRows || !s.spread.noRecords)
 	for i, e := range nodes {
 		if confirms {
 			e.confirmed()

@@ -12,7 +12,7 @@ import (
 func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
 	free := budget - messageOverhead
 	m = s.message(now)
-	s.addBeat(now, m, s.self, &free, 0)
+	s.addBeat(m, s.self, &free, 0)
 	for i, h := range wants {
 		e := s.known[h]
 		if e == nil || e.status != live {
@@ -23,7 +23,7 @@ func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, res
 		}
 		m.Records = append(m.Records, e.rec)
 		free -= e.recordSize()
-		s.addBeat(now, m, e, &free, 0)
+		s.addBeat(m, e, &free, 0)
 	}
 	if len(m.Records) == 0 {
 		return nil, nil
@@ -43,30 +43,11 @@ func (s *Set) Request(now time.Time, wants []Handle, buckets []Holding) *Message
 // of leases that are about to expire at its sender, if this node knows later ones, and
 // records and beats that the sender lacks of buckets. Of a bucket with many more nodes
 // than usual, the rest is left out.
-func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) (answers []*Message) {
-	var free int
-	var answer *Message
-	add := func(e *entry, record bool) {
-		size := maxBeatBytes
-		if record {
-			size += e.recordSize()
-		}
-		if answer == nil || size > free {
-			next, room := s.message(now), budget-messageOverhead
-			if s.addBeat(now, next, s.self, &room, 0); size > room {
-				return // larger than a packet
-			}
-			answer, free, answers = next, room, append(answers, next)
-		}
-		if record {
-			answer.Records = append(answer.Records, e.rec)
-			free -= e.recordSize()
-		}
-		s.addBeat(now, answer, e, &free, 0)
-	}
+func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) []*Message {
+	a := answers{set: s, now: now, budget: budget}
 	for _, h := range m.Asks[:min(len(m.Asks), maxAsks)] {
 		if e := s.known[h]; e != nil && (e.left() || e.status == live && s.age(now, e) < s.params.TTL/2) {
-			add(e, false)
+			a.add(e, false)
 		}
 	}
 	for _, held := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
@@ -74,10 +55,39 @@ func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) (answers []*Mes
 			return held.has(e.handle) && e.spreads() && !slices.Contains(held.Marks, uint32(e.mark()))
 		}
 		for _, e := range s.others(2*bucketSize, lacks, func(_, _ *entry) int { return 0 }) {
-			add(e, true)
+			a.add(e, true)
 		}
 	}
-	return answers
+	return a.messages
+}
+
+// answers collects rows and records in as few messages as possible.
+type answers struct {
+	set      *Set
+	now      time.Time
+	budget   int
+	messages []*Message
+	free     int // in the last one
+}
+
+func (a *answers) add(e *entry, record bool) {
+	size := maxBeatBytes
+	if record {
+		size += e.recordSize()
+	}
+	if len(a.messages) == 0 || size > a.free {
+		next, room := a.set.message(a.now), a.budget-messageOverhead
+		if a.set.addBeat(next, a.set.self, &room, 0); size > room {
+			return // larger than a packet
+		}
+		a.messages, a.free = append(a.messages, next), room
+	}
+	m := a.messages[len(a.messages)-1]
+	if record {
+		m.Records = append(m.Records, e.rec)
+		a.free -= e.recordSize()
+	}
+	a.set.addBeat(m, e, &a.free, 0)
 }
 
 // AnswerExpired returns a message for a sender that is not live in this set, and the
@@ -90,26 +100,32 @@ func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) (answers []*Mes
 // at most twice a second.
 func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {
 	e := s.known[sender]
-	if e == nil || e == s.self || (e.status == live && !behind) || e.left() || e.rec.Addr == "" || now.Sub(e.answered) < requestInterval {
+	if !s.owes(now, e, behind) {
 		return "", nil
 	}
 	e.answered, e.ended = now, now // remembered for as long as it sends
 	free := budget - messageOverhead
 	m = s.message(now)
-	s.addBeat(now, m, s.self, &free, 0)
+	s.addBeat(m, s.self, &free, 0)
 	if successor := s.byID[e.rec.ID]; successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		free -= successor.recordSize()
 		if successor.spreads() {
-			s.addBeat(now, m, successor, &free, 0)
+			s.addBeat(m, successor, &free, 0)
 		}
 	}
 	isLive := func(e *entry) bool { return e.status == live }
 	freshest := func(a, b *entry) int { return cmp.Compare(b.at, a.at) }
 	for _, other := range s.others(maxRows, isLive, freshest) {
-		if !s.addBeat(now, m, other, &free, 0) {
+		if !s.addBeat(m, other, &free, 0) {
 			break
 		}
 	}
 	return e.rec.Addr, m
+}
+
+// owes reports whether the sender of a message gets an answer from AnswerExpired.
+func (s *Set) owes(now time.Time, e *entry, behind bool) bool {
+	return e != nil && e != s.self && (e.status != live || behind) && !e.left() &&
+		e.rec.Addr != "" && now.Sub(e.answered) >= requestInterval
 }

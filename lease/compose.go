@@ -46,19 +46,19 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	news := s.self.agesSent < s.ageCopies()
 	free := budget - messageOverhead
 	m := s.message(now)
-	if !s.addBeat(now, m, s.self, &free, recipients) {
+	if !s.addBeat(m, s.self, &free, recipients) {
 		return nil // the row sizes below assume its table digest
 	}
 	s.self.agesSent += recipients
 	news = s.addRecords(m, free/3, &free, recipients) || news
 	rows := s.dueRows(now)
 	some := free / 3
-	rest := s.addRows(now, m, rows, &some, recipients)
+	rest := s.addRows(m, rows, &some, recipients)
 	free -= free/3 - some
 	news = len(rest) < len(rows) || news
 	news = s.addAsks(now, m, &free) || news
 	news = s.addAges(m, &free, recipients) || news
-	news = len(s.addRows(now, m, rest, &free, recipients)) < len(rest) || news
+	news = len(s.addRows(m, rest, &free, recipients)) < len(rest) || news
 	if !news {
 		return nil
 	}
@@ -107,9 +107,9 @@ func (s *Set) dueRows(now time.Time) []*entry {
 }
 
 // addRows adds rows while they fit, and returns the others.
-func (s *Set) addRows(now time.Time, m *Message, rows []*entry, free *int, recipients int) []*entry {
+func (s *Set) addRows(m *Message, rows []*entry, free *int, recipients int) []*entry {
 	for i, e := range rows {
-		if !s.addBeat(now, m, e, free, recipients) {
+		if !s.addBeat(m, e, free, recipients) {
 			return rows[i:]
 		}
 	}
@@ -179,7 +179,7 @@ func (s *Set) Sync(now time.Time) *Message {
 		m.Records = append(m.Records, e.rec)
 		free -= e.recordSize()
 		if e.spreads() {
-			s.addBeat(now, m, e, &free, 0)
+			s.addBeat(m, e, &free, 0)
 		}
 	}
 	add(s.self)
@@ -231,7 +231,7 @@ func (s *Set) message(now time.Time) *Message {
 }
 
 // addBeat adds the row of e if it fits.
-func (s *Set) addBeat(now time.Time, m *Message, e *entry, free *int, recipients int) bool {
+func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
 	b := Beat{
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
 		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest,

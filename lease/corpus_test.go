@@ -67,9 +67,11 @@ func corpus3() map[string]*Message {
 			left.State = Left
 			m.Beats = []Beat{left}
 		}),
-		"wants":     message(func(m *Message) { m.Wants = []Handle{0xc1c2c3c4c5c6, 1} }),
-		"asks":      message(func(m *Message) { m.Beats, m.Asks = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
-		"buckets":   message(func(m *Message) { m.Buckets = []Holding{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Marks: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}} }),
+		"wants": message(func(m *Message) { m.Wants = []Handle{0xc1c2c3c4c5c6, 1} }),
+		"asks":  message(func(m *Message) { m.Beats, m.Asks = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
+		"buckets": message(func(m *Message) {
+			m.Buckets = []Holding{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Marks: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}}
+		}),
 		"challenge": message(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
 		"echo":      message(func(m *Message) { m.Echo = 0x0123456789abcdef }),
 		"extra":     message(func(m *Message) { m.Extra = []byte{0, 1, 2, 0xff} }),

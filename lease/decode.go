@@ -95,6 +95,14 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 				r.fail(own.fault)
 			}
 		}
+	default:
+		m.request(kind, r)
+	}
+}
+
+// request reads a section that asks for something, or answers.
+func (m *Message) request(kind uint64, r *reader) {
+	switch kind {
 	case sectionWants:
 		m.Wants = r.handles()
 	case sectionAsks:

@@ -215,11 +215,11 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 // who learn of it by its age alone: now, or within TTL/16.
 func (s *Set) NextBeat(now time.Time) time.Time {
 	grain := s.grain()
-	if next := (s.self.at/grain + 1) * grain; s.rowsOnly() || s.time.at(now) >= next {
+	next := (s.self.at/grain + 1) * grain
+	if s.rowsOnly() || s.time.at(now) >= next {
 		return now
-	} else {
-		return s.time.local(next)
 	}
+	return s.time.local(next)
 }
 
 // rowsOnly reports whether the set is so small that whole rows carry all news.

@@ -80,34 +80,43 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	if m.Provisional && !s.time.provisional {
 		return false // its own join brings it the time
 	}
-	ahead := millis(m.Stamp - s.time.at(now))
-	near := -s.params.TTL <= ahead && ahead <= s.params.TTL
 	learns := s.time.provisional && !m.Provisional
-	trusted := ahead > 0 && s.AddrOf(m.From) != "" && !m.Provisional
+	ahead := millis(m.Stamp - s.time.at(now))
 	switch {
-	case near:
-	case m.Stamp > maxStart && (!s.time.provisional || m.Stamp > maxLearned):
-		s.stats.FromFuture++
-		return false
-	case trusted, s.challenge.answeredBy(now, m):
-	case ahead > 0 || learns:
-		if !learns {
-			s.stats.FromFuture++
+	case s.ofPresent(now, m, ahead):
+		if ahead > 0 || learns {
+			s.advance(m.Stamp - s.time.at(now))
 		}
-		e.Challenge = s.mayChallenge(now, m)
-		return false
+		if learns {
+			s.Establish()
+		}
+		return true
+	case ahead > 0 || learns:
+		s.stats.FromFuture++
+		if s.readable(m) {
+			e.Challenge = s.mayChallenge(now, m)
+		}
 	default:
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
-		return false
 	}
-	if ahead > 0 || learns {
-		s.advance(m.Stamp - s.time.at(now))
+	return false
+}
+
+// readable reports whether messages would stay readable if this node took over the
+// cluster time of m.
+func (s *Set) readable(m *Message) bool {
+	return m.Stamp <= maxStart || (s.time.provisional && m.Stamp <= maxLearned)
+}
+
+// ofPresent reports whether m is near this node's cluster time, or of the present
+// nevertheless.
+func (s *Set) ofPresent(now time.Time, m *Message, ahead time.Duration) bool {
+	if max(ahead, -ahead) <= s.params.TTL {
+		return true
 	}
-	if learns {
-		s.Establish()
-	}
-	return true
+	member := ahead > 0 && s.AddrOf(m.From) != "" && !m.Provisional
+	return s.readable(m) && (member || s.challenge.answeredBy(now, m))
 }
 
 // advance corrects the estimate of cluster time. Within jitter, all leases grow older or
