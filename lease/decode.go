@@ -55,8 +55,8 @@ func (r *reader) message() *Message {
 		if body.fault != "" {
 			r.fail(body.fault)
 		}
-		if kind == sectionHead && m.Stamp == 0 || kind != sectionHead && seen&(1<<sectionHead) == 0 {
-			r.fail("the head is missing, or has no stamp")
+		if m.Stamp < minStart { // the head comes first
+			r.fail("the head is missing, or its stamp is from before the start of time")
 		}
 	}
 	if m.Stamp == 0 {
