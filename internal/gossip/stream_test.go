@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -30,11 +29,10 @@ func pushPull(tb testing.TB, fields ...field) []byte {
 	tb.Helper()
 	var b bytes.Buffer
 	b.WriteByte(typePushPull)
-	e := msgpack.NewEncoder(&b)
-	_ = e.EncodeMapLen(len(fields))
+	b.WriteByte(0x80 | byte(len(fields))) // a map
+	e := codec.NewEncoder(&b, new(codec.MsgpackHandle))
 	for _, f := range fields {
-		_ = e.EncodeString(f.key)
-		if err := e.Encode(f.value); err != nil {
+		if err := errors.Join(e.Encode(f.key), e.Encode(f.value)); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -101,7 +99,7 @@ func FuzzVetHead(f *testing.F) {
 			return
 		}
 		var h struct{ Nodes, UserStateLen int64 }
-		if err := msgpack.Unmarshal(b[1:], &h); err != nil {
+		if err := codec.NewDecoderBytes(b[1:], new(codec.MsgpackHandle)).Decode(&h); err != nil {
 			t.Fatalf("%x passes and cannot be read: %v", b, err)
 		}
 		if h.Nodes > 2*maxMembers || h.UserStateLen > lease.MaxMessageBytes {
