@@ -16,6 +16,7 @@ import (
 // TestChaos puts a cluster through arbitrary trouble, then lets it rest. In the end all
 // nodes agree and own what they should.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(50)
 	if testing.Short() {
 		seeds = 10

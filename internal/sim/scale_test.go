@@ -28,6 +28,7 @@ func measure(t *testing.T, opts sim.Options, trial sim.Trial) sim.Measurement {
 // Large clusters hold their leases on a network that loses packets, and agree in time.
 // make scale measures larger ones, for longer.
 func TestScale(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
