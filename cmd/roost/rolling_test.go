@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -39,7 +41,7 @@ func TestRollingRestart(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := startRolling(t, tt.args...)
+			r := startRolling(t, agenttest.Binary(t), tt.args...)
 			var steps []step
 			for slot := range r.nodes {
 				if slot == tt.kill {
@@ -61,6 +63,7 @@ const takeOver = 25 * time.Second
 type rolling struct {
 	t         *testing.T
 	ctx       context.Context
+	exe       string // the binary of the nodes that start next
 	args      []string
 	nodes     []*proc
 	witnesses []*witness
@@ -68,11 +71,11 @@ type rolling struct {
 	began     time.Time
 }
 
-func startRolling(t *testing.T, args ...string) *rolling {
+func startRolling(t *testing.T, exe string, args ...string) *rolling {
 	const nodes, answers = 5, time.Second // what --shutdown-delay promises by default
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &rolling{
-		t: t, ctx: ctx, args: args,
+		t: t, ctx: ctx, exe: exe, args: args,
 		nodes: make([]*proc, nodes), witnesses: make([]*witness, nodes), callers: newBalancer(t, nodes, answers),
 	}
 	for slot := range nodes {
@@ -108,7 +111,9 @@ func (r *rolling) start(slot int) {
 			args = append(args, "--join", p.Gossip)
 		}
 	}
-	p := agent(r.t, string(rune('a'+slot)), args...)
+	id := string(rune('a' + slot))
+	p := agenttest.LaunchCommand(r.t, id, agentproc.Command(r.exe, id, args...))
+	p.Runs()
 	r.nodes[slot] = p
 	r.callers.put(r.ctx, slot, p)
 	r.witnesses[slot] = new(witness)

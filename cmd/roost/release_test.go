@@ -1,0 +1,178 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+)
+
+// lastRelease is the commit of the last release. It moves with each release tag, to the
+// commit of that tag. Until the first tag it is the commit that made version 3 of the wire.
+const lastRelease = "31b7f86dd8ba2e24a539a2185a77771cdbb456c0"
+
+// TestLastRelease: five agents of the last release become, one after the other, agents of
+// the present one, and in another cluster the other way round, while callers that use
+// /readyz look keys up all the time. Half-way an agent crashes, and one of each release
+// drains and returns. After each step all agents compute the same table, and nothing has
+// moved but the share of one agent. No look-up fails, no lease expires but that of the
+// killed agent, and no message is dropped as malformed or of another version (S10.1).
+func TestLastRelease(t *testing.T) {
+	t.Parallel()
+	present := agenttest.Binary(t)
+	began := time.Now()
+	last := lastBinary(t)
+	t.Logf("built the last release, %.12s, in %v", lastRelease, time.Since(began).Round(time.Millisecond))
+	for _, tt := range []struct{ name, from, to string }{
+		{"upgrade", last, present},
+		{"rollback", present, last},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := mixed{
+				rolling: startRolling(t, tt.from, "--heartbeat", "500ms", "--ttl", "5s"),
+				last:    last,
+				expired: make(map[*proc]float64),
+			}
+			m.exe = tt.to
+			m.report(m.roll())
+		})
+	}
+}
+
+// lastBinary builds the last release. Without its commit the test is skipped, and
+// scripts/deps.sh says so.
+func lastBinary(t *testing.T) string {
+	t.Helper()
+	if out, err := exec.Command("git", "cat-file", "-e", lastRelease+"^{commit}").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: the test needs the last release, commit %s, which this history lacks. In a shallow clone, run: git fetch --unshallow (%v: %s)", lastRelease, err, out)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	archive, exe := filepath.Join(dir, "last.tar"), filepath.Join(dir, "roost-last")
+	for _, args := range [][]string{
+		{"git", "-C", root, "archive", "--output", archive, lastRelease},
+		{"tar", "-C", dir, "-xf", archive},
+		{"go", "build", "-C", dir, "-race=false", "-o", exe, "./cmd/roost"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	return exe
+}
+
+// mixed is a cluster of two releases.
+type mixed struct {
+	*rolling
+	last    string            // the binary of the last release
+	expired map[*proc]float64 // leases that had to expire by the view of each node
+}
+
+// roll replaces all nodes. The one in the middle crashes; when it is back, one node of
+// each release drains and returns.
+func (m *mixed) roll() (steps []step) {
+	m.t.Helper()
+	const middle = 2
+	for slot := range m.nodes {
+		m.check()
+		s := m.restart(slot, slot == middle)
+		if slot != middle {
+			steps = append(steps, s)
+			continue
+		}
+		m.t.Logf("after kill -9: %v", s)
+		for _, p := range m.others(slot) {
+			m.expired[p]++
+		}
+		m.drain(slot)
+		m.drain(slot + 1)
+		m.list()
+	}
+	m.check()
+	return steps
+}
+
+// check compares the counters of all nodes.
+func (m *mixed) check() {
+	m.t.Helper()
+	for _, p := range m.nodes {
+		eventually(m.t, func() error { // the counters are as of the last heartbeat
+			got := values(m.t, metricsOf(m.t, p.Base))
+			for _, reason := range []string{"malformed", "version", "settings"} {
+				name := fmt.Sprintf("roost_messages_dropped_total{reason=%q}", reason)
+				if n, ok := got[name]; n != 0 || !ok {
+					m.t.Fatalf("%s of %s is %v (exists: %v), want 0", name, p.ID, n, ok)
+				}
+			}
+			const name = "roost_lease_expiries_total"
+			if got[name] > m.expired[p] {
+				m.t.Fatalf("%s of %s is %v, want %v", name, p.ID, got[name], m.expired[p])
+			}
+			if got[name] < m.expired[p] {
+				return fmt.Errorf("%s of %s is %v, want %v", name, p.ID, got[name], m.expired[p])
+			}
+			return nil
+		})
+	}
+}
+
+// drain moves all partitions of a node away, and back.
+func (m *mixed) drain(slot int) {
+	m.t.Helper()
+	before, p := m.table(m.nodes[0]), m.nodes[slot]
+	if _, err := p.Drain(m.ctx); err != nil {
+		m.t.Fatal(err)
+	}
+	eventually(m.t, func() error {
+		o, err := p.Owned(m.ctx)
+		if err == nil && len(o.Partitions) > 0 {
+			err = fmt.Errorf("%s owns %d partitions while it drains", p.ID, len(o.Partitions))
+		}
+		return err
+	})
+	agree(m.t, m.nodes...)
+	m.lookUps(200)
+	if _, err := p.Undrain(m.ctx); err != nil {
+		m.t.Fatal(err)
+	}
+	eventually(m.t, func() error {
+		for _, n := range m.nodes {
+			if after := m.table(n); after.Digest != before.Digest {
+				return fmt.Errorf("%s has table %s, not %s as before the drain of %s", n.ID, after.Digest, before.Digest, p.ID)
+			}
+		}
+		return nil
+	})
+	agree(m.t, m.nodes...)
+	for _, w := range m.witnesses {
+		eventually(m.t, func() error { return w.has(before.Digest) })
+		w.take()
+	}
+	m.callers.views.differed(before.Digest) // the drain counts in no report
+}
+
+// list reads the members of each node by the commands of both releases.
+func (m *mixed) list() {
+	m.t.Helper()
+	for _, p := range m.nodes {
+		out, err := exec.Command(m.last, "members", "--addr", p.Base).CombinedOutput()
+		if err != nil {
+			m.t.Fatalf("roost members of the last release at %s: %v\n%s", p.ID, err, out)
+		}
+		for _, out := range []string{string(out), succeeds(m.t, "members", "--addr", p.Base)} {
+			if n := strings.Count(out, " same\n"); n != len(m.nodes) {
+				m.t.Errorf("roost members at %s lists %d members with the same table, want %d:\n%s", p.ID, n, len(m.nodes), out)
+			}
+		}
+	}
+}
