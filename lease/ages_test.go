@@ -167,7 +167,7 @@ func TestApplyAges(t *testing.T) {
 	}
 }
 
-// A bucket that differs for TTL/6 is asked for, once in TTL/12, and only from live senders.
+// A bucket that differs for TTL/12 is asked for, once in TTL/24, and only from live senders.
 // The answer mends it. The same digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
 	s := many(100)
@@ -176,7 +176,7 @@ func TestRepair(t *testing.T) {
 	z.end(epoch, z.known[gone.handle], expired)
 	gone.at += 3 * z.grain()
 	gone.rowAt = gone.at
-	sixth := testParams.TTL / 6
+	wait := testParams.TTL / 12
 	hear := func(after time.Duration, from *Set) []Holding {
 		again(s)
 		m := from.Compose(epoch.Add(after), 1400, 1)[0]
@@ -186,18 +186,18 @@ func TestRepair(t *testing.T) {
 	for _, tc := range []struct {
 		after time.Duration
 		asks  bool
-	}{{0, false}, {sixth - ms, false}, {sixth, true}, {3*sixth/2 - ms, false}, {3 * sixth / 2, true}} {
+	}{{0, false}, {wait - ms, false}, {wait, true}, {3*wait/2 - ms, false}, {3 * wait / 2, true}} {
 		if got := hear(tc.after, s); (len(got) == 1 && got[0].has(gone.handle)) != tc.asks || len(got) > 1 {
 			t.Errorf("after %v asks for %v", tc.after, got)
 		}
 	}
-	now := epoch.Add(3 * sixth)
+	now := epoch.Add(3 * wait)
 	z.end(now, z.known[s.Handle()], expired)
-	if got := hear(3*sixth, s); got != nil {
+	if got := hear(3*wait, s); got != nil {
 		t.Errorf("asks a sender that is not live for %v", got)
 	}
 	z.become(z.known[s.Handle()], live)
-	buckets := hear(3*sixth, s)
+	buckets := hear(3*wait, s)
 	answers := s.AnswerBeats(now, carry(t, z.Request(now, nil, buckets)), 1400)
 	for _, m := range answers {
 		z.Apply(now, carry(t, m))
@@ -205,7 +205,7 @@ func TestRepair(t *testing.T) {
 	if z.AddrOf(gone.handle) == "" || len(buckets) == 0 {
 		t.Fatalf("not mended by %d messages for %v", len(answers), buckets)
 	}
-	if hear(3*sixth, s); len(z.differs) != 0 {
+	if hear(3*wait, s); len(z.differs) != 0 {
 		t.Errorf("still differs: %v", z.differs)
 	}
 	z.noteDifference(now, 1, BucketID{}, &Effect{})
