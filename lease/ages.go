@@ -146,7 +146,7 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 }
 
 func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*entry, table uint32) {
-	grain, confirms := s.grain(), !s.rowsOnly() && (!s.spread.noRows || !s.spread.noRecords)
+	grain, confirms := s.grain(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
 	for i, e := range nodes {
 		if confirms {
 			e.confirmed()
@@ -207,4 +207,25 @@ func (s *Set) holding(id BucketID) Holding {
 		h.Marks[i] = uint32(nodes[i].mark())
 	}
 	return h
+}
+
+// askBack asks a node that requests what it lacks of a bucket for what this node lacks of
+// it. Otherwise a lease that one node alone holds would never come to the others: they
+// see a difference only in messages of that node.
+func (s *Set) askBack(now time.Time, m *Message, e *Effect) {
+	for _, h := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
+		own := s.holding(h.BucketID)
+		lacks := slices.ContainsFunc(h.Marks, func(mark uint32) bool { return !slices.Contains(own.Marks, mark) })
+		d := s.differs[h.BucketID]
+		if !lacks || now.Sub(d.asked) < s.repairAfter()/2 || len(e.Buckets) >= maxRepairs ||
+			s.AddrOf(m.From) == "" || len(s.differs) >= maxDiffering {
+			continue
+		}
+		if d.since.IsZero() {
+			d.since = now
+		}
+		d.seen, d.asked = now, now
+		e.Buckets = append(e.Buckets, own)
+		s.differs[h.BucketID] = d
+	}
 }

@@ -50,7 +50,7 @@ func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) []*Message {
 			a.add(e, false)
 		}
 	}
-	for _, held := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
+	for _, held := range s.repairs(now, m) {
 		lacks := func(e *entry) bool {
 			return held.has(e.handle) && e.spreads() && !slices.Contains(held.Marks, uint32(e.mark()))
 		}
@@ -59,6 +59,24 @@ func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) []*Message {
 		}
 	}
 	return a.messages
+}
+
+// repairs returns the buckets of m that are answered: not too many, not too large, and
+// not too often, since a request is small and can be sent again by anyone.
+func (s *Set) repairs(now time.Time, m *Message) (held []Holding) {
+	from := s.known[m.From]
+	if len(m.Buckets) == 0 || from == nil || now.Sub(from.repaired) < s.repairAfter()/4 {
+		return nil
+	}
+	from.repaired = now
+	smallest := bucketBits(len(s.live))
+	for _, h := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
+		same := func(o Holding) bool { return o.BucketID == h.BucketID }
+		if h.Bits+1 >= smallest && !slices.ContainsFunc(held, same) {
+			held = append(held, h)
+		}
+	}
+	return held
 }
 
 // answers collects rows and records in as few messages as possible.
@@ -103,7 +121,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	if !s.owes(now, e, behind) {
 		return "", nil
 	}
-	e.answered, e.ended = now, now // remembered for as long as it sends
+	e.answered = now
 	free := budget - messageOverhead
 	m = s.message(now)
 	s.addBeat(m, s.self, &free, 0)

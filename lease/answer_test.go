@@ -154,6 +154,7 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 	for range 5 {
 		now = now.Add(half)
 		s.Expire(now)
+		s.Apply(now, messageFrom(now, b, nil))
 		if _, m := s.AnswerExpired(now, b.handle(), false, 1400); m == nil {
 			t.Fatalf("forgotten after %v", now.Sub(epoch))
 		}

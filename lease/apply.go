@@ -16,6 +16,7 @@ type Effect struct {
 
 	Challenge string // send [Set.Challenge] to this address, unless empty
 	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
+	Answered  bool   // the message answers this node's challenge
 	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
 }
 
@@ -37,6 +38,8 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		return e
 	}
 	e.Counts = true
+	e.Answered = s.challenge.answeredBy(now, m)
+	s.remember(now, m.From)
 	for _, r := range m.Records {
 		s.applyRecord(now, r, &e)
 	}
@@ -46,10 +49,18 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
 	}
 	s.applyAges(now, m, &e)
+	s.askBack(now, m, &e)
 	if e.Changed {
 		s.updateClusterClock(now)
 	}
 	return e
+}
+
+// remember keeps an ended lease in memory for as long as its node sends.
+func (s *Set) remember(now time.Time, sender Handle) {
+	if e := s.known[sender]; e != nil && e.status != live && !e.left() {
+		e.ended = now
+	}
 }
 
 func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
@@ -231,13 +242,16 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 	if e.precedes(b) {
 		switch {
-		case b.Load != e.load, !bytes.Equal(b.rest, e.rest), b.Table != e.table && s.rowsOnly():
+		case b.Load != e.load, !bytes.Equal(b.rest, e.rest), b.Table != e.table && s.tablesInRows():
 			s.rowNews(e, false)
 		case b.State != e.state:
 			s.rowNews(e, true)
 		}
 		if b.State != e.state {
 			s.forgetDigests()
+		}
+		if e.rowsSent < s.rowCopies() {
+			s.spread.noRows = false
 		}
 		e.rowAt, e.state, e.table, e.load, e.rest = b.At, b.State, b.Table, b.Load, b.rest
 		e.clock = clock

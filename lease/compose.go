@@ -98,7 +98,7 @@ func (s *Set) dueRows(now time.Time) []*entry {
 		return nil
 	}
 	copies, oldest := s.rowCopies(), s.time.at(now)-stamps(s.params.TTL)
-	due := func(e *entry) bool { return e.rowsSent < copies && e.rowAt >= oldest && e.spreads() }
+	due := func(e *entry) bool { return e.rowsSent < copies && e.at >= oldest && e.spreads() }
 	rows := s.others(maxRows, due, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rowsSent, b.rowsSent), cmp.Compare(b.rowAt, a.rowAt))
 	})
@@ -150,14 +150,19 @@ func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
 	if deadline, ok := s.NextDeadline(); !ok || deadline.Sub(now) > s.params.TTL-asksAt {
 		return false
 	}
-	for _, e := range s.live {
+	space := *free / 3
+	for i := range s.live {
+		next := (s.askTurn + i) % len(s.live)
+		e := s.live[next]
 		if e == s.self || s.age(now, e) <= asksAt {
 			continue
 		}
-		if len(m.Asks) >= maxAsks || *free < handleBytes {
+		if len(m.Asks) >= maxAsks || space < handleBytes {
+			s.askTurn = next // begin here in the next message
 			break
 		}
 		m.Asks = append(m.Asks, e.handle)
+		space -= handleBytes
 		*free -= handleBytes
 	}
 	return len(m.Asks) > 0

@@ -58,6 +58,7 @@ type Set struct {
 	lost      bool          // a member ended or stopped being Active since the last call of Lost
 	stats     Stats
 	turn      uint32 // the bucket whose ages are sent next
+	askTurn   int    // the live node from which on leases are asked for
 	spread    spread
 	rows      []*entry // scratch of Compose and Sync
 }
@@ -77,6 +78,7 @@ type entry struct {
 	clock       time.Duration // the node's wall clock minus this node's
 	ended       time.Time     // when the entry was added, or its lease ended; forgotten some time later
 	answered    time.Time     // when AnswerExpired last answered the node
+	repaired    time.Time     // when AnswerBeats last answered the node for buckets
 	agesSent    int           // copies of the latest age sent by this node
 	rowsSent    int           // copies of the latest row with news sent by this node
 	inDigest    bool          // the news in the row is part of digests
@@ -216,14 +218,14 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 func (s *Set) NextBeat(now time.Time) time.Time {
 	grain := s.grain()
 	next := (s.self.at/grain + 1) * grain
-	if s.rowsOnly() || s.time.at(now) >= next {
+	if s.tablesInRows() || s.time.at(now) >= next {
 		return now
 	}
 	return s.time.local(next)
 }
 
-// rowsOnly reports whether the set is so small that whole rows carry all news.
-func (s *Set) rowsOnly() bool { return len(s.nodes) <= bucketSize }
+// tablesInRows reports whether the set is so small that rows with new tables cost little.
+func (s *Set) tablesInRows() bool { return len(s.nodes) <= bucketSize }
 
 // Update changes this node's record, apart from its identity. The caller sends a beat
 // next, so that other nodes request the new record.
@@ -284,8 +286,8 @@ func (s *Set) forget(h Handle, e *entry) {
 	}
 }
 
-// NextDeadline returns an instant before which Expire cannot change the live set, and
-// whether there is one. O(nodes) after a lease began or Expire, otherwise O(1): a
+// NextDeadline returns an instant before which Expire cannot change the live set unless a
+// message comes first, and whether there is one. O(nodes) after a lease began or Expire, otherwise O(1): a
 // renewal only moves a deadline back.
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	if s.oldest == 0 {

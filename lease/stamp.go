@@ -143,7 +143,7 @@ func (s *Set) advance(by Stamp) {
 		}
 		end := e.renewed() + by
 		if by < 0 {
-			e.at, e.rowAt = min(e.at+by, tooOld), min(e.rowAt+by, tooOld)
+			e.at, e.rowAt = max(1, min(e.at+by, tooOld)), max(1, min(e.rowAt+by, tooOld))
 		}
 		if e.status == live {
 			e.grace = end - e.at
@@ -154,14 +154,15 @@ func (s *Set) advance(by Stamp) {
 // challenge is a random number that a message of the present must repeat.
 type challenge struct {
 	nonce uint64
-	sent  time.Time
+	since time.Time // the nonce is younger than challengeLife
+	sent  time.Time // to anybody
 }
 
 // challengeLife is how long an answer to a challenge is awaited.
 const challengeLife = 2 * time.Second
 
 func (c *challenge) answeredBy(now time.Time, m *Message) bool {
-	return m.Echo != 0 && m.Echo == c.nonce && now.Sub(c.sent) <= challengeLife
+	return m.Echo != 0 && m.Echo == c.nonce && now.Sub(c.since) <= challengeLife
 }
 
 // mayChallenge returns the address of the sender of m, or "" if a challenge was sent
@@ -190,9 +191,13 @@ func (s *Set) addrOfSender(m *Message) string {
 // Challenge returns a message that its receiver answers with [Set.Echo]. The nonce must
 // be random and not 0.
 func (s *Set) Challenge(now time.Time, nonce uint64) *Message {
-	s.challenge = challenge{nonce: nonce, sent: now}
+	c := &s.challenge
+	if c.nonce == 0 || now.Sub(c.since) > challengeLife/2 { // answers to the last one may be on their way
+		c.nonce, c.since = nonce, now
+	}
+	c.sent = now
 	m := s.message(now)
-	m.Challenge = nonce
+	m.Challenge = c.nonce
 	m.Records = []*Record{s.self.rec}
 	return m
 }

@@ -112,7 +112,7 @@ func (n *Node) merge(now time.Time, encoded []byte) {
 func (n *Node) metAny(ids []lease.NodeID) bool {
 	return slices.ContainsFunc(n.set.View().Members, func(m lease.Member) bool {
 		_, ok := slices.BinarySearch(ids, m.ID)
-		return ok
+		return m.ID != n.self && ok
 	})
 }
 

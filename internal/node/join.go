@@ -52,13 +52,6 @@ const (
 // begin plans attempts from now on.
 func (j *join) begin(now time.Time, grace time.Duration) { j.next, j.until = now, now.Add(grace) }
 
-// confirmed has an attempt that failed for an unknown time begin again.
-func (j *join) confirmed(now time.Time) {
-	if !j.entered && !j.next.IsZero() {
-		j.next = now
-	}
-}
-
 // stop ends the attempt under way: what it learns is out of date.
 func (j *join) stop() { j.next, j.attempt = time.Time{}, nil }
 
@@ -146,8 +139,10 @@ var errTime = errors.New("its cluster time is far from this node's, and not conf
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	n.checkLease(now)
 	a := x.attempt
-	if a != nil && err == nil && !n.join.heard {
+	if a != nil && err == nil && (!n.join.heard || n.join.apart && !n.set.Established()) {
 		err = fmt.Errorf("join %s: %w", x.Addr, errTime)
+		// The address is known by configuration: no recorded message can take its place.
+		n.send(Packet{To: x.Addr, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
 	}
 	switch {
 	case a == nil:

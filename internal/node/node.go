@@ -35,7 +35,9 @@ type Node struct {
 	changed bool // the live set changed since the last publication was planned
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
-	held    *lease.Message // waits for the answer to a challenge
+
+	held      *lease.Message // waits for the answer to a challenge
+	heldUntil time.Time
 
 	skew  skew
 	fault fault
@@ -92,6 +94,9 @@ func (n *Node) Ready(now time.Time) Ready {
 
 // advance does all work that is due and returns when more will be.
 func (n *Node) advance(now time.Time) time.Time {
+	if n.held != nil && now.After(n.heldUntil) {
+		n.held = nil
+	}
 	if due(now, n.when.beat) {
 		n.beat(now)
 	}
@@ -225,22 +230,24 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.log(Debug, "unreadable message", "err", err)
 		return
 	}
-	n.apply(now, m)
-	if held := n.held; held != nil && m.Echo != 0 && n.set.Established() {
+	answered := n.apply(now, m)
+	if held := n.held; answered && held != nil {
 		n.held = nil
-		n.apply(now, held)
-		n.join.confirmed(now)
+		if n.apply(now, held); n.join.heard && !n.join.entered {
+			n.enter(now, true)
+		}
 	}
 }
 
-// apply applies a message that was decoded, and sends what follows.
-func (n *Node) apply(now time.Time, m *lease.Message) {
+// apply applies a message that was decoded, and sends what follows. It reports whether the
+// message answers the challenge of this node.
+func (n *Node) apply(now time.Time, m *lease.Message) (answered bool) {
 	e := n.set.Apply(now, m)
 	n.heard = true
 	if e.Duplicate != nil {
 		n.out.Duplicate = e.Duplicate
 		n.End(now)
-		return
+		return false
 	}
 	n.note(e.Changed)
 	if e.Urgent {
@@ -258,7 +265,11 @@ func (n *Node) apply(now time.Time, m *lease.Message) {
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
 	}
+	return e.Answered
 }
+
+// heldFor is longer than an answer to a challenge takes.
+const heldFor = 2 * time.Second
 
 // compareTime confirms cluster time to the sender of m, or has it confirmed.
 func (n *Node) compareTime(now time.Time, m *lease.Message, e *lease.Effect) {
@@ -267,7 +278,7 @@ func (n *Node) compareTime(now time.Time, m *lease.Message, e *lease.Effect) {
 		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
 	}
 	if e.Challenge != "" {
-		n.held = m
+		n.held, n.heldUntil = m, now.Add(heldFor)
 		n.send(Packet{To: e.Challenge, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
 	}
 }
