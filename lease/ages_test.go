@@ -293,3 +293,56 @@ func TestAsksAreBounded(t *testing.T) {
 		t.Errorf("asks for %d leases of %d", len(asked), len(s.live)-1)
 	}
 }
+
+// A small request gets a small answer, however often it is sent again.
+func TestRepairsAreBounded(t *testing.T) {
+	s := many(1000)
+	from := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self })]
+	ask := func(now time.Time, ids ...BucketID) (rows int) {
+		m := messageFrom(now, from.rec, nil)
+		for _, id := range ids {
+			m.Buckets = append(m.Buckets, Holding{BucketID: id})
+		}
+		for _, answer := range s.AnswerBeats(now, m, 1400) {
+			rows += len(answer.Records)
+		}
+		return rows
+	}
+	fourth := BucketID{Bits: 4, Index: 1}
+	now := epoch
+	for name, tc := range map[string]struct {
+		ids  []BucketID
+		most int
+	}{
+		"the whole set":      {[]BucketID{{}}, 0},
+		"one bucket":         {[]BucketID{fourth}, len(s.bucket(fourth))},
+		"one bucket thrice":  {[]BucketID{fourth, fourth, fourth}, len(s.bucket(fourth))},
+		"a much larger part": {[]BucketID{{Bits: 2}}, 0},
+	} {
+		now = now.Add(time.Second)
+		if got := ask(now, tc.ids...); got != tc.most {
+			t.Errorf("%s: %d records, want %d", name, got, tc.most)
+		}
+		if again := ask(now.Add(ms), tc.ids...); again != 0 && tc.most > 0 {
+			t.Errorf("%s: %d records when it is asked again at once", name, again)
+		}
+	}
+}
+
+// A node that is asked for what it has more of a bucket asks for what it has less.
+func TestAskBack(t *testing.T) {
+	x := rec("x", 1)
+	y, z := newSet(rec("y", 1)), newSet(rec("z", 1))
+	y.Apply(epoch, hello(epoch, z.Self()))
+	z.Apply(epoch, hello(epoch, y.Self()))
+	y.Apply(epoch, hello(epoch, x))
+	request := y.Request(epoch, nil, []Holding{y.holding(BucketID{})})
+	back := z.Apply(epoch, carry(t, request)).Buckets
+	for _, m := range y.AnswerBeats(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
+		z.Apply(epoch, carry(t, m))
+	}
+	wantIDs(t, z, "x/1", "y/1", "z/1")
+	if again := z.Apply(epoch, carry(t, request)).Buckets; again != nil {
+		t.Errorf("asks back although nothing is missing: %v", again)
+	}
+}

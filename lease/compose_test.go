@@ -313,3 +313,21 @@ func TestSyncFits(t *testing.T) {
 		}
 	}
 }
+
+// Rows that were due and not sent in time are due again with the next whole beat.
+func TestRowsBecomeDueAgain(t *testing.T) {
+	s := newSet(rec("a", 1))
+	now := epoch.Add(testParams.TTL + 100*ms)
+	for i := range 100 {
+		r := rec(NodeID(fmt.Sprintf("n%03d", i)), 1)
+		s.Apply(epoch, hello(epoch, r))
+	}
+	s.dueRows(now) // all too old
+	for i := range 100 {
+		r := rec(NodeID(fmt.Sprintf("n%03d", i)), 1)
+		s.Apply(now, messageFrom(now, r, []Beat{r.sent(now)}))
+	}
+	if due := len(s.dueRows(now)); due != maxRows {
+		t.Errorf("%d rows are due", due)
+	}
+}

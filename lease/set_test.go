@@ -238,3 +238,18 @@ func TestViewDigest(t *testing.T) {
 		}
 	}
 }
+
+// Recorded messages do not keep an ended lease in memory.
+func TestRecordingIsForgotten(t *testing.T) {
+	s, b := newSet(rec("a", 1)), rec("b", 1)
+	m := hello(epoch, b)
+	s.Apply(epoch, m)
+	for now := epoch; now.Sub(epoch) < 2*testParams.forgetAfter(); now = now.Add(time.Second) {
+		s.Expire(now)
+		e := s.Apply(now, m)
+		s.AnswerExpired(now, m.From, e.Behind, 1400)
+	}
+	if s.known[b.handle()] != nil {
+		t.Error("still known")
+	}
+}

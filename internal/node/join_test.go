@@ -225,3 +225,21 @@ func TestRejoinTriesMembers(t *testing.T) {
 		t.Errorf("it is %v and tried %v", j.n.life.phase, j.dialed)
 	}
 }
+
+// A recorded message, sent again a hundred times a second, keeps no newcomer with a wrong
+// clock out (S9.2).
+func TestReplayKeepsNobodyOut(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	gone := newNetwork(t, func(c *Config) { c.Bootstrap = true }, "gone")
+	recorded := gone.nodes["gone"].Sync(gone.now)
+	w.run(30 * time.Second)
+	w.clock["n"] = -time.Hour
+	w.now = w.now.Add(-time.Hour) // by which the node starts
+	w.add("n")
+	w.now = w.now.Add(time.Hour)
+	for range 500 {
+		w.nodes["n"].Receive(w.at("n"), recorded)
+		w.run(10 * time.Millisecond)
+	}
+	w.agreed(t)
+}
