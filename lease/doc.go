@@ -52,5 +52,7 @@
 // the sender yet takes the sender for live, for one TTL at most.
 //
 // A newcomer that hears a recording from the very time at which its wall clock stands
-// takes it for the present, until it exchanges all with a member.
+// takes it for the present, until it exchanges all with a member. So does a cluster that
+// restarted as a whole and was ahead of its wall clocks before, when its cluster time
+// reaches that of the recording.
 package lease
