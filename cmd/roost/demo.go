@@ -47,7 +47,8 @@ within an hour.`,
 		context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents
 		defer stop()
 		err := tour.Run(ctx, o)
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		// Ctrl-C may also reach an agent that has just been forked, and end it.
+		if err != nil && ctx.Err() != nil {
 			return exitError(exitInterrupted)
 		}
 		return err
