@@ -56,7 +56,7 @@ var rules = []struct {
 	codes   []int          // the exit codes; -1 stands for a signal
 }{
 	{isAgent, regexp.MustCompile(`agent running`), []int{0}},
-	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`agents start`), []int{130}},
+	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`(?m)^2\. `), []int{130}}, // earlier, Ctrl-C may reach an agent that is just forked
 	{regexp.MustCompile(`^roost top`), regexp.MustCompile(`\S`), []int{0}},
 	{regexp.MustCompile(`^roost watch|^roost .*--watch|^curl -N`), regexp.MustCompile(`\S`), []int{-1}},
 	{regexp.MustCompile(` &$|\bnode \S+js$`), regexp.MustCompile(``), []int{0, -1}},
