@@ -112,8 +112,9 @@ func (a *answers) add(e *entry, record bool) {
 // sender's address. Such a sender was replaced by a later incarnation, is too far
 // ahead of the cluster's clock, or has expired. No node gossips to it, so without an
 // answer it would receive nothing, expire all other nodes, and own everything. A live
-// sender is answered if its cluster time is behind. The message has the record of the later incarnation, if there is one: if that process
-// is alive, the sender has to stop, otherwise to outbid it, at once after a farewell.
+// sender is answered if its cluster time is behind. The message has the record of the
+// later incarnation, if there is one: if that process is alive, the sender has to stop,
+// otherwise to outbid it, at once after a farewell.
 // The rest of the budget is filled with beats, freshest first. A sender is answered
 // at most twice a second.
 func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget int) (addr string, m *Message) {

@@ -52,8 +52,8 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 
 // applyOwnBeat handles a beat under this node's own handle. A beat later than its
 // own, a farewell that it did not send, or a version that its record does not have, comes
-// from a copy of this process (a cloned machine). A new incarnation makes the two distinguishable; then applyDuplicateBeat
-// decides. The margin covers a step of cluster time that others took first.
+// from a copy of this process (a cloned machine). A new incarnation makes the two
+// distinguishable; then applyDuplicateBeat decides. The margin covers a step of cluster time that others took first.
 func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
 	later := millis(b.At-s.self.at) > s.params.TTL/8 || b.Version > s.self.rec.Version
 	if later || (b.State == Left && s.self.state != Left) {

@@ -287,8 +287,8 @@ func (s *Set) forget(h Handle, e *entry) {
 }
 
 // NextDeadline returns an instant before which Expire cannot change the live set unless a
-// message comes first, and whether there is one. O(nodes) after a lease began or Expire, otherwise O(1): a
-// renewal only moves a deadline back.
+// message comes first, and whether there is one. O(nodes) after a lease began or Expire,
+// otherwise O(1): a renewal only moves a deadline back.
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	if s.oldest == 0 {
 		for _, e := range s.nodes {

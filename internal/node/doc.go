@@ -29,5 +29,6 @@
 // # What the shell does
 //
 // The shell begins the exchanges and lookups that Ready asks for, reports their ends
-// ([Node.Exchanged], [Node.Resolved]), and bounds what waits for the kernel. A Node is not safe for concurrent use.
+// ([Node.Exchanged], [Node.Resolved]), and bounds what waits for the kernel.
+// A Node is not safe for concurrent use.
 package node

@@ -238,8 +238,12 @@ func TestReplayKeepsNobodyOut(t *testing.T) {
 	w.add("n")
 	w.now = w.now.Add(time.Hour)
 	for range 500 {
-		w.nodes["n"].Receive(w.at("n"), recorded)
+		n := w.nodes["n"]
+		n.Receive(w.at("n"), recorded)
 		w.run(10 * time.Millisecond)
+		if n.life.phase != Joining && len(n.set.View().Members) == 1 {
+			t.Fatal("joined by an answer without members")
+		}
 	}
 	w.agreed(t)
 }

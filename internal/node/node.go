@@ -230,24 +230,23 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.log(Debug, "unreadable message", "err", err)
 		return
 	}
-	answered := n.apply(now, m)
-	if held := n.held; answered && held != nil {
+	e := n.apply(now, m)
+	if held := n.held; e.Answered && held != nil {
 		n.held = nil
-		if n.apply(now, held); n.join.heard && !n.join.entered {
+		if n.apply(now, held).Counts && !n.join.entered {
 			n.enter(now, true)
 		}
 	}
 }
 
-// apply applies a message that was decoded, and sends what follows. It reports whether the
-// message answers the challenge of this node.
-func (n *Node) apply(now time.Time, m *lease.Message) (answered bool) {
+// apply applies a message that was decoded, and sends what follows.
+func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	e := n.set.Apply(now, m)
 	n.heard = true
 	if e.Duplicate != nil {
 		n.out.Duplicate = e.Duplicate
 		n.End(now)
-		return false
+		return e
 	}
 	n.note(e.Changed)
 	if e.Urgent {
@@ -265,7 +264,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) (answered bool) {
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
 	}
-	return e.Answered
+	return e
 }
 
 // heldFor is longer than an answer to a challenge takes.
