@@ -198,7 +198,7 @@ func TestRepair(t *testing.T) {
 	}
 	z.become(z.known[s.Handle()], live)
 	buckets := hear(3*wait, s)
-	answers := s.AnswerBeats(now, carry(t, z.Request(now, nil, buckets)), 1400)
+	answers := s.Answer(now, carry(t, z.Request(now, nil, buckets)), 1400)
 	for _, m := range answers {
 		z.Apply(now, carry(t, m))
 	}
@@ -239,10 +239,10 @@ func TestAsksAreBounded(t *testing.T) {
 	for _, e := range s.live {
 		ask.Asks = append(ask.Asks, e.handle)
 	}
-	if got := count(s.AnswerBeats(epoch, ask, 1400)); got > maxAsks+4*bucketSize*maxRepairs || got < maxAsks {
+	if got := count(s.Answer(epoch, ask, 1400)); got > maxAsks+4*bucketSize*maxRepairs || got < maxAsks {
 		t.Errorf("%d rows in answer to one message", got)
 	}
-	if got := s.AnswerBeats(epoch, ask, 10); got != nil {
+	if got := s.Answer(epoch, ask, 10); got != nil {
 		t.Errorf("%d answers within 10 bytes", len(got))
 	}
 	s.Apply(epoch, ask)
@@ -267,8 +267,9 @@ func TestAsksAreBounded(t *testing.T) {
 		{"left", left.handle(), testParams.TTL, 1},
 		{"unknown", 1, 0, 0},
 	} {
-		ask := &Message{Asks: []Handle{tc.ask}}
-		if got := count(few.AnswerBeats(epoch.Add(tc.age), ask, 1400)); got != tc.want {
+		ask := few.Request(epoch, nil, nil)
+		ask.Asks = []Handle{tc.ask}
+		if got := count(few.Answer(epoch.Add(tc.age), ask, 1400)); got != tc.want {
 			t.Errorf("%s: %d rows", tc.name, got)
 		}
 	}
@@ -294,25 +295,15 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 }
 
-// A small request gets a small answer, however often it is sent again.
+// A small request of buckets gets a small answer.
 func TestRepairsAreBounded(t *testing.T) {
 	s := many(1000)
 	from := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self })]
-	ask := func(now time.Time, ids ...BucketID) (rows int) {
-		m := messageFrom(now, from.rec, nil)
-		for _, id := range ids {
-			m.Buckets = append(m.Buckets, Holding{BucketID: id})
-		}
-		for _, answer := range s.AnswerBeats(now, m, 1400) {
-			rows += len(answer.Records)
-		}
-		return rows
-	}
 	fourth := BucketID{Bits: 4, Index: 1}
 	now := epoch
 	for name, tc := range map[string]struct {
 		ids  []BucketID
-		most int
+		want int
 	}{
 		"the whole set":      {[]BucketID{{}}, 0},
 		"one bucket":         {[]BucketID{fourth}, len(s.bucket(fourth))},
@@ -320,13 +311,62 @@ func TestRepairsAreBounded(t *testing.T) {
 		"a much larger part": {[]BucketID{{Bits: 2}}, 0},
 	} {
 		now = now.Add(time.Second)
-		if got := ask(now, tc.ids...); got != tc.most {
-			t.Errorf("%s: %d records, want %d", name, got, tc.most)
+		m := messageFrom(now, from.rec, nil)
+		for _, id := range tc.ids {
+			m.Buckets = append(m.Buckets, Holding{BucketID: id})
 		}
-		if again := ask(now.Add(ms), tc.ids...); again != 0 && tc.most > 0 {
-			t.Errorf("%s: %d records when it is asked again at once", name, again)
+		got := 0
+		for _, answer := range s.Answer(now, m, 1400) {
+			got += len(answer.Records)
+		}
+		if got != tc.want {
+			t.Errorf("%s: %d records, want %d", name, got, tc.want)
 		}
 	}
+}
+
+// A request that is sent again and again draws at most maxDrawn messages at once and in
+// each second, of whatever kind, and takes nothing from other senders.
+func TestAnswersAreLimited(t *testing.T) {
+	s := many(1000)
+	victim, other := s.nodes[1], s.nodes[2]
+	for name, ask := range map[string]func(m *Message){
+		"records": func(m *Message) { m.Wants = s.handles(maxWants) },
+		"rows":    func(m *Message) { m.Asks = s.handles(maxAsks) },
+		"buckets": func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 4}}} },
+	} {
+		victim.drawn = stampAt(epoch.Add(time.Hour)) // cluster time stepped back since
+		m := messageFrom(epoch, victim.rec, nil)
+		ask(m)
+		if got := s.Answer(epoch, m, 1400); got != nil {
+			t.Errorf("%s: %d messages at once after a step", name, len(got))
+		}
+		const seconds = 3
+		sent := 0
+		for now := epoch.Add(2 * ms); now.Before(epoch.Add(seconds * time.Second)); now = now.Add(2 * ms) {
+			sent += len(s.Answer(now, m, 1400))
+		}
+		if sent > (seconds+1)*maxDrawn || sent < seconds*maxDrawn-1 {
+			t.Errorf("%s: %d messages in %d s", name, sent, seconds)
+		}
+		m = messageFrom(epoch, other.rec, nil)
+		ask(m)
+		sent = 0
+		for range 2 * maxDrawn {
+			sent += len(s.Answer(epoch, m, 1400))
+		}
+		if sent != maxDrawn {
+			t.Errorf("%s: %d messages to another sender", name, sent)
+		}
+		other.drawn = 0
+	}
+}
+
+func (s *Set) handles(n int) (all []Handle) {
+	for _, e := range s.nodes[:n] {
+		all = append(all, e.handle)
+	}
+	return all
 }
 
 // A node that is asked for what it has more of a bucket asks for what it has less.
@@ -338,7 +378,7 @@ func TestAskBack(t *testing.T) {
 	y.Apply(epoch, hello(epoch, x))
 	request := y.Request(epoch, nil, []Holding{y.holding(BucketID{})})
 	back := z.Apply(epoch, carry(t, request)).Buckets
-	for _, m := range y.AnswerBeats(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
+	for _, m := range y.Answer(epoch, carry(t, z.Request(epoch, nil, back)), 1400) {
 		z.Apply(epoch, carry(t, m))
 	}
 	wantIDs(t, z, "x/1", "y/1", "z/1")

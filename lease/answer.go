@@ -6,69 +6,41 @@ import (
 	"time"
 )
 
-// Answer returns the records and beats of the wanted nodes that are live, as many as
-// fit into budget bytes (at least one), and the remaining wants. It returns nil if
-// none of the wanted nodes is live.
-func (s *Set) Answer(now time.Time, wants []Handle, budget int) (m *Message, rest []Handle) {
-	free := budget - messageOverhead
-	m = s.message(now)
-	s.addBeat(m, s.self, &free, 0)
-	for i, h := range wants {
-		e := s.known[h]
-		if e == nil || e.status != live {
-			continue
-		}
-		if e.recordSize()+maxBeatBytes > free && len(m.Records) > 0 {
-			return m, wants[i:]
-		}
-		m.Records = append(m.Records, e.rec)
-		free -= e.recordSize()
-		s.addBeat(m, e, &free, 0)
-	}
-	if len(m.Records) == 0 {
-		return nil, nil
-	}
-	return m, nil
-}
+// maxWants is how many records one message requests.
+const maxWants = 100
 
-// Request returns a message that requests the records of wants, and what this node
-// lacks of buckets.
+// Request returns a message that requests the records of wants, or of the first
+// maxWants of them, and what this node lacks of buckets.
 func (s *Set) Request(now time.Time, wants []Handle, buckets []Holding) *Message {
 	m := s.message(now)
-	m.Wants, m.Buckets = wants, buckets
+	m.Wants, m.Buckets = wants[:min(len(wants), maxWants)], buckets
 	return m
 }
 
-// AnswerBeats returns messages of at most budget bytes with what m asks for: the beats
-// of leases that are about to expire at its sender, if this node knows later ones, and
-// records and beats that the sender lacks of buckets. Of a bucket with many more nodes
-// than usual, the rest is left out.
-func (s *Set) AnswerBeats(now time.Time, m *Message, budget int) []*Message {
-	a := answers{set: s, now: now, budget: budget}
-	for _, h := range m.Asks[:min(len(m.Asks), maxAsks)] {
-		if e := s.known[h]; e != nil && (e.left() || e.status == live && s.age(now, e) < s.params.TTL/2) {
-			a.add(e, false)
-		}
+// Answer returns messages of at most budget bytes with what m requests, if the sender of
+// m is live: the beats of leases that are about to expire at the sender, if this node
+// knows later ones; records and beats that the sender lacks of buckets; and the records
+// and beats of wanted nodes. Of a bucket with many more nodes than usual, the rest is
+// left out. So is what exceeds maxDrawn.
+func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
+	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
+	if a.to == nil || a.to.status != live {
+		return nil
 	}
-	for _, held := range s.repairs(now, m) {
-		lacks := func(e *entry) bool {
-			return held.has(e.handle) && e.spreads() && !slices.Contains(held.Marks, uint32(e.mark()))
-		}
-		for _, e := range s.others(2*bucketSize, lacks, func(_, _ *entry) int { return 0 }) {
+	a.addLater(m.Asks[:min(len(m.Asks), maxAsks)])
+	for _, held := range s.repairs(m) {
+		a.addLacking(held)
+	}
+	for _, h := range m.Wants[:min(len(m.Wants), maxWants)] {
+		if e := s.known[h]; e != nil && e.status == live {
 			a.add(e, true)
 		}
 	}
 	return a.messages
 }
 
-// repairs returns the buckets of m that are answered: not too many, not too large, and
-// not too often, since a request is small and can be sent again by anyone.
-func (s *Set) repairs(now time.Time, m *Message) (held []Holding) {
-	from := s.known[m.From]
-	if len(m.Buckets) == 0 || from == nil || now.Sub(from.repaired) < s.repairAfter()/4 {
-		return nil
-	}
-	from.repaired = now
+// repairs returns the buckets of m that are answered: not too many, and not too large.
+func (s *Set) repairs(m *Message) (held []Holding) {
 	smallest := bucketBits(len(s.live))
 	for _, h := range m.Buckets[:min(len(m.Buckets), maxRepairs)] {
 		same := func(o Holding) bool { return o.BucketID == h.BucketID }
@@ -84,8 +56,29 @@ type answers struct {
 	set      *Set
 	now      time.Time
 	budget   int
+	to       *entry
 	messages []*Message
 	free     int // in the last one
+}
+
+// addLater adds the beats of leases that are about to expire at the sender.
+func (a *answers) addLater(asks []Handle) {
+	for _, h := range asks {
+		e := a.set.known[h]
+		if e != nil && (e.left() || e.status == live && a.set.age(a.now, e) < a.set.params.TTL/2) {
+			a.add(e, false)
+		}
+	}
+}
+
+// addLacking adds what the sender lacks of a bucket.
+func (a *answers) addLacking(held Holding) {
+	lacks := func(e *entry) bool {
+		return held.has(e.handle) && e.spreads() && !slices.Contains(held.Marks, uint32(e.mark()))
+	}
+	for _, e := range a.set.others(2*bucketSize, lacks, func(_, _ *entry) int { return 0 }) {
+		a.add(e, true)
+	}
 }
 
 func (a *answers) add(e *entry, record bool) {
@@ -98,6 +91,9 @@ func (a *answers) add(e *entry, record bool) {
 		if a.set.addBeat(next, a.set.self, &room, 0); size > room {
 			return // larger than a packet
 		}
+		if !a.to.draws(next.Stamp) {
+			return
+		}
 		a.messages, a.free = append(a.messages, next), room
 	}
 	m := a.messages[len(a.messages)-1]
@@ -106,6 +102,22 @@ func (a *answers) add(e *entry, record bool) {
 		a.free -= e.recordSize()
 	}
 	a.set.addBeat(m, e, &a.free, 0)
+}
+
+// maxDrawn is how many messages a node draws by requests, at once and in each second. It
+// is more than a node needs of another one in a mass start. A request is small, and
+// anyone who recorded it can send it again.
+const maxDrawn = 32
+
+// draws reports whether e may draw another message, and counts it.
+func (e *entry) draws(at Stamp) bool {
+	const second = Stamp(time.Second / time.Millisecond)
+	e.drawn = min(max(e.drawn, at-second), at)
+	if e.drawn > at-second/maxDrawn {
+		return false
+	}
+	e.drawn += second / maxDrawn
+	return true
 }
 
 // AnswerExpired returns a message for a sender that is not live in this set, and the

@@ -101,8 +101,9 @@ func ExampleSet_Update() {
 	wants := b.Apply(now, m).Wants
 	fmt.Println(len(wants), "record to ask for")
 
-	answer, _ := a.Answer(now, b.Request(now, wants, nil).Wants, 1400)
-	b.Apply(now, answer)
+	for _, answer := range a.Answer(now, b.Request(now, wants, nil), 1400) {
+		b.Apply(now, answer)
+	}
 	fmt.Println("weight", b.View().Members[0].Weight)
 	// Output:
 	// 1 record to ask for

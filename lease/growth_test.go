@@ -90,12 +90,11 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 		return s
 	}
 	ask := messageFrom(epoch, b, nil)
-	ask.Asks, ask.Buckets = []Handle{c.handle()}, []Holding{{}}
+	ask.Asks, ask.Buckets, ask.Wants = []Handle{c.handle()}, []Holding{{}}, []Handle{c.handle()}
 	for name, relayed := range map[string][]*Message{
 		"Compose":       start().Compose(epoch, 1400, 1),
 		"Sync":          {start().Sync(epoch)},
-		"Answer":        first(start().Answer(epoch, []Handle{c.handle()}, 1400)),
-		"AnswerBeats":   start().AnswerBeats(epoch, ask, 1400),
+		"Answer":        start().Answer(epoch, ask, 1400),
 		"AnswerExpired": {relapsed(start(), b)},
 	} {
 		rows, records := 0, 0
@@ -116,7 +115,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 			}
 		}
 		want := map[string][2]int{
-			"Compose": {3, 2}, "Sync": {3, 3}, "Answer": {1, 1}, "AnswerBeats": {1 + 3, 3}, "AnswerExpired": {1, 0},
+			"Compose": {3, 2}, "Sync": {3, 3}, "Answer": {1 + 3 + 1, 3 + 1}, "AnswerExpired": {1, 0},
 		}[name]
 		if got := [2]int{rows, records}; got != want {
 			t.Errorf("%s relays %v rows and records with the unknown field, want %v", name, got, want)
@@ -136,8 +135,6 @@ func relapsed(s *Set, r *Record) *Message {
 	_, m := s.AnswerExpired(at, r.handle(), false, 1400)
 	return m
 }
-
-func first(m *Message, _ []Handle) []*Message { return []*Message{m} }
 
 // A row of a later release replaces the unknown fields that the set has.
 func TestUnknownFieldsAreReplaced(t *testing.T) {

@@ -18,7 +18,9 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	if e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Beat{b.sent(epoch)})); !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
 		t.Fatalf("%+v, cluster time %v", e, s.time)
 	}
-	for _, m := range []*Message{s.Sync(epoch.Add(-behind)), first(s.Answer(epoch.Add(-behind), []Handle{c.handle()}, 1400))[0]} {
+	want := messageFrom(epoch, b, nil)
+	want.Wants = []Handle{c.handle()}
+	for _, m := range append(s.Answer(epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
 		for _, row := range carry(t, m).Beats {
 			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.handle() && row.Renewed != sent {
 				t.Errorf("a beat of %d is relayed as of %d", sent, row.Renewed)

@@ -188,17 +188,14 @@ func (st *stage) deliver(t *testing.T, a, b *actor, m *Message) {
 		st.printf("%s answers %s:", b.name, a.name)
 		st.deliver(t, b, a, news)
 	}
-	for _, answer := range b.set.AnswerBeats(st.at(b), m, 1400) {
+	for _, answer := range b.set.Answer(st.at(b), m, 1400) {
 		st.deliver(t, b, a, answer)
 	}
 	if e.Wants == nil && e.Buckets == nil {
 		return
 	}
 	ask := carry(t, b.set.Request(st.at(b), e.Wants, e.Buckets))
-	if answer, _ := a.set.Answer(st.at(a), ask.Wants, 1400); answer != nil {
-		st.deliver(t, a, b, answer)
-	}
-	for _, answer := range a.set.AnswerBeats(st.at(a), ask, 1400) {
+	for _, answer := range a.set.Answer(st.at(a), ask, 1400) {
 		st.deliver(t, a, b, answer)
 	}
 }

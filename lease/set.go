@@ -78,7 +78,7 @@ type entry struct {
 	clock       time.Duration // the node's wall clock minus this node's
 	ended       time.Time     // when the entry was added, or its lease ended; forgotten some time later
 	answered    time.Time     // when AnswerExpired last answered the node
-	repaired    time.Time     // when AnswerBeats last answered the node for buckets
+	drawn       Stamp         // until when the messages count as spread that the node drew by requests; see draws
 	agesSent    int           // copies of the latest age sent by this node
 	rowsSent    int           // copies of the latest row with news sent by this node
 	inDigest    bool          // the news in the row is part of digests

@@ -257,12 +257,7 @@ func (w *world) reply(n *simNode, m *Message, e *Effect) {
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		w.send(sender, n.set.Request(now, e.Wants, e.Buckets))
 	}
-	for _, beats := range n.set.AnswerBeats(now, m, simBudget) {
-		w.send(sender, beats)
-	}
-	for rest := m.Wants; len(rest) > 0; {
-		var answer *Message
-		answer, rest = n.set.Answer(now, rest, simBudget)
+	for _, answer := range n.set.Answer(now, m, simBudget) {
 		w.send(sender, answer)
 	}
 }

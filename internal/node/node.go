@@ -203,13 +203,6 @@ func (n *Node) Sent(now time.Time, p Packet) {
 	}
 }
 
-// How many records a message requests, and in how many packets they are answered at
-// most; the rest is requested again.
-const (
-	maxWants       = 100
-	maxAnswerParts = 16
-)
-
 // Receive applies a message of another node.
 func (n *Node) Receive(now time.Time, message []byte) {
 	n.checkLease(now)
@@ -254,7 +247,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	}
 	n.compareTime(now, m, &e)
 	if len(e.Wants)+len(e.Buckets) > 0 {
-		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants[:min(len(e.Wants), maxWants)], e.Buckets))})
+		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
 	}
 	if e.Counts {
 		n.join.heard = n.join.heard || m.From != n.set.Handle()
@@ -286,21 +279,11 @@ func (n *Node) compareTime(now time.Time, m *lease.Message, e *lease.Effect) {
 // answered, at the address in their record.
 func (n *Node) answer(now time.Time, m *lease.Message) {
 	to := n.set.AddrOf(m.From)
-	wants := m.Wants[:min(len(m.Wants), maxWants)]
 	if to == "" {
 		return
 	}
-	for _, beats := range n.set.AnswerBeats(now, m, n.budget()) {
-		n.send(Packet{To: to, Bytes: n.encode(beats)})
-	}
-	for range maxAnswerParts {
-		if len(wants) == 0 {
-			return
-		}
-		var part *lease.Message
-		if part, wants = n.set.Answer(now, wants, n.budget()); part != nil {
-			n.send(Packet{To: to, Bytes: n.encode(part)})
-		}
+	for _, part := range n.set.Answer(now, m, n.budget()) {
+		n.send(Packet{To: to, Bytes: n.encode(part)})
 	}
 }
 

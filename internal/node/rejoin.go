@@ -66,7 +66,7 @@ func (n *Node) listenAgain(now time.Time) {
 
 // askFor asks a few members for the records of others.
 func (n *Node) askFor(now time.Time, others []lease.Handle) {
-	b := n.encode(n.set.Request(now, others[:min(len(others), maxWants)], nil))
+	b := n.encode(n.set.Request(now, others, nil))
 	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
 		n.send(Packet{To: addr, Bytes: b})
 	}
