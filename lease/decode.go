@@ -42,15 +42,13 @@ func (r *reader) fail(what string) {
 func (r *reader) message() *Message {
 	var m Message
 	table := uint32(0)
-	for seen := uint64(0); len(r.b) > 0; {
+	for last := uint64(0); len(r.b) > 0; {
 		kind := r.uvarint(math.MaxUint64)
 		body := reader{b: r.take(r.uvarint(MaxMessageBytes))}
-		if kind < 64 {
-			if seen&(1<<kind) != 0 {
-				r.fail("a section stands twice")
-			}
-			seen |= 1 << kind
+		if kind <= last {
+			r.fail("a section stands twice, or the sections are out of order")
 		}
+		last = kind
 		m.section(kind, &body, &table)
 		if body.fault != "" {
 			r.fail(body.fault)

@@ -3,6 +3,7 @@ package lease
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -25,11 +26,11 @@ func later(m *Message, field []byte) []byte {
 	head, sections := splitHead(Encode(&grown))
 	w := writer{b: []byte{WireVersion}}
 	w.section(sectionHead, func() { w.b = append(append(w.b, head...), "a field of the head"...) })
-	w.section(33, func() { w.b = append(w.b, "known to nobody"...) })
-	w.section(33_000, func() { w.b = append(w.b, "nor this"...) })
-	w.section(33_000, func() {})
 	w.b = append(w.b, sections...)
+	w.section(33, func() { w.b = append(w.b, "known to nobody"...) })
 	w.section(34, func() { w.b = append(w.b, 0xff, 0xff, 0xff) })
+	w.section(33_000, func() { w.b = append(w.b, "nor this"...) })
+	w.section(math.MaxUint64, func() {})
 	return w.b
 }
 

@@ -37,8 +37,8 @@ var (
 	ErrMalformed = errors.New("lease: malformed message")
 )
 
-// A message is the version, then sections: a kind, a length and a body. A receiver
-// skips sections of unknown kinds. The head, each row and each record also begin with
+// A message is the version, then sections in ascending order of their kinds: a kind, a
+// length and a body. A receiver skips sections of unknown kinds. The head, each row and each record also begin with
 // their length, so that fields can be added at their ends; a receiver keeps the unknown
 // fields of rows and records, and passes them on. All integers are varints, unless
 // stated. A section that would be empty is left out.
