@@ -22,18 +22,41 @@ type builtin struct {
 	loads    bool // owners depend on the number of partitions of each node, which Rank cannot know
 }
 
-// builtins has a row for every strategy of the package. A row runs the tests of this
-// file, and adds lines to testdata/golden/strategies.
+// builtins has two rows for every strategy of the package: alone, and with zones. A row
+// runs the tests of this file, and adds lines to testdata/golden/strategies.
 func builtins() map[string]builtin {
-	return map[string]builtin{
-		"rendezvous":                   {fresh: placement.Rendezvous, minimal: true, weighted: true},
-		"rendezvous+zones":             {fresh: func() placement.Strategy { return placement.Zoned(placement.Rendezvous()) }, minimal: true, weighted: true},
-		"bounded-rendezvous-125":       {fresh: func() placement.Strategy { return placement.Bounded(125) }, weighted: true, loads: true},
-		"bounded-rendezvous-125+zones": {fresh: func() placement.Strategy { return placement.Zoned(placement.Bounded(125)) }, weighted: true, loads: true},
-		"modulo":                       {fresh: placement.Modulo},
-		"vnode-ring":                   {fresh: placement.VnodeRing, minimal: true, weighted: true},
-		"classic-ring":                 {fresh: placement.ClassicRing, minimal: true},
-		"least-partitions-1-3":         {fresh: func() placement.Strategy { return placement.LeastPartitions(1, 3) }, weighted: true, loads: true},
+	all := map[string]builtin{
+		"rendezvous":             {fresh: placement.Rendezvous, minimal: true, weighted: true},
+		"bounded-rendezvous-125": {fresh: func() placement.Strategy { return placement.Bounded(125) }, weighted: true, loads: true},
+		"modulo":                 {fresh: placement.Modulo},
+		"vnode-ring":             {fresh: placement.VnodeRing, minimal: true, weighted: true},
+		"classic-ring":           {fresh: placement.ClassicRing, minimal: true},
+		"least-partitions-1-3":   {fresh: func() placement.Strategy { return placement.LeastPartitions(1, 3) }, weighted: true, loads: true},
+	}
+	for name, plain := range maps.Clone(all) {
+		zoned := plain
+		zoned.fresh = func() placement.Strategy { return placement.Zoned(plain.fresh()) }
+		all[name+"+zones"] = zoned
+	}
+	return all
+}
+
+// Each strategy that a user can name has its rows.
+func TestEveryStrategyHasRows(t *testing.T) {
+	all, named := builtins(), 0
+	for _, word := range strings.FieldsFunc(placement.Strategies, func(r rune) bool { return strings.ContainsRune(" ,()", r) }) {
+		if _, err := placement.ParseStrategy(word); err != nil {
+			continue
+		}
+		named++
+		for _, name := range []string{word, word + "+zones"} {
+			if _, ok := all[name]; !ok {
+				t.Errorf("builtins has no row for %s", name)
+			}
+		}
+	}
+	if 2*named != len(all) {
+		t.Errorf("%d strategies are named, and there are %d rows", named, len(all))
 	}
 }
 
