@@ -27,7 +27,7 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 			}
 		}
 	}
-	if age := epoch.Add(-behind).Sub(member(s, "c").Renewed); age != behind+time.Second {
+	if age := epoch.Add(-behind).Sub(member(s, "c").Renewed); age != time.Second {
 		t.Errorf("c's lease is shown as %v old", age)
 	}
 	end := epoch.Add(-behind - time.Second + testParams.TTL) // by a's clock
@@ -36,6 +36,9 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	}
 	s.Expire(end)
 	wantIDs(t, s, "a/1", "b/1", "c/1")
+	if age := end.Sub(member(s, "c").Renewed); age != testParams.TTL {
+		t.Errorf("c's lease is shown as %v old when it ends", age)
+	}
 	s.Expire(end.Add(ms))
 	wantIDs(t, s, "a/1", "b/1")
 }

@@ -13,7 +13,7 @@ type Member struct {
 	*Record
 	Handle  Handle
 	State   State
-	Renewed time.Time     // when the lease was last renewed, by the viewer's clock
+	Renewed time.Time     // of the lease, by the viewer's clock: without news, it ends a TTL later
 	Clock   time.Duration // the node's wall clock minus the viewer's
 	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
@@ -33,7 +33,7 @@ func (s *Set) View() *View {
 	for _, e := range s.nodes {
 		if e.status == live {
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: e.state, Renewed: s.time.local(e.at),
+				Record: e.rec, Handle: e.handle, State: e.state, Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
