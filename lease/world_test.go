@@ -385,12 +385,13 @@ func (w *world) check(n *simNode) {
 		if m.ID == n.id {
 			continue
 		}
-		got = append(got, line(m.Record, m.State, n.set.known[m.Handle].at))
+		latest := n.set.known[m.Handle].at
+		got = append(got, line(m.Record, m.State, latest))
 		sent := w.emitted[m.Handle]
 		if !slices.ContainsFunc(sent, func(e emission) bool { return e.state == m.State }) {
 			w.t.Fatalf("%v: %s has %s as %v, which it never was", at, n.id, m.ID, m.State)
 		}
-		truth, age := w.now.Sub(sent[len(sent)-1].at), w.clock(n).Sub(m.Renewed)
+		truth, age := w.now.Sub(sent[len(sent)-1].at), w.clock(n).Sub(n.set.time.local(latest))
 		if age < truth-w.slack() && w.knowsTime(n) {
 			w.t.Fatalf("%v: %s has the latest beat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}
