@@ -200,6 +200,10 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 	s.differs[id] = d
 }
 
+// holding has at most 128 nodes, which is all of a bucket as this node cuts its set. Of
+// a bucket of a much smaller set it is a part, but two correct nodes agree nevertheless: in
+// the messages of the node with the larger set, the other one sees the difference in buckets
+// that both hold in full, requests what it lacks of them, and is asked back.
 func (s *Set) holding(id BucketID) Holding {
 	nodes := s.bucket(id)
 	h := Holding{BucketID: id, Marks: make([]uint32, min(len(nodes), 2*bucketSize))}

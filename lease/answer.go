@@ -21,7 +21,7 @@ func (s *Set) Request(now time.Time, wants []Handle, buckets []Holding) *Message
 // m is live: the beats of leases that are about to expire at the sender, if this node
 // knows later ones; records and beats that the sender lacks of buckets; and the records
 // and beats of wanted nodes. Of a bucket with many more nodes than usual, the rest is
-// left out. So is what exceeds maxDrawn.
+// left out; see holding. So is what exceeds maxDrawn.
 func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
 	if a.to == nil || a.to.status != live {

@@ -164,3 +164,47 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 		t.Error("never forgotten")
 	}
 }
+
+// A request that is sent again and again draws at most maxDrawn messages at once and in
+// each second, of whatever kind, and takes nothing from other senders.
+func TestAnswersAreLimited(t *testing.T) {
+	s := many(1000)
+	victim, other := s.nodes[1], s.nodes[2]
+	for name, ask := range map[string]func(m *Message){
+		"records": func(m *Message) { m.Wants = s.handles(maxWants) },
+		"rows":    func(m *Message) { m.Asks = s.handles(maxAsks) },
+		"buckets": func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 4}}} },
+	} {
+		victim.drawn = stampAt(epoch.Add(time.Hour)) // cluster time stepped back since
+		m := messageFrom(epoch, victim.rec, nil)
+		ask(m)
+		if got := s.Answer(epoch, m, 1400); got != nil {
+			t.Errorf("%s: %d messages at once after a step", name, len(got))
+		}
+		const seconds = 3
+		sent := 0
+		for now := epoch.Add(2 * ms); now.Before(epoch.Add(seconds * time.Second)); now = now.Add(2 * ms) {
+			sent += len(s.Answer(now, m, 1400))
+		}
+		if sent > (seconds+1)*maxDrawn || sent < seconds*maxDrawn-1 {
+			t.Errorf("%s: %d messages in %d s", name, sent, seconds)
+		}
+		m = messageFrom(epoch, other.rec, nil)
+		ask(m)
+		sent = 0
+		for range 2 * maxDrawn {
+			sent += len(s.Answer(epoch, m, 1400))
+		}
+		if sent != maxDrawn {
+			t.Errorf("%s: %d messages to another sender", name, sent)
+		}
+		other.drawn = 0
+	}
+}
+
+func (s *Set) handles(n int) (all []Handle) {
+	for _, e := range s.nodes[:n] {
+		all = append(all, e.handle)
+	}
+	return all
+}
