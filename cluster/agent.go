@@ -12,6 +12,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -36,7 +37,9 @@ type Agent struct {
 	load    atomic.Int64
 	in      traffic
 
-	started time.Time // base of Snapshot.lease; its monotonic reading counts
+	started time.Time    // base of Snapshot.lease and turned; its monotonic reading counts
+	turned  atomic.Int64 // when the loop last went round, in ns
+	lines   *logqueue.Queue
 	stop    context.CancelFunc
 	wait    sync.WaitGroup
 	ended   chan struct{} // the loop has ended and answers no call
@@ -61,13 +64,15 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	}
 	cfg = cfg.WithDefaults().clone()
 	cfg.Log = cfg.Log.With("node", cfg.ID)
+	log, lines, endLog := logqueue.Through(cfg.Log)
 	for _, w := range cfg.warnings() {
-		cfg.Log.Warn("risky configuration", "why", w)
+		log.Warn("risky configuration", "why", w)
 	}
 	a := &Agent{
 		cfg: cfg, self: lease.NodeID(cfg.ID), env: gossip.EnvOf(ctx),
 		ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 		packets: make(chan []byte, queuedPackets), calls: make(chan call),
+		lines: lines,
 	}
 	running, stop := context.WithCancel(context.Background())
 	a.stop = stop
@@ -78,7 +83,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	a.gossip, err = gossip.Start(ctx, gossip.Config{
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
 		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys,
-		Profile: cfg.Network.timings().profile, Meta: own.meta(), Log: cfg.Log,
+		Profile: cfg.Network.timings().profile, Meta: own.meta(), Log: log,
 		StreamTimeout: cfg.Network.timings().stream,
 		Accept: func(peer string, meta []byte) error {
 			err := own.accept(peer, meta)
@@ -93,13 +98,14 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	}, receiver{a})
 	if err != nil {
 		stop()
+		endLog()
 		return nil, fmt.Errorf("cluster: start %s: %w", cfg.ID, err)
 	}
 	a.load.Store(lease.NoLoad)
 	a.started = time.Now()
 	now := a.startedAt()
 	l := &loop{
-		agent: a, log: cfg.Log, refusals: refusals,
+		agent: a, log: log, endLog: endLog, refusals: refusals,
 		kernel: node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
 	}
 	l.show()
@@ -123,6 +129,7 @@ func (a *Agent) reap(l *loop) {
 	a.wait.Wait()
 	a.err = l.err
 	a.feed.Close()
+	l.endLog()
 	close(a.done)
 }
 
@@ -238,6 +245,14 @@ func (a *Agent) ReaderStats() []events.ReaderStats { return a.feed.ReaderStats()
 
 // Ready is closed when the node has computed its first table.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// LoopAge returns how long ago the agent's loop last went round, which it does at least
+// once per heartbeat. A loop that stands still for LeaseTTL has lost its lease: a Strategy
+// does not return, or the process gets no CPU. A liveness probe fails then. Over HTTP it is
+// /healthz.
+func (a *Agent) LoopAge() time.Duration {
+	return time.Since(a.started) - time.Duration(a.turned.Load())
+}
 
 // Converged reports whether, as far as this node knows, all live members run the
 // same table.

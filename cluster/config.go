@@ -97,8 +97,8 @@ type Config struct {
 	// deviation falls with the square root of partitions per node.
 	Partitions int
 
-	// Strategy assigns partitions to nodes. The same on all nodes. Default
-	// placement.Rendezvous().
+	// Strategy assigns partitions to nodes. The same on all nodes. The agent's loop
+	// calls it, so it must return: see [Agent.LoopAge]. Default placement.Rendezvous().
 	Strategy placement.Strategy
 
 	// Network picks the defaults of the timings below. Default LAN.
@@ -134,8 +134,9 @@ type Config struct {
 	GossipInterval time.Duration
 	GossipNodes    int
 
-	// Log receives the agent's log. Default slog.Default(). Its handler must not
-	// block: the agent would stand still.
+	// Log receives the agent's log. Default slog.Default(). A goroutine of its own calls
+	// the handler, which may be slow: of more than 4,096 lines that wait, the oldest are
+	// dropped and counted in [Stats].
 	Log *slog.Logger
 }
 

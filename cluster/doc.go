@@ -36,6 +36,8 @@
 //     everything until the clock is right. Otherwise clocks do not matter.
 //  7. Lookups are lock-free reads of an immutable snapshot.
 //  8. Memory is bounded, also against hostile packets.
+//  9. A slow or blocked log handler costs log lines, and delays nothing but Close, by a
+//     second. A Strategy that does not return costs the lease: see [Agent.LoopAge].
 //
 // # What gossip cannot promise
 //

@@ -14,6 +14,7 @@ type loop struct {
 	agent    *Agent
 	kernel   *node.Node
 	log      *slog.Logger
+	endLog   func()       // waits for the last lines
 	refusals <-chan error // of nodes with other settings
 	sent     struct{ packets, bytes, errors uint64 }
 	err      error // why the loop ended by itself
@@ -29,6 +30,7 @@ func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		l.agent.turned.Store(int64(time.Since(l.agent.started)))
 		var packet []byte
 		var c call
 		select {

@@ -82,7 +82,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
 		Fences: k.Fences, NodesRefused: k.NodesRefused,
-		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(),
+		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
 		Drifts: k.Drifts, DriftTime: k.DriftTime,
 	}
 }

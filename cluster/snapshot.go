@@ -149,8 +149,9 @@ type Stats struct {
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
 	Fences            uint64 `json:"fences"`             // times this node released everything by itself
 	NodesRefused      uint64 `json:"nodes_refused"`
-	Requests          uint64 `json:"requests"`  // calls of [Agent.Arrived]
-	Misrouted         uint64 `json:"misrouted"` // of these, requests for keys of other nodes
+	Requests          uint64 `json:"requests"`    // calls of [Agent.Arrived]
+	Misrouted         uint64 `json:"misrouted"`   // of these, requests for keys of other nodes
+	LogDropped        uint64 `json:"log_dropped"` // log lines that were not written: the handler fails, or is too slow
 
 	// Drifts counts how often this node, having a table, began to see members with
 	// another one. DriftTime is the total time in which it saw some, up to now. Each

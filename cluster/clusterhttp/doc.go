@@ -21,7 +21,7 @@
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
 //	     /v1/rooms              see Rooms
-//	GET  /healthz               {"status":"ok"} while the agent runs
+//	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
 //	GET  /                      the dashboard, for people: see package dashboard
 //
@@ -45,7 +45,8 @@
 // /v1/weight immediately; neither call waits.
 //
 // /healthz depends on this process alone: a failure of peers or of the network must not
-// restart it. /readyz has a Problem with the field state while the node is joining (its
+// restart it. It responds with stalled when the agent's loop has not gone round for a TTL,
+// for example because a strategy does not return. /readyz has a Problem with the field state while the node is joining (its
 // lease expired), settling, draining or left.
 //
 // # Rooms

@@ -1,7 +1,9 @@
 package clusterhttp
 
 import (
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
@@ -16,6 +18,12 @@ type status struct {
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
+		return
+	}
+	if age := a.agent.LoopAge(); age > a.ttl {
+		p := &Problem{Status: http.StatusServiceUnavailable, Code: CodeStalled}
+		p.Message = fmt.Sprintf("the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU", age.Round(time.Millisecond), a.ttl)
+		p.write(w)
 		return
 	}
 	writeJSON(w, http.StatusOK, status{"ok"})

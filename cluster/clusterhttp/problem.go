@@ -33,6 +33,7 @@ const (
 	CodeForbidden    = "forbidden" // cross-origin
 	CodeBusy         = "busy"      // too many event streams
 	CodeClosed       = "closed"
+	CodeStalled      = "stalled" // of /healthz: the agent's loop stands still
 	CodeInternal     = "internal"
 
 	// About rooms.

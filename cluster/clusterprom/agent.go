@@ -31,6 +31,10 @@ func nodeFamilies() []family {
 		}),
 		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
+		gauge("loop_age_seconds", "Time since the agent's loop last went round; at the age of the TTL the lease has expired.",
+			func(v *view) float64 { return v.loopAge.Seconds() }),
+		counter("log_lines_dropped_total", "Log lines that were not written: the handler failed, or was too slow.",
+			func(v *view) uint64 { return v.Stats.LogDropped }),
 		counters("requests_total", "Requests that were routed to this node by the owner of a key (Agent.Arrived) or the node of a room (Resolver.Host).", "kind",
 			func(v *view) map[string]uint64 {
 				return map[string]uint64{"key": v.Stats.Requests, "room": v.rooms.Requests}

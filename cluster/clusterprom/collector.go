@@ -26,7 +26,7 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 		families = append(families, roomFamilies()...)
 	}
 	return &Collector{families, func() *view {
-		v := &view{Snapshot: agent.Snapshot(), cfg: &cfg, owned: len(agent.Owned()), readers: agent.ReaderStats()}
+		v := &view{Snapshot: agent.Snapshot(), cfg: &cfg, owned: len(agent.Owned()), readers: agent.ReaderStats(), loopAge: agent.LoopAge()}
 		v.balance = v.Table.Balance()
 		if rooms != nil {
 			v.rooms = rooms.Stats()
@@ -57,6 +57,7 @@ type view struct {
 	owned   int // partitions; 0 after the expiry of the own lease, unlike in the snapshot
 	balance placement.Balance
 	readers []events.ReaderStats
+	loopAge time.Duration
 	rooms   affinity.Stats
 }
 

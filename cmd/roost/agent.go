@@ -42,11 +42,12 @@ func (p *program) agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log := serve.NewLogger(p.stderr, a.LogFormat, a.LogLevel)
+			log, endLog := serve.NewLogger(p.stderr, a.LogFormat, a.LogLevel)
+			defer endLog()
 			for _, w := range a.Warnings {
 				log.Warn("risky configuration", "why", w)
 			}
-			err = serve.Run(cmd.Context(), a, p.stdin, p.stderr, log)
+			err = serve.Run(cmd.Context(), a, p.stdin, log)
 			switch {
 			case errors.Is(err, serve.ErrInterrupted):
 				return exitError(exitInterrupted)

@@ -32,9 +32,9 @@ func TestDoctorCommand(t *testing.T) {
 		code         int
 		status, want string
 	}{
-		"ok":      {healthyStats(), exitOK, "ok", "13 ok, 0 warn, 0 fail, as node-a sees it"},
-		"warn":    {seedless, exitWarned, "warn", "12 ok, 1 warn, 0 fail, as node-a sees it"},
-		"fail":    {doubt, exitBroken, "fail", "12 ok, 0 warn, 1 fail, as node-a sees it"},
+		"ok":      {healthyStats(), exitOK, "ok", "14 ok, 0 warn, 0 fail, as node-a sees it"},
+		"warn":    {seedless, exitWarned, "warn", "13 ok, 1 warn, 0 fail, as node-a sees it"},
+		"fail":    {doubt, exitBroken, "fail", "13 ok, 0 warn, 1 fail, as node-a sees it"},
 		"joining": {joining, exitBroken, "fail", "has not joined: joining: no node"},
 		"ended":   {ended, exitBroken, "fail", "has ended: the agent has left"},
 	} {

@@ -145,7 +145,7 @@ func judge(t *testing.T, name string, e Examination, want []string) {
 			t.Errorf("%s: %s is ok and not ok", name, c.Name)
 		}
 	}
-	for _, must := range []string{"agent", "ready", "leases", "clocks", "tables", "balance", "members", "seeds", "messages", "settings", "losses", "fences", "redis"} {
+	for _, must := range []string{"agent", "ready", "leases", "clocks", "tables", "balance", "members", "seeds", "messages", "settings", "losses", "fences", "log", "redis"} {
 		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == must }) {
 			t.Errorf("%s: nothing is said of %s", name, must)
 		}

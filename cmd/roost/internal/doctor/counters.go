@@ -88,6 +88,10 @@ func nodeCounters() []counter {
 			"another record of this node circulates: of an earlier incarnation, or of a second process under its id",
 			"see whether a second process has the same --id; after a restart with a clock that was set back it is harmless",
 		},
+		{
+			"log", "log_dropped", func(s clusterhttp.Stats) uint64 { return s.Counts.LogDropped },
+			"lines of this agent's log are lost: its standard error is not read, or the disk is full", "see what reads the log, and the space where it is stored; the agent does not wait for it",
+		},
 	}
 }
 

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+	"github.com/roost-cluster/roost/internal/logqueue"
 )
 
 const (
@@ -24,11 +27,12 @@ var errOverdue = errors.New("the agent did not end in time")
 
 // Run runs the agent until it ends, or until a signal or the end of stdin ends it. It
 // returns ErrInterrupted after a second signal.
-func Run(ctx context.Context, a settings.Agent, stdin io.Reader, stderr io.Writer, log *slog.Logger) error {
+func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logger) error {
+	signal.Ignore(syscall.SIGPIPE) // its log has lost its reader
 	orderly, atOnce, stop := watchEndings(ctx, stdin, a.StdinCloses)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- run(orderly, a, stderr, log) }()
+	go func() { ended <- run(orderly, a, log) }()
 	// A service manager waits for this process, even if the way out hangs.
 	overdue := make(chan error, 1)
 	context.AfterFunc(orderly, func() {
@@ -45,7 +49,7 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, stderr io.Write
 }
 
 // run runs the agent until it ends by itself, or leaves after the end of ctx.
-func run(ctx context.Context, a settings.Agent, stderr io.Writer, log *slog.Logger) error {
+func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 	a.Cluster.Log, a.Rooms.Log = log, log
 	web, err := listenHTTP(ctx, a, log)
 	if err != nil {
@@ -80,7 +84,9 @@ func run(ctx context.Context, a settings.Agent, stderr io.Writer, log *slog.Logg
 	}
 	web.show(agent, rooms, a.Rooms.PinTTL)
 	// Scripts wait for this line, so it does not depend on --log-level.
-	NewLogger(stderr, a.LogFormat, slog.LevelInfo).Info("agent running", "node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "agent running", 0)
+	line.Add("node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
+	_ = log.Handler().Handle(ctx, line)
 	select {
 	case <-agent.Done():
 		end(rooms, log)
@@ -119,11 +125,14 @@ func end(rooms *affinity.Resolver, log *slog.Logger) {
 	}
 }
 
-// NewLogger returns a logger in the given format.
-func NewLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
+// NewLogger returns a logger in the given format, which never waits for w. end waits for
+// the last lines, for a second at most.
+func NewLogger(w io.Writer, format string, level slog.Level) (_ *slog.Logger, end func()) {
 	o := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewTextHandler(w, o)
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		h = slog.NewJSONHandler(w, o)
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	log, _, end := logqueue.Through(slog.New(h))
+	return log, end
 }

@@ -1,0 +1,63 @@
+package clusterhttp
+
+import (
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// heldStrategy waits for a channel, if there is one.
+type heldStrategy struct {
+	placement.Strategy
+	hold *atomic.Pointer[chan struct{}]
+}
+
+// Assign implements placement.Strategy.
+func (s heldStrategy) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if hold := s.hold.Load(); hold != nil {
+		<-*hold
+	}
+	return s.Strategy.Assign(nodes, partitions)
+}
+
+// A strategy that does not return fails /healthz after a TTL, until it returns (S5.9). Reads
+// continue.
+func TestStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hold atomic.Pointer[chan struct{}]
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("b")
+		h := newAPI(c.StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) {
+			cfg.Strategy = heldStrategy{placement.Rendezvous(), &hold}
+		})), Options{Log: quiet})
+		c.WaitAgreed(5 * time.Second)
+		get := func(path string) *httptest.ResponseRecorder { return do(h, "GET", path, "") }
+
+		released := make(chan struct{})
+		hold.Store(&released)
+		if err := c.Agent("b").SetWeight(50); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, get("/healthz"), 200, "ok")
+		time.Sleep(h.ttl - time.Second)
+		expect(t, get("/healthz"), 200, "ok")
+		time.Sleep(2 * time.Second)
+		expect(t, get("/healthz"), 503, `"code":"stalled"`)
+		expect(t, get("/readyz"), 503, `"state":"joining"`)
+		expect(t, get("/v1/place?key=x"), 200, `"owner"`)
+		expect(t, get("/v1/owned"), 200, `"partitions":[]`)
+
+		hold.Store(nil)
+		close(released)
+		time.Sleep(100 * time.Millisecond)
+		expect(t, get("/healthz"), 200, "ok")
+		c.WaitAgreed(3 * h.ttl)
+		expect(t, get("/readyz"), 200, "ready")
+	})
+}

@@ -1,0 +1,186 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// slowHandler calls wait before each call that the agent makes while it runs.
+type slowHandler struct {
+	slog.Handler
+	wait *atomic.Pointer[func()]
+}
+
+func newSlowHandler(to io.Writer) slowHandler {
+	options := &slog.HandlerOptions{Level: slog.LevelDebug}
+	return slowHandler{slog.NewTextHandler(to, options), new(atomic.Pointer[func()])}
+}
+
+func (s slowHandler) block() {
+	if wait := s.wait.Load(); wait != nil {
+		(*wait)()
+	}
+}
+
+// Enabled implements slog.Handler.
+func (s slowHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	s.block()
+	return s.Handler.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (s slowHandler) Handle(ctx context.Context, r slog.Record) error {
+	s.block()
+	return s.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (s slowHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return slowHandler{s.Handler.WithAttrs(attrs), s.wait}
+}
+
+// A slow handler holds up neither the loop nor memberlist (S5.9). Its lines wait, the
+// oldest are dropped and counted, and the last ones reach a handler that works again.
+func TestSlowLog(t *testing.T) {
+	for name, wait := range map[string]func(released <-chan struct{}){
+		"blocked": func(released <-chan struct{}) { <-released },
+		"10 s a line": func(released <-chan struct{}) {
+			select {
+			case <-released:
+			case <-time.After(10 * time.Second):
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out logbook
+				slow := newSlowHandler(&out)
+				few := func(cfg *cluster.Config) { cfg.Partitions = 8 } // tables are not what this is about
+				c := clustertest.New(t, clustertest.Options{Config: few})
+				c.Start("n00", "n02")
+				n01 := c.StartWith("n01", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Log = slog.New(slow) }))
+				c.WaitAgreed(3 * time.Second)
+
+				released := make(chan struct{})
+				stand := func() { wait(released) }
+				slow.wait.Store(&stand)
+				written := len(out.String())
+				noise(n01, 1100)
+				c.Restart("n02") // memberlist logs, too
+				for range 100 {
+					time.Sleep(ttl / 10)
+					if age := n01.LoopAge(); age > ttl/2 || !sees(c, "n00", "n01") {
+						t.Fatalf("n01 turned %v ago; n00 sees it: %v", age, sees(c, "n00", "n01"))
+					}
+				}
+				c.WaitAgreed(time.Second)
+				if stats := n01.Snapshot().Stats; stats.Fences != 0 || stats.LogDropped == 0 {
+					t.Errorf("n01 fenced itself %d times, and dropped %d lines", stats.Fences, stats.LogDropped)
+				}
+
+				slow.wait.Store(nil)
+				close(released)
+				synctest.Wait()
+				lines := out.String()[written:]
+				if !strings.Contains(lines, `msg="log lines dropped" node=n01 lines=`) {
+					t.Errorf("no line says how many are missing:\n%.1000s", lines)
+				}
+				if !strings.Contains(lines, `msg="member joined" node=n01 member=n02`) {
+					t.Error("the latest lines are lost")
+				}
+			})
+		})
+	}
+}
+
+// noise has an agent log four lines n times. 1100 times is more than can wait.
+func noise(a *cluster.Agent, n int) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range n {
+		_ = a.Drain(over)
+		_ = a.Undrain(over)
+	}
+}
+
+// The last lines reach a handler that takes a moment. Close leaves a blocked handler after
+// a second, and the goroutine in it ends later.
+func TestCloseWithASlowLog(t *testing.T) {
+	for blocked, written := range map[time.Duration]bool{500 * time.Millisecond: true, time.Hour: false} {
+		t.Run(fmt.Sprint(blocked), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out logbook
+				slow := newSlowHandler(&out)
+				c := clustertest.New(t, clustertest.Options{Log: slow})
+				c.Start("n00")
+				c.WaitAgreed(3 * time.Second)
+				agent, began := c.Agent("n00"), time.Now()
+				stand := func() { time.Sleep(time.Until(began.Add(blocked))) }
+				slow.wait.Store(&stand)
+				noise(agent, 10)
+				_ = agent.Close()
+				if took := time.Since(began); took != min(blocked, time.Second) {
+					t.Errorf("Close took %v", took)
+				}
+				const last = " released=1024 moved=0 partitions=1024\n" // of the end
+				if got := out.String(); strings.HasSuffix(got, last) != written {
+					t.Errorf("want the last lines: %v; got:\n%s", written, got[max(0, len(got)-500):])
+				}
+				time.Sleep(blocked)
+			})
+		})
+	}
+}
+
+// A strategy that does not return stops the loop: LoopAge shows it, lookups continue, what
+// arrives is bounded, and the node recovers (S5.9).
+func TestBlockedStrategy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		var blocked atomic.Bool
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("n00", "n02")
+		own := c.StartWith("own", clustertest.WithConfig(func(cfg *cluster.Config) {
+			cfg.Strategy = stopper{placement.Rendezvous(), func() {
+				if blocked.Load() {
+					<-released
+				}
+			}}
+		}))
+		c.WaitAgreed(3 * time.Second)
+		for range 100 {
+			time.Sleep(99 * time.Millisecond)
+			if age := own.LoopAge(); age > ttl/2 {
+				t.Fatalf("the loop did not go round for %v", age)
+			}
+		}
+		blocked.Store(true)
+		if err := c.Agent("n02").SetWeight(50); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * ttl)
+		if age := own.LoopAge(); age < 19*ttl || age > 21*ttl {
+			t.Errorf("LoopAge is %v", age)
+		}
+		if m, err := own.Place("x"); err != nil || own.IsOwner("x") || sees(c, "n00", "own") {
+			t.Errorf("the lease of own ended: it places x on %v (%v), owns x: %v, n00 sees it: %v", m, err, own.IsOwner("x"), sees(c, "n00", "own"))
+		}
+		blocked.Store(false)
+		close(released)
+		c.WaitAgreed(3 * ttl)
+		if age := own.LoopAge(); age > ttl/2 {
+			t.Errorf("LoopAge is %v after the strategy returned", age)
+		}
+	})
+}

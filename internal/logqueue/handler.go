@@ -1,0 +1,75 @@
+package logqueue
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// handler adds records to a queue.
+type handler struct {
+	queue *Queue
+	next  slog.Handler
+	level *level
+}
+
+// Enabled implements slog.Handler. It does not call the handler behind the queue.
+func (h *handler) Enabled(_ context.Context, l slog.Level) bool {
+	if h.level.outdated() {
+		h.queue.add(line{level: h.level})
+	}
+	return int64(l) >= h.level.least.Load()
+}
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(_ context.Context, r slog.Record) error {
+	h.queue.add(line{to: h.next, record: r.Clone()})
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &handler{h.queue, h.next.WithAttrs(attrs), h.level}
+}
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.queue, h.next.WithGroup(name), h.level}
+}
+
+// level is the least level that a handler writes, as of its last answer. A handler may
+// change its level at any time, or block while it says so.
+type level struct {
+	of     slog.Handler
+	least  atomic.Int64
+	asked  atomic.Bool  // the answer is due
+	since  time.Time    // base of expiry; its monotonic reading counts
+	expiry atomic.Int64 // of the answer, in ns
+}
+
+// levelFor is how long an answer holds.
+const levelFor = time.Second
+
+func newLevel(of slog.Handler) *level {
+	l := &level{of: of, since: time.Now()}
+	l.ask()
+	return l
+}
+
+// ask asks the handler.
+func (l *level) ask() {
+	least := slog.LevelDebug - 4
+	for least <= slog.LevelError && !l.of.Enabled(context.Background(), least) {
+		least++
+	}
+	l.least.Store(int64(least))
+	l.expiry.Store(int64(time.Since(l.since) + levelFor))
+	l.asked.Store(false)
+}
+
+// outdated reports whether the handler has to be asked again. It is true once for each
+// answer.
+func (l *level) outdated() bool {
+	return int64(time.Since(l.since)) > l.expiry.Load() && l.asked.CompareAndSwap(false, true)
+}
