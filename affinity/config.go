@@ -57,7 +57,8 @@ type Config struct {
 	// MaxKnown bounds the pin cache, at some 200 bytes a room. Default 100,000.
 	MaxKnown int
 
-	// Log receives the log. Default slog.Default().
+	// Log receives the log. Default slog.Default(). Its handler may be slow: see
+	// cluster.Config.
 	Log *slog.Logger
 
 	// Tracer observes single calls. Default: none.

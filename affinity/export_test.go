@@ -10,6 +10,7 @@ func (r *Resolver) Kill() {
 	r.run.wait.Wait()
 	r.feeds.moves.close()
 	r.feeds.pressures.Close()
+	r.run.endLog()
 }
 
 // Changed is what a store calls.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"golang.org/x/sync/singleflight"
@@ -48,6 +49,7 @@ type work struct {
 // running is the life cycle of a Resolver.
 type running struct {
 	stop     context.CancelFunc
+	endLog   func() // waits for the last lines
 	closed   atomic.Bool
 	once     sync.Once
 	farewell error // of Close
@@ -65,7 +67,8 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 	if least := 5 * node.HeartbeatInterval; cfg.PinTTL < least {
 		return nil, fmt.Errorf("affinity: PinTTL is %v; with this agent's heartbeat it must be at least %v", cfg.PinTTL, least)
 	}
-	cfg.Log = cfg.Log.With("node", lease.NodeID(node.ID))
+	var endLog func()
+	cfg.Log, _, endLog = logqueue.Through(cfg.Log.With("node", lease.NodeID(node.ID)))
 	r := &Resolver{
 		agent: agent, cfg: cfg,
 		cache:    pinCache{max: int64(cfg.MaxKnown)},
@@ -77,7 +80,7 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 	}
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
-	r.run.stop = stop
+	r.run.stop, r.run.endLog = stop, endLog
 	if cfg.ReportLoad {
 		agent.SetLoad(0)
 	}
@@ -103,6 +106,7 @@ func (r *Resolver) Close() error {
 		if _, err := r.store.store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
 			r.run.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
 		}
+		r.run.endLog()
 	})
 	return r.run.farewell
 }

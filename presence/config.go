@@ -21,7 +21,8 @@ type Config struct {
 	// Default 5 s.
 	Grace time.Duration
 
-	// Log receives the log. Default slog.Default().
+	// Log receives the log. Default slog.Default(). A goroutine of its own calls the
+	// handler, which may be slow: of more than 4,096 lines that wait, the oldest are dropped.
 	Log *slog.Logger
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -25,10 +26,11 @@ type Tracker struct {
 	beats  uint64
 	failed uint64
 
-	stop context.CancelFunc
-	done chan struct{} // closed when the heartbeats have ended
-	once sync.Once
-	err  error // of Close
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the heartbeats have ended
+	endLog func()        // waits for the last lines
+	once   sync.Once
+	err    error // of Close
 }
 
 // Stats describes the heartbeats of a node.
@@ -49,10 +51,12 @@ func Start(store Store, partitions int, cfg Config) (*Tracker, error) {
 		return nil, fmt.Errorf("presence: in %d partitions; it must be 1 to %d", partitions, placement.MaxPartitions)
 	}
 	cfg = cfg.WithDefaults()
+	var endLog func()
+	cfg.Log, _, endLog = logqueue.Through(cfg.Log)
 	running, stop := context.WithCancel(context.Background())
 	t := &Tracker{
 		store: store, partitions: partitions, cfg: cfg,
-		here: newAttendance(cfg.slots()), stop: stop, done: make(chan struct{}),
+		here: newAttendance(cfg.slots()), stop: stop, done: make(chan struct{}), endLog: endLog,
 	}
 	go t.run(running)
 	return t, nil
@@ -166,6 +170,7 @@ func (t *Tracker) Close() error {
 		<-t.done
 		t.calls.Wait() // a Join in progress would stay behind
 		t.err = t.leaveAll()
+		t.endLog()
 	})
 	return t.err
 }
