@@ -48,6 +48,8 @@ var house = []struct {
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
 	{"internal/gossip", []string{"lease"}, "gossip carries leases, not ownership"},
 	{"internal/node", []string{"lease", "placement", "placement/assignment", "events"}, "the kernel of a node decides; the agent around it does the I/O"},
+	{"internal/handover", []string{"lease", "placement"}, "which run may begin follows from tables, members and messages"},
+	{"internal/explore", nil, "it visits the states of any protocol"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a kernel or of an agent"},
 	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under kernels, and nothing of the agent"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
@@ -81,7 +83,7 @@ var bans = []struct {
 	why        string
 }{
 	{
-		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events"},
+		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events", "internal/handover"},
 		not: []string{"net/...", "os/...", "log/...", "math/rand/...", "crypto/rand", memberlist + "/...", redis + "/...", prometheus + "/..."},
 		why: "the kernel is pure: a test gives it time and messages, and the same input gives the same answer on every node",
 	},
@@ -217,6 +219,10 @@ func TestRulesBite(t *testing.T) {
 		{"internal/node", direct("math/rand/v2", module+"lease", module+"placement", module+"events"), ""},
 		{"internal/node", direct("log/slog"), "repeated bit for bit"},
 		{"internal/node", direct(module + "internal/gossip"), "does the I/O"},
+		{"internal/handover", direct(module+"lease", module+"placement"), ""},
+		{"internal/handover", direct(module + "internal/node"), "tables, members and messages"},
+		{"internal/handover", direct("math/rand/v2"), "pure"},
+		{"internal/explore", direct(module + "lease"), "any protocol"},
 		{"internal/sim", direct(module + "cluster"), "nothing of the agent"},
 		{"internal/sim", direct("sync/atomic", module+"internal/simnet"), "nothing of the agent"},
 		{"internal/simnet", direct(memberlist), ""},
