@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,5 +183,30 @@ func TestBlockedStrategy(t *testing.T) {
 		if age := own.LoopAge(); age > ttl/2 {
 			t.Errorf("LoopAge is %v after the strategy returned", age)
 		}
+	})
+}
+
+// What arrives while the loop stands still is bounded and counted, and the agent recovers.
+func TestInboxOfABlockedLoop(t *testing.T) {
+	entered, released := make(chan struct{}, 1000), make(chan struct{})
+	cfg := local("a")
+	cfg.Strategy = stopper{placement.Rendezvous(), func() { entered <- struct{}{}; <-released }}
+	a := startAgent(t, cfg)
+	<-entered
+	conn, err := net.Dial("udp", a.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 500 {
+		for range 20 { // the buffer of the socket is larger
+			_, _ = conn.Write([]byte("\xf4\x05roost\x08not a message"))
+		}
+		<-time.After(time.Millisecond)
+	}
+	close(released)
+	eventually(t, "a is ready, and has counted what it dropped", func() bool {
+		s := a.Snapshot().Stats
+		return a.Converged() && s.InboxDropped > 0 && s.VersionErrors+s.DecodeErrors+s.StaleDropped > 0
 	})
 }

@@ -45,8 +45,8 @@
 // /v1/weight immediately; neither call waits.
 //
 // /healthz depends on this process alone: a failure of peers or of the network must not
-// restart it. It responds with stalled when the agent's loop has not gone round for a TTL,
-// for example because a strategy does not return. /readyz has a Problem with the field state while the node is joining (its
+// restart it. It responds with stalled when the agent's loop has not gone round for a TTL: a
+// strategy does not return, or the process was paused until a moment ago. /readyz has a Problem with the field state while the node is joining (its
 // lease expired), settling, draining or left.
 //
 // # Rooms
