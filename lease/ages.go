@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"cmp"
+	"maps"
 	"math/bits"
 	"slices"
 	"time"
@@ -27,35 +27,36 @@ const (
 // grain is the unit of ages on the wire.
 func (s *Set) grain() Stamp { return max(1, stamps(s.params.TTL)/ageLevels) }
 
-// byHandle finds a place in a list that is sorted by handle.
-func byHandle(all []*entry, h Handle) (int, bool) {
-	return slices.BinarySearchFunc(all, h, func(e *entry, h Handle) int { return cmp.Compare(e.handle, h) })
-}
-
 // bucketBits returns how many bits select a bucket among n nodes.
 func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-1)/bucketSize)))) }
 
-// bucket returns the live nodes in a bucket.
-func (s *Set) bucket(id BucketID) []*entry {
-	from, _ := byHandle(s.live, Handle(id.Index)<<(handleBits-id.Bits))
-	to, _ := byHandle(s.live, Handle(id.Index+1)<<(handleBits-id.Bits))
-	return s.live[from:to]
+// bucket returns where the live nodes of a bucket begin and end.
+func (s *Set) bucket(id BucketID) (from, to int) {
+	from, _ = slices.BinarySearch(s.order, Handle(id.Index)<<(handleBits-id.Bits))
+	to, _ = slices.BinarySearch(s.order, Handle(id.Index+1)<<(handleBits-id.Bits))
+	return from, to
 }
 
-// digest returns the digest of a bucket of this node's: O(1) unless the live set changed.
-func (s *Set) digest(id BucketID, nodes []*entry) uint64 {
+// digest returns the digest of a bucket of this node's: O(1) unless the bucket changed.
+func (s *Set) digest(id BucketID) uint64 {
 	d, ok := s.digests[id]
 	if !ok {
 		if len(s.digests) >= maxBuckets {
-			s.forgetDigests() // other nodes may cut their sets in any way
+			clear(s.digests) // other nodes may cut their sets in any way
 		}
-		d = digestOf(nodes)
+		from, to := s.bucket(id)
+		d = digestOf(s.live[from:to])
 		s.digests[id] = d
 	}
 	return d
 }
 
-func (s *Set) forgetDigests() { clear(s.digests) }
+// differsIn forgets what was computed of the live set and depends on e: its lease began
+// or ended, or the node has another record or state.
+func (s *Set) differsIn(e *entry) {
+	s.peers = nil
+	maps.DeleteFunc(s.digests, func(id BucketID, _ uint64) bool { return id.has(e.handle) })
+}
 
 // digestOf identifies nodes with their record versions and states.
 func digestOf(nodes []*entry) (d uint64) {
@@ -83,36 +84,36 @@ func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
 	width, limit := bucketBits(len(s.live)), s.ageCopies()
 	for range 1 << width {
 		id := BucketID{Bits: width, Index: s.turn & (1<<width - 1)}
-		nodes := s.bucket(id)
-		size := bucketBytes(len(nodes))
+		from, to := s.bucket(id)
+		size := bucketBytes(to - from)
 		if size > *free {
 			break
 		}
 		s.turn = id.Index + 1
-		if len(nodes) == 0 {
+		if from == to {
 			continue
 		}
-		for _, e := range nodes {
-			if e == s.self {
+		for _, v := range s.vitals[from:to] {
+			if v == s.self.vitals {
 				continue // its row is in every message
 			}
-			news = news || e.agesSent < limit
-			e.agesSent += recipients
+			news = news || v.agesSent < limit
+			v.agesSent += recipients
 		}
 		*free -= size
-		m.Ages = append(m.Ages, s.agesOf(id, nodes, m.Stamp))
+		m.Ages = append(m.Ages, s.agesOf(id, s.vitals[from:to], m.Stamp))
 	}
 	return news
 }
 
-func (s *Set) agesOf(id BucketID, nodes []*entry, at Stamp) Bucket {
-	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: s.digest(id, nodes)}
+func (s *Set) agesOf(id BucketID, nodes []*vitals, at Stamp) Bucket {
+	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: s.digest(id)}
 	b.ages, b.same = make([]byte, (len(nodes)+1)/2), make([]byte, (len(nodes)+7)/8)
 	grain := s.grain()
-	for i, e := range nodes {
-		level := min(max(0, at/grain-e.at/grain), unknownAge)
+	for i, v := range nodes {
+		level := min(max(0, at/grain-v.at/grain), unknownAge)
 		b.ages[i/2] |= byte(level) << (4 * (i & 1))
-		if e.table == s.self.table {
+		if v.table == s.self.table {
 			b.same[i/8] |= 1 << (i & 7)
 		}
 	}
@@ -135,32 +136,32 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 	table := tableOf(m)
 	for i := range m.Ages {
 		b := &m.Ages[i]
-		nodes := s.bucket(b.BucketID)
-		if len(nodes) != b.Nodes || s.digest(b.BucketID, nodes) != b.Digest {
+		from, to := s.bucket(b.BucketID)
+		if to-from != b.Nodes || s.digest(b.BucketID) != b.Digest {
 			s.noteDifference(now, m.From, b.BucketID, e)
 			continue
 		}
 		delete(s.differs, b.BucketID)
-		s.applyBucket(m.Stamp, b, nodes, table)
+		s.applyBucket(m.Stamp, b, s.vitals[from:to], table)
 	}
 }
 
-func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*entry, table uint32) {
+func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32) {
 	grain, confirms := s.grain(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
-	for i, e := range nodes {
+	for i, v := range nodes {
 		if confirms {
-			e.confirmed()
+			v.confirmed()
 		}
 		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
-		if level == unknownAge || e == s.self || !e.heard((stamp/grain-level)*grain) {
+		if level == unknownAge || v == s.self.vitals || !v.heard((stamp/grain-level)*grain) {
 			continue
 		}
 		s.stats.AgesApplied++
 		switch same := b.same[i/8]>>(i&7)&1 != 0; {
 		case same:
-			e.table = table
-		case e.table == table:
-			e.table = 0 // it has changed since
+			v.table = table
+		case v.table == table:
+			v.table = 0 // it has changed since
 		}
 	}
 }
@@ -205,10 +206,10 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 // the messages of the node with the larger set, the other one sees the difference in buckets
 // that both hold in full, requests what it lacks of them, and is asked back.
 func (s *Set) holding(id BucketID) Holding {
-	nodes := s.bucket(id)
-	h := Holding{BucketID: id, Marks: make([]uint32, min(len(nodes), 2*bucketSize))}
+	from, to := s.bucket(id)
+	h := Holding{BucketID: id, Marks: make([]uint32, min(to-from, 2*bucketSize))}
 	for i := range h.Marks {
-		h.Marks[i] = uint32(nodes[i].mark())
+		h.Marks[i] = uint32(s.live[from+i].mark())
 	}
 	return h
 }

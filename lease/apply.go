@@ -83,7 +83,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 		s.rowNews(known, true)
 		delete(s.requested, handle)
 		if known.status == live {
-			s.forgetDigests()
+			s.differsIn(known)
 			e.Changed, e.Urgent, s.lost = true, true, true
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 		s.stats.RecordsRefused++
 		return nil
 	}
-	e := &entry{rec: r, handle: h, status: pending, ended: now}
+	e := &entry{vitals: &vitals{status: pending}, rec: r, handle: h, ended: now}
 	s.known[h] = e
 	delete(s.requested, h)
 	return e
@@ -248,7 +248,7 @@ func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 			s.rowNews(e, true)
 		}
 		if b.State != e.state {
-			s.forgetDigests()
+			s.differsIn(e)
 		}
 		if e.rowsSent < s.rowCopies() {
 			s.spread.noRows = false
@@ -259,13 +259,14 @@ func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 	e.heard(b.renewed())
 }
 
-// heard notes that e sent a beat at the given time, and reports whether that is news.
-func (e *entry) heard(at Stamp) bool {
-	if at <= e.at {
+// heard notes that the node sent a beat at the given time, and reports whether that is
+// news.
+func (v *vitals) heard(at Stamp) bool {
+	if at <= v.at {
 		return false
 	}
-	e.grace = max(0, e.renewed()-at)
-	e.at, e.agesSent = at, 0
+	v.grace = max(0, v.renewed()-at)
+	v.at, v.agesSent = at, 0
 	return true
 }
 

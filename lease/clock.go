@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -60,22 +61,38 @@ func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
 	}
 }
 
-// updateClusterClock recomputes the cluster's clock: O(n log n), once a beat and at
-// most twice a message.
+// updateClusterClock recomputes the cluster's clock: O(n) mostly, once a beat
+// and at most twice a message.
 func (s *Set) updateClusterClock(now time.Time) {
-	clocks := make([]time.Duration, 1, 1+len(s.nodes)+len(s.ahead)) // this node's own clock: 0
-	for h, a := range s.ahead {
-		if now.After(a.until) {
-			delete(s.ahead, h)
-			continue
-		}
-		clocks = append(clocks, a.clock)
-	}
-	for _, e := range s.nodes {
-		if _, counted := s.ahead[e.handle]; !counted && e.status == live && e != s.self {
-			clocks = append(clocks, e.clock)
+	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
+	all, earlier, same := 0, 0, 0
+	for clock := range s.clocks {
+		all++
+		switch {
+		case clock < s.clock:
+			earlier++
+		case clock == s.clock:
+			same++
 		}
 	}
-	slices.Sort(clocks)
-	s.clock = clocks[(len(clocks)-1)/2]
+	if median := (all - 1) / 2; median < earlier || median >= earlier+same {
+		s.clock = slices.Sorted(s.clocks)[median]
+	}
+}
+
+// clocks yields all known clocks, relative to this node's, which comes first.
+func (s *Set) clocks(yield func(time.Duration) bool) {
+	if !yield(0) {
+		return
+	}
+	for _, a := range s.ahead {
+		if !yield(a.clock) {
+			return
+		}
+	}
+	for i, v := range s.vitals {
+		if _, counted := s.ahead[s.order[i]]; !counted && v != s.self.vitals && !yield(v.clock) {
+			return
+		}
+	}
 }

@@ -81,14 +81,14 @@ func (s *Set) recordNews(e *entry) {
 	s.spread.noRecords = false
 }
 
-// confirmed notes that another node holds the same of e as this one. In a large set,
+// confirmed notes that another node holds the same of the node as this one. In a large set,
 // that counts as three copies: a rumor ends when it meets nodes that know it, as in
 // Demers et al., "Epidemic Algorithms for Replicated Database Maintenance" (1987). A
 // node that missed the news is repaired.
-func (e *entry) confirmed() {
-	e.recordsSent += 3
-	if e.inDigest {
-		e.rowsSent += 3
+func (v *vitals) confirmed() {
+	v.recordsSent += 3
+	if v.inDigest {
+		v.rowsSent += 3
 	}
 }
 

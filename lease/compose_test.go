@@ -97,7 +97,8 @@ func TestComposeIsFair(t *testing.T) {
 			rows[m.Beats[i].Handle] += recipients
 		}
 		for i := range m.Ages {
-			for _, e := range s.bucket(m.Ages[i].BucketID) {
+			from, to := s.bucket(m.Ages[i].BucketID)
+			for _, e := range s.live[from:to] {
 				ages[e.handle] += recipients
 			}
 		}

@@ -12,14 +12,15 @@ func TestRepairsAreBounded(t *testing.T) {
 	s := many(1000)
 	from := s.live[slices.IndexFunc(s.live, func(e *entry) bool { return e != s.self })]
 	fourth := BucketID{Bits: 4, Index: 1}
+	begin, end := s.bucket(fourth)
 	now := epoch
 	for name, tc := range map[string]struct {
 		ids  []BucketID
 		want int
 	}{
 		"the whole set":      {[]BucketID{{}}, 0},
-		"one bucket":         {[]BucketID{fourth}, len(s.bucket(fourth))},
-		"one bucket thrice":  {[]BucketID{fourth, fourth, fourth}, len(s.bucket(fourth))},
+		"one bucket":         {[]BucketID{fourth}, end - begin},
+		"one bucket thrice":  {[]BucketID{fourth, fourth, fourth}, end - begin},
 		"a much larger part": {[]BucketID{{Bits: 2}}, 0},
 	} {
 		now = now.Add(time.Second)

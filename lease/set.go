@@ -48,6 +48,10 @@ type Set struct {
 	nodes     []*entry          // the same, sorted by id
 	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
 	live      []*entry          // the live ones, this node's included, by handle
+	order     []Handle          // their handles
+	vitals    []*vitals         // their vitals
+	scattered bool              // leases began since gather
+	peers     []string          // the addresses of the others, by id; nil = to be computed
 	oldest    Stamp             // no live lease of another node is older; 0 = to be computed
 	requested map[Handle]time.Time
 	differs   map[BucketID]difference
@@ -65,25 +69,16 @@ type Set struct {
 
 // entry is what a Set knows of one incarnation of a node.
 type entry struct {
-	rec         *Record
-	handle      Handle
-	status      status
-	at          Stamp // of the latest beat that is known of; rounded down if only its age was received
-	rowAt       Stamp // of the latest beat that was received whole; 0 = none
-	grace       Stamp // how much later the lease ends here, because cluster time has stepped
-	state       State // in that beat, as the fields below
-	table       uint32
-	load        int64
-	rest        []byte        // fields that this program does not know
-	clock       time.Duration // the node's wall clock minus this node's
-	ended       time.Time     // when the entry was added, or its lease ended; forgotten some time later
-	answered    time.Time     // when AnswerExpired last answered the node
-	drawn       Stamp         // until when the messages count as spread that the node drew by requests; see draws
-	agesSent    int           // copies of the latest age sent by this node
-	rowsSent    int           // copies of the latest row with news sent by this node
-	inDigest    bool          // the news in the row is part of digests
-	recordsSent int           // copies of the record sent by this node
-	size        int           // of the encoded record; 0 = not computed yet
+	*vitals
+	rec      *Record
+	handle   Handle
+	rowAt    Stamp     // of the latest beat that was received whole; 0 = none
+	load     int64     // in that beat
+	rest     []byte    // fields that this program does not know
+	ended    time.Time // when the entry was added, or its lease ended; forgotten some time later
+	answered time.Time // when AnswerExpired last answered the node
+	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
+	size     int       // of the encoded record; 0 = not computed yet
 }
 
 type status uint8
@@ -125,8 +120,8 @@ func (s *Set) admit(now time.Time, rec *Record) {
 	}
 	at := s.time.at(now)
 	s.self = &entry{
-		rec: rec, handle: HandleOf(rec.ID, rec.Incarnation),
-		state: s.state, at: at, rowAt: at, table: table, load: load,
+		vitals: &vitals{state: s.state, at: at, table: table},
+		rec:    rec, handle: HandleOf(rec.ID, rec.Incarnation), rowAt: at, load: load,
 	}
 	s.renewed = now
 	s.become(s.self, live)
@@ -150,12 +145,17 @@ func (s *Set) become(e *entry, status status) {
 	if (was == live) == (status == live) {
 		return
 	}
-	s.forgetDigests()
-	i, _ := byHandle(s.live, e.handle)
+	s.differsIn(e)
+	i, _ := slices.BinarySearch(s.order, e.handle)
 	if status == live {
-		s.live = slices.Insert(s.live, i, e)
+		s.live, s.order = slices.Insert(s.live, i, e), slices.Insert(s.order, i, e.handle)
+		s.vitals = slices.Insert(s.vitals, i, e.vitals)
+		s.scattered = true
 	} else {
-		s.live = slices.Delete(s.live, i, i+1)
+		s.live, s.order = slices.Delete(s.live, i, i+1), slices.Delete(s.order, i, i+1)
+		s.vitals = slices.Delete(s.vitals, i, i+1)
+		alone := *e.vitals
+		e.vitals = &alone // e must not keep those of all others in memory
 		s.lost = true
 	}
 }
@@ -168,9 +168,6 @@ func (s *Set) end(now time.Time, e *entry, status status) {
 
 // age returns the age of the lease of e.
 func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.renewed()) }
-
-// renewed returns when the lease of e was renewed.
-func (e *entry) renewed() Stamp { return e.at + e.grace }
 
 func (s *Set) searchNode(id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(s.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
@@ -202,7 +199,7 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	at := max(s.time.at(now), s.self.at+1)
 	if s.self.state != s.state {
 		s.lost = true
-		s.forgetDigests()
+		s.differsIn(s.self)
 	}
 	s.advance(at - s.time.at(now)) // two beats within a millisecond
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
@@ -236,25 +233,21 @@ func (s *Set) Update(change func(*Record)) {
 	s.self.rec = rec
 	s.self.size = 0
 	s.recordNews(s.self)
-	s.forgetDigests()
+	s.differsIn(s.self)
 }
 
 // Expire ends the leases that are older than the TTL, forgets the leases that ended
 // long ago, and reports whether the live set changed. O(nodes).
 func (s *Set) Expire(now time.Time) (changed bool) {
-	for h, e := range s.known {
-		switch {
-		case e == s.self:
-		case e.status == live:
-			if s.age(now, e) > s.params.TTL {
-				s.end(now, e, expired)
-				s.stats.Expired++
-				changed = true
-			}
-		case now.Sub(e.ended) > s.params.forgetAfter():
-			s.forget(h, e)
+	for i, v := range slices.Backward(s.vitals) {
+		if v != s.self.vitals && millis(s.time.at(now)-v.renewed()) > s.params.TTL {
+			s.end(now, s.live[i], expired)
+			s.stats.Expired++
+			changed = true
 		}
 	}
+	s.forgetEnded(now)
+	s.gather()
 	for h, at := range s.requested {
 		if now.Sub(at) > requestInterval {
 			delete(s.requested, h)
@@ -267,6 +260,18 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	}
 	s.oldest = 0
 	return s.outbid(now) || changed
+}
+
+// forgetEnded forgets the leases that ended long ago: O(1) if all are live.
+func (s *Set) forgetEnded(now time.Time) {
+	if len(s.known) == len(s.live) {
+		return
+	}
+	for h, e := range s.known {
+		if e.status != live && now.Sub(e.ended) > s.params.forgetAfter() {
+			s.forget(h, e)
+		}
+	}
 }
 
 // forget makes room. Once the latest incarnation of a node is forgotten, the earlier ones
@@ -291,9 +296,9 @@ func (s *Set) forget(h Handle, e *entry) {
 // otherwise O(1): a renewal only moves a deadline back.
 func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	if s.oldest == 0 {
-		for _, e := range s.nodes {
-			if e.status == live && e != s.self && (s.oldest == 0 || e.renewed() < s.oldest) {
-				s.oldest = e.renewed()
+		for _, v := range s.vitals {
+			if v != s.self.vitals && (s.oldest == 0 || v.renewed() < s.oldest) {
+				s.oldest = v.renewed()
 			}
 		}
 	}

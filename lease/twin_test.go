@@ -67,7 +67,7 @@ func (w *twin) hear(now time.Time, m *Message) {
 // bucket returns the live nodes with handles in one part, by handle.
 func (w *twin) bucket(id BucketID) (nodes []*entry) {
 	for _, r := range append(w.live(), w.set.self.rec) {
-		e := &entry{handle: r.handle(), rec: r, state: w.state(r.handle())}
+		e := &entry{handle: r.handle(), rec: r, vitals: &vitals{state: w.state(r.handle())}}
 		if e.handle == w.set.self.handle {
 			e.state = w.set.self.state
 		}

@@ -29,7 +29,7 @@ type View struct {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.nodes))}
+	v := &View{Members: make([]Member, 0, len(s.live))}
 	for _, e := range s.nodes {
 		if e.status == live {
 			v.Members = append(v.Members, Member{
@@ -44,8 +44,8 @@ func (s *Set) View() *View {
 // Differing returns how many other members compute another table than the one of a
 // digest. Settling members have none yet. O(n).
 func (s *Set) Differing(table uint32) (members int) {
-	for _, e := range s.nodes {
-		if e.status == live && e != s.self && e.state != Settling && e.table != table {
+	for _, e := range s.live {
+		if e != s.self && e.state != Settling && e.table != table {
 			members++
 		}
 	}
@@ -88,11 +88,15 @@ func (v *View) Digest() uint64 {
 // process that seems to run under this node's id: the answer of that process
 // proves that it runs, even if no other node can reach it.
 func (s *Set) Peers(dst []string) []string {
-	for _, e := range s.nodes {
-		if e.status == live && e != s.self && e.rec.Addr != "" {
-			dst = append(dst, e.rec.Addr)
+	if s.peers == nil {
+		s.peers = make([]string, 0, len(s.live))
+		for _, e := range s.nodes {
+			if e.status == live && e != s.self && e.rec.Addr != "" {
+				s.peers = append(s.peers, e.rec.Addr)
+			}
 		}
 	}
+	dst = append(dst, s.peers...)
 	if r := s.duplicate.entry; r != nil && r.rec.Addr != "" && r.rec.Addr != s.self.rec.Addr {
 		dst = append(dst, r.rec.Addr)
 	}
