@@ -153,9 +153,9 @@ func (h *Handover) Overdue(p placement.Partition) {
 	}
 }
 
-// Waiting returns the partitions that wait for other members, in order: those that the
-// table names this node for and that it does not run yet, and those that it runs until
-// they are demanded. The caller bounds how long.
+// Waiting returns the partitions that wait for other members, in order: partitions that
+// this node owns and does not run yet, and partitions that it runs until another node
+// demands them. The caller bounds how long.
 func (h *Handover) Waiting() (waiting []placement.Partition) {
 	for _, p := range h.partitions() {
 		if t := h.parts[p]; t.wanted != t.granted {

@@ -62,16 +62,16 @@ func (w *world) nextRuns(i int, n *node, visit func(step, *world)) {
 			continue // paused
 		}
 		if r.state == stopping {
-			visit(step{what: "has ended its run of", place: i, p: p}, w.change(i, ends(idle)))
+			visit(step{what: "has ended its run of ", place: i, p: p}, w.change(i, ends(idle)))
 		}
 		if r.state == running && w.used.returns < w.returns {
-			visit(step{what: "returns by itself from", place: i, p: p}, w.change(i, func(w *world, n *node) {
+			visit(step{what: "returns by itself from ", place: i, p: p}, w.change(i, func(w *world, n *node) {
 				w.used.returns++
 				ends(idle)(w, n)
 			}))
 		}
 		if w.used.overdue < w.overdue && slices.Contains(n.Waiting(), p) {
-			visit(step{what: "no longer waits for", place: i, p: p}, w.change(i, func(w *world, n *node) {
+			visit(step{what: "no longer waits for ", place: i, p: p}, w.change(i, func(w *world, n *node) {
 				w.used.overdue++
 				n.overdue(p)
 			}))
@@ -130,14 +130,12 @@ func (w *world) nextMembers(i int, n *node, visit func(step, *world)) {
 			visit(step{what: "learns of", place: i, other: o.life}, w.change(i, func(_ *world, n *node) { n.learn(o.life) }))
 		}
 	}
-	heard := true
 	for _, o := range w.nodes {
-		heard = heard && (o.life == 0 || o.lapsed || !o.knows(n.life) || n.knows(o.life))
+		if o.life != 0 && !o.lapsed && o.knows(n.life) && !n.knows(o.life) && w.fault != lateNews {
+			return
+		}
 	}
 	for _, life := range n.others {
-		if !heard {
-			break
-		}
 		o := w.nodes[placeOf(life)]
 		if o.life == life && !o.lapsed && w.fault != noLease {
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -44,6 +45,7 @@ const (
 	anyView     fault = "answers members that know other members"
 	anyLife     fault = "counts answers to the former incarnation"
 	noLease     fault = "takes a member for gone before its lease has ended"
+	lateNews    fault = "takes members for gone before it hears of others"
 	keepRights  fault = "keeps its rights when its lease ends"
 	askOnce     fault = "asks once"
 )
@@ -141,7 +143,10 @@ func (s step) String() string {
 	case s.other != 0:
 		return fmt.Sprintf("%s %s %s", name(s.place), s.what, life(s.other))
 	}
-	return fmt.Sprintf("%s %s %d", name(s.place), s.what, s.p)
+	if strings.HasSuffix(s.what, " ") {
+		return fmt.Sprintf("%s %s%d", name(s.place), s.what, s.p)
+	}
+	return name(s.place) + " " + s.what
 }
 
 // change returns a copy of w in which the node at a place was changed, and what the node
@@ -218,7 +223,7 @@ func (n *node) setMembers(others []lease.Handle) {
 	n.setTable()
 }
 
-// members returns whom n knows, itself included.
+// members returns the members that n knows, itself included.
 func (n *node) members() []lease.Handle { return append(slices.Clone(n.others), n.life) }
 
 func (n *node) knows(life lease.Handle) bool { return slices.Contains(n.others, life) }
