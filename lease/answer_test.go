@@ -123,6 +123,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		if !old.Expire(now) || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid: %+v", old.Self())
 		}
+		trust(old.Handle())
 		s.Apply(now, old.Sync(now))
 		if member(s, "b") == nil {
 			t.Error("still not live")
@@ -138,6 +139,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 		if e := old.Apply(now, carry(t, m)); !e.Changed || !e.Urgent || old.Self().Incarnation <= 2 {
 			t.Fatalf("not outbid at once: %+v, %+v", e, old.Self())
 		}
+		trust(old.Handle())
 		s.Apply(now, old.Sync(now))
 		if member(s, "b") == nil {
 			t.Error("still not live")

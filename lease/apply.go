@@ -14,9 +14,9 @@ type Effect struct {
 	Buckets   []Holding // request from the message's sender what this node lacks
 	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
 
-	Challenge string // send [Set.Challenge] to this address, unless empty
+	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
 	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
-	Answered  bool   // the message answers this node's challenge
+	Answered  bool   // the message answers this node's challenge: the sender runs
 	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
 }
 
@@ -38,7 +38,6 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		return e
 	}
 	e.Counts = true
-	e.Answered = s.challenge.answeredBy(now, m)
 	s.remember(now, m.From)
 	for _, r := range m.Records {
 		s.applyRecord(now, r, &e)

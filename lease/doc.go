@@ -42,17 +42,13 @@
 //     records and states.
 //  7. Memory is bounded by MaxNodes for any input. Decoding never panics.
 //  8. Recorded messages that are sent again, at any later time and to any node,
-//     revive, end and fence no node: beyond a TTL they do not count, and before that
-//     they say their true age. A newcomer's wrong wall clock changes nothing of this.
+//     revive, end and fence no node. A message counts only if its sender is or was live
+//     here, or answers a random number, and then says its true age. So a newcomer's wrong wall
+//     clock changes nothing, and neither does a restart of the whole cluster.
 //
 // # Not guaranteed
 //
 // The cluster time of a node lags behind the latest one by up to the time that a
 // message takes to it. A beat looks younger there by as much. A set that does not know
 // the sender yet takes the sender for live, for one TTL at most.
-//
-// A newcomer that hears a recording from the very time at which its wall clock stands
-// takes it for the present, until it exchanges all with a member. So does a cluster that
-// restarted as a whole and was ahead of its wall clocks before, when its cluster time
-// reaches that of the recording.
 package lease

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -20,6 +21,16 @@ func node(now time.Time, id lease.NodeID) *lease.Set {
 	return s
 }
 
+// meet has two nodes challenge each other: what they send counts from then on. Until then it
+// could be recorded traffic, sent again. The number has to be random.
+func meet(now time.Time, a, b *lease.Set) {
+	for _, by := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
+		challenge := by.from.Challenge(now, rand.Uint64()|1)
+		by.to.Apply(now, challenge)
+		by.from.Apply(now, by.to.Echo(now, challenge.Challenge))
+	}
+}
+
 func members(s *lease.Set) string {
 	var all []string
 	for _, m := range s.View().Members {
@@ -32,6 +43,7 @@ func members(s *lease.Set) string {
 func ExampleSet_Apply() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
+	meet(now, a, b)
 
 	// Each node sends its digest; here without a network.
 	for _, hop := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
@@ -64,8 +76,11 @@ func ExampleNewSet() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	seed, c := node(now, "seed"), node(now, "c")
 	for _, id := range []lease.NodeID{"a", "b"} {
-		seed.Apply(now, node(now, id).Sync(now))
+		n := node(now, id)
+		meet(now, seed, n)
+		seed.Apply(now, n.Sync(now))
 	}
+	meet(now, seed, c)
 	c.Apply(now, seed.Sync(now))
 	fmt.Println(members(c))
 	// Output:
@@ -76,6 +91,7 @@ func ExampleNewSet() {
 func ExampleSet_SetState() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
+	meet(now, a, b)
 	b.Apply(now, a.Sync(now))
 
 	a.SetState(lease.Draining)
@@ -91,6 +107,7 @@ func ExampleSet_SetState() {
 func ExampleSet_Update() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
+	meet(now, a, b)
 	b.Apply(now, a.Sync(now))
 	a.Apply(now, b.Sync(now))
 

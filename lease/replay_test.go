@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// A newcomer with a clock that is behind takes a recorded message for the present. When it
-// hears a member, the leases that it holds go on for as long as before, but it relays
-// their beats as old as they are.
+// When cluster time steps ahead, since two clusters meet, the leases that a node holds go
+// on for as long as before, but it relays their beats as old as they are by the new time.
 func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	const behind = 4 * time.Second
 	b, c := rec("b", 1), rec("c", 1)
-	s := NewSet(epoch.Add(-behind), *rec("a", 1), testParams)
-	recorded := messageFrom(epoch.Add(-behind), b, []Beat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
-	s.Apply(epoch.Add(-behind), recorded)
+	s := startSet(epoch.Add(-behind), rec("a", 1), testParams)
+	before := messageFrom(epoch.Add(-behind), b, []Beat{b.sent(epoch.Add(-behind)), c.sent(epoch.Add(-behind - time.Second))}, b, c)
+	s.Apply(epoch.Add(-behind), before)
 	wantIDs(t, s, "a/1", "b/1", "c/1")
 	if e := s.Apply(epoch.Add(-behind), messageFrom(epoch, b, []Beat{b.sent(epoch)})); !e.Counts || s.time.at(epoch.Add(-behind)) != stampAt(epoch) {
 		t.Fatalf("%+v, cluster time %v", e, s.time)
@@ -44,11 +43,12 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 }
 
 // When a provisional node learns that cluster time is earlier than its clock, it relays
-// nothing of what it heard before: it may have been recorded long ago.
+// nothing of what it heard before: other newcomers were wrong, too.
 func TestStepBackRelaysNothing(t *testing.T) {
 	ahead := epoch.Add(10 * time.Minute)
 	b, c := rec("b", 1), rec("c", 1)
 	s := NewSet(ahead, *rec("a", 1), simParams) // c's clock is not rejected
+	s.challenges.runs = trusted
 	provisional := hello(ahead, c)
 	provisional.Provisional = true
 	s.Apply(ahead, provisional)

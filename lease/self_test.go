@@ -144,6 +144,7 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 			if got := s.Self().Incarnation; got != maxIncarnation {
 				t.Fatalf("incarnation %d", got)
 			}
+			trust(s.Handle())
 			other.Expire(now)
 			other.Apply(now, carry(t, s.Compose(now, 1400, 1)[0]))
 			if m := member(other, "a"); m == nil || m.Incarnation != maxIncarnation {
@@ -195,6 +196,7 @@ func TestClonedProcess(t *testing.T) {
 	if e := one.Apply(now, carry(t, two.Sync(now))); e.Changed {
 		t.Error("the same beat again: another incarnation")
 	}
+	trust(one.Handle())
 	two.Apply(now, carry(t, one.Sync(now)))
 	now = now.Add(time.Second)
 	one.Beat(now, 0, 0)
@@ -236,6 +238,7 @@ func TestCloneSaysFarewell(t *testing.T) {
 	if got := two.Stats().Reincarnations; got != 1 {
 		t.Fatalf("Reincarnations = %d", got)
 	}
+	trust(two.Handle())
 	other.Apply(epoch, carry(t, two.Sync(epoch)))
 	if m := member(other, "a"); m == nil || m.Handle != two.Handle() || m.State != Active {
 		t.Errorf("the others see %+v", m)

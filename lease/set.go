@@ -38,33 +38,33 @@ type Stats struct {
 // Every time.Time argument carries the caller's monotonic clock, which alone
 // decides the age of leases, and its wall clock, which is used to judge skew.
 type Set struct {
-	params    Params
-	self      *entry
-	state     State     // of this node, from its next beat
-	renewed   time.Time // when this node sent its latest beat
-	time      clusterTime
-	challenge challenge
-	byID      map[NodeID]*entry // the latest incarnation that had a lease here
-	nodes     []*entry          // the same, sorted by id
-	known     map[Handle]*entry // these, and incarnations that have no lease yet or no longer
-	live      []*entry          // the live ones, this node's included, by handle
-	order     []Handle          // their handles
-	vitals    []*vitals         // their vitals
-	scattered bool              // leases began since gather
-	peers     []string          // the addresses of the others, by id; nil = to be computed
-	oldest    Stamp             // no live lease of another node is older; 0 = to be computed
-	requested map[Handle]time.Time
-	differs   map[BucketID]difference
-	digests   map[BucketID]uint64   // of this node's live set, computed as needed
-	ahead     map[Handle]aheadClock // of rejected beats
-	duplicate duplicate
-	clock     time.Duration // the cluster's clock minus this node's; see clock.go
-	lost      bool          // a member ended or stopped being Active since the last call of Lost
-	stats     Stats
-	turn      uint32 // the bucket whose ages are sent next
-	askTurn   int    // the live node from which on leases are asked for
-	spread    spread
-	rows      []*entry // scratch of Compose and Sync
+	params     Params
+	self       *entry
+	state      State     // of this node, from its next beat
+	renewed    time.Time // when this node sent its latest beat
+	time       clusterTime
+	challenges challenges
+	byID       map[NodeID]*entry // the latest incarnation that had a lease here
+	nodes      []*entry          // the same, sorted by id
+	known      map[Handle]*entry // these, and incarnations that have no lease yet or no longer
+	live       []*entry          // the live ones, this node's included, by handle
+	order      []Handle          // their handles
+	vitals     []*vitals         // their vitals
+	scattered  bool              // leases began since gather
+	peers      []string          // the addresses of the others, by id; nil = to be computed
+	oldest     Stamp             // no live lease of another node is older; 0 = to be computed
+	requested  map[Handle]time.Time
+	differs    map[BucketID]difference
+	digests    map[BucketID]uint64   // of this node's live set, computed as needed
+	ahead      map[Handle]aheadClock // of rejected beats
+	duplicate  duplicate
+	clock      time.Duration // the cluster's clock minus this node's; see clock.go
+	lost       bool          // a member ended or stopped being Active since the last call of Lost
+	stats      Stats
+	turn       uint32 // the bucket whose ages are sent next
+	askTurn    int    // the live node from which on leases are asked for
+	spread     spread
+	rows       []*entry // scratch of Compose and Sync
 }
 
 // entry is what a Set knows of one incarnation of a node.
@@ -94,15 +94,16 @@ const (
 // begins at now.
 func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
-		params:    p,
-		state:     Settling,
-		byID:      make(map[NodeID]*entry),
-		known:     make(map[Handle]*entry),
-		requested: make(map[Handle]time.Time),
-		differs:   make(map[BucketID]difference),
-		digests:   make(map[BucketID]uint64),
-		ahead:     make(map[Handle]aheadClock),
-		time:      startTime(now),
+		params:     p,
+		state:      Settling,
+		byID:       make(map[NodeID]*entry),
+		known:      make(map[Handle]*entry),
+		requested:  make(map[Handle]time.Time),
+		differs:    make(map[BucketID]difference),
+		digests:    make(map[BucketID]uint64),
+		ahead:      make(map[Handle]aheadClock),
+		time:       startTime(now),
+		challenges: challenges{runs: make(map[Handle]time.Time)},
 	}
 	rec := self.clone()
 	rec.Version = max(1, rec.Version)
@@ -258,6 +259,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			delete(s.differs, id)
 		}
 	}
+	s.challenges.forget(now, s.params.TTL)
 	s.oldest = 0
 	return s.outbid(now) || changed
 }

@@ -71,34 +71,47 @@ func (s *Set) Establish() {
 func (s *Set) Established() bool { return !s.time.provisional }
 
 // accepts decides whether a message counts, and takes over the cluster time of its
-// sender. A message far from this node's cluster time is either a recorded one, sent
-// again, or this node's estimate is wrong. So the message counts only if it answers
-// this node's challenge, or comes from a live member whose time is ahead: cluster time
-// never goes back, so no recorded message is ahead of a member. Otherwise the sender is
-// challenged, or, if it is behind, told the time.
+// sender. A message may be a recorded one, sent again. So it counts only if its sender is
+// known to run: the sender is or was live here, or answered a challenge of this node
+// lately, as this message may do. Cluster time never goes back, so what such a sender sent before is
+// at least as old as its stamp says. Any other sender is challenged, or, if it is behind,
+// learns the time.
 func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	if m.Provisional && !s.time.provisional {
 		return false // its own join brings it the time
 	}
+	e.Answered = s.challenges.answer(now, m)
 	learns := s.time.provisional && !m.Provisional
-	ahead := millis(m.Stamp - s.time.at(now))
+	by := m.Stamp - s.time.at(now)
+	if !s.believes(now, m, millis(by), learns, e) {
+		return false
+	}
+	if by > 0 || learns {
+		s.advance(by)
+	}
+	if learns {
+		s.Establish()
+	}
+	return true
+}
+
+// believes decides whether a message is of the present, and says in e what follows if it
+// may not be.
+func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bool, e *Effect) bool {
+	behind := ahead < -s.params.TTL && !e.Answered
 	switch {
-	case s.ofPresent(now, m, ahead):
-		if ahead > 0 || learns {
-			s.advance(m.Stamp - s.time.at(now))
-		}
-		if learns {
-			s.Establish()
-		}
-		return true
-	case ahead > 0 || learns:
+	case ahead > s.params.TTL && !s.readable(m):
 		s.stats.FromFuture++
-		if s.readable(m) {
-			e.Challenge = s.mayChallenge(now, m)
-		}
-	default:
+	case behind && !learns:
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
+	case !behind && (e.Answered || s.runs(now, m.From, ahead)):
+		return true
+	case ahead > s.params.TTL:
+		s.stats.FromFuture++
+		fallthrough
+	default:
+		e.Challenge = s.addrOfSender(m)
 	}
 	return false
 }
@@ -109,22 +122,19 @@ func (s *Set) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (s.time.provisional && m.Stamp <= maxLearned)
 }
 
-// ofPresent reports whether m is near this node's cluster time, or of the present
-// nevertheless.
-func (s *Set) ofPresent(now time.Time, m *Message, ahead time.Duration) bool {
-	if max(ahead, -ahead) <= s.params.TTL {
-		return true
-	}
-	member := ahead > 0 && s.AddrOf(m.From) != "" && !m.Provisional
-	return s.readable(m) && (member || s.challenge.answeredBy(now, m))
+// runs reports whether a process is known to run at present. An expired node whose time is
+// not ahead counts, too: it was live here, so what was recorded of it is behind by now.
+func (s *Set) runs(now time.Time, h Handle, ahead time.Duration) bool {
+	e := s.known[h]
+	near := ahead <= s.params.TTL
+	return e != nil && (e.status == live || e.status == expired && near) || s.challenges.answered(now, h, s.params.TTL)
 }
 
 // advance corrects the estimate of cluster time. Within jitter, all leases grow older or
 // younger by as much. After a larger step, the leases that this node holds end when they
 // would have ended without it, so no lease ends because two clusters meet. But this node
-// relays their beats with the stamps that it received: it may have received them in the
-// present cluster time, by a recorded message that it took for the present. Only a
-// provisional node steps back, and what it heard until then has no known stamp.
+// relays their beats with the stamps that it received: some are of the later time already.
+// Only a provisional node steps back, and what it heard until then has no known stamp.
 func (s *Set) advance(by Stamp) {
 	s.time.base += by
 	large := millis(max(by, -by)) > s.params.TTL/16
@@ -149,63 +159,4 @@ func (s *Set) advance(by Stamp) {
 			e.grace = end - e.at
 		}
 	}
-}
-
-// challenge is a random number that a message of the present must repeat.
-type challenge struct {
-	nonce uint64
-	since time.Time // the nonce is younger than challengeLife
-	sent  time.Time // to anybody
-}
-
-// challengeLife is how long an answer to a challenge is awaited.
-const challengeLife = 2 * time.Second
-
-func (c *challenge) answeredBy(now time.Time, m *Message) bool {
-	return m.Echo != 0 && m.Echo == c.nonce && now.Sub(c.since) <= challengeLife
-}
-
-// mayChallenge returns the address of the sender of m, or "" if a challenge was sent
-// just now. The address is where the sender's record says it is: a recorded message is
-// answered by the present process there, if there is one.
-func (s *Set) mayChallenge(now time.Time, m *Message) string {
-	if m.From == s.self.handle || (s.challenge.nonce != 0 && now.Sub(s.challenge.sent) < requestInterval) {
-		return ""
-	}
-	return s.addrOfSender(m)
-}
-
-// addrOfSender returns the gossip address of a sender that need not be live, or "".
-func (s *Set) addrOfSender(m *Message) string {
-	for _, r := range m.Records {
-		if HandleOf(r.ID, r.Incarnation) == m.From {
-			return r.Addr
-		}
-	}
-	if e := s.known[m.From]; e != nil {
-		return e.rec.Addr
-	}
-	return ""
-}
-
-// Challenge returns a message that its receiver answers with [Set.Echo]. The nonce must
-// be random and not 0.
-func (s *Set) Challenge(now time.Time, nonce uint64) *Message {
-	c := &s.challenge
-	if c.nonce == 0 || now.Sub(c.since) > challengeLife/2 { // answers to the last one may be on their way
-		c.nonce, c.since = nonce, now
-	}
-	c.sent = now
-	m := s.message(now)
-	m.Challenge = c.nonce
-	m.Records = []*Record{s.self.rec}
-	return m
-}
-
-// Echo returns the answer to a challenge: the present cluster time, with the nonce. It
-// is smaller than the challenge.
-func (s *Set) Echo(now time.Time, nonce uint64) *Message {
-	m := s.message(now)
-	m.Echo = nonce
-	return m
 }

@@ -9,16 +9,20 @@ import (
 )
 
 // A message counts, and moves cluster time, depending on its stamp and sender. Node a
-// knows b, which is live, and c, which has expired.
+// knows b, which is live, and c and d, which have expired. d answered a challenge lately.
 func TestWhichTimeCounts(t *testing.T) {
 	const ttl = 6 * time.Second
 	now := epoch.Add(2 * ttl)
-	b, c, stranger := rec("b", 1), rec("c", 1), rec("s", 1)
+	b, c, d, stranger := rec("b", 1), rec("c", 1), rec("d", 1), rec("s", 1)
+	withRecord := func(m *Message) { m.Records = []*Record{stranger} }
+	provisional := func(m *Message) { m.Provisional = true }
+	echo := func(nonce uint64) func(*Message) { return func(m *Message) { m.Echo = nonce } }
 	type want struct {
 		counts    bool
 		moved     time.Duration // of cluster time
 		challenge string
 		behind    bool
+		counted   bool // as a message of another time
 	}
 	for _, tc := range []struct {
 		name   string
@@ -27,32 +31,39 @@ func TestWhichTimeCounts(t *testing.T) {
 		change func(m *Message)
 		want   want
 	}{
-		{"near, ahead", stranger, ttl, nil, want{counts: true, moved: ttl}},
-		{"near, behind", stranger, -ttl, nil, want{counts: true}},
+		{"near, ahead", b, ttl, nil, want{counts: true, moved: ttl}},
+		{"near, behind", b, -ttl, nil, want{counts: true}},
+		{"near, stranger", stranger, 0, nil, want{}},
+		{"near, stranger with its record", stranger, 0, withRecord, want{challenge: "s:7946"}},
+		{"near, expired", c, ttl, nil, want{counts: true, moved: ttl}},
+		{"far ahead, expired, ran just now", d, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
 		{"far ahead, live", b, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
 		{"a year ahead, live", b, 365 * 24 * time.Hour, nil, want{counts: true, moved: 365 * 24 * time.Hour}},
-		{"far ahead, stranger", stranger, ttl + ms, nil, want{}},
-		{"far ahead, stranger with its record", stranger, ttl + ms, func(m *Message) { m.Records = []*Record{stranger} }, want{challenge: "s:7946"}},
-		{"far ahead, expired", c, ttl + ms, nil, want{challenge: "c:7946"}},
+		{"far ahead, stranger", stranger, ttl + ms, nil, want{counted: true}},
+		{"far ahead, stranger with its record", stranger, ttl + ms, withRecord, want{challenge: "s:7946", counted: true}},
+		{"far ahead, expired", c, ttl + ms, nil, want{challenge: "c:7946", counted: true}},
 		{"far ahead, this node's handle", rec("a", 1), ttl + ms, nil, want{counts: true, moved: ttl + ms}},
-		{"far behind, live", b, -ttl - ms, nil, want{behind: true}},
-		{"far behind, stranger", stranger, -ttl - ms, nil, want{behind: true}},
-		{"an answer to the challenge", stranger, time.Hour, func(m *Message) { m.Echo = 4711 }, want{counts: true, moved: time.Hour}},
-		{"a wrong answer", c, time.Hour, func(m *Message) { m.Echo = 4712 }, want{challenge: "c:7946"}},
-		{"an answer from the past", stranger, -time.Hour, func(m *Message) { m.Echo = 4711 }, want{counts: true}},
-		{"near, provisional", stranger, 0, func(m *Message) { m.Provisional = true }, want{}},
-		{"far ahead, provisional", b, time.Hour, func(m *Message) { m.Provisional = true }, want{}},
-		{"far behind, provisional", b, -time.Hour, func(m *Message) { m.Provisional = true }, want{}},
-		{"beyond measure, live", b, 0, func(m *Message) { m.Stamp = maxStamp }, want{}},
-		{"far enough ahead to overflow a duration", stranger, 0, func(m *Message) { m.Stamp += 1<<58/15625 + 1 }, want{}},
+		{"far behind, live", b, -ttl - ms, nil, want{behind: true, counted: true}},
+		{"far behind, stranger", stranger, -ttl - ms, nil, want{behind: true, counted: true}},
+		{"an answer to the challenge", stranger, time.Hour, echo(4711), want{counts: true, moved: time.Hour}},
+		{"a wrong answer", c, ttl + ms, echo(4712), want{challenge: "c:7946", counted: true}},
+		{"an answer from the past", stranger, -time.Hour, echo(4711), want{counts: true}},
+		{"near, provisional", stranger, 0, provisional, want{}},
+		{"far ahead, provisional", b, time.Hour, provisional, want{}},
+		{"far behind, provisional", b, -time.Hour, provisional, want{}},
+		{"a provisional answer", stranger, 0, func(m *Message) { m.Provisional, m.Echo = true, 4711 }, want{}},
+		{"beyond measure, live", b, 0, func(m *Message) { m.Stamp = maxStamp }, want{counted: true}},
+		{"far enough ahead to overflow a duration", stranger, 0, func(m *Message) { m.Stamp += 1<<58/15625 + 1 }, want{counted: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSet(rec("a", 1))
 			s.Apply(epoch, hello(epoch, c))
+			s.Apply(epoch, hello(epoch, d))
 			s.Apply(now, hello(now, b))
 			s.Expire(now)
 			s.Challenge(now, 4711)
 			at := now.Add(challengeLife)
+			s.challenges.runs = map[Handle]time.Time{d.handle(): at.Add(-ttl), c.handle(): at.Add(-ttl - ms)}
 			m := messageFrom(at, tc.from, nil)
 			m.Stamp += stamps(tc.ahead)
 			if tc.change != nil {
@@ -60,13 +71,10 @@ func TestWhichTimeCounts(t *testing.T) {
 			}
 			past, before := s.stats, s.time.at(at)
 			e := s.Apply(at, m)
-			got := want{e.Counts, millis(s.time.at(at) - before), e.Challenge, e.Behind}
+			counted := minus(s.stats, past)
+			got := want{e.Counts, millis(s.time.at(at) - before), e.Challenge, e.Behind, counted.FromFuture+counted.FromPast > 0}
 			if got != tc.want {
 				t.Errorf("%+v, want %+v", got, tc.want)
-			}
-			counted := minus(s.stats, past)
-			if dropped := counted.FromFuture+counted.FromPast > 0; dropped != (!tc.want.counts && !m.Provisional) {
-				t.Errorf("counted %+v", counted)
 			}
 			for _, e := range s.live {
 				if age := s.age(at, e); e != s.self && age != challengeLife && tc.want.moved > s.params.TTL/16 {
@@ -77,38 +85,69 @@ func TestWhichTimeCounts(t *testing.T) {
 	}
 }
 
-// A late answer to a challenge does not count, and one challenge is sent at a time.
-func TestChallenges(t *testing.T) {
-	s, b := newSet(rec("a", 1)), rec("b", 1)
-	ahead := func(now time.Time, echo uint64) Effect {
-		m := hello(now.Add(time.Hour), b)
-		m.Echo = echo
-		return s.Apply(now, m)
-	}
-	if e := ahead(epoch, 0); e.Challenge != "b:7946" {
-		t.Fatalf("not challenged: %+v", e)
-	}
+// A challenge is answered at the address in its record, by a smaller message.
+func TestEcho(t *testing.T) {
+	s, other := newSet(rec("a", 1)), offSet(epoch, 0, rec("b", 1))
 	c := carry(t, s.Challenge(epoch, 7))
-	if other := offSet(epoch, 0, b); other.Apply(epoch, c).Echo != "a:7946" {
-		t.Error("no echo to the address in the challenge's record")
-	} else if echo := carry(t, other.Echo(epoch, c.Challenge)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
+	if e := other.Apply(epoch, c); e.Echo != "a:7946" {
+		t.Errorf("%+v", e)
+	}
+	if echo := carry(t, other.Echo(epoch, c.Challenge)); echo.Echo != 7 || len(Encode(echo)) > len(Encode(c)) {
 		t.Errorf("%+v is no echo of %+v", echo, c)
 	}
-	for _, tc := range []struct {
-		after     time.Duration
-		echo      uint64
-		counts    bool
-		challenge string
-	}{
-		{requestInterval - ms, 0, false, ""},
-		{requestInterval, 0, false, "b:7946"},
-		{challengeLife + ms, 7, false, "b:7946"},
-		{challengeLife, 7, true, ""},
-	} {
-		if e := ahead(epoch.Add(tc.after), tc.echo); e.Counts != tc.counts || e.Challenge != tc.challenge {
-			t.Errorf("%v later, echo %d: %+v", tc.after, tc.echo, e)
+}
+
+// A nonce is sent for two seconds, and its answers count for four. A sender that answered
+// counts for a TTL.
+func TestNonces(t *testing.T) {
+	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
+	s.challenges.runs = make(map[Handle]time.Time)
+	answers := func(at time.Duration, nonce uint64) bool {
+		clear(s.challenges.runs)
+		m := messageFrom(epoch.Add(at), b, nil)
+		m.Echo = nonce
+		e := s.Apply(epoch.Add(at), m)
+		return e.Counts && e.Answered
+	}
+	nonce := func(at time.Duration, random, want uint64) {
+		t.Helper()
+		if got := s.Nonce(epoch.Add(at), random); got != want {
+			t.Errorf("%v later, the nonce is %d, want %d", at, got, want)
 		}
 	}
+	if answers(0, 0) {
+		t.Error("no number is an answer")
+	}
+	nonce(0, 7, 7)
+	nonce(challengeLife, 8, 7)
+	if answers(0, 8) || !answers(challengeLife, 7) || !answers(2*challengeLife, 7) || answers(2*challengeLife+ms, 7) {
+		t.Error("answers with the first nonce")
+	}
+	nonce(challengeLife+ms, 8, 8)
+	if !answers(2*challengeLife, 7) || answers(2*challengeLife+2*ms, 7) || !answers(2*challengeLife+2*ms, 8) {
+		t.Error("answers with the second nonce")
+	}
+	nonce(10*challengeLife, 9, 9)
+	if answers(10*challengeLife, 8) || answers(10*challengeLife, 7) {
+		t.Error("old answers count")
+	}
+
+	at := 10 * challengeLife
+	for i := range uint64(2 * MaxNodes) {
+		m := messageFrom(epoch.Add(at), rec("c", 100+i), nil)
+		m.Echo = 9
+		s.Apply(epoch.Add(at), m)
+	}
+	if n := len(s.challenges.runs); n != MaxNodes {
+		t.Errorf("%d senders are remembered", n)
+	}
+	if s.Expire(epoch.Add(at + testParams.TTL)); len(s.challenges.runs) != MaxNodes {
+		t.Error("forgotten within a TTL")
+	}
+	if s.Expire(epoch.Add(at + testParams.TTL + ms)); len(s.challenges.runs) > 0 {
+		t.Error("never forgotten")
+	}
+	clear(trusted)
 }
 
 // A newcomer takes exactly the time of the first established sender that it hears; two
@@ -127,6 +166,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 		for _, challenged := range []bool{false, true} {
 			s := NewSet(wall, *rec("n", 1), p)
 			early := NewSet(wall, *rec("e", 1), p)
+			s.challenges.runs[early.Handle()] = wall
 			s.Apply(wall, carry(t, early.Sync(wall))) // known before the step
 			if got := member.Apply(epoch, carry(t, s.Sync(wall))); got.Counts || s.Established() {
 				t.Errorf("%s: a member hears a newcomer: %+v", name, got)
@@ -136,7 +176,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 				m.Echo = s.Challenge(wall, 9).Challenge
 			}
 			e := s.Apply(wall, m)
-			if near := off.Abs() <= testParams.TTL; e.Counts != (near || challenged) || !e.Counts && e.Challenge != "a:7946" {
+			if e.Counts != challenged || !challenged && e.Challenge != "a:7946" {
 				t.Errorf("%s, challenged %v: %+v", name, challenged, e)
 			}
 			if !e.Counts {
@@ -151,12 +191,14 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 					t.Errorf("%s: %s is %v old", name, e.rec.ID, age)
 				}
 			}
+			trust(s.Handle())
 			if e := member.Apply(epoch, carry(t, s.Sync(wall))); !e.Counts || member.AddrOf(s.Handle()) == "" {
 				t.Errorf("%s: the member drops the established newcomer: %+v", name, e)
 			}
 		}
 	}
 	one, two := NewSet(epoch, *rec("a", 1), testParams), NewSet(epoch.Add(time.Second), *rec("b", 1), testParams)
+	one.challenges.runs[two.Handle()], two.challenges.runs[one.Handle()] = epoch, epoch.Add(time.Second)
 	one.Apply(epoch, two.Sync(epoch.Add(time.Second)))
 	two.Apply(epoch.Add(time.Second), one.Sync(epoch))
 	if one.time.at(epoch) != two.time.at(epoch.Add(time.Second)) || one.Established() {

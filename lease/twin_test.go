@@ -83,7 +83,7 @@ func (w *twin) bucket(id BucketID) (nodes []*entry) {
 func (w *twin) expire(now time.Time, ttl time.Duration) {
 	for _, r := range w.live() {
 		h := r.handle()
-		held := slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.renewed+a.grace, b.renewed+b.grace) })
+		held := w.held(h)
 		if w.set.time.at(now)-held.renewed-held.grace <= stamps(ttl) {
 			continue
 		}
@@ -106,6 +106,10 @@ func (w *twin) step(by Stamp) {
 	}
 	tooOld := w.set.self.at - stamps(simParams.TTL) - 1
 	for h, facts := range w.facts {
+		if by < 0 { // all become equally old: the latest state is to stay
+			facts = []fact{{at: w.rowAt(h), renewed: w.latest(h), state: w.state(h), grace: w.held(h).renewed + w.held(h).grace - w.latest(h)}}
+			w.facts[h] = facts
+		}
 		for i := range facts {
 			f := &facts[i]
 			end := f.renewed + f.grace + by
@@ -120,6 +124,16 @@ func (w *twin) step(by Stamp) {
 			w.ended[h] = min(ended+by, tooOld)
 		}
 	}
+}
+
+// rowAt returns when h sent the latest beat that arrived whole.
+func (w *twin) rowAt(h Handle) Stamp {
+	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.at, b.at) }).at
+}
+
+// held returns the fact by which the lease of h ends last.
+func (w *twin) held(h Handle) fact {
+	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.renewed+a.grace, b.renewed+b.grace) })
 }
 
 // latest returns when h sent its latest known beat.

@@ -61,8 +61,9 @@ type simNode struct {
 	twin    *twin
 	lives   int
 	beatAt  time.Time
-	frozen  time.Time // until
-	leaving time.Time // when it will have left
+	frozen  time.Time         // until
+	leaving time.Time         // when it will have left
+	waiting map[Handle][]byte // the first message of a sender that was challenged
 }
 
 func drawWorld(t *rapid.T) *world {
@@ -113,6 +114,7 @@ func (w *world) start(n *simNode) {
 		n.offset = w.drawOffset() // cluster time starts from a right clock
 	}
 	n.set, n.leaving, n.frozen = NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}
+	n.waiting = make(map[Handle][]byte)
 	n.twin = newTwin(n.set)
 	n.set.SetState(Active)
 	w.beat(n)
@@ -236,6 +238,14 @@ func (w *world) deliver(n *simNode, wire []byte) {
 		n.twin.hear(now, m)
 	}
 	w.reply(n, m, &e)
+	waiting := n.waiting[m.From]
+	if e.Challenge != "" && waiting == nil {
+		n.waiting[m.From] = wire
+	}
+	if e.Answered && waiting != nil {
+		delete(n.waiting, m.From)
+		w.deliver(n, waiting)
+	}
 }
 
 // reply sends what a message calls for.
@@ -392,6 +402,9 @@ func (w *world) check(n *simNode) {
 			w.t.Fatalf("%v: %s has %s as %v, which it never was", at, n.id, m.ID, m.State)
 		}
 		truth, age := w.now.Sub(sent[len(sent)-1].at), w.clock(n).Sub(n.set.time.local(latest))
+		if truth > 2*simParams.TTL { // a step of cluster time prolongs a lease
+			w.t.Fatalf("%v: %s has %s/%d, which sent its latest beat %v ago", at, n.id, m.ID, m.Incarnation, truth)
+		}
 		if age < truth-w.slack() && w.knowsTime(n) {
 			w.t.Fatalf("%v: %s has the latest beat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}

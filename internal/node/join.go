@@ -15,8 +15,7 @@ type join struct {
 	next    time.Time // when the next attempt begins; zero = not planned
 	attempt *attempt  // under way; nil = none
 	heard   bool      // a message of another node counted since the attempt began
-	apart   bool      // a message of another cluster time did not count since then
-	again   bool      // the attempt repeats one for that reason
+	waits   bool      // for the answer to a challenge, after an exchange
 	tries   int       // attempts that failed
 	err     error     // of the latest one
 	entered bool      // the node has been a member before
@@ -53,7 +52,7 @@ const (
 func (j *join) begin(now time.Time, grace time.Duration) { j.next, j.until = now, now.Add(grace) }
 
 // stop ends the attempt under way: what it learns is out of date.
-func (j *join) stop() { j.next, j.attempt = time.Time{}, nil }
+func (j *join) stop() { j.next, j.attempt, j.waits = time.Time{}, nil, false }
 
 // tryJoin begins an attempt if one is due, or ends the joining after the grace.
 func (n *Node) tryJoin(now time.Time) {
@@ -70,7 +69,7 @@ func (n *Node) tryJoin(now time.Time) {
 		timeout = min(timeout, j.until.Sub(now))
 	}
 	a := &attempt{seeds: slices.Clone(n.cfg.Seeds), waiting: len(n.cfg.SeedNames)}
-	j.next, j.attempt, j.heard, j.apart = time.Time{}, a, false, false
+	j.next, j.attempt, j.heard, j.waits = time.Time{}, a, false, false
 	for _, name := range n.cfg.SeedNames {
 		n.out.Lookups = append(n.out.Lookups, Lookup{name, timeout, a})
 	}
@@ -97,6 +96,9 @@ func (n *Node) target(now time.Time, a *attempt) {
 	members, others := n.set.Peers(nil), n.set.ExpiredAddrs(slices.Clone(n.join.known))
 	if !n.rejoin.began.IsZero() {
 		members, others = nil, append(others, members...)
+	}
+	if n.life.phase == Settling {
+		a.rest = append(a.rest, n.pick(members, 1)...)
 	}
 	seeds := n.pick(a.seeds, len(a.seeds))
 	for _, addr := range append(seeds, n.pick(others, len(others))...) {
@@ -131,19 +133,13 @@ func (n *Node) dial(now time.Time, a *attempt) {
 	}
 }
 
-// errTime ends an exchange whose answer did not count; see lease.Effect.Challenge. By the
-// next attempt, the challenge has been answered.
-var errTime = errors.New("its cluster time is far from this node's, and not confirmed yet")
+// errUnconfirmed ends an exchange with a node that has answered over TCP alone.
+var errUnconfirmed = errors.New("it answers over TCP, but not over UDP: is UDP blocked, or its advertised address wrong?")
 
 // Exchanged reports the end of an exchange that Ready asked for.
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	n.checkLease(now)
 	a := x.attempt
-	if a != nil && err == nil && (!n.join.heard || n.join.apart && !n.set.Established()) {
-		err = fmt.Errorf("join %s: %w", x.Addr, errTime)
-		// The address is known by configuration: no recorded message can take its place.
-		n.send(Packet{To: x.Addr, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
-	}
 	switch {
 	case a == nil:
 		n.fetched(x.Addr, err)
@@ -153,10 +149,22 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 		if a.waiting--; a.waiting == 0 {
 			n.dial(now, a)
 		}
-	case n.life.phase == Joining:
-		n.enter(now, true)
-	default:
+	case n.life.phase != Joining:
 		n.heal(now)
+	case n.join.heard:
+		n.enter(now, true)
+	default: // others may answer until then
+		a.err = errors.Join(a.err, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
+		n.join.waits, n.join.err, n.join.next = true, a.err, now.Add(confirmTime)
+	}
+}
+
+// hear notes that a message of another node counts. A node whose exchange is waiting for
+// that has joined.
+func (n *Node) hear(now time.Time) {
+	n.join.heard = true
+	if n.join.waits {
+		n.enter(now, true)
 	}
 }
 
@@ -204,20 +212,17 @@ func (n *Node) enter(now time.Time, answered bool) {
 	n.rejoin.began = time.Time{}
 	n.join.entered, n.join.known = true, nil
 	n.heal(now)
+	if n.life.coldStart {
+		n.join.next = now.Add(n.jitter(n.cfg.QuietWindow, 0.5, 1.5))
+	}
 	n.changed = true
 	n.out.Show = true // after the start, the caller wants to see who answered
 }
 
-// heal plans the next attempt of a member: soon, but once only, if it met a cluster of
-// another time. By then the two agree on the time.
+// heal plans the next attempt of a member.
 func (n *Node) heal(now time.Time) {
-	j := &n.join
-	j.stop()
-	if j.again = j.apart && !j.again; j.again {
-		j.next = now.Add(n.jitter(retryAfter, 1, 2))
-	} else {
-		j.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
-	}
+	n.join.stop()
+	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
 }
 
 // jitter returns a random share of a time.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // joining runs one node. Its exchanges end with the errors of their addresses at once,
@@ -16,6 +18,8 @@ type joining struct {
 	now     time.Time
 	errs    map[string]error  // of addresses that answer
 	names   map[string]string // addresses of names
+	peer    *Node             // the member that has answered an exchange last
+	deaf    bool              // no member receives a packet
 	later   map[time.Time][]func()
 	tried   []time.Duration // when each exchange began
 	dialed  []string
@@ -39,6 +43,7 @@ func (j *joining) run(span time.Duration, joining bool) (took time.Duration) {
 		}
 		j.carryOut(j.n.Ready(j.now))
 		if joining && j.n.life.phase != Joining {
+			j.carryOut(j.n.Ready(j.now))
 			return j.now.Sub(begin)
 		}
 	}
@@ -49,6 +54,10 @@ func (j *joining) carryOut(r Ready) {
 	after := func(d time.Duration, f func()) { j.later[j.now.Add(d)] = append(j.later[j.now.Add(d)], f) }
 	for _, p := range r.Packets {
 		j.n.Sent(j.now, p)
+		if p.To == "member" && !j.deaf {
+			j.peer.Receive(j.now, p.Bytes)
+			j.answers(j.peer)
+		}
 	}
 	for _, l := range r.Lookups {
 		err := errors.New("no such host")
@@ -82,12 +91,26 @@ func (j *joining) carryOut(r Ready) {
 	}
 }
 
-// member returns a node that is a member.
+// member starts a member.
 func (j *joining) member() *Node {
 	w := network{now: j.now, change: func(c *Config) { c.Bootstrap = true }}
-	n := w.start("member", 9)
-	n.Ready(j.now)
-	return n
+	j.peer = w.start("member", 9)
+	j.peer.Ready(j.now)
+	return j.peer
+}
+
+// confirm shows that a node runs.
+func (j *joining) confirm(m *Node) {
+	j.n.Receive(j.now, lease.Encode(m.set.Echo(j.now, j.n.set.Nonce(j.now, 7))))
+}
+
+// answers delivers what a member has to say.
+func (j *joining) answers(m *Node) {
+	for _, p := range m.Ready(j.now).Packets {
+		if p.To == "self" {
+			j.n.Receive(j.now, p.Bytes)
+		}
+	}
 }
 
 func numbered(n int) (addrs []string) {
@@ -137,6 +160,21 @@ func TestFirstJoin(t *testing.T) {
 	}
 }
 
+// Seeds that answer over TCP alone are tried until the grace is over, and the log says why.
+func TestNoUDP(t *testing.T) {
+	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j.errs, j.deaf = map[string]error{"a": nil}, true
+	took := j.run(20*time.Second, true)
+	if took < 10*time.Second || took > 12*time.Second || len(j.dialed) < 4 || len(j.dialed) > 6 || !errors.Is(j.n.join.err, errUnconfirmed) {
+		t.Errorf("after %v and %d exchanges: %v, %v", took, len(j.dialed), j.log, j.n.join.err)
+	}
+	j.deaf = false
+	j.run(15*time.Second, false)
+	if got := len(j.n.set.View().Members); got != 2 {
+		t.Errorf("%d members when UDP works again", got)
+	}
+}
+
 // The only seed of 24 that answers is found when 16 silent ones have timed out.
 func TestSilentSeeds(t *testing.T) {
 	seeds := func(c *Config) { c.Seeds = numbered(24) }
@@ -153,6 +191,7 @@ func TestSilentSeeds(t *testing.T) {
 func TestSeedIsMember(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j.confirm(w.nodes["a"])
 	j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
 	if j.run(5*time.Second, true); j.log[0] != "joined true" || len(j.dialed) > 0 {
 		t.Errorf("%v after %d exchanges", j.log, len(j.dialed))
@@ -163,8 +202,12 @@ func TestSeedIsMember(t *testing.T) {
 func TestHeal(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *Config) { c.Seeds, c.Bootstrap = append(numbered(20), "a", "self"), true })
-	for range 120 {
+	for i := range 122 {
+		j.confirm(w.nodes["a"])
 		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+		if i == 2 { // the first attempt, while it settles, has a member, too
+			j.tried, j.dialed = nil, nil
+		}
 		j.run(time.Second, false)
 		w.run(time.Second)
 	}
@@ -188,9 +231,10 @@ func TestRejoin(t *testing.T) {
 		j := newJoining(t, func(c *Config) { c.Seeds = []string{"b"} })
 		j.errs = map[string]error{"b": nil}
 		j.run(time.Second, false)
+		j.confirm(w.nodes["a"])
 		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
 		j.run(5*time.Second, false)
-		j.errs, j.dialed = map[string]error{"b": errRefused}, nil
+		j.errs, j.dialed, j.deaf = map[string]error{"b": errRefused}, nil, true
 		for limit := j.now.Add(13 * time.Second); len(j.dialed) == 0 && j.now.Before(limit); {
 			j.run(10*time.Millisecond, false) // until it tries to heal
 		}
@@ -205,7 +249,7 @@ func TestRejoin(t *testing.T) {
 		if !slices.Contains(j.dialed, "a") || !slices.Contains(j.dialed, "b") || j.n.life.phase != Joining {
 			t.Errorf("after %v it is %v and tried %v", pause, j.n.life.phase, j.dialed)
 		}
-		j.errs["a"] = nil
+		j.errs["a"], j.deaf = nil, false
 		if took := j.run(5*time.Second, true); j.n.life.phase == Joining {
 			t.Errorf("not joined %v after a member answers", took)
 		}
@@ -220,6 +264,7 @@ func TestRejoinTriesMembers(t *testing.T) {
 	j.now = j.now.Add(time.Minute)
 	j.n.Ready(j.now)
 	j.now = j.n.stall.discardUntil
+	j.confirm(w.nodes["a"])
 	j.n.Receive(j.now, w.nodes["a"].Sync(j.now))
 	if j.run(10*time.Millisecond, false); j.n.life.phase != Joining || !slices.Contains(j.dialed, "a") {
 		t.Errorf("it is %v and tried %v", j.n.life.phase, j.dialed)

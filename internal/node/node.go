@@ -36,8 +36,8 @@ type Node struct {
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
 
-	held      *lease.Message // waits for the answer to a challenge
-	heldUntil time.Time
+	unconfirmed  []*unconfirmed
+	waitingBytes int // of the messages of unconfirmed senders
 
 	skew  skew
 	fault fault
@@ -94,9 +94,6 @@ func (n *Node) Ready(now time.Time) Ready {
 
 // advance does all work that is due and returns when more will be.
 func (n *Node) advance(now time.Time) time.Time {
-	if n.held != nil && now.After(n.heldUntil) {
-		n.held = nil
-	}
 	if due(now, n.when.beat) {
 		n.beat(now)
 	}
@@ -110,6 +107,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	expiry := n.expire(now)
 	n.listenAgain(now)
+	again := n.challengeAgain(now)
 	n.tryJoin(now)
 	n.settle(now)
 	if n.climb(now) {
@@ -122,7 +120,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	if due(now, n.when.gossip) {
 		n.gossip(now)
 	}
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, again)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -224,11 +222,11 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		return
 	}
 	e := n.apply(now, m)
-	if held := n.held; e.Answered && held != nil {
-		n.held = nil
-		if n.apply(now, held).Counts && !n.join.entered {
-			n.enter(now, true)
-		}
+	if e.Challenge != "" {
+		n.confirm(now, m.From, e.Challenge, message)
+	}
+	if e.Answered {
+		n.confirmed(now, m.From)
 	}
 }
 
@@ -245,34 +243,23 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	if e.Urgent {
 		n.when.urge(now)
 	}
-	n.compareTime(now, m, &e)
+	if e.Echo != "" {
+		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
+	}
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
 	}
 	if e.Counts {
-		n.join.heard = n.join.heard || m.From != n.set.Handle()
 		n.applyExtra(now, m)
 		n.answer(now, m)
 	}
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
 	}
+	if e.Counts && len(m.Beats) > 0 && m.From != n.set.Handle() {
+		n.hear(now)
+	}
 	return e
-}
-
-// heldFor is longer than an answer to a challenge takes.
-const heldFor = 2 * time.Second
-
-// compareTime confirms cluster time to the sender of m, or has it confirmed.
-func (n *Node) compareTime(now time.Time, m *lease.Message, e *lease.Effect) {
-	n.join.apart = n.join.apart || e.Behind || e.Challenge != ""
-	if e.Echo != "" {
-		n.send(Packet{To: e.Echo, Bytes: n.encode(n.set.Echo(now, m.Challenge))})
-	}
-	if e.Challenge != "" {
-		n.held, n.heldUntil = m, now.Add(heldFor)
-		n.send(Packet{To: e.Challenge, Bytes: n.encode(n.set.Challenge(now, n.rng.Uint64()|1))})
-	}
 }
 
 // answer sends the sender of m the records and beats that it requests. Only members are

