@@ -169,7 +169,7 @@ func (n *Node) announceNews(now time.Time) {
 
 // gossip sends a digest to a few random peers, if there is news.
 func (n *Node) gossip(now time.Time) {
-	n.when.gossip = now.Add(n.cfg.GossipInterval)
+	n.when.gossiped(now)
 	n.warnSkew(now)
 	if n.heard {
 		n.out.Show = true // ages and loads

@@ -9,6 +9,7 @@ type schedule struct {
 	beat    time.Time // renew the own lease
 	review  time.Time // judge clock and balance, level; news brings heartbeats forward, but not this
 	gossip  time.Time // send news to a few members
+	urgent  int       // rounds of gossip that follow the next one soon
 	publish time.Time // publish a change of the live set; zero = there is none
 	sweep   time.Time // when leases were expired and forgotten last
 	expiry  time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
@@ -20,8 +21,24 @@ func (s *schedule) beaten(now time.Time, jitter float64) {
 	s.gossip = now
 }
 
-// urge brings the next round of gossip forward: news is urgent.
-func (s *schedule) urge(now time.Time) { s.gossip = earliest(s.gossip, now.Add(s.every/10)) }
+// urgentRounds is how many rounds of gossip follow each other soon after urgent news. One
+// round leaves out a few members, and the next would be an interval later.
+const urgentRounds = 3
+
+// urge brings the next rounds of gossip forward: news is urgent.
+func (s *schedule) urge(now time.Time) {
+	s.gossip = earliest(s.gossip, now.Add(s.every/10))
+	s.urgent = urgentRounds - 1
+}
+
+// gossiped plans the next round of gossip.
+func (s *schedule) gossiped(now time.Time) {
+	s.gossip = now.Add(s.every)
+	if s.urgent > 0 {
+		s.gossip = now.Add(s.every / 5)
+		s.urgent--
+	}
+}
 
 // publishBy plans a publication, unless there is an earlier one.
 func (s *schedule) publishBy(at time.Time) {

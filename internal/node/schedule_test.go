@@ -27,6 +27,11 @@ func TestSchedule(t *testing.T) {
 	if s.gossip != at(120) {
 		t.Errorf("more urgent news puts gossip off to %v", s.gossip.Sub(epoch))
 	}
+	for _, want := range []int{160, 200, 400, 600} {
+		if s.gossiped(s.gossip); s.gossip != at(want) {
+			t.Errorf("a round after urgent news is after %v, want %d ms", s.gossip.Sub(epoch), want)
+		}
+	}
 	s.publishBy(at(250))
 	s.publishBy(at(300))
 	if s.publish != at(250) {
