@@ -175,7 +175,7 @@ type difference struct {
 
 // repairAfter is how long a difference lasts until this node asks for rows: news that
 // is on its way arrives earlier.
-func (s *Set) repairAfter() time.Duration { return s.params.TTL / 12 }
+func (s *Set) repairAfter() time.Duration { return s.params.TTL / 30 }
 
 const (
 	maxDiffering = 1 << 10 // differences in memory

@@ -167,7 +167,7 @@ func TestApplyAges(t *testing.T) {
 	}
 }
 
-// A bucket that differs for TTL/12 is asked for, once in TTL/24, and only from live senders.
+// A bucket that differs for TTL/30 is asked for, once in TTL/60, and only from live senders.
 // The answer mends it. The same digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
 	s := many(100)
@@ -176,7 +176,7 @@ func TestRepair(t *testing.T) {
 	z.end(epoch, z.known[gone.handle], expired)
 	gone.at += 3 * z.grain()
 	gone.rowAt = gone.at
-	wait := testParams.TTL / 12
+	wait := testParams.TTL / 30
 	hear := func(after time.Duration, from *Set) []Holding {
 		again(s)
 		m := from.Compose(epoch.Add(after), 1400, 1)[0]
