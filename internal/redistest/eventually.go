@@ -7,7 +7,7 @@ import (
 
 // patience is the time limit of a condition. It is far longer than any condition takes: a
 // longer limit only delays a failure.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // Eventually polls until f returns nil, and fails the test after a time limit.
 func Eventually(tb testing.TB, what string, f func() error) {
