@@ -17,10 +17,15 @@ var (
 	ErrSelf    = errors.New("that address is this node itself")
 )
 
+// ErrUnfinished means that a process is there, and is stuck: the host accepted the
+// connection, and the exchange did not end in time.
+var ErrUnfinished = errors.New("it accepted the connection, but did not answer in time")
+
 // Join exchanges the full state with the node at an ip:port. When it returns nil, the
 // answer has been merged. A rejection returns the error of Accept, or wraps ErrKey,
-// ErrCluster or ErrSelf; any other error means that the node is unreachable. Joins may
-// run concurrently; Close ends them.
+// ErrCluster or ErrSelf. An error that wraps ErrUnfinished means that the node is stuck; any
+// other error means that the node is unreachable. Joins may run concurrently; Close ends
+// them.
 func (n *Node) Join(addr string) error {
 	_, err := n.list.Join([]string{addr})
 	if err == nil {
@@ -46,6 +51,8 @@ func (n *Node) translate(addr string, err error) error {
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrKey)
 	case has("EOF"), has("connection reset"):
 		return fmt.Errorf("gossip: join %s: %w: it closed the connection without an answer, as a cluster with another name than %q does", addr, ErrCluster, n.cluster)
+	case has("i/o timeout") && !has("dial "):
+		return fmt.Errorf("gossip: join %s: %w", addr, ErrUnfinished)
 	}
 	if all, ok := errors.AsType[interface {
 		error

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,27 @@ func TestRefusalOfAnother(t *testing.T) {
 	_ = conn.Close()
 	if err := <-joined; err == nil || errors.Is(err, errSettings) {
 		t.Errorf("error %v blames the seed for another node", err)
+	}
+}
+
+// A process that is stuck differs from a closed port, and from a host that is gone.
+func TestUnfinished(t *testing.T) {
+	a, _ := start(t, "a#1", nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := a.Join(addr); !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), addr) {
+		t.Errorf("a seed that accepts and is silent: %v", err)
+	}
+	_ = l.Close()
+	if err := a.Join(addr); err == nil || errors.Is(err, ErrUnfinished) {
+		t.Errorf("closed port: %v", err)
+	}
+	gone := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	if err := a.translate(addr, gone); errors.Is(err, ErrUnfinished) {
+		t.Errorf("the host is gone: %v", err)
 	}
 }
 
