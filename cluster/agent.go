@@ -52,7 +52,8 @@ type Agent struct {
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
 // only: Start returns when a seed has answered, when there is no seed, or when no
-// seed has answered for StartupGrace (the agent then runs alone and keeps trying).
+// seed has answered for StartupGrace (the agent then runs alone and keeps trying). A seed
+// that accepts connections, but does not answer, is waited for.
 // The agent owns nothing before it is Ready.
 //
 // Start fails if cfg is invalid, if Bind is taken, if ctx ends first, or if

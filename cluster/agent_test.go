@@ -306,6 +306,24 @@ func TestCloseWhileJoining(t *testing.T) {
 	}
 }
 
+// A node does not go on alone while its seed takes connections and says nothing, and says
+// why.
+func TestStuckSeed(t *testing.T) { // S5.7
+	seed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	cfg := local("a", seed.Addr().String())
+	cfg.StartupGrace = 10 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer cancel()
+	_, err = cluster.Start(ctx, cfg)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "a seed accepts connections but does not answer: ") {
+		t.Errorf("Start returned %v", err)
+	}
+}
+
 func TestEndsTogether(t *testing.T) {
 	a := startAgent(t, local("a"))
 	b := startAgent(t, local("b", a.Addr()))

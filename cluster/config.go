@@ -121,10 +121,12 @@ type Config struct {
 	QuietWindow time.Duration
 
 	// StartupGrace is how long a starting node waits for any seed to answer
-	// before it continues alone. Default 10 s (WAN 30 s, Local 2 s).
+	// before it continues alone. It begins again with each seed that accepts a connection
+	// and does not answer. Default 10 s (WAN 30 s, Local 2 s).
 	StartupGrace time.Duration
 
-	// RejoinInterval is how often seeds that are not members are retried, ±20 %.
+	// RejoinInterval is how often seeds that are not members, and members lost within the
+	// last day, are tried, ±20 %.
 	// Default 10 s (Local 1 s).
 	RejoinInterval time.Duration
 

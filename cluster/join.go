@@ -18,6 +18,9 @@ func (a *Agent) awaitJoin(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, ErrClosed):
+		if why := a.Snapshot().Waits; why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
 		return fmt.Errorf("cluster: start %s: joining: %w", a.self, err)
 	}
 	<-a.done
@@ -41,6 +44,8 @@ func reasonOf(err error) node.Reason {
 		return node.Refused
 	case errors.Is(err, ErrCluster):
 		return node.OtherCluster
+	case errors.Is(err, gossip.ErrUnfinished):
+		return node.Unfinished
 	}
 	return node.NoAnswer
 }

@@ -52,6 +52,10 @@ type Snapshot struct {
 	// Phase is where this node is in its life.
 	Phase Phase
 
+	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections,
+	// but does not answer. nil = there is no such reason.
+	Waits error
+
 	why    error // for a key without owner
 	lease  *node.OwnLease
 	owners []*Member // by index into Table.Nodes()

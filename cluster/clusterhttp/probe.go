@@ -37,6 +37,9 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	case "joining":
 		p.Message = "joining: this node's lease expired; it is rejoining"
+		if why := a.agent.Snapshot().Waits; why != nil {
+			p.Message += ": " + why.Error()
+		}
 	case "settling":
 		p.Message = "settling: this node has not taken its place yet"
 	case "draining":

@@ -7,129 +7,188 @@ import (
 	"time"
 )
 
-// join is how a node finds others. A joining node tries seeds and expired members until
-// one answers, or until the grace is over. A member tries from time to time the ones
-// that are no members, because a long split does not heal by itself.
+// join is how a node finds others. A joining node tries all seeds and lost members side
+// by side, each again and again, until one answers or the grace is over. A member tries
+// from time to time a few addresses without a member, because a long split does not heal
+// by itself.
 type join struct {
 	until   time.Time // end of the grace
-	next    time.Time // when the next attempt begins; zero = not planned
-	attempt *attempt  // under way; nil = none
-	heard   bool      // a message of another node counted since the attempt began
-	waits   bool      // for the answer to a challenge, after an exchange
-	tries   int       // attempts that failed
-	err     error     // of the latest one
+	next    time.Time // when tryJoin has something to do; zero = nothing is planned
+	targets []*target // since the joining began, or of the latest attempt of a member
+	heard   time.Time // when a message of another node counted
+	waits   time.Time // until when such a message ends the joining, after an exchange
 	entered bool      // the node has been a member before
-	known   []string  // addresses of before a fence, which may be forgotten by now
+	lost    lost
+	hungLog limiter
 }
 
-// attempt is one try of all addresses.
-type attempt struct {
-	seeds   []string // addresses
-	rest    []string // addresses that are to be tried
-	waiting int      // results that are missing
-	lookup  error    // of names of seeds
-	err     error    // of exchanges
-	reason  Reason   // the worst one
+// target is an address that is tried, or a name of seeds that is looked up.
+type target struct {
+	kind     kind
+	addr     string    // or the name
+	began    time.Time // the latest try; zero = there was none
+	underWay bool
+	next     time.Time // when it is tried again
+	tries    int       // that ended
+	reason   Reason    // of the latest one
+	err      error
 }
+
+// kind is what a target is.
+type kind int
 
 const (
-	retryAfter  = 250 * time.Millisecond // until the next attempt, or up to twice as long
+	memberAddr kind = iota // of now or before
+	seedAddr
+	seedName
+)
+
+const (
+	retryAfter  = 250 * time.Millisecond // until the next try, or up to twice as long
+	patience    = 250 * time.Millisecond // how long a try may hang before another one takes its turn
 	lookupTime  = 5 * time.Second
-	triesAtOnce = 8 // a seed that answers must not wait for silent ones
+	triesAtOnce = 8
+	leastGrace  = time.Second // for a seed that is stuck
 )
 
 // Reason says why an exchange failed.
 type Reason int
 
-// The reasons.
+// The reasons, the worst last.
 const (
-	NoAnswer     Reason = iota
-	OtherCluster        // hung up, as nodes of another cluster do, and seeds that are just being stopped
-	Refused             // the key or the settings of this node
+	NoAnswer     Reason = iota // the address has no node
+	Unfinished                 // the other side accepted the connection, and did not finish in time: it is stuck, not gone
+	OtherCluster               // hung up, as nodes of another cluster do, and seeds that are just being stopped
+	Refused                    // the key or the settings of this node
 )
 
-// begin plans attempts from now on.
+// begin plans tries from now on.
 func (j *join) begin(now time.Time, grace time.Duration) { j.next, j.until = now, now.Add(grace) }
 
-// stop ends the attempt under way: what it learns is out of date.
-func (j *join) stop() { j.next, j.attempt, j.waits = time.Time{}, nil, false }
+// stop forgets the tries under way: what they learn is out of date.
+func (j *join) stop() { j.next, j.targets, j.waits = time.Time{}, nil, time.Time{} }
 
-// tryJoin begins an attempt if one is due, or ends the joining after the grace.
+// tryJoin decides what is tried next, and whether the joining ends without an answer.
 func (n *Node) tryJoin(now time.Time) {
 	j := &n.join
 	if !due(now, j.next) || n.life.phase == Over {
 		return
 	}
+	if n.life.phase != Joining {
+		n.heal(now)
+		return
+	}
+	j.next = time.Time{}
+	n.seek(now)
+	switch hopeless, err := j.result(); {
+	case hopeless && !j.entered:
+		n.out.Hopeless = err
+		n.End(now)
+	case len(j.targets) > 0 && now.Before(j.until):
+		n.dial(now)
+	case !j.undecided():
+		n.continueAlone(now, err)
+	}
+}
+
+// seek adds the addresses and names that a joining node tries, once it has tried the
+// ones before. In a rejoin, a first member may be all that is known so far, so members
+// are tried, too.
+func (n *Node) seek(now time.Time) {
+	j := &n.join
+	if slices.ContainsFunc(j.targets, func(t *target) bool { return t.began.IsZero() }) {
+		return
+	}
+	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
+	n.add(seedAddr, n.cfg.Seeds, nil, len(n.cfg.Seeds))
+	n.add(memberAddr, j.lost.addrs(now, nil), nil, maxLost)
+	if !n.rejoin.began.IsZero() {
+		members := n.set.Peers(nil)
+		n.add(memberAddr, members, nil, len(members))
+	}
+}
+
+// add makes some addresses or names targets: random ones, without this node and the
+// exceptions.
+func (n *Node) add(k kind, addrs, except []string, most int) {
+	for _, addr := range n.pick(slices.Clone(addrs), len(addrs)) {
+		same := func(t *target) bool { return t.addr == addr }
+		if most > 0 && addr != n.cfg.Self.Addr && !slices.Contains(except, addr) && !slices.ContainsFunc(n.join.targets, same) {
+			n.join.targets = append(n.join.targets, &target{kind: k, addr: addr})
+			most--
+		}
+	}
+}
+
+// dial begins the tries of a joining node that are due: a few at once, and others as soon
+// as these hang. A seed that is a member has joined this node, which counts as an answer.
+func (n *Node) dial(now time.Time) {
+	j := &n.join
+	var members []string
+	if n.rejoin.began.IsZero() {
+		members = n.set.Peers(nil)
+	}
+	slices.SortStableFunc(j.targets, func(a, b *target) int { return a.began.Compare(b.began) })
+	atOnce := j.underWay(now)
+	j.next = j.until
+	for _, t := range j.targets {
+		switch {
+		case t.underWay:
+		case now.Before(t.next):
+			j.next = earliest(j.next, t.next)
+		case slices.Contains(members, t.addr):
+			n.enter(now, true)
+			return
+		case t.kind == seedName:
+			n.try(now, t)
+		case atOnce < triesAtOnce:
+			n.try(now, t)
+			atOnce++
+		default:
+			j.next = earliest(j.next, now.Add(patience))
+		}
+	}
+}
+
+// underWay counts the exchanges under way that do not hang.
+func (j *join) underWay(now time.Time) (count int) {
+	for _, t := range j.targets {
+		if t.underWay && t.kind != seedName && now.Sub(t.began) < patience {
+			count++
+		}
+	}
+	return count
+}
+
+// try begins one lookup or exchange.
+func (n *Node) try(now time.Time, t *target) {
+	t.began, t.underWay = now, true
+	if t.kind != seedName {
+		n.out.Exchanges = append(n.out.Exchanges, Exchange{t.addr, t})
+		return
+	}
 	timeout := lookupTime
 	if n.life.phase == Joining {
-		if !now.Before(j.until) {
-			n.continueAlone(now)
-			return
-		}
-		timeout = min(timeout, j.until.Sub(now))
+		timeout = min(timeout, n.join.until.Sub(now)/2) // the results of all are needed
 	}
-	a := &attempt{seeds: slices.Clone(n.cfg.Seeds), waiting: len(n.cfg.SeedNames)}
-	j.next, j.attempt, j.heard, j.waits = time.Time{}, a, false, false
-	for _, name := range n.cfg.SeedNames {
-		n.out.Lookups = append(n.out.Lookups, Lookup{name, timeout, a})
-	}
-	if a.waiting == 0 {
-		n.target(now, a)
-	}
+	n.out.Lookups = append(n.out.Lookups, Lookup{t.addr, timeout, t})
 }
 
 // Resolved reports the end of a lookup that Ready asked for.
 func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	n.checkLease(now)
-	a := l.attempt
-	a.seeds, a.lookup = append(a.seeds, addrs...), errors.Join(a.lookup, err)
-	if a.waiting--; a.waiting == 0 && a == n.join.attempt {
-		n.target(now, a)
-	}
-}
-
-// target chooses the addresses of an attempt: seeds, then expired members, without
-// members and this node. A seed that is a member has joined this node, which counts as
-// an answer. In a rejoin, a first member may be all that is known so far, so members
-// are tried, too.
-func (n *Node) target(now time.Time, a *attempt) {
-	members, others := n.set.Peers(nil), n.set.ExpiredAddrs(slices.Clone(n.join.known))
-	if !n.rejoin.began.IsZero() {
-		members, others = nil, append(others, members...)
-	}
-	if n.life.phase == Settling {
-		a.rest = append(a.rest, n.pick(members, 1)...)
-	}
-	seeds := n.pick(a.seeds, len(a.seeds))
-	for _, addr := range append(seeds, n.pick(others, len(others))...) {
-		switch {
-		case slices.Contains(members, addr):
-			if n.life.phase == Joining {
-				n.enter(now, true)
-				return
-			}
-		case addr != n.cfg.Self.Addr && !slices.Contains(a.rest, addr):
-			a.rest = append(a.rest, addr)
-		}
-	}
-	if len(a.rest) == 0 && len(n.cfg.SeedNames) == 0 { // the addresses of names may change
-		n.join.until = now
-	}
-	n.dial(now, a)
-}
-
-// dial begins the next exchanges of an attempt, which fails if there are none. A member
-// tries a few addresses only: the next attempt tries others.
-func (n *Node) dial(now time.Time, a *attempt) {
-	joining := n.life.phase == Joining
-	if len(a.rest) == 0 || (joining && !now.Before(n.join.until)) || (!joining && a.err != nil) {
-		n.failed(now, a)
+	if !slices.Contains(n.join.targets, l.target) {
 		return
 	}
-	group := a.rest[:min(len(a.rest), triesAtOnce)]
-	a.rest, a.waiting = a.rest[len(group):], len(group)
-	for _, addr := range group {
-		n.out.Exchanges = append(n.out.Exchanges, Exchange{addr, a})
+	n.tried(now, l.target, NoAnswer, err)
+	if n.life.phase == Joining {
+		n.add(seedAddr, addrs, nil, len(addrs))
+		return
+	}
+	before := len(n.join.targets)
+	n.add(seedAddr, addrs, n.set.Peers(nil), triesAtOnce)
+	for _, t := range n.join.targets[before:] {
+		n.try(now, t)
 	}
 }
 
@@ -139,63 +198,81 @@ var errUnconfirmed = errors.New("it answers over TCP, but not over UDP: is UDP b
 // Exchanged reports the end of an exchange that Ready asked for.
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	n.checkLease(now)
-	a := x.attempt
+	t := x.target
 	switch {
-	case a == nil:
+	case t == nil:
 		n.fetched(x.Addr, err)
-	case a != n.join.attempt: // one answered already, or a fence came between
-	case err != nil:
-		a.err, a.reason = errors.Join(a.err, err), max(a.reason, reason)
-		if a.waiting--; a.waiting == 0 {
-			n.dial(now, a)
-		}
-	case n.life.phase != Joining:
-		n.heal(now)
-	case n.join.heard:
+	case !slices.Contains(n.join.targets, t): // one answered already, or a fence came between
+	case err != nil || n.life.phase != Joining:
+		n.tried(now, t, reason, err)
+	case !n.join.heard.Before(t.began):
 		n.enter(now, true)
 	default: // others may answer until then
-		a.err = errors.Join(a.err, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
-		n.join.waits, n.join.err, n.join.next = true, a.err, now.Add(confirmTime)
+		n.tried(now, t, NoAnswer, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
+		t.next = now.Add(confirmTime)
+		n.join.waits = t.next
 	}
+}
+
+// tried notes the end of a try. A seed that is stuck may have a cluster: the grace begins
+// again.
+func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
+	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
+	if n.life.phase != Joining {
+		if err != nil {
+			n.log(Debug, "rejoin failed", "err", err)
+		}
+		return
+	}
+	t.next = now.Add(n.jitter(retryAfter, 1, 2))
+	n.join.next = now
+	if t.stuck() {
+		n.out.Show = true
+		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
+		if n.join.hungLog.allow(now, time.Minute) {
+			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", err)
+		}
+	}
+}
+
+// stuck reports whether a seed is there, and does not answer.
+func (t *target) stuck() bool { return t.kind == seedAddr && t.reason == Unfinished }
+
+// result joins the errors of the latest tries. It is hopeless to go on if all targets were
+// tried, some refuse this node for good, and none has answered over TCP.
+func (j *join) result() (hopeless bool, err error) {
+	var errs []error
+	worst, least := NoAnswer, 3
+	for _, t := range j.targets {
+		errs = append(errs, t.err)
+		worst, least = max(worst, t.reason), min(least, t.tries)
+		if errors.Is(t.err, errUnconfirmed) {
+			least = 0
+		}
+	}
+	return (worst == Refused && least > 0) || (worst == OtherCluster && least == 3), errors.Join(errs...)
+}
+
+// undecided reports whether a try under way may show that a node is there.
+func (j *join) undecided() bool {
+	return slices.ContainsFunc(j.targets, func(t *target) bool {
+		return t.underWay && t.kind != seedName && (t.tries == 0 || t.stuck())
+	})
 }
 
 // hear notes that a message of another node counts. A node whose exchange is waiting for
 // that has joined.
 func (n *Node) hear(now time.Time) {
-	n.join.heard = true
-	if n.join.waits {
+	n.join.heard = now
+	if now.Before(n.join.waits) {
 		n.enter(now, true)
-	}
-}
-
-// failed plans what follows an attempt without an answer. A node that was never a
-// member ends if the seeds that answer refuse it for good.
-func (n *Node) failed(now time.Time, a *attempt) {
-	j := &n.join
-	if n.life.phase != Joining {
-		if a.err != nil {
-			n.log(Debug, "rejoin failed", "err", a.err)
-		}
-		n.heal(now)
-		return
-	}
-	j.stop()
-	j.tries++
-	j.err = errors.Join(a.lookup, a.err)
-	if !j.entered && (a.reason == Refused || (a.reason == OtherCluster && j.tries >= 3)) {
-		n.out.Hopeless = a.err
-		n.End(now)
-		return
-	}
-	if j.next = earliest(j.until, now.Add(n.jitter(retryAfter, 1, 2))); !j.next.After(now) {
-		n.continueAlone(now)
 	}
 }
 
 // continueAlone ends the joining without an answer. Seeds are still tried from time to
 // time.
-func (n *Node) continueAlone(now time.Time) {
-	if err := n.join.err; err != nil {
+func (n *Node) continueAlone(now time.Time, err error) {
+	if err != nil {
 		n.log(Warn, "no seed answered; continuing alone and retrying", "err", err)
 	}
 	n.enter(now, false)
@@ -210,22 +287,12 @@ func (n *Node) enter(now time.Time, answered bool) {
 	n.log(Info, "joined", "seed_answered", answered, "members", len(n.set.View().Members))
 	n.life.joined(now, !n.othersOwn())
 	n.rejoin.began = time.Time{}
-	n.join.entered, n.join.known = true, nil
-	n.heal(now)
+	n.join.entered = true
+	n.join.stop()
+	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
 	if n.life.coldStart {
 		n.join.next = now.Add(n.jitter(n.cfg.QuietWindow, 0.5, 1.5))
 	}
 	n.changed = true
 	n.out.Show = true // after the start, the caller wants to see who answered
-}
-
-// heal plans the next attempt of a member.
-func (n *Node) heal(now time.Time) {
-	n.join.stop()
-	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
-}
-
-// jitter returns a random share of a time.
-func (n *Node) jitter(d time.Duration, least, most float64) time.Duration {
-	return time.Duration((least + n.rng.Float64()*(most-least)) * float64(d))
 }

@@ -17,7 +17,7 @@ type joining struct {
 	n       *Node
 	now     time.Time
 	errs    map[string]error  // of addresses that answer
-	names   map[string]string // addresses of names
+	names   map[string]string // addresses of names, or "hangs"
 	peer    *Node             // the member that has answered an exchange last
 	deaf    bool              // no member receives a packet
 	later   map[time.Time][]func()
@@ -25,9 +25,10 @@ type joining struct {
 	dialed  []string
 	log     []string
 	refused error
+	alone   error // why it continued alone
 }
 
-var errRefused, errHungUp = errors.New("refused"), errors.New("hung up")
+var errRefused, errHungUp, errStuck = errors.New("refused"), errors.New("hung up"), errors.New("stuck")
 
 func newJoining(t *testing.T, change func(*Config)) *joining {
 	t.Helper()
@@ -60,16 +61,20 @@ func (j *joining) carryOut(r Ready) {
 		}
 	}
 	for _, l := range r.Lookups {
-		err := errors.New("no such host")
-		if j.names[l.Name] != "" {
-			err = nil
+		took, err, addrs := 10*time.Millisecond, errors.New("no such host"), []string(nil)
+		switch j.names[l.Name] {
+		case "":
+		case "hangs":
+			took = l.Timeout
+		default:
+			err, addrs = nil, strings.Fields(j.names[l.Name])
 		}
-		after(10*time.Millisecond, func() { j.n.Resolved(j.now, l, strings.Fields(j.names[l.Name]), err) })
+		after(took, func() { j.n.Resolved(j.now, l, addrs, err) })
 	}
 	for _, x := range r.Exchanges {
 		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.started)), append(j.dialed, x.Addr)
 		if err, ok := j.errs[x.Addr]; ok {
-			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster}[err]
+			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster, errStuck: Unfinished}[err]
 			after(10*time.Millisecond, func() {
 				if err == nil {
 					j.n.Receive(j.now, j.member().Sync(j.now))
@@ -83,6 +88,9 @@ func (j *joining) carryOut(r Ready) {
 	for _, e := range r.Log {
 		if e.Message == "joined" {
 			e.Message = fmt.Sprint("joined ", e.Attrs[1])
+		}
+		if strings.Contains(e.Message, "continuing alone") {
+			j.alone = e.Attrs[1].(error)
 		}
 		j.log = append(j.log, e.Message)
 	}
@@ -123,6 +131,7 @@ func numbered(n int) (addrs []string) {
 // How the first join ends, after how many seconds, and after how many exchanges.
 func TestFirstJoin(t *testing.T) {
 	const alone = "no seed answered; continuing alone and retrying, joined false"
+	const stuck = "a seed accepts connections but does not answer; waiting for it"
 	for name, tt := range map[string]struct {
 		seeds  []string
 		names  string // addresses of the name of seeds; "-" = there is no such name
@@ -138,8 +147,12 @@ func TestFirstJoin(t *testing.T) {
 		"none":               {seeds: []string{"a"}, took: [2]float64{10, 12.5}, dialed: 4, log: alone},
 		"refused":            {seeds: []string{"a"}, errs: map[string]error{"a": errRefused}, took: [2]float64{0.01, 0.01}, dialed: 1, err: errRefused},
 		"refused by one":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: "joined true"},
-		"refused, silence":   {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused}, took: [2]float64{2.5, 2.5}, dialed: 2, err: errRefused},
+		"refused, silence":   {seeds: []string{"a", "b"}, errs: map[string]error{"a": errRefused}, took: [2]float64{2.5, 2.5}, dialed: 8, err: errRefused},
 		"another cluster":    {seeds: []string{"a"}, errs: map[string]error{"a": errHungUp}, took: [2]float64{0.5, 1.1}, dialed: 3, err: errHungUp},
+		"refused, no DNS":    {seeds: []string{"a"}, names: "hangs", errs: map[string]error{"a": errRefused}, took: [2]float64{5, 5}, dialed: 14, err: errRefused},
+		"stuck":              {seeds: []string{"a"}, errs: map[string]error{"a": errStuck}, took: [2]float64{20, 20}, dialed: 54, log: stuck},
+		"stuck, silence":     {seeds: []string{"a", "b"}, errs: map[string]error{"a": errStuck}, took: [2]float64{20, 20}, dialed: 58, log: stuck},
+		"stuck and one":      {seeds: []string{"a", "b"}, errs: map[string]error{"a": errStuck, "b": nil}, took: [2]float64{0.01, 0.01}, dialed: 2, log: stuck + ", joined true"},
 		"a name":             {names: "self a", errs: map[string]error{"a": nil}, took: [2]float64{0.02, 0.02}, dialed: 1, log: "joined true"},
 		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined false"}, // others may get the name later
 		"a name without one": {names: "-", took: [2]float64{10, 10}, log: alone},
@@ -165,8 +178,8 @@ func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
 	j.errs, j.deaf = map[string]error{"a": nil}, true
 	took := j.run(20*time.Second, true)
-	if took < 10*time.Second || took > 12*time.Second || len(j.dialed) < 4 || len(j.dialed) > 6 || !errors.Is(j.n.join.err, errUnconfirmed) {
-		t.Errorf("after %v and %d exchanges: %v, %v", took, len(j.dialed), j.log, j.n.join.err)
+	if took < 10*time.Second || took > 12*time.Second || len(j.dialed) < 4 || len(j.dialed) > 6 || !errors.Is(j.alone, errUnconfirmed) {
+		t.Errorf("after %v and %d exchanges: %v, %v", took, len(j.dialed), j.log, j.alone)
 	}
 	j.deaf = false
 	j.run(15*time.Second, false)
@@ -175,15 +188,38 @@ func TestNoUDP(t *testing.T) {
 	}
 }
 
-// The only seed of 24 that answers is found when 16 silent ones have timed out.
+// The only seed of 24 that answers is found while all others are silent.
 func TestSilentSeeds(t *testing.T) {
 	seeds := func(c *Config) { c.Seeds = numbered(24) }
 	silent := newJoining(t, seeds)
 	silent.run(6*time.Second, false)
 	j := newJoining(t, seeds)
 	j.errs = map[string]error{silent.dialed[20]: nil}
-	if took := j.run(10*time.Second, true); took != 5010*time.Millisecond || len(j.dialed) != 24 {
+	if took := j.run(10*time.Second, true); took != 510*time.Millisecond || len(j.dialed) != 24 {
 		t.Errorf("joined after %v and %d exchanges", took, len(j.dialed))
+	}
+}
+
+// Names that no name server answers delay no seed, be it an address or the address of
+// another name. A seed that starts late is found soon, too.
+func TestHungNames(t *testing.T) {
+	for name, tt := range map[string]struct {
+		seeds []string
+		late  time.Duration
+		limit time.Duration
+	}{
+		"an address":       {[]string{"a"}, 0, 10 * time.Millisecond},
+		"a name":           {nil, 0, 20 * time.Millisecond},
+		"an address, late": {[]string{"a"}, 3 * time.Second, 600 * time.Millisecond},
+	} {
+		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames = tt.seeds, []string{"x", "name", "y"} })
+		j.names = map[string]string{"x": "hangs", "y": "hangs", "name": "a"}
+		j.errs = map[string]error{"a": errors.New("connection refused")}
+		j.run(tt.late, false)
+		j.errs["a"] = nil
+		if took := j.run(20*time.Second, true); took > tt.limit {
+			t.Errorf("%s: joined after %v, want %v", name, took, tt.limit)
+		}
 	}
 }
 
@@ -211,11 +247,11 @@ func TestHeal(t *testing.T) {
 		j.run(time.Second, false)
 		w.run(time.Second)
 	}
-	if len(j.tried) < 8*8 || len(j.tried) > 15*8 || slices.Contains(j.dialed, "a") || slices.Contains(j.dialed, "self") {
+	if len(j.tried) < 9*8 || len(j.tried) > 15*8 || slices.Contains(j.dialed, "a") || slices.Contains(j.dialed, "self") {
 		t.Errorf("%d exchanges in 2 minutes with %v", len(j.tried), j.dialed)
 	}
 	for i := 8; i < len(j.tried); i += 8 {
-		if j.tried[i-1] != j.tried[i-8] || j.tried[i]-j.tried[i-1] < 10500*time.Millisecond || j.tried[i]-j.tried[i-1] > 14500*time.Millisecond {
+		if j.tried[i-1] != j.tried[i-8] || j.tried[i]-j.tried[i-1] < 7990*time.Millisecond || j.tried[i]-j.tried[i-1] > 12010*time.Millisecond {
 			t.Errorf("exchanges at %v", j.tried)
 			break
 		}
@@ -238,7 +274,7 @@ func TestRejoin(t *testing.T) {
 		for limit := j.now.Add(13 * time.Second); len(j.dialed) == 0 && j.now.Before(limit); {
 			j.run(10*time.Millisecond, false) // until it tries to heal
 		}
-		late := Exchange{"b", j.n.join.attempt}
+		late := Exchange{"b", j.n.join.targets[0]}
 		j.dialed, j.now = nil, j.now.Add(pause)
 		j.n.Ready(j.now)
 		j.n.Exchanged(j.now, late, NoAnswer, nil)

@@ -135,7 +135,10 @@ func (n *Node) expire(now time.Time) time.Time {
 	deadline, ok := n.set.NextDeadline()
 	if forget || (ok && !now.Before(deadline)) {
 		n.when.sweep = now
-		n.note(n.set.Expire(now))
+		if n.set.Expire(now) {
+			n.note(true)
+			n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
+		}
 		deadline, ok = n.set.NextDeadline()
 	}
 	if !ok {

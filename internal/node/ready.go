@@ -45,7 +45,7 @@ type Packet struct {
 type Exchange struct {
 	Addr string
 
-	attempt *attempt // to join; nil = for an assignment
+	target *target // to join; nil = for an assignment
 }
 
 // Lookup is the name of seeds, whose addresses are wanted. Report them by
@@ -54,7 +54,7 @@ type Lookup struct {
 	Name    string
 	Timeout time.Duration
 
-	attempt *attempt
+	target *target
 }
 
 // Event is a log line: a fixed message and alternating keys and values.

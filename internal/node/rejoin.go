@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -38,7 +39,7 @@ func (n *Node) checkLease(now time.Time) {
 	n.fence(now)
 	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
 	n.set.ExpireOthers(now)
-	n.join.known = n.set.ExpiredAddrs(n.join.known)
+	n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 	n.announce(now)
 	n.changed = false // the present knowledge is out of date
 	n.when.publish = time.Time{}
@@ -69,5 +70,64 @@ func (n *Node) askFor(now time.Time, others []lease.Handle) {
 	b := n.encode(n.set.Request(now, others, nil))
 	for _, addr := range n.pick(n.set.Peers(nil), n.cfg.GossipNodes) {
 		n.send(Packet{To: addr, Bytes: b})
+	}
+}
+
+const (
+	maxLost    = 64
+	rememberBy = 24 * time.Hour
+	lostAtOnce = 3
+
+	// lostTriers is how many members of one side of a split try lost members in an
+	// attempt, on average: a large fleet must not hammer the hosts of dead nodes.
+	lostTriers = 8
+)
+
+// lost is the addresses of members, in the order in which their leases ran out. A farewell
+// is no loss.
+type lost []loss
+
+type loss struct {
+	addr string
+	at   time.Time
+}
+
+// add adds addresses that are not known as lost yet.
+func (l *lost) add(now time.Time, addrs []string) {
+	for _, addr := range addrs {
+		if !slices.ContainsFunc(*l, func(o loss) bool { return o.addr == addr }) {
+			*l = append(*l, loss{addr, now})
+		}
+	}
+	*l = slices.Delete(*l, 0, max(0, len(*l)-maxLost))
+}
+
+// addrs returns the addresses, and forgets members, and what was lost long ago.
+func (l *lost) addrs(now time.Time, members []string) (all []string) {
+	*l = slices.DeleteFunc(*l, func(o loss) bool {
+		return now.Sub(o.at) > rememberBy || slices.Contains(members, o.addr)
+	})
+	for _, o := range *l {
+		all = append(all, o.addr)
+	}
+	return all
+}
+
+// heal begins an attempt of a member: it tries a few seeds and lost members that are not
+// live. While the node settles, it exchanges with a member, too.
+func (n *Node) heal(now time.Time) {
+	n.join.stop()
+	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
+	members := n.set.Peers(nil)
+	if n.life.phase == Settling {
+		n.add(memberAddr, members, nil, 1)
+	}
+	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
+	n.add(seedAddr, n.cfg.Seeds, members, triesAtOnce)
+	if lost := n.join.lost.addrs(now, members); n.rng.Float64()*float64(len(members)+1) < lostTriers {
+		n.add(memberAddr, lost, nil, lostAtOnce)
+	}
+	for _, t := range n.join.targets {
+		n.try(now, t)
 	}
 }

@@ -69,6 +69,13 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // pick returns up to k random ones of all, which it reorders.
 func (n *Node) pick(all []string, k int) []string {
 	k = min(k, len(all))
@@ -77,4 +84,9 @@ func (n *Node) pick(all []string, k int) []string {
 		all[i], all[j] = all[j], all[i]
 	}
 	return all[:k]
+}
+
+// jitter returns a random share of a time.
+func (n *Node) jitter(d time.Duration, least, most float64) time.Duration {
+	return time.Duration((least + n.rng.Float64()*(most-least)) * float64(d))
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -18,6 +20,9 @@ type View struct {
 	Drift int              // live members that run another table; settling ones do not count
 	Lease *OwnLease
 	Stats Stats
+
+	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
+	Waits error
 }
 
 // Stats counts what a node did since New.
@@ -40,6 +45,7 @@ func (n *Node) View() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
 		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
+		Waits: n.waitsFor(),
 	}
 	v.Stats.Stats = n.set.Stats()
 	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
@@ -52,4 +58,12 @@ func (n *Node) currentTable() *placement.Table {
 		return nil
 	}
 	return n.table
+}
+
+// waitsFor returns why a joining node does not go on alone; nil = there is no such reason.
+func (n *Node) waitsFor() error {
+	if i := slices.IndexFunc(n.join.targets, (*target).stuck); i >= 0 && n.life.phase == Joining {
+		return fmt.Errorf("a seed accepts connections but does not answer: %w", n.join.targets[i].err)
+	}
+	return nil
 }

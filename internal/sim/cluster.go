@@ -134,6 +134,9 @@ func (c *Cluster) seeds(n int) (seeds []string) {
 	return seeds[:min(3, len(seeds))]
 }
 
+// NextAddr returns the address of the next process but n that is started.
+func (c *Cluster) NextAddr(n int) string { return addrOf(c.hosts + n) }
+
 func addrOf(host int) string {
 	return fmt.Sprintf("10.%d.%d.%d:7946", host>>16, host>>8&0xff, host&0xff)
 }

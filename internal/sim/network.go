@@ -4,12 +4,16 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
 )
 
-// What a full exchange can fail with.
+// What a full exchange or a lookup can fail with.
 var (
 	errRefused = errors.New("sim: connection refused")
 	errTimeout = errors.New("sim: connection timed out")
+	errStuck   = errors.New("sim: no answer on an open connection")
+	errNoDNS   = errors.New("sim: the name servers do not answer")
 )
 
 // link is the way from one address to another.
@@ -55,22 +59,22 @@ func (c *Cluster) Inject(id string, message []byte) {
 // exchange opens a stream to an address, on which both sides hand over all that they
 // know. done runs once: when the answer has been merged, or with an error. A paused
 // process accepts the connection and does not answer.
-func (c *Cluster) exchange(from *Process, addr string, done func(error)) {
+func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, error)) {
 	there, _ := c.net.latency()
 	back, _ := c.net.latency()
 	ended := false
-	end := func(err error) {
+	end := func(reason node.Reason, err error) {
 		if !ended {
 			ended = true
-			done(err)
+			done(reason, err)
 		}
 	}
 	to := c.net.byAddr[addr]
 	switch {
 	case c.net.cuts[link{from.Addr, addr}] || c.net.cuts[link{addr, from.Addr}]:
+		c.after(from, c.opts.StreamTimeout, func() { end(node.NoAnswer, errTimeout) })
 	case to == nil || to.status == crashed:
-		c.after(from, there+back, func() { end(errRefused) })
-		return
+		c.after(from, there+back, func() { end(node.NoAnswer, errRefused) })
 	default:
 		state := from.kernel.Sync(from.Now())
 		c.after(to, 2*there+back, func() { // the handshake, then the state
@@ -82,9 +86,9 @@ func (c *Cluster) exchange(from *Process, addr string, done func(error)) {
 				if !ended {
 					from.kernel.Receive(from.Now(), reply)
 				}
-				end(nil)
+				end(node.NoAnswer, nil)
 			})
 		})
+		c.after(from, c.opts.StreamTimeout, func() { end(node.Unfinished, errStuck) })
 	}
-	c.after(from, c.opts.StreamTimeout, func() { end(errTimeout) })
 }

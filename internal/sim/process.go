@@ -85,7 +85,10 @@ func (p *Process) carryOut(r node.Ready) {
 		p.kernel.Sent(p.Now(), packet)
 	}
 	for _, x := range r.Exchanges {
-		p.c.exchange(p, x.Addr, func(err error) { p.kernel.Exchanged(p.Now(), x, node.NoAnswer, err) })
+		p.c.exchange(p, x.Addr, func(reason node.Reason, err error) { p.kernel.Exchanged(p.Now(), x, reason, err) })
+	}
+	for _, l := range r.Lookups {
+		p.c.after(p, l.Timeout, func() { p.kernel.Resolved(p.Now(), l, nil, errNoDNS) })
 	}
 	if r.Duplicate != nil {
 		p.duplicate = r.Duplicate

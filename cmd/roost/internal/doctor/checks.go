@@ -33,7 +33,7 @@ func (e Examination) ready() Check {
 	case "joining", "left":
 		return Check{
 			"ready", Fail, "it is " + state, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",
-			"see its log for \"fenced\"; look for a starved machine, a paused VM, a dead network",
+			"see its log for \"fenced\", and for a seed that does not answer; look for a starved machine, a paused VM, a dead network",
 		}
 	}
 	return Check{Name: "ready", Finding: "it takes part in placement"}

@@ -95,7 +95,7 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 	out.Header().Set("Content-Type", "application/json")
 	var answer any = clusterhttp.Problem{
-		Message: "joining: no node has let this one in yet", Code: clusterhttp.CodeNotReady, State: "joining",
+		Message: "joining: no node has let this one in yet; the log says why", Code: clusterhttp.CodeNotReady, State: "joining",
 	}
 	if in.URL.Path == "/healthz" { // is about this process alone
 		answer = map[string]string{"status": "ok"}

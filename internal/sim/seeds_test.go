@@ -1,0 +1,106 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+// Names that no name server answers, and seeds that hang, delay no seed that answers,
+// even one that starts late.
+func TestHungSeedsDelayNone(t *testing.T) { // S5.7
+	for name, tt := range map[string]struct {
+		names []string
+		hung  int
+		late  time.Duration
+		limit time.Duration
+	}{
+		"two names":           {[]string{"a.example", "b.example"}, 0, 0, 100 * time.Millisecond},
+		"20 seeds":            {nil, 20, 0, time.Second},
+		"a seed that is late": {nil, 2, 1500 * time.Millisecond, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := started(t, 1+tt.hung, sim.Options{})
+			var seeds []string
+			for _, id := range c.IDs() {
+				seeds = append(seeds, c.Node(id).Addr)
+				if id != "n00" {
+					c.Pause(id)
+				}
+			}
+			if tt.late > 0 {
+				seeds[0] = c.NextAddr(1)
+			}
+			p := c.StartWith("new", sim.Setup{Seeds: seeds, Config: func(cfg *node.Config) { cfg.SeedNames = tt.names }})
+			if tt.late > 0 {
+				c.Run(tt.late)
+				c.StartWith("late", sim.Setup{Seeds: seeds[:1], Bootstrap: true})
+			}
+			joined := func() bool { return p.View().Phase != node.Joining }
+			c.await("new has joined", tt.limit, joined)
+			if len(p.Members()) < 2 {
+				t.Errorf("it joined alone")
+			}
+		})
+	}
+}
+
+// A node is not alone while its only seed accepts connections, however long that seed does
+// not answer. It goes on once the seed does, or once nothing accepts a connection.
+func TestStuckSeed(t *testing.T) { // S5.7
+	for name, tt := range map[string]struct {
+		recover func(c fleet)
+		limit   time.Duration
+		members int
+	}{
+		"recovers": {func(c fleet) { c.Resume("n00") }, 10 * time.Second, 2},
+		"dies":     {func(c fleet) { c.Crash("n00") }, 15 * time.Second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lines logbook
+			c := started(t, 1, sim.Options{Log: lines.write})
+			c.Pause("n00")
+			p := c.StartWith("new", sim.Setup{})
+			for range 120 {
+				if c.Run(time.Second); p.View().Phase != node.Joining || len(p.Owned()) > 0 {
+					t.Fatalf("after %v it is %v and owns %d partitions", c.Elapsed(), p.View().Phase, len(p.Owned()))
+				}
+			}
+			if n := len(lines.find("node=new", "accepts connections but does not answer")); n < 1 || n > 3 {
+				t.Errorf("%d lines in two minutes say why: %q", n, lines)
+			}
+			if p.View().Waits == nil {
+				t.Error("its view does not say why it waits")
+			}
+			tt.recover(c)
+			t.Logf("agreement after %v", c.agree(tt.limit))
+			if got := len(p.Members()); got != tt.members {
+				t.Errorf("%d members", got)
+			}
+		})
+	}
+}
+
+// Two halves find each other again after any time, with the seeds of both dead.
+func TestSplitHealsWithoutSeeds(t *testing.T) { // S5.8
+	for _, n := range []int{2, 8, 40} {
+		for _, long := range []time.Duration{70 * time.Second, time.Hour} {
+			if n == 40 && (long == time.Hour || testing.Short()) {
+				continue
+			}
+			c := started(t, 3+n, sim.Options{Seed: uint64(n)})
+			c.Crash("n00", "n01", "n02") // the seeds of all
+			c.Run(2 * ttl)
+			all := c.IDs()
+			c.Split(all[:n/2], all[n/2:])
+			c.Run(long)
+			if got := len(c.Node(all[0]).Members()); got != n/2 {
+				t.Fatalf("one half sees %d members, has %d", got, n/2)
+			}
+			c.Heal()
+			t.Logf("%d nodes: agreement %v after a split of %v", n, c.agree(15*time.Second), long)
+		}
+	}
+}
