@@ -76,11 +76,10 @@ func (n *Node) askFor(now time.Time, others []lease.Handle) {
 const (
 	maxLost    = 64
 	rememberBy = 24 * time.Hour
-	lostAtOnce = 3
 
-	// lostTriers is how many members of one side of a split try lost members in an
-	// attempt, on average: a large fleet must not hammer the hosts of dead nodes.
-	lostTriers = 8
+	// lostAtOnce is how many lost members all members of one side of a split try together
+	// in a RejoinInterval, on average: a large fleet must not hammer the hosts of dead nodes.
+	lostAtOnce = 16
 )
 
 // lost is the addresses of members, in the order in which their leases ran out. A farewell
@@ -124,9 +123,8 @@ func (n *Node) heal(now time.Time) {
 	}
 	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))
 	n.add(seedAddr, n.cfg.Seeds, members, triesAtOnce)
-	if lost := n.join.lost.addrs(now, members); n.rng.Float64()*float64(len(members)+1) < lostTriers {
-		n.add(memberAddr, lost, nil, lostAtOnce)
-	}
+	share := lostAtOnce / float64(len(members)+1)
+	n.add(memberAddr, n.join.lost.addrs(now, members), nil, int(share+n.rng.Float64()))
 	for _, t := range n.join.targets {
 		n.try(now, t)
 	}

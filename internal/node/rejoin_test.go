@@ -49,17 +49,14 @@ func (w *network) dials(addr string, span time.Duration) (count int) {
 // A lost member is tried for a day, by a few of the others in each attempt; a member that
 // has left is not tried at all.
 func TestTriesLostMembers(t *testing.T) {
-	ids := numbered(16)
-	w := newNetwork(t, nil, ids...)
+	w := newNetwork(t, nil, numbered(30)...)
 	w.run(5 * time.Second)
 	w.nodes["14"].Leave(w.now)
 	w.run(time.Second)
 	w.stuck["14"], w.stuck["15"] = true, true
 	w.run(10 * time.Second)
-	const attempts = 14 * 20 // of all
-	lost := w.dials("15", 200*time.Second)
-	if lost < attempts/3 || lost > attempts*3/4 {
-		t.Errorf("%d of about %d attempts tried the lost member", lost, attempts)
+	if lost := w.dials("15", 100*time.Second); lost < 10*lostAtOnce*2/3 || lost > 10*lostAtOnce*3/2 {
+		t.Errorf("the lost member was tried %d times, want about %d", lost, 10*lostAtOnce)
 	}
 	if n := w.dials("14", 30*time.Second); n > 0 {
 		t.Errorf("a member that left was tried %d times", n)

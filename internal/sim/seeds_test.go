@@ -83,6 +83,17 @@ func TestStuckSeed(t *testing.T) { // S5.7
 	}
 }
 
+// A pair finds each other again among 30 dead nodes.
+func TestSplitHealsAmongTheDead(t *testing.T) { // S5.8
+	c := started(t, 32, sim.Options{})
+	c.Crash(c.IDs()[:30]...)
+	c.Run(2 * ttl)
+	c.Split(c.IDs()[:1], c.IDs()[1:])
+	c.Run(70 * time.Second)
+	c.Heal()
+	t.Logf("agreement %v after the split", c.agree(time.Minute))
+}
+
 // Two halves find each other again after any time, with the seeds of both dead.
 func TestSplitHealsWithoutSeeds(t *testing.T) { // S5.8
 	for _, n := range []int{2, 8, 40} {
