@@ -179,7 +179,8 @@ func (s *Set) repairAfter() time.Duration { return s.params.TTL / 30 }
 
 const (
 	maxDiffering = 1 << 10 // differences in memory
-	maxRepairs   = 3       // buckets that one message asks for: they fit into a packet
+	maxMarks     = 2 * bucketSize
+	maxRepairs   = 3 // buckets that one message asks for: they fit into a packet
 )
 
 // noteDifference asks the sender for what this node lacks of a bucket that has differed
@@ -207,7 +208,7 @@ func (s *Set) noteDifference(now time.Time, from Handle, id BucketID, e *Effect)
 // that both hold in full, requests what it lacks of them, and is asked back.
 func (s *Set) holding(id BucketID) Holding {
 	from, to := s.bucket(id)
-	h := Holding{BucketID: id, Marks: make([]uint32, min(to-from, 2*bucketSize))}
+	h := Holding{BucketID: id, Marks: make([]uint32, min(to-from, maxMarks))}
 	for i := range h.Marks {
 		h.Marks[i] = uint32(s.live[from+i].mark())
 	}

@@ -11,7 +11,8 @@ type challenges struct {
 	runs  map[Handle]time.Time // when a sender answered
 }
 
-// challengeLife is for how long a nonce is sent. Its answers count for twice as long.
+// challengeLife is for how long a nonce is sent, at least. Its answers count for as long
+// after that.
 const challengeLife = 2 * time.Second
 
 // answer notes the answer that m may be, and reports whether it is one.

@@ -186,7 +186,7 @@ func (r *reader) bucket() Bucket {
 
 func (r *reader) holding() Holding {
 	h := Holding{BucketID: r.bucketID()}
-	marks := reader{b: r.take(4 * r.uvarint(MaxNodes))}
+	marks := reader{b: r.take(4 * r.uvarint(maxMarks))}
 	for len(marks.b) > 0 {
 		h.Marks = append(h.Marks, marks.fixed32())
 	}

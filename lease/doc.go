@@ -42,8 +42,8 @@
 //     records and states.
 //  7. Memory is bounded by MaxNodes for any input. Decoding never panics.
 //  8. Recorded messages that are sent again, at any later time and to any node,
-//     revive, end and fence no node. A message counts only if its sender is or was live
-//     here, or answers a random number, and then says its true age. So a newcomer's wrong wall
+//     revive, end and fence no node. A message counts only if its sender is live here, or
+//     answers a random number. Then its stamps are true, so all in it is as old as it is. So a newcomer's wrong wall
 //     clock changes nothing, and neither does a restart of the whole cluster.
 //
 // # Not guaranteed

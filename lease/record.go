@@ -90,7 +90,7 @@ type Record struct {
 	ID          NodeID
 	Incarnation uint64 // of the node's process; greater after a restart
 	Version     uint32 // counts the changes within an incarnation
-	Addr        string // host:port at which the node gossips
+	Addr        string // host:port at which the node gossips; a node without one cannot show that it runs, and is believed by nobody
 	APIAddr     string // where the node's own program is reached; opaque to roost
 	Zone        string
 	Weight      uint32 // share of the partitions relative to other nodes; 0 owns nothing

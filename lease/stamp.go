@@ -72,8 +72,8 @@ func (s *Set) Established() bool { return !s.time.provisional }
 
 // accepts decides whether a message counts, and takes over the cluster time of its
 // sender. A message may be a recorded one, sent again. So it counts only if its sender is
-// known to run: the sender is or was live here, or answered a challenge of this node
-// lately, as this message may do. Cluster time never goes back, so what such a sender sent before is
+// known to run: the sender is live here, or answered a challenge of this node lately, as
+// this message may do. Cluster time never goes back, so what such a sender sent before is
 // at least as old as its stamp says. Any other sender is challenged, or, if it is behind,
 // learns the time.
 func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
@@ -105,7 +105,7 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 	case behind && !learns:
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
-	case !behind && (e.Answered || s.runs(now, m.From, ahead)):
+	case !behind && (e.Answered || s.runs(now, m.From)):
 		return true
 	case ahead > s.params.TTL:
 		s.stats.FromFuture++
@@ -122,12 +122,11 @@ func (s *Set) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (s.time.provisional && m.Stamp <= maxLearned)
 }
 
-// runs reports whether a process is known to run at present. An expired node whose time is
-// not ahead counts, too: it was live here, so what was recorded of it is behind by now.
-func (s *Set) runs(now time.Time, h Handle, ahead time.Duration) bool {
+// runs reports whether a process is known to run at present. An expired one is not: its
+// time may have stepped ahead while it was cut off from here.
+func (s *Set) runs(now time.Time, h Handle) bool {
 	e := s.known[h]
-	near := ahead <= s.params.TTL
-	return e != nil && (e.status == live || e.status == expired && near) || s.challenges.answered(now, h, s.params.TTL)
+	return e != nil && e.status == live || s.challenges.answered(now, h, s.params.TTL)
 }
 
 // advance corrects the estimate of cluster time. Within jitter, all leases grow older or

@@ -35,7 +35,7 @@ func TestWhichTimeCounts(t *testing.T) {
 		{"near, behind", b, -ttl, nil, want{counts: true}},
 		{"near, stranger", stranger, 0, nil, want{}},
 		{"near, stranger with its record", stranger, 0, withRecord, want{challenge: "s:7946"}},
-		{"near, expired", c, ttl, nil, want{counts: true, moved: ttl}},
+		{"near, expired", c, 0, nil, want{challenge: "c:7946"}},
 		{"far ahead, expired, ran just now", d, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
 		{"far ahead, live", b, ttl + ms, nil, want{counts: true, moved: ttl + ms}},
 		{"a year ahead, live", b, 365 * 24 * time.Hour, nil, want{counts: true, moved: 365 * 24 * time.Hour}},

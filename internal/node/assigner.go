@@ -62,9 +62,7 @@ func (n *Node) budget() int {
 func (n *Node) Sync(now time.Time) []byte {
 	n.checkLease(now)
 	m := n.set.Sync(now)
-	if n.life.phase == Joining {
-		m.Challenge = n.set.Nonce(now, n.random())
-	}
+	m.Challenge = n.set.Nonce(now, n.random())
 	if n.assigner != nil && n.assigner.current != nil {
 		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)
 	}

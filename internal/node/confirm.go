@@ -10,13 +10,19 @@ import (
 // A message may be a recorded one, sent again. A sender that is not live here has to show
 // first that it runs, by the answer to a challenge; its messages wait for that.
 
-// unconfirmed is a sender that was challenged.
-type unconfirmed struct {
+// waitingRoom has the senders that were challenged.
+type waitingRoom struct {
+	senders []*waitingSender
+	bytes   int       // of all messages
+	next    time.Time // when to look at the senders again
+}
+
+type waitingSender struct {
 	handle   lease.Handle
 	addr     string
 	since    time.Time
 	again    time.Time // when the next challenge is sent
-	messages [][]byte
+	messages [][]byte  // the first ones, and the latest
 }
 
 const (
@@ -24,81 +30,94 @@ const (
 	// a reason for a new challenge.
 	confirmTime = 2 * time.Second
 
-	// challengeAgain is when a sender is challenged again, then after twice the time, and
-	// so on: challenge and answer are packets, which get lost.
-	challengeAgain = 100 * time.Millisecond
+	// remindAfter is when a sender is challenged again, then after twice the time, and so
+	// on, five times in all: challenge and answer are packets, which get lost.
+	remindAfter = 100 * time.Millisecond
 
-	maxUnconfirmed = 1 << 10 // senders
-	maxWaiting     = 4       // messages of a sender
+	maxWaitingSenders = 1 << 10
+	maxWaiting        = 4 // messages of a sender
 )
 
 // confirm challenges the sender of a message, and keeps the message until it answers.
 func (n *Node) confirm(now time.Time, from lease.Handle, addr string, message []byte) {
-	u := n.unconfirmedSender(from)
-	if u == nil {
-		if len(n.unconfirmed) >= maxUnconfirmed {
+	w := &n.waiting
+	s := w.sender(from)
+	if s == nil {
+		if len(w.senders) >= maxWaitingSenders {
 			return
 		}
-		u = &unconfirmed{handle: from, addr: addr, since: now}
-		n.unconfirmed = append(n.unconfirmed, u)
-		n.challenge(now, u)
+		s = &waitingSender{handle: from, addr: addr, since: now}
+		w.senders = append(w.senders, s)
+		n.challenge(now, s)
 	}
-	if len(u.messages) < maxWaiting && n.waitingBytes+len(message) <= lease.MaxMessageBytes {
-		u.messages = append(u.messages, message)
-		n.waitingBytes += len(message)
-	}
+	w.keep(s, message)
 }
 
-func (n *Node) unconfirmedSender(h lease.Handle) *unconfirmed {
-	if i := slices.IndexFunc(n.unconfirmed, func(u *unconfirmed) bool { return u.handle == h }); i >= 0 {
-		return n.unconfirmed[i]
+func (w *waitingRoom) sender(h lease.Handle) *waitingSender {
+	if i := slices.IndexFunc(w.senders, func(s *waitingSender) bool { return s.handle == h }); i >= 0 {
+		return w.senders[i]
 	}
 	return nil
 }
 
-func (n *Node) challenge(now time.Time, u *unconfirmed) {
-	u.again = now.Add(max(challengeAgain, now.Sub(u.since)))
-	n.send(Packet{To: u.addr, Bytes: n.encode(n.set.Challenge(now, n.random()))})
+// keep keeps a message, in place of the latest one if there are many.
+func (w *waitingRoom) keep(s *waitingSender, message []byte) {
+	if len(s.messages) == maxWaiting {
+		w.bytes -= len(s.messages[maxWaiting-1])
+		s.messages = s.messages[:maxWaiting-1]
+	}
+	if w.bytes+len(message) <= lease.MaxMessageBytes {
+		s.messages = append(s.messages, message)
+		w.bytes += len(message)
+	}
+}
+
+func (w *waitingRoom) drop(gone *waitingSender) {
+	w.senders = slices.DeleteFunc(w.senders, func(s *waitingSender) bool { return s == gone })
+	for _, message := range gone.messages {
+		w.bytes -= len(message)
+	}
+}
+
+func (n *Node) challenge(now time.Time, s *waitingSender) {
+	s.again = earliest(now.Add(max(remindAfter, now.Sub(s.since))), s.since.Add(confirmTime))
+	if n.waiting.next.IsZero() || s.again.Before(n.waiting.next) {
+		n.waiting.next = s.again
+	}
+	n.send(Packet{To: s.addr, Bytes: n.encode(n.set.Challenge(now, n.random()))})
 }
 
 // random returns a number for lease.Set.Challenge.
 func (n *Node) random() uint64 { return n.rng.Uint64() | 1 }
 
-// confirmed applies the messages of a sender that has answered.
-func (n *Node) confirmed(now time.Time, from lease.Handle) {
-	u := n.unconfirmedSender(from)
-	if u == nil {
+// admit applies the messages of a sender that has answered.
+func (n *Node) admit(now time.Time, from lease.Handle) {
+	s := n.waiting.sender(from)
+	if s == nil {
 		return
 	}
-	n.forgetUnconfirmed(u)
-	for _, message := range u.messages {
+	n.waiting.drop(s)
+	for _, message := range s.messages {
 		if m, err := lease.Decode(message); err == nil && !n.ended {
 			n.apply(now, m)
 		}
 	}
 }
 
-func (n *Node) forgetUnconfirmed(gone *unconfirmed) {
-	n.unconfirmed = slices.DeleteFunc(n.unconfirmed, func(u *unconfirmed) bool { return u == gone })
-	for _, message := range gone.messages {
-		n.waitingBytes -= len(message)
+// remind challenges the senders again that have not answered, or forgets them.
+func (n *Node) remind(now time.Time) {
+	if !due(now, n.waiting.next) {
+		return
 	}
-}
-
-// challengeAgain challenges the senders again that have not answered, or forgets them. It
-// returns when it has to be called next; zero = any time.
-func (n *Node) challengeAgain(now time.Time) (next time.Time) {
-	for _, u := range slices.Clone(n.unconfirmed) {
-		if now.Sub(u.since) >= confirmTime {
-			n.forgetUnconfirmed(u)
-			continue
-		}
-		if !now.Before(u.again) {
-			n.challenge(now, u)
-		}
-		if next.IsZero() || u.again.Before(next) {
-			next = u.again
+	n.waiting.next = time.Time{}
+	for _, s := range slices.Clone(n.waiting.senders) {
+		switch {
+		case now.Sub(s.since) >= confirmTime:
+			n.waiting.drop(s)
+		case due(now, s.again):
+			n.challenge(now, s)
+		case n.waiting.next.IsZero() || s.again.Before(n.waiting.next):
+			n.waiting.next = s.again
 		}
 	}
-	return next
 }

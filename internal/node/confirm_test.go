@@ -45,38 +45,38 @@ func TestConfirm(t *testing.T) {
 			t.Errorf("it answers: %v, it is live: %v", answers, live)
 		}
 		want := map[bool]int{true: 1, false: 6}[answers] // the first waits to be sent
-		if got := w.challenges("a", "n", confirmTime+100*time.Millisecond); got != want || len(a.unconfirmed) > 0 || a.waitingBytes != 0 {
-			t.Errorf("it answers: %v, %d challenges, want %d; %d wait with %d bytes", answers, got, want, len(a.unconfirmed), a.waitingBytes)
+		if got := w.challenges("a", "n", confirmTime+100*time.Millisecond); got != want || len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
+			t.Errorf("it answers: %v, %d challenges, want %d; %d wait with %d bytes", answers, got, want, len(a.waiting.senders), a.waiting.bytes)
 		}
 	}
 }
 
 // However many messages of strangers arrive, few wait (S9.1).
-func TestUnconfirmedAreBounded(t *testing.T) {
+func TestWaitingIsBounded(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
-	for i := range 2 * maxUnconfirmed {
+	for i := range 2 * maxWaitingSenders {
 		_, message := w.stranger(fmt.Sprint("n", i))
 		for range 2 * maxWaiting {
 			a.Receive(w.now, message)
 		}
 	}
 	waiting := 0
-	for _, u := range a.unconfirmed {
+	for _, u := range a.waiting.senders {
 		waiting = max(waiting, len(u.messages))
 	}
-	if len(a.unconfirmed) != maxUnconfirmed || waiting != maxWaiting {
-		t.Errorf("%d senders wait, with up to %d messages", len(a.unconfirmed), waiting)
+	if len(a.waiting.senders) != maxWaitingSenders || waiting != maxWaiting {
+		t.Errorf("%d senders wait, with up to %d messages", len(a.waiting.senders), waiting)
 	}
 	w.run(confirmTime + 10*time.Millisecond)
 	for i := range lease.Handle(3) {
 		a.confirm(w.now, 1+i, "n", make([]byte, lease.MaxMessageBytes/2))
 	}
-	if a.waitingBytes > lease.MaxMessageBytes {
-		t.Errorf("%d bytes wait", a.waitingBytes)
+	if a.waiting.bytes > lease.MaxMessageBytes {
+		t.Errorf("%d bytes wait", a.waiting.bytes)
 	}
 	w.run(confirmTime + 10*time.Millisecond)
-	if len(a.unconfirmed) > 0 || a.waitingBytes != 0 {
-		t.Errorf("%d wait for ever, with %d bytes", len(a.unconfirmed), a.waitingBytes)
+	if len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
+		t.Errorf("%d wait for ever, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
 	}
 }

@@ -17,6 +17,7 @@ type join struct {
 	targets []*target // since the joining began, or of the latest attempt of a member
 	heard   time.Time // when a message of another node counted
 	waits   time.Time // until when such a message ends the joining, after an exchange
+	enterAt time.Time // when the joining ends since newcomers answered; zero = none did
 	entered bool      // the node has been a member before
 	lost    lost
 	hungLog limiter
@@ -66,11 +67,17 @@ const (
 func (j *join) begin(now time.Time, grace time.Duration) { j.next, j.until = now, now.Add(grace) }
 
 // stop forgets the tries under way: what they learn is out of date.
-func (j *join) stop() { j.next, j.targets, j.waits = time.Time{}, nil, time.Time{} }
+func (j *join) stop() {
+	j.next, j.waits, j.enterAt = time.Time{}, time.Time{}, time.Time{}
+	j.targets = nil
+}
 
 // tryJoin decides what is tried next, and whether the joining ends without an answer.
 func (n *Node) tryJoin(now time.Time) {
 	j := &n.join
+	if due(now, j.enterAt) {
+		n.enter(now, true)
+	}
 	if !due(now, j.next) || n.life.phase == Over {
 		return
 	}
@@ -193,7 +200,7 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 }
 
 // errUnconfirmed ends an exchange with a node that has answered over TCP alone.
-var errUnconfirmed = errors.New("it answers over TCP, but not over UDP: is UDP blocked, or its advertised address wrong?")
+var errUnconfirmed = errors.New("it answers over TCP, and not yet over UDP: is UDP blocked, or its advertised address wrong?")
 
 // Exchanged reports the end of an exchange that Ready asked for.
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
@@ -206,7 +213,7 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	case err != nil || n.life.phase != Joining:
 		n.tried(now, t, reason, err)
 	case !n.join.heard.Before(t.began):
-		n.enter(now, true)
+		n.answered(now)
 	default: // others may answer until then
 		n.tried(now, t, NoAnswer, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
 		t.next = now.Add(confirmTime)
@@ -260,12 +267,23 @@ func (j *join) undecided() bool {
 	})
 }
 
-// hear notes that a message of another node counts. A node whose exchange is waiting for
+// noteAnswer notes that a message of another node counts. A node whose exchange waits for
 // that has joined.
-func (n *Node) hear(now time.Time) {
+func (n *Node) noteAnswer(now time.Time) {
 	n.join.heard = now
 	if now.Before(n.join.waits) {
+		n.answered(now)
+	}
+}
+
+// answered ends the joining. A newcomer that has heard newcomers alone waits for a moment:
+// a member, which knows cluster time, may be about to answer.
+func (n *Node) answered(now time.Time) {
+	switch {
+	case n.set.Established():
 		n.enter(now, true)
+	case n.join.enterAt.IsZero():
+		n.join.enterAt = now.Add(retryAfter)
 	}
 }
 

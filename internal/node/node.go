@@ -36,8 +36,7 @@ type Node struct {
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
 
-	unconfirmed  []*unconfirmed
-	waitingBytes int // of the messages of unconfirmed senders
+	waiting waitingRoom
 
 	skew  skew
 	fault fault
@@ -107,7 +106,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	expiry := n.expire(now)
 	n.listenAgain(now)
-	again := n.challengeAgain(now)
+	n.remind(now)
 	n.tryJoin(now)
 	n.settle(now)
 	if n.climb(now) {
@@ -120,7 +119,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	if due(now, n.when.gossip) {
 		n.gossip(now)
 	}
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, again)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -229,7 +228,7 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.confirm(now, m.From, e.Challenge, message)
 	}
 	if e.Answered {
-		n.confirmed(now, m.From)
+		n.admit(now, m.From)
 	}
 }
 
@@ -260,7 +259,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
 	}
 	if e.Counts && len(m.Beats) > 0 && m.From != n.set.Handle() {
-		n.hear(now)
+		n.noteAnswer(now)
 	}
 	return e
 }
