@@ -41,11 +41,16 @@ func BenchmarkPublish(b *testing.B) {
 					n.Undrain(now) // publishes at once
 				})
 			}
+			sync, err := lease.Decode(receiver{a}.State())
+			if err != nil {
+				b.Fatal(err)
+			}
+			others.From, others.Echo = others.Beats[0].Handle, sync.Challenge // its sender runs
 			publish(&others)
 			if n := len(a.Snapshot().Table.Nodes()); n != 1000 {
 				b.Fatalf("%d nodes", n)
 			}
-			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp, Beats: others.Beats[500:501]}, 1
+			one, seq := lease.Message{Settings: others.Settings, SentAt: time.Now(), Stamp: others.Stamp, From: others.From, Beats: others.Beats[500:501]}, 1
 			for b.Loop() {
 				seq++
 				one.Stamp++
