@@ -149,6 +149,29 @@ func TestNoSeedAnswers(t *testing.T) {
 	}
 }
 
+// A node that was fenced waits for its seed while that is paused, and says why.
+func TestFencedWithAStuckSeed(t *testing.T) { // S5.7
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a")
+		c.Start("b") // its seed is a
+		c.WaitAgreed(3 * time.Second)
+		c.Pause("a")
+		c.Pause("b")
+		time.Sleep(2 * ttl)
+		c.Resume("b")
+		time.Sleep(time.Minute)
+		if s := c.Agent("b").Snapshot(); s.Phase != cluster.PhaseJoining || s.Waits == nil || c.Agent("b").IsOwner("x") {
+			t.Errorf("%v, and it waits for %v", s.Phase, s.Waits)
+		}
+		c.Resume("a")
+		c.WaitAgreed(20 * time.Second)
+		if s := c.Agent("b").Snapshot(); s.Waits != nil || len(s.Members) != 2 {
+			t.Errorf("of %d members it waits for %v", len(s.Members), s.Waits)
+		}
+	})
+}
+
 // While a node settles after a fence, its table may name nodes that it has not heard
 // of again. Place still returns what it last knew of them.
 func TestPlaceAfterAFence(t *testing.T) {

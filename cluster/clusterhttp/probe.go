@@ -57,7 +57,7 @@ func (a *api) state() string {
 	switch {
 	case a.closed() || s.Self.State == lease.Left:
 		return "left"
-	case s.Self.Age() > a.ttl: // the process was paused; its loop does not know yet
+	case s.Waits != nil, s.Self.Age() > a.ttl: // the process was paused; its loop may not know yet
 		return "joining"
 	case s.Self.State == lease.Draining:
 		return "draining"

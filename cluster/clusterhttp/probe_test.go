@@ -26,6 +26,26 @@ func (s heldStrategy) Assign(nodes []placement.Node, partitions int) ([]int, err
 	return s.Strategy.Assign(nodes, partitions)
 }
 
+// A node that was fenced is joining until its seed, which is paused, answers.
+func TestStuckSeed(t *testing.T) { // S5.7
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a")
+		c.Start("b") // its seed is a
+		c.WaitAgreed(3 * time.Second)
+		h := newAPI(c.Agent("b"), Options{Log: quiet})
+		c.Pause("a")
+		c.Pause("b")
+		time.Sleep(2 * h.ttl)
+		c.Resume("b")
+		time.Sleep(time.Minute)
+		expect(t, do(h, "GET", "/readyz", ""), 503, `rejoining: a seed accepts connections but does not answer: `)
+		c.Resume("a")
+		c.WaitAgreed(20 * time.Second)
+		expect(t, do(h, "GET", "/readyz", ""), 200, "ready")
+	})
+}
+
 // A strategy that does not return fails /healthz after a TTL, until it returns (S5.9). Reads
 // continue.
 func TestStalled(t *testing.T) {
