@@ -79,6 +79,18 @@ func (n *Node) log(level Level, message string, attrs ...any) {
 	n.out.Log = append(n.out.Log, Event{level, message, attrs})
 }
 
+// limiter bounds how often one log line repeats.
+type limiter struct{ last time.Time }
+
+// allow reports whether the line may be written now, and notes that it is.
+func (l *limiter) allow(now time.Time, every time.Duration) bool {
+	if !l.last.IsZero() && now.Sub(l.last) < every {
+		return false
+	}
+	l.last = now
+	return true
+}
+
 // send adds a packet to the next Ready.
 func (n *Node) send(p Packet) {
 	if p.To != "" {
