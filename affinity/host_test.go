@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -367,6 +369,43 @@ func TestPressure(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if now = latest.Load(); now.Over {
 			t.Errorf("at 20 units and a few: %+v", *now)
+		}
+	})
+}
+
+// An isolated node owns no partitions, but its rooms stay while the store hears from it.
+func TestRoomsOfAnIsolatedNode(t *testing.T) { // S5.1
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
+		c := f.StartWith("c", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.MinMembers = 2 }))
+		f.resolver("c")
+		f.WaitAgreed(3 * time.Second)
+		time.Sleep(5 * time.Second)
+		var hosted []*affinity.Hosting
+		for _, room := range names(200) {
+			hosted = append(hosted, f.host("a", room, 2))
+		}
+		before := pins(t, f.store)
+		f.Split([]string{"c"}, []string{"a", "b"})
+		time.Sleep(5 * time.Minute)
+		if c.Snapshot().Phase != cluster.PhaseIsolated || len(c.Owned()) > 0 {
+			t.Fatalf("c is %v and owns %d partitions", c.Snapshot().Phase, len(c.Owned()))
+		}
+		if during := pins(t, f.store); !maps.Equal(before, during) {
+			t.Error("pins changed while c was isolated")
+		}
+		f.Heal()
+		time.Sleep(time.Minute)
+		rooms := 0
+		for _, h := range hosted {
+			if before[h.Room()].Node == "c" {
+				rooms++
+			}
+			if lost(h) {
+				t.Errorf("%s of %s is lost: %v", h.Room(), before[h.Room()].Node, h.Err())
+			}
+		}
+		if rooms == 0 || c.Snapshot().Phase != cluster.PhaseActive {
+			t.Errorf("%d rooms on c, which is %v", rooms, c.Snapshot().Phase)
 		}
 	})
 }

@@ -140,9 +140,9 @@ func (a *Agent) now() time.Time       { return time.Now().Add(a.env.ClockOffset)
 func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) }
 
 // Place returns the member that owns key, which must not be modified. It takes no
-// lock and allocates nothing: it hashes the key and reads two arrays. It fails with
-// ErrNotReady (before the node is ready, and while it joins again after a fence),
-// ErrNoMembers or ErrClosed.
+// lock and allocates nothing: it hashes the key and reads two arrays. An isolated node
+// (PhaseIsolated) answers by its last table. Place fails with ErrNotReady (before the node
+// is ready, and while it joins again after a fence), ErrNoMembers or ErrClosed.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A
@@ -169,12 +169,13 @@ func (a *Agent) Owns(p placement.Partition) bool {
 	return s.owns(p) && s.lease.Holds(time.Since(a.started))
 }
 
-// Live reports whether this node takes part in placement, draining or not, and its
-// own lease still holds, so that other nodes see it as live. Like IsOwner, it returns
-// false first thing in a process that was paused for longer than the TTL.
+// Live reports whether this node takes part in placement, draining or not, or would if it
+// were not isolated, and its own lease still holds, so that other nodes that it reaches see
+// it as live. Like IsOwner, it returns false first thing in a process that was paused for
+// longer than the TTL.
 func (a *Agent) Live() bool {
 	s := a.snap.Load()
-	return s.Phase == PhaseActive && s.lease.Holds(time.Since(a.started))
+	return (s.Phase == PhaseActive || s.Phase == PhaseIsolated) && s.lease.Holds(time.Since(a.started))
 }
 
 // Owned returns the partitions that this node owns now, ascending, or none if its

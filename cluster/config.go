@@ -92,6 +92,15 @@ type Config struct {
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
 
+	// MinMembers is the number of live members, this node among them, without which the
+	// node owns nothing: it is isolated (PhaseIsolated). Members count in any state. This
+	// holds at the start, so that ten nodes with 10 wait for each other, and in a split,
+	// where only sides of that size own anything. A node that loses its fellows keeps its
+	// last table for look-ups, and its pinned rooms. Choose it below the number of nodes by
+	// at least as many as may stop at a time. Nodes may differ in it. Default 1: none is
+	// ever isolated.
+	MinMembers int
+
 	// Partitions is the number of partitions of the key space. The same on all
 	// nodes. Default 1,024, good for about 10 nodes at 10 % deviation; the
 	// deviation falls with the square root of partitions per node.
@@ -169,6 +178,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.Cluster, "roost")
 	setDefault(&c.Bind, "127.0.0.1:7946")
 	setDefault(&c.Weight, 100)
+	setDefault(&c.MinMembers, 1)
 	setDefault(&c.Partitions, placement.DefaultPartitions)
 	setDefault(&c.HeartbeatInterval, t.heartbeat)
 	setDefault(&c.LeaseTTL, t.ttl)
@@ -232,6 +242,7 @@ func (c Config) Validate() error {
 		fault(!aesKey(key), "OldKeys has a key of %d bytes; it must have 16, 24 or 32", len(key))
 	}
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
+	fault(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
 	c.checkTimings(fault)
@@ -313,7 +324,7 @@ func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
 		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining,
+		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers,
 	}
 }
 

@@ -13,8 +13,10 @@
 // The life of an agent:
 //
 //	Start ─▶ joining ─▶ settling ─▶ active ⇄ draining ─▶ left
-//	             ▲          ▲          │
-//	             │          └──────────┤ its clock is ahead of the cluster's
+//	             ▲         │▲         ▲│
+//	             │         │└─────────│┤ its clock is ahead of the cluster's
+//	             │         └▶ isolated┘│
+//	             │              ▲──────┤ it sees fewer than MinMembers
 //	             └─────────────────────┘ its own lease expired
 //
 // An agent owns partitions only while it is active.
@@ -46,7 +48,8 @@
 // milliseconds while news spreads, for up to LeaseTTL after a crash or a network cut,
 // and for as long as a split lasts. Handlers must be idempotent. An action that must
 // not happen twice needs a lock or a fencing token from a store with consensus. In a
-// split, each side places all keys on its own nodes.
+// split, each side places all keys on its own nodes, unless it has fewer than
+// Config.MinMembers.
 //
 // If the monotonic clock of a virtual machine stops during a pause, the node cannot
 // notice the pause. It notices the changes when messages of other nodes arrive.

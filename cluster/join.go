@@ -13,7 +13,7 @@ import (
 
 // awaitJoin waits until the kernel has joined or found that joining is hopeless.
 func (a *Agent) awaitJoin(ctx context.Context) error {
-	err := a.await(ctx, func(s *Snapshot) bool { return s.Phase == PhaseSettling || s.Phase == PhaseActive })
+	err := a.await(ctx, func(s *Snapshot) bool { return s.Phase != PhaseJoining && s.Phase != PhaseOver })
 	switch {
 	case err == nil:
 		return nil

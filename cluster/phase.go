@@ -5,9 +5,11 @@ import "github.com/roost-cluster/roost/internal/node"
 // Phase is where an agent is in its life:
 //
 //	joining ──▶ settling ──▶ active ──▶ over
-//	   ▲            ▲          │
-//	   │            └──────────┤ its clock is ahead of the cluster's
-//	   └───────────────────────┘ its own lease expired
+//	   ▲         │  ▲         ▲ │
+//	   │         │  └─────────│─┤ its clock is ahead of the cluster's
+//	   │         └▶ isolated ─┘ │
+//	   │               ▲────────┤ it sees too few members
+//	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases.
 type Phase uint8
@@ -16,9 +18,10 @@ type Phase uint8
 const (
 	PhaseJoining  = Phase(node.Joining)  // no seed has answered yet
 	PhaseSettling = Phase(node.Settling) // a member that owns nothing yet
+	PhaseIsolated = Phase(node.Isolated) // owns nothing because it sees fewer than Config.MinMembers
 	PhaseActive   = Phase(node.Active)   // takes part in placement, draining or not
 	PhaseOver     = Phase(node.Over)     // left or closed
 )
 
-// String returns "joining", "settling", "active" or "over".
+// String returns "joining", "settling", "isolated", "active" or "over".
 func (p Phase) String() string { return node.Phase(p).String() }

@@ -84,8 +84,11 @@ func (s *Snapshot) InSync(m *Member) bool {
 	return s.Table != nil && m.TableDigest == node.TableDigest(s.Table)
 }
 
-// Converged reports whether this node is ready and all live members run its table.
-func (s *Snapshot) Converged() bool { return s.Table != nil && s.drift == 0 }
+// Converged reports whether this node is ready, is not isolated, and all live members run
+// its table.
+func (s *Snapshot) Converged() bool {
+	return s.Table != nil && s.drift == 0 && s.Phase != PhaseIsolated
+}
 
 // Place returns the owner of key. It fails with ErrNotReady, ErrNoMembers or
 // ErrClosed.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,4 +201,53 @@ func TestPlaceAfterAFence(t *testing.T) {
 			t.Error("the table never named the node that is gone")
 		}
 	})
+}
+
+// The handlers of RunOwned end when their node is isolated. Later each partition has one
+// again.
+func TestRunOwnedWhileIsolated(t *testing.T) { // S5.1
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.MinMembers = 2 }})
+		var runs [3]atomic.Int64
+		for i, id := range ids(3) {
+			go func() {
+				_ = c.Agent(id).RunOwned(t.Context(), func(ctx context.Context, _ placement.Partition) {
+					runs[i].Add(1)
+					defer runs[i].Add(-1)
+					<-ctx.Done()
+				})
+			}()
+		}
+		time.Sleep(time.Second)
+		a := c.Agent("n00")
+		if n := runs[0].Load(); n == 0 || int(n) != len(a.Owned()) {
+			t.Fatalf("%d handlers run, and n00 owns %d partitions", n, len(a.Owned()))
+		}
+		c.Split([]string{"n00"}, []string{"n01", "n02"})
+		time.Sleep(2 * ttl)
+		if n := runs[0].Load(); n != 0 || a.Snapshot().Phase != cluster.PhaseIsolated || !a.Live() {
+			t.Errorf("%d handlers run; it is %v, live: %v", n, a.Snapshot().Phase, a.Live())
+		}
+		if n := runs[1].Load() + runs[2].Load(); n != placement.DefaultPartitions {
+			t.Errorf("%d handlers run on the side of two", n)
+		}
+		if _, err := a.Place("x"); err != nil || a.IsOwner("x") || a.Converged() {
+			t.Errorf("Place: %v, IsOwner: %v, Converged: %v", err, a.IsOwner("x"), a.Converged())
+		}
+		c.Heal()
+		c.WaitAgreed(30 * time.Second)
+		time.Sleep(time.Second)
+		if n := runs[0].Load() + runs[1].Load() + runs[2].Load(); runs[0].Load() == 0 || n != placement.DefaultPartitions {
+			t.Errorf("%d handlers run after the split, %d on n00", n, runs[0].Load())
+		}
+	})
+}
+
+func TestMinMembersIsValidated(t *testing.T) { // S5.1
+	for members, ok := range map[int]bool{-1: false, 0: true, 1: true, lease.MaxNodes: true, lease.MaxNodes + 1: false} {
+		err := cluster.Config{ID: "a", MinMembers: members}.Validate()
+		if (err == nil) != ok || (err != nil && !strings.Contains(err.Error(), "it must be 1 (never isolated) to")) {
+			t.Errorf("%d: %v", members, err)
+		}
+	}
 }

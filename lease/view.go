@@ -41,6 +41,9 @@ func (s *Set) View() *View {
 	return v
 }
 
+// Live returns the number of live nodes, this one among them: O(1).
+func (s *Set) Live() int { return len(s.live) }
+
 // Differing returns how many other members compute another table than the one of a
 // digest. Settling members have none yet. O(n).
 func (s *Set) Differing(table uint32) (members int) {

@@ -33,6 +33,7 @@ type Placed struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owner     Member              `json:"owner"`
+	Stale     bool                `json:"stale,omitempty"` // the agent is isolated: the owner is that of its last table
 	Version   uint64              `json:"version"`
 	Digest    placement.Digest    `json:"digest"`
 }
@@ -81,7 +82,7 @@ type Owned struct {
 // settings.
 type Stats struct {
 	Self     lease.NodeID         `json:"self"`
-	State    string               `json:"state"` // joining, settling, active, draining or left
+	State    string               `json:"state"` // joining, settling, isolated, active, draining or left
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
@@ -96,8 +97,9 @@ type Settings struct {
 	HeartbeatMS int64    `json:"heartbeat_ms"`
 	TTLMS       int64    `json:"ttl_ms"`
 	MaxSkewMS   int64    `json:"max_skew_ms"`
-	Addr        string   `json:"addr"` // of its gossip
-	Join        []string `json:"join"` // its seeds, as configured
+	MinMembers  int      `json:"min_members"` // live members without which it owns nothing
+	Addr        string   `json:"addr"`        // of its gossip
+	Join        []string `json:"join"`        // its seeds, as configured
 }
 
 // Changed answers the POST calls that change this node. Converged reports whether

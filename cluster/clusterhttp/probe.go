@@ -42,6 +42,9 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		}
 	case "settling":
 		p.Message = "settling: this node has not taken its place yet"
+	case "isolated":
+		p.Message = fmt.Sprintf("isolated: this node owns nothing. Live members: %d, itself included; it needs %d",
+			len(a.agent.Members()), a.agent.Config().MinMembers)
 	case "draining":
 		p.Message = "draining: this node releases its partitions"
 	default:
@@ -59,6 +62,8 @@ func (a *api) state() string {
 		return "left"
 	case s.Waits != nil, s.Self.Age() > a.ttl: // the process was paused; its loop may not know yet
 		return "joining"
+	case s.Phase == cluster.PhaseIsolated:
+		return "isolated"
 	case s.Self.State == lease.Draining:
 		return "draining"
 	case s.Self.State == lease.Active && s.State != nil:

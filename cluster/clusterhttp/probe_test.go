@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -79,5 +80,37 @@ func TestStalled(t *testing.T) {
 		expect(t, get("/healthz"), 200, "ok")
 		c.WaitAgreed(3 * h.ttl)
 		expect(t, get("/readyz"), 200, "ready")
+	})
+}
+
+// A node that sees too few members says so, and answers look-ups by its last table, if it
+// has one.
+func TestIsolated(t *testing.T) { // S5.1
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.MinMembers = 2 }})
+		h := newAPI(c.StartWith("a"), Options{Log: quiet})
+		get := func(path string) *httptest.ResponseRecorder { return do(h, "GET", path, "") }
+		time.Sleep(30 * time.Second)
+		expect(t, get("/readyz"), 503, `"state":"isolated"`)
+		expect(t, get("/readyz"), 503, "Live members: 1, itself included; it needs 2")
+		expect(t, get("/healthz"), 200, "ok")
+		expect(t, get("/v1/place?key=x"), 503, `"code":"not_ready"`)
+
+		c.Start("b")
+		c.WaitAgreed(3 * time.Second)
+		expect(t, get("/readyz"), 200, "ready")
+		if fresh := get("/v1/place?key=x"); fresh.Code != 200 || strings.Contains(fresh.Body.String(), "stale") {
+			t.Errorf("an active node answers %s", fresh.Body)
+		}
+
+		c.Split([]string{"a"}, []string{"b"})
+		time.Sleep(2 * h.ttl)
+		expect(t, get("/readyz"), 503, `"state":"isolated"`)
+		expect(t, get("/v1/place?key=x"), 200, `"stale":true`)
+		expect(t, get("/v1/owned"), 200, `"partitions":[]`)
+		expect(t, get("/v1/stats"), 200, `"state":"isolated"`)
+		expect(t, get("/v1/stats"), 200, `"min_members":2`)
+		expect(t, get("/v1/stats"), 200, `"fences":0`)
+		expect(t, get("/v1/members"), 200, `"converged":false`)
 	})
 }

@@ -31,7 +31,7 @@ func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	return &Placed{
 		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, owner),
-		Version: s.Version(), Digest: s.Digest(),
+		Version: s.Version(), Digest: s.Digest(), Stale: s.Phase == cluster.PhaseIsolated,
 	}, nil
 }
 
@@ -98,7 +98,7 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 		Settings: Settings{
 			Cluster: cfg.Cluster, Partitions: cfg.Partitions, Strategy: cfg.Strategy.Name(),
 			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(),
-			MaxSkewMS: cfg.MaxSkew.Milliseconds(), Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
+			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
 		},
 	}
 	if a.rooms != nil {

@@ -42,7 +42,7 @@ func TestStats(t *testing.T) {
 			Readers: a.ReaderStats(),
 			Settings: Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", Addr: a.Addr(), Join: cfg.Join,
-				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(),
+				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: 1,
 			},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

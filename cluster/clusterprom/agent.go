@@ -29,6 +29,8 @@ func nodeFamilies() []family {
 			phases[v.Phase.String()] = 1
 			return phases
 		}),
+		gauge("min_members", "Live members, this node among them, without which it is isolated and owns nothing.",
+			func(v *view) float64 { return float64(v.cfg.MinMembers) }),
 		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
 		gauge("loop_age_seconds", "Time since the agent's loop last went round; at the age of the TTL the lease has expired.",

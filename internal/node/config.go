@@ -29,5 +29,6 @@ type Config struct {
 	SeedNames     []string // have to be looked up
 	Bootstrap     bool
 	RampUp        time.Duration
+	MinMembers    int // live members without which the node owns nothing
 	StartDraining bool
 }

@@ -9,9 +9,11 @@ import (
 // Phase is where a node is in its life:
 //
 //	joining ──▶ settling ──▶ active ──▶ over
-//	   ▲            ▲          │
-//	   │            └──────────┤ its clock is ahead of the cluster's
-//	   └───────────────────────┘ its own lease expired
+//	   ▲         │  ▲         ▲ │
+//	   │         │  └─────────│─┤ its clock is ahead of the cluster's
+//	   │         └▶ isolated ─┘ │
+//	   │               ▲────────┤ it sees too few members
+//	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases.
 type Phase uint8
@@ -20,13 +22,14 @@ type Phase uint8
 const (
 	Joining  Phase = iota // no seed has answered yet
 	Settling              // a member that owns nothing yet
+	Isolated              // a member that owns nothing because it sees too few others
 	Active                // takes part in placement, draining or not
 	Over                  // left or closed
 )
 
-// String returns "joining", "settling", "active" or "over".
+// String returns "joining", "settling", "isolated", "active" or "over".
 func (p Phase) String() string {
-	return [...]string{"joining", "settling", "active", "over"}[p]
+	return [...]string{"joining", "settling", "isolated", "active", "over"}[p]
 }
 
 // lifecycle moves a node from phase to phase.
@@ -42,10 +45,15 @@ type lifecycle struct {
 	entering    bool      // active, but no table was published since
 }
 
-// joined begins to settle. A node that settles late (because more nodes join) does
-// so within the grace.
+// joined begins to settle.
 func (l *lifecycle) joined(now time.Time, coldStart bool) {
 	l.phase = Settling
+	l.wait(now, coldStart)
+}
+
+// wait begins to wait for the end of settling. A node that settles late (because more
+// nodes join) does so within the grace.
+func (l *lifecycle) wait(now time.Time, coldStart bool) {
 	l.settleAt = now.Add(2 * l.quiet)
 	l.settleBy = now.Add(l.grace)
 	l.coldStart = coldStart
@@ -62,7 +70,7 @@ func (l *lifecycle) extend(now time.Time) {
 // nodes, many may be starting together: they wait until no more come, and all become
 // active with the first of them.
 func (l *lifecycle) settle(now time.Time, othersActive bool) bool {
-	if l.phase != Settling || (now.Before(l.settleAt) && !othersActive) {
+	if !l.settles() || (now.Before(l.settleAt) && !othersActive) {
 		return false
 	}
 	l.phase = Active
@@ -85,11 +93,26 @@ func (l *lifecycle) fenceClock(now time.Time) {
 	l.settleAt, l.settleBy = now, now
 }
 
+// isolate keeps the node from owning anything until it sees enough members. It stays in
+// this phase while it settles: unlike a node that is new, it may host rooms.
+func (l *lifecycle) isolate() {
+	l.phase = Isolated
+	l.clockFenced = false
+	l.settleAt = time.Time{}
+}
+
+// settles reports whether the node is a member that is not active yet.
+func (l *lifecycle) settles() bool { return l.phase == Settling || l.phase == Isolated }
+
 // places reports whether the node computes tables: while it is active, and also
 // while its clock keeps it from owning anything, since clients still ask it.
 func (l *lifecycle) places() bool {
 	return l.phase == Active || (l.phase == Settling && l.clockFenced)
 }
+
+// publishes reports whether the node publishes changes of the live set: with each table,
+// and by its last table while it is isolated.
+func (l *lifecycle) publishes() bool { return l.places() || l.phase == Isolated }
 
 // state returns the lease state to announce.
 func (l *lifecycle) state() lease.State {
@@ -112,13 +135,20 @@ func (n *Node) announce(now time.Time) {
 	n.announceNews(now)
 }
 
-// settle makes a settling node active when it is time.
+// settle makes a settling node active when it is time, and isolates a node that sees too
+// few members.
 func (n *Node) settle(now time.Time) {
-	if n.life.phase != Settling {
+	if n.life.phase == Active {
+		n.isolated(now)
+	}
+	if !n.life.settles() {
 		return
 	}
 	if n.clockAhead() {
 		n.warnClock(now)
+		return
+	}
+	if n.isolated(now) {
 		return
 	}
 	if n.changed {
@@ -129,4 +159,49 @@ func (n *Node) settle(now time.Time) {
 		n.announce(now)
 		n.log(Info, "settled", "state", n.set.State().String())
 	}
+}
+
+// isolation decides whether this node sees too few members to own anything. All live
+// members count, in any state: nodes that start together and wait for each other are
+// settling, and so are nodes that a split has isolated.
+type isolation struct {
+	least  int  // live members, this node among them
+	tooFew bool // as of the last look
+	limit  limiter
+}
+
+// judge takes the number of live members, and reports whether the answer changed.
+func (i *isolation) judge(members int) (changed bool) {
+	was := i.tooFew
+	i.tooFew = members < i.least
+	return i.tooFew != was
+}
+
+// isolated isolates this node while it sees too few members, and reports whether it does.
+// Once it sees enough it settles, for as long as a node that has just joined.
+func (n *Node) isolated(now time.Time) bool {
+	members := n.set.Live()
+	changed := n.isolation.judge(members)
+	switch {
+	case n.isolation.tooFew && n.life.phase != Isolated:
+		n.isolate(now)
+	case changed && n.life.phase == Isolated:
+		n.life.wait(now, !n.othersOwn())
+		n.log(Info, "isolation over: sees enough members; settling", "members", members, "min_members", n.isolation.least)
+	}
+	if n.isolation.tooFew && n.isolation.limit.allow(now, time.Minute) {
+		n.log(Warn, "isolated: sees too few members; owns nothing", "members", members, "min_members", n.isolation.least)
+	}
+	return n.isolation.tooFew
+}
+
+// isolate publishes that this node owns nothing. The last table stays, for look-ups. Rooms
+// that are pinned here stay as well: the own lease holds, and the store decides about them.
+func (n *Node) isolate(now time.Time) {
+	n.life.isolate()
+	n.isolation.limit = limiter{}
+	if n.set.State() != lease.Settling {
+		n.announce(now)
+	}
+	n.publish(now)
 }

@@ -55,6 +55,8 @@ func TestPhases(t *testing.T) {
 		{lifecycle{phase: Joining, draining: true}, lease.Settling, false},
 		{lifecycle{phase: Settling}, lease.Settling, false},
 		{lifecycle{phase: Settling, clockFenced: true}, lease.Settling, true},
+		{lifecycle{phase: Isolated}, lease.Settling, false},
+		{lifecycle{phase: Isolated, draining: true}, lease.Settling, false},
 		{lifecycle{phase: Active}, lease.Active, true},
 		{lifecycle{phase: Active, draining: true}, lease.Draining, true},
 		{lifecycle{phase: Over}, lease.Left, false},
@@ -82,5 +84,48 @@ func TestFences(t *testing.T) {
 	l.fence()
 	if l.phase != Joining || l.places() || l.settle(at(60_000), true) {
 		t.Errorf("lease fence: %+v", l)
+	}
+}
+
+// Below its number of members a node is isolated, at the number it is not.
+func TestIsolation(t *testing.T) { // S5.1
+	type look struct {
+		members         int
+		tooFew, changed bool
+	}
+	for name, tt := range map[string]struct {
+		least int
+		looks []look
+	}{
+		"off":         {1, []look{{1, false, false}, {9, false, false}, {1, false, false}}},
+		"a start":     {3, []look{{1, true, true}, {2, true, false}, {3, false, true}, {4, false, false}}},
+		"a split":     {3, []look{{5, false, false}, {3, false, false}, {2, true, true}, {2, true, false}, {5, false, true}}},
+		"at the edge": {2, []look{{2, false, false}, {1, true, true}, {2, false, true}, {1, true, true}}},
+	} {
+		i := isolation{least: tt.least}
+		for at, look := range tt.looks {
+			if changed := i.judge(look.members); i.tooFew != look.tooFew || changed != look.changed {
+				t.Errorf("%s, look %d: %+v, changed: %v, want %+v", name, at, i, changed, look)
+			}
+		}
+	}
+}
+
+// An isolated node waits for quiet once it sees enough members, and not if others are
+// active. It is in its phase until then, and not in that of a node that is new.
+func TestIsolatedNodeSettles(t *testing.T) { // S5.1
+	for _, othersActive := range []bool{false, true} {
+		l := lifecycle{quiet: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
+		l.isolate()
+		l.wait(at(1000), true)
+		if l.phase != Isolated || l.places() {
+			t.Fatalf("sees enough members: %+v", l)
+		}
+		if got := l.settle(at(1100), othersActive); got != othersActive {
+			t.Errorf("others active: %v, but settled after 100 ms: %v", othersActive, got)
+		}
+		if l.settle(at(1500), false); l.phase != Active || !l.entering {
+			t.Errorf("after two quiet windows: %+v", l)
+		}
 	}
 }

@@ -17,17 +17,18 @@ type Node struct {
 	started time.Time
 	rng     *rand.Rand
 
-	set      *lease.Set
-	lease    *OwnLease
-	life     lifecycle
-	stall    stall
-	join     join
-	rejoin   rejoin
-	ramp     ramp
-	when     schedule
-	assigner *assigner // nil unless the strategy has an assignment
-	drift    drift
-	balance  balance
+	set       *lease.Set
+	lease     *OwnLease
+	life      lifecycle
+	isolation isolation
+	stall     stall
+	join      join
+	rejoin    rejoin
+	ramp      ramp
+	when      schedule
+	assigner  *assigner // nil unless the strategy has an assignment
+	drift     drift
+	balance   balance
 
 	table   *placement.Table
 	state   *events.State
@@ -55,13 +56,14 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		set: lease.NewSet(now, cfg.Self, lease.Params{
 			TTL: cfg.LeaseTTL, MaxSkew: cfg.MaxSkew, Settings: cfg.Settings,
 		}),
-		lease:  new(OwnLease),
-		life:   lifecycle{quiet: cfg.QuietWindow, grace: cfg.StartupGrace, draining: cfg.StartDraining},
-		stall:  stall{ttl: cfg.LeaseTTL, lastTurn: now},
-		rejoin: rejoin{quiet: cfg.QuietWindow},
-		ramp:   ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
-		when:   schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
-		load:   lease.NoLoad,
+		lease:     new(OwnLease),
+		life:      lifecycle{quiet: cfg.QuietWindow, grace: cfg.StartupGrace, draining: cfg.StartDraining},
+		isolation: isolation{least: cfg.MinMembers},
+		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
+		rejoin:    rejoin{quiet: cfg.QuietWindow},
+		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
+		when:      schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
+		load:      lease.NoLoad,
 	}
 	if placement.Remembers(cfg.Strategy) {
 		n.assigner = &assigner{quorum: now}

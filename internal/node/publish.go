@@ -14,7 +14,7 @@ import (
 // or drains, since its partitions are orphaned; at the end of the quiet window if
 // there are only newcomers, this node being one of them.
 func (n *Node) plan(now time.Time) {
-	if !n.changed || !n.life.places() {
+	if !n.changed || !n.life.publishes() {
 		return
 	}
 	n.changed = false
@@ -53,7 +53,7 @@ func (n *Node) publish(now time.Time) {
 		}
 	}
 	n.out.Show = true
-	if table == nil || (!n.life.places() && n.life.phase != Over) {
+	if table == nil || (!n.life.publishes() && n.life.phase != Over) {
 		return // nothing is owned, and the live set is incomplete
 	}
 	moved := table.Digest() != n.table.Digest()

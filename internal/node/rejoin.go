@@ -118,7 +118,7 @@ func (n *Node) heal(now time.Time) {
 	n.join.stop()
 	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))
 	members := n.set.Peers(nil)
-	if n.life.phase == Settling {
+	if n.life.settles() {
 		n.add(memberAddr, members, nil, 1)
 	}
 	n.add(seedName, n.cfg.SeedNames, nil, len(n.cfg.SeedNames))

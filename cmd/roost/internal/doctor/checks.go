@@ -30,6 +30,12 @@ func (e Examination) ready() Check {
 			"ready", Warn, "it is settling", "it has joined and owns nothing yet",
 			"look again in ten seconds; if it still settles, its log has the reason: a clock ahead of the others fences a node",
 		}
+	case "isolated":
+		return Check{
+			"ready", Fail, fmt.Sprintf("it is isolated: it sees %s, and needs %d", term.Plural(len(e.After.Members.Members), "member"), e.After.Stats.Settings.MinMembers),
+			"it owns nothing, and answers look-ups by its last table, if it has one",
+			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members",
+		}
 	case "joining", "left":
 		return Check{
 			"ready", Fail, "it is " + state, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",

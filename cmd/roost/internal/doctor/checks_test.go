@@ -43,6 +43,7 @@ func TestChecks(t *testing.T) {
 		"healthy": {func(_, _ *Look) {}, ""},
 		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
 		"settle":  {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
+		"few":     {after(func(l *Look) { l.Stats.State, l.Stats.Settings.MinMembers = "isolated", 5 }), "ready: fail: sees 3 members, and needs 5"},
 		"fenced":  {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
 		"an old lease":    {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},

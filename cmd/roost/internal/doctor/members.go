@@ -54,7 +54,10 @@ func (e Examination) members() (found []Check) {
 func (e Examination) seeds() Check {
 	present, missing, names := e.sortSeeds()
 	alone, none := len(e.After.Members.Members) < 2, len(present)+len(missing)+len(names) == 0
-	const itself = "it forms a cluster of its own, and assumes that it owns every key"
+	itself := "it forms a cluster of its own, and assumes that it owns every key"
+	if e.After.Stats.State == "isolated" {
+		itself = "it does not find the other nodes, and owns nothing without them"
+	}
 	switch {
 	case alone && len(missing) > 0:
 		return Check{

@@ -50,6 +50,10 @@ func (a *Agent) joining() []Setting {
 			Set: func(v string) error { c.Join = append(c.Join, v); return nil },
 		},
 		{Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap), Usage: "do not wait for --join to answer: this may be the first node"},
+		{
+			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
+			Usage: "own nothing while fewer live members than N are seen, this one included: at the start and in a split",
+		},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
 		{Name: "key-file", Arg: "FILE", Set: a.secret(a.setKeys), Usage: "encrypt gossip with the key in FILE; roost keygen makes one"},
 		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},

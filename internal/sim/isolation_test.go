@@ -1,0 +1,157 @@
+package sim_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func needing(members int) sim.Options {
+	return sim.Options{Seed: uint64(members), Config: func(cfg *node.Config) { cfg.MinMembers = members }}
+}
+
+// isolated fails the test unless these nodes own nothing, and say why.
+func (c fleet) isolated(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		if p := c.Node(id); len(p.Owned()) > 0 || p.View().Phase != node.Isolated {
+			c.t.Fatalf("%s is %v, sees %d members, owns %d partitions", id, p.View().Phase, len(p.Members()), len(p.Owned()))
+		}
+	}
+}
+
+// inPhase reports whether all these nodes are in a phase.
+func (c fleet) inPhase(phase node.Phase, ids ...string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool { return c.Node(id).View().Phase != phase })
+}
+
+// Ten nodes that wait for ten own nothing before the tenth is there. Then each takes its
+// share at once.
+func TestStartWaitsForMembers(t *testing.T) { // S5.1
+	for _, interval := range []time.Duration{0, 100 * time.Millisecond, 7 * time.Second} {
+		c := newFleet(t, needing(10))
+		all := ids(10)
+		for _, id := range all[:9] {
+			c.Start(id)
+			c.Run(interval)
+		}
+		for range 200 {
+			c.Run(100 * time.Millisecond)
+			for _, id := range all[:9] {
+				if p := c.Node(id); len(p.Owned()) > 0 || len(p.Batches()) > 0 {
+					t.Fatalf("%s owns %d partitions, and sees %d members", id, len(p.Owned()), len(p.Members()))
+				}
+			}
+		}
+		c.isolated(all[:9]...)
+		c.Start(all[9])
+		took := c.agree(3 * time.Second)
+		t.Logf("a node every %v: agreement %v after the tenth", interval, took)
+		if took < 500*time.Millisecond {
+			t.Error("more nodes may be about to start, but the ten did not wait for two quiet windows")
+		}
+		for _, id := range all {
+			if b := c.Node(id).Batches(); len(b) != 1 {
+				t.Errorf("%s published %d states on the way", id, len(b))
+			}
+		}
+	}
+}
+
+// In a split only the side with enough members owns anything. The other side keeps its
+// last table for look-ups.
+func TestSplitBelowMinMembers(t *testing.T) { // S5.1
+	for _, strategy := range []placement.Strategy{placement.Rendezvous(), placement.LeastPartitions(1, 3)} {
+		opts := needing(5)
+		opts.Config = func(cfg *node.Config) { cfg.MinMembers, cfg.Strategy = 5, strategy }
+		c := started(t, 10, opts)
+		all := ids(10)
+		few, many := all[:3], all[3:]
+		before := c.Owners()
+		r := c.record()
+		c.Split(few, many)
+		took := c.await("the side of three is isolated", ttl+time.Second, func() bool { return c.inPhase(node.Isolated, few...) })
+		t.Logf("%s: isolated %v after the cut", strategy.Name(), took)
+		c.isolated(few...)
+		c.await("the side of seven owns everything", ttl, func() bool { return c.owned(many...) == placement.DefaultPartitions })
+		c.Run(5 * ttl) // after ten TTLs least-partitions would give the partitions of the lost to others for good
+		c.isolated(few...)
+		for _, id := range few {
+			p := c.Node(id)
+			if p.View().Table == nil || p.View().State == nil {
+				t.Fatalf("%s answers no look-up", id)
+			}
+			if left := r.left(id); len(left) != 7 {
+				t.Errorf("%s published that %v left", id, left)
+			}
+		}
+		c.Heal()
+		c.await("all are active", 20*time.Second, func() bool { return c.inPhase(node.Active, all...) })
+		t.Logf("agreement %v after that", c.agree(3*time.Second))
+		if moved := c.moved(before); len(moved) > 0 {
+			t.Errorf("%s: %d partitions have other owners than before the split", strategy.Name(), len(moved))
+		}
+	}
+}
+
+// owned returns how many partitions these nodes own.
+func (c fleet) owned(ids ...string) (n int) {
+	for _, id := range ids {
+		n += len(c.Node(id).Owned())
+	}
+	return n
+}
+
+// A fleet that lost too many nodes owns nothing, until one of them is back.
+func TestCrashBelowMinMembers(t *testing.T) { // S5.1
+	c := started(t, 10, needing(8))
+	all := ids(10)
+	before := c.Owners()
+	c.Crash(all[0], all[1])
+	c.await("eight own everything", ttl+time.Second, func() bool { return c.owned(all[2:]...) == placement.DefaultPartitions && c.converged() })
+	c.agree(time.Second)
+	c.Crash(all[2])
+	c.await("seven are isolated", ttl+time.Second, func() bool { return c.inPhase(node.Isolated, all[3:]...) })
+	c.isolated(all[3:]...)
+	c.Run(time.Minute)
+	c.isolated(all[3:]...)
+	r := c.record()
+	c.Start(all[2])
+	t.Logf("agreement %v after the restart", c.agree(3*time.Second))
+	for _, id := range c.IDs() {
+		if n := len(c.Node(id).Owned()); id != all[2] && r.acquired(id) > 2*n {
+			t.Errorf("%s owns %d but acquired %d on the way", id, n, r.acquired(id))
+		}
+	}
+	c.Start(all[0], all[1])
+	c.agree(3 * time.Second)
+	c.onlyMoved(before, nothing)
+}
+
+// A node that leaves takes the fleet below its number at once. An isolated node that
+// drains does so for good when it is active again.
+func TestLeaveBelowMinMembers(t *testing.T) { // S5.1
+	c := started(t, 3, needing(3))
+	c.Leave("n02")
+	c.isolated("n00", "n01")
+	c.Node("n00").Drain()
+	c.Start("n02")
+	c.await("n00 drains", ttl, func() bool { return c.inPhase(node.Active, ids(3)...) && c.converged() && !c.candidate("n00") })
+	c.agree(time.Second)
+}
+
+// Without a number a node that is alone owns everything.
+func TestAloneWithoutMinMembers(t *testing.T) { // S5.1
+	for _, members := range []int{0, 1} {
+		c := started(t, 3, needing(members))
+		c.Crash("n00", "n01")
+		c.agree(ttl + time.Second)
+		if n := c.owned("n02"); n != placement.DefaultPartitions {
+			t.Errorf("with MinMembers %d it owns %d partitions", members, n)
+		}
+	}
+}
