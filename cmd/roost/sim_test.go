@@ -48,9 +48,9 @@ MEASURED +RESULT
 false expiries +0
 oldest lease, at rest +\d[\d.]*m?s
 each node sends, at rest +[\d.]+ kB/s in [\d.]+ packets/s
-all agree after 5 start at once +\d+m?s
-\.\.\. after one joins +\d+m?s
-\.\.\. after one leaves +\d+m?s
+all agree after 5 start at once +[\d.]+m?s
+\.\.\. after one joins +[\d.]+m?s
+\.\.\. after one leaves +[\d.]+m?s
 \.\.\. after 1 crash +[\d.]+s
 
 1s at rest, seed 1
