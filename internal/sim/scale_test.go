@@ -30,7 +30,7 @@ func measure(t *testing.T, opts sim.Options, trial sim.Trial) sim.Measurement {
 func TestScale(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("takes a minute")
+		t.Skip("takes minutes")
 	}
 	for _, c := range []struct {
 		trial  sim.Trial
@@ -45,10 +45,16 @@ func TestScale(t *testing.T) {
 		{
 			sim.Trial{Nodes: 300, Rest: 30 * time.Second, Crash: 1},
 			0.2,
-			sim.Agreements{Start: 15 * time.Second, Join: 15 * time.Second, Leave: 2 * time.Second, Crash: ttl + time.Second/2},
+			sim.Agreements{Start: 6 * time.Second, Join: 4 * time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
+		},
+		{
+			sim.Trial{Nodes: 1000, Rest: 2 * time.Minute, Crash: 100},
+			0.2,
+			sim.Agreements{Start: 6 * time.Second, Join: 4 * time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
 		},
 	} {
 		t.Run(fmt.Sprint(c.trial.Nodes), func(t *testing.T) {
+			t.Parallel()
 			m := measure(t, sim.Options{Seed: 1, Loss: c.loss}, c.trial)
 			if m.FalseExpiries > 0 {
 				t.Errorf("%d leases of running nodes expired", m.FalseExpiries)
