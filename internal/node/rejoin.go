@@ -74,8 +74,8 @@ func (n *Node) askFor(now time.Time, others []lease.Handle) {
 }
 
 const (
-	maxLost    = 64
-	rememberBy = 24 * time.Hour
+	maxLost     = 64
+	rememberFor = 24 * time.Hour
 
 	// lostAtOnce is how many lost members all members of one side of a split try together
 	// in a RejoinInterval, on average: a large fleet must not hammer the hosts of dead nodes.
@@ -104,7 +104,7 @@ func (l *lost) add(now time.Time, addrs []string) {
 // addrs returns the addresses, and forgets members, and what was lost long ago.
 func (l *lost) addrs(now time.Time, members []string) (all []string) {
 	*l = slices.DeleteFunc(*l, func(o loss) bool {
-		return now.Sub(o.at) > rememberBy || slices.Contains(members, o.addr)
+		return now.Sub(o.at) > rememberFor || slices.Contains(members, o.addr)
 	})
 	for _, o := range *l {
 		all = append(all, o.addr)
