@@ -58,7 +58,7 @@ type Reason int
 // The reasons, the worst last.
 const (
 	NoAnswer     Reason = iota // the address has no node
-	Unfinished                 // the other side accepted the connection, and did not finish in time: it is stuck, not gone
+	Unfinished                 // the other side accepted the connection, and did not finish in time, or not over UDP: it is stuck, not gone
 	OtherCluster               // hung up, as nodes of another cluster do, and seeds that are just being stopped
 	Refused                    // the key or the settings of this node
 )
@@ -215,7 +215,7 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	case !n.join.heard.Before(t.began):
 		n.answered(now)
 	default: // others may answer until then
-		n.tried(now, t, NoAnswer, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
+		n.tried(now, t, Unfinished, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
 		t.next = now.Add(confirmTime)
 		n.join.waits = t.next
 	}
@@ -236,7 +236,8 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 	if t.stuck() {
 		n.out.Show = true
 		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
-		if n.join.hungLog.allow(now, time.Minute) {
+		soon := t.tries == 1 && errors.Is(err, errUnconfirmed) // it may still answer over UDP
+		if !soon && n.join.hungLog.allow(now, time.Minute) {
 			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", err)
 		}
 	}
