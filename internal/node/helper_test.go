@@ -106,6 +106,9 @@ func (w *network) turn(id string) {
 	if r.State == nil {
 		r.State = old.State
 	}
+	if r.Watch == nil {
+		r.Watch = old.Watch
+	}
 	w.last[id] = r
 }
 

@@ -38,6 +38,7 @@ type Node struct {
 	ended   bool
 
 	waiting waitingRoom
+	watch   watch
 
 	skew  skew
 	fault fault
@@ -84,6 +85,7 @@ func (n *Node) Ready(now time.Time) Ready {
 	if !n.ended {
 		n.out.Next = n.advance(now)
 	}
+	n.watchOthers()
 	if n.out.Show {
 		n.heard = false
 		n.drift.count(now, n.currentTable() != nil, n.set.Differing(TableDigest(n.table)))

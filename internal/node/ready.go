@@ -20,6 +20,10 @@ type Ready struct {
 	Lookups   []Lookup
 	Log       []Event
 
+	// Watch has the nodes to which the shell holds streams from now on; nil = unchanged.
+	// Report an end that was not the shell's by [Node.StreamEnded].
+	Watch []Watch
+
 	// Hopeless is why seeds refuse this node for good, which has never been a member.
 	// The node has ended itself.
 	Hopeless error
