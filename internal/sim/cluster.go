@@ -37,6 +37,7 @@ type Options struct {
 type Setup struct {
 	Clock     time.Duration // of its wall clock, ahead of the others'
 	Config    func(*node.Config)
+	Addr      string   // default: one that no process had before
 	Seeds     []string // addresses; default: three nodes that run already, or else start with it
 	Bootstrap bool     // it does not wait for the seeds
 }
@@ -50,9 +51,9 @@ type Cluster struct {
 	net      network
 	rng      *rand.Rand
 	nodes    map[string]*Process // that run or are paused
-	hosts    int
-	stranger Process // never runs
-	doubt    string  // the node that was the first to disagree at the last look
+	hosts    int                 // addresses that were given away
+	stranger Process             // never runs
+	doubt    string              // the node that was the first to disagree at the last look
 }
 
 // New returns a cluster without a node. Its time begins at the same moment in each run.
@@ -68,7 +69,7 @@ func New(opts Options) *Cluster {
 		rng: rand.New(rand.NewPCG(opts.Seed, 1)), stranger: Process{Addr: "203.0.113.1:7946"},
 		net: network{
 			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
-			byAddr: make(map[string]*Process), cuts: make(map[link]bool),
+			lossOf: make(map[string]loss), byAddr: make(map[string]*Process), cuts: make(map[link]bool),
 		},
 	}
 }
@@ -82,8 +83,11 @@ func (c *Cluster) Run(d time.Duration) {
 	for at, ok := c.queue.next(); ok && !at.After(end); at, ok = c.queue.next() {
 		e := c.queue.pop()
 		c.now = at
-		if e.packet == nil || !c.net.cuts[link{e.from.Addr, e.to.Addr}] {
+		switch {
+		case e.packet == nil:
 			e.to.handle(e)
+		case !c.net.cuts[link{e.from.Addr, e.to.Addr}]:
+			c.net.byAddr[e.to.Addr].handle(e) // to the process that is there now
 		}
 	}
 	c.now = end
@@ -145,10 +149,13 @@ func addrOf(host int) string {
 // and is no longer among the nodes.
 func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	p := &Process{
-		ID: id, Addr: addrOf(c.hosts), c: c, offset: s.Clock, boot: c.now,
+		ID: id, Addr: s.Addr, c: c, offset: s.Clock, boot: c.now,
 		rng: rand.New(rand.NewPCG(c.rng.Uint64(), 0)),
 	}
-	c.hosts++
+	if p.Addr == "" {
+		p.Addr = addrOf(c.hosts)
+		c.hosts++
+	}
 	c.nodes[id], c.net.byAddr[p.Addr] = p, p
 	if s.Seeds != nil {
 		seeds = s.Seeds
@@ -207,8 +214,10 @@ func (c *Cluster) all() []*Process {
 // Crash ends processes as kill -9 does.
 func (c *Cluster) Crash(ids ...string) {
 	for _, id := range ids {
-		c.Node(id).status = crashed
+		p := c.Node(id)
+		p.status = crashed
 		delete(c.nodes, id)
+		c.net.streams = slices.DeleteFunc(c.net.streams, func(s *stream) bool { return s.from == p.Addr })
 	}
 }
 
@@ -221,6 +230,13 @@ func (c *Cluster) Leave(id string) {
 	c.farewell(p)
 	c.Run(lastWords)
 	p.status = crashed
+}
+
+// Farewell has a node leave without a drain. It ends a second later.
+func (c *Cluster) Farewell(id string) {
+	p := c.Node(id)
+	c.farewell(p)
+	c.after(p, lastWords, func() { p.status = crashed })
 }
 
 // lastWords is how long a process lives after its farewell.
@@ -265,29 +281,6 @@ func (c *Cluster) Resume(id string) {
 		p.handle(e)
 	}
 }
-
-// Split cuts the network between groups of nodes.
-func (c *Cluster) Split(groups ...[]string) {
-	for i, group := range groups {
-		for _, other := range slices.Concat(groups[i+1:]...) {
-			for _, id := range group {
-				c.Cut(id, other)
-				c.Cut(other, id)
-			}
-		}
-	}
-}
-
-// Cut drops all packets from one node to another. Streams between the two time out.
-func (c *Cluster) Cut(from, to string) {
-	c.net.cuts[link{c.Node(from).Addr, c.Node(to).Addr}] = true
-}
-
-// Heal ends all cuts.
-func (c *Cluster) Heal() { clear(c.net.cuts) }
-
-// SetLoss changes the share of packets that are lost.
-func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 
 // Fingerprint identifies what every node knows and has done so far: two runs of one
 // seed have the same.

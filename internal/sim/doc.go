@@ -16,6 +16,7 @@
 //  3. A crashed process sends and receives nothing, and its address refuses
 //     connections. A paused one receives up to 2 MiB of packets, reads them when it is
 //     resumed, and accepts connections without an answer.
+//  4. A step of a wall clock leaves the monotonic clock of the process alone.
 //
 // # Left out
 //

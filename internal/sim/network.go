@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/node"
@@ -13,6 +14,7 @@ var (
 	errRefused = errors.New("sim: connection refused")
 	errTimeout = errors.New("sim: connection timed out")
 	errStuck   = errors.New("sim: no answer on an open connection")
+	errReset   = errors.New("sim: connection reset")
 	errNoDNS   = errors.New("sim: the name servers do not answer")
 )
 
@@ -24,26 +26,36 @@ type network struct {
 	delay, jitter time.Duration
 	loss          float64
 	rng           *rand.Rand
+	lossOf        map[string]loss // of an address, besides
 	byAddr        map[string]*Process
 	cuts          map[link]bool
+	streams       []*stream // that are open
 }
 
-// latency returns the transit time of the next packet, and whether it is lost. Each
+// loss is the share of packets that are lost on the way out of a host, and into it.
+type loss struct{ out, in float64 }
+
+// latency returns the transit time of the next packet, and its fate, in [0, 1). Each
 // packet draws two numbers under any settings, so that an additional fault in a run does
 // not change the fate of other packets until a kernel sends more or fewer of them.
-func (n *network) latency() (d time.Duration, lost bool) {
+func (n *network) latency() (d time.Duration, fate float64) {
 	jitter, fate := n.rng.Float64(), n.rng.Float64()
-	return n.delay + time.Duration(jitter*float64(n.jitter)), fate < n.loss
+	return n.delay + time.Duration(jitter*float64(n.jitter)), fate
+}
+
+// loses reports whether a packet of this fate is lost.
+func (n *network) loses(l link, fate float64) bool {
+	return fate < 1-(1-n.loss)*(1-n.lossOf[l.from].out)*(1-n.lossOf[l.to].in)
 }
 
 // send puts a packet on its way. It reports no loss, as UDP does not.
 func (c *Cluster) send(from *Process, addr string, packet []byte) {
-	delay, lost := c.net.latency()
+	delay, fate := c.net.latency()
 	from.sent.Packets++
 	from.sent.Bytes += len(packet)
 	c.opts.Tap(packet)
-	to := c.net.byAddr[addr]
-	if lost || to == nil || c.net.cuts[link{from.Addr, addr}] {
+	to, way := c.net.byAddr[addr], link{from.Addr, addr}
+	if c.net.loses(way, fate) || to == nil || c.net.cuts[way] {
 		return
 	}
 	c.queue.push(event{at: c.now.Add(delay), to: to, from: from, packet: packet})
@@ -56,39 +68,100 @@ func (c *Cluster) Inject(id string, message []byte) {
 	c.queue.push(event{at: c.now.Add(delay), to: c.Node(id), from: &c.stranger, packet: message})
 }
 
+// stream is a full exchange that is under way.
+type stream struct {
+	link
+	done func(node.Reason, error) // runs once
+}
+
+// close ends a stream, unless it has ended.
+func (n *network) close(s *stream, reason node.Reason, err error) {
+	if i := slices.Index(n.streams, s); i >= 0 {
+		n.streams = slices.Delete(n.streams, i, i+1)
+		s.done(reason, err)
+	}
+}
+
 // exchange opens a stream to an address, on which both sides hand over all that they
 // know. done runs once: when the answer has been merged, or with an error. A paused
 // process accepts the connection and does not answer.
 func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, error)) {
 	there, _ := c.net.latency()
 	back, _ := c.net.latency()
-	ended := false
-	end := func(reason node.Reason, err error) {
-		if !ended {
-			ended = true
-			done(reason, err)
-		}
-	}
+	s := &stream{link{from.Addr, addr}, done}
+	c.net.streams = append(c.net.streams, s)
 	to := c.net.byAddr[addr]
 	switch {
-	case c.net.cuts[link{from.Addr, addr}] || c.net.cuts[link{addr, from.Addr}]:
-		c.after(from, c.opts.StreamTimeout, func() { end(node.NoAnswer, errTimeout) })
+	case c.net.cuts[s.link] || c.net.cuts[link{addr, from.Addr}]:
+		c.after(from, c.opts.StreamTimeout, func() { c.net.close(s, node.NoAnswer, errTimeout) })
 	case to == nil || to.status == crashed:
-		c.after(from, there+back, func() { end(node.NoAnswer, errRefused) })
+		c.after(from, there+back, func() { c.net.close(s, node.NoAnswer, errRefused) })
 	default:
 		state := from.kernel.Sync(from.Now())
 		c.after(to, 2*there+back, func() { // the handshake, then the state
-			reply := to.kernel.Sync(to.Now())
-			c.opts.Tap(state)
-			c.opts.Tap(reply)
-			to.kernel.Receive(to.Now(), state)
-			c.after(from, back, func() {
-				if !ended {
-					from.kernel.Receive(from.Now(), reply)
-				}
-				end(node.NoAnswer, nil)
-			})
+			if slices.Contains(c.net.streams, s) {
+				c.reply(from, to, s, state, back)
+			}
 		})
-		c.after(from, c.opts.StreamTimeout, func() { end(node.Unfinished, errStuck) })
+		c.after(from, c.opts.StreamTimeout, func() { c.net.close(s, node.Unfinished, errStuck) })
+	}
+}
+
+// reply merges the state of the other side, and sends the own one back.
+func (c *Cluster) reply(from, to *Process, s *stream, state []byte, back time.Duration) {
+	reply := to.kernel.Sync(to.Now())
+	c.opts.Tap(state)
+	c.opts.Tap(reply)
+	to.kernel.Receive(to.Now(), state)
+	c.after(from, back, func() {
+		if slices.Contains(c.net.streams, s) {
+			from.kernel.Receive(from.Now(), reply)
+		}
+		c.net.close(s, node.NoAnswer, nil)
+	})
+}
+
+// Split cuts the network between groups of nodes.
+func (c *Cluster) Split(groups ...[]string) {
+	for i, group := range groups {
+		for _, other := range slices.Concat(groups[i+1:]...) {
+			for _, id := range group {
+				c.Cut(id, other)
+				c.Cut(other, id)
+			}
+		}
+	}
+}
+
+// Cut drops all packets from one node to another. Streams between the two time out.
+func (c *Cluster) Cut(from, to string) {
+	c.net.cuts[link{c.Node(from).Addr, c.Node(to).Addr}] = true
+}
+
+// Reaches reports whether no cut drops the packets from one node to another.
+func (c *Cluster) Reaches(from, to string) bool {
+	return !c.net.cuts[link{c.Node(from).Addr, c.Node(to).Addr}]
+}
+
+// Heal ends all cuts.
+func (c *Cluster) Heal() { clear(c.net.cuts) }
+
+// SetLoss changes the share of packets that are lost.
+func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
+
+// SetLossOf changes the share of packets that are lost, besides, on the way out of the host of
+// a node, and into it. Streams repeat what is lost.
+func (c *Cluster) SetLossOf(id string, out, in float64) {
+	c.net.lossOf[c.Node(id).Addr] = loss{out, in}
+}
+
+// ResetStreams ends all full exchanges that a node takes part in, as a restarted
+// firewall does.
+func (c *Cluster) ResetStreams(id string) {
+	addr := c.Node(id).Addr
+	for _, s := range slices.Clone(c.net.streams) {
+		if s.from == addr || s.to == addr {
+			c.after(c.net.byAddr[s.from], c.net.delay, func() { c.net.close(s, node.OtherCluster, errReset) })
+		}
 	}
 }

@@ -52,8 +52,8 @@ type Process struct {
 // Traffic counts what a process has sent, packets only.
 type Traffic struct{ Packets, Bytes int }
 
-// Now returns the time by the clock of the process.
-func (p *Process) Now() time.Time { return p.c.now.Add(p.offset) }
+// Now returns the time by the clocks of the process.
+func (p *Process) Now() time.Time { return clock(p.c.now.Add(p.offset), p.c.Elapsed()) }
 
 // turn carries out what the kernel says.
 func (p *Process) turn() {
@@ -63,8 +63,8 @@ func (p *Process) turn() {
 		return
 	}
 	p.carryOut(r)
-	if p.status == running {
-		p.wake = r.Next.Add(-p.offset)
+	if p.status == running && !r.Next.IsZero() {
+		p.wake = p.c.now.Add(r.Next.Sub(p.Now()))
 		p.c.queue.push(event{at: p.wake, to: p})
 	}
 }
@@ -127,6 +127,9 @@ func (p *Process) do(command func(now time.Time)) {
 }
 
 // Drain, Undrain, SetWeight and SetLoad are those of cluster.Agent, and do not wait.
+
+// StepClock sets the wall clock of the host forward, or back. The monotonic clock runs on.
+func (p *Process) StepClock(by time.Duration) { p.offset += by }
 
 // Drain makes the node give up what it owns.
 func (p *Process) Drain() { p.do(p.kernel.Drain) }
