@@ -31,6 +31,7 @@ type target struct {
 	underWay bool
 	next     time.Time // when it is tried again
 	tries    int       // that ended
+	hungUp   int       // of these, the latest ones in a row that ended so
 	reason   Reason    // of the latest one
 	err      error
 }
@@ -225,6 +226,9 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 // again.
 func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
+	if t.hungUp++; reason != OtherCluster {
+		t.hungUp = 0
+	}
 	if n.life.phase != Joining {
 		if err != nil {
 			n.log(Debug, "rejoin failed", "err", err)
@@ -247,18 +251,20 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 func (t *target) stuck() bool { return t.kind == seedAddr && t.reason == Unfinished }
 
 // result joins the errors of the latest tries. It is hopeless to go on if all targets were
-// tried, some refuse this node for good, and none has answered over TCP.
+// tried, some refuse this node for good, and none has answered over TCP. A seed that hung up
+// once may have been stopped.
 func (j *join) result() (hopeless bool, err error) {
 	var errs []error
-	worst, least := NoAnswer, 3
+	refused, hungUp, least := false, 0, 3
 	for _, t := range j.targets {
 		errs = append(errs, t.err)
-		worst, least = max(worst, t.reason), min(least, t.tries)
+		refused = refused || t.reason == Refused
+		hungUp, least = max(hungUp, t.hungUp), min(least, t.tries)
 		if errors.Is(t.err, errUnconfirmed) {
 			least = 0
 		}
 	}
-	return (worst == Refused && least > 0) || (worst == OtherCluster && least == 3), errors.Join(errs...)
+	return (refused && least > 0) || (hungUp >= 3 && least == 3), errors.Join(errs...)
 }
 
 // undecided reports whether a try under way may show that a node is there.

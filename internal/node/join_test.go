@@ -169,6 +169,22 @@ func TestFirstJoin(t *testing.T) {
 	}
 }
 
+// A stuck seed that is stopped hangs up once. The node goes on trying.
+func TestStuckSeedIsStopped(t *testing.T) { // S5.7
+	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
+	j.errs = map[string]error{"a": errStuck}
+	j.run(3*time.Second, false)
+	j.errs = map[string]error{"a": errHungUp}
+	for dialed := len(j.dialed); len(j.dialed) == dialed; {
+		j.run(10*time.Millisecond, false)
+	}
+	j.errs = map[string]error{"a": errStuck}
+	j.run(3*time.Second, false)
+	if j.n.ended || j.refused != nil {
+		t.Errorf("gave up after one of %d tries was hung up: %v", len(j.dialed), j.refused)
+	}
+}
+
 // A node whose seeds answer over TCP alone is not alone, and says what is wrong (S5.6, S5.7).
 func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
