@@ -20,7 +20,7 @@ func (s *Set) Request(now time.Time, wants []Handle, buckets []Holding) *Message
 // Answer returns messages of at most budget bytes with what m requests, if the sender of
 // m is live: the beats of leases that are about to expire at the sender, if this node
 // knows later ones; records and beats that the sender lacks of buckets; and the records
-// and beats of wanted nodes. Of a bucket with many more nodes than usual, the rest is
+// and beats of wanted nodes; evictions. Of a bucket with many more nodes than usual, the rest is
 // left out; see holding. So is what exceeds maxDrawn.
 func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	a := answers{set: s, now: now, budget: budget, to: s.known[m.From]}
@@ -34,6 +34,13 @@ func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	for _, h := range m.Wants[:min(len(m.Wants), maxWants)] {
 		if e := s.known[h]; e != nil && e.status == live {
 			a.add(e, true)
+		}
+	}
+	if m.WantsEvictions && m.Evicted != s.evictions.digest {
+		for _, part := range s.EvictionsFor(now, budget, false) {
+			if a.to.draws(part.Stamp) {
+				a.messages = append(a.messages, part)
+			}
 		}
 	}
 	return a.messages

@@ -12,6 +12,7 @@ type Effect struct {
 	Urgent    bool      // relay now rather than in the next digest
 	Wants     []Handle  // request these records from the message's sender
 	Buckets   []Holding // request from the message's sender what this node lacks
+	Evictions bool      // request from the message's sender the evictions that this node lacks: [Set.EvictionsFor]
 	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
@@ -49,6 +50,7 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	}
 	s.applyAges(now, m, &e)
 	s.askBack(now, m, &e)
+	s.applyEvictions(now, m, &e)
 	if e.Changed {
 		s.updateClusterClock(now)
 	}

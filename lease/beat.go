@@ -70,18 +70,21 @@ type Holding struct {
 
 // Message is what nodes send each other. Receivers must not modify it.
 type Message struct {
-	Settings    uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
-	From        Handle    // the sender, which answers Wants and receives the answers to its own
-	Stamp       Stamp     // cluster time at the sender
-	Provisional bool      // the sender has not learned cluster time yet
-	SentAt      time.Time // the sender's wall clock, ms
-	Beats       []Beat
-	Records     []*Record
-	Ages        []Bucket
-	Wants       []Handle  // the sender requests the records of these handles
-	Asks        []Handle  // the sender requests later beats of these handles: their leases are about to expire
-	Buckets     []Holding // the sender requests what it does not hold of these buckets
-	Challenge   uint64    // the sender requests a message with this Echo; 0 = none
-	Echo        uint64    // the Challenge that this message answers; 0 = none
-	Extra       []byte    // payload of the layer above; at most MaxExtraBytes
+	Settings       uint32    // hash of the sender's cluster-wide settings; messages with another hash are rejected
+	From           Handle    // the sender, which answers Wants and receives the answers to its own
+	Stamp          Stamp     // cluster time at the sender
+	Provisional    bool      // the sender has not learned cluster time yet
+	SentAt         time.Time // the sender's wall clock, ms
+	Beats          []Beat
+	Records        []*Record
+	Ages           []Bucket
+	Wants          []Handle  // the sender requests the records of these handles
+	Asks           []Handle  // the sender requests later beats of these handles: their leases are about to expire
+	Buckets        []Holding // the sender requests what it does not hold of these buckets
+	Challenge      uint64    // the sender requests a message with this Echo; 0 = none
+	Echo           uint64    // the Challenge that this message answers; 0 = none
+	Evictions      []Eviction
+	Evicted        uint32 // digest of all evictions that the sender knows; 0 = none
+	WantsEvictions bool   // the sender requests the evictions that it lacks
+	Extra          []byte // payload of the layer above; at most MaxExtraBytes
 }

@@ -50,6 +50,7 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 		return nil // the row sizes below assume its table digest
 	}
 	s.self.agesSent += recipients
+	news = s.addEvictions(m, &free, recipients) || news
 	news = s.addRecords(m, free/3, &free, recipients) || news
 	rows := s.dueRows(now)
 	some := free / 3
@@ -187,6 +188,8 @@ func (s *Set) Sync(now time.Time) *Message {
 			s.addBeat(m, e, &free, 0)
 		}
 	}
+	m.Evictions = s.evictions.all
+	free -= MaxEvictions * maxEvictionBytes
 	add(s.self)
 	for _, e := range s.nodes {
 		if e != s.self && (e.status == live || e.hadLease()) {
@@ -232,6 +235,7 @@ func (s *Set) message(now time.Time) *Message {
 	return &Message{
 		Settings: s.params.Settings, From: s.self.handle,
 		Stamp: s.time.at(now), Provisional: s.time.provisional, SentAt: now,
+		Evicted: s.evictions.digest,
 	}
 }
 

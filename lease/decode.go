@@ -120,6 +120,8 @@ func (m *Message) request(kind uint64, r *reader) {
 			r.fail("extra is too long")
 		}
 		m.Extra = slices.Clone(r.b)
+	case sectionEvictions:
+		m.readEvictions(r)
 	}
 }
 

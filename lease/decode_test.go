@@ -191,6 +191,13 @@ func hostile() map[string][]byte {
 		"half a bucket":                   build(head, section(sectionBuckets, numbers(2))),
 		"half a challenge":                build(head, section(sectionChallenge, fixed(7))),
 		"half an echo":                    build(head, section(sectionEcho, fixed(7))),
+		"evictions without a digest":      build(head, section(sectionEvictions, fixed(4))),
+		"an eviction beyond the end":      build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(9)(w) })),
+		"an empty eviction":               build(head, section(sectionEvictions, fixed(6))),
+		"many empty evictions":            build(head, section(sectionEvictions, fixed(64<<10))),
+		"an eviction of 2^64-1 ms":        build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(14, 1, 'x', 0, most, 0)(w) })),
+		"an eviction of two days":         build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(11, 1, 'x', 0, uint64(maxAge), uint64(maxAge), 0)(w) })),
+		"an eviction of many lines":       build(head, section(sectionEvictions, func(w *writer) { fixed(5)(w); numbers(7, 1, 'x', 0, 1, 0, 1, '\n')(w) })),
 	}
 }
 

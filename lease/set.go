@@ -64,6 +64,7 @@ type Set struct {
 	turn       uint32 // the bucket whose ages are sent next
 	askTurn    int    // the live node from which on leases are asked for
 	spread     spread
+	evictions  evictions
 	rows       []*entry // scratch of Compose and Sync
 }
 
@@ -261,6 +262,7 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	}
 	s.challenges.forget(now, s.params.TTL)
 	s.oldest = 0
+	changed = s.endEvictions(now) || changed
 	return s.outbid(now) || changed
 }
 
@@ -310,7 +312,7 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
 		at, ok = r.since, true // Expire will outbid it
 	}
-	return at.Add(s.params.TTL + time.Millisecond), ok
+	return s.nextEviction(at.Add(s.params.TTL+time.Millisecond), ok)
 }
 
 // ExpireOthers ends every lease except this node's. After a pause of this process for

@@ -141,6 +141,9 @@ func (s *Set) advance(by Stamp) {
 		s.self.at += by
 		s.self.rowAt += by
 	}
+	if by < 0 {
+		s.evictions = evictions{} // of a time that was not the cluster's
+	}
 	if !large {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 type Member struct {
 	*Record
 	Handle  Handle
-	State   State
+	State   State         // Draining if the node is active and evicted
 	Renewed time.Time     // of the lease, by the viewer's clock: without news, it ends a TTL later
 	Clock   time.Duration // the node's wall clock minus the viewer's
 	Load    int64         // units, or NoLoad
@@ -24,16 +24,30 @@ func (m *Member) Candidate() bool { return m.State == Active && m.Weight > 0 }
 
 // View is the live set at one moment. It is immutable.
 type View struct {
-	Members []Member // sorted by id; this node is always included
+	Members []Member   // sorted by id; this node is always included
+	Evicted []Eviction // in force, by id, also of nodes that are not live
+
+	// Spared says that evictions have no effect at present: they would leave no candidate.
+	Spared bool
+
+	time clusterTime
 }
+
+// Local returns when it is a moment of cluster time, by the viewer's clock.
+func (v *View) Local(at Stamp) time.Time { return v.time.local(at) }
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live))}
+	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, time: s.time}
+	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
+			state := e.state
+			if state == Active && !v.Spared && evicts(s.evictions.inForce, e.rec.ID) {
+				state = Draining
+			}
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: e.state, Renewed: s.time.local(e.renewed()),
+				Record: e.rec, Handle: e.handle, State: state, Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}

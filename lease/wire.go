@@ -24,6 +24,9 @@ const (
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
 	MaxNodes        = 16384 // in a set, and records in a message
+	MaxEvictions    = 64    // in a set, and in a message
+	MaxEvictionTime = 24 * time.Hour
+	MaxReasonBytes  = 128 // of an eviction
 	handleBytes     = handleBits / 8
 	minRowBytes     = 1 + handleBytes + 6
 	maxRestBytes    = 64 // of one row or record
@@ -31,10 +34,11 @@ const (
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
 )
 
-// Errors of [Decode].
+// Errors of [Decode] and [Set.Evict].
 var (
 	ErrVersion   = errors.New("lease: message of an unknown wire version")
 	ErrMalformed = errors.New("lease: malformed message")
+	ErrEvictions = errors.New("lease: too many evictions: wait until one ends")
 )
 
 // A message is the version, then sections in ascending order of their kinds: a kind, a
@@ -53,6 +57,7 @@ const (
 	sectionChallenge = 8 // fixed
 	sectionEcho      = 9 // fixed
 	sectionExtra     = 10
+	sectionEvictions = 12 // flags, digest (fixed), then evictions
 )
 
 const flagProvisional = 1
@@ -105,6 +110,7 @@ func Encode(m *Message) []byte {
 	w.number(sectionChallenge, m.Challenge)
 	w.number(sectionEcho, m.Echo)
 	w.list(sectionExtra, len(m.Extra), func() { w.b = append(w.b, m.Extra...) })
+	w.evictions(m)
 	return w.b
 }
 

@@ -84,6 +84,8 @@ func drawWireMessage(t *rapid.T) *Message {
 		Asks:        rapid.SliceOfN(rapid.Custom(drawHandle), 0, 5).Draw(t, "asks"),
 		Buckets:     rapid.SliceOfN(rapid.Custom(drawHolding), 0, 5).Draw(t, "buckets"),
 		Challenge:   rapid.Uint64().Draw(t, "challenge"), Echo: rapid.Uint64().Draw(t, "echo"),
+		Evictions: rapid.SliceOfN(rapid.Custom(drawEviction(stamp)), 0, 3).Draw(t, "evictions"),
+		Evicted:   rapid.Uint32().Draw(t, "digest of evictions"), WantsEvictions: rapid.Bool().Draw(t, "wants evictions"),
 		Extra: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
 	}
 }
@@ -106,7 +108,7 @@ func onWire(m *Message) *Message {
 	return &c
 }
 
-var equalMessages = cmp.Options{cmpopts.EquateEmpty(), cmp.AllowUnexported(Beat{}, Record{}, Bucket{})}
+var equalMessages = cmp.Options{cmpopts.EquateEmpty(), cmp.AllowUnexported(Beat{}, Record{}, Bucket{}, Eviction{})}
 
 // Every message can be decoded.
 func TestEncodeDecodeRoundTrip(t *testing.T) {
@@ -140,7 +142,13 @@ func TestSizesAreUpperBounds(t *testing.T) {
 				t.Fatalf("a bucket of %d nodes takes %d bytes, more than %d", b.Nodes, len(w.b), bucketBytes(b.Nodes))
 			}
 		}
-		bare := &Message{Settings: m.Settings, From: m.From, Stamp: m.Stamp, SentAt: m.SentAt, Challenge: m.Challenge, Echo: m.Echo}
+		for _, e := range m.Evictions {
+			w := writer{}
+			if w.eviction(&e, m.Stamp); len(w.b) > e.size() || e.size() > maxEvictionBytes {
+				t.Fatalf("an eviction takes %d bytes, more than %d or %d", len(w.b), e.size(), maxEvictionBytes)
+			}
+		}
+		bare := &Message{Settings: m.Settings, From: m.From, Stamp: m.Stamp, SentAt: m.SentAt, Challenge: m.Challenge, Echo: m.Echo, Evicted: m.Evicted}
 		if got := len(Encode(bare)); got > messageOverhead {
 			t.Fatalf("a message without rows takes %d bytes, more than messageOverhead", got)
 		}

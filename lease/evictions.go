@@ -1,0 +1,187 @@
+package lease
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// evictions is what a Set knows of evicted nodes. News spreads like rows. Every message
+// has a digest, and a node that sees another one for some time requests what it lacks.
+type evictions struct {
+	all     []Eviction     // by id, also ended ones that are remembered; never modified
+	digest  uint32         // of all
+	sent    map[NodeID]int // copies of the latest word on each node sent by this node
+	inForce []Eviction     // of all, as of the last look at the clock
+	next    Stamp          // when the next one ends, or is forgotten; 0 = there is none
+
+	differs  time.Time // the first message with another digest, after the last with the same; zero = none
+	requests time.Time // when this node requested what it lacks last
+}
+
+// Evict decides that a node owns nothing for some time, at most MaxEvictionTime, from now
+// on. An eviction of no time ends an earlier one. The caller has this spread.
+func (s *Set) Evict(now time.Time, id NodeID, d time.Duration, reason string) error {
+	e := Eviction{ID: id, At: s.time.at(now), Reason: reason}
+	i, known := s.evictions.search(id)
+	if known {
+		e.At = max(e.At, s.evictions.all[i].At+1)
+	}
+	e.Until = e.At + stamps(d)
+	e.Keep = e.Until
+	if known {
+		e.Keep = max(e.Until, s.evictions.all[i].Keep)
+	}
+	if err := e.Validate(); err != nil || (d <= 0 && !known) {
+		return err
+	}
+	if !known && len(s.evictions.all) >= MaxEvictions {
+		return ErrEvictions
+	}
+	s.advance(max(0, e.At-s.time.at(now))) // two decisions within a millisecond
+	s.mergeEvictions(now, []Eviction{e})
+	return nil
+}
+
+func (v *evictions) search(id NodeID) (int, bool) {
+	return slices.BinarySearchFunc(v.all, id, func(e Eviction, id NodeID) int { return cmp.Compare(e.ID, id) })
+}
+
+// mergeEvictions takes in evictions, and reports whether there was news among them.
+func (s *Set) mergeEvictions(now time.Time, received []Eviction) bool {
+	at, v := s.time.at(now), &s.evictions
+	all := mergeEvictions(v.all, slices.DeleteFunc(slices.Clone(received), func(e Eviction) bool { return e.Keep <= at }))
+	if slices.Equal(all, v.all) {
+		return false
+	}
+	sent := make(map[NodeID]int, len(all))
+	for _, e := range all {
+		if i, known := v.search(e.ID); known && v.all[i] == e {
+			sent[e.ID] = v.sent[e.ID]
+		}
+	}
+	v.all, v.sent, v.digest = all, sent, digestOfEvictions(all)
+	s.endEvictions(now)
+	return true
+}
+
+// endEvictions ends and forgets evictions when it is time, and reports whether others are
+// in force now.
+func (s *Set) endEvictions(now time.Time) (changed bool) {
+	at, v := s.time.at(now), &s.evictions
+	if v.next == 0 && len(v.all) == 0 {
+		return false
+	}
+	kept := slices.DeleteFunc(slices.Clone(v.all), func(e Eviction) bool { return e.Keep <= at })
+	inForce := slices.DeleteFunc(slices.Clone(kept), func(e Eviction) bool { return e.Until <= at })
+	if len(kept) < len(v.all) {
+		v.all, v.digest = kept, digestOfEvictions(kept)
+	}
+	v.next = 0
+	for _, e := range kept {
+		end := e.Keep
+		if e.Until > at {
+			end = e.Until
+		}
+		if v.next == 0 || end < v.next {
+			v.next = end
+		}
+	}
+	if slices.Equal(inForce, v.inForce) {
+		return false
+	}
+	begun := slices.ContainsFunc(inForce, func(e Eviction) bool { return !evicts(v.inForce, e.ID) })
+	s.lost = s.lost || begun
+	v.inForce = inForce
+	return true
+}
+
+// nextEviction returns the earlier one of a deadline, if there is one, and of the next end
+// of an eviction.
+func (s *Set) nextEviction(deadline time.Time, ok bool) (time.Time, bool) {
+	if s.evictions.next == 0 {
+		return deadline, ok
+	}
+	end := s.time.local(s.evictions.next)
+	if ok && deadline.Before(end) {
+		end = deadline
+	}
+	return end, true
+}
+
+// evicts reports whether a node is evicted.
+func evicts(inForce []Eviction, id NodeID) bool {
+	_, ok := slices.BinarySearchFunc(inForce, id, func(e Eviction, id NodeID) int { return cmp.Compare(e.ID, id) })
+	return ok
+}
+
+// spared reports whether evictions have no effect because they would leave no node that
+// may own anything.
+func (s *Set) spared() bool {
+	candidates := 0
+	for _, e := range s.live {
+		if e.state == Active && e.rec.Weight > 0 {
+			if !evicts(s.evictions.inForce, e.rec.ID) {
+				return false
+			}
+			candidates++
+		}
+	}
+	return candidates > 0
+}
+
+// applyEvictions takes in the evictions of a message, and requests what this node lacks.
+func (s *Set) applyEvictions(now time.Time, m *Message, e *Effect) {
+	v := &s.evictions
+	if len(m.Evictions) > 0 && s.mergeEvictions(now, m.Evictions) {
+		e.Changed, e.Urgent = true, true
+	}
+	switch {
+	case m.Evicted == v.digest:
+		v.differs = time.Time{}
+	case v.differs.IsZero():
+		v.differs = now
+	case now.Sub(v.differs) >= s.repairAfter() && now.Sub(v.requests) >= s.repairAfter()/2 && s.AddrOf(m.From) != "":
+		v.requests = now
+		e.Evictions = true
+	}
+}
+
+// addEvictions adds the evictions with too few copies, and reports whether there were any.
+func (s *Set) addEvictions(m *Message, free *int, recipients int) bool {
+	v, space := &s.evictions, *free/3
+	for i := range v.all {
+		e := &v.all[i]
+		if v.sent[e.ID] < s.rowCopies() && e.size() <= space {
+			space -= e.size()
+			*free -= e.size()
+			v.sent[e.ID] += recipients
+			m.Evictions = append(m.Evictions, *e)
+		}
+	}
+	return len(m.Evictions) > 0
+}
+
+// EvictionsFor returns messages of at most budget bytes with all evictions that this node
+// knows. Those to a node that seems to know more request them; see [Effect].
+func (s *Set) EvictionsFor(now time.Time, budget int, request bool) (messages []*Message) {
+	m, free := s.message(now), budget-messageOverhead
+	for i := range s.evictions.all {
+		e := &s.evictions.all[i]
+		if e.size() > free && len(m.Evictions) > 0 {
+			messages = append(messages, m)
+			m, free = s.message(now), budget-messageOverhead
+		}
+		if e.size() <= free {
+			m.Evictions = append(m.Evictions, *e)
+			free -= e.size()
+		}
+	}
+	m.WantsEvictions = request
+	return append(messages, m)
+}
+
+// size returns an upper bound of the encoded size of e.
+func (e *Eviction) size() int {
+	return maxEvictionBytes - MaxIDBytes - MaxReasonBytes - maxRestBytes + len(e.ID) + len(e.Reason) + len(e.rest)
+}
