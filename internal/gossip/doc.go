@@ -13,5 +13,7 @@
 //     and bounds the work that unauthenticated senders can cause.
 //   - The announced sizes of incoming streams and the rate of new names are bounded
 //     (stream.go, members.go). With a key, only its holders get that far.
+//   - Watch streams (watch.go) show the end of another process at once. They start with a
+//     type byte of their own, and never reach memberlist.
 //   - A Node can be left and closed in any order and more than once.
 package gossip

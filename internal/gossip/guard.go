@@ -27,6 +27,8 @@ type guard struct {
 	plain bool
 	// headTimeout is how long an incoming connection may take to send its head.
 	headTimeout time.Duration
+	credentials *credentials
+	watched     watched
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -38,10 +40,12 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, plain bool, streamTimeout time.Duration) *guard {
+func newGuard(t memberlist.NodeAwareTransport, cfg *Config) *guard {
 	g := &guard{
-		NodeAwareTransport: t, plain: plain,
-		headTimeout: min(streamTimeout, maxHeadTimeout),
+		NodeAwareTransport: t, plain: len(cfg.Key) == 0,
+		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout),
+		credentials: newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys),
+		watched:     watched{handle: cfg.Handle},
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
@@ -59,6 +63,16 @@ func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 // DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
 // connection: a running join must not delay the end of the program.
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	conn, err := g.dial(to, timeout)
+	if err != nil {
+		return nil, err
+	}
+	// An unauthenticated sender can make memberlist dial: vet the answer, too.
+	return g.closeAtEnd(g.vet(conn)), nil
+}
+
+// dial is the transport's, but Shutdown ends the call.
+func (g *guard) dial(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
 		err  error
@@ -70,11 +84,7 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 	}()
 	select {
 	case r := <-dialed:
-		if r.err != nil {
-			return nil, r.err
-		}
-		// An unauthenticated sender can make memberlist dial: vet the answer, too.
-		return g.closeAtEnd(g.vet(r.conn, 0)), nil
+		return r.conn, r.err
 	case <-g.ctx.Done():
 		go func() {
 			if r := <-dialed; r.err == nil {
@@ -146,16 +156,29 @@ func (g *guard) passStreams() {
 		}
 		select {
 		case conn := <-g.NodeAwareTransport.StreamCh():
-			limited := &hookedConn{Conn: g.vet(conn, g.headTimeout), closed: func() { <-g.slots }}
-			select {
-			case g.streams <- limited:
-			case <-g.ctx.Done():
-				_ = conn.Close()
-				return
-			}
+			g.wait.Go(func() { g.passStream(conn) })
 		case <-g.ctx.Done():
 			return
 		}
+	}
+}
+
+// passStream gives a stream to memberlist, or holds it if a watcher opened it. A watch
+// stream gives its slot back after the handshake.
+func (g *guard) passStream(conn net.Conn) {
+	free := sync.OnceFunc(func() { <-g.slots })
+	forget := context.AfterFunc(g.ctx, func() { _ = conn.Close() })
+	vetted := g.vetIncoming(conn)
+	if vetted.check(); vetted.watch {
+		defer forget()
+		g.serveWatcher(vetted, free)
+		return
+	}
+	forget()
+	select {
+	case g.streams <- &hookedConn{Conn: vetted, closed: free}:
+	case <-g.ctx.Done():
+		_ = conn.Close()
 	}
 }
 

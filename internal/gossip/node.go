@@ -41,6 +41,12 @@ type Config struct {
 	Meta          []byte                               // this node's settings, at most 512 bytes
 	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
 	Log           *slog.Logger
+
+	// Handle returns the handle of this node, which watchers ask for; 0 = there is none
+	// yet. Ended reports that a watched node could not be reached again. Goroutines of
+	// watch streams call both. Neither is needed without watch streams.
+	Handle func() lease.Handle
+	Ended  func(lease.Handle, lease.Evidence)
 }
 
 // Receiver handles the received messages.
@@ -57,6 +63,7 @@ type Receiver interface {
 type Node struct {
 	list    *memberlist.Memberlist
 	guard   *guard
+	watcher *watcher
 	budget  int
 	addr    string
 	cluster string
@@ -87,7 +94,8 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, len(cfg.Key) == 0, cfg.StreamTimeout)
+	n.guard = newGuard(transport, &cfg)
+	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, ended: cfg.Ended}
 	mc.Transport = n.guard
 	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}
 	mc.Delegate, mc.Alive, mc.Merge, mc.Events = d, d, d, d
@@ -210,5 +218,7 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
-	return n.list.Shutdown()
+	err := n.list.Shutdown()
+	n.watcher.close()
+	return err
 }

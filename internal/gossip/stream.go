@@ -29,24 +29,34 @@ const maxHead = 512
 var errHead = errors.New("gossip: unexpected stream header")
 
 // vettedConn checks the head of a stream before memberlist reads it. The check runs in
-// the first Read, on the goroutine of the connection. Read and SetDeadline must not be
-// called concurrently.
+// the first Read at the latest, on the goroutine of the connection. Read and SetDeadline
+// must not be called concurrently.
 type vettedConn struct {
 	net.Conn
 	head        *bufio.Reader
 	plain       bool          // the head is readable, and must be harmless
 	headTimeout time.Duration // until the head has arrived; 0 = until the deadline
+	watchHead   []byte        // of an incoming watch stream; nil = there is none
 	dropped     *atomic.Uint64
 	deadline    time.Time
 	vetted      bool
+	watch       bool // the head was watchHead, and is read
 	err         error
 }
 
-func (g *guard) vet(conn net.Conn, headTimeout time.Duration) net.Conn {
+// vet checks the head of a stream that this node opened.
+func (g *guard) vet(conn net.Conn) *vettedConn {
 	return &vettedConn{
 		Conn: conn, head: bufio.NewReaderSize(conn, maxHead),
-		plain: g.plain, headTimeout: headTimeout, dropped: &g.dropped,
+		plain: g.plain, dropped: &g.dropped,
 	}
+}
+
+// vetIncoming checks the head of a stream that another node opened.
+func (g *guard) vetIncoming(conn net.Conn) *vettedConn {
+	c := g.vet(conn)
+	c.headTimeout, c.watchHead = g.headTimeout, g.credentials.head()
+	return c
 }
 
 func (c *vettedConn) SetDeadline(t time.Time) error {
@@ -55,17 +65,22 @@ func (c *vettedConn) SetDeadline(t time.Time) error {
 }
 
 func (c *vettedConn) Read(p []byte) (int, error) {
-	if !c.vetted {
-		c.vetted, c.err = true, c.vet()
-		late := c.headTimeout > 0 && errors.Is(c.err, os.ErrDeadlineExceeded)
-		if late || errors.Is(c.err, errHead) {
-			c.dropped.Add(1)
-		}
-	}
-	if c.err != nil {
+	if c.check(); c.err != nil {
 		return 0, c.err
 	}
 	return c.head.Read(p)
+}
+
+// check waits for the head and checks it, once.
+func (c *vettedConn) check() {
+	if c.vetted {
+		return
+	}
+	c.vetted, c.err = true, c.vet()
+	late := c.headTimeout > 0 && errors.Is(c.err, os.ErrDeadlineExceeded)
+	if late || errors.Is(c.err, errHead) {
+		c.dropped.Add(1)
+	}
 }
 
 func (c *vettedConn) vet() error {
@@ -75,11 +90,26 @@ func (c *vettedConn) vet() error {
 		}
 		defer func() { _ = c.SetReadDeadline(c.deadline) }()
 	}
+	if c.watch = c.discardWatchHead(); c.watch {
+		return nil
+	}
 	if c.plain {
 		return vetHead(c.head)
 	}
 	_, err := c.head.Peek(1)
 	return err
+}
+
+// discardWatchHead reads the head of a watch stream, and nothing of any other stream.
+func (c *vettedConn) discardWatchHead() bool {
+	h := &head{r: c.head}
+	for _, b := range c.watchHead {
+		if h.byte() != b || h.err != nil {
+			return false
+		}
+	}
+	_, _ = c.head.Discard(h.at) // they are buffered
+	return h.at > 0
 }
 
 // vetHead rejects a stream if no agent sends such a head. memberlist would allocate a

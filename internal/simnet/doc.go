@@ -10,6 +10,7 @@
 //	Listen           ──▶ running
 //	running          ──▶ paused    Pause; Resume returns to running
 //	running, paused  ──▶ crashed   Crash
+//	running, paused  ──▶ vanished  Vanish
 //	any of these     ──▶ shut      Shutdown
 //
 // # Guarantees
@@ -32,11 +33,17 @@
 //   - Cut: packets are dropped, including those in flight. Streams break (both ends fail
 //     with ECONNRESET), and a dial waits for its timeout, then fails with a [net.Error]
 //     with Timeout true. A one-way cut drops packets in that direction only; streams need
-//     both directions, so it breaks them like a full cut.
+//     both directions, so it breaks them like a full cut. A stream with a keep-alive is
+//     silent instead: an end fails with ETIMEDOUT when its keep-alive gives up, unless the
+//     cut is healed before.
 //   - Crash: as kill -9. Packets sent before still arrive; nothing else is sent or
 //     received, streams break, and a dial to the address is refused at once. The code
 //     above the transport is not notified: its packets vanish without an error, so its
 //     later shutdown sends no leave messages.
+//   - Vanish: as a power cut of the host. Unlike after Crash, nothing answers: a dial to
+//     the address waits for its timeout, and the other ends of streams are silent until
+//     their keep-alive gives up, or their deadline.
+//   - Reset: the streams of a node break, new ones work.
 //   - Pause: as SIGSTOP. The kernel continues to receive: up to 4,096 packets queue, and
 //     dials succeed, up to the backlog, but no process reads the content. Beyond these
 //     limits, packets are dropped and dials time out. Nothing is sent: packets vanish,

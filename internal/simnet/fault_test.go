@@ -2,9 +2,12 @@ package simnet_test
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,5 +157,101 @@ func TestControlsAreSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	})
+}
+
+// keepAlive gives up after 3 s of silence.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
+
+func (b bed) keepAlive(c net.Conn) {
+	b.Helper()
+	k, ok := c.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	})
+	if !ok {
+		b.Fatalf("%T has no keep-alive", c)
+	}
+	if err := k.SetKeepAliveConfig(keepAlive); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestVanish(t *testing.T) {
+	run(t, simnet.Config{}, 2, func(b bed) {
+		plain, _ := b.connect(1, 2)
+		kept, far := b.connect(1, 2)
+		late, _ := b.connect(1, 2)
+		b.keepAlive(kept)
+		start, old := time.Now(), b.nodes[2]
+		time.AfterFunc(time.Second, old.Vanish)
+		_, err := kept.Read(make([]byte, 1))
+		b.wantError("read with a keep-alive", err, syscall.ETIMEDOUT)
+		if took := time.Since(start); took != 4*time.Second {
+			b.Errorf("the keep-alive gave up after %v, want 1 s and 3 s", took)
+		}
+		b.wantSilence("read without a keep-alive", using(plain, plain.Read))
+		b.wantSilence("write", using(plain, plain.Write))
+		b.wantSilence("dial", dialing(b.nodes[1], 2))
+		_, err = far.Read(make([]byte, 1))
+		b.wantError("read of the vanished", err, net.ErrClosed)
+		_, err = old.DialTimeout(addr(1), time.Second)
+		b.wantError("dial of the vanished", err, net.ErrClosed)
+		b.send(2, 1, "from the beyond")
+		b.send(1, 2, "hello?")
+		b.wantPackets(1)
+		old.Shutdown()
+		b.wantSilence("read after the shutdown of the vanished", using(plain, plain.Read))
+
+		b.listen(2) // the host is back
+		_, err = late.Read(make([]byte, 1))
+		b.wantError("read of an old stream", err, syscall.ECONNRESET)
+		b.wantPackets(2)
+		b.connect(1, 2)
+	})
+}
+
+func TestKeepAliveOverCut(t *testing.T) {
+	run(t, simnet.Config{}, 2, func(b bed) {
+		near, far := b.connect(1, 2)
+		b.keepAlive(near)
+		read := make([]byte, 1)
+		b.CutOneWay(addr(2), addr(1))
+		time.AfterFunc(2900*time.Millisecond, b.HealAll)
+		time.AfterFunc(4*time.Second, func() { far.Write([]byte("x")) })
+		if _, err := near.Read(read); err != nil {
+			b.Errorf("after a cut of 2.9 s: %v", err)
+		}
+		b.Split([]string{addr(1)}, []string{addr(2)})
+		_, err := near.Read(read)
+		b.wantError("read during a cut", err, syscall.ETIMEDOUT)
+		near.Close()
+		b.wantSilence("read of the other end", using(far, far.Read))
+		b.HealAll()
+		_, err = far.Read(read)
+		b.wantError("read of the other end after the heal", err, io.EOF)
+
+		near, _ = b.connect(1, 2)
+		b.keepAlive(near)
+		b.nodes[2].Pause() // its kernel answers
+		near.SetDeadline(time.Now().Add(time.Hour))
+		_, err = near.Read(read)
+		b.wantError("read from a paused node", err, os.ErrDeadlineExceeded)
+	})
+}
+
+func TestReset(t *testing.T) {
+	run(t, simnet.Config{}, 3, func(b bed) {
+		near, far := b.connect(1, 2)
+		back, _ := b.connect(2, 3)
+		unharmed, other := b.connect(1, 3)
+		b.nodes[2].Reset()
+		for _, c := range []net.Conn{near, far, back} {
+			_, err := c.Read(make([]byte, 1))
+			b.wantError("read", err, syscall.ECONNRESET)
+		}
+		unharmed.Write([]byte("x"))
+		_, err := other.Read(make([]byte, 1))
+		b.wantError("stream between others", err, nil)
+		b.connect(1, 2)
 	})
 }

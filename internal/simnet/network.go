@@ -44,7 +44,8 @@ func New(cfg Config) *Network {
 }
 
 // Listen attaches a node at addr. It fails with EADDRINUSE while another transport has the
-// address. A transport that crashed or was shut down does not.
+// address. A transport that crashed, vanished or was shut down does not. A new node resets
+// the streams to a vanished one.
 func (n *Network) Listen(addr string) (*Transport, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -63,8 +64,11 @@ func (n *Network) Listen(addr string) (*Transport, error) {
 		gone:    make(chan struct{}),
 		rng:     rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64())),
 	}
-	if n.nodes[at] != nil {
-		return nil, t.opError("listen", "udp", at, syscall.EADDRINUSE)
+	if old := n.nodes[at]; old != nil {
+		if old.state != vanished {
+			return nil, t.opError("listen", "udp", at, syscall.EADDRINUSE)
+		}
+		n.breakStreams(old.takesPart)
 	}
 	n.nodes[at] = t
 	return t, nil
@@ -104,6 +108,7 @@ func (n *Network) HealAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cuts)
+	n.loseStreams()
 }
 
 func (n *Network) cut(links ...link) {
@@ -112,7 +117,29 @@ func (n *Network) cut(links ...link) {
 	for _, l := range links {
 		n.cuts[l] = true
 	}
-	n.breakStreams(func(s *stream) bool { return n.separated(s.ends[0].t.addr, s.ends[1].t.addr) })
+	n.breakStreams(func(s *stream) bool { return !n.carries(s) && !s.keptAlive() })
+	n.loseStreams()
+}
+
+// loseStreams notes which streams are silent from now on, or no longer. n.mu is held.
+func (n *Network) loseStreams() {
+	for _, s := range n.streams {
+		switch works := n.carries(s); {
+		case works && !s.lost.IsZero():
+			s.lost = time.Time{}
+		case !works && s.lost.IsZero():
+			s.lost = time.Now()
+		default:
+			continue
+		}
+		s.wake()
+	}
+}
+
+// carries reports whether the network carries the bytes of a stream.
+func (n *Network) carries(s *stream) bool {
+	a, b := s.ends[0].t, s.ends[1].t
+	return a.state != vanished && b.state != vanished && !n.separated(a.addr, b.addr)
 }
 
 // separated reports whether no stream can exist between a and b.

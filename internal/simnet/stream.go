@@ -20,6 +20,7 @@ const window = 256 << 10
 type stream struct {
 	ends    [2]*conn
 	broken  bool
+	lost    time.Time     // since when the network carries nothing; zero = it works
 	changed chan struct{} // closed and replaced at every change that a wait depends on
 }
 
@@ -29,10 +30,11 @@ type conn struct {
 	peer *conn
 	t    *Transport // the owner of this end
 
-	in      []byte // arrived, not read
-	closed  bool   // by this end
-	readBy  time.Time
-	writeBy time.Time
+	in        []byte // arrived, not read
+	closed    bool   // by this end
+	readBy    time.Time
+	writeBy   time.Time
+	keepAlive time.Duration // how long this end bears silence; 0 = it has no keep-alive
 }
 
 func newStream(a, b *Transport) *stream {
@@ -43,6 +45,9 @@ func newStream(a, b *Transport) *stream {
 	return s
 }
 
+// keptAlive reports whether an end has a keep-alive.
+func (s *stream) keptAlive() bool { return s.ends[0].keepAlive > 0 || s.ends[1].keepAlive > 0 }
+
 // wake makes every waiting call check its condition again.
 func (s *stream) wake() {
 	close(s.changed)
@@ -51,7 +56,7 @@ func (s *stream) wake() {
 
 // hungUp reports whether the other end can see that this end is closed: the close of a
 // paused node is visible after Resume only.
-func (c *conn) hungUp() bool { return c.closed && c.t.state != paused }
+func (c *conn) hungUp() bool { return c.closed && c.t.state != paused && c.s.lost.IsZero() }
 
 // Read waits for at least one byte, the end of the stream, or the deadline.
 func (c *conn) Read(p []byte) (n int, err error) {
@@ -71,13 +76,13 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Write waits only while the window is full.
+// Write waits only while the window is full, or the network carries nothing.
 func (c *conn) Write(p []byte) (n int, err error) {
 	err = c.transfer("write", &c.writeBy, func() (bool, error) {
 		switch {
 		case c.peer.hungUp():
 			return true, syscall.EPIPE
-		case len(c.peer.in) >= window:
+		case len(c.peer.in) >= window || !c.s.lost.IsZero():
 			return false, nil
 		}
 		n = len(p)
@@ -107,6 +112,9 @@ func (c *conn) transfer(op string, deadline *time.Time, try func() (done bool, e
 			return c.t.opError(op, "tcp", c.peer.t.addr, err)
 		}
 		changed, until := c.s.changed, *deadline
+		if silent := c.silentAt(); until.IsZero() || (!silent.IsZero() && silent.Before(until)) {
+			until = silent
+		}
 		mu.Unlock()
 		wait(changed, until)
 		mu.Lock()
@@ -120,10 +128,20 @@ func (c *conn) usable(deadline time.Time) error {
 		return net.ErrClosed
 	case c.s.broken:
 		return syscall.ECONNRESET
+	case !c.silentAt().IsZero() && !time.Now().Before(c.silentAt()):
+		return syscall.ETIMEDOUT
 	case !deadline.IsZero() && !time.Now().Before(deadline):
 		return os.ErrDeadlineExceeded
 	}
 	return nil
+}
+
+// silentAt returns when the keep-alive of this end gives up; zero = it has no reason to.
+func (c *conn) silentAt() time.Time {
+	if c.s.lost.IsZero() || c.keepAlive == 0 {
+		return time.Time{}
+	}
+	return c.s.lost.Add(c.keepAlive)
 }
 
 // wait returns after a change or at the deadline.
@@ -157,6 +175,22 @@ func (c *conn) shut() {
 		n := c.t.net
 		n.streams = slices.DeleteFunc(n.streams, func(s *stream) bool { return s == c.s })
 	}
+}
+
+// SetKeepAliveConfig sets how long this end bears silence. The kernel of the other host
+// answers keep-alives, even for a paused process.
+func (c *conn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
+	c.t.net.mu.Lock()
+	defer c.t.net.mu.Unlock()
+	if c.closed {
+		return c.t.opError("set", "tcp", c.peer.t.addr, net.ErrClosed)
+	}
+	c.keepAlive = 0
+	if k.Enable {
+		c.keepAlive = k.Idle + time.Duration(k.Count)*k.Interval
+	}
+	c.s.wake()
+	return nil
 }
 
 func (c *conn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.t.addr) }

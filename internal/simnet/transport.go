@@ -23,6 +23,7 @@ const (
 	running state = iota
 	paused
 	crashed
+	vanished
 	shut
 )
 
@@ -82,6 +83,9 @@ func (t *Transport) WriteToAddress(b []byte, addr memberlist.Address) (time.Time
 
 // arrive queues a packet while the node is paused, and delivers it otherwise.
 func (t *Transport) arrive(p *memberlist.Packet, now time.Time) {
+	if t.state == vanished {
+		return
+	}
 	if t.state == paused {
 		if len(t.queue) < packetDepth {
 			t.queue = append(t.queue, p)
@@ -133,9 +137,9 @@ func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	defer n.mu.Unlock()
 	dst := n.nodes[to]
 	switch {
-	case t.state == crashed || t.state == shut:
+	case t.state != running && t.state != paused:
 		return nil, net.ErrClosed
-	case t.state == paused || n.separated(t.addr, to):
+	case t.state == paused || n.separated(t.addr, to) || (dst != nil && dst.state == vanished):
 		return nil, nil
 	case dst == nil:
 		return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
@@ -194,9 +198,34 @@ func (t *Transport) Crash() {
 	defer t.net.mu.Unlock()
 	if t.state == running || t.state == paused {
 		t.detach(crashed)
-		t.net.breakStreams(func(s *stream) bool { return s.ends[0].t == t || s.ends[1].t == t })
+		t.net.breakStreams(t.takesPart)
 	}
 }
+
+// Vanish ends the node and its host, like a power cut: nothing answers. The code above
+// continues as after Crash.
+func (t *Transport) Vanish() {
+	t.net.mu.Lock()
+	defer t.net.mu.Unlock()
+	if t.state != running && t.state != paused {
+		return
+	}
+	t.detach(vanished)
+	t.net.nodes[t.addr] = t
+	t.net.loseStreams()
+	for _, c := range t.ends() {
+		c.shut()
+	}
+}
+
+// Reset breaks all streams of the node, as a restarted firewall does. New ones work.
+func (t *Transport) Reset() {
+	t.net.mu.Lock()
+	defer t.net.mu.Unlock()
+	t.net.breakStreams(t.takesPart)
+}
+
+func (t *Transport) takesPart(s *stream) bool { return s.ends[0].t == t || s.ends[1].t == t }
 
 // Shutdown removes the node from the network and closes its ends of all streams: the other
 // ends read the bytes written before, then the end of file. Packets already sent still
@@ -210,7 +239,9 @@ func (t *Transport) Shutdown() error {
 			c.shut()
 		}
 	}
-	t.state = shut
+	if t.state != vanished { // the other nodes do not learn of it
+		t.state = shut
+	}
 	return nil
 }
 
