@@ -30,6 +30,7 @@ func (s *Set) Answer(now time.Time, m *Message, budget int) []*Message {
 	a.addLater(m.Asks[:min(len(m.Asks), maxAsks)])
 	for _, held := range s.repairs(m) {
 		a.addLacking(held)
+		a.addProofs(held)
 	}
 	for _, h := range m.Wants[:min(len(m.Wants), maxWants)] {
 		if e := s.known[h]; e != nil && e.status == live {
@@ -88,20 +89,38 @@ func (a *answers) addLacking(held Holding) {
 	}
 }
 
+// addProofs adds why nodes that the sender holds for live in a bucket have ended.
+func (a *answers) addProofs(held Holding) {
+	for _, e := range a.set.accused {
+		if e.crashed && slices.Contains(held.Marks, uint32(e.mark())) && a.room(maxAccusers*maxAccusationBytes) {
+			a.set.addProof(a.messages[len(a.messages)-1], e, &a.free)
+		}
+	}
+}
+
+// room makes the last message one with room for so many bytes, and reports whether it is.
+func (a *answers) room(size int) bool {
+	if len(a.messages) > 0 && size <= a.free {
+		return true
+	}
+	next, room := a.set.message(a.now), a.budget-messageOverhead
+	if a.set.addBeat(next, a.set.self, &room, 0); size > room {
+		return false // larger than a packet
+	}
+	if !a.to.draws(next.Stamp) {
+		return false
+	}
+	a.messages, a.free = append(a.messages, next), room
+	return true
+}
+
 func (a *answers) add(e *entry, record bool) {
 	size := maxBeatBytes
 	if record {
 		size += e.recordSize()
 	}
-	if len(a.messages) == 0 || size > a.free {
-		next, room := a.set.message(a.now), a.budget-messageOverhead
-		if a.set.addBeat(next, a.set.self, &room, 0); size > room {
-			return // larger than a packet
-		}
-		if !a.to.draws(next.Stamp) {
-			return
-		}
-		a.messages, a.free = append(a.messages, next), room
+	if !a.room(size) {
+		return
 	}
 	m := a.messages[len(a.messages)-1]
 	if record {
@@ -145,6 +164,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	free := budget - messageOverhead
 	m = s.message(now)
 	s.addBeat(m, s.self, &free, 0)
+	s.addProof(m, e, &free)
 	if successor := s.byID[e.rec.ID]; successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		free -= successor.recordSize()

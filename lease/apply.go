@@ -13,6 +13,7 @@ type Effect struct {
 	Wants     []Handle  // request these records from the message's sender
 	Buckets   []Holding // request from the message's sender what this node lacks
 	Evictions bool      // request from the message's sender the evictions that this node lacks: [Set.EvictionsFor]
+	Refute    time.Time // this node is accused of having ended: send a beat then; zero = it is not
 	Duplicate *Record   // another process runs under this node's id with this later incarnation: stop
 
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
@@ -49,9 +50,13 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
 	}
 	s.applyAges(now, m, &e)
+	for _, a := range m.Accusations {
+		s.applyAccusation(now, a, &e)
+	}
 	s.askBack(now, m, &e)
 	s.applyEvictions(now, m, &e)
 	if e.Changed {
+		s.judgeAll(now, &e)
 		s.updateClusterClock(now)
 	}
 	return e
@@ -197,7 +202,7 @@ func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, 
 // renew renews the lease of known by b.
 func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e *Effect) {
 	was := known.state
-	if known.status == expired && !s.revives(known, b.renewed()) {
+	if !s.revivesAccused(known, b.renewed()) {
 		if known.precedes(b) {
 			known.state, known.rowAt = b.State, b.At
 		}
@@ -217,6 +222,7 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 		s.lost = s.lost || was == Active || was == Draining
 	}
 	s.become(known, live)
+	known.crashed = false
 	s.stats.BeatsApplied++
 }
 

@@ -78,6 +78,7 @@ type Message struct {
 	Beats          []Beat
 	Records        []*Record
 	Ages           []Bucket
+	Accusations    []Accusation
 	Wants          []Handle  // the sender requests the records of these handles
 	Asks           []Handle  // the sender requests later beats of these handles: their leases are about to expire
 	Buckets        []Holding // the sender requests what it does not hold of these buckets

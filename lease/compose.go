@@ -28,7 +28,7 @@ const maxAsks = 100
 
 // Compose returns messages of at most budget encoded bytes each, for the given number
 // of recipients each: as many as the ages of all leases take. Each has this node's
-// beat. Space goes to new records, then to rows with news, then to ages, then to the
+// beat. Space goes to new records, then to accusations, then to rows with news, then to ages, then to the
 // rest of the rows, least sent ones first; and to the leases that are about to expire,
 // which the recipients may know better. Compose returns nothing if there is no news,
 // because everything was sent often enough, or if not even this node's beat fits.
@@ -52,6 +52,7 @@ func (s *Set) compose(now time.Time, budget, recipients int) *Message {
 	s.self.agesSent += recipients
 	news = s.addEvictions(m, &free, recipients) || news
 	news = s.addRecords(m, free/3, &free, recipients) || news
+	news = s.addAccusations(now, m, free/2, &free, recipients) || news
 	rows := s.dueRows(now)
 	some := free / 3
 	rest := s.addRows(m, rows, &some, recipients)
@@ -195,6 +196,9 @@ func (s *Set) Sync(now time.Time) *Message {
 		if e != s.self && (e.status == live || e.hadLease()) {
 			add(e)
 		}
+	}
+	for _, e := range s.accused {
+		s.addProof(m, e, &free)
 	}
 	return m
 }

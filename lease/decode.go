@@ -120,6 +120,10 @@ func (m *Message) request(kind uint64, r *reader) {
 			r.fail("extra is too long")
 		}
 		m.Extra = slices.Clone(r.b)
+	case sectionProof:
+		for len(r.b) > 0 {
+			m.Accusations = append(m.Accusations, r.accusation(m.Stamp))
+		}
 	case sectionEvictions:
 		m.readEvictions(r)
 	}
@@ -184,6 +188,20 @@ func (r *reader) bucket() Bucket {
 	b.Nodes, b.Digest = int(n), uint64(r.handle())
 	b.ages, b.same = r.take((n+1)/2), r.take((n+7)/8)
 	return b
+}
+
+// accusation reads one. What stands behind its known fields is skipped.
+func (r *reader) accusation(at Stamp) Accusation {
+	row := reader{b: r.take(uint64(r.fixed8()))}
+	a := Accusation{Subject: row.handle(), Watcher: row.handle()}
+	a.At = at - Stamp(row.uvarint(uint64(maxAge)))
+	a.Evidence = Evidence(row.uvarint(math.MaxInt8))
+	if row.fault != "" {
+		r.fail("accusation: " + row.fault)
+	} else if a.Evidence == 0 {
+		r.fail("accusation without evidence")
+	}
+	return a
 }
 
 func (r *reader) holding() Holding {

@@ -29,6 +29,7 @@ type Stats struct {
 	FromPast        uint64 `json:"from_past"`        // messages of an earlier cluster time, recorded ones sent again among them
 	FromFuture      uint64 `json:"from_future"`      // messages of a later cluster time that no live member sent
 	Expired         uint64 `json:"expired"`          // leases
+	Crashed         uint64 `json:"crashed"`          // leases ended by proof
 	Reincarnations  uint64 `json:"reincarnations"`   // new incarnations that this node took while running
 }
 
@@ -57,6 +58,7 @@ type Set struct {
 	differs    map[BucketID]difference
 	digests    map[BucketID]uint64   // of this node's live set, computed as needed
 	ahead      map[Handle]aheadClock // of rejected beats
+	accused    []*entry              // those with accusations
 	duplicate  duplicate
 	clock      time.Duration // the cluster's clock minus this node's; see clock.go
 	lost       bool          // a member ended or stopped being Active since the last call of Lost
@@ -80,6 +82,9 @@ type entry struct {
 	answered time.Time // when AnswerExpired last answered the node
 	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
 	size     int       // of the encoded record; 0 = not computed yet
+	crashed  bool      // the lease was ended by proof; it has not been renewed since
+
+	accusations []accusation // the latest ones, at most one of each node
 }
 
 type status uint8
@@ -248,6 +253,9 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 			changed = true
 		}
 	}
+	var e Effect
+	s.judgeAll(now, &e)
+	changed = changed || e.Changed
 	s.forgetEnded(now)
 	s.gather()
 	for h, at := range s.requested {

@@ -129,6 +129,9 @@ func (s *Set) runs(now time.Time, h Handle) bool {
 	return e != nil && e.status == live || s.challenges.answered(now, h, s.params.TTL)
 }
 
+// SentSince reports whether a message was sent after an instant.
+func (s *Set) SentSince(m *Message, at time.Time) bool { return m.Stamp >= s.time.at(at) }
+
 // advance corrects the estimate of cluster time. Within jitter, all leases grow older or
 // younger by as much. After a larger step, the leases that this node holds end when they
 // would have ended without it, so no lease ends because two clusters meet. But this node
@@ -148,6 +151,9 @@ func (s *Set) advance(by Stamp) {
 		return
 	}
 	s.oldest = 0
+	if by < 0 {
+		s.dropAccusations()
+	}
 	tooOld := s.self.at - stamps(s.params.TTL) - 1
 	for _, e := range s.known {
 		if e == s.self || !e.hadLease() {

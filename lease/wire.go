@@ -57,6 +57,7 @@ const (
 	sectionChallenge = 8 // fixed
 	sectionEcho      = 9 // fixed
 	sectionExtra     = 10
+	sectionProof     = 11 // accusations
 	sectionEvictions = 12 // flags, digest (fixed), then evictions
 )
 
@@ -110,6 +111,11 @@ func Encode(m *Message) []byte {
 	w.number(sectionChallenge, m.Challenge)
 	w.number(sectionEcho, m.Echo)
 	w.list(sectionExtra, len(m.Extra), func() { w.b = append(w.b, m.Extra...) })
+	w.list(sectionProof, len(m.Accusations), func() {
+		for _, a := range m.Accusations {
+			w.b = appendAccusation(w.b, a, m.Stamp)
+		}
+	})
 	w.evictions(m)
 	return w.b
 }
@@ -200,6 +206,20 @@ func appendRow(b []byte, beat *Beat, at Stamp, table uint32) []byte {
 		w.fixed32(beat.Table)
 	}
 	w.b = append(w.b, beat.rest...)
+	w.b[start] = byte(len(w.b) - start - 1)
+	return w.b
+}
+
+// maxAccusationBytes is an upper bound for the encoded size of an accusation.
+const maxAccusationBytes = 1 + 2*handleBytes + 4 + 1
+
+// appendAccusation appends an accusation of a message with the given stamp: its length in
+// one byte, subject, watcher, the time since, and the evidence.
+func appendAccusation(b []byte, a Accusation, at Stamp) []byte {
+	start := len(b)
+	w := writer{b: appendHandle(appendHandle(append(b, 0), a.Subject), a.Watcher)}
+	w.uvarint(uint64(min(max(0, at-a.At), maxAge)))
+	w.uvarint(uint64(a.Evidence))
 	w.b[start] = byte(len(w.b) - start - 1)
 	return w.b
 }

@@ -111,6 +111,8 @@ func (n *Node) advance(now time.Time) time.Time {
 	expiry := n.expire(now)
 	n.listenAgain(now)
 	n.remind(now)
+	n.suspect(now)
+	n.noteCrashes(now)
 	n.tryJoin(now)
 	n.settle(now)
 	if n.climb(now) {
@@ -123,7 +125,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	if due(now, n.when.gossip) {
 		n.gossip(now)
 	}
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -255,7 +257,11 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
 	}
+	if !e.Refute.IsZero() {
+		n.refute(now, e.Refute)
+	}
 	if e.Counts {
+		n.hear(m)
 		n.applyExtra(now, m)
 		n.answer(now, m)
 	}

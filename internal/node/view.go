@@ -34,6 +34,8 @@ type Stats struct {
 	ViewChanges       uint64
 	TableChanges      uint64
 	AssignmentFetches uint64
+	Accusations       uint64 // of watched nodes
+	Refutations       uint64 // of accusations against this node
 	Fences            uint64
 	NodesRefused      uint64
 	Drifts            uint64

@@ -14,15 +14,40 @@ type Watch struct {
 	Addr string
 }
 
-// watch is what this node watches.
+// watch is what this node watches, and what it suspects.
 type watch struct {
-	nodes   []Watch // as the shell knows them
-	changes uint64  // of the live set, when the nodes were chosen
-	phase   Phase   // likewise
+	nodes    []Watch // as the shell knows them
+	changes  uint64  // of the live set, when the nodes were chosen
+	phase    Phase   // likewise
+	suspects []suspect
+	next     time.Time // when to look at the suspects again; zero = there is none
+	crashes  uint64    // that were noted
+	log      limiter
 }
 
-// watchOthers has the shell watch the right nodes. A node that joins watches none: its live
-// set is still far from complete. O(1) unless the live set has changed.
+// suspect is a node whose stream has ended. It is asked by other means than a stream before
+// it is accused: all streams of a node may have been reset.
+type suspect struct {
+	node     lease.Handle
+	found    time.Time // when it could not be reached
+	evidence lease.Evidence
+	asked    int       // questions sent
+	next     time.Time // when the last one should have been answered
+}
+
+const (
+	// questions is how often a suspect is asked. Question and answer are packets, which get lost.
+	questions = 5
+
+	// answerTime is how long a suspect has for an answer, or a GossipInterval if that is longer.
+	answerTime = 200 * time.Millisecond
+)
+
+// watches reports whether this node watches others. A node that joins does not: its live
+// set is still far from complete.
+func (n *Node) watches() bool { return n.life.phase != Joining && n.life.phase != Over }
+
+// watchOthers has the shell watch the right nodes. O(1) unless the live set has changed.
 func (n *Node) watchOthers() {
 	w := &n.watch
 	if w.changes == n.stats.ViewChanges && w.phase == n.life.phase {
@@ -30,7 +55,7 @@ func (n *Node) watchOthers() {
 	}
 	w.changes, w.phase = n.stats.ViewChanges, n.life.phase
 	nodes := []Watch{}
-	if w.phase != Joining && w.phase != Over {
+	if n.watches() {
 		for _, h := range n.set.Watched() {
 			if addr := n.set.AddrOf(h); addr != "" {
 				nodes = append(nodes, Watch{h, addr})
@@ -44,4 +69,102 @@ func (n *Node) watchOthers() {
 
 // StreamEnded reports that the stream to a watched node ended, and that the node could not
 // be reached again.
-func (n *Node) StreamEnded(_ time.Time, _ lease.Handle, _ lease.Evidence) {}
+func (n *Node) StreamEnded(now time.Time, h lease.Handle, e lease.Evidence) {
+	n.checkLease(now)
+	if n.ended || !n.watches() {
+		return
+	}
+	n.watch.acquit(h)
+	n.watch.suspects = append(n.watch.suspects, suspect{node: h, found: now, evidence: e, next: now})
+	n.watch.next = now
+}
+
+// acquit drops a suspect.
+func (w *watch) acquit(h lease.Handle) {
+	w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.node == h })
+}
+
+// hear acquits the sender of a message that was sent since the suspicion began.
+func (n *Node) hear(m *lease.Message) {
+	for _, s := range n.watch.suspects {
+		if s.node == m.From && n.set.SentSince(m, s.found) {
+			n.watch.acquit(s.node)
+			return
+		}
+	}
+}
+
+// suspect asks the suspects, and accuses those that have not answered. After a pause of this
+// process, the answers wait in its socket: it asks once more.
+func (n *Node) suspect(now time.Time) {
+	w := &n.watch
+	if !n.watches() {
+		w.suspects = nil
+	}
+	if w.next = (time.Time{}); len(w.suspects) == 0 {
+		return
+	}
+	for i := 0; i < len(w.suspects); i++ {
+		s := &w.suspects[i]
+		switch late := now.Sub(s.next); {
+		case late < 0 || now.Before(n.stall.holdExpiryUntil):
+		case s.asked < questions || (late > n.questionTime() && s.asked < 2*questions):
+			n.ask(now, s)
+		default:
+			n.accuse(now, *s)
+			w.suspects = slices.Delete(w.suspects, i, i+1)
+			i--
+			continue
+		}
+		if next := latest(s.next, n.stall.holdExpiryUntil); w.next.IsZero() || next.Before(w.next) {
+			w.next = next
+		}
+	}
+}
+
+// ask asks a suspect once more.
+func (n *Node) ask(now time.Time, s *suspect) {
+	s.asked++
+	s.next = now.Add(n.questionTime())
+	n.send(Packet{To: n.set.AddrOf(s.node), Bytes: n.encode(n.set.Challenge(now, n.random()))})
+}
+
+// questionTime is how long a suspect has for the answer to one question.
+func (n *Node) questionTime() time.Duration {
+	return max(answerTime, n.cfg.GossipInterval) / questions
+}
+
+// accuse says that a suspect has ended, unless its lease has ended already.
+func (n *Node) accuse(now time.Time, s suspect) {
+	if n.set.AddrOf(s.node) == "" {
+		return
+	}
+	e := n.set.Accuse(now, s.node, s.found, s.evidence)
+	if !e.Urgent {
+		return // a later heartbeat is known
+	}
+	n.stats.Accusations++
+	n.note(e.Changed)
+	n.when.urge(now)
+}
+
+// refute has this node send a heartbeat soon, because it was accused of having ended.
+func (n *Node) refute(now, at time.Time) {
+	if !at.Before(n.when.beat) {
+		return // it will
+	}
+	n.when.beat = at
+	n.stats.Refutations++
+	if n.watch.log.allow(now, time.Minute) {
+		n.log(Warn, "refuting an accusation: others cannot reach this node by TCP and UDP")
+	}
+}
+
+// noteCrashes keeps the addresses of members that were accused: they may be on the other
+// side of a split.
+func (n *Node) noteCrashes(now time.Time) {
+	if crashes := n.set.Stats().Crashed; crashes != n.watch.crashes {
+		n.watch.crashes = crashes
+		n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
+	}
+}

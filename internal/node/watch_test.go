@@ -62,3 +62,86 @@ func TestWatchChanges(t *testing.T) {
 		t.Errorf("after a left, b watches %v", got)
 	}
 }
+
+// A suspect is accused only if it does not answer, and ends only by the word of two watchers;
+// of one, if there are fewer than three members.
+func TestSuspects(t *testing.T) { // S5.4
+	for _, c := range []struct {
+		name     string
+		nodes    []string
+		watchers []string
+		evidence lease.Evidence
+		answers  bool
+		ends     bool
+	}{
+		{"two watchers", []string{"a", "b", "c", "d"}, []string{"b", "c"}, lease.Refused, false, true},
+		{"two watchers of a silent node", []string{"a", "b", "c", "d"}, []string{"b", "c"}, lease.Silent, false, true},
+		{"it answers", []string{"a", "b", "c", "d"}, []string{"b", "c", "d"}, lease.Refused, true, false},
+		{"one watcher", []string{"a", "b", "c", "d"}, []string{"b"}, lease.Refused, false, false},
+		{"one watcher, twice", []string{"a", "b", "c", "d"}, []string{"b", "b"}, lease.Refused, false, false},
+		{"two of three", []string{"a", "b", "c"}, []string{"b", "c"}, lease.Refused, false, true},
+		{"one of two", []string{"a", "b"}, []string{"b"}, lease.Refused, false, true},
+		{"one of two, silent", []string{"a", "b"}, []string{"b"}, lease.Silent, false, false},
+		{"itself", []string{"a", "b", "c", "d"}, []string{"a", "b"}, lease.Refused, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newNetwork(t, nil, c.nodes...)
+			a := w.nodes["a"].set.Handle()
+			w.stuck["a"] = !c.answers
+			w.run(2 * time.Second)
+			for _, id := range c.watchers {
+				w.nodes[id].StreamEnded(w.now, a, c.evidence)
+			}
+			w.run(500 * time.Millisecond)
+			for _, id := range c.nodes[1:] {
+				if ended := w.nodes[id].set.AddrOf(a) == ""; ended != c.ends {
+					t.Errorf("ended for %s: %v", id, ended)
+				}
+				if made := w.nodes[id].stats.Accusations; c.answers && made > 0 {
+					t.Errorf("%s accused a node that answers", id)
+				}
+			}
+		})
+	}
+}
+
+// A node that was accused although it runs is back as soon as it is heard again.
+func TestRefutation(t *testing.T) { // S5.4
+	w := newNetwork(t, nil, "a", "b", "c", "d")
+	a := w.nodes["a"]
+	w.mute["a"] = true
+	for _, id := range []string{"b", "c"} {
+		w.nodes[id].StreamEnded(w.now, a.set.Handle(), lease.Refused)
+	}
+	w.run(400 * time.Millisecond)
+	if w.nodes["d"].set.AddrOf(a.set.Handle()) != "" {
+		t.Fatal("two watchers did not end it")
+	}
+	w.mute["a"] = false
+	w.run(900 * time.Millisecond)
+	if a.set.Stats().Reincarnations > 0 {
+		t.Error("it took a new incarnation")
+	}
+	w.agreed(t)
+}
+
+// A watcher that was paused itself reads the answers that wait for it before it accuses.
+func TestPausedWatcher(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	b, found := w.nodes["b"], w.now
+	b.StreamEnded(w.now, w.nodes["a"].set.Handle(), lease.Refused)
+	b.Ready(w.now)
+	w.stuck["b"] = true
+	for _, pause := range []time.Duration{300 * time.Millisecond, time.Second} {
+		w.run(pause)
+		b.Ready(w.now)
+		if b.stats.Accusations > 0 {
+			t.Fatalf("%v after the suspicion began, it accuses without a look at the answers", w.now.Sub(found))
+		}
+	}
+	w.stuck["b"] = false
+	w.run(time.Second)
+	if b.stats.Accusations > 0 || len(b.watch.suspects) > 0 {
+		t.Errorf("%d accusations, suspects %v", b.stats.Accusations, b.watch.suspects)
+	}
+}
