@@ -96,6 +96,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			}
 			return err
 		},
+		Handle: a.handle, Ended: a.streamEnded,
 	}, receiver{a})
 	if err != nil {
 		stop()

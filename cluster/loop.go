@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
 )
 
@@ -83,6 +84,9 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 	for _, p := range r.Packets {
 		l.send(p)
 	}
+	if r.Watch != nil {
+		l.watch(r.Watch)
+	}
 	for _, x := range r.Exchanges {
 		l.agent.exchange(x)
 	}
@@ -110,6 +114,14 @@ func (l *loop) send(p node.Packet) {
 	l.sent.packets++
 	l.sent.bytes += uint64(len(p.Bytes))
 	l.kernel.Sent(l.agent.now(), p)
+}
+
+func (l *loop) watch(nodes []node.Watch) {
+	targets := make([]gossip.Target, len(nodes))
+	for i, n := range nodes {
+		targets[i] = gossip.Target{Handle: n.Node, Addr: n.Addr}
+	}
+	l.agent.gossip.Watch(targets)
 }
 
 // do runs f in the loop and returns when its effects are carried out.

@@ -45,6 +45,20 @@ func (r receiver) State() (state []byte) {
 	return state
 }
 
+// handle returns the handle of this node's incarnation, or 0 before the loop runs.
+func (a *Agent) handle() lease.Handle {
+	s, _ := a.snap.Get()
+	if s.Self == nil {
+		return 0
+	}
+	return lease.HandleOf(a.self, s.Self.Incarnation)
+}
+
+// streamEnded hands to the loop what a watch stream found.
+func (a *Agent) streamEnded(h lease.Handle, e lease.Evidence) {
+	_ = a.do(context.Background(), func(now time.Time, n *node.Node) { n.StreamEnded(now, h, e) })
+}
+
 // Merge implements gossip.Receiver.
 func (r receiver) Merge(state []byte) {
 	if len(state) > lease.MaxMessageBytes {

@@ -74,6 +74,7 @@ func next(sorted *[]*Member, id lease.NodeID) *Member {
 // stats joins the counters of the kernel and of the shell.
 func (l *loop) stats(k node.Stats) Stats {
 	a := l.agent
+	watched, watchers := a.gossip.Streams()
 	return Stats{
 		Stats:       k.Stats,
 		PacketsSent: l.sent.packets, BytesSent: l.sent.bytes, SendErrors: l.sent.errors,
@@ -83,6 +84,6 @@ func (l *loop) stats(k node.Stats) Stats {
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
 		Fences: k.Fences, NodesRefused: k.NodesRefused,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
-		Drifts: k.Drifts, DriftTime: k.DriftTime,
+		Drifts: k.Drifts, DriftTime: k.DriftTime, Watched: watched, Watchers: watchers,
 	}
 }

@@ -167,4 +167,11 @@ type Stats struct {
 	// of the time.
 	Drifts    uint64        `json:"drifts"`
 	DriftTime time.Duration `json:"drift_ns"`
+
+	// Watched is the number of members whose end this node would learn of at once, by a
+	// TCP stream to each. Watchers is the number of streams by which others would learn
+	// of the end of this node: 0 means that they wait for its lease. Both are of the
+	// moment, with up to four each, and more during a change.
+	Watched  int `json:"watched"`
+	Watchers int `json:"watchers"`
 }

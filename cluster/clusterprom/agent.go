@@ -98,6 +98,10 @@ func memberFamilies() []family {
 		}),
 		counter("view_changes_total", "Changes of the live members or of their records.", func(v *view) uint64 { return v.Stats.ViewChanges }),
 		counter("records_refused_total", "Records rejected because the cluster has the maximum number of nodes.", func(v *view) uint64 { return v.Stats.RecordsRefused }),
+		gauges("watch_streams", "TCP streams that are open to other members (out), and from others (in), to learn at once of the end of a process.",
+			"direction", func(v *view) map[string]uint64 {
+				return map[string]uint64{"out": uint64(max(0, v.Stats.Watched)), "in": uint64(max(0, v.Stats.Watchers))}
+			}),
 		counter("nodes_refused_total", "Nodes rejected because of different cluster-wide settings.", func(v *view) uint64 { return v.Stats.NodesRefused }),
 	}
 }
