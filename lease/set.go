@@ -323,6 +323,12 @@ func (s *Set) NextDeadline() (at time.Time, ok bool) {
 	return s.nextEviction(at.Add(s.params.TTL+time.Millisecond), ok)
 }
 
+// Older reports whether the lease of another live node is older than an age: O(nodes).
+func (s *Set) Older(now time.Time, age time.Duration) bool {
+	since := s.time.at(now) - stamps(age)
+	return slices.ContainsFunc(s.vitals, func(v *vitals) bool { return v != s.self.vitals && v.renewed() < since })
+}
+
 // ExpireOthers ends every lease except this node's. After a pause of this process for
 // longer than the TTL, all that it knows is out of date. Only beats newer than the known
 // ones revive a node.

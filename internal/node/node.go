@@ -119,7 +119,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.announceNews(now)
 	}
 	n.plan(now)
-	if due(now, n.when.publish) {
+	if due(now, n.when.publish) && !n.moreLosses(now) {
 		n.publish(now)
 	}
 	if due(now, n.when.gossip) {
@@ -142,6 +142,7 @@ func (n *Node) expire(now time.Time) time.Time {
 		n.when.sweep = now
 		if n.set.Expire(now) {
 			n.note(true)
+			n.when.lose(now)
 			n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 		}
 		deadline, ok = n.set.NextDeadline()

@@ -11,17 +11,22 @@ import (
 )
 
 // plan decides when a change of the live set is published: at once if an owner left
-// or drains, since its partitions are orphaned; at the end of the quiet window if
-// there are only newcomers, this node being one of them.
+// or drains, since its partitions are orphaned; when no more leases are about to run out
+// if its lease did; at the end of the quiet window if there are only newcomers, this node
+// being one of them.
 func (n *Node) plan(now time.Time) {
 	if !n.changed || !n.life.publishes() {
 		return
 	}
-	n.changed = false
-	if !n.life.entering && n.set.Lost() && n.ownerGone() {
-		n.when.publishBy(now)
-	} else {
+	ranOut := n.when.lost
+	n.changed, n.when.lost = false, false
+	if n.life.entering || !n.set.Lost() || !n.ownerGone() {
 		n.when.publishBy(now.Add(n.cfg.QuietWindow))
+		return
+	}
+	n.when.publishBy(now)
+	if !ranOut {
+		n.when.losses = time.Time{} // a leave waits for nothing
 	}
 }
 
@@ -40,9 +45,22 @@ func (n *Node) ownerGone() bool {
 	return false
 }
 
+// moreLosses reports whether a change that is due waits for more leases to run out, so that
+// nodes that crashed or were cut off together make one new table. All of these sent their
+// last heartbeats within one interval, by stamps that are rounded. So the change waits
+// while there is a lease that is older than any of a node that went on, and for an interval
+// at most. It waits for nothing after a single crash.
+func (n *Node) moreLosses(now time.Time) bool {
+	interval := n.cfg.HeartbeatInterval*11/10 + n.cfg.LeaseTTL/16
+	if n.when.losses.IsZero() || n.life.entering || now.Sub(n.when.losses) >= interval {
+		return false
+	}
+	return n.set.Older(now, n.cfg.LeaseTTL-interval)
+}
+
 // publish computes the table of the present live set and publishes it.
 func (n *Node) publish(now time.Time) {
-	n.when.publish = time.Time{}
+	n.when.publish, n.when.losses = time.Time{}, time.Time{}
 	n.changed = false
 	view := n.set.View()
 	table := n.table

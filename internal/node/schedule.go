@@ -11,6 +11,8 @@ type schedule struct {
 	gossip  time.Time // send news to a few members
 	urgent  int       // rounds of gossip that follow the next one soon
 	publish time.Time // publish a change of the live set; zero = there is none
+	losses  time.Time // when the first lease ran out that is not published yet; zero = none did
+	lost    bool      // a lease ran out since the last plan
 	sweep   time.Time // when leases were expired and forgotten last
 	expiry  time.Time // when the next lease expires; zero = to be computed, which takes O(nodes)
 }
@@ -44,6 +46,14 @@ func (s *schedule) gossiped(now time.Time) {
 func (s *schedule) publishBy(at time.Time) {
 	if s.publish.IsZero() || at.Before(s.publish) {
 		s.publish = at
+	}
+}
+
+// lose notes that a lease ran out.
+func (s *schedule) lose(now time.Time) {
+	s.lost = true
+	if s.losses.IsZero() {
+		s.losses = now
 	}
 }
 
