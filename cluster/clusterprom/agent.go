@@ -87,7 +87,8 @@ func memberFamilies() []family {
 			}
 			return percentile(ages, 99).Seconds()
 		}),
-		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave.", func(v *view) uint64 { return v.Stats.Expired }),
+		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave, and without proof.", func(v *view) uint64 { return v.Stats.Expired }),
+		counter("lease_crashes_total", "Leases that ended early, by proof that the process or its host had ended.", func(v *view) uint64 { return v.Stats.Crashed }),
 		counter("lease_refutations_total", "Times that this node started a new incarnation because of stale messages about itself.", func(v *view) uint64 { return v.Stats.Reincarnations }),
 		gauge("clock_offset_max_seconds", "Greatest difference between this node's wall clock and that of a member.", func(v *view) float64 {
 			var most time.Duration

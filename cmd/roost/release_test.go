@@ -110,7 +110,8 @@ func (m *mixed) check() {
 	m.understood()
 	for _, p := range m.nodes {
 		eventually(m.t, func() error { // the counters are as of the last heartbeat
-			n, want := values(m.t, metricsOf(m.t, p.Base))["roost_lease_expiries_total"], m.expired[p]
+			counts, want := values(m.t, metricsOf(m.t, p.Base)), m.expired[p]
+			n := counts["roost_lease_expiries_total"] + counts["roost_lease_crashes_total"]
 			if n > want {
 				m.t.Fatalf("%v leases expired by the view of %s, want %v", n, p.ID, want)
 			}

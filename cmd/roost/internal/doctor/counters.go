@@ -72,8 +72,8 @@ func messageCounters() []counter {
 func nodeCounters() []counter {
 	return []counter{
 		{
-			"losses", "expired", func(s clusterhttp.Stats) uint64 { return s.Counts.Expired },
-			"leases have expired: nodes crashed, were paused or were cut off", "roost watch shows which nodes leave and join; see their machines and logs",
+			"losses", "expired", func(s clusterhttp.Stats) uint64 { return s.Counts.Expired + s.Counts.Crashed },
+			"leases have ended: nodes crashed, were paused or were cut off", "roost watch shows which nodes leave and join; see their machines and logs",
 		},
 		{
 			"losses", "skew_rejected", func(s clusterhttp.Stats) uint64 { return s.Counts.SkewRejected },
