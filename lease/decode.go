@@ -120,6 +120,14 @@ func (m *Message) request(kind uint64, r *reader) {
 			r.fail("extra is too long")
 		}
 		m.Extra = slices.Clone(r.b)
+	default:
+		m.word(kind, r)
+	}
+}
+
+// word reads a section of what members say of others.
+func (m *Message) word(kind uint64, r *reader) {
+	switch kind {
 	case sectionProof:
 		for len(r.b) > 0 {
 			m.Accusations = append(m.Accusations, r.accusation(m.Stamp))

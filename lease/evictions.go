@@ -147,12 +147,14 @@ func (s *Set) applyEvictions(now time.Time, m *Message, e *Effect) {
 	}
 }
 
-// addEvictions adds the evictions with too few copies, and reports whether there were any.
+// addEvictions adds the evictions with too few copies, least sent ones first, and reports
+// whether there were any.
 func (s *Set) addEvictions(m *Message, free *int, recipients int) bool {
 	v, space := &s.evictions, *free/3
-	for i := range v.all {
-		e := &v.all[i]
-		if v.sent[e.ID] < s.rowCopies() && e.size() <= space {
+	due := slices.DeleteFunc(slices.Clone(v.all), func(e Eviction) bool { return v.sent[e.ID] >= s.rowCopies() })
+	slices.SortStableFunc(due, func(a, b Eviction) int { return cmp.Compare(v.sent[a.ID], v.sent[b.ID]) })
+	for i := range due {
+		if e := &due[i]; e.size() <= space {
 			space -= e.size()
 			*free -= e.size()
 			v.sent[e.ID] += recipients
@@ -185,3 +187,12 @@ func (s *Set) EvictionsFor(now time.Time, budget int, request bool) (messages []
 func (e *Eviction) size() int {
 	return maxEvictionBytes - MaxIDBytes - MaxReasonBytes - maxRestBytes + len(e.ID) + len(e.Reason) + len(e.rest)
 }
+
+// Evicted returns the evictions in force, by id. The result must not be modified.
+func (s *Set) Evicted() []Eviction { return s.evictions.inForce }
+
+// Until returns how long it is until a moment of cluster time.
+func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
+
+// Knows reports whether a node is a member, or was one lately.
+func (s *Set) Knows(id NodeID) bool { return s.byID[id] != nil }

@@ -1,7 +1,11 @@
 package node
 
 import (
+	"errors"
+	"slices"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // Drain makes the node give up what it owns. It stays a member.
@@ -53,5 +57,54 @@ func (n *Node) Refused(now time.Time, err error) {
 	n.stats.NodesRefused++
 	if n.refusedLog.allow(now, time.Second) {
 		n.log(Warn, "refused a node with other settings", "err", err)
+	}
+}
+
+// Errors of Evict.
+var (
+	ErrNotMember     = errors.New("cluster: no such member")
+	ErrLastCandidate = errors.New("cluster: no other member could own anything")
+)
+
+// Evict decides that a member owns nothing for some time, in the view of all members. An
+// eviction of no time ends an earlier one.
+func (n *Node) Evict(now time.Time, id lease.NodeID, d time.Duration, reason string) error {
+	n.checkLease(now)
+	if !n.set.Knows(id) {
+		return ErrNotMember
+	}
+	if d > 0 && !n.couldDoWithout(id) {
+		return ErrLastCandidate
+	}
+	if err := n.set.Evict(now, id, d, reason); err != nil {
+		return err
+	}
+	n.note(true)
+	n.when.urge(now)
+	return nil
+}
+
+// couldDoWithout reports whether another member may own partitions.
+func (n *Node) couldDoWithout(id lease.NodeID) bool {
+	v := n.set.View()
+	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
+}
+
+// reportEvictions logs which evictions have begun or ended.
+func (n *Node) reportEvictions(now time.Time) {
+	was, all := n.evicted, n.set.Evicted()
+	if slices.Equal(all, was) {
+		return
+	}
+	n.evicted = all
+	for _, e := range all {
+		if !slices.Contains(was, e) {
+			n.log(Warn, "member evicted; it owns nothing", "member", e.ID, "for", n.set.Until(now, e.Until), "reason", e.Reason)
+		}
+	}
+	for _, e := range was {
+		if !slices.ContainsFunc(all, func(o lease.Eviction) bool { return o.ID == e.ID }) {
+			n.log(Info, "eviction ended", "member", e.ID)
+		}
 	}
 }

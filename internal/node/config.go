@@ -31,4 +31,5 @@ type Config struct {
 	RampUp        time.Duration
 	MinMembers    int // live members without which the node owns nothing
 	StartDraining bool
+	Checked       bool // the shell checks the node's program: see Checked
 }

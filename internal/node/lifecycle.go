@@ -15,7 +15,8 @@ import (
 //	   │               ▲────────┤ it sees too few members
 //	   └────────────────────────┘ its own lease expired
 //
-// Draining is not a phase: it is a command that holds in all phases.
+// Draining is not a phase: it is a command that holds in all phases. A node with an ill
+// program drains likewise.
 type Phase uint8
 
 // The phases.
@@ -38,6 +39,7 @@ type lifecycle struct {
 
 	phase       Phase
 	draining    bool      // by command
+	ill         bool      // the node's program is
 	clockFenced bool      // settling because the own clock is ahead
 	settleAt    time.Time // when settling ends if no other node is active
 	settleBy    time.Time // when settling ends even if nodes keep joining
@@ -121,7 +123,7 @@ func (l *lifecycle) state() lease.State {
 		return lease.Left
 	case l.phase != Active:
 		return lease.Settling
-	case l.draining:
+	case l.draining || l.ill:
 		return lease.Draining
 	}
 	return lease.Active

@@ -59,6 +59,8 @@ func TestPhases(t *testing.T) {
 		{lifecycle{phase: Isolated, draining: true}, lease.Settling, false},
 		{lifecycle{phase: Active}, lease.Active, true},
 		{lifecycle{phase: Active, draining: true}, lease.Draining, true},
+		{lifecycle{phase: Active, ill: true}, lease.Draining, true},
+		{lifecycle{phase: Joining, ill: true}, lease.Settling, false},
 		{lifecycle{phase: Over}, lease.Left, false},
 		{lifecycle{phase: Over, draining: true}, lease.Left, false},
 	} {

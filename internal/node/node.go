@@ -21,6 +21,7 @@ type Node struct {
 	lease     *OwnLease
 	life      lifecycle
 	isolation isolation
+	health    health
 	stall     stall
 	join      join
 	rejoin    rejoin
@@ -43,7 +44,9 @@ type Node struct {
 	skew  skew
 	fault fault
 
-	clockLog, refusedLog limiter
+	clockLog, refusedLog, sparedLog limiter
+
+	evicted []lease.Eviction // as logged last
 
 	stats Stats
 	out   Ready
@@ -72,6 +75,8 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	if n.join.begin(now, cfg.StartupGrace); cfg.Bootstrap {
 		n.join.until = now
 	}
+	n.health.begin(cfg.Checked)
+	n.life.ill = n.health.why() != nil
 	n.beat(now)
 	n.renew(now)
 	n.out.Show = true
@@ -115,6 +120,8 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.noteCrashes(now)
 	n.tryJoin(now)
 	n.settle(now)
+	n.judgeHealth(now)
+	n.reportEvictions(now)
 	if n.climb(now) {
 		n.announceNews(now)
 	}
@@ -125,7 +132,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	if due(now, n.when.gossip) {
 		n.gossip(now)
 	}
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.

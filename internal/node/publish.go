@@ -132,6 +132,9 @@ func (n *Node) publishState(s *events.State) {
 // compute returns the table over the candidates of v, or nil if the strategy
 // failed: then the last good table stays.
 func (n *Node) compute(now time.Time, v *lease.View) *placement.Table {
+	if v.Spared && n.sparedLog.allow(now, time.Minute) {
+		n.log(Warn, "evictions have no effect: no other member could own anything", "evicted", len(v.Evicted))
+	}
 	in := placement.Input{Partitions: n.cfg.Partitions, Strategy: n.cfg.Strategy, Base: n.table}
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Candidate() {

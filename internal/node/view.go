@@ -23,6 +23,9 @@ type View struct {
 
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
+
+	// Ill is why the node's program is ill; nil = it is well, or nothing is known of it.
+	Ill error
 }
 
 // Stats counts what a node did since New.
@@ -38,6 +41,7 @@ type Stats struct {
 	Refutations       uint64 // of accusations against this node
 	Fences            uint64
 	NodesRefused      uint64
+	HealthFailures    uint64 // failed checks and late reports
 	Drifts            uint64
 	DriftTime         time.Duration
 }
@@ -47,7 +51,7 @@ func (n *Node) View() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
 		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(),
+		Waits: n.waitsFor(), Ill: n.health.why(),
 	}
 	v.Stats.Stats = n.set.Stats()
 	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total

@@ -140,6 +140,15 @@ func (p *Process) Undrain() { p.do(p.kernel.Undrain) }
 // SetWeight sets the share of the node.
 func (p *Process) SetWeight(w uint32) { p.do(func(now time.Time) { p.kernel.SetWeight(now, w) }) }
 
+// Evict evicts a member for a time, or ends its eviction, by a command to this node.
+func (p *Process) Evict(id string, d time.Duration) (err error) {
+	p.do(func(now time.Time) { err = p.kernel.Evict(now, lease.NodeID(id), d, "by "+p.ID) })
+	return err
+}
+
+// Checked reports the health of the program of this node.
+func (p *Process) Checked(err error) { p.do(func(now time.Time) { p.kernel.Checked(now, err) }) }
+
 // View returns what the node knows, as its agent would show it.
 func (p *Process) View() node.View {
 	if p.stale {

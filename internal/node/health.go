@@ -1,0 +1,127 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// health decides whether the program of this node is ill, by checks of the shell and by
+// reports of the program. Each source counts by itself. An ill node drains: it owns
+// nothing, stays a member and keeps its rooms.
+type health struct {
+	checks  verdict
+	reports verdict
+	every   time.Duration // as the latest report promises the next one; 0 = none is expected
+	until   time.Time     // when that is late; zero = it is late already, or none is expected
+}
+
+// How many results in a row change a verdict. One failed check of a slow program must not
+// move partitions, and neither must one lucky check of an ill one. A late report is enough:
+// its TTL is the patience of the program.
+const (
+	failuresInARow  = 2
+	successesInARow = 2
+)
+
+var errUnchecked = errors.New("not checked yet")
+
+// verdict is the judgement about a program by one source.
+type verdict struct {
+	why   error // that the program is ill; nil = it is well
+	other int   // results in a row that contradict the verdict
+}
+
+// note takes in a result. A failure changes the verdict after the given number in a row.
+func (v *verdict) note(err error, failures int) {
+	if (err == nil) == (v.why == nil) {
+		v.why, v.other = err, 0
+		return
+	}
+	v.other++
+	needed := successesInARow
+	if err != nil {
+		needed = failures
+	}
+	if v.other >= needed {
+		v.why, v.other = err, 0
+	}
+}
+
+// begin begins the judgement. A program that is checked is ill until its first check
+// succeeds.
+func (h *health) begin(checked bool) {
+	if checked {
+		h.checks = verdict{why: errUnchecked, other: successesInARow - 1}
+	}
+}
+
+// report notes that the program is well, and when its next report is late.
+func (h *health) report(now time.Time, every time.Duration) {
+	if h.every = every; every == 0 {
+		h.reports, h.until = verdict{}, time.Time{}
+		return
+	}
+	h.until = now.Add(every)
+	h.reports.note(nil, 1)
+}
+
+// expire notes whether the next report is late.
+func (h *health) expire(now time.Time) (late bool) {
+	if !due(now, h.until) {
+		return false
+	}
+	h.until = time.Time{}
+	h.reports.note(fmt.Errorf("no report for %v", h.every), 1)
+	return true
+}
+
+// paused moves the next report by a pause of this process, which could not receive it.
+func (h *health) paused(d time.Duration) {
+	if !h.until.IsZero() {
+		h.until = h.until.Add(d)
+	}
+}
+
+// why returns why the program is ill; nil = it is well.
+func (h *health) why() error {
+	if h.checks.why != nil {
+		return h.checks.why
+	}
+	return h.reports.why
+}
+
+// Checked reports the result of a check of this node's program.
+func (n *Node) Checked(now time.Time, err error) {
+	n.checkLease(now)
+	n.health.checks.note(err, failuresInARow)
+	if err != nil {
+		n.stats.HealthFailures++
+	}
+}
+
+// Reported notes that the program is well, and promises its next report within a time; 0 =
+// no report follows.
+func (n *Node) Reported(now time.Time, within time.Duration) {
+	n.checkLease(now)
+	n.health.report(now, within)
+}
+
+// judgeHealth drains this node while its program is ill.
+func (n *Node) judgeHealth(now time.Time) {
+	if n.health.expire(now) {
+		n.stats.HealthFailures++
+	}
+	why := n.health.why()
+	if (why != nil) == n.life.ill || n.life.phase == Over {
+		return
+	}
+	n.life.ill = why != nil
+	if why != nil {
+		n.log(Warn, "program is ill; this node owns nothing", "err", why)
+	} else {
+		n.log(Info, "program is well")
+	}
+	n.announce(now)
+	n.publish(now)
+}

@@ -1,0 +1,182 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+var errSick = errors.New("sick")
+
+// One contrary result changes no verdict, two in a row do. A program that is checked is
+// ill until the first check that succeeds.
+func TestVerdictOfChecks(t *testing.T) {
+	for results, want := range map[string]string{
+		"":           "ill",
+		"+":          "ill well",
+		"-":          "ill ill",
+		"-++":        "ill ill ill well",
+		"-+-++":      "ill ill ill ill ill well",
+		"+-+-+-":     "ill well well well well well well",
+		"+--":        "ill well well ill",
+		"+--+-++":    "ill well well ill ill ill ill well",
+		"+---++--++": "ill well well ill ill ill well well ill ill well",
+	} {
+		var h health
+		h.begin(true)
+		got := []string{h.verdict()}
+		for _, r := range results {
+			var err error
+			if r == '-' {
+				err = errSick
+			}
+			h.checks.note(err, failuresInARow)
+			got = append(got, h.verdict())
+		}
+		if all := strings.Join(got, " "); all != want {
+			t.Errorf("%q: %s, want %s", results, all, want)
+		}
+	}
+}
+
+func (h *health) verdict() string {
+	if h.why() != nil {
+		return "ill"
+	}
+	return "well"
+}
+
+// A program that never reports is well. Once it has, silence for longer than the TTL of
+// its latest report is an illness, which ends with two reports in time.
+func TestVerdictOfReports(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reports string // "at/ttl …", in ms; the verdict is looked at each 10 ms
+		pause   [2]int // begin and length
+		illAt   string // from–to …
+	}{
+		"none":             {"", [2]int{}, ""},
+		"in time":          {"0/100 90/100 180/100 280/100 380/100 480/100 580/1000", [2]int{}, ""},
+		"silent":           {"0/100", [2]int{}, "100-"},
+		"late, then one":   {"0/100 150/100", [2]int{}, "100-"},
+		"late, then two":   {"0/100 150/100 200/1000", [2]int{}, "100-200"},
+		"always late":      {"0/50 60/50 120/50 180/50 240/50", [2]int{}, "50-"},
+		"another TTL":      {"0/500 50/100", [2]int{}, "150-"},
+		"reports no more":  {"0/100 90/0", [2]int{}, ""},
+		"ill, then none":   {"0/100 200/0", [2]int{}, "100-200"},
+		"ill, then anew":   {"0/100 200/0 300/100 350/1000", [2]int{}, "100-200"},
+		"paused":           {"0/100 220/1000", [2]int{50, 150}, ""},
+		"paused, and late": {"0/100 270/1000", [2]int{50, 150}, "250-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h health
+			ms := func(n int) time.Time { return epoch.Add(time.Duration(n) * time.Millisecond) }
+			due := make(map[int]int)
+			for r := range strings.FieldsSeq(tt.reports) {
+				var at, ttl int
+				scan(t, r, "%d/%d", &at, &ttl)
+				due[at] = ttl
+			}
+			got, ill := "", false
+			for now := 0; now <= 600; now += 10 {
+				if now > tt.pause[0] && now < tt.pause[0]+tt.pause[1] {
+					continue
+				}
+				if tt.pause[1] > 0 && now == tt.pause[0]+tt.pause[1] {
+					h.paused(time.Duration(tt.pause[1]) * time.Millisecond)
+				}
+				if ttl, ok := due[now]; ok {
+					h.report(ms(now), time.Duration(ttl)*time.Millisecond)
+				}
+				h.expire(ms(now))
+				if is := h.why() != nil; is != ill {
+					if ill = is; ill {
+						got = strings.TrimSpace(got + " " + fmt.Sprint(now) + "-")
+					} else {
+						got += fmt.Sprint(now)
+					}
+				}
+			}
+			if got != tt.illAt {
+				t.Errorf("ill %q, want %q", got, tt.illAt)
+			}
+		})
+	}
+}
+
+// A node with an ill program owns nothing and stays a member: the others see it drain.
+// One failed check moves nothing. A drain by command and an illness do not end each other.
+func TestIllProgram(t *testing.T) {
+	w := newNetwork(t, nil, "a", "b", "c")
+	b := w.nodes["b"]
+	state := func(from string) (state lease.State) {
+		for _, m := range w.nodes[from].View().Live.Members {
+			if m.ID == "b" {
+				state = m.State
+			}
+		}
+		return state
+	}
+	check := func(when string, want lease.State) {
+		t.Helper()
+		w.run(time.Second)
+		for _, id := range w.ids {
+			if got := state(id); got != want {
+				t.Errorf("%s: %s sees b %v, want %v", when, id, got, want)
+			}
+		}
+		if owns := w.owned("b") > 0; owns != (want == lease.Active) {
+			t.Errorf("%s: b owns %d partitions", when, w.owned("b"))
+		}
+	}
+	check("at first", lease.Active)
+	before := b.View().Stats.TableChanges
+	b.Checked(w.now, errSick)
+	check("one failure", lease.Active)
+	b.Checked(w.now, nil)
+	b.Checked(w.now, errSick)
+	check("one failure again", lease.Active)
+	if moves := b.View().Stats.TableChanges - before; moves != 0 {
+		t.Errorf("the table changed %d times", moves)
+	}
+	b.Checked(w.now, errSick)
+	check("two failures in a row", lease.Draining)
+	if v := b.View(); !errors.Is(v.Ill, errSick) || v.Stats.HealthFailures != 3 {
+		t.Errorf("it is ill because of %v, after %d failures", v.Ill, v.Stats.HealthFailures)
+	}
+	b.Undrain(w.now)
+	check("undrained", lease.Draining)
+	b.Drain(w.now)
+	b.Checked(w.now, nil)
+	b.Checked(w.now, nil)
+	check("well, and drained", lease.Draining)
+	b.Undrain(w.now)
+	check("well, and undrained", lease.Active)
+	b.Reported(w.now, 500*time.Millisecond)
+	check("silent", lease.Draining)
+	b.Reported(w.now, 0)
+	check("no report is expected", lease.Active)
+}
+
+// A node with a checked program owns nothing before the first check succeeds.
+func TestCheckedFromTheStart(t *testing.T) {
+	w := newNetwork(t, func(c *Config) { c.Checked = c.Self.ID == "b" }, "a", "b", "c")
+	if w.owned("b") != 0 || w.owned("a") == 0 {
+		t.Errorf("b owns %d, a %d", w.owned("b"), w.owned("a"))
+	}
+	w.nodes["b"].Checked(w.now, nil)
+	w.run(time.Second)
+	if w.owned("b") == 0 {
+		t.Error("b is well, and owns nothing")
+	}
+}
+
+func scan(t *testing.T, text, format string, into ...any) {
+	t.Helper()
+	if _, err := fmt.Sscanf(text, format, into...); err != nil {
+		t.Fatal(err)
+	}
+}
