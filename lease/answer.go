@@ -165,7 +165,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	m = s.message(now)
 	s.addBeat(m, s.self, &free, 0)
 	s.addProof(m, e, &free)
-	if successor := s.byID[e.rec.ID]; successor != nil && successor != e {
+	if successor := s.latest(e.rec.ID); successor != nil && successor != e {
 		m.Records = append(m.Records, successor.rec)
 		free -= successor.recordSize()
 		if successor.spreads() {

@@ -100,7 +100,7 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 
 // superseded reports whether a later incarnation of the node has or had a lease.
 func (s *Set) superseded(r *Record) bool {
-	cur := s.byID[r.ID]
+	cur := s.latest(r.ID)
 	return cur != nil && cur.rec.Incarnation > r.Incarnation
 }
 
@@ -119,7 +119,10 @@ func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 // replaceEarlier makes known the latest incarnation of its node and retires the
 // earlier one. It returns false if a later one had a lease, or if MaxNodes is reached.
 func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
-	cur := s.byID[known.rec.ID]
+	if known.status == live {
+		return true
+	}
+	cur := s.latest(known.rec.ID)
 	switch {
 	case cur == known:
 	case cur == nil:

@@ -232,10 +232,11 @@ func TestFarewellWithoutRoom(t *testing.T) {
 	s := crowd(MaxNodes)
 	b := rec("b", 1)
 	s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch).as(Left)}, b))
-	if s.byID["b"] != nil {
+	if s.latest("b") != nil {
 		t.Fatal("the set is not full")
 	}
-	delete(s.byID, "node-0001")
+	i, _ := s.searchNode("node-0001")
+	s.nodes = slices.Delete(s.nodes, i, i+1)
 	s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(epoch.Add(-ms))}))
 	if member(s, "b") != nil {
 		t.Error("an earlier beat began a lease after the farewell")

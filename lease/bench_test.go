@@ -32,7 +32,7 @@ func digestMessage(s *Set) *Message {
 
 // again makes all rows and ages of s news.
 func again(s *Set) {
-	for _, e := range s.byID {
+	for _, e := range s.nodes {
 		e.rowsSent, e.agesSent = 0, 0
 	}
 }

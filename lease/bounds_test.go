@@ -60,7 +60,7 @@ func TestFloodsAreBounded(t *testing.T) {
 				}
 			}
 			check("known", len(s.known), 2*MaxNodes+1)
-			check("byID", len(s.byID), MaxNodes)
+			check("nodes", len(s.nodes), MaxNodes)
 			check("asked", len(s.requested), MaxNodes)
 			check("ahead", len(s.ahead), MaxNodes)
 			check("differs", len(s.differs), maxDiffering)
@@ -77,9 +77,9 @@ func TestFloodsAreBounded(t *testing.T) {
 				s.Expire(now)
 			}
 			wantIDs(t, s, fmt.Sprintf("a/%d", s.Self().Incarnation), "b/1")
-			if len(s.known) != 2 || len(s.byID) != 2 || len(s.requested)+len(s.ahead)+len(s.differs) != 0 {
-				t.Errorf("a minute later: known %d, byID %d, requested %d, ahead %d, differs %d",
-					len(s.known), len(s.byID), len(s.requested), len(s.ahead), len(s.differs))
+			if len(s.known) != 2 || len(s.nodes) != 2 || len(s.requested)+len(s.ahead)+len(s.differs) != 0 {
+				t.Errorf("a minute later: known %d, nodes %d, requested %d, ahead %d, differs %d",
+					len(s.known), len(s.nodes), len(s.requested), len(s.ahead), len(s.differs))
 			}
 		})
 	}
@@ -134,11 +134,11 @@ func TestForget(t *testing.T) {
 			s.Apply(epoch, hello(epoch, b))
 			ended := end(s)
 			s.Expire(ended.Add(testParams.forgetAfter()))
-			if s.known[b.handle()] == nil || s.byID["b"] == nil {
+			if s.known[b.handle()] == nil || s.latest("b") == nil {
 				t.Error("forgotten too early")
 			}
 			s.Expire(ended.Add(testParams.forgetAfter() + 1))
-			if s.known[b.handle()] != nil || s.byID["b"] != nil || len(s.ExpiredAddrs(nil)) != 0 {
+			if s.known[b.handle()] != nil || s.latest("b") != nil || len(s.ExpiredAddrs(nil)) != 0 {
 				t.Error("not forgotten")
 			}
 		})

@@ -91,8 +91,16 @@ func (s *Set) clocks(yield func(time.Duration) bool) {
 		}
 	}
 	for i, v := range s.vitals {
-		if _, counted := s.ahead[s.order[i]]; !counted && v != s.self.vitals && !yield(v.clock) {
+		if v == s.self.vitals || (len(s.ahead) > 0 && s.isAhead(s.order[i])) {
+			continue
+		}
+		if !yield(v.clock) {
 			return
 		}
 	}
+}
+
+func (s *Set) isAhead(h Handle) bool {
+	_, ahead := s.ahead[h]
+	return ahead
 }

@@ -152,18 +152,18 @@ func (s *Set) addAsks(now time.Time, m *Message, free *int) bool {
 	if deadline, ok := s.NextDeadline(); !ok || deadline.Sub(now) > s.params.TTL-asksAt {
 		return false
 	}
-	space := *free / 3
-	for i := range s.live {
-		next := (s.askTurn + i) % len(s.live)
-		e := s.live[next]
-		if e == s.self || s.age(now, e) <= asksAt {
+	space, latest := *free/3, s.time.at(now)-stamps(asksAt)
+	for i := range s.vitals {
+		next := (s.askTurn + i) % len(s.vitals)
+		v := s.vitals[next]
+		if v == s.self.vitals || v.renewed() >= latest {
 			continue
 		}
 		if len(m.Asks) >= maxAsks || space < handleBytes {
 			s.askTurn = next // begin here in the next message
 			break
 		}
-		m.Asks = append(m.Asks, e.handle)
+		m.Asks = append(m.Asks, s.order[next])
 		space -= handleBytes
 		*free -= handleBytes
 	}
@@ -249,7 +249,8 @@ func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
 		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest,
 	}
-	size := rowBytes(&b, m.Stamp, s.self.table)
+	s.row = appendRow(s.row[:0], &b, m.Stamp, s.self.table)
+	size := len(s.row)
 	if size > *free {
 		return false
 	}
@@ -266,12 +267,6 @@ func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
 }
 
 const maxBeatBytes = 48 + maxRestBytes
-
-// rowBytes returns the encoded size of b.
-func rowBytes(b *Beat, at Stamp, table uint32) int {
-	var scratch [maxBeatBytes]byte
-	return len(appendRow(scratch[:0], b, at, table))
-}
 
 func (e *entry) recordSize() int {
 	if e.size == 0 {

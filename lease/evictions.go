@@ -195,4 +195,4 @@ func (s *Set) Evicted() []Eviction { return s.evictions.inForce }
 func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
 
 // Knows reports whether a node is a member, or was one lately.
-func (s *Set) Knows(id NodeID) bool { return s.byID[id] != nil }
+func (s *Set) Knows(id NodeID) bool { return s.latest(id) != nil }

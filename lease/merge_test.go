@@ -85,7 +85,7 @@ func fingerprint(s *Set) string {
 	var lines []string
 	for _, e := range s.known {
 		line := fmt.Sprintf("%s/%d %v", e.rec.ID, e.rec.Incarnation, e.status)
-		cur := s.byID[e.rec.ID]
+		cur := s.latest(e.rec.ID)
 		switch {
 		case e == s.self:
 			continue

@@ -45,8 +45,7 @@ type Set struct {
 	renewed    time.Time // when this node sent its latest beat
 	time       clusterTime
 	challenges challenges
-	byID       map[NodeID]*entry // the latest incarnation that had a lease here
-	nodes      []*entry          // the same, sorted by id
+	nodes      []*entry          // the latest incarnation of each node that had a lease here, sorted by id
 	known      map[Handle]*entry // these, and incarnations that have no lease yet or no longer
 	live       []*entry          // the live ones, this node's included, by handle
 	order      []Handle          // their handles
@@ -67,7 +66,8 @@ type Set struct {
 	askTurn    int    // the live node from which on leases are asked for
 	spread     spread
 	evictions  evictions
-	rows       []*entry // scratch of Compose and Sync
+	rows       []*entry // scratch of Compose and Answer
+	row        []byte   // scratch of addBeat
 }
 
 // entry is what a Set knows of one incarnation of a node.
@@ -102,7 +102,6 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 	s := &Set{
 		params:     p,
 		state:      Settling,
-		byID:       make(map[NodeID]*entry),
 		known:      make(map[Handle]*entry),
 		requested:  make(map[Handle]time.Time),
 		differs:    make(map[BucketID]difference),
@@ -142,7 +141,7 @@ func (s *Set) putNode(e *entry) {
 	if !known {
 		s.nodes = slices.Insert(s.nodes, i, e)
 	}
-	s.nodes[i], s.byID[e.rec.ID] = e, e
+	s.nodes[i] = e
 }
 
 // become changes the status of e.
@@ -175,6 +174,14 @@ func (s *Set) end(now time.Time, e *entry, status status) {
 
 // age returns the age of the lease of e.
 func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.renewed()) }
+
+// latest returns the latest incarnation of a node that had a lease here, or nil.
+func (s *Set) latest(id NodeID) *entry {
+	if i, ok := s.searchNode(id); ok {
+		return s.nodes[i]
+	}
+	return nil
+}
 
 func (s *Set) searchNode(id NodeID) (int, bool) {
 	return slices.BinarySearchFunc(s.nodes, id, func(e *entry, id NodeID) int { return cmp.Compare(e.rec.ID, id) })
@@ -241,101 +248,4 @@ func (s *Set) Update(change func(*Record)) {
 	s.self.size = 0
 	s.recordNews(s.self)
 	s.differsIn(s.self)
-}
-
-// Expire ends the leases that are older than the TTL, forgets the leases that ended
-// long ago, and reports whether the live set changed. O(nodes).
-func (s *Set) Expire(now time.Time) (changed bool) {
-	for i, v := range slices.Backward(s.vitals) {
-		if v != s.self.vitals && millis(s.time.at(now)-v.renewed()) > s.params.TTL {
-			s.end(now, s.live[i], expired)
-			s.stats.Expired++
-			changed = true
-		}
-	}
-	var e Effect
-	s.judgeAll(now, &e)
-	changed = changed || e.Changed
-	s.forgetEnded(now)
-	s.gather()
-	for h, at := range s.requested {
-		if now.Sub(at) > requestInterval {
-			delete(s.requested, h)
-		}
-	}
-	for id, d := range s.differs {
-		if now.Sub(d.seen) > s.params.TTL {
-			delete(s.differs, id)
-		}
-	}
-	s.challenges.forget(now, s.params.TTL)
-	s.oldest = 0
-	changed = s.endEvictions(now) || changed
-	return s.outbid(now) || changed
-}
-
-// forgetEnded forgets the leases that ended long ago: O(1) if all are live.
-func (s *Set) forgetEnded(now time.Time) {
-	if len(s.known) == len(s.live) {
-		return
-	}
-	for h, e := range s.known {
-		if e.status != live && now.Sub(e.ended) > s.params.forgetAfter() {
-			s.forget(h, e)
-		}
-	}
-}
-
-// forget makes room. Once the latest incarnation of a node is forgotten, the earlier ones
-// may be live again: a node that still sends could not take a later incarnation.
-func (s *Set) forget(h Handle, e *entry) {
-	delete(s.known, h)
-	if s.byID[e.rec.ID] != e {
-		return
-	}
-	delete(s.byID, e.rec.ID)
-	i, _ := s.searchNode(e.rec.ID)
-	s.nodes = slices.Delete(s.nodes, i, i+1)
-	for _, earlier := range s.known {
-		if earlier.rec.ID == e.rec.ID && earlier.status == retired && !earlier.left() {
-			s.become(earlier, pending)
-		}
-	}
-}
-
-// NextDeadline returns an instant before which Expire cannot change the live set unless a
-// message comes first, and whether there is one. O(nodes) after a lease began or Expire,
-// otherwise O(1): a renewal only moves a deadline back.
-func (s *Set) NextDeadline() (at time.Time, ok bool) {
-	if s.oldest == 0 {
-		for _, v := range s.vitals {
-			if v != s.self.vitals && (s.oldest == 0 || v.renewed() < s.oldest) {
-				s.oldest = v.renewed()
-			}
-		}
-	}
-	if s.oldest != 0 {
-		at, ok = s.time.local(s.oldest), true
-	}
-	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
-		at, ok = r.since, true // Expire will outbid it
-	}
-	return s.nextEviction(at.Add(s.params.TTL+time.Millisecond), ok)
-}
-
-// Older reports whether the lease of another live node is older than an age: O(nodes).
-func (s *Set) Older(now time.Time, age time.Duration) bool {
-	since := s.time.at(now) - stamps(age)
-	return slices.ContainsFunc(s.vitals, func(v *vitals) bool { return v != s.self.vitals && v.renewed() < since })
-}
-
-// ExpireOthers ends every lease except this node's. After a pause of this process for
-// longer than the TTL, all that it knows is out of date. Only beats newer than the known
-// ones revive a node.
-func (s *Set) ExpireOthers(now time.Time) {
-	for _, e := range s.nodes {
-		if e.status == live && e != s.self {
-			s.end(now, e, expired)
-		}
-	}
 }

@@ -55,9 +55,15 @@ func TestNextDeadlineIsExact(t *testing.T) {
 	}
 	for range 3 { // S3.6
 		at, ok := s.NextDeadline()
+		if age := s.OldestAge(at); age != testParams.TTL+ms {
+			t.Errorf("the oldest lease is of %v at the deadline", age)
+		}
 		if !ok || s.Expire(at.Add(-1)) || !s.Expire(at) {
 			t.Fatalf("deadline %v, %v is not exact", at, ok)
 		}
+	}
+	if age := s.OldestAge(epoch); age != 0 {
+		t.Errorf("alone, but a lease of %v", age)
 	}
 	wantIDs(t, s, "a/1")
 }

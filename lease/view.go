@@ -12,11 +12,11 @@ import (
 type Member struct {
 	*Record
 	Handle  Handle
-	State   State         // Draining if the node is active and evicted
 	Renewed time.Time     // of the lease, by the viewer's clock: without news, it ends a TTL later
 	Clock   time.Duration // the node's wall clock minus the viewer's
 	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
+	State   State         // Draining if the node is active and evicted
 }
 
 // Candidate reports whether the node may own partitions.
@@ -61,8 +61,8 @@ func (s *Set) Live() int { return len(s.live) }
 // Differing returns how many other members compute another table than the one of a
 // digest. Settling members have none yet. O(n).
 func (s *Set) Differing(table uint32) (members int) {
-	for _, e := range s.live {
-		if e != s.self && e.state != Settling && e.table != table {
+	for _, v := range s.vitals {
+		if v != s.self.vitals && v.state != Settling && v.table != table {
 			members++
 		}
 	}
@@ -72,8 +72,8 @@ func (s *Set) Differing(table uint32) (members int) {
 // OthersActive reports whether another live node is Active or Draining: O(n), without a
 // View.
 func (s *Set) OthersActive() bool {
-	return slices.ContainsFunc(s.live, func(e *entry) bool {
-		return e != s.self && (e.state == Active || e.state == Draining)
+	return slices.ContainsFunc(s.vitals, func(v *vitals) bool {
+		return v != s.self.vitals && (v.state == Active || v.state == Draining)
 	})
 }
 

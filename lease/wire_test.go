@@ -132,7 +132,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawWireMessage(t)
 		for _, b := range m.Beats {
-			if got := rowBytes(&b, m.Stamp, 7); got < minRowBytes || got > maxBeatBytes {
+			if got := len(appendRow(nil, &b, m.Stamp, 7)); got < minRowBytes || got > maxBeatBytes {
 				t.Fatalf("a row of %d bytes", got)
 			}
 		}

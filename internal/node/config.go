@@ -32,4 +32,8 @@ type Config struct {
 	MinMembers    int // live members without which the node owns nothing
 	StartDraining bool
 	Checked       bool // the shell checks the node's program: see Checked
+
+	// Share returns a record to keep in place of an equal one. A simulation has its nodes
+	// share records. Default: each node has its own.
+	Share func(*lease.Record) *lease.Record
 }

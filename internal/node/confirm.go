@@ -98,7 +98,7 @@ func (n *Node) admit(now time.Time, from lease.Handle) {
 	}
 	n.waiting.drop(s)
 	for _, message := range s.messages {
-		if m, err := lease.Decode(message); err == nil && !n.ended {
+		if m, err := n.decode(message); err == nil && !n.ended {
 			n.apply(now, m)
 		}
 	}

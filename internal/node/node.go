@@ -227,7 +227,7 @@ func (n *Node) Receive(now time.Time, message []byte) {
 		n.stats.StaleDropped++
 		return
 	}
-	m, err := lease.Decode(message)
+	m, err := n.decode(message)
 	if err != nil {
 		if errors.Is(err, lease.ErrVersion) {
 			n.stats.VersionErrors++
@@ -244,6 +244,16 @@ func (n *Node) Receive(now time.Time, message []byte) {
 	if e.Answered {
 		n.admit(now, m.From)
 	}
+}
+
+func (n *Node) decode(message []byte) (*lease.Message, error) {
+	m, err := lease.Decode(message)
+	if err == nil && n.cfg.Share != nil {
+		for i, r := range m.Records {
+			m.Records[i] = n.cfg.Share(r)
+		}
+	}
+	return m, err
 }
 
 // apply applies a message that was decoded, and sends what follows.

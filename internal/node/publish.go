@@ -55,7 +55,7 @@ func (n *Node) moreLosses(now time.Time) bool {
 	if n.when.losses.IsZero() || n.life.entering || now.Sub(n.when.losses) >= interval {
 		return false
 	}
-	return n.set.Older(now, n.cfg.LeaseTTL-interval)
+	return n.set.OldestAge(now) > n.cfg.LeaseTTL-interval
 }
 
 // publish computes the table of the present live set and publishes it.

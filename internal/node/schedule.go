@@ -64,7 +64,10 @@ func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 // to come.
 func (s *schedule) next(now time.Time, others ...time.Time) time.Time {
 	next := earliest(earliest(s.beat, s.gossip), s.review)
-	for _, at := range append(others, s.publish) {
+	if s.publish.After(now) {
+		next = earliest(next, s.publish)
+	}
+	for _, at := range others {
 		if at.After(now) {
 			next = earliest(next, at)
 		}

@@ -58,6 +58,10 @@ func (n *Node) View() View {
 	return v
 }
 
+// OldestLease returns the age of the oldest lease of another node: O(nodes), without a
+// View.
+func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
+
 // currentTable returns the table unless it is from before a pause or the node has ended.
 func (n *Node) currentTable() *placement.Table {
 	if n.ended || n.life.phase == Joining {

@@ -37,6 +37,12 @@ func wrongOwners(nodes []*Process) (faults []string) {
 		if want := p.View().Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
 			faults = append(faults, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
 		}
+		if p.c.measured {
+			if s := p.View().State; s == nil || len(s.Members) != len(nodes) || !slices.EqualFunc(s.Members, p.Members(), named) {
+				faults = append(faults, p.ID+" has published other members")
+			}
+			continue
+		}
 		for _, fault := range p.ledger.Faults(mine, p.Members()) {
 			faults = append(faults, p.ID+": "+fault)
 		}
@@ -46,6 +52,8 @@ func wrongOwners(nodes []*Process) (faults []string) {
 	}
 	return faults[:min(len(faults), maxFaults)]
 }
+
+func named(i lease.Incarnation, id lease.NodeID) bool { return i.Node == id }
 
 // differences returns how members and tables of the nodes differ.
 func differences(nodes []*Process) (faults []string) {

@@ -54,6 +54,11 @@ type Cluster struct {
 	hosts    int                 // addresses that were given away
 	stranger Process             // never runs
 	doubt    string              // the node that was the first to disagree at the last look
+
+	// measured means that the cluster is put through a trial, for which thousands of nodes
+	// have to fit into memory: they share records, and keep no batches.
+	measured bool
+	records  map[version]*lease.Record
 }
 
 // New returns a cluster without a node. Its time begins at the same moment in each run.
@@ -167,6 +172,9 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 		if change != nil {
 			change(&cfg)
 		}
+	}
+	if c.measured {
+		cfg.Share = c.share
 	}
 	p.ttl = cfg.LeaseTTL
 	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())

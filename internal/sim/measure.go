@@ -49,6 +49,7 @@ const Never time.Duration = -1
 // Measure puts a new cluster through a trial: a mass start, a time of rest, a join, a
 // leave and a crash. The only error is that of Trial.Tick.
 func (c *Cluster) Measure(t Trial) (Measurement, error) {
+	c.measured, c.records = true, make(map[version]*lease.Record)
 	m := measuring{
 		c: c, trial: t, rng: rand.New(rand.NewPCG(c.opts.Seed, 3)),
 		ended: make(map[lease.NodeID]bool), due: make(map[*Process]int),
@@ -240,12 +241,7 @@ func (m *measuring) some(n int) []*Process {
 // oldest returns the age of the oldest lease at any node.
 func (m *measuring) oldest() (age time.Duration) {
 	for _, p := range m.c.nodes {
-		now, live := p.Now(), p.View().Live
-		for i := range live.Members {
-			if l := &live.Members[i]; string(l.ID) != p.ID {
-				age = max(age, now.Sub(l.Renewed))
-			}
-		}
+		age = max(age, p.kernel.OldestLease(p.Now()))
 	}
 	return age
 }
@@ -256,4 +252,20 @@ func (m *measuring) traffic() (sum Traffic) {
 		sum.Bytes += p.sent.Bytes
 	}
 	return sum
+}
+
+// version names a record.
+type version struct {
+	node   lease.Incarnation
+	number uint32
+}
+
+// share returns the first record that had the version of r.
+func (c *Cluster) share(r *lease.Record) *lease.Record {
+	v := version{lease.Incarnation{Node: r.ID, Number: r.Incarnation}, r.Version}
+	if first := c.records[v]; first != nil {
+		return first
+	}
+	c.records[v] = r
+	return r
 }

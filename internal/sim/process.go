@@ -75,8 +75,10 @@ func (p *Process) carryOut(r node.Ready) {
 			log(p, e)
 		}
 	}
-	p.stale = p.stale || r.Show
-	if r.State != nil {
+	if r.Show {
+		p.stale, p.view = true, node.View{} // views are large: keep none that is out of date
+	}
+	if r.State != nil && !p.c.measured {
 		p.ledger.Add(events.Diff(p.published, r.State))
 		p.published = r.State
 	}

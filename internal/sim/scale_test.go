@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -171,5 +172,18 @@ func TestMeasureStops(t *testing.T) {
 	}})
 	if !errors.Is(err, stop) || c.Elapsed() > 30*time.Second {
 		t.Errorf("%v after %v", err, c.Elapsed())
+	}
+}
+
+// The nodes of a trial share records: thousands of nodes have to fit into memory.
+func TestMeasureShares(t *testing.T) {
+	c := sim.New(sim.Options{})
+	if _, err := c.Measure(sim.Trial{Nodes: 4, Limit: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	ids := c.IDs()
+	of := func(viewer string) *lease.Record { return c.Node(viewer).View().Live.Members[0].Record }
+	if of(ids[1]) != of(ids[2]) || string(of(ids[1]).ID) != ids[0] {
+		t.Errorf("%s and %s hold records of their own: %+v, %+v", ids[1], ids[2], of(ids[1]), of(ids[2]))
 	}
 }

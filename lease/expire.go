@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// Expire ends the leases that are older than the TTL, forgets the leases that ended
+// long ago, and reports whether the live set changed. O(nodes).
+func (s *Set) Expire(now time.Time) (changed bool) {
+	present := s.time.at(now)
+	for i, v := range slices.Backward(s.vitals) {
+		if v != s.self.vitals && millis(present-v.renewed()) > s.params.TTL {
+			s.end(now, s.live[i], expired)
+			s.stats.Expired++
+			changed = true
+		}
+	}
+	var e Effect
+	s.judgeAll(now, &e)
+	changed = changed || e.Changed
+	s.forgetEnded(now)
+	s.gather()
+	for h, at := range s.requested {
+		if now.Sub(at) > requestInterval {
+			delete(s.requested, h)
+		}
+	}
+	for id, d := range s.differs {
+		if now.Sub(d.seen) > s.params.TTL {
+			delete(s.differs, id)
+		}
+	}
+	s.challenges.forget(now, s.params.TTL)
+	s.oldest = 0
+	changed = s.endEvictions(now) || changed
+	return s.outbid(now) || changed
+}
+
+// forgetEnded forgets the leases that ended long ago: O(1) if all are live.
+func (s *Set) forgetEnded(now time.Time) {
+	if len(s.known) == len(s.live) {
+		return
+	}
+	for h, e := range s.known {
+		if e.status != live && now.Sub(e.ended) > s.params.forgetAfter() {
+			s.forget(h, e)
+		}
+	}
+}
+
+// forget makes room. Once the latest incarnation of a node is forgotten, the earlier ones
+// may be live again: a node that still sends could not take a later incarnation.
+func (s *Set) forget(h Handle, e *entry) {
+	delete(s.known, h)
+	i, ok := s.searchNode(e.rec.ID)
+	if !ok || s.nodes[i] != e {
+		return
+	}
+	s.nodes = slices.Delete(s.nodes, i, i+1)
+	for _, earlier := range s.known {
+		if earlier.rec.ID == e.rec.ID && earlier.status == retired && !earlier.left() {
+			s.become(earlier, pending)
+		}
+	}
+}
+
+// NextDeadline returns an instant before which Expire cannot change the live set unless a
+// message comes first, and whether there is one. O(nodes) after a lease began or Expire,
+// otherwise O(1): a renewal only moves a deadline back.
+func (s *Set) NextDeadline() (at time.Time, ok bool) {
+	if s.oldest == 0 {
+		s.oldest = s.findOldest()
+	}
+	if s.oldest != 0 {
+		at, ok = s.time.local(s.oldest), true
+	}
+	if r := s.duplicate; r.entry != nil && (!ok || r.since.Before(at)) {
+		at, ok = r.since, true // Expire will outbid it
+	}
+	return s.nextEviction(at.Add(s.params.TTL+time.Millisecond), ok)
+}
+
+// findOldest returns when the oldest lease of another node was renewed, or 0: O(nodes).
+func (s *Set) findOldest() (oldest Stamp) {
+	for _, v := range s.vitals {
+		if v != s.self.vitals && (oldest == 0 || v.renewed() < oldest) {
+			oldest = v.renewed()
+		}
+	}
+	return oldest
+}
+
+// OldestAge returns the age of the oldest live lease of another node, 0 if there is none:
+// O(nodes).
+func (s *Set) OldestAge(now time.Time) time.Duration {
+	if oldest := s.findOldest(); oldest != 0 {
+		return millis(s.time.at(now) - oldest)
+	}
+	return 0
+}
+
+// ExpireOthers ends every lease except this node's. After a pause of this process for
+// longer than the TTL, all that it knows is out of date. Only beats newer than the known
+// ones revive a node.
+func (s *Set) ExpireOthers(now time.Time) {
+	for _, e := range s.nodes {
+		if e.status == live && e != s.self {
+			s.end(now, e, expired)
+		}
+	}
+}
