@@ -35,7 +35,7 @@ func succeeds(t *testing.T, args ...string) string {
 }
 
 // eventually waits until f returns nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	redistest.Eventually(t, "the condition", f)
+func eventually(tb testing.TB, f func() error) {
+	tb.Helper()
+	redistest.Eventually(tb, "the condition", f)
 }

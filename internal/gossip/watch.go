@@ -42,7 +42,7 @@ const (
 
 	// silence is how long a node must be unreachable that did not end the stream by
 	// silence. The kernel dates Silent back by the same time.
-	silence = 2 * time.Second
+	silence = 1500 * time.Millisecond
 
 	// firstPause spreads the first attempts: after a change of the live set, the next
 	// change often follows at once.

@@ -250,7 +250,7 @@ func TestTrial(t *testing.T) {
 		{"never met, no host", nil, time.Hour, hidden, 0},
 		{"silent", gone, 500 * time.Millisecond, hidden, lease.Silent},
 		{"silent by a router's word", syscall.EHOSTUNREACH, 0, hidden, lease.Silent},
-		{"reset, then nothing", reset, 1900 * time.Millisecond, hidden, 0},
+		{"reset, then nothing", reset, 1400 * time.Millisecond, hidden, 0},
 		{"reset, then nothing for long", reset, silence, hidden, lease.Silent},
 		{"paused", gone, time.Hour, unclear, 0},
 	} {

@@ -1,0 +1,255 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// fleet is a cluster of real agents, and what each of them says of the others.
+type fleet struct {
+	tb     testing.TB
+	args   []string
+	agents []*proc
+	news   chan news
+	joins  atomic.Int64 // that the agents saw since they started
+}
+
+// news is that an agent has lost another one.
+type news struct {
+	from, lost string
+	at         time.Time
+	digest     placement.Digest
+}
+
+// slow are the timings of tests in which a process must be proven dead: its lease holds for
+// far longer than they wait.
+func slow() []string { return []string{"--ttl", "30s"} }
+
+// proven is when all have to know of the end of a process. Half a second is usual; a busy
+// machine needs more.
+const proven = 3 * time.Second
+
+func startFleet(tb testing.TB, nodes int, args ...string) *fleet {
+	tb.Helper()
+	f := &fleet{tb: tb, args: args, agents: make([]*proc, nodes), news: make(chan news, 100*nodes)}
+	for i := range nodes {
+		f.launch(i)
+		if i == 0 {
+			f.agents[0].Runs()
+		}
+	}
+	for i := range nodes {
+		f.follow(i)
+	}
+	f.settle()
+	return f
+}
+
+// launch starts the agent of a slot and does not wait for it.
+func (f *fleet) launch(slot int, args ...string) {
+	f.tb.Helper()
+	args = append(slices.Clone(f.args), args...)
+	for i, a := range f.agents {
+		if i != slot && a != nil && a.Gossip != "" && !a.Ended() {
+			args = append(args, "--join", a.Gossip)
+			break
+		}
+	}
+	f.agents[slot] = launch(f.tb, fmt.Sprintf("n%02d", slot), args...)
+}
+
+// follow waits for the agent of a slot, and reads its events until it ends.
+func (f *fleet) follow(slot int) {
+	f.tb.Helper()
+	a := f.agents[slot]
+	a.Runs()
+	ctx, cancel := context.WithCancel(f.tb.Context())
+	f.tb.Cleanup(cancel)
+	go func() {
+		for b, err := range a.Events(ctx) {
+			if err != nil {
+				return
+			}
+			f.joins.Add(int64(len(b.Joined)))
+			for _, id := range b.Left {
+				f.news <- news{a.ID, string(id), time.Now(), b.Digest}
+			}
+		}
+	}()
+}
+
+// settle waits until the agents agree, and each is watched.
+func (f *fleet) settle() {
+	f.tb.Helper()
+	agenttest.Agree(f.tb, f.agents...)
+	want := min(4, len(f.agents)-1)
+	for _, a := range f.agents {
+		eventually(f.tb, func() error {
+			s, err := a.Stats(f.tb.Context())
+			if err == nil && (s.Counts.Watched < want || s.Counts.Watchers < want) {
+				err = fmt.Errorf("%s watches %d nodes, and %d watch it, want %d", a.ID, s.Counts.Watched, s.Counts.Watchers, want)
+			}
+			return err
+		})
+	}
+	f.quiet(0)
+}
+
+// quiet fails the test if an agent loses another within a time. It forgets older news.
+func (f *fleet) quiet(d time.Duration) {
+	f.tb.Helper()
+	for end := time.After(d); ; {
+		select {
+		case n := <-f.news:
+			if d > 0 {
+				f.tb.Fatalf("%s has lost %s, which runs", n.from, n.lost)
+			}
+		case <-end:
+			return
+		}
+	}
+}
+
+// end ends the process of a slot, and returns when each of the others learned of it.
+func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
+	f.tb.Helper()
+	dead := f.agents[slot]
+	began := time.Now()
+	end(dead)
+	digests := make(map[placement.Digest]bool)
+	for late := time.After(agenttest.Patience); len(learned) < len(f.agents)-1; {
+		select {
+		case n := <-f.news:
+			if n.lost != dead.ID {
+				f.tb.Fatalf("%s has lost %s; %s has ended", n.from, n.lost, dead.ID)
+			}
+			learned = append(learned, n.at.Sub(began))
+			digests[n.digest] = true
+		case <-late:
+			f.tb.Fatalf("%d of %d agents have learned of the end of %s", len(learned), len(f.agents)-1, dead.ID)
+		}
+	}
+	if len(digests) != 1 {
+		f.tb.Errorf("the agents have %d different tables after the end of %s", len(digests), dead.ID)
+	}
+	slices.Sort(learned)
+	return learned
+}
+
+func kill(p *proc) { _ = p.Process.Signal(syscall.SIGKILL) }
+
+// TestProofOfDeath: processes end in several ways, and all others know long before the lease
+// expires (S5.4). A process that returns under its id is away once and back once.
+func TestProofOfDeath(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 10, slow()...)
+	for slot, tt := range []struct {
+		name string
+		end  func(*proc)
+	}{
+		{"kill -9", kill},
+		{"kill -9", kill},
+		{"abort, as after a panic", func(p *proc) { p.Signal(syscall.SIGABRT) }},
+	} {
+		learned := f.end(slot, tt.end)
+		t.Logf("%s: known by all after %v, median %v", tt.name, learned[len(learned)-1].Round(time.Millisecond), learned[len(learned)/2].Round(time.Millisecond))
+		if last := learned[len(learned)-1]; last > proven {
+			t.Errorf("%s: the last agent learned of it after %v", tt.name, last)
+		}
+		f.launch(slot)
+		f.follow(slot)
+		f.settle()
+	}
+
+	const slot = 5
+	joins, gossip := f.joins.Load(), f.agents[slot].Gossip
+	f.end(slot, func(p *proc) {
+		kill(p)
+		<-p.Done()
+		f.launch(slot, "--bind", gossip) // at once, at the same address
+	})
+	f.agents[slot].Runs()
+	agenttest.Agree(t, f.agents...)
+	f.quiet(3 * time.Second)
+	if n := f.joins.Load() - joins; n != int64(len(f.agents)-1) {
+		t.Errorf("after a restart %d joins were seen, want one by each of the others", n)
+	}
+}
+
+// TestPauseIsNoDeath: a process that stands still for 4 s is not accused, as its kernel
+// answers for it.
+func TestPauseIsNoDeath(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 5, slow()...)
+	f.agents[2].Signal(syscall.SIGSTOP)
+	f.quiet(4 * time.Second)
+	f.agents[2].Signal(syscall.SIGCONT)
+	f.quiet(3 * time.Second)
+	agenttest.Agree(t, f.agents...)
+	f.unaccused()
+}
+
+// unaccused fails the test if an agent was accused.
+func (f *fleet) unaccused() {
+	f.tb.Helper()
+	for _, a := range f.agents {
+		if s, err := a.Stats(f.tb.Context()); err != nil || s.Counts.Crashed > 0 {
+			f.tb.Errorf("%s counts %d proofs (%v)", a.ID, s.Counts.Crashed, err)
+		}
+	}
+}
+
+// TestResetIsNoDeath: something in between resets all TCP connections to a node, and later
+// refuses new ones. Its packets arrive, so nothing moves.
+func TestResetIsNoDeath(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 4, slow()...)
+	behind := newGate(t)
+	f.agents = append(f.agents, nil)
+	f.launch(4, "--bind", behind.to, "--advertise", behind.addr)
+	f.follow(4)
+	f.settle()
+	for range 3 {
+		behind.reset()
+		f.quiet(time.Second)
+	}
+	f.settle()
+	behind.refuse()
+	f.quiet(8 * time.Second)
+	f.unaccused()
+}
+
+// BenchmarkKill measures how long it takes until all other agents know of a kill -9:
+//
+//	go test -run '^$' -bench Kill -benchtime 20x -timeout 30m ./cmd/roost
+func BenchmarkKill(b *testing.B) {
+	for _, nodes := range []int{10, 50} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			f := startFleet(b, nodes)
+			var all, last []time.Duration
+			for slot := 0; b.Loop(); slot = (slot + 1) % nodes {
+				learned := f.end(slot, kill)
+				all, last = append(all, learned...), append(last, learned[len(learned)-1])
+				f.launch(slot)
+				f.follow(slot)
+				f.settle()
+			}
+			slices.Sort(all)
+			slices.Sort(last)
+			b.ReportMetric(float64(all[len(all)/2].Milliseconds()), "ms-median")
+			b.ReportMetric(float64(last[len(last)/2].Milliseconds()), "ms-all-median")
+			b.ReportMetric(float64(last[len(last)-1].Milliseconds()), "ms-all-max")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
