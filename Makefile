@@ -4,13 +4,13 @@ TOOL := go tool -modfile=$(CURDIR)/internal/tools/go.mod
 STEP := @scripts/step.sh
 EACH := scripts/each-module.sh
 
-# Packages without a goroutine. The race detector would find nothing in them, in six times
-# the time.
-export PURE := ./internal/explore ./internal/handover ./internal/node ./internal/sim ./lease
+# Packages without a goroutine, or with some that share nothing. The race detector would find
+# nothing in them, in six times the time.
+export PURE := ./internal/chaos ./internal/explore ./internal/handover ./internal/node ./internal/sim ./lease
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once scale clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once scale chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ bench-once: ## one iteration of each benchmark, as a check that it runs
 
 scale: ## how large a cluster can be: a table of simulations; takes hours, or NODES="100 300" FOR=2m
 	$(STEP) 'how large a cluster can be' scripts/scale.sh
+
+chaos: ## 10,000 random schedules of faults, or SEEDS=…, and the search for planted bugs; takes an hour
+	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)
+	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/chaos -hunt
 
 clean: ## remove the output of the build
 	$(STEP) 'clean' rm -rf bin

@@ -52,6 +52,7 @@ var house = []struct {
 	{"internal/explore", nil, "it visits the states of any protocol"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a kernel or of an agent"},
 	{"internal/sim", []string{"lease", "placement", "events", "internal/node", "internal/ledger"}, "it puts a virtual network under kernels, and nothing of the agent"},
+	{"internal/chaos", []string{"lease", "placement", "events", "internal/node", "internal/sim", "internal/ledger"}, "it puts faults on simulated kernels, and checks what they publish"},
 	{"internal/simnet", nil, "the network of the tests moves bytes"},
 	{"internal/latest", nil, "it passes on values of any type"},
 	{"internal/pipenet", nil, "it serves the tests of any package"},

@@ -1,0 +1,27 @@
+// Command chaos runs clusters of kernels (internal/sim) through random schedules of faults
+// and checks invariants during and after each. make chaos runs it; docs/evidence.md has the
+// commands and the results.
+//
+// A seed decides everything: the cluster, the network, which kinds of faults occur, and
+// when. Two runs of a seed are the same, bit for bit.
+//
+// # Invariants
+//
+//   - events: the batches of a node, read one by one or a few at a time, add up to the
+//     node's state.
+//   - fence: a node that owns partitions again after its own lease ended has released
+//     all of them first.
+//   - owners: each node in a table is a live member.
+//   - lease: no node drops another while both run and the network is calm, and the
+//     schedule gives no reason.
+//   - dead: a process that ended is dropped within a TTL and a margin, and does not come
+//     back. A member that never ran does not appear.
+//   - farewell: in a calm network all nodes drop a node that left within two seconds.
+//   - double: two nodes that can reach each other do not own the same partition for long.
+//   - sides: some time after the last fault all nodes of a side have the same members and
+//     the table that follows from them, and each partition has exactly one owner.
+//   - rest: after that nothing changes.
+//
+// A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most a fifth of the packets
+// were lost; see calm.go.
+package main

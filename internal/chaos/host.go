@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+func nameOf(host int) string { return fmt.Sprintf("n%02d", host) }
+
+// host is where the node of an id runs, or ran.
+type host struct {
+	addr     string // "" = the next process gets a new one
+	clock    time.Duration
+	paused   bool
+	lossy    bool
+	draining bool
+	weight   uint32
+}
+
+// runs reports whether a node runs. It may be paused.
+func (w *world) runs(id string) bool { return w.now[id] != nil }
+
+func (w *world) start(id string) {
+	if w.runs(id) {
+		return
+	}
+	h := w.hosts[id]
+	*h = host{addr: h.addr, clock: h.clock, lossy: h.lossy, weight: 100}
+	p := w.StartWith(id, sim.Setup{Addr: h.addr, Clock: h.clock, Seeds: w.seeds})
+	h.addr = p.Addr
+	w.follow(p)
+}
+
+func (w *world) startAll() {
+	for i := range w.s.hosts {
+		w.start(nameOf(i))
+	}
+}
+
+func (w *world) crash(id string) {
+	if w.runs(id) {
+		w.hosts[id].paused = false
+		w.Crash(id)
+		w.ended(id, false)
+	}
+}
+
+// leave has a node leave that has drained, or not.
+func (w *world) leave(id string) {
+	if w.runs(id) && !w.hosts[id].paused {
+		w.Farewell(id)
+		w.ended(id, true)
+	}
+}
+
+func (w *world) drain(id string, drain bool) {
+	if !w.runs(id) || w.hosts[id].paused {
+		return
+	}
+	if w.hosts[id].draining = drain; drain {
+		w.Node(id).Drain()
+	} else {
+		w.Node(id).Undrain()
+	}
+}
+
+func (w *world) weigh(id string, weight uint32) {
+	if w.runs(id) && !w.hosts[id].paused {
+		w.hosts[id].weight = weight
+		w.Node(id).SetWeight(weight)
+	}
+}
+
+func (w *world) pause(id string) {
+	if w.runs(id) && !w.hosts[id].paused {
+		w.hosts[id].paused = true
+		w.Pause(id)
+	}
+}
+
+func (w *world) resume(id string) {
+	if w.runs(id) && w.hosts[id].paused {
+		w.hosts[id].paused = false
+		w.Resume(id)
+	}
+}
+
+func (w *world) resumeAll() {
+	for _, id := range w.IDs() {
+		w.resume(id)
+	}
+}
+
+// cut cuts the ways from one host to another that is selects, besides those that are cut.
+func (w *world) cut(is func(from, to int) bool) {
+	for from := range w.s.hosts {
+		for to := range w.s.hosts {
+			if a, b := nameOf(from), nameOf(to); from != to && is(from, to) && w.runs(a) && w.runs(b) {
+				w.Cut(a, b)
+				w.isCut = true
+			}
+		}
+	}
+}
+
+func (w *world) heal() {
+	w.Heal()
+	w.isCut = false
+}
+
+func (w *world) setLoss(share float64) {
+	w.SetLoss(share)
+	w.loss = share
+}
+
+func (w *world) setLossOf(id string, out, in float64) {
+	if w.runs(id) {
+		w.SetLossOf(id, out, in)
+		w.hosts[id].lossy = max(out, in) > 0
+	}
+}
+
+// setClock sets the wall clock of a host to so much ahead of the true time.
+func (w *world) setClock(id string, ahead time.Duration) {
+	h := w.hosts[id]
+	if w.runs(id) {
+		w.Node(id).StepClock(ahead - h.clock)
+	}
+	h.clock = ahead
+}
+
+// replay sends recorded messages to a node, and to others.
+func (w *world) replay(id string, rng *rand.Rand) {
+	all := w.IDs()
+	for range min(50, len(w.tape)) {
+		w.Inject(one(rng, id, one(rng, all...)), one(rng, w.tape...))
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// bug is a mistake in the code of the nodes that the schedules have to find.
+type bug struct {
+	name  string
+	edits []edit
+	seed  uint64 // one that finds it
+}
+
+// edit replaces a text that occurs once in a file.
+type edit struct{ file, old, new string }
+
+// bugs are planted into a copy of the code, all into the same one. The code that ships has no
+// trace of them. planted(name) reports whether a bug is the one to be run.
+var bugs = []bug{
+	{name: "a beat renews without a later stamp", seed: 24, edits: []edit{
+		{
+			"lease/apply.go", `(!known.precedes(b) && b.renewed() <= known.at)`,
+			`(!known.precedes(b) && b.renewed() <= known.at && !planted("a beat renews without a later stamp"))`,
+		},
+		{"lease/apply.go", "	s.update(known, b, clock)\n	if known.status != live {", `	s.update(known, b, clock)
+	if planted("a beat renews without a later stamp") {
+		known.at = s.time.at(now)
+	}
+	if known.status != live {`},
+	}},
+	{name: "an age is rounded up", seed: 2, edits: []edit{{
+		"lease/ages.go", "		if level == unknownAge ||", `		if planted("an age is rounded up") && level != unknownAge {
+			level--
+		}
+		if level == unknownAge ||`,
+	}}},
+	{name: "an age forgets how old the message is", seed: 40, edits: []edit{{
+		"lease/ages.go", "		s.applyBucket(m.Stamp, b,", `		stamp := m.Stamp
+		if planted("an age forgets how old the message is") {
+			stamp = s.time.at(now)
+		}
+		s.applyBucket(stamp, b,`,
+	}}},
+	{name: "a fence is skipped", edits: []edit{{
+		"internal/node/rejoin.go", "	n.life.fence()\n	n.join.stop()", `	if planted("a fence is skipped") {
+		n.renew(now)
+		return
+	}
+	n.life.fence()
+	n.join.stop()`,
+	}}},
+	{name: "an old beat revives", seed: 554, edits: []edit{{
+		"lease/apply.go", `return at-known.at > 2*s.grain()`, `return at-known.at > 2*s.grain() || planted("an old beat revives")`,
+	}}},
+	{name: "a farewell is not relayed", seed: 14, edits: []edit{{
+		"lease/compose.go", `return e.status == live || e.left()`, `return e.status == live || (e.left() && !planted("a farewell is not relayed"))`,
+	}}},
+	{name: "members that are not active own", edits: []edit{{
+		"lease/view.go", `return m.State == Active && m.Weight > 0`,
+		`return (m.State == Active || planted("members that are not active own")) && m.Weight > 0`,
+	}}},
+	{name: "a loss in between is no event", edits: []edit{{
+		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
+	}}},
+	{name: "requests for later beats are not answered", seed: 219, edits: []edit{{
+		"lease/answer.go", `if e != nil && (e.left() ||`, `if e != nil && !planted("requests for later beats are not answered") && (e.left() ||`,
+	}}},
+	{name: "a join is believed without a challenge", seed: 116, edits: []edit{{
+		"lease/stamp.go", `	case !behind && (e.Answered || s.runs(now, m.From)):`,
+		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || s.runs(now, m.From)):`,
+	}}},
+}
+
+const helper = `
+import "os"
+
+var plantedBug = os.Getenv("PLANTED")
+
+func planted(bug string) bool { return bug == plantedBug }
+`
+
+// plant builds the program with all bugs.
+func plant(t *testing.T) (program string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]string) // what replaces them
+	for _, b := range bugs {
+		for _, e := range b.edits {
+			path := filepath.Join(root, e.file)
+			if _, ok := files[path]; !ok {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				files[path] = string(text)
+			}
+			if n := strings.Count(files[path], e.old); n != 1 {
+				t.Fatalf("%s: %q is %d times in %s", b.name, e.old, n, e.file)
+			}
+			files[path] = strings.Replace(files[path], e.old, e.new, 1)
+			files[filepath.Join(filepath.Dir(path), "planted.go")] = "package " + filepath.Base(filepath.Dir(path)) + "\n" + helper
+		}
+	}
+	dir := t.TempDir()
+	overlay := struct{ Replace map[string]string }{make(map[string]string)}
+	for path, text := range files {
+		overlay.Replace[path] = filepath.Join(dir, fmt.Sprint(len(overlay.Replace), ".go"))
+		write(t, overlay.Replace[path], []byte(text))
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "overlay.json"), text)
+	program = filepath.Join(dir, "chaos")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var failed = regexp.MustCompile(`seed (\d+) failed: (\w+), after (\S+):(.*)`)
+
+// The schedules find each planted bug: the known seed does, or, after other changes of the
+// nodes, one of many others.
+func TestPlanted(t *testing.T) {
+	program := plant(t)
+	for _, b := range bugs {
+		t.Run(b.name, func(t *testing.T) {
+			tries := [][]string{{"-seed", strconv.FormatUint(b.seed, 10)}, {"-seeds", "2000", "-first"}}
+			if *hunt {
+				tries = tries[1:]
+			}
+			for i, args := range tries {
+				cmd := exec.CommandContext(t.Context(), program, args...)
+				cmd.Env = append(os.Environ(), "PLANTED="+b.name)
+				out, err := cmd.CombinedOutput()
+				if f := failed.FindSubmatch(out); f != nil && err != nil {
+					t.Logf("| %s | %s | %s | %s |%s", b.name, f[1], f[2], f[3], f[4])
+					return
+				}
+				if i == len(tries)-1 {
+					t.Fatalf("not found: %s", out)
+				}
+				t.Logf("seed %d does not find it any more", b.seed)
+			}
+		})
+	}
+}

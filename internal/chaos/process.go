@@ -1,0 +1,213 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/ledger"
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// process is one run of a node, and what the checks remember of it.
+type process struct {
+	*sim.Process
+	began, end time.Duration // end 0 = it runs
+	left       bool          // by a farewell
+
+	each  ledger.Ledger // of a watcher that reads every state
+	added int           // batches
+	some  ledger.Ledger // of a watcher that reads some states
+	read  *events.State // the last of these
+
+	state   *events.State // at the last check
+	active  time.Duration // since when it is active and not paused
+	lapsed  *events.State // when the own lease had ended; nil = it holds
+	owns    uint64        // a bit for each partition
+	dropped map[lease.Incarnation]bool
+}
+
+// follow begins to check a process.
+func (w *world) follow(p *sim.Process) {
+	w.now[p.ID] = &process{Process: p, began: w.Elapsed(), active: w.Elapsed(), dropped: make(map[lease.Incarnation]bool)}
+	w.running = append(w.running, w.now[p.ID])
+	w.identify(w.now[p.ID])
+}
+
+// identify notes the incarnation of a process, which may have taken a later one.
+func (w *world) identify(p *process) {
+	if m, ok := p.self(); ok {
+		w.all[m] = p
+	}
+}
+
+func (p *process) self() (m lease.Incarnation, ok bool) {
+	members := p.View().Live.Members
+	i := slices.IndexFunc(members, func(m lease.Member) bool { return string(m.ID) == p.ID })
+	if i < 0 {
+		return lease.Incarnation{}, false
+	}
+	return lease.Incarnation{Node: members[i].ID, Number: members[i].Incarnation}, true
+}
+
+// ended notes that a node does not run any more.
+func (w *world) ended(id string, left bool) {
+	p := w.now[id]
+	w.identify(p)
+	p.end, p.left = w.Elapsed(), left
+	delete(w.now, id)
+	w.running = slices.DeleteFunc(w.running, func(o *process) bool { return o == p })
+}
+
+// checkProcess checks the invariants of one node.
+func (w *world) checkProcess(p *process) {
+	v := p.View()
+	if v.Phase != node.Active || w.hosts[p.ID].paused {
+		p.active = w.Elapsed()
+	}
+	if v.Ended && p.Duplicate() == nil { // seeds refused it for good
+		w.crash(p.ID)
+		w.start(p.ID)
+		return
+	}
+	if p.Duplicate() != nil {
+		w.fail("dead", "%s stopped because of %v, which does not run", p.ID, p.Duplicate())
+	}
+	if v.State == nil {
+		return
+	}
+	w.checkFence(p, v.State)
+	if v.State != p.state {
+		w.checkEvents(p, v.State)
+		w.checkMembers(p, v.State)
+		if len(v.State.Owned()) > 0 {
+			w.checkOwners(p, v.State)
+		}
+		p.state, p.owns = v.State, 0
+		for _, partition := range v.State.Owned() {
+			p.owns |= 1 << partition
+		}
+	}
+	w.checkDead(p)
+	if p.read != p.state && w.rng.IntN(30) == 0 {
+		p.some.Add(events.Diff(p.read, p.state))
+		p.read = p.state
+		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Faults(p.state.Owned(), idsOf(p.state)))
+	}
+}
+
+// checkFence compares what a node owns with what it owned when its lease had ended.
+func (w *world) checkFence(p *process, s *events.State) {
+	switch {
+	case !p.Live() && len(s.Owned()) > 0:
+		p.lapsed = s
+	case p.Live() && p.lapsed != nil:
+		if owned, released := len(p.lapsed.Owned()), len(events.Diff(p.lapsed, s).Released); released < owned {
+			w.fail("fence", "%s released %d of %d partitions that it owned when its lease ended", p.ID, released, owned)
+		}
+		p.lapsed = nil
+	}
+}
+
+// checkEvents adds up the batches of a node.
+func (w *world) checkEvents(p *process, s *events.State) {
+	batches := p.Batches()
+	for _, b := range batches[p.added:] {
+		p.each.Add(b)
+	}
+	p.added = len(batches)
+	w.report("events", p.ID, p.each.Faults(s.Owned(), idsOf(s)))
+}
+
+// checkOwners compares the nodes in a table with the members.
+func (w *world) checkOwners(p *process, s *events.State) {
+	for _, n := range s.Table.Nodes() {
+		if !slices.Contains(idsOf(s), n.ID) {
+			w.fail("owners", "%s: %s is in the table and no member", p.ID, n.ID)
+		}
+	}
+}
+
+// checkMembers judges the members that a node lost and gained since the last check.
+func (w *world) checkMembers(p *process, s *events.State) {
+	var before []lease.Incarnation
+	if p.state != nil {
+		before = p.state.Members
+	}
+	for _, m := range before {
+		if !slices.Contains(s.Members, m) {
+			w.checkLost(p, m)
+		}
+	}
+	for _, m := range s.Members {
+		if !slices.Contains(before, m) {
+			w.checkGained(p, m)
+		}
+	}
+}
+
+func (w *world) checkLost(p *process, m lease.Incarnation) {
+	other := w.all[m]
+	if other.end != 0 {
+		p.dropped[m] = true
+		return
+	}
+	present, _ := other.self()
+	both := min(w.Elapsed()-other.began, w.Elapsed()-p.began)
+	if m == present && both > ttl && w.isCalm(p.ID, other.ID) {
+		w.fail("lease", "%s dropped %v, which runs", p.ID, m)
+	}
+}
+
+func (w *world) checkGained(p *process, m lease.Incarnation) {
+	other := w.all[m]
+	switch {
+	case other == nil:
+		w.fail("dead", "%s has a member %v, which never ran", p.ID, m)
+	case other.end == 0:
+	case w.Elapsed()-other.end > w.deadFor(p, other):
+		w.fail("dead", "%s has a new member %v, which ended %v ago", p.ID, m, w.Elapsed()-other.end)
+	case p.dropped[m] && w.isCalm(p.ID, other.ID):
+		w.fail("dead", "%s takes %v back, which ended %v ago", p.ID, m, w.Elapsed()-other.end)
+	}
+}
+
+// deadFor returns for how long a node that ended may be a member of p.
+func (w *world) deadFor(p, ended *process) time.Duration {
+	switch calm := w.isCalm(p.ID, ended.ID); {
+	case calm && ended.left:
+		return 2 * time.Second
+	case calm:
+		return ttl + time.Second
+	default:
+		return 2*ttl + 3*time.Second
+	}
+}
+
+// checkDead looks for members that ended long ago.
+func (w *world) checkDead(p *process) {
+	for _, m := range p.state.Members {
+		other := w.all[m]
+		if other == nil || other.end == 0 {
+			continue
+		}
+		ago := w.Elapsed() - other.end
+		if limit := w.deadFor(p, other); ago > limit && w.Elapsed()-p.active > limit {
+			invariant := "dead"
+			if other.left && limit <= ttl {
+				invariant = "farewell"
+			}
+			w.fail(invariant, "%s has a member %v, which ended %v ago", p.ID, m, ago)
+		}
+	}
+}
+
+func idsOf(s *events.State) []lease.NodeID {
+	ids := make([]lease.NodeID, len(s.Members))
+	for i, m := range s.Members {
+		ids[i] = m.Node
+	}
+	return ids
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const (
+	ttl        = 6 * time.Second // of cluster.LAN
+	partitions = 64
+)
+
+// schedule is what a seed stands for.
+type schedule struct {
+	seed       uint64
+	hosts      int // with one node each
+	atStart    int // of them, that start together
+	jitter     time.Duration
+	loss       float64 // of all packets, at all times
+	strategy   placement.Strategy
+	minMembers int
+	kinds      []string // of faults
+	steps      []step
+}
+
+// step is one fault, or the end of one.
+type step struct {
+	after time.Duration // the one before
+	text  string
+	do    func(*world)
+}
+
+// draw returns the schedule of a seed. It has each kind of fault with a probability of a
+// half only: a kind that occurs all the time would hide what another one needs to do harm,
+// as in Groce et al., "Swarm Testing" (2012).
+func draw(seed uint64) schedule {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	s := schedule{
+		seed: seed, hosts: 3 + rng.IntN(7), strategy: placement.Rendezvous(),
+		jitter: time.Duration(one(rng, 0, 3, 10, 50)) * time.Millisecond, loss: one(rng, 0, 0, 0.05, 0.2),
+	}
+	if rng.IntN(8) == 0 {
+		s.hosts = 10 + rng.IntN(11)
+	}
+	s.atStart = s.hosts - rng.IntN(s.hosts/2)
+	if rng.IntN(4) == 0 {
+		s.strategy = placement.LeastPartitions(1, 3)
+	}
+	if rng.IntN(4) == 0 {
+		s.minMembers = s.hosts/2 + 1
+	}
+	var pool []fault
+	for _, f := range faults() {
+		if rng.IntN(2) == 0 {
+			s.kinds = append(s.kinds, f.name)
+			for range f.share {
+				pool = append(pool, f)
+			}
+		}
+	}
+	if len(pool) == 0 {
+		pool, s.kinds = faults(), []string{"all"}
+	}
+	for range 20 + rng.IntN(21) {
+		f := pool[rng.IntN(len(pool))]
+		text, do := f.draw(rng, s.hosts)
+		s.steps = append(s.steps, step{pause(rng), strings.TrimSpace(f.name + " " + text), do})
+	}
+	return s
+}
+
+// pause returns the time until the next step: mostly too short for anything to settle.
+func pause(rng *rand.Rand) time.Duration {
+	longest := one(rng, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second, 8*time.Second, 20*time.Second, 60*time.Second)
+	return time.Duration(rng.Int64N(int64(longest)))
+}
+
+// one returns one of all, at random.
+func one[T any](rng *rand.Rand, all ...T) T { return all[rng.IntN(len(all))] }
+
+func (s schedule) options(tap func([]byte), log func(*sim.Process, node.Event)) sim.Options {
+	return sim.Options{Seed: s.seed, Jitter: s.jitter, Loss: s.loss, Tap: tap, Log: log, Config: func(cfg *node.Config) {
+		cfg.Partitions, cfg.Strategy, cfg.MinMembers = partitions, s.strategy, s.minMembers
+	}}
+}
+
+// levels reports whether partitions move for some time after the last fault.
+func (s schedule) levels() bool { return placement.Remembers(s.strategy) }
+
+func (s schedule) String() string {
+	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d; faults: %s",
+		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, strings.Join(s.kinds, ", "))
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// world is a cluster that goes through a schedule.
+type world struct {
+	*sim.Cluster
+	s       schedule
+	seeds   []string // addresses
+	hosts   map[string]*host
+	now     map[string]*process // that run or are paused, by id
+	all     map[lease.Incarnation]*process
+	running []*process // those in now, in the order in which they started
+	tape    [][]byte   // some of the messages that were sent
+	sent    int
+	rng     *rand.Rand // of the checks and of the tape
+
+	isCut   bool
+	loss    float64
+	calm    calm
+	double  map[pair]time.Duration // since when two nodes own the same
+	changed time.Duration          // when the last step was
+	sides   [][]*process           // since then
+	checked bool                   // the sides
+	story   []string               // steps and log lines, with their times
+	failure *failure
+}
+
+// failure is an invariant that does not hold.
+type failure struct {
+	invariant, text string
+	at              time.Duration
+}
+
+func (f *failure) String() string { return fmt.Sprintf("%s, after %v: %s", f.invariant, f.at, f.text) }
+
+func newWorld(s schedule) *world {
+	w := &world{
+		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
+		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
+		loss: s.loss, calm: calm{node: make(map[string]time.Duration)},
+	}
+	w.Cluster = sim.New(s.options(w.record, w.log))
+	for i := range s.hosts {
+		addr := fmt.Sprintf("192.0.2.%d:7946", i+1)
+		w.hosts[nameOf(i)] = &host{addr: addr}
+		if i < 3 {
+			w.seeds = append(w.seeds, addr)
+		}
+	}
+	return w
+}
+
+// record keeps a random sample of the messages.
+func (w *world) record(message []byte) {
+	const most = 500
+	if w.sent++; len(w.tape) < most {
+		w.tape = append(w.tape, message)
+	} else if i := w.rng.IntN(w.sent); i < most {
+		w.tape[i] = message
+	}
+}
+
+// log adds a line of a node to the steps.
+func (w *world) log(p *sim.Process, e node.Event) {
+	if e.Level > node.Debug {
+		w.story = append(w.story, fmt.Sprintf("%14v      %s at %s: %s %v", w.Elapsed(), p.ID, p.Addr, e.Message, e.Attrs))
+	}
+}
+
+// run runs a schedule and returns the world after it. It ends at the first failure.
+func run(s schedule) (w *world) {
+	w = newWorld(s)
+	defer func() {
+		if fault := recover(); fault != nil {
+			w.story = append(w.story, string(debug.Stack()))
+			w.fail("panic", "%v", fault)
+		}
+	}()
+	for i := range s.atStart {
+		w.start(nameOf(i))
+	}
+	for _, step := range s.steps {
+		w.pass(step.after)
+		if w.failure != nil {
+			return w
+		}
+		w.step(step.text, step.do)
+	}
+	w.pass(time.Second)
+	w.rest()
+	return w
+}
+
+func (w *world) step(text string, do func(*world)) {
+	w.story = append(w.story, fmt.Sprintf("%12v  %s", w.Elapsed(), text))
+	do(w)
+	w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
+}
+
+// look is how often the invariants are checked.
+const look = 100 * time.Millisecond
+
+// pass lets time pass until the first failure.
+func (w *world) pass(d time.Duration) {
+	for ; d > 0 && w.failure == nil; d -= look {
+		w.Run(min(d, look))
+		w.check()
+	}
+}
+
+// rest ends all faults, and waits until nothing changes any more.
+func (w *world) rest() {
+	w.step("end of all faults", func(w *world) {
+		w.heal()
+		w.setLoss(w.s.loss)
+		w.startAll()
+		w.resumeAll()
+		for i := range w.s.hosts {
+			w.setLossOf(nameOf(i), 0, 0)
+			w.setClock(nameOf(i), 0)
+		}
+	})
+	w.pass(w.s.settles() + look) // all nodes are one side at the end of it
+	before := w.versions()
+	w.pass(3 * ttl)
+	after := w.versions()
+	for _, id := range w.IDs() {
+		if now := after[id]; now != before[id] {
+			w.fail("rest", "%s: %+v, and %+v %v later", id, before[id], now, 3*ttl)
+		}
+	}
+	w.checked = false
+	w.check()
+}
+
+// version is what changes in a node that is not at rest.
+type version struct{ states, expired, fences uint64 }
+
+func (w *world) versions() map[string]version {
+	all := make(map[string]version)
+	for id, p := range w.now {
+		v := p.View()
+		all[id] = version{uint64(len(p.Batches())), v.Stats.Expired, v.Stats.Fences}
+	}
+	return all
+}
+
+func (w *world) fail(invariant, text string, args ...any) {
+	if w.failure == nil {
+		w.failure = &failure{invariant, fmt.Sprintf(text, args...), w.Elapsed()}
+	}
+}
