@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ const reclaimTime = time.Second
 type verdict int
 
 const (
-	dead   verdict = iota // by gossip and by the store
+	dead   verdict = iota // by gossip and by the store, or by proof
 	alive                 // by gossip
 	cutOff                // not by gossip, but by the store, or the store cannot say yet
 )
@@ -61,6 +62,8 @@ func (l *liveness) judge(s *cluster.Snapshot, at lease.Incarnation, now time.Tim
 		return alive, true
 	case find(s, at.Node) != nil:
 		return dead, true // a later incarnation has replaced it
+	case slices.Contains(s.Crashed, at):
+		return dead, true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +93,7 @@ func (l *liveness) record(at lease.Incarnation, heartbeat bool, now time.Time) v
 
 // undecided returns the incarnations that are cut off, to be queried again. died
 // reports that one of them is dead for certain: a later incarnation of its node is
-// live.
+// live, or its process has ended.
 func (l *liveness) undecided(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +101,7 @@ func (l *liveness) undecided(s *cluster.Snapshot, now time.Time) (ask []lease.In
 		switch {
 		case findLive(s, at) != nil:
 			delete(l.cutOff, at)
-		case find(s, at.Node) != nil:
+		case find(s, at.Node) != nil, slices.Contains(s.Crashed, at):
 			delete(l.cutOff, at)
 			died = true
 		default:
@@ -115,8 +118,11 @@ func (l *liveness) undecided(s *cluster.Snapshot, now time.Time) (ask []lease.In
 
 // gone reports whether an incarnation is not live by gossip, and not cut off.
 func (l *liveness) gone(s *cluster.Snapshot, at lease.Incarnation) bool {
-	if findLive(s, at) != nil {
+	switch {
+	case findLive(s, at) != nil:
 		return false
+	case slices.Contains(s.Crashed, at):
+		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-func TestLiveness(t *testing.T) { // S0.7
+func TestLiveness(t *testing.T) { // S0.7, S5.4
 	const ttl = 6 * time.Second
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
@@ -19,6 +19,7 @@ func TestLiveness(t *testing.T) { // S0.7
 		}
 		return s
 	}
+	crashed := func(i lease.Incarnation) *cluster.Snapshot { return &cluster.Snapshot{Crashed: []lease.Incarnation{i}} }
 	first, second := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "a", Number: 2}
 	// trusted returns a liveness whose heartbeats have reached the store for a TTL.
 	trusted := func() *liveness {
@@ -54,7 +55,12 @@ func TestLiveness(t *testing.T) { // S0.7
 			l.heartbeatArrived(at(10))
 			l.record(first, false, at(10))
 		}, snap: members(), of: first, now: at(10), want: cutOff, known: true},
-		"own heartbeats are late": {do: func(l *liveness) { l.record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: cutOff, known: true},
+		"own heartbeats are late":     {do: func(l *liveness) { l.record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: cutOff, known: true},
+		"crashed":                     {snap: crashed(first), of: first, now: at(6), want: dead, known: true},
+		"another incarnation crashed": {snap: crashed(first), of: second, now: at(6), want: dead},
+		"crashed after it was cut off": {
+			do: func(l *liveness) { l.record(first, true, at(6)) }, snap: crashed(first), of: first, now: at(7), want: dead, known: true,
+		},
 		"dead after it was cut off": {do: func(l *liveness) {
 			l.record(first, true, at(6))
 			l.record(first, false, at(7))
@@ -78,21 +84,24 @@ func TestLiveness(t *testing.T) { // S0.7
 // An incarnation that is cut off is asked for until gossip knows better.
 func TestLivenessUndecided(t *testing.T) {
 	a, b := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
+	crashed := lease.Incarnation{Node: "c", Number: 1}
 	now := time.Now()
 	l := newLiveness(time.Second)
 	l.record(a, true, now)
 	l.record(b, true, now)
+	l.record(crashed, true, now)
 	for i, c := range []struct {
-		members []*cluster.Member
-		ask     int
-		died    bool
+		snap cluster.Snapshot
+		ask  int
+		died bool
 	}{
-		{nil, 2, false},
-		{[]*cluster.Member{{ID: "a", Incarnation: 1}}, 1, false}, // a is back
-		{[]*cluster.Member{{ID: "b", Incarnation: 2}}, 0, true},  // b has restarted
-		{nil, 0, false},
+		{cluster.Snapshot{}, 3, false},
+		{cluster.Snapshot{Members: []*cluster.Member{{ID: "a", Incarnation: 1}}}, 2, false}, // a is back
+		{cluster.Snapshot{Members: []*cluster.Member{{ID: "b", Incarnation: 2}}}, 1, true},  // b has restarted
+		{cluster.Snapshot{Crashed: []lease.Incarnation{crashed}}, 0, true},
+		{cluster.Snapshot{}, 0, false},
 	} {
-		if ask, died := l.undecided(&cluster.Snapshot{Members: c.members}, now); len(ask) != c.ask || died != c.died {
+		if ask, died := l.undecided(&c.snap, now); len(ask) != c.ask || died != c.died {
 			t.Errorf("step %d: asks for %v, died %v; want %d, %v", i, ask, died, c.ask, c.died)
 		}
 	}

@@ -10,7 +10,7 @@ func (l *loop) show() {
 	a := l.agent
 	v := l.kernel.View()
 	s := &Snapshot{
-		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits,
+		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed,
 		lease: v.Lease, drift: v.Drift, mine: -1, Stats: l.stats(v.Stats),
 	}
 	switch {

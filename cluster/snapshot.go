@@ -49,6 +49,10 @@ type Snapshot struct {
 	State   *events.State    // the partitions that the node owns; nil until the node is ready
 	Stats   Stats
 
+	// Crashed are incarnations whose processes have ended within the last TTL or so, by
+	// proof: their members are gone, and not merely out of reach.
+	Crashed []lease.Incarnation
+
 	// Phase is where this node is in its life.
 	Phase Phase
 

@@ -143,6 +143,23 @@ func (s *Set) proven(e *entry, beat Stamp) bool {
 	return count >= enough || refused && s.fewOthers(e)
 }
 
+// crashed returns the incarnations that have ended by the word of watchers that were Refused,
+// or that found another incarnation. Those of Silent hosts may be out of reach only.
+func (s *Set) crashed() (ended []Incarnation) {
+	for _, e := range s.accused {
+		refused := 0
+		for _, a := range e.accusations {
+			if a.Evidence == Refused {
+				refused++
+			}
+		}
+		if e.status == expired && (refused >= enough || refused > 0 && s.fewOthers(e)) {
+			ended = append(ended, Incarnation{e.rec.ID, e.rec.Incarnation})
+		}
+	}
+	return ended
+}
+
 // fewOthers reports whether fewer than three nodes are live, e among them: then there is
 // only one watcher.
 func (s *Set) fewOthers(e *entry) bool {

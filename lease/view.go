@@ -27,6 +27,10 @@ type View struct {
 	Members []Member   // sorted by id; this node is always included
 	Evicted []Eviction // in force, by id, also of nodes that are not live
 
+	// Crashed are incarnations whose processes have ended within the last TTL or so, by
+	// proof. Nodes that may merely be out of reach are not among them.
+	Crashed []Incarnation
+
 	// Spared says that evictions have no effect at present: they would leave no candidate.
 	Spared bool
 
@@ -38,7 +42,7 @@ func (v *View) Local(at Stamp) time.Time { return v.time.local(at) }
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, time: s.time}
+	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), time: s.time}
 	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
