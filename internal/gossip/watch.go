@@ -156,7 +156,7 @@ func (w *watcher) dial(ctx context.Context, to Target, t *trial) (net.Conn, find
 		h, err = w.guard.credentials.watch(conn)
 		switch {
 		case h != 0 && h != to.Handle:
-			found = absent
+			found = replaced
 		case err == nil:
 			return conn, present
 		}
@@ -171,7 +171,8 @@ type finding int
 const (
 	unclear finding = iota
 	present         // the node
-	absent          // another incarnation, or a host without the process
+	replaced        // another incarnation
+	refused         // a host without the process, or a firewall that says so
 	hidden          // no host answers
 )
 
@@ -181,7 +182,7 @@ func findingOf(err error) finding {
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return absent
+		return refused
 	case unanswered(err), ok && timeout.Timeout():
 		return hidden
 	default:
@@ -211,7 +212,8 @@ type trial struct {
 // end notes the end of a stream.
 func (t *trial) end(opened, now time.Time, err error) {
 	first := !t.met
-	t.met, t.ended, t.silent = true, now, unanswered(err)
+	t.met, t.ended = true, now
+	t.silent = unanswered(err) || errors.Is(err, syscall.ECONNREFUSED) // by ICMP; a process resets
 	if first || now.Sub(opened) >= stableAfter {
 		t.pause = 0
 		return
@@ -222,13 +224,14 @@ func (t *trial) end(opened, now time.Time, err error) {
 // judge returns the evidence of a finding, or 0. A node that is met counts until one
 // report: a watcher that never had a stream has no evidence. The listener of a process
 // that just ends accepts for a moment and resets: that is unclear, and the next attempt is
-// refused.
+// refused. A process that ends also ends its streams. If a stream ended by silence, a
+// firewall may have cut it, and may be what refuses.
 func (t *trial) judge(now time.Time, found finding) (e lease.Evidence) {
 	switch {
 	case !t.met:
-	case found == absent:
+	case found == replaced, found == refused && !t.silent:
 		e = lease.Refused
-	case found == hidden && (t.silent || now.Sub(t.ended) >= silence):
+	case found == refused, found == hidden && (t.silent || now.Sub(t.ended) >= silence):
 		e = lease.Silent
 	}
 	if e != 0 {

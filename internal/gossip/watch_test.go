@@ -243,10 +243,13 @@ func TestTrial(t *testing.T) {
 		found finding
 		want  lease.Evidence
 	}{
-		{"refused", io.EOF, 0, absent, lease.Refused},
-		{"refused late", reset, time.Hour, absent, lease.Refused},
-		{"refused after silence", gone, 0, absent, lease.Refused},
-		{"never met", nil, 0, absent, 0},
+		{"refused", io.EOF, 0, refused, lease.Refused},
+		{"refused late", reset, time.Hour, refused, lease.Refused},
+		{"refused after silence", gone, 0, refused, lease.Silent},
+		{"refused all the time", syscall.ECONNREFUSED, 0, refused, lease.Silent},
+		{"replaced", reset, 0, replaced, lease.Refused},
+		{"replaced after silence", gone, 0, replaced, lease.Refused},
+		{"never met", nil, 0, refused, 0},
 		{"never met, no host", nil, time.Hour, hidden, 0},
 		{"silent", gone, 500 * time.Millisecond, hidden, lease.Silent},
 		{"silent by a router's word", syscall.EHOSTUNREACH, 0, hidden, lease.Silent},
@@ -286,7 +289,7 @@ func TestTrial(t *testing.T) {
 
 func TestFindingOf(t *testing.T) {
 	for err, want := range map[error]finding{
-		syscall.ECONNREFUSED:    absent,
+		syscall.ECONNREFUSED:    refused,
 		syscall.ETIMEDOUT:       hidden,
 		syscall.EHOSTUNREACH:    hidden,
 		syscall.ENETUNREACH:     hidden,
