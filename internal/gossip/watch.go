@@ -169,11 +169,11 @@ func (w *watcher) dial(ctx context.Context, to Target, t *trial) (net.Conn, find
 type finding int
 
 const (
-	unclear finding = iota
-	present         // the node
-	replaced        // another incarnation
-	refused         // a host without the process, or a firewall that says so
-	hidden          // no host answers
+	unclear  finding = iota
+	present          // the node
+	replaced         // another incarnation
+	refused          // a host without the process, or a firewall that says so
+	hidden           // no host answers
 )
 
 // findingOf judges a dial that failed. Faults of this host, such as a lack of file
