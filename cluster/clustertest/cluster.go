@@ -213,6 +213,24 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
+// Vanish ends nodes together with their hosts, like a power cut: unlike after Crash, their
+// addresses do not answer.
+func (c *Cluster) Vanish(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		n := c.remove(id)
+		n.transport.Vanish()
+		_ = n.agent.Close()
+	}
+}
+
+// ResetStreams breaks all TCP connections of a node, as a restarted firewall does. New ones
+// work.
+func (c *Cluster) ResetStreams(id string) {
+	c.t.Helper()
+	c.node(id).transport.Reset()
+}
+
 // Leave makes a node leave in order.
 func (c *Cluster) Leave(id string) {
 	c.t.Helper()

@@ -7,7 +7,7 @@
 //		c.Start("a", "b", "c")
 //		c.WaitAgreed(time.Second)
 //		c.Crash("b")
-//		c.WaitAgreed(7 * time.Second)
+//		c.WaitAgreed(time.Second)
 //	})
 //
 // Agents and memberlist are real; only the sockets are simulated. The events of every
