@@ -129,11 +129,15 @@ func (m *Message) request(kind uint64, r *reader) {
 func (m *Message) word(kind uint64, r *reader) {
 	switch kind {
 	case sectionProof:
-		for len(r.b) > 0 {
-			m.Accusations = append(m.Accusations, r.accusation(m.Stamp))
-		}
+		m.readAccusations(r)
 	case sectionEvictions:
 		m.readEvictions(r)
+	}
+}
+
+func (m *Message) readAccusations(r *reader) {
+	for len(r.b) > 0 {
+		m.Accusations = append(m.Accusations, r.accusation(m.Stamp))
 	}
 }
 
