@@ -111,6 +111,9 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		kernel: node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
 	}
 	l.show()
+	if cfg.Health != nil {
+		a.wait.Go(func() { a.watchHealth(running) })
+	}
 	go func() {
 		l.run(running)
 		a.reap(l)

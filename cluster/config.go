@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -92,6 +93,18 @@ type Config struct {
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
 
+	// Health reports whether the program of this node can serve: an error says why it is
+	// ill. An ill node drains: it owns nothing, and stays a member. The agent calls it every
+	// HealthInterval, in a goroutine of its own and one call at a time. The context ends
+	// after HealthInterval; a call that does not return by then has failed. Two failures in
+	// a row make the program ill, two successes well. It is ill until the first call has
+	// succeeded. Check only what another node does better: if all are ill, no node owns
+	// anything. Default: none, always well.
+	Health func(ctx context.Context) error
+
+	// HealthInterval is the time between two calls of Health. Default: HeartbeatInterval.
+	HealthInterval time.Duration
+
 	// MinMembers is the number of live members, this node among them, without which the
 	// node owns nothing: it is isolated (PhaseIsolated). Members count in any state. This
 	// holds at the start, so that ten nodes with 10 wait for each other, and in a split,
@@ -181,6 +194,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.MinMembers, 1)
 	setDefault(&c.Partitions, placement.DefaultPartitions)
 	setDefault(&c.HeartbeatInterval, t.heartbeat)
+	setDefault(&c.HealthInterval, c.HeartbeatInterval)
 	setDefault(&c.LeaseTTL, t.ttl)
 	setDefault(&c.MaxSkew, 5*time.Second)
 	setDefault(&c.QuietWindow, t.quiet)
@@ -252,6 +266,7 @@ func (c Config) Validate() error {
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	fault(c.LeaseTTL <= c.HeartbeatInterval, "LeaseTTL (%v) must be longer than HeartbeatInterval (%v)", c.LeaseTTL, c.HeartbeatInterval)
 	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
+	fault(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)
 	shortest := node.RampSteps * c.QuietWindow // steps within one window would be gathered into one
 	fault(c.RampUp != 0 && (c.RampUp < shortest || c.RampUp > 24*time.Hour), "RampUp is %v; it must be 0, or %v (%d times QuietWindow) to 24h", c.RampUp, shortest, node.RampSteps)
 	for _, d := range []struct {
@@ -324,7 +339,7 @@ func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
 		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers,
+		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, Checked: c.Health != nil,
 	}
 }
 

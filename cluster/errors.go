@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -13,6 +14,11 @@ var (
 	ErrNotReady  = errors.New("cluster: not ready: this node has not computed a table yet; wait for Ready")
 	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
 	ErrClosed    = errors.New("cluster: agent is closed")
+
+	// ErrNotMember, ErrLastCandidate and ErrEvictions are why Evict refuses.
+	ErrNotMember     = node.ErrNotMember
+	ErrLastCandidate = node.ErrLastCandidate
+	ErrEvictions     = lease.ErrEvictions
 
 	// ErrKey and ErrCluster are reasons why a seed refuses this node. Start wraps them.
 	ErrKey     = gossip.ErrKey

@@ -37,16 +37,18 @@ func (a *Agent) SetWeight(w uint32) error {
 func (a *Agent) Drain(ctx context.Context) error {
 	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
 	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
-		return s.Phase != PhaseActive || (s.Converged() && s.placed() == 0)
+		return s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0)
 	})
 }
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
-// members run a table with it. With Config.RampUp, that is its first share.
+// members run a table with it. With Config.RampUp, that is its first share. It returns
+// without such a table if the node is evicted or its program is ill.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
-		return s.Converged() && (s.placed() > 0 || s.Self.Weight == 0)
+		_, evicted := s.EvictionOf(s.Self.ID)
+		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || s.Ill != nil || evicted)
 	})
 }
 

@@ -11,6 +11,7 @@ func (l *loop) show() {
 	v := l.kernel.View()
 	s := &Snapshot{
 		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed,
+		Ill: v.Ill, Spared: v.Live.Spared,
 		lease: v.Lease, drift: v.Drift, mine: -1, Stats: l.stats(v.Stats),
 	}
 	switch {
@@ -28,6 +29,9 @@ func (l *loop) show() {
 		if members[i].ID == a.self {
 			s.Self = s.Members[i]
 		}
+	}
+	for _, e := range v.Live.Evicted {
+		s.Evictions = append(s.Evictions, Eviction{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
 	}
 	old, _ := a.snap.Get()
 	s.fillOwners(old, a.self)
@@ -82,7 +86,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
 		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
-		Fences: k.Fences, NodesRefused: k.NodesRefused,
+		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
 		Drifts: k.Drifts, DriftTime: k.DriftTime, Watched: watched, Watchers: watchers,
 	}

@@ -18,7 +18,7 @@ type Member struct {
 	Addr        string // where it gossips
 	APIAddr     string // where its program is reached
 	Zone        string
-	State       lease.State
+	State       lease.State // Draining also while the member is evicted, or its program is ill
 	Weight      uint32
 	Capacity    int64 // units of load it can carry; 0 = not stated
 	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
@@ -59,6 +59,16 @@ type Snapshot struct {
 	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections,
 	// but does not answer. nil = there is no such reason.
 	Waits error
+
+	// Ill is why the program of this node is ill, by Config.Health or by its reports; nil =
+	// it is well, or nothing is known. While it is ill, the node drains.
+	Ill error
+
+	// Evictions are the ones in force, by id, also of nodes that are not members at present.
+	// An active member shows as Draining while it is evicted. Spared says that evictions
+	// have no effect: no other member could own anything.
+	Evictions []Eviction
+	Spared    bool
 
 	why    error // for a key without owner
 	lease  *node.OwnLease
@@ -129,13 +139,13 @@ func (s *Snapshot) owns(p placement.Partition) bool {
 // weighs reports whether the table has this node with weight w. It is also true where
 // no table will: the node is no candidate, or its weight was changed again.
 func (s *Snapshot) weighs(w uint32) bool {
-	return s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active || s.placed() == w
+	return s.Self.Weight != w || s.Phase != PhaseActive || s.Self.State != lease.Active || s.placed(s.Self.ID) == w
 }
 
-// placed returns the weight of this node in the table; 0 if it is no candidate.
-func (s *Snapshot) placed() uint32 {
+// placed returns the weight of a node in the table; 0 if it is no candidate.
+func (s *Snapshot) placed(id lease.NodeID) uint32 {
 	nodes := s.Table.Nodes()
-	i, ok := slices.BinarySearchFunc(nodes, s.Self.ID, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
+	i, ok := slices.BinarySearchFunc(nodes, id, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) })
 	if !ok {
 		return 0
 	}
@@ -160,9 +170,10 @@ type Stats struct {
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
 	Fences            uint64 `json:"fences"`             // times this node released everything by itself
 	NodesRefused      uint64 `json:"nodes_refused"`
-	Requests          uint64 `json:"requests"`    // calls of [Agent.Arrived]
-	Misrouted         uint64 `json:"misrouted"`   // of these, requests for keys of other nodes
-	LogDropped        uint64 `json:"log_dropped"` // log lines that were not written: the handler fails, or is too slow
+	HealthFailures    uint64 `json:"health_failures"` // failed checks of the program, and late reports
+	Requests          uint64 `json:"requests"`        // calls of [Agent.Arrived]
+	Misrouted         uint64 `json:"misrouted"`       // of these, requests for keys of other nodes
+	LogDropped        uint64 `json:"log_dropped"`     // log lines that were not written: the handler fails, or is too slow
 
 	// Drifts counts how often this node, having a table, began to see members with
 	// another one. DriftTime is the total time in which it saw some, up to now. Each

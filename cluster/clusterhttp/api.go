@@ -26,6 +26,23 @@ type Member struct {
 	Incarnation   uint64            `json:"incarnation,string"`
 	ClockOffsetMS int64             `json:"clock_offset_ms"` // its wall clock minus this node's
 	InSync        bool              `json:"in_sync"`         // runs the same table as this node
+
+	// Evicted is why an active member shows as draining: it is evicted.
+	Evicted *Eviction `json:"evicted,omitempty"`
+}
+
+// Eviction takes a node out for all members, until its end.
+type Eviction struct {
+	ID     lease.NodeID `json:"id"`
+	ForMS  int64        `json:"for_ms"` // until its end
+	Reason string       `json:"reason"` // for people
+}
+
+// Evicted answers POST /v1/evict. Converged reports whether every live member has agreed;
+// if false, the eviction, or its end, is still spreading.
+type Evicted struct {
+	Eviction
+	Converged bool `json:"converged"`
 }
 
 // Placed answers /v1/place.
@@ -54,6 +71,11 @@ type Members struct {
 	Digest    placement.Digest `json:"digest"`
 	Converged bool             `json:"converged"`
 	Drift     int              `json:"drift"` // members that run another table
+
+	// Evictions are the ones in force, also of nodes that are not members at present. Spared
+	// says that they have no effect: no other member could own anything.
+	Evictions []Eviction `json:"evictions,omitempty"`
+	Spared    bool       `json:"spared,omitempty"`
 }
 
 // Partitions answers /v1/partitions: the table as a document, and its balance. The
@@ -82,7 +104,8 @@ type Owned struct {
 // settings.
 type Stats struct {
 	Self     lease.NodeID         `json:"self"`
-	State    string               `json:"state"` // joining, settling, isolated, active, draining or left
+	State    string               `json:"state"`         // joining, settling, isolated, active, ill, evicted, draining or left
+	Ill      string               `json:"ill,omitempty"` // why the program of this node is ill
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read

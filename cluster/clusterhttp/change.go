@@ -33,17 +33,28 @@ func (a *api) undrain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return a.change(w, r, a.agent.Undrain)
 }
 
-// change runs Drain or Undrain of the agent and waits for as long as the caller
-// wants. The change happens even if the caller disconnects or does not wait: the
-// agent's call has its own goroutine and deadline.
+// change runs Drain or Undrain of the agent.
 func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Context) error) (any, *Problem) {
 	wait, p := waitOf(r)
+	if p == nil {
+		p = decode(r, &struct{}{})
+	}
 	if p != nil {
 		return nil, p
 	}
-	if p := decode(r, &struct{}{}); p != nil {
+	converged, p := a.perform(w, r, wait, do)
+	if p != nil {
 		return nil, p
 	}
+	c := a.changed()
+	c.Converged = converged
+	return c, nil
+}
+
+// perform runs a change and waits until all members have agreed, for as long as the caller
+// wants at most. The change happens even if the caller disconnects or does not wait: the agent's
+// call has its own goroutine and deadline.
+func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration, do func(context.Context) error) (converged bool, _ *Problem) {
 	a.audit(r)
 	// The server's WriteTimeout must not cut off a response after a long wait.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + a.sendTime))
@@ -56,18 +67,15 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Con
 	}()
 	patience := time.NewTimer(max(wait, handOver))
 	defer patience.Stop()
-	converged := false
 	select {
 	case err := <-result:
 		if converged = err == nil; !converged && !errors.Is(err, context.DeadlineExceeded) {
-			return nil, a.problemOf(err)
+			return false, a.problemOf(err)
 		}
 	case <-patience.C:
 	case <-r.Context().Done():
 	}
-	c := a.changed()
-	c.Converged = converged
-	return c, nil
+	return converged, nil
 }
 
 // leave responds first, because the server may be gone afterwards.

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // maxAnswer is the limit of one response or event, in bytes. The largest response of an
@@ -100,6 +102,19 @@ func (c *Client) SetLoad(ctx context.Context, units int64) (Changed, error) {
 // SetWeight changes the node's share relative to others.
 func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/weight", map[string]uint32{"weight": w})
+}
+
+// ReportHealth reports that the program of the node is well, and that its next report
+// follows within ttl. Without that the node drains. 0: no further report is expected.
+func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, error) {
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ttl.Milliseconds()})
+}
+
+// Evict has a member own nothing for some time, in the view of all members; 0 ends an
+// earlier eviction. It waits as Drain does.
+func (c *Client) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Evicted, error) {
+	body := Eviction{ID: id, ForMS: d.Milliseconds(), Reason: reason}
+	return ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+patience(ctx), body)
 }
 
 // Ready returns nil if the node is ready to serve, or a *Problem with the State of the

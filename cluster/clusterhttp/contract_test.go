@@ -30,7 +30,7 @@ import (
 //	load a=400             set the load of a node
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
-	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/life", "testdata/rooms"} {
+	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/evict", "testdata/life", "testdata/rooms"} {
 		t.Run(script, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := story{handlers: make(map[string]http.Handler)}
@@ -123,7 +123,7 @@ func (s *story) handler() http.Handler {
 	return h
 }
 
-var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|version)": |"incarnation": "|"epoch": [1-9])-?\d+`)
+var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|for_ms|version)": |"incarnation": "|"epoch": [1-9])-?\d+`)
 
 func (s *story) request(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")

@@ -20,6 +20,8 @@
 //	POST /v1/leave              [Changed]     202; then leave the cluster
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
+//	POST /v1/health             [Changed]     body {"ttl_ms":N}: the program of this node is well
+//	POST /v1/evict?wait=10s     [Evicted]     body {"id":ID,"for_ms":N,"reason":TEXT}: have a member own nothing
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
@@ -39,15 +41,24 @@
 // A body is a JSON object of at most 64 kB, with Content-Type application/json and no
 // unknown fields. Calls without parameters in the body take {} or no body.
 //
-// /v1/drain and /v1/undrain wait until all members agree, for at most wait: 0 to 60s, by
-// default 10s. Both respond with 200 in either case; converged shows the result. The
+// /v1/drain, /v1/undrain and /v1/evict wait until all members agree, for at most wait: 0 to 60s, by
+// default 10s. They respond with 200 in either case; converged shows the result. The
 // change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
 // /v1/weight immediately; neither call waits.
+//
+// A program beside the agent sends /v1/health from time to time. If the next report does
+// not follow within ttl_ms (100 to 3,600,000), the program is ill: the node drains until
+// two reports follow each other in time. A ttl_ms of 0 ends that. A program that sends
+// none is well.
+//
+// /v1/evict takes any member out for all members, for at most a day: it owns nothing and
+// shows as draining, with the reason, also after a restart. A for_ms of 0 ends an eviction.
+// Of two decisions about a node the later one counts.
 //
 // /healthz depends on this process alone: a failure of peers or of the network must not
 // restart it. It responds with stalled when the agent's loop has not gone round for a TTL: a
 // strategy does not return, or the process was paused until a moment ago. /readyz has a Problem with the field state while the node is joining (its
-// lease expired), settling, isolated (it sees too few members), draining or left.
+// lease expired), settling, isolated (it sees too few members), ill (its program is), evicted, draining or left.
 //
 // # Rooms
 //
@@ -116,8 +127,11 @@
 //	403  forbidden           the request comes from a web page of another origin
 //	404  not_found           no such path
 //	404  no_pin              the room is not pinned
+//	404  not_member          no member has the id of an eviction
 //	405  method_not_allowed  the header Allow lists the methods
 //	409  not_live            the target of a move does not accept rooms
+//	409  last_candidate      no other member could own anything
+//	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
 //	409  changed             another caller moved the room at the same time
 //	503  not_ready           no table yet, or see /readyz; Retry-After is set
 //	503  no_members          no member can own a partition

@@ -122,6 +122,8 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("POST /v1/leave", a.open(http.StatusAccepted, a.leave))
 	a.mux.HandleFunc("POST /v1/load", a.open(http.StatusOK, a.setLoad))
 	a.mux.HandleFunc("POST /v1/weight", a.open(http.StatusOK, a.setWeight))
+	a.mux.HandleFunc("POST /v1/health", a.open(http.StatusOK, a.report))
+	a.mux.HandleFunc("POST /v1/evict", a.open(http.StatusOK, a.evict))
 	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
 	a.mux.HandleFunc("GET /v1/rooms/{room}", a.open(http.StatusOK, a.showRoom))
 	a.mux.HandleFunc("DELETE /v1/rooms/{room}", a.open(http.StatusOK, a.releaseRoom))

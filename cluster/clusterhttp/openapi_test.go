@@ -67,6 +67,8 @@ func calls() []call {
 	size := map[string]any{"size": whole(0, 0)}
 	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
 	nothing := object("", map[string]any{})
+	eviction := object("id", map[string]any{"id": text(64), "for_ms": whole(0, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
+	eviction["required"] = []any{"for_ms", "id"}
 	return []call{
 		{"GET", "/v1/place", "The owner of a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
 		{"GET", "/v1/owners", "The best members for a key, the owner first, and why.", []parameter{key, {"n", "number of members; default 3", whole(1, maxOwners), false}}, nil, 200, Ranked{}, []int{400, 503}},
@@ -81,6 +83,8 @@ func calls() []call {
 		{"POST", "/v1/leave", "Leave the cluster; the response comes first.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/weight", "Set this node's weight.", nil, object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/health", "Report that the program of this node is well.", nil, object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/evict", "Have a member own nothing for some time, in the view of all.", []parameter{wait}, eviction, 200, Evicted{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
 		{"GET", "/v1/rooms", "The pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
 		{"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", []parameter{{"size", "participants", whole(0, 0), false}}, nil, 200, RoomDetail{}, []int{400, 501, 503}},
 		{"DELETE", "/v1/rooms/{room}", "Release a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},

@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -14,7 +15,8 @@ type status struct {
 }
 
 // healthz depends on this process alone: a probe that fails because of peers would
-// restart a whole fleet after a short network failure.
+// restart a whole fleet after a short network failure. An ill program beside the agent is
+// no reason to restart the agent.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
@@ -45,6 +47,13 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	case "isolated":
 		p.Message = fmt.Sprintf("isolated: this node owns nothing. Live members: %d, itself included; it needs %d",
 			len(a.agent.Members()), a.agent.Config().MinMembers)
+	case "ill":
+		p.Message = fmt.Sprintf("ill: this node owns nothing, because its program is ill: %v", a.agent.Snapshot().Ill)
+	case "evicted":
+		p.Message = "evicted: this node owns nothing until its eviction ends"
+		if e, ok := a.agent.Snapshot().EvictionOf(a.self); ok {
+			p.Message += fmt.Sprintf(", in %v: %s", time.Until(e.Until).Round(time.Second), cmp.Or(e.Reason, "no reason given"))
+		}
 	case "draining":
 		p.Message = "draining: this node releases its partitions"
 	default:
@@ -64,7 +73,12 @@ func (a *api) state() string {
 		return "joining"
 	case s.Phase == cluster.PhaseIsolated:
 		return "isolated"
+	case s.Self.State == lease.Draining && s.Ill != nil:
+		return "ill"
 	case s.Self.State == lease.Draining:
+		if _, evicted := s.EvictionOf(a.self); evicted {
+			return "evicted"
+		}
 		return "draining"
 	case s.Self.State == lease.Active && s.State != nil:
 		return "active"

@@ -11,13 +11,14 @@ import (
 
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
-// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, affinity.ErrStore,
+// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrNotMember,
+// cluster.ErrLastCandidate, cluster.ErrEvictions, affinity.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
-	State   string `json:"state,omitempty"` // of /readyz: joining, settling, isolated, draining or left
+	State   string `json:"state,omitempty"` // of /readyz: joining, settling, isolated, ill, evicted, draining or left
 
 	Status int `json:"-"` // of the HTTP response
 }
@@ -36,6 +37,11 @@ const (
 	CodeStalled      = "stalled" // of /healthz: the agent's loop stands still
 	CodeInternal     = "internal"
 
+	// About evictions.
+	CodeNotMember     = "not_member"     // no member has the id
+	CodeLastCandidate = "last_candidate" // no other member could own anything
+	CodeEvictions     = "too_many_evictions"
+
 	// About rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
 	CodeStore      = "store_unavailable" // the store does not respond
@@ -52,6 +58,7 @@ func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 func (p *Problem) Is(target error) bool {
 	err, ok := map[string]error{
 		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed,
+		CodeNotMember: cluster.ErrNotMember, CodeLastCandidate: cluster.ErrLastCandidate, CodeEvictions: cluster.ErrEvictions,
 		CodeStore: affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
 		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged,
 	}[p.Code]
@@ -70,6 +77,9 @@ func internal(err error) *Problem {
 func (a *api) problemOf(err error) *Problem {
 	unavailable := func(code, message string) *Problem {
 		return &Problem{Status: http.StatusServiceUnavailable, Code: code, Message: message}
+	}
+	if p := problemOfEvict(err); p != nil {
+		return p
 	}
 	switch {
 	case errors.Is(err, cluster.ErrNotReady):

@@ -64,7 +64,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	}
 	return &Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
-		Converged: s.Converged(), Drift: s.Drift(),
+		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared,
 	}, nil
 }
 
@@ -101,6 +101,9 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
 		},
 	}
+	if ill := a.agent.Snapshot().Ill; ill != nil {
+		stats.Ill = ill.Error()
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms = &rooms
@@ -109,12 +112,17 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 }
 
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
-	return Member{
+	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
 		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), Capacity: m.Capacity, Labels: m.Labels,
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.InSync(m),
 	}
+	if e, evicted := s.EvictionOf(m.ID); evicted {
+		own := evictionOf(e)
+		member.Evicted = &own
+	}
+	return member
 }
 
 // keyOf returns the parameter key. A key must be UTF-8: JSON would replace other bytes in

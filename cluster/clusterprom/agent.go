@@ -33,6 +33,14 @@ func nodeFamilies() []family {
 			func(v *view) float64 { return float64(v.cfg.MinMembers) }),
 		counter("node_fences_total", "Times that this node fenced itself and released all partitions: its process had been paused, or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
+		gauge("program_ill", "1 while the program of this node is ill, so that the node owns nothing.", func(v *view) float64 {
+			if v.Ill != nil {
+				return 1
+			}
+			return 0
+		}),
+		counter("health_failures_total", "Failed checks of the program of this node, and reports of it that were late.",
+			func(v *view) uint64 { return v.Stats.HealthFailures }),
 		gauge("loop_age_seconds", "Time since the agent's loop last went round; at the age of the TTL the lease has expired.",
 			func(v *view) float64 { return v.loopAge.Seconds() }),
 		counter("log_lines_dropped_total", "Log lines that were not written: the handler failed, or was too slow.",
@@ -79,6 +87,7 @@ func memberFamilies() []family {
 			}
 			return members
 		}),
+		gauge("evictions", "Evictions in force, as this node knows them.", func(v *view) float64 { return float64(len(v.Evictions)) }),
 		gauge("lease_ttl_seconds", "Age at which a lease expires.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
 		gauge("lease_age_p99_seconds", "Age that 99 % of the live leases do not exceed.", func(v *view) float64 {
 			ages := make([]time.Duration, len(v.Members))

@@ -81,6 +81,7 @@ func (n *Node) Evict(now time.Time, id lease.NodeID, d time.Duration, reason str
 	}
 	n.note(true)
 	n.when.urge(now)
+	n.out.Show = true
 	return nil
 }
 

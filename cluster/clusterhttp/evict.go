@@ -1,0 +1,94 @@
+package clusterhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// report notes that the program beside this agent is well. Reports are too frequent for
+// the log.
+func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		TTL *int64 `json:"ttl_ms"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	if body.TTL == nil {
+		return nil, badRequest(`ttl_ms is missing: send {"ttl_ms":N}`)
+	}
+	least, most := cluster.MinHealthTTL.Milliseconds(), cluster.MaxHealthTTL.Milliseconds()
+	if ttl := *body.TTL; ttl != 0 && (ttl < least || ttl > most) {
+		return nil, badRequest("ttl_ms is %d; it must be 0, or %d to %d", ttl, least, most)
+	}
+	if err := a.agent.ReportHealth(time.Duration(*body.TTL) * time.Millisecond); err != nil {
+		return nil, a.problemOf(err)
+	}
+	c := a.changed()
+	c.Converged = a.agent.Converged()
+	return c, nil
+}
+
+// evict has a member own nothing, in the view of all.
+func (a *api) evict(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+	var body struct {
+		ID     lease.NodeID `json:"id"`
+		ForMS  *int64       `json:"for_ms"`
+		Reason string       `json:"reason"`
+	}
+	most := lease.MaxEvictionTime.Milliseconds()
+	wait, p := waitOf(r)
+	if p == nil {
+		p = decode(r, &body)
+	}
+	switch {
+	case p != nil:
+		return nil, p
+	case body.ID == "" || body.ForMS == nil:
+		return nil, badRequest(`id or for_ms is missing: send {"id":ID,"for_ms":N}`)
+	case *body.ForMS < 0 || *body.ForMS > most:
+		return nil, badRequest("for_ms is %d; it must be 0 (ends an eviction) to %d", *body.ForMS, most)
+	case len(body.Reason) > lease.MaxReasonBytes || !utf8.ValidString(body.Reason) || strings.ContainsFunc(body.Reason, unicode.IsControl):
+		return nil, badRequest("reason must be one line of at most %d bytes", lease.MaxReasonBytes)
+	}
+	d := time.Duration(*body.ForMS) * time.Millisecond
+	converged, p := a.perform(w, r, wait, func(ctx context.Context) error { return a.agent.Evict(ctx, body.ID, d, body.Reason) })
+	if p != nil {
+		return nil, p
+	}
+	return &Evicted{Eviction: Eviction{ID: body.ID, ForMS: *body.ForMS, Reason: body.Reason}, Converged: converged}, nil
+}
+
+// problemOfEvict translates the reasons of a refused eviction.
+func problemOfEvict(err error) *Problem {
+	switch {
+	case errors.Is(err, cluster.ErrNotMember):
+		return &Problem{Status: http.StatusNotFound, Code: CodeNotMember, Message: "no member has this id: see /v1/members"}
+	case errors.Is(err, cluster.ErrLastCandidate):
+		return &Problem{Status: http.StatusConflict, Code: CodeLastCandidate, Message: "no other member could own anything: all are draining, settling, evicted or of weight 0"}
+	case errors.Is(err, cluster.ErrEvictions):
+		return &Problem{Status: http.StatusConflict, Code: CodeEvictions, Message: "too many evictions: end one, or wait until one ends"}
+	}
+	return nil
+}
+
+// evictions returns those in force.
+func evictions(s *cluster.Snapshot) []Eviction {
+	all := make([]Eviction, len(s.Evictions))
+	for i, e := range s.Evictions {
+		all[i] = evictionOf(e)
+	}
+	return all
+}
+
+func evictionOf(e cluster.Eviction) Eviction {
+	return Eviction{ID: e.ID, ForMS: max(0, time.Until(e.Until).Milliseconds()), Reason: e.Reason}
+}

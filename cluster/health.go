@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+)
+
+var errHangs = errors.New("the check does not return")
+
+// watchHealth checks the program of this node until ctx ends, one check at a time. A check
+// has as long as the interval. For each further interval without an end it has failed
+// again.
+func (a *Agent) watchHealth(ctx context.Context) {
+	tick := time.NewTicker(a.cfg.HealthInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		result := a.beginCheck(ctx)
+		inTime := true
+		for ended := false; !ended; {
+			select {
+			case err := <-result:
+				if ended = true; inTime {
+					a.checked(ctx, err)
+				}
+			case <-tick.C:
+				inTime = false
+				a.checked(ctx, errHangs)
+			case <-ctx.Done():
+				return
+			}
+		}
+		if !inTime {
+			continue // the tick of this check is over
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// beginCheck runs a check. The agent does not wait for its end, which may never come.
+func (a *Agent) beginCheck(ctx context.Context) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.HealthInterval)
+		defer cancel()
+		result <- a.cfg.Health(ctx)
+	}()
+	return result
+}
+
+func (a *Agent) checked(ctx context.Context, err error) {
+	_ = a.do(ctx, func(now time.Time, n *node.Node) { n.Checked(now, err) })
+}
+
+// Bounds of the time between two reports of health.
+const (
+	MinHealthTTL = 100 * time.Millisecond
+	MaxHealthTTL = time.Hour
+)
+
+// ReportHealth notes that the program of this node is well, and that its next report
+// follows within ttl. Without that report the program is ill: the node drains until two
+// reports follow each other in time. With a ttl of 0, no further report is expected. It is
+// for programs that run outside of this process; others set Config.Health.
+func (a *Agent) ReportHealth(ttl time.Duration) error {
+	if ttl != 0 && (ttl < MinHealthTTL || ttl > MaxHealthTTL) {
+		return fmt.Errorf("cluster: health for %v; it must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
+	}
+	return a.do(context.Background(), func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
+}
+
+// Eviction takes a node out for all members: it owns nothing until the end. It concerns
+// the id, so a restart of the node does not end it.
+type Eviction struct {
+	ID     lease.NodeID
+	Until  time.Time // by this node's clock
+	Reason string
+}
+
+// Evict decides that a member owns nothing for some time, at most lease.MaxEvictionTime,
+// in the view of all members, also of those that join later. The member stays one, and
+// shows as draining. A time of 0 ends an earlier eviction. Of two decisions about a member
+// the later one counts. The reason is for people: one line of at most
+// lease.MaxReasonBytes.
+//
+// Evict returns when all live members run a table that fits. If ctx ends first, the
+// eviction still spreads. Evict fails with ErrNotMember, with ErrLastCandidate if no other
+// member could own anything, with ErrEvictions, or with ErrNotReady while this node joins.
+func (a *Agent) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
+	if a.Snapshot().Phase == PhaseJoining {
+		return fmt.Errorf("cluster: evict %s: %w", id, ErrNotReady)
+	}
+	var refused error
+	evict := func(now time.Time, n *node.Node) { refused = n.Evict(now, id, d, reason) }
+	err := a.do(context.Background(), evict)
+	if err == nil {
+		err = refused
+	}
+	if err == nil {
+		err = a.await(ctx, func(s *Snapshot) bool { return s.Converged() && s.placesRightly(id) })
+	}
+	if err != nil {
+		return fmt.Errorf("cluster: evict %s: %w", id, err)
+	}
+	return nil
+}
+
+// placesRightly reports whether the table has a member if and only if it is a candidate.
+func (s *Snapshot) placesRightly(id lease.NodeID) bool {
+	candidate := false
+	for _, m := range s.Members {
+		candidate = candidate || m.ID == id && m.State == lease.Active && m.Weight > 0
+	}
+	return (s.placed(id) > 0) == candidate
+}
+
+// EvictionOf returns the eviction of a node that is in force, if there is one.
+func (s *Snapshot) EvictionOf(id lease.NodeID) (e Eviction, evicted bool) {
+	for _, e := range s.Evictions {
+		if e.ID == id {
+			return e, true
+		}
+	}
+	return Eviction{}, false
+}

@@ -1,0 +1,229 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// program is a program with a health. Its checks overlap if two of them run at a time.
+type program struct {
+	health   atomic.Pointer[func(context.Context) error]
+	running  atomic.Int64
+	overlaps atomic.Bool
+	calls    atomic.Int64
+}
+
+func (p *program) become(health func(context.Context) error) { p.health.Store(&health) }
+
+func (p *program) check(ctx context.Context) error {
+	p.calls.Add(1)
+	if p.running.Add(1) > 1 {
+		p.overlaps.Store(true)
+	}
+	defer p.running.Add(-1)
+	return (*p.health.Load())(ctx)
+}
+
+func well(context.Context) error { return nil }
+
+// A node with an ill program owns nothing, and comes back by itself, whatever its check
+// does. The loop of the agent runs on, and no two checks run at a time.
+func TestHealthChecks(t *testing.T) { // S5.11
+	for name, sick := range map[string]func(context.Context) error{
+		"fails":          func(context.Context) error { return errors.New("no disk") },
+		"takes too long": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"fails late":     func(context.Context) error { time.Sleep(2500 * time.Millisecond); return errors.New("no disk") },
+		"hangs":          func(context.Context) error { time.Sleep(time.Minute); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := new(program)
+				p.become(well)
+				c := clustertest.New(t, clustertest.Options{})
+				c.Start("a", "c")
+				c.StartWith("b", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Health = p.check }))
+				c.WaitAgreed(3 * time.Second)
+				b := c.Agent("b")
+				if len(b.Owned()) == 0 {
+					t.Fatal("a well node owns nothing")
+				}
+				p.become(sick)
+				time.Sleep(10 * time.Second)
+				s := b.Snapshot()
+				if s.Ill == nil || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
+					t.Errorf("ill because of %v, %v, owns %d, after %d failures", s.Ill, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
+				}
+				if age := b.LoopAge(); age > time.Second {
+					t.Errorf("the loop stood still for %v", age)
+				}
+				p.become(well)
+				time.Sleep(70 * time.Second)
+				c.WaitAgreed(0)
+				if b.Snapshot().Ill != nil || len(b.Owned()) == 0 {
+					t.Errorf("ill because of %v, owns %d", b.Snapshot().Ill, len(b.Owned()))
+				}
+				if p.overlaps.Load() {
+					t.Error("two checks ran at a time")
+				}
+			})
+		})
+	}
+}
+
+// One check that takes too long is one failure: nothing moves.
+func TestSlowCheckMovesNothing(t *testing.T) { // S5.11
+	synctest.Test(t, func(t *testing.T) {
+		p := new(program)
+		p.become(func(ctx context.Context) error {
+			if p.calls.Load()%3 == 0 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		})
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Health = p.check }})
+		c.Start("a")
+		c.StartWith("b", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Health = well }))
+		c.WaitAgreed(5 * time.Second)
+		before := c.Agent("b").Snapshot().Stats.TableChanges
+		time.Sleep(time.Minute)
+		if s := c.Agent("b").Snapshot(); s.Stats.TableChanges != before || c.Agent("a").Snapshot().Stats.HealthFailures < 5 {
+			t.Errorf("%d table changes", s.Stats.TableChanges-before)
+		}
+	})
+}
+
+// A node that is closed does not wait for a check that hangs.
+func TestCloseWithAHangingCheck(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	cfg := local("a")
+	cfg.Health = func(context.Context) error { <-release; return nil }
+	a := startAgent(t, cfg)
+	began := time.Now()
+	if err := a.Close(); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// A program beside an agent reports that it is well. Without its next report the node
+// drains until two reports come in time.
+func TestReportHealth(t *testing.T) { // S5.11
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{})
+		a := c.Agent("n00")
+		report := func(ttl time.Duration) {
+			if err := a.ReportHealth(ttl); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 5 {
+			report(2 * time.Second)
+			time.Sleep(time.Second)
+		}
+		if len(a.Owned()) == 0 {
+			t.Fatal("a program that reports in time is ill")
+		}
+		time.Sleep(2 * time.Second)
+		if why := a.Snapshot().Ill; why == nil || !strings.Contains(why.Error(), "no report for 2s") || len(a.Owned()) > 0 {
+			t.Errorf("ill because of %v, owns %d", why, len(a.Owned()))
+		}
+		if err := a.Undrain(t.Context()); err != nil { // does not wait for the end of the illness
+			t.Error(err)
+		}
+		report(2 * time.Second)
+		time.Sleep(time.Second)
+		if len(a.Owned()) > 0 {
+			t.Error("one report made the program well")
+		}
+		report(0)
+		c.WaitAgreed(time.Second)
+		if len(a.Owned()) == 0 {
+			t.Error("a program that reports no more is ill")
+		}
+		for _, ttl := range []time.Duration{-1, cluster.MinHealthTTL - 1, cluster.MaxHealthTTL + 1} {
+			if err := a.ReportHealth(ttl); err == nil {
+				t.Errorf("a report for %v was accepted", ttl)
+			}
+		}
+	})
+}
+
+// Evict returns when all members have followed, also at the end of an eviction.
+func TestEvict(t *testing.T) { // S5.11
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 5, clustertest.Options{})
+		a, b := c.Agent("n00"), c.Agent("n01")
+		evict := func(id lease.NodeID, d time.Duration, want error) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if err := a.Evict(ctx, id, d, "gray"); !errors.Is(err, want) {
+				t.Errorf("evict %s for %v: %v, want %v", id, d, err, want)
+			}
+		}
+		evict("n01", time.Minute, nil)
+		if len(b.Owned()) > 0 {
+			t.Errorf("the evicted node owns %d partitions", len(b.Owned()))
+		}
+		c.WaitAgreed(0)
+		for _, id := range c.IDs() {
+			s := c.Agent(id).Snapshot()
+			e, evicted := s.EvictionOf("n01")
+			if left := time.Until(e.Until); !evicted || len(s.Evictions) != 1 || e.Reason != "gray" || left < 58*time.Second || left > time.Minute {
+				t.Errorf("%s knows %+v, which ends in %v", id, s.Evictions, time.Until(e.Until))
+			}
+		}
+		if err := b.Undrain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := b.SetWeight(50); err != nil {
+			t.Error(err)
+		}
+		evict("n01", 0, nil)
+		c.WaitAgreed(0)
+		if len(b.Owned()) == 0 {
+			t.Error("the end of the eviction came before the table with the node")
+		}
+		evict("n09", time.Minute, cluster.ErrNotMember)
+		for _, id := range []lease.NodeID{"n01", "n02", "n03", "n04"} {
+			evict(id, time.Minute, nil)
+		}
+		evict("n00", time.Minute, cluster.ErrLastCandidate)
+		if err := a.Evict(t.Context(), "n01", 25*time.Hour, ""); err == nil || !strings.Contains(err.Error(), "24h") {
+			t.Errorf("for more than a day: %v", err)
+		}
+	})
+}
+
+func ExampleAgent_Evict() {
+	ctx := context.Background()
+	start := func(id string, seeds ...string) *cluster.Agent {
+		a, err := cluster.Start(ctx, cluster.Config{ID: id, Bind: "127.0.0.1:0", Join: seeds, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			panic(err)
+		}
+		return a
+	}
+	a := start("a")
+	defer a.Close()
+	b := start("b", a.Addr())
+	defer b.Close()
+	<-b.Ready()
+
+	if err := a.Evict(ctx, "b", 10*time.Minute, "disk errors"); err != nil {
+		panic(err)
+	}
+	fmt.Println("b owns", len(b.Owned()))
+	// Output: b owns 0
+}
