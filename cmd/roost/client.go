@@ -153,5 +153,9 @@ func sameOrNot(inSync bool) term.Toned {
 
 func stateOf(m clusterhttp.Member) term.Toned {
 	tones := map[lease.State]term.Tone{lease.Active: term.Good, lease.Settling: term.Warning, lease.Draining: term.Warning, lease.Left: term.Bad}
-	return term.Toned{Text: m.State.String(), Tone: tones[m.State]}
+	text := m.State.String()
+	if m.Evicted != nil && m.State == lease.Draining {
+		text = "evicted"
+	}
+	return term.Toned{Text: text, Tone: tones[m.State]}
 }

@@ -132,6 +132,12 @@ func TestUsage(t *testing.T) {
 		{[]string{"owners", "a", "-n", "0"}, nil, `--number "0": want a whole number from 1 to 100`},
 		{[]string{"weight", "-1"}, nil, "unknown shorthand flag: '1' in -1"},
 		{[]string{"weight", "many"}, nil, `weight "many": want a whole number from 0 to 1000000`},
+		{[]string{"evict"}, nil, "accepts 1 arg(s), received 0"},
+		{[]string{"evict", "b"}, nil, "for how long? give --for DURATION, or --cancel to end an eviction"},
+		{[]string{"evict", "b", "--for", "1m", "--cancel"}, nil, "for how long?"},
+		{[]string{"evict", "b", "--for", "25h"}, nil, "--for 25h0m0s: at most 24h0m0s"},
+		{[]string{"evict", "b", "--for", "-1m"}, nil, `--for "-1m": want a duration such as 30s or 10m, or 0`},
+		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "until when is the next report due? give --ttl DURATION"},
 		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
 		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 faults:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
@@ -218,6 +224,7 @@ func TestProblems(t *testing.T) {
 	f.Set("POST /v1/leave", clusterhttp.Problem{Status: http.StatusUnauthorized, Code: clusterhttp.CodeUnauthorized, Message: "bearer"})
 	f.Set("GET /v1/place", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "not yet"})
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
+	f.Set("POST /v1/evict", clusterhttp.Evicted{Eviction: clusterhttp.Eviction{ID: "b"}})
 	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return nil })
 	for command, want := range map[string]string{
 		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
@@ -225,6 +232,7 @@ func TestProblems(t *testing.T) {
 		"place x":                          "not yet",
 		"drain --timeout 7s":               "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
 		"drain --timeout 7s --output json": "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
+		"evict b --for 1m --timeout 7s":    "b is evicted for 1m0s, but not every member has agreed within 7s; it stays that way: see roost members",
 		"members --timeout 50ms":           "no answer from ADDR within 50ms\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
 	} {
 		code, out, fault := roostIn(t, f.Env, strings.Fields(command)...)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/spf13/cobra"
@@ -16,7 +19,8 @@ func (p *program) membersCommand() *cobra.Command {
 		Short: "List the live members",
 		Long: `List the live members as the agent sees them, itself marked with *. TABLE says
 whether a member's table of owners is the same as that agent's: it differs for a
-moment after each change.
+moment after each change. An evicted member owns nothing until the end of its eviction,
+which is below the table; see roost evict.
 
 With --watch a change is one of members, states, weights or tables; ages and loads
 alone are none, unless the terminal can be drawn over.`,
@@ -34,11 +38,29 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	for i := range lasting.Members {
 		n := &lasting.Members[i]
 		n.AgeMS, n.Load, n.ClockOffsetMS = 0, 0, 0
+		if n.Evicted != nil {
+			n.Evicted = &clusterhttp.Eviction{Reason: n.Evicted.Reason}
+		}
 	}
+	lasting.Evictions = nil
 	page := term.Page("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
 		for _, n := range m.Members {
 			row(marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync))
 		}
-	})
+	}, evictionsOf(m)...)
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
+}
+
+// evictionsOf returns a line for each eviction in force.
+func evictionsOf(m clusterhttp.Members) (lines []string) {
+	for _, e := range m.Evictions {
+		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %s: %s", e.ID, term.Age(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
+	}
+	if m.Spared {
+		lines = append(lines, "\nevictions have no effect: no other member could own anything")
+	}
+	if len(lines) > 0 {
+		lines = append(lines, "\n")
+	}
+	return lines
 }

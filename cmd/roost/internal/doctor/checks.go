@@ -25,6 +25,16 @@ func (e Examination) ready() Check {
 			"ready", Warn, "it is draining", "it owns nothing, and /readyz fails on purpose",
 			"nothing if the node is being taken down; otherwise roost undrain",
 		}
+	case "ill":
+		return Check{
+			"ready", Fail, "its program is ill: " + term.Printable(e.After.Stats.Ill), "it owns nothing, and stays a member",
+			"see the program; the node owns again by itself after two good checks or reports in a row",
+		}
+	case "evicted":
+		return Check{
+			"ready", Warn, "it is evicted", "it owns nothing until the end: roost members shows the end and the reason",
+			"nothing if the reason holds; otherwise roost evict --cancel " + string(e.After.Stats.Self),
+		}
 	case "settling":
 		return Check{
 			"ready", Warn, "it is settling", "it has joined and owns nothing yet",

@@ -18,10 +18,24 @@ func (e Examination) members() (found []Check) {
 		if m.State == lease.Active && m.Weight == 0 {
 			role = "weightless"
 		}
+		if m.State == lease.Draining && m.Evicted != nil {
+			role = "evicted"
+		}
 		is[role] = append(is[role], string(m.ID))
 	}
 	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
 	total := len(e.After.Members.Members)
+	if evicted := is["evicted"]; len(evicted) > 0 {
+		found = append(found, Check{
+			"members", Warn, "evicted: " + few(evicted), "they own nothing until the end: roost members shows the end and the reason",
+			"nothing while the reason holds; roost evict --cancel ID ends it",
+		})
+	}
+	if e.After.Members.Spared {
+		found = append(found, Check{
+			"members", Warn, "evictions have no effect", "no other member could own anything", "start or undrain another node",
+		})
+	}
 	if len(zero) > 0 {
 		found = append(found, Check{
 			"members", Warn, "of weight 0: " + few(zero), "they are active and own nothing",

@@ -160,6 +160,8 @@ func Healthy() map[string]any {
 		"POST /v1/undrain":         changed,
 		"POST /v1/leave":           changed,
 		"POST /v1/weight":          changed,
+		"POST /v1/health":          changed,
+		"POST /v1/evict":           clusterhttp.Evicted{Eviction: clusterhttp.Eviction{ID: "node-b", ForMS: 60_000, Reason: "disk"}, Converged: true},
 	}
 }
 
