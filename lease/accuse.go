@@ -160,6 +160,13 @@ func (s *Set) crashed() (ended []Incarnation) {
 	return ended
 }
 
+// Accused reports whether a live node is accused of having ended, by too few watchers.
+func (s *Set) Accused() bool {
+	return slices.ContainsFunc(s.accused, func(e *entry) bool {
+		return e.status == live && slices.ContainsFunc(e.accusations, func(a accusation) bool { return s.counts(a.At, e.at) })
+	})
+}
+
 // fewOthers reports whether fewer than three nodes are live, e among them: then there is
 // only one watcher.
 func (s *Set) fewOthers(e *entry) bool {

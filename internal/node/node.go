@@ -126,7 +126,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.announceNews(now)
 	}
 	n.plan(now)
-	if due(now, n.when.publish) && !n.moreLosses(now) {
+	if due(now, n.when.publish) && !n.moreLosses(now) && !n.moreProofs(now) {
 		n.publish(now)
 	}
 	if due(now, n.when.gossip) {

@@ -11,8 +11,7 @@ import (
 )
 
 // plan decides when a change of the live set is published: at once if an owner left
-// or drains, since its partitions are orphaned; when no more leases are about to run out
-// if its lease did; at the end of the quiet window if there are only newcomers, this node
+// or drains, since its partitions are orphaned; a moment later if its end was proven; when no more leases are about to run out if its lease did; at the end of the quiet window if there are only newcomers, this node
 // being one of them.
 func (n *Node) plan(now time.Time) {
 	if !n.changed || !n.life.publishes() {
@@ -60,7 +59,7 @@ func (n *Node) moreLosses(now time.Time) bool {
 
 // publish computes the table of the present live set and publishes it.
 func (n *Node) publish(now time.Time) {
-	n.when.publish, n.when.losses = time.Time{}, time.Time{}
+	n.when.publish, n.when.losses, n.watch.proven = time.Time{}, time.Time{}, time.Time{}
 	n.changed = false
 	view := n.set.View()
 	table := n.table

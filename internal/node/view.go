@@ -46,6 +46,9 @@ type Stats struct {
 	DriftTime         time.Duration
 }
 
+// Handle returns the handle of this node, which answers watchers.
+func (n *Node) Handle() lease.Handle { return n.set.Handle() }
+
 // View returns what this node knows: O(nodes).
 func (n *Node) View() View {
 	v := View{

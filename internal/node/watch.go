@@ -22,6 +22,7 @@ type watch struct {
 	suspects []suspect
 	next     time.Time // when to look at the suspects again; zero = there is none
 	crashes  uint64    // that were noted
+	proven   time.Time // when the first end was proven that is not published yet; zero = none was
 	log      limiter
 }
 
@@ -165,6 +166,21 @@ func (n *Node) refute(now, at time.Time) {
 func (n *Node) noteCrashes(now time.Time) {
 	if crashes := n.set.Stats().Crashed; crashes != n.watch.crashes {
 		n.watch.crashes = crashes
+		if n.watch.proven.IsZero() {
+			n.watch.proven = now
+		}
 		n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 	}
+}
+
+// moreProofs reports whether a change that is due waits for more proofs. Processes that
+// ended together are accused together, and make one new table. The change waits for half a
+// GossipInterval, and as long again while another member is accused by too few watchers.
+func (n *Node) moreProofs(now time.Time) bool {
+	waited := now.Sub(n.watch.proven)
+	if n.watch.proven.IsZero() || waited >= n.cfg.GossipInterval || (waited >= n.cfg.GossipInterval/2 && !n.set.Accused()) {
+		return false
+	}
+	n.when.publish = now.Add(n.cfg.GossipInterval / 20)
+	return true
 }

@@ -26,6 +26,10 @@ type Options struct {
 
 	StreamTimeout time.Duration // bounds a full exchange; default 2.5 s
 
+	// Unwatched has no node watch another, as with releases before proof of death: leases
+	// alone end what has crashed.
+	Unwatched bool
+
 	Log func(*Process, node.Event) // default: nothing
 
 	// Tap receives each message that a process sends: the packets, and both halves of
@@ -53,6 +57,7 @@ type Cluster struct {
 	nodes    map[string]*Process // that run or are paused
 	hosts    int                 // addresses that were given away
 	stranger Process             // never runs
+	probing  bool                // at this moment
 	doubt    string              // the node that was the first to disagree at the last look
 
 	// measured means that the cluster is put through a trial, for which thousands of nodes
@@ -74,7 +79,8 @@ func New(opts Options) *Cluster {
 		rng: rand.New(rand.NewPCG(opts.Seed, 1)), stranger: Process{Addr: "203.0.113.1:7946"},
 		net: network{
 			delay: opts.Delay, jitter: opts.Jitter, loss: opts.Loss, rng: rand.New(rand.NewPCG(opts.Seed, 2)),
-			lossOf: make(map[string]loss), byAddr: make(map[string]*Process), cuts: make(map[link]bool),
+			lossOf: make(map[string]loss), gone: make(map[string]bool), refuses: make(map[string]bool),
+			streamRng: rand.New(rand.NewPCG(opts.Seed, 4)), byAddr: make(map[string]*Process), cuts: make(map[link]bool),
 		},
 	}
 }
@@ -89,6 +95,8 @@ func (c *Cluster) Run(d time.Duration) {
 		e := c.queue.pop()
 		c.now = at
 		switch {
+		case e.to == nil:
+			e.do()
 		case e.packet == nil:
 			e.to.handle(e)
 		case !c.net.cuts[link{e.from.Addr, e.to.Addr}]:
@@ -162,6 +170,7 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 		c.hosts++
 	}
 	c.nodes[id], c.net.byAddr[p.Addr] = p, p
+	delete(c.net.gone, p.Addr)
 	if s.Seeds != nil {
 		seeds = s.Seeds
 	}
@@ -223,8 +232,8 @@ func (c *Cluster) all() []*Process {
 func (c *Cluster) Crash(ids ...string) {
 	for _, id := range ids {
 		p := c.Node(id)
-		p.status = crashed
 		delete(c.nodes, id)
+		c.exit(p)
 		c.net.streams = slices.DeleteFunc(c.net.streams, func(s *stream) bool { return s.from == p.Addr })
 	}
 }
@@ -237,14 +246,14 @@ func (c *Cluster) Leave(id string) {
 	c.RunUntil(func() bool { return p.View().Drift == 0 }, p.ttl)
 	c.farewell(p)
 	c.Run(lastWords)
-	p.status = crashed
+	c.exit(p)
 }
 
 // Farewell has a node leave without a drain. It ends a second later.
 func (c *Cluster) Farewell(id string) {
 	p := c.Node(id)
 	c.farewell(p)
-	c.after(p, lastWords, func() { p.status = crashed })
+	c.after(p, lastWords, func() { c.exit(p) })
 }
 
 // lastWords is how long a process lives after its farewell.

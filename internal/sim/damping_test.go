@@ -23,7 +23,7 @@ func TestCrashesMakeOneTable(t *testing.T) { // S5.5
 			if testing.Short() && tt.nodes > 100 {
 				t.Skip("takes seconds")
 			}
-			c := started(t, tt.nodes, sim.Options{Seed: 1, Jitter: 2 * time.Millisecond, Loss: tt.loss})
+			c := started(t, tt.nodes, sim.Options{Seed: 1, Jitter: 2 * time.Millisecond, Loss: tt.loss, Unwatched: true})
 			c.Run(10 * time.Second)
 			r := c.record()
 			c.Crash(c.IDs()[:tt.crash]...)

@@ -173,7 +173,7 @@ func (m *measuring) leave() (err error) {
 	m.result.Agree.Leave, err = m.await(begin, m.trial.Limit, func() bool {
 		since, agreed := m.c.now.Sub(begin), m.c.agreed()
 		if since >= lastWords {
-			p.status = crashed
+			m.c.exit(p)
 		}
 		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the farewell is not on its way any more
 			m.miss(p)
@@ -183,7 +183,7 @@ func (m *measuring) leave() (err error) {
 	if err == nil {
 		err = m.pass(begin.Add(lastWords).Sub(m.c.now), tick)
 	}
-	p.status = crashed
+	m.c.exit(p)
 	return err
 }
 
@@ -217,7 +217,7 @@ func (m *measuring) miss(ps ...*Process) {
 // falseAt returns how many leases have expired too many at p: all but the leases of
 // ended nodes that p holds no longer.
 func (m *measuring) falseAt(p *Process) int {
-	return max(0, int(p.View().Stats.Expired)-(m.due[p]-p.holding(m.ended)))
+	return max(0, int(p.View().Stats.Expired+p.View().Stats.Crashed)-(m.due[p]-p.holding(m.ended)))
 }
 
 // holding returns how many of the leases hold at p.

@@ -29,7 +29,10 @@ type network struct {
 	lossOf        map[string]loss // of an address, besides
 	byAddr        map[string]*Process
 	cuts          map[link]bool
-	streams       []*stream // that are open
+	streams       []*stream       // full exchanges that are under way
+	streamRng     *rand.Rand      // of watch streams
+	refuses       map[string]bool // addresses that refuse watch streams
+	gone          map[string]bool // addresses of hosts that have vanished
 }
 
 // loss is the share of packets that are lost on the way out of a host, and into it.
@@ -92,9 +95,9 @@ func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, er
 	c.net.streams = append(c.net.streams, s)
 	to := c.net.byAddr[addr]
 	switch {
-	case c.net.cuts[s.link] || c.net.cuts[link{addr, from.Addr}]:
+	case c.net.cuts[s.link] || c.net.cuts[link{addr, from.Addr}] || c.net.gone[addr]:
 		c.after(from, c.opts.StreamTimeout, func() { c.net.close(s, node.NoAnswer, errTimeout) })
-	case to == nil || to.status == crashed:
+	case to == nil || (to.status == crashed && !c.net.gone[addr]):
 		c.after(from, there+back, func() { c.net.close(s, node.NoAnswer, errRefused) })
 	default:
 		state := from.kernel.Sync(from.Now())
@@ -136,6 +139,7 @@ func (c *Cluster) Split(groups ...[]string) {
 // Cut drops all packets from one node to another. Streams between the two time out.
 func (c *Cluster) Cut(from, to string) {
 	c.net.cuts[link{c.Node(from).Addr, c.Node(to).Addr}] = true
+	c.probe()
 }
 
 // Reaches reports whether no cut drops the packets from one node to another.
@@ -153,10 +157,10 @@ func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 // a node, and into it. Streams repeat what is lost.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.net.lossOf[c.Node(id).Addr] = loss{out, in}
+	c.probe()
 }
 
-// ResetStreams ends all full exchanges that a node takes part in, as a restarted
-// firewall does.
+// ResetStreams ends all streams that a node takes part in, as a restarted firewall does.
 func (c *Cluster) ResetStreams(id string) {
 	addr := c.Node(id).Addr
 	for _, s := range slices.Clone(c.net.streams) {
@@ -164,4 +168,5 @@ func (c *Cluster) ResetStreams(id string) {
 			c.after(c.net.byAddr[s.from], c.net.delay, func() { c.net.close(s, node.OtherCluster, errReset) })
 		}
 	}
+	c.endStreams(addr)
 }

@@ -47,6 +47,7 @@ type Process struct {
 	stale     bool // view is older than the last Show
 	sent      Traffic
 	duplicate *lease.Record // a later process of this ID
+	watches   []*watching
 }
 
 // Traffic counts what a process has sent, packets only.
@@ -89,12 +90,15 @@ func (p *Process) carryOut(r node.Ready) {
 	for _, x := range r.Exchanges {
 		p.c.exchange(p, x.Addr, func(reason node.Reason, err error) { p.kernel.Exchanged(p.Now(), x, reason, err) })
 	}
+	if r.Watch != nil && !p.c.opts.Unwatched {
+		p.watch(r.Watch)
+	}
 	for _, l := range r.Lookups {
 		p.c.after(p, l.Timeout, func() { p.kernel.Resolved(p.Now(), l, nil, errNoDNS) })
 	}
 	if r.Duplicate != nil {
 		p.duplicate = r.Duplicate
-		p.status = crashed
+		p.c.exit(p)
 	}
 }
 

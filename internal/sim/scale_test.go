@@ -115,7 +115,7 @@ func TestMeasure(t *testing.T) {
 // The lease of a leaver whose farewell is lost expires rightly, at each of the others.
 func TestMeasureLostFarewell(t *testing.T) {
 	const n = 10
-	c := sim.New(sim.Options{})
+	c := sim.New(sim.Options{Unwatched: true})
 	drained := func(id string) bool {
 		v := c.Node(id).View()
 		isSelf := func(p placement.Node) bool { return string(p.ID) == id }

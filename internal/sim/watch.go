@@ -1,0 +1,167 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// watching is what a process does to hold a watch stream to another one.
+type watching struct {
+	node.Watch
+	from  *Process
+	open  bool
+	pause time.Duration // before the next try
+}
+
+const (
+	dialTimeout = 500 * time.Millisecond
+	firstPause  = time.Second
+	longPause   = 30 * time.Second
+
+	// A kernel takes a stream for dead when it has no answer to two probes, a second after
+	// each. A host that has vanished answered the one before.
+	leastSilence = 2 * time.Second
+	mostSilence  = 3 * time.Second
+)
+
+// watch holds streams to these nodes from now on, and to no others.
+func (p *Process) watch(nodes []node.Watch) {
+	p.watches = slices.DeleteFunc(p.watches, func(w *watching) bool { return !slices.Contains(nodes, w.Watch) })
+	for _, n := range nodes {
+		if !slices.ContainsFunc(p.watches, func(w *watching) bool { return w.Watch == n }) {
+			w := &watching{Watch: n, from: p, pause: firstPause}
+			p.watches = append(p.watches, w)
+			p.c.dial(w, false)
+		}
+	}
+}
+
+// streamTime returns how long a packet of a stream takes. It draws from numbers of its own:
+// streams change the fate of no packet.
+func (c *Cluster) streamTime() time.Duration {
+	return c.net.delay + time.Duration(c.net.streamRng.Float64()*float64(c.net.jitter))
+}
+
+// dial opens a watch stream. If it replaces one that has ended, what keeps it from being opened is
+// evidence.
+func (c *Cluster) dial(w *watching, again bool) {
+	c.watched(w, 4*c.streamTime(), func() {
+		if c.unreachable(w.from.Addr, w.Addr) {
+			c.watched(w, dialTimeout, func() { c.failed(w, again && c.unreachable(w.from.Addr, w.Addr), lease.Silent) })
+			return
+		}
+		switch to := c.net.byAddr[w.Addr]; {
+		case to == nil || to.status == crashed || c.net.refuses[w.Addr]:
+			c.failed(w, again, lease.Refused)
+		case to.status == paused:
+			c.failed(w, false, 0) // it accepts the connection, and does not answer
+		case to.kernel.Handle() != w.Node:
+			c.failed(w, again, lease.Refused)
+		default:
+			w.open, w.pause = true, firstPause
+		}
+	})
+}
+
+// failed plans the next try, and reports evidence if there is any.
+func (c *Cluster) failed(w *watching, report bool, e lease.Evidence) {
+	pause := w.pause
+	w.pause = min(2*pause, longPause)
+	c.watched(w, pause+time.Duration(c.net.streamRng.Int64N(int64(pause))), func() { c.dial(w, false) })
+	if report {
+		w.from.kernel.StreamEnded(w.from.Now(), w.Node, e)
+	}
+}
+
+// watched runs do some time later, if the process still watches the node by then.
+func (c *Cluster) watched(w *watching, d time.Duration, do func()) {
+	c.after(w.from, d, func() {
+		if slices.Contains(w.from.watches, w) {
+			do()
+		}
+	})
+}
+
+// end ends an open watch stream after a time.
+func (c *Cluster) end(w *watching, d time.Duration) {
+	w.open = false
+	c.watched(w, d, func() { c.dial(w, true) })
+}
+
+// endStreams ends the open watch streams to and from an address, as the kernel of a host
+// does for a process that has ended, and a firewall that resets them.
+func (c *Cluster) endStreams(addr string) {
+	for _, p := range c.all() {
+		for _, w := range p.watches {
+			if w.open && (w.Addr == addr || p.Addr == addr) {
+				c.end(w, c.streamTime())
+			}
+		}
+	}
+}
+
+// exit ends a process. Its host ends the streams.
+func (c *Cluster) exit(p *Process) {
+	if p.status != crashed {
+		p.status = crashed
+		p.watches = nil
+		c.endStreams(p.Addr)
+	}
+}
+
+// unreachable reports whether nothing gets from one address to the other and back.
+func (c *Cluster) unreachable(a, b string) bool {
+	return c.net.dead(link{a, b}) || c.net.dead(link{b, a})
+}
+
+// dead reports whether all packets are lost on the way.
+func (n *network) dead(l link) bool {
+	return n.cuts[l] || n.gone[l.from] || n.gone[l.to] || n.loses(l, 1-1e-9)
+}
+
+// probe has the keep-alives of streams find out, in time, which hosts do not answer any more.
+func (c *Cluster) probe() {
+	if c.probing {
+		return
+	}
+	c.probing = true
+	c.queue.push(event{at: c.now, do: func() { // after all that happens at this moment
+		c.probing = false
+		for _, p := range c.all() {
+			for _, w := range p.watches {
+				if w.open && c.unreachable(p.Addr, w.Addr) {
+					c.silence(w)
+				}
+			}
+		}
+	}})
+}
+
+// silence ends an open watch stream if its probes are not answered.
+func (c *Cluster) silence(w *watching) {
+	wait := leastSilence + time.Duration(c.net.streamRng.Int64N(int64(mostSilence-leastSilence)))
+	c.watched(w, wait, func() {
+		if w.open && c.unreachable(w.from.Addr, w.Addr) {
+			w.open = false
+			c.dial(w, true)
+		}
+	})
+}
+
+// Vanish ends nodes with their hosts: no kernel is left that could end a stream.
+func (c *Cluster) Vanish(ids ...string) {
+	for _, id := range ids {
+		p := c.Node(id)
+		p.status, p.watches = crashed, nil
+		c.net.gone[p.Addr] = true
+		delete(c.nodes, id)
+		c.probe()
+	}
+}
+
+// RefuseStreams has the host of a node refuse or accept new watch streams, as a firewall that
+// rejects TCP does. Those that are open stay.
+func (c *Cluster) RefuseStreams(id string, refuse bool) { c.net.refuses[c.Node(id).Addr] = refuse }
