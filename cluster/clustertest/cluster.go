@@ -278,8 +278,22 @@ func (c *Cluster) Split(groups ...[]string) {
 	c.net.Split(addrs...)
 }
 
-// Heal ends all splits.
+// Cut drops all packets from one node to another, and breaks the streams between the two.
+// Packets in the other direction still arrive.
+func (c *Cluster) Cut(from, to string) {
+	c.t.Helper()
+	c.net.CutOneWay(c.node(from).addr, c.node(to).addr)
+}
+
+// Heal ends all splits and cuts.
 func (c *Cluster) Heal() { c.net.HealAll() }
 
 // SetLoss sets the share of packets lost, from 0 to 1.
 func (c *Cluster) SetLoss(share float64) { c.net.SetLoss(share) }
+
+// SetLossOf sets the share of packets lost, besides, on the way out of the host of a node and
+// into it, from 0 to 1.
+func (c *Cluster) SetLossOf(id string, out, in float64) {
+	c.t.Helper()
+	c.net.SetLossOf(c.node(id).addr, out, in)
+}

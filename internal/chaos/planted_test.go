@@ -70,7 +70,7 @@ var bugs = []bug{
 	{name: "a loss in between is no event", edits: []edit{{
 		"events/diff.go", `		if was == is {`, `		if was == is || (was != 0 && is != 0 && planted("a loss in between is no event")) {`,
 	}}},
-	{name: "requests for later beats are not answered", seed: 219, edits: []edit{{
+	{name: "requests for later beats are not answered", seed: 661, edits: []edit{{
 		"lease/answer.go", `if e != nil && (e.left() ||`, `if e != nil && !planted("requests for later beats are not answered") && (e.left() ||`,
 	}}},
 	{name: "a join is believed without a challenge", seed: 116, edits: []edit{{

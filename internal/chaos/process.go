@@ -167,12 +167,15 @@ func (w *world) checkGained(p *process, m lease.Incarnation) {
 	case other == nil:
 		w.fail("dead", "%s has a member %v, which never ran", p.ID, m)
 	case other.end == 0:
-	case w.Elapsed()-other.end > w.deadFor(p, other):
+	case w.Elapsed()-other.end > w.deadFor(p, other)+together:
 		w.fail("dead", "%s has a new member %v, which ended %v ago", p.ID, m, w.Elapsed()-other.end)
 	case p.dropped[m] && w.isCalm(p.ID, other.ID):
 		w.fail("dead", "%s takes %v back, which ended %v ago", p.ID, m, w.Elapsed()-other.end)
 	}
 }
+
+// together is for how long a table waits for more leases to run out.
+const together = 3 * time.Second
 
 // deadFor returns for how long a node that ended may be a member of p.
 func (w *world) deadFor(p, ended *process) time.Duration {
@@ -186,9 +189,12 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 	}
 }
 
-// checkDead looks for members that ended long ago.
+// checkDead looks for live members that ended long ago. What the node publishes may follow
+// later, since leases that run out together make one table.
 func (w *world) checkDead(p *process) {
-	for _, m := range p.state.Members {
+	members := p.View().Live.Members
+	for i := range members {
+		m := lease.Incarnation{Node: members[i].ID, Number: members[i].Incarnation}
 		other := w.all[m]
 		if other == nil || other.end == 0 {
 			continue

@@ -30,6 +30,7 @@ type Network struct {
 	cfg     Config
 	nodes   map[netip.AddrPort]*Transport
 	cuts    map[link]bool
+	lossOf  map[netip.AddrPort]loss
 	streams []*stream   // in order of dialing, so that faults break them in a fixed order
 	flights []flight    // packets in flight, next arrival first
 	timer   *time.Timer // of the next arrival; created by the first packet, inside the bubble
@@ -38,9 +39,15 @@ type Network struct {
 // link is one direction between two addresses.
 type link struct{ from, to netip.AddrPort }
 
+// loss is the share of packets lost on the way out of an address, and into it.
+type loss struct{ out, in float64 }
+
 // New returns a network without nodes.
 func New(cfg Config) *Network {
-	return &Network{cfg: cfg, nodes: make(map[netip.AddrPort]*Transport), cuts: make(map[link]bool)}
+	return &Network{
+		cfg: cfg, nodes: make(map[netip.AddrPort]*Transport),
+		cuts: make(map[link]bool), lossOf: make(map[netip.AddrPort]loss),
+	}
 }
 
 // Listen attaches a node at addr. It fails with EADDRINUSE while another transport has the
@@ -79,6 +86,13 @@ func (n *Network) SetLoss(share float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cfg.Loss = share
+}
+
+// SetLossOf sets the share of packets lost, besides, on the way out of an address and into it.
+func (n *Network) SetLossOf(addr string, out, in float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lossOf[netip.MustParseAddrPort(addr)] = loss{out, in}
 }
 
 // CutOneWay drops packets from one address to another, and breaks streams between them.
@@ -170,9 +184,10 @@ type flight struct {
 // send puts a packet of t in flight. n.mu is held.
 func (n *Network) send(t *Transport, to netip.AddrPort, b []byte, now time.Time) {
 	// Drawn for every packet, so that no fault changes the draws of later packets.
-	lost, jitter := t.rng.Float64() < n.cfg.Loss, t.rng.Float64()
+	fate, jitter := t.rng.Float64(), t.rng.Float64()
 	l := link{t.addr, to}
-	if lost || n.cuts[l] {
+	arrive := (1 - n.cfg.Loss) * (1 - n.lossOf[l.from].out) * (1 - n.lossOf[l.to].in)
+	if fate < 1-arrive || n.cuts[l] {
 		return
 	}
 	delay := n.cfg.Delay + time.Duration(jitter*float64(n.cfg.Jitter))

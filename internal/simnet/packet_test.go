@@ -87,6 +87,23 @@ func TestLossIsItsShare(t *testing.T) {
 	}
 }
 
+// The loss of one address is that of its packets in one direction, besides that of all.
+func TestLossOf(t *testing.T) {
+	const count = 4000
+	run(t, simnet.Config{Seed: 7, Loss: 0.2}, 3, func(b bed) {
+		b.SetLossOf(addr(1), 0.5, 0)
+		b.SetLossOf(addr(2), 0, 0.5)
+		for link, share := range map[[2]int]float64{{1, 2}: 0.2, {1, 3}: 0.4, {3, 2}: 0.4, {2, 3}: 0.8, {3, 1}: 0.8} {
+			for range count {
+				b.send(link[0], link[1], "x")
+			}
+			if got := float64(len(b.arrived(link[1]))); got < share*count-160 || got > share*count+160 {
+				b.Errorf("%v: %v of %d arrived, want a share of %v", link, got, count, share)
+			}
+		}
+	})
+}
+
 func TestSameSeedSameFate(t *testing.T) {
 	// arrivals returns which packets of one node to another arrive, in order of arrival. It
 	// calls around before each packet.

@@ -1,0 +1,130 @@
+package sim_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+var rapidNodes = flag.Int("rapid", 30, "how many nodes the scenarios of Rapid have")
+
+// The scenarios in which Suresh et al., "Stable and Consistent Membership at Scale with Rapid"
+// (USENIX ATC 2018) compare membership services: nodes that crash together, a node whose
+// packets are lost, and a node that hears the others now and then.
+
+// Ten nodes that crash at once make one new table, not one after the other.
+func TestRapidCrashes(t *testing.T) { // S5.5
+	c := startedRapid(t)
+	c.Run(10 * time.Second)
+	r := c.record()
+	c.Crash(c.IDs()[20:30]...)
+	took := c.agree(2 * ttl)
+	tables := make(map[placement.Digest]bool)
+	for _, id := range c.IDs() {
+		for _, b := range c.Node(id).Batches()[r.seen[id]:] {
+			tables[b.Digest] = true
+		}
+	}
+	t.Logf("| %d nodes, 10 crash at once | %d tables, agreed after %.1f s |", *rapidNodes, len(tables), took.Seconds())
+	if len(tables) != 1 {
+		t.Errorf("%d tables on the way", len(tables))
+	}
+}
+
+// A node most of whose packets are lost is in or out, and does not come and go.
+func TestRapidLossOfASender(t *testing.T) {
+	for _, loss := range []float64{0.8, 0.95} {
+		c := startedRapid(t)
+		r := c.record()
+		c.SetLossOf("n07", loss, 0)
+		double := c.watchDouble(5 * time.Minute)
+		flips := r.flips("n07")
+		c.SetLossOf("n07", 0, 0)
+		took := c.agree(time.Minute)
+		t.Logf("| %d nodes, %.0f %% of the packets of one are lost for 5 minutes | %s, double owners in %.0f %% of the time, agreed %.1f s after the end |",
+			*rapidNodes, 100*loss, flips, 100*double, took.Seconds())
+		if loss < 0.9 && (flips.most > 0 || double > 0) {
+			t.Errorf("at a loss of %v: %v, double owners in %v of the time", loss, flips, double)
+		}
+	}
+}
+
+// A node that hears no other for 20 s in 40, five times.
+func TestRapidDeafNode(t *testing.T) {
+	c := startedRapid(t)
+	r := c.record()
+	double := 0.0
+	for range 5 {
+		for _, id := range c.IDs() {
+			if id != "n07" {
+				c.Cut(id, "n07")
+			}
+		}
+		double += c.watchDouble(20*time.Second) / 10
+		c.Heal()
+		double += c.watchDouble(20*time.Second) / 10
+	}
+	took := c.agree(time.Minute)
+	flips := r.flips("n07")
+	t.Logf("| %d nodes, one hears no other for 20 s in 40, five times | %s, double owners in %.0f %% of the time, agreed %.1f s after the end |",
+		*rapidNodes, flips, 100*double, took.Seconds())
+	if flips.most > 10 || double > 0.45 {
+		t.Errorf("%s, double owners in %v of the time", flips, double)
+	}
+}
+
+func startedRapid(t *testing.T) fleet {
+	t.Helper()
+	c := newFleet(t, sim.Options{Seed: 1, Jitter: 2 * time.Millisecond})
+	c.Start(ids(*rapidNodes)...)
+	c.agree(6 * time.Second)
+	c.Run(ttl)
+	return c
+}
+
+// flips is how often a node went or came, as others published it.
+type flips struct{ least, most int }
+
+func (f flips) String() string { return fmt.Sprintf("%d to %d flips", f.least, f.most) }
+
+func (r recording) flips(id string) flips {
+	var counts []int
+	for _, at := range r.c.IDs() {
+		if at == id {
+			continue
+		}
+		count := 0
+		for _, all := range [][]lease.NodeID{r.left(at), r.joined(at)} {
+			for _, other := range all {
+				if string(other) == id {
+					count++
+				}
+			}
+		}
+		counts = append(counts, count)
+	}
+	return flips{slices.Min(counts), slices.Max(counts)}
+}
+
+// watchDouble lets time pass, and returns in which share of it a partition had two owners.
+func (c fleet) watchDouble(d time.Duration) float64 {
+	const look = 100 * time.Millisecond
+	looks, double := 0, 0
+	for range d / look {
+		c.Run(look)
+		owned := 0
+		for _, id := range c.IDs() {
+			owned += len(c.Node(id).Owned())
+		}
+		if looks++; owned > placement.DefaultPartitions {
+			double++
+		}
+	}
+	return float64(double) / float64(looks)
+}
