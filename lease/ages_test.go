@@ -98,7 +98,7 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 				t.Fatal(err)
 			}
 			wait("under way")
-			s.advance(-Stamp(rapid.IntRange(0, 300).Draw(t, "behind")))
+			s.advance(now, -Stamp(rapid.IntRange(0, 300).Draw(t, "behind")))
 			was := s.known[b.handle()].at
 			s.Apply(now, m)
 			got := s.known[b.handle()].at

@@ -38,7 +38,7 @@ func (s *Set) Evict(now time.Time, id NodeID, d time.Duration, reason string) er
 	if !known && len(s.evictions.all) >= MaxEvictions {
 		return ErrEvictions
 	}
-	s.advance(max(0, e.At-s.time.at(now))) // two decisions within a millisecond
+	s.advance(now, max(0, e.At-s.time.at(now))) // two decisions within a millisecond
 	s.mergeEvictions(now, []Eviction{e})
 	return nil
 }

@@ -273,7 +273,7 @@ func TestRelayingNeverProlongsALease(t *testing.T) {
 			under := span.Draw(t, "under way")
 			now, transit = now.Add(under), transit+under
 			carrier = newSet(rec(NodeID(fmt.Sprintf("r%d", hop)), 1))
-			carrier.advance(-stamps(span.Draw(t, "behind")))
+			carrier.advance(now, -stamps(span.Draw(t, "behind")))
 			carrier.Apply(now, m)
 			truth := now.Sub(epoch)
 			if truth > limit {

@@ -215,7 +215,7 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 		s.lost = true
 		s.differsIn(s.self)
 	}
-	s.advance(at - s.time.at(now)) // two beats within a millisecond
+	s.advance(now, at-s.time.at(now)) // two beats within a millisecond
 	s.self.at, s.self.rowAt, s.renewed = at, at, now
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
 	s.self.agesSent = 0

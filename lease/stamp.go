@@ -35,6 +35,9 @@ type clusterTime struct {
 	// not heard from a cluster yet. Members ignore its messages, so a wrong clock of a
 	// newcomer costs nothing.
 	provisional bool
+
+	window time.Time // when the present window of small steps began
+	small  Stamp     // the small steps in it, together
 }
 
 func startTime(now time.Time) clusterTime {
@@ -44,6 +47,20 @@ func startTime(now time.Time) clusterTime {
 
 func (c *clusterTime) at(now time.Time) Stamp {
 	return c.base + Stamp(now.Sub(c.origin)/time.Millisecond)
+}
+
+// isSmall reports whether a step of cluster time may make leases older, and counts it. In a
+// TTL, two windows at most, such steps come to a sixteenth of the TTL together: the own lease
+// has that much of a margin, and a paused node does not see steps.
+func (c *clusterTime) isSmall(now time.Time, by Stamp, ttl time.Duration) bool {
+	if now.Sub(c.window) >= ttl {
+		c.window, c.small = now, 0
+	}
+	if millis(c.small+max(by, -by)) > ttl/32 {
+		return false
+	}
+	c.small += max(by, -by)
+	return true
 }
 
 // local returns when cluster time was at, by this node's clock.
@@ -87,7 +104,7 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 		return false
 	}
 	if by > 0 || learns {
-		s.advance(by)
+		s.advance(now, by)
 	}
 	if learns {
 		s.Establish()
@@ -132,14 +149,17 @@ func (s *Set) runs(now time.Time, h Handle) bool {
 // SentSince reports whether a message was sent after an instant.
 func (s *Set) SentSince(m *Message, at time.Time) bool { return m.Stamp >= s.time.at(at) }
 
-// advance corrects the estimate of cluster time. Within jitter, all leases grow older or
-// younger by as much. After a larger step, the leases that this node holds end when they
+// advance corrects the estimate of cluster time. By small steps, all leases grow older or
+// younger by as much. After a larger one, or many small ones, the leases that this node holds end when they
 // would have ended without it, so no lease ends because two clusters meet. But this node
 // relays their beats with the stamps that it received: some are of the later time already.
 // Only a provisional node steps back, and what it heard until then has no known stamp.
-func (s *Set) advance(by Stamp) {
+func (s *Set) advance(now time.Time, by Stamp) {
+	if by == 0 {
+		return
+	}
 	s.time.base += by
-	large := millis(max(by, -by)) > s.params.TTL/16
+	large := !s.time.isSmall(now, by, s.params.TTL)
 	if large || by < 0 {
 		s.self.at += by
 		s.self.rowAt += by

@@ -214,7 +214,7 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 	s, slow := newSet(rec("a", 1)), newSet(rec("b", 1))
 	s.Apply(epoch, carry(t, slow.Sync(epoch)))
 	slow.Apply(epoch, carry(t, s.Sync(epoch)))
-	s.advance(stamps(time.Minute))
+	s.advance(epoch, stamps(time.Minute))
 	now := epoch.Add(ms)
 	e := s.Apply(now, carry(t, slow.Sync(now)))
 	addr, m := s.AnswerExpired(now, slow.Handle(), e.Behind, 1400)
@@ -233,7 +233,7 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 // beat stays without one.
 func TestStep(t *testing.T) {
 	for step, want := range map[time.Duration]time.Duration{
-		0: time.Second, 375 * ms: 1375 * ms, 376 * ms: time.Second, time.Hour: time.Second,
+		0: time.Second, 187 * ms: 1187 * ms, 188 * ms: time.Second, time.Hour: time.Second,
 		-time.Hour: time.Second, // of a newcomer alone
 	} {
 		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
@@ -314,5 +314,33 @@ func TestAnyStampLeavesANodeReadable(t *testing.T) {
 		now = now.Add(math.MaxInt64) // 292 years
 		s.Beat(now, 0, 0)
 		readable()
+	})
+}
+
+// Many small steps of cluster time in a row make leases older by no more than one may, in any
+// TTL: others must not end the lease of a node that is paused meanwhile before the node
+// gives it up itself.
+func TestManySmallSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
+		s.Apply(epoch, hello(epoch, c))
+		start := time.Duration(rapid.IntRange(0, 12000).Draw(t, "start")) * ms
+		step := time.Duration(rapid.IntRange(1, 375).Draw(t, "step")) * ms
+		every := time.Duration(rapid.IntRange(50, 2000).Draw(t, "every")) * ms
+		ahead, paused := time.Duration(0), epoch.Add(start)
+		for now, heard := epoch, false; now.Before(paused.Add(testParams.TTL)); now = now.Add(every) {
+			if !heard && !now.Before(paused) {
+				s.Apply(now, messageFrom(now.Add(ahead), b, []Beat{b.sent(now.Add(ahead))}, b))
+				heard, paused = true, now
+			}
+			ahead += step
+			s.Apply(now, messageFrom(now.Add(ahead), c, []Beat{c.sent(now.Add(ahead))}, c))
+			if !heard {
+				continue
+			}
+			if age, truth := s.age(now, s.known[b.handle()]), now.Sub(paused); age-truth > testParams.TTL/16 {
+				t.Fatalf("a lease of %v counts as %v old", truth, age)
+			}
+		}
 	})
 }

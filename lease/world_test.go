@@ -222,7 +222,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	}
 	now := w.clock(n)
 	w.expire(n)
-	before, was, base := n.set.View().Digest(), n.set.Handle(), n.set.time.base
+	before, was, at := n.set.View().Digest(), n.set.Handle(), n.set.time
 	e := n.set.Apply(now, m)
 	if after := n.set.View().Digest(); before != after && !e.Changed {
 		w.t.Fatalf("%v: %s: an unreported change", w.now.Sub(epoch), n.id)
@@ -232,7 +232,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	}
 	w.reborn(n, was)
 	if e.Counts {
-		if by := n.set.time.base - base; millis(max(by, -by)) > simParams.TTL/16 {
+		if by := n.set.time.base - at.base; by != 0 && !at.isSmall(now, by, simParams.TTL) {
 			n.twin.step(by)
 		}
 		n.twin.hear(now, m)

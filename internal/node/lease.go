@@ -20,7 +20,7 @@ func (l *OwnLease) Holds(sinceStart time.Duration) bool {
 // renew counts the own lease from a heartbeat. It ends an eighth of the TTL before the
 // lease ends for others: they may know the heartbeat by its age alone, rounded by a
 // sixteenth; the other sixteenth is for cluster time, which differs between nodes by the
-// time that a message takes, and for a small step of it.
+// time that a message takes, and for small steps of it.
 func (n *Node) renew(beat time.Time) {
 	ttl := n.cfg.LeaseTTL
 	n.lease.until.Store(int64(beat.Add(ttl - ttl/8).Sub(n.started)))
