@@ -54,7 +54,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 // evictionsOf returns a line for each eviction in force.
 func evictionsOf(m clusterhttp.Members) (lines []string) {
 	for _, e := range m.Evictions {
-		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %s: %s", e.ID, term.Age(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
+		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %v: %s", e.ID, (time.Duration(e.ForMS)*time.Millisecond).Round(time.Second), term.Printable(cmp.Or(e.Reason, "no reason given"))))
 	}
 	if m.Spared {
 		lines = append(lines, "\nevictions have no effect: no other member could own anything")

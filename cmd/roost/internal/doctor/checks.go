@@ -33,7 +33,7 @@ func (e Examination) ready() Check {
 	case "evicted":
 		return Check{
 			"ready", Warn, "it is evicted", "it owns nothing until the end: roost members shows the end and the reason",
-			"nothing if the reason holds; otherwise roost evict --cancel " + string(e.After.Stats.Self),
+			"nothing if the reason holds; otherwise roost evict " + string(e.After.Stats.Self) + " --cancel",
 		}
 	case "settling":
 		return Check{

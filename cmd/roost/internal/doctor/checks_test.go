@@ -40,11 +40,17 @@ func TestChecks(t *testing.T) {
 		change func(before, after *Look)
 		want   string // of checks that are not ok: name: verdict: part of the finding
 	}{
-		"healthy": {func(_, _ *Look) {}, ""},
-		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
-		"settle":  {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
-		"few":     {after(func(l *Look) { l.Stats.State, l.Stats.Settings.MinMembers = "isolated", 5 }), "ready: fail: sees 3 members, and needs 5"},
-		"fenced":  {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
+		"healthy":     {func(_, _ *Look) {}, ""},
+		"drain":       {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
+		"settle":      {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
+		"few":         {after(func(l *Look) { l.Stats.State, l.Stats.Settings.MinMembers = "isolated", 5 }), "ready: fail: sees 3 members, and needs 5"},
+		"ill":         {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
+		"evicted":     {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
+		"an eviction": {after(func(l *Look) { l.Members.Evictions = []clusterhttp.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"no effect": {after(func(l *Look) {
+			l.Members.Evictions, l.Members.Spared = []clusterhttp.Eviction{{ID: "node-z"}}, true
+		}), "members: warn: without effect: node-z"},
+		"fenced": {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
 		"an old lease":    {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
 		"at two thirds":   {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4000 })), ""},

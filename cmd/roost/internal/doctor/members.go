@@ -25,17 +25,7 @@ func (e Examination) members() (found []Check) {
 	}
 	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
 	total := len(e.After.Members.Members)
-	if evicted := is["evicted"]; len(evicted) > 0 {
-		found = append(found, Check{
-			"members", Warn, "evicted: " + few(evicted), "they own nothing until the end: roost members shows the end and the reason",
-			"nothing while the reason holds; roost evict --cancel ID ends it",
-		})
-	}
-	if e.After.Members.Spared {
-		found = append(found, Check{
-			"members", Warn, "evictions have no effect", "no other member could own anything", "start or undrain another node",
-		})
-	}
+	found = e.evictions()
 	if len(zero) > 0 {
 		found = append(found, Check{
 			"members", Warn, "of weight 0: " + few(zero), "they are active and own nothing",
@@ -59,6 +49,27 @@ func (e Examination) members() (found []Check) {
 		})
 	case len(found) == 0:
 		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, term.OrDash(few(draining)))}}
+	}
+	return found
+}
+
+// evictions warns of evicted nodes, which may be forgotten.
+func (e Examination) evictions() (found []Check) {
+	var evicted []string
+	for _, v := range e.After.Members.Evictions {
+		evicted = append(evicted, string(v.ID))
+	}
+	switch {
+	case len(evicted) == 0:
+	case e.After.Members.Spared:
+		found = []Check{{
+			"members", Warn, "evicted without effect: " + few(evicted), "no other member could own anything", "start or undrain another node",
+		}}
+	default:
+		found = []Check{{
+			"members", Warn, "evicted: " + few(evicted), "they own nothing until the end: roost members shows the end and the reason",
+			"nothing while the reason holds; roost evict ID --cancel ends it",
+		}}
 	}
 	return found
 }
