@@ -78,9 +78,9 @@ func TestNoProof(t *testing.T) {
 		"reset":     func(c *clustertest.Cluster) { c.ResetStreams("n03") },
 		"all reset": func(c *clustertest.Cluster) { each(c, c.ResetStreams) },
 		"pause":     func(c *clustertest.Cluster) { c.Pause("n03"); time.Sleep(pause); c.Resume("n03") },
-		"short split": func(c *clustertest.Cluster) {
-			c.Split([]string{"n03"}, []string{"n00", "n01"})
-			time.Sleep(2 * time.Second)
+		"split": func(c *clustertest.Cluster) {
+			c.Split([]string{"n03"}, []string{"n00", "n01", "n02", "n04", "n05", "n06"})
+			time.Sleep(pause) // a longer lease bears a longer silence
 			c.Heal()
 		},
 		"pause and reset": func(c *clustertest.Cluster) {

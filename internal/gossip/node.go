@@ -47,6 +47,8 @@ type Config struct {
 	// watch streams call both. Neither is needed without watch streams.
 	Handle func() lease.Handle
 	Ended  func(lease.Handle, lease.Evidence)
+	// Silence is how long the host of a watched node may be silent; 3 s at least.
+	Silence time.Duration
 }
 
 // Receiver handles the received messages.
@@ -95,7 +97,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		}
 	}
 	n.guard = newGuard(transport, &cfg)
-	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, ended: cfg.Ended}
+	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
 	mc.Transport = n.guard
 	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}
 	mc.Delegate, mc.Alive, mc.Merge, mc.Events = d, d, d, d

@@ -33,8 +33,12 @@ func (n *Node) Streams() (out, in int) {
 	return int(n.watcher.open.Load()), n.guard.watched.count()
 }
 
-// watchKeepAlive ends the stream to a host that vanished: 3 s after its last answer.
-var watchKeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2} //nolint:gochecknoglobals // a constant
+// keepAliveFor returns the keep-alive that ends the stream to a host that has not answered
+// for a time: of whole seconds, and at least of 3 s.
+func keepAliveFor(silence time.Duration) net.KeepAliveConfig {
+	probe := max(time.Second, (silence / 3).Truncate(time.Second))
+	return net.KeepAliveConfig{Enable: true, Idle: probe, Interval: probe, Count: 2}
+}
 
 const (
 	// redialTimeout bounds the attempt to reach a node again.
@@ -56,11 +60,12 @@ const (
 
 // watcher holds the streams from this node to others.
 type watcher struct {
-	guard   *guard
-	timeout time.Duration // of a dial, where nothing is at stake
-	ended   func(lease.Handle, lease.Evidence)
-	open    atomic.Int64
-	wait    sync.WaitGroup
+	guard     *guard
+	timeout   time.Duration // of a dial, where nothing is at stake
+	keepAlive net.KeepAliveConfig
+	ended     func(lease.Handle, lease.Evidence)
+	open      atomic.Int64
+	wait      sync.WaitGroup
 
 	mu      sync.Mutex
 	streams map[Target]context.CancelFunc
@@ -133,7 +138,7 @@ func (w *watcher) rest(ctx context.Context, conn net.Conn) error {
 	defer w.open.Add(-1)
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	return rest(conn, watchKeepAlive)
+	return rest(conn, w.keepAlive)
 }
 
 // dial opens a stream and reports what it found at the address.

@@ -287,6 +287,18 @@ func TestTrial(t *testing.T) {
 	}
 }
 
+// The kernel counts keep-alives in seconds.
+func TestKeepAlive(t *testing.T) {
+	for silence, want := range map[time.Duration]time.Duration{
+		0: 3 * time.Second, time.Second: 3 * time.Second, 3 * time.Second: 3 * time.Second,
+		5900 * time.Millisecond: 3 * time.Second, 10 * time.Second: 9 * time.Second, 5 * time.Minute: 5 * time.Minute,
+	} {
+		if k := keepAliveFor(silence); k.Idle+time.Duration(k.Count)*k.Interval != want || !k.Enable {
+			t.Errorf("%v: %+v, want %v", silence, k, want)
+		}
+	}
+}
+
 func TestFindingOf(t *testing.T) {
 	for err, want := range map[error]finding{
 		syscall.ECONNREFUSED:    refused,
