@@ -10,7 +10,7 @@ export PURE := ./internal/chaos ./internal/explore ./internal/handover ./interna
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once scale chaos clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once scale compare idle chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ bench-once: ## one iteration of each benchmark, as a check that it runs
 
 scale: ## how large a cluster can be: a table of simulations; takes hours, or NODES="100 300" FOR=2m
 	$(STEP) 'how large a cluster can be' scripts/scale.sh
+
+compare: ## BenchmarkRest of COMMIT and of this tree: agreement, leases, traffic, CPU; takes half an hour
+	$(STEP) 'compare with $(COMMIT)' scripts/compare.sh $(COMMIT)
+
+idle: ## what an idle agent among 100 processes costs, on Linux
+	$(STEP) 'idle agents' scripts/idle.sh
 
 chaos: ## 10,000 random schedules of faults, or SEEDS=…, and the search for planted bugs; takes an hour
 	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkRest has what a cluster costs that starts at once, and then rests for 40
-// seconds. scripts/beside.sh runs this file in the trees of earlier commits as well: it uses
+// seconds. scripts/compare.sh runs this file in the trees of earlier commits as well: it uses
 // what those have, back to 1c47180.
 func BenchmarkRest(b *testing.B) {
 	for _, c := range []struct {
@@ -30,7 +30,7 @@ func BenchmarkRest(b *testing.B) {
 }
 
 func rest(b *testing.B, n int, loss float64) {
-	const settle, while = 12 * time.Second, 40 * time.Second
+	const settle, while, show = 12 * time.Second, 40 * time.Second, 200 * time.Millisecond
 	c := sim.New(sim.Options{Seed: 1, Jitter: 2 * time.Millisecond, Loss: loss})
 	ids := make([]string, n)
 	for i := range ids {
@@ -40,7 +40,12 @@ func rest(b *testing.B, n int, loss float64) {
 	b.ReportMetric(alike(c, ids).Seconds(), "s-to-agree")
 	c.Run(settle)
 	sent, lost, cpu := totals(c, ids)
-	c.Run(while)
+	for range while / show {
+		c.Run(show)
+		for _, id := range ids {
+			c.Node(id).View() // as an agent shows it after each round of gossip
+		}
+	}
 	sentThen, lostThen, cpuThen := totals(c, ids)
 	each := float64(n) * while.Seconds()
 	b.ReportMetric(float64(lostThen-lost), "leases-lost")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Simulates clusters with this tree and with that of an earlier commit, one after the other:
-#   scripts/beside.sh 1c47180
-# The result is a line of figures for each; CPU depends on what else the machine does.
+#   scripts/compare.sh 1c47180
+# It prints a line of figures for each. CPU depends on what else the machine does.
 set -euo pipefail
 
-commit=${1:?usage: scripts/beside.sh COMMIT [PATTERN]} pattern=${2:-.}
+commit=${1:?usage: scripts/compare.sh COMMIT [PATTERN]} pattern=${2:-.}
 tree=$(mktemp -d)
 trap 'git worktree remove --force "$tree"' EXIT
 git worktree add --quiet --detach "$tree" "$commit"
