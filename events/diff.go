@@ -1,6 +1,8 @@
 package events
 
 import (
+	"slices"
+
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -42,6 +44,10 @@ type Batch struct {
 
 	Left   []lease.NodeID `json:"left"`   // no longer live, or restarted
 	Joined []lease.NodeID `json:"joined"` // now live
+
+	// Reasons says why the nodes in Left are not live, as far as this node knows; nil = not
+	// known of any.
+	Reasons map[lease.NodeID]lease.Reason `json:"reasons,omitempty"`
 }
 
 // Diff returns the changes from old to cur. If old is nil, the batch is full: all
@@ -69,6 +75,7 @@ func Diff(old, cur *State) Batch {
 		b.Moved = placement.Moves(old.Table, cur.Table)
 	}
 	b.diffMembers(old.Members, cur.Members)
+	b.explain(old.Members, cur.Ended)
 	return b
 }
 
@@ -124,6 +131,22 @@ func (b *Batch) diffMembers(old, cur []lease.Incarnation) {
 		}
 		if order >= 0 {
 			cur = cur[1:]
+		}
+	}
+}
+
+// explain adds the reasons of the ends.
+func (b *Batch) explain(old []lease.Incarnation, ended map[lease.Incarnation]lease.Reason) {
+	if len(b.Left) == 0 || len(ended) == 0 {
+		return
+	}
+	for _, i := range old {
+		_, left := slices.BinarySearch(b.Left, i.Node)
+		if why, known := ended[i]; left && known {
+			if b.Reasons == nil {
+				b.Reasons = make(map[lease.NodeID]lease.Reason, len(b.Left))
+			}
+			b.Reasons[i.Node] = why
 		}
 	}
 }

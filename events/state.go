@@ -16,6 +16,9 @@ type State struct {
 	Table   *placement.Table    // nil until the node has one
 	Members []lease.Incarnation // the live nodes, sorted; read only
 
+	// Ended says why nodes are not live any more that were lately; read only.
+	Ended map[lease.Incarnation]lease.Reason
+
 	self lease.NodeID
 	// since has, per partition, the Version of the state that acquired it, or 0 if self
 	// does not own it. Two states with the same value had uninterrupted ownership between
@@ -33,7 +36,7 @@ type State struct {
 // it owns again, or its old ownership would appear uninterrupted.
 //
 // Members are the live nodes in any order. Next keeps a sorted slice, so the caller
-// must not change it afterwards.
+// must not change it afterwards. The caller may add Ended.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
 	if !slices.IsSortedFunc(members, lease.Incarnation.Compare) {
 		members = slices.SortedFunc(slices.Values(members), lease.Incarnation.Compare)

@@ -40,6 +40,44 @@ type View struct {
 // Local returns when it is a moment of cluster time, by the viewer's clock.
 func (v *View) Local(at Stamp) time.Time { return v.time.local(at) }
 
+// Reason is why an incarnation is not live any more.
+type Reason string
+
+// The reasons.
+const (
+	Departed Reason = "left"     // it sent a farewell
+	Crashed  Reason = "crashed"  // watchers have proven its end
+	Expired  Reason = "expired"  // its lease ran out
+	Replaced Reason = "replaced" // a later incarnation of the node is live
+)
+
+// Ended returns why incarnations ended that are not forgotten yet: O(1) if there are none,
+// otherwise O(nodes).
+func (s *Set) Ended() map[Incarnation]Reason {
+	if len(s.known) == len(s.live) {
+		return nil
+	}
+	ended := make(map[Incarnation]Reason)
+	for _, e := range s.known {
+		if e.status != live && e.hadLease() {
+			ended[Incarnation{e.rec.ID, e.rec.Incarnation}] = e.reason()
+		}
+	}
+	return ended
+}
+
+func (e *entry) reason() Reason {
+	switch {
+	case e.left():
+		return Departed
+	case e.crashed:
+		return Crashed
+	case e.status == retired:
+		return Replaced
+	}
+	return Expired
+}
+
 // View returns the live set: O(n).
 func (s *Set) View() *View {
 	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), time: s.time}

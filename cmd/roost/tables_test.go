@@ -103,11 +103,13 @@ func TestBatchLines(t *testing.T) {
 		return o
 	}
 	lines := batchLines(time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC), events.Batch{
-		Version: 7, Joined: []lease.NodeID{"c"}, Left: []lease.NodeID{"b"},
+		Version: 7, Joined: []lease.NodeID{"c"}, Left: []lease.NodeID{"b", "d"},
+		Reasons:  map[lease.NodeID]lease.Reason{"b": lease.Crashed, "d": lease.Departed},
 		Moved:    []events.Move{{Partition: 1, From: "b", To: "c"}, {Partition: 2, From: "", To: "a"}, {Partition: 9, From: "b", To: "c"}, {Partition: 3, From: "a", To: ""}},
 		Released: owned(3), Acquired: owned(2, 4, 6, 8, 10, 12),
 	})
-	want := `03:04:05  v7     left      b
+	want := `03:04:05  v7     left      b (crashed)
+03:04:05  v7     left      d
 03:04:05  v7     joined    c
 03:04:05  v7     moved     nobody -> a: 1 (2)
 03:04:05  v7     moved     a -> nobody: 1 (3)

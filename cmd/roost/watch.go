@@ -62,7 +62,7 @@ func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 		lines = append(lines, term.TextLine(fmt.Sprintf("%s  v%-4d  %-8s  %s", at.Format(time.TimeOnly), b.Version, what, fmt.Sprintf(format, args...))))
 	}
 	for _, id := range b.Left {
-		add("left", "%s", id)
+		add("left", "%s%s", id, because(b.Reasons[id]))
 	}
 	for _, id := range b.Joined {
 		add("joined", "%s", id)
@@ -85,6 +85,14 @@ func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 		add("acquired", "here: %s", listed(partitionsOf(b.Acquired)))
 	}
 	return lines
+}
+
+// because adds a reason, if it is known and not the word before.
+func because(why lease.Reason) string {
+	if why == "" || why == lease.Departed {
+		return ""
+	}
+	return " (" + string(why) + ")"
 }
 
 func partitionsOf(owned []events.Ownership) []placement.Partition {

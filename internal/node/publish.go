@@ -86,7 +86,9 @@ func (n *Node) publish(now time.Time) {
 	if news {
 		n.announceTable(now)
 	}
-	n.publishState(events.Next(n.state, n.self, table, membersOf(view), n.life.phase == Active))
+	s := events.Next(n.state, n.self, table, membersOf(view), n.life.phase == Active)
+	s.Ended = n.set.Ended()
+	n.publishState(s)
 }
 
 // announceTable sends a heartbeat with the new digest, at once unless receivers could
@@ -117,7 +119,7 @@ func (n *Node) publishState(s *events.State) {
 	b := events.Diff(n.state, s)
 	n.state, n.out.State, n.out.Show = s, s, true
 	for _, id := range b.Left {
-		n.log(Info, "member left", "member", id)
+		n.log(Info, "member left", "member", id, "reason", string(cmp.Or(b.Reasons[id], lease.Expired)))
 	}
 	for _, id := range b.Joined {
 		n.log(Info, "member joined", "member", id)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -183,5 +184,42 @@ func TestKillAndRestart(t *testing.T) { // S5.4
 				}
 			})
 		}
+	}
+}
+
+// Each node publishes why another one is gone.
+func TestReasons(t *testing.T) { // S5.4
+	for _, c := range []struct {
+		why       lease.Reason
+		unwatched bool
+		trouble   func(c fleet)
+	}{
+		{lease.Crashed, false, func(c fleet) { c.Crash("n01") }},
+		{lease.Crashed, false, func(c fleet) { c.Vanish("n01") }},
+		{lease.Expired, true, func(c fleet) { c.Crash("n01") }},
+		{lease.Expired, false, func(c fleet) { c.Pause("n01") }},
+		{lease.Departed, false, func(c fleet) { c.Leave("n01") }},
+		{lease.Replaced, false, func(c fleet) { c.Restart("n01") }},
+	} {
+		t.Run(string(c.why), func(t *testing.T) {
+			f := newFleet(t, sim.Options{Unwatched: c.unwatched})
+			f.Start(ids(5)...)
+			f.agree(3 * time.Second)
+			f.Run(3 * time.Second)
+			r := f.record()
+			c.trouble(f)
+			f.Run(ttl + 2*time.Second)
+			for _, id := range []string{"n00", "n02", "n03", "n04"} {
+				var why []lease.Reason
+				for _, b := range f.Node(id).Batches()[r.seen[id]:] {
+					for _, left := range b.Left {
+						why = append(why, b.Reasons[left])
+					}
+				}
+				if !slices.Equal(why, []lease.Reason{c.why}) {
+					t.Errorf("%s published %q, want %s once", id, why, c.why)
+				}
+			}
+		})
 	}
 }

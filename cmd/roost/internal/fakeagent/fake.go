@@ -170,7 +170,7 @@ func Batch() events.Batch {
 	owned := []events.Ownership{{Partition: 3, Since: 1}}
 	return events.Batch{
 		Version: 13, Released: owned, Acquired: owned, Moved: []events.Move{{Partition: 1, From: "node-a", To: "node-b"}},
-		Joined: []lease.NodeID{"node-d"}, Left: []lease.NodeID{"node-e"},
+		Joined: []lease.NodeID{"node-d"}, Left: []lease.NodeID{"node-e"}, Reasons: map[lease.NodeID]lease.Reason{"node-e": lease.Crashed},
 	}
 }
 
