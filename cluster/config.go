@@ -130,7 +130,7 @@ type Config struct {
 	// on all nodes.
 	HeartbeatInterval time.Duration
 
-	// LeaseTTL is the age at which a lease expires: how long a crash goes unnoticed.
+	// LeaseTTL is the age at which a lease expires: how long a node may be silent.
 	// The same on all nodes. At least 2.5 times the heartbeat interval is advised.
 	LeaseTTL time.Duration
 

@@ -27,8 +27,10 @@
 //     owned by exactly one live, active node.
 //  2. A join moves only partitions that the joiner now owns. A leave, a crash or a
 //     drain moves only partitions of the node that goes.
-//  3. A crash is noticed when the lease of the node expires: LeaseTTL after its last
-//     heartbeat. A drain or leave takes effect as fast as gossip spreads.
+//  3. The end of a process is noticed within about half a second, by the TCP connections
+//     that four others hold to it; a host that vanishes, after half a LeaseTTL. Without
+//     such proof, a lease expires LeaseTTL after the last heartbeat. A drain or leave
+//     takes effect as fast as gossip spreads.
 //  4. Watchers receive the difference between their last batch and the newest state.
 //     A slow watcher misses intermediate states, never the newest one, and delays no
 //     other watcher. A partition that was lost and regained appears as both.

@@ -22,7 +22,7 @@ func Example() {
 				t.Fatal(err)
 			}
 			c.Crash(string(owner.ID))
-			c.WaitAgreed(7 * time.Second) // until its lease expires
+			c.WaitAgreed(time.Second) // the end of a process is proven
 
 			for _, id := range c.IDs() {
 				if c.Agent(id).IsOwner("room-17") {
