@@ -18,7 +18,7 @@ func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
 	kernel := node.New(a.started, node.Config{LeaseTTL: time.Hour}, 0)
-	s := &Snapshot{lease: kernel.View().Lease, mine: -1}
+	s := &Snapshot{lease: kernel.View().Lease}
 	var in placement.Input
 	in.Partitions = a.cfg.Partitions
 	for i := range n {
@@ -30,7 +30,7 @@ func agentOf(tb testing.TB, n int) *Agent {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s.Table, s.owners, s.mine = table, s.Members, 0
+	s.Table, s.owners = table, s.Members
 	s.State = events.Next(nil, a.self, table, nil, true)
 	a.snap.Set(*s)
 	return a

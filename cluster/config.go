@@ -114,6 +114,13 @@ type Config struct {
 	// ever isolated.
 	MinMembers int
 
+	// Handover is how long this node waits at most, when a partition moves, until the run of
+	// its former owner has returned: a partition then runs on one node at a time, where its
+	// program uses [Agent.RunOwned]. The bound begins a run without the answer of a node that
+	// hangs, and the log names it. Nodes may differ in the bound; partitions that move from or
+	// to a node without hand-over do not wait. See docs/handover.md. Default 0: none.
+	Handover time.Duration
+
 	// Partitions is the number of partitions of the key space. The same on all
 	// nodes. Default 1,024, good for about 10 nodes at 10 % deviation; the
 	// deviation falls with the square root of partitions per node.
@@ -265,6 +272,7 @@ func (c Config) Validate() error {
 
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	fault(c.LeaseTTL <= c.HeartbeatInterval, "LeaseTTL (%v) must be longer than HeartbeatInterval (%v)", c.LeaseTTL, c.HeartbeatInterval)
+	fault(c.Handover != 0 && (c.Handover < c.LeaseTTL || c.Handover > 24*time.Hour), "Handover is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h", c.Handover, c.LeaseTTL)
 	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
 	fault(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)
 	shortest := node.RampSteps * c.QuietWindow // steps within one window would be gathered into one
@@ -339,7 +347,7 @@ func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
 		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, Checked: c.Health != nil,
+		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, Checked: c.Health != nil, Handover: c.Handover,
 	}
 }
 

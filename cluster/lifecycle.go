@@ -32,12 +32,12 @@ func (a *Agent) SetWeight(w uint32) error {
 }
 
 // Drain makes this node release all its partitions, and returns when it owns nothing
-// and all live members run a table without it. The node stays a member. If ctx ends
-// first, the draining continues.
+// and all live members run a table without it; with hand-over, when its runs have returned,
+// too. The node stays a member. If ctx ends first, the draining continues.
 func (a *Agent) Drain(ctx context.Context) error {
 	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
 	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
-		return s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0)
+		return s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0 && s.holds == 0)
 	})
 }
 
@@ -67,10 +67,10 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 
 // Leave ends the agent in order: it drains, sends a farewell, waits until the
 // farewell has spread, and closes. It waits for a drain for LeaseTTL at most, since
-// by then the lease would have expired. If ctx ends early, Leave waits less; the error
+// by then the lease would have expired, and with hand-over for Config.Handover. If ctx ends early, Leave waits less; the error
 // says which wait was cut short, and the agent is closed in any case.
 func (a *Agent) Leave(ctx context.Context) error {
-	draining, cancel := context.WithTimeout(ctx, a.cfg.LeaseTTL)
+	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
 	defer cancel()
 	drained := a.Drain(draining)
 	err := a.do(context.Background(), func(now time.Time, n *node.Node) { n.Leave(now) })

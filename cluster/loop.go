@@ -3,10 +3,12 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // loop is the shell around the kernel of an agent: one goroutine that hands in
@@ -19,6 +21,8 @@ type loop struct {
 	refusals <-chan error // of nodes with other settings
 	sent     struct{ packets, bytes, errors uint64 }
 	err      error // why the loop ended by itself
+
+	stopped []placement.Partition // runs that the kernel waits for
 }
 
 // call is a function that runs in the loop.
@@ -40,6 +44,7 @@ func (l *loop) run(ctx context.Context) {
 		case err := <-l.refusals:
 			c.f = func(now time.Time, n *node.Node) { n.Refused(now, err) }
 		case <-timer.C:
+		case <-l.agent.feed.Returned():
 		case <-ctx.Done():
 			now := l.agent.now()
 			l.kernel.End(now)
@@ -55,6 +60,7 @@ func (l *loop) run(ctx context.Context) {
 		case c.f != nil:
 			c.f(now, l.kernel)
 		}
+		l.returned(now)
 		r := l.kernel.Ready(now)
 		l.carryOut(ctx, r)
 		if c.done != nil {
@@ -63,8 +69,17 @@ func (l *loop) run(ctx context.Context) {
 		if l.err != nil {
 			return
 		}
-		timer.Reset(max(0, r.Next.Sub(now)))
+		timer.Reset(pause(now, r))
 	}
+}
+
+// pause returns how long the loop may wait for the next call. Runs that the kernel stops
+// may have returned already.
+func pause(now time.Time, r node.Ready) time.Duration {
+	if len(r.Stop) > 0 {
+		return 0
+	}
+	return max(0, r.Next.Sub(now))
 }
 
 // carryOut does what the kernel decided. What this node owns changes first, then
@@ -81,6 +96,7 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 			close(l.agent.ready)
 		}
 	}
+	l.stopped = append(l.stopped, r.Stop...)
 	for _, p := range r.Packets {
 		l.send(p)
 	}
@@ -103,6 +119,17 @@ func (l *loop) carryOut(ctx context.Context, r node.Ready) {
 		l.err = &DuplicateIDError{ID: l.agent.self, Other: r.Duplicate.Addr}
 		l.log.Error("agent stopped", "err", l.err)
 	}
+}
+
+// returned tells the kernel which of the stopped runs have returned.
+func (l *loop) returned(now time.Time) {
+	l.stopped = slices.DeleteFunc(l.stopped, func(p placement.Partition) bool {
+		if l.agent.feed.Runs(p) {
+			return false
+		}
+		l.kernel.Returned(now, p)
+		return true
+	})
 }
 
 func (l *loop) send(p node.Packet) {

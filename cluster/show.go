@@ -1,8 +1,12 @@
 package cluster
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // show replaces the snapshot by a new view of the kernel.
@@ -12,7 +16,7 @@ func (l *loop) show() {
 	s := &Snapshot{
 		Members: make([]*Member, len(v.Live.Members)), Table: v.Table, State: v.State, Phase: Phase(v.Phase), Waits: v.Waits, Crashed: v.Live.Crashed,
 		Ill: v.Ill, Spared: v.Live.Spared,
-		lease: v.Lease, drift: v.Drift, mine: -1, Stats: l.stats(v.Stats),
+		lease: v.Lease, drift: v.Drift, holds: v.Holds, Stats: l.stats(v.Stats),
 	}
 	switch {
 	case v.Ended:
@@ -34,14 +38,15 @@ func (l *loop) show() {
 		s.Evictions = append(s.Evictions, Eviction{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
 	}
 	old, _ := a.snap.Get()
-	s.fillOwners(old, a.self)
+	s.fillOwners(old)
+	s.fillRunners(v.Runners)
 	a.snap.Set(*s)
 }
 
 // fillOwners looks the candidates of the table up among the members. A candidate
 // that has gone keeps its last known fields until the next table, also while the node
 // joins again and shows no table.
-func (s *Snapshot) fillOwners(old *Snapshot, self lease.NodeID) {
+func (s *Snapshot) fillOwners(old *Snapshot) {
 	if s.Table == nil {
 		s.owners = old.owners
 		return
@@ -57,8 +62,19 @@ func (s *Snapshot) fillOwners(old *Snapshot, self lease.NodeID) {
 		if s.owners[i] == nil { // gone since the table was computed
 			s.owners[i] = &Member{ID: n.ID, Zone: n.Zone, Weight: n.Weight, Capacity: n.Capacity, Labels: n.Labels, Load: lease.NoLoad}
 		}
-		if n.ID == self && s.Phase == PhaseActive {
-			s.mine = i
+	}
+}
+
+// fillRunners looks the members up that run what the table gives to others.
+func (s *Snapshot) fillRunners(runners map[placement.Partition]lease.NodeID) {
+	if len(runners) == 0 || s.Table == nil {
+		return
+	}
+	s.runners = make(map[placement.Partition]*Member, len(runners))
+	for p, id := range runners {
+		i, ok := slices.BinarySearchFunc(s.Members, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+		if ok {
+			s.runners[p] = s.Members[i]
 		}
 	}
 }
@@ -86,7 +102,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		DecodeErrors: k.DecodeErrors, VersionErrors: k.VersionErrors, InboxDropped: a.in.dropped.Load(),
 		GuardDropped: a.gossip.Dropped(), StaleDropped: k.StaleDropped,
 		ViewChanges: k.ViewChanges, TableChanges: k.TableChanges, AssignmentFetches: k.AssignmentFetches,
-		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures,
+		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoverOverruns: k.HandoverOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
 		Drifts: k.Drifts, DriftTime: k.DriftTime, Watched: watched, Watchers: watchers,
 	}

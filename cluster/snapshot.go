@@ -73,8 +73,11 @@ type Snapshot struct {
 	why    error // for a key without owner
 	lease  *node.OwnLease
 	owners []*Member // by index into Table.Nodes()
-	mine   int       // this node's index there, -1 if it may not own anything
 	drift  int
+	holds  int // partitions that run here and that the table gives to others
+
+	// runners has the members that run a partition which the table gives to another one.
+	runners map[placement.Partition]*Member
 }
 
 // Version counts the changes that this node has seen; 0 before it is ready.
@@ -113,15 +116,27 @@ func (s *Snapshot) Place(key string) (*Member, error) {
 	return nil, s.why
 }
 
-// OwnerOf returns the owner of p, and false if it has none.
+// OwnerOf returns the owner of p, and false if it has none. With hand-over, the owner is the
+// member that runs p, as far as this node knows, until the one that the table names does.
 func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
+	if len(s.runners) > 0 {
+		if m := s.runners[p]; m != nil {
+			return m, true
+		}
+	}
+	return s.NextOwnerOf(p)
+}
+
+// NextOwnerOf returns the member that the table names for p, and false if there is none. It
+// is the owner, or with hand-over the one that takes p over.
+func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	if i := s.Table.OwnerIndex(p); i >= 0 {
 		return s.owners[i], true
 	}
 	return nil, false
 }
 
-// Owners returns the n best nodes for key, distinct, the owner first.
+// Owners returns the n best nodes for key, distinct, the one that the table names first.
 func (s *Snapshot) Owners(key string, n int) []*Member {
 	var few [3]int // the usual number, without an allocation
 	ranked := s.Table.AppendRank(few[:0], placement.Of(key, s.Table.Partitions()), n)
@@ -132,9 +147,7 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	return members
 }
 
-func (s *Snapshot) owns(p placement.Partition) bool {
-	return s.mine >= 0 && s.Table.OwnerIndex(p) == s.mine
-}
+func (s *Snapshot) owns(p placement.Partition) bool { return s.State != nil && s.State.Owns(p) }
 
 // weighs reports whether the table has this node with weight w. It is also true where
 // no table will: the node is no candidate, or its weight was changed again.
@@ -170,10 +183,11 @@ type Stats struct {
 	AssignmentFetches uint64 `json:"assignment_fetches"` // exchanges because another node's assignment differed
 	Fences            uint64 `json:"fences"`             // times this node released everything by itself
 	NodesRefused      uint64 `json:"nodes_refused"`
-	HealthFailures    uint64 `json:"health_failures"` // failed checks of the program, and late reports
-	Requests          uint64 `json:"requests"`        // calls of [Agent.Arrived]
-	Misrouted         uint64 `json:"misrouted"`       // of these, requests for keys of other nodes
-	LogDropped        uint64 `json:"log_dropped"`     // log lines that were not written: the handler fails, or is too slow
+	HealthFailures    uint64 `json:"health_failures"`   // failed checks of the program, and late reports
+	HandoverOverruns  uint64 `json:"handover_overruns"` // partitions that this node ran without the answer of another one, after Config.Handover
+	Requests          uint64 `json:"requests"`          // calls of [Agent.Arrived]
+	Misrouted         uint64 `json:"misrouted"`         // of these, requests for keys of other nodes
+	LogDropped        uint64 `json:"log_dropped"`       // log lines that were not written: the handler fails, or is too slow
 
 	// Drifts counts how often this node, having a table, began to see members with
 	// another one. DriftTime is the total time in which it saw some, up to now. Each

@@ -36,8 +36,8 @@ func TestOwnersByIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, old := &Snapshot{Members: members(t, "live"), Table: table, mine: -1}, &Snapshot{owners: members(t, "last")}
-		s.fillOwners(old, "none")
+		s, old := &Snapshot{Members: members(t, "live"), Table: table}, &Snapshot{owners: members(t, "last")}
+		s.fillOwners(old)
 		for i, n := range table.Nodes() {
 			got := s.owners[i]
 			want := find(s.Members, n.ID)

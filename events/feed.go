@@ -15,6 +15,8 @@ type Feed struct {
 	mu      sync.Mutex // never held while a reader or publisher works
 	readers map[*Reader]struct{}
 	change  *change // the one that a watcher took last
+
+	runs runs
 }
 
 // change is the difference between two states, computed once for all watchers. It

@@ -30,8 +30,8 @@ var (
 // its context is done. Runs of other partitions, on other nodes, and in other calls of
 // RunOwned do overlap.
 func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement.Partition)) error {
-	r := runner{f: f, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
-	err := r.follow(ctx, feed)
+	r := runner{f: f, feed: feed, runs: make(map[placement.Partition]*run), returned: make(chan *run)}
+	err := r.follow(ctx)
 	cause := err
 	if ctx.Err() != nil {
 		// The end of ctx is propagating to the runs; no other cause may arrive first.
@@ -50,6 +50,7 @@ func RunOwned(ctx context.Context, feed *Feed, f func(context.Context, placement
 // runner holds the runs of one call of RunOwned; only that call touches it.
 type runner struct {
 	f        func(context.Context, placement.Partition)
+	feed     *Feed
 	cur      *State
 	runs     map[placement.Partition]*run
 	live     int // runs that have not returned
@@ -65,8 +66,8 @@ type run struct {
 }
 
 // follow starts and cancels runs to match feed, until feed or ctx ends.
-func (r *runner) follow(ctx context.Context, feed *Feed) error {
-	reader := feed.Reader("run_owned")
+func (r *runner) follow(ctx context.Context) error {
+	reader := r.feed.Reader("run_owned")
 	defer reader.Close()
 	var returned *run // the run that returned last
 	for ctx.Err() == nil {
@@ -122,6 +123,9 @@ func (r *runner) reconcile(ctx context.Context, p placement.Partition) {
 }
 
 func (r *runner) start(ctx context.Context, o Ownership) {
+	if !r.feed.begin(o) {
+		return // lost already: the next state says so
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	run := &run{Ownership: o, cancel: cancel}
 	r.runs[o.Partition] = run
@@ -129,6 +133,7 @@ func (r *runner) start(ctx context.Context, o Ownership) {
 	go func() {
 		defer func() {
 			cancel(nil)
+			r.feed.end(o.Partition)
 			r.returned <- run
 		}()
 		r.f(ctx, o.Partition)

@@ -24,6 +24,7 @@ type State struct {
 	// does not own it. Two states with the same value had uninterrupted ownership between
 	// them, which the two tables alone cannot show. Nil if self owns nothing.
 	since []uint64
+	waits []placement.Partition // with hand-over: sorted
 }
 
 // Next returns the state that follows prev on node self, or the first one if
@@ -38,6 +39,48 @@ type State struct {
 // Members are the live nodes in any order. Next keeps a sorted slice, so the caller
 // must not change it afterwards. The caller may add Ended.
 func Next(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, mayOwn bool) *State {
+	s := follow(prev, self, table, members)
+	if !mayOwn {
+		return s
+	}
+	held := s.held(prev)
+	if held != nil && prev.Table == table {
+		s.since = held
+		return s
+	}
+	me := s.place()
+	if me < 0 {
+		return s
+	}
+	since := make([]uint64, table.Partitions())
+	for i := range since {
+		if p := placement.Partition(i); table.OwnerIndex(p) == me {
+			since[i] = cmp.Or(at(held, p), s.Version)
+		}
+	}
+	s.keep(since, held)
+	return s
+}
+
+// NextRunning is [Next] for a node with hand-over: it owns the partitions that it may run
+// now, whatever the table names, and waits for others of its table.
+func NextRunning(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation, run, wait []placement.Partition) *State {
+	s := follow(prev, self, table, members)
+	s.waits = wait
+	if len(run) == 0 {
+		return s
+	}
+	held := s.held(prev)
+	since := make([]uint64, table.Partitions())
+	for _, p := range run {
+		since[p] = cmp.Or(at(held, p), s.Version)
+	}
+	s.keep(since, held)
+	return s
+}
+
+// follow returns the state after prev, without partitions.
+func follow(prev *State, self lease.NodeID, table *placement.Table, members []lease.Incarnation) *State {
 	if !slices.IsSortedFunc(members, lease.Incarnation.Compare) {
 		members = slices.SortedFunc(slices.Values(members), lease.Incarnation.Compare)
 	}
@@ -48,36 +91,33 @@ func Next(prev *State, self lease.NodeID, table *placement.Table, members []leas
 			s.Members = prev.Members // a shortcut for Diff
 		}
 	}
-	if mayOwn {
-		s.since = s.acquire(prev)
-	}
 	return s
 }
 
-// acquire returns the acquisition versions of s after prev.
-func (s *State) acquire(prev *State) []uint64 {
-	var held []uint64
-	if prev != nil && prev.self == s.self {
-		if held = prev.since; held != nil && prev.Table == s.Table {
-			return held
-		}
+// held returns what the same node owned in prev.
+func (s *State) held(prev *State) []uint64 {
+	if prev == nil || prev.self != s.self {
+		return nil
 	}
+	return prev.since
+}
+
+// keep sets the acquisition versions, which two states share if they are equal.
+func (s *State) keep(since, held []uint64) {
+	if s.since = since; slices.Equal(since, held) {
+		s.since = held
+	}
+}
+
+// place returns the index of the node itself in the table; -1 = it is no candidate.
+func (s *State) place() int {
 	me, candidate := slices.BinarySearchFunc(s.Table.Nodes(), s.self, func(n placement.Node, id lease.NodeID) int {
 		return cmp.Compare(n.ID, id)
 	})
 	if !candidate {
-		return nil
+		return -1
 	}
-	since := make([]uint64, s.Table.Partitions())
-	for i := range since {
-		if p := placement.Partition(i); s.Table.OwnerIndex(p) == me {
-			since[i] = cmp.Or(at(held, p), s.Version)
-		}
-	}
-	if slices.Equal(since, held) {
-		return held
-	}
-	return since
+	return me
 }
 
 // Owns reports whether the node itself owns p. It takes constant time.
@@ -93,6 +133,16 @@ func (s *State) Owned() []placement.Partition {
 		}
 	}
 	return owned
+}
+
+// Waits returns the partitions that the table gives to the node itself, and that the node
+// does not own yet: with hand-over, it waits for another node's run to end. Read only.
+// There are none in a nil State.
+func (s *State) Waits() []placement.Partition {
+	if s == nil {
+		return nil
+	}
+	return s.waits
 }
 
 // Digest returns the digest of the table, or 0 if there is none.

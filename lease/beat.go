@@ -88,4 +88,5 @@ type Message struct {
 	Evicted        uint32 // digest of all evictions that the sender knows; 0 = none
 	WantsEvictions bool   // the sender requests the evictions that it lacks
 	Extra          []byte // payload of the layer above; at most MaxExtraBytes
+	Handover       []byte // a message of a hand-over, opaque to this package
 }

@@ -48,7 +48,7 @@ func corpus3() map[string]*Message {
 	a := &Record{
 		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3,
 		Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401", Zone: "eu-1", Weight: 100, Capacity: 2450,
-		Labels: map[string]string{"role": "sfu", "gen": "2"}, MinWire: 3, MaxWire: 3,
+		Labels: map[string]string{"role": "sfu", "gen": "2"}, MinWire: 3, MaxWire: 3, Handover: true,
 	}
 	b := &Record{ID: "b", Incarnation: maxIncarnation, Version: math.MaxUint32, MinWire: 3, MaxWire: 4}
 	own := Beat{
@@ -88,6 +88,7 @@ func corpus3() map[string]*Message {
 		"challenge": message(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
 		"echo":      message(func(m *Message) { m.Echo = 0x0123456789abcdef }),
 		"extra":     message(func(m *Message) { m.Extra = []byte{0, 1, 2, 0xff} }),
+		"handover":  message(func(m *Message) { m.Handover = []byte{0, 1, 2, 0xff} }),
 	}
 }
 

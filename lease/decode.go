@@ -132,6 +132,8 @@ func (m *Message) word(kind uint64, r *reader) {
 		m.readAccusations(r)
 	case sectionEvictions:
 		m.readEvictions(r)
+	case sectionHandover:
+		m.Handover = slices.Clone(r.b)
 	}
 }
 
@@ -184,6 +186,7 @@ func (r *reader) record() *Record {
 		}
 	}
 	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
+	rec.Handover = body.fixed8() != 0
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)

@@ -97,6 +97,9 @@ type Record struct {
 	Capacity    int64  // units of load that the node can carry; 0 = not stated
 	Labels      map[string]string
 
+	// Handover says that the node takes part in hand-overs; opaque to this package.
+	Handover bool
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8

@@ -100,6 +100,10 @@ func (s *Set) View() *View {
 // Live returns the number of live nodes, this one among them: O(1).
 func (s *Set) Live() int { return len(s.live) }
 
+// Handles returns the live nodes, this one among them, in order. It shares memory with
+// the set, which changes it later. O(1).
+func (s *Set) Handles() []Handle { return s.order }
+
 // Differing returns how many other members compute another table than the one of a
 // digest. Settling members have none yet. O(n).
 func (s *Set) Differing(table uint32) (members int) {

@@ -59,6 +59,7 @@ const (
 	sectionExtra     = 10
 	sectionProof     = 11 // accusations
 	sectionEvictions = 12 // flags, digest (fixed), then evictions
+	sectionHandover  = 13
 )
 
 const flagProvisional = 1
@@ -117,6 +118,7 @@ func Encode(m *Message) []byte {
 		}
 	})
 	w.evictions(m)
+	w.list(sectionHandover, len(m.Handover), func() { w.b = append(w.b, m.Handover...) })
 	return w.b
 }
 
@@ -136,7 +138,14 @@ func (w *writer) uvarint(v uint64) { w.b = binary.AppendUvarint(w.b, v) }
 func (w *writer) varint(v int64)   { w.b = binary.AppendVarint(w.b, v) }
 func (w *writer) fixed32(v uint32) { w.b = binary.BigEndian.AppendUint32(w.b, v) }
 func (w *writer) handle(h Handle)  { w.b = appendHandle(w.b, h) }
-func (w *writer) text(s string)    { w.uvarint(uint64(len(s))); w.b = append(w.b, s...) }
+func (w *writer) flag(set bool) {
+	var b byte
+	if set {
+		b = 1
+	}
+	w.b = append(w.b, b)
+}
+func (w *writer) text(s string) { w.uvarint(uint64(len(s))); w.b = append(w.b, s...) }
 func (w *writer) handles(h []Handle) {
 	for _, h := range h {
 		w.handle(h)
@@ -241,6 +250,7 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
+	w.flag(r.Handover)
 	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
 }

@@ -24,7 +24,8 @@ func drawRecord(t *rapid.T) *Record {
 		Labels: rapid.MapOfN(rapid.StringN(1, -1, MaxLabelBytes),
 			rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"),
 		MinWire: rapid.Uint8().Draw(t, "min wire"), MaxWire: rapid.Uint8().Draw(t, "max wire"),
-		rest: drawRest(t),
+		Handover: rapid.Bool().Draw(t, "handover"),
+		rest:     drawRest(t),
 	}
 }
 
@@ -86,7 +87,8 @@ func drawWireMessage(t *rapid.T) *Message {
 		Challenge:   rapid.Uint64().Draw(t, "challenge"), Echo: rapid.Uint64().Draw(t, "echo"),
 		Evictions: rapid.SliceOfN(rapid.Custom(drawEviction(stamp)), 0, 3).Draw(t, "evictions"),
 		Evicted:   rapid.Uint32().Draw(t, "digest of evictions"), WantsEvictions: rapid.Bool().Draw(t, "wants evictions"),
-		Extra: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
+		Extra:    rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
+		Handover: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handover"),
 	}
 }
 

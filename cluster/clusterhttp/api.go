@@ -98,6 +98,7 @@ type Balance struct {
 type Owned struct {
 	Self       lease.NodeID          `json:"self"`
 	Partitions []placement.Partition `json:"partitions"`
+	Waiting    []placement.Partition `json:"waiting"` // with hand-over: its own by the table, which it does not run yet
 }
 
 // Stats answers /v1/stats: the counters of this agent since its start, and its

@@ -88,7 +88,7 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 	if owned == nil {
 		owned = []placement.Partition{}
 	}
-	return &Owned{Self: a.self, Partitions: owned}, nil
+	return &Owned{Self: a.self, Partitions: owned, Waiting: append([]placement.Partition{}, a.agent.Snapshot().State.Waits()...)}, nil
 }
 
 func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {

@@ -47,7 +47,7 @@ var house = []struct {
 	{"internal/logqueue", nil, "it stands before the handler of any package"},
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
 	{"internal/gossip", []string{"lease"}, "gossip carries leases, not ownership"},
-	{"internal/node", []string{"lease", "placement", "placement/assignment", "events"}, "the kernel of a node decides; the agent around it does the I/O"},
+	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handover"}, "the kernel of a node decides; the agent around it does the I/O"},
 	{"internal/handover", []string{"lease", "placement"}, "which run may begin follows from tables, members and messages"},
 	{"internal/explore", nil, "it visits the states of any protocol"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a kernel or of an agent"},

@@ -74,7 +74,11 @@ func (h *Handover) SetMembers(self lease.Handle, others []lease.Handle) {
 func (h *Handover) SetTable(owners []lease.Handle) {
 	h.owners = owners
 	for _, p := range h.partitions() {
-		if t := h.parts[p]; t.wanted && h.owner(p) != h.self {
+		t := h.parts[p]
+		if h.owner(p) == 0 {
+			h.stop(p, t) // no node will demand it
+		}
+		if t.wanted && h.owner(p) != h.self {
 			t.wanted = false
 			h.giveUp(p, t)
 		}
@@ -165,6 +169,51 @@ func (h *Handover) Waiting() (waiting []placement.Partition) {
 	return waiting
 }
 
+// Waits reports whether this node is to run p, and waits for others.
+func (h *Handover) Waits(p placement.Partition) bool {
+	t := h.parts[p]
+	return t != nil && t.waits()
+}
+
+// Missing returns the members without whose answer this node does not run p, in order: a
+// member that runs p among them.
+func (h *Handover) Missing(p placement.Partition) (missing []lease.Handle) {
+	if t := h.parts[p]; t != nil && t.waits() {
+		for _, m := range h.others {
+			if !t.answers[m] {
+				missing = append(missing, m)
+			}
+		}
+	}
+	return missing
+}
+
+// Running returns the partitions whose runs have begun and are not stopped, in order.
+func (h *Handover) Running() []placement.Partition { return h.in(running, finished) }
+
+// Holds counts the partitions that the table gives to others, and whose runs have not
+// returned.
+func (h *Handover) Holds() (holds int) {
+	for _, t := range h.parts {
+		if !t.wanted {
+			holds++
+		}
+	}
+	return holds
+}
+
+// Stopping returns the partitions whose runs are stopped, and have not returned.
+func (h *Handover) Stopping() []placement.Partition { return h.in(stopping) }
+
+func (h *Handover) in(states ...run) (list []placement.Partition) {
+	for _, p := range h.partitions() {
+		if slices.Contains(states, h.parts[p].run) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // Tick repeats the asks that have no answer, and offers kept partitions to their owners:
 // an owner that runs one already, because it could not know of the run here, demands it.
 // Call Tick at each turn of gossip.
@@ -196,6 +245,9 @@ func (t *tenure) waits() bool { return t.wanted && !t.granted }
 // other runs are.
 func (h *Handover) judge(p placement.Partition, t *tenure) {
 	if t.waits() {
+		if len(t.answers) < len(h.others) {
+			return
+		}
 		var runners []lease.Handle
 		for _, m := range h.others {
 			free, known := t.answers[m]

@@ -68,7 +68,7 @@ func (h *Handover) ReceiveAsk(from lease.Handle, a Ask) {
 
 // ReceiveAnswer counts an answer of another member.
 func (h *Handover) ReceiveAnswer(from lease.Handle, a Answer) {
-	if a.To != h.self || !slices.Contains(h.others, from) {
+	if _, live := slices.BinarySearch(h.others, from); a.To != h.self || !live {
 		return // to an earlier incarnation, or of an unknown process
 	}
 	count := func(p placement.Partition, free bool) {
@@ -119,8 +119,13 @@ func (h *Handover) ask(to lease.Handle) *Ask {
 	return a
 }
 
+// answer sends an answer, with others to the same ask.
 func (h *Handover) answer(a Answer) {
-	if len(a.Free)+len(a.Runs) > 0 {
+	same := func(b Answer) bool { return b.To == a.To && b.Number == a.Number }
+	if i := slices.IndexFunc(h.out.Answers, same); i >= 0 {
+		b := &h.out.Answers[i]
+		b.Free, b.Runs = append(b.Free, a.Free...), append(b.Runs, a.Runs...)
+	} else if len(a.Free)+len(a.Runs) > 0 {
 		h.out.Answers = append(h.out.Answers, a)
 	}
 }

@@ -31,7 +31,8 @@ type Config struct {
 	RampUp        time.Duration
 	MinMembers    int // live members without which the node owns nothing
 	StartDraining bool
-	Checked       bool // the shell checks the node's program: see Checked
+	Checked       bool          // the shell checks the node's program: see Checked
+	Handover      time.Duration // bound of waiting for other nodes before a partition runs; 0 = no hand-over
 
 	// Share returns a record to keep in place of an equal one. A simulation has its nodes
 	// share records. Default: each node has its own.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/handover"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -30,6 +31,7 @@ type Node struct {
 	assigner  *assigner // nil unless the strategy has an assignment
 	drift     drift
 	balance   balance
+	handing   handing
 
 	table   *placement.Table
 	state   *events.State
@@ -55,6 +57,7 @@ type Node struct {
 
 // New returns a node that joins. Two nodes with equal seeds make equal choices.
 func New(now time.Time, cfg Config, seed uint64) *Node {
+	cfg.Self.Handover = cfg.Handover > 0
 	n := &Node{
 		cfg: cfg, self: cfg.Self.ID, started: now, rng: rand.New(rand.NewPCG(seed, 0)),
 		set: lease.NewSet(now, cfg.Self, lease.Params{
@@ -68,6 +71,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
 		when:      schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 		load:      lease.NoLoad,
+		handing:   handing{bound: cfg.Handover, kernel: handover.New(), waits: make(map[placement.Partition]*wait)},
 	}
 	if placement.Remembers(cfg.Strategy) {
 		n.assigner = &assigner{quorum: now}
@@ -131,7 +135,9 @@ func (n *Node) advance(now time.Time) time.Time {
 	}
 	if due(now, n.when.gossip) {
 		n.gossip(now)
+		n.tickHandover(now)
 	}
+	n.handOver(now)
 	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until)
 }
 
@@ -282,6 +288,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 		n.hear(m)
 		n.applyExtra(now, m)
 		n.answer(now, m)
+		n.applyHandover(now, m)
 	}
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})

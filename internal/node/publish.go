@@ -79,6 +79,8 @@ func (n *Node) publish(now time.Time) {
 		table = n.table // watchers see at a glance that nothing moved
 	}
 	n.table = table
+	n.followTable(now, view, table, n.life.entering && !n.life.coldStart)
+	n.carryHandover(now)
 	n.life.entering = n.life.entering && n.life.phase != Active
 	if moved {
 		n.stats.TableChanges++
@@ -86,7 +88,7 @@ func (n *Node) publish(now time.Time) {
 	if news {
 		n.announceTable(now)
 	}
-	s := events.Next(n.state, n.self, table, membersOf(view), n.life.phase == Active)
+	s := n.nextState(table, membersOf(view), n.life.phase == Active)
 	s.Ended = n.set.Ended()
 	n.publishState(s)
 }
@@ -109,8 +111,9 @@ func (n *Node) fence(now time.Time) {
 	if n.assigner != nil {
 		n.assigner.startWaiting(now)
 	}
+	n.fenceHandover(now)
 	if n.state != nil {
-		n.publishState(events.Next(n.state, n.self, n.table, n.state.Members, false))
+		n.publishState(n.nextState(n.table, n.state.Members, false))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // Ready is what the shell has to carry out, in the order of the fields.
@@ -14,6 +15,10 @@ type Ready struct {
 
 	// State is the newest state, to be published to watchers; nil = unchanged.
 	State *events.State
+
+	// Stop has the partitions that State releases and whose runs the shell waits for:
+	// report each by [Node.Returned], also if it has no run.
+	Stop []placement.Partition
 
 	Packets   []Packet
 	Exchanges []Exchange

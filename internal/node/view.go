@@ -21,6 +21,12 @@ type View struct {
 	Lease *OwnLease
 	Stats Stats
 
+	// Runners has the members that run a partition which the table gives to another one:
+	// look-ups name them. Holds counts the partitions that run here, or are winding down
+	// here, and that the table gives to others.
+	Runners map[placement.Partition]lease.NodeID
+	Holds   int
+
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
 
@@ -42,6 +48,7 @@ type Stats struct {
 	Fences            uint64
 	NodesRefused      uint64
 	HealthFailures    uint64 // failed checks and late reports
+	HandoverOverruns  uint64
 	Drifts            uint64
 	DriftTime         time.Duration
 }
@@ -54,7 +61,7 @@ func (n *Node) View() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
 		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
-		Waits: n.waitsFor(), Ill: n.health.why(),
+		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
 	}
 	v.Stats.Stats = n.set.Stats()
 	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total

@@ -32,6 +32,8 @@ type Options struct {
 
 	Log func(*Process, node.Event) // default: nothing
 
+	Handlers *Handlers // of all nodes; default: none
+
 	// Tap receives each message that a process sends: the packets, and both halves of
 	// full exchanges. Default: nothing.
 	Tap func(message []byte)
@@ -162,7 +164,7 @@ func addrOf(host int) string {
 // and is no longer among the nodes.
 func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	p := &Process{
-		ID: id, Addr: s.Addr, c: c, offset: s.Clock, boot: c.now,
+		ID: id, Addr: s.Addr, c: c, offset: s.Clock, boot: c.now, runs: make(map[placement.Partition]*run),
 		rng: rand.New(rand.NewPCG(c.rng.Uint64(), 0)),
 	}
 	if p.Addr == "" {
@@ -185,7 +187,7 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	if c.measured {
 		cfg.Share = c.share
 	}
-	p.ttl = cfg.LeaseTTL
+	p.ttl, p.bound = cfg.LeaseTTL, cfg.Handover
 	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())
 	p.stale = true
 	c.after(p, time.Duration(p.rng.Int64N(int64(time.Millisecond))), func() {})
@@ -238,12 +240,13 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
-// Leave has a node leave in good order: it drains until all agree or its TTL is over,
-// says farewell, and ends a second later. It takes that time.
+// Leave has a node leave in good order: it drains until all agree and its runs have
+// returned, or its TTL or the bound of a hand-over is over, says farewell, and ends a second
+// later. It takes that time.
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
-	c.RunUntil(func() bool { return p.View().Drift == 0 }, p.ttl)
+	c.RunUntil(func() bool { return p.View().Drift == 0 && p.View().Holds == 0 }, max(p.ttl, p.bound))
 	c.farewell(p)
 	c.Run(lastWords)
 	c.exit(p)

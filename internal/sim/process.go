@@ -34,6 +34,7 @@ type Process struct {
 	status status
 	boot   time.Time
 	ttl    time.Duration
+	bound  time.Duration // of a hand-over
 	rng    *rand.Rand
 	wake   time.Time // when the kernel wants to be called
 
@@ -42,6 +43,7 @@ type Process struct {
 	backlogBytes int
 
 	published *events.State
+	runs      map[placement.Partition]*run
 	ledger    ledger.Ledger
 	view      node.View
 	stale     bool // view is older than the last Show
@@ -79,9 +81,15 @@ func (p *Process) carryOut(r node.Ready) {
 	if r.Show {
 		p.stale, p.view = true, node.View{} // views are large: keep none that is out of date
 	}
-	if r.State != nil && !p.c.measured {
-		p.ledger.Add(events.Diff(p.published, r.State))
+	switch {
+	case r.State == nil:
+	case p.c.measured:
+		p.report(r.Stop)
+	default:
+		b := events.Diff(p.published, r.State)
+		p.ledger.Add(b)
 		p.published = r.State
+		p.follow(b, r.Stop)
 	}
 	for _, packet := range r.Packets {
 		p.c.send(p, packet.To, packet.Bytes)

@@ -108,6 +108,7 @@ func (c *Cluster) exit(p *Process) {
 	if p.status != crashed {
 		p.status = crashed
 		p.watches = nil
+		p.endRuns()
 		c.endStreams(p.Addr)
 	}
 }

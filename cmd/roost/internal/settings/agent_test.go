@@ -127,7 +127,7 @@ func TestSources(t *testing.T) {
 // TestEverySettingHasEverySource gives each setting the same value by each source.
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
-		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3",
+		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "handover": "30s",
 		"key-file": "DIR/key", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",

@@ -54,6 +54,10 @@ func (a *Agent) joining() []Setting {
 			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
 			Usage: "own nothing while fewer live members than N are seen, this one included: at the start and in a split",
 		},
+		{
+			Name: "handover", Arg: "DURATION", Set: Duration(&c.Handover),
+			Usage: "when a partition moves, wait this long at most for its former owner; at least the TTL (default: off)",
+		},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
 		{Name: "key-file", Arg: "FILE", Set: a.secret(a.setKeys), Usage: "encrypt gossip with the key in FILE; roost keygen makes one"},
 		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},

@@ -1,0 +1,328 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/handover"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// handing is the hand-over of partitions: what the kernel of internal/handover needs of
+// this node. Members with hand-over are told by their records, so all nodes leave out
+// the same others.
+type handing struct {
+	bound   time.Duration // of waiting; 0 = no hand-over
+	kernel  *handover.Handover
+	runners handover.Runners
+
+	handles []lease.Handle                // the live set at the last look
+	members []lease.Handle                // those with hand-over, this node among them, in order
+	ids     map[lease.Handle]lease.NodeID // of members
+
+	waits map[placement.Partition]*wait
+	asks  []handover.Ask // that wait for the next turn of gossip
+	burst int            // how many may be sent before
+	news  news
+	runs  bool // runs began or stopped since the last state
+	busy  bool // something may wait for the next turn of gossip
+}
+
+// wait is how long a partition has waited for other nodes, or for its run to return.
+type wait struct {
+	since time.Time
+	what  waitFor
+	over  bool // the bound has passed
+}
+
+type waitFor uint8
+
+const (
+	toRun    waitFor = iota // the table names this node
+	toStop                  // the table names another node, which has not demanded it
+	toReturn                // its run was stopped
+)
+
+// maxBurst is how many asks, or news, a node sends between two turns of gossip: their
+// answers come at once, and must fit into the queue of packets.
+const maxBurst = 256
+
+// followMembers takes the live members over if they have changed.
+func (n *Node) followMembers() {
+	h := &n.handing
+	if h.bound == 0 || slices.Equal(h.handles, n.set.Handles()) {
+		return
+	}
+	if _, same := slices.BinarySearch(h.handles, n.set.Handle()); !same {
+		h.kernel.Fence() // others take the former incarnation of this node for gone
+	}
+	h.busy = true
+	h.handles = slices.Clone(n.set.Handles())
+	h.members, h.ids = h.members[:0], make(map[lease.Handle]lease.NodeID)
+	for _, m := range n.set.View().Members {
+		if m.Handover {
+			h.members = append(h.members, m.Handle)
+			h.ids[m.Handle] = m.ID
+		}
+	}
+	slices.Sort(h.members)
+	h.kernel.SetMembers(n.set.Handle(), h.others(n.set.Handle()))
+}
+
+func (h *handing) others(self lease.Handle) []lease.Handle {
+	return slices.DeleteFunc(slices.Clone(h.members), func(m lease.Handle) bool { return m == self })
+}
+
+// followTable takes a new table over. A node that may not own anything ends its runs.
+func (n *Node) followTable(now time.Time, v *lease.View, table *placement.Table, joined bool) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	h.busy = true
+	n.followMembers()
+	if n.life.phase != Active {
+		h.kernel.Fence()
+		return
+	}
+	handles := make([]lease.Handle, len(table.Nodes()))
+	for i, owner := range table.Nodes() {
+		at, ok := slices.BinarySearchFunc(v.Members, owner.ID, func(m lease.Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+		if ok && v.Members[at].Handover { // otherwise it demands nothing
+			handles[i] = v.Members[at].Handle
+		}
+	}
+	owners := make([]lease.Handle, table.Partitions())
+	for p := range owners {
+		if i := table.OwnerIndex(placement.Partition(p)); i >= 0 {
+			owners[p] = handles[i]
+		}
+	}
+	h.runners.SetTable(now, n.set.Handle(), h.members, owners, h.bound, joined)
+	h.kernel.SetTable(owners)
+}
+
+// nextState returns the state that follows, with the partitions that this node may run.
+func (n *Node) nextState(table *placement.Table, members []lease.Incarnation, mayOwn bool) *events.State {
+	h := &n.handing
+	if h.bound == 0 {
+		return events.Next(n.state, n.self, table, members, mayOwn)
+	}
+	h.runs = false
+	waiting := slices.DeleteFunc(h.kernel.Waiting(), func(p placement.Partition) bool { return !h.kernel.Waits(p) })
+	return events.NextRunning(n.state, n.self, table, members, h.kernel.Running(), waiting)
+}
+
+// applyHandover takes in a message of a hand-over. The sender is live.
+func (n *Node) applyHandover(now time.Time, m *lease.Message) {
+	h := &n.handing
+	if h.bound == 0 || len(m.Handover) == 0 || m.From == n.set.Handle() {
+		return
+	}
+	ask, answer, err := handover.Decode(m.Handover)
+	h.busy = true
+	n.followMembers()
+	switch {
+	case err != nil:
+		n.stats.DecodeErrors++
+	case ask != nil:
+		h.kernel.ReceiveAsk(m.From, *ask)
+	default:
+		if len(answer.Runs) > 0 {
+			h.runners.Heard(now, m.From, answer.Runs, h.kernel.Waits)
+			n.out.Show = true
+		}
+		h.kernel.ReceiveAnswer(m.From, *answer)
+	}
+}
+
+// Returned reports that the runs of partitions that Ready had in Stop have returned, or
+// that there were none.
+func (n *Node) Returned(now time.Time, partitions ...placement.Partition) {
+	n.checkLease(now)
+	n.handing.busy = true
+	for _, p := range partitions {
+		n.handing.kernel.Returned(p)
+	}
+}
+
+// handOver carries out what the kernel of the hand-over decided since the last call.
+func (n *Node) handOver(now time.Time) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	n.followMembers()
+	n.carryHandover(now)
+	if h.runs && n.state != nil {
+		s := n.nextState(n.table, n.state.Members, n.life.phase == Active)
+		s.Ended = n.state.Ended
+		n.publishState(s)
+	}
+}
+
+// carryHandover sends what the kernel wants to be sent, and passes on which runs stop.
+func (n *Node) carryHandover(now time.Time) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	r := h.kernel.Ready()
+	n.out.Stop = append(n.out.Stop, r.Stop...)
+	for _, p := range r.Start {
+		if h.runners.Begun(p) {
+			h.news.add(p)
+		}
+	}
+	h.runs = h.runs || len(r.Stop)+len(r.Start) > 0
+	for _, a := range r.Asks {
+		if len(a.Demands) > 0 {
+			n.sendHandover(now, a.To, a.Encode())
+		} else {
+			h.asks = append(h.asks, a)
+		}
+	}
+	for _, a := range r.Answers {
+		n.sendHandover(now, a.To, a.Encode())
+	}
+	for ; len(h.asks) > 0 && h.burst > 0; h.burst-- {
+		n.sendHandover(now, h.asks[0].To, h.asks[0].Encode())
+		h.asks = h.asks[1:]
+	}
+	if h.news.idle() {
+		n.spreadNews(now)
+	}
+}
+
+func (n *Node) sendHandover(now time.Time, to lease.Handle, messages [][]byte) {
+	for _, body := range messages {
+		m := n.set.Request(now, nil, nil)
+		m.Handover = body
+		n.send(Packet{To: n.set.AddrOf(to), Bytes: lease.Encode(m)})
+	}
+}
+
+// tickHandover repeats asks and ends waits that exceed the bound, at each turn of gossip.
+func (n *Node) tickHandover(now time.Time) {
+	h := &n.handing
+	h.burst = maxBurst
+	if h.bound == 0 || !h.busy {
+		return
+	}
+	n.followMembers()
+	h.asks = nil
+	h.kernel.Tick()
+	waits := n.judgeWaits(now)
+	n.carryHandover(now)
+	n.rng.Shuffle(len(h.asks), func(i, k int) { h.asks[i], h.asks[k] = h.asks[k], h.asks[i] })
+	n.spreadNews(now)
+	others := h.runners.Review(now)
+	n.out.Show = true
+	h.busy = waits || others || len(h.news.partitions) > 0
+}
+
+// fenceHandover ends all runs: this node has lost its lease, or may not own anything.
+func (n *Node) fenceHandover(now time.Time) {
+	h := &n.handing
+	if h.bound == 0 {
+		return
+	}
+	h.busy = true
+	h.runners.Clear()
+	h.kernel.Fence()
+	n.carryHandover(now)
+}
+
+// judgeWaits ends the waits that exceed the bound, and reports whether there are others.
+func (n *Node) judgeWaits(now time.Time) (any bool) {
+	h := &n.handing
+	waiting := make(map[placement.Partition]waitFor)
+	for _, p := range h.kernel.Waiting() {
+		waiting[p] = toStop
+		if h.kernel.Waits(p) {
+			waiting[p] = toRun
+		}
+	}
+	for _, p := range h.kernel.Stopping() {
+		waiting[p] = toReturn
+	}
+	maps.DeleteFunc(h.waits, func(p placement.Partition, w *wait) bool {
+		what, still := waiting[p]
+		return !still || what != w.what
+	})
+	overdue := make(map[string][]placement.Partition) // by the log line
+	for _, p := range slices.Sorted(maps.Keys(waiting)) {
+		w := h.waits[p]
+		if w == nil {
+			w = &wait{since: now, what: waiting[p]}
+			h.waits[p] = w
+		}
+		if w.over || now.Sub(w.since) < h.bound {
+			continue
+		}
+		w.over = true
+		key := fmt.Sprint(w.what, h.names(h.kernel.Missing(p)))
+		overdue[key] = append(overdue[key], p)
+	}
+	for _, key := range slices.Sorted(maps.Keys(overdue)) {
+		n.overdue(now, overdue[key])
+	}
+	return len(waiting) > 0
+}
+
+// overdue ends the waits of partitions that wait for the same.
+func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
+	h, first := &n.handing, partitions[0]
+	w := h.waits[first]
+	attrs := []any{"partition", first, "partitions", len(partitions), "waited", now.Sub(w.since)}
+	switch w.what {
+	case toRun:
+		n.stats.HandoverOverruns += uint64(len(partitions))
+		n.log(Warn, "hand-over overdue: running without the answer of another node", append(attrs, "missing", h.names(h.kernel.Missing(first)))...)
+	case toStop:
+		n.log(Warn, "hand-over overdue: stopping a run that its next owner has not demanded", attrs...)
+	case toReturn:
+		n.log(Warn, "hand-over overdue: a stopped run has not returned", attrs...)
+	}
+	if w.what != toReturn {
+		for _, p := range partitions {
+			h.kernel.Overdue(p)
+		}
+	}
+}
+
+// names returns the ids of members, the first few of many.
+func (h *handing) names(members []lease.Handle) string {
+	const few = 3
+	var names []string
+	for _, m := range members[:min(few, len(members))] {
+		names = append(names, string(h.ids[m]))
+	}
+	if more := len(members) - few; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// otherRunners returns the partitions that run on another member than the table names.
+func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
+	if h.bound == 0 {
+		return nil
+	}
+	var others map[placement.Partition]lease.NodeID
+	for p, handle := range h.runners.Others() {
+		if id := h.ids[handle]; id != "" {
+			if others == nil {
+				others = make(map[placement.Partition]lease.NodeID)
+			}
+			others[p] = id
+		}
+	}
+	return others
+}

@@ -1,0 +1,8 @@
+package sim_test
+
+import "flag"
+
+var (
+	changes = flag.Int("changes", 0, "random changes in TestHandover; 0 = a few hundred")
+	long    = flag.Bool("long", false, "measure larger fleets in TestHandoverGap")
+)

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Handlers gives each node a handler for each partition that it owns, as RunOwned does, and
+// watches them.
+type Handlers struct {
+	Stop func() time.Duration // how long a run takes to return once it is cancelled; negative = for ever
+
+	Overlaps []string // two runs of a partition at a time
+	Gaps     []Gap
+
+	running map[placement.Partition]map[*Process]bool
+	ended   map[placement.Partition]ending
+}
+
+// Gap is a time without a run of a partition, between two runs.
+type Gap struct {
+	Partition placement.Partition
+	Time      time.Duration
+	Crash     bool // the former run ended with its process
+}
+
+type ending struct {
+	at    time.Time
+	crash bool
+}
+
+func (h *Handlers) begin(p *Process, of placement.Partition) {
+	if h.running == nil {
+		h.running, h.ended = make(map[placement.Partition]map[*Process]bool), make(map[placement.Partition]ending)
+	}
+	for other := range h.running[of] {
+		h.Overlaps = append(h.Overlaps, fmt.Sprintf("%v: %s begins to run partition %d, which runs on %s", p.c.Elapsed(), p.ID, of, other.ID))
+	}
+	if h.running[of] == nil {
+		h.running[of] = make(map[*Process]bool)
+	}
+	if end, ok := h.ended[of]; ok && len(h.running[of]) == 0 {
+		h.Gaps = append(h.Gaps, Gap{of, p.c.now.Sub(end.at), end.crash})
+	}
+	h.running[of][p] = true
+}
+
+func (h *Handlers) end(p *Process, of placement.Partition, crash bool) {
+	delete(h.running[of], p)
+	h.ended[of] = ending{p.c.now, crash}
+}
+
+// Running returns how many runs a partition has.
+func (h *Handlers) Running(of placement.Partition) int { return len(h.running[of]) }
+
+// run is one run of a partition.
+type run struct {
+	of        placement.Partition
+	since     uint64
+	cancelled bool
+	awaited   bool   // the kernel waits for its return
+	next      uint64 // the ownership that begins when it has returned; 0 = none
+}
+
+// follow starts and cancels runs as RunOwned does.
+func (p *Process) follow(b events.Batch, stop []placement.Partition) {
+	if p.c.opts.Handlers == nil {
+		p.report(stop)
+		return
+	}
+	for _, o := range b.Released {
+		switch r := p.runs[o.Partition]; {
+		case r == nil:
+		case r.since == o.Since:
+			p.cancel(r)
+		default:
+			r.next = 0
+		}
+	}
+	for _, o := range b.Acquired {
+		if r := p.runs[o.Partition]; r != nil {
+			r.next = o.Since
+		} else {
+			p.begin(o)
+		}
+	}
+	var idle []placement.Partition
+	for _, of := range stop {
+		if r := p.runs[of]; r != nil {
+			r.awaited = true
+		} else {
+			idle = append(idle, of)
+		}
+	}
+	p.report(idle)
+}
+
+func (p *Process) begin(o events.Ownership) {
+	p.runs[o.Partition] = &run{of: o.Partition, since: o.Since}
+	p.c.opts.Handlers.begin(p, o.Partition)
+}
+
+func (p *Process) cancel(r *run) {
+	r.cancelled = true
+	if d := p.c.opts.Handlers.Stop(); d >= 0 {
+		p.c.after(p, d, func() { p.returned(r) })
+	}
+}
+
+func (p *Process) returned(r *run) {
+	delete(p.runs, r.of)
+	p.c.opts.Handlers.end(p, r.of, false)
+	if r.next != 0 {
+		p.begin(events.Ownership{Partition: r.of, Since: r.next})
+	}
+	if r.awaited {
+		p.kernel.Returned(p.Now(), r.of)
+	}
+}
+
+// report tells the kernel of partitions without a run.
+func (p *Process) report(idle []placement.Partition) {
+	if len(idle) > 0 {
+		p.c.after(p, 0, func() { p.kernel.Returned(p.Now(), idle...) })
+	}
+}
+
+// endRuns ends the runs of a process, with it.
+func (p *Process) endRuns() {
+	for of := range p.runs {
+		p.c.opts.Handlers.end(p, of, true)
+	}
+	clear(p.runs)
+}

@@ -1,0 +1,200 @@
+package sim_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const handoverBound = 20 * time.Second
+
+// handing is a cluster with hand-over, whose handlers take up to slowest to return.
+type handing struct {
+	*chaos
+	handlers *sim.Handlers
+	lines    logbook
+	checked  int
+}
+
+func newHanding(t *testing.T, n, partitions int, slowest time.Duration, opts sim.Options) *handing {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(opts.Seed, 11))
+	x := &handing{handlers: &sim.Handlers{Stop: func() time.Duration { return time.Duration(rng.Float64() * float64(slowest)) }}}
+	opts.Handlers, opts.Log = x.handlers, x.lines.write
+	change := opts.Config
+	opts.Config = func(cfg *node.Config) {
+		cfg.Partitions, cfg.Handover = partitions, handoverBound
+		if change != nil {
+			change(cfg)
+		}
+	}
+	x.chaos = newChaos(t, n, opts)
+	return x
+}
+
+// step changes the cluster at random. Nothing in it splits the cluster or stops a process.
+func (x *handing) step() {
+	id, spare := x.running()
+	switch op := x.rng.IntN(10); {
+	case op == 0 && spare:
+		x.say("crash", id)
+		x.Crash(id)
+		x.dead = append(x.dead, id)
+	case op == 1 && spare:
+		x.say("leave", id)
+		x.Leave(id)
+		x.dead = append(x.dead, id)
+	case op == 2:
+		x.say("restart", id)
+		x.Restart(id)
+	case op == 3:
+		x.say("drain", id)
+		x.Node(id).Drain()
+	case op == 4:
+		x.say("undrain", id)
+		x.Node(id).Undrain()
+	case op == 5:
+		weight := uint32(x.rng.IntN(4)) * 100
+		x.say("weight", id, weight)
+		x.Node(id).SetWeight(weight)
+	case op == 6:
+		loss := float64(x.rng.IntN(4)) * 0.1
+		x.say("loss", loss)
+		x.SetLoss(loss)
+	case len(x.dead) > 0:
+		x.say("join", x.dead[0])
+		x.Start(x.dead[0])
+		x.dead = x.dead[1:]
+	}
+}
+
+// once fails the test if a partition has had two runs at a time.
+func (x *handing) once() {
+	x.t.Helper()
+	if faults := x.handlers.Overlaps[x.checked:]; len(faults) > 0 {
+		x.t.Fatalf("%d overlaps:\n%s", len(faults), strings.Join(faults[:min(8, len(faults))], "\n"))
+	}
+}
+
+// rests ends all trouble and fails the test unless each partition runs on its owner.
+func (x *handing) rests() {
+	x.t.Helper()
+	x.end()
+	x.agree(time.Minute)
+	x.once()
+	for p := range x.Owners() {
+		if n := x.handlers.Running(placement.Partition(p)); n != 1 {
+			x.t.Errorf("partition %d has %d runs", p, n)
+		}
+	}
+}
+
+// TestHandover: never two runs of a partition, whatever nodes do, short of splits and
+// pauses; and in the end each partition runs. -changes sets how many changes there are.
+func TestHandover(t *testing.T) { // S5.3
+	const steps = 40
+	seeds := 10
+	if testing.Short() {
+		seeds = 3
+	}
+	if *changes > 0 {
+		seeds = *changes / steps
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			x := newHanding(t, 5, 64, 2*time.Second, sim.Options{Seed: uint64(seed), Jitter: 10 * time.Millisecond})
+			for range steps {
+				x.step()
+				x.Run(time.Duration(x.rng.IntN(6000)) * time.Millisecond)
+				x.once()
+			}
+			x.rests()
+		})
+	}
+}
+
+// TestHandoverGap measures the time without a run of a partition that moves, where each
+// handler returns at once, and of one whose node crashes. -long measures larger fleets.
+func TestHandoverGap(t *testing.T) { // S5.3
+	type fleet struct {
+		nodes   int
+		loss    float64
+		changes int
+	}
+	fleets := []fleet{{3, 0, 2}}
+	if *long {
+		fleets = []fleet{{3, 0, 20}, {50, 0, 10}, {300, 0, 5}, {3, 0.05, 20}, {50, 0.05, 10}, {300, 0.05, 5}}
+	}
+	for _, f := range fleets {
+		t.Run(fmt.Sprintf("%d nodes, loss %v", f.nodes, f.loss), func(t *testing.T) {
+			for _, bound := range []time.Duration{handoverBound, 0} {
+				planned, crash := gaps(t, f.nodes, f.changes, f.loss, bound)
+				if bound == 0 {
+					t.Logf("without: crash %v", crash)
+					continue
+				}
+				t.Logf("planned %v; crash %v", planned, crash)
+				if f.loss == 0 && planned.median > 50*time.Millisecond {
+					t.Error("the gap of a planned move takes more than a few round trips")
+				}
+			}
+		})
+	}
+}
+
+// gaps lets some nodes join, drain and crash.
+func gaps(t *testing.T, nodes, changes int, loss float64, bound time.Duration) (planned, crash spread) {
+	t.Helper()
+	x := newHanding(t, nodes, placement.DefaultPartitions, 0, sim.Options{
+		Seed: uint64(nodes), Jitter: time.Millisecond, Loss: loss, Config: func(cfg *node.Config) { cfg.Handover = bound },
+	})
+	x.Run(10 * time.Second)
+	for i := range changes {
+		id := x.IDs()[i%2]
+		for _, step := range []func(){
+			func() { x.Start(fmt.Sprint("x", i)) }, x.Node(id).Drain, x.Node(id).Undrain,
+			func() { x.Node(id).SetWeight(50) }, func() { x.Node(id).SetWeight(100) },
+			func() { x.Crash(fmt.Sprint("x", i)) },
+		} {
+			x.Run(time.Duration(x.rng.IntN(2000)) * time.Millisecond)
+			step()
+			x.Run(10 * time.Second)
+		}
+	}
+	if bound > 0 {
+		x.once()
+	}
+	return x.spread(false), x.spread(true)
+}
+
+// spread is how long gaps were.
+type spread struct {
+	gaps        int
+	median, p99 time.Duration
+}
+
+func (s spread) String() string {
+	return fmt.Sprintf("%d gaps, median %v, p99 %v", s.gaps, s.median, s.p99)
+}
+
+func (x *handing) spread(crash bool) spread {
+	x.t.Helper()
+	var all []time.Duration
+	for _, g := range x.handlers.Gaps {
+		if g.Crash == crash {
+			all = append(all, g.Time)
+		}
+	}
+	if len(all) == 0 {
+		return spread{}
+	}
+	slices.Sort(all)
+	return spread{len(all), all[len(all)/2], all[len(all)*99/100]}
+}
