@@ -19,7 +19,8 @@
 //	             │              ▲──────┤ it sees fewer than MinMembers
 //	             └─────────────────────┘ its own lease expired
 //
-// An agent owns partitions only while it is active.
+// An agent owns partitions only while it is active. It drains by command, while its program
+// is ill (Config.Health), and, in the view of all members, while it is evicted.
 //
 // # Guarantees
 //

@@ -85,10 +85,9 @@ type Eviction struct {
 }
 
 // Evict decides that a member owns nothing for some time, at most lease.MaxEvictionTime,
-// in the view of all members, also of those that join later. The member stays one, and
-// shows as draining. A time of 0 ends an earlier eviction. Of two decisions about a member
-// the later one counts. The reason is for people: one line of at most
-// lease.MaxReasonBytes.
+// in the view of all members, newcomers included. The member stays a member, and shows as
+// draining. A time of 0 ends an earlier eviction. Of two decisions about a member the
+// later one counts. The reason is for people: one line of at most lease.MaxReasonBytes.
 //
 // Evict returns when all live members run a table that fits. If ctx ends first, the
 // eviction still spreads. Evict fails with ErrNotMember, with ErrLastCandidate if no other

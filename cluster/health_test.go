@@ -37,8 +37,8 @@ func (p *program) check(ctx context.Context) error {
 
 func well(context.Context) error { return nil }
 
-// A node with an ill program owns nothing, and comes back by itself, whatever its check
-// does. The loop of the agent runs on, and no two checks run at a time.
+// A node with an ill program owns nothing, and comes back by itself, however its check
+// fails. The loop of the agent runs on, and no two checks run at a time.
 func TestHealthChecks(t *testing.T) { // S5.11
 	for name, sick := range map[string]func(context.Context) error{
 		"fails":          func(context.Context) error { return errors.New("no disk") },
@@ -116,7 +116,7 @@ func TestCloseWithAHangingCheck(t *testing.T) {
 	}
 }
 
-// A program beside an agent reports that it is well. Without its next report the node
+// A program next to an agent reports that it is well. Without its next report the node
 // drains until two reports come in time.
 func TestReportHealth(t *testing.T) { // S5.11
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,8 @@ import "github.com/roost-cluster/roost/internal/node"
 //	   │               ▲────────┤ it sees too few members
 //	   └────────────────────────┘ its own lease expired
 //
-// Draining is not a phase: it is a command that holds in all phases.
+// Draining is not a phase: it is a command that holds in all phases. A node also drains
+// while its program is ill, and counts as draining for all members while it is evicted.
 type Phase uint8
 
 // The phases.

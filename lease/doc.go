@@ -45,6 +45,9 @@
 //     revive, end and fence no node. A message counts only if its sender is live here, or
 //     answers a random number. Then its stamps are true, so all in it is as old as it is. So a newcomer's wrong wall
 //     clock changes nothing, and neither does a restart of the whole cluster.
+//  9. Two sets with the same messages hold the same evictions ([Eviction]). An evicted node
+//     that is Active is Draining in a View, until the same moment of cluster time in all
+//     sets, unless no other node could own anything.
 //
 // # Not guaranteed
 //

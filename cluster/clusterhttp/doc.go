@@ -46,7 +46,7 @@
 // change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
 // /v1/weight immediately; neither call waits.
 //
-// A program beside the agent sends /v1/health from time to time. If the next report does
+// A program next to the agent sends /v1/health from time to time. If the next report does
 // not follow within ttl_ms (100 to 3,600,000), the program is ill: the node drains until
 // two reports follow each other in time. A ttl_ms of 0 ends that. A program that sends
 // none is well.

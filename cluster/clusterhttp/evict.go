@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// report notes that the program beside this agent is well. Reports are too frequent for
+// report notes that the program next to this agent is well. Reports are too frequent for
 // the log.
 func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {

@@ -15,7 +15,7 @@ type status struct {
 }
 
 // healthz depends on this process alone: a probe that fails because of peers would
-// restart a whole fleet after a short network failure. An ill program beside the agent is
+// restart a whole fleet after a short network failure. An ill program next to the agent is
 // no reason to restart the agent.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {

@@ -87,7 +87,7 @@ func (p *program) healthCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "health --ttl DURATION [flags]",
 		Short: "Report that a node's program is well",
-		Long: `Report to the agent that the program beside it is well, and that the next report
+		Long: `Report to the agent that the program next to it is well, and that the next report
 follows within --ttl. Without that report the node owns nothing, and stays a member,
 until two reports follow each other in time. --ttl 0 ends that: no report is expected.`,
 		Example: `  curl -fs localhost:3000/health && roost health --ttl 15s     every 5 s, from a timer

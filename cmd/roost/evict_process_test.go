@@ -63,7 +63,7 @@ func TestEvictCommand(t *testing.T) { // S5.11
 	agree(t, a, b, c)
 }
 
-// TestHealthCommand: a program beside an agent reports its health, and is silent then.
+// TestHealthCommand: a program next to an agent reports its health, and is silent then.
 func TestHealthCommand(t *testing.T) { // S5.11
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
