@@ -45,6 +45,12 @@ func TestFloodsAreBounded(t *testing.T) {
 		"buckets": func(i int, m *Message) {
 			m.Ages = append(m.Ages, Bucket{BucketID: BucketID{Bits: maxBits, Index: uint32(i % maxBuckets)}, Nodes: 1})
 		},
+		"accusations": func(i int, m *Message) {
+			m.Records = append(m.Records, rec("c", 1))
+			m.Beats = append(m.Beats, rec("c", 1).sent(epoch))
+			m.Accusations = append(m.Accusations, Accusation{Subject: rec("c", 1).handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})
+			m.Accusations = append(m.Accusations, Accusation{Subject: Handle(i), Watcher: rec("b", 1).handle(), At: stampAt(epoch), Evidence: Refused})
+		},
 		"handles ahead": func(i int, m *Message) {
 			m.Beats = append(m.Beats, Beat{Handle: Handle(i), At: stampAt(epoch), Clock: time.Duration(i) * time.Hour})
 		},
@@ -64,6 +70,7 @@ func TestFloodsAreBounded(t *testing.T) {
 			check("asked", len(s.requested), MaxNodes)
 			check("ahead", len(s.ahead), MaxNodes)
 			check("differs", len(s.differs), maxDiffering)
+			check("accused", len(s.accused), 1)
 
 			now := epoch.Add(time.Second)
 			s.Apply(now, messageFrom(now, b, []Beat{b.sent(now)}))

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the messages that are missing in 
 // programs of that release send them. This program still writes them byte for byte: what
 // it adds is left out where it says nothing.
 func corpora() map[string]map[string]*Message {
-	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions()}
+	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions(), "v3.proof": corpusProof()}
 }
 
 // corpusEvictions returns messages with the section of evictions.
@@ -40,6 +40,19 @@ func corpusEvictions() map[string]*Message {
 	}
 	request.WantsEvictions = true
 	return map[string]*Message{"digest": &digest, "news": &news, "request": &request}
+}
+
+// corpusProof returns a message with the section of accusations.
+func corpusProof() map[string]*Message {
+	const stamp = 1_772_366_400_000
+	return map[string]*Message{"accusations": {
+		Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3),
+		Accusations: []Accusation{
+			{Subject: 0xa1a2a3a4a5a6, Watcher: 0x0102030405ff, At: stamp, Evidence: Refused},
+			{Subject: 0xa1a2a3a4a5a6, Watcher: 0xb1b2b3b4b5b6, At: stamp - 1500, Evidence: Silent},
+			{Subject: 0xd1d2d3d4d5d6, Watcher: 0xb1b2b3b4b5b6, At: stamp - maxAge, Evidence: math.MaxInt8},
+		},
+	}}
 }
 
 // corpus3 returns one message of every kind.

@@ -55,6 +55,8 @@ func TestDecodeRejects(t *testing.T) {
 		{"too many buckets", mutate(func(m *Message) { m.Buckets = make([]Holding, maxBuckets+1) }), ErrMalformed},
 		{"too many buckets of ages", mutate(func(m *Message) { m.Ages = make([]Bucket, maxBuckets+1) }), ErrMalformed},
 		{"too much extra", mutate(func(m *Message) { m.Extra = make([]byte, MaxExtraBytes+1) }), ErrMalformed},
+		{"an accusation without evidence", mutate(func(m *Message) { m.Accusations = make([]Accusation, 1) }), ErrMalformed},
+		{"an accusation of half the length", append(Encode(&Message{Stamp: minStart}), sectionProof, 2, 1, 0), ErrMalformed},
 		{"no stamp", mutate(func(m *Message) { m.Stamp = 0 }), ErrMalformed},
 		{"an absurd stamp", mutate(func(m *Message) { m.Stamp = maxStamp + 1 }), ErrMalformed},
 		{"a negative stamp", mutate(func(m *Message) { m.Stamp = -1 }), ErrMalformed},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -228,7 +229,7 @@ func appendAccusation(b []byte, a Accusation, at Stamp) []byte {
 	start := len(b)
 	w := writer{b: appendHandle(appendHandle(append(b, 0), a.Subject), a.Watcher)}
 	w.uvarint(uint64(min(max(0, at-a.At), maxAge)))
-	w.uvarint(uint64(a.Evidence))
+	w.uvarint(uint64(min(a.Evidence, math.MaxInt8)))
 	w.b[start] = byte(len(w.b) - start - 1)
 	return w.b
 }

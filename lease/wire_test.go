@@ -72,6 +72,16 @@ func drawBucket(t *rapid.T) Bucket {
 	}
 }
 
+// drawAccusation draws an accusation for a message with the given stamp.
+func drawAccusation(stamp Stamp) func(t *rapid.T) Accusation {
+	return func(t *rapid.T) Accusation {
+		return Accusation{
+			Subject: drawHandle(t), Watcher: drawHandle(t), Evidence: Evidence(rapid.Uint8Range(1, 127).Draw(t, "evidence")),
+			At: stamp - Stamp(rapid.Int64Range(0, int64(maxAge)).Draw(t, "accused before")),
+		}
+	}
+}
+
 func drawWireMessage(t *rapid.T) *Message {
 	stamp := Stamp(rapid.Int64Range(int64(4*maxAge), maxStamp).Draw(t, "stamp"))
 	return &Message{
@@ -87,8 +97,9 @@ func drawWireMessage(t *rapid.T) *Message {
 		Challenge:   rapid.Uint64().Draw(t, "challenge"), Echo: rapid.Uint64().Draw(t, "echo"),
 		Evictions: rapid.SliceOfN(rapid.Custom(drawEviction(stamp)), 0, 3).Draw(t, "evictions"),
 		Evicted:   rapid.Uint32().Draw(t, "digest of evictions"), WantsEvictions: rapid.Bool().Draw(t, "wants evictions"),
-		Extra:    rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
-		Handover: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handover"),
+		Accusations: rapid.SliceOfN(rapid.Custom(drawAccusation(stamp)), 0, 3).Draw(t, "accusations"),
+		Extra:       rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "extra"),
+		Handover:    rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "handover"),
 	}
 }
 
@@ -142,6 +153,11 @@ func TestSizesAreUpperBounds(t *testing.T) {
 			w := writer{}
 			if w.bucket(&b); len(w.b) > bucketBytes(b.Nodes) {
 				t.Fatalf("a bucket of %d nodes takes %d bytes, more than %d", b.Nodes, len(w.b), bucketBytes(b.Nodes))
+			}
+		}
+		for _, a := range m.Accusations {
+			if got := len(appendAccusation(nil, a, m.Stamp)); got > maxAccusationBytes {
+				t.Fatalf("an accusation of %d bytes", got)
 			}
 		}
 		for _, e := range m.Evictions {
