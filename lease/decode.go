@@ -186,7 +186,9 @@ func (r *reader) record() *Record {
 		}
 	}
 	rec.MinWire, rec.MaxWire = body.fixed8(), body.fixed8()
-	rec.Handover = body.fixed8() != 0
+	if len(body.b) > 0 {
+		rec.Handover = body.fixed8() != 0
+	}
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)

@@ -234,7 +234,8 @@ func appendAccusation(b []byte, a Accusation, at Stamp) []byte {
 	return w.b
 }
 
-// appendRecord appends a record behind its length.
+// appendRecord appends a record behind its length. Fields that were added after version 3 was
+// released are left out at the end if they say nothing.
 func appendRecord(b []byte, r *Record) []byte {
 	var w writer
 	w.text(string(r.ID))
@@ -251,7 +252,9 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	w.flag(r.Handover)
+	if r.Handover || len(r.rest) > 0 {
+		w.flag(r.Handover)
+	}
 	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
 }
