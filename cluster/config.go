@@ -121,6 +121,15 @@ type Config struct {
 	// to a node without hand-over do not wait. See docs/handover.md. Default 0: none.
 	Handover time.Duration
 
+	// Split is what nodes do that lose sight of each other: SplitContinue (the default) or
+	// SplitMajority. The same on all nodes.
+	Split Split
+
+	// SplitForget is how long a member that fell silent votes under SplitMajority: survivors
+	// of a crash of most nodes own nothing for that long, and a split that lasts longer has
+	// two sides that own everything. The same on all nodes. Default 10 min.
+	SplitForget time.Duration
+
 	// Partitions is the number of partitions of the key space. The same on all
 	// nodes. Default 1,024, good for about 10 nodes at 10 % deviation; the
 	// deviation falls with the square root of partitions per node.
@@ -174,6 +183,19 @@ type Config struct {
 // MaxGossipNodes bounds Config.GossipNodes.
 const MaxGossipNodes = 32
 
+// Split is a policy for splits of the network.
+type Split string
+
+// The policies. With SplitContinue each side owns all partitions: the cluster is available,
+// and partitions have two owners. With SplitMajority only the side with most of the members
+// that were live, or with half of them and the smallest id, owns any; a node on another side
+// is isolated (PhaseIsolated). A member that said farewell does not count, and neither
+// does one whose process has ended for certain.
+const (
+	SplitContinue Split = "continue"
+	SplitMajority Split = "majority"
+)
+
 type timings struct {
 	heartbeat, ttl, quiet, grace, rejoin, gossip time.Duration
 	stream                                       time.Duration // bounds a connection attempt, and a full exchange
@@ -199,6 +221,8 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.Bind, "127.0.0.1:7946")
 	setDefault(&c.Weight, 100)
 	setDefault(&c.MinMembers, 1)
+	setDefault(&c.Split, SplitContinue)
+	setDefault(&c.SplitForget, 10*time.Minute)
 	setDefault(&c.Partitions, placement.DefaultPartitions)
 	setDefault(&c.HeartbeatInterval, t.heartbeat)
 	setDefault(&c.HealthInterval, c.HeartbeatInterval)
@@ -263,11 +287,17 @@ func (c Config) Validate() error {
 		fault(!aesKey(key), "OldKeys has a key of %d bytes; it must have 16, 24 or 32", len(key))
 	}
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
-	fault(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
+	c.checkIsolation(fault)
 	c.checkTimings(fault)
 	return errors.Join(errs...)
+}
+
+func (c Config) checkIsolation(fault func(bad bool, format string, args ...any)) {
+	fault(c.MinMembers < 1 || c.MinMembers > lease.MaxNodes, "MinMembers is %d; it must be 1 (never isolated) to %d", c.MinMembers, lease.MaxNodes)
+	fault(c.Split != SplitContinue && c.Split != SplitMajority, "Split is %q; it must be %s or %s", c.Split, SplitContinue, SplitMajority)
+	fault(c.Split == SplitMajority && (c.SplitForget < c.LeaseTTL || c.SplitForget > 24*time.Hour), "SplitForget is %v; it must be %v (LeaseTTL) to 24h", c.SplitForget, c.LeaseTTL)
 }
 
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
@@ -340,6 +370,10 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 // kernel returns the configuration of the kernel.
 func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 	addrs, names := splitSeeds(c.Join)
+	var forget time.Duration
+	if c.Split == SplitMajority {
+		forget = c.SplitForget
+	}
 	return node.Config{
 		Self: c.record(g.Addr(), incarnation), Settings: settingsOf(c).hash(),
 		Partitions: c.Partitions, Strategy: c.Strategy,
@@ -347,7 +381,7 @@ func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
 		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, Checked: c.Health != nil, Handover: c.Handover,
+		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, Checked: c.Health != nil, Handover: c.Handover,
 	}
 }
 

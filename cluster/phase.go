@@ -19,7 +19,7 @@ type Phase uint8
 const (
 	PhaseJoining  = Phase(node.Joining)  // no seed has answered yet
 	PhaseSettling = Phase(node.Settling) // a member that owns nothing yet
-	PhaseIsolated = Phase(node.Isolated) // owns nothing because it sees fewer than Config.MinMembers
+	PhaseIsolated = Phase(node.Isolated) // owns nothing: Snapshot.Isolated says why
 	PhaseActive   = Phase(node.Active)   // takes part in placement, draining or not
 	PhaseOver     = Phase(node.Over)     // left or closed
 )

@@ -21,11 +21,20 @@ type settings struct {
 }
 
 func settingsOf(c Config) settings {
-	return settings{
-		wire: [2]int{lease.MinWireVersion, lease.WireVersion},
-		equal: fmt.Sprintf("partitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
-			c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew),
+	equal := fmt.Sprintf("partitions=%d\nstrategy=%s\nheartbeat=%v\nttl=%v\nmax-skew=%v\n",
+		c.Partitions, c.Strategy.Name(), c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew)
+	if c.Split != SplitContinue {
+		equal += fmt.Sprintf("split=%s\nsplit-forget=%v\n", c.Split, c.SplitForget)
 	}
+	return settings{wire: [2]int{lease.MinWireVersion, lease.WireVersion}, equal: equal}
+}
+
+// unstated returns the value of a setting that has no line.
+func unstated(name, unknown string) string {
+	if name == "split" {
+		return string(SplitContinue)
+	}
+	return unknown
 }
 
 func (s settings) hash() uint32 { return uint32(xxhash.Sum64String(s.equal)) }
@@ -49,13 +58,13 @@ func (s settings) accept(peer string, meta []byte) error {
 		delete(theirs, name)
 		switch {
 		case !ok:
-			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: "unknown"}
+			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: unstated(name, "unknown")}
 		case value != ours && (name != "wire" || !s.reads(value)):
 			return &SettingsError{Peer: peer, Setting: name, Ours: ours, Theirs: value}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
-		return &SettingsError{Peer: peer, Setting: name, Ours: "unknown to this release", Theirs: theirs[name]}
+		return &SettingsError{Peer: peer, Setting: name, Ours: unstated(name, "unknown to this release"), Theirs: theirs[name]}
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ func TestSettings(t *testing.T) { // S3.10
 		"heartbeat":  func(c *Config) { c.HeartbeatInterval = time.Second },
 		"ttl":        func(c *Config) { c.LeaseTTL = 7 * time.Second },
 		"max-skew":   func(c *Config) { c.MaxSkew = time.Second },
+		"split":      func(c *Config) { c.Split = SplitMajority },
 	} {
 		other := base
 		change(&other)
@@ -34,6 +35,13 @@ func TestSettings(t *testing.T) { // S3.10
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+	}
+	forgetful, lasting := base, base
+	forgetful.Split, lasting.Split = SplitMajority, SplitMajority
+	lasting.SplitForget = time.Hour
+	var err *SettingsError
+	if !errors.As(settingsOf(lasting).accept("b#1", settingsOf(forgetful).meta()), &err) || err.Setting != "split-forget" {
+		t.Errorf("split-forget: %v", err)
 	}
 	own := settingsOf(base)
 	if err := own.accept("b#1", own.meta()); err != nil {

@@ -70,6 +70,10 @@ type Snapshot struct {
 	Evictions []Eviction
 	Spared    bool
 
+	// Isolated is why the node owns nothing in PhaseIsolated: it sees too few members
+	// (Config.MinMembers), or is in the minority of a split (Config.Split). nil in others.
+	Isolated error
+
 	why    error // for a key without owner
 	lease  *node.OwnLease
 	owners []*Member // by index into Table.Nodes()

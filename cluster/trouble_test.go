@@ -243,6 +243,40 @@ func TestRunOwnedWhileIsolated(t *testing.T) { // S5.1
 	})
 }
 
+func TestSplitIsValidated(t *testing.T) { // S5.2
+	for cfg, ok := range map[*cluster.Config]bool{
+		{ID: "a", Split: cluster.SplitMajority}:                                           true,
+		{ID: "a", Split: "quorum"}:                                                        false,
+		{ID: "a", Split: cluster.SplitMajority, SplitForget: time.Second}:                 false, // less than the TTL
+		{ID: "a", Split: cluster.SplitMajority, SplitForget: 25 * time.Hour}:              false,
+		{ID: "a", LeaseTTL: time.Hour, HeartbeatInterval: time.Minute}:                    true, // longer than the default, which does not matter
+		{ID: "a", LeaseTTL: time.Hour, HeartbeatInterval: time.Minute, Split: "majority"}: false,
+	} {
+		if err := cfg.Validate(); (err == nil) != ok || (err != nil && !strings.Contains(err.Error(), "Split")) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+// In a split one side owns under SplitMajority, and the other says why it does not.
+func TestSplitMajority(t *testing.T) { // S5.2
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Split = cluster.SplitMajority }})
+		time.Sleep(30 * time.Second)
+		c.Split([]string{"n00"}, []string{"n01", "n02"})
+		time.Sleep(2 * ttl)
+		few, many := c.Agent("n00"), c.Agent("n01")
+		if s := few.Snapshot(); s.Phase != cluster.PhaseIsolated || s.Isolated == nil || len(few.Owned()) > 0 || !strings.Contains(s.Isolated.Error(), "1 of 3 voters") {
+			t.Errorf("the one is %v, owns %d partitions: %v", s.Phase, len(few.Owned()), s.Isolated)
+		}
+		if n := len(many.Owned()) + len(c.Agent("n02").Owned()); n != placement.DefaultPartitions || many.Snapshot().Isolated != nil {
+			t.Errorf("the two own %d partitions: %v", n, many.Snapshot().Isolated)
+		}
+		c.Heal()
+		c.WaitAgreed(30 * time.Second)
+	})
+}
+
 func TestMinMembersIsValidated(t *testing.T) { // S5.1
 	for members, ok := range map[int]bool{-1: false, 0: true, 1: true, lease.MaxNodes: true, lease.MaxNodes + 1: false} {
 		err := cluster.Config{ID: "a", MinMembers: members}.Validate()

@@ -133,14 +133,21 @@ func (e *entry) accuse(a accusation) (news bool) {
 
 // proven reports whether the end of e is proven, if its latest beat was sent at a time.
 func (s *Set) proven(e *entry, beat Stamp) bool {
-	count, refused := 0, false
+	all, refusals := s.accusers(e, beat)
+	return all >= enough || refusals > 0 && s.fewOthers(e)
+}
+
+// accusers counts the accusations that hold against e, and the refusals among them.
+func (s *Set) accusers(e *entry, beat Stamp) (all, refusals int) {
 	for _, a := range e.accusations {
 		if s.counts(a.At, beat) {
-			count++
-			refused = refused || a.Evidence == Refused
+			all++
+			if a.Evidence == Refused {
+				refusals++
+			}
 		}
 	}
-	return count >= enough || refused && s.fewOthers(e)
+	return all, refusals
 }
 
 // crashed returns the incarnations that have ended by the word of watchers that were Refused,
@@ -182,6 +189,8 @@ func (s *Set) judge(now time.Time, e *entry, effect *Effect) {
 	if e.status != live || !s.proven(e, e.at) {
 		return
 	}
+	_, refusals := s.accusers(e, e.at)
+	e.refused = refusals >= enough || refusals > 0 && s.fewOthers(e)
 	s.end(now, e, expired)
 	e.crashed = true
 	s.stats.Crashed++

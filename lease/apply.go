@@ -40,6 +40,7 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 		return e
 	}
 	e.Counts = true
+	s.missed = max(s.missed, min(m.Missed, m.Stamp))
 	s.remember(now, m.From)
 	for _, r := range m.Records {
 		s.applyRecord(now, r, &e)

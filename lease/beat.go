@@ -74,6 +74,7 @@ type Message struct {
 	From           Handle    // the sender, which answers Wants and receives the answers to its own
 	Stamp          Stamp     // cluster time at the sender
 	Provisional    bool      // the sender has not learned cluster time yet
+	Missed         Stamp     // when a node last missed a voter, see [Set.SetMissing]; 0 = never
 	SentAt         time.Time // the sender's wall clock, ms
 	Beats          []Beat
 	Records        []*Record

@@ -236,9 +236,13 @@ func (e *entry) left() bool { return e.status == retired && e.state == Left }
 func (e *entry) spreads() bool { return e.status == live || e.left() }
 
 func (s *Set) message(now time.Time) *Message {
+	at := s.time.at(now)
+	if s.missing {
+		s.missed = at
+	}
 	return &Message{
 		Settings: s.params.Settings, From: s.self.handle,
-		Stamp: s.time.at(now), Provisional: s.time.provisional, SentAt: now,
+		Stamp: at, Provisional: s.time.provisional, Missed: s.missed, SentAt: now,
 		Evicted: s.evictions.digest,
 	}
 }

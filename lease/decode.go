@@ -134,6 +134,8 @@ func (m *Message) word(kind uint64, r *reader) {
 		m.readEvictions(r)
 	case sectionHandover:
 		m.Handover = slices.Clone(r.b)
+	case sectionMissed:
+		m.Missed = Stamp(min(r.fixed64(), maxStamp))
 	}
 }
 

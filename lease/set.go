@@ -60,6 +60,8 @@ type Set struct {
 	accused    []*entry              // those with accusations
 	duplicate  duplicate
 	clock      time.Duration // the cluster's clock minus this node's; see clock.go
+	missing    bool          // this node misses a voter
+	missed     Stamp         // when a node last did, as far as this one heard; 0 = never
 	lost       bool          // a member ended or stopped being Active since the last call of Lost
 	stats      Stats
 	turn       uint32 // the bucket whose ages are sent next
@@ -83,6 +85,7 @@ type entry struct {
 	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
 	size     int       // of the encoded record; 0 = not computed yet
 	crashed  bool      // the lease was ended by proof; it has not been renewed since
+	refused  bool      // that proof was the refusal of connections: the process has ended, and was not cut off
 
 	accusations []accusation // the latest ones, at most one of each node
 }

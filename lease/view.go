@@ -115,6 +115,35 @@ func (s *Set) Differing(table uint32) (members int) {
 	return members
 }
 
+// SetMissing says whether this node misses a voter, which the policy for splits defines.
+// Each of its messages then says so, and other nodes pass on when the latest one did.
+func (s *Set) SetMissing(missing bool) { s.missing = missing }
+
+// Agreed returns the time of the oldest of the latest beats of other live nodes that have a
+// table, or now if there are none. It is zero if one of them has another table than that of
+// a digest, or has sent no beat since a node last missed a voter. O(n).
+func (s *Set) Agreed(now time.Time, table uint32) time.Time {
+	oldest := s.time.at(now)
+	for _, e := range s.live {
+		if e == s.self || (e.state == Settling && e.table == 0) {
+			continue
+		}
+		if s.missing || e.table != table || e.renewed() <= s.missed {
+			return time.Time{}
+		}
+		oldest = min(oldest, e.renewed())
+	}
+	return s.time.local(oldest)
+}
+
+// Over reports whether the process of an incarnation is certain to have ended: it said
+// farewell, or its watchers were refused connections. A process that fell silent may be cut
+// off.
+func (s *Set) Over(i Incarnation) bool {
+	e := s.known[HandleOf(i.Node, i.Number)]
+	return e != nil && (e.left() || (e.crashed && e.refused))
+}
+
 // OthersActive reports whether another live node is Active or Draining: O(n), without a
 // View.
 func (s *Set) OthersActive() bool {

@@ -61,6 +61,7 @@ const (
 	sectionProof     = 11 // accusations
 	sectionEvictions = 12 // flags, digest (fixed), then evictions
 	sectionHandover  = 13
+	sectionMissed    = 14 // a stamp (fixed)
 )
 
 const flagProvisional = 1
@@ -120,6 +121,7 @@ func Encode(m *Message) []byte {
 	})
 	w.evictions(m)
 	w.list(sectionHandover, len(m.Handover), func() { w.b = append(w.b, m.Handover...) })
+	w.number(sectionMissed, uint64(m.Missed))
 	return w.b
 }
 

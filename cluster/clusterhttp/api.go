@@ -60,7 +60,8 @@ type Ranked struct {
 	Key       string              `json:"key"`
 	Partition placement.Partition `json:"partition"`
 	Owners    []Member            `json:"owners"`
-	Why       string              `json:"why"` // the first is the owner; for people
+	Why       string              `json:"why"`             // the first is the owner; for people
+	Stale     bool                `json:"stale,omitempty"` // the agent is isolated: the owners are those of its last table
 }
 
 // Members answers /v1/members.
@@ -84,7 +85,8 @@ type Partitions struct {
 	placement.Export
 	Counts  map[lease.NodeID]int `json:"counts"`
 	Balance Balance              `json:"balance"`
-	Drift   int                  `json:"drift"` // members that run another table
+	Drift   int                  `json:"drift"`           // members that run another table
+	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated: this is its last table
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.
@@ -105,8 +107,9 @@ type Owned struct {
 // settings.
 type Stats struct {
 	Self     lease.NodeID         `json:"self"`
-	State    string               `json:"state"`         // joining, settling, isolated, active, ill, evicted, draining or left
-	Ill      string               `json:"ill,omitempty"` // why the program of this node is ill
+	State    string               `json:"state"`              // joining, settling, isolated, active, ill, evicted, draining or left
+	Ill      string               `json:"ill,omitempty"`      // why the program of this node is ill
+	Isolated string               `json:"isolated,omitempty"` // why it is isolated, for people
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
@@ -122,6 +125,7 @@ type Settings struct {
 	TTLMS       int64    `json:"ttl_ms"`
 	MaxSkewMS   int64    `json:"max_skew_ms"`
 	MinMembers  int      `json:"min_members"` // live members without which it owns nothing
+	Split       string   `json:"split"`       // who owns in a split: continue or majority
 	Addr        string   `json:"addr"`        // of its gossip
 	Join        []string `json:"join"`        // its seeds, as configured
 }

@@ -45,8 +45,7 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	case "settling":
 		p.Message = "settling: this node has not taken its place yet"
 	case "isolated":
-		p.Message = fmt.Sprintf("isolated: this node owns nothing. Live members: %d, itself included; it needs %d",
-			len(a.agent.Members()), a.agent.Config().MinMembers)
+		p.Message = "isolated: this node owns nothing: " + a.isolated()
 	case "ill":
 		p.Message = fmt.Sprintf("ill: this node owns nothing, because its program is ill: %v", a.agent.Snapshot().Ill)
 	case "evicted":
@@ -61,6 +60,14 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		p.State = "left"
 	}
 	p.write(w)
+}
+
+// isolated returns why this node is isolated; "" = it is not.
+func (a *api) isolated() string {
+	if why := a.agent.Snapshot().Isolated; why != nil {
+		return why.Error()
+	}
+	return ""
 }
 
 // state returns the phase of this node, by its own knowledge.

@@ -92,7 +92,7 @@ func TestIsolated(t *testing.T) { // S5.1
 		get := func(path string) *httptest.ResponseRecorder { return do(h, "GET", path, "") }
 		time.Sleep(30 * time.Second)
 		expect(t, get("/readyz"), 503, `"state":"isolated"`)
-		expect(t, get("/readyz"), 503, "Live members: 1, itself included; it needs 2")
+		expect(t, get("/readyz"), 503, "too few members: it sees 1, itself included, and needs 2")
 		expect(t, get("/healthz"), 200, "ok")
 		expect(t, get("/v1/place?key=x"), 503, `"code":"not_ready"`)
 
@@ -102,14 +102,22 @@ func TestIsolated(t *testing.T) { // S5.1
 		if fresh := get("/v1/place?key=x"); fresh.Code != 200 || strings.Contains(fresh.Body.String(), "stale") {
 			t.Errorf("an active node answers %s", fresh.Body)
 		}
+		for _, path := range []string{"/v1/owners?key=x", "/v1/partitions"} {
+			if fresh := get(path); fresh.Code != 200 || strings.Contains(fresh.Body.String(), "stale") {
+				t.Errorf("%s of an active node: %s", path, fresh.Body)
+			}
+		}
 
 		c.Split([]string{"a"}, []string{"b"})
 		time.Sleep(2 * h.ttl)
 		expect(t, get("/readyz"), 503, `"state":"isolated"`)
 		expect(t, get("/v1/place?key=x"), 200, `"stale":true`)
+		expect(t, get("/v1/owners?key=x"), 200, `"stale":true`)
+		expect(t, get("/v1/partitions"), 200, `"stale":true`)
 		expect(t, get("/v1/owned"), 200, `"partitions":[]`)
 		expect(t, get("/v1/stats"), 200, `"state":"isolated"`)
-		expect(t, get("/v1/stats"), 200, `"min_members":2`)
+		expect(t, get("/v1/stats"), 200, `"isolated":"too few members: it sees 1`)
+		expect(t, get("/v1/stats"), 200, `"min_members":2,"split":"continue"`)
 		expect(t, get("/v1/stats"), 200, `"fences":0`)
 		expect(t, get("/v1/members"), 200, `"converged":false`)
 	})

@@ -31,7 +31,7 @@ func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	return &Placed{
 		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, owner),
-		Version: s.Version(), Digest: s.Digest(), Stale: s.Phase == cluster.PhaseIsolated,
+		Version: s.Version(), Digest: s.Digest(), Stale: stale(s),
 	}, nil
 }
 
@@ -49,7 +49,7 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, a.problemOf(err)
 	}
 	of := placement.Of(key, s.Table.Partitions())
-	ranked := Ranked{Key: key, Partition: of, Owners: []Member{}, Why: s.Table.Why(of)}
+	ranked := Ranked{Key: key, Partition: of, Owners: []Member{}, Why: s.Table.Why(of), Stale: stale(s)}
 	for _, m := range s.Owners(key, n) {
 		ranked.Owners = append(ranked.Owners, memberOf(s, m))
 	}
@@ -78,8 +78,12 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 		Export: s.Table.Export(s.Version()), Counts: b.Counts,
 		Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
 		Drift:   s.Drift(),
+		Stale:   stale(s),
 	}, nil
 }
+
+// stale reports whether a table is that from before the node was isolated.
+func stale(s *cluster.Snapshot) bool { return s.Phase == cluster.PhaseIsolated }
 
 // owned asks the agent and not its snapshot, which does not know whether the node's own
 // lease has expired.
@@ -94,11 +98,11 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 	cfg := a.agent.Config()
 	stats := Stats{
-		Self: a.self, State: a.state(), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
+		Self: a.self, State: a.state(), Isolated: a.isolated(), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
 		Settings: Settings{
 			Cluster: cfg.Cluster, Partitions: cfg.Partitions, Strategy: cfg.Strategy.Name(),
 			HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(),
-			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
+			MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: cfg.MinMembers, Split: string(cfg.Split), Addr: a.agent.Addr(), Join: append([]string{}, cfg.Join...),
 		},
 	}
 	if ill := a.agent.Snapshot().Ill; ill != nil {

@@ -42,7 +42,7 @@ func TestStats(t *testing.T) {
 			Readers: a.ReaderStats(),
 			Settings: Settings{
 				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", Addr: a.Addr(), Join: cfg.Join,
-				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: 1,
+				HeartbeatMS: cfg.HeartbeatInterval.Milliseconds(), TTLMS: cfg.LeaseTTL.Milliseconds(), MaxSkewMS: cfg.MaxSkew.Milliseconds(), MinMembers: 1, Split: "continue",
 			},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -47,7 +47,8 @@ var house = []struct {
 	{"internal/logqueue", nil, "it stands before the handler of any package"},
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
 	{"internal/gossip", []string{"lease"}, "gossip carries leases, not ownership"},
-	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handover"}, "the kernel of a node decides; the agent around it does the I/O"},
+	{"internal/split", []string{"lease"}, "who may own in a split follows from live members and what they said"},
+	{"internal/node", []string{"lease", "placement", "placement/assignment", "events", "internal/handover", "internal/split"}, "the kernel of a node decides; the agent around it does the I/O"},
 	{"internal/handover", []string{"lease", "placement"}, "which run may begin follows from tables, members and messages"},
 	{"internal/explore", nil, "it visits the states of any protocol"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a kernel or of an agent"},
@@ -84,7 +85,7 @@ var bans = []struct {
 	why        string
 }{
 	{
-		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events", "internal/handover"},
+		in:  []string{"lease", "placement", "placement/ring", "placement/assignment", "events", "internal/handover", "internal/split"},
 		not: []string{"net/...", "os/...", "log/...", "math/rand/...", "crypto/rand", memberlist + "/...", redis + "/...", prometheus + "/..."},
 		why: "the kernel is pure: a test gives it time and messages, and the same input gives the same answer on every node",
 	},
@@ -223,6 +224,8 @@ func TestRulesBite(t *testing.T) {
 		{"internal/handover", direct(module+"lease", module+"placement"), ""},
 		{"internal/handover", direct(module + "internal/node"), "tables, members and messages"},
 		{"internal/handover", direct("math/rand/v2"), "pure"},
+		{"internal/split", direct(module + "placement"), "who may own"},
+		{"internal/split", direct("math/rand/v2"), "pure"},
 		{"internal/explore", direct(module + "lease"), "any protocol"},
 		{"internal/sim", direct(module + "cluster"), "nothing of the agent"},
 		{"internal/sim", direct("sync/atomic", module+"internal/simnet"), "nothing of the agent"},

@@ -29,7 +29,8 @@ type Config struct {
 	SeedNames     []string // have to be looked up
 	Bootstrap     bool
 	RampUp        time.Duration
-	MinMembers    int // live members without which the node owns nothing
+	MinMembers    int           // live members without which the node owns nothing
+	SplitForget   time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
 	StartDraining bool
 	Checked       bool          // the shell checks the node's program: see Checked
 	Handover      time.Duration // bound of waiting for other nodes before a partition runs; 0 = no hand-over

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/split"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -23,7 +26,7 @@ type Phase uint8
 const (
 	Joining  Phase = iota // no seed has answered yet
 	Settling              // a member that owns nothing yet
-	Isolated              // a member that owns nothing because it sees too few others
+	Isolated              // a member that owns nothing: it sees too few others, or is in the minority of a split
 	Active                // takes part in placement, draining or not
 	Over                  // left or closed
 )
@@ -163,38 +166,92 @@ func (n *Node) settle(now time.Time) {
 	}
 }
 
-// isolation decides whether this node sees too few members to own anything. All live
-// members count, in any state: nodes that start together and wait for each other are
-// settling, and so are nodes that a split has isolated.
+// isolation decides whether this node may own anything: whether it sees enough members, and
+// is on the right side of a split. All live members count, in any state: nodes that start
+// together and wait for each other are settling, and so are nodes that a split has isolated.
 type isolation struct {
-	least  int  // live members, this node among them
-	tooFew bool // as of the last look
+	least  int           // live members, this node among them
+	voters *split.Record // nil = all sides of a split continue
+	side   split.Verdict
+	looked time.Time // at the voters
+	seen   uint64    // changes of the live set by then
+	why    error     // as of the last look; nil = this node may own partitions
 	limit  limiter
+}
+
+func isolationOf(cfg Config) isolation {
+	i := isolation{least: cfg.MinMembers}
+	if cfg.SplitForget > 0 {
+		i.voters = &split.Record{Forget: cfg.SplitForget, Spread: cfg.LeaseTTL}
+	}
+	return i
 }
 
 // judge takes the number of live members, and reports whether the answer changed.
 func (i *isolation) judge(members int) (changed bool) {
-	was := i.tooFew
-	i.tooFew = members < i.least
-	return i.tooFew != was
+	was := i.why != nil
+	switch {
+	case members < i.least:
+		i.why = fmt.Errorf("too few members: it sees %d, itself included, and needs %d", members, i.least)
+	case i.voters == nil || i.side.Owns:
+		i.why = nil
+	case i.side.Why == split.Elders:
+		i.why = errors.New("it is new, and the members that it found are isolated")
+	default:
+		i.why = fmt.Errorf("minority: it sees %d of %d voters", i.side.Votes, i.side.Seats)
+	}
+	return (i.why != nil) != was
 }
 
-// isolated isolates this node while it sees too few members, and reports whether it does.
-// Once it sees enough it settles, for as long as a node that has just joined.
+// isolated isolates this node while it may own nothing, and reports whether it does. Once it
+// may, it settles for as long as a node that has just joined.
 func (n *Node) isolated(now time.Time) bool {
-	members := n.set.Live()
-	changed := n.isolation.judge(members)
+	n.countVoters(now)
+	changed := n.isolation.judge(n.set.Live())
 	switch {
-	case n.isolation.tooFew && n.life.phase != Isolated:
+	case n.isolation.why != nil && n.life.phase != Isolated:
 		n.isolate(now)
 	case changed && n.life.phase == Isolated:
 		n.life.wait(now, !n.othersOwn())
-		n.log(Info, "isolation over: sees enough members; settling", "members", members, "min_members", n.isolation.least)
+		n.log(Info, "isolation over; settling", "members", n.set.Live())
 	}
-	if n.isolation.tooFew && n.isolation.limit.allow(now, time.Minute) {
-		n.log(Warn, "isolated: sees too few members; owns nothing", "members", members, "min_members", n.isolation.least)
+	if n.isolation.why != nil && n.isolation.limit.allow(now, time.Minute) {
+		n.log(Warn, "isolated: owns nothing", "why", n.isolation.why)
 	}
-	return n.isolation.tooFew
+	return n.isolation.why != nil
+}
+
+// countVoters looks at the voters when the live set has changed, and with each heartbeat.
+func (n *Node) countVoters(now time.Time) {
+	i := &n.isolation
+	if i.voters == nil || (i.seen == n.stats.ViewChanges && now.Sub(i.looked) < n.cfg.HeartbeatInterval) {
+		return
+	}
+	i.seen, i.looked = n.stats.ViewChanges, now
+	var agreed time.Time
+	if n.life.phase == Active && n.table != nil && n.when.publish.IsZero() && !n.changed {
+		agreed = n.set.Agreed(now, TableDigest(n.table))
+	}
+	self := lease.Incarnation{Node: n.self, Number: n.set.Self().Incarnation}
+	i.side = i.voters.Judge(now, self, n.voters(), agreed, n.set.Over)
+	n.set.SetMissing(i.voters.Short())
+}
+
+// voters returns the live members as the record of voters sees them.
+func (n *Node) voters() []split.Member {
+	view := n.set.View()
+	members := make([]split.Member, len(view.Members))
+	for i := range view.Members {
+		m := &view.Members[i]
+		owns, table := m.State == lease.Active || m.State == lease.Draining, m.Table != 0
+		if m.ID == n.self {
+			owns, table = n.life.phase == Active, n.table != nil
+		}
+		members[i] = split.Member{
+			Incarnation: lease.Incarnation{Node: m.ID, Number: m.Incarnation}, Owns: owns, Placed: owns || table,
+		}
+	}
+	return members
 }
 
 // isolate publishes that this node owns nothing. The last table stays, for look-ups. Rooms

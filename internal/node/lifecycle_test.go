@@ -106,7 +106,7 @@ func TestIsolation(t *testing.T) { // S5.1
 	} {
 		i := isolation{least: tt.least}
 		for at, look := range tt.looks {
-			if changed := i.judge(look.members); i.tooFew != look.tooFew || changed != look.changed {
+			if changed := i.judge(look.members); (i.why != nil) != look.tooFew || changed != look.changed {
 				t.Errorf("%s, look %d: %+v, changed: %v, want %+v", name, at, i, changed, look)
 			}
 		}

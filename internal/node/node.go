@@ -65,7 +65,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		}),
 		lease:     new(OwnLease),
 		life:      lifecycle{quiet: cfg.QuietWindow, grace: cfg.StartupGrace, draining: cfg.StartDraining},
-		isolation: isolation{least: cfg.MinMembers},
+		isolation: isolationOf(cfg),
 		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
 		rejoin:    rejoin{quiet: cfg.QuietWindow},
 		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},

@@ -30,6 +30,9 @@ type View struct {
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
 
+	// Isolated is why the node may own nothing in the phase of that name; nil in others.
+	Isolated error
+
 	// Ill is why the node's program is ill; nil = it is well, or nothing is known of it.
 	Ill error
 }
@@ -62,6 +65,9 @@ func (n *Node) View() View {
 		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
 		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
 		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
+	}
+	if v.Phase == Isolated {
+		v.Isolated = n.isolation.why
 	}
 	v.Stats.Stats = n.set.Stats()
 	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total

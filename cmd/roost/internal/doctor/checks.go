@@ -42,9 +42,9 @@ func (e Examination) ready() Check {
 		}
 	case "isolated":
 		return Check{
-			"ready", Fail, fmt.Sprintf("it is isolated: it sees %s, and needs %d", term.Plural(len(e.After.Members.Members), "member"), e.After.Stats.Settings.MinMembers),
+			"ready", Fail, "it is isolated: " + e.After.Stats.Isolated,
 			"it owns nothing, and answers look-ups by its last table, if it has one",
-			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members",
+			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
 		}
 	case "joining", "left":
 		return Check{

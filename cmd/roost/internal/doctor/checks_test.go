@@ -40,10 +40,16 @@ func TestChecks(t *testing.T) {
 		change func(before, after *Look)
 		want   string // of checks that are not ok: name: verdict: part of the finding
 	}{
-		"healthy":     {func(_, _ *Look) {}, ""},
-		"drain":       {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
-		"settle":      {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
-		"few":         {after(func(l *Look) { l.Stats.State, l.Stats.Settings.MinMembers = "isolated", 5 }), "ready: fail: sees 3 members, and needs 5"},
+		"healthy": {func(_, _ *Look) {}, ""},
+		"drain":   {both(func(l *Look) { l.Stats.State = "draining" }), "ready: warn: draining"},
+		"settle":  {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
+		"few":     {after(func(l *Look) { l.Stats.State, l.Stats.Isolated = "isolated", "it sees 3" }), "ready: fail: isolated: it sees 3"},
+		"all few": {after(func(l *Look) {
+			l.Stats.State = "isolated"
+			for i := range l.Members.Members {
+				l.Members.Members[i].State = lease.Settling
+			}
+		}), "ready: fail: isolated"},
 		"ill":         {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
 		"evicted":     {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
 		"an eviction": {after(func(l *Look) { l.Members.Evictions = []clusterhttp.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},

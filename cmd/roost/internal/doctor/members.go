@@ -33,6 +33,10 @@ func (e Examination) members() (found []Check) {
 		})
 	}
 	switch {
+	case e.After.Stats.State == "isolated": // nodes that are isolated with it say that they settle
+		found = append(found, Check{
+			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", term.Plural(total, "member")),
+		})
 	case owners == 0 && len(settling) > 0:
 		found = append(found, Check{
 			"members", Warn, "no node owns anything yet; settling: " + few(settling), "look-ups fail until then; that is usual for a moment when all nodes start together",

@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 	got := mustLoad(t, nil, nil, nil)
 	want := Agent{
 		Cluster: cluster.Config{
-			ID: "host", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 1024, Strategy: placement.Rendezvous(), MaxSkew: 5 * time.Second, Weight: 100, MinMembers: 1,
+			ID: "host", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 1024, Strategy: placement.Rendezvous(), MaxSkew: 5 * time.Second, Weight: 100, MinMembers: 1, Split: cluster.SplitContinue, SplitForget: 10 * time.Minute,
 		},
 		HTTP: "127.0.0.1:8401", LogFormat: "text",
 	}
@@ -109,7 +109,7 @@ func TestSources(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			want := Agent{
 				Cluster: cluster.Config{
-					ID: "f", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 64, Strategy: placement.Bounded(150), MaxSkew: 5 * time.Second, Weight: 100, MinMembers: 1,
+					ID: "f", Bind: "127.0.0.1:7946", Cluster: "roost", Partitions: 64, Strategy: placement.Bounded(150), MaxSkew: 5 * time.Second, Weight: 100, MinMembers: 1, Split: cluster.SplitContinue, SplitForget: 10 * time.Minute,
 					Join: []string{"f:1", "f:2"}, LeaseTTL: 30 * time.Second, StartDraining: true,
 					Labels: map[string]string{"from": "file", "a": "b,c"},
 				},
@@ -127,7 +127,7 @@ func TestSources(t *testing.T) {
 // TestEverySettingHasEverySource gives each setting the same value by each source.
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
-		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "handover": "30s",
+		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
 		"key-file": "DIR/key", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",

@@ -68,6 +68,14 @@ func (a *Agent) shared() []Setting {
 	c := &a.Cluster
 	return []Setting{
 		{
+			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
+			Usage: "who owns in a network split: each side everything, or the side with most members alone; the same on all nodes",
+		},
+		{
+			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
+			Usage: "with --split majority, how long a member that fell silent counts; the same on all nodes",
+		},
+		{
 			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions), Usage: "shares that the keys are cut into; the same on all nodes",
 			Set: Number(&c.Partitions, 1, placement.MaxPartitions),
 		},
@@ -181,6 +189,14 @@ func (a *Agent) setNetwork(v string) error {
 		return errors.New("want lan, wan or local")
 	}
 	a.Cluster.Network = n
+	return nil
+}
+
+func (a *Agent) setSplit(v string) error {
+	a.Cluster.Split = cluster.Split(v)
+	if a.Cluster.Split != cluster.SplitContinue && a.Cluster.Split != cluster.SplitMajority {
+		return fmt.Errorf("want %s or %s", cluster.SplitContinue, cluster.SplitMajority)
+	}
 	return nil
 }
 

@@ -1,0 +1,215 @@
+package sim_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+const forget = time.Minute
+
+func majority(seed uint64) sim.Options {
+	return sim.Options{Seed: seed, Config: func(cfg *node.Config) { cfg.SplitForget = forget }}
+}
+
+// startedLongAgo returns n nodes whose records count.
+func startedLongAgo(t *testing.T, n int, opts sim.Options) fleet {
+	t.Helper()
+	c := started(t, n, opts)
+	c.Run(2 * ttl)
+	return c
+}
+
+// onlyOwns lets time pass, and fails the test if nodes outside a side own anything, or if
+// the side does not own everything. Without a side nobody may own anything.
+func (c fleet) onlyOwns(side []string, d time.Duration) {
+	c.t.Helper()
+	for range d / (100 * time.Millisecond) {
+		c.Run(100 * time.Millisecond)
+		for _, id := range c.IDs() {
+			if n := len(c.Node(id).Owned()); n > 0 && !slices.Contains(side, id) {
+				c.t.Fatalf("%s owns %d partitions", id, n)
+			}
+		}
+	}
+	if n := c.owned(side...); len(side) > 0 && n != placement.DefaultPartitions {
+		c.t.Fatalf("%d partitions have an owner", n)
+	}
+}
+
+// In a split the side with most members owns everything, of halves the one with the
+// smallest id. The others keep their tables for look-ups, and say why.
+func TestMajority(t *testing.T) { // S5.2
+	all := ids(10)
+	for name, tt := range map[string]struct {
+		parts [][]string
+		owner int // -1 = none
+	}{
+		"3 and 7":                     {[][]string{all[:3], all[3:]}, 1},
+		"halves":                      {[][]string{all[:5], all[5:]}, 0},
+		"halves, the smallest second": {[][]string{all[1:6], append([]string{all[0]}, all[6:]...)}, 1},
+		"one node":                    {[][]string{all[:1], all[1:]}, 1},
+		"6, 2 and 2":                  {[][]string{all[:6], all[6:8], all[8:]}, 0},
+		"4, 3 and 3":                  {[][]string{all[:4], all[4:7], all[7:]}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startedLongAgo(t, 10, majority(10))
+			before := c.Owners()
+			c.Split(tt.parts...)
+			c.Run(ttl + time.Second)
+			var side []string
+			for i, part := range tt.parts {
+				if i == tt.owner {
+					side = part
+					continue
+				}
+				c.isolated(part...)
+				for _, id := range part {
+					v := c.Node(id).View()
+					if v.Table == nil || v.Isolated == nil || !strings.Contains(v.Isolated.Error(), "minority") {
+						t.Fatalf("%s: table %v, why %v", id, v.Table, v.Isolated)
+					}
+				}
+			}
+			c.onlyOwns(side, forget/2)
+			c.Heal()
+			c.await("all are active", 20*time.Second, func() bool { return c.inPhase(node.Active, all...) })
+			c.agree(3 * time.Second)
+			if moved := c.moved(before); len(moved) > 0 {
+				t.Errorf("%d partitions have other owners than before the split", len(moved))
+			}
+		})
+	}
+}
+
+// Hosts that vanish look like a split until the time to forget them is over.
+func TestMajorityVanished(t *testing.T) { // S5.2
+	c := startedLongAgo(t, 10, majority(11))
+	all := ids(10)
+	c.Vanish(all[6:]...)
+	c.await("six own everything", ttl+time.Second, func() bool { return c.owned(all[:6]...) == placement.DefaultPartitions })
+	c.Vanish(all[4:6]...)
+	c.Run(ttl + time.Second)
+	c.isolated(all[:4]...)
+	c.onlyOwns(nil, forget-2*ttl)
+	t.Logf("the survivors own everything %v after that", c.agree(3*ttl))
+	c.Vanish(all[3])
+	c.agree(ttl + time.Second)
+}
+
+// Processes that end are proven to have ended, as long as two of their watchers live: the
+// survivors go on at once, even without the smallest id.
+func TestMajorityCrash(t *testing.T) { // S5.2
+	c := startedLongAgo(t, 10, majority(15))
+	all := ids(10)
+	c.Crash(all[:5]...)
+	t.Logf("5 survivors of 10 own everything %v after the crash", c.agree(2*ttl))
+	c.Crash(all[8], all[9])
+	c.agree(2 * ttl)
+}
+
+// A scale-in never loses the majority: farewells do not vote.
+func TestMajorityScaleIn(t *testing.T) { // S5.2
+	c := startedLongAgo(t, 10, majority(12))
+	all := ids(10)
+	for _, id := range all[:5] { // the smallest ids
+		c.Leave(id)
+		c.agree(time.Second)
+	}
+	for _, id := range all[5:9] {
+		c.Farewell(id)
+	}
+	c.agree(time.Second)
+	if n := c.owned(all[9]); n != placement.DefaultPartitions {
+		t.Errorf("the last node owns %d partitions", n)
+	}
+}
+
+// Nodes that were all restarted have no record: they start as a new cluster does. Restarts one
+// by one, with and without farewells, keep the record.
+func TestMajorityRestarts(t *testing.T) { // S5.2
+	c := startedLongAgo(t, 5, majority(13))
+	all := ids(5)
+	for i, id := range all {
+		if i%2 == 0 {
+			c.Leave(id)
+			c.Start(id)
+		} else {
+			c.Restart(id)
+		}
+		c.agree(2 * ttl)
+	}
+	c.Run(2 * ttl)
+	c.Split(all[:2], all[2:])
+	c.Run(ttl + time.Second)
+	c.isolated(all[:2]...)
+	c.onlyOwns(all[2:], ttl)
+	c.Heal()
+	c.await("all are active", 20*time.Second, func() bool { return c.inPhase(node.Active, all...) })
+	c.Crash(all...)
+	c.Start(all...)
+	c.agree(3 * time.Second)
+}
+
+// Newcomers follow their side, and vote once all have met. Then a second split goes by the new
+// members.
+func TestMajorityNewcomers(t *testing.T) { // S5.2
+	c := startedLongAgo(t, 5, majority(14))
+	all := ids(12)
+	few, many := all[:2], all[2:5]
+	c.Split(few, many)
+	c.Run(ttl + time.Second)
+	join := func(side []string, seed string, newcomers ...string) []string {
+		for _, id := range newcomers {
+			c.StartWith(id, sim.Setup{Seeds: []string{c.Node(seed).Addr}})
+			side = append(slices.Clone(side), id)
+		}
+		return side
+	}
+	few, many = join(few, all[1], all[5:8]...), join(many, all[4], all[8:]...)
+	c.Split(few, many)
+	c.Run(3 * time.Second)
+	c.isolated(few...)
+	c.onlyOwns(many, 3*ttl)
+	c.Heal()
+	c.await("all are active", 30*time.Second, func() bool { return c.inPhase(node.Active, all...) })
+	c.agree(3 * time.Second)
+	c.Run(2 * ttl)
+	c.Split(all[:5], all[5:])
+	c.Run(ttl + time.Second)
+	c.isolated(all[:5]...)
+	c.onlyOwns(all[5:], 3*ttl)
+}
+
+// Wherever a cut meets joins in flight, two sides never own at once.
+func TestMajorityCutDuringJoins(t *testing.T) { // S5.2
+	delays := []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, 8 * time.Second}
+	if testing.Short() {
+		delays = delays[2:4]
+	}
+	all := ids(7)
+	for i, delay := range delays {
+		for _, parts := range [][][]string{
+			{{"n00", "n03", "n04", "n05", "n06"}, {"n01", "n02"}},
+			{{"n00", "n01"}, {"n02", "n03", "n04", "n05", "n06"}},
+			{{"n00", "n03", "n04"}, {"n01", "n02", "n05", "n06"}},
+		} {
+			c := startedLongAgo(t, 3, majority(uint64(20+i)))
+			c.Start(all[3:]...)
+			c.Run(delay)
+			c.Split(parts...)
+			c.Run(ttl + time.Second)
+			for range 100 {
+				c.Run(200 * time.Millisecond)
+				if a, b := c.owned(parts[0]...), c.owned(parts[1]...); a > 0 && b > 0 {
+					t.Fatalf("cut %v after the joins, %v: the sides own %d and %d partitions", delay, parts, a, b)
+				}
+			}
+		}
+	}
+}

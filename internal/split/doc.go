@@ -1,0 +1,27 @@
+// Package split decides whether this side of a split network may own anything, where the
+// policy of the cluster is "majority".
+//
+// A node keeps a [Record] of voters: the members that take or took part in placement. The record counts more
+// seats than votes, so that two sides cannot both have most votes even if their records
+// differ:
+//
+//   - A member gets a seat as soon as this node sees it, unless a voter is missing.
+//   - Its seat becomes a vote once every voter is live and runs the table with it, since then
+//     all of them have given it a seat.
+//   - A voter that says farewell loses its seat, since it supports no side any more. A voter
+//     that falls silent keeps it for a time, since a crash and a cut look the same.
+//
+// Guarantees, for sides that have lost sight of each other:
+//
+//  1. If a node of one side may own, because its record says so, no node of another side may.
+//     Votes of one side have seats on the other, and more than half of two sets do not fit
+//     into what the sets have in common.
+//  2. Of two equal halves, the one with the smallest id may own.
+//
+// A node that is new has no record that counts. It owns what its elders let it own: the
+// members that took part in placement before it did. A node without elders, or whose elders have all
+// said farewell, may own. So there is no protection between sides of which one has
+// no process from before the split.
+//
+// A [Record] reads no clock and does no I/O. It is not safe for concurrent use.
+package split

@@ -1,0 +1,200 @@
+package split
+
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Member is what a record needs to know of a live member.
+type Member struct {
+	lease.Incarnation
+	Placed bool // it takes or took part in placement: it votes, and newcomers follow it
+	Owns   bool // it takes part in placement now
+}
+
+// Record is the voters that one node knows. The zero Record with a Forget is empty.
+type Record struct {
+	// Forget is how long a voter that fell silent keeps its seat.
+	Forget time.Duration
+
+	// Spread is how long the news of a member takes to reach all others, at most.
+	Spread time.Duration
+
+	seats   map[lease.NodeID]*seat
+	changed time.Time // when a member took a seat
+	elders  map[lease.Incarnation]bool
+	placed  bool // this node is Placed, so its elders are known
+}
+
+// seat is what a record knows of one voter.
+type seat struct {
+	vote   uint64    // the incarnation whose seat all voters know; 0 = none yet
+	latest uint64    // the latest incarnation that was live
+	lost   time.Time // when no incarnation was live any more; zero = one is
+}
+
+// ended reports whether the process that the seat is for is certain to have ended.
+func (s *seat) ended(id lease.NodeID, ended func(lease.Incarnation) bool) bool {
+	number := s.vote
+	if number == 0 {
+		number = s.latest
+	}
+	return ended(lease.Incarnation{Node: id, Number: number})
+}
+
+// Verdict is the result of [Record.Judge].
+type Verdict struct {
+	Owns bool // this node may own partitions
+	Why  Why
+
+	Votes, Seats int // of live voters, and of all
+}
+
+// Why is the reason of a verdict.
+type Why uint8
+
+// The reasons.
+const (
+	Whole    Why = iota // no voter is missing
+	Majority            // most voters are live here, or half of them and the smallest id
+	Minority            // most voters are missing
+	Elders              // this node is new: its elders decide
+)
+
+// Judge takes the live members, this node among them, and decides. Agreed is the time of the
+// oldest of their latest heartbeats, if all members with a table run that of this node,
+// which has all candidates that it sees, and if no heartbeat is from before the latest
+// moment at which any of them missed a voter; otherwise it is zero. Ended reports whether an
+// incarnation is certain to run no more: it has said farewell, say.
+//
+// Silence is no such proof, and neither is a later incarnation: its process may have been
+// started since the earlier one is cut off.
+func (r *Record) Judge(now time.Time, self lease.Incarnation, members []Member, agreed time.Time, ended func(lease.Incarnation) bool) Verdict {
+	if r.seats == nil {
+		r.seats = make(map[lease.NodeID]*seat)
+	}
+	live := make(map[lease.NodeID]Member, len(members))
+	for _, m := range members {
+		live[m.Node] = m
+	}
+	r.review(now, live, ended)
+	if !r.Short() {
+		r.seat(now, live, agreed)
+	}
+	r.meet(live[self.Node], members)
+	v := r.count(live)
+	if s := r.seats[self.Node]; (s == nil || s.vote != self.Number) && len(r.elders) > 0 {
+		return r.follow(v, live)
+	}
+	return v
+}
+
+// review notes which voters are missing, and takes the seats of voters that have ended, or
+// were silent for too long.
+func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ended func(lease.Incarnation) bool) {
+	for id, s := range r.seats {
+		m, here := live[id]
+		switch {
+		case here:
+			if s.latest != m.Number {
+				s.latest, r.changed = m.Number, now
+			}
+			s.lost = time.Time{}
+		case s.lost.IsZero():
+			s.lost = now
+		}
+		if s.ended(id, ended) || (!here && now.Sub(s.lost) >= r.Forget) {
+			delete(r.seats, id)
+		}
+	}
+}
+
+// Short reports whether a voter is missing, as of the last Judge. Then this node
+// says so with each message, and gives no seats: a newcomer that believed to be in a whole
+// cluster would not know of the missing voters.
+func (r *Record) Short() bool {
+	for _, s := range r.seats {
+		if !s.lost.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// seat gives each member that has a table a seat. All seats become votes once all members
+// have agreed since the latest one was taken, and heard of it.
+func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
+	for id, m := range live {
+		if r.seats[id] == nil && m.Placed {
+			r.seats[id], r.changed = &seat{latest: m.Number}, now
+		}
+	}
+	if !agreed.After(r.changed.Add(r.Spread)) {
+		return
+	}
+	for id, s := range r.seats {
+		s.vote = live[id].Number
+	}
+}
+
+// meet notes the elders of this node, until it takes part itself. Two nodes are never elders of
+// each other, so newcomers cannot follow one another in a circle.
+func (r *Record) meet(self Member, members []Member) {
+	if r.placed {
+		return
+	}
+	r.placed = self.Placed
+	if r.placed {
+		return
+	}
+	r.elders = make(map[lease.Incarnation]bool)
+	for _, m := range members {
+		if m.Placed {
+			r.elders[m.Incarnation] = true
+		}
+	}
+}
+
+// count counts votes and seats.
+func (r *Record) count(live map[lease.NodeID]Member) Verdict {
+	v := Verdict{Owns: true, Why: Whole, Seats: len(r.seats)}
+	first, firstVotes := lease.NodeID(""), false
+	for id, s := range r.seats {
+		votes := s.vote != 0 && live[id].Number == s.vote
+		if votes {
+			v.Votes++
+		}
+		if first == "" || id < first {
+			first, firstVotes = id, votes
+		}
+	}
+	if r.Short() {
+		v.Why = Majority
+		if 2*v.Votes < v.Seats || (2*v.Votes == v.Seats && !firstVotes) {
+			v.Owns, v.Why = false, Minority
+		}
+	}
+	return v
+}
+
+// follow decides for a newcomer: it may own if an elder owns, or if it has no elder any
+// more and misses no voter.
+func (r *Record) follow(v Verdict, live map[lease.NodeID]Member) Verdict {
+	present := false
+	for e := range r.elders {
+		m, ok := live[e.Node]
+		if !ok || m.Incarnation != e {
+			continue
+		}
+		present = true
+		if m.Owns {
+			v.Owns, v.Why = true, Elders
+			return v
+		}
+	}
+	if present {
+		v.Owns, v.Why = false, Elders
+	}
+	return v
+}

@@ -1,0 +1,276 @@
+package split
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// places is how many nodes a world can have.
+const places = 5
+
+// beat is the latest that a node said of itself.
+type beat struct {
+	life         uint64 // incarnation; 0 = none was heard of
+	placed, owns bool
+	left         bool
+	table        table
+	at           int // by the clock of the world
+}
+
+// table is the incarnations of the owners. The Spread of a record stands for that: tables
+// of nodes have the ids alone.
+type table [places]uint8
+
+func (b beat) member(id int) Member {
+	return Member{lease.Incarnation{Node: idOf(id), Number: b.life}, b.placed, b.owns}
+}
+
+func idOf(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
+
+// process runs a record, as the kernel of a node does.
+type process struct {
+	Record
+	runs   bool
+	known  [places]beat // its own, too
+	live   [places]bool
+	missed int // the latest time at which a node missed a voter, as far as this one heard
+	why    Why
+}
+
+// world is a few processes, and a network that is cut into two sides.
+type world struct {
+	*laws
+	at    [places]*process
+	side  uint8 // a bit for each place: on which side it is
+	clock int
+
+	cuts, starts, stops, crashes int // that are still to come
+	lives                        uint64
+}
+
+// laws hold in all states of a world.
+type laws struct {
+	size  int
+	fault fault
+}
+
+// fault is what a broken variant does.
+type fault string
+
+const (
+	none    fault = ""
+	eager   fault = "a newcomer votes at once"
+	unheard fault = "a newcomer does not hear that voters are missing"
+	alone   fault = "a newcomer has no elders"
+	hasty   fault = "silence is taken for an end"
+)
+
+// newWorld returns nodes that run and agree, and empty places.
+func newWorld(running int, l laws) *world {
+	w := &world{laws: &l}
+	for i := range w.at {
+		w.at[i] = &process{}
+	}
+	for i := range running {
+		w.begin(i)
+		w.turn(i)
+	}
+	for range 4 {
+		w.exchange()
+	}
+	for i := range running {
+		w.turn(i)
+		if s := w.at[i].seats[idOf(i)]; s == nil || s.vote == 0 {
+			panic("the nodes do not agree")
+		}
+	}
+	return w
+}
+
+// exchange has all processes that can reach each other send all that they know.
+func (w *world) exchange() {
+	for i := range w.size {
+		for j := range w.size {
+			if w.reaches(i, j) {
+				w.send(i, j)
+			}
+		}
+	}
+}
+
+func (w *world) clone() *world {
+	c := *w
+	for i, p := range w.at {
+		copied := *p
+		copied.seats = make(map[lease.NodeID]*seat, len(p.seats))
+		for id, s := range p.seats {
+			seat := *s
+			copied.seats[id] = &seat
+		}
+		copied.elders = maps.Clone(p.elders)
+		c.at[i] = &copied
+	}
+	return &c
+}
+
+func (w *world) sameSide(i, j int) bool { return w.side>>i&1 == w.side>>j&1 }
+
+// reaches reports whether a message of i reaches j. A process still sends after its farewell.
+func (w *world) reaches(i, j int) bool {
+	return i != j && w.at[i].runs && w.at[j].runs && !w.at[j].known[j].left && w.sameSide(i, j)
+}
+
+func (w *world) tick() int { w.clock++; return w.clock }
+
+// begin starts a process that has not heard of any other yet.
+func (w *world) begin(i int) {
+	w.lives++
+	p := &process{Record: Record{Forget: time.Hour}, runs: true}
+	p.known[i], p.live[i] = beat{life: w.lives, at: w.tick()}, true
+	p.placed = w.fault == alone
+	w.at[i] = p
+}
+
+// start starts a process that joins by another one.
+func (w *world) start(i, seed int) {
+	w.begin(i)
+	w.send(seed, i)
+}
+
+// send hands all that i knows to j.
+func (w *world) send(i, j int) {
+	from, to := w.at[i], w.at[j]
+	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.changedAt()) && !own.left {
+		own.at = w.tick() // it has sent a heartbeat
+	}
+	if from.Short() {
+		from.missed = w.tick()
+	}
+	to.missed = max(to.missed, from.missed)
+	for k, b := range from.known {
+		if k != j && (from.live[k] || b.left) && b.at > to.known[k].at && b.life >= to.known[k].life {
+			to.known[k], to.live[k] = b, !b.left
+		}
+	}
+	w.turn(j)
+}
+
+// lose ends the lease of k at i.
+func (w *world) lose(i, k int) {
+	w.at[i].live[k] = false
+	w.turn(i)
+}
+
+func (w *world) leave(i int) {
+	b := &w.at[i].known[i]
+	b.left, b.owns, b.at = true, false, w.tick()
+}
+
+// turn has a process judge, and compute a table if it may own.
+func (w *world) turn(i int) {
+	p := w.at[i]
+	for range 3 {
+		var members []Member
+		var owners table
+		for k, b := range p.known {
+			if p.live[k] {
+				members = append(members, b.member(k))
+				if b.owns {
+					owners[k] = uint8(b.life)
+				}
+			}
+		}
+		own := p.known[i]
+		ended := func(l lease.Incarnation) bool { return w.ended(p, l) }
+		v := p.Judge(w.time(w.tick()), own.member(i).Incarnation, members, w.agreed(i, owners), ended)
+		p.why = v.Why
+		next := own
+		next.owns = v.Owns
+		if v.Owns {
+			owners[i] = uint8(own.life)
+			next.table, next.placed = owners, true
+		}
+		if next == own {
+			return
+		}
+		next.at = w.tick()
+		p.known[i] = next
+	}
+}
+
+// agreed is the time since when all agree with i.
+func (w *world) agreed(i int, owners table) time.Time {
+	p, own := w.at[i], w.at[i].known[i]
+	oldest := w.clock
+	switch {
+	case w.fault == eager:
+		return w.time(oldest + 1)
+	case !own.owns || own.table != owners:
+		return time.Time{}
+	}
+	for k, b := range p.known {
+		if k == i || !p.live[k] || !b.placed {
+			continue
+		}
+		if b.table != own.table || (b.at <= p.missed && w.fault != unheard) {
+			return time.Time{}
+		}
+		oldest = min(oldest, b.at)
+	}
+	return w.time(oldest)
+}
+
+// changedAt is the time of changed by the clock of the world.
+func (p *process) changedAt() int { return int(max(0, p.changed.UnixNano())) }
+
+func (w *world) time(at int) time.Time { return time.Unix(0, int64(at)) }
+
+// ended is what p knows of the end of an incarnation.
+func (w *world) ended(p *process, l lease.Incarnation) bool {
+	b := p.known[l.Node[0]-'a']
+	return b.life == l.Number && (b.left || (w.fault == hasty && !p.live[l.Node[0]-'a']))
+}
+
+// key leaves out what has no influence on the future: of times only the order counts.
+func (w *world) key() string {
+	var times []int
+	for _, p := range w.at[:w.size] {
+		times = append(times, p.missed, p.changedAt())
+		for _, b := range p.known {
+			times = append(times, b.at)
+		}
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	rank := func(at int) int { i, _ := slices.BinarySearch(times, at); return i }
+	key := []byte{w.side, byte(w.cuts), byte(w.starts), byte(w.stops), byte(w.crashes)}
+	add := func(facts ...bool) {
+		var b byte
+		for i, fact := range facts {
+			if fact {
+				b |= 1 << i
+			}
+		}
+		key = append(key, b)
+	}
+	for _, p := range w.at[:w.size] {
+		if add(p.runs); !p.runs {
+			continue
+		}
+		key = append(key, byte(rank(p.missed)), byte(rank(p.changedAt())))
+		for k, b := range p.known[:w.size] {
+			add(b.placed, b.owns, b.left, p.live[k], p.elders[b.member(k).Incarnation], p.placed)
+			key = append(append(key, byte(b.life), byte(rank(b.at))), b.table[:]...)
+			if seat := p.seats[idOf(k)]; seat != nil {
+				add(true, seat.lost.IsZero())
+				key = append(key, byte(seat.vote), byte(seat.latest))
+			} else {
+				add(false)
+			}
+		}
+	}
+	return string(key)
+}
