@@ -41,6 +41,7 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	}
 	e.Counts = true
 	s.missed = max(s.missed, min(m.Missed, m.Stamp))
+	members := len(s.live)
 	s.remember(now, m.From)
 	for _, r := range m.Records {
 		s.applyRecord(now, r, &e)
@@ -58,6 +59,8 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	s.applyEvictions(now, m, &e)
 	if e.Changed {
 		s.judgeAll(now, &e)
+	}
+	if len(s.live) != members { // a state or record has no clock
 		s.updateClusterClock(now)
 	}
 	return e
