@@ -96,7 +96,7 @@ func trust(h Handle) { trusted[h] = epoch.AddDate(1000, 0, 0) }
 // offSet returns the set of a member with a wall clock that is ahead by d.
 func offSet(now time.Time, d time.Duration, r *Record) *Set {
 	s := startSet(now.Add(d), r, testParams)
-	s.advance(now, stampAt(now) - s.time.base)
+	s.advance(now, stampAt(now)-s.time.base)
 	return s
 }
 

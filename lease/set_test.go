@@ -93,7 +93,7 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 				s.Apply(now, m)
 			case 3:
 				twin := newSet(rec("z", 1))
-				twin.advance(now, clock.at(now) - twin.time.at(now))
+				twin.advance(now, clock.at(now)-twin.time.at(now))
 				twin.Apply(now, s.Sync(now))
 				s.Apply(now, twin.Compose(now, 1400, 1)[0])
 			default:
