@@ -10,7 +10,7 @@ export PURE := ./internal/chaos ./internal/explore ./internal/handover ./interna
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once scale compare idle chaos clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ fuzz: ## fuzz each target for FUZZTIME, 3s by default
 
 bench-once: ## one iteration of each benchmark, as a check that it runs
 	$(STEP) 'one iteration of each benchmark' $(EACH) go test -short -run '^$$' -bench . -benchtime 1x ./...
+
+handover: ## 10,000 random changes with hand-over, and the gap at 3, 50 and 300 nodes; takes minutes
+	$(STEP) 'random changes' go test -count=1 -timeout 30m -run 'TestHandover$$' ./internal/sim -changes 10000
+	$(STEP) 'gaps' go test -count=1 -timeout 60m -v -run TestHandoverGap ./internal/sim -long
 
 scale: ## how large a cluster can be: a table of simulations; takes hours, or NODES="100 300" FOR=2m
 	$(STEP) 'how large a cluster can be' scripts/scale.sh

@@ -236,7 +236,7 @@ func (a *Agent) Subscribe(ctx context.Context) <-chan events.Batch {
 }
 
 // RunOwned runs f once for each partition for as long as this node owns it; see
-// events.RunOwned.
+// events.RunOwned, and Config.Handover.
 func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.Partition)) error {
 	return events.RunOwned(ctx, &a.feed, f)
 }

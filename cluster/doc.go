@@ -54,6 +54,9 @@
 // split, each side places all keys on its own nodes, unless it has fewer than
 // Config.MinMembers.
 //
+// With Config.Handover, a partition runs on one node at a time through all planned changes
+// and after crashes. It promises nothing in a split, nor of a process that was paused.
+//
 // If the monotonic clock of a virtual machine stops during a pause, the node cannot
 // notice the pause. It notices the changes when messages of other nodes arrive.
 //

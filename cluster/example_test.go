@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -87,4 +89,51 @@ func ExampleAgent_Drain() {
 	// Output:
 	// before: 1024
 	// after: 0
+}
+
+// With hand-over, a partition's next run begins when the run of its former owner has
+// returned, on whatever nodes the two are.
+func ExampleConfig_handover() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	runs := make([]atomic.Int64, 8) // of each partition, on all nodes
+	start := func(id string, seeds ...string) *cluster.Agent {
+		agent, err := cluster.Start(ctx, cluster.Config{
+			ID: id, Bind: "127.0.0.1:0", Join: seeds, Partitions: len(runs), Network: cluster.Local,
+			Handover: 20 * time.Second, LeaseTTL: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			panic(err)
+		}
+		wait.Go(func() {
+			_ = agent.RunOwned(ctx, func(owned context.Context, p placement.Partition) {
+				if runs[p].Add(1) > 1 {
+					fmt.Println("two runs of a partition")
+				}
+				defer runs[p].Add(-1)
+				<-owned.Done()
+				time.Sleep(10 * time.Millisecond) // write to disk, say goodbye
+			})
+		})
+		return agent
+	}
+	a := start("a")
+	<-a.Ready()
+	b := start("b", a.Addr())
+	defer b.Close()
+	if err := b.WaitConverged(ctx); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("a leaves:", a.Leave(ctx))
+	for p := range runs {
+		for runs[p].Load() != 1 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	fmt.Println("b owns", len(b.Owned()))
+	// Output:
+	// a leaves: <nil>
+	// b owns 8
 }

@@ -37,7 +37,7 @@ func (r *runs) signal() chan struct{} {
 }
 
 // begin counts a run, unless its ownership is over. It looks at the newest state after it
-// has counted: whoever published a later one sees the run, or the run sees that state.
+// has counted: the publisher of a later one sees the run, or the run sees that state.
 func (f *Feed) begin(o Ownership) bool {
 	f.runs.mu.Lock()
 	if f.runs.of == nil {

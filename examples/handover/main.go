@@ -3,8 +3,8 @@
 //
 //	go run ./examples/handover
 //
-// roost notifies each node of its partitions; the program copies the data: see
-// takeOver in node.go. All nodes run in this process and call each other
+// roost runs each partition on one node at a time (Config.Handover); the program copies
+// the data: see takeOver in node.go. All nodes run in this process and call each other
 // directly. In production each is a separate process.
 //
 //docstest:text d has joined … b has left
@@ -38,6 +38,9 @@ func run(ctx context.Context, out io.Writer) error {
 		if _, err := f.join(ctx, cluster.Config{ID: id}); err != nil {
 			return err
 		}
+	}
+	if err := until(ctx, f.settled); err != nil {
+		return err
 	}
 	for i := range 1000 {
 		if err := f.nodes[i%3].put(ctx, fmt.Sprint("key-", i), fmt.Sprint(i)); err != nil {

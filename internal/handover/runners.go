@@ -81,7 +81,7 @@ func (r *Runners) Begun(p placement.Partition) (news bool) {
 	return news
 }
 
-// Review forgets what is over, and reports whether there is anything left.
+// Review forgets entries that are over, and reports whether others are left.
 func (r *Runners) Review(now time.Time) (any bool) {
 	maps.DeleteFunc(r.other, func(p placement.Partition, o runner) bool {
 		return !now.Before(o.until) || (o.handle != 0 && !contains(r.live, o.handle)) ||

@@ -85,7 +85,7 @@ func TestRunners(t *testing.T) {
 	}
 }
 
-// A node that joins does not know who ran its partitions; those that it asks say it.
+// A node that joins does not know who ran its partitions; the nodes that it asks answer it.
 func TestRunnersOfJoiner(t *testing.T) {
 	w := &watcher{t: t, now: start}
 	w.SetTable(start, 3, []lease.Handle{1, 3}, []lease.Handle{3}, bound, true)

@@ -15,7 +15,7 @@ import (
 )
 
 // handing is the hand-over of partitions: what the kernel of internal/handover needs of
-// this node. Members with hand-over are told by their records, so all nodes leave out
+// this node. A record says whether its node has hand-over, so all nodes leave out
 // the same others.
 type handing struct {
 	bound   time.Duration // of waiting; 0 = no hand-over

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// news is what a node tells all members with hand-over: that it runs partitions that they
+// news is what a node sends to all members with hand-over: that it runs partitions that they
 // may expect on another node. Look-ups depend on it, so each news is sent twice; the bound
 // of a hand-over ends what a node believes that has received neither.
 type news struct {

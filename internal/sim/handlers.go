@@ -121,7 +121,7 @@ func (p *Process) returned(r *run) {
 	}
 }
 
-// report tells the kernel of partitions without a run.
+// report notifies the kernel of partitions without a run.
 func (p *Process) report(idle []placement.Partition) {
 	if len(idle) > 0 {
 		p.c.after(p, 0, func() { p.kernel.Returned(p.Now(), idle...) })
