@@ -30,6 +30,7 @@ func BenchmarkRest(b *testing.B) {
 }
 
 func rest(b *testing.B, n int, loss float64) {
+	b.Helper()
 	const settle, while, show = 12 * time.Second, 40 * time.Second, 200 * time.Millisecond
 	c := sim.New(sim.Options{Seed: 1, Jitter: 2 * time.Millisecond, Loss: loss})
 	ids := make([]string, n)
