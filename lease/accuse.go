@@ -41,7 +41,7 @@ const (
 	silentFor = 1500 * time.Millisecond
 )
 
-// Watched returns the nodes that this node watches: those that follow it in the order of
+// Watched returns the nodes that this node watches: the next four in the order of
 // handles, after the last one from the first on. A handle is a hash, so nodes of one host or
 // zone watch each other no more than others. A node that comes or goes changes what four
 // nodes watch. O(log n).
@@ -77,8 +77,8 @@ func (a Accusation) compare(b Accusation) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Watcher, b.Watcher))
 }
 
-// counts reports whether an accusation made at a time holds against an incarnation whose
-// latest beat was sent at the given stamp. Both are rounded to the grid of ages: the sets that
+// counts reports whether an accusation made at a time holds against an incarnation with
+// a latest beat of the given stamp. Both are rounded to the grid of ages: the sets that
 // know the beat by its age alone come to the same conclusion as the others. So a node refutes
 // an accusation by a beat of the next cell of the grid.
 func (s *Set) counts(at, beat Stamp) bool { return beat/s.grain() <= at/s.grain() }
@@ -198,7 +198,7 @@ func (s *Set) judge(now time.Time, e *entry, effect *Effect) {
 }
 
 // judgeAll looks at all accused again: a live set that became smaller needs fewer
-// watchers. It also forgets the accusations that matter no more. O(1) if nobody is accused.
+// watchers. It also forgets the accusations that matter no more. O(1) without any.
 func (s *Set) judgeAll(now time.Time, effect *Effect) {
 	for _, e := range s.accused {
 		s.judge(now, e, effect)
@@ -240,7 +240,7 @@ func (s *Set) refute(a Accusation, e *Effect) {
 
 // addAccusations adds the accusations that were not sent often enough, least sent ones
 // first, up to space bytes, and reports whether there were any. Of those against one
-// incarnation, no more are sent than prove its end. O(1) if nobody is accused.
+// incarnation, no more are sent than prove its end. O(1) without any.
 func (s *Set) addAccusations(now time.Time, m *Message, space int, free *int, recipients int) bool {
 	var due []*accusation
 	copies := s.rowCopies()

@@ -6,7 +6,7 @@
 // beat is at most the TTL. A beat carries the node's [State]; a beat with state
 // Left is the node's farewell.
 //
-//	              beat                    age > TTL
+//	              beat                age > TTL, or proof
 //	record ──▶ pending ──▶ live ─────────────────────▶ expired
 //	              │         ▲  │                        │  │
 //	              │         └──┼────────────────────────┘  │
@@ -18,6 +18,9 @@
 // Every beat has a [Stamp], the cluster time at which it was sent. A node that holds
 // the same live set as the sender of a message needs only the stamps of all leases,
 // rounded: half a byte each ([Bucket]). Rows ([Beat]) say what else has changed.
+//
+// A node that watches another one accuses it of having ended ([Accusation]). Two watchers
+// prove the end of an incarnation, unless it sent a beat after the time that they state.
 //
 // # Guarantees
 //
@@ -48,6 +51,9 @@
 //  9. Two sets with the same messages hold the same evictions ([Eviction]). An evicted node
 //     that is Active is Draining in a View, until the same moment of cluster time in all
 //     sets, unless no other node could own anything.
+//  9. What one watcher says ends no incarnation of three or more nodes. Beats and accusations may
+//     arrive in any order and any number of times: a set comes to the same conclusion. An
+//     incarnation that is accused and runs is live again with a beat of the next sixteenth of a TTL.
 //
 // # Not guaranteed
 //

@@ -26,7 +26,7 @@ type watch struct {
 	log      limiter
 }
 
-// suspect is a node whose stream has ended. It is asked by other means than a stream before
+// suspect is a watched node after its stream has ended. It is asked by other means than a stream before
 // it is accused: all streams of a node may have been reset.
 type suspect struct {
 	node     lease.Handle
@@ -95,7 +95,7 @@ func (n *Node) hear(m *lease.Message) {
 	}
 }
 
-// suspect asks the suspects, and accuses those that have not answered. After a pause of this
+// suspect asks the suspects, and accuses them if they have not answered. After a pause of this
 // process, the answers wait in its socket: it asks once more.
 func (n *Node) suspect(now time.Time) {
 	w := &n.watch

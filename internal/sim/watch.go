@@ -45,8 +45,7 @@ func (c *Cluster) streamTime() time.Duration {
 	return c.net.delay + time.Duration(c.net.streamRng.Float64()*float64(c.net.jitter))
 }
 
-// dial opens a watch stream. If it replaces one that has ended, what keeps it from being opened is
-// evidence.
+// dial opens a watch stream. In place of a stream that has ended, a failure is evidence.
 func (c *Cluster) dial(w *watching, again bool) {
 	c.watched(w, 4*c.streamTime(), func() {
 		if c.unreachable(w.from.Addr, w.Addr) {
@@ -164,5 +163,5 @@ func (c *Cluster) Vanish(ids ...string) {
 }
 
 // RefuseStreams has the host of a node refuse or accept new watch streams, as a firewall that
-// rejects TCP does. Those that are open stay.
+// rejects TCP does. Open ones stay.
 func (c *Cluster) RefuseStreams(id string, refuse bool) { c.net.refuses[c.Node(id).Addr] = refuse }
