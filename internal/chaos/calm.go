@@ -5,8 +5,15 @@ import "time"
 // calm is when a fault was last a reason for a lease to end.
 type calm struct {
 	network time.Duration
+	cut     time.Duration            // of any link
 	node    map[string]time.Duration // by id
+	link    map[link]time.Duration
 }
+
+// link is the way between two nodes, the smaller id first.
+type link struct{ a, b string }
+
+func linkOf(a, b string) link { return link{min(a, b), max(a, b)} }
 
 const (
 	calmAfter = 2 * ttl
@@ -25,19 +32,20 @@ func (w *world) noteTrouble() {
 			running++
 		}
 	}
+	for l := range w.cuts {
+		w.calm.link[l], w.calm.cut = w.Elapsed(), w.Elapsed()
+	}
+	// One link that is cut concerns its ends alone: one node cannot prove the end of another.
 	// Where most peers do not answer, news travels slowly.
-	if w.isCut || w.loss > calmLoss || 2*running < len(w.hosts) {
+	if len(w.cuts) > 1 || w.loss > calmLoss || 2*running < len(w.hosts) {
 		w.calm.network = w.Elapsed()
 	}
 }
 
 func (h *host) clockRight() bool { return h.clock.Abs() <= calmClock }
 
-// isCalm reports whether there was no reason for a lease of these nodes to end.
-func (w *world) isCalm(ids ...string) bool {
-	last := w.calm.network
-	for _, id := range ids {
-		last = max(last, w.calm.node[id])
-	}
+// isCalm reports whether there was no reason for either of two nodes to drop the other.
+func (w *world) isCalm(a, b string) bool {
+	last := max(w.calm.network, w.calm.node[a], w.calm.node[b], w.calm.link[linkOf(a, b)])
 	return w.Elapsed()-last > calmAfter
 }

@@ -69,7 +69,9 @@ func (w *world) checkDouble(a, b *process) {
 		return
 	}
 	limit := overlap
-	if w.isCalm(a.ID, b.ID) {
+	// Seeds that start together may find each other first, and the members at the next try.
+	begun := w.Elapsed() - max(a.began, b.began)
+	if w.isCalm(a.ID, b.ID) && w.Elapsed()-w.calm.cut > calmAfter && begun > settled {
 		limit = overlapIn
 	}
 	if w.Elapsed()-since > limit {

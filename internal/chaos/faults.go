@@ -16,13 +16,16 @@ type fault struct {
 
 // faults returns all kinds. A step that makes no sense at its time, such as the crash of a
 // node that does not run, does nothing.
-func faults() []fault {
+func faults() []fault { return append(nodeFaults(), networkFaults()...) }
+
+func nodeFaults() []fault {
 	return []fault{
 		onNode("crash", 2, (*world).crash),
 		onNode("crash and start in place", 2, func(w *world, id string) {
 			w.crash(id)
 			w.start(id)
 		}),
+		onNode("vanish", 2, (*world).vanish),
 		onNode("start", 4, (*world).start),
 		onNode("move to another address", 1, func(w *world, id string) {
 			w.crash(id)
@@ -43,6 +46,11 @@ func faults() []fault {
 			}
 		}},
 		{"resume all", 1, func(*rand.Rand, int) (string, func(*world)) { return "", (*world).resumeAll }},
+	}
+}
+
+func networkFaults() []fault {
+	return []fault{
 		{"split", 2, func(rng *rand.Rand, hosts int) (string, func(*world)) {
 			sides := rng.Perm(hosts)
 			for i := range sides {
@@ -56,6 +64,12 @@ func faults() []fault {
 			from, to := rng.Uint64(), rng.Uint64() // sets of hosts
 			return fmt.Sprintf("%b to %b", from%(1<<hosts), to%(1<<hosts)), func(w *world) {
 				w.cut(func(a, b int) bool { return from>>a&1 == 1 && to>>b&1 == 1 })
+			}
+		}},
+		{"cut a link", 2, func(rng *rand.Rand, hosts int) (string, func(*world)) {
+			a, b := rng.IntN(hosts), rng.IntN(hosts)
+			return nameOf(a) + " " + nameOf(b), func(w *world) {
+				w.cut(func(from, to int) bool { return from == a && to == b || from == b && to == a })
 			}
 		}},
 		{"heal", 4, func(*rand.Rand, int) (string, func(*world)) { return "", (*world).heal }},
@@ -73,6 +87,11 @@ func faults() []fault {
 		onNode("reset streams", 2, func(w *world, id string) {
 			if w.runs(id) {
 				w.ResetStreams(id)
+			}
+		}),
+		withNumber("refuse streams", 2, 2, func(w *world, id string, n int) {
+			if w.runs(id) {
+				w.RefuseStreams(id, n == 0)
 			}
 		}),
 		withNumber("replay", 2, 1<<30, func(w *world, id string, n int) { // often to a newcomer, which knows nothing

@@ -48,6 +48,15 @@ func (w *world) crash(id string) {
 	}
 }
 
+// vanish ends a node with its host.
+func (w *world) vanish(id string) {
+	if w.runs(id) {
+		w.hosts[id].paused = false
+		w.Vanish(id)
+		w.ended(id, false)
+	}
+}
+
 // leave has a node leave that has drained, or not.
 func (w *world) leave(id string) {
 	if w.runs(id) && !w.hosts[id].paused {
@@ -100,7 +109,7 @@ func (w *world) cut(is func(from, to int) bool) {
 		for to := range w.s.hosts {
 			if a, b := nameOf(from), nameOf(to); from != to && is(from, to) && w.runs(a) && w.runs(b) {
 				w.Cut(a, b)
-				w.isCut = true
+				w.cuts[linkOf(a, b)] = true
 			}
 		}
 	}
@@ -108,7 +117,7 @@ func (w *world) cut(is func(from, to int) bool) {
 
 func (w *world) heal() {
 	w.Heal()
-	w.isCut = false
+	clear(w.cuts)
 }
 
 func (w *world) setLoss(share float64) {

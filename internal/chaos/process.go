@@ -150,6 +150,9 @@ func (w *world) checkMembers(p *process, s *events.State) {
 
 func (w *world) checkLost(p *process, m lease.Incarnation) {
 	other := w.all[m]
+	if other == nil {
+		return
+	}
 	if other.end != 0 {
 		p.dropped[m] = true
 		return
@@ -164,6 +167,7 @@ func (w *world) checkLost(p *process, m lease.Incarnation) {
 func (w *world) checkGained(p *process, m lease.Incarnation) {
 	other := w.all[m]
 	switch {
+	case other == nil && w.now[string(m.Node)] != nil: // it may just have taken a later incarnation
 	case other == nil:
 		w.fail("dead", "%s has a member %v, which never ran", p.ID, m)
 	case other.end == 0:

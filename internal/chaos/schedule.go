@@ -25,6 +25,7 @@ type schedule struct {
 	loss       float64 // of all packets, at all times
 	strategy   placement.Strategy
 	minMembers int
+	unwatched  bool     // leases alone end what has crashed
 	kinds      []string // of faults
 	steps      []step
 }
@@ -55,6 +56,7 @@ func draw(seed uint64) schedule {
 	if rng.IntN(4) == 0 {
 		s.minMembers = s.hosts/2 + 1
 	}
+	s.unwatched = rng.IntN(2) == 0
 	var pool []fault
 	for _, f := range faults() {
 		if rng.IntN(2) == 0 {
@@ -85,7 +87,7 @@ func pause(rng *rand.Rand) time.Duration {
 func one[T any](rng *rand.Rand, all ...T) T { return all[rng.IntN(len(all))] }
 
 func (s schedule) options(tap func([]byte), log func(*sim.Process, node.Event)) sim.Options {
-	return sim.Options{Seed: s.seed, Jitter: s.jitter, Loss: s.loss, Tap: tap, Log: log, Config: func(cfg *node.Config) {
+	return sim.Options{Seed: s.seed, Jitter: s.jitter, Loss: s.loss, Unwatched: s.unwatched, Tap: tap, Log: log, Config: func(cfg *node.Config) {
 		cfg.Partitions, cfg.Strategy, cfg.MinMembers = partitions, s.strategy, s.minMembers
 	}}
 }
@@ -94,6 +96,6 @@ func (s schedule) options(tap func([]byte), log func(*sim.Process, node.Event)) 
 func (s schedule) levels() bool { return placement.Remembers(s.strategy) }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d; faults: %s",
-		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, strings.Join(s.kinds, ", "))
+	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d, unwatched %v; faults: %s",
+		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, s.unwatched, strings.Join(s.kinds, ", "))
 }

@@ -24,7 +24,7 @@ type world struct {
 	sent    int
 	rng     *rand.Rand // of the checks and of the tape
 
-	isCut   bool
+	cuts    map[link]bool
 	loss    float64
 	calm    calm
 	double  map[pair]time.Duration // since when two nodes own the same
@@ -47,7 +47,8 @@ func newWorld(s schedule) *world {
 	w := &world{
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
-		loss: s.loss, calm: calm{node: make(map[string]time.Duration)},
+		loss: s.loss, cuts: make(map[link]bool),
+		calm: calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
 	}
 	w.Cluster = sim.New(s.options(w.record, w.log))
 	for i := range s.hosts {
@@ -127,6 +128,7 @@ func (w *world) rest() {
 		w.resumeAll()
 		for i := range w.s.hosts {
 			w.setLossOf(nameOf(i), 0, 0)
+			w.RefuseStreams(nameOf(i), false)
 			w.setClock(nameOf(i), 0)
 		}
 	})
