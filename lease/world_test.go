@@ -39,6 +39,7 @@ type world struct {
 	wrongClocks bool // of newcomers
 	hasty       bool // newcomers with clocks ahead believe them
 	replays     bool
+	ahead       Stamp // of cluster time, before the true time, at most so far
 }
 
 // emission is the content of a beat when it was sent.
@@ -370,15 +371,16 @@ func (w *world) slack() time.Duration { return 300*ms + 2*w.tick }
 
 // knowsTime reports whether n knows cluster time. A newcomer with a clock that is behind
 // may take recorded messages for the present until a member answers it; members ignore
-// it until then.
+// it until then. An answer that took long, or was sent again, leaves a newcomer as far behind:
+// for good, if all who know better end before it hears them.
 func (w *world) knowsTime(n *simNode) bool {
-	latest := Stamp(0)
 	for _, n := range w.nodes {
 		if w.runs(n) && n.set.Established() {
-			latest = max(latest, n.set.time.at(w.clock(n)))
+			w.ahead = max(w.ahead, n.set.time.at(w.clock(n))-stampAt(w.now))
 		}
 	}
-	return n.set.Established() && millis(latest-n.set.time.at(w.clock(n))) <= w.slack()
+	lag := stampAt(w.now) + w.ahead - n.set.time.at(w.clock(n))
+	return n.set.Established() && millis(lag) <= w.slack()
 }
 
 // check compares the view of n with its twin's and with the truth.
