@@ -75,5 +75,8 @@ chaos: ## 10,000 random schedules of faults, or SEEDS=…, and the search for pl
 	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)
 	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/chaos -hunt
 
+networks: ## real agents on networks with faults, as a table; takes a quarter of an hour and needs root
+	$(STEP) 'networks with faults' go test -count=1 -v -timeout 1h ./internal/netlab -long
+
 clean: ## remove the output of the build
 	$(STEP) 'clean' rm -rf bin

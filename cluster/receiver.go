@@ -65,5 +65,5 @@ func (r receiver) Merge(state []byte) {
 		r.agent.in.dropped.Add(1)
 		return
 	}
-	_ = r.agent.do(context.Background(), func(now time.Time, n *node.Node) { n.Receive(now, state) })
+	_ = r.agent.do(context.Background(), func(now time.Time, n *node.Node) { n.Merge(now, state) })
 }

@@ -56,8 +56,9 @@ type Snapshot struct {
 	// Phase is where this node is in its life.
 	Phase Phase
 
-	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections,
-	// but does not answer. nil = there is no such reason.
+	// Waits is why the node goes on joining after StartupGrace: a seed accepts connections
+	// but does not answer, or members answer over TCP but not over UDP. nil = there is no
+	// such reason.
 	Waits error
 
 	// Ill is why the program of this node is ill, by Config.Health or by its reports; nil =

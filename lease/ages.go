@@ -153,7 +153,7 @@ func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32)
 			v.confirmed()
 		}
 		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
-		if level == unknownAge || v == s.self.vitals || !v.heard((stamp/grain-level)*grain) {
+		if level == unknownAge || !s.hears(v, (stamp/grain-level)*grain) {
 			continue
 		}
 		s.stats.AgesApplied++
@@ -164,6 +164,16 @@ func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32)
 			v.table = 0 // it has changed since
 		}
 	}
+}
+
+// hears notes that another node knows of a beat of a node that was sent at the given time,
+// and reports whether that is news of another node.
+func (s *Set) hears(v *vitals, at Stamp) bool {
+	if v == s.self.vitals {
+		s.shown = max(s.shown, at)
+		return false
+	}
+	return v.heard(at)
 }
 
 // difference is a bucket that other nodes hold differently.

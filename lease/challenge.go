@@ -44,6 +44,16 @@ func (c *challenges) forget(now time.Time, ttl time.Duration) {
 	}
 }
 
+// Unconfirmed returns the address for a challenge if a message that came over a stream has
+// to wait for its answer, or "". That a stream opens does not show that packets arrive, and
+// leases need packets: a node that is heard over streams alone would come and go.
+func (s *Set) Unconfirmed(now time.Time, m *Message) (addr string) {
+	if m.Settings != s.params.Settings || (m.Provisional && !s.time.provisional) || s.challenges.answered(now, m.From, challengeLife) {
+		return ""
+	}
+	return s.addrOfSender(m)
+}
+
 // addrOfSender returns the gossip address of a sender that need not be live, or "": where
 // its record says it is. A recorded message is answered by the present process there, if
 // there is one.

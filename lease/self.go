@@ -55,6 +55,7 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 // from a copy of this process (a cloned machine). A new incarnation makes the two
 // distinguishable; then applyDuplicateBeat decides. The margin covers a step of cluster time that others took first.
 func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
+	s.shown = max(s.shown, min(b.renewed(), s.self.at))
 	later := millis(b.At-s.self.at) > s.params.TTL/8 || b.Version > s.self.rec.Version
 	if later || (b.State == Left && s.self.state != Left) {
 		s.reincarnate(now, s.self.rec.Incarnation, e)

@@ -52,6 +52,7 @@ type Set struct {
 	vitals     []*vitals         // their vitals
 	scattered  bool              // leases began since gather
 	peers      []string          // the addresses of the others, by id; nil = to be computed
+	shown      Stamp             // of the latest own beat that others were found to know
 	oldest     Stamp             // no live lease of another node is older; 0 = to be computed
 	requested  map[Handle]time.Time
 	differs    map[BucketID]difference
@@ -203,6 +204,10 @@ func (s *Set) SetState(state State) { s.state = state }
 
 // Handle returns the handle of this node's current incarnation.
 func (s *Set) Handle() Handle { return s.self.handle }
+
+// Shown returns when this node sent the latest beat that another node was found to have
+// received: messages of others say what they know of this node, too. It lags by TTL/16.
+func (s *Set) Shown() time.Time { return s.time.local(s.shown) }
 
 // Renewed returns when this node last renewed its own lease.
 func (s *Set) Renewed() time.Time { return s.renewed }

@@ -163,6 +163,7 @@ func (s *Set) advance(now time.Time, by Stamp) {
 	if large || by < 0 {
 		s.self.at += by
 		s.self.rowAt += by
+		s.shown += by
 	}
 	if by < 0 {
 		s.evictions = evictions{} // of a time that was not the cluster's

@@ -152,6 +152,16 @@ func (s *Set) OthersActive() bool {
 	})
 }
 
+// Active returns the other live nodes that are Active or Draining: O(n).
+func (s *Set) Active() (ids []NodeID) {
+	for _, e := range s.live {
+		if e != s.self && (e.state == Active || e.state == Draining) {
+			ids = append(ids, e.rec.ID)
+		}
+	}
+	return ids
+}
+
 // Lost reports whether any member ended, changed its record, or stopped being Active since
 // the last call.
 func (s *Set) Lost() (lost bool) {

@@ -16,8 +16,8 @@ fi
 #
 # redis-check-rdb is the Redis server, from a package that starts no service. qemu-aarch64
 # runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
-# which need curl and jq. A package with ! would start a service, so only its command is
-# installed.
+# which need curl and jq. ip and nft make networks with faults, as root. A package with !
+# would start a service, so only its command is installed.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
@@ -27,6 +27,8 @@ node  nodejs
 curl  curl
 jq  jq
 systemd-analyze  systemd
+ip  iproute2
+nft  nftables
 promtool  !prometheus
 '
 

@@ -110,6 +110,7 @@ type Stats struct {
 	State    string               `json:"state"`              // joining, settling, isolated, active, ill, evicted, draining or left
 	Ill      string               `json:"ill,omitempty"`      // why the program of this node is ill
 	Isolated string               `json:"isolated,omitempty"` // why it is isolated, for people
+	Waits    string               `json:"waits,omitempty"`    // why it goes on joining: a seed that does not answer, or no UDP
 	Settings Settings             `json:"settings"`
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read

@@ -108,6 +108,9 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 	if ill := a.agent.Snapshot().Ill; ill != nil {
 		stats.Ill = ill.Error()
 	}
+	if why := a.agent.Snapshot().Waits; why != nil {
+		stats.Waits = why.Error()
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms = &rooms

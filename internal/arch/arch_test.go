@@ -63,6 +63,7 @@ var house = []struct {
 	{"internal/agentproc/agenttest", []string{"lease", "cluster/clusterhttp", "internal/agentproc", "internal/redistest"}, "it asks real agents by their API"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
 	{"internal/fleettest", nil, "it has only tests"},
+	{"internal/netlab", nil, "it has only tests"},
 	{"internal/docstest", nil, "it has only tests"},
 	{"cluster", []string{"lease", "placement", "placement/assignment", "events", "internal/node", "internal/gossip", "internal/latest", "internal/logqueue"}, "the agent connects the parts and must not depend on its surroundings"},
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/ledger", "internal/simnet"}, "it puts a simulated network under gossip"},

@@ -1,11 +1,81 @@
 package node
 
 import (
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
 )
+
+// Receive applies a message of another node, which came in a packet.
+func (n *Node) Receive(now time.Time, message []byte) {
+	if m := n.open(now, message); m != nil {
+		n.receive(now, m, message)
+	}
+}
+
+// open decodes a message, or returns nil.
+func (n *Node) open(now time.Time, message []byte) *lease.Message {
+	n.checkLease(now)
+	if n.ended {
+		return nil
+	}
+	if n.stall.discarding(now) {
+		n.stats.StaleDropped++
+		return nil
+	}
+	m, err := n.decode(message)
+	if err == nil {
+		return m
+	}
+	if errors.Is(err, lease.ErrVersion) {
+		n.stats.VersionErrors++
+	} else {
+		n.stats.DecodeErrors++
+	}
+	n.log(Debug, "unreadable message", "err", err)
+	return nil
+}
+
+// receive applies a message, or challenges its sender first.
+func (n *Node) receive(now time.Time, m *lease.Message, message []byte) {
+	e := n.apply(now, m)
+	if e.Challenge != "" {
+		n.confirm(now, m.From, e.Challenge, message)
+	}
+	if e.Answered {
+		n.reach.answered = n.set.Renewed()
+		n.admit(now, m.From)
+	}
+	if e.Counts {
+		n.hearOthers(now)
+	}
+}
+
+func (n *Node) decode(message []byte) (*lease.Message, error) {
+	m, err := lease.Decode(message)
+	if err == nil && n.cfg.Share != nil {
+		for i, r := range m.Records {
+			m.Records[i] = n.cfg.Share(r)
+		}
+	}
+	return m, err
+}
+
+// Merge applies the full state of another node, which came over a stream.
+func (n *Node) Merge(now time.Time, state []byte) {
+	m := n.open(now, state)
+	if m == nil {
+		return
+	}
+	n.notePresent(now, activeIn(m, n.self))
+	if addr := n.set.Unconfirmed(now, m); addr != "" {
+		n.confirm(now, m.From, addr, state)
+		return
+	}
+	n.receive(now, m, state)
+}
 
 // A message may be a recorded one, sent again. A sender that is not live here has to show
 // first that it runs, by the answer to a challenge; its messages wait for that.

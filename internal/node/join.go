@@ -88,6 +88,7 @@ func (n *Node) tryJoin(now time.Time) {
 	}
 	j.next = time.Time{}
 	n.seek(now)
+	n.waitForMembers(now)
 	switch hopeless, err := j.result(); {
 	case hopeless && !j.entered:
 		n.out.Hopeless = err
@@ -241,7 +242,7 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 		n.out.Show = true
 		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 		soon := t.tries == 1 && errors.Is(err, errUnconfirmed) // it may still answer over UDP
-		if !soon && n.join.hungLog.allow(now, time.Minute) {
+		if !soon && n.oneWay() == nil && n.join.hungLog.allow(now, time.Minute) {
 			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", err)
 		}
 	}
@@ -312,6 +313,7 @@ func (n *Node) enter(now time.Time, answered bool) {
 	n.log(Info, "joined", "seed_answered", answered, "members", len(n.set.View().Members))
 	n.life.joined(now, !n.othersOwn())
 	n.rejoin.began = time.Time{}
+	n.reach = reach{answered: now}
 	n.join.entered = true
 	n.join.stop()
 	n.join.next = now.Add(n.jitter(n.cfg.RejoinInterval, 0.8, 1.2))

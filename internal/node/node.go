@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -26,6 +25,7 @@ type Node struct {
 	stall     stall
 	join      join
 	rejoin    rejoin
+	reach     reach
 	ramp      ramp
 	when      schedule
 	assigner  *assigner // nil unless the strategy has an assignment
@@ -122,6 +122,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.remind(now)
 	n.suspect(now)
 	n.noteCrashes(now)
+	n.checkReach(now)
 	n.tryJoin(now)
 	n.settle(now)
 	n.judgeHealth(now)
@@ -138,7 +139,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandover(now)
 	}
 	n.handOver(now)
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask)
 }
 
 // expire ends leases that have run out, and returns when the next one will.
@@ -221,45 +222,6 @@ func (n *Node) Sent(now time.Time, p Packet) {
 	if p.lease != nil && p.lease == n.lease && n.lease.Holds(now.Sub(n.started)) {
 		n.renew(p.beat)
 	}
-}
-
-// Receive applies a message of another node.
-func (n *Node) Receive(now time.Time, message []byte) {
-	n.checkLease(now)
-	if n.ended {
-		return
-	}
-	if n.stall.discarding(now) {
-		n.stats.StaleDropped++
-		return
-	}
-	m, err := n.decode(message)
-	if err != nil {
-		if errors.Is(err, lease.ErrVersion) {
-			n.stats.VersionErrors++
-		} else {
-			n.stats.DecodeErrors++
-		}
-		n.log(Debug, "unreadable message", "err", err)
-		return
-	}
-	e := n.apply(now, m)
-	if e.Challenge != "" {
-		n.confirm(now, m.From, e.Challenge, message)
-	}
-	if e.Answered {
-		n.admit(now, m.From)
-	}
-}
-
-func (n *Node) decode(message []byte) (*lease.Message, error) {
-	m, err := lease.Decode(message)
-	if err == nil && n.cfg.Share != nil {
-		for i, r := range m.Records {
-			m.Records[i] = n.cfg.Share(r)
-		}
-	}
-	return m, err
 }
 
 // apply applies a message that was decoded, and sends what follows.

@@ -50,6 +50,9 @@ func (n *Node) ownerGone() bool {
 // while there is a lease that is older than any of a node that went on, and for an interval
 // at most. It waits for nothing after a single crash.
 func (n *Node) moreLosses(now time.Time) bool {
+	if !n.when.losses.IsZero() && n.mayBeCutOff(now) {
+		return true // it is this node that is lost, perhaps
+	}
 	interval := n.cfg.HeartbeatInterval*11/10 + n.cfg.LeaseTTL/16
 	if n.when.losses.IsZero() || n.life.entering || now.Sub(n.when.losses) >= interval {
 		return false

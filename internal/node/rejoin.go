@@ -33,11 +33,16 @@ func (n *Node) checkLease(now time.Time) {
 	if n.life.phase == Over || n.lease.Holds(now.Sub(n.started)) {
 		return
 	}
+	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
+	n.expel(now)
+}
+
+// expel fences this node, and has it forget what it knows and join again.
+func (n *Node) expel(now time.Time) {
 	n.life.fence()
 	n.join.stop()
 	n.stall.discard(now)
 	n.fence(now)
-	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
 	n.set.ExpireOthers(now)
 	n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 	n.announce(now)

@@ -88,6 +88,9 @@ func (n *Node) currentTable() *placement.Table {
 
 // waitsFor returns why a joining node does not go on alone; nil = there is no such reason.
 func (n *Node) waitsFor() error {
+	if err := n.oneWay(); err != nil {
+		return err
+	}
 	if i := slices.IndexFunc(n.join.targets, (*target).stuck); i >= 0 && n.life.phase == Joining {
 		return fmt.Errorf("a seed accepts connections but does not answer: %w", n.join.targets[i].err)
 	}

@@ -115,10 +115,10 @@ func (c *Cluster) reply(from, to *Process, s *stream, state []byte, back time.Du
 	reply := to.kernel.Sync(to.Now())
 	c.opts.Tap(state)
 	c.opts.Tap(reply)
-	to.kernel.Receive(to.Now(), state)
+	to.kernel.Merge(to.Now(), state)
 	c.after(from, back, func() {
 		if slices.Contains(c.net.streams, s) {
-			from.kernel.Receive(from.Now(), reply)
+			from.kernel.Merge(from.Now(), reply)
 		}
 		c.net.close(s, node.NoAnswer, nil)
 	})

@@ -137,8 +137,8 @@ func TestMeasureLostFarewell(t *testing.T) {
 	}
 }
 
-// The lease of a node that runs and is not heard expires at each of the others. They
-// send to it no longer, so their leases expire there.
+// The lease of a node that runs and is not heard expires at each of the others. The node
+// finds out and joins again, before or after their leases expire there.
 func TestMeasureUnheard(t *testing.T) {
 	const n = 10
 	c := sim.New(sim.Options{})
@@ -155,7 +155,7 @@ func TestMeasureUnheard(t *testing.T) {
 		}
 		return nil
 	}})
-	if err != nil || m.FalseExpiries != 2*(n-1) || m.OldestAge < ttl-time.Second {
+	if err != nil || m.FalseExpiries < n-1 || m.FalseExpiries > 2*(n-1) || m.OldestAge < ttl-time.Second {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

@@ -47,6 +47,12 @@ func (e Examination) ready() Check {
 			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
 		}
 	case "joining", "left":
+		if why := e.After.Stats.Waits; why != "" {
+			return Check{
+				"ready", Fail, "it is joining: " + term.Printable(why), "it owns nothing until other members answer it by UDP and TCP",
+				"see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself",
+			}
+		}
 		return Check{
 			"ready", Fail, "it is " + state, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",
 			"see its log for \"fenced\", and for a seed that does not answer; look for a starved machine, a paused VM, a dead network",

@@ -56,6 +56,9 @@ func TestChecks(t *testing.T) {
 		"no effect": {after(func(l *Look) {
 			l.Members.Evictions, l.Members.Spared = []clusterhttp.Eviction{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},
+		"one way": {after(func(l *Look) {
+			l.Stats.State, l.Stats.Waits = "joining", "others cannot reach this node at its advertised address 10.0.0.1:7946"
+		}), "ready: fail: advertised address 10.0.0.1:7946"},
 		"fenced": {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
 		"an old lease":    {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},

@@ -1,0 +1,240 @@
+package netlab
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+)
+
+var (
+	long = flag.Bool("long", false, "run all faults, with the timings of a LAN, and print the table; takes a quarter of an hour")
+	exe  = flag.String("exe", "", "the roost binary to test; default: built from this tree")
+)
+
+// insideVar says that this process runs in namespaces of its own.
+const insideVar = "ROOST_NETLAB"
+
+// TestMain runs the tests in a network and a mount namespace of their own. Whatever they
+// create there ends with the process.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv(insideVar) != "" {
+		const prepare = "mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up"
+		if out, err := exec.Command("sh", "-c", prepare).CombinedOutput(); err != nil {
+			fmt.Printf("%v: %s", err, out)
+			os.Exit(1)
+		}
+		agenttest.Main(m)
+		return
+	}
+	if os.Geteuid() != 0 {
+		fmt.Println("SKIPPED: the tests of faulty networks need root")
+		os.Exit(0)
+	}
+	if testing.Short() {
+		fmt.Println("skipped: real agents take seconds")
+		os.Exit(0)
+	}
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env = append(os.Environ(), insideVar+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Run(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// lab is a bridge with a few hosts, each with one agent.
+type lab struct {
+	t      *testing.T
+	number int // of the network
+	args   []string
+	nodes  map[int]*host
+}
+
+type host struct {
+	clusterhttp.Client
+	process *agentproc.Process
+	args    []string
+}
+
+// timings are what agents of short tests run with: everything is a third of its usual time.
+func timings() []string {
+	if *long {
+		return nil
+	}
+	return []string{"--heartbeat", "700ms", "--ttl", "2s"}
+}
+
+// ttl is how long leases last.
+func ttl() time.Duration {
+	if *long {
+		return 6 * time.Second
+	}
+	return 2 * time.Second
+}
+
+// newLab returns hosts 1 to n whose agents have agreed. The seeds of each are the first three,
+// or else the hosts given.
+func newLab(t *testing.T, number, n int, seeds ...int) *lab {
+	t.Helper()
+	l := &lab{t: t, number: number, nodes: make(map[int]*host)}
+	if len(seeds) == 0 {
+		seeds = []int{1, 2, 3}
+	}
+	var join []string
+	for _, s := range seeds {
+		join = append(join, l.addr(s)+":7946")
+	}
+	token := filepath.Join(t.TempDir(), "token") // without one, an agent listens on loopback alone
+	if err := os.WriteFile(token, []byte(rand.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.args = append(timings(), "--http-token-file", token, "--partitions", "64", "--join", strings.Join(join, ","))
+	l.must("ip link add br%[1]d type bridge && ip addr add 10.99.%[1]d.254/24 dev br%[1]d && ip link set br%[1]d up", number)
+	l.must("nft add table bridge lab%[1]d && nft add chain bridge lab%[1]d f '{ type filter hook forward priority 0; }'", number)
+	for i := 1; i <= n; i++ {
+		l.connect(i)
+	}
+	for i := 1; i <= n; i++ {
+		l.start(i)
+	}
+	l.agree(30 * time.Second)
+	return l
+}
+
+// must runs shell commands.
+func (l *lab) must(script string, args ...any) {
+	l.t.Helper()
+	script = fmt.Sprintf(script, args...)
+	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+		l.t.Fatalf("%s: %v: %s", script, err, out)
+	}
+}
+
+func (l *lab) addr(i int) string { return fmt.Sprintf("10.99.%d.%d", l.number, i) }
+func (l *lab) ns(i int) string   { return fmt.Sprintf("l%dn%d", l.number, i) }
+
+// connect adds a host.
+func (l *lab) connect(i int) {
+	l.t.Helper()
+	l.must(`ip netns add %[1]s; ip link add %[1]s type veth peer name eth0 netns %[1]s; ip link set %[1]s master br%[2]d up
+		ip netns exec %[1]s sh -ec "ip link set lo up; ip addr add %[3]s/24 dev eth0; ip link set eth0 up"`, l.ns(i), l.number, l.addr(i))
+}
+
+// command returns the command that runs the agent of a host, which is the host's id as well.
+func (l *lab) command(i int, args ...string) *exec.Cmd {
+	l.t.Helper()
+	bin := *exe
+	if bin == "" {
+		bin = agenttest.Binary(l.t)
+	}
+	own := []string{"--bind", l.addr(i) + ":7946", "--http", l.addr(i) + ":8401"}
+	cmd := agentproc.Command(bin, fmt.Sprintf("n%d", i), append(append(own, l.args...), args...)...)
+	cmd.Args = append([]string{"ip", "netns", "exec", l.ns(i)}, cmd.Args...)
+	path, err := exec.LookPath("ip")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cmd.Path = path
+	return cmd
+}
+
+// start starts the agent of a host, and does not wait for it.
+func (l *lab) start(i int, args ...string) *host {
+	l.t.Helper()
+	h := &host{process: agenttest.Start(l.t, l.command(i, args...)), args: args}
+	h.Base = l.addr(i) + ":8401"
+	l.nodes[i] = h
+	return h
+}
+
+// drop has the bridge drop what matches rules of nft.
+func (l *lab) drop(rules ...string) {
+	l.t.Helper()
+	for _, r := range rules {
+		l.must("nft add rule bridge lab%d f ether type ip %s drop", l.number, r)
+	}
+}
+
+// heal ends all faults of the network.
+func (l *lab) heal() {
+	l.t.Helper()
+	l.must("nft flush chain bridge lab%d f", l.number)
+}
+
+// The traffic of gossip: packets, and streams in both directions.
+func (l *lab) udp(way string, i int) string { //nolint:unparam // as tcp
+	return fmt.Sprintf("ip %s %s udp dport 7946", way, l.addr(i))
+}
+
+func (l *lab) tcp(way string, i int) []string { //nolint:unparam // a host is a parameter of a fault
+	return []string{
+		fmt.Sprintf("ip %s %s tcp dport 7946", way, l.addr(i)), fmt.Sprintf("ip %s %s tcp sport 7946", way, l.addr(i)),
+	}
+}
+
+// split cuts all gossip between two groups of hosts.
+func (l *lab) split(a, b []int) {
+	l.t.Helper()
+	for _, i := range a {
+		for _, j := range b {
+			for _, way := range [][2]int{{i, j}, {j, i}} {
+				pair := fmt.Sprintf("ip saddr %s ip daddr %s ", l.addr(way[0]), l.addr(way[1]))
+				l.drop(pair+"udp dport 7946", pair+"tcp dport 7946", pair+"tcp sport 7946")
+			}
+		}
+	}
+}
+
+// agree waits until all agents hold the same table over all of them, and returns how long
+// that took.
+func (l *lab) agree(limit time.Duration) time.Duration {
+	l.t.Helper()
+	begin := time.Now()
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		why := l.disagreement()
+		if why == "" {
+			return time.Since(begin)
+		}
+		if time.Since(begin) > limit {
+			l.t.Fatalf("no agreement within %v: %s", limit, why)
+		}
+	}
+}
+
+func (l *lab) disagreement() string {
+	digests := make(map[string]bool)
+	for i, h := range l.nodes {
+		ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+		m, err := h.Members(ctx)
+		s, serr := h.Stats(ctx)
+		cancel()
+		switch {
+		case err != nil || serr != nil:
+			return fmt.Sprintf("n%d: %v %v", i, err, serr)
+		case len(m.Members) != len(l.nodes):
+			return fmt.Sprintf("n%d sees %d members", i, len(m.Members))
+		case s.State != "active":
+			return fmt.Sprintf("n%d is %s", i, s.State)
+		}
+		digests[fmt.Sprint(m.Digest)] = true
+	}
+	if len(digests) != 1 {
+		return fmt.Sprintf("%d tables", len(digests))
+	}
+	return ""
+}

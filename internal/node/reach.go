@@ -1,0 +1,159 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// reach is whether packets of this node reach others, and theirs this node. Messages of
+// others show it: they say what their senders know of this node. Where they do not, this
+// node asks, by packets and over streams. If streams alone are answered, this node gives up
+// what it owns: others have taken over, or are about to.
+type reach struct {
+	answered time.Time // the latest heartbeat before another node answered a challenge: leases count from there
+	since    time.Time // when the doubt began; zero = there is none
+	ask      time.Time // when the next challenges are sent
+	dial     time.Time // when exchanges are begun next
+	present  time.Time // when active members were found, since then; zero = none were
+	seen     time.Time // when a stream last showed active members to a node that joins
+	limit    limiter
+}
+
+// doubts reports whether this node has reason to believe that no other one hears it.
+func (r *reach) doubts() bool { return !r.since.IsZero() }
+
+// unheard returns for how long no other node was found to hear this one.
+func (n *Node) unheard(now time.Time) time.Duration {
+	return now.Sub(latest(n.reach.answered, n.set.Shown()))
+}
+
+// cutOffAfter is for how long no other node may hear this one. It is as long as an own lease
+// holds: others end it a little later.
+func (n *Node) cutOffAfter() time.Duration { return n.cfg.LeaseTTL - n.cfg.LeaseTTL/8 }
+
+// mayBeCutOff reports whether it is about to turn out that others do not hear this node.
+func (n *Node) mayBeCutOff(now time.Time) bool {
+	return n.reach.doubts() && (n.unheard(now) <= n.cutOffAfter() || !n.reach.present.IsZero())
+}
+
+// checkReach finds out whether others hear this node, and fences it if they do not.
+func (n *Node) checkReach(now time.Time) {
+	r := &n.reach
+	unheard := n.unheard(now)
+	others := n.set.ExpiredAddrs(n.set.Peers(nil))
+	if !n.watches() || unheard <= n.cfg.LeaseTTL*5/8 || len(others) == 0 {
+		r.since, r.present, r.ask = time.Time{}, time.Time{}, time.Time{}
+		return
+	}
+	if !r.doubts() {
+		r.since, r.ask, r.dial = now, now, now.Add(n.cfg.LeaseTTL/16)
+	}
+	n.askOthers(now, others)
+	if !r.present.IsZero() && unheard > n.cutOffAfter() && now.Sub(r.present) >= n.cfg.LeaseTTL/8 && !now.Before(n.stall.holdExpiryUntil) {
+		n.cutOff(now)
+	}
+}
+
+// askOthers asks others whether they hear this node, and whether they run.
+func (n *Node) askOthers(now time.Time, others []string) {
+	r, ttl := &n.reach, n.cfg.LeaseTTL
+	if due(now, r.ask) {
+		r.ask = now.Add(n.cfg.GossipInterval)
+		if n.unheard(now) > 2*ttl {
+			r.ask = now.Add(n.cfg.HeartbeatInterval)
+		}
+		for _, addr := range n.pick(others, n.cfg.GossipNodes) {
+			n.send(Packet{To: addr, Bytes: n.encode(n.set.Challenge(now, n.random()))})
+		}
+	}
+	if due(now, r.dial) && r.present.IsZero() && n.unheard(now) <= 2*ttl {
+		r.dial = now.Add(ttl / 4)
+		n.exchangeWith(now, others)
+	}
+}
+
+// exchangeWith begins exchanges with a few of these addresses.
+func (n *Node) exchangeWith(now time.Time, addrs []string) {
+	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool { return !t.underWay })
+	before := len(n.join.targets)
+	n.add(memberAddr, addrs, nil, n.cfg.GossipNodes)
+	for _, t := range n.join.targets[before:] {
+		n.try(now, t)
+	}
+}
+
+// cutOff fences this node: other members run, and do not hear it. It says so to others, which
+// may hear it nevertheless, and joins again.
+func (n *Node) cutOff(now time.Time) {
+	n.log(Warn, "fenced: other members run, but do not hear this node over UDP; rejoining",
+		"advertised", n.cfg.Self.Addr, "unheard", n.unheard(now).Round(time.Millisecond))
+	n.rejoin.began = now // so that expired members hear of it, too
+	n.life.fence()
+	n.announce(now)
+	n.gossip(now)
+	n.expel(now)
+}
+
+// notePresent notes that active members run. One of them alone may be cut off as much as this
+// node: then the lower id stays.
+func (n *Node) notePresent(now time.Time, active []lease.NodeID) {
+	r := &n.reach
+	if len(active) == 0 || (len(active) == 1 && active[0] > n.self) {
+		return
+	}
+	if n.life.phase == Joining {
+		r.seen = now
+	} else if r.doubts() && r.present.IsZero() {
+		r.present = now
+	}
+}
+
+// hearOthers notes a message that came in a packet, while this node asks whether it is heard.
+func (n *Node) hearOthers(now time.Time) {
+	if n.reach.doubts() && now.Sub(n.reach.since) >= n.cfg.LeaseTTL/8 {
+		n.notePresent(now, n.set.Active())
+	}
+}
+
+// activeIn returns the nodes other than self that are active in a full state.
+func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
+	active := make(map[lease.Handle]bool)
+	for _, b := range m.Beats {
+		active[b.Handle] = b.State == lease.Active || b.State == lease.Draining
+	}
+	for _, r := range m.Records {
+		if r.ID != self && active[lease.HandleOf(r.ID, r.Incarnation)] && !slices.Contains(ids, r.ID) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// oneWay returns why a node goes on joining although members answer; nil = there is no
+// such reason.
+func (n *Node) oneWay() error {
+	if n.life.phase != Joining || n.reach.seen.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: is it blocked, or can others not reach this node at its advertised address %s?", n.cfg.Self.Addr)
+}
+
+// waitForMembers has a joining node wait that knows active members over streams alone: it is
+// not alone.
+func (n *Node) waitForMembers(now time.Time) {
+	if now.Sub(n.reach.seen) > n.cfg.LeaseTTL {
+		n.reach.seen = time.Time{}
+	}
+	err := n.oneWay()
+	if err == nil {
+		return
+	}
+	n.out.Show = true
+	n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
+	if n.reach.limit.allow(now, time.Minute) {
+		n.log(Warn, "not heard over UDP; waiting", "err", err)
+	}
+}

@@ -1,0 +1,105 @@
+package sim_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A node whose packets do not get through, while its streams do, leaves the others' tables
+// once, owns nothing, says why, and is back soon after the end of the fault.
+func TestOneWayNetwork(t *testing.T) { // S5.6
+	t.Parallel()
+	for _, n := range []int{3, 10, 40} {
+		for what, lost := range map[string][2]float64{"out": {1, 0}, "in": {0, 1}, "both": {1, 1}} {
+			for _, id := range []string{"n00", "n02"} {
+				if n == 40 && (testing.Short() || id == "n00") {
+					continue
+				}
+				t.Run(fmt.Sprint(n, what, id), func(t *testing.T) { oneWay(t, n, id, lost[0], lost[1]) })
+			}
+		}
+	}
+}
+
+func oneWay(t *testing.T, n int, id string, out, in float64) {
+	t.Helper()
+	var lines logbook
+	c := started(t, n, sim.Options{Seed: uint64(n), Jitter: 2 * time.Millisecond, Log: lines.write})
+	c.Run(20 * time.Second)
+	p, tables := c.Node(id), make(map[string]uint64)
+	for _, other := range c.IDs() {
+		tables[other] = c.Node(other).View().Stats.TableChanges
+	}
+	c.SetLossOf(id, out, in)
+	most, twice := 0, time.Duration(0)
+	for range 1800 {
+		c.Run(100 * time.Millisecond)
+		most = max(most, len(p.Owned()))
+		if c.owned(c.IDs()...) > placement.DefaultPartitions {
+			twice += 100 * time.Millisecond
+		}
+	}
+	for _, other := range c.IDs() {
+		if changes := c.Node(other).View().Stats.TableChanges - tables[other]; other != id && changes != 1 {
+			t.Errorf("%s changed its table %d times", other, changes)
+		}
+	}
+	// Its watchers may take it for crashed before it knows that it is not heard.
+	if most > placement.DefaultPartitions/2 || len(p.Owned()) > 0 || twice > 2*time.Second {
+		t.Errorf("it owned up to %d partitions, owns %d in the end; partitions had two owners for %v", most, len(p.Owned()), twice)
+	}
+	if why := p.View().Waits; p.View().Phase != node.Joining || why == nil || !strings.Contains(why.Error(), p.Addr) {
+		t.Errorf("it is %v and waits for %v", p.View().Phase, why)
+	}
+	if n := len(lines.find("node="+id, "level=4", "UDP", p.Addr)); n < 2 || n > 6 {
+		t.Errorf("%d lines in three minutes say why", n)
+	}
+	c.SetLossOf(id, 0, 0)
+	t.Logf("two owners for %v; agreement %v after the end", twice, c.agree(10*time.Second))
+}
+
+// Of two nodes without UDP between them, the one with the lower id stays.
+func TestOneWayNetworkOfTwo(t *testing.T) { // S5.6
+	for what, lost := range map[string][2]float64{"out": {1, 0}, "in": {0, 1}, "both": {1, 1}} {
+		t.Run(what, func(t *testing.T) {
+			c := started(t, 2, sim.Options{})
+			c.Run(20 * time.Second)
+			c.SetLossOf("n00", lost[0], lost[1])
+			c.await("n00 owns everything", 2*ttl, func() bool { return c.owned("n00") == placement.DefaultPartitions })
+			for range 180 {
+				c.Run(time.Second)
+				if c.owned("n00") < placement.DefaultPartitions || c.owned("n01") > 0 {
+					t.Fatalf("after %v n00 owns %d, n01 %d partitions", c.Elapsed(), c.owned("n00"), c.owned("n01"))
+				}
+			}
+			c.SetLossOf("n00", 0, 0)
+			c.agree(10 * time.Second)
+		})
+	}
+}
+
+// A member that restarts with a wrong advertised address stays out, and says why.
+func TestWrongAdvertise(t *testing.T) { // S5.6
+	c := started(t, 5, sim.Options{})
+	c.Run(20 * time.Second)
+	c.Crash("n03")
+	c.Run(2 * ttl)
+	r := c.record()
+	wrong := "203.0.113.9:7946"
+	p := c.StartWith("n03", sim.Setup{Config: func(cfg *node.Config) { cfg.Self.Addr = wrong }})
+	c.Run(2 * time.Minute)
+	for _, id := range c.IDs() {
+		if id != "n03" && len(c.Node(id).Batches()) > r.seen[id] {
+			t.Errorf("%s published a change", id)
+		}
+	}
+	if v := p.View(); v.Phase != node.Joining || v.Waits == nil || !strings.Contains(v.Waits.Error(), wrong) || len(p.Owned()) > 0 {
+		t.Errorf("it is %v, owns %d, and waits for %v", v.Phase, len(p.Owned()), v.Waits)
+	}
+}
