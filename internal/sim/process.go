@@ -81,16 +81,7 @@ func (p *Process) carryOut(r node.Ready) {
 	if r.Show {
 		p.stale, p.view = true, node.View{} // views are large: keep none that is out of date
 	}
-	switch {
-	case r.State == nil:
-	case p.c.measured:
-		p.report(r.Stop)
-	default:
-		b := events.Diff(p.published, r.State)
-		p.ledger.Add(b)
-		p.published = r.State
-		p.follow(b, r.Stop)
-	}
+	p.publish(r)
 	for _, packet := range r.Packets {
 		p.c.send(p, packet.To, packet.Bytes)
 		p.kernel.Sent(p.Now(), packet)
@@ -107,6 +98,20 @@ func (p *Process) carryOut(r node.Ready) {
 	if r.Duplicate != nil {
 		p.duplicate = r.Duplicate
 		p.c.exit(p)
+	}
+}
+
+// publish gives watchers a new state, if there is one. In a trial there are no watchers.
+func (p *Process) publish(r node.Ready) {
+	switch {
+	case r.State == nil:
+	case p.c.measured:
+		p.report(r.Stop)
+	default:
+		b := events.Diff(p.published, r.State)
+		p.ledger.Add(b)
+		p.published = r.State
+		p.follow(b, r.Stop)
 	}
 }
 
