@@ -14,14 +14,7 @@ import (
 func (e Examination) members() (found []Check) {
 	is := make(map[string][]string)
 	for _, m := range e.After.Members.Members {
-		role := m.State.String()
-		if m.State == lease.Active && m.Weight == 0 {
-			role = "weightless"
-		}
-		if m.State == lease.Draining && m.Evicted != nil {
-			role = "evicted"
-		}
-		is[role] = append(is[role], string(m.ID))
+		is[roleOf(m)] = append(is[roleOf(m)], string(m.ID))
 	}
 	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
 	total := len(e.After.Members.Members)
@@ -55,6 +48,18 @@ func (e Examination) members() (found []Check) {
 		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, term.OrDash(few(draining)))}}
 	}
 	return found
+}
+
+// roleOf returns the state of a member, or the reason why it owns nothing all the same.
+func roleOf(m clusterhttp.Member) string {
+	switch {
+	case m.State == lease.Active && m.Weight == 0:
+		return "weightless"
+	case m.State == lease.Draining && m.Evicted != nil:
+		return "evicted"
+	default:
+		return m.State.String()
+	}
 }
 
 // evictions warns of evicted nodes, which may be forgotten.
