@@ -15,6 +15,10 @@ var (
 	ErrNoMembers = errors.New("cluster: no member can own anything: all are draining, settling or of weight 0")
 	ErrClosed    = errors.New("cluster: agent is closed")
 
+	// ErrStalled ends a call that the agent's loop has not carried out within LeaseTTL. What
+	// was called for may still happen later.
+	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, or the process gets no CPU")
+
 	// ErrNotMember, ErrLastCandidate and ErrEvictions are why Evict refuses.
 	ErrNotMember     = node.ErrNotMember
 	ErrLastCandidate = node.ErrLastCandidate

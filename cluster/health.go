@@ -73,7 +73,7 @@ func (a *Agent) ReportHealth(ttl time.Duration) error {
 	if ttl != 0 && (ttl < MinHealthTTL || ttl > MaxHealthTTL) {
 		return fmt.Errorf("cluster: health for %v; it must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
 	}
-	return a.do(context.Background(), func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
+	return a.command(func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
 }
 
 // Eviction takes a node out for all members: it owns nothing until the end. It concerns
@@ -98,7 +98,7 @@ func (a *Agent) Evict(ctx context.Context, id lease.NodeID, d time.Duration, rea
 	}
 	var refused error
 	evict := func(now time.Time, n *node.Node) { refused = n.Evict(now, id, d, reason) }
-	err := a.do(context.Background(), evict)
+	err := a.command(evict)
 	if err == nil {
 		err = refused
 	}

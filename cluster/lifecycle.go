@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,7 +57,7 @@ func (a *Agent) Undrain(ctx context.Context) error {
 // change runs a command, even after the end of ctx, and returns when its effect is
 // done or ctx ends.
 func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node.Node), done func(*Snapshot) bool) error {
-	err := a.do(context.Background(), f)
+	err := a.command(f)
 	if err == nil {
 		err = a.await(ctx, done)
 	}
@@ -67,21 +69,23 @@ func (a *Agent) change(ctx context.Context, what string, f func(time.Time, *node
 
 // Leave ends the agent in order: it drains, sends a farewell, waits until the
 // farewell has spread, and closes. It waits for a drain for LeaseTTL at most, since
-// by then the lease would have expired, and with hand-over for Config.Handover. If ctx ends early, Leave waits less; the error
-// says which wait was cut short, and the agent is closed in any case.
+// by then the lease would have expired, and with hand-over for Config.Handover. If ctx ends
+// early, Leave waits less; the error says which wait was cut short, and the agent is closed
+// in any case, unless the error is ErrStalled, of Close.
 func (a *Agent) Leave(ctx context.Context) error {
 	draining, cancel := context.WithTimeout(ctx, max(a.cfg.LeaseTTL, a.cfg.Handover))
 	defer cancel()
 	drained := a.Drain(draining)
-	err := a.do(context.Background(), func(now time.Time, n *node.Node) { n.Leave(now) })
-	if err != nil { // closed concurrently
+	err := a.command(func(now time.Time, n *node.Node) { n.Leave(now) })
+	switch {
+	case errors.Is(err, ErrStalled):
+		return cmp.Or(a.Close(), drained)
+	case err != nil: // closed concurrently
 		return err
-	}
-	if len(a.Members()) > 1 {
+	case len(a.Members()) > 1:
 		a.linger(ctx)
 	}
-	_ = a.Close()
-	return drained
+	return cmp.Or(a.Close(), drained)
 }
 
 // linger lets the farewell spread.
@@ -102,9 +106,16 @@ const farewellRounds = 5
 
 // Close stops the agent at once, without farewell: other nodes see a crash. Close
 // releases all partitions and waits until everything has stopped. It can be called
-// again.
+// again. If a Strategy does not return for LeaseTTL, Close fails with ErrStalled, and the
+// agent stops when the Strategy returns.
 func (a *Agent) Close() error {
 	a.stop()
-	<-a.done
-	return nil
+	timer := time.NewTimer(a.cfg.LeaseTTL)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+		return nil
+	case <-timer.C:
+		return ErrStalled
+	}
 }

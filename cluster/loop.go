@@ -151,7 +151,15 @@ func (l *loop) watch(nodes []node.Watch) {
 	l.agent.gossip.Watch(targets)
 }
 
-// do runs f in the loop and returns when its effects are carried out.
+// command is do for calls of the program, which must not wait for a loop that stands still.
+func (a *Agent) command(f func(now time.Time, n *node.Node)) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), a.cfg.LeaseTTL, ErrStalled)
+	defer cancel()
+	return a.do(ctx, f)
+}
+
+// do runs f in the loop and returns when its effects are carried out, or when ctx ends. In
+// that case f may still run later, unless it was not handed over yet.
 func (a *Agent) do(ctx context.Context, f func(now time.Time, n *node.Node)) error {
 	c := call{f, make(chan struct{})}
 	select {
@@ -159,12 +167,14 @@ func (a *Agent) do(ctx context.Context, f func(now time.Time, n *node.Node)) err
 	case <-a.ended:
 		return ErrClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	select {
 	case <-c.done:
 		return nil
 	case <-a.ended:
 		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

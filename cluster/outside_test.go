@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -176,6 +177,17 @@ func TestBlockedStrategy(t *testing.T) {
 		}
 		if m, err := own.Place("x"); err != nil || own.IsOwner("x") || sees(c, "n00", "own") {
 			t.Errorf("the lease of own ended: it places x on %v (%v), owns x: %v, n00 sees it: %v", m, err, own.IsOwner("x"), sees(c, "n00", "own"))
+		}
+		since := time.Now()
+		for what, err := range map[string]error{
+			"drain": own.Drain(t.Context()), "set weight": own.SetWeight(7), "report health": own.ReportHealth(ttl),
+		} {
+			if !errors.Is(err, cluster.ErrStalled) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if took := time.Since(since); took > 3*ttl {
+			t.Errorf("three calls took %v", took)
 		}
 		blocked.Store(false)
 		close(released)

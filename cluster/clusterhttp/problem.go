@@ -11,7 +11,7 @@ import (
 
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
-// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrNotMember,
+// cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
 // cluster.ErrLastCandidate, cluster.ErrEvictions, affinity.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged.
@@ -34,7 +34,7 @@ const (
 	CodeForbidden    = "forbidden" // cross-origin
 	CodeBusy         = "busy"      // too many event streams
 	CodeClosed       = "closed"
-	CodeStalled      = "stalled" // of /healthz: the agent's loop stands still
+	CodeStalled      = "stalled" // the agent's loop stands still
 	CodeInternal     = "internal"
 
 	// About evictions.
@@ -59,7 +59,8 @@ func (p *Problem) Is(target error) bool {
 	err, ok := map[string]error{
 		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed,
 		CodeNotMember: cluster.ErrNotMember, CodeLastCandidate: cluster.ErrLastCandidate, CodeEvictions: cluster.ErrEvictions,
-		CodeStore: affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
+		CodeStalled: cluster.ErrStalled,
+		CodeStore:   affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
 		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged,
 	}[p.Code]
 	return ok && target == err
@@ -91,6 +92,8 @@ func (a *api) problemOf(err error) *Problem {
 			return unavailable(CodeClosed, "the agent has stopped: "+why.Error())
 		}
 		return unavailable(CodeClosed, "the agent has left or was closed")
+	case errors.Is(err, cluster.ErrStalled):
+		return unavailable(CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect")
 	default:
 		return internal(err)
 	}
