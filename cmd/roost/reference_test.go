@@ -221,7 +221,7 @@ func addFields(fields map[string]bool, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if strings.HasSuffix(path, "counts.") || strings.HasSuffix(path, "labels.") {
+			if strings.HasSuffix(path, "counts.") || strings.HasSuffix(path, "labels.") || strings.HasSuffix(path, "reasons.") {
 				name = "*"
 			}
 			addFields(fields, path+name+".", value)

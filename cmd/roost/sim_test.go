@@ -51,7 +51,7 @@ each node sends, at rest +[\d.]+ kB/s in [\d.]+ packets/s
 all agree after 5 start at once +[\d.]+m?s
 \.\.\. after one joins +[\d.]+m?s
 \.\.\. after one leaves +[\d.]+m?s
-\.\.\. after 1 crash +[\d.]+s
+\.\.\. after 1 crash +[\d.]+m?s
 
 1s at rest, seed 1
 $`,
