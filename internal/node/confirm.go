@@ -45,7 +45,7 @@ func (n *Node) receive(now time.Time, m *lease.Message, message []byte) {
 		n.confirm(now, m.From, e.Challenge, message)
 	}
 	if e.Answered {
-		n.reach.answered = n.set.Renewed()
+		n.heardByPacket()
 		n.admit(now, m.From)
 	}
 	if e.Counts {

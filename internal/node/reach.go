@@ -18,7 +18,8 @@ type reach struct {
 	ask      time.Time // when the next challenges are sent
 	dial     time.Time // when exchanges are begun next
 	present  time.Time // when active members were found, since then; zero = none were
-	seen     time.Time // when a stream last showed active members to a node that joins
+	first    time.Time // when a stream showed active members to a node that joins, and no packet has since
+	seen     time.Time // when the latest stream did; zero = none
 	limit    limiter
 }
 
@@ -105,6 +106,9 @@ func (n *Node) notePresent(now time.Time, active []lease.NodeID) {
 		return
 	}
 	if n.life.phase == Joining {
+		if r.seen.IsZero() {
+			r.first = now
+		}
 		r.seen = now
 	} else if r.doubts() && r.present.IsZero() {
 		r.present = now
@@ -132,10 +136,19 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 	return ids
 }
 
+// heardByPacket notes that another node has answered a challenge: packets arrive both ways.
+func (n *Node) heardByPacket() {
+	n.reach.answered, n.reach.seen = n.set.Renewed(), time.Time{}
+}
+
+// answerWithin is how long packets have to show what a stream has shown.
+func (n *Node) answerWithin() time.Duration { return n.cfg.LeaseTTL / 8 }
+
 // oneWay returns why a node goes on joining although members answer; nil = there is no
-// such reason.
+// such reason. A member that answers again after a while has had time to answer over UDP.
 func (n *Node) oneWay() error {
-	if n.life.phase != Joining || n.reach.seen.IsZero() {
+	r := &n.reach
+	if n.life.phase != Joining || r.seen.IsZero() || r.seen.Sub(r.first) < n.answerWithin() {
 		return nil
 	}
 	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: is it blocked, or can others not reach this node at its advertised address %s?", n.cfg.Self.Addr)
@@ -148,7 +161,11 @@ func (n *Node) waitForMembers(now time.Time) {
 		n.reach.seen = time.Time{}
 	}
 	err := n.oneWay()
-	if err == nil {
+	switch {
+	case n.life.phase != Joining || n.reach.seen.IsZero():
+		return
+	case err == nil:
+		n.join.until = latest(n.join.until, n.reach.seen.Add(n.answerWithin()))
 		return
 	}
 	n.out.Show = true
