@@ -23,21 +23,25 @@ const (
 
 // noteTrouble notes the present faults that are such reasons.
 func (w *world) noteTrouble() {
-	running := 0
+	running, right := 0, 0
 	for id, h := range w.hosts {
 		if h.paused || h.lossy || !h.clockRight() {
 			w.calm.node[id] = w.Elapsed()
 		}
 		if w.runs(id) && !h.paused {
 			running++
+			if h.clockRight() {
+				right++
+			}
 		}
 	}
 	for l := range w.cuts {
 		w.calm.link[l], w.calm.cut = w.Elapsed(), w.Elapsed()
 	}
 	// One link that is cut concerns its ends alone: one node cannot prove the end of another.
-	// Where most peers do not answer, news travels slowly.
-	if len(w.cuts) > 1 || w.loss > calmLoss || 2*running < len(w.hosts) {
+	// Where most peers do not answer, news travels slowly. Where half of the clocks are wrong,
+	// the right ones may be those that are rejected.
+	if len(w.cuts) > 1 || w.loss > calmLoss || 2*running < len(w.hosts) || 2*right <= running {
 		w.calm.network = w.Elapsed()
 	}
 }
