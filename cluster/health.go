@@ -35,7 +35,8 @@ func (a *Agent) watchHealth(ctx context.Context) {
 			}
 		}
 		if !inTime {
-			continue // the tick of this check is over
+			tick.Reset(a.cfg.HealthInterval) // the next check has the whole of its time, too
+			continue
 		}
 		select {
 		case <-tick.C:

@@ -154,17 +154,20 @@ func (s *Set) accusers(e *entry, beat Stamp) (all, refusals int) {
 // or that found another incarnation. Those of Silent hosts may be out of reach only.
 func (s *Set) crashed() (ended []Incarnation) {
 	for _, e := range s.accused {
-		refused := 0
-		for _, a := range e.accusations {
-			if a.Evidence == Refused {
-				refused++
-			}
-		}
-		if e.status == expired && (refused >= enough || refused > 0 && s.fewOthers(e)) {
+		if e.status == expired && e.crashed && e.refused {
 			ended = append(ended, Incarnation{e.rec.ID, e.rec.Incarnation})
 		}
 	}
 	return ended
+}
+
+// wasRefused reports whether refusals alone prove the end of e. The word of one watcher is
+// enough where there never was another: a set that has become small may be cut off.
+func (s *Set) wasRefused(e *entry) bool {
+	_, refusals := s.accusers(e, e.at)
+	return refusals >= enough || refusals > 0 && !slices.ContainsFunc(s.nodes, func(o *entry) bool {
+		return o != e && o != s.self && o.status != retired
+	})
 }
 
 // Accused reports whether a live node is accused of having ended, by too few watchers.
@@ -184,17 +187,17 @@ func (s *Set) fewOthers(e *entry) bool {
 	return others < enough
 }
 
-// judge ends the lease of e if the end of e is proven.
+// judge ends the lease of e if the end of e is proven. Later accusers may add refusals.
 func (s *Set) judge(now time.Time, e *entry, effect *Effect) {
-	if e.status != live || !s.proven(e, e.at) {
-		return
+	switch {
+	case e.status == live && s.proven(e, e.at):
+		s.end(now, e, expired)
+		e.crashed, e.refused = true, s.wasRefused(e)
+		s.stats.Crashed++
+		effect.Changed, effect.Urgent = true, true
+	case e.crashed && !e.refused && s.wasRefused(e):
+		e.refused, effect.Changed = true, true
 	}
-	_, refusals := s.accusers(e, e.at)
-	e.refused = refusals >= enough || refusals > 0 && s.fewOthers(e)
-	s.end(now, e, expired)
-	e.crashed = true
-	s.stats.Crashed++
-	effect.Changed, effect.Urgent = true, true
 }
 
 // judgeAll looks at all accused again: a live set that became smaller needs fewer

@@ -23,16 +23,10 @@ const (
 
 // noteTrouble notes the present faults that are such reasons.
 func (w *world) noteTrouble() {
-	running, right := 0, 0
+	running, right := w.countRunning()
 	for id, h := range w.hosts {
 		if h.paused || h.lossy || !h.clockRight() {
 			w.calm.node[id] = w.Elapsed()
-		}
-		if w.runs(id) && !h.paused {
-			running++
-			if h.clockRight() {
-				right++
-			}
 		}
 	}
 	for l := range w.cuts {
@@ -44,6 +38,20 @@ func (w *world) noteTrouble() {
 	if len(w.cuts) > 1 || w.loss > calmLoss || 2*running < len(w.hosts) || 2*right <= running {
 		w.calm.network = w.Elapsed()
 	}
+}
+
+// countRunning returns how many nodes run, and how many of these have the right time.
+func (w *world) countRunning() (all, right int) {
+	for id, h := range w.hosts {
+		if !w.runs(id) || h.paused {
+			continue
+		}
+		all++
+		if h.clockRight() {
+			right++
+		}
+	}
+	return all, right
 }
 
 func (h *host) clockRight() bool { return h.clock.Abs() <= calmClock }

@@ -91,6 +91,17 @@ func (n *Node) couldDoWithout(id lease.NodeID) bool {
 	return !v.Spared && slices.ContainsFunc(v.Members, func(m lease.Member) bool { return m.ID != id && m.Candidate() })
 }
 
+// requestEvictions sends the evictions that this node knows to a node that knows others, and
+// requests those.
+func (n *Node) requestEvictions(now time.Time, from lease.Handle, differ bool) {
+	if !differ {
+		return
+	}
+	for _, m := range n.set.EvictionsFor(now, n.budget(), true) {
+		n.send(Packet{To: n.set.AddrOf(from), Bytes: n.encode(m)})
+	}
+}
+
 // reportEvictions logs which evictions have begun or ended.
 func (n *Node) reportEvictions(now time.Time) {
 	was, all := n.evicted, n.set.Evicted()

@@ -234,6 +234,7 @@ func (n *Node) fenceHandover(now time.Time) {
 		return
 	}
 	h.busy = true
+	clear(h.waits)
 	h.runners.Clear()
 	h.kernel.Fence()
 	n.carryHandover(now)

@@ -211,7 +211,7 @@ func (n *Node) isolated(now time.Time) bool {
 	switch {
 	case n.isolation.why != nil && n.life.phase != Isolated:
 		n.isolate(now)
-	case changed && n.life.phase == Isolated:
+	case changed && n.life.phase == Isolated && n.isolation.why == nil:
 		n.life.wait(now, !n.othersOwn())
 		n.log(Info, "isolation over; settling", "members", n.set.Live())
 	}

@@ -154,9 +154,12 @@ func (n *Node) expire(now time.Time) time.Time {
 	deadline, ok := n.set.NextDeadline()
 	if forget || (ok && !now.Before(deadline)) {
 		n.when.sweep = now
+		expired := n.set.Stats().Expired
 		if n.set.Expire(now) {
 			n.note(true)
-			n.when.lose(now)
+			if n.set.Stats().Expired > expired { // an eviction may have ended instead
+				n.when.lose(now)
+			}
 			n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 		}
 		deadline, ok = n.set.NextDeadline()
@@ -243,6 +246,7 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	if len(e.Wants)+len(e.Buckets) > 0 {
 		n.send(Packet{To: n.set.AddrOf(m.From), Bytes: n.encode(n.set.Request(now, e.Wants, e.Buckets))})
 	}
+	n.requestEvictions(now, m.From, e.Evictions)
 	if !e.Refute.IsZero() {
 		n.refute(now, e.Refute)
 	}

@@ -116,7 +116,9 @@ func (n *Node) fence(now time.Time) {
 	}
 	n.fenceHandover(now)
 	if n.state != nil {
-		n.publishState(n.nextState(n.table, n.state.Members, false))
+		s := n.nextState(n.table, n.state.Members, false)
+		s.Ended = n.state.Ended
+		n.publishState(s)
 	}
 }
 

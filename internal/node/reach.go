@@ -66,8 +66,9 @@ func (n *Node) askOthers(now time.Time, others []string) {
 		if n.unheard(now) > 2*ttl {
 			r.ask = now.Add(n.cfg.HeartbeatInterval)
 		}
-		for _, addr := range n.pick(others, n.cfg.GossipNodes) {
-			n.send(Packet{To: addr, Bytes: n.encode(n.set.Challenge(now, n.random()))})
+		asked := n.pick(others, n.cfg.GossipNodes)
+		for i := range n.cfg.GossipNodes { // a few nodes are asked several times: packets get lost
+			n.send(Packet{To: asked[i%len(asked)], Bytes: n.encode(n.set.Challenge(now, n.random()))})
 		}
 	}
 	if due(now, r.dial) && r.present.IsZero() && n.unheard(now) <= 2*ttl {

@@ -228,3 +228,21 @@ func TestIllNode(t *testing.T) { // S5.11
 		c.onlyMoved(before, func(move) bool { return false })
 	})
 }
+
+// A node that hears nothing while an eviction spreads learns of it afterwards.
+func TestEvictionIsRepaired(t *testing.T) { // S5.11
+	c := started(t, 5, sim.Options{Seed: 1})
+	for _, id := range ids(5) {
+		if id != "n04" {
+			c.Cut(id, "n04")
+		}
+	}
+	c.evict("n00", "n04", time.Hour)
+	c.Run(2 * time.Second)
+	if c.knowEvicted([]string{"n04"}, "n04") {
+		t.Fatal("n04 is not cut off")
+	}
+	c.Heal()
+	c.await("all know of the eviction", 3*time.Second, func() bool { return c.knowEvicted(ids(5), "n04") })
+	c.agree(3 * time.Second)
+}
