@@ -202,7 +202,7 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 }
 
 // errUnconfirmed ends an exchange with a node that has answered over TCP alone.
-var errUnconfirmed = errors.New("it answers over TCP, and not yet over UDP: is UDP blocked, or its advertised address wrong?")
+var errUnconfirmed = errors.New("it answers over TCP, and not yet over UDP")
 
 // Exchanged reports the end of an exchange that Ready asked for.
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
@@ -217,7 +217,7 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	case !n.join.heard.Before(t.began):
 		n.answered(now)
 	default: // others may answer until then
-		n.tried(now, t, Unfinished, fmt.Errorf("join %s: %w", x.Addr, errUnconfirmed))
+		n.tried(now, t, Unfinished, fmt.Errorf("join %s: %w: is UDP blocked, or can it not reach this node at its advertised address %s?", x.Addr, errUnconfirmed, n.cfg.Self.Addr))
 		t.next = now.Add(confirmTime)
 		n.join.waits = t.next
 	}

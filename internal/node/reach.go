@@ -20,6 +20,7 @@ type reach struct {
 	present  time.Time // when active members were found, since then; zero = none were
 	first    time.Time // when a stream showed active members to a node that joins, and no packet has since
 	seen     time.Time // when the latest stream did; zero = none
+	oneWay   bool      // packets have had time to show what streams have shown
 	limit    limiter
 }
 
@@ -139,17 +140,16 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 
 // heardByPacket notes that another node has answered a challenge: packets arrive both ways.
 func (n *Node) heardByPacket() {
-	n.reach.answered, n.reach.seen = n.set.Renewed(), time.Time{}
+	n.reach.answered, n.reach.seen, n.reach.oneWay = n.set.Renewed(), time.Time{}, false
 }
 
 // answerWithin is how long packets have to show what a stream has shown.
 func (n *Node) answerWithin() time.Duration { return n.cfg.LeaseTTL / 8 }
 
 // oneWay returns why a node goes on joining although members answer; nil = there is no
-// such reason. A member that answers again after a while has had time to answer over UDP.
+// such reason.
 func (n *Node) oneWay() error {
-	r := &n.reach
-	if n.life.phase != Joining || r.seen.IsZero() || r.seen.Sub(r.first) < n.answerWithin() {
+	if n.life.phase != Joining || !n.reach.oneWay {
 		return nil
 	}
 	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: is it blocked, or can others not reach this node at its advertised address %s?", n.cfg.Self.Addr)
@@ -158,15 +158,17 @@ func (n *Node) oneWay() error {
 // waitForMembers has a joining node wait that knows active members over streams alone: it is
 // not alone.
 func (n *Node) waitForMembers(now time.Time) {
-	if now.Sub(n.reach.seen) > n.cfg.LeaseTTL {
-		n.reach.seen = time.Time{}
+	r := &n.reach
+	if now.Sub(r.seen) > n.cfg.LeaseTTL {
+		r.seen = time.Time{}
 	}
+	r.oneWay = !r.seen.IsZero() && now.Sub(r.first) >= n.answerWithin()
 	err := n.oneWay()
 	switch {
-	case n.life.phase != Joining || n.reach.seen.IsZero():
+	case n.life.phase != Joining || r.seen.IsZero():
 		return
 	case err == nil:
-		n.join.until = latest(n.join.until, n.reach.seen.Add(n.answerWithin()))
+		n.join.until = latest(n.join.until, r.first.Add(n.answerWithin()))
 		return
 	}
 	n.out.Show = true
