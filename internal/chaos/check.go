@@ -59,7 +59,8 @@ type pair struct{ a, b *process }
 // checkDouble notes for how long two nodes of one side own the same.
 func (w *world) checkDouble(a, b *process) {
 	key := pair{a, b}
-	if a.owns&b.owns == 0 || !w.oneSide(a, b) || !a.Live() || !b.Live() {
+	side := w.sideOf(a)
+	if a.owns&b.owns == 0 || !slices.Contains(side, b) || !a.Live() || !b.Live() {
 		delete(w.double, key)
 		return
 	}
@@ -70,7 +71,8 @@ func (w *world) checkDouble(a, b *process) {
 	}
 	limit := overlap
 	// Seeds that start together may find each other first, and the members at the next try.
-	begun := w.Elapsed() - max(a.began, b.began)
+	// Nodes that moved while no seed ran meet the others at the next try of a seed.
+	begun := w.Elapsed() - max(a.began, b.began, w.firstSeed(side))
 	if w.isCalm(a.ID, b.ID) && w.Elapsed()-w.calm.cut > calmAfter && begun > settled {
 		limit = overlapIn
 	}
@@ -79,8 +81,24 @@ func (w *world) checkDouble(a, b *process) {
 	}
 }
 
-func (w *world) oneSide(a, b *process) bool {
-	return slices.ContainsFunc(w.sides, func(side []*process) bool { return slices.Contains(side, a) && slices.Contains(side, b) })
+// sideOf returns the side of a node; nil = the network is not cut into sides.
+func (w *world) sideOf(p *process) []*process {
+	i := slices.IndexFunc(w.sides, func(side []*process) bool { return slices.Contains(side, p) })
+	if i < 0 {
+		return nil
+	}
+	return w.sides[i]
+}
+
+// firstSeed returns since when a side has had a seed.
+func (w *world) firstSeed(side []*process) time.Duration {
+	first := w.Elapsed()
+	for _, p := range side {
+		if slices.Contains(w.seeds, p.Addr) {
+			first = min(first, p.began)
+		}
+	}
+	return first
 }
 
 // findSides returns the groups of nodes that reach each other and no others; none if the
