@@ -72,7 +72,8 @@ type Snapshot struct {
 	Spared    bool
 
 	// Isolated is why the node owns nothing in PhaseIsolated: it sees too few members
-	// (Config.MinMembers), or is in the minority of a split (Config.Split). nil in others.
+	// (Config.MinMembers), is in the minority of a split (Config.Split), or a process that was
+	// started later may run under its id. nil in others.
 	Isolated error
 
 	why    error // for a key without owner

@@ -11,6 +11,17 @@ type duplicate struct {
 	since time.Time
 }
 
+// Undecided returns the record of a later incarnation of this node's id while it is unknown
+// whether that process runs; nil = there is none. If the process runs, [Effect.Duplicate] says
+// so after its next beats. If it is silent for a TTL, this node takes an incarnation that is
+// later still.
+func (s *Set) Undecided() *Record {
+	if s.duplicate.entry == nil {
+		return nil
+	}
+	return s.duplicate.entry.rec
+}
+
 // applyOwnRecord handles a received record under this node's id.
 func (s *Set) applyOwnRecord(now time.Time, r *Record) {
 	handle := HandleOf(r.ID, r.Incarnation)

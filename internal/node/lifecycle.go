@@ -15,7 +15,7 @@ import (
 //	   ▲         │  ▲         ▲ │
 //	   │         │  └─────────│─┤ its clock is ahead of the cluster's
 //	   │         └▶ isolated ─┘ │
-//	   │               ▲────────┤ it sees too few members
+//	   │               ▲────────┤ it must not own now
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node with an ill
@@ -26,7 +26,7 @@ type Phase uint8
 const (
 	Joining  Phase = iota // no seed has answered yet
 	Settling              // a member that owns nothing yet
-	Isolated              // a member that owns nothing: it sees too few others, or is in the minority of a split
+	Isolated              // owns nothing: sees too few members, is in a minority, or may have a later process of its id
 	Active                // takes part in placement, draining or not
 	Over                  // left or closed
 )
@@ -166,8 +166,8 @@ func (n *Node) settle(now time.Time) {
 	}
 }
 
-// isolation decides whether this node may own anything: whether it sees enough members, and
-// is on the right side of a split. All live members count, in any state: nodes that start
+// isolation decides whether this node may own anything: whether no later process of its id
+// may run, whether it sees enough members, and is on the right side of a split. All live members count, in any state: nodes that start
 // together and wait for each other are settling, and so are nodes that a split has isolated.
 type isolation struct {
 	least  int           // live members, this node among them
@@ -188,9 +188,11 @@ func isolationOf(cfg Config) isolation {
 }
 
 // judge takes the number of live members, and reports whether the answer changed.
-func (i *isolation) judge(members int) (changed bool) {
+func (i *isolation) judge(members int, other *lease.Record) (changed bool) {
 	was := i.why != nil
 	switch {
+	case other != nil:
+		i.why = fmt.Errorf("undecided: a later process of its id, at %s, may run", other.Addr)
 	case members < i.least:
 		i.why = fmt.Errorf("too few members: it sees %d, itself included, and needs %d", members, i.least)
 	case i.voters == nil || i.side.Owns:
@@ -207,7 +209,7 @@ func (i *isolation) judge(members int) (changed bool) {
 // may, it settles for as long as a node that has just joined.
 func (n *Node) isolated(now time.Time) bool {
 	n.countVoters(now)
-	changed := n.isolation.judge(n.set.Live())
+	changed := n.isolation.judge(n.set.Live(), n.set.Undecided())
 	switch {
 	case n.isolation.why != nil && n.life.phase != Isolated:
 		n.isolate(now)

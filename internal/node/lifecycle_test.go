@@ -89,24 +89,28 @@ func TestFences(t *testing.T) {
 	}
 }
 
-// Below its number of members a node is isolated, at the number it is not.
-func TestIsolation(t *testing.T) { // S5.1
+// Below its number of members a node is isolated, at the number it is not. It is isolated
+// while another process of its id may run.
+func TestIsolation(t *testing.T) { // S5.1, S5.10
+	later := &lease.Record{Addr: "10.0.0.9:7946"}
 	type look struct {
 		members         int
 		tooFew, changed bool
+		other           *lease.Record
 	}
 	for name, tt := range map[string]struct {
 		least int
 		looks []look
 	}{
-		"off":         {1, []look{{1, false, false}, {9, false, false}, {1, false, false}}},
-		"a start":     {3, []look{{1, true, true}, {2, true, false}, {3, false, true}, {4, false, false}}},
-		"a split":     {3, []look{{5, false, false}, {3, false, false}, {2, true, true}, {2, true, false}, {5, false, true}}},
-		"at the edge": {2, []look{{2, false, false}, {1, true, true}, {2, false, true}, {1, true, true}}},
+		"off":                       {1, []look{{1, false, false, nil}, {9, false, false, nil}, {1, false, false, nil}}},
+		"a start":                   {3, []look{{1, true, true, nil}, {2, true, false, nil}, {3, false, true, nil}, {4, false, false, nil}}},
+		"a split":                   {3, []look{{5, false, false, nil}, {3, false, false, nil}, {2, true, true, nil}, {2, true, false, nil}, {5, false, true, nil}}},
+		"at the edge":               {2, []look{{2, false, false, nil}, {1, true, true, nil}, {2, false, true, nil}, {1, true, true, nil}}},
+		"another process of its id": {2, []look{{3, true, true, later}, {1, true, false, later}, {3, false, true, nil}, {1, true, true, nil}}},
 	} {
 		i := isolation{least: tt.least}
 		for at, look := range tt.looks {
-			if changed := i.judge(look.members); (i.why != nil) != look.tooFew || changed != look.changed {
+			if changed := i.judge(look.members, look.other); (i.why != nil) != look.tooFew || changed != look.changed {
 				t.Errorf("%s, look %d: %+v, changed: %v, want %+v", name, at, i, changed, look)
 			}
 		}

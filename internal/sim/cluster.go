@@ -284,8 +284,10 @@ func (c *Cluster) Pause(id string) {
 // Resume lets a paused process go on. It finishes the turn that was interrupted, and
 // looks at the clock before it reads anything that has waited, which is the worst that
 // can happen to it.
-func (c *Cluster) Resume(id string) {
-	p := c.Node(id)
+func (c *Cluster) Resume(id string) { c.Node(id).Resume() }
+
+// Resume is Cluster.Resume for a process that another one has followed under its id.
+func (p *Process) Resume() {
 	if p.status != paused {
 		return
 	}

@@ -44,7 +44,7 @@ func (e Examination) ready() Check {
 		return Check{
 			"ready", Fail, "it is isolated: " + e.After.Stats.Isolated,
 			"it owns nothing, and answers look-ups by its last table, if it has one",
-			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
+			"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If another process may run under its id, stop one of the two, or give it an --id of its own. If the cluster has become smaller for good, a restart with a lower --min-members; after a crash of most members under --split majority, a restart of the survivors, all at once",
 		}
 	case "joining", "left":
 		if why := e.After.Stats.Waits; why != "" {

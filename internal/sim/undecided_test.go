@@ -1,0 +1,73 @@
+package sim_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+// A process was paused, or not at all, and another one was started under its id. The earlier
+// process owns nothing as soon as it hears of the later one, and then ends.
+func TestTwoLives(t *testing.T) { // S5.10
+	const learn = 300 * time.Millisecond // of the later process, at 30 % loss
+	pauses := []time.Duration{0, 500 * time.Millisecond, 4 * time.Second, 5500 * time.Millisecond, 7 * time.Second, 20 * time.Second}
+	starts := []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second}
+	for seed, loss := range []float64{0, 0, 0.3, 0.3} {
+		for _, pause := range pauses {
+			for _, before := range starts {
+				if before > pause {
+					continue
+				}
+				c := started(t, 5, sim.Options{Seed: uint64(seed), Loss: loss})
+				earlier := c.Node("n01")
+				c.Pause("n01")
+				c.Run(pause - before)
+				c.Start("n01")
+				c.Run(before)
+				earlier.Resume()
+				later := c.Node("n01")
+				var both time.Duration
+				for earlier.Duplicate() == nil && c.Elapsed() < time.Minute {
+					c.Run(10 * time.Millisecond)
+					if earlier.Live() && len(earlier.Owned()) > 0 && later.Live() && len(later.Owned()) > 0 {
+						both += 10 * time.Millisecond
+					}
+				}
+				if earlier.Duplicate() == nil || later.Duplicate() != nil || both > learn || (loss == 0 && both > 0) {
+					t.Errorf("seed %d, paused %v, the later started %v before its end: both own for %v, ended: %v",
+						seed, pause, before, both, earlier.Duplicate() != nil)
+				}
+				c.agree(ttl)
+			}
+		}
+	}
+}
+
+// A process whose clock was set back finds a record of its id that is later. It owns nothing
+// until that process has been silent for a TTL.
+func TestClockSetBack(t *testing.T) { // S5.10
+	for _, gone := range []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, 40 * time.Second} {
+		c := started(t, 5, sim.Options{Seed: 1})
+		past := c.Node("n01").Addr
+		c.Crash("n01")
+		c.Run(gone)
+		p := c.StartWith("n01", sim.Setup{Clock: -time.Hour})
+		c.await("the node is undecided", time.Second, func() bool { return c.inPhase(node.Isolated, "n01") })
+		if why := p.View().Isolated; why == nil || !strings.Contains(why.Error(), "a later process of its id, at "+past) {
+			t.Errorf("the node is isolated: %v", why)
+		}
+		c.await("the node owns partitions", ttl+time.Second, func() bool {
+			if len(p.Owned()) > 0 && c.inPhase(node.Isolated, "n01") {
+				t.Fatal("the node owns partitions while it is undecided")
+			}
+			return len(p.Owned()) > 0
+		})
+		if p.Duplicate() != nil {
+			t.Error("the node ended")
+		}
+		c.agree(ttl)
+	}
+}
