@@ -36,7 +36,8 @@
 //	      the run has returned: free
 //
 // A kept partition that the table gives back to this node goes on running: the node has
-// answered free to no other one.
+// answered free to no other one. A run that was stopped asks before it begins again: after
+// a split, the node that demanded its end may run the partition already.
 //
 // # Guarantees
 //

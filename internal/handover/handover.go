@@ -269,9 +269,11 @@ func (h *Handover) judge(p placement.Partition, t *tenure) {
 	}
 }
 
+// stop ends a run, and the rights of this node with it: after a split, the node that
+// demands the end may run the partition already.
 func (h *Handover) stop(p placement.Partition, t *tenure) {
 	if t.run == running {
-		t.run = stopping
+		t.run, t.granted = stopping, false
 		h.out.Stop = append(h.out.Stop, p)
 	}
 }

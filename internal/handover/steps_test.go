@@ -172,6 +172,9 @@ func (w *world) nextResume(i int, visit func(step, *world)) {
 			n.table[p] = -1
 		}
 		n.setMembers(members)
+		for _, t := range n.parts {
+			t.granted = w.fault == keepRights
+		}
 		return n
 	}, step{what: "runs again, and joins by", place: i})
 }
