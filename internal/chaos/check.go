@@ -26,6 +26,7 @@ func (w *world) check() {
 	for _, p := range slices.Clone(w.running) {
 		w.checkProcess(p)
 	}
+	w.checkOverlaps()
 	for i, a := range w.running {
 		for _, b := range w.running[i+1:] {
 			w.checkDouble(a, b)
@@ -48,10 +49,14 @@ func (w *world) report(invariant, who string, faults []string) {
 
 // settles returns how long a side takes to agree after the last fault.
 func (s schedule) settles() time.Duration {
+	d := settled
 	if placement.Remembers(s.strategy) {
-		return levelled
+		d = levelled
 	}
-	return settled
+	if s.handover && slices.Contains(s.kinds, "handlers hang") {
+		d += hang
+	}
+	return d
 }
 
 type pair struct{ a, b *process }
@@ -156,6 +161,7 @@ func (w *world) checkSide(side []*process) {
 	for _, p := range side {
 		ids = append(ids, lease.NodeID(p.ID))
 	}
+	w.checkWords(side)
 	truth, few := w.truth(side), len(side) < w.s.minMembers
 	all := uint64(0)
 	for _, p := range side {
@@ -170,6 +176,7 @@ func (w *world) checkSide(side []*process) {
 			w.checkTable(p, truth, side[0].View().Table)
 		}
 		all |= p.owns
+		w.checkRuns(p)
 	}
 	if want := len(truth.Nodes()) > 0 && !few; want != (all == 1<<partitions-1) {
 		w.fail("sides", "%v own %b", ids, all)
@@ -196,10 +203,11 @@ func (w *world) checkTable(p *process, truth, other *placement.Table) {
 func (w *world) truth(side []*process) *placement.Table {
 	in := placement.Input{Partitions: partitions, Strategy: w.s.strategy}
 	for _, p := range side {
-		if h := w.hosts[p.ID]; !h.draining && h.weight > 0 {
+		if h := w.hosts[p.ID]; !h.draining && !h.ill && h.weight > 0 {
 			in.Nodes = append(in.Nodes, placement.Node{ID: lease.NodeID(p.ID), Weight: h.weight})
 		}
 	}
+	in.Nodes = withoutEvicted(in.Nodes, side[0].View().Live.Evicted)
 	t, err := placement.Compute(in)
 	if err != nil {
 		panic(err)

@@ -20,8 +20,14 @@
 //   - double: two nodes that can reach each other do not own the same partition for long.
 //   - sides: some time after the last fault all nodes of a side have the same members and
 //     the table that follows from them, and each partition has exactly one owner.
+//   - runs: with hand-over, no node begins to run a partition that another one runs, if
+//     each takes the other for live and none has waited for longer than the bound. In the end
+//     each node runs what it owns.
+//   - wait: no run waits for longer than the bound.
+//   - evict: each eviction in force was decided, ends in time, and does not come back. All
+//     nodes of a side have the same ones, those that any of them has known.
 //   - rest: after that nothing changes.
 //
-// A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most a fifth of the packets
-// were lost; see calm.go.
+// A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most
+// a fifth of the packets were lost; see calm.go.
 package main

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -16,7 +17,7 @@ type fault struct {
 
 // faults returns all kinds. A step that makes no sense at its time, such as the crash of a
 // node that does not run, does nothing.
-func faults() []fault { return append(nodeFaults(), networkFaults()...) }
+func faults() []fault { return slices.Concat(nodeFaults(), programFaults(), networkFaults()) }
 
 func nodeFaults() []fault {
 	return []fault{
@@ -46,6 +47,20 @@ func nodeFaults() []fault {
 			}
 		}},
 		{"resume all", 1, func(*rand.Rand, int) (string, func(*world)) { return "", (*world).resumeAll }},
+	}
+}
+
+// programFaults are those of programs and operators.
+func programFaults() []fault {
+	return []fault{
+		onNode("drain and leave", 2, (*world).drainAndLeave),
+		withNumber("health", 2, 4, (*world).health),
+		withNumber("handlers hang", 2, 2, func(w *world, id string, n int) { w.hosts[id].hangs = n == 0 }),
+		{"evict", 3, func(rng *rand.Rand, hosts int) (string, func(*world)) {
+			by, id := nameOf(rng.IntN(hosts)), nameOf(rng.IntN(hosts))
+			d := one(rng, 0, 2*time.Second, 10*time.Second, 30*time.Second)
+			return fmt.Sprint(id, " for ", d, " by ", by), func(w *world) { w.evict(by, id, d) }
+		}},
 	}
 }
 

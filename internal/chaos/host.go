@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -17,6 +18,10 @@ type host struct {
 	paused   bool
 	lossy    bool
 	draining bool
+	leaves   time.Duration // when it says farewell at the latest; 0 = it does not leave
+	ill      bool
+	checked  error // the latest result of a check of its program
+	hangs    bool  // its handlers do, once they are cancelled
 	weight   uint32
 }
 
@@ -57,7 +62,7 @@ func (w *world) vanish(id string) {
 	}
 }
 
-// leave has a node leave that has drained, or not.
+// leave has a node leave at once, whether it owns partitions or not.
 func (w *world) leave(id string) {
 	if w.runs(id) && !w.hosts[id].paused {
 		w.Farewell(id)
@@ -65,8 +70,56 @@ func (w *world) leave(id string) {
 	}
 }
 
+// drainAndLeave has a node leave in good order.
+func (w *world) drainAndLeave(id string) {
+	if h := w.hosts[id]; w.runs(id) && !h.paused && h.leaves == 0 {
+		w.drain(id, true)
+		h.leaves = w.Elapsed() + max(ttl, bound)
+	}
+}
+
+// mayLeave ends a node that leaves in good order and has nothing left to wait for.
+func (w *world) mayLeave(p *process) {
+	h, v := w.hosts[p.ID], p.View()
+	done := v.Drift == 0 && v.Holds == 0
+	if h.leaves == 0 || h.paused || (!done && w.Elapsed() < h.leaves) {
+		return
+	}
+	if runs := p.Runs(); done && len(runs) > 0 {
+		w.fail("runs", "%s leaves, and still runs %v", p.ID, runs)
+	}
+	w.step("farewell of "+p.ID, func(w *world) { w.leave(p.ID) })
+}
+
+// health reports a failed check of the program of a node and a good one, or several in a row.
+func (w *world) health(id string, n int) {
+	h := w.hosts[id]
+	if !w.runs(id) || h.paused {
+		return
+	}
+	results := [][]error{{errIll, nil}, {nil, errIll, nil}, {errIll, errIll}, {nil, nil}}[n]
+	for _, err := range results {
+		w.Node(id).Checked(err)
+		if (err == nil) == (h.checked == nil) { // twice in a row
+			h.ill = err != nil
+		}
+		h.checked = err
+	}
+}
+
+var errIll = errors.New("ill")
+
+// returnsAfter returns how long a cancelled handler takes to return.
+func (w *world) returnsAfter(id string, rng *rand.Rand) time.Duration {
+	d := time.Duration(rng.Float64() * float64(w.s.slowest))
+	if w.hosts[id].hangs {
+		return hang
+	}
+	return d
+}
+
 func (w *world) drain(id string, drain bool) {
-	if !w.runs(id) || w.hosts[id].paused {
+	if h := w.hosts[id]; !w.runs(id) || h.paused || h.leaves > 0 {
 		return
 	}
 	if w.hosts[id].draining = drain; drain {
@@ -139,6 +192,7 @@ func (w *world) setClock(id string, ahead time.Duration) {
 		w.Node(id).StepClock(ahead - h.clock)
 	}
 	h.clock = ahead
+	w.stepped = w.stepped || ahead != 0
 }
 
 // replay sends recorded messages to a node, and to others.

@@ -27,6 +27,11 @@ type process struct {
 	lapsed  *events.State // when the own lease had ended; nil = it holds
 	owns    uint64        // a bit for each partition
 	dropped map[lease.Incarnation]bool
+
+	evicted  []lease.Eviction          // in force, at the last check
+	waits    [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
+	overruns uint64
+	overran  time.Duration // when it last ran a partition without the answers of others
 }
 
 // follow begins to check a process.
@@ -79,6 +84,8 @@ func (w *world) checkProcess(p *process) {
 		return
 	}
 	w.checkFence(p, v.State)
+	w.checkEvicted(p, v.Live.Evicted)
+	w.checkWaits(p, v)
 	if v.State != p.state {
 		w.checkEvents(p, v.State)
 		w.checkMembers(p, v.State)
@@ -91,6 +98,7 @@ func (w *world) checkProcess(p *process) {
 		}
 	}
 	w.checkDead(p)
+	defer w.mayLeave(p)
 	if p.read != p.state && w.rng.IntN(30) == 0 {
 		p.some.Add(events.Diff(p.read, p.state))
 		p.read = p.state

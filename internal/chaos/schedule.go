@@ -14,6 +14,8 @@ import (
 const (
 	ttl        = 6 * time.Second // of cluster.LAN
 	partitions = 64
+	bound      = 10 * time.Second // of a hand-over
+	hang       = 15 * time.Second // how long a handler takes that hangs
 )
 
 // schedule is what a seed stands for.
@@ -25,8 +27,10 @@ type schedule struct {
 	loss       float64 // of all packets, at all times
 	strategy   placement.Strategy
 	minMembers int
-	unwatched  bool     // leases alone end what has crashed
-	kinds      []string // of faults
+	unwatched  bool          // leases alone end what has crashed
+	handover   bool          // each partition has a handler
+	slowest    time.Duration // how long the slowest handler takes to return
+	kinds      []string      // of faults
 	steps      []step
 }
 
@@ -57,6 +61,8 @@ func draw(seed uint64) schedule {
 		s.minMembers = s.hosts/2 + 1
 	}
 	s.unwatched = rng.IntN(2) == 0
+	s.handover = rng.IntN(2) == 0
+	s.slowest = one(rng, 0, 100*time.Millisecond, 2*time.Second)
 	var pool []fault
 	for _, f := range faults() {
 		if rng.IntN(2) == 0 {
@@ -86,16 +92,24 @@ func pause(rng *rand.Rand) time.Duration {
 // one returns one of all, at random.
 func one[T any](rng *rand.Rand, all ...T) T { return all[rng.IntN(len(all))] }
 
-func (s schedule) options(tap func([]byte), log func(*sim.Process, node.Event)) sim.Options {
-	return sim.Options{Seed: s.seed, Jitter: s.jitter, Loss: s.loss, Unwatched: s.unwatched, Tap: tap, Log: log, Config: func(cfg *node.Config) {
+func (s schedule) options(w *world) sim.Options {
+	o := sim.Options{Seed: s.seed, Jitter: s.jitter, Loss: s.loss, Unwatched: s.unwatched, Tap: w.record, Log: w.log}
+	o.Config = func(cfg *node.Config) {
 		cfg.Partitions, cfg.Strategy, cfg.MinMembers = partitions, s.strategy, s.minMembers
-	}}
+		if s.handover {
+			cfg.Handover = bound
+		}
+	}
+	if s.handover {
+		o.Handlers = w.handlers
+	}
+	return o
 }
 
 // levels reports whether partitions move for some time after the last fault.
 func (s schedule) levels() bool { return placement.Remembers(s.strategy) }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d, unwatched %v; faults: %s",
-		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, s.unwatched, strings.Join(s.kinds, ", "))
+	return fmt.Sprintf("%d hosts, %d at the start, jitter %v, loss %v, %s, min members %d, unwatched %v, hand-over %v (%v); faults: %s",
+		s.hosts, s.atStart, s.jitter, s.loss, s.strategy.Name(), s.minMembers, s.unwatched, s.handover, s.slowest, strings.Join(s.kinds, ", "))
 }

@@ -24,6 +24,12 @@ type world struct {
 	sent    int
 	rng     *rand.Rand // of the checks and of the tape
 
+	handlers *sim.Handlers
+	overlaps int // of runs, that were judged
+	words    map[lease.Eviction]*word
+	lastWord map[string]time.Duration // when a node was evicted last, or its eviction ended early
+	stepped  bool                     // a clock was wrong
+
 	cuts    map[link]bool
 	loss    float64
 	calm    calm
@@ -48,9 +54,12 @@ func newWorld(s schedule) *world {
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
 		loss: s.loss, cuts: make(map[link]bool),
-		calm: calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
+		calm:  calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
+		words: make(map[lease.Eviction]*word), lastWord: make(map[string]time.Duration),
 	}
-	w.Cluster = sim.New(s.options(w.record, w.log))
+	rng := rand.New(rand.NewPCG(s.seed, 6))
+	w.handlers = &sim.Handlers{Stop: func(p *sim.Process) time.Duration { return w.returnsAfter(p.ID, rng) }}
+	w.Cluster = sim.New(s.options(w))
 	for i := range s.hosts {
 		addr := fmt.Sprintf("192.0.2.%d:7946", i+1)
 		w.hosts[nameOf(i)] = &host{addr: addr}
@@ -132,6 +141,7 @@ func (w *world) rest() {
 			w.setClock(nameOf(i), 0)
 		}
 	})
+	w.pass(w.evictedFor())
 	w.pass(w.s.settles() + look) // all nodes are one side at the end of it
 	before := w.versions()
 	w.pass(3 * ttl)

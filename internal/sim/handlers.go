@@ -2,22 +2,38 @@ package sim
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
 // Handlers gives each node a handler for each partition that it owns, as RunOwned does, and
 // watches them.
 type Handlers struct {
-	Stop func() time.Duration // how long a run takes to return once it is cancelled; negative = for ever
+	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled; negative = for ever
 
-	Overlaps []string // two runs of a partition at a time
+	Overlaps []Overlap
 	Gaps     []Gap
 
-	running map[placement.Partition]map[*Process]bool
+	running map[placement.Partition][]*Process
 	ended   map[placement.Partition]ending
+}
+
+// Overlap is the begin of a run of a partition that runs on another node.
+type Overlap struct {
+	At        time.Duration
+	Partition placement.Partition
+	Begins    *Process
+	Runs      *Process
+	Known     bool // each of the two takes the other for live
+}
+
+func (o Overlap) String() string {
+	return fmt.Sprintf("%v: %s begins to run partition %d, which runs on %s", o.At, o.Begins.ID, o.Partition, o.Runs.ID)
 }
 
 // Gap is a time without a run of a partition, between two runs.
@@ -34,27 +50,32 @@ type ending struct {
 
 func (h *Handlers) begin(p *Process, of placement.Partition) {
 	if h.running == nil {
-		h.running, h.ended = make(map[placement.Partition]map[*Process]bool), make(map[placement.Partition]ending)
+		h.running, h.ended = make(map[placement.Partition][]*Process), make(map[placement.Partition]ending)
 	}
-	for other := range h.running[of] {
-		h.Overlaps = append(h.Overlaps, fmt.Sprintf("%v: %s begins to run partition %d, which runs on %s", p.c.Elapsed(), p.ID, of, other.ID))
-	}
-	if h.running[of] == nil {
-		h.running[of] = make(map[*Process]bool)
+	for _, other := range h.running[of] {
+		h.Overlaps = append(h.Overlaps, Overlap{p.c.Elapsed(), of, p, other, p.knows(other) && other.knows(p)})
 	}
 	if end, ok := h.ended[of]; ok && len(h.running[of]) == 0 {
 		h.Gaps = append(h.Gaps, Gap{of, p.c.now.Sub(end.at), end.crash})
 	}
-	h.running[of][p] = true
+	h.running[of] = append(h.running[of], p)
+}
+
+// knows reports whether the other process is a live member.
+func (p *Process) knows(other *Process) bool {
+	return slices.ContainsFunc(p.View().Live.Members, func(m lease.Member) bool { return m.Handle == other.kernel.Handle() })
 }
 
 func (h *Handlers) end(p *Process, of placement.Partition, crash bool) {
-	delete(h.running[of], p)
+	h.running[of] = slices.DeleteFunc(h.running[of], func(o *Process) bool { return o == p })
 	h.ended[of] = ending{p.c.now, crash}
 }
 
 // Running returns how many runs a partition has.
 func (h *Handlers) Running(of placement.Partition) int { return len(h.running[of]) }
+
+// Runs returns the partitions whose runs have begun on a process and have not returned.
+func (p *Process) Runs() []placement.Partition { return slices.Sorted(maps.Keys(p.runs)) }
 
 // run is one run of a partition.
 type run struct {
@@ -105,7 +126,7 @@ func (p *Process) begin(o events.Ownership) {
 
 func (p *Process) cancel(r *run) {
 	r.cancelled = true
-	if d := p.c.opts.Handlers.Stop(); d >= 0 {
+	if d := p.c.opts.Handlers.Stop(p); d >= 0 {
 		p.c.after(p, d, func() { p.returned(r) })
 	}
 }

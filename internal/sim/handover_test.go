@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,7 @@ type handing struct {
 func newHanding(t *testing.T, n, partitions int, slowest time.Duration, opts sim.Options) *handing {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(opts.Seed, 11))
-	x := &handing{handlers: &sim.Handlers{Stop: func() time.Duration { return time.Duration(rng.Float64() * float64(slowest)) }}}
+	x := &handing{handlers: &sim.Handlers{Stop: func(*sim.Process) time.Duration { return time.Duration(rng.Float64() * float64(slowest)) }}}
 	opts.Handlers, opts.Log = x.handlers, x.lines.write
 	change := opts.Config
 	opts.Config = func(cfg *node.Config) {
@@ -79,7 +78,7 @@ func (x *handing) step() {
 func (x *handing) once() {
 	x.t.Helper()
 	if faults := x.handlers.Overlaps[x.checked:]; len(faults) > 0 {
-		x.t.Fatalf("%d overlaps:\n%s", len(faults), strings.Join(faults[:min(8, len(faults))], "\n"))
+		x.t.Fatalf("%d overlaps: %v", len(faults), faults[:min(8, len(faults))])
 	}
 }
 

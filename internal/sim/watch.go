@@ -156,6 +156,7 @@ func (c *Cluster) Vanish(ids ...string) {
 	for _, id := range ids {
 		p := c.Node(id)
 		p.status, p.watches = crashed, nil
+		p.endRuns()
 		c.net.gone[p.Addr] = true
 		delete(c.nodes, id)
 		c.probe()

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// word is an eviction that a node decided.
+type word struct {
+	at, end time.Duration
+	over    bool              // a node has seen its end
+	heldBy  map[*process]bool // false = that process has seen its end
+}
+
+// endsWithin is how much the end of an eviction may differ from what was decided.
+const endsWithin = 2 * time.Second
+
+// evict has a node decide that another one owns nothing for some time; 0 ends that.
+func (w *world) evict(by, id string, d time.Duration) {
+	if !w.runs(by) || w.hosts[by].paused {
+		return
+	}
+	p := w.now[by]
+	if err := p.Evict(id, d); err != nil {
+		return
+	}
+	w.lastWord[id] = w.Elapsed()
+	if d == 0 {
+		return
+	}
+	i := slices.IndexFunc(p.View().Live.Evicted, func(e lease.Eviction) bool { return string(e.ID) == id })
+	if i < 0 {
+		w.fail("evict", "%s evicted %s, and does not know of it", by, id)
+		return
+	}
+	w.words[p.View().Live.Evicted[i]] = &word{at: w.Elapsed(), end: w.Elapsed() + d, heldBy: make(map[*process]bool)}
+}
+
+// replaced reports whether there was a later word on a node.
+func (w *world) replaced(e lease.Eviction) bool { return w.lastWord[string(e.ID)] > w.words[e].at }
+
+// checkEvicted judges which evictions have begun and ended for a node.
+func (w *world) checkEvicted(p *process, evicted []lease.Eviction) {
+	for _, e := range evicted {
+		word := w.words[e]
+		if word == nil {
+			w.fail("evict", "%s knows an eviction that was not decided: %+v", p.ID, e)
+			return
+		}
+		held, known := word.heldBy[p]
+		if known && !held {
+			w.fail("evict", "%s knows an eviction again: %+v", p.ID, e)
+		}
+		word.heldBy[p] = true
+		if !w.stepped && w.Elapsed()-max(word.end, p.active) > endsWithin {
+			w.fail("evict", "%s knows an eviction that ended %v ago: %+v", p.ID, w.Elapsed()-word.end, e)
+		}
+	}
+	for _, e := range p.evicted {
+		if word := w.words[e]; !slices.Contains(evicted, e) {
+			word.heldBy[p] = false
+			if !word.over && !w.replaced(e) {
+				word.over = true
+				w.changed, w.checked = w.Elapsed(), false // partitions move
+			}
+		}
+	}
+	p.evicted = evicted
+}
+
+// checkWords compares the evictions that the nodes of a side know.
+func (w *world) checkWords(side []*process) {
+	known := side[0].evicted
+	for _, p := range side {
+		if !slices.Equal(p.evicted, known) && !w.hosts[p.ID].paused {
+			w.fail("evict", "%s knows %+v, %s knows %+v", p.ID, p.evicted, side[0].ID, known)
+		}
+		for e, word := range w.words {
+			if _, ok := word.heldBy[p]; ok && !w.stepped && !w.replaced(e) && w.Elapsed()+endsWithin < word.end && !slices.Contains(known, e) {
+				w.fail("evict", "%s has forgotten %+v, which %s knew", side[0].ID, e, p.ID)
+			}
+		}
+	}
+}
+
+// evictedFor returns how long it is until all evictions are over.
+func (w *world) evictedFor() (d time.Duration) {
+	for _, word := range w.words {
+		d = max(d, word.end-w.Elapsed())
+	}
+	return d
+}
+
+// withoutEvicted returns the candidates that are not evicted, or all if there is no other.
+func withoutEvicted(candidates []placement.Node, evicted []lease.Eviction) []placement.Node {
+	left := slices.DeleteFunc(slices.Clone(candidates), func(n placement.Node) bool {
+		return slices.ContainsFunc(evicted, func(e lease.Eviction) bool { return e.ID == n.ID })
+	})
+	if len(left) == 0 {
+		return candidates
+	}
+	return left
+}

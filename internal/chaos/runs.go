@@ -1,0 +1,59 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
+)
+
+// afterOverrun is for how long two runs may overlap once a node has begun one without the
+// answers of others: those may hang, and may be silent.
+const afterOverrun = 2 * hang
+
+// checkOverlaps judges the runs that have begun while another node ran the partition.
+func (w *world) checkOverlaps() {
+	for _, o := range w.handlers.Overlaps[w.overlaps:] {
+		w.overlaps++
+		if o.Known && !w.overran(o.Begins) && !w.overran(o.Runs) {
+			w.fail("runs", "%v", o)
+		}
+	}
+}
+
+// checkRuns compares what a node that has been left alone for long runs with what it owns.
+func (w *world) checkRuns(p *process) {
+	if w.s.handover && !w.hosts[p.ID].paused && !slices.Equal(p.Runs(), p.Owned()) {
+		w.fail("runs", "%s runs %v and owns %v", p.ID, p.Runs(), p.Owned())
+	}
+}
+
+func (w *world) overran(p *sim.Process) bool {
+	now := w.now[p.ID]
+	return now != nil && now.Process == p && now.overran > 0 && w.Elapsed()-now.overran < afterOverrun
+}
+
+// checkWaits notes for how long a node waits to run partitions.
+func (w *world) checkWaits(p *process, v node.View) {
+	if v.Stats.HandoverOverruns > p.overruns {
+		p.overruns, p.overran = v.Stats.HandoverOverruns, w.Elapsed()
+	}
+	if v.State != p.state {
+		before := p.waits
+		p.waits = [partitions]time.Duration{}
+		for _, partition := range v.State.Waits() {
+			if p.waits[partition] = w.Elapsed(); before[partition] > 0 && len(p.Batches()) == p.added+1 {
+				p.waits[partition] = before[partition]
+			}
+		}
+	}
+	for _, partition := range p.Runs() {
+		p.waits[partition] = 0 // for the run of its own that has not returned
+	}
+	for partition, since := range p.waits {
+		if since = max(since, p.active); p.waits[partition] > 0 && w.Elapsed()-since > bound+time.Second {
+			w.fail("wait", "%s has waited %v to run partition %d", p.ID, w.Elapsed()-since, partition)
+		}
+	}
+}
