@@ -45,8 +45,11 @@ func (n *Node) mayBeCutOff(now time.Time) bool {
 func (n *Node) checkReach(now time.Time) {
 	r := &n.reach
 	unheard := n.unheard(now)
-	others := n.set.ExpiredAddrs(n.set.Peers(nil))
-	if !n.watches() || unheard <= n.cfg.LeaseTTL*5/8 || len(others) == 0 {
+	var others []string
+	if n.watches() && unheard > n.cfg.LeaseTTL*5/8 {
+		others = n.set.ExpiredAddrs(n.set.Peers(nil)) // O(nodes)
+	}
+	if len(others) == 0 {
 		r.since, r.present, r.ask = time.Time{}, time.Time{}, time.Time{}
 		return
 	}
