@@ -3,6 +3,7 @@
 TOOL := go tool -modfile=$(CURDIR)/internal/tools/go.mod
 STEP := @scripts/step.sh
 EACH := scripts/each-module.sh
+NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -parallel 3 ./internal/netlab -long $(if $(EXE),-exe $(abspath $(EXE)))
 
 # Packages without a goroutine, or with some that share nothing. The race detector would find
 # nothing in them, in six times the time.
@@ -71,12 +72,13 @@ compare: ## BenchmarkRest of COMMIT and of this tree: agreement, leases, traffic
 idle: ## what an idle agent among 100 processes costs, on Linux
 	$(STEP) 'idle agents' scripts/idle.sh
 
-chaos: ## 10,000 random schedules of faults, or SEEDS=…, and the search for planted bugs; takes an hour
+chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for planted bugs, and make networks; takes an hour
 	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)
 	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/chaos -hunt
+	$(NETWORKS)
 
-networks: ## real agents on networks with faults, as a table; takes a quarter of an hour and needs root
-	$(STEP) 'networks with faults' go test -count=1 -v -timeout 1h ./internal/netlab -long
+networks: ## real agents with faults of networks and processes, as a table; takes ten minutes and needs root; EXE=… measures another binary
+	$(NETWORKS)
 
 clean: ## remove the output of the build
 	$(STEP) 'clean' rm -rf bin

@@ -1,7 +1,6 @@
 package netlab
 
 import (
-	"context"
 	"crypto/rand"
 	"flag"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,24 +20,30 @@ import (
 
 var (
 	long = flag.Bool("long", false, "run all faults, with the timings of a LAN, and print the table; takes a quarter of an hour")
-	exe  = flag.String("exe", "", "the roost binary to test; default: built from this tree")
+	exe  = flag.String("exe", "", "the roost binary to measure, of any release; nothing is asserted then; default: built from this tree, and judged")
 )
 
 // insideVar says that this process runs in namespaces of its own.
 const insideVar = "ROOST_NETLAB"
 
-// TestMain runs the tests in a network and a mount namespace of their own. Whatever they
-// create there ends with the process.
+// prepare is a shell script for the new namespaces. Queries for names go to a server that
+// never answers.
+const prepare = `mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up
+	echo nameserver 198.51.100.1 >/run/netns/resolv.conf && mount --bind /run/netns/resolv.conf /etc/resolv.conf`
+
+// TestMain runs the tests in a network and a mount namespace of their own. Networks and
+// mounts end with the process.
 func TestMain(m *testing.M) {
+	agenttest.Overlap()
 	flag.Parse()
 	if os.Getenv(insideVar) != "" {
-		const prepare = "mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up"
-		if out, err := exec.Command("sh", "-c", prepare).CombinedOutput(); err != nil {
+		if out, err := exec.Command("sh", "-ec", prepare).CombinedOutput(); err != nil {
 			fmt.Printf("%v: %s", err, out)
 			os.Exit(1)
 		}
-		agenttest.Main(m)
-		return
+		code := m.Run()
+		agenttest.Remove()
+		os.Exit(code)
 	}
 	if os.Geteuid() != 0 {
 		fmt.Println("SKIPPED: the tests of faulty networks need root")
@@ -68,7 +74,7 @@ type lab struct {
 type host struct {
 	clusterhttp.Client
 	process *agentproc.Process
-	args    []string
+	hidden  atomic.Bool // from the observation
 }
 
 // timings are what agents of short tests run with: everything is a third of its usual time.
@@ -87,23 +93,15 @@ func ttl() time.Duration {
 	return 2 * time.Second
 }
 
-// newLab returns hosts 1 to n whose agents have agreed. The seeds of each are the first three,
-// or else the hosts given.
-func newLab(t *testing.T, number, n int, seeds ...int) *lab {
+// newLab returns hosts 1 to n whose agents have agreed, and have the seeds join.
+func newLab(t *testing.T, number, n int, join func(l *lab) []string) *lab {
 	t.Helper()
 	l := &lab{t: t, number: number, nodes: make(map[int]*host)}
-	if len(seeds) == 0 {
-		seeds = []int{1, 2, 3}
-	}
-	var join []string
-	for _, s := range seeds {
-		join = append(join, l.addr(s)+":7946")
-	}
 	token := filepath.Join(t.TempDir(), "token") // without one, an agent listens on loopback alone
 	if err := os.WriteFile(token, []byte(rand.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.args = append(timings(), "--http-token-file", token, "--partitions", "64", "--join", strings.Join(join, ","))
+	l.args = append(timings(), "--http-token-file", token, "--partitions", fmt.Sprint(partitions), "--join", strings.Join(join(l), ","))
 	l.must("ip link add br%[1]d type bridge && ip addr add 10.99.%[1]d.254/24 dev br%[1]d && ip link set br%[1]d up", number)
 	l.must("nft add table bridge lab%[1]d && nft add chain bridge lab%[1]d f '{ type filter hook forward priority 0; }'", number)
 	for i := 1; i <= n; i++ {
@@ -112,7 +110,9 @@ func newLab(t *testing.T, number, n int, seeds ...int) *lab {
 	for i := 1; i <= n; i++ {
 		l.start(i)
 	}
-	l.agree(30 * time.Second)
+	if _, err := l.agree(time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	return l
 }
 
@@ -125,26 +125,29 @@ func (l *lab) must(script string, args ...any) {
 	}
 }
 
-func (l *lab) addr(i int) string { return fmt.Sprintf("10.99.%d.%d", l.number, i) }
-func (l *lab) ns(i int) string   { return fmt.Sprintf("l%dn%d", l.number, i) }
+func (l *lab) addr(i int) string   { return fmt.Sprintf("10.99.%d.%d", l.number, i) }
+func (l *lab) gossip(i int) string { return l.addr(i) + ":7946" }
+func (l *lab) ns(i int) string     { return fmt.Sprintf("l%dn%d", l.number, i) }
 
-// connect adds a host.
+// connect adds a host. Its packets to the server of names are lost on the bridge.
 func (l *lab) connect(i int) {
 	l.t.Helper()
 	l.must(`ip netns add %[1]s; ip link add %[1]s type veth peer name eth0 netns %[1]s; ip link set %[1]s master br%[2]d up
-		ip netns exec %[1]s sh -ec "ip link set lo up; ip addr add %[3]s/24 dev eth0; ip link set eth0 up"`, l.ns(i), l.number, l.addr(i))
+		ip netns exec %[1]s sh -ec "ip link set lo up; ip addr add %[3]s/24 dev eth0; ip link set eth0 up
+		ip route add 198.51.100.1 dev eth0; ip neigh add 198.51.100.1 lladdr 02:00:00:00:00:01 dev eth0"`, l.ns(i), l.number, l.addr(i))
 }
 
-// command returns the command that runs the agent of a host, which is the host's id as well.
-func (l *lab) command(i int, args ...string) *exec.Cmd {
+// command returns the command that runs the agent of a host, which is the host's id as
+// well. A shell runs the script first.
+func (l *lab) command(i int, script string, args ...string) *exec.Cmd {
 	l.t.Helper()
 	bin := *exe
 	if bin == "" {
 		bin = agenttest.Binary(l.t)
 	}
-	own := []string{"--bind", l.addr(i) + ":7946", "--http", l.addr(i) + ":8401"}
+	own := []string{"--bind", l.gossip(i), "--http", l.addr(i) + ":8401"}
 	cmd := agentproc.Command(bin, fmt.Sprintf("n%d", i), append(append(own, l.args...), args...)...)
-	cmd.Args = append([]string{"ip", "netns", "exec", l.ns(i)}, cmd.Args...)
+	cmd.Args = append([]string{"ip", "netns", "exec", l.ns(i), "sh", "-ec", script + `; exec "$0" "$@"`}, cmd.Args...)
 	path, err := exec.LookPath("ip")
 	if err != nil {
 		l.t.Fatal(err)
@@ -154,23 +157,43 @@ func (l *lab) command(i int, args ...string) *exec.Cmd {
 }
 
 // start starts the agent of a host, and does not wait for it.
-func (l *lab) start(i int, args ...string) *host {
+func (l *lab) start(i int, args ...string) { l.startAfter(i, ":", args...) }
+
+// startAfter is start with a script that runs first, in the same process.
+func (l *lab) startAfter(i int, script string, args ...string) {
 	l.t.Helper()
-	h := &host{process: agenttest.Start(l.t, l.command(i, args...)), args: args}
+	h := &host{process: agenttest.Start(l.t, l.command(i, script, args...))}
 	h.Base = l.addr(i) + ":8401"
 	l.nodes[i] = h
-	return h
+}
+
+// kill ends the agent of a host without a farewell.
+func (l *lab) kill(i int) { //nolint:unparam // a host is a parameter of a fault
+	l.t.Helper()
+	if err := l.nodes[i].process.Kill(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// signal sends a signal to the agents of hosts.
+func (l *lab) signal(s syscall.Signal, hosts ...int) {
+	l.t.Helper()
+	for _, i := range hosts {
+		if err := l.nodes[i].process.Signal(s); err != nil {
+			l.t.Fatal(err)
+		}
+	}
 }
 
 // drop has the bridge drop what matches rules of nft.
 func (l *lab) drop(rules ...string) {
 	l.t.Helper()
 	for _, r := range rules {
-		l.must("nft add rule bridge lab%d f ether type ip %s drop", l.number, r)
+		l.must("nft 'add rule bridge lab%d f ether type ip %s drop'", l.number, r)
 	}
 }
 
-// heal ends all faults of the network.
+// heal ends all faults of the bridge.
 func (l *lab) heal() {
 	l.t.Helper()
 	l.must("nft flush chain bridge lab%d f", l.number)
@@ -200,41 +223,15 @@ func (l *lab) split(a, b []int) {
 	}
 }
 
-// agree waits until all agents hold the same table over all of them, and returns how long
-// that took.
-func (l *lab) agree(limit time.Duration) time.Duration {
+// refuse has a host answer everything of streams of gossip by a reset, what it sends and
+// what it receives. accept ends that.
+func (l *lab) refuse(i int) {
 	l.t.Helper()
-	begin := time.Now()
-	for ; ; time.Sleep(20 * time.Millisecond) {
-		why := l.disagreement()
-		if why == "" {
-			return time.Since(begin)
-		}
-		if time.Since(begin) > limit {
-			l.t.Fatalf("no agreement within %v: %s", limit, why)
-		}
-	}
+	l.must(`ip netns exec %s nft 'table inet r { chain i { type filter hook input priority 0; tcp dport 7946 reject with tcp reset; tcp sport 7946 reject with tcp reset; }
+		chain o { type filter hook output priority 0; tcp dport 7946 reject with tcp reset; tcp sport 7946 reject with tcp reset; }; }'`, l.ns(i))
 }
 
-func (l *lab) disagreement() string {
-	digests := make(map[string]bool)
-	for i, h := range l.nodes {
-		ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
-		m, err := h.Members(ctx)
-		s, serr := h.Stats(ctx)
-		cancel()
-		switch {
-		case err != nil || serr != nil:
-			return fmt.Sprintf("n%d: %v %v", i, err, serr)
-		case len(m.Members) != len(l.nodes):
-			return fmt.Sprintf("n%d sees %d members", i, len(m.Members))
-		case s.State != "active":
-			return fmt.Sprintf("n%d is %s", i, s.State)
-		}
-		digests[fmt.Sprint(m.Digest)] = true
-	}
-	if len(digests) != 1 {
-		return fmt.Sprintf("%d tables", len(digests))
-	}
-	return ""
+func (l *lab) accept(i int) {
+	l.t.Helper()
+	l.must("ip netns exec %s nft delete table inet r", l.ns(i))
 }

@@ -2,89 +2,106 @@ package netlab
 
 import (
 	"fmt"
-	"strings"
-	"testing"
 	"time"
 )
 
-// fault is what a test does to a lab of five.
-type fault struct {
-	name   string
-	faulty int // host, or 0
-	apply  func(l *lab)
-	lasts  time.Duration
-	seeds  []int
-	short  bool // part of make test
+// The faults of networks.
+
+// udpCuts stop packets of n5, and no streams.
+func udpCuts() []fault {
+	cut := func(name string, begin func(l *lab)) fault {
+		return fault{name: name, faulty: 5, begin: begin, lasts: 40 * time.Second, short: true, holds: oneWay}
+	}
+	return []fault{
+		cut("UDP cut out of n5", func(l *lab) { l.drop(l.udp("saddr", 5)) }),
+		cut("UDP cut into n5", func(l *lab) { l.drop(l.udp("daddr", 5)) }),
+		cut("UDP cut both ways", func(l *lab) { l.drop(l.udp("saddr", 5), l.udp("daddr", 5)) }),
+	}
 }
 
-func faults() []fault {
-	all := []int{1, 2, 3, 4, 5}
-	one := func(name string, short bool, apply func(l *lab)) fault {
-		return fault{name: name, faulty: 5, apply: apply, lasts: 40 * time.Second, short: short}
+// cuts stop packets and streams of n5.
+func cuts() []fault {
+	cut := func(name string, begin func(l *lab)) fault {
+		return fault{name: name, faulty: 5, begin: begin, lasts: 40 * time.Second, holds: atMost(2)}
 	}
-	split := func(name string, lasts time.Duration, seeds ...int) fault {
-		return fault{name: name, apply: func(l *lab) { l.split(all[:2], all[2:]) }, lasts: lasts, seeds: seeds}
-	}
-	list := []fault{
-		one("UDP cut out of n5", true, func(l *lab) { l.drop(l.udp("saddr", 5)) }),
-		one("UDP cut into n5", true, func(l *lab) { l.drop(l.udp("daddr", 5)) }),
-		one("UDP cut both ways", true, func(l *lab) { l.drop(l.udp("saddr", 5), l.udp("daddr", 5)) }),
-		one("n5 is mute: UDP and TCP", false, func(l *lab) { l.drop(append(l.tcp("saddr", 5), l.udp("saddr", 5))...) }),
-		one("n5 is deaf: UDP and TCP", false, func(l *lab) { l.drop(append(l.tcp("daddr", 5), l.udp("daddr", 5))...) }),
-		one("n5 is cut off", false, func(l *lab) {
+	return []fault{
+		cut("n5 is mute: UDP and TCP", func(l *lab) { l.drop(append(l.tcp("saddr", 5), l.udp("saddr", 5))...) }),
+		cut("n5 is deaf: UDP and TCP", func(l *lab) { l.drop(append(l.tcp("daddr", 5), l.udp("daddr", 5))...) }),
+		cut("n5 is cut off", func(l *lab) {
 			l.drop(append(append(l.tcp("daddr", 5), l.tcp("saddr", 5)...), l.udp("daddr", 5), l.udp("saddr", 5))...)
 		}),
-		split("split 2\\|3, 10 s", 10*time.Second),
-		split("split 2\\|3, 70 s", 70*time.Second),
-		split("split 2\\|3, 5 min", 5*time.Minute),
-		split("split 2\\|3, 70 s, no seed", 70*time.Second, 6),
-		split("split 2\\|3, 5 min, no seed", 5*time.Minute, 6),
 	}
+}
+
+// splits part two nodes from three. One of them is the seed of all, or else the seed has gone.
+func splits() []fault {
+	split := func(name string, lasts time.Duration, noSeed bool) fault {
+		return fault{
+			name: name, lasts: lasts, noSeed: noSeed, short: noSeed && lasts < 2*time.Minute,
+			begin: func(l *lab) { l.split([]int{1, 2}, []int{3, 4, 5}) },
+			holds: atMost(6), // three nodes are lost, and return
+		}
+	}
+	return []fault{
+		split("split 2/3, 5 min", 5*time.Minute, false),
+		split("split 2/3, 5 min, no seed", 5*time.Minute, true),
+		split("split 2/3, 70 s", 70*time.Second, false),
+		split("split 2/3, 70 s, no seed", 70*time.Second, true),
+		split("split 2/3, 10 s", 10*time.Second, false),
+	}
+}
+
+// losses drop packets at random.
+func losses() (list []fault) {
 	for _, percent := range []int{20, 40, 60} {
-		list = append(list, fault{name: fmt.Sprintf("%d %% loss", percent), apply: func(l *lab) {
-			l.drop(fmt.Sprintf("udp dport 7946 numgen random mod 100 < %d", percent))
-		}, lasts: time.Minute})
+		list = append(list, fault{
+			name: fmt.Sprintf("%d %% loss of UDP", percent), lasts: time.Minute, holds: still,
+			begin: func(l *lab) { l.drop(fmt.Sprintf("udp dport 7946 numgen random mod 100 < %d", percent)) },
+		})
 	}
 	return list
 }
 
-// TestFaults puts five agents through one fault of the network each.
-func TestFaults(t *testing.T) { // S5.6, S5.8
-	for k, f := range faults() {
-		if !f.short && !*long {
-			continue
-		}
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			l := newLab(t, 1+k, 5, f.seeds...)
-			if !*long {
-				f.lasts = 3 * ttl()
-			}
-			o := l.observe(f.faulty)
-			f.apply(l)
-			time.Sleep(f.lasts)
-			o.faultEnds()
-			l.heal()
-			out := o.end(2 * time.Minute)
-			t.Logf("| %s | %v | %s, %d |", f.name, out, out.state, out.ownedBy)
-			if f.short && *exe == "" {
-				judgeOneWay(t, l, out)
-			}
-		})
+// resets end streams of n5. Its packets arrive.
+func resets() []fault {
+	return []fault{
+		{
+			name: "all TCP of n5 reset", faulty: 5, lasts: 10 * time.Second, short: true, holds: still,
+			begin: func(l *lab) {
+				l.refuse(5)
+				time.Sleep(2 * time.Second) // a silent stream is reset by its next keep-alive
+				l.accept(5)
+			},
+		},
+		{
+			name: "all TCP of n5 refused", faulty: 5, lasts: 40 * time.Second, holds: still,
+			begin: func(l *lab) { l.refuse(5) }, end: func(l *lab) { l.accept(5) },
+		},
 	}
 }
 
-// judgeOneWay fails the test unless the node at fault left and came back once, owned no
-// more than before, and says why.
-func judgeOneWay(t *testing.T, l *lab, out outcome) {
-	t.Helper()
-	if out.changes > 2 {
-		t.Errorf("others changed their tables %d times", out.changes)
+// vanish takes the link of n5 down.
+func vanish() fault {
+	return fault{
+		name: "the link of n5 goes down", faulty: 5, lasts: 15 * time.Second, holds: provenWithin(ttl()/2 + 3*time.Second),
+		begin: func(l *lab) {
+			l.nodes[5].hidden.Store(true)
+			l.must("ip link set %s down", l.ns(5))
+		},
+		end: func(l *lab) {
+			l.must("ip link set %s up", l.ns(5))
+			l.nodes[5].hidden.Store(false)
+		},
 	}
-	if out.ownedBy > partitions/2 || out.twice > time.Second {
-		t.Errorf("n5 owned up to %d partitions; a partition had two owners for %v", out.ownedBy, out.twice)
-	}
-	if out.state != "joining" || !strings.Contains(out.said, l.addr(5)+":7946") {
-		t.Errorf("n5 is %s and says %q", out.state, out.said)
+}
+
+// hungDNS restarts n5 while the server of names is silent. One of three seeds is an address.
+func hungDNS() fault {
+	return fault{
+		name: "hung DNS, n5 restarts", faulty: 5, lasts: 30 * time.Second, hungDNS: true, holds: atMost(2),
+		begin: func(l *lab) {
+			l.kill(5)
+			l.start(5)
+		},
 	}
 }

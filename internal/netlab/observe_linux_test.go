@@ -2,22 +2,29 @@ package netlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
+	"testing"
 	"time"
 )
 
 // outcome is what a fault did.
 type outcome struct {
-	changes   int           // of the table of one node, besides those at fault; the most of all
+	changes   int           // of the table of one node, besides the one at fault; the most of all
 	ownerless time.Duration // of the average partition
 	twice     time.Duration // likewise, with two owners
 	mostTwice int           // partitions with two owners at a time
+	unowned   time.Duration // from the begin of the fault until no partition was without an owner any more
 	agreed    time.Duration // after the end of the fault
-	ownedBy   int           // most partitions that the node at fault owned
-	said      string        // by the node at fault
-	state     string        // of the node at fault at the end of the fault
+	never     error         // why there was no agreement
+
+	ownedBy int    // most partitions that the node at fault owned
+	said    string // by the node at fault
+	state   string // of the node at fault at the end of the fault
+
+	proofs map[int]int // of the end of a process, that each node counts, besides the one at fault
 }
 
 const partitions = 64
@@ -26,36 +33,48 @@ const partitions = 64
 type observation struct {
 	l      *lab
 	faulty int
+	hosts  map[int]*host
+	before map[int]counts
 	stop   chan struct{}
 	done   sync.WaitGroup
-	before map[int]uint64
-	out    outcome
+
+	mu      sync.Mutex
+	began   time.Time // of the fault
+	last    time.Time // of the looks
+	unowned time.Time // last look at which a partition had no owner
+	out     outcome
 }
 
 // observe begins to look. faulty is the host at fault, or 0.
 func (l *lab) observe(faulty int) *observation {
-	o := &observation{l: l, faulty: faulty, stop: make(chan struct{}), before: l.tables()}
-	hosts := maps.Clone(l.nodes)
+	now := time.Now()
+	o := &observation{l: l, faulty: faulty, hosts: maps.Clone(l.nodes), stop: make(chan struct{}), before: l.counts(), began: now, last: now, unowned: now}
+	pause := 100 * time.Millisecond
+	if *long {
+		pause /= 2
+	}
 	o.done.Go(func() {
-		last := time.Now()
 		for {
 			select {
 			case <-o.stop:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(pause):
 			}
-			o.look(hosts, &last)
+			o.add(o.owners())
 		}
 	})
 	return o
 }
 
-// look asks each agent what it owns.
-func (o *observation) look(hosts map[int]*host, last *time.Time) {
+// owners asks each agent what it owns, and returns how many own each partition, and how many
+// partitions the node at fault owns.
+func (o *observation) owners() (owners [partitions]int, byFaulty int) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
-	owners := make([]int, partitions)
-	for i, h := range hosts {
+	for i, h := range o.hosts {
+		if h.hidden.Load() {
+			continue
+		}
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(o.l.t.Context(), 300*time.Millisecond)
 			defer cancel()
@@ -69,11 +88,16 @@ func (o *observation) look(hosts map[int]*host, last *time.Time) {
 				owners[p]++
 			}
 			if i == o.faulty {
-				o.out.ownedBy = max(o.out.ownedBy, len(owned.Partitions))
+				byFaulty = len(owned.Partitions)
 			}
 		})
 	}
 	wait.Wait()
+	return owners, byFaulty
+}
+
+// add adds a look to the outcome.
+func (o *observation) add(owners [partitions]int, byFaulty int) {
 	none, twice := 0, 0
 	for _, n := range owners {
 		switch {
@@ -83,48 +107,123 @@ func (o *observation) look(hosts map[int]*host, last *time.Time) {
 			twice++
 		}
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	now := time.Now()
-	span := now.Sub(*last)
-	*last = now
+	span := now.Sub(o.last)
+	o.last = now
+	if none > 0 {
+		o.unowned = now
+	}
 	o.out.ownerless += span * time.Duration(none) / partitions
 	o.out.twice += span * time.Duration(twice) / partitions
 	o.out.mostTwice = max(o.out.mostTwice, twice)
+	o.out.ownedBy = max(o.out.ownedBy, byFaulty)
 }
 
-// faultEnds notes what the node at fault says, before the fault is healed.
-func (o *observation) faultEnds() {
-	if h := o.l.nodes[o.faulty]; h != nil {
-		if s, err := h.Stats(o.l.t.Context()); err == nil {
-			o.out.state, o.out.said = s.State, s.Waits
-		}
+// begins notes that the fault begins now.
+func (o *observation) begins() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.began = time.Now()
+	o.unowned = o.began
+}
+
+// ends notes what was seen, and what the node at fault says, before the fault is healed.
+func (o *observation) ends() {
+	o.mu.Lock()
+	o.out.unowned = o.unowned.Sub(o.began)
+	o.mu.Unlock()
+	h := o.l.nodes[o.faulty]
+	if h == nil || h.hidden.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(o.l.t.Context(), time.Second)
+	defer cancel()
+	if s, err := h.Stats(ctx); err == nil {
+		o.out.state, o.out.said = s.State, s.Waits
 	}
 }
 
-// end waits for agreement and returns the outcome.
-func (o *observation) end(limit time.Duration) outcome {
-	o.l.t.Helper()
-	o.out.agreed = o.l.agree(limit)
+// outcome waits for agreement, and for a while more in which nothing may change.
+func (o *observation) outcome(limit time.Duration) outcome {
+	o.out.agreed, o.out.never = o.l.agree(limit)
+	time.Sleep(ttl())
 	close(o.stop)
 	o.done.Wait()
-	for i, n := range o.l.tables() {
+	o.out.proofs = make(map[int]int)
+	for i, n := range o.l.counts() {
 		if before, ok := o.before[i]; ok && i != o.faulty {
-			o.out.changes = max(o.out.changes, int(n-before))
+			o.out.changes = max(o.out.changes, n.tables-before.tables)
+			o.out.proofs[i] = n.proofs - before.proofs
 		}
 	}
 	return o.out
 }
 
-// tables returns how often each agent changed its table.
-func (l *lab) tables() map[int]uint64 {
-	all := make(map[int]uint64)
+// counts are counters of an agent.
+type counts struct{ tables, proofs int }
+
+func (l *lab) counts() map[int]counts {
+	all := make(map[int]counts)
 	for i, h := range l.nodes {
 		if s, err := h.Stats(l.t.Context()); err == nil {
-			all[i] = s.Counts.TableChanges
+			all[i] = counts{int(s.Counts.TableChanges), int(s.Counts.Crashed)}
 		}
 	}
 	return all
 }
 
-func (o outcome) String() string {
-	return fmt.Sprintf("%d | %.1f s | %.1f s, %d | %.1f s", o.changes, o.ownerless.Seconds(), o.twice.Seconds(), o.mostTwice, o.agreed.Seconds())
+// agree waits until all agents hold the same table over all of them and each partition has
+// one owner, and returns how long that took.
+func (l *lab) agree(limit time.Duration) (time.Duration, error) {
+	begin := time.Now()
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		err := l.disagreement()
+		if since := time.Since(begin); err == nil || since > limit {
+			return since, err
+		}
+	}
+}
+
+func (l *lab) disagreement() error {
+	digests := make(map[string]bool)
+	owners := make(map[int]int)
+	for i, h := range l.nodes {
+		ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+		m, err := h.Members(ctx)
+		s, serr := h.Stats(ctx)
+		owned, oerr := h.Owned(ctx)
+		cancel()
+		switch {
+		case err != nil || serr != nil || oerr != nil:
+			return fmt.Errorf("n%d: %w", i, errors.Join(err, serr, oerr))
+		case len(m.Members) != len(l.nodes):
+			return fmt.Errorf("n%d sees %d members", i, len(m.Members))
+		case s.State != "active":
+			return fmt.Errorf("n%d is %s: %s", i, s.State, s.Waits)
+		}
+		digests[fmt.Sprint(m.Digest)] = true
+		for _, p := range owned.Partitions {
+			if other, ok := owners[int(p)]; ok {
+				return fmt.Errorf("n%d and n%d own partition %d", other, i, p)
+			}
+			owners[int(p)] = i
+		}
+	}
+	if len(digests) != 1 || len(owners) != partitions {
+		return fmt.Errorf("%d tables; %d partitions have an owner", len(digests), len(owners))
+	}
+	return nil
+}
+
+// log prints the outcome as a row of a table.
+func (o outcome) log(t *testing.T, name string) {
+	t.Helper()
+	agreed := fmt.Sprintf("%.1f s", o.agreed.Seconds())
+	if o.never != nil {
+		agreed = fmt.Sprintf("not in %.0f s: %v", o.agreed.Seconds(), o.never)
+	}
+	t.Logf("| %s | %d | %.1f s | %.1f s, %d | %.2f s | %s | %s, %d, %v", name, o.changes, o.ownerless.Seconds(),
+		o.twice.Seconds(), o.mostTwice, o.unowned.Seconds(), agreed, o.state, o.ownedBy, o.proofs)
 }

@@ -1,0 +1,127 @@
+package netlab
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fault is what a test does to a lab of five.
+type fault struct {
+	name   string
+	faulty int // host at fault: its own table does not count; or 0
+	begin  func(l *lab)
+	lasts  time.Duration
+	end    func(l *lab) // besides the end of all faults of the bridge
+	holds  func(*testing.T, *lab, outcome)
+
+	noSeed  bool // the only seed left before
+	hungDNS bool // two of three seeds are names
+	short   bool // part of make test
+}
+
+// TestFaults puts five agents through one fault each, and prints a row of a table: the
+// changes of the tables of the others, time that the average partition had no owner, time
+// that it had two and how many had at a time, time from the begin of the fault until
+// all had owners again, time from its end to agreement; state of the node at fault.
+func TestFaults(t *testing.T) { // S5.4, S5.6 to S5.9
+	all := slices.Concat(splits(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()}, deaths(), restarts(), pauses(), settings())
+	for k, f := range all {
+		if !f.short && !*long {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			l := f.lab(t, 1+k)
+			if !*long {
+				f.lasts = 3 * ttl()
+			}
+			o := l.observe(f.faulty)
+			o.begins()
+			f.begin(l)
+			time.Sleep(f.lasts)
+			o.ends()
+			l.heal()
+			if f.end != nil {
+				f.end(l)
+			}
+			out := o.outcome(2 * time.Minute)
+			out.log(t, f.name)
+			if *exe == "" {
+				if out.never != nil {
+					t.Error(out.never)
+				}
+				f.holds(t, l, out)
+			}
+		})
+	}
+}
+
+// lab returns five agents that have agreed.
+func (f fault) lab(t *testing.T, number int) *lab {
+	t.Helper()
+	switch {
+	case f.noSeed:
+		l := newLab(t, number, 6, func(l *lab) []string { return []string{l.gossip(6)} })
+		l.nodes[6].process.Stop(time.Minute)
+		delete(l.nodes, 6)
+		if _, err := l.agree(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	case f.hungDNS:
+		return newLab(t, number, 5, func(l *lab) []string { return []string{"a.hung.test:7946", "b.hung.test:7946", l.gossip(1)} })
+	}
+	return newLab(t, number, 5, func(l *lab) []string { return []string{l.gossip(1), l.gossip(2), l.gossip(3)} })
+}
+
+// atMost fails the test if a table changed more often.
+func atMost(changes int) func(*testing.T, *lab, outcome) {
+	return func(t *testing.T, _ *lab, out outcome) {
+		t.Helper()
+		if out.changes > changes {
+			t.Errorf("others changed their tables %d times, want %d at most", out.changes, changes)
+		}
+	}
+}
+
+// still fails the test if anything moved.
+func still(t *testing.T, l *lab, out outcome) {
+	t.Helper()
+	atMost(0)(t, l, out)
+	for i, n := range out.proofs {
+		if n > 0 {
+			t.Errorf("n%d counts %d proofs of the end of a process", i, n)
+		}
+	}
+}
+
+// provenWithin fails the test unless the others proved the end of n5, and took over in time.
+func provenWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
+	return func(t *testing.T, l *lab, out outcome) {
+		t.Helper()
+		atMost(2)(t, l, out)
+		for i, n := range out.proofs {
+			if n != 1 {
+				t.Errorf("n%d counts %d proofs of the end of n5", i, n)
+			}
+		}
+		if out.unowned > limit {
+			t.Errorf("partitions of n5 had no owner for %v", out.unowned)
+		}
+	}
+}
+
+// oneWay fails the test unless the node at fault left and came back once, owned no more than
+// before, and says why.
+func oneWay(t *testing.T, l *lab, out outcome) {
+	t.Helper()
+	atMost(2)(t, l, out)
+	if out.ownedBy > partitions/2 || out.twice > time.Second {
+		t.Errorf("n5 owned up to %d partitions; a partition had two owners for %v", out.ownedBy, out.twice)
+	}
+	if out.state != "joining" || !strings.Contains(out.said, l.gossip(5)) {
+		t.Errorf("n5 is %s and says %q", out.state, out.said)
+	}
+}
