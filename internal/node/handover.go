@@ -106,6 +106,7 @@ func (n *Node) followTable(now time.Time, v *lease.View, table *placement.Table,
 	}
 	h.runners.SetTable(now, n.set.Handle(), h.members, owners, h.bound, joined)
 	h.kernel.SetTable(owners)
+	h.reconcileWaits()
 }
 
 // nextState returns the state that follows, with the partitions that this node may run.
@@ -240,10 +241,10 @@ func (n *Node) fenceHandover(now time.Time) {
 	n.carryHandover(now)
 }
 
-// judgeWaits ends the waits that exceed the bound, and reports whether there are others.
-func (n *Node) judgeWaits(now time.Time) (any bool) {
-	h := &n.handing
-	waiting := make(map[placement.Partition]waitFor)
+// reconcileWaits forgets the waits that are over, and returns what is waited for now. It runs
+// at each new table, too: a partition that goes and comes back begins a wait of its own.
+func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
+	waiting = make(map[placement.Partition]waitFor)
 	for _, p := range h.kernel.Waiting() {
 		waiting[p] = toStop
 		if h.kernel.Waits(p) {
@@ -257,6 +258,13 @@ func (n *Node) judgeWaits(now time.Time) (any bool) {
 		what, still := waiting[p]
 		return !still || what != w.what
 	})
+	return waiting
+}
+
+// judgeWaits ends the waits that exceed the bound, and reports whether there are others.
+func (n *Node) judgeWaits(now time.Time) (any bool) {
+	h := &n.handing
+	waiting := h.reconcileWaits()
 	overdue := make(map[string][]placement.Partition) // by the log line
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		w := h.waits[p]
