@@ -7,11 +7,11 @@ NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -paral
 
 # Packages without a goroutine, or with some that share nothing. The race detector would find
 # nothing in them, in six times the time.
-export PURE := ./internal/chaos ./internal/explore ./internal/handover ./internal/node ./internal/sim ./lease
+export PURE := ./internal/chaos ./internal/explore ./internal/handover ./internal/node ./internal/sim ./lease ./placement/assignment
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos clean
+.PHONY: help check test build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,7 @@ race: ## the tests of every module under the race detector
 
 long: ## packages without a goroutine, and the crowds that are too large for the race detector
 	$(STEP) 'kernels, simulations and crowds' go test -count=1 $(PURE) ./cluster/clusterhttp
+	$(STEP) 'the model of rooms' go test -count=1 -run TestRoomModel ./affinity
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh
@@ -76,6 +77,9 @@ chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for plante
 	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)
 	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/chaos -hunt
 	$(NETWORKS)
+
+models: ## every state of the larger worlds of the model of rooms; takes a minute
+	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel$$' ./affinity -long
 
 networks: ## real agents with faults of networks and processes, as a table; takes ten minutes and needs root; EXE=… measures another binary
 	$(NETWORKS)

@@ -3,6 +3,8 @@ package affinity
 import (
 	"context"
 	"time"
+
+	"github.com/roost-cluster/roost/placement"
 )
 
 // takeUp looks at the rooms with pins that may have changed.
@@ -13,7 +15,7 @@ func (k *keeper) takeUp(ctx context.Context) {
 	all := k.work.all.Swap(false)
 	if all {
 		k.search = time.Now().Add(searchTime)
-		k.beat = time.Time{} // now: other nodes wait for it
+		k.due = time.Time{} // now: other nodes wait for it
 		k.work.rooms.add(k.hosts.names()...)
 	}
 	var hosted []*Hosting
@@ -26,7 +28,7 @@ func (k *keeper) takeUp(ctx context.Context) {
 		}
 	}
 	if all {
-		k.work.partitions.add(k.agent.Owned()...)
+		k.work.partitions.add(k.owned()...)
 		k.feeds.moves.resync() // moves in between were not published
 	}
 	k.confirm(ctx, hosted, false)
@@ -42,7 +44,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 	ops := make([]Op, len(rooms))
 	asked := make([]*cached, len(rooms))
 	for i, room := range rooms {
-		ops[i] = Op{Partition: k.agent.Partition(room), Room: room}
+		ops[i] = Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}
 		asked[i] = k.cache.begin(room)
 	}
 	var moved []Moved

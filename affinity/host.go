@@ -66,7 +66,8 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	generation := r.cache.generation.Load() // before the answer, which proves nothing about a later loss
+	// Before the answer, which proves nothing about a later loss or fence.
+	generation, fences := r.cache.generation.Load(), r.agent.Snapshot().Stats.Fences
 	a, err := r.ask(ctx, &r.flights.host, room, d, func() (Assignment, bool) { return r.justLearned(room) })
 	if err != nil {
 		return nil, a, err
@@ -79,7 +80,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		r.counts.misrouted.Add(1)
 		return nil, a, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
 	}
-	h, err := r.open(a, d.Size, generation)
+	h, err := r.open(a, d.Size, generation, fences)
 	return h, a, err
 }
 
@@ -95,7 +96,7 @@ func (r *Resolver) justLearned(room string) (a Assignment, ok bool) {
 	return r.assign(r.agent.Snapshot(), room, e.pin, Pinned, alive.reason()), true
 }
 
-func (r *Resolver) open(a Assignment, size int, generation uint64) (*Hosting, error) {
+func (r *Resolver) open(a Assignment, size int, generation, fences uint64) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
 		r: r, room: a.Room, partition: a.Partition, self: a.Incarnation, lost: make(chan struct{}),
@@ -104,9 +105,8 @@ func (r *Resolver) open(a Assignment, size int, generation uint64) (*Hosting, er
 	if a.Source == Hash || a.Source == Override {
 		h.written = now // by the claim; an older pin may be about to expire
 	}
-	fences := r.agent.Snapshot().Stats.Fences
-	if !r.agent.Live() {
-		return nil, ErrFenced
+	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != fences {
+		return nil, ErrFenced // the room may have moved since the answer
 	}
 	opened, err := r.hosts.open(h, fences)
 	if opened == h {

@@ -23,7 +23,8 @@ const (
 // have changed. Its fields are its own.
 type keeper struct {
 	*Resolver
-	beat     time.Time // when the next heartbeat is due
+	node     *cluster.Agent
+	due      time.Time // when the next heartbeat is due
 	standIn  time.Time // when to sweep the partitions in which this node is second
 	sweepAll time.Time // when to sweep all owned partitions again
 	search   time.Time // until when known rooms of dead nodes are searched for
@@ -31,9 +32,9 @@ type keeper struct {
 	reported int64     // load
 }
 
-func (r *Resolver) keep(ctx context.Context) {
-	k := &keeper{Resolver: r, reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3))}
-	batches := r.agent.Subscribe(ctx)
+func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
+	k := &keeper{Resolver: r, node: node, reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3))}
+	batches := node.Subscribe(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -54,12 +55,12 @@ func (r *Resolver) keep(ctx context.Context) {
 		}
 		k.checkFence()
 		k.takeUp(ctx)
-		if now := time.Now(); !now.Before(k.beat) {
+		if now := time.Now(); !now.Before(k.due) {
 			next, answered := k.heartbeat(ctx)
-			k.beat = now.Add(next)
+			k.due = now.Add(next)
 			k.tend(ctx, answered)
 		}
-		timer.Reset(time.Until(k.beat))
+		timer.Reset(time.Until(k.due))
 	}
 }
 
@@ -96,8 +97,17 @@ func (k *keeper) follow(b events.Batch) {
 // someDied sweeps the owned partitions now, and later the partitions in which this
 // node is second, in case their owner is live but does not reach the store.
 func (k *keeper) someDied() {
-	k.work.partitions.add(k.agent.Owned()...)
+	k.work.partitions.add(k.owned()...)
 	k.standIn = time.Now().Add(3*time.Second + rand.N(3*time.Second))
+}
+
+// owned returns the partitions that this node owns.
+func (k *keeper) owned() []placement.Partition {
+	s := k.agent.Snapshot()
+	if !k.agent.Live() || s.State == nil {
+		return nil
+	}
+	return s.State.Owned()
 }
 
 // sweepSecond sweeps the partitions in which this node is second.
@@ -133,7 +143,7 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 		return retryTime, true // a split that lasts, or a death that is about to show
 	}
 	// Well before the heartbeat expires, and often enough for liveness.record.
-	return jittered(min(k.agent.Config().HeartbeatInterval, k.liveness.ttl/4)), true
+	return jittered(min(k.beat, k.liveness.ttl/4)), true
 }
 
 // tend does the work that is due after each heartbeat. The pins wait for a store that answers.
@@ -148,7 +158,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		}
 		k.confirm(ctx, write, true)
 		k.confirm(ctx, read, false)
-		if len(write)+len(read) < maxAtOnce || time.Now().After(k.beat) {
+		if len(write)+len(read) < maxAtOnce || time.Now().After(k.due) {
 			break
 		}
 	}
@@ -159,9 +169,9 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 	}
 	if !now.Before(k.sweepAll) {
 		k.sweepAll = now.Add(jittered(k.cfg.PinTTL / 3))
-		k.work.partitions.add(k.agent.Owned()...)
+		k.work.partitions.add(k.owned()...)
 	}
-	if now.Before(k.search) && now.Sub(k.searched) >= k.agent.Config().HeartbeatInterval {
+	if now.Before(k.search) && now.Sub(k.searched) >= k.beat {
 		k.searched = now
 		// The new homes of these rooms are found and published even if the store does
 		// not notify. Rooms of nodes that are cut off may still be there.
@@ -179,7 +189,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 		load = units
 		if units != k.reported {
 			k.reported = units
-			k.agent.SetLoad(units)
+			k.node.SetLoad(units)
 		}
 	}
 	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.limits.softOf(s.Self), Capacity: s.Self.Capacity}

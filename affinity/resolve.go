@@ -259,7 +259,7 @@ func (r *Resolver) degrade(s *cluster.Snapshot, q request, home choice, cause er
 		r.cache.assume(q.room, Pin{Incarnation: home.incarnation(), Size: q.size})
 		return guess(home.incarnation(), "claimed for this node; the store has not confirmed it")
 	}
-	owner, err := s.Place(q.room)
+	owner, err := r.agent.Place(q.room)
 	if err != nil {
 		return Assignment{}, err
 	}
@@ -284,7 +284,7 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	if r.run.closed.Load() {
 		return s, ErrClosed
 	}
-	_, err := s.Place(room)
+	_, err := r.agent.Place(room)
 	return s, err
 }
 

@@ -22,7 +22,8 @@ import (
 // A Resolver has no lock of its own. Each part has one where it needs one, and calls
 // no other part and no callback of the user's while it holds the lock.
 type Resolver struct {
-	agent    *cluster.Agent
+	agent    agent
+	beat     time.Duration // between two heartbeats of the agent
 	cfg      Config
 	cache    pinCache
 	reserved reservations
@@ -37,6 +38,13 @@ type Resolver struct {
 	work   work
 	counts counters
 	run    running
+}
+
+// agent is what decisions need of a *cluster.Agent.
+type agent interface {
+	Snapshot() *cluster.Snapshot
+	Place(key string) (*cluster.Member, error)
+	Live() bool
 }
 
 // work is what the two goroutines have yet to do.
@@ -69,24 +77,29 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 	}
 	var endLog func()
 	cfg.Log, _, endLog = logqueue.Through(cfg.Log.With("node", lease.NodeID(node.ID)))
-	r := &Resolver{
-		agent: agent, cfg: cfg,
-		cache:    pinCache{max: int64(cfg.MaxKnown)},
-		reserved: reservations{limits: ceilings{cfg.SoftCeiling, cfg.HardCeiling}, settle: cfg.Settle},
-		store:    newStoreClient(store, cfg),
-		liveness: newLiveness(node.LeaseTTL),
-		hosts:    hostTable{fences: agent.Snapshot().Stats.Fences},
-		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
-	}
+	r := newResolver(agent, node.HeartbeatInterval, node.LeaseTTL, store, cfg)
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
 	r.run.stop, r.run.endLog = stop, endLog
 	if cfg.ReportLoad {
 		agent.SetLoad(0)
 	}
-	r.run.wait.Go(func() { r.keep(ctx) })
+	r.run.wait.Go(func() { r.keep(ctx, agent) })
 	r.run.wait.Go(func() { r.rehome(ctx) })
 	return r, nil
+}
+
+// newResolver returns a resolver that does nothing by itself.
+func newResolver(agent agent, beat, ttl time.Duration, store Store, cfg Config) *Resolver {
+	return &Resolver{
+		agent: agent, beat: beat, cfg: cfg,
+		cache:    pinCache{max: int64(cfg.MaxKnown)},
+		reserved: reservations{limits: ceilings{cfg.SoftCeiling, cfg.HardCeiling}, settle: cfg.Settle},
+		store:    newStoreClient(store, cfg),
+		liveness: newLiveness(ttl),
+		hosts:    hostTable{fences: agent.Snapshot().Stats.Fences},
+		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
+	}
 }
 
 // Close ends the resolver and all hostings, and removes this node's heartbeat from

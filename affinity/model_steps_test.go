@@ -1,0 +1,225 @@
+//go:build !race
+
+package affinity
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// The invariants.
+const (
+	oneHome     = "an epoch of a room has one home"
+	epochGrows  = "the epoch of a room never goes back"
+	homeStays   = "a room stays while its home lives"
+	oneHeir     = "a pin is replaced once"
+	readIsLost  = "a host that has read of another home serves no longer"
+	fencedIsOut = "a node that was fenced serves nothing of before"
+	homeRuns    = "at rest a room's home runs"
+	oneServes   = "at rest the home alone serves a room"
+	allAgree    = "at rest all nodes resolve a room to its home"
+)
+
+// begin starts a call of p, up to the first one of the store.
+func (p *modelProcess) begin(what string, f func(*modelOp)) {
+	op := &modelOp{what: what, view: p.view, ended: p.ended, fences: p.fences}
+	p.op = op
+	go func() {
+		f(op)
+		p.w.events <- nil
+	}()
+	p.await()
+}
+
+// await waits for the next call of the store, or for the end of the call of p.
+func (p *modelProcess) await() {
+	if p.op.call = <-p.w.events; p.op.call != nil {
+		return
+	}
+	op := p.op
+	p.op = nil
+	if h := p.r.hosts.get(modelRoom); h != nil && op.foreign > h.Epoch() {
+		p.w.breaks(readIsLost)
+	}
+	if op.did != nil {
+		op.did(op)
+	}
+}
+
+// answers hands the answer of the store to p, or an error.
+func (p *modelProcess) answers(err error) {
+	c := p.op.call
+	if err != nil {
+		c.err, p.op.foreign = err, 0
+	}
+	p.op.log += c.what + c.said
+	if c.err != nil {
+		p.op.log += "!"
+	}
+	for _, res := range c.results {
+		p.op.log += fmt.Sprint(res.Pin.Incarnation, p.w.rank(res.Pin.Epoch), res.Done, ";")
+	}
+	close(c.answer)
+	p.await()
+}
+
+func (p *modelProcess) resolve() {
+	p.begin("resolves", func(*modelOp) {
+		a, err := p.r.Resolve(context.Background(), modelRoom, Demand{})
+		if err == nil && a.Epoch != 0 && p.w.homes[a.Epoch] != a.Incarnation {
+			p.w.breaks(oneHome)
+		}
+	})
+}
+
+func (p *modelProcess) host() {
+	p.begin("hosts", func(op *modelOp) {
+		h, err := p.r.Host(context.Background(), modelRoom, Demand{})
+		op.did = func(op *modelOp) {
+			if err == nil && op.fences != p.fences && p.w.store.pins[modelRoom].Incarnation != p.self && h.Err() == nil {
+				p.w.breaks(fencedIsOut)
+			}
+		}
+	})
+}
+
+func (p *modelProcess) sweep() {
+	p.begin("sweeps", func(*modelOp) { p.r.sweep(context.Background(), []placement.Partition{0}) })
+}
+
+func (p *modelProcess) refresh() {
+	p.begin("refreshes", func(*modelOp) { p.refreshNow() })
+}
+
+func (p *modelProcess) refreshNow() {
+	if h := p.r.hosts.get(modelRoom); h != nil {
+		p.k.confirm(context.Background(), []*Hosting{h}, true)
+	}
+}
+
+func (p *modelProcess) release() {
+	h := p.r.hosts.get(modelRoom)
+	p.begin("releases", func(*modelOp) { _ = h.Release(context.Background()) })
+}
+
+// fence is what the agent does after a pause.
+func (p *modelProcess) fence() {
+	p.overdue = false
+	if p.w.fault != noFence {
+		p.fences++
+	}
+}
+
+// noticeFence is what the keeper does then.
+func (p *modelProcess) noticeFence() {
+	p.k.checkFence()
+	if p.r.hosts.count() > 0 {
+		p.w.breaks(fencedIsOut)
+	}
+}
+
+// crash ends the process. What it has sent to the store may still arrive.
+func (p *modelProcess) crash() {
+	p.gone = true
+	if p.op != nil && !p.op.call.taken {
+		p.w.late = append(p.w.late, p.op.call.writes()...)
+	}
+	p.abandon()
+}
+
+// abandon ends the call of a process that has ended.
+func (p *modelProcess) abandon() {
+	for p.gone = true; p.op != nil; {
+		p.op.did, p.op.foreign = nil, 0
+		p.answers(errModelFailed)
+	}
+}
+
+// writes returns the ops of a call that change something.
+func (c *modelCall) writes() (acts []*modelAct) {
+	return slices.DeleteFunc(slices.Clone(c.acts), func(a *modelAct) bool { return a.reads() })
+}
+
+// swap has the store do an op, and compares what it does with the invariants.
+func (w *modelWorld) swap(a *modelAct) Result {
+	op, before := a.Op, w.store.pins[modelRoom].Pin
+	switch {
+	case w.fault == comparesNothing && !op.reads():
+		op.If = before
+	case w.fault == comparesLives:
+		op.If.Epoch = 0
+	}
+	res := w.store.swap(time.Now(), op)
+	if res.Done && res.Pin.Incarnation != before.Incarnation && res.Pin.Number != 0 {
+		pin := w.store.pins[modelRoom]
+		switch {
+		case w.fault == keepsEpoch && before.Epoch != 0:
+			pin.Epoch = before.Epoch
+		case w.fault == clockGoesBack:
+			pin.Epoch = uint64(1000 - len(w.epochs))
+		}
+		w.store.pins[modelRoom], res.Pin.Epoch = pin, pin.Epoch
+	}
+	w.judge(a, op, before, res)
+	if op := a.by.op; op != nil && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self {
+		op.foreign = res.Pin.Epoch
+		if w.fault == believes {
+			res.Pin = a.Set
+		}
+	}
+	return res
+}
+
+func (w *modelWorld) judge(a *modelAct, op Op, before Pin, res Result) {
+	if !res.Done || op.reads() || res.Pin.Incarnation == before.Incarnation {
+		return
+	}
+	if res.Pin.Number != 0 {
+		if at, ok := w.homes[res.Pin.Epoch]; ok && at != res.Pin.Incarnation {
+			w.breaks(oneHome)
+		}
+		if n := len(w.epochs); n > 0 && res.Pin.Epoch <= w.epochs[n-1] {
+			w.breaks(epochGrows)
+		}
+		w.homes[res.Pin.Epoch] = res.Pin.Incarnation
+		w.epochs = append(w.epochs, res.Pin.Epoch)
+	}
+	if a.If.Number != 0 && a.If.Epoch != 0 {
+		void := Pin{Incarnation: a.If.Incarnation, Epoch: a.If.Epoch}
+		if w.heirs[void]++; w.heirs[void] > 1 {
+			w.breaks(oneHeir)
+		}
+	}
+	home := w.processOf(before.Incarnation)
+	switch {
+	case home == nil:
+	case a.by.self == before.Incarnation && a.If.Incarnation == a.by.self && (a.If.Epoch == before.Epoch || a.If.Epoch == 0): // by its own word
+	case home.silent && a.view[home.place] != home.self.Number: // it has died twice
+	default:
+		w.breaks(homeStays)
+	}
+}
+
+// processOf returns the process with an incarnation, if it runs.
+func (w *modelWorld) processOf(at lease.Incarnation) *modelProcess {
+	for _, p := range w.running() {
+		if p.self == at {
+			return p
+		}
+	}
+	return nil
+}
+
+func (w *modelWorld) breaks(invariant string) {
+	if w.broken == "" {
+		w.broken = invariant
+	}
+}
+
+// rank is the place of an epoch among those of the room.
+func (w *modelWorld) rank(epoch uint64) int { return 1 + slices.Index(w.epochs, epoch) }

@@ -1,0 +1,167 @@
+//go:build !race
+
+package affinity
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/explore"
+)
+
+var modelLong = flag.Bool("long", false, "explore the large worlds of the model of rooms; takes a minute")
+
+// modelSize says when a world is explored.
+type modelSize int
+
+const (
+	small  modelSize = iota
+	medium           // not with -short
+	large            // with -long alone
+)
+
+// modelState is a state by the way to it: goroutines cannot be copied, so a world is built
+// again for each step.
+type modelState struct {
+	trace  []modelAction
+	key    string
+	next   []modelAction
+	broken string
+}
+
+// modelRest remembers what worlds come to when they come to rest.
+type modelRest map[string]string
+
+func (rest modelRest) after(l modelLimits, f modelFault, prepare, trace []modelAction) *modelState {
+	w := newModelWorld(l, f)
+	for _, a := range slices.Concat(prepare, trace) {
+		a.do(w)
+	}
+	knowledge := w.key()
+	s := &modelState{trace: trace, key: knowledge + fmt.Sprint(w.left), broken: w.broken}
+	if s.broken == "" {
+		s.next = w.actions()
+		known, ok := rest[knowledge]
+		if !ok {
+			known = w.rest()
+			rest[knowledge] = known
+		}
+		s.broken = known
+	}
+	for _, p := range w.at {
+		if p != nil {
+			p.abandon()
+		}
+	}
+	return s
+}
+
+// exploreModel explores a world in which a process may already host the room.
+func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, states int) (r explore.Result[string]) {
+	t.Helper()
+	var prepare []modelAction
+	if hosted != "" {
+		prepare = append(prepare, modelAction{"hosts", func(w *modelWorld) {
+			w.direct = true
+			_, _ = w.at[hosted[0]-'a'].r.Host(context.Background(), modelRoom, Demand{})
+			w.direct = false
+		}})
+	}
+	synctest.Test(t, func(*testing.T) {
+		rest := make(modelRest)
+		m := explore.Model[*modelState, string]{
+			Start: []*modelState{rest.after(l, f, prepare, nil)},
+			Key:   func(s *modelState) string { return s.key },
+			Next: func(s *modelState, visit func(string, *modelState)) {
+				for _, a := range s.next {
+					visit(a.what, rest.after(l, f, prepare, append(slices.Clip(s.trace), a)))
+				}
+			},
+			MaxStates: states,
+		}
+		for _, name := range []string{oneHome, epochGrows, homeStays, oneHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
+			m.Invariants = append(m.Invariants, explore.Invariant[*modelState]{
+				Name: name, Holds: func(s *modelState) bool { return s.broken != name },
+			})
+		}
+		r = m.Run()
+	})
+	return r
+}
+
+func TestRoomModel(t *testing.T) { // S0.7, S5.12
+	for _, c := range []struct {
+		name   string
+		hosted string // the process that hosts the room at the start
+		size   modelSize
+		limits modelLimits
+	}{
+		{"claims", "", small, modelLimits{nodes: 2, resolves: 2, hosts: 1, lost: 1, late: 1}},
+		{"claims and an end", "", medium, modelLimits{nodes: 3, resolves: 2, crashes: 1, slow: 1}},
+		{"a death", "b", small, modelLimits{nodes: 3, sweeps: 2, crashes: 1, ticks: 1}},
+		{"a proven death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, starts: 1, late: 1, proofs: true}},
+		{"a pause in a claim", "", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
+		{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
+		{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
+		{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
+		{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
+		{"a loss of data", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 1, wipes: 1}},
+		{"claims of three", "", large, modelLimits{nodes: 3, resolves: 3, crashes: 1, late: 1, slow: 1}},
+		{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, proofs: true}},
+		{"a restart", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, starts: 1, late: 1, slow: 1}},
+		{"a pause", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
+		{"a pause and a cut", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 2, pauses: 1, ticks: 2, cuts: 1}},
+		{"a pause among three", "b", large, modelLimits{nodes: 3, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
+		{"a cut from gossip and the store", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, deaf: 1, ticks: 2}},
+		{"a death in an outage", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, crashes: 1, outages: 1, ticks: 2}},
+		{"two sides without the store", "", large, modelLimits{nodes: 2, hosts: 2, outages: 1, cuts: 2}},
+		{"a loss of data and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, refreshes: 1, wipes: 1, cuts: 1, late: 1}},
+		{"releases and answers that are lost", "b", large, modelLimits{nodes: 2, hosts: 2, releases: 2, refreshes: 1, late: 1, lost: 1}},
+	} {
+		if (c.size == large) != *modelLong || (c.size == medium && testing.Short()) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			begin := time.Now()
+			r := exploreModel(t, c.limits, "", c.hosted, 300_000)
+			t.Log(r, time.Since(begin))
+			if r.Broken != "" || !r.Whole {
+				t.Error("want all states, and none that breaks an invariant")
+			}
+		})
+	}
+}
+
+func TestRoomModelFaults(t *testing.T) { // S5.12
+	for _, c := range []struct {
+		fault  modelFault
+		broken string
+		hosted string
+		limits modelLimits
+	}{
+		{comparesNothing, homeStays, "", modelLimits{nodes: 2, resolves: 2, cuts: 2}},
+		{comparesLives, oneHeir, "b", modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
+		{keepsEpoch, oneHome, "b", modelLimits{nodes: 2, sweeps: 1, crashes: 1, proofs: true}},
+		{clockGoesBack, epochGrows, "b", modelLimits{nodes: 2, sweeps: 1, crashes: 1, proofs: true}},
+		{gossipDecides, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1}},
+		{storeDecides, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, deaf: 1, ticks: 1}},
+		{silenceProves, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
+		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, proofs: true}},
+		{noFence, fencedIsOut, "b", modelLimits{nodes: 2, sweeps: 1, pauses: 1, ticks: 1}},
+		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
+	} {
+		t.Run(string(c.fault), func(t *testing.T) {
+			begin := time.Now()
+			r := exploreModel(t, c.limits, c.fault, c.hosted, 100_000)
+			if r.Broken != c.broken {
+				t.Errorf("want a state that breaks %q", c.broken)
+			}
+			t.Log(r, time.Since(begin))
+		})
+	}
+}
