@@ -157,7 +157,6 @@ func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 // a node, and into it. Streams repeat what is lost.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.net.lossOf[c.Node(id).Addr] = loss{out, in}
-	c.probe()
 }
 
 // ResetStreams ends all streams that a node takes part in, as a restarted firewall does.

@@ -50,8 +50,7 @@ func oneWay(t *testing.T, n int, id string, out, in float64) {
 			t.Errorf("%s changed its table %d times", other, changes)
 		}
 	}
-	// Its watchers may take it for crashed before it knows that it is not heard.
-	if most > placement.DefaultPartitions/2 || len(p.Owned()) > 0 || twice > 2*time.Second {
+	if most > placement.DefaultPartitions/2 || len(p.Owned()) > 0 || twice > 500*time.Millisecond {
 		t.Errorf("it owned up to %d partitions, owns %d in the end; partitions had two owners for %v", most, len(p.Owned()), twice)
 	}
 	if why := p.View().Waits; p.View().Phase != node.Joining || why == nil || !strings.Contains(why.Error(), p.Addr) {

@@ -117,10 +117,9 @@ func (c *Cluster) unreachable(a, b string) bool {
 	return c.net.dead(link{a, b}) || c.net.dead(link{b, a})
 }
 
-// dead reports whether all packets are lost on the way.
-func (n *network) dead(l link) bool {
-	return n.cuts[l] || n.gone[l.from] || n.gone[l.to] || n.loses(l, 1-1e-9)
-}
+// dead reports whether nothing gets through on the way. Loss is of packets alone: streams
+// repeat what was lost.
+func (n *network) dead(l link) bool { return n.cuts[l] || n.gone[l.from] || n.gone[l.to] }
 
 // probe has the keep-alives of streams find out, in time, which hosts do not answer any more.
 func (c *Cluster) probe() {
