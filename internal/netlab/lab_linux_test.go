@@ -16,6 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/placement"
 )
 
 var (
@@ -74,8 +75,16 @@ type lab struct {
 type host struct {
 	clusterhttp.Client
 	process *agentproc.Process
-	hidden  atomic.Bool // from the observation
+	hidden  atomic.Int32          // from the observation
+	owned   []placement.Partition // by the last answer
 }
+
+// How a host is observed.
+const (
+	shown  = iota
+	spared // it is not asked: its last answer holds
+	gone   // it owns nothing that others reach
+)
 
 // timings are what agents of short tests run with: everything is a third of its usual time.
 func timings() []string {

@@ -85,12 +85,12 @@ func vanish() fault {
 	return fault{
 		name: "the link of n5 goes down", faulty: 5, lasts: 15 * time.Second, holds: provenWithin(ttl()/2 + 3*time.Second),
 		begin: func(l *lab) {
-			l.nodes[5].hidden.Store(true)
+			l.nodes[5].hidden.Store(gone)
 			l.must("ip link set %s down", l.ns(5))
 		},
 		end: func(l *lab) {
 			l.must("ip link set %s up", l.ns(5))
-			l.nodes[5].hidden.Store(false)
+			l.nodes[5].hidden.Store(shown)
 		},
 	}
 }

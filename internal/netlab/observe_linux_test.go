@@ -67,32 +67,34 @@ func (l *lab) observe(faulty int) *observation {
 }
 
 // owners asks each agent what it owns, and returns how many own each partition, and how many
-// partitions the node at fault owns.
+// partitions the node at fault owns. The last answer of an agent that is late holds: it may
+// stand still.
 func (o *observation) owners() (owners [partitions]int, byFaulty int) {
-	var mu sync.Mutex
 	var wait sync.WaitGroup
-	for i, h := range o.hosts {
-		if h.hidden.Load() {
+	for _, h := range o.hosts {
+		if h.hidden.Load() != shown {
 			continue
 		}
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(o.l.t.Context(), 300*time.Millisecond)
 			defer cancel()
-			owned, err := h.Owned(ctx)
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, p := range owned.Partitions {
-				owners[p]++
-			}
-			if i == o.faulty {
-				byFaulty = len(owned.Partitions)
+			if owned, err := h.Owned(ctx); err == nil || ctx.Err() == nil {
+				h.owned = owned.Partitions
 			}
 		})
 	}
 	wait.Wait()
+	for i, h := range o.hosts {
+		if h.hidden.Load() == gone {
+			continue
+		}
+		for _, p := range h.owned {
+			owners[p]++
+		}
+		if i == o.faulty {
+			byFaulty = len(h.owned)
+		}
+	}
 	return owners, byFaulty
 }
 
@@ -135,7 +137,7 @@ func (o *observation) ends() {
 	o.out.unowned = o.unowned.Sub(o.began)
 	o.mu.Unlock()
 	h := o.l.nodes[o.faulty]
-	if h == nil || h.hidden.Load() {
+	if h == nil || h.hidden.Load() != shown {
 		return
 	}
 	ctx, cancel := context.WithTimeout(o.l.t.Context(), time.Second)

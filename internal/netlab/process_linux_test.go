@@ -73,12 +73,12 @@ func pauses() []fault {
 		{
 			name: "n5 has 1 % of a CPU", faulty: 5, lasts: time.Minute, holds: still,
 			begin: func(l *lab) {
-				l.nodes[5].hidden.Store(true) // answers would take all its time
+				l.nodes[5].hidden.Store(spared) // answers would take all its time
 				group = l.group(5, "cpu", "cpu.cfs_quota_us=1000", "cpu.max=1000 100000")
 			},
 			end: func(l *lab) {
 				l.ungroup(group)
-				l.nodes[5].hidden.Store(false)
+				l.nodes[5].hidden.Store(shown)
 			},
 		},
 	}
@@ -157,7 +157,7 @@ func (l *lab) exhaust(i int) {
 	select {
 	case <-l.nodes[i].process.Done():
 	case <-time.After(agenttest.Patience):
-		l.t.Errorf("%s is not out of memory", l.ns(i))
+		l.t.Fatalf("%s is not out of memory", l.ns(i))
 	}
 	_ = hog.Process.Kill()
 	_ = hog.Wait()
