@@ -76,6 +76,24 @@ func TestStepClock(t *testing.T) { // S3.3
 	})
 }
 
+// A step of all wall clocks by an hour moves nothing: each is compared with their median.
+func TestStepAllClocks(t *testing.T) { // S3.3
+	inFleets(t, func(t *testing.T, c fleet) {
+		r := c.record()
+		for _, by := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
+			for _, id := range c.IDs() {
+				c.Node(id).StepClock(by)
+			}
+			c.Run(20 * time.Second)
+		}
+		for _, id := range c.IDs() {
+			if more := len(c.Node(id).Batches()) - r.seen[id]; more != 0 || c.Node(id).View().Stats.Fences != 0 {
+				t.Errorf("%s published %d changes, and fenced itself %d times", id, more, c.Node(id).View().Stats.Fences)
+			}
+		}
+	})
+}
+
 // An exchange that is reset ends at once, and merges nothing. The next one succeeds.
 func TestResetStreams(t *testing.T) {
 	var log logbook
