@@ -163,18 +163,18 @@ func lost(h *affinity.Hosting) bool {
 
 // eye reads pins directly from the store.
 type eye struct {
-	t     *testing.T
+	t     testing.TB
 	store *redisstore.Store
 }
 
-func newEye(t *testing.T, url string) *eye {
-	t.Helper()
-	store, err := redisstore.Open(t.Context(), redisstore.Options{URL: url})
+func newEye(tb testing.TB, url string) *eye {
+	tb.Helper()
+	store, err := redisstore.Open(tb.Context(), redisstore.Options{URL: url})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() })
-	return &eye{t, store}
+	tb.Cleanup(func() { _ = store.Close() })
+	return &eye{tb, store}
 }
 
 // pins reads the pins of rooms, without an index.

@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -15,20 +16,20 @@ const leaseTTL = 5 * time.Second
 
 // herd is a cluster of processes.
 type herd struct {
-	t     *testing.T
+	t     testing.TB
 	nodes map[lease.NodeID]*process
 	rooms []string // hosted by host
 }
 
-func newHerd(t *testing.T, s setup, ids ...string) *herd {
-	t.Helper()
+func newHerd(tb testing.TB, s setup, ids ...string) *herd {
+	tb.Helper()
 	s.Cluster, s.Capacity = clusterName(), capacity
-	s.TTL = leaseTTL
-	s.Budget = patience // the store must decide, even on a busy machine
-	h := &herd{t: t, nodes: make(map[lease.NodeID]*process)}
+	s.TTL = cmp.Or(s.TTL, leaseTTL)
+	s.Budget = cmp.Or(s.Budget, patience) // the store must decide, even on a busy machine
+	h := &herd{t: tb, nodes: make(map[lease.NodeID]*process)}
 	for _, id := range ids {
 		s.ID = id
-		p := startProcess(t, s)
+		p := startProcess(tb, s)
 		h.nodes[p.id] = p
 		s.Join = append(s.Join, p.addr)
 	}

@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -127,4 +128,91 @@ func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
 	h.waitGone(look, dead, since)
 	h.unharmed(before, look.mustPins(h.rooms), "c")
 	noScan(t, redis)
+}
+
+// A node dies while Redis is dead for ten seconds. In between the others host some of its rooms
+// by their own word. Once Redis is back, each of its rooms gets one new home.
+func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
+	long(t)
+	t.Parallel()
+	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	look := newEye(t, redis.URL())
+	h := newHerd(t, setup{URL: redis.URL(), Budget: time.Second}, "a", "b", "c")
+	h.host(names(300))
+	before := look.mustPins(h.rooms)
+	dead := h.nodes["c"].incarnation
+	redis.Kill()
+	h.kill("c")
+	since := time.Now()
+	h.waitAgreed() // by gossip
+	var orphans []string
+	for room, pin := range before {
+		if pin.Incarnation == dead && len(orphans) < 20 {
+			orphans = append(orphans, room)
+		}
+	}
+	alone := 0
+	for _, p := range h.nodes {
+		redistest.Eventually(t, "answers without the store", func() error { // a table follows a death after a moment
+			for i, a := range p.rooms("Resolve", orphans) {
+				if a.Epoch != 0 || h.nodes[a.Node] == nil {
+					return fmt.Errorf("%s resolves %s to %#v", p.id, orphans[i], a)
+				}
+				if hosted := h.nodes[a.Node].rooms("Host", orphans[i:i+1])[0]; hosted.Err == "" {
+					alone++
+				}
+			}
+			return nil
+		})
+	}
+	if alone == 0 {
+		t.Error("no room is hosted without the store")
+	}
+	settle(t, "without Redis", 10*time.Second-time.Since(since), func() error { return h.kept(before, dead) })
+	redis.Restart()
+	since = time.Now()
+	h.waitGone(look, dead, since)
+	after := look.mustPins(h.rooms)
+	h.unharmed(before, after, "c")
+	redistest.Eventually(t, "one home of each room", func() error { return h.oneHome(orphans, after) })
+	for room, pin := range after { // the clients of the dead node's rooms are back
+		if before[room].Incarnation == dead {
+			if a := h.settled("Host", []string{room}, h.nodes[pin.Node])[0]; a.Epoch != pin.Epoch {
+				t.Errorf("%s is hosted as %+v, and pinned to %v", room, a, pin)
+			}
+		}
+	}
+	if err := errors.Join(h.oneHome(orphans, after), h.same(after, look.mustPins(h.rooms))); err != nil {
+		t.Error(err)
+	}
+}
+
+// kept returns an error if a room of a live node is lost.
+func (h *herd) kept(pins map[string]affinity.Pin, dead lease.Incarnation) error {
+	hosted := make(map[lease.NodeID][]string)
+	for room, pin := range pins {
+		if pin.Incarnation != dead {
+			hosted[pin.Node] = append(hosted[pin.Node], room)
+		}
+	}
+	for id, rooms := range hosted {
+		for i, a := range h.nodes[id].rooms("Hosted", rooms) {
+			if a.Lost {
+				return fmt.Errorf("%s is lost at %s: %s", rooms[i], id, a.Err)
+			}
+		}
+	}
+	return nil
+}
+
+// oneHome returns an error if a node hosts a room that is pinned to another one.
+func (h *herd) oneHome(rooms []string, pins map[string]affinity.Pin) error {
+	for id, p := range h.nodes {
+		for i, a := range p.rooms("Hosted", rooms) {
+			if pin := pins[rooms[i]]; !a.Lost && (pin.Incarnation != p.incarnation || pin.Epoch != a.Epoch) {
+				return fmt.Errorf("%s hosts %s as %+v; it is pinned to %v", id, rooms[i], a, pin)
+			}
+		}
+	}
+	return nil
 }

@@ -23,6 +23,7 @@ type setup struct {
 	URL      string // of Redis
 	Capacity int64
 	TTL      time.Duration // of leases
+	LAN      bool          // the timings of a data centre, not of one machine
 
 	// As in affinity.Config.
 	Budget     time.Duration
@@ -38,10 +39,14 @@ type node struct {
 
 func startNode(ctx context.Context, s setup) (*node, error) {
 	quiet := slog.New(slog.DiscardHandler)
+	network := cluster.Local
+	if s.LAN {
+		network = cluster.LAN
+	}
 	// All nodes share a clock: apparent skew comes from a busy machine.
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
-		Network: cluster.Local, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
+		Network: network, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
 	})
 	if err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func (r *Remote) Host(in Batch, out *[]Answer) error {
 	return nil
 }
 
-// Hosted returns the state of hosted rooms.
+// Hosted returns the state of hosted rooms. A room that was never hosted is lost.
 func (r *Remote) Hosted(in Batch, out *[]Answer) error {
 	*out = make([]Answer, len(in.Rooms))
 	r.mu.Lock()
@@ -106,7 +106,8 @@ func (r *Remote) Hosted(in Batch, out *[]Answer) error {
 	for i, room := range in.Rooms {
 		h := r.hosted[room]
 		if h == nil {
-			return fmt.Errorf("%s was never hosted here", room)
+			(*out)[i].Lost = true
+			continue
 		}
 		(*out)[i] = Answer{Epoch: h.Epoch(), Lost: lost(h)}
 		(*out)[i].fail(h.Err())
@@ -146,7 +147,7 @@ func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.w.Clos
 
 // process is a node in its own process.
 type process struct {
-	t           *testing.T
+	t           testing.TB
 	id          lease.NodeID
 	rpc         *rpc.Client
 	incarnation lease.Incarnation
@@ -154,25 +155,25 @@ type process struct {
 	*agentproc.Process
 }
 
-func startProcess(t *testing.T, s setup) *process {
-	t.Helper()
+func startProcess(tb testing.TB, s setup) *process {
+	tb.Helper()
 	text, err := json.Marshal(s)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cmd := exec.Command(exe, "-test.run=^$")
 	cmd.Env = append(os.Environ(), nodeEnv+"="+string(text))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	child := agenttest.Start(t, cmd)
-	p := &process{t: t, id: lease.NodeID(s.ID), Process: child, rpc: rpc.NewClient(pipes{out, child.Stdin})}
-	t.Cleanup(p.kill)
+	child := agenttest.Start(tb, cmd)
+	p := &process{t: tb, id: lease.NodeID(s.ID), Process: child, rpc: rpc.NewClient(pipes{out, child.Stdin})}
+	tb.Cleanup(p.kill)
 	status := p.status()
 	p.incarnation, p.addr = status.Incarnation, status.Addr
 	return p
