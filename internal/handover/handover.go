@@ -242,7 +242,8 @@ func (h *Handover) Ready() Ready {
 func (t *tenure) waits() bool { return t.wanted && !t.granted }
 
 // judge begins the run of p if nothing is missing any more, and demands it if only
-// other runs are.
+// other runs are. While an earlier run of this node has not returned, more members may
+// turn up that have to be asked.
 func (h *Handover) judge(p placement.Partition, t *tenure) {
 	if t.waits() {
 		if len(t.answers) < len(h.others) {
@@ -261,7 +262,7 @@ func (h *Handover) judge(p placement.Partition, t *tenure) {
 		for _, m := range runners {
 			h.demand(p, m)
 		}
-		t.granted = len(runners) == 0
+		t.granted = len(runners) == 0 && t.run != stopping
 	}
 	if t.wanted && t.granted && t.run == idle {
 		t.run, t.heir, t.answers = running, heir{}, nil
