@@ -27,6 +27,7 @@ func (w *world) check() {
 		w.checkProcess(p)
 	}
 	w.checkOverlaps()
+	w.checkTwins()
 	for i, a := range w.running {
 		for _, b := range w.running[i+1:] {
 			w.checkDouble(a, b)
@@ -134,8 +135,11 @@ func (w *world) findSides() (sides [][]*process) {
 	return slices.DeleteFunc(sides, func(side []*process) bool { return !w.hasSeed(side) })
 }
 
-// separate reports whether all nodes of a side reach each other, and no others.
+// separate reports whether all nodes of a side reach each other, and no others. No twin matters.
 func (w *world) separate(sides [][]*process) bool {
+	if w.twinsMatter() {
+		return false
+	}
 	for _, a := range slices.Concat(sides...) {
 		for _, side := range sides {
 			for _, b := range side {

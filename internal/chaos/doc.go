@@ -26,6 +26,8 @@
 //   - wait: no run waits for longer than the bound.
 //   - evict: each eviction in force was decided, ends in time, and does not come back. All
 //     nodes of a side have the same ones, those that any of them has known.
+//   - twin: in a calm network, a process that stood still when another one was started under its
+//     id ends within a TTL once it runs again, and does not own what that one owns for long.
 //   - rest: after that nothing changes.
 //
 // A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most

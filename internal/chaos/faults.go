@@ -22,10 +22,7 @@ func faults() []fault { return slices.Concat(nodeFaults(), programFaults(), netw
 func nodeFaults() []fault {
 	return []fault{
 		onNode("crash", 2, (*world).crash),
-		onNode("crash and start in place", 2, func(w *world, id string) {
-			w.crash(id)
-			w.start(id)
-		}),
+		onNode("crash and start in place", 2, (*world).restart),
 		onNode("vanish", 2, (*world).vanish),
 		onNode("start", 4, (*world).start),
 		onNode("move to another address", 1, func(w *world, id string) {
@@ -34,6 +31,8 @@ func nodeFaults() []fault {
 			w.start(id)
 		}),
 		onNode("leave", 2, (*world).leave),
+		onNode("start a twin", 2, (*world).twin),
+		onNode("resume twin", 3, (*world).resumeTwin),
 		onNode("drain", 2, func(w *world, id string) { w.drain(id, true) }),
 		onNode("undrain", 2, func(w *world, id string) { w.drain(id, false) }),
 		withNumber("weight", 2, 4, func(w *world, id string, n int) { w.weigh(id, uint32(n)*100) }),

@@ -53,6 +53,11 @@ func (w *world) crash(id string) {
 	}
 }
 
+func (w *world) restart(id string) {
+	w.crash(id)
+	w.start(id)
+}
+
 // vanish ends a node with its host.
 func (w *world) vanish(id string) {
 	if w.runs(id) {

@@ -79,6 +79,41 @@ var bugs = []bug{
 		"lease/stamp.go", `	case !behind && (e.Answered || s.runs(now, m.From)):`,
 		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || s.runs(now, m.From)):`,
 	}}},
+	{name: "a hand-over trusts equal digests", edits: []edit{{
+		"internal/node/handover.go", "	h.kernel.Tick()\n", `	h.kernel.Tick()
+	if planted("a hand-over trusts equal digests") && n.set.Differing(TableDigest(n.table)) == 0 {
+		for _, p := range h.kernel.Waiting() {
+			h.kernel.Overdue(p)
+		}
+	}
+`,
+	}}},
+	{name: "a partition is free before its run has returned", edits: []edit{{
+		"internal/handover/message.go", "			h.stop(p, t)\n", `			h.stop(p, t)
+			if planted("a partition is free before its run has returned") {
+				answer.Free = append(answer.Free, p)
+			}
+`,
+	}}},
+	{name: "a run that was stopped keeps its rights", edits: []edit{{
+		"internal/handover/handover.go", `stopping, false`, `stopping, t.granted && planted("a run that was stopped keeps its rights")`,
+	}}},
+	{name: "the end of an eviction is not remembered", edits: []edit{{
+		"lease/evictions.go", `		e.Keep = max(e.Until, s.evictions.all[i].Keep)`,
+		`		if e.Keep = max(e.Until, s.evictions.all[i].Keep); planted("the end of an eviction is not remembered") {
+			e.Keep = e.Until
+		}`,
+	}}},
+	{name: "an undecided process owns partitions", edits: []edit{{
+		"internal/node/lifecycle.go", `	case other != nil:`, `	case other != nil && !planted("an undecided process owns partitions"):`,
+	}}},
+	{name: "one failed check makes ill", edits: []edit{{
+		"internal/node/health.go", `	if err != nil {
+		needed = failures`, `	if err != nil && !planted("one failed check makes ill") {
+		needed = failures
+	} else if err != nil {
+		needed = 1`,
+	}}},
 }
 
 const helper = `

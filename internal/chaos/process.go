@@ -31,6 +31,7 @@ type process struct {
 	evicted  []lease.Eviction          // in force, at the last check
 	waits    [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
 	overruns uint64
+	both     time.Duration // when it and its twin last did not own the same
 	overran  time.Duration // when it last ran a partition without the answers of others
 }
 
@@ -63,6 +64,7 @@ func (w *world) ended(id string, left bool) {
 	w.identify(p)
 	p.end, p.left = w.Elapsed(), left
 	delete(w.now, id)
+	w.endTwin(id)
 	w.running = slices.DeleteFunc(w.running, func(o *process) bool { return o == p })
 }
 
@@ -72,15 +74,7 @@ func (w *world) checkProcess(p *process) {
 	if v.Phase != node.Active || w.hosts[p.ID].paused {
 		p.active = w.Elapsed()
 	}
-	if v.Ended && p.Duplicate() == nil { // seeds refused it for good
-		w.crash(p.ID)
-		w.start(p.ID)
-		return
-	}
-	if p.Duplicate() != nil {
-		w.fail("dead", "%s stopped because of %v, which does not run", p.ID, p.Duplicate())
-	}
-	if v.State == nil {
+	if w.checkEnd(p, v) || v.State == nil {
 		return
 	}
 	w.checkFence(p, v.State)
@@ -104,6 +98,21 @@ func (w *world) checkProcess(p *process) {
 		p.read = p.state
 		w.report("events", p.ID+", by a watcher that reads seldom", p.some.Faults(p.state.Owned(), idsOf(p.state)))
 	}
+}
+
+// checkEnd starts a process again that has ended by itself, and reports whether it has.
+func (w *world) checkEnd(p *process, v node.View) (ended bool) {
+	switch {
+	case p.Duplicate() == nil && !v.Ended:
+		return false
+	case p.Duplicate() != nil && !w.twinRuns(p.ID):
+		w.fail("dead", "%s stopped because of %v, which does not run", p.ID, p.Duplicate())
+	case p.Duplicate() != nil: // this process was silent for long
+		w.step("the twin of "+p.ID+" has won", func(w *world) { w.restart(p.ID) })
+	default: // seeds refused it for good
+		w.restart(p.ID)
+	}
+	return true
 }
 
 // checkFence compares what a node owns with what it owned when its lease had ended.

@@ -48,12 +48,16 @@ func (w *world) checkWaits(p *process, v node.View) {
 			}
 		}
 	}
-	for _, partition := range p.Runs() {
-		p.waits[partition] = 0 // for the run of its own that has not returned
+	if len(v.State.Waits()) == 0 {
+		return
 	}
-	for partition, since := range p.waits {
-		if since = max(since, p.active); p.waits[partition] > 0 && w.Elapsed()-since > bound+time.Second {
-			w.fail("wait", "%s has waited %v to run partition %d", p.ID, w.Elapsed()-since, partition)
+	runs := p.Runs()
+	for _, partition := range v.State.Waits() {
+		if slices.Contains(runs, partition) {
+			p.waits[partition] = w.Elapsed() // a run of its own has not returned
+		}
+		if waited := w.Elapsed() - max(p.waits[partition], p.active); waited > bound+time.Second {
+			w.fail("wait", "%s has waited %v to run partition %d", p.ID, waited, partition)
 		}
 	}
 }

@@ -19,8 +19,9 @@ type world struct {
 	hosts   map[string]*host
 	now     map[string]*process // that run or are paused, by id
 	all     map[lease.Incarnation]*process
-	running []*process // those in now, in the order in which they started
-	tape    [][]byte   // some of the messages that were sent
+	twins   map[string]*process // by id, that later processes have followed
+	running []*process          // those in now, in the order in which they started
+	tape    [][]byte            // some of the messages that were sent
 	sent    int
 	rng     *rand.Rand // of the checks and of the tape
 
@@ -54,6 +55,7 @@ func newWorld(s schedule) *world {
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
 		loss: s.loss, cuts: make(map[link]bool),
+		twins: make(map[string]*process),
 		calm:  calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
 		words: make(map[lease.Eviction]*word), lastWord: make(map[string]time.Duration),
 	}
@@ -139,6 +141,7 @@ func (w *world) rest() {
 			w.setLossOf(nameOf(i), 0, 0)
 			w.RefuseStreams(nameOf(i), false)
 			w.setClock(nameOf(i), 0)
+			w.resumeTwin(nameOf(i))
 		}
 	})
 	w.pass(w.evictedFor())

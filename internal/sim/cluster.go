@@ -304,6 +304,9 @@ func (p *Process) Resume() {
 	}
 }
 
+// Crash is Cluster.Crash for a process that another one has followed under its id.
+func (p *Process) Crash() { p.c.exit(p) }
+
 // Fingerprint identifies what every node knows and has done so far: two runs of one
 // seed have the same.
 func (c *Cluster) Fingerprint() uint64 {
