@@ -1,3 +1,4 @@
-// Package netlab has only tests: of real agents, each in a network namespace of its own, on
-// a bridge that drops what the test says. The tests need root and nft.
+// Package netlab has only tests: of real agents, each in a network namespace of its own, with
+// faults of the network and of the processes. The tests need root and nft. Those of
+// make networks need control groups, too.
 package netlab
