@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, with apt, the programs that the tests need in addition to Go, make and git.
-# Does nothing if all are installed. Says so if the history lacks the last release, which
-# one test runs: `go test` prints nothing about a test that is skipped.
+# Does nothing if all are installed. Says so if tests will be skipped, since `go test` prints
+# nothing about them: without the last release in the history, or without root.
 set -euo pipefail
 
 release=$(awk -F '"' '/^const lastRelease/ { print $2 }' cmd/roost/release_test.go)
@@ -10,6 +10,9 @@ if ! git cat-file -e "$release^{commit}" 2>/dev/null; then
 		NOTE: TestLastRelease will be SKIPPED. It needs the last release, commit $release,
 		which this history lacks. In a shallow clone, run: git fetch --unshallow
 	END
+fi
+if ((EUID != 0)); then
+	echo "NOTE: internal/netlab will be SKIPPED. Real agents in networks with faults need root."
 fi
 
 # command  packages with it
