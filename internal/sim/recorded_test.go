@@ -84,8 +84,8 @@ func (g guard) check(wanted ...string) {
 	}
 }
 
-// day is a day of six nodes, with a restart, a drain, a change of weight and a guest.
-// Then three of the nodes leave. The tape has the first and the last minute whole, and
+// day is a day of six nodes, or without -long three hours of it, with a restart, a drain, a
+// change of weight and a guest. Then three of the nodes leave. The tape has the first and the last minute whole, and
 // one in a thousand messages in between: a cluster at rest repeats itself.
 func day(t *testing.T) (fleet, *tape) {
 	t.Helper()
@@ -100,8 +100,12 @@ func day(t *testing.T) (fleet, *tape) {
 	c.undrain("n02")
 	c.Run(time.Minute)
 	r.thin = 1000
-	if c.Run(10 * time.Minute); !testing.Short() {
+	c.Run(10 * time.Minute)
+	switch {
+	case *long:
 		c.Run(24 * time.Hour)
+	case !testing.Short():
+		c.Run(3 * time.Hour)
 	}
 	r.thin = 1
 	c.Run(time.Minute)
