@@ -33,8 +33,8 @@
 //     room cannot take it back by mistake.
 //  3. A node that joins, or a room that grows, moves nothing. When a node dies, exactly
 //     its rooms move, even if the node that moves them dies, too.
-//  4. A node is dead when its lease has expired by gossip and its heartbeat in the
-//     store. While gossip is cut and both sides reach the store, no room moves.
+//  4. A node is dead when its lease has ended by gossip, by proof or by its age, and its
+//     heartbeat in the store has expired. While gossip is cut and both sides reach the store, no room moves.
 //  5. After a pause that outlasted its lease, a node has Lost all its hostings before
 //     Host returns.
 //  6. Resolve and Host return within Config.Budget, no matter what the store does.

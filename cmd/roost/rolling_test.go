@@ -22,7 +22,7 @@ import (
 // /readyz look keys up all the time. No look-up fails; no look-up names a process that has
 // ended; and every move in the events of any node is from the restarted node when it
 // leaves, or to it when it is back (S2.4, S3.7, S3.9). After SIGTERM the others do not wait
-// for the lease to expire; after kill -9 they take over when it has expired, and the node
+// for the lease to expire; after kill -9 they take over when its end is proven, and the node
 // comes back under its old name (S3.2, S3.4, S3.5). With -v it prints the figures of
 // docs/performance.md.
 func TestRollingRestart(t *testing.T) {

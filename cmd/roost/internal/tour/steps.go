@@ -114,21 +114,20 @@ func (t *tour) join(ctx context.Context) error {
 
 func (t *tour) crash(ctx context.Context) error {
 	n, members := t.pick(), len(t.live())
-	ttl, beat := t.settings.LeaseTTL, t.settings.HeartbeatInterval
+	ttl := whole(t.settings.LeaseTTL)
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
-		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease, good for %s, is not renewed any more.\n"+
-			"Its rooms are without a node until it has expired; then the others share them,\n"+
-			"and the new owner of the partition of a pinned room finds a new home for it.", n.PID(), whole(ttl)),
+		why: fmt.Sprintf("kill -9 %d: no farewell. Its lease is good for %s, but the nodes that hold a stream\n"+
+			"to it see that end, and prove that the process has ended. The others share its\n"+
+			"rooms, and the new owner of the partition of a pinned room finds a new home for it.", n.PID(), ttl),
 		what: fmt.Sprintf("%s was killed", n.id),
 		act: func(context.Context) error {
 			n.state, n.note = lease.Left, "killed"
 			return n.Kill()
 		},
-		oneIn: members,
-		usual: fmt.Sprintf("expected: %g to %s, by the age of the lease",
-			(ttl - beat).Seconds(), whole(ttl)),
-		progress: "have seen the lease expire",
+		oneIn:    members,
+		usual:    fmt.Sprintf("expected: less than a second, or %s without proof", ttl),
+		progress: "know that the process has ended",
 		gone:     n.id,
 		checks: func(o outcome) []check {
 			return []check{
