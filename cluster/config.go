@@ -114,6 +114,13 @@ type Config struct {
 	// ever isolated.
 	MinMembers int
 
+	// Undamped lets this node come and go as often as it does. By default a node whose process
+	// crashes, or that others lose, is held back after the third return within ten TTLs: it
+	// drains for 2 to 30 TTLs, the longer the more often it returned, while at least half of
+	// the members can own partitions without it. Member.Held says until when. A farewell
+	// (Leave, Close) ends the count.
+	Undamped bool
+
 	// Handover is how long this node waits at most, when a partition moves, until the run of
 	// its former owner has returned: a partition then runs on one node at a time, where its
 	// program uses [Agent.RunOwned]. The bound begins a run without the answer of a node that
@@ -381,7 +388,7 @@ func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
 		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
 		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, Checked: c.Health != nil, Handover: c.Handover,
+		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, Undamped: c.Undamped, Checked: c.Health != nil, Handover: c.Handover,
 	}
 }
 

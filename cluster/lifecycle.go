@@ -45,12 +45,12 @@ func (a *Agent) Drain(ctx context.Context) error {
 
 // Undrain makes this node a candidate for ownership again, and returns when all live
 // members run a table with it. With Config.RampUp, that is its first share. It returns
-// without such a table if the node is evicted or its program is ill.
+// without such a table if the node is evicted or held back, or its program is ill.
 func (a *Agent) Undrain(ctx context.Context) error {
 	undrain := func(now time.Time, n *node.Node) { n.Undrain(now) }
 	return a.change(ctx, "undrain", undrain, func(s *Snapshot) bool {
 		_, evicted := s.EvictionOf(s.Self.ID)
-		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || s.Ill != nil || evicted)
+		return s.Converged() && (s.placed(s.Self.ID) > 0 || s.Self.Weight == 0 || s.Ill != nil || evicted || !s.Self.Held.IsZero())
 	})
 }
 

@@ -28,7 +28,7 @@ func (l *loop) show() {
 	}
 	members := make([]Member, len(v.Live.Members))
 	for i := range v.Live.Members {
-		members[i] = memberOf(&v.Live.Members[i], a.env.ClockOffset)
+		members[i] = memberOf(v.Live, &v.Live.Members[i], a.env.ClockOffset)
 		s.Members[i] = &members[i]
 		if members[i].ID == a.self {
 			s.Self = s.Members[i]

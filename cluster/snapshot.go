@@ -18,7 +18,7 @@ type Member struct {
 	Addr        string // where it gossips
 	APIAddr     string // where its program is reached
 	Zone        string
-	State       lease.State // Draining also while the member is evicted, or its program is ill
+	State       lease.State // Draining also while the member is evicted or held back, or its program is ill
 	Weight      uint32
 	Capacity    int64 // units of load it can carry; 0 = not stated
 	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
@@ -27,18 +27,27 @@ type Member struct {
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
 	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
-	renewed     time.Time
+
+	// Held is until when the member owns nothing, by this node's clock, because it came and
+	// went too often; see Config.Undamped. It drains until then. Zero: it is not held back.
+	Held time.Time
+
+	renewed time.Time
 }
 
 // Age returns how old the member's lease is, by the monotonic clock.
 func (m *Member) Age() time.Duration { return time.Since(m.renewed) }
 
-func memberOf(m *lease.Member, clockOffset time.Duration) Member {
-	return Member{
+func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member {
+	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
 		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Renewed.Add(-clockOffset),
 	}
+	if m.Held > 0 {
+		member.Held = v.Local(m.Held).Add(-clockOffset)
+	}
+	return member
 }
 
 // Snapshot is the knowledge of a node at one moment. It is immutable.

@@ -75,7 +75,10 @@ func (s *Set) remember(now time.Time, sender Handle) {
 
 func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	if r.ID == s.self.rec.ID {
-		s.applyOwnRecord(now, r)
+		_, known := s.known[HandleOf(r.ID, r.Incarnation)]
+		if s.applyOwnRecord(now, r); !known {
+			s.meetFormer(r)
+		}
 		return
 	}
 	handle := HandleOf(r.ID, r.Incarnation)
@@ -199,8 +202,12 @@ func (e *entry) precedes(b *Beat) bool {
 	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
 }
 
-// applyStaleBeat handles a beat without news. It may still refer to a newer record.
+// applyStaleBeat handles a beat without news. It may still refer to a newer record, or be
+// the farewell of the process before this one.
 func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
+	if known != nil && known == s.former && b.State == Left {
+		known.state, known.at, known.rowAt = Left, b.renewed(), b.At
+	}
 	if known != nil && known.status == live && b.Version > known.rec.Version {
 		s.want(now, from, b.Handle, e)
 	}
@@ -220,6 +227,9 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	}
 	s.update(known, b, clock)
 	if known.status != live {
+		if known.status == expired {
+			s.revived++
+		}
 		s.recordNews(known)
 		s.rowNews(known, true)
 		s.oldest = 0

@@ -191,6 +191,9 @@ func (r *reader) record() *Record {
 	if len(body.b) > 0 {
 		rec.Handover = body.fixed8() != 0
 	}
+	if len(body.b) > 0 {
+		rec.Restless, rec.Held = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
+	}
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)

@@ -102,6 +102,11 @@ type Record struct {
 	// Handover says that the node takes part in hand-overs; opaque to this package.
 	Handover bool
 
+	// Restless is until when the returns of the node count against it. Held is until when it
+	// owns nothing because of them. Both are 0 for none, and opaque to this package. A
+	// process of the node finds them in the record of the one before it: [Set.Former].
+	Restless, Held Stamp
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8

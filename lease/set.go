@@ -60,6 +60,8 @@ type Set struct {
 	ahead      map[Handle]aheadClock // of rejected beats
 	accused    []*entry              // those with accusations
 	duplicate  duplicate
+	former     *entry        // of the process before this one under the same id; nil = none is known
+	revived    uint64        // leases of others that came back after they had expired
 	clock      time.Duration // the cluster's clock minus this node's; see clock.go
 	missing    bool          // this node misses a voter
 	missed     Stamp         // when a node last did, as far as this one heard; 0 = never

@@ -66,6 +66,9 @@ func (c *clusterTime) isSmall(now time.Time, by Stamp, ttl time.Duration) bool {
 // local returns when cluster time was at, by this node's clock.
 func (c *clusterTime) local(at Stamp) time.Time { return c.origin.Add(millis(at - c.base)) }
 
+// Stamp returns the cluster time of an instant, by this node's estimate.
+func (s *Set) Stamp(t time.Time) Stamp { return s.time.at(t) }
+
 // millis returns s as a duration: at most 292 years, as no duration is longer.
 func millis(s Stamp) time.Duration {
 	const most = math.MaxInt64 / Stamp(time.Millisecond)

@@ -144,6 +144,22 @@ func (s *Set) Over(i Incarnation) bool {
 	return e != nil && (e.left() || (e.crashed && e.refused))
 }
 
+// Candidates returns how many other live nodes may own partitions at present, and how many
+// live nodes, this one among them, have a weight to do so. O(n).
+func (s *Set) Candidates() (others, all int) {
+	spared := s.spared()
+	for _, e := range s.live {
+		if e.rec.Weight == 0 {
+			continue
+		}
+		all++
+		if e != s.self && e.state == Active && (spared || !evicts(s.evictions.inForce, e.rec.ID)) {
+			others++
+		}
+	}
+	return others, all
+}
+
 // OthersActive reports whether another live node is Active or Draining: O(n), without a
 // View.
 func (s *Set) OthersActive() bool {
@@ -160,6 +176,45 @@ func (s *Set) Active() (ids []NodeID) {
 		}
 	}
 	return ids
+}
+
+// Former returns the record of the process that ran before this one under the same id, as
+// members remember it, and whether it said farewell. nil = none is known.
+func (s *Set) Former() (rec *Record, left bool) {
+	if s.former == nil {
+		return nil, false
+	}
+	return s.former.rec, s.former.left()
+}
+
+// meetFormer notes an incarnation of this node's id that another process had.
+func (s *Set) meetFormer(r *Record) {
+	e := s.known[HandleOf(r.ID, r.Incarnation)]
+	if e != nil && e != s.self && (s.former == nil || r.Incarnation > s.former.rec.Incarnation) {
+		s.former = e
+	}
+}
+
+// Revived counts the leases of others that came back after they had expired.
+func (s *Set) Revived() uint64 { return s.revived }
+
+// Outnumbered reports whether more nodes have expired than are live, or as many with the
+// smallest id among them: then it is this side that is cut off, rather than the other one.
+// O(1) while few leases have ended.
+func (s *Set) Outnumbered() bool {
+	if len(s.known)-len(s.live) < len(s.live) {
+		return false
+	}
+	ended, first := 0, NodeID("")
+	for _, e := range slices.Backward(s.nodes) {
+		if e.status == expired {
+			ended++
+		}
+		if e.status == expired || e.status == live {
+			first = e.rec.ID
+		}
+	}
+	return ended > len(s.live) || (ended == len(s.live) && s.latest(first).status == expired)
 }
 
 // Lost reports whether any member ended, changed its record, or stopped being Active since

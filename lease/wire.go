@@ -254,8 +254,13 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	if r.Handover || len(r.rest) > 0 {
+	damped := r.Restless > 0 || r.Held > 0
+	if r.Handover || damped || len(r.rest) > 0 {
 		w.flag(r.Handover)
+	}
+	if damped || len(r.rest) > 0 {
+		w.uvarint(uint64(r.Restless))
+		w.uvarint(uint64(r.Held))
 	}
 	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)

@@ -182,6 +182,9 @@ func (w *world) checkSide(side []*process) {
 		all |= p.owns
 		w.checkRuns(p)
 	}
+	if held, weighted := w.held(side); held > 0 && 2*len(truth.Nodes()) < weighted {
+		w.fail("sides", "%d of %d nodes are held back, and %d may own partitions", held, weighted, len(truth.Nodes()))
+	}
 	if want := len(truth.Nodes()) > 0 && !few; want != (all == 1<<partitions-1) {
 		w.fail("sides", "%v own %b", ids, all)
 	}
@@ -203,11 +206,34 @@ func (w *world) checkTable(p *process, truth, other *placement.Table) {
 	}
 }
 
+// held counts the nodes of a side that are held back, and the nodes with a weight.
+func (w *world) held(side []*process) (held, weighted int) {
+	for _, p := range side {
+		if p.held() {
+			held++
+		}
+		if w.hosts[p.ID].weight > 0 {
+			weighted++
+		}
+	}
+	return held, weighted
+}
+
+// held reports whether a node says that it is held back.
+func (p *process) held() bool {
+	for _, m := range p.View().Live.Members {
+		if string(m.ID) == p.ID {
+			return m.Held > 0
+		}
+	}
+	return false
+}
+
 // truth returns the table of a side by what the schedule did to its nodes.
 func (w *world) truth(side []*process) *placement.Table {
 	in := placement.Input{Partitions: partitions, Strategy: w.s.strategy}
 	for _, p := range side {
-		if h := w.hosts[p.ID]; !h.draining && !h.ill && h.weight > 0 {
+		if h := w.hosts[p.ID]; !h.draining && !h.ill && !p.held() && h.weight > 0 {
 			in.Nodes = append(in.Nodes, placement.Node{ID: lease.NodeID(p.ID), Weight: h.weight})
 		}
 	}

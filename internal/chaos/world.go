@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/node"
@@ -146,6 +148,7 @@ func (w *world) rest() {
 	})
 	w.pass(w.evictedFor())
 	w.pass(w.s.settles() + look) // all nodes are one side at the end of it
+	w.endHolds()
 	before := w.versions()
 	w.pass(3 * ttl)
 	after := w.versions()
@@ -174,4 +177,19 @@ func (w *world) fail(invariant, text string, args ...any) {
 	if w.failure == nil {
 		w.failure = &failure{invariant, fmt.Sprintf(text, args...), w.Elapsed()}
 	}
+}
+
+// endHolds waits until no node is held back any more, for as long as a hold lasts at most.
+func (w *world) endHolds() {
+	held := func() int {
+		held, _ := w.held(slices.Collect(maps.Values(w.now)))
+		return held
+	}
+	for end := w.Elapsed() + 30*ttl; held() > 0 && w.Elapsed() < end; {
+		w.pass(ttl)
+	}
+	if n := held(); n > 0 {
+		w.fail("rest", "%d nodes are still held back", n)
+	}
+	w.pass(ttl)
 }

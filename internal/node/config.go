@@ -32,6 +32,7 @@ type Config struct {
 	MinMembers    int           // live members without which the node owns nothing
 	SplitForget   time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
 	StartDraining bool
+	Undamped      bool          // a node that comes and goes is not held back
 	Checked       bool          // the shell checks the node's program: see Checked
 	Handover      time.Duration // bound of waiting for other nodes before a partition runs; 0 = no hand-over
 

@@ -19,7 +19,7 @@ import (
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node with an ill
-// program drains likewise.
+// program drains likewise, and so does a node that comes and goes.
 type Phase uint8
 
 // The phases.
@@ -43,6 +43,7 @@ type lifecycle struct {
 	phase       Phase
 	draining    bool      // by command
 	ill         bool      // the node's program is
+	held        bool      // the node comes and goes
 	clockFenced bool      // settling because the own clock is ahead
 	settleAt    time.Time // when settling ends if no other node is active
 	settleBy    time.Time // when settling ends even if nodes keep joining
@@ -126,7 +127,7 @@ func (l *lifecycle) state() lease.State {
 		return lease.Left
 	case l.phase != Active:
 		return lease.Settling
-	case l.draining || l.ill:
+	case l.draining || l.ill || l.held:
 		return lease.Draining
 	}
 	return lease.Active

@@ -25,6 +25,7 @@ type Node struct {
 	stall     stall
 	join      join
 	rejoin    rejoin
+	damping   damping
 	reach     reach
 	ramp      ramp
 	when      schedule
@@ -68,6 +69,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		isolation: isolationOf(cfg),
 		stall:     stall{ttl: cfg.LeaseTTL, lastTurn: now},
 		rejoin:    rejoin{quiet: cfg.QuietWindow},
+		damping:   damping{off: cfg.Undamped, ttl: cfg.LeaseTTL},
 		ramp:      ramp{over: cfg.RampUp, wanted: cfg.Self.Weight},
 		when:      schedule{heartbeat: cfg.HeartbeatInterval, every: cfg.GossipInterval},
 		load:      lease.NoLoad,
@@ -124,6 +126,7 @@ func (n *Node) advance(now time.Time) time.Time {
 	n.noteCrashes(now)
 	n.checkReach(now)
 	n.tryJoin(now)
+	n.damp(now)
 	n.settle(now)
 	n.judgeHealth(now)
 	n.reportEvictions(now)
@@ -139,7 +142,7 @@ func (n *Node) advance(now time.Time) time.Time {
 		n.tickHandover(now)
 	}
 	n.handOver(now)
-	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask)
+	return n.when.next(now, expiry, n.life.settleAt, n.stall.discardUntil, n.stall.holdExpiryUntil, n.ramp.next, n.join.next, n.join.enterAt, n.waiting.next, n.watch.next, n.health.until, n.reach.ask, n.damping.until)
 }
 
 // expire ends leases that have run out, and returns when the next one will.

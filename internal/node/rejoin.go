@@ -134,3 +134,139 @@ func (n *Node) heal(now time.Time) {
 		n.try(now, t)
 	}
 }
+
+// damping holds a node back that comes and goes: a member of which the others have noticed an
+// end, and that is back. Each return counts for some time, and the times of several
+// returns follow one another. So a node may return twice at once, and then once in that
+// time. A later return waits, without partitions.
+//
+// A node judges itself. It knows what happened to its own process, and finds in the
+// record of the process before it what that one knew.
+type damping struct {
+	off      bool
+	ttl      time.Duration
+	restless time.Time // until when returns count
+	until    time.Time // the node owns nothing until then; zero = it is not held back
+	away     bool      // most other members have expired: they lost this node, or are about to
+	revived  uint64    // leases of others that had come back by then
+	former   bool      // the process before this one has been judged
+}
+
+// In TTLs.
+const (
+	returnCounts = 10 // how long a return counts
+	mayReturn    = 2  // returns at once that cost nothing
+	leastHold    = 2
+	longestHold  = 30
+)
+
+// returned counts a return, and reports whether the node is held back from now on, or longer.
+func (d *damping) returned(now time.Time) (held bool) {
+	d.restless = latest(d.restless, now).Add(returnCounts * d.ttl)
+	free := mayReturn*returnCounts*d.ttl - leastHold*d.ttl
+	d.restless = earliest(d.restless, now.Add(free+longestHold*d.ttl))
+	if d.restless.Sub(now) <= free+leastHold*d.ttl {
+		return false
+	}
+	d.until = d.restless.Add(-free)
+	return true
+}
+
+// inherit counts the returns of an earlier process.
+func (d *damping) inherit(now, restless time.Time) {
+	most := time.Duration(mayReturn*returnCounts-leastHold+longestHold) * d.ttl
+	d.restless = latest(d.restless, earliest(restless, now.Add(most)))
+}
+
+// forgive ends a hold. The next return is one too many again.
+func (d *damping) forgive(now time.Time) {
+	d.until = time.Time{}
+	d.restless = earliest(d.restless, now.Add(mayReturn*returnCounts*d.ttl))
+}
+
+// returns is how many returns count now.
+func (d *damping) returns(now time.Time) int {
+	each := returnCounts * d.ttl
+	return int((max(0, d.restless.Sub(now)) + each - 1) / each)
+}
+
+// damp counts the returns of this node, and holds it back while there are too many.
+func (n *Node) damp(now time.Time) {
+	d := &n.damping
+	if d.off || n.life.phase == Over {
+		return
+	}
+	if n.cameBack(now) {
+		n.countReturn(now)
+	}
+	switch {
+	case d.until.IsZero(), n.life.phase == Joining, n.life.phase == Isolated:
+		return
+	case due(now, d.until):
+		d.until = time.Time{}
+	case !n.canSpare():
+		d.forgive(now)
+	default:
+		return
+	}
+	n.log(Info, "no longer held back")
+	n.setHeld(now)
+}
+
+// cameBack reports, once, that this node is back. Either its process began anew, without a
+// farewell of the one before it. Or it had lost most other members, for the same reason for which
+// they lost it or because it gave up its own lease, and hears them again.
+func (n *Node) cameBack(now time.Time) (back bool) {
+	d, away := &n.damping, n.set.Outnumbered()
+	if away && !d.away {
+		d.away, d.revived = true, n.set.Revived()
+	}
+	if n.life.phase == Joining {
+		return false
+	}
+	if d.away && !away {
+		d.away, back = false, n.set.Revived() > d.revived
+	}
+	if former, left := n.set.Former(); former != nil && !d.former {
+		if d.former = true; !left {
+			d.inherit(now, now.Add(n.set.Until(now, former.Restless)))
+			back = true
+		}
+	}
+	return back
+}
+
+// countReturn counts a return. All members learn of it, since they remember it if this process
+// ends.
+func (n *Node) countReturn(now time.Time) {
+	d := &n.damping
+	if d.returned(now) && n.life.phase != Isolated && !n.canSpare() {
+		d.forgive(now)
+	}
+	if !d.until.IsZero() {
+		n.log(Warn, "held back: it comes and goes; this node owns nothing", "for", d.until.Sub(now), "returns", d.returns(now))
+	}
+	n.setHeld(now)
+}
+
+// setHeld announces whether this node is held back.
+func (n *Node) setHeld(now time.Time) {
+	d := &n.damping
+	damped := *n.set.Self()
+	damped.Restless, damped.Held = n.set.Stamp(d.restless), 0
+	if n.life.held = !d.until.IsZero(); n.life.held {
+		damped.Held = n.set.Stamp(d.until)
+	}
+	if damped.Validate() == nil { // a record may be as long as it can be
+		n.set.Update(func(r *lease.Record) { r.Restless, r.Held = damped.Restless, damped.Held })
+	}
+	n.announce(now)
+	n.publish(now)
+}
+
+// canSpare reports whether at least half of the members that could own partitions may do so,
+// without this one. Where many come and go, to hold them back would load the others.
+func (n *Node) canSpare() bool {
+	others, all := n.set.Candidates()
+	return 2*others >= all
+}

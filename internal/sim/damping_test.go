@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,4 +76,255 @@ func (c fleet) longestWait(limit time.Duration) (longest time.Duration) {
 		}
 	}
 	return longest
+}
+
+// comesAndGoes is a fleet of which one node comes and goes.
+type comesAndGoes struct {
+	fleet
+	id string
+}
+
+func (c *comesAndGoes) others() []string {
+	return slices.DeleteFunc(c.IDs(), func(id string) bool { return id == c.id })
+}
+
+// crashLoop kills the node and starts it again, with every as the length of a round.
+func (c *comesAndGoes) crashLoop(rounds int, down, every time.Duration) {
+	for range rounds {
+		c.Crash(c.id)
+		c.Run(down)
+		c.Start(c.id)
+		c.Run(every - down)
+	}
+}
+
+// cutOff cuts the node off again and again.
+func (c *comesAndGoes) cutOff(rounds int, cut, every time.Duration) {
+	for range rounds {
+		c.Split([]string{c.id}, c.others())
+		c.Run(cut)
+		c.Heal()
+		c.Run(every - cut)
+	}
+}
+
+// changes returns the largest number of tables that a node other than the one that comes
+// and goes has had.
+func (c *comesAndGoes) changes() (most uint64) {
+	for _, id := range c.IDs() {
+		if id != c.id {
+			most = max(most, c.Node(id).View().Stats.TableChanges)
+		}
+	}
+	return most
+}
+
+// heldBack returns for how long the members hold a node for held back; 0 = it is not.
+func (c fleet) heldBack(id string) time.Duration {
+	c.t.Helper()
+	var at time.Time
+	for _, other := range c.IDs() {
+		m := c.member(other, id)
+		if m.Held == 0 {
+			return 0
+		}
+		at = c.Node(other).View().Live.Local(m.Held)
+	}
+	return at.Sub(c.Node(c.IDs()[0]).Now())
+}
+
+// A node that comes and goes changes the tables of the others five times at most: it goes three
+// times, and comes back twice. Then it owns nothing until it has stayed.
+func TestDamping(t *testing.T) { // S5.5
+	t.Parallel()
+	crashLoop := func(c *comesAndGoes) { c.crashLoop(30, 3*time.Second, 10*time.Second) }
+	cutOff := func(c *comesAndGoes) { c.cutOff(25, 7*time.Second, 12*time.Second) }
+	for _, tt := range []struct {
+		name     string
+		nodes    int
+		disturb  func(c *comesAndGoes)
+		undamped bool
+		tables   uint64
+		hold     time.Duration // at the end
+	}{
+		{"killed every 10 s", 2, crashLoop, false, 5, 30 * ttl},
+		{"killed every 10 s", 10, crashLoop, false, 5, 30 * ttl},
+		{"killed every 10 s", 3, crashLoop, true, 60, 0},
+		{"cut off for 7 of 12 s", 2, cutOff, false, 5, 11 * ttl},
+		{"cut off for 7 of 12 s", 10, cutOff, false, 5, 11 * ttl},
+		{"cut off for 7 of 12 s", 3, cutOff, true, 50, 0},
+	} {
+		t.Run(fmt.Sprintf("%s, of %d, undamped: %v", tt.name, tt.nodes, tt.undamped), func(t *testing.T) {
+			t.Parallel()
+			c := &comesAndGoes{fleet: started(t, tt.nodes, sim.Options{Seed: uint64(tt.nodes), Config: func(cfg *node.Config) { cfg.Undamped = tt.undamped }})}
+			c.id = c.IDs()[tt.nodes-1]
+			c.Run(10 * time.Second)
+			before := c.changes()
+			tt.disturb(c)
+			c.agree(10 * time.Second)
+			if made := c.changes() - before; made != tt.tables {
+				t.Errorf("%d tables at the others, want %d", made, tt.tables)
+			}
+			hold := c.heldBack(c.id)
+			if hold > tt.hold || hold < tt.hold-2*10*time.Second {
+				t.Errorf("held back for %v, want about %v", hold, tt.hold)
+			}
+			if owns := len(c.Node(c.id).Owned()) > 0; owns != tt.undamped {
+				t.Errorf("it owns partitions: %v", owns)
+			}
+			c.Run(hold + time.Second)
+			if c.check(); c.heldBack(c.id) > 0 || len(c.Node(c.id).Owned()) == 0 {
+				t.Error("it owns nothing after the end of its hold")
+			}
+		})
+	}
+}
+
+// Two returns cost nothing, of whatever kind they are. The third one within ten TTLs does,
+// and each one after that more, up to 30 TTLs.
+func TestHoldsGrow(t *testing.T) { // S5.5
+	t.Parallel()
+	c := &comesAndGoes{fleet: started(t, 3, sim.Options{}), id: "n02"}
+	var holds []time.Duration
+	for i := range 7 {
+		if i == 1 {
+			c.Pause(c.id)
+			c.Run(8 * time.Second)
+			c.Resume(c.id)
+			c.Run(2 * time.Second)
+		} else {
+			c.crashLoop(1, 3*time.Second, 10*time.Second)
+		}
+		hold := c.heldBack(c.id)
+		if holds = append(holds, hold); i < 2 && (hold > 0 || len(c.Node(c.id).Owned()) == 0) {
+			t.Errorf("return %d is held back for %v", i+1, hold)
+		}
+	}
+	t.Log(holds)
+	for i := 2; i < len(holds); i++ {
+		if longer := holds[i] - holds[i-1]; longer <= 0 && holds[i] < 30*ttl-10*time.Second || holds[i] > 30*ttl {
+			t.Errorf("holds of %v", holds)
+		}
+	}
+	c.Leave(c.id) // a farewell is the end of it
+	c.Start(c.id)
+	c.agree(10 * time.Second)
+	if hold := c.heldBack(c.id); hold > 0 || len(c.Node(c.id).Owned()) == 0 {
+		t.Errorf("held back for %v after a farewell", hold)
+	}
+}
+
+// What operators do to a fleet holds no node back.
+func TestRestartsAreNotDamped(t *testing.T) { // S5.5
+	t.Parallel()
+	roll := func(c fleet, rounds int, end func(id string)) {
+		for range rounds {
+			for _, id := range ids(6) {
+				end(id)
+				c.Run(500 * time.Millisecond)
+				c.Start(id)
+				c.Run(1500 * time.Millisecond)
+			}
+		}
+	}
+	for name, disturb := range map[string]func(c fleet){
+		"rolled three times, with farewells": func(c fleet) { roll(c, 3, c.Leave) },
+		"rolled twice, with kill -9":         func(c fleet) { roll(c, 2, func(id string) { c.Crash(id) }) },
+		"all killed at once, four times": func(c fleet) {
+			for range 4 {
+				c.Crash(ids(6)...)
+				c.Start(ids(6)...)
+				c.Run(5 * time.Second)
+			}
+		},
+		"scaled in and out": func(c fleet) {
+			for range 4 {
+				c.Leave("n05")
+				c.Run(time.Second)
+				c.Start("n05")
+				c.Run(2 * time.Second)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log logbook
+			c := started(t, 6, sim.Options{Log: log.write})
+			disturb(c)
+			c.agree(10 * time.Second)
+			for _, line := range log.find("held back") {
+				t.Error(line)
+			}
+			for _, id := range c.IDs() {
+				if len(c.Node(id).Owned()) == 0 {
+					t.Errorf("%s owns nothing", id)
+				}
+			}
+		})
+	}
+}
+
+// A node that has lost most of the others, since these crashed, has not come and gone itself:
+// its own first crash is the first one.
+func TestSurvivorsAreNotDamped(t *testing.T) { // S5.5
+	t.Parallel()
+	c := started(t, 6, sim.Options{})
+	for range 2 {
+		c.Crash("n00", "n01", "n02", "n03")
+		c.Run(7 * time.Second)
+		c.StartWith("n00", sim.Setup{Seeds: []string{c.Node("n05").Addr}})
+		c.Start("n01", "n02", "n03")
+		c.agree(5 * time.Second)
+	}
+	c.Restart("n05")
+	c.agree(5 * time.Second)
+	if hold := c.heldBack("n05"); hold > 0 || len(c.Node("n05").Owned()) == 0 {
+		t.Errorf("held back for %v after one crash", hold)
+	}
+}
+
+// However many nodes come and go, half of the members own partitions at the end, and all do
+// once the fleet is quiet.
+func TestDampingSparesTheFleet(t *testing.T) { // S5.5
+	t.Parallel()
+	for name, disturb := range map[string]func(c fleet){
+		"rolled four times, with kill -9": func(c fleet) {
+			for range 4 {
+				for _, id := range ids(6) {
+					c.Restart(id)
+					c.Run(2 * time.Second)
+				}
+			}
+		},
+		"split into three, five times": func(c fleet) {
+			for range 5 {
+				c.Split(ids(6)[:2], ids(6)[2:4], ids(6)[4:])
+				c.Run(7 * time.Second)
+				c.Heal()
+				c.Run(5 * time.Second)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := started(t, 6, sim.Options{})
+			owners := func() (owners int) {
+				for _, id := range c.IDs() {
+					if len(c.Node(id).Owned()) > 0 {
+						owners++
+					}
+				}
+				return owners
+			}
+			disturb(c)
+			c.agree(15 * time.Second)
+			if n := owners(); n < 3 {
+				t.Errorf("%d of 6 own anything", n)
+			}
+			c.Run(31 * ttl)
+			if c.check(); owners() < 6 {
+				t.Errorf("%d of 6 own anything after a while", owners())
+			}
+		})
+	}
 }

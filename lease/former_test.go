@@ -1,0 +1,87 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// A process finds the record of the one before it, and whether that one said farewell. What
+// the same process took later is none of an earlier one.
+func TestFormer(t *testing.T) { // S5.5
+	b, past := rec("b", 1), rec("a", 7)
+	past.Restless = 99
+	for name, tt := range map[string]struct {
+		beats []Beat
+		left  bool
+	}{
+		"crashed": {[]Beat{past.sent(epoch)}, false},
+		"unheard": {nil, false},
+		"left":    {[]Beat{past.sent(epoch).as(Left)}, true},
+	} {
+		s := newSet(rec("a", 9))
+		s.Apply(epoch, hello(epoch, b))
+		if former, _ := s.Former(); former != nil {
+			t.Errorf("%s: %v, before any is known", name, former)
+		}
+		s.Apply(epoch, messageFrom(epoch, b, tt.beats, past))
+		s.Apply(epoch, messageFrom(epoch, b, nil, rec("a", 3)))
+		former, left := s.Former()
+		if former == nil || former.Incarnation != 7 || former.Restless != 99 || left != tt.left {
+			t.Errorf("%s: %+v, left: %v", name, former, left)
+		}
+		wantIDs(t, s, "a/9", "b/1")
+	}
+	s := newSet(rec("a", 9))
+	s.Apply(epoch, hello(epoch, b))
+	s.Apply(epoch, messageFrom(epoch, b, []Beat{s.Self().sent(epoch).as(Left)})) // a copy of this process took its leave
+	if s.Stats().Reincarnations != 1 {
+		t.Fatal("no new incarnation")
+	}
+	s.Apply(epoch, messageFrom(epoch, b, nil, rec("a", 9)))
+	if former, _ := s.Former(); former != nil {
+		t.Errorf("its own record is one of an earlier process: %v", former)
+	}
+}
+
+// The side that lost more than it kept is outnumbered; of two halves the one without the
+// smallest id is. A farewell is no loss.
+func TestOutnumbered(t *testing.T) { // S5.5
+	for _, tt := range []struct {
+		self, lost, kept, left string // ids
+		want                   bool
+	}{
+		{"a", "", "", "", false},
+		{"a", "b", "", "", false},
+		{"b", "a", "", "", true},
+		{"b", "", "", "a", false},
+		{"b", "", "a", "", false},
+		{"a", "bc", "", "", true},
+		{"a", "bc", "d", "", false},
+		{"b", "ac", "d", "", true},
+		{"a", "bcd", "e", "", true},
+		{"e", "ab", "cd", "", false},
+		{"e", "ab", "", "cd", true},
+	} {
+		s := newSet(rec(NodeID(tt.self), 1))
+		for _, id := range tt.lost + tt.left {
+			s.Apply(epoch, hello(epoch, rec(NodeID(id), 1)))
+		}
+		later := epoch.Add(testParams.TTL)
+		for _, id := range tt.left {
+			s.Apply(later, farewell(later, rec(NodeID(id), 1)))
+		}
+		for _, id := range tt.kept {
+			s.Apply(later, hello(later, rec(NodeID(id), 1)))
+		}
+		later = later.Add(time.Second)
+		if s.Expire(later); s.Outnumbered() != tt.want {
+			t.Errorf("%+v: outnumbered: %v", tt, !tt.want)
+		}
+		for _, id := range tt.lost {
+			s.Apply(later, hello(later, rec(NodeID(id), 1)))
+		}
+		if s.Outnumbered() || s.Revived() != uint64(len(tt.lost)) {
+			t.Errorf("%+v: outnumbered at the end: %v; %d came back", tt, s.Outnumbered(), s.Revived())
+		}
+	}
+}
