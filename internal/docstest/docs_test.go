@@ -1,6 +1,7 @@
 package docstest
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -44,6 +45,31 @@ func TestPages(t *testing.T) {
 			} else if m[2] != "" && !hasHeading(read(t, target), m[2]) {
 				t.Errorf("%s: no heading #%s in %s", page, m[2], target)
 			}
+		}
+	}
+}
+
+// TestFileNames: a file that the page of the architecture names without its folder is in a
+// folder that the same row, or the same way through the code, names before.
+func TestFileNames(t *testing.T) {
+	name := regexp.MustCompile("`([\\w./-]*\\.(?:go|lua|json))`|`([a-z][\\w/-]*)/?`|(?m)^(?:#+ .*|\\| \\*\\*.*?\\*\\*)")
+	var folders []string
+	for _, m := range name.FindAllStringSubmatch(read(t, docs+"architecture.md"), -1) {
+		file, folder := m[1], m[2]
+		switch info, err := os.Stat(root + cmp.Or(file, folder)); {
+		case file == "" && folder == "": // a heading, or a row
+			folders = nil
+		case folder != "":
+			if err == nil && info.IsDir() {
+				folders = append(folders, folder)
+			}
+		case err == nil:
+			folders = append(folders, filepath.Dir(file))
+		case !slices.ContainsFunc(folders, func(folder string) bool {
+			_, err := os.Stat(root + folder + "/" + file)
+			return err == nil
+		}):
+			t.Errorf("no file %s in %v", file, folders)
 		}
 	}
 }
