@@ -77,9 +77,9 @@ func (w *world) checkDouble(a, b *process) {
 	}
 	limit := overlap
 	// Seeds that start together may find each other first, and the members at the next try.
-	// Nodes that moved while no seed ran meet the others at the next try of a seed.
+	// Nodes that moved while no seed ran, or were cut off, meet the others at the next try of a seed.
 	begun := w.Elapsed() - max(a.began, b.began, w.firstSeed(side))
-	if w.isCalm(a.ID, b.ID) && w.Elapsed()-w.calm.cut > calmAfter && begun > settled {
+	if w.isCalm(a.ID, b.ID) && w.Elapsed()-w.calm.cut > settled && begun > settled {
 		limit = overlapIn
 	}
 	if w.Elapsed()-since > limit {
