@@ -68,24 +68,56 @@ func (x *chaos) running() (id string, spare bool) {
 	return live[x.rng.IntN(len(live))], len(live) > 3
 }
 
+// on changes one node, or starts the first dead one.
+func (x *chaos) on(id, what string) {
+	if what == "start" {
+		id = x.dead[0]
+	}
+	x.say(what, id)
+	switch what {
+	case "crash":
+		x.Crash(id)
+		x.dead = append(x.dead, id)
+	case "leave":
+		x.Leave(id)
+		x.dead = append(x.dead, id)
+	case "start":
+		x.Start(id)
+		x.dead = x.dead[1:]
+	case "restart":
+		x.Restart(id)
+	case "drain":
+		x.Node(id).Drain()
+	case "undrain":
+		x.Node(id).Undrain()
+	}
+}
+
+// weigh gives a node a random weight.
+func (x *chaos) weigh(id string) {
+	weight := uint32(x.rng.IntN(4)) * 100
+	x.say("weight", id, weight)
+	x.Node(id).SetWeight(weight)
+}
+
+// lose has the network lose a random share of all packets, of 0 to below so many tenths.
+func (x *chaos) lose(tenths int) {
+	loss := float64(x.rng.IntN(tenths)) * 0.1
+	x.say("loss", loss)
+	x.SetLoss(loss)
+}
+
 func (x *chaos) step() {
 	id, spare := x.running()
 	switch op := x.rng.IntN(12); {
 	case op == 0 && spare:
-		x.say("crash", id)
-		x.Crash(id)
-		x.dead = append(x.dead, id)
+		x.on(id, "crash")
 	case op == 1 && spare:
-		x.say("leave", id)
-		x.Leave(id)
-		x.dead = append(x.dead, id)
+		x.on(id, "leave")
 	case op == 2 && len(x.dead) > 0:
-		x.say("start", x.dead[0])
-		x.Start(x.dead[0])
-		x.dead = x.dead[1:]
+		x.on(id, "start")
 	case op == 3:
-		x.say("restart", id)
-		x.Restart(id)
+		x.on(id, "restart")
 	case op == 4 && spare:
 		x.say("pause", id)
 		x.Pause(id)
@@ -103,19 +135,13 @@ func (x *chaos) step() {
 		x.say("heal")
 		x.Heal()
 	case op == 8:
-		x.say("drain", id)
-		x.Node(id).Drain()
+		x.on(id, "drain")
 	case op == 9:
-		weight := uint32(x.rng.IntN(4)) * 100
-		x.say("weight", id, weight)
-		x.Node(id).SetWeight(weight)
+		x.weigh(id)
 	case op == 10:
-		loss := float64(x.rng.IntN(3)) * 0.1
-		x.say("loss", loss)
-		x.SetLoss(loss)
+		x.lose(3)
 	case op == 11:
-		x.say("undrain", id)
-		x.Node(id).Undrain()
+		x.on(id, "undrain")
 	}
 }
 

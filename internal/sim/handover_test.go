@@ -43,34 +43,21 @@ func (x *handing) step() {
 	id, spare := x.running()
 	switch op := x.rng.IntN(10); {
 	case op == 0 && spare:
-		x.say("crash", id)
-		x.Crash(id)
-		x.dead = append(x.dead, id)
+		x.on(id, "crash")
 	case op == 1 && spare:
-		x.say("leave", id)
-		x.Leave(id)
-		x.dead = append(x.dead, id)
+		x.on(id, "leave")
 	case op == 2:
-		x.say("restart", id)
-		x.Restart(id)
+		x.on(id, "restart")
 	case op == 3:
-		x.say("drain", id)
-		x.Node(id).Drain()
+		x.on(id, "drain")
 	case op == 4:
-		x.say("undrain", id)
-		x.Node(id).Undrain()
+		x.on(id, "undrain")
 	case op == 5:
-		weight := uint32(x.rng.IntN(4)) * 100
-		x.say("weight", id, weight)
-		x.Node(id).SetWeight(weight)
+		x.weigh(id)
 	case op == 6:
-		loss := float64(x.rng.IntN(4)) * 0.1
-		x.say("loss", loss)
-		x.SetLoss(loss)
+		x.lose(4)
 	case len(x.dead) > 0:
-		x.say("join", x.dead[0])
-		x.Start(x.dead[0])
-		x.dead = x.dead[1:]
+		x.on(id, "start")
 	}
 }
 
