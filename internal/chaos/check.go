@@ -182,9 +182,7 @@ func (w *world) checkSide(side []*process) {
 		all |= p.owns
 		w.checkRuns(p)
 	}
-	if held, weighted := w.held(side); held > 0 && 2*len(truth.Nodes()) < weighted {
-		w.fail("sides", "%d of %d nodes are held back, and %d may own partitions", held, weighted, len(truth.Nodes()))
-	}
+	w.checkHeld(side, truth)
 	if want := len(truth.Nodes()) > 0 && !few; want != (all == 1<<partitions-1) {
 		w.fail("sides", "%v own %b", ids, all)
 	}
@@ -203,6 +201,13 @@ func (w *world) checkTable(p *process, truth, other *placement.Table) {
 		w.fail("sides", "%s has another table than the first node", p.ID)
 	case !slices.Equal(p.Owned(), t.Owned(lease.NodeID(p.ID))):
 		w.fail("sides", "%s owns %v, by its table %v", p.ID, p.Owned(), t.Owned(lease.NodeID(p.ID)))
+	}
+}
+
+// checkHeld fails if nodes are held back although too few others may own partitions.
+func (w *world) checkHeld(side []*process, truth *placement.Table) {
+	if held, weighted := w.held(side); held > 0 && 2*len(truth.Nodes()) < weighted {
+		w.fail("sides", "%d of %d nodes are held back, and %d may own partitions", held, weighted, len(truth.Nodes()))
 	}
 }
 

@@ -28,12 +28,12 @@ func (w *world) evict(by, id string, d time.Duration) {
 		return
 	}
 	w.lastWord[id] = w.Elapsed()
-	if d == 0 {
-		return
-	}
 	i := slices.IndexFunc(p.View().Live.Evicted, func(e lease.Eviction) bool { return string(e.ID) == id })
-	if i < 0 {
-		w.fail("evict", "%s evicted %s, and does not know of it", by, id)
+	switch {
+	case (i >= 0) != (d > 0):
+		w.fail("evict", "%s evicted %s for %v, and knows %v", by, id, d, p.View().Live.Evicted)
+		return
+	case d == 0:
 		return
 	}
 	w.words[p.View().Live.Evicted[i]] = &word{at: w.Elapsed(), end: w.Elapsed() + d, heldBy: make(map[*process]bool)}
