@@ -118,7 +118,7 @@ type Config struct {
 	// crashes, or that others lose, is held back after the third return within ten TTLs: it
 	// drains for 2 to 30 TTLs, the longer the more often it returned, while at least half of
 	// the members can own partitions without it. Member.Held says until when. A farewell
-	// (Leave, Close) ends the count.
+	// ([Agent.Leave]) ends the count.
 	Undamped bool
 
 	// Handover is how long this node waits at most, when a partition moves, until the run of

@@ -20,7 +20,8 @@
 //	             └─────────────────────┘ its own lease expired
 //
 // An agent owns partitions only while it is active. It drains by command, while its program
-// is ill (Config.Health), and, in the view of all members, while it is evicted.
+// is ill (Config.Health), while it is held back because it came and went too often
+// (Config.Undamped), and, in the view of all members, while it is evicted.
 //
 // # Guarantees
 //

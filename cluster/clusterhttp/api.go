@@ -29,6 +29,10 @@ type Member struct {
 
 	// Evicted is why an active member shows as draining: it is evicted.
 	Evicted *Eviction `json:"evicted,omitempty"`
+
+	// HeldMS is for how long it drains because it came and went too often; 0 = it is not held
+	// back.
+	HeldMS int64 `json:"held_ms,omitempty"`
 }
 
 // Eviction takes a node out for all members, until its end.
@@ -107,7 +111,7 @@ type Owned struct {
 // settings.
 type Stats struct {
 	Self     lease.NodeID         `json:"self"`
-	State    string               `json:"state"`              // joining, settling, isolated, active, ill, evicted, draining or left
+	State    string               `json:"state"`              // joining, settling, isolated, active, ill, held, evicted, draining or left
 	Ill      string               `json:"ill,omitempty"`      // why the program of this node is ill
 	Isolated string               `json:"isolated,omitempty"` // why it is isolated, for people
 	Waits    string               `json:"waits,omitempty"`    // why it goes on joining: a seed that does not answer, or no UDP

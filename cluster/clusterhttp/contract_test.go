@@ -30,7 +30,7 @@ import (
 //	load a=400             set the load of a node
 //	http                   a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
-	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/evict", "testdata/life", "testdata/rooms"} {
+	for _, script := range []string{"testdata/contract", "testdata/errors", "testdata/evict", "testdata/held", "testdata/life", "testdata/rooms"} {
 		t.Run(script, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := story{handlers: make(map[string]http.Handler)}
@@ -80,6 +80,10 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		if err := s.c.Agent(ids[0]).Drain(t.Context()); err != nil {
 			d.Fatalf(t, "%v", err)
 		}
+	case "restart":
+		s.c.Restart(ids[0])
+		s.c.WaitAgreed(30 * time.Second)
+		delete(s.handlers, ids[0])
 	case "leave":
 		s.handler() // it survives the node
 		s.c.Leave(ids[0])
@@ -123,7 +127,7 @@ func (s *story) handler() http.Handler {
 	return h
 }
 
-var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|for_ms|version)": |"incarnation": "|"epoch": [1-9])-?\d+`)
+var volatile = regexp.MustCompile(`("(?:age_ms|clock_offset_ms|for_ms|held_ms|version)": |"incarnation": "|"epoch": [1-9]|for another )-?\d+(?:m\d+s)?`)
 
 func (s *story) request(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")

@@ -58,7 +58,8 @@
 // /healthz depends on this process alone: a failure of peers or of the network must not
 // restart it. It responds with stalled when the agent's loop has not gone round for a TTL: a
 // strategy does not return, or the process was paused until a moment ago. /readyz has a Problem with the field state while the node is joining (its
-// lease expired), settling, isolated (it sees too few members), ill (its program is), evicted, draining or left.
+// lease expired), settling, isolated (it sees too few members), ill (its program is),
+// held (it came and went too often), evicted, draining or left.
 //
 // # Rooms
 //

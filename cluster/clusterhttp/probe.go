@@ -48,6 +48,9 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		p.Message = "isolated: this node owns nothing: " + a.isolated()
 	case "ill":
 		p.Message = fmt.Sprintf("ill: this node owns nothing, because its program is ill: %v", a.agent.Snapshot().Ill)
+	case "held":
+		left := max(0, time.Until(a.agent.Snapshot().Self.Held)).Round(time.Second)
+		p.Message = fmt.Sprintf("held: this node came and went too often; it owns nothing for another %v", left)
 	case "evicted":
 		p.Message = "evicted: this node owns nothing until its eviction ends"
 		if e, ok := a.agent.Snapshot().EvictionOf(a.self); ok {
@@ -82,6 +85,8 @@ func (a *api) state() string {
 		return "isolated"
 	case s.Self.State == lease.Draining && s.Ill != nil:
 		return "ill"
+	case s.Self.State == lease.Draining && !s.Self.Held.IsZero():
+		return "held"
 	case s.Self.State == lease.Draining:
 		if _, evicted := s.EvictionOf(a.self); evicted {
 			return "evicted"

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -128,6 +129,9 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	if e, evicted := s.EvictionOf(m.ID); evicted {
 		own := evictionOf(e)
 		member.Evicted = &own
+	}
+	if !m.Held.IsZero() {
+		member.HeldMS = max(1, time.Until(m.Held).Milliseconds())
 	}
 	return member
 }

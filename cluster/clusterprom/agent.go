@@ -39,6 +39,12 @@ func nodeFamilies() []family {
 			}
 			return 0
 		}),
+		gauge("held_seconds", "For how long this node owns nothing from now on, because it came and went too often; 0 = it is not held back.", func(v *view) float64 {
+			if v.Self.Held.IsZero() {
+				return 0
+			}
+			return max(0, time.Until(v.Self.Held).Seconds())
+		}),
 		counter("health_failures_total", "Failed checks of the program of this node, and reports of it that were late.",
 			func(v *view) uint64 { return v.Stats.HealthFailures }),
 		gauge("handover_waiting", "Partitions that the table gives to this node, which waits for their former owners.",

@@ -157,5 +157,8 @@ func stateOf(m clusterhttp.Member) term.Toned {
 	if m.Evicted != nil && m.State == lease.Draining {
 		text = "evicted"
 	}
+	if m.HeldMS > 0 && m.State == lease.Draining {
+		text = "held"
+	}
 	return term.Toned{Text: text, Tone: tones[m.State]}
 }

@@ -19,8 +19,9 @@ func (p *program) membersCommand() *cobra.Command {
 		Short: "List the live members",
 		Long: `List the live members as the agent sees them, itself marked with *. TABLE says
 whether a member's table of owners is the same as that agent's: it differs for a
-moment after each change. An evicted member owns nothing until the end of its eviction,
-which is below the table; see roost evict.
+moment after each change. An evicted member owns nothing until the end of its eviction;
+see roost evict. A held member came and went too often, and owns nothing until it has
+stayed for a while. Below the table is until when.
 
 With --watch a change is one of members, states, weights or tables; ages and loads
 alone are none, unless the terminal can be drawn over.`,
@@ -37,7 +38,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	lasting.Members = slices.Clone(m.Members)
 	for i := range lasting.Members {
 		n := &lasting.Members[i]
-		n.AgeMS, n.Load, n.ClockOffsetMS = 0, 0, 0
+		n.AgeMS, n.Load, n.ClockOffsetMS, n.HeldMS = 0, 0, 0, min(1, n.HeldMS)
 		if n.Evicted != nil {
 			n.Evicted = &clusterhttp.Eviction{Reason: n.Evicted.Reason}
 		}
@@ -47,14 +48,20 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 		for _, n := range m.Members {
 			row(marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync))
 		}
-	}, evictionsOf(m)...)
+	}, waitsOf(m)...)
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
 }
 
-// evictionsOf returns a line for each eviction in force.
-func evictionsOf(m clusterhttp.Members) (lines []string) {
+// waitsOf returns a line for each eviction in force, and for each member that is held back.
+func waitsOf(m clusterhttp.Members) (lines []string) {
+	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, e := range m.Evictions {
-		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %v: %s", e.ID, (time.Duration(e.ForMS)*time.Millisecond).Round(time.Second), term.Printable(cmp.Or(e.Reason, "no reason given"))))
+		lines = append(lines, fmt.Sprintf("\n%s is evicted for another %v: %s", e.ID, left(e.ForMS), term.Printable(cmp.Or(e.Reason, "no reason given"))))
+	}
+	for _, n := range m.Members {
+		if n.HeldMS > 0 {
+			lines = append(lines, fmt.Sprintf("\n%s is held back for another %v: it came and went too often", n.ID, left(n.HeldMS)))
+		}
 	}
 	if m.Spared {
 		lines = append(lines, "\nevictions have no effect: no other member could own anything")

@@ -30,6 +30,11 @@ func (e Examination) ready() Check {
 			"ready", Fail, "its program is ill: " + term.Printable(e.After.Stats.Ill), "it owns nothing, and stays a member",
 			"see the program; the node owns again by itself after two good checks or reports in a row",
 		}
+	case "held":
+		return Check{
+			"ready", Warn, "it is held back", "it came and went too often, and owns nothing until it has stayed for a while: roost members shows how long",
+			"see why its process ends or its network fails: its log, and that of its supervisor. Once mended, roost leave and a start end the wait",
+		}
 	case "evicted":
 		return Check{
 			"ready", Warn, "it is evicted", "it owns nothing until the end: roost members shows the end and the reason",

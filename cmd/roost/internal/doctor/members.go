@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -18,7 +19,7 @@ func (e Examination) members() (found []Check) {
 	}
 	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
 	total := len(e.After.Members.Members)
-	found = e.evictions()
+	found = append(e.evictions(), e.held()...)
 	if len(zero) > 0 {
 		found = append(found, Check{
 			"members", Warn, "of weight 0: " + few(zero), "they are active and own nothing",
@@ -57,6 +58,8 @@ func roleOf(m clusterhttp.Member) string {
 		return "weightless"
 	case m.State == lease.Draining && m.Evicted != nil:
 		return "evicted"
+	case m.State == lease.Draining && m.HeldMS > 0:
+		return "held"
 	default:
 		return m.State.String()
 	}
@@ -78,6 +81,23 @@ func (e Examination) evictions() (found []Check) {
 		found = []Check{{
 			"members", Warn, "evicted: " + few(evicted), "they own nothing until the end: roost members shows the end and the reason",
 			"nothing while the reason holds; roost evict ID --cancel ends it",
+		}}
+	}
+	return found
+}
+
+// held warns of nodes that are held back.
+func (e Examination) held() (found []Check) {
+	var held []string
+	for _, m := range e.After.Members.Members {
+		if m.HeldMS > 0 {
+			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.HeldMS).Round(time.Second)))
+		}
+	}
+	if len(held) > 0 {
+		found = []Check{{
+			"members", Warn, "held back: " + few(held), "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
+			"see why their processes end or their network fails; on a node that is mended, roost leave and a start end the wait",
 		}}
 	}
 	return found
