@@ -137,7 +137,7 @@ func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
 	t.Parallel()
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	look := newEye(t, redis.URL())
-	h := newHerd(t, setup{URL: redis.URL(), Budget: time.Second}, "a", "b", "c")
+	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
 	h.host(names(300))
 	before := look.mustPins(h.rooms)
 	dead := h.nodes["c"].incarnation
