@@ -83,18 +83,25 @@ func (a *api) state() string {
 		return "joining"
 	case s.Phase == cluster.PhaseIsolated:
 		return "isolated"
-	case s.Self.State == lease.Draining && s.Ill != nil:
-		return "ill"
-	case s.Self.State == lease.Draining && !s.Self.Held.IsZero():
-		return "held"
 	case s.Self.State == lease.Draining:
-		if _, evicted := s.EvictionOf(a.self); evicted {
-			return "evicted"
-		}
-		return "draining"
+		return whyDraining(s)
 	case s.Self.State == lease.Active && s.State != nil:
 		return "active"
 	default:
 		return "settling"
 	}
+}
+
+// whyDraining returns the state of a node that drains, by the reason.
+func whyDraining(s *cluster.Snapshot) string {
+	_, evicted := s.EvictionOf(s.Self.ID)
+	switch {
+	case s.Ill != nil:
+		return "ill"
+	case !s.Self.Held.IsZero():
+		return "held"
+	case evicted:
+		return "evicted"
+	}
+	return "draining"
 }
