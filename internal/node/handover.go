@@ -2,10 +2,7 @@ package node
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -34,20 +31,20 @@ type handing struct {
 	busy  bool // something may wait for the next turn of gossip
 }
 
-// wait is how long a partition has waited for other nodes, or for its run to return.
-type wait struct {
-	since time.Time
-	what  waitFor
-	over  bool // the bound has passed
+// news is what a node sends to all members with hand-over: that it runs partitions that they
+// may expect on another node. Look-ups depend on it, so each news is sent twice; the bound
+// of a hand-over ends what a node believes that has received neither.
+type news struct {
+	fresh      []placement.Partition
+	partitions []placement.Partition // that are sent now
+	to         []lease.Handle        // still, in this round
+	rounds     int                   // that follow
 }
 
-type waitFor uint8
+func (s *news) add(p placement.Partition) { s.fresh = append(s.fresh, p) }
 
-const (
-	toRun    waitFor = iota // the table names this node
-	toStop                  // the table names another node, which has not demanded it
-	toReturn                // its run was stopped
-)
+// idle reports whether news need not wait for the next turn of gossip.
+func (s *news) idle() bool { return len(s.to) == 0 && s.rounds == 0 && len(s.fresh) > 0 }
 
 // maxBurst is how many asks, or news, a node sends between two turns of gossip: their
 // answers come at once, and must fit into the queue of packets.
@@ -241,84 +238,6 @@ func (n *Node) fenceHandover(now time.Time) {
 	n.carryHandover(now)
 }
 
-// reconcileWaits forgets the waits that are over, and returns what is waited for now. It runs
-// at each new table, too: a partition that goes and comes back begins a wait of its own.
-func (h *handing) reconcileWaits() (waiting map[placement.Partition]waitFor) {
-	waiting = make(map[placement.Partition]waitFor)
-	for _, p := range h.kernel.Waiting() {
-		waiting[p] = toStop
-		if h.kernel.Waits(p) {
-			waiting[p] = toRun
-		}
-	}
-	for _, p := range h.kernel.Stopping() {
-		waiting[p] = toReturn
-	}
-	maps.DeleteFunc(h.waits, func(p placement.Partition, w *wait) bool {
-		what, still := waiting[p]
-		return !still || what != w.what
-	})
-	return waiting
-}
-
-// judgeWaits ends the waits that exceed the bound, and reports whether there are others.
-func (n *Node) judgeWaits(now time.Time) (any bool) {
-	h := &n.handing
-	waiting := h.reconcileWaits()
-	overdue := make(map[string][]placement.Partition) // by the log line
-	for _, p := range slices.Sorted(maps.Keys(waiting)) {
-		w := h.waits[p]
-		if w == nil {
-			w = &wait{since: now, what: waiting[p]}
-			h.waits[p] = w
-		}
-		if w.over || now.Sub(w.since) < h.bound {
-			continue
-		}
-		w.over = true
-		key := fmt.Sprint(w.what, h.names(h.kernel.Missing(p)))
-		overdue[key] = append(overdue[key], p)
-	}
-	for _, key := range slices.Sorted(maps.Keys(overdue)) {
-		n.overdue(now, overdue[key])
-	}
-	return len(waiting) > 0
-}
-
-// overdue ends the waits of partitions that wait for the same.
-func (n *Node) overdue(now time.Time, partitions []placement.Partition) {
-	h, first := &n.handing, partitions[0]
-	w := h.waits[first]
-	attrs := []any{"partition", first, "partitions", len(partitions), "waited", now.Sub(w.since)}
-	switch w.what {
-	case toRun:
-		n.stats.HandoverOverruns += uint64(len(partitions))
-		n.log(Warn, "hand-over overdue: running without the answer of another node", append(attrs, "missing", h.names(h.kernel.Missing(first)))...)
-	case toStop:
-		n.log(Warn, "hand-over overdue: stopping a run that its next owner has not demanded", attrs...)
-	case toReturn:
-		n.log(Warn, "hand-over overdue: a stopped run has not returned", attrs...)
-	}
-	if w.what != toReturn {
-		for _, p := range partitions {
-			h.kernel.Overdue(p)
-		}
-	}
-}
-
-// names returns the ids of members, the first few of many.
-func (h *handing) names(members []lease.Handle) string {
-	const few = 3
-	var names []string
-	for _, m := range members[:min(few, len(members))] {
-		names = append(names, string(h.ids[m]))
-	}
-	if more := len(members) - few; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
-}
-
 // otherRunners returns the partitions that run on another member than the table names.
 func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 	if h.bound == 0 {
@@ -334,4 +253,32 @@ func (h *handing) otherRunners() map[placement.Partition]lease.NodeID {
 		}
 	}
 	return others
+}
+
+// spreadNews sends a part of the news, so that a thousand packets do not leave at once.
+func (n *Node) spreadNews(now time.Time) {
+	h := &n.handing
+	s := &h.news
+	if len(s.to) == 0 {
+		switch {
+		case len(s.fresh) > 0:
+			s.partitions, s.fresh, s.rounds = append(s.partitions, s.fresh...), nil, 1
+		case s.rounds > 0:
+			s.rounds--
+		default:
+			s.partitions = nil
+			return
+		}
+		running := h.kernel.Running()
+		s.partitions = slices.DeleteFunc(s.partitions, func(p placement.Partition) bool {
+			_, still := slices.BinarySearch(running, p)
+			return !still
+		})
+		s.to = h.others(n.set.Handle())
+	}
+	part := s.to[:min(maxBurst, len(s.to))]
+	s.to = s.to[len(part):]
+	for _, m := range part {
+		n.sendHandover(now, m, handover.Answer{To: m, Runs: s.partitions}.Encode())
+	}
 }

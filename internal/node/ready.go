@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -104,5 +106,118 @@ func (l *limiter) allow(now time.Time, every time.Duration) bool {
 func (n *Node) send(p Packet) {
 	if p.To != "" {
 		n.out.Packets = append(n.out.Packets, p)
+	}
+}
+
+// View is what a node knows at one moment. It is immutable.
+type View struct {
+	Phase Phase
+	Ended bool
+	Live  *lease.View
+	Table *placement.Table // nil before the first table, while joining and after the end
+	State *events.State    // nil before the first table
+	Drift int              // live members that run another table; settling ones do not count
+	Lease *OwnLease
+	Stats Stats
+
+	// Runners has the members that run a partition which the table gives to another one:
+	// look-ups name them. Holds counts the partitions that run here, or are winding down
+	// here, and that the table gives to others.
+	Runners map[placement.Partition]lease.NodeID
+	Holds   int
+
+	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
+	Waits error
+
+	// Isolated is why the node may own nothing in the phase of that name; nil in others.
+	Isolated error
+
+	// Ill is why the node's program is ill; nil = it is well, or nothing is known of it.
+	Ill error
+}
+
+// Stats counts what a node did since New.
+type Stats struct {
+	lease.Stats
+	DecodeErrors      uint64
+	VersionErrors     uint64
+	StaleDropped      uint64
+	ViewChanges       uint64
+	TableChanges      uint64
+	AssignmentFetches uint64
+	Accusations       uint64 // of watched nodes
+	Refutations       uint64 // of accusations against this node
+	Fences            uint64
+	NodesRefused      uint64
+	HealthFailures    uint64 // failed checks and late reports
+	HandoverOverruns  uint64
+	Drifts            uint64
+	DriftTime         time.Duration
+}
+
+// Handle returns the handle of this node, which answers watchers.
+func (n *Node) Handle() lease.Handle { return n.set.Handle() }
+
+// View returns what this node knows: O(nodes).
+func (n *Node) View() View {
+	v := View{
+		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
+		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
+		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
+	}
+	if v.Phase == Isolated {
+		v.Isolated = n.isolation.why
+	}
+	v.Stats.Stats = n.set.Stats()
+	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
+	return v
+}
+
+// OldestLease returns the age of the oldest lease of another node: O(nodes), without a
+// View.
+func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
+
+// currentTable returns the table unless it is from before a pause or the node has ended.
+func (n *Node) currentTable() *placement.Table {
+	if n.ended || n.life.phase == Joining {
+		return nil
+	}
+	return n.table
+}
+
+// waitsFor returns why a joining node does not go on alone; nil = there is no such reason.
+func (n *Node) waitsFor() error {
+	if err := n.oneWay(); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(n.join.targets, (*target).stuck); i >= 0 && n.life.phase == Joining {
+		return fmt.Errorf("a seed accepts connections but does not answer: %w", n.join.targets[i].err)
+	}
+	return nil
+}
+
+// drift counts how often, and for how long, a node with a table saw members with
+// another one.
+type drift struct {
+	members int       // that differ, as of the last count
+	since   time.Time // until then drift is counted; zero = there is none
+	times   uint64
+	total   time.Duration
+}
+
+// count notes how many members differ now. Without a table the node knows nothing
+// about the time since the last count.
+func (d *drift) count(now time.Time, hasTable bool, members int) {
+	d.members = members
+	drifting, did := hasTable && members > 0, !d.since.IsZero()
+	switch {
+	case drifting && !did:
+		d.times++
+	case did && hasTable:
+		d.total += now.Sub(d.since)
+	}
+	d.since = time.Time{}
+	if drifting {
+		d.since = now
 	}
 }
