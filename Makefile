@@ -7,7 +7,8 @@ NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -paral
 
 # Packages without a goroutine, or with some that share nothing. The race detector would find
 # nothing in them, in six times the time.
-export PURE := ./internal/chaos ./internal/explore ./internal/handover ./internal/node ./internal/sim ./lease ./placement/assignment
+export PURE := ./internal/chaos ./internal/explore ./internal/handover ./internal/node ./internal/sim ./internal/split ./lease \
+	./placement/assignment ./placement/ring
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
