@@ -34,7 +34,7 @@ func (w *world) noteTrouble() {
 	}
 	// One link that is cut concerns its ends alone: one node cannot prove the end of another.
 	// Where most peers do not answer, news travels slowly. Where half of the clocks are wrong,
-	// the right ones may be those that are rejected.
+	// the right ones may be the rejected ones.
 	if len(w.cuts) > 1 || w.loss > calmLoss || 2*running < len(w.hosts) || 2*right <= running {
 		w.calm.network = w.Elapsed()
 	}

@@ -188,7 +188,7 @@ func (w *world) checkSide(side []*process) {
 	}
 }
 
-// checkTable compares the table of a node with the one that it should have, and with that of
+// checkTable compares the table of a node with the table that it should have, and with that of
 // another node.
 func (w *world) checkTable(p *process, truth, other *placement.Table) {
 	t := p.View().Table

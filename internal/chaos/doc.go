@@ -25,7 +25,7 @@
 //     each node runs what it owns.
 //   - wait: no run waits for longer than the bound.
 //   - evict: each eviction in force was decided, ends in time, and does not come back. All
-//     nodes of a side have the same ones, those that any of them has known.
+//     nodes of a side have the same ones, which any of them has known.
 //   - twin: in a calm network, a process that stood still when another one was started under its
 //     id ends within a TTL once it runs again, and does not own what that one owns for long.
 //   - rest: after that nothing changes.

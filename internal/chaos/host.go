@@ -161,7 +161,7 @@ func (w *world) resumeAll() {
 	}
 }
 
-// cut cuts the ways from one host to another that is selects, besides those that are cut.
+// cut cuts the ways from one host to another that is selects, in addition to earlier cuts.
 func (w *world) cut(is func(from, to int) bool) {
 	for from := range w.s.hosts {
 		for to := range w.s.hosts {

@@ -79,7 +79,7 @@ var bugs = []bug{
 		"lease/stamp.go", `	case !behind && (e.Answered || s.runs(now, m.From)):`,
 		`	case planted("a join is believed without a challenge"), !behind && (e.Answered || s.runs(now, m.From)):`,
 	}}},
-	{name: "a hand-over trusts equal digests", edits: []edit{{
+	{name: "a hand-over trusts equal digests", soon: true, edits: []edit{{
 		"internal/node/handover.go", "	h.kernel.Tick()\n", `	h.kernel.Tick()
 	if planted("a hand-over trusts equal digests") && n.set.Differing(TableDigest(n.table)) == 0 {
 		for _, p := range h.kernel.Waiting() {
@@ -88,7 +88,7 @@ var bugs = []bug{
 	}
 `,
 	}}},
-	{name: "a partition is free before its run has returned", edits: []edit{{
+	{name: "a partition is free before its run has returned", soon: true, edits: []edit{{
 		"internal/handover/message.go", "			h.stop(p, t)\n", `			h.stop(p, t)
 			if planted("a partition is free before its run has returned") {
 				answer.Free = append(answer.Free, p)
@@ -107,7 +107,7 @@ var bugs = []bug{
 	{name: "an undecided process owns partitions", edits: []edit{{
 		"internal/node/lifecycle.go", `	case other != nil:`, `	case other != nil && !planted("an undecided process owns partitions"):`,
 	}}},
-	{name: "one failed check makes ill", edits: []edit{{
+	{name: "one failed check makes ill", soon: true, edits: []edit{{
 		"internal/node/health.go", `	if err != nil {
 		needed = failures`, `	if err != nil && !planted("one failed check makes ill") {
 		needed = failures

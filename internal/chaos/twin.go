@@ -9,8 +9,8 @@ import (
 
 // A twin is a process that stood still when another one was started under its id, on another
 // address. Once it runs again, it has to notice and to end. A twin that stands still counts as
-// ended. One that runs when the other one stands still, or is cut off, may well be the one that
-// stays; so no lease of that id is calm, and no side is judged, while it runs.
+// ended. A twin that runs while the later process stands still, or is cut off, may well
+// stay; so no lease of that id is calm, and no side is judged, while it runs.
 
 const (
 	bothOwn  = time.Second // for which a twin may own something, in a calm network
