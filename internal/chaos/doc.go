@@ -21,7 +21,7 @@
 //   - sides: some time after the last fault all nodes of a side have the same members and
 //     the table that follows from them, and each partition has exactly one owner.
 //   - runs: with hand-over, no node begins to run a partition that another one runs, if
-//     each takes the other for live and none has waited for longer than the bound. In the end
+//     each has taken the other for live for some time and none has waited for longer than the bound. In the end
 //     each node runs what it owns.
 //   - wait: no run waits for longer than the bound.
 //   - evict: each eviction in force was decided, ends in time, and does not come back. All

@@ -174,6 +174,7 @@ func (w *world) checkLost(p *process, m lease.Incarnation) {
 		p.dropped[m] = true
 		return
 	}
+	w.parted[linkOf(p.ID, other.ID)] = w.Elapsed()
 	present, _ := other.self()
 	both := min(w.Elapsed()-other.began, w.Elapsed()-p.began)
 	if m == present && both > ttl && w.isCalm(p.ID, other.ID) {

@@ -28,7 +28,8 @@ type world struct {
 	rng     *rand.Rand // of the checks and of the tape
 
 	handlers *sim.Handlers
-	overlaps int // of runs, that were judged
+	overlaps int                    // of runs, that were judged
+	parted   map[link]time.Duration // when one node took the other for gone
 	words    map[lease.Eviction]*word
 	lastWord map[string]time.Duration // when a node was evicted last, or its eviction ended early
 	stepped  bool                     // a clock was wrong
@@ -57,9 +58,10 @@ func newWorld(s schedule) *world {
 		s: s, hosts: make(map[string]*host), now: make(map[string]*process), all: make(map[lease.Incarnation]*process),
 		rng: rand.New(rand.NewPCG(s.seed, 5)), double: make(map[pair]time.Duration),
 		loss: s.loss, cuts: make(map[link]bool),
-		twins: make(map[string]*process),
-		calm:  calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
-		words: make(map[lease.Eviction]*word), lastWord: make(map[string]time.Duration),
+		parted: make(map[link]time.Duration),
+		twins:  make(map[string]*process),
+		calm:   calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
+		words:  make(map[lease.Eviction]*word), lastWord: make(map[string]time.Duration),
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 6))
 	w.handlers = &sim.Handlers{Stop: func(p *sim.Process) time.Duration { return w.returnsAfter(p.ID, rng) }}
