@@ -26,16 +26,12 @@ func measure(t *testing.T, opts sim.Options, trial sim.Trial) sim.Measurement {
 	return m
 }
 
-// Large clusters hold their leases on a network that loses packets, and agree in time. With
-// -long they rest for two minutes; make scale measures larger ones, for longer.
+// Large clusters hold their leases on a network that loses packets, and agree in time.
+// make scale measures larger ones, for longer.
 func TestScale(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
-	rest := 30 * time.Second // five TTLs, with a million leases
-	if *long {
-		rest = 2 * time.Minute
+		t.Skip("takes minutes")
 	}
 	for _, c := range []struct {
 		trial  sim.Trial
@@ -43,17 +39,17 @@ func TestScale(t *testing.T) {
 		within sim.Agreements
 	}{
 		{
-			sim.Trial{Nodes: 100, Rest: 2 * rest, Crash: 10},
+			sim.Trial{Nodes: 100, Rest: time.Minute, Crash: 10},
 			0,
 			sim.Agreements{Start: 3 * time.Second, Join: time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
 		},
 		{
-			sim.Trial{Nodes: 300, Rest: rest, Crash: 1},
+			sim.Trial{Nodes: 300, Rest: 30 * time.Second, Crash: 1},
 			0.2,
 			sim.Agreements{Start: 6 * time.Second, Join: 4 * time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
 		},
 		{
-			sim.Trial{Nodes: 1000, Rest: rest, Crash: 100},
+			sim.Trial{Nodes: 1000, Rest: 2 * time.Minute, Crash: 100},
 			0.2,
 			sim.Agreements{Start: 6 * time.Second, Join: 4 * time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
 		},
