@@ -33,7 +33,7 @@ func (w *world) twin(id string) {
 // resumeTwin lets a twin run again.
 func (w *world) resumeTwin(id string) {
 	if p := w.twins[id]; p != nil && p.end != 0 && w.runs(id) {
-		p.end, p.active, p.both = 0, w.Elapsed(), 0
+		p.end, p.active, p.both, w.calm.node[id] = 0, w.Elapsed(), w.Elapsed(), w.Elapsed()
 		p.Resume()
 	}
 }
