@@ -108,12 +108,13 @@ func (n *Node) merge(now time.Time, encoded []byte) {
 	n.adopt(now, received)
 }
 
-// metAny reports whether one of the nodes is a member. An older assignment of another
-// cluster replaces this one only if its writer, or a node that the writer saw, is here.
+// metAny reports whether one of the nodes is a member, this one among them. An older assignment
+// of another cluster replaces this one only if its writer, or a node that the writer saw, is
+// here. The writer may be an earlier process of this node.
 func (n *Node) metAny(ids []lease.NodeID) bool {
 	return slices.ContainsFunc(n.set.View().Members, func(m lease.Member) bool {
 		_, ok := slices.BinarySearch(ids, m.ID)
-		return m.ID != n.self && ok
+		return ok
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/placement/assignment"
 )
 
 // Exchanges are spaced, the same one is not tried again at once, and at most three run
@@ -109,6 +110,32 @@ func TestGone(t *testing.T) {
 		gone := a.gone(at(1000*s.second), view(s.here...), time.Minute)
 		if gone("b") != s.gone || gone("a") || gone("stranger") {
 			t.Errorf("after %d s: b is gone: %v", s.second, gone("b"))
+		}
+	}
+}
+
+// An older assignment counts if its writer is here, also if the writer was an earlier process of
+// this node. That of strangers does not count.
+func TestOlderAssignment(t *testing.T) { // S9.3
+	for voter, counts := range map[lease.NodeID]bool{"a": true, "b": true, "x": false} {
+		w := newNetwork(t, func(c *Config) {
+			c.Strategy = placement.LeastPartitions(1, 3)
+			c.Self.Incarnation += 100
+		}, "a", "b")
+		b := w.nodes["b"]
+		table, err := placement.Compute(placement.Input{
+			Partitions: 8, Strategy: b.cfg.Strategy, Nodes: []placement.Node{{ID: voter, Weight: 100}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := assignment.Record(table, assignment.Coordinator{ID: voter, Since: 1, Voters: []lease.NodeID{voter}, Active: 1})
+		if before := b.assigner.current; !before.ReplacedBy(older) {
+			t.Fatal("the other assignment is not older")
+		}
+		b.merge(w.now, older.Encode())
+		if got := b.assigner.current.Digest() == older.Digest(); got != counts {
+			t.Errorf("written by %s: it counts: %v", voter, got)
 		}
 	}
 }
