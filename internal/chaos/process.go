@@ -33,6 +33,7 @@ type process struct {
 	overruns uint64
 	both     time.Duration // when it and its twin last did not own the same
 	overran  time.Duration // when it last ran a partition without the answers of others
+	wasHeld  bool          // back, at the last check
 }
 
 // follow begins to check a process.
@@ -80,6 +81,10 @@ func (w *world) checkProcess(p *process) {
 	w.checkFence(p, v.State)
 	w.checkEvicted(p, v.Live.Evicted)
 	w.checkWaits(p, v)
+	if held := p.held(); held != p.wasHeld {
+		p.wasHeld = held
+		w.changed, w.checked = w.Elapsed(), false // partitions move
+	}
 	if v.State != p.state {
 		w.checkEvents(p, v.State)
 		w.checkMembers(p, v.State)

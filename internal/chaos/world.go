@@ -193,5 +193,5 @@ func (w *world) endHolds() {
 	if n := held(); n > 0 {
 		w.fail("rest", "%d nodes are still held back", n)
 	}
-	w.pass(ttl)
+	w.pass(w.changed + w.s.settles() + look - w.Elapsed())
 }
