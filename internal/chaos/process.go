@@ -32,6 +32,7 @@ type process struct {
 	waits    [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
 	overruns uint64
 	both     time.Duration // when it and its twin last did not own the same
+	apart    time.Duration // when it and its twin last had no member in common
 	overran  time.Duration // when it last ran a partition without the answers of others
 	wasHeld  bool          // back, at the last check
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -82,8 +83,8 @@ func (w *world) checkTwin(twin, later *process) {
 	h := w.hosts[later.ID]
 	calm := w.Elapsed()-max(w.calm.network, w.calm.cut) > calmAfter && !h.paused && !h.lossy &&
 		w.Elapsed()-w.firstSeed(w.running) > settled // otherwise no node may know both
-	if !calm {
-		twin.both = w.Elapsed()
+	if !calm || !common(twin, later) {
+		twin.both, twin.apart = w.Elapsed(), w.Elapsed()
 		return
 	}
 	if !twin.Live() || !later.Live() || !slices.ContainsFunc(twin.Owned(), func(p placement.Partition) bool {
@@ -94,7 +95,15 @@ func (w *world) checkTwin(twin, later *process) {
 	if both := w.Elapsed() - twin.both; both > bothOwn {
 		w.fail("twin", "%s and its twin own the same for %v", later.ID, both)
 	}
-	if ran := w.Elapsed() - max(twin.active, later.active, later.began); ran > twinEnds {
+	if ran := w.Elapsed() - max(twin.apart, twin.active, later.active, later.began); ran > twinEnds {
 		w.fail("twin", "the twin of %s still runs after %v", later.ID, ran)
 	}
+}
+
+// common reports whether two processes of one id have another member in common, which can say to
+// the earlier one that the later one runs.
+func common(twin, later *process) bool {
+	return slices.ContainsFunc(twin.Members(), func(id lease.NodeID) bool {
+		return string(id) != twin.ID && slices.Contains(later.Members(), id)
+	})
 }
