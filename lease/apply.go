@@ -229,6 +229,9 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	if known.status != live {
 		if known.status == expired {
 			s.revived++
+			if b.State != Settling {
+				s.reached++
+			}
 		}
 		s.recordNews(known)
 		s.rowNews(known, true)

@@ -62,6 +62,7 @@ type Set struct {
 	duplicate  duplicate
 	former     *entry        // of the process before this one under the same id; nil = none is known
 	revived    uint64        // leases of others that came back after they had expired
+	reached    uint64        // of these, those of nodes that had not given up their own leases
 	clock      time.Duration // the cluster's clock minus this node's; see clock.go
 	missing    bool          // this node misses a voter
 	missed     Stamp         // when a node last did, as far as this one heard; 0 = never

@@ -195,8 +195,10 @@ func (s *Set) meetFormer(r *Record) {
 	}
 }
 
-// Revived counts the leases of others that came back after they had expired.
-func (s *Set) Revived() uint64 { return s.revived }
+// Revived counts the leases of others that came back after they had expired, and of these
+// the leases of nodes that were merely out of reach. A node that was paused, or found
+// itself in a minority, comes back as Settling.
+func (s *Set) Revived() (all, reached uint64) { return s.revived, s.reached }
 
 // Outnumbered reports whether more nodes have expired than are live, or as many with the
 // smallest id among them: then it is this side that is cut off, rather than the other one.

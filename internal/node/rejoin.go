@@ -43,6 +43,8 @@ func (n *Node) expel(now time.Time) {
 	n.join.stop()
 	n.stall.discard(now)
 	n.fence(now)
+	n.damping.lose(n.set.Revived())
+	n.damping.fenced = true
 	n.set.ExpireOthers(now)
 	n.join.lost.add(now, n.pick(n.set.ExpiredAddrs(nil), maxLost))
 	n.announce(now)
@@ -148,7 +150,9 @@ type damping struct {
 	restless time.Time // until when returns count
 	until    time.Time // the node owns nothing until then; zero = it is not held back
 	away     bool      // most other members have expired: they lost this node, or are about to
+	fenced   bool      // and this node gave up its own lease
 	revived  uint64    // leases of others that had come back by then
+	reached  uint64    // of these, those of nodes that were merely out of reach
 	former   bool      // the process before this one has been judged
 }
 
@@ -184,6 +188,21 @@ func (d *damping) forgive(now time.Time) {
 	d.restless = earliest(d.restless, now.Add(mayReturn*returnCounts*d.ttl))
 }
 
+// lose notes that this node is away, and how many leases of others have come back so far.
+func (d *damping) lose(revived, reached uint64) {
+	if !d.away {
+		d.away, d.revived, d.reached = true, revived, reached
+	}
+}
+
+// found reports, once, whether this node is back, since others are. If this node kept its own
+// lease, others that gave up theirs do not count: it is they who are back.
+func (d *damping) found(revived, reached uint64) (back bool) {
+	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
+	d.away, d.fenced = false, false
+	return back
+}
+
 // returns is how many returns count now.
 func (d *damping) returns(now time.Time) int {
 	each := returnCounts * d.ttl
@@ -217,15 +236,15 @@ func (n *Node) damp(now time.Time) {
 // farewell of the one before it. Or it had lost most other members, for the same reason for which
 // they lost it or because it gave up its own lease, and hears them again.
 func (n *Node) cameBack(now time.Time) (back bool) {
-	d, away := &n.damping, n.set.Outnumbered()
-	if away && !d.away {
-		d.away, d.revived = true, n.set.Revived()
+	d := &n.damping
+	switch away := n.set.Outnumbered(); {
+	case away:
+		d.lose(n.set.Revived())
+	case n.life.phase != Joining:
+		back = d.found(n.set.Revived())
 	}
 	if n.life.phase == Joining {
 		return false
-	}
-	if d.away && !away {
-		d.away, back = false, n.set.Revived() > d.revived
 	}
 	if former, left := n.set.Former(); former != nil && !d.former {
 		if d.former = true; !left {

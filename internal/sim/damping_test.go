@@ -283,6 +283,54 @@ func TestSurvivorsAreNotDamped(t *testing.T) { // S5.5
 	}
 }
 
+// Nodes that are paused again and again are the ones that come and go, also if they are the
+// larger half. The others have not ended, so the first crash of one of these is the first one.
+func TestPausesAreDamped(t *testing.T) { // S5.5
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		nodes, paused, rounds int
+		held                  bool // the first of the paused nodes
+		opts                  sim.Options
+	}{
+		"one of two":                 {2, 1, 4, true, sim.Options{}},
+		"one of two, by majority":    {2, 1, 4, false, majority(1)}, // the other one is isolated, and cannot own
+		"three of five":              {5, 3, 2, false, sim.Options{}},
+		"three of five, loss":        {5, 3, 2, false, sim.Options{Seed: 1, Loss: 0.2}},
+		"three of five, four times":  {5, 3, 4, false, sim.Options{}},
+		"three of five, by majority": {5, 3, 4, false, majority(1)},
+		"eight of ten":               {10, 8, 4, false, sim.Options{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := started(t, tt.nodes, tt.opts)
+			c.Run(2 * ttl)
+			all := c.IDs()
+			for range tt.rounds {
+				for _, id := range all[:tt.paused] {
+					c.Pause(id)
+				}
+				c.Run(8 * time.Second)
+				for _, id := range all[:tt.paused] {
+					c.Resume(id)
+				}
+				c.Run(4 * time.Second)
+			}
+			c.agree(10 * time.Second)
+			if hold := c.heldBack(all[0]); (hold > 0) != tt.held {
+				t.Errorf("the node that was paused is held back for %v", hold)
+			}
+			well := all[tt.nodes-1]
+			c.Crash(well)
+			c.Run(3 * time.Second)
+			c.Start(well)
+			c.agree(10 * time.Second)
+			if hold := c.heldBack(well); hold > 0 || len(c.Node(well).Owned()) == 0 {
+				t.Errorf("a node that crashed once is held back for %v", hold)
+			}
+		})
+	}
+}
+
 // However many nodes come and go, half of the members own partitions at the end, and all do
 // once the fleet is quiet.
 func TestDampingSparesTheFleet(t *testing.T) { // S5.5
