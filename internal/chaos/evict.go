@@ -28,7 +28,10 @@ func (w *world) evict(by, id string, d time.Duration) {
 		return
 	}
 	w.lastWord[id] = w.Elapsed()
-	i := slices.IndexFunc(p.View().Live.Evicted, func(e lease.Eviction) bool { return string(e.ID) == id })
+	i := slices.IndexFunc(p.View().Live.Evicted, func(e lease.Eviction) bool {
+		word := w.words[e]
+		return string(e.ID) == id && (word == nil || word.end > w.Elapsed()) // otherwise its end is about to be seen
+	})
 	switch {
 	case (i >= 0) != (d > 0):
 		w.fail("evict", "%s evicted %s for %v, and knows %v", by, id, d, p.View().Live.Evicted)

@@ -71,6 +71,7 @@ func (w *world) checkTwins() {
 			continue
 		}
 		w.calm.node[id] = w.Elapsed()
+		w.identify(w.twins[id]) // it may have outbid the later process, if that one stands still
 		if twin := w.twins[id]; twin.Duplicate() != nil || twin.View().Ended {
 			w.endTwin(id)
 		} else {
