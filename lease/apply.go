@@ -154,6 +154,9 @@ func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 
 func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, e *Effect) {
 	known := s.known[b.Handle]
+	if known != nil && known == s.former && b.State == Left {
+		s.formerLeft = true
+	}
 	switch clock := inRange(b.Clock + lag); {
 	case known == s.self:
 		s.applyOwnBeat(now, b, e)
@@ -202,12 +205,8 @@ func (e *entry) precedes(b *Beat) bool {
 	return b.At > e.rowAt || (b.At == e.rowAt && b.State > e.state)
 }
 
-// applyStaleBeat handles a beat without news. It may still refer to a newer record, or be
-// the farewell of the process before this one.
+// applyStaleBeat handles a beat without news. It may still refer to a newer record.
 func (s *Set) applyStaleBeat(now time.Time, from Handle, known *entry, b *Beat, e *Effect) {
-	if known != nil && known == s.former && b.State == Left {
-		known.state, known.at, known.rowAt = Left, b.renewed(), b.At
-	}
 	if known != nil && known.status == live && b.Version > known.rec.Version {
 		s.want(now, from, b.Handle, e)
 	}

@@ -37,9 +37,40 @@ func TestFormer(t *testing.T) { // S5.5
 	if s.Stats().Reincarnations != 1 {
 		t.Fatal("no new incarnation")
 	}
-	s.Apply(epoch, messageFrom(epoch, b, nil, rec("a", 9)))
-	if former, _ := s.Former(); former != nil {
-		t.Errorf("its own record is one of an earlier process: %v", former)
+	own, later := s.Self().Incarnation, epoch.Add(testParams.forgetAfter()+time.Second)
+	for _, now := range []time.Time{epoch, later} { // this process has forgotten it by then
+		s.Expire(now)
+		s.Apply(now, hello(now, b))
+		s.Apply(now, messageFrom(now, b, nil, rec("a", 9)))
+		if former, _ := s.Former(); former != nil {
+			t.Errorf("its own record is one of an earlier process: %v", former)
+		}
+	}
+	s.Apply(later, messageFrom(later, b, nil, rec("a", own+1))) // the clock was set back before this process began
+	if former, _ := s.Former(); former == nil || former.Incarnation != own+1 {
+		t.Errorf("the earlier process: %v", former)
+	}
+}
+
+// A farewell of the earlier process that comes after its record changes what is known of it, and
+// nothing that is sent to others.
+func TestLateFarewellOfFormer(t *testing.T) { // S5.5
+	for name, past := range map[string]*Record{"earlier": rec("a", 7), "the clock was set back": rec("a", 11)} {
+		s, b := newSet(rec("a", 9)), rec("b", 1)
+		s.Apply(epoch, hello(epoch, b))
+		s.Apply(epoch, messageFrom(epoch, b, []Beat{past.sent(epoch)}, past))
+		was := *s.known[past.handle()]
+		if _, left := s.Former(); left {
+			t.Errorf("%s: left, before its farewell came", name)
+		}
+		later := epoch.Add(time.Second)
+		s.Apply(later, messageFrom(later, b, []Beat{past.sent(epoch.Add(time.Millisecond)).as(Left)}))
+		if _, left := s.Former(); !left {
+			t.Errorf("%s: its farewell is ignored", name)
+		}
+		if e := s.known[past.handle()]; e.rowAt != was.rowAt || e.state != was.state {
+			t.Errorf("%s: its entry changed", name)
+		}
 	}
 }
 

@@ -60,7 +60,9 @@ type Set struct {
 	ahead      map[Handle]aheadClock // of rejected beats
 	accused    []*entry              // those with accusations
 	duplicate  duplicate
+	born       uint64        // the incarnation with which this process began
 	former     *entry        // of the process before this one under the same id; nil = none is known
+	formerLeft bool          // it said farewell
 	revived    uint64        // leases of others that came back after they had expired
 	reached    uint64        // of these, those of nodes that had not given up their own leases
 	clock      time.Duration // the cluster's clock minus this node's; see clock.go
@@ -120,6 +122,7 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 	rec := self.clone()
 	rec.Version = max(1, rec.Version)
 	rec.MinWire, rec.MaxWire = MinWireVersion, WireVersion
+	s.born = rec.Incarnation
 	s.admit(now, rec)
 	return s
 }

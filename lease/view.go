@@ -184,14 +184,18 @@ func (s *Set) Former() (rec *Record, left bool) {
 	if s.former == nil {
 		return nil, false
 	}
-	return s.former.rec, s.former.left()
+	return s.former.rec, s.formerLeft
 }
 
-// meetFormer notes an incarnation of this node's id that another process had.
+// meetFormer notes an incarnation of this node's id that another process had: an earlier one
+// than all of this process, or a later one than the present one.
 func (s *Set) meetFormer(r *Record) {
+	if r.Incarnation >= s.born && r.Incarnation <= s.self.rec.Incarnation {
+		return
+	}
 	e := s.known[HandleOf(r.ID, r.Incarnation)]
-	if e != nil && e != s.self && (s.former == nil || r.Incarnation > s.former.rec.Incarnation) {
-		s.former = e
+	if e != nil && (s.former == nil || r.Incarnation > s.former.rec.Incarnation) {
+		s.former, s.formerLeft = e, false
 	}
 }
 

@@ -229,7 +229,16 @@ func TestRestartsAreNotDamped(t *testing.T) { // S5.5
 	}
 	for name, disturb := range map[string]func(c fleet){
 		"rolled three times, with farewells": func(c fleet) { roll(c, 3, c.Leave) },
-		"rolled twice, with kill -9":         func(c fleet) { roll(c, 2, func(id string) { c.Crash(id) }) },
+		"stopped and started at once": func(c fleet) {
+			for range 4 {
+				for _, id := range ids(6) {
+					c.Farewell(id)
+					c.Start(id)
+					c.Run(2 * time.Second)
+				}
+			}
+		},
+		"rolled twice, with kill -9": func(c fleet) { roll(c, 2, func(id string) { c.Crash(id) }) },
 		"all killed at once, four times": func(c fleet) {
 			for range 4 {
 				c.Crash(ids(6)...)
