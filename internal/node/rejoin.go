@@ -153,7 +153,7 @@ type damping struct {
 	fenced   bool      // and this node gave up its own lease
 	revived  uint64    // leases of others that had come back by then
 	reached  uint64    // of these, those of nodes that were merely out of reach
-	former   bool      // the process before this one has been judged
+	judged   time.Time // when the process before this one was; zero = none is known
 }
 
 // In TTLs.
@@ -246,13 +246,29 @@ func (n *Node) cameBack(now time.Time) (back bool) {
 	if n.life.phase == Joining {
 		return false
 	}
-	if former, left := n.set.Former(); former != nil && !d.former {
-		if d.former = true; !left {
+	return n.judgeFormer(now) || back
+}
+
+// judgeFormer reports, once, that the process before this one ended without a farewell. Its
+// farewell may come a little later than its record: then nothing has happened.
+func (n *Node) judgeFormer(now time.Time) (crashed bool) {
+	d := &n.damping
+	former, left := n.set.Former()
+	switch {
+	case former == nil:
+	case d.judged.IsZero():
+		if d.judged = now; !left {
 			d.inherit(now, now.Add(n.set.Until(now, former.Restless)))
-			back = true
+			return true
 		}
+	case left && !d.restless.IsZero() && now.Sub(d.judged) < d.ttl:
+		d.restless, d.until = time.Time{}, time.Time{}
+		if n.life.held {
+			n.log(Info, "no longer held back")
+		}
+		n.setHeld(now)
 	}
-	return back
+	return false
 }
 
 // countReturn counts a return. All members learn of it, since they remember it if this process
@@ -262,10 +278,10 @@ func (n *Node) countReturn(now time.Time) {
 	if d.returned(now) && n.life.phase != Isolated && !n.canSpare() {
 		d.forgive(now)
 	}
+	n.setHeld(now)
 	if !d.until.IsZero() {
 		n.log(Warn, "held back: it comes and goes; this node owns nothing", "for", d.until.Sub(now), "returns", d.returns(now))
 	}
-	n.setHeld(now)
 }
 
 // setHeld announces whether this node is held back.
@@ -276,8 +292,10 @@ func (n *Node) setHeld(now time.Time) {
 	if n.life.held = !d.until.IsZero(); n.life.held {
 		damped.Held = n.set.Stamp(d.until)
 	}
-	if damped.Validate() == nil { // a record may be as long as it can be
+	if damped.Validate() == nil {
 		n.set.Update(func(r *lease.Record) { r.Restless, r.Held = damped.Restless, damped.Held })
+	} else { // a record may be as long as it can be; a node that cannot say so is not held back
+		d.until, n.life.held = time.Time{}, false
 	}
 	n.announce(now)
 	n.publish(now)

@@ -2,9 +2,12 @@ package node
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // The latest 64 losses are remembered, for a day, until they are members again.
@@ -111,5 +114,51 @@ func TestDampingOfReturns(t *testing.T) { // S5.5
 	d.forgive(at(0))
 	if held := !d.until.IsZero(); held || !d.returned(at(0)) || !d.until.Equal(at(0).Add(12*ttl)) {
 		t.Errorf("held back after a pardon: %v; after the next return until %v", held, d.until)
+	}
+}
+
+// A node with a record that is as long as it can be cannot say that it is held back. So it is not.
+func TestNoHoldWithoutWord(t *testing.T) { // S5.5
+	for _, full := range []bool{false, true} {
+		w := newNetwork(t, func(cfg *Config) {
+			if full && cfg.Self.ID == "b" {
+				cfg.Self.Labels = map[string]string{}
+				for i := range lease.MaxLabels {
+					cfg.Self.Labels[strconv.Itoa(10+i)] = strings.Repeat("v", lease.MaxLabelBytes)
+				}
+				for cfg.Self.Validate() != nil {
+					cfg.Self.Labels["10"], cfg.Self.Labels["11"] = cfg.Self.Labels["11"], cfg.Self.Labels["10"][1:]
+				}
+			}
+		}, "a", "b")
+		b := w.nodes["b"]
+		for range 4 {
+			b.countReturn(w.now)
+		}
+		w.run(time.Second)
+		if said, held := b.set.Self().Held > 0, b.life.held; said == full || held == full || b.damping.until.IsZero() != full {
+			t.Errorf("full record: %v; the node says that it is held back: %v; it is: %v", full, said, held)
+		}
+	}
+}
+
+// The farewell of the process before this one may come after its record: then nothing counts.
+func TestLateFarewell(t *testing.T) { // S5.5
+	w := newNetwork(t, nil, "a", "b")
+	a, b := w.nodes["a"], w.nodes["b"]
+	past := &lease.Record{ID: "b", Incarnation: 1, Version: 1, Addr: "b", Restless: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
+	hear := func(beats ...lease.Beat) {
+		at := a.set.Stamp(w.now)
+		b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: at, SentAt: w.now, Records: []*lease.Record{past}, Beats: beats})
+		b.Ready(w.now)
+	}
+	if hear(); !b.life.held || b.set.Self().Held == 0 {
+		t.Fatal("not held back after a crash")
+	}
+	w.run(100 * time.Millisecond)
+	at := a.set.Stamp(w.now)
+	hear(lease.Beat{Handle: lease.HandleOf("b", 1), At: at, Renewed: at, State: lease.Left})
+	if b.life.held || b.set.Self().Held+b.set.Self().Restless > 0 {
+		t.Errorf("held back after a farewell: %v, %+v", b.life.held, b.set.Self())
 	}
 }
