@@ -115,10 +115,10 @@ type Config struct {
 	MinMembers int
 
 	// Undamped lets this node come and go as often as it does. By default a node whose process
-	// crashes, or that others lose, is held back after the third return within ten TTLs: it
-	// drains for 2 to 30 TTLs, the longer the more often it returned, while at least half of
-	// the members can own partitions without it. Member.Held says until when. A farewell
-	// ([Agent.Leave]) ends the count.
+	// crashes, or that others lose, is held back at its third return within ten TTLs: it
+	// drains for 2 to 30 TTLs, the longer the more often it returned. Once less than half of
+	// the members with a weight can own partitions without it, the hold is over for good.
+	// Member.Held says until when. A farewell ([Agent.Leave]) ends the count.
 	Undamped bool
 
 	// Handover is how long this node waits at most, when a partition moves, until the run of

@@ -8,7 +8,7 @@ import "github.com/roost-cluster/roost/internal/node"
 //	   ▲         │  ▲         ▲ │
 //	   │         │  └─────────│─┤ its clock is ahead of the cluster's
 //	   │         └▶ isolated ─┘ │
-//	   │               ▲────────┤ it must not own now
+//	   │               ▲────────┤ too few members, a minority, or a later life
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node also drains

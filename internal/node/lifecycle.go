@@ -15,7 +15,7 @@ import (
 //	   ▲         │  ▲         ▲ │
 //	   │         │  └─────────│─┤ its clock is ahead of the cluster's
 //	   │         └▶ isolated ─┘ │
-//	   │               ▲────────┤ it must not own now
+//	   │               ▲────────┤ too few members, a minority, or a later life
 //	   └────────────────────────┘ its own lease expired
 //
 // Draining is not a phase: it is a command that holds in all phases. A node with an ill

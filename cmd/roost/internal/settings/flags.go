@@ -99,7 +99,7 @@ func (a *Agent) record() []Setting {
 		{Name: "capacity", Arg: "N", Set: Number(&c.Capacity, 0, math.MaxInt64), Usage: "units of load that this node can carry, advertised to other nodes"},
 		{Name: "weight", Arg: "N", Default: "100", Set: a.setWeight, Usage: "this node's share relative to others"},
 		{Name: "ramp-up", Arg: "DURATION", Set: Duration(&c.RampUp), Usage: "how long this node's weight takes to grow to --weight, in ten steps, when it begins to own while others do (default: no time)"},
-		{Name: "undamped", Arg: "bool", Set: Bool(&c.Undamped), Usage: "do not hold this node back if it comes and goes: three returns within ten TTLs"},
+		{Name: "undamped", Arg: "bool", Set: Bool(&c.Undamped), Usage: "do not hold this node back if it comes and goes: twice at once is free, then once every ten TTLs"},
 		{Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining), Usage: "own nothing until roost undrain"},
 	}
 }
