@@ -154,9 +154,7 @@ func (s *Set) replaceEarlier(now time.Time, known *entry, e *Effect) bool {
 
 func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, e *Effect) {
 	known := s.known[b.Handle]
-	if known != nil && known == s.former && b.State == Left {
-		s.formerLeft = true
-	}
+	s.noteFarewell(known, b)
 	switch clock := inRange(b.Clock + lag); {
 	case known == s.self:
 		s.applyOwnBeat(now, b, e)

@@ -199,6 +199,13 @@ func (s *Set) meetFormer(r *Record) {
 	}
 }
 
+// noteFarewell notes the farewell of the process before this one.
+func (s *Set) noteFarewell(e *entry, b *Beat) {
+	if e != nil && e == s.former && b.State == Left {
+		s.formerLeft = true
+	}
+}
+
 // Revived counts the leases of others that came back after they had expired, and of these
 // the leases of nodes that were merely out of reach. A node that was paused, or found
 // itself in a minority, comes back as Settling.

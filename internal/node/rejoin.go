@@ -225,6 +225,9 @@ func (n *Node) damp(now time.Time) {
 		d.until = time.Time{}
 	case !n.canSpare():
 		d.forgive(now)
+	case (d.until.Sub(now) - n.set.Until(now, n.set.Self().Held)).Abs() > d.ttl: // cluster time stepped
+		n.setHeld(now)
+		return
 	default:
 		return
 	}

@@ -162,3 +162,20 @@ func TestLateFarewell(t *testing.T) { // S5.5
 		t.Errorf("held back after a farewell: %v, %+v", b.life.held, b.set.Self())
 	}
 }
+
+// A step of cluster time changes what a node states as the end of its hold, not the end.
+func TestHoldAfterStep(t *testing.T) { // S5.5
+	w := newNetwork(t, nil, "a", "b")
+	a, b := w.nodes["a"], w.nodes["b"]
+	for range 4 {
+		b.countReturn(w.now)
+	}
+	until := b.damping.until
+	ahead := a.set.Stamp(w.now.Add(10 * time.Second))
+	b.apply(w.now, &lease.Message{From: a.set.Handle(), Stamp: ahead, SentAt: w.now})
+	b.Ready(w.now)
+	said, hold := b.set.Until(w.now, b.set.Self().Held), until.Sub(w.now)
+	if !b.damping.until.Equal(until) || (said-hold).Abs() > time.Second || b.set.Stamp(w.now) < ahead {
+		t.Errorf("held back for %v, and states %v", until.Sub(w.now), said)
+	}
+}
