@@ -27,6 +27,7 @@ type cached struct {
 	fresh      time.Time // until when pin is valid without a query, in its generation
 	generation uint64    // in which pin was learned
 	asked      uint64    // the generation in which the store was queried
+	fences     uint64    // of the agent, before the store was queried
 	confirmed  bool      // by the store; otherwise requested or assumed
 	learned    time.Time // when the store confirmed it
 }
@@ -52,13 +53,14 @@ func (c *pinCache) lost(e *cached) bool { return e.confirmed && e.generation != 
 // notifications.
 func (c *pinCache) invalidateAll() { c.generation.Add(1) }
 
-// begin records that a query to the store begins. It keeps the pin.
-func (c *pinCache) begin(room string) *cached {
+// begin records that a query to the store begins. It keeps the pin. fences is the
+// agent's count.
+func (c *pinCache) begin(room string, fences uint64) *cached {
 	for {
 		generation := c.generation.Load()
 		old, ok := c.rooms.Load(room)
 		if !ok {
-			e := &cached{generation: generation, asked: generation}
+			e := &cached{generation: generation, asked: generation, fences: fences}
 			if _, taken := c.rooms.LoadOrStore(room, e); !taken {
 				c.added()
 				return e
@@ -66,7 +68,7 @@ func (c *pinCache) begin(room string) *cached {
 			continue
 		}
 		e := old.(*cached).stale()
-		e.asked = generation
+		e.asked, e.fences = generation, fences
 		if c.rooms.CompareAndSwap(room, old, e) {
 			return e
 		}
@@ -83,7 +85,7 @@ func (c *pinCache) learn(room string, asked *cached, pin Pin, fresh time.Time) (
 		}
 		return false
 	}
-	e := &cached{pin: pin, fresh: fresh, generation: asked.asked, confirmed: true, learned: time.Now()}
+	e := &cached{pin: pin, fresh: fresh, generation: asked.asked, fences: asked.fences, confirmed: true, learned: time.Now()}
 	old := any(asked)
 	for !c.rooms.CompareAndSwap(room, old, e) {
 		var ok bool

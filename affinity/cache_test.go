@@ -27,7 +27,7 @@ func TestPinCache(t *testing.T) {
 			learn(one)
 		}, pin: one, fresh: true},
 		"notification during the query": {do: func(c *pinCache, _ func(Pin)) {
-			asked := c.begin("r")
+			asked := c.begin("r", 0)
 			c.invalidate("r")
 			c.learn("r", asked, one, later)
 		}, pin: one},
@@ -36,7 +36,7 @@ func TestPinCache(t *testing.T) {
 			c.invalidate("r")
 		}, pin: one},
 		"store lost during the query": {do: func(c *pinCache, _ func(Pin)) {
-			asked := c.begin("r")
+			asked := c.begin("r", 0)
 			c.invalidateAll()
 			c.learn("r", asked, one, later)
 		}, pin: one, lost: true},
@@ -47,7 +47,7 @@ func TestPinCache(t *testing.T) {
 		"store lost, next query": {do: func(c *pinCache, learn func(Pin)) {
 			learn(one)
 			c.invalidateAll()
-			c.begin("r")
+			c.begin("r", 0)
 		}, pin: one, lost: true},
 		"store lost before the query": {do: func(c *pinCache, learn func(Pin)) {
 			c.invalidateAll()
@@ -58,7 +58,7 @@ func TestPinCache(t *testing.T) {
 			learn(Pin{})
 		}},
 		"older answer comes last": {do: func(c *pinCache, learn func(Pin)) {
-			first := c.begin("r")
+			first := c.begin("r", 0)
 			learn(two)
 			c.learn("r", first, one, later)
 		}, pin: two, fresh: true},
@@ -79,7 +79,7 @@ func TestPinCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache := &pinCache{max: 10}
-			c.do(cache, func(pin Pin) { cache.learn("r", cache.begin("r"), pin, later) })
+			c.do(cache, func(pin Pin) { cache.learn("r", cache.begin("r", 0), pin, later) })
 			var pin Pin
 			var fresh, lost bool
 			if e := cache.get("r"); e != nil {
@@ -96,14 +96,14 @@ func TestPinCache(t *testing.T) {
 func TestPinCacheNews(t *testing.T) {
 	for range 200 {
 		c := &pinCache{max: 10}
-		c.learn("r", c.begin("r"), pinAt("1", 1), time.Now())
+		c.learn("r", c.begin("r", 0), pinAt("1", 1), time.Now())
 		var mu sync.Mutex
 		news := 0
 		var wait sync.WaitGroup
 		for i := range 4 {
 			wait.Go(func() {
 				var first bool
-				switch asked := c.begin("r"); i {
+				switch asked := c.begin("r", 0); i {
 				case 0, 1:
 					first = c.learn("r", asked, pinAt("2", 2), time.Now())
 				case 2:
@@ -129,14 +129,14 @@ func TestPinCacheIsBounded(t *testing.T) {
 	c := &pinCache{max: 100}
 	for i := range 10_000 {
 		room := fmt.Sprint("r-", i)
-		c.learn(room, c.begin(room), pinAt("1", 1), time.Now())
+		c.learn(room, c.begin(room, 0), pinAt("1", 1), time.Now())
 	}
 	if n := len(c.on(func(lease.Incarnation) bool { return true })); n > 100 || int64(n) != c.count.Load() {
 		t.Errorf("%d rooms, counted %d, at most 100", n, c.count.Load())
 	}
 	for i := range 10_000 {
 		room := fmt.Sprint("r-", i)
-		c.learn(room, c.begin(room), Pin{}, time.Now())
+		c.learn(room, c.begin(room, 0), Pin{}, time.Now())
 	}
 	if n := c.count.Load(); n != 0 {
 		t.Errorf("%d rooms after all pins are gone", n)

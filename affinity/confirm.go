@@ -45,7 +45,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 	asked := make([]*cached, len(rooms))
 	for i, room := range rooms {
 		ops[i] = Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}
-		asked[i] = k.cache.begin(room)
+		asked[i] = k.cache.begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
 	for i, res := range k.store.swapAll(ctx, ops) { // after an error the entry is stale, and the next Resolve asks again

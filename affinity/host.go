@@ -66,9 +66,8 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	// Before the answer, which proves nothing about a later loss or fence.
-	generation, fences := r.cache.generation.Load(), r.agent.Snapshot().Stats.Fences
-	a, err := r.ask(ctx, &r.flights.host, room, d, func() (Assignment, bool) { return r.justLearned(room) })
+	got, err := r.ask(ctx, &r.flights.host, room, d, func() (settled, bool) { return r.justLearned(room) })
+	a = got.Assignment
 	if err != nil {
 		return nil, a, err
 	}
@@ -80,35 +79,35 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		r.counts.misrouted.Add(1)
 		return nil, a, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
 	}
-	h, err := r.open(a, d.Size, generation, fences)
+	h, err := r.open(got, d.Size)
 	return h, a, err
 }
 
 // justLearned answers from a pin of this node that Resolve has learned a moment ago,
 // as when one request does both. If the pin has changed since, the hosting detects
 // that at once: see open.
-func (r *Resolver) justLearned(room string) (a Assignment, ok bool) {
+func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
-	e := r.cache.get(room)
-	if e == nil || time.Since(e.learned) > moment || !r.cache.isFresh(e, time.Now()) || e.pin.Incarnation != r.self() {
-		return a, false
+	e, s := r.cache.get(room), r.agent.Snapshot()
+	if e == nil || e.fences != s.Stats.Fences || time.Since(e.learned) > moment || !r.cache.isFresh(e, time.Now()) || e.pin.Incarnation != r.self() {
+		return got, false
 	}
-	return r.assign(r.agent.Snapshot(), room, e.pin, Pinned, alive.reason()), true
+	return settled{r.assign(s, room, e.pin, Pinned, alive.reason()), e.generation, e.fences}, true
 }
 
-func (r *Resolver) open(a Assignment, size int, generation, fences uint64) (*Hosting, error) {
+func (r *Resolver) open(a settled, size int) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
 		r: r, room: a.Room, partition: a.Partition, self: a.Incarnation, lost: make(chan struct{}),
-		pin: Pin{a.Incarnation, a.Epoch, size}, size: size, touched: now, generation: generation,
+		pin: Pin{a.Incarnation, a.Epoch, size}, size: size, touched: now, generation: a.generation,
 	}
 	if a.Source == Hash || a.Source == Override {
 		h.written = now // by the claim; an older pin may be about to expire
 	}
-	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != fences {
+	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
 		return nil, ErrFenced // the room may have moved since the answer
 	}
-	opened, err := r.hosts.open(h, fences)
+	opened, err := r.hosts.open(h, a.fences)
 	if opened == h {
 		// The pin may have been changed after the answer, when no notification for the
 		// room was taken up.

@@ -51,9 +51,11 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	if a, ok := r.cached(room); ok {
 		return a, nil
 	}
-	return r.ask(ctx, &r.flights.resolve, room, d, func() (Assignment, bool) {
-		return r.cached(room) // another caller may have been answered in between
+	got, err := r.ask(ctx, &r.flights.resolve, room, d, func() (settled, bool) {
+		a, ok := r.cached(room) // another caller may have been answered in between
+		return settled{Assignment: a}, ok
 	})
+	return got.Assignment, err
 }
 
 // cached answers from the pin cache.
@@ -74,24 +76,34 @@ func (r *Resolver) cached(room string) (Assignment, bool) {
 	}, true
 }
 
+// settled is an answer of the store, and what was so before the store was asked. The
+// answer proves nothing about a later loss or fence. A caller may get it later.
+type settled struct {
+	Assignment
+	generation uint64 // of the pin cache
+	fences     uint64 // of the agent
+}
+
 // ask settles a room with the store, unless there is a shortcut by then. Concurrent
 // callers for the same room in the same flight share the answer.
-func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, shortcut func() (Assignment, bool)) (Assignment, error) {
+func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, shortcut func() (settled, bool)) (settled, error) {
 	answer := flight.DoChan(room, func() (any, error) {
-		if a, ok := shortcut(); ok {
-			return a, nil
+		if got, ok := shortcut(); ok {
+			return got, nil
 		}
+		before := settled{generation: r.cache.generation.Load(), fences: r.agent.Snapshot().Stats.Fences}
 		bounded, cancel := r.store.bounded(ctx)
 		defer cancel()
 		a, err := r.settle(bounded, room, d)
 		r.counts.add(a.Source)
-		return a, err
+		before.Assignment = a
+		return before, err
 	})
 	select {
 	case got := <-answer:
-		return got.Val.(Assignment), got.Err
+		return got.Val.(settled), got.Err
 	case <-ctx.Done():
-		return Assignment{}, ctx.Err()
+		return settled{}, ctx.Err()
 	}
 }
 
@@ -176,7 +188,7 @@ func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, ho
 
 // swap performs an op for a caller who waits, caches the pin, and publishes a move.
 func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op Op, why string) Result {
-	asked := r.cache.begin(op.Room)
+	asked := r.cache.begin(op.Room, s.Stats.Fences)
 	res := r.store.swap(ctx, op)
 	if m, ok := r.learn(s, op, asked, res, why); ok {
 		r.publish(m)
