@@ -55,7 +55,7 @@ long: ## packages without a goroutine, and the crowds that are too large for the
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh
 
-fuzz: ## fuzz each target for FUZZTIME, 3s by default
+fuzz: ## fuzz each target for FUZZTIME, 2s by default
 	$(STEP) 'fuzzing' scripts/fuzz.sh
 
 bench-once: ## one iteration of each benchmark, as a check that it runs
