@@ -2,28 +2,15 @@ package affinity
 
 import (
 	"fmt"
+	"sync"
+	"time"
 
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/reconnect"
 )
-
-// Demand is what a room needs.
-type Demand struct {
-	// Size is the present or expected number of participants, up to MaxSize; 0 if it is
-	// not known. It decides where a new room goes, and moves no room.
-	Size int
-}
-
-// MaxSize bounds the participants of a room.
-const MaxSize = 1_000_000
-
-func checkSize(size int) error {
-	if size < 0 || size > MaxSize {
-		return fmt.Errorf("%w: %d participants; it must be 0 to %d", ErrDemand, size, MaxSize)
-	}
-	return nil
-}
 
 // Assignment says where a room lives.
 type Assignment struct {
@@ -34,13 +21,29 @@ type Assignment struct {
 	Source            Source
 	Reason            string // for people
 
-	// Member is the node as last known here; nil if it is not known.
+	// Member is the node as last known here, with State Left for a PinTTL after it has gone: the store may
+	// need a while to find out that a node has died. It is nil only if Node is empty. Of a
+	// node that this one has never met it has the ID and the incarnation alone.
 	Member *cluster.Member
 }
 
 // String returns where the room lives and the reason.
 func (a Assignment) String() string {
 	return fmt.Sprintf("%q on %s (epoch %d, %s): %s", a.Room, a.Incarnation, a.Epoch, a.Source, a.Reason)
+}
+
+// Directive returns what to send to a client of the room. Its Addr is the APIAddr of
+// the node, and empty if this node has never met that node: the client has to ask again.
+func (a Assignment) Directive() reconnect.Directive {
+	return reconnect.Directive{Room: a.Room, To: a.Node, Addr: apiAddr(a.Member), Reason: a.Reason, Epoch: a.Epoch}
+}
+
+// apiAddr returns where clients reach the program of a node; m may be nil.
+func apiAddr(m *cluster.Member) string {
+	if m == nil {
+		return ""
+	}
+	return m.APIAddr
 }
 
 // Source is the origin of an assignment.
@@ -84,4 +87,56 @@ func (s *Source) UnmarshalText(b []byte) error {
 		}
 	}
 	return fmt.Errorf("affinity: no source %.20q", b)
+}
+
+// met holds the members that this node has met lately. Pins may name them although they
+// are gone.
+type met struct {
+	mu      sync.Mutex
+	members map[lease.NodeID]metMember
+}
+
+type metMember struct {
+	*cluster.Member
+	last time.Time
+}
+
+// note enters the present members, and forgets those gone for longer than keep.
+func (m *met) note(s *cluster.Snapshot, now time.Time, keep time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.members == nil {
+		m.members = make(map[lease.NodeID]metMember)
+	}
+	for _, member := range s.Members {
+		m.members[member.ID] = metMember{member, now}
+	}
+	for id, member := range m.members {
+		if now.Sub(member.last) > keep {
+			delete(m.members, id)
+		}
+	}
+}
+
+// member returns the node of an incarnation, Left and as last known if it is gone here.
+func (m *met) member(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
+	if member, ok := s.Member(at.Node); ok {
+		return member
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if gone, ok := m.members[at.Node]; ok {
+		known := *gone.Member
+		known.State = lease.Left
+		return &known
+	}
+	return &cluster.Member{ID: at.Node, Incarnation: at.Number, State: lease.Left}
+}
+
+// assign completes an assignment.
+func (r *Resolver) assign(s *cluster.Snapshot, room string, pin pinstore.Pin, source Source, reason string) Assignment {
+	return Assignment{
+		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: pin.Incarnation, Epoch: pin.Epoch,
+		Source: source, Reason: reason, Member: r.met.member(s, pin.Incarnation),
+	}
 }

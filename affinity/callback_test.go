@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -55,7 +56,7 @@ func (c *callbacks) note(name string) {
 	c.blocked[name] = true
 }
 
-func (c *callbacks) cost(size int) int64 { c.note("Cost"); return affinity.FullMesh(size) }
+func (c *callbacks) cost(d affinity.Demand) int64 { c.note("Cost"); return d.Streams() }
 
 func (c *callbacks) Counts(_ context.Context, rooms []string) ([]int, error) {
 	c.note("Counter")
@@ -87,7 +88,7 @@ func (c *callbacks) Rehome(ctx context.Context, _ int) (context.Context, func(in
 func TestCallbacksHoldNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &callbacks{called: make(map[string]bool), blocked: make(map[string]bool)}
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		cfg := affinity.Config{Cost: c.cost, Counter: c, Log: slog.New(c), Tracer: c, ReportLoad: true}
 		f := newFleet(t, store, cfg, "a", "b", "c")
 		f.host("a", "hosted", 20)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/roost-cluster/roost/cluster"
 )
 
 // Counter returns the number of participants of each room, in the order of rooms. A
@@ -27,9 +29,20 @@ type Config struct {
 	// from what this node knows, marked Degraded. Default 150 ms.
 	Budget time.Duration
 
-	// Cost returns the units of load that a room with size participants costs its
-	// node. It must be quick. Default FullMesh.
-	Cost func(size int) int64
+	// Cost returns the units of load that a room costs its node, unless the demand
+	// states them itself. It sees no Prefer and Require. It must be quick. Default
+	// Demand.Streams.
+	Cost func(d Demand) int64
+
+	// MinCost is the units that each room costs at least: any number of rooms that cost
+	// nothing would fit on one node. Default 1.
+	MinCost int64
+
+	// Selector reports whether a room may go to a member, by rules of your own, in addition to
+	// Demand.Require: also when a dead node's rooms are re-homed. It must depend on its
+	// arguments alone, and must be quick: it runs for each member before each claim.
+	// Default: every member.
+	Selector func(room string, d Demand, m *cluster.Member) bool
 
 	// SoftCeiling is the percentage of its capacity up to which a node gets new rooms,
 	// as long as another node has headroom. Default 80. Rooms that grow past it stay:
@@ -38,7 +51,8 @@ type Config struct {
 
 	// HardCeiling is the percentage of its capacity above which a node gets no new
 	// room even if no other node can take the room: Resolve then fails with
-	// ErrNoCapacity. Default 0: never refuse.
+	// ErrNoCapacity. It holds for the first joins at all instances together, and not for
+	// rooms that grow, are re-homed or moved. Default 0: never refuse.
 	HardCeiling int
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here to the
@@ -50,8 +64,10 @@ type Config struct {
 	// time for clients to connect and to show in the node's load. Default 5 s.
 	Settle time.Duration
 
-	// Counter returns the sizes of the rooms of a dead node. Default: the size with which
-	// the pin was last refreshed.
+	// Counter returns the sizes of the rooms of a dead node. All its calls in a sweep of
+	// such rooms share 2 s, and after a failure it rests for 30 s. Without it, by default,
+	// the size with which the pin was last refreshed counts. Participants who are counted, and are not stated as
+	// publishers, count as subscribers, unless the room's demand is a Size.
 	Counter Counter
 
 	// MaxKnown bounds the pin cache, at some 200 bytes a room. Default 100,000.
@@ -65,19 +81,16 @@ type Config struct {
 	Tracer Tracer
 }
 
-// FullMesh is the cost of a room in which each of n participants receives the streams
-// of all others: n·(n−1) forwarded streams.
-func FullMesh(n int) int64 { return int64(n) * int64(n-1) }
-
 // WithDefaults returns c with every zero field replaced by its default.
 func (c Config) WithDefaults() Config {
 	c.PinTTL = cmp.Or(c.PinTTL, time.Hour)
 	c.Budget = cmp.Or(c.Budget, 150*time.Millisecond)
+	c.MinCost = cmp.Or(c.MinCost, 1)
 	c.SoftCeiling = cmp.Or(c.SoftCeiling, 80)
 	c.Settle = cmp.Or(c.Settle, 5*time.Second)
 	c.MaxKnown = cmp.Or(c.MaxKnown, 100_000)
 	if c.Cost == nil {
-		c.Cost = FullMesh
+		c.Cost = Demand.Streams
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -97,6 +110,7 @@ func (c Config) Validate() error {
 	}
 	check(c.PinTTL >= time.Second, "PinTTL is %v; it must be at least 1s", c.PinTTL)
 	check(c.Budget >= time.Millisecond, "Budget is %v; it must be at least 1ms", c.Budget)
+	check(c.MinCost > 0, "MinCost is %d; it must be at least 1 unit", c.MinCost)
 	check(c.SoftCeiling > 0, "SoftCeiling is %d; it must be a percentage above 0", c.SoftCeiling)
 	check(c.HardCeiling == 0 || c.HardCeiling >= c.SoftCeiling,
 		"HardCeiling (%d %%) must not be below SoftCeiling (%d %%)", c.HardCeiling, c.SoftCeiling)
@@ -122,7 +136,7 @@ type Tracer interface {
 	// open.
 	Unasked(ctx context.Context, why error)
 
-	// Rehome is called when rooms of dead nodes were found, up to 4,096 in up to 64
+	// Rehome is called when rooms of dead nodes were found, some thousands in up to 64
 	// partitions, before they get new homes. end, which may be nil, receives how many
 	// this instance re-homed, how many have no home yet, and the latest reason for
 	// that.

@@ -2,21 +2,28 @@ package affinity
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
 // takeUp looks at the rooms with pins that may have changed.
 func (k *keeper) takeUp(ctx context.Context) {
-	if k.store.away.Load() {
+	if k.store.Away() {
 		return // when the store is back, any pin may have changed
 	}
-	all := k.work.all.Swap(false)
-	if all {
+	if k.work.all.Swap(false) {
 		k.search = time.Now().Add(searchTime)
-		k.due = time.Time{} // now: other nodes wait for it
+		k.due = time.Time{} // now, and before the rooms: other nodes wait for it
 		k.work.rooms.add(k.hosts.names()...)
+		k.work.partitions.add(k.owned()...)
+		k.feeds.moves.resync() // moves in between were not published
+		return
 	}
 	var hosted []*Hosting
 	var others []string
@@ -26,10 +33,6 @@ func (k *keeper) takeUp(ctx context.Context) {
 		} else {
 			others = append(others, room)
 		}
-	}
-	if all {
-		k.work.partitions.add(k.owned()...)
-		k.feeds.moves.resync() // moves in between were not published
 	}
 	k.confirm(ctx, hosted, false)
 	k.reread(ctx, others)
@@ -41,37 +44,38 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		return
 	}
 	s := k.agent.Snapshot()
-	ops := make([]Op, len(rooms))
-	asked := make([]*cached, len(rooms))
+	ops := make([]pinstore.Op, len(rooms))
+	asked := make([]*pincache.Entry, len(rooms))
 	for i, room := range rooms {
-		ops[i] = Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}
-		asked[i] = k.cache.begin(room, s.Stats.Fences)
+		ops[i] = pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}
+		asked[i] = k.cache.Begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
-	for i, res := range k.store.swapAll(ctx, ops) { // after an error the entry is stale, and the next Resolve asks again
+	for i, res := range k.store.SwapAll(ctx, ops) { // after an error the entry is stale, and the next Resolve asks again
 		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
 			moved = append(moved, m)
 		}
 	}
-	k.feeds.moves.publish(moved)
+	k.announce(moved)
 }
 
 // confirm makes sure that the pins of hosted rooms exist. It claims a pin that the
 // store may have lost, writes a pin that is about to expire, or each one if write is
 // set, and reads the others. A room that lives elsewhere ends here.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
+	k.unjudged = nil
 	var missing []*Hosting
 	restored := 0
 	reclaimed := make(map[*Hosting]bool) // whether the store had confirmed the pin before
-	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) Op {
-		if h.pin.Epoch == 0 || h.generation != k.cache.generation.Load() {
+	for i, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
+		if h.pin.Epoch == 0 || h.generation != k.cache.Generation() {
 			reclaimed[h] = h.pin.Epoch != 0
 			return k.claimOf(h)
 		}
 		return k.refreshOf(h, write)
 	}) {
 		switch h := hosted[i]; {
-		case res.Err == nil && res.Pin == (Pin{}):
+		case res.Err == nil && res.Pin == (pinstore.Pin{}):
 			missing = append(missing, h)
 		case res.Done && reclaimed[h]:
 			restored++
@@ -82,62 +86,174 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 			restored++
 		}
 	}
+	k.replaceVoid(ctx)
 	if restored > 0 {
+		k.liveness.Restored(time.Now())
 		k.counts.repinned.Add(uint64(restored))
 		k.cfg.Log.Info("pins restored after the store lost them", "rooms", restored, "pin_ttl", k.cfg.PinTTL)
 	}
 }
 
 // refreshOf returns the op that writes or reads the pin of a hosted room.
-func (k *keeper) refreshOf(h *Hosting, write bool) Op {
+func (k *keeper) refreshOf(h *Hosting, write bool) pinstore.Op {
 	if !write && !h.written.IsZero() {
-		return Op{}
+		return pinstore.Op{}
 	}
-	return Op{If: h.pin, Set: Pin{h.self, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
+	return pinstore.Op{If: h.pin, Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: h.pin.Epoch}), TTL: k.cfg.PinTTL}
 }
 
 // claimOf returns the op that pins a hosted room, unless it has a pin.
-func (k *keeper) claimOf(h *Hosting) Op {
-	return Op{Set: Pin{h.self, h.pin.Epoch, h.size}, TTL: k.cfg.PinTTL}
+func (k *keeper) claimOf(h *Hosting) pinstore.Op {
+	return pinstore.Op{Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: h.pin.Epoch}), TTL: k.cfg.PinTTL}
 }
 
 // confirmBy performs an op for each hosting and takes up the answers.
-func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Hosting) Op) []Result {
+func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pinstore.Result {
 	if len(hosted) == 0 || !k.agent.Live() {
 		return nil
 	}
 	now := time.Now()
-	generation := k.cache.generation.Load() // before the answers, which prove nothing about a later loss
+	generation := k.cache.Generation() // before the answers, which prove nothing about a later loss
 	ops := k.hosts.ops(hosted, opOf)
-	results := k.store.swapAll(ctx, ops)
+	results := k.store.SwapAll(ctx, ops)
 	for i, res := range results {
 		switch h := hosted[i]; {
 		case res.Err != nil: // the room stays hosted: see Host
 			k.hosts.verifyAt(h, time.Now())
-		case res.Pin != (Pin{}):
-			k.compare(h, answer{ops[i], res, now, generation})
+			if op := ops[i]; op.Set.Number != 0 && op.Set.Epoch != op.If.Epoch {
+				k.hosts.doubt(h)
+			}
+		case res.Pin != (pinstore.Pin{}):
+			k.compare(ctx, h, answer{op: ops[i], res: res, asked: now, generation: generation})
 		}
 	}
 	return results
 }
 
 // compare takes up the pin of a hosted room.
-func (k *keeper) compare(h *Hosting, a answer) {
-	over, wasSure := k.hosts.take(h, a, k.cache.generation.Load())
-	pin := a.res.Pin
+func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
+	pin, isNew := a.res.Pin, renewed(a.op, a.res)
+	if isNew {
+		k.cache.Gave(pin.Epoch, a.generation)
+	}
+	a.older = !isNew && k.cache.MayBeOlder(pin.Epoch)
+	is := k.hosts.take(h, a, k.cache.Generation())
 	switch {
-	case over && a.took(h) && a.op.If == (Pin{}): // the hosting ended during the claim
-		_ = k.unpin(context.Background(), Op{Partition: h.partition, Room: h.room, If: pin})
-	case !over && pin.released():
+	case is.over && a.took(h) && isNew: // the hosting ended during the claim
+		_ = k.unpin(context.Background(), pinstore.Op{Partition: h.partition, Room: h.room, If: pin})
+	case is.over:
+	case is.outdated:
+		k.void = append(k.void, voidPin{h, pin})
+	case is.anew, pin.Released():
 		k.end(h, ErrReleased)
-	case !over && pin.Incarnation != h.self:
-		k.yield(h, pin, !wasSure)
+	case pin.Incarnation != h.self:
+		k.contest(ctx, h, pin, !is.wasSure)
+	}
+}
+
+// contest decides on a room that is served here and pinned to another incarnation. A pin
+// of a dead one is replaced: the store was away when that died, or has gone back to older
+// data. While the store cannot say whether it is dead, the room stays.
+func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, conflict bool) {
+	v, err := liveness.Unproven, k.unjudged
+	if err == nil {
+		bounded, cancel := k.store.Bounded(ctx)
+		v, err = k.judge(bounded, k.agent.Snapshot(), pin.Incarnation)
+		cancel()
+		k.unjudged = err
+	}
+	switch {
+	case err != nil || v == liveness.Unproven:
+		if k.doubt == nil {
+			k.doubt = make(map[lease.Incarnation][]string)
+		}
+		k.doubt[pin.Incarnation] = append(k.doubt[pin.Incarnation], h.room)
+	case v == liveness.Dead || v == liveness.Silent:
+		k.void = append(k.void, voidPin{h, pin})
+	default:
+		k.yield(h, pin, conflict)
+	}
+}
+
+// decide looks again at the rooms that are pinned to an incarnation of which more is
+// known now.
+func (k *keeper) decide() {
+	for at, rooms := range k.doubt {
+		if v, known := k.liveness.Verdict(k.agent.Snapshot(), at, time.Now()); !known || v != liveness.Unproven {
+			delete(k.doubt, at)
+			k.work.rooms.add(rooms...)
+		}
+	}
+}
+
+// voidPin is the pin of a hosted room that names a dead incarnation, or is older than the
+// hosting.
+type voidPin struct {
+	*Hosting
+	pin pinstore.Pin
+}
+
+// sayRestoring says in the store, shortly after a loss, whether this node has yet to
+// restore pins, and asks whether others have. It reports whether any has. The mark is a
+// heartbeat of no incarnation of the node.
+func (k *keeper) sayRestoring(ctx context.Context) bool {
+	self, recent := k.liveness.Back(time.Now())
+	if !recent {
+		return false
+	}
+	s := k.agent.Snapshot()
+	var ask []lease.Incarnation
+	for _, m := range s.Members {
+		if m.ID != s.Self.ID {
+			ask = append(ask, lease.Incarnation{Node: m.ID})
+		}
+	}
+	var ttl time.Duration
+	if self && k.agent.Live() && k.hosts.unconfirmed(k.cache.Generation()) {
+		ttl = k.liveness.TTL
+	}
+	ctx, cancel := k.store.Bounded(ctx)
+	defer cancel()
+	marks, err := k.store.Store.Heartbeat(ctx, lease.Incarnation{Node: s.Self.ID}, ttl, ask)
+	if err != nil {
+		return true // ask again soon
+	}
+	k.liveness.OthersRestore(slices.Contains(marks, true), time.Now())
+	return ttl > 0 || k.liveness.Reclaiming(time.Now())
+}
+
+// replaceVoid replaces the pins that were found void, unless they have changed.
+func (k *keeper) replaceVoid(ctx context.Context) {
+	if len(k.void) == 0 {
+		return
+	}
+	pins := make(map[*Hosting]pinstore.Pin, len(k.void))
+	hosted := make([]*Hosting, len(k.void))
+	for i, v := range k.void {
+		hosted[i], pins[v.Hosting] = v.Hosting, v.pin
+	}
+	k.void = nil
+	replaced := 0
+	for _, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
+		return pinstore.Op{If: pins[h], Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1)}), TTL: k.cfg.PinTTL}
+	}) {
+		if res.Done {
+			replaced++
+		}
+	}
+	for _, v := range k.void { // pins that have changed to other void ones; later, or a store could keep this busy
+		k.hosts.verifyAt(v.Hosting, time.Now().Add(retryTime))
+	}
+	k.void = nil
+	if replaced > 0 {
+		k.counts.repinned.Add(uint64(replaced))
+		k.cfg.Log.Info("void pins replaced by the host", "rooms", replaced, "pin_ttl", k.cfg.PinTTL)
 	}
 }
 
 // yield gives up a room that is pinned to another incarnation. It is a conflict if this
 // node hosted the room without the store's confirmation.
-func (k *keeper) yield(h *Hosting, pin Pin, conflict bool) {
+func (k *keeper) yield(h *Hosting, pin pinstore.Pin, conflict bool) {
 	s := k.agent.Snapshot()
 	why := movedByOther
 	if conflict {
@@ -145,9 +261,9 @@ func (k *keeper) yield(h *Hosting, pin Pin, conflict bool) {
 		k.counts.conflicts.Add(1)
 		k.cfg.Log.Warn("conflict: room was hosted on two nodes", "room", h.room, "to", pin.Node, "epoch", pin.Epoch)
 	}
-	news := k.cache.update(h.room, pin)
+	news := k.cache.Update(h.room, pin)
 	k.end(h, &NotOwnerError{Owner: k.assign(s, h.room, pin, Pinned, why), Split: conflict})
 	if news {
-		k.publish(Moved{h.room, h.partition, h.self, pin.Incarnation, why, pin.Epoch})
+		k.publish(Moved{Room: h.room, Partition: h.partition, From: h.self, To: pin.Incarnation, Reason: why, Epoch: pin.Epoch})
 	}
 }

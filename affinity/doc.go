@@ -3,7 +3,7 @@
 // as 1,225 rooms of two.
 //
 // A room is any key. A [Resolver] runs next to the agent of each node, and all share
-// a [Store]. Resolve returns the node of a room, and can be called on
+// a [pinstore.Store]. Resolve returns the node of a room, and can be called on
 // any node. The node that is about to serve the room calls Host, which checks that
 // the room lives there and keeps the pin:
 //
@@ -14,6 +14,10 @@
 //	hosting, err := rooms.Host(ctx, "room-17", affinity.Demand{Size: 4})  // on a.Node
 //	…
 //	<-hosting.Lost() // the room lives elsewhere now: see hosting.Err()
+//
+// Serve does so for each participant, counts them, and releases the room after the last
+// one. Follow is for the signalling server of a client: it yields each node of one room. Report
+// is for a client that has lost the node of its room.
 //
 // The states of a room's pin:
 //
@@ -30,7 +34,8 @@
 //     its node.
 //  2. A pin names one incarnation of a node. It is changed and deleted only by
 //     comparison, and each new incarnation gets a greater epoch: a node that lost a
-//     room cannot take it back by mistake.
+//     room cannot take it back by mistake. A room that was released or moved, and comes
+//     back to its node, has a new tenure: the old Hosting has ended.
 //  3. A node that joins, or a room that grows, moves nothing. When a node dies, exactly
 //     its rooms move, even if the node that moves them dies, too.
 //  4. A node is dead when its lease has ended by gossip, by proof or by its age, and its
@@ -39,10 +44,15 @@
 //     Host returns.
 //  6. Resolve and Host return within Config.Budget, no matter what the store does.
 //     Hosted rooms stay hosted while the store is away, and their pins are restored
-//     when it is back.
+//     when it is back. A pin that names a dead incarnation by then, because its node died
+//     meanwhile or the store has older data, is replaced. While the store cannot say
+//     whether that incarnation is dead, for up to a lease's TTL, the room stays.
 //  7. Memory is bounded: by MaxKnown, by the rooms hosted here, and for each subscriber
 //     by a fixed number of rooms.
-//  8. No callback (Cost, Counter, Tracer, the log handler) runs under a lock.
+//  8. The demand of a room (Size or Publishers and Subscribers or Units, Prefer, Require) is kept with its
+//     pin, and decides where a dead node's rooms go, too. A node that lacks a requirement gets
+//     no such room, unless by Move, or if the store loses it.
+//  9. No callback (Cost, Selector, Counter, Tracer, the log handler) runs under a lock.
 //
 // # What it does not promise
 //
@@ -50,15 +60,23 @@
 // the hash. The answers can differ, and then two nodes host one room until the store is
 // back. One of them then has Lost it, with an [ErrSplit]. The same can happen when a
 // store loses confirmed data, as in a Redis failover: hosts restore lost pins, but an
-// earlier claim wins.
+// earlier claim wins. A node takes a claim back that came between a loss and the store's
+// notice of it; a host that reads the claim before that has Lost the room. A store that evicts
+// single pins may not notify their hosts. Then two nodes can host a room until the first one
+// reads the pin again, with Redis after 150 s at most: use maxmemory-policy noeviction.
 //
 // A move breaks the connections of the room's clients: they need a new connection, not
 // a new path (see package reconnect). So only a death or a request moves a room.
 //
 // # Reading the code
 //
-// A room's way through the files: resolve.go, cache.go, choose.go and reservations.go,
-// storeclient.go, liveness.go, and back in resolve.go. host.go and hosttable.go hold
-// the rooms served here; keep.go and confirm.go are the goroutine that keeps them;
-// sweep.go is the goroutine that re-homes the rooms of dead nodes.
+// A room's way to the store: resolve.go asks internal/pincache; claim.go picks a node with
+// internal/capacity and claims the room. And back: learn.go calls the store through
+// internal/storeclient, caches the answer and publishes a move (moved.go); claim.go judges the
+// node of the pin with internal/liveness; assignment.go completes the answer.
+//
+// host.go, hosttable.go and serve.go hold the rooms served here; keep.go and confirm.go are the
+// goroutine that keeps them; sweep.go is the goroutine that re-homes the rooms of dead nodes.
+// rooms.go has the calls by a room's name, for people and programs. report.go looks at the node
+// of a room that clients report.
 package affinity

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/internal/roomname"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -13,11 +14,15 @@ var (
 	// ErrName reports a room name that CheckName rejects.
 	ErrName = errors.New("affinity: invalid name")
 
-	// ErrDemand reports a size that is out of range.
-	ErrDemand = errors.New("affinity: invalid size")
+	// ErrDemand reports a Demand that Demand.Validate rejects.
+	ErrDemand = errors.New("affinity: invalid demand")
+
+	// ErrRequire reports that no node meets Demand.Require and Config.Selector. The error
+	// names the requirement.
+	ErrRequire = capacity.ErrRequire
 
 	// ErrNoCapacity reports that no node can take the room below the hard ceiling.
-	ErrNoCapacity = errors.New("affinity: no node has the capacity")
+	ErrNoCapacity = capacity.ErrNoCapacity
 
 	// ErrNoPin reports that the room has no pin.
 	ErrNoPin = errors.New("affinity: the room is not pinned")
@@ -27,9 +32,6 @@ var (
 
 	// ErrChanged reports that another instance changed the room's pin.
 	ErrChanged = errors.New("affinity: pin changed concurrently")
-
-	// ErrStore reports that the store did not answer.
-	ErrStore = errors.New("affinity: the store does not answer")
 
 	// ErrNotOwner reports that a room lives on another node; see NotOwnerError.
 	ErrNotOwner = errors.New("affinity: the room lives on another node")
@@ -50,7 +52,8 @@ var (
 	ErrClosed   = errors.New("affinity: closed")
 )
 
-// NotOwnerError reports that a room lives elsewhere: send its clients there. By
+// NotOwnerError reports that a room lives elsewhere: send its clients there, by
+// Owner.Directive. By
 // errors.Is it is an ErrNotOwner, and an ErrSplit if Split is set.
 type NotOwnerError struct {
 	Owner Assignment
@@ -91,8 +94,3 @@ func CheckName(name string) error {
 func notLive(id lease.NodeID, why string) error {
 	return fmt.Errorf("%w: %s: %s", ErrNotLive, id, why)
 }
-
-// storeError makes err an ErrStore.
-func storeError(err error) error { return fmt.Errorf("%w: %w", ErrStore, err) }
-
-var errTTL = errors.New("a pin needs a TTL of a millisecond or more")

@@ -1,6 +1,13 @@
 package affinity
 
-import "time"
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/lease"
+)
 
 // Kill ends the resolver as kill -9 ends its process: without a word to the store.
 func (r *Resolver) Kill() {
@@ -19,9 +26,22 @@ func (r *Resolver) Changed(room string) { r.changed(room) }
 // TakeLocks takes every lock of the resolver once.
 func (r *Resolver) TakeLocks() {
 	r.Stats() // host table and circuit breaker
-	r.reserved.cancel(reservation{})
-	r.liveness.reclaiming(time.Now())
+	r.reserved.Cancel(capacity.Reservation{})
+	r.liveness.Reclaiming(time.Now())
 	r.work.rooms.take(0)
 	r.work.partitions.take(0)
 	r.feeds.moves.resync()
+}
+
+// Forget evicts a room from the pin cache.
+func (r *Resolver) Forget(room string) { r.cache.Evict(room) }
+
+// CountLooks counts the looks at nodes from now on.
+func (r *Resolver) CountLooks() *atomic.Int64 {
+	n, ended := new(atomic.Int64), r.looks.ended
+	r.looks.ended = func(ctx context.Context, at lease.Incarnation) bool {
+		n.Add(1)
+		return ended(ctx, at)
+	}
+	return n
 }

@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
 // faulty is a store with faults that a test turns on and off.
 type faulty struct {
-	affinity.Store
+	pinstore.Store
 	swaps atomic.Int64
 	fails atomic.Bool  // fails at once
 	hangs atomic.Bool  // does not answer
@@ -26,12 +26,15 @@ type faulty struct {
 	pause atomic.Int64 // after every eight ops, in nanoseconds
 	mute  bool         // does not notify
 
+	shardDown atomic.Bool // of every third partition: a call that names one fails for it
+	hung      bool        // such a call does not answer at all
+
 	beforeRelease atomic.Pointer[func()] // is called once, before a pin is deleted
 	releasesLate  atomic.Bool            // that pin is deleted a second after the caller has given up
 	afterSwap     atomic.Pointer[func()] // is called once, before the answer
 }
 
-var errDown = fmt.Errorf("%w: %w", affinity.ErrStore, errors.New("connection refused"))
+var errDown = fmt.Errorf("%w: %w", pinstore.ErrStore, errors.New("connection refused"))
 
 func (f *faulty) Notify(changed func(string)) {
 	if !f.mute {
@@ -45,12 +48,12 @@ func (f *faulty) trouble(ctx context.Context) error {
 		return errDown
 	case f.hangs.Load() || f.late.Load():
 		<-ctx.Done()
-		return fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+		return fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
 	}
 	return nil
 }
 
-func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (f *faulty) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	f.swaps.Add(int64(len(ops)))
 	if f.late.Load() {
 		f.Store.Swap(ctx, ops...)
@@ -58,22 +61,25 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	err := f.trouble(ctx)
 	if err == nil && f.stuck.Load() {
 		<-ctx.Done()
-		err = fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+		err = fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
 	}
 	if err != nil {
-		results := make([]affinity.Result, len(ops))
+		results := make([]pinstore.Result, len(ops))
 		for i := range results {
 			results[i].Err = err
 		}
 		return results
 	}
-	if ops[0].If != (affinity.Pin{}) && ops[0].Set == (affinity.Pin{}) {
+	if f.shardDown.Load() {
+		return f.swapUp(ctx, ops)
+	}
+	if ops[0].If != (pinstore.Pin{}) && ops[0].Set == (pinstore.Pin{}) {
 		if before := f.beforeRelease.Swap(nil); before != nil {
 			(*before)()
 			if f.releasesLate.Load() {
 				<-ctx.Done()
 				time.AfterFunc(time.Second, func() { f.Store.Swap(context.Background(), ops...) })
-				return []affinity.Result{{Err: fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())}}
+				return []pinstore.Result{{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}}
 			}
 		}
 	}
@@ -85,7 +91,7 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 		}
 		return results
 	}
-	var results []affinity.Result
+	var results []pinstore.Result
 	for piece := range slices.Chunk(ops, 8) {
 		results = append(results, f.Store.Swap(ctx, piece...)...)
 		time.Sleep(pause)
@@ -93,14 +99,53 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return results
 }
 
-func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
+func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
 	if f.blind.Load() {
 		return nil, errDown
 	}
-	return f.Store.Index(ctx, parts, want, limit)
+	if !f.shardDown.Load() {
+		return f.Store.Index(ctx, parts, want, limit)
+	}
+	up := slices.DeleteFunc(slices.Clone(parts), onShard)
+	if len(up) == len(parts) {
+		return f.Store.Index(ctx, parts, want, limit)
+	}
+	if f.hung {
+		<-ctx.Done()
+		return nil, fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
+	}
+	found, _ := f.Store.Index(ctx, up, want, limit)
+	return found, errDown
+}
+
+func onShard(p placement.Partition) bool { return p%3 == 0 }
+
+// swapUp is Swap while a shard is down.
+func (f *faulty) swapUp(ctx context.Context, ops []pinstore.Op) []pinstore.Result {
+	var err error
+	results := make([]pinstore.Result, len(ops))
+	for i, op := range ops {
+		if !onShard(op.Partition) {
+			continue
+		}
+		results[i].Err, err = errDown, errDown
+		if f.hung {
+			<-ctx.Done()
+			err = fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
+		}
+	}
+	for i, op := range ops {
+		switch {
+		case f.hung && err != nil:
+			results[i].Err = err
+		case results[i].Err == nil:
+			results[i] = f.Store.Swap(ctx, op)[0]
+		}
+	}
+	return results
 }
 
 func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
@@ -114,13 +159,16 @@ func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 // It notifies its users of that.
 type replaced struct {
 	mu    sync.Mutex
-	now   *affinity.Memory
+	now   *pinstore.Memory
 	heeds []func(string)
 }
 
-func (s *replaced) empty() {
+func (s *replaced) empty() { s.restore(pinstore.NewMemory()) }
+
+// restore gives the store other data, such as an earlier copy.
+func (s *replaced) restore(data *pinstore.Memory) {
 	s.mu.Lock()
-	s.now = affinity.NewMemory()
+	s.now = data
 	heeds := s.heeds
 	for _, heed := range heeds {
 		s.now.Notify(heed)
@@ -131,7 +179,7 @@ func (s *replaced) empty() {
 	}
 }
 
-func (s *replaced) memory() *affinity.Memory {
+func (s *replaced) memory() *pinstore.Memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now
@@ -144,11 +192,11 @@ func (s *replaced) Notify(changed func(string)) {
 	s.now.Notify(changed)
 }
 
-func (s *replaced) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (s *replaced) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	return s.memory().Swap(ctx, ops...)
 }
 
-func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
+func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
 	return s.memory().Index(ctx, parts, want, limit)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
@@ -26,7 +27,7 @@ const (
 type fleet struct {
 	*clustertest.Cluster
 	t     *testing.T
-	store affinity.Store
+	store pinstore.Store
 	cfg   affinity.Config
 	rooms map[string]*affinity.Resolver
 }
@@ -34,7 +35,7 @@ type fleet struct {
 // capacity of every node of a fleet, in forwarded streams.
 const capacity = 1000
 
-func newFleet(t *testing.T, store affinity.Store, cfg affinity.Config, ids ...string) *fleet {
+func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...string) *fleet {
 	t.Helper()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -51,7 +52,7 @@ func newFleet(t *testing.T, store affinity.Store, cfg affinity.Config, ids ...st
 func inFleet(t *testing.T, ids string, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		test(t, newFleet(t, affinity.NewMemory(), affinity.Config{}, strings.Fields(ids)...))
+		test(t, newFleet(t, pinstore.NewMemory(), affinity.Config{}, strings.Fields(ids)...))
 	})
 }
 
@@ -195,7 +196,7 @@ func wantLost(t *testing.T, h *affinity.Hosting, want error) {
 }
 
 // pins returns every pin of a store.
-func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
+func pins(t *testing.T, store pinstore.Store) map[string]pinstore.Pin {
 	t.Helper()
 	var all []placement.Partition
 	for p := range placement.Partition(64) {
@@ -205,7 +206,7 @@ func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := make(map[string]affinity.Pin)
+	found := make(map[string]pinstore.Pin)
 	for _, e := range entries {
 		found[e.Room] = e.Pin
 	}
@@ -214,7 +215,7 @@ func pins(t *testing.T, store affinity.Store) map[string]affinity.Pin {
 
 // onlyMovedFromC fails the test unless exactly the rooms of c, which died, have moved, to
 // nodes that are live, and none is lost.
-func (f *fleet) onlyMovedFromC(before, after map[string]affinity.Pin) (n int) {
+func (f *fleet) onlyMovedFromC(before, after map[string]pinstore.Pin) (n int) {
 	f.t.Helper()
 	const gone = lease.NodeID("c")
 	if len(after) != len(before) {
@@ -235,7 +236,7 @@ func (f *fleet) onlyMovedFromC(before, after map[string]affinity.Pin) (n int) {
 	return n
 }
 
-func hasNode(pins map[string]affinity.Pin, id lease.NodeID) bool {
+func hasNode(pins map[string]pinstore.Pin, id lease.NodeID) bool {
 	for _, p := range pins {
 		if p.Node == id {
 			return true
@@ -244,7 +245,7 @@ func hasNode(pins map[string]affinity.Pin, id lease.NodeID) bool {
 	return false
 }
 
-func someMoved(before, after map[string]affinity.Pin) bool {
+func someMoved(before, after map[string]pinstore.Pin) bool {
 	for room, was := range before {
 		if after[room] != was {
 			return true

@@ -1,10 +1,16 @@
 package affinity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -18,10 +24,12 @@ type Hosting struct {
 	self      lease.Incarnation // of this node, when it took the room
 	lost      chan struct{}
 
+	use
+
 	// Guarded by hostTable.mu.
-	pin        Pin // with epoch 0 until the store has confirmed it
-	size       int
-	touched    time.Time
+	pin        pinstore.Pin  // with epoch 0 until the store has confirmed it
+	kept       capacity.Need // in pin
+	served     int           // calls of Serve
 	lapse      time.Duration // 0 = never
 	written    time.Time     // when the pin was last written
 	verify     time.Time     // when the pin is to be read; zero: after a notification
@@ -29,10 +37,41 @@ type Hosting struct {
 	err        error
 }
 
+// use is what participants change. Who holds its lock takes no other.
+type use struct {
+	mu      sync.Mutex
+	need    capacity.Need
+	touched time.Time
+}
+
+func (u *use) needed() capacity.Need {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.need
+}
+
+func (u *use) lastTouched() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.touched
+}
+
+// touch replaces the need.
+func (u *use) touch(change func(capacity.Need) capacity.Need) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.need, u.touched = change(u.need), time.Now()
+}
+
 // Host is for the node that is about to serve a room, when a participant has arrived
 // there. It checks with the store that the room lives here, and pins the room if it
 // has no pin. All callers share one Hosting while it lasts, and then wait for no
-// round trip; d updates its size.
+// round trip; d can raise its size, and only Hosting.Touch and Restate lower it.
+//
+// A drained node gets no new meeting. A room without a host, of which the pin names this
+// node and no Hosting is open here, moves to an active node: the pin was written by a
+// Resolve and never hosted, or its last Hosting has ended without a Release. A room that is
+// pinned to another drained node moves when a participant arrives there.
 //
 // It fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this
 // node's own lease has expired, and with the errors of Resolve. If the store does not
@@ -62,11 +101,11 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	r.checkFence() // the process may have been paused, and be live again since
 	r.counts.requests.Add(1)
 	if h := r.hosts.get(room); h != nil {
-		h.touch(d.Size)
+		h.join(needOf(d))
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	got, err := r.ask(ctx, &r.flights.host, room, d, func() (settled, bool) { return r.justLearned(room) })
+	got, err := r.ask(ctx, &r.flights.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
 	a = got.Assignment
 	if err != nil {
 		return nil, a, err
@@ -77,10 +116,19 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 			return nil, a, ErrFenced // a later process of this node has taken over
 		}
 		r.counts.misrouted.Add(1)
-		return nil, a, &NotOwnerError{Owner: a, Split: find(r.agent.Snapshot(), a.Node) == nil}
+		_, live := r.agent.Snapshot().Member(a.Node)
+		return nil, a, &NotOwnerError{Owner: a, Split: !live}
 	}
-	h, err := r.open(got, d.Size)
+	h, err := r.open(got, r.known(a, needOf(d)))
 	return h, a, err
+}
+
+// known returns a need joined to the need that the room's pin states.
+func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
+	if e := r.cache.Get(a.Room); e != nil && e.Pin.Incarnation == a.Incarnation && e.Pin.Epoch == a.Epoch {
+		return capacity.NeedIn(e.Pin).Joined(n)
+	}
+	return n
 }
 
 // justLearned answers from a pin of this node that Resolve has learned a moment ago,
@@ -88,18 +136,18 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 // that at once: see open.
 func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
-	e, s := r.cache.get(room), r.agent.Snapshot()
-	if e == nil || e.fences != s.Stats.Fences || time.Since(e.learned) > moment || !r.cache.isFresh(e, time.Now()) || e.pin.Incarnation != r.self() {
+	e, s := r.cache.Get(room), r.agent.Snapshot()
+	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e, time.Now()) || e.Pin.Incarnation != r.self() {
 		return got, false
 	}
-	return settled{r.assign(s, room, e.pin, Pinned, alive.reason()), e.generation, e.fences}, true
+	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences}, true
 }
 
-func (r *Resolver) open(a settled, size int) (*Hosting, error) {
+func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
 		r: r, room: a.Room, partition: a.Partition, self: a.Incarnation, lost: make(chan struct{}),
-		pin: Pin{a.Incarnation, a.Epoch, size}, size: size, touched: now, generation: a.generation,
+		use: use{need: n, touched: now}, pin: n.Pin(pinstore.Pin{Incarnation: a.Incarnation, Epoch: a.Epoch}), kept: n, generation: a.generation,
 	}
 	if a.Source == Hash || a.Source == Override {
 		h.written = now // by the claim; an older pin may be about to expire
@@ -128,22 +176,34 @@ func (h *Hosting) Epoch() uint64 {
 }
 
 // Touch sets the number of participants. It does not wait. A size that is out of
-// range counts as the nearest valid one.
+// range counts as the nearest valid one. Publishers that the demand states stay, and the
+// others are subscribers: see Restate.
 func (h *Hosting) Touch(size int) {
-	h.r.hosts.mu.Lock()
-	defer h.r.hosts.mu.Unlock()
-	h.size = min(max(0, size), MaxSize)
-	h.touched = time.Now()
+	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(size) })
 }
 
-// touch is Touch for a demand of possibly unknown size.
-func (h *Hosting) touch(size int) {
-	h.r.hosts.mu.Lock()
-	defer h.r.hosts.mu.Unlock()
-	h.touched = time.Now()
-	if size > 0 {
-		h.size = size
+// Restate is Touch for a room that does not cost what a full mesh of its size does. What d
+// leaves out, the cost or Prefer and Require, stays as it is. It fails with ErrDemand.
+func (h *Hosting) Restate(d Demand) error {
+	if err := d.Validate(); err != nil {
+		return err
 	}
+	stated := needOf(d)
+	h.touch(func(n capacity.Need) capacity.Need {
+		rules := cmp.Or(stated.Rules, n.Rules)
+		if stated.Size() != 0 || stated.Units != 0 {
+			n = stated
+		}
+		n.Rules = rules
+		return n
+	})
+	return nil
+}
+
+// join is Touch for the demand of a participant who joins, and who may not know how
+// many there are.
+func (h *Hosting) join(n capacity.Need) {
+	h.touch(func(need capacity.Need) capacity.Need { return need.Joined(n) })
 }
 
 // LapseAfter ends the hosting with ErrLapsed when it has not been touched for d; its
@@ -174,17 +234,22 @@ func (h *Hosting) Release(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	err := h.r.unpin(ctx, Op{Partition: h.partition, Room: h.room, If: pin})
+	return h.void(ctx, pin)
+}
+
+// void deletes the pin of a hosting that has ended.
+func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
+	err := h.r.unpin(ctx, pinstore.Op{Partition: h.partition, Room: h.room, If: pin})
 	h.r.recheck(h.room, err != nil)
 	return err
 }
 
 // unpin deletes a pin if it has not changed.
-func (r *Resolver) unpin(ctx context.Context, op Op) error {
-	ctx, cancel := r.store.bounded(ctx)
+func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
+	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, r.agent.Snapshot(), op, "")
-	if res.Err == nil && !res.Done && res.Pin != (Pin{}) {
+	if res.Err == nil && !res.Done && res.Pin != (pinstore.Pin{}) {
 		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 	}
 	return res.Err
@@ -200,7 +265,7 @@ func (r *Resolver) recheck(room string, later bool) {
 	}
 	r.work.rooms.add(room)
 	if later {
-		r.hosts.verifyAt(h, time.Now().Add(bulkTime))
+		r.hosts.verifyAt(h, time.Now().Add(storeclient.BulkTime))
 	}
 }
 

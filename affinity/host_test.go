@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
@@ -16,7 +17,7 @@ import (
 
 func TestHost(t *testing.T) { // S0.1
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
 		a := f.resolve("a", "r", 10)
 		for _, id := range f.IDs() {
 			h, err := f.rooms[id].Host(t.Context(), "r", affinity.Demand{Size: 10})
@@ -54,7 +55,7 @@ func TestHost(t *testing.T) { // S0.1
 // A long meeting keeps its pin; the pin of an abandoned room expires.
 func TestPinTTL(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
 		meeting := f.host("a", "meeting", 3)
 		abandoned := f.resolve("a", "abandoned", 3)
 		lapsing := f.host("b", "lapsing", 3)
@@ -80,7 +81,7 @@ func TestPinTTL(t *testing.T) { // S0.5
 // has not written it yet.
 func TestHostedLate(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: 12 * time.Minute}, "a", "b")
 		was := f.resolve("a", "r", 2)
 		time.Sleep(11 * time.Minute)
 		h := f.host("b", "r", 2)
@@ -111,7 +112,7 @@ func TestHostDuringRelease(t *testing.T) {
 	for name, late := range map[string]bool{"answered": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &faulty{Store: affinity.NewMemory(), mute: true} // a server does not notify a connection of its own changes
+				store := &faulty{Store: pinstore.NewMemory(), mute: true} // a server does not notify a connection of its own changes
 				f := newFleet(t, store, affinity.Config{}, "a", "b")
 				h := f.host("a", "r", 2)
 				home := f.rooms[string(f.resolve("a", "r", 2).Node)]
@@ -142,7 +143,7 @@ func TestHostDuringRelease(t *testing.T) {
 // A host learns that its room was moved, although the pin cache has no space for the room.
 func TestMovedFromFullCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{MaxKnown: 16}, "a", "b")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{MaxKnown: 16}, "a", "b")
 		h := f.host("a", "r", 2)
 		home := f.resolve("a", "r", 2).Node
 		for _, room := range names(200) {
@@ -167,7 +168,7 @@ func TestMovedFromFullCache(t *testing.T) {
 // and the hosting.
 func TestMovedDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		home := f.resolve("a", "r", 2).Node
 		to := lease.NodeID(f.not(string(home)))
@@ -262,7 +263,7 @@ func TestReleaseElsewhere(t *testing.T) {
 // return a hosting from before the pause.
 func TestFencedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		slow := &faulty{Store: store, mute: true}
 		f.store = slow
@@ -297,7 +298,7 @@ func TestFencedHosting(t *testing.T) {
 // them back.
 func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		f := newFleet(t, store, affinity.Config{PinTTL: 5 * soon}, "a", "b", "c") // its refresh is overdue after the pause
 		var hosted []*affinity.Hosting
 		for _, room := range names(200) {
@@ -335,7 +336,7 @@ func TestPause(t *testing.T) { // S0.5, S0.7, S0.8
 
 func TestPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b")
 		h := f.host("a", "grows", 10)
 		f.host("a", "other", 3)
 		node := f.resolve("a", "grows", 10).Node

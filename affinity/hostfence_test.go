@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -34,12 +35,12 @@ func (a *fencedAgent) fence(fences uint64) {
 
 // slowAnswer is a store with a first answer that takes its time.
 type slowAnswer struct {
-	*Memory
+	*pinstore.Memory
 	swaps atomic.Int64
 	goOn  chan struct{}
 }
 
-func (s *slowAnswer) Swap(ctx context.Context, ops ...Op) []Result {
+func (s *slowAnswer) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	results := s.Memory.Swap(ctx, ops...)
 	results[0].Fresh = time.Minute
 	if s.swaps.Add(1) == 1 {
@@ -54,7 +55,7 @@ func TestHostByAnswerBeforeFence(t *testing.T) { // S0.7
 	for name, cached := range map[string]bool{"from the cache": true, "in the same flight": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				agent, store := &fencedAgent{}, &slowAnswer{Memory: NewMemory(), goOn: make(chan struct{})}
+				agent, store := &fencedAgent{}, &slowAnswer{Memory: pinstore.NewMemory(), goOn: make(chan struct{})}
 				agent.fence(0)
 				r := newResolver(agent, time.Second, 6*time.Second, store, Config{Log: slog.New(slog.DiscardHandler)}.WithDefaults())
 				host := func() {
@@ -72,9 +73,9 @@ func TestHostByAnswerBeforeFence(t *testing.T) { // S0.7
 				synctest.Wait()
 				agent.fence(1)
 				r.checkFence()
-				pin := store.pins["r"].Pin
-				to := Pin{Incarnation: lease.Incarnation{Node: "b", Number: 1}, Size: 1}
-				moved := store.Memory.Swap(t.Context(), Op{Room: "r", If: pin, Set: to, TTL: r.cfg.PinTTL})
+				pin := store.Memory.Swap(t.Context(), pinstore.Op{Room: "r"})[0].Pin
+				to := pinstore.Pin{Incarnation: lease.Incarnation{Node: "b", Number: 1}, Size: 1}
+				moved := store.Memory.Swap(t.Context(), pinstore.Op{Room: "r", If: pin, Set: to, TTL: r.cfg.PinTTL})
 				if !moved[0].Done {
 					t.Fatalf("the room does not move: %+v", moved)
 				}

@@ -1,23 +1,30 @@
 package affinity
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
 // hostTable holds the rooms that this node hosts. Its lock also guards the fields of
-// the Hostings.
+// the Hostings. A participant who joins a hosted room takes no lock but the room's own.
 type hostTable struct {
 	mu     sync.Mutex
 	rooms  map[string]*Hosting
-	fences uint64 // of the agent, as of the last fence
-	closed error  // why no more hostings are let in; nil while they are
+	byName sync.Map      // the same, for get; written under mu
+	fences atomic.Uint64 // of the agent, as of the last fence; written under mu
+	closed error         // why no more hostings are let in; nil while they are
 }
 
 func (t *hostTable) get(room string) *Hosting {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.rooms[room]
+	if h, ok := t.byName.Load(room); ok {
+		return h.(*Hosting)
+	}
+	return nil
 }
 
 // open adds h and returns it, or returns the Hosting that is there already. fences is
@@ -28,7 +35,7 @@ func (t *hostTable) open(h *Hosting, fences uint64) (*Hosting, error) {
 	switch there := t.rooms[h.room]; {
 	case t.closed != nil:
 		return nil, t.closed
-	case fences != t.fences:
+	case fences != t.fences.Load():
 		return nil, ErrFenced
 	case there != nil:
 		return there, nil
@@ -37,6 +44,7 @@ func (t *hostTable) open(h *Hosting, fences uint64) (*Hosting, error) {
 		t.rooms = make(map[string]*Hosting)
 	}
 	t.rooms[h.room] = h
+	t.byName.Store(h.room, h)
 	return h, nil
 }
 
@@ -49,10 +57,17 @@ func (t *hostTable) end(h *Hosting, why error) bool {
 
 // release ends a hosting on request and returns the pin to delete, unless the hosting
 // has ended already.
-func (t *hostTable) release(h *Hosting) (pin Pin, ok bool) {
+func (t *hostTable) release(h *Hosting) (pin pinstore.Pin, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return h.pin, t.endLocked(h, ErrReleased)
+}
+
+// releaseIdle is release for a hosting that no call of Serve has used since then.
+func (t *hostTable) releaseIdle(h *Hosting, since time.Time) (pin pinstore.Pin, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return h.pin, h.served == 0 && !h.lastTouched().After(since) && t.endLocked(h, ErrReleased)
 }
 
 func (t *hostTable) endLocked(h *Hosting, why error) bool {
@@ -63,6 +78,7 @@ func (t *hostTable) endLocked(h *Hosting, why error) bool {
 	close(h.lost)
 	if t.rooms[h.room] == h {
 		delete(t.rooms, h.room)
+		t.byName.Delete(h.room)
 	}
 	return true
 }
@@ -85,13 +101,17 @@ func (t *hostTable) endAllLocked(why error) int {
 // fence ends all hostings if the agent has been fenced since the last call: others
 // have taken this node for dead and moved its rooms.
 func (t *hostTable) fence(fences uint64) (ended int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if fences <= t.fences {
+	if fences <= t.fences.Load() {
 		return 0
 	}
-	t.fences = fences
-	return t.endAllLocked(ErrFenced)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if fences <= t.fences.Load() {
+		return 0
+	}
+	ended = t.endAllLocked(ErrFenced)
+	t.fences.Store(fences) // last: a caller who sees it finds no hosting from before
+	return ended
 }
 
 // close ends all hostings and returns their number. It lets no more in: a caller of
@@ -114,21 +134,33 @@ func (t *hostTable) names() []string {
 	return names
 }
 
-// sizes returns the rooms with their sizes, and leaves Units to the caller.
-func (t *hostTable) sizes() []RoomLoad {
+// needs returns the rooms with their sizes and needs, and leaves Units to the caller.
+func (t *hostTable) needs() (rooms []RoomLoad, needs []capacity.Need) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var rooms []RoomLoad
 	for _, h := range t.rooms {
-		rooms = append(rooms, RoomLoad{Room: h.room, Size: h.size})
+		n := h.needed()
+		rooms, needs = append(rooms, RoomLoad{Room: h.room, Size: n.Size()}), append(needs, n)
 	}
-	return rooms
+	return rooms, needs
 }
 
 func (t *hostTable) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.rooms)
+}
+
+// unconfirmed reports whether the store has yet to confirm a pin as of a generation.
+func (t *hostTable) unconfirmed(generation uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.rooms {
+		if h.generation != generation {
+			return true
+		}
+	}
+	return false
 }
 
 // due returns the hostings with pins to write, and the hostings with pins to read,
@@ -139,10 +171,10 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int) (write, rea
 	defer t.mu.Unlock()
 	for _, h := range t.rooms {
 		switch {
-		case h.lapse > 0 && now.Sub(h.touched) > h.lapse:
+		case h.lapse > 0 && now.Sub(h.lastTouched()) > h.lapse:
 			t.endLocked(h, ErrLapsed)
 		case len(write)+len(read) == limit: // the others are due again the next time
-		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.size > 2*h.pin.Size+1:
+		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.needed().Outgrew(h.kept):
 			write = append(write, h)
 		case !h.verify.IsZero() && now.After(h.verify):
 			read = append(read, h)
@@ -152,10 +184,10 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int) (write, rea
 }
 
 // ops returns an op for each hosting.
-func (t *hostTable) ops(hosted []*Hosting, opOf func(*Hosting) Op) []Op {
+func (t *hostTable) ops(hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pinstore.Op {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ops := make([]Op, len(hosted))
+	ops := make([]pinstore.Op, len(hosted))
 	for i, h := range hosted {
 		ops[i] = opOf(h)
 		ops[i].Partition, ops[i].Room = h.partition, h.room
@@ -172,36 +204,65 @@ func (t *hostTable) verifyAt(h *Hosting, at time.Time) {
 
 // answer is what the store says of the pin of a hosted room.
 type answer struct {
-	op         Op
-	res        Result
+	op         pinstore.Op
+	res        pinstore.Result
 	asked      time.Time
 	generation uint64 // of the pin cache, before the store was asked
+	older      bool   // the pin may be older than a loss of the store's data
 }
 
 // took reports whether the answer's op pinned the room to its host.
 func (a *answer) took(h *Hosting) bool { return a.res.Done && a.op.Set.Incarnation == h.self }
 
-// take records an answer. It reports whether the hosting has ended, and whether this
-// node held the room by the store's word, as of the present generation.
-func (t *hostTable) take(h *Hosting, a answer, generation uint64) (over, wasSure bool) {
+// taken is what an answer means for a hosting.
+type taken struct {
+	over     bool // the hosting has ended
+	wasSure  bool // this node held the room by the store's word, as of the present generation
+	outdated bool // the store has gone back to a copy of its data from before this tenure
+	anew     bool // the room has ended, or lived elsewhere, and was pinned here again
+}
+
+// take records an answer.
+func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	over = h.err != nil
-	wasSure = h.pin.Epoch != 0 && h.generation == generation
-	if a.res.Pin.Incarnation != h.self {
-		return over, wasSure
+	is.over = h.err != nil
+	is.wasSure = h.pin.Epoch != 0 && h.generation == generation
+	if a.res.Pin.Epoch < h.pin.Epoch {
+		is.outdated = true
+		return is
 	}
+	if a.res.Pin.Incarnation != h.self {
+		return is
+	}
+	is.outdated = h.pin.Epoch == 0 && a.older
+	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h)
+	if !is.outdated && !is.anew {
+		h.confirmed(a)
+	}
+	return is
+}
+
+// confirmed records that the store has the pin of h. The caller has the table's lock.
+func (h *Hosting) confirmed(a answer) {
 	h.pin.Epoch, h.generation = a.res.Pin.Epoch, a.generation
 	if a.took(h) {
-		h.written, h.pin.Size = a.asked, a.op.Set.Size
+		h.written, h.pin.Size, h.pin.Needs = a.asked, a.op.Set.Size, a.op.Set.Needs
+		h.kept = capacity.NeedIn(h.pin)
 	}
 	if h.verify.After(a.asked) {
-		return over, wasSure // a read that is still to come stays: see Resolver.recheck
+		return // a read that is still to come stays: see Resolver.recheck
 	}
 	// A store that notifies calls its results fresh for long, another one for a moment.
 	h.verify = time.Time{}
 	if a.res.Fresh > 0 {
 		h.verify = a.asked.Add(5 * a.res.Fresh)
 	}
-	return over, wasSure
+}
+
+// doubt records that an op without an answer may have given the pin of h a new epoch.
+func (t *hostTable) doubt(h *Hosting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.generation = math.MaxUint64
 }

@@ -5,16 +5,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
 func hostingOf(room string) *Hosting {
 	self := lease.Incarnation{Node: "a", Number: 1}
-	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: Pin{self, 7, 2}, size: 2}
+	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2}, use: use{need: mesh(2)}, kept: mesh(2)}
 }
 
 func TestHostTableOpen(t *testing.T) {
-	table := &hostTable{fences: 1}
+	table := new(hostTable)
+	table.fence(1)
 	h := hostingOf("r")
 	if got, err := table.open(h, 1); got != h || err != nil || table.get("r") != h {
 		t.Fatalf("opened %p, %v; want %p", got, err, h)
@@ -31,8 +34,8 @@ func TestHostTableOpen(t *testing.T) {
 	if n := table.fence(2); n != 1 || !errors.Is(h.err, ErrFenced) || table.count() != 0 {
 		t.Errorf("a fence ends %d hostings: %v", n, h.err)
 	}
-	if n := table.fence(1); n != 0 || table.fences != 2 { // a reader that is late
-		t.Errorf("an earlier fence count is taken: %d", table.fences)
+	if n := table.fence(1); n != 0 || table.fences.Load() != 2 { // a reader that is late
+		t.Errorf("an earlier fence count is taken: %d", table.fences.Load())
 	}
 	later, _ := table.open(hostingOf("r"), 2)
 	if table.end(h, ErrReleased) || table.get("r") != later {
@@ -62,7 +65,7 @@ func TestHostTableDue(t *testing.T) { // S0.5
 		"quiet":       {change: func(*Hosting) {}},
 		"unconfirmed": {change: func(h *Hosting) { h.pin.Epoch = 0 }, write: 1},
 		"old":         {change: func(h *Hosting) { h.written = now.Add(-time.Minute - 1) }, write: 1},
-		"grown":       {change: func(h *Hosting) { h.size = 6 }, write: 1},
+		"grown":       {change: func(h *Hosting) { h.need = mesh(6) }, write: 1},
 		"to verify":   {change: func(h *Hosting) { h.verify = now.Add(-1) }, read: 1},
 		"lapsed":      {change: func(h *Hosting) { h.lapse, h.touched = time.Hour, now.Add(-time.Hour-1) }, err: ErrLapsed},
 	} {
@@ -81,26 +84,26 @@ func TestHostTableDue(t *testing.T) { // S0.5
 }
 
 func TestHostTableTake(t *testing.T) {
-	other := Pin{lease.Incarnation{Node: "b", Number: 1}, 9, 2}
+	other := pinstore.Pin{Incarnation: lease.Incarnation{Node: "b", Number: 1}, Epoch: 9, Size: 2}
 	now := time.Now()
 	table := new(hostTable)
 	h, _ := table.open(hostingOf("r"), 0)
 	h.pin.Epoch = 0
-	mine := Pin{h.self, 8, 5}
-	if over, sure := table.take(h, answer{Op{Set: mine}, Result{Pin: mine, Done: true, Fresh: time.Second}, now, 3}, 3); over || sure {
-		t.Errorf("first answer: over %v, sure %v", over, sure)
+	mine := pinstore.Pin{Incarnation: h.self, Epoch: 8, Size: 5}
+	if is := table.take(h, answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3}, 3); is != (taken{}) {
+		t.Errorf("first answer: %+v", is)
 	}
 	if h.pin != mine || h.written != now || h.generation != 3 || h.verify != now.Add(5*time.Second) {
 		t.Errorf("after the first answer: %+v", h)
 	}
-	if _, sure := table.take(h, answer{res: Result{Pin: other}}, 3); !sure || h.pin != mine {
-		t.Errorf("pinned elsewhere: sure %v, %+v", sure, h.pin)
+	if is := table.take(h, answer{res: pinstore.Result{Pin: other}}, 3); is != (taken{wasSure: true}) || h.pin != mine {
+		t.Errorf("pinned elsewhere: %+v, %+v", is, h.pin)
 	}
-	if _, sure := table.take(h, answer{res: Result{Pin: other}}, 4); sure {
+	if is := table.take(h, answer{res: pinstore.Result{Pin: other}}, 4); is.wasSure {
 		t.Error("sure after the store was lost")
 	}
 	table.end(h, ErrReleased)
-	if over, _ := table.take(h, answer{res: Result{Pin: mine}}, 4); !over {
+	if is := table.take(h, answer{res: pinstore.Result{Pin: mine}}, 4); !is.over {
 		t.Error("over is not reported")
 	}
 }
@@ -122,3 +125,5 @@ func TestWorklist(t *testing.T) {
 	default:
 	}
 }
+
+func mesh(size int) capacity.Need { return needOf(Demand{Size: size}) }

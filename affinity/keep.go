@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
@@ -14,7 +15,6 @@ import (
 const (
 	retryTime  = 200 * time.Millisecond // while the store does not answer, or a split lasts
 	searchTime = 30 * time.Second       // how long known rooms of dead nodes are searched for
-	heaviest   = 10                     // rooms that a Pressure names
 	maxAtOnce  = 512                    // rooms that are looked at between two heartbeats
 )
 
@@ -24,16 +24,23 @@ const (
 type keeper struct {
 	*Resolver
 	node     *cluster.Agent
-	due      time.Time // when the next heartbeat is due
-	standIn  time.Time // when to sweep the partitions in which this node is second
-	sweepAll time.Time // when to sweep all owned partitions again
-	search   time.Time // until when known rooms of dead nodes are searched for
-	searched time.Time // when they were searched for last
-	reported int64     // load
+	due      time.Time                      // when the next heartbeat is due
+	standIn  time.Time                      // when to sweep the partitions in which this node is second
+	sweepAll time.Time                      // when to sweep all owned partitions again
+	search   time.Time                      // until when known rooms of dead nodes are searched for
+	searched time.Time                      // when they were searched for last
+	reported int64                          // load
+	doubt    map[lease.Incarnation][]string // rooms hosted here with pins that name it; it may live
+	void     []voidPin                      // of rooms hosted here, to be replaced
+	unjudged error                          // why the store was not asked again, while rooms are confirmed, who is dead
+	warn     time.Time                      // when to warn of a capacity without a load; zero: never (again)
 }
 
 func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
-	k := &keeper{Resolver: r, node: node, reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3))}
+	k := &keeper{
+		Resolver: r, node: node, reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
+		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the program can report
+	}
 	batches := node.Subscribe(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -71,6 +78,7 @@ func (k *keeper) follow(b events.Batch) {
 		acquired[i] = o.Partition
 	}
 	k.work.partitions.add(acquired...)
+	k.met.note(k.agent.Snapshot(), time.Now(), k.cfg.PinTTL)
 	log, hosted := k.cfg.Log, k.hosts.count()
 	s := k.agent.Snapshot()
 	partitions := max(1, s.Table.Partitions())
@@ -124,32 +132,36 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 // heartbeat sends this node's heartbeat to the store and asks for the nodes that are
 // cut off. It returns when to send the next one, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
-	ask, died := k.liveness.undecided(k.agent.Snapshot(), time.Now())
-	alive, back, err := k.store.heartbeat(ctx, k.living(), k.liveness.ttl, ask)
+	ask, died := k.liveness.Undecided(k.agent.Snapshot(), time.Now())
+	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
 	if err != nil {
 		return retryTime, false
 	}
 	if back {
 		k.changed("")
 	}
-	k.liveness.heartbeatArrived(time.Now())
+	k.liveness.HeartbeatArrived(time.Now())
 	for i, at := range ask {
-		died = k.liveness.record(at, alive[i], time.Now()) == dead || died
+		died = k.liveness.Record(at, alive[i], time.Now()) == liveness.Dead || died
 	}
 	if died {
 		k.someDied()
 	}
-	if len(ask) > 0 {
+	k.decide()
+	if restores := k.sayRestoring(ctx); restores || len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show
 	}
-	// Well before the heartbeat expires, and often enough for liveness.record.
-	return jittered(min(k.beat, k.liveness.ttl/4)), true
+	// Well before the heartbeat expires, and often enough for Judge.Record.
+	return jittered(min(k.beat, k.liveness.TTL/4)), true
 }
 
 // tend does the work that is due after each heartbeat. The pins wait for a store that answers.
 func (k *keeper) tend(ctx context.Context, answered bool) {
 	s := k.agent.Snapshot()
-	k.reserved.expire(s, time.Now())
+	k.met.note(s, time.Now(), k.cfg.PinTTL)
+	for id, units := range k.reserved.Expire(s, time.Now()) {
+		k.cfg.Log.Warn("reservations expired on a node that reports no load", "peer", id, "units", units)
+	}
 	k.measure(s)
 	for {
 		write, read := k.hosts.due(time.Now(), k.cfg.PinTTL/3, maxAtOnce)
@@ -175,29 +187,8 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		k.searched = now
 		// The new homes of these rooms are found and published even if the store does
 		// not notify. Rooms of nodes that are cut off may still be there.
-		if rooms := k.cache.on(func(at lease.Incarnation) bool { return k.liveness.gone(s, at) }); len(rooms) > 0 {
+		if rooms := k.cache.On(func(at lease.Incarnation) bool { return k.liveness.Gone(s, at) }); len(rooms) > 0 {
 			k.work.rooms.add(rooms...)
 		}
 	}
-}
-
-// measure reports this node's load, if so configured, and its pressure.
-func (k *keeper) measure(s *cluster.Snapshot) {
-	_, units := k.loads()
-	load := max(0, s.Self.Load)
-	if k.cfg.ReportLoad {
-		load = units
-		if units != k.reported {
-			k.reported = units
-			k.node.SetLoad(units)
-		}
-	}
-	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.limits.softOf(s.Self), Capacity: s.Self.Capacity}
-	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
-		rooms, _ := k.Hosted()
-		p.Heaviest = rooms[:min(heaviest, len(rooms))]
-	} else {
-		p.Load = 0 // below the ceiling, or each change of the load would be published
-	}
-	k.feeds.pressures.Set(&p)
 }

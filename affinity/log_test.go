@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
 func TestLogEvents(t *testing.T) { // S0.13
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		all := &slog.HandlerOptions{Level: slog.LevelDebug}
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{Log: slog.New(slog.NewJSONHandler(&log, all))}, "a", "b", "c")
 		for _, room := range names(50) {
 			f.host("a", room, 2)

@@ -5,6 +5,7 @@ package affinity
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // modelAction is something that can happen.
@@ -49,11 +50,15 @@ func (w *modelWorld) actions() (all []modelAction) {
 		add(ticks, "a TTL passes", (*modelWorld).pass)
 	}
 	add(wipes, "the store loses its data", func(w *modelWorld) {
-		w.store.drop(modelRoom)
+		w.store.lose()
 		for _, p := range w.running() {
 			p.r.changed("")
 		}
 	})
+	add(copies, "the store copies its data", func(w *modelWorld) { w.copy = w.store.earlier() })
+	if w.copy != nil {
+		add(reverts, "the store goes back to its copy", (*modelWorld).revert)
+	}
 	add(outages, "the store fails", func(w *modelWorld) {
 		w.away = true
 		for _, p := range w.running() {
@@ -65,6 +70,22 @@ func (w *modelWorld) actions() (all []modelAction) {
 		add(nil, "the store is back", func(w *modelWorld) { w.away = false })
 	}
 	return all
+}
+
+// revert restarts the store with its last copy. That takes time.
+func (w *modelWorld) revert() {
+	w.store, w.copy = w.copy, nil
+	clear(w.heirs)
+	if n := len(w.epochs); n > 0 {
+		w.reverted = w.epochs[n-1]
+	}
+	time.Sleep(time.Millisecond)
+	for _, p := range w.running() {
+		p.r.changed("")
+		if w.fault == trustsCopies {
+			p.r.cache.Gave(0, p.r.cache.Generation())
+		}
+	}
 }
 
 type adder func(limit func(*modelLimits) *int, what string, do func(*modelWorld))
@@ -85,6 +106,8 @@ func lostAnswers(l *modelLimits) *int { return &l.lost }
 func lateOps(l *modelLimits) *int     { return &l.late }
 func failures(l *modelLimits) *int    { return &l.failed }
 func wipes(l *modelLimits) *int       { return &l.wipes }
+func copies(l *modelLimits) *int      { return &l.copies }
+func reverts(l *modelLimits) *int     { return &l.reverts }
 func slow(l *modelLimits) *int        { return &l.slow }
 
 // addLife adds what can happen to a process.
@@ -97,7 +120,7 @@ func (w *modelWorld) addLife(p *modelProcess, add adder) {
 		return
 	case p.overdue:
 		add(nil, fmt.Sprintf("the agent of %s notices its pause", name), func(w *modelWorld) { w.at[i].fence() })
-	case p.fences != p.r.hosts.fences || (w.fault == noFence && p.silent):
+	case p.fences != p.r.hosts.fences.Load() || (w.fault == noFence && p.silent):
 		add(nil, fmt.Sprintf("the keeper of %s notices the fence", name), func(w *modelWorld) { w.at[i].noticeFence() })
 	}
 	add(pauses, fmt.Sprintf("%s stands still", name), func(w *modelWorld) { w.at[i].paused = true })

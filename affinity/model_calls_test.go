@@ -4,10 +4,10 @@ package affinity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -30,7 +30,7 @@ type modelCall struct {
 	what    string
 	acts    []*modelAct // a Swap
 	do      func()      // an Index or a Heartbeat
-	results []Result
+	results []pinstore.Result
 	said    string // the result of do
 	err     error
 	taken   bool // the store has done it; the answer is under way
@@ -39,15 +39,11 @@ type modelCall struct {
 
 // modelAct is an op with the process that asked for it, and what that knew.
 type modelAct struct {
-	Op
+	pinstore.Op
 	by   *modelProcess
+	of   *modelOp // its call, or nil
 	view [modelPlaces]uint64
 }
-
-var (
-	errModelFailed = storeError(errors.New("connection refused"))
-	errModelLost   = storeError(context.DeadlineExceeded)
-)
 
 // wait hands a call to the world, and returns when the world answers.
 func (c *modelCall) wait(ctx context.Context) {
@@ -81,25 +77,25 @@ func (c *modelCall) take() {
 }
 
 // Swap implements Store.
-func (p *modelProcess) Swap(ctx context.Context, ops ...Op) []Result {
-	c := &modelCall{by: p, what: "swap", results: make([]Result, len(ops))}
+func (p *modelProcess) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	c := &modelCall{by: p, what: "swap", results: make([]pinstore.Result, len(ops))}
 	for _, op := range ops {
-		c.acts = append(c.acts, &modelAct{op, p, p.knew()})
+		c.acts = append(c.acts, &modelAct{op, p, p.op, p.knew()})
 	}
 	c.wait(ctx)
 	for i := range c.results {
 		if c.err != nil {
-			c.results[i] = Result{Err: c.err}
+			c.results[i] = pinstore.Result{Err: c.err}
 		}
 	}
 	return c.results
 }
 
 // Index implements Store.
-func (p *modelProcess) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) (found []Entry, _ error) {
+func (p *modelProcess) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) (found []pinstore.Entry, _ error) {
 	c := &modelCall{by: p, what: "index"}
 	c.do = func() {
-		found, c.err = p.w.store.Index(context.Background(), parts, want, limit)
+		found, c.err = p.w.store.index(parts, want, limit)
 		for _, e := range found {
 			c.said += fmt.Sprint(e.Pin.Incarnation, p.w.rank(e.Pin.Epoch))
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -51,6 +53,7 @@ func (w *modelWorld) rest() string {
 				p.r.sweep(context.Background(), []placement.Partition{0})
 			}
 			p.k.takeUp(context.Background())
+			p.k.takeUp(context.Background())
 			p.refreshNow()
 		}
 	}
@@ -61,8 +64,8 @@ func (w *modelWorld) rest() string {
 }
 
 func (w *modelWorld) wrongAtRest(all []*modelProcess) string {
-	pin := w.store.pins[modelRoom].Pin
-	if pin != (Pin{}) && w.processOf(pin.Incarnation) == nil {
+	pin := w.store.pin()
+	if pin != (pinstore.Pin{}) && w.processOf(pin.Incarnation) == nil {
 		return homeRuns
 	}
 	for _, p := range all {
@@ -72,7 +75,7 @@ func (w *modelWorld) wrongAtRest(all []*modelProcess) string {
 	}
 	for _, p := range all {
 		a, err := p.r.Resolve(context.Background(), modelRoom, Demand{})
-		pin := w.store.pins[modelRoom].Pin
+		pin := w.store.pin()
 		if err != nil || a.Incarnation != pin.Incarnation || a.Epoch != pin.Epoch || w.processOf(a.Incarnation) == nil {
 			return allAgree
 		}
@@ -83,17 +86,20 @@ func (w *modelWorld) wrongAtRest(all []*modelProcess) string {
 // key has all that the future depends on.
 func (w *modelWorld) key() string {
 	var b strings.Builder
-	now := time.Now()
-	pin := w.store.pins[modelRoom].Pin
-	fmt.Fprint(&b, pin.Incarnation, w.rank(pin.Epoch), len(w.epochs), w.away)
+	pin := w.store.pin()
+	fmt.Fprint(&b, pin.Incarnation, w.rank(pin.Epoch), len(w.epochs), w.away, w.rank(w.reverted))
+	if w.copy != nil {
+		pin := w.copy.pin()
+		fmt.Fprint(&b, "copy", pin.Incarnation, w.rank(pin.Epoch))
+	}
 	for _, a := range w.late {
-		fmt.Fprint(&b, "late", a.by.self, a.If.Incarnation, w.rank(a.If.Epoch), a.Set.Incarnation, w.rank(a.Set.Epoch))
+		fmt.Fprint(&b, "late", a.by.self, a.If.Incarnation, w.rank(a.If.Epoch), a.Set.Incarnation, w.rank(a.Set.Epoch), w.takesBack(a, a.If))
 	}
 	for _, p := range w.at {
 		if p == nil {
 			continue
 		}
-		fmt.Fprint(&b, "\n", p.self, p.gone, p.silent, now.Before(w.store.beats[p.self]))
+		fmt.Fprint(&b, "\n", p.self, p.gone, p.silent, w.store.alive(p.self))
 		if p.gone {
 			continue
 		}
@@ -104,23 +110,26 @@ func (w *modelWorld) key() string {
 
 func (p *modelProcess) key(b *strings.Builder) {
 	w, l, now := p.w, p.r.liveness, time.Now()
-	fmt.Fprint(b, p.paused, p.deaf, p.overdue, p.fences-p.r.hosts.fences, p.view, p.ended, p.r.store.failedBeats, p.r.store.away.Load())
+	fmt.Fprint(b, p.paused, p.deaf, p.overdue, p.fences-p.r.hosts.fences.Load(), p.view, p.ended, p.r.store.FailedBeats, p.r.store.Away())
 	for i, o := range w.at {
 		for life := uint64(1); o != nil && life <= o.self.Number; life++ {
 			at := o.self
 			at.Node, at.Number = modelID(i), life
-			_, cut := l.cutOff[at]
-			died, dead := l.dead[at]
-			fmt.Fprint(b, cut, dead && now.Sub(died) < modelTTL)
+			fmt.Fprint(b, fmt.Sprint(l.Verdict(new(cluster.Snapshot), at, now)))
 		}
 	}
-	fmt.Fprint(b, now.Sub(l.since) >= l.ttl, now.Sub(l.last) <= l.ttl/2, l.wasAway, l.stillOut, l.reclaiming(now))
-	if e := p.r.cache.get(modelRoom); e != nil {
-		fmt.Fprint(b, e.pin.Incarnation, w.rank(e.pin.Epoch), e.confirmed, p.r.cache.generation.Load()-e.generation)
+	fmt.Fprint(b, l.Sketch(now))
+	if e := p.r.cache.Get(modelRoom); e != nil {
+		fmt.Fprint(b, e.Pin.Incarnation, w.rank(e.Pin.Epoch), e.Confirmed, p.r.cache.Generation()-e.Generation)
 	}
 	if h := p.r.hosts.get(modelRoom); h != nil {
-		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), h.written.IsZero(), p.r.cache.generation.Load()-h.generation)
+		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), h.written.IsZero(), p.r.cache.Generation()-h.generation)
 	}
+	fmt.Fprint(b, len(p.k.doubt), w.rank(p.seen), w.rank(p.tenure))
+	if generation, epoch, any := p.r.cache.First(); any {
+		fmt.Fprint(b, "younger", p.r.cache.Generation()-generation, w.rank(epoch))
+	}
+	fmt.Fprint(b, p.r.cache.Generation() > 0)
 	if op := p.op; op != nil {
 		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said, p.fences-op.fences)
 		for i, a := range op.call.acts {

@@ -6,8 +6,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -16,9 +17,11 @@ import (
 const (
 	oneHome     = "an epoch of a room has one home"
 	epochGrows  = "the epoch of a room never goes back"
+	seenGrows   = "no node sees an epoch of a room that is smaller than one before"
+	tenureGrows = "each tenure has a greater epoch than all that a living node has known"
 	homeStays   = "a room stays while its home lives"
 	oneHeir     = "a pin is replaced once"
-	readIsLost  = "a host that has read of another home serves no longer"
+	readIsLost  = "a host that has read of another home that lives serves no longer"
 	fencedIsOut = "a node that was fenced serves nothing of before"
 	homeRuns    = "at rest a room's home runs"
 	oneServes   = "at rest the home alone serves a room"
@@ -74,18 +77,40 @@ func (p *modelProcess) resolve() {
 		if err == nil && a.Epoch != 0 && p.w.homes[a.Epoch] != a.Incarnation {
 			p.w.breaks(oneHome)
 		}
+		if err == nil && a.Epoch != 0 {
+			if a.Epoch < p.seen {
+				p.w.breaks(seenGrows)
+			}
+			p.seen = a.Epoch
+		}
 	})
 }
 
 func (p *modelProcess) host() {
+	had, tenures := p.r.hosts.get(modelRoom) != nil, p.w.tenures()
 	p.begin("hosts", func(op *modelOp) {
 		h, err := p.r.Host(context.Background(), modelRoom, Demand{})
 		op.did = func(op *modelOp) {
-			if err == nil && op.fences != p.fences && p.w.store.pins[modelRoom].Incarnation != p.self && h.Err() == nil {
+			if err == nil && op.fences != p.fences && p.w.store.pin().Incarnation != p.self && h.Err() == nil {
 				p.w.breaks(fencedIsOut)
 			}
+			if err != nil || had || h.Epoch() == 0 || h.Err() != nil {
+				return
+			}
+			if h.Epoch() < tenures {
+				p.w.breaks(tenureGrows)
+			}
+			p.tenure = max(p.tenure, h.Epoch())
 		}
 	})
+}
+
+// tenures returns the greatest epoch at which a living process has hosted the room.
+func (w *modelWorld) tenures() (epoch uint64) {
+	for _, p := range w.running() {
+		epoch = max(epoch, p.tenure)
+	}
+	return epoch
 }
 
 func (p *modelProcess) sweep() {
@@ -142,31 +167,29 @@ func (p *modelProcess) abandon() {
 
 // writes returns the ops of a call that change something.
 func (c *modelCall) writes() (acts []*modelAct) {
-	return slices.DeleteFunc(slices.Clone(c.acts), func(a *modelAct) bool { return a.reads() })
+	return slices.DeleteFunc(slices.Clone(c.acts), func(a *modelAct) bool { return reads(a.Op) })
 }
 
 // swap has the store do an op, and compares what it does with the invariants.
-func (w *modelWorld) swap(a *modelAct) Result {
-	op, before := a.Op, w.store.pins[modelRoom].Pin
+func (w *modelWorld) swap(a *modelAct) pinstore.Result {
+	op, before := a.Op, w.store.pin()
 	switch {
-	case w.fault == comparesNothing && !op.reads():
+	case w.fault == comparesNothing && !reads(op):
 		op.If = before
 	case w.fault == comparesLives:
 		op.If.Epoch = 0
 	}
-	res := w.store.swap(time.Now(), op)
+	res := w.store.do(op)
 	if res.Done && res.Pin.Incarnation != before.Incarnation && res.Pin.Number != 0 {
-		pin := w.store.pins[modelRoom]
 		switch {
 		case w.fault == keepsEpoch && before.Epoch != 0:
-			pin.Epoch = before.Epoch
+			w.store.pretend(&res.Pin, before.Epoch)
 		case w.fault == clockGoesBack:
-			pin.Epoch = uint64(1000 - len(w.epochs))
+			w.store.pretend(&res.Pin, uint64(1000-len(w.epochs)))
 		}
-		w.store.pins[modelRoom], res.Pin.Epoch = pin, pin.Epoch
 	}
 	w.judge(a, op, before, res)
-	if op := a.by.op; op != nil && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self {
+	if op := a.by.op; op != nil && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self && w.knownToLive(a.by, res.Pin.Incarnation) {
 		op.foreign = res.Pin.Epoch
 		if w.fault == believes {
 			res.Pin = a.Set
@@ -175,8 +198,14 @@ func (w *modelWorld) swap(a *modelAct) Result {
 	return res
 }
 
-func (w *modelWorld) judge(a *modelAct, op Op, before Pin, res Result) {
-	if !res.Done || op.reads() || res.Pin.Incarnation == before.Incarnation {
+// reads reports whether an op changes nothing.
+func reads(op pinstore.Op) bool {
+	none := lease.Incarnation{}
+	return op.If.Incarnation == none && op.Set.Incarnation == none
+}
+
+func (w *modelWorld) judge(a *modelAct, op pinstore.Op, before pinstore.Pin, res pinstore.Result) {
+	if !res.Done || reads(op) || (res.Pin.Incarnation == before.Incarnation && res.Pin.Epoch == before.Epoch) {
 		return
 	}
 	if res.Pin.Number != 0 {
@@ -188,21 +217,34 @@ func (w *modelWorld) judge(a *modelAct, op Op, before Pin, res Result) {
 		}
 		w.homes[res.Pin.Epoch] = res.Pin.Incarnation
 		w.epochs = append(w.epochs, res.Pin.Epoch)
+		w.claims[res.Pin.Epoch] = a.of
 	}
 	if a.If.Number != 0 && a.If.Epoch != 0 {
-		void := Pin{Incarnation: a.If.Incarnation, Epoch: a.If.Epoch}
+		void := pinstore.Pin{Incarnation: a.If.Incarnation, Epoch: a.If.Epoch}
 		if w.heirs[void]++; w.heirs[void] > 1 {
 			w.breaks(oneHeir)
 		}
 	}
 	home := w.processOf(before.Incarnation)
 	switch {
-	case home == nil:
+	case home == nil || res.Pin.Incarnation == before.Incarnation:
+	case w.takesBack(a, before):
+	case res.Pin.Epoch != 0 && before.Epoch < w.reverted: // others know of later tenures
 	case a.by.self == before.Incarnation && a.If.Incarnation == a.by.self && (a.If.Epoch == before.Epoch || a.If.Epoch == 0): // by its own word
 	case home.silent && a.view[home.place] != home.self.Number: // it has died twice
 	default:
 		w.breaks(homeStays)
 	}
+}
+
+// takesBack reports whether an op deletes the pin that the same call has claimed.
+func (w *modelWorld) takesBack(a *modelAct, pin pinstore.Pin) bool {
+	return a.Set.Number == 0 && a.of != nil && w.claims[pin.Epoch] == a.of
+}
+
+// knownToLive reports whether a process can know that an incarnation lives.
+func (w *modelWorld) knownToLive(p *modelProcess, at lease.Incarnation) bool {
+	return liveness.Live(p.Snapshot(), at) != nil || w.store.alive(at)
 }
 
 // processOf returns the process with an incarnation, if it runs.

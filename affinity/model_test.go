@@ -84,7 +84,7 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 			},
 			MaxStates: states,
 		}
-		for _, name := range []string{oneHome, epochGrows, homeStays, oneHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
+		for _, name := range []string{oneHome, epochGrows, seenGrows, tenureGrows, homeStays, oneHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
 			m.Invariants = append(m.Invariants, explore.Invariant[*modelState]{
 				Name: name, Holds: func(s *modelState) bool { return s.broken != name },
 			})
@@ -111,6 +111,10 @@ func TestRoomModel(t *testing.T) { // S0.7, S5.12
 		{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
 		{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
 		{"a loss of data", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 1, wipes: 1}},
+		{"an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, copies: 1, reverts: 1}},
+		{"an earlier copy and a death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
+		{"an earlier copy and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, releases: 1, cuts: 1, copies: 1, reverts: 1}},
+		{"an earlier copy and moves", "b", large, modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, proofs: true, copies: 1, reverts: 1}},
 		{"claims of three", "", large, modelLimits{nodes: 3, resolves: 3, crashes: 1, late: 1, slow: 1}},
 		{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, proofs: true}},
 		{"a restart", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, starts: 1, late: 1, slow: 1}},
@@ -153,6 +157,7 @@ func TestRoomModelFaults(t *testing.T) { // S5.12
 		{silenceProves, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
 		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, proofs: true}},
 		{noFence, fencedIsOut, "b", modelLimits{nodes: 2, sweeps: 1, pauses: 1, ticks: 1}},
+		{trustsCopies, tenureGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},
 		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -34,6 +35,7 @@ const (
 	sameNumber      modelFault = "a process that restarts has its former number"
 	noFence         modelFault = "a fence is skipped"
 	believes        modelFault = "a host does not believe a pin"
+	trustsCopies    modelFault = "a pin from a copy counts"
 )
 
 // modelLimits bound what may happen in a world.
@@ -43,6 +45,7 @@ type modelLimits struct {
 	crashes, starts, pauses, cuts, deaf, outages int
 	ticks                                        int  // TTLs that pass
 	lost, late, failed, wipes                    int  // answers, requests, calls; and losses of all data
+	copies, reverts                              int  // of the data, and returns to the last copy
 	slow                                         int  // answers that are under way for a while
 	proofs                                       bool // ends of processes are proven
 }
@@ -55,16 +58,19 @@ type modelWorld struct {
 	left  modelLimits
 	nodes int
 
-	at     [modelPlaces]*modelProcess
-	store  *Memory
-	away   bool        // the store answers no process
-	late   []*modelAct // of calls that were given up
-	direct bool        // calls of the store are answered at once
-	events chan *modelCall
+	at       [modelPlaces]*modelProcess
+	store    *modelStore
+	copy     *modelStore // of its data, or nil
+	reverted uint64      // the latest epoch of all when the store went back to its copy
+	away     bool        // the store answers no process
+	late     []*modelAct // of calls that were given up
+	direct   bool        // calls of the store are answered at once
+	events   chan *modelCall
 
 	epochs []uint64 // of the room, in the order of their pins
 	homes  map[uint64]lease.Incarnation
-	heirs  map[Pin]int
+	heirs  map[pinstore.Pin]int
+	claims map[uint64]*modelOp // by the epoch that they got
 	broken string
 }
 
@@ -79,6 +85,8 @@ type modelProcess struct {
 	deaf    bool   // it does not reach the store
 	overdue bool   // its lease has ended, and its agent has not noticed
 	silent  bool   // it was silent in the store for a TTL
+	seen    uint64 // the latest epoch that a Resolve has returned
+	tenure  uint64 // the greatest epoch at which it began to host the room
 	fences  uint64 // that its agent has noticed
 
 	view  [modelPlaces]uint64 // lives that gossip knows; 0 = none
@@ -100,22 +108,21 @@ type modelSight struct {
 
 func newModelWorld(l modelLimits, f modelFault) *modelWorld {
 	w := &modelWorld{
-		fault: f, left: l, nodes: l.nodes, store: NewMemory(), events: make(chan *modelCall),
-		homes: make(map[uint64]lease.Incarnation), heirs: make(map[Pin]int), direct: true,
+		fault: f, left: l, nodes: l.nodes, store: newModelStore(), events: make(chan *modelCall),
+		homes: make(map[uint64]lease.Incarnation), heirs: make(map[pinstore.Pin]int), claims: make(map[uint64]*modelOp), direct: true,
 	}
 	for i := range w.nodes {
-		w.start(i)
+		w.start(i).beatSince(modelTTL)
 	}
 	for _, p := range w.running() {
 		p.hearAll()
-		p.r.liveness.since = time.Now().Add(-modelTTL)
 	}
 	w.direct = false
 	return w
 }
 
 // start starts the next life of a node. It knows what another process knows, if one runs.
-func (w *modelWorld) start(i int) {
+func (w *modelWorld) start(i int) *modelProcess {
 	p := &modelProcess{w: w, place: i, self: lease.Incarnation{Node: modelID(i), Number: 1}}
 	if before := w.at[i]; before != nil {
 		p.self.Number = before.self.Number + 1
@@ -132,6 +139,7 @@ func (w *modelWorld) start(i int) {
 	p.r = newResolver(p, time.Second, modelTTL, p, cfg)
 	p.k = &keeper{Resolver: p.r, reported: -1}
 	p.beat()
+	return p
 }
 
 func modelID(i int) lease.NodeID { return lease.NodeID(rune('a' + i)) }
@@ -171,9 +179,18 @@ func (p *modelProcess) beat() {
 	p.w.direct = true
 	p.k.heartbeat(context.Background())
 	if p.w.fault == silenceProves {
-		p.r.liveness.since, p.r.liveness.last = time.Time{}, time.Now()
+		p.beatSince(3 * modelTTL)
 	}
 	p.w.direct = was
+}
+
+// beatSince makes p believe that its heartbeats have reached the store for that long.
+func (p *modelProcess) beatSince(span time.Duration) {
+	l, begin := p.r.liveness, time.Now().Add(-span)
+	l.HeartbeatArrived(begin.Add(-modelTTL)) // and a gap
+	for past := time.Duration(0); past <= span; past += modelTTL / 2 {
+		l.HeartbeatArrived(begin.Add(past))
+	}
 }
 
 // hearAll makes gossip of p know all processes that run.
@@ -231,7 +248,7 @@ func (p *modelProcess) Snapshot() *cluster.Snapshot {
 func (p *modelProcess) sees() [modelPlaces]uint64 {
 	view := p.view
 	for i, o := range p.w.at {
-		if p.w.fault == storeDecides && o != nil && o != p && !time.Now().Before(p.w.store.beats[o.self]) {
+		if p.w.fault == storeDecides && o != nil && o != p && !p.w.store.alive(o.self) {
 			view[i] = 0
 		}
 	}
@@ -242,7 +259,8 @@ func (p *modelProcess) sees() [modelPlaces]uint64 {
 func (p *modelProcess) Place(key string) (*cluster.Member, error) {
 	s := p.Snapshot()
 	id, _ := s.Table.Owner(placement.Of(key, 1))
-	return find(s, id), nil
+	m, _ := s.Member(id)
+	return m, nil
 }
 
 // Live implements agent.

@@ -2,11 +2,13 @@ package affinity_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -53,6 +55,51 @@ func TestMove(t *testing.T) {
 
 // Clients resolve their rooms repeatedly when a node dies. Subscribers receive each
 // move once nevertheless.
+// Of any number of callers at any nodes one moves a room, once, and all get its new node.
+func TestMoveFrom(t *testing.T) { // S6.13
+	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
+		moves := f.published("a")
+		before := make(map[string]affinity.Assignment)
+		for _, room := range names(100) {
+			before[room] = f.resolve("a", room, 3)
+		}
+		var mu sync.Mutex
+		after := make(map[string]map[lease.Incarnation]int)
+		for _, room := range names(100) {
+			after[room] = make(map[lease.Incarnation]int)
+		}
+		var callers sync.WaitGroup
+		for _, room := range names(100) {
+			for i := range 8 {
+				callers.Go(func() {
+					a, err := f.rooms[string("abcd"[i%4])].MoveFrom(t.Context(), room, before[room].Incarnation, before[room].Epoch)
+					if err != nil {
+						t.Errorf("%s: %v", room, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					after[room][a.Incarnation]++
+				})
+			}
+		}
+		callers.Wait()
+		synctest.Wait()
+		for room, answers := range after {
+			home := f.resolve("b", room, 3)
+			if home.Node == before[room].Node || answers[home.Incarnation] != 8 {
+				t.Errorf("%s of %s lives on %s; the callers were told %v", room, before[room].Node, home.Node, answers)
+			}
+		}
+		moves.once(t, 100)
+		if a, err := f.rooms["c"].MoveFrom(t.Context(), "r-0", before["r-0"].Incarnation, before["r-0"].Epoch); err != nil || a.Node != f.resolve("b", "r-0", 3).Node {
+			t.Errorf("a late caller: %+v, %v", a, err)
+		}
+		if _, err := f.rooms["c"].MoveFrom(t.Context(), "none", before["r-0"].Incarnation, 0); !errors.Is(err, affinity.ErrNoPin) {
+			t.Errorf("a room without a pin: %v", err)
+		}
+	})
+}
+
 func TestMovesArePublishedOnce(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		var rooms []string
@@ -110,9 +157,10 @@ func TestMovesResync(t *testing.T) {
 // notify.
 func TestMoveFromHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, &faulty{Store: affinity.NewMemory(), mute: true}, affinity.Config{}, "a", "b")
+		f := newFleet(t, &faulty{Store: pinstore.NewMemory(), mute: true}, affinity.Config{}, "a", "b")
 		h := f.host("a", "r", 2)
 		home := string(f.resolve("a", "r", 2).Node)
+		synctest.Wait() // the keeper has read the pin of the new hosting, and does not find the move first
 		a, err := f.rooms[home].Move(t.Context(), "r", lease.NodeID(f.not(home)))
 		var elsewhere *affinity.NotOwnerError
 		if err != nil || !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner != a {

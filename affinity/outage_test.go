@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -22,7 +23,7 @@ func TestStoreInTrouble(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &faulty{Store: affinity.NewMemory()}
+				store := &faulty{Store: pinstore.NewMemory()}
 				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 				f.Agent(string(f.owner("big"))).SetLoad(700)
 				time.Sleep(5 * time.Second)
@@ -64,7 +65,7 @@ func TestStoreInTrouble(t *testing.T) {
 				if err != nil || fresh.Epoch() != 0 {
 					t.Fatalf("%s cannot host r-9 without the store: %v", owner, err)
 				}
-				if _, err := f.rooms["a"].Move(t.Context(), "big", "a"); !errors.Is(err, affinity.ErrStore) {
+				if _, err := f.rooms["a"].Move(t.Context(), "big", "a"); !errors.Is(err, pinstore.ErrStore) {
 					t.Errorf("moving without the store: %v", err)
 				}
 				if !f.rooms["b"].Stats().StoreDoubt {
@@ -150,10 +151,10 @@ func TestStoreLosesRoomWithoutHost(t *testing.T) {
 				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 				owner := f.owner("r")
 				other := f.Agent(f.not(string(owner))).Snapshot().Self
-				store.Swap(t.Context(), affinity.Op{
+				store.Swap(t.Context(), pinstore.Op{
 					Partition: f.Agent("a").Partition("r"), Room: "r", TTL: time.Hour,
 					// The clock of the next store will be behind.
-					Set: affinity.Pin{Incarnation: lease.Incarnation{Node: other.ID, Number: other.Incarnation}, Epoch: 1 << 52},
+					Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: other.ID, Number: other.Incarnation}, Epoch: 1 << 52},
 				})
 				was := f.resolve("a", "r", 2)
 				store.empty()
@@ -216,7 +217,7 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 // Two nodes hosted one room without the store: one of them loses it with ErrSplit.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		f.WaitAgreed(time.Second)
 		room := "r"
@@ -267,12 +268,17 @@ func TestLossWhileHosting(t *testing.T) {
 		self := f.Agent(f.not(owner)).Snapshot().Self
 		lose := func() { // just when the store has answered
 			data.empty()
-			data.Swap(t.Context(), affinity.Op{
+			data.Swap(t.Context(), pinstore.Op{
 				Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
-				Set: affinity.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}},
+				Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: self.ID, Number: self.Incarnation}, Epoch: 1 << 52},
 			})
 		}
-		store.afterSwap.Store(&lose)
+		data.Swap(t.Context(), pinstore.Op{
+			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
+			Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: lease.NodeID(owner), Number: 1}}, // which has ended
+		})
+		next := func() { store.afterSwap.Store(&lose) } // once Host replaces that pin
+		store.afterSwap.Store(&next)
 		h, err := f.rooms[owner].Host(t.Context(), room, affinity.Demand{Size: 2})
 		if err != nil {
 			t.Fatal(err)
@@ -288,7 +294,7 @@ func TestLossWhileHosting(t *testing.T) {
 // and not the node of the hash.
 func TestLateClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		owner := f.owner("big")
 		f.Agent(string(owner)).SetLoad(790)

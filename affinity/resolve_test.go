@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -38,7 +39,7 @@ func TestFirstJoins(t *testing.T) { // S0.1, S0.2, S0.4
 
 func TestOverride(t *testing.T) { // S0.2, S0.3
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{SoftCeiling: 90}, "a", "b", "c")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{SoftCeiling: 90}, "a", "b", "c")
 		room := "big"
 		owner := f.owner(room)
 		f.Agent(string(owner)).SetLoad(400)
@@ -95,7 +96,7 @@ func TestReservationsExpire(t *testing.T) {
 
 func TestHardCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{SoftCeiling: 50, HardCeiling: 80}, "a", "b")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{SoftCeiling: 50, HardCeiling: 80}, "a", "b")
 		f.Agent("a").SetLoad(600)
 		f.Agent("b").SetLoad(700)
 		time.Sleep(5 * time.Second)
@@ -146,7 +147,7 @@ func TestBurst(t *testing.T) {
 // Claims that were not sent reserve nothing.
 func TestRefusedClaimsReserveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{HardCeiling: 100}, "a", "b")
 		store.fails.Store(true)
 		for range 100 {
@@ -169,7 +170,7 @@ func TestRefusedClaimsReserveNothing(t *testing.T) {
 
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: affinity.NewMemory()}
+		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a")
 		before := store.swaps.Load()
 		r := f.rooms["a"]
@@ -185,7 +186,7 @@ func TestHostileNames(t *testing.T) {
 				}
 			}
 		}
-		for _, size := range []int{-1, affinity.MaxSize + 1, 1 << 62} {
+		for _, size := range []int{-1, pinstore.MaxSize + 1, 1 << 62} {
 			_, e1 := r.Resolve(t.Context(), "r", affinity.Demand{Size: size})
 			_, e2 := r.Host(t.Context(), "r", affinity.Demand{Size: size})
 			_, e3 := r.Explain(t.Context(), "r", affinity.Demand{Size: size})

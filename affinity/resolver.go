@@ -8,6 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/lease"
@@ -25,10 +30,12 @@ type Resolver struct {
 	agent    agent
 	beat     time.Duration // between two heartbeats of the agent
 	cfg      Config
-	cache    pinCache
-	reserved reservations
-	store    *storeClient
-	liveness *liveness
+	cache    *pincache.Cache
+	reserved capacity.Reservations
+	store    *storeclient.Client
+	liveness *liveness.Judge
+	met      met
+	looks    looks
 	hosts    hostTable
 	flights  struct{ resolve, host singleflight.Group } // Host must not be answered from the cache
 	feeds    struct {
@@ -52,6 +59,7 @@ type work struct {
 	rooms      worklist[string]              // whose pins may have changed
 	all        atomic.Bool                   // any pin may have changed
 	partitions worklist[placement.Partition] // to sweep
+	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 }
 
 // running is the life cycle of a Resolver.
@@ -66,7 +74,7 @@ type running struct {
 
 // Start returns a running Resolver over a store that all nodes share. It waits
 // neither for the agent nor for the store. Close it before the agent leaves.
-func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
+func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -81,6 +89,7 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
 	r.run.stop, r.run.endLog = stop, endLog
+	r.looks.ended = agent.Ended
 	if cfg.ReportLoad {
 		agent.SetLoad(0)
 	}
@@ -90,16 +99,21 @@ func Start(agent *cluster.Agent, store Store, cfg Config) (*Resolver, error) {
 }
 
 // newResolver returns a resolver that does nothing by itself.
-func newResolver(agent agent, beat, ttl time.Duration, store Store, cfg Config) *Resolver {
-	return &Resolver{
+func newResolver(agent agent, beat, ttl time.Duration, store pinstore.Store, cfg Config) *Resolver {
+	var unasked func(context.Context, error)
+	if cfg.Tracer != nil {
+		unasked = cfg.Tracer.Unasked
+	}
+	r := &Resolver{
 		agent: agent, beat: beat, cfg: cfg,
-		cache:    pinCache{max: int64(cfg.MaxKnown)},
-		reserved: reservations{limits: ceilings{cfg.SoftCeiling, cfg.HardCeiling}, settle: cfg.Settle},
-		store:    newStoreClient(store, cfg),
-		liveness: newLiveness(ttl),
-		hosts:    hostTable{fences: agent.Snapshot().Stats.Fences},
+		cache:    pincache.New(cfg.MaxKnown),
+		reserved: capacity.Reservations{Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling}, Settle: cfg.Settle, Keep: cfg.PinTTL},
+		store:    storeclient.New(store, cfg.Budget, cfg.Log, unasked),
+		liveness: liveness.New(ttl),
 		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
 	}
+	r.hosts.fences.Store(agent.Snapshot().Stats.Fences)
+	return r
 }
 
 // Close ends the resolver and all hostings, and removes this node's heartbeat from
@@ -116,7 +130,7 @@ func (r *Resolver) Close() error {
 		const timeout = 500 * time.Millisecond
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		if _, err := r.store.store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
+		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
 			r.run.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
 		}
 		r.run.endLog()
@@ -128,13 +142,13 @@ func (r *Resolver) Close() error {
 // "", any pin may have changed.
 func (r *Resolver) changed(room string) {
 	if room == "" {
-		r.liveness.storeAway(time.Now())
-		r.cache.invalidateAll()
+		r.liveness.StoreAway(time.Now())
+		r.cache.InvalidateAll()
 		r.work.all.Store(true)
 		r.work.rooms.signal()
 		return
 	}
-	if known := r.cache.invalidate(room); known || r.hosts.get(room) != nil {
+	if known := r.cache.Invalidate(room); known || r.hosts.get(room) != nil {
 		r.work.rooms.add(room)
 	}
 }
@@ -206,9 +220,11 @@ func (r *Resolver) Stats() Stats {
 		Rehomed: c.rehomed.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
 		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(),
 		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
-		Hosted: r.hosts.count(), Known: r.cache.count.Load(),
+		Hosted: r.hosts.count(), Known: r.cache.Size(),
 	}
-	r.store.stats(&s)
+	store := r.store.Stats()
+	s.StoreCalls, s.StoreTime, s.StoreErrors = store.Calls, store.Waited, store.Errors
+	s.Breaker, s.StoreDoubt = store.Breaker, store.Doubt
 	return s
 }
 

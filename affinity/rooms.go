@@ -1,13 +1,14 @@
 package affinity
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -25,46 +26,59 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 		return Assignment{}, err
 	}
 	pin, err := r.read(ctx, s, room)
-	e := r.cache.get(room)
+	e := r.cache.Get(room)
 	switch {
-	case err != nil && e != nil && findLive(s, e.pin.Incarnation) != nil:
-		return r.assign(s, room, Pin{Incarnation: e.pin.Incarnation}, Degraded, lastKnown), nil
+	case err != nil && e != nil && liveness.Live(s, e.Pin.Incarnation) != nil:
+		return r.assign(s, room, pinstore.Pin{Incarnation: e.Pin.Incarnation}, Degraded, lastKnown), nil
 	case err != nil:
 		return Assignment{}, err
-	case pin == (Pin{}):
+	case pin == (pinstore.Pin{}):
 		return Assignment{}, fmt.Errorf("%w: %q", ErrNoPin, room)
 	}
-	if findLive(s, pin.Incarnation) == nil {
+	if known := r.cache.Known(room); pin.Epoch < known.Epoch { // the store has gone back to older data
+		pin = known
+	}
+	if liveness.Live(s, pin.Incarnation) == nil {
 		return r.assign(s, room, pin, Pinned, "pinned to a node that is not live here; the next Resolve picks another node"), nil
 	}
-	return r.assign(s, room, pin, Pinned, alive.reason()), nil
+	return r.assign(s, room, pin, Pinned, liveness.Alive.Reason()), nil
 }
 
 // read returns a room's pin from the store.
-func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (Pin, error) {
-	ctx, cancel := r.store.bounded(ctx)
+func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (pinstore.Pin, error) {
+	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
-	res := r.swap(ctx, s, Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
-	if res.Pin.released() {
-		res.Pin = Pin{}
+	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
+	if res.Pin.Released() {
+		res.Pin = pinstore.Pin{}
 	}
 	return res.Pin, res.Err
 }
 
 // pinOf returns the pin of a room that has one.
-func (r *Resolver) pinOf(ctx context.Context, room string) (Pin, *cluster.Snapshot, error) {
+func (r *Resolver) pinOf(ctx context.Context, room string) (pinstore.Pin, *cluster.Snapshot, error) {
 	if err := CheckName(room); err != nil {
-		return Pin{}, nil, err
+		return pinstore.Pin{}, nil, err
 	}
 	s, err := r.ready(room)
 	if err != nil {
-		return Pin{}, nil, err
+		return pinstore.Pin{}, nil, err
 	}
 	pin, err := r.read(ctx, s, room)
-	if err == nil && pin == (Pin{}) {
+	if err == nil && pin == (pinstore.Pin{}) {
 		err = fmt.Errorf("%w: %q", ErrNoPin, room)
 	}
 	return pin, s, err
+}
+
+// Candidate is a node that a Resolver considers for a room.
+type Candidate struct {
+	Member   *cluster.Member
+	Reserved int64  // units of rooms that its load does not show yet
+	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require or the Selector excludes the node
+	Taken    bool   // the room lives here, or would
+	Why      string // it was taken, or not
 }
 
 // Explanation says why a room lives where it does, or would.
@@ -85,39 +99,46 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 		return Explanation{}, err
 	}
 	a, err := r.Lookup(ctx, room)
-	if err != nil && !errors.Is(err, ErrNoPin) && !errors.Is(err, ErrStore) {
+	if err != nil && !errors.Is(err, ErrNoPin) && !errors.Is(err, pinstore.ErrStore) {
 		return Explanation{}, err
 	}
-	q := r.request(s, room, d.Size)
-	to, candidates, noHome := r.reserved.explain(s, q, a.Node)
+	q := r.request(s, room, r.known(a, needOf(d)))
+	to, considered, noHome := r.reserved.Explain(s, q.Request, a.Node)
+	candidates := make([]Candidate, len(considered))
+	for i, c := range considered {
+		candidates[i] = Candidate(c)
+	}
 	switch {
 	case err == nil:
 		return Explanation{a, a.Source != Degraded, candidates}, nil
 	case noHome != nil:
-		a = Assignment{Room: room, Partition: q.partition, Reason: noHome.Error()}
+		a = Assignment{Room: room, Partition: q.Partition, Reason: noHome.Error()}
 	default:
-		if errors.Is(err, ErrStore) {
-			to.source, to.reason = Degraded, "the store does not answer, so the room may have a pin; otherwise: "+to.reason
+		source, reason := sourceOf(to), to.Reason
+		if errors.Is(err, pinstore.ErrStore) {
+			source, reason = Degraded, "the store does not answer, so the room may have a pin; otherwise: "+reason
 		}
-		a = r.assign(s, room, Pin{Incarnation: to.incarnation()}, to.source, to.reason)
+		a = r.assign(s, room, pinstore.Pin{Incarnation: to.Incarnation()}, source, reason)
 	}
 	return Explanation{Assignment: a, Candidates: candidates}, nil
 }
 
-// Edges returns the n best nodes for a room apart from the node where it lives, for a
-// room that has outgrown one node: nodes with headroom for the demand first, then in
+// Edges returns the n best nodes for a room apart from the node where it lives. An edge
+// serves a part of the participants of a room that is too large for one node: the room's
+// node sends each stream once to each edge, and the edge sends it on. The demand is that
+// of one edge. Edges pins nothing. The order: nodes with headroom for the demand first, then in
 // the order of Owners. There are fewer if the cluster has fewer nodes.
 func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
 	e, err := r.Explain(ctx, room, d)
 	if err != nil {
 		return nil, err
 	}
-	cost := r.cfg.Cost(d.Size)
+	cost := r.cost(needOf(d))
 	var free, full []*cluster.Member
-	for _, c := range e.Candidates {
-		switch {
-		case c.Taken || !takesRooms(c.Member):
-		case c.Member.Capacity > 0 && c.Member.Load != lease.NoLoad && c.used()+cost <= c.Ceiling:
+	for _, shown := range e.Candidates {
+		switch c := capacity.Candidate(shown); {
+		case c.Taken || c.Rung == 0 || !capacity.TakesRooms(c.Member):
+		case c.HasRoom(cost):
 			free = append(free, c.Member)
 		default:
 			full = append(full, c.Member)
@@ -130,7 +151,7 @@ func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*
 // Rooms returns at most limit rooms that are pinned to a node, or to any node if node
 // is empty, in no particular order. It is for people: it queries the store for every
 // partition.
-func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]Entry, error) {
+func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]pinstore.Entry, error) {
 	s := r.agent.Snapshot()
 	if s.Table == nil {
 		return nil, cluster.ErrNotReady
@@ -139,29 +160,90 @@ func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]E
 	for i := range all {
 		all[i] = placement.Partition(i)
 	}
-	return r.store.store.Index(ctx, all, func(at lease.Incarnation) bool {
+	return r.store.Store.Index(ctx, all, func(at lease.Incarnation) bool {
 		return at.Number != 0 && (node == "" || at.Node == node)
 	}, limit)
 }
 
-// Hosted returns the rooms that are hosted here, heaviest first, and their cost
-// together. O(rooms · log rooms).
-func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
-	rooms, units = r.loads()
-	slices.SortFunc(rooms, func(a, b RoomLoad) int {
-		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(a.Room, b.Room))
-	})
-	return rooms, units
+// Move moves a room to another node on request, unless another instance moves it at
+// the same time (ErrChanged). Its host has Lost it. Neither Demand.Require nor the
+// Selector bind a Move. It fails with ErrNoPin; with
+// ErrNotLive if to takes no rooms; with ErrNoCapacity by the hard ceiling; or with
+// ErrStore, and then the room may have moved or not.
+func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return Assignment{}, err
+	}
+	m, ok := s.Member(to)
+	switch {
+	case !ok:
+		return Assignment{}, notLive(to, "not a live member")
+	case m.ID == pin.Node && pin.Number >= m.Incarnation:
+		return r.assign(s, room, pin, Pinned, "already there"), nil
+	case !capacity.TakesRooms(m):
+		return Assignment{}, notLive(to, "draining, settling or of weight 0")
+	}
+	q := r.request(s, room, capacity.NeedIn(pin))
+	reserved, ok := r.reserved.PlaceOn(m, q.Request)
+	if !ok {
+		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
+	}
+	moved, _, err := r.move(ctx, s, q.Request, pin, m, reserved)
+	return moved, err
 }
 
-// loads is Hosted without an order. Cost runs after the lock of the table is free.
-func (r *Resolver) loads() (rooms []RoomLoad, units int64) {
-	rooms = r.hosts.sizes()
-	for i := range rooms {
-		rooms[i].Units = r.cfg.Cost(rooms[i].Size)
-		units += rooms[i].Units
+// MoveFrom moves a room away from a node, to a node that it chooses as Resolve does,
+// if the room still lives there under that epoch; 0 is any epoch. So many callers, on any
+// nodes, move a room once: all others get the node that it lives on by then. The host has
+// Lost the room. It takes two round trips, and fails with ErrNoPin, ErrRequire,
+// ErrNoCapacity, ErrChanged, or with ErrStore, and then the room may have moved or not.
+func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64) (Assignment, error) {
+	pin, s, err := r.pinOf(ctx, room)
+	if err != nil {
+		return Assignment{}, err
 	}
-	return rooms, units
+	elsewhere := func(pin pinstore.Pin) (Assignment, error) {
+		return r.assign(s, room, pin, Pinned, "has moved already"), nil
+	}
+	if pin.Incarnation != from || (epoch != 0 && pin.Epoch != epoch) {
+		return elsewhere(pin)
+	}
+	q := r.request(s, room, capacity.NeedIn(pin))
+	q.Leaves = from.Node
+	to, reserved, err := r.reserved.Place(s, q.Request, 1)
+	if err != nil {
+		return Assignment{}, err
+	}
+	moved, stands, err := r.move(ctx, s, q.Request, pin, to.Member, reserved)
+	if stands.Number != 0 && stands.Incarnation != from {
+		return elsewhere(stands) // another caller was faster
+	}
+	return moved, err
+}
+
+// move replaces the pin of a room by a pin that names a node, if the pin has not changed. If it
+// has, move returns the pin that stands.
+func (r *Resolver) move(ctx context.Context, s *cluster.Snapshot, q capacity.Request, pin pinstore.Pin, to *cluster.Member, reserved capacity.Reservation) (moved Assignment, stands pinstore.Pin, err error) {
+	bounded, cancel := r.store.Bounded(ctx)
+	defer cancel()
+	const why = "moved on request"
+	res := r.swap(bounded, s, pinstore.Op{
+		Partition: q.Partition, Room: q.Room, If: pin, Set: q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)}), TTL: r.cfg.PinTTL,
+	}, why)
+	if res.Err != nil {
+		r.reserved.Failed(reserved, res.Err)
+		return Assignment{}, pinstore.Pin{}, res.Err
+	}
+	if !res.Done {
+		r.reserved.Cancel(reserved)
+		return Assignment{}, res.Pin, fmt.Errorf("%w: %q", ErrChanged, q.Room)
+	}
+	moved = r.assign(s, q.Room, res.Pin, Pinned, why)
+	if h := r.hosts.get(q.Room); h != nil && h.self != res.Pin.Incarnation {
+		r.end(h, &NotOwnerError{Owner: moved})
+	}
+	return moved, pinstore.Pin{}, nil
 }
 
 // Release ends a room, no matter where it lives: its pin is void from now on, and its
@@ -178,56 +260,13 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	// replaces the pin, for long enough that the host sees it even if it misses the
 	// notification.
 	const stands = 30 * time.Second
-	op := Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
-	op.Set, op.TTL = Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
-	ctx, cancel := r.store.bounded(ctx)
+	op := pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
+	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
+	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, s, op, "")
 	if res.Err == nil && !res.Done {
 		return fmt.Errorf("%w: %q", ErrChanged, room)
 	}
 	return res.Err
-}
-
-// Move moves a room to another node on request, unless another instance moves it at
-// the same time (ErrChanged). Its host has Lost it. It fails with ErrNoPin; with
-// ErrNotLive if to takes no rooms; with ErrNoCapacity by the hard ceiling; or with
-// ErrStore, and then the room may have moved or not.
-func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
-	pin, s, err := r.pinOf(ctx, room)
-	if err != nil {
-		return Assignment{}, err
-	}
-	m := find(s, to)
-	switch {
-	case m == nil:
-		return Assignment{}, notLive(to, "not a live member")
-	case m.ID == pin.Node && pin.Number >= m.Incarnation:
-		return r.assign(s, room, pin, Pinned, "already there"), nil
-	case !takesRooms(m):
-		return Assignment{}, notLive(to, "draining, settling or of weight 0")
-	}
-	q := r.request(s, room, pin.Size)
-	reserved, ok := r.reserved.placeOn(m, q)
-	if !ok {
-		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
-	}
-	bounded, cancel := r.store.bounded(ctx)
-	defer cancel()
-	const why = "moved on request"
-	res := r.swap(bounded, s, Op{
-		Partition: q.partition, Room: room, If: pin, Set: Pin{Incarnation: incarnationOf(m), Size: pin.Size}, TTL: r.cfg.PinTTL,
-	}, why)
-	if res.Err != nil {
-		return Assignment{}, res.Err
-	}
-	if !res.Done {
-		r.reserved.cancel(reserved)
-		return Assignment{}, fmt.Errorf("%w: %q", ErrChanged, room)
-	}
-	moved := r.assign(s, room, res.Pin, Pinned, why)
-	if h := r.hosts.get(room); h != nil && h.self != res.Pin.Incarnation {
-		r.end(h, &NotOwnerError{Owner: moved})
-	}
-	return moved, nil
 }

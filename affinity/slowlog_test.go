@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
 // blockedHandler is a log handler that waits for its channel.
@@ -27,7 +28,7 @@ func TestBlockedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := blockedHandler{make(chan struct{})}
 		t.Cleanup(func() { close(blocked.released) })
-		f := newFleet(t, affinity.NewMemory(), affinity.Config{PinTTL: time.Minute, Log: slog.New(blocked)}, "a", "b", "c")
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: time.Minute, Log: slog.New(blocked)}, "a", "b", "c")
 		at := make(map[string]string)
 		for _, room := range names(30) {
 			f.host("a", room, 2)

@@ -1,10 +1,18 @@
 package affinity
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/internal/storeclient"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -12,7 +20,7 @@ import (
 
 const (
 	sweepAtOnce = 64               // partitions; failing ones do not delay the others
-	sweepRooms  = 4096             // in these, at a time
+	sweepRooms  = 4096             // in these, at a time, and twice the rooms without a home
 	sweepTime   = 10 * time.Second // for one query of the index
 	sweepRetry  = time.Second      // doubled after each failure, up to
 	sweepRest   = 30 * time.Second
@@ -57,12 +65,11 @@ func union(a, b []placement.Partition) []placement.Partition {
 // sweep re-homes the rooms of dead nodes in some partitions, and returns the
 // partitions in which that failed.
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
-	w := sweep{Resolver: r, skip: make(map[lease.Incarnation]bool)}
+	w := newSweep(r, make(map[lease.Incarnation]bool))
 	since := time.Now()
 	for chunk := range slices.Chunk(partitions, sweepAtOnce) {
-		if !w.run(ctx, chunk) {
-			failed = append(failed, chunk...)
-		}
+		lost := w.chunk(ctx, chunk)
+		failed = append(failed, lost...)
 	}
 	if w.rehomed > 0 {
 		took := time.Since(since)
@@ -71,9 +78,9 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition) 
 		r.cfg.Log.Info("rooms re-homed", "rooms", w.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
 	}
 	switch {
-	case len(failed) == 0 || r.store.away.Load() || ctx.Err() != nil:
-	case w.homeless > 0:
-		r.cfg.Log.Warn("rooms of dead nodes not re-homed, retrying", "rooms", w.homeless, "err", w.err)
+	case len(failed) == 0 || r.store.Away() || ctx.Err() != nil:
+	case len(w.homeless) > 0:
+		r.cfg.Log.Warn("rooms of dead nodes not re-homed, retrying", "rooms", len(w.homeless), "err", w.err)
 	default:
 		r.cfg.Log.Warn("rooms of dead nodes not found, retrying", "err", w.err)
 	}
@@ -84,167 +91,190 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition) 
 type sweep struct {
 	*Resolver
 	skip     map[lease.Incarnation]bool // alive by the store
+	apart    bool                       // the store has failed: see chunk
 	rehomed  int
-	homeless int   // rooms
-	err      error // the latest
+	homeless map[string]bool // rooms that got no home
+	err      error           // the latest
+	counting time.Duration   // spent on the Counter
 }
 
-// run re-homes all rooms of dead nodes in some partitions.
-func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool {
+func newSweep(r *Resolver, skip map[lease.Incarnation]bool) sweep {
+	return sweep{Resolver: r, skip: skip, homeless: make(map[string]bool)}
+}
+
+// chunk re-homes all rooms of dead nodes in some partitions, and returns the partitions
+// in which that failed. A call of the store for several partitions fails or hangs as one
+// of them does, as when a shard of a Redis Cluster is down. So after a fault of the store
+// each partition is swept apart, and all at the same time.
+func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
+	if !w.apart {
+		before := maps.Clone(w.homeless)
+		ok := w.run(ctx, partitions, sweepTime)
+		if ok || !errors.Is(w.err, pinstore.ErrStore) || w.store.Away() || len(partitions) == 1 {
+			return ifNot(ok, partitions)
+		}
+		w.homeless, w.apart = before, true // they are counted again
+	}
+	parts := make([]sweep, len(partitions))
+	oks := make([]bool, len(partitions))
+	var wait sync.WaitGroup
+	for i := range parts {
+		parts[i] = newSweep(w.Resolver, maps.Clone(w.skip))
+		wait.Go(func() { oks[i] = parts[i].run(ctx, partitions[i:i+1], storeclient.BulkTime) })
+	}
+	wait.Wait()
+	for i := range parts {
+		failed = append(failed, ifNot(oks[i], partitions[i:i+1])...)
+		w.rehomed += parts[i].rehomed
+		maps.Copy(w.homeless, parts[i].homeless)
+		w.err = cmp.Or(parts[i].err, w.err)
+	}
+	return failed
+}
+
+func ifNot(ok bool, partitions []placement.Partition) []placement.Partition {
+	if ok {
+		return nil
+	}
+	return partitions
+}
+
+// run re-homes all rooms of dead nodes in some partitions. It waits for one query of the
+// index for at most patience.
+func (w *sweep) run(ctx context.Context, partitions []placement.Partition, patience time.Duration) bool {
+	ok, before := true, len(w.homeless)
 	for ctx.Err() == nil {
 		s := w.agent.Snapshot()
 		switch {
 		case !w.agent.Live() || s.Table == nil:
 			return true // the present owner does it
-		case w.store.away.Load():
-			w.err = ErrStore
+		case w.store.Away():
+			w.err = pinstore.ErrStore
 			return false
 		}
-		bounded, cancel := context.WithTimeout(ctx, sweepTime)
-		found, indexErr := w.store.store.Index(bounded, partitions, func(at lease.Incarnation) bool {
-			return at.Number != 0 && findLive(s, at) == nil && !w.skip[at]
-		}, sweepRooms)
+		// The index may return the rooms that have no home again, and first.
+		limit := sweepRooms + 2*len(w.homeless)
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		found, err := w.store.Store.Index(bounded, partitions, func(at lease.Incarnation) bool {
+			return at.Number != 0 && liveness.Live(s, at) == nil && !w.skip[at]
+		}, limit)
 		cancel()
-		orphans, err := w.orphans(ctx, s, found)
-		if err != nil {
+		full := len(found) >= limit
+		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return w.homeless[e.Room] })
+		orphans, unknown := w.orphans(ctx, s, found)
+		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found are re-homed nevertheless
 			w.err = err
+		}
+		answers := w.rehomeTraced(ctx, s, orphans)
+		if ok = ok && len(w.homeless) == before; !answers || err != nil {
 			return false
 		}
-		if indexErr != nil { // the rooms that were found are re-homed nevertheless
-			w.err = indexErr
-		}
-		if !w.rehomeTraced(ctx, s, orphans) || indexErr != nil {
-			return false
-		}
-		if len(found) < sweepRooms {
-			return true
+		if !full {
+			return ok
 		}
 	}
 	return true
 }
 
-// orphans returns the rooms of incarnations that are dead by gossip and by the store.
-func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []Entry) ([]Entry, error) {
-	verdicts := make(map[lease.Incarnation]verdict)
+// orphans returns the rooms of incarnations that are dead by gossip and by the store,
+// and an error if the store did not answer about one of them.
+func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinstore.Entry) (_ []pinstore.Entry, failed error) {
+	verdicts := make(map[lease.Incarnation]liveness.Verdict)
 	for _, e := range found {
 		at := e.Pin.Incarnation
 		if _, ok := verdicts[at]; ok {
 			continue
 		}
-		bounded, cancel := context.WithTimeout(ctx, bulkTime)
+		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
 		v, err := w.judge(bounded, s, at)
 		cancel()
 		if err != nil {
-			return nil, err
+			verdicts[at], failed = liveness.Unproven, err
+			continue
 		}
 		verdicts[at] = v
-		w.skip[at] = v != dead
+		w.skip[at] = v != liveness.Dead
 	}
-	return slices.DeleteFunc(found, func(e Entry) bool { return verdicts[e.Pin.Incarnation] != dead }), nil
+	return slices.DeleteFunc(found, func(e pinstore.Entry) bool { return verdicts[e.Pin.Incarnation] != liveness.Dead }), failed
 }
 
 // rehomeTraced is rehomeAll with a call of the tracer.
-func (w *sweep) rehomeTraced(ctx context.Context, s *cluster.Snapshot, orphans []Entry) bool {
+func (w *sweep) rehomeTraced(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	if w.cfg.Tracer == nil || len(orphans) == 0 {
 		return w.rehomeAll(ctx, s, orphans)
 	}
-	rehomed, homeless := w.rehomed, w.homeless
+	rehomed, homeless := w.rehomed, len(w.homeless)
 	ctx, end := w.cfg.Tracer.Rehome(ctx, len(orphans))
-	ok := w.rehomeAll(ctx, s, orphans)
+	answers = w.rehomeAll(ctx, s, orphans)
 	if end != nil {
 		var why error
-		if !ok {
+		if len(w.homeless) > homeless {
 			why = w.err
 		}
-		end(w.rehomed-rehomed, w.homeless-homeless, why)
+		end(w.rehomed-rehomed, len(w.homeless)-homeless, why)
 	}
-	return ok
+	return answers
 }
 
-// rehomeAll reports whether each orphan has a new home now, from this instance or
-// from another.
-func (w *sweep) rehomeAll(ctx context.Context, s *cluster.Snapshot, orphans []Entry) bool {
-	ok := true
-	for chunk := range slices.Chunk(orphans, bulkOps) {
-		homeless, err := w.rehomeChunk(ctx, s, chunk)
-		if homeless > 0 {
-			ok = false
-			w.homeless += homeless
-		}
+// rehomeAll gives each orphan a new home, unless another instance has. It reports whether
+// the store answers: after a chunk for which it does not, the next one would fail as well.
+// A chunk that fits nowhere says nothing of the next one.
+func (w *sweep) rehomeAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
+	for chunk := range slices.Chunk(orphans, storeclient.BulkOps) {
+		homeless := len(w.homeless)
+		err := w.rehomeChunk(ctx, s, chunk)
 		if err != nil {
 			w.err = err
 		}
-		if homeless == len(chunk) && err != nil {
-			return false // the next chunk would fail as well
+		if len(w.homeless)-homeless == len(chunk) && (errors.Is(err, pinstore.ErrStore) || errors.Is(err, errReclaiming)) {
+			return false
 		}
 	}
-	return ok
+	return true
 }
 
 // rehomeChunk chooses a home for each room and replaces its pin, unless another
 // instance was faster.
-func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []Entry) (homeless int, err error) {
-	sizes := w.sizes(ctx, orphans)
+func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (err error) {
+	needs := w.needs(ctx, orphans)
 	// All owners of partitions sweep at the same time without each other's reservations.
 	share := int64(max(1, len(s.Table.Nodes())))
-	var ops []Op
-	var reserved []reservation
+	var ops []pinstore.Op
+	var reserved []capacity.Reservation
 	for i, e := range orphans {
-		home, res, noHome := w.choose(s, w.request(s, e.Room, sizes[i]), share)
+		home, res, noHome := w.choose(s, w.request(s, e.Room, needs[i]), share)
 		if noHome != nil {
-			homeless++
+			w.homeless[e.Room] = true
 			err = noHome
 			continue
 		}
-		ops = append(ops, Op{
+		ops = append(ops, pinstore.Op{
 			Partition: e.Partition, Room: e.Room, If: e.Pin,
-			Set: Pin{Incarnation: home.incarnation(), Size: sizes[i]}, TTL: w.cfg.PinTTL,
+			Set: needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation()}), TTL: w.cfg.PinTTL,
 		})
 		reserved = append(reserved, res)
 	}
 	var moved []Moved
-	for i, res := range w.store.swapAll(ctx, ops) {
+	for i, res := range w.store.SwapAll(ctx, ops) {
 		op := ops[i]
 		switch {
 		case res.Err != nil:
-			homeless++
+			w.homeless[op.Room] = true
 			err = res.Err
-			w.reserved.cancel(reserved[i])
+			w.reserved.Failed(reserved[i], res.Err)
 		case !res.Done:
-			w.reserved.cancel(reserved[i])
+			w.reserved.Cancel(reserved[i])
 		default:
 			w.rehomed++
 			w.counts.rehomed.Add(1)
-			if w.cache.update(op.Room, res.Pin) {
-				moved = append(moved, Moved{op.Room, op.Partition, op.If.Incarnation, res.Pin.Incarnation, nodeGone, res.Pin.Epoch})
+			if w.cache.Update(op.Room, res.Pin) {
+				moved = append(moved, Moved{
+					Room: op.Room, Partition: op.Partition, From: op.If.Incarnation, To: res.Pin.Incarnation, Reason: nodeGone, Epoch: res.Pin.Epoch,
+				})
 				w.cfg.Log.Debug("room re-homed", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
 			}
 		}
 	}
-	w.feeds.moves.publish(moved)
-	return homeless, err
-}
-
-// sizes returns the numbers of participants. The participants of the dead node may
-// have expired: then the size in the pin counts.
-func (w *sweep) sizes(ctx context.Context, rooms []Entry) []int {
-	sizes := make([]int, len(rooms))
-	names := make([]string, len(rooms))
-	for i, e := range rooms {
-		sizes[i], names[i] = e.Pin.Size, e.Room
-	}
-	if w.cfg.Counter == nil {
-		return sizes
-	}
-	ctx, cancel := context.WithTimeout(ctx, bulkTime)
-	defer cancel()
-	counted, err := w.cfg.Counter.Counts(ctx, names)
-	if err != nil || len(counted) != len(sizes) {
-		w.cfg.Log.Warn("counting participants failed, using the last sizes", "err", err)
-		return sizes
-	}
-	for i, n := range counted {
-		sizes[i] = min(max(sizes[i], n), MaxSize)
-	}
-	return sizes
+	w.announce(moved)
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -56,7 +57,7 @@ func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
 // The index fails when a node dies: the sweep is repeated until it works.
 func TestSweepIsRepeated(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		blind := &faulty{Store: store}
 		f := newFleet(t, blind, affinity.Config{}, "a", "b", "c")
 		f.resolveAll(100)
@@ -77,7 +78,7 @@ func TestSweepIsRepeated(t *testing.T) { // S0.8
 // The store does not notify: the rooms that another node re-homes are found by a search.
 func TestDeathWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b", "c")
 		f.resolveAll(100)
 		before := pins(t, store)
@@ -96,7 +97,7 @@ func TestDeathWithoutNotifications(t *testing.T) {
 // the rooms.
 func TestSecondSweeps(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		f := newFleet(t, store, affinity.Config{}, "a", "c")
 		cut := &faulty{Store: store}
 		f.store = cut
@@ -115,7 +116,7 @@ func TestSecondSweeps(t *testing.T) { // S0.8
 // The node that re-homes rooms may die, too.
 func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		slow := &faulty{Store: store}
 		f := newFleet(t, slow, affinity.Config{}, "a", "b", "c", "d")
 		f.resolveAll(1000)
@@ -332,12 +333,12 @@ func (c counter) Counts(_ context.Context, rooms []string) ([]int, error) {
 // The cost of a room in a move is that of its participants, if they are more than those in
 // its pin.
 func TestSizeOfDeadNodesRooms(t *testing.T) { // S0.3, S1.7
-	for counted, want := range map[counter]affinity.Pin{
+	for counted, want := range map[counter]pinstore.Pin{
 		0:  {Incarnation: lease.Incarnation{Node: "b"}, Size: 8},  // those of a crashed node have expired
 		20: {Incarnation: lease.Incarnation{Node: "a"}, Size: 20}, // 380 units, for which b has no headroom
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := affinity.NewMemory()
+			store := pinstore.NewMemory()
 			f := newFleet(t, store, affinity.Config{Counter: counted}, "a", "b", "c")
 			f.Agent("b").SetLoad(500)
 			time.Sleep(5 * time.Second)

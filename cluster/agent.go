@@ -211,6 +211,10 @@ func (a *Agent) OwnerOf(p placement.Partition) (*Member, bool) { return a.snap.L
 // not be modified.
 func (a *Agent) Members() []*Member { return a.snap.Load().Members }
 
+// Member returns the live member of that id, and false if there is none: O(log members).
+// The member must not be modified.
+func (a *Agent) Member(id lease.NodeID) (*Member, bool) { return a.snap.Load().Member(id) }
+
 // Snapshot returns all that this node knows, as of the latest change or, for ages
 // and loads, of the latest heartbeats.
 func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }

@@ -32,7 +32,7 @@ func BenchmarkPublish(b *testing.B) {
 			for i := range 999 {
 				r := &lease.Record{ID: lease.NodeID(fmt.Sprintf("node-%04d", i)), Incarnation: 1 << 62, Version: 1, Weight: 100, Addr: "127.0.0.1:1"}
 				others.Records = append(others.Records, r)
-				others.Beats = append(others.Beats, lease.Beat{Handle: lease.HandleOf(r.ID, r.Incarnation), At: others.Stamp, State: lease.Active, Version: 1})
+				others.Beats = append(others.Beats, lease.Beat{Handle: r.Handle(), At: others.Stamp, State: lease.Active, Version: 1})
 			}
 			publish := func(m *lease.Message) {
 				message := lease.Encode(m)

@@ -51,7 +51,7 @@ func (a *Agent) handle() lease.Handle {
 	if s.Self == nil {
 		return 0
 	}
-	return lease.HandleOf(a.self, s.Self.Incarnation)
+	return lease.Incarnation{Node: a.self, Number: s.Self.Incarnation}.Handle()
 }
 
 // streamEnded hands to the loop what a watch stream found.

@@ -1,9 +1,6 @@
 package cluster
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -72,9 +69,8 @@ func (s *Snapshot) fillRunners(runners map[placement.Partition]lease.NodeID) {
 	}
 	s.runners = make(map[placement.Partition]*Member, len(runners))
 	for p, id := range runners {
-		i, ok := slices.BinarySearchFunc(s.Members, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
-		if ok {
-			s.runners[p] = s.Members[i]
+		if m, ok := s.Member(id); ok {
+			s.runners[p] = m
 		}
 	}
 }

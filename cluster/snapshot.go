@@ -95,6 +95,15 @@ type Snapshot struct {
 	runners map[placement.Partition]*Member
 }
 
+// Member returns the live member of that id, and false if there is none: O(log members).
+func (s *Snapshot) Member(id lease.NodeID) (*Member, bool) {
+	i, ok := slices.BinarySearchFunc(s.Members, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+	if !ok {
+		return nil, false
+	}
+	return s.Members[i], true
+}
+
 // Version counts the changes that this node has seen; 0 before it is ready.
 func (s *Snapshot) Version() uint64 {
 	if s.State == nil {

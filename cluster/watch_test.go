@@ -1,12 +1,14 @@
 package cluster_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // watched fails the test unless every node has streams to a number of others, and as many
@@ -110,5 +112,52 @@ func TestNoProof(t *testing.T) {
 func each(c *clustertest.Cluster, f func(id string)) {
 	for _, id := range c.IDs() {
 		f(id)
+	}
+}
+
+// Only the end of a process is an end: a look at a node that runs, is paused or is out of reach
+// changes nothing.
+func TestEnded(t *testing.T) { // S5.4, S6.13
+	incarnation := func(c *clustertest.Cluster, id string) lease.Incarnation {
+		self := c.Agent(id).Snapshot().Self
+		return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
+	}
+	for name, tt := range map[string]struct {
+		fault func(c *clustertest.Cluster)
+		want  bool
+		at    time.Duration // until the answer, at most
+	}{
+		"runs":     {func(*clustertest.Cluster) {}, false, 10 * time.Millisecond},
+		"reset":    {func(c *clustertest.Cluster) { c.ResetStreams("n03") }, false, 10 * time.Millisecond},
+		"ends":     {func(c *clustertest.Cluster) { c.Crash("n03") }, true, 600 * time.Millisecond},
+		"vanishes": {func(c *clustertest.Cluster) { c.Vanish("n03") }, false, time.Second},
+		"pauses":   {func(c *clustertest.Cluster) { c.Pause("n03") }, false, time.Second},
+		"restarts": {func(c *clustertest.Cluster) { c.Restart("n03") }, true, 600 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proof(t, 15*time.Second, func(c *clustertest.Cluster) {
+				of := incarnation(c, "n03")
+				tt.fault(c)
+				for _, id := range []string{"n00", "n04"} {
+					began := time.Now()
+					if got := c.Agent(id).Ended(context.Background(), of); got != tt.want || time.Since(began) > tt.at {
+						t.Errorf("%s: ended %v after %v; want %v within %v", id, got, time.Since(began), tt.want, tt.at)
+					}
+					if s := c.Agent(id).Snapshot().Stats; !tt.want && s.Crashed > 0 {
+						t.Errorf("%s: %d proofs", id, s.Crashed)
+					}
+				}
+				own := incarnation(c, "n00")
+				if c.Agent("n00").Ended(context.Background(), own) {
+					t.Error("the own process has ended")
+				}
+				if own.Number--; !c.Agent("n04").Ended(context.Background(), own) || !c.Agent("n04").Ended(context.Background(), lease.Incarnation{Node: "none", Number: 1}) {
+					t.Error("a former incarnation, or an unknown node, has not ended")
+				}
+				if name == "pauses" {
+					c.Resume("n03")
+				}
+			})
+		})
 	}
 }

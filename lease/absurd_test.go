@@ -19,7 +19,7 @@ func TestLastIncarnationIsForgotten(t *testing.T) {
 		s.Beat(now, NoLoad, 0)
 		s.Expire(now)
 		s.Apply(now, messageFrom(now, b, []Beat{b.sent(now)}))
-		s.AnswerExpired(now, b.handle(), false, 1400)
+		s.AnswerExpired(now, b.Handle(), false, 1400)
 	}
 	wantIDs(t, s, "a/1", "b/5")
 }

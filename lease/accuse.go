@@ -101,7 +101,7 @@ func (s *Set) applyAccusation(now time.Time, a Accusation, e *Effect) {
 		watcher.rec.ID == subject.rec.ID || s.outdated(now, a.At) || !s.counts(a.At, subject.at) {
 		return
 	}
-	innocent := len(subject.accusations) == 0
+	innocent := len(subject.accusations()) == 0
 	if !subject.accuse(accusation{Accusation: a, id: watcher.rec.ID}) {
 		return
 	}
@@ -115,7 +115,7 @@ func (s *Set) applyAccusation(now time.Time, a Accusation, e *Effect) {
 // accuse adds an accusation, in place of an earlier one by the same node, and reports
 // whether it is news. The latest ones are kept, so their order of arrival does not matter.
 func (e *entry) accuse(a accusation) (news bool) {
-	all := slices.Clone(e.accusations)
+	all := slices.Clone(e.accusations())
 	if i := slices.IndexFunc(all, func(b accusation) bool { return b.id == a.id }); i >= 0 {
 		if a.compare(all[i].Accusation) >= 0 {
 			return false
@@ -127,7 +127,7 @@ func (e *entry) accuse(a accusation) (news bool) {
 		return false
 	}
 	all = slices.Insert(all, i, a)
-	e.accusations = all[:min(len(all), maxAccusers)]
+	e.more().accusations = all[:min(len(all), maxAccusers)]
 	return true
 }
 
@@ -139,7 +139,7 @@ func (s *Set) proven(e *entry, beat Stamp) bool {
 
 // accusers counts the accusations that hold against e, and the refusals among them.
 func (s *Set) accusers(e *entry, beat Stamp) (all, refusals int) {
-	for _, a := range e.accusations {
+	for _, a := range e.accusations() {
 		if s.counts(a.At, beat) {
 			all++
 			if a.Evidence == Refused {
@@ -173,14 +173,14 @@ func (s *Set) wasRefused(e *entry) bool {
 // Accused reports whether a live node is accused of having ended, by too few watchers.
 func (s *Set) Accused() bool {
 	return slices.ContainsFunc(s.accused, func(e *entry) bool {
-		return e.status == live && slices.ContainsFunc(e.accusations, func(a accusation) bool { return s.counts(a.At, e.at) })
+		return e.status == live && slices.ContainsFunc(e.accusations(), func(a accusation) bool { return s.counts(a.At, e.at) })
 	})
 }
 
 // fewOthers reports whether fewer than three nodes are live, e among them: then there is
 // only one watcher.
 func (s *Set) fewOthers(e *entry) bool {
-	others := len(s.live)
+	others := len(s.live) + len(s.begun)
 	if e.status == live {
 		others--
 	}
@@ -205,11 +205,11 @@ func (s *Set) judge(now time.Time, e *entry, effect *Effect) {
 func (s *Set) judgeAll(now time.Time, effect *Effect) {
 	for _, e := range s.accused {
 		s.judge(now, e, effect)
-		e.accusations = slices.DeleteFunc(e.accusations, func(a accusation) bool {
+		e.more().accusations = slices.DeleteFunc(e.accusations(), func(a accusation) bool {
 			return e.status == retired || s.outdated(now, a.At) || !s.counts(a.At, e.at)
 		})
 	}
-	s.accused = slices.DeleteFunc(s.accused, func(e *entry) bool { return len(e.accusations) == 0 })
+	s.accused = slices.DeleteFunc(s.accused, func(e *entry) bool { return len(e.accusations()) == 0 })
 }
 
 // revivesAccused reports whether a beat sent at a time begins or continues the lease of e
@@ -228,7 +228,7 @@ func (s *Set) revivesAccused(e *entry, at Stamp) bool {
 // dropAccusations forgets all accusations: their stamps are of a time that was wrong.
 func (s *Set) dropAccusations() {
 	for _, e := range s.accused {
-		e.accusations = nil
+		e.more().accusations = nil
 	}
 	s.accused = nil
 }
@@ -248,8 +248,8 @@ func (s *Set) addAccusations(now time.Time, m *Message, space int, free *int, re
 	var due []*accusation
 	copies := s.rowCopies()
 	for _, e := range s.accused {
-		for i := range e.accusations[:s.sufficient(e)] {
-			if a := &e.accusations[i]; a.sent < copies && !s.outdated(now, a.At) {
+		for i := range e.accusations()[:s.sufficient(e)] {
+			if a := &e.accusations()[i]; a.sent < copies && !s.outdated(now, a.At) {
 				due = append(due, a)
 			}
 		}
@@ -266,14 +266,14 @@ func (s *Set) addAccusations(now time.Time, m *Message, space int, free *int, re
 // sufficient returns how many of the accusations against e show what this node knows.
 func (s *Set) sufficient(e *entry) int {
 	if e.crashed && !s.fewOthers(e) {
-		return min(enough, len(e.accusations))
+		return min(enough, len(e.accusations()))
 	}
-	return len(e.accusations)
+	return len(e.accusations())
 }
 
 // addProof adds all accusations against e that fit, for a node that takes e for live.
 func (s *Set) addProof(m *Message, e *entry, free *int) {
-	for _, a := range e.accusations {
+	for _, a := range e.accusations() {
 		if *free >= maxAccusationBytes {
 			m.Accusations = append(m.Accusations, a.Accusation)
 			*free -= maxAccusationBytes

@@ -49,7 +49,7 @@ func (w *modelWorld) next(visit func(string, *modelWorld)) {
 	if w.fault == forgetful && len(w.forgot) == 0 {
 		try("a forgets", func(n *modelWorld) {
 			n.sets[0] = n.sets[0].copy()
-			n.forgot = n.sets[0].known[subjectRecord(1).handle()].accusations
+			n.forgot = n.sets[0].known[subjectRecord(1).Handle()].accusations()
 			n.sets[0].dropAccusations()
 		})
 	}
@@ -119,14 +119,14 @@ func (w *modelWorld) wrongAtRest() string {
 	var status [2][]bool
 	for i, set := range w.sets {
 		for life := uint64(1); life <= w.life; life++ {
-			e := set.known[subjectRecord(life).handle()]
+			e := set.known[subjectRecord(life).Handle()]
 			status[i] = append(status[i], e != nil && e.status == live)
 		}
 	}
 	now := w.life - 1
 	by := make(map[NodeID]bool)
 	for _, f := range w.facts {
-		if f.beat == 0 && f.subject == subjectRecord(w.life).handle() && w.sets[0].counts(f.At, w.last[w.life]) {
+		if f.beat == 0 && f.subject == subjectRecord(w.life).Handle() && w.sets[0].counts(f.At, w.last[w.life]) {
 			by[f.by] = true
 		}
 	}
@@ -167,16 +167,16 @@ func (w *modelWorld) knowledge() string {
 	since := func(at Stamp) int64 { return max(-1, int64(at-stampAt(epoch))) }
 	for _, set := range w.sets {
 		for life := uint64(1); life <= w.life; life++ {
-			e := set.known[subjectRecord(life).handle()]
+			e := set.known[subjectRecord(life).Handle()]
 			if e == nil {
 				num(-1)
 				continue
 			}
-			num(int64(e.status), since(e.at), since(e.rowAt), int64(len(e.accusations)))
+			num(int64(e.status), since(e.at), since(e.rowAt), int64(len(e.accusations())))
 			if e.crashed {
 				num(1)
 			}
-			for _, a := range e.accusations {
+			for _, a := range e.accusations() {
 				num(int64(a.id[0]), since(a.At))
 			}
 		}
@@ -225,7 +225,11 @@ func (s *Set) copy() *Set {
 			return of[e]
 		}
 		next, v := *e, *e.vitals
-		next.vitals, next.accusations = &v, slices.Clone(e.accusations)
+		next.vitals = &v
+		if e.rare != nil {
+			r := *e.rare
+			next.rare, r.accusations = &r, slices.Clone(r.accusations)
+		}
 		of[e] = &next
 		return &next
 	}
@@ -245,9 +249,9 @@ func (s *Set) copy() *Set {
 	for i, e := range c.live {
 		c.vitals[i] = e.vitals
 	}
-	c.rows, c.peers = nil, nil
+	c.rows, c.candidates, c.begun, c.peers = nil, nil, nil, nil
 	c.requested, c.differs, c.ahead = make(map[Handle]time.Time), make(map[BucketID]difference), make(map[Handle]aheadClock)
-	c.digests = make(map[BucketID]uint64)
+	c.pieces = [maxBits + 1][]piece{}
 	return &c
 }
 

@@ -21,7 +21,7 @@ func accused(t interface{ Helper() }, members ...NodeID) (s *Set, subject *Recor
 }
 
 func accuses(by *Record, subject *Record, at time.Time, evidence Evidence) Accusation {
-	return Accusation{Subject: subject.handle(), Watcher: by.handle(), At: stampAt(at), Evidence: evidence}
+	return Accusation{Subject: subject.Handle(), Watcher: by.Handle(), At: stampAt(at), Evidence: evidence}
 }
 
 func TestAccusations(t *testing.T) { // S5.4
@@ -57,7 +57,7 @@ func TestAccusations(t *testing.T) { // S5.4
 			}
 			m.Accusations = tc.all
 			e := set.Apply(later.Add(ms), carry(t, m))
-			if ended := set.AddrOf(s.handle()) == ""; ended != tc.ends || e.Changed != tc.ends {
+			if ended := set.AddrOf(s.Handle()) == ""; ended != tc.ends || e.Changed != tc.ends {
 				t.Errorf("ended: %v, changed: %v", ended, e.Changed)
 			}
 			if why := set.Ended()[Incarnation{"s", 1}]; tc.ends && why != Crashed {
@@ -110,7 +110,7 @@ func TestAccusationsInAnyOrder(t *testing.T) { // S5.4
 				accusers++
 			}
 		}
-		if isLive := set.AddrOf(s.handle()) != ""; isLive != (accusers < 2) {
+		if isLive := set.AddrOf(s.Handle()) != ""; isLive != (accusers < 2) {
 			t.Fatalf("live: %v, accused by %d of %v, latest heartbeat %d: %v", isLive, accusers, by, latest, facts)
 		}
 	})
@@ -130,12 +130,12 @@ func TestAccusationsArrive(t *testing.T) { // S5.4
 			t.Errorf("%s has no accusation: %+v", what, m)
 		}
 	}
-	_, answer := set.AnswerExpired(now, s.handle(), false, 1400)
+	_, answer := set.AnswerExpired(now, s.Handle(), false, 1400)
 	has("the answer to the accused", answer)
 	has("a full exchange", set.Sync(now))
 	has("gossip", set.Compose(now, 1400, 3)[0])
 	other, _ := accused(t, "b", "c")
-	other.self = other.known[rec("b", 1).handle()] // of a member
+	other.self = other.known[rec("b", 1).Handle()] // of a member
 	request := other.Request(now, nil, []Holding{other.holding(BucketID{})})
 	answers := set.Answer(now, carry(t, request), 1400)
 	if len(answers) == 0 {
@@ -151,8 +151,8 @@ func TestAccusationsArrive(t *testing.T) { // S5.4
 		t.Errorf("the accused refutes at %v, it is %v", e.Refute, now)
 	}
 	own.Beat(e.Refute, 0, 0)
-	set.Apply(e.Refute, messageFrom(e.Refute, s, []Beat{{Handle: s.handle(), At: own.self.at, State: Active, Version: 1}}))
-	if set.AddrOf(s.handle()) == "" {
+	set.Apply(e.Refute, messageFrom(e.Refute, s, []Beat{{Handle: s.Handle(), At: own.self.at, State: Active, Version: 1}}))
+	if set.AddrOf(s.Handle()) == "" {
 		t.Error("its next heartbeat does not refute the accusations")
 	}
 }
@@ -169,11 +169,67 @@ func TestAccusationsAreForgotten(t *testing.T) {
 	set.Beat(now, 0, 0)
 	set.Apply(now, messageFrom(now, rec("b", 1), []Beat{rec("b", 1).sent(now)}))
 	set.Expire(now)
-	if len(set.accused) != 0 || len(set.known[s.handle()].accusations) != 0 {
+	if len(set.accused) != 0 || len(set.known[s.Handle()].accusations()) != 0 {
 		t.Error("accusations are kept")
 	}
 	set.Apply(now, carry(t, messageFrom(now, rec("b", 1), []Beat{s.sent(epoch.Add(2 * time.Second))})))
-	if set.AddrOf(s.handle()) != "" {
+	if set.AddrOf(s.Handle()) != "" {
 		t.Error("an old heartbeat revives it")
 	}
+}
+
+// A node is proven dead by one watcher only where there are no others. Those count whose leases
+// begin by the same message.
+func TestOthersOfTheSameMessage(t *testing.T) { // S5.4
+	for name, tt := range map[string]struct {
+		others []NodeID
+		state  State // of b, in a beat from before the accusation
+		live   bool
+	}{
+		"none":          {nil, Active, false},
+		"one":           {[]NodeID{"d"}, Active, true},
+		"two":           {[]NodeID{"d", "e"}, Active, true},
+		"another state": {nil, Draining, false},
+	} {
+		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
+		s.Apply(epoch, hello(epoch, b))
+		s.Apply(epoch, hello(epoch, c))
+		m := messageFrom(epoch, c, []Beat{c.sent(epoch.Add(ms)).as(Left)})
+		m.Accusations = []Accusation{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(epoch.Add(2 * time.Second)), Evidence: Refused}}
+		s.Apply(epoch.Add(2*time.Second), m)
+		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
+			t.Fatalf("%s: live: %v, want a alone", name, got)
+		}
+		now := epoch.Add(3 * time.Second)
+		m = messageFrom(now, c, nil)
+		for _, id := range tt.others {
+			r := rec(id, 1)
+			m.Records, m.Beats = append(m.Records, r), append(m.Beats, r.sent(now))
+		}
+		m.Beats = append(m.Beats, b.sent(epoch.Add(time.Second)).as(tt.state))
+		s.Apply(now, m)
+		wantLiveInOrder(t, s)
+		if live := member(s, "b") != nil; live != tt.live {
+			t.Errorf("%s: b is live: %v, want %v", name, live, tt.live)
+		}
+	}
+}
+
+// A beat may arrive with the farewell of the watcher that kept its node from being proven dead.
+func TestBeatOfProvenNode(t *testing.T) { // S5.4
+	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
+	s.Apply(epoch, hello(epoch, b))
+	s.Apply(epoch, hello(epoch, c))
+	now := epoch.Add(2 * time.Second)
+	m := messageFrom(now, c, nil)
+	m.Accusations = []Accusation{{Subject: b.Handle(), Watcher: c.Handle(), At: stampAt(now), Evidence: Refused}}
+	s.Apply(now, m)
+	if got := ids(s); !slices.Equal(got, []string{"a/1", "b/1", "c/1"}) {
+		t.Fatalf("live: %v: one watcher of two is enough", got)
+	}
+	s.Apply(now, messageFrom(now, c, []Beat{c.sent(now).as(Left), b.sent(epoch.Add(time.Second)).as(Settling)}))
+	if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
+		t.Errorf("live: %v, want a alone", got)
+	}
+	wantLiveInOrder(t, s)
 }

@@ -117,7 +117,7 @@ func (w *modelWorld) emit() {
 	if w.fault == roundedUp {
 		rounded += grain
 	}
-	h := subjectRecord(w.life).handle()
+	h := subjectRecord(w.life).Handle()
 	w.add(modelFact{beat: at, sent: at, whole: true, subject: h})
 	w.add(modelFact{beat: rounded, sent: at, subject: h})
 }
@@ -153,7 +153,7 @@ func (w *modelWorld) message(f modelFact, set *Set) *Message {
 		}
 		m.Accusations = []Accusation{a}
 		if w.fault == doubled {
-			a.Watcher = modelWatchers[(slices.IndexFunc(modelWatchers, func(r *Record) bool { return r.ID == f.by })+1)%3].handle()
+			a.Watcher = modelWatchers[(slices.IndexFunc(modelWatchers, func(r *Record) bool { return r.ID == f.by })+1)%3].Handle()
 			m.Accusations = append(m.Accusations, a)
 		}
 		return m
@@ -164,7 +164,7 @@ func (w *modelWorld) message(f modelFact, set *Set) *Message {
 	}
 	m.Beats = []Beat{b}
 	for life := uint64(1); life <= w.life; life++ {
-		if r := subjectRecord(life); r.handle() == f.subject {
+		if r := subjectRecord(life); r.Handle() == f.subject {
 			m.Records = []*Record{r}
 		}
 	}
@@ -177,7 +177,7 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	before := next.known[f.subject]
 	var proof []accusation
 	if before != nil && before.crashed {
-		proof = slices.Concat(before.accusations, w.forgot)
+		proof = slices.Concat(before.accusations(), w.forgot)
 	}
 	next.Apply(w.now, w.message(f, next))
 	after := next.known[f.subject]
@@ -193,7 +193,7 @@ func (w *modelWorld) hear(i int, f modelFact) {
 		}
 	}
 	for life := uint64(1); life <= w.life; life++ {
-		if e := next.known[subjectRecord(life).handle()]; e != nil && e.crashed {
+		if e := next.known[subjectRecord(life).Handle()]; e != nil && e.crashed {
 			w.checkProof(e)
 		}
 	}
@@ -222,7 +222,7 @@ func (w *modelWorld) checkProof(e *entry) {
 
 // accuse has watcher i accuse the present or former life of the subject.
 func (w *modelWorld) accuse(i int, life uint64) {
-	h, at := subjectRecord(life).handle(), stampAt(w.now)
+	h, at := subjectRecord(life).Handle(), stampAt(w.now)
 	if i < len(w.sets) {
 		set := w.sets[i].copy()
 		w.sets[i] = set
@@ -231,7 +231,7 @@ func (w *modelWorld) accuse(i int, life uint64) {
 		}
 	}
 	w.used.accusations++
-	w.add(modelFact{subject: h, Accusation: Accusation{h, modelWatchers[i].handle(), at, Refused}, by: modelWatchers[i].ID})
+	w.add(modelFact{subject: h, Accusation: Accusation{h, modelWatchers[i].Handle(), at, Refused}, by: modelWatchers[i].ID})
 	for _, set := range w.sets {
 		if e := set.known[h]; e != nil && e.crashed {
 			w.checkProof(e)

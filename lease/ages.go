@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"maps"
 	"math/bits"
 	"slices"
 	"time"
@@ -30,32 +29,53 @@ func (s *Set) grain() Stamp { return max(1, stamps(s.params.TTL)/ageLevels) }
 // bucketBits returns how many bits select a bucket among n nodes.
 func bucketBits(n int) uint8 { return uint8(min(maxBits, bits.Len(uint(max(0, n-1)/bucketSize)))) }
 
+// piece is what was computed of a bucket of this node's live set.
+type piece struct {
+	from, to int32  // where its nodes begin and end among the live ones
+	order    uint32 // the version of the order for which this holds
+	digested bool
+	digest   uint64
+}
+
+// piece returns a bucket of this node's: O(1) unless a lease began or ended. Other nodes
+// may cut their sets in any way.
+func (s *Set) piece(id BucketID) *piece {
+	if s.pieces[id.Bits] == nil {
+		s.pieces[id.Bits] = make([]piece, 1<<id.Bits)
+	}
+	p := &s.pieces[id.Bits][id.Index]
+	if p.order != s.reordered {
+		from, _ := slices.BinarySearch(s.order, Handle(id.Index)<<(handleBits-id.Bits))
+		to, _ := slices.BinarySearch(s.order, Handle(id.Index+1)<<(handleBits-id.Bits))
+		p.from, p.to, p.order = int32(from), int32(to), s.reordered
+	}
+	return p
+}
+
 // bucket returns where the live nodes of a bucket begin and end.
 func (s *Set) bucket(id BucketID) (from, to int) {
-	from, _ = slices.BinarySearch(s.order, Handle(id.Index)<<(handleBits-id.Bits))
-	to, _ = slices.BinarySearch(s.order, Handle(id.Index+1)<<(handleBits-id.Bits))
-	return from, to
+	p := s.piece(id)
+	return int(p.from), int(p.to)
 }
 
 // digest returns the digest of a bucket of this node's: O(1) unless the bucket changed.
 func (s *Set) digest(id BucketID) uint64 {
-	d, ok := s.digests[id]
-	if !ok {
-		if len(s.digests) >= maxBuckets {
-			clear(s.digests) // other nodes may cut their sets in any way
-		}
-		from, to := s.bucket(id)
-		d = digestOf(s.live[from:to])
-		s.digests[id] = d
+	p := s.piece(id)
+	if !p.digested {
+		p.digest, p.digested = digestOf(s.live[p.from:p.to]), true
 	}
-	return d
+	return p.digest
 }
 
 // differsIn forgets what was computed of the live set and depends on e: its lease began
 // or ended, or the node has another record or state.
 func (s *Set) differsIn(e *entry) {
 	s.peers = nil
-	maps.DeleteFunc(s.digests, func(id BucketID, _ uint64) bool { return id.has(e.handle) })
+	for bits, pieces := range s.pieces {
+		if pieces != nil {
+			pieces[e.handle>>(handleBits-bits)].digested = false
+		}
+	}
 }
 
 // digestOf identifies nodes with their record versions and states.
@@ -81,7 +101,7 @@ func mix(x uint64) uint64 {
 // addAges adds the ages of as many buckets as fit, beginning where the last message
 // ended, and reports whether any of them is news.
 func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
-	width, limit := bucketBits(len(s.live)), s.ageCopies()
+	width, limit := bucketBits(len(s.live)), int32(s.ageCopies())
 	for range 1 << width {
 		id := BucketID{Bits: width, Index: s.turn & (1<<width - 1)}
 		from, to := s.bucket(id)
@@ -98,7 +118,7 @@ func (s *Set) addAges(m *Message, free *int, recipients int) (news bool) {
 				continue // its row is in every message
 			}
 			news = news || v.agesSent < limit
-			v.agesSent += recipients
+			v.agesSent += int32(recipients)
 		}
 		*free -= size
 		m.Ages = append(m.Ages, s.agesOf(id, s.vitals[from:to], m.Stamp))
@@ -110,8 +130,9 @@ func (s *Set) agesOf(id BucketID, nodes []*vitals, at Stamp) Bucket {
 	b := Bucket{BucketID: id, Nodes: len(nodes), Digest: s.digest(id)}
 	b.ages, b.same = make([]byte, (len(nodes)+1)/2), make([]byte, (len(nodes)+7)/8)
 	grain := s.grain()
+	latest := at / grain
 	for i, v := range nodes {
-		level := min(max(0, at/grain-v.at/grain), unknownAge)
+		level := min(max(0, latest-v.at/grain), unknownAge)
 		b.ages[i/2] |= byte(level) << (4 * (i & 1))
 		if v.table == s.self.table {
 			b.same[i/8] |= 1 << (i & 7)
@@ -148,12 +169,13 @@ func (s *Set) applyAges(now time.Time, m *Message, e *Effect) {
 
 func (s *Set) applyBucket(stamp Stamp, b *Bucket, nodes []*vitals, table uint32) {
 	grain, confirms := s.grain(), !s.tablesInRows() && (!s.spread.noRows || !s.spread.noRecords)
+	latest := stamp / grain
 	for i, v := range nodes {
 		if confirms {
 			v.confirmed()
 		}
 		level := Stamp(b.ages[i/2] >> (4 * (i & 1)) & (ageLevels - 1))
-		if level == unknownAge || !s.hears(v, (stamp/grain-level)*grain) {
+		if level == unknownAge || !s.hears(v, (latest-level)*grain) {
 			continue
 		}
 		s.stats.AgesApplied++

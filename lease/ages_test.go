@@ -99,9 +99,9 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 			}
 			wait("under way")
 			s.advance(now, -Stamp(rapid.IntRange(0, 300).Draw(t, "behind")))
-			was := s.known[b.handle()].at
+			was := s.known[b.Handle()].at
 			s.Apply(now, m)
-			got := s.known[b.handle()].at
+			got := s.known[b.Handle()].at
 			if want := stampAt(sent) / grain * grain; got != max(want, was) || got > stampAt(sent) {
 				t.Fatalf("hop %d: renewed %d, want %d", i, got, want)
 			}
@@ -141,10 +141,10 @@ func TestApplyAges(t *testing.T) {
 			s.Apply(epoch, messageFrom(epoch, c, []Beat{first, a.Self().sent(epoch), b.Self().sent(epoch)}, c, a.Self(), b.Self()))
 		}
 		b.Beat(now, 0, 7)
-		e := a.known[c.handle()]
-		b.known[c.handle()].at = stampAt(now)
+		e := a.known[c.Handle()]
+		b.known[c.Handle()].at = stampAt(now)
 		if tc.of != nil {
-			tc.of(b.known[c.handle()])
+			tc.of(b.known[c.Handle()])
 		}
 		if tc.known != nil {
 			tc.known(e)
@@ -265,7 +265,7 @@ func TestAsksAreBounded(t *testing.T) {
 	}{
 		{"fresh", fresh.handle, testParams.TTL/2 - ms, 1},
 		{"not much younger", fresh.handle, testParams.TTL / 2, 0},
-		{"left", left.handle(), testParams.TTL, 1},
+		{"left", left.Handle(), testParams.TTL, 1},
 		{"unknown", 1, 0, 0},
 	} {
 		ask := few.Request(epoch, nil, nil)

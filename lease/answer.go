@@ -81,10 +81,18 @@ func (a *answers) addLater(asks []Handle) {
 
 // addLacking adds what the sender lacks of a bucket.
 func (a *answers) addLacking(held Holding) {
-	lacks := func(e *entry) bool {
-		return held.has(e.handle) && e.spreads() && !slices.Contains(held.Marks, uint32(e.mark()))
+	from, to := a.set.bucket(held.BucketID)
+	lacking := slices.Clone(a.set.live[from:to])
+	for _, e := range a.set.departed() {
+		if held.has(e.handle) {
+			lacking = append(lacking, e)
+		}
 	}
-	for _, e := range a.set.others(2*bucketSize, lacks, func(_, _ *entry) int { return 0 }) {
+	lacking = slices.DeleteFunc(lacking, func(e *entry) bool {
+		return e == a.set.self || slices.Contains(held.Marks, uint32(e.mark()))
+	})
+	slices.SortFunc(lacking, func(a, b *entry) int { return cmp.Compare(a.handle, b.handle) })
+	for _, e := range lacking[:min(len(lacking), 2*bucketSize)] {
 		a.add(e, true)
 	}
 }
@@ -138,11 +146,12 @@ const maxDrawn = 32
 // draws reports whether e may draw another message, and counts it.
 func (e *entry) draws(at Stamp) bool {
 	const second = Stamp(time.Second / time.Millisecond)
-	e.drawn = min(max(e.drawn, at-second), at)
-	if e.drawn > at-second/maxDrawn {
+	m := e.more()
+	m.drawn = min(max(m.drawn, at-second), at)
+	if m.drawn > at-second/maxDrawn {
 		return false
 	}
-	e.drawn += second / maxDrawn
+	m.drawn += second / maxDrawn
 	return true
 }
 
@@ -160,7 +169,7 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 	if !s.owes(now, e, behind) {
 		return "", nil
 	}
-	e.answered = now
+	e.more().answered = now
 	free := budget - messageOverhead
 	m = s.message(now)
 	s.addBeat(m, s.self, &free, 0)
@@ -172,9 +181,13 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 			s.addBeat(m, successor, &free, 0)
 		}
 	}
-	isLive := func(e *entry) bool { return e.status == live }
-	freshest := func(a, b *entry) int { return cmp.Compare(b.at, a.at) }
-	for _, other := range s.others(maxRows, isLive, freshest) {
+	s.candidates = s.candidates[:0]
+	for i, v := range s.vitals {
+		if v != s.self.vitals {
+			s.consider(candidate{at: v.at, handle: s.order[i], place: i})
+		}
+	}
+	for _, other := range s.selected(nil) {
 		if !s.addBeat(m, other, &free, 0) {
 			break
 		}
@@ -185,5 +198,5 @@ func (s *Set) AnswerExpired(now time.Time, sender Handle, behind bool, budget in
 // owes reports whether the sender of a message gets an answer from AnswerExpired.
 func (s *Set) owes(now time.Time, e *entry, behind bool) bool {
 	return e != nil && e != s.self && (e.status != live || behind) && !e.left() &&
-		e.rec.Addr != "" && now.Sub(e.answered) >= requestInterval
+		e.rec.Addr != "" && (e.rare == nil || now.Sub(e.rare.answered) >= requestInterval)
 }

@@ -49,7 +49,7 @@ func TestAnswerExpired(t *testing.T) {
 				s.Apply(time.UnixMilli(int64(m.Stamp)), m)
 			}
 			s.Expire(tc.at)
-			addr, m := s.AnswerExpired(tc.at, tc.sender.handle(), tc.behind, 1400)
+			addr, m := s.AnswerExpired(tc.at, tc.sender.Handle(), tc.behind, 1400)
 			if (m != nil) != tc.answered {
 				t.Fatalf("answered %+v, want %v", m, tc.answered)
 			}
@@ -61,7 +61,7 @@ func TestAnswerExpired(t *testing.T) {
 			}
 			record := len(m.Records) == 1 && m.Records[0].Incarnation == 2
 			var beat State
-			if len(m.Beats) > 1 && m.Beats[1].Handle == later.handle() {
+			if len(m.Beats) > 1 && m.Beats[1].Handle == later.Handle() {
 				beat = m.Beats[1].State
 			}
 			if record != tc.record || beat != tc.beat {
@@ -73,10 +73,10 @@ func TestAnswerExpired(t *testing.T) {
 				}
 			}
 			carry(t, m)
-			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.handle(), tc.behind, 1400); again != nil {
+			if _, again := s.AnswerExpired(tc.at.Add(requestInterval-1), tc.sender.Handle(), tc.behind, 1400); again != nil {
 				t.Error("answered twice at once")
 			}
-			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.handle(), tc.behind, 1400); again == nil {
+			if _, again := s.AnswerExpired(tc.at.Add(requestInterval), tc.sender.Handle(), tc.behind, 1400); again == nil {
 				t.Error("not answered later")
 			}
 		})
@@ -157,12 +157,12 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 		now = now.Add(half)
 		s.Expire(now)
 		s.Apply(now, messageFrom(now, b, nil))
-		if _, m := s.AnswerExpired(now, b.handle(), false, 1400); m == nil {
+		if _, m := s.AnswerExpired(now, b.Handle(), false, 1400); m == nil {
 			t.Fatalf("forgotten after %v", now.Sub(epoch))
 		}
 	}
 	s.Expire(now.Add(testParams.forgetAfter() + 1))
-	if s.known[b.handle()] != nil {
+	if s.known[b.Handle()] != nil {
 		t.Error("never forgotten")
 	}
 }
@@ -177,7 +177,7 @@ func TestAnswersAreLimited(t *testing.T) {
 		"rows":    func(m *Message) { m.Asks = s.handles(maxAsks) },
 		"buckets": func(m *Message) { m.Buckets = []Holding{{BucketID: BucketID{Bits: 4}}} },
 	} {
-		victim.drawn = stampAt(epoch.Add(time.Hour)) // cluster time stepped back since
+		victim.more().drawn = stampAt(epoch.Add(time.Hour)) // cluster time stepped back since
 		m := messageFrom(epoch, victim.rec, nil)
 		ask(m)
 		if got := s.Answer(epoch, m, 1400); got != nil {
@@ -200,7 +200,7 @@ func TestAnswersAreLimited(t *testing.T) {
 		if sent != maxDrawn {
 			t.Errorf("%s: %d messages to another sender", name, sent)
 		}
-		other.drawn = 0
+		other.more().drawn = 0
 	}
 }
 

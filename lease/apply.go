@@ -48,9 +48,12 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 	}
 	lag := inRange(m.SentAt.Sub(time.UnixMilli(now.UnixMilli())))
 	s.noteClocks(now, lag, m.Beats)
+	s.applying = true
 	for i := range m.Beats {
 		s.applyBeat(now, m.From, lag, &m.Beats[i], &e)
 	}
+	s.applying = false
+	s.placeBegun()
 	s.applyAges(now, m, &e)
 	for _, a := range m.Accusations {
 		s.applyAccusation(now, a, &e)
@@ -69,19 +72,19 @@ func (s *Set) Apply(now time.Time, m *Message) Effect {
 // remember keeps an ended lease in memory for as long as its node sends.
 func (s *Set) remember(now time.Time, sender Handle) {
 	if e := s.known[sender]; e != nil && e.status != live && !e.left() {
-		e.ended = now
+		e.ended = s.since(now)
 	}
 }
 
 func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	if r.ID == s.self.rec.ID {
-		_, known := s.known[HandleOf(r.ID, r.Incarnation)]
+		_, known := s.known[r.Handle()]
 		if s.applyOwnRecord(now, r); !known {
 			s.meetFormer(r)
 		}
 		return
 	}
-	handle := HandleOf(r.ID, r.Incarnation)
+	handle := r.Handle()
 	known := s.known[handle]
 	switch {
 	case known == nil:
@@ -91,7 +94,9 @@ func (s *Set) applyRecord(now time.Time, r *Record, e *Effect) {
 	case known.status == retired || known.rec.ID != r.ID || !r.newer(known.rec):
 		return
 	default:
+		s.tally(known, -1)
 		known.rec, known.size = r, 0
+		s.tally(known, 1)
 		s.recordNews(known)
 		s.rowNews(known, true)
 		delete(s.requested, handle)
@@ -117,7 +122,7 @@ func (s *Set) addEntry(now time.Time, h Handle, r *Record) *entry {
 		s.stats.RecordsRefused++
 		return nil
 	}
-	e := &entry{vitals: &vitals{status: pending}, rec: r, handle: h, ended: now}
+	e := &entry{vitals: &vitals{status: pending}, rec: r, handle: h, ended: s.since(now)}
 	s.known[h] = e
 	delete(s.requested, h)
 	return e
@@ -158,7 +163,7 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	switch clock := inRange(b.Clock + lag); {
 	case known == s.self:
 		s.applyOwnBeat(now, b, e)
-	case s.stale(now, b):
+	case s.stale(now, known, b):
 		s.stats.BeatsStale++
 		s.applyStaleBeat(now, from, known, b, e)
 	case s.tooFarAhead(clock):
@@ -179,15 +184,14 @@ func (s *Set) applyBeat(now time.Time, from Handle, lag time.Duration, b *Beat, 
 	}
 }
 
-// stale reports whether b carries no news: it is too old, or its content is known. A
-// farewell is valid at any age, and worth storing for as long as ended leases are
-// remembered.
-func (s *Set) stale(now time.Time, b *Beat) bool {
+// stale reports whether b, a beat of known, carries no news: it is too old, or its content is
+// known. A farewell is valid at any age, and worth storing for as long as ended leases are
+// remembered. A node that is not known is nil.
+func (s *Set) stale(now time.Time, known *entry, b *Beat) bool {
 	limit := s.params.TTL
 	if b.State == Left {
 		limit = s.params.forgetAfter()
 	}
-	known := s.known[b.Handle]
 	switch {
 	case millis(s.time.at(now)-b.renewed()) > limit:
 		return true
@@ -215,7 +219,9 @@ func (s *Set) renew(now time.Time, clock time.Duration, known *entry, b *Beat, e
 	was := known.state
 	if !s.revivesAccused(known, b.renewed()) {
 		if known.precedes(b) {
+			s.tally(known, -1)
 			known.state, known.rowAt = b.State, b.At
+			s.tally(known, 1)
 		}
 		return
 	}
@@ -266,7 +272,7 @@ func (s *Set) applyFarewell(now time.Time, clock time.Duration, known *entry, b 
 func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 	if e.precedes(b) {
 		switch {
-		case b.Load != e.load, !bytes.Equal(b.rest, e.rest), b.Table != e.table && s.tablesInRows():
+		case b.Load != e.load, !bytes.Equal(b.rest, e.rest()), b.Table != e.table && s.tablesInRows():
 			s.rowNews(e, false)
 		case b.State != e.state:
 			s.rowNews(e, true)
@@ -274,11 +280,14 @@ func (s *Set) update(e *entry, b *Beat, clock time.Duration) {
 		if b.State != e.state {
 			s.differsIn(e)
 		}
-		if e.rowsSent < s.rowCopies() {
+		if int(e.rowsSent) < s.rowCopies() {
 			s.spread.noRows = false
 		}
-		e.rowAt, e.state, e.table, e.load, e.rest = b.At, b.State, b.Table, b.Load, b.rest
+		s.tally(e, -1)
+		e.rowAt, e.state, e.table, e.load = b.At, b.State, b.Table, b.Load
+		e.setRest(b.rest)
 		e.clock = clock
+		s.tally(e, 1)
 	}
 	e.heard(b.renewed())
 }

@@ -52,7 +52,7 @@ func TestApplyBoundaries(t *testing.T) {
 		return with(renewed(age), func(w *want) { w.state, w.effect = state, news })
 	}
 	wants := func(w want, r *Record) want {
-		return with(w, func(w *want) { w.effect.Wants = []Handle{r.handle()} })
+		return with(w, func(w *want) { w.effect.Wants = []Handle{r.Handle()} })
 	}
 	old := func(age time.Duration) want { return with(stale, func(w *want) { w.age = age }) }
 	gone := want{live: []string{"a/1"}, effect: news}

@@ -13,17 +13,17 @@ type Handle uint64
 
 const handleBits = 48
 
-// HandleOf returns the handle of one incarnation of a node.
-func HandleOf(id NodeID, incarnation uint64) Handle {
+// Handle returns the handle of an incarnation. It does not allocate.
+func (i Incarnation) Handle() Handle {
 	var d xxhash.Digest
 	d.Reset()
-	_, _ = d.WriteString(string(id))
-	_, _ = d.Write(binary.BigEndian.AppendUint64(nil, incarnation))
+	_, _ = d.WriteString(string(i.Node))
+	_, _ = d.Write(binary.BigEndian.AppendUint64(nil, i.Number))
 	return Handle(d.Sum64() >> (64 - handleBits))
 }
 
-// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
-const NoLoad int64 = -1
+// Handle returns the handle of the record's incarnation. It does not allocate.
+func (r *Record) Handle() Handle { return Incarnation{r.ID, r.Incarnation}.Handle() }
 
 // Beat is one renewal of one node's lease, and one row of a digest. Beats of one
 // handle are ordered by At. A correct node sends one State per beat; if two States

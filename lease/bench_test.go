@@ -125,3 +125,47 @@ func BenchmarkExpire(b *testing.B) {
 func BenchmarkBeat(b *testing.B) {
 	bench(b, func(s *Set) func() { return func() { s.Beat(epoch, 1, 1) } })
 }
+
+// The leases of all other nodes ended long ago, and the set forgets these nodes at once.
+func BenchmarkForget(b *testing.B) {
+	for _, nodes := range []int{1000, 4000, 16000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				s := crowd(nodes)
+				s.Expire(epoch.Add(s.params.TTL + time.Second))
+				b.StartTimer()
+				if s.Expire(epoch.Add(2 * s.params.forgetAfter())); len(s.nodes) > 1 {
+					b.Fatalf("%d nodes are left", len(s.nodes))
+				}
+			}
+		})
+	}
+}
+
+// A node learns all others from packets with a few of them each, and relays what it learned.
+func BenchmarkMassStart(b *testing.B) {
+	const inPacket = 12
+	for _, nodes := range []int{500, 1000, 2000, 4000} {
+		var messages []*Message
+		for i := 0; i < nodes; i += inPacket {
+			var beats []Beat
+			var records []*Record
+			for k := range inPacket {
+				r := rec(NodeID(fmt.Sprintf("node-%04d", (i+k)*7919%nodes)), 1)
+				beats, records = append(beats, r.sent(epoch)), append(records, r)
+			}
+			messages = append(messages, messageFrom(epoch, records[0], beats, records...))
+		}
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s := newSet(rec("z", 1))
+				for _, m := range messages {
+					s.Apply(epoch, m)
+					s.Compose(epoch, 1331, 3)
+				}
+			}
+		})
+	}
+}

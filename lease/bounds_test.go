@@ -48,8 +48,8 @@ func TestFloodsAreBounded(t *testing.T) {
 		"accusations": func(i int, m *Message) {
 			m.Records = append(m.Records, rec("c", 1))
 			m.Beats = append(m.Beats, rec("c", 1).sent(epoch))
-			m.Accusations = append(m.Accusations, Accusation{Subject: rec("c", 1).handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})
-			m.Accusations = append(m.Accusations, Accusation{Subject: Handle(i), Watcher: rec("b", 1).handle(), At: stampAt(epoch), Evidence: Refused})
+			m.Accusations = append(m.Accusations, Accusation{Subject: rec("c", 1).Handle(), Watcher: Handle(i), At: stampAt(epoch), Evidence: Refused})
+			m.Accusations = append(m.Accusations, Accusation{Subject: Handle(i), Watcher: rec("b", 1).Handle(), At: stampAt(epoch), Evidence: Refused})
 		},
 		"handles ahead": func(i int, m *Message) {
 			m.Beats = append(m.Beats, Beat{Handle: Handle(i), At: stampAt(epoch), Clock: time.Duration(i) * time.Hour})
@@ -102,7 +102,7 @@ func TestWantsAreSpaced(t *testing.T) {
 	if got := row(epoch, c); got != nil {
 		t.Errorf("requested %v from an unknown sender", got)
 	}
-	if got := row(epoch, b); len(got) != 1 || got[0] != c.handle() {
+	if got := row(epoch, b); len(got) != 1 || got[0] != c.Handle() {
 		t.Errorf("requested %v from b", got)
 	}
 	if got := row(epoch.Add(requestInterval-1), b); got != nil {
@@ -141,11 +141,11 @@ func TestForget(t *testing.T) {
 			s.Apply(epoch, hello(epoch, b))
 			ended := end(s)
 			s.Expire(ended.Add(testParams.forgetAfter()))
-			if s.known[b.handle()] == nil || s.latest("b") == nil {
+			if s.known[b.Handle()] == nil || s.latest("b") == nil {
 				t.Error("forgotten too early")
 			}
 			s.Expire(ended.Add(testParams.forgetAfter() + 1))
-			if s.known[b.handle()] != nil || s.latest("b") != nil || len(s.ExpiredAddrs(nil)) != 0 {
+			if s.known[b.Handle()] != nil || s.latest("b") != nil || len(s.ExpiredAddrs(nil)) != 0 {
 				t.Error("not forgotten")
 			}
 		})
@@ -159,7 +159,7 @@ func TestForget(t *testing.T) {
 		s.Apply(now, messageFrom(now, next, []Beat{next.sent(now)}))
 		s.Expire(now)
 		wantIDs(t, s, "a/1", "b/6")
-		if s.known[b.handle()] != nil {
+		if s.known[b.Handle()] != nil {
 			t.Error("the predecessor is not forgotten")
 		}
 	})

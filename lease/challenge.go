@@ -62,7 +62,7 @@ func (s *Set) addrOfSender(m *Message) string {
 		return ""
 	}
 	for _, r := range m.Records {
-		if HandleOf(r.ID, r.Incarnation) == m.From {
+		if r.Handle() == m.From {
 			return r.Addr
 		}
 	}

@@ -48,7 +48,7 @@ func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
 		clock := inRange(b.Clock + lag)
 		_, noted := s.ahead[b.Handle]
 		switch ahead := s.tooFarAhead(clock); {
-		case (!ahead && !noted) || s.stale(now, b) || b.Handle == s.self.handle:
+		case (!ahead && !noted) || s.stale(now, s.known[b.Handle], b) || b.Handle == s.self.handle:
 		case !ahead:
 			delete(s.ahead, b.Handle)
 		case noted || len(s.ahead) < MaxNodes:
@@ -61,23 +61,43 @@ func (s *Set) noteClocks(now time.Time, lag time.Duration, beats []Beat) {
 	}
 }
 
-// updateClusterClock recomputes the cluster's clock: O(n) mostly, once a beat
-// and at most twice a message.
+func (c *census) clock(clock, of time.Duration, by int) {
+	switch {
+	case clock < of:
+		c.earlier += by
+	case clock == of:
+		c.equal += by
+	}
+}
+
+// updateClusterClock recomputes the cluster's clock: O(1) mostly, O(n) if it changes or the
+// clock of a node is too far ahead. Once a beat and at most twice a message.
 func (s *Set) updateClusterClock(now time.Time) {
 	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
-	all, earlier, same := 0, 0, 0
-	for clock := range s.clocks {
-		all++
-		switch {
-		case clock < s.clock:
-			earlier++
-		case clock == s.clock:
-			same++
+	c := s.census
+	c.all++ // this node
+	c.clock(0, s.clock, 1)
+	if len(s.ahead) > 0 {
+		c = s.countClocks()
+	}
+	if median := (c.all - 1) / 2; median < c.earlier || median >= c.earlier+c.equal {
+		s.clock = slices.Sorted(s.clocks)[median]
+		s.census.earlier, s.census.equal = 0, 0
+		for _, v := range s.vitals {
+			if v != s.self.vitals {
+				s.census.clock(v.clock, s.clock, 1)
+			}
 		}
 	}
-	if median := (all - 1) / 2; median < earlier || median >= earlier+same {
-		s.clock = slices.Sorted(s.clocks)[median]
+}
+
+// countClocks counts all known clocks.
+func (s *Set) countClocks() (c census) {
+	for clock := range s.clocks {
+		c.all++
+		c.clock(clock, s.clock, 1)
 	}
+	return c
 }
 
 // clocks yields all known clocks, relative to this node's, which comes first.

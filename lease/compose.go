@@ -1,9 +1,7 @@
 package lease
 
 import (
-	"cmp"
 	"math/bits"
-	"slices"
 	"time"
 )
 
@@ -28,11 +26,11 @@ const maxAsks = 100
 
 // Compose returns messages of at most budget encoded bytes each, for the given number
 // of recipients each: as many as the ages of all leases take. Each has this node's
-// beat. Space goes to new records, then to accusations, then to rows with news, then to ages, then to the
-// rest of the rows, least sent ones first; and to the leases that are about to expire,
-// which the recipients may know better. Compose returns nothing if there is no news,
-// because everything was sent often enough, or if not even this node's beat fits.
-// O(n log n).
+// beat. Space goes to new records, then to accusations, then to rows with news, then to
+// ages, then to the rest of the rows, least sent ones first; and to the leases that are
+// about to expire, which the recipients may know better. Compose returns nothing if there
+// is no news, because everything was sent often enough, or if not even this node's beat
+// fits. O(nodes).
 func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Message) {
 	for range s.agesRounds(budget) {
 		if m := s.compose(now, budget, recipients); m != nil {
@@ -43,13 +41,13 @@ func (s *Set) Compose(now time.Time, budget, recipients int) (messages []*Messag
 }
 
 func (s *Set) compose(now time.Time, budget, recipients int) *Message {
-	news := s.self.agesSent < s.ageCopies()
+	news := s.self.agesSent < int32(s.ageCopies())
 	free := budget - messageOverhead
 	m := s.message(now)
 	if !s.addBeat(m, s.self, &free, recipients) {
 		return nil // the row sizes below assume its table digest
 	}
-	s.self.agesSent += recipients
+	s.self.agesSent += int32(recipients)
 	news = s.addEvictions(m, &free, recipients) || news
 	news = s.addRecords(m, free/3, &free, recipients) || news
 	news = s.addAccusations(now, m, free/2, &free, recipients) || news
@@ -88,8 +86,11 @@ func (s *Set) recordNews(e *entry) {
 // Demers et al., "Epidemic Algorithms for Replicated Database Maintenance" (1987). A
 // node that missed the news is repaired.
 func (v *vitals) confirmed() {
-	v.recordsSent += 3
-	if v.inDigest {
+	const enough = 1 << 20 // more than any news is sent; without a bound the counts overflow after years
+	if v.recordsSent < enough {
+		v.recordsSent += 3
+	}
+	if v.inDigest && v.rowsSent < enough {
 		v.rowsSent += 3
 	}
 }
@@ -99,11 +100,20 @@ func (s *Set) dueRows(now time.Time) []*entry {
 	if s.spread.noRows {
 		return nil
 	}
-	copies, oldest := s.rowCopies(), s.time.at(now)-stamps(s.params.TTL)
-	due := func(e *entry) bool { return e.rowsSent < copies && e.at >= oldest && e.spreads() }
-	rows := s.others(maxRows, due, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.rowsSent, b.rowsSent), cmp.Compare(b.rowAt, a.rowAt))
-	})
+	copies, oldest := int32(s.rowCopies()), s.time.at(now)-stamps(s.params.TTL)
+	s.candidates = s.candidates[:0]
+	for i, v := range s.vitals {
+		if v.rowsSent < copies && v.at >= oldest && v != s.self.vitals {
+			s.consider(candidate{sent: v.rowsSent, at: s.live[i].rowAt, handle: s.order[i], place: i})
+		}
+	}
+	departed := s.departed()
+	for i, e := range departed {
+		if e.rowsSent < copies && e.at >= oldest {
+			s.consider(candidate{sent: e.rowsSent, at: e.rowAt, handle: e.handle, place: len(s.live) + i})
+		}
+	}
+	rows := s.selected(departed)
 	s.spread.noRows = len(rows) == 0
 	return rows
 }
@@ -124,19 +134,24 @@ func (s *Set) addRecords(m *Message, space int, free *int, recipients int) bool 
 	add := func(e *entry) {
 		if size := e.recordSize(); size <= space {
 			m.Records = append(m.Records, e.rec)
-			e.recordsSent += recipients
+			e.recordsSent += int32(recipients)
 			space -= size
 			*free -= size
 		}
 	}
-	if s.self.recordsSent < s.recordCopies() {
+	if s.self.recordsSent < int32(s.recordCopies()) {
 		space = max(space, min(*free, MaxRecordBytes)) // only this node can be the first to send it
 		add(s.self)
 	}
 	if !s.spread.noRecords {
-		copies := s.recordCopies()
-		due := func(e *entry) bool { return e.recordsSent < copies && e.status == live }
-		records := s.others(maxRows, due, func(a, b *entry) int { return cmp.Compare(a.recordsSent, b.recordsSent) })
+		copies := int32(s.recordCopies())
+		s.candidates = s.candidates[:0]
+		for i, v := range s.vitals {
+			if v.recordsSent < copies && v != s.self.vitals {
+				s.consider(candidate{sent: v.recordsSent, handle: s.order[i], place: i})
+			}
+		}
+		records := s.selected(nil)
 		s.spread.noRecords = len(records) == 0
 		for _, e := range records {
 			add(e)
@@ -203,27 +218,6 @@ func (s *Set) Sync(now time.Time) *Message {
 	return m
 }
 
-// others returns the first nodes by order, and then by handle, of those other than this
-// one that keep selects, at most as many as stated. The result is valid until the
-// next call. O(nodes), mostly.
-func (s *Set) others(most int, keep func(*entry) bool, order func(a, b *entry) int) []*entry {
-	clear(s.rows) // do not keep forgotten nodes in memory
-	s.rows = s.rows[:0]
-	before := func(a, b *entry) int { return cmp.Or(order(a, b), cmp.Compare(a.handle, b.handle)) }
-	for _, e := range s.nodes {
-		full := len(s.rows) >= most
-		if e == s.self || !keep(e) || (full && before(e, s.rows[most-1]) >= 0) {
-			continue
-		}
-		if full {
-			s.rows = s.rows[:most-1]
-		}
-		i, _ := slices.BinarySearchFunc(s.rows, e, before)
-		s.rows = slices.Insert(s.rows, i, e)
-	}
-	return s.rows
-}
-
 // hadLease reports whether this set received a beat of e. A lease that had ended
 // before is not relayed, or it would circulate without end.
 func (e *entry) hadLease() bool { return e.rowAt != 0 }
@@ -251,7 +245,7 @@ func (s *Set) message(now time.Time) *Message {
 func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
 	b := Beat{
 		Handle: e.handle, At: e.rowAt, Renewed: e.at, State: e.state, Version: e.rec.Version,
-		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest,
+		Clock: e.clock, Load: e.load, Table: e.table, rest: e.rest(),
 	}
 	s.row = appendRow(s.row[:0], &b, m.Stamp, s.self.table)
 	size := len(s.row)
@@ -260,7 +254,7 @@ func (s *Set) addBeat(m *Message, e *entry, free *int, recipients int) bool {
 	}
 	*free -= size
 	m.Beats = append(m.Beats, b)
-	e.rowsSent += recipients
+	e.rowsSent += int32(recipients)
 	copies := uint64(max(1, recipients)) // an answer goes to one node and does not count as relayed
 	if e == s.self {
 		s.stats.BeatsSent += copies
@@ -274,7 +268,7 @@ const maxBeatBytes = 48 + maxRestBytes
 
 func (e *entry) recordSize() int {
 	if e.size == 0 {
-		e.size = recordBytes(e.rec)
+		e.size = int32(recordBytes(e.rec))
 	}
-	return e.size
+	return int(e.size)
 }

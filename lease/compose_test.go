@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func TestComposeIsFair(t *testing.T) {
 			}
 		}
 		for _, r := range m.Records {
-			records[r.handle()] += recipients
+			records[r.Handle()] += recipients
 		}
 		for what, sent := range map[string]map[Handle]int{"rows": rows, "ages": ages, "records": records} {
 			if _, spread := counts(sent); spread > recipients {
@@ -212,7 +213,7 @@ func TestComposeLeavesOutTheDead(t *testing.T) {
 	names := map[Handle]NodeID{s.Handle(): "a"}
 	node := func(id NodeID) *Record {
 		r := rec(id, 1)
-		names[r.handle()] = id
+		names[r.Handle()] = id
 		return r
 	}
 	s.Apply(epoch, hello(epoch, node("dead")))
@@ -261,7 +262,7 @@ func TestAnswer(t *testing.T) {
 		wants = append(wants, m.Handle)
 	}
 	want := len(wants)
-	wants = append(wants, dead.handle(), 4711)
+	wants = append(wants, dead.Handle(), 4711)
 	for i, budget := range []int{400, 1400, 60_000} {
 		ask := messageFrom(epoch, s.nodes[i+1].rec, nil)
 		ask.Wants = wants
@@ -332,5 +333,19 @@ func TestRowsBecomeDueAgain(t *testing.T) {
 	}
 	if due := len(s.dueRows(now)); due != maxRows {
 		t.Errorf("%d rows are due", due)
+	}
+}
+
+// Counts of copies stay counts, however often others confirm what they have: a negative one
+// would be sent before all news, for good.
+func TestConfirmedForYears(t *testing.T) {
+	for _, sent := range []int32{0, 1 << 20, math.MaxInt32 - 1} {
+		v := &vitals{rowsSent: sent, recordsSent: sent, inDigest: true}
+		for range 1 << 20 {
+			v.confirmed()
+		}
+		if v.rowsSent < 1<<16 || v.recordsSent < 1<<16 {
+			t.Errorf("from %d copies on: %d rows, %d records", sent, v.rowsSent, v.recordsSent)
+		}
 	}
 }

@@ -22,7 +22,7 @@ func TestCrashed(t *testing.T) { // S5.4
 			s.Apply(epoch, hello(epoch, rec(id, 1)))
 		}
 		now := epoch.Add(5 * time.Second / 2)
-		d := HandleOf(subject.Node, subject.Number)
+		d := subject.Handle()
 		s.Accuse(now, d, now, c.own)
 		if s.View().Crashed != nil {
 			t.Errorf("%v: crashed by one word", c)

@@ -31,7 +31,8 @@
 //     nodes may count it as older by a sixteenth of the TTL.
 //  3. An ended lease stays ended: neither a full sync nor a relayed old beat
 //     revives a node. A set remembers an ended lease for ten TTLs, at least a
-//     minute.
+//     minute. A set that forgot all others ([Set.ExpireOthers]) takes a lease back
+//     that has not ended elsewhere.
 //  4. A later incarnation of a node replaces the earlier one for good. A farewell
 //     ends an incarnation for good, however old the farewell is. All nodes that
 //     have the node's record relay the farewell, even if they never saw the node
@@ -46,14 +47,16 @@
 //  7. Memory is bounded by MaxNodes for any input. Decoding never panics.
 //  8. Recorded messages that are sent again, at any later time and to any node,
 //     revive, end and fence no node. A message counts only if its sender is live here, or
-//     answers a random number. Then its stamps are true, so all in it is as old as it is. So a newcomer's wrong wall
-//     clock changes nothing, and neither does a restart of the whole cluster.
+//     answers a random number. Then its stamps are true, and all in it is as old as they
+//     say. So a newcomer's wrong wall clock changes nothing, and neither does a restart
+//     of the whole cluster.
 //  9. Two sets with the same messages hold the same evictions ([Eviction]). An evicted node
 //     that is Active is Draining in a View, until the same moment of cluster time in all
 //     sets, unless no other node could own anything.
-//  9. What one watcher says ends no incarnation of three or more nodes. Beats and accusations may
-//     arrive in any order and any number of times: a set comes to the same conclusion. An
-//     incarnation that is accused and runs is live again with a beat of the next sixteenth of a TTL.
+//  10. What one watcher says ends no incarnation of three or more nodes. Beats and
+//     accusations may arrive in any order and any number of times: a set comes to the
+//     same conclusion. An incarnation that is accused and runs is live again with a beat
+//     of the next sixteenth of a TTL.
 //
 // # Not guaranteed
 //

@@ -37,29 +37,28 @@ func (s *Set) Expire(now time.Time) (changed bool) {
 	return s.outbid(now) || changed
 }
 
-// forgetEnded forgets the leases that ended long ago: O(1) if all are live.
+// forgetEnded forgets the leases that ended long ago: O(1) if all are live, otherwise O(known).
+// Once the latest incarnation of a node is forgotten, the earlier ones may be live again: a
+// node that still sends could not take a later incarnation.
 func (s *Set) forgetEnded(now time.Time) {
 	if len(s.known) == len(s.live) {
 		return
 	}
+	forgotten := make(map[NodeID]bool) // with their latest incarnation
 	for h, e := range s.known {
-		if e.status != live && now.Sub(e.ended) > s.params.forgetAfter() {
-			s.forget(h, e)
+		if e.status != live && s.since(now)-e.ended > s.params.forgetAfter() {
+			delete(s.known, h)
+			if s.latest(e.rec.ID) == e {
+				forgotten[e.rec.ID] = true
+			}
 		}
 	}
-}
-
-// forget makes room. Once the latest incarnation of a node is forgotten, the earlier ones
-// may be live again: a node that still sends could not take a later incarnation.
-func (s *Set) forget(h Handle, e *entry) {
-	delete(s.known, h)
-	i, ok := s.searchNode(e.rec.ID)
-	if !ok || s.nodes[i] != e {
+	if len(forgotten) == 0 {
 		return
 	}
-	s.nodes = slices.Delete(s.nodes, i, i+1)
+	s.nodes, s.place = slices.DeleteFunc(s.nodes, func(e *entry) bool { return forgotten[e.rec.ID] }), -1
 	for _, earlier := range s.known {
-		if earlier.rec.ID == e.rec.ID && earlier.status == retired && !earlier.left() {
+		if forgotten[earlier.rec.ID] && earlier.status == retired && !earlier.left() {
 			s.become(earlier, pending)
 		}
 	}
@@ -100,13 +99,16 @@ func (s *Set) OldestAge(now time.Time) time.Duration {
 	return 0
 }
 
-// ExpireOthers ends every lease except this node's. After a pause of this process for
-// longer than the TTL, all that it knows is out of date. Only beats newer than the known
-// ones revive a node.
+// ExpireOthers ends every lease except this node's: O(nodes). After a pause of this process
+// for longer than the TTL, all that it knows is out of date. The latest known beat of a node
+// counts again if another node says it, for as long as it holds there: the lease ended
+// because of this node, not because of its own.
 func (s *Set) ExpireOthers(now time.Time) {
+	forgotten := 2*s.grain() + 1 // see revives
 	for _, e := range s.nodes {
 		if e.status == live && e != s.self {
 			s.end(now, e, expired)
+			e.at, e.grace = e.at-forgotten, e.grace+forgotten
 		}
 	}
 }

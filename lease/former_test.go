@@ -59,7 +59,7 @@ func TestLateFarewellOfFormer(t *testing.T) { // S5.5
 		s, b := newSet(rec("a", 9)), rec("b", 1)
 		s.Apply(epoch, hello(epoch, b))
 		s.Apply(epoch, messageFrom(epoch, b, []Beat{past.sent(epoch)}, past))
-		was := *s.known[past.handle()]
+		was := *s.known[past.Handle()]
 		if _, left := s.Former(); left {
 			t.Errorf("%s: left, before its farewell came", name)
 		}
@@ -68,7 +68,7 @@ func TestLateFarewellOfFormer(t *testing.T) { // S5.5
 		if _, left := s.Former(); !left {
 			t.Errorf("%s: its farewell is ignored", name)
 		}
-		if e := s.known[past.handle()]; e.rowAt != was.rowAt || e.state != was.state {
+		if e := s.known[past.Handle()]; e.rowAt != was.rowAt || e.state != was.state {
 			t.Errorf("%s: its entry changed", name)
 		}
 	}

@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 		m.Settings = testParams.Settings
 		s := newSet(rec("a", 1))
 		s.Apply(epoch, hello(epoch, rec("b", 1)))
-		m.From = HandleOf("b", 1) // a live member: its time counts
+		m.From = Incarnation{"b", 1}.Handle() // a live member: its time counts
 		harmless(t, s, m, epoch.Add(testParams.TTL/2))
 		near := newSet(rec("a", 1))
 		near.time.base = m.Stamp

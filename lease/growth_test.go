@@ -91,7 +91,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 		return s
 	}
 	ask := messageFrom(epoch, b, nil)
-	ask.Asks, ask.Buckets, ask.Wants = []Handle{c.handle()}, []Holding{{}}, []Handle{c.handle()}
+	ask.Asks, ask.Buckets, ask.Wants = []Handle{c.Handle()}, []Holding{{}}, []Handle{c.Handle()}
 	for name, relayed := range map[string][]*Message{
 		"Compose":       start().Compose(epoch, 1400, 1),
 		"Sync":          {start().Sync(epoch)},
@@ -105,7 +105,7 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 			}
 			m = carry(t, m)
 			for _, b := range m.Beats {
-				if b.Handle != HandleOf("a", 1) && bytes.Equal(b.rest, field) {
+				if b.Handle != (Incarnation{"a", 1}).Handle() && bytes.Equal(b.rest, field) {
 					rows++
 				}
 			}
@@ -133,7 +133,7 @@ func relapsed(s *Set, r *Record) *Message {
 	s.Apply(at, messageFrom(at, c, []Beat{b}))
 	at = at.Add(ms)
 	s.Expire(at)
-	_, m := s.AnswerExpired(at, r.handle(), false, 1400)
+	_, m := s.AnswerExpired(at, r.Handle(), false, 1400)
 	return m
 }
 
@@ -148,7 +148,7 @@ func TestUnknownFieldsAreReplaced(t *testing.T) {
 	s.Apply(at, decode(t, later(messageFrom(at, b, []Beat{b.sent(at)}), []byte("new"))))
 	for _, m := range s.Compose(at, 1400, 1) {
 		for _, row := range m.Beats {
-			if row.Handle == b.handle() && string(row.rest) == "new" {
+			if row.Handle == b.Handle() && string(row.rest) == "new" {
 				return
 			}
 		}

@@ -34,14 +34,12 @@ func (r *Record) with(change func(*Record)) *Record {
 // heavier returns the next version of r.
 func (r *Record) heavier() *Record { return r.with(func(r *Record) { r.Weight++ }) }
 
-func (r *Record) handle() Handle { return HandleOf(r.ID, r.Incarnation) }
-
 // stampAt returns the cluster time at an instant by the clock of the tests.
 func stampAt(at time.Time) Stamp { return Stamp(at.UnixMilli()) }
 
 // sent returns a beat of r, in state Active, sent at an instant.
 func (r *Record) sent(at time.Time) Beat {
-	return Beat{Handle: r.handle(), At: stampAt(at), State: Active, Version: r.Version, Load: 7}
+	return Beat{Handle: r.Handle(), At: stampAt(at), State: Active, Version: r.Version, Load: 7}
 }
 
 // as returns b with another state.
@@ -53,9 +51,9 @@ func (b Beat) as(s State) Beat {
 // messageFrom returns a message that from, which is trusted, sends at the instant at: its
 // records, then its beats.
 func messageFrom(at time.Time, from *Record, beats []Beat, records ...*Record) *Message {
-	trust(from.handle())
+	trust(from.Handle())
 	return &Message{
-		Settings: testParams.Settings, From: from.handle(), Stamp: stampAt(at), SentAt: at,
+		Settings: testParams.Settings, From: from.Handle(), Stamp: stampAt(at), SentAt: at,
 		Beats: beats, Records: records,
 	}
 }

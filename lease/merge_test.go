@@ -158,30 +158,32 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 // before the lease is forgotten.
 func TestOldBeatsReviveNoNode(t *testing.T) {
 	b, last := rec("b", 5), epoch.Add(-time.Second)
-	slack := 2 * newSet(b).grain()
-	old := rapid.Custom(func(t *rapid.T) *Message {
-		r := b
-		if rapid.Bool().Draw(t, "earlier life") {
-			r = rec("b", 4)
-		}
-		if rapid.Bool().Draw(t, "later version") {
-			r = r.heavier()
-		}
-		age := rapid.IntRange(0, 7000).Draw(t, "age ms")
-		beat := r.sent(last.Add(-time.Duration(age) * ms))
-		beat.Renewed = beat.At + Stamp(rapid.IntRange(0, age+int(slack)).Draw(t, "later ms"))
-		switch {
-		case r.Incarnation == 4 && rapid.Bool().Draw(t, "farewell"):
-			beat = beat.as(Left)
-		case age > 0:
-			beat = beat.as(rapid.SampledFrom([]State{Settling, Active, Draining}).Draw(t, "state"))
-		}
-		m := messageFrom(epoch, r, []Beat{beat})
-		if rapid.Bool().Draw(t, "with record") {
-			m.Records = append(m.Records, r)
-		}
-		return m
-	})
+	slack := int(2 * newSet(b).grain())
+	old := func(slack int) *rapid.Generator[*Message] {
+		return rapid.Custom(func(t *rapid.T) *Message {
+			r := b
+			if rapid.Bool().Draw(t, "earlier life") {
+				r = rec("b", 4)
+			}
+			if rapid.Bool().Draw(t, "later version") {
+				r = r.heavier()
+			}
+			age := rapid.IntRange(max(0, -slack), 7000).Draw(t, "age ms")
+			beat := r.sent(last.Add(-time.Duration(age) * ms))
+			beat.Renewed = beat.At + Stamp(rapid.IntRange(0, age+slack).Draw(t, "later ms"))
+			switch {
+			case r.Incarnation == 4 && rapid.Bool().Draw(t, "farewell"):
+				beat = beat.as(Left)
+			case age > 0:
+				beat = beat.as(rapid.SampledFrom([]State{Settling, Active, Draining}).Draw(t, "state"))
+			}
+			m := messageFrom(epoch, r, []Beat{beat})
+			if rapid.Bool().Draw(t, "with record") {
+				m.Records = append(m.Records, r)
+			}
+			return m
+		})
+	}
 	expire := func(s *Set) time.Time {
 		now := epoch.Add(testParams.TTL + ms)
 		s.Expire(now)
@@ -189,42 +191,44 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 	}
 	alone, later := []string{"a/1"}, rec("b", 6)
 	for name, tc := range map[string]struct {
-		end  func(s *Set) (now time.Time)
-		live []string
+		end   func(s *Set) (now time.Time)
+		live  []string
+		slack int // ms by which old news may seem later than the latest beat
 	}{
-		"expired": {expire, alone},
+		"expired": {expire, alone, slack},
 		"left": {func(s *Set) time.Time {
 			s.Apply(epoch, farewell(epoch, b))
 			return epoch
-		}, alone},
+		}, alone, slack},
 		"left, heard of late": {func(s *Set) time.Time {
 			now := epoch.Add(testParams.TTL + time.Second)
 			s.Apply(now, messageFrom(now, b, []Beat{b.sent(epoch).as(Left)}))
 			return now
-		}, alone},
+		}, alone, slack},
 		"superseded by one with a farewell": {func(s *Set) time.Time {
 			s.Apply(epoch, messageFrom(epoch, later, []Beat{later.sent(epoch).as(Left)}, later))
 			return epoch
-		}, alone},
+		}, alone, slack},
 		"superseded": {func(s *Set) time.Time {
 			s.Apply(epoch, hello(epoch, later))
 			return epoch
-		}, []string{"a/1", "b/6"}},
+		}, []string{"a/1", "b/6"}, slack},
 		"superseded and expired": {func(s *Set) time.Time {
 			s.Apply(epoch, hello(epoch, later))
 			return expire(s)
-		}, alone},
-		"suspended": {func(s *Set) time.Time {
+		}, alone, slack},
+		"forgotten": {func(s *Set) time.Time {
 			s.ExpireOthers(epoch)
 			return epoch
-		}, alone},
+		}, alone, -1}, // the latest beat itself counts again
+
 	} {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			s := newSet(rec("a", 1))
 			s.Apply(epoch, messageFrom(epoch, b, []Beat{b.sent(last)}, b))
 			now := tc.end(s)
 			for range rapid.IntRange(1, 12).Draw(t, "messages") {
-				m := old.Draw(t, "old news")
+				m := old(tc.slack).Draw(t, "old news")
 				if rapid.Bool().Draw(t, "relayed now") { // otherwise a recorded one
 					m.Stamp, m.SentAt = stampAt(now), now
 				}
@@ -245,6 +249,41 @@ func TestOldBeatsReviveNoNode(t *testing.T) {
 				t.Fatalf("after a restart: %v", got)
 			}
 		}))
+	}
+}
+
+// A node that was forgotten is live again by the beat that was known of it, for as long as
+// that beat would have held; and by the next one.
+func TestForgottenNodesReturn(t *testing.T) {
+	b := rec("b", 1)
+	known := b.sent(epoch)
+	earlier := b.sent(epoch.Add(-ms))
+	for name, tt := range map[string]struct {
+		beat  Beat
+		after time.Duration
+		live  bool
+	}{
+		"the same at once":                  {known, time.Second, true},
+		"the same at the end":               {known, testParams.TTL, true},
+		"the same after the end":            {known, testParams.TTL + ms, false},
+		"an earlier one":                    {earlier, time.Second, false},
+		"the next":                          {b.sent(epoch.Add(2 * time.Second)), 2 * time.Second, true},
+		"the next, when the last has ended": {b.sent(epoch.Add(2 * time.Second)), testParams.TTL + ms, true},
+	} {
+		s := newSet(rec("a", 1))
+		s.Apply(epoch, messageFrom(epoch, b, []Beat{known}, b))
+		s.ExpireOthers(epoch.Add(time.Second))
+		if got := ids(s); !slices.Equal(got, []string{"a/1"}) {
+			t.Fatalf("live: %v, want a alone", got)
+		}
+		now := epoch.Add(max(tt.after, time.Second))
+		s.Apply(now, messageFrom(now, b, []Beat{tt.beat}, b))
+		if live := member(s, "b") != nil; live != tt.live {
+			t.Errorf("%s: b is live: %v, want %v", name, live, tt.live)
+		}
+		if end, ok := s.NextDeadline(); tt.live && (!ok || !end.Equal(s.time.local(tt.beat.At).Add(testParams.TTL+ms))) {
+			t.Errorf("%s: the lease ends at %v", name, end.Sub(epoch))
+		}
 	}
 }
 
@@ -279,7 +318,7 @@ func TestRelayingNeverProlongsALease(t *testing.T) {
 			if truth > limit {
 				return // about to be rejected
 			}
-			got := carrier.known[source.handle()]
+			got := carrier.known[source.Handle()]
 			if got == nil || !got.spreads() || got.state != state || got.rowAt != sent || got.at != sent || got.table != 2 {
 				t.Fatalf("hop %d: %+v, %v old", hop, got, truth)
 			}

@@ -19,6 +19,9 @@ const (
 	MaxLabelBytes  = 64        // of a key, and of a value
 	MaxWeight      = 1_000_000 // units of placement weight
 	MaxRecordBytes = 1024      // encoded
+
+	// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
+	NoLoad int64 = -1
 )
 
 // NodeID names a node. The operator chooses it; it stays the same across

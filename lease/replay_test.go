@@ -18,10 +18,10 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 		t.Fatalf("%+v, cluster time %v", e, s.time)
 	}
 	want := messageFrom(epoch, b, nil)
-	want.Wants = []Handle{c.handle()}
+	want.Wants = []Handle{c.Handle()}
 	for _, m := range append(s.Answer(epoch.Add(-behind), want, 1400), s.Sync(epoch.Add(-behind))) {
 		for _, row := range carry(t, m).Beats {
-			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.handle() && row.Renewed != sent {
+			if sent := stampAt(epoch.Add(-behind - time.Second)); row.Handle == c.Handle() && row.Renewed != sent {
 				t.Errorf("a beat of %d is relayed as of %d", sent, row.Renewed)
 			}
 		}

@@ -24,7 +24,7 @@ func (s *Set) Undecided() *Record {
 
 // applyOwnRecord handles a received record under this node's id.
 func (s *Set) applyOwnRecord(now time.Time, r *Record) {
-	handle := HandleOf(r.ID, r.Incarnation)
+	handle := r.Handle()
 	known := s.known[handle]
 	met := known == nil
 	if met {
@@ -55,7 +55,7 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 		s.reincarnate(now, past, e)
 		return
 	}
-	s.duplicate.entry.ended = now
+	s.duplicate.entry.ended = s.since(now)
 	if sent := s.time.local(b.At); sent.Sub(s.duplicate.since) > s.params.TTL/8 {
 		e.Duplicate = s.duplicate.entry.rec
 	}

@@ -46,17 +46,22 @@ type Set struct {
 	time       clusterTime
 	challenges challenges
 	nodes      []*entry          // the latest incarnation of each node that had a lease here, sorted by id
+	place      int               // of this node among them; -1 = to be computed
 	known      map[Handle]*entry // these, and incarnations that have no lease yet or no longer
 	live       []*entry          // the live ones, this node's included, by handle
 	order      []Handle          // their handles
+	reordered  uint32            // counts the changes of order
 	vitals     []*vitals         // their vitals
-	scattered  bool              // leases began since gather
-	peers      []string          // the addresses of the others, by id; nil = to be computed
+	census     census            // of them, without this node
+	scattered  bool              // leases began since gather: vitals are not next to each other
+	applying   bool              // the beats of a message are being applied: leases that begin get no place yet
+	begun      []*entry          // live ones that are not in live, order and vitals yet; they get their places together
+	peers      []*entry          // the others with an address, by id; nil = to be computed
 	shown      Stamp             // of the latest own beat that others were found to know
 	oldest     Stamp             // no live lease of another node is older; 0 = to be computed
 	requested  map[Handle]time.Time
 	differs    map[BucketID]difference
-	digests    map[BucketID]uint64   // of this node's live set, computed as needed
+	pieces     [maxBits + 1][]piece  // of this node's live set, by their bits, computed as needed
 	ahead      map[Handle]aheadClock // of rejected beats
 	accused    []*entry              // those with accusations
 	duplicate  duplicate
@@ -74,26 +79,61 @@ type Set struct {
 	askTurn    int    // the live node from which on leases are asked for
 	spread     spread
 	evictions  evictions
-	rows       []*entry // scratch of Compose and Answer
-	row        []byte   // scratch of addBeat
+	rows       []*entry    // scratch of Compose and Answer
+	candidates []candidate // likewise
+	row        []byte      // scratch of addBeat
 }
 
 // entry is what a Set knows of one incarnation of a node.
 type entry struct {
 	*vitals
-	rec      *Record
-	handle   Handle
-	rowAt    Stamp     // of the latest beat that was received whole; 0 = none
-	load     int64     // in that beat
-	rest     []byte    // fields that this program does not know
-	ended    time.Time // when the entry was added, or its lease ended; forgotten some time later
+	rec     *Record
+	handle  Handle
+	rowAt   Stamp         // of the latest beat that was received whole; 0 = none
+	load    int64         // in that beat
+	ended   time.Duration // when the entry was added, or its lease ended, by Set.since; forgotten some time later
+	rare    *rare         // nil = empty
+	size    int32         // of the encoded record; 0 = not computed yet
+	crashed bool          // the lease was ended by proof; it has not been renewed since
+	refused bool          // that proof was the refusal of connections: the process has ended, and was not cut off
+}
+
+// rare is the part of an entry that few have: each node of a large cluster has an entry for
+// each other one.
+type rare struct {
+	rest     []byte    // fields of the latest row that this program does not know
 	answered time.Time // when AnswerExpired last answered the node
 	drawn    Stamp     // until when the messages count as spread that the node drew by requests; see draws
-	size     int       // of the encoded record; 0 = not computed yet
-	crashed  bool      // the lease was ended by proof; it has not been renewed since
-	refused  bool      // that proof was the refusal of connections: the process has ended, and was not cut off
 
 	accusations []accusation // the latest ones, at most one of each node
+}
+
+// more returns the rare part of e, to be changed.
+func (e *entry) more() *rare {
+	if e.rare == nil {
+		e.rare = new(rare)
+	}
+	return e.rare
+}
+
+func (e *entry) rest() []byte {
+	if e.rare == nil {
+		return nil
+	}
+	return e.rare.rest
+}
+
+func (e *entry) setRest(rest []byte) {
+	if len(rest) > 0 || e.rare != nil {
+		e.more().rest = rest
+	}
+}
+
+func (e *entry) accusations() []accusation {
+	if e.rare == nil {
+		return nil
+	}
+	return e.rare.accusations
 }
 
 type status uint8
@@ -114,7 +154,6 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 		known:      make(map[Handle]*entry),
 		requested:  make(map[Handle]time.Time),
 		differs:    make(map[BucketID]difference),
-		digests:    make(map[BucketID]uint64),
 		ahead:      make(map[Handle]aheadClock),
 		time:       startTime(now),
 		challenges: challenges{runs: make(map[Handle]time.Time)},
@@ -137,7 +176,7 @@ func (s *Set) admit(now time.Time, rec *Record) {
 	at := s.time.at(now)
 	s.self = &entry{
 		vitals: &vitals{state: s.state, at: at, table: table},
-		rec:    rec, handle: HandleOf(rec.ID, rec.Incarnation), rowAt: at, load: load,
+		rec:    rec, handle: rec.Handle(), rowAt: at, load: load,
 	}
 	s.renewed = now
 	s.become(s.self, live)
@@ -149,38 +188,20 @@ func (s *Set) admit(now time.Time, rec *Record) {
 func (s *Set) putNode(e *entry) {
 	i, known := s.searchNode(e.rec.ID)
 	if !known {
-		s.nodes = slices.Insert(s.nodes, i, e)
+		s.nodes, s.place = slices.Insert(s.nodes, i, e), -1
 	}
 	s.nodes[i] = e
-}
-
-// become changes the status of e.
-func (s *Set) become(e *entry, status status) {
-	was := e.status
-	e.status = status
-	if (was == live) == (status == live) {
-		return
-	}
-	s.differsIn(e)
-	i, _ := slices.BinarySearch(s.order, e.handle)
-	if status == live {
-		s.live, s.order = slices.Insert(s.live, i, e), slices.Insert(s.order, i, e.handle)
-		s.vitals = slices.Insert(s.vitals, i, e.vitals)
-		s.scattered = true
-	} else {
-		s.live, s.order = slices.Delete(s.live, i, i+1), slices.Delete(s.order, i, i+1)
-		s.vitals = slices.Delete(s.vitals, i, i+1)
-		alone := *e.vitals
-		e.vitals = &alone // e must not keep those of all others in memory
-		s.lost = true
-	}
 }
 
 // end ends the lease of e, or keeps it ended.
 func (s *Set) end(now time.Time, e *entry, status status) {
 	s.become(e, status)
-	e.ended = now
+	e.ended = s.since(now)
 }
+
+// since returns the time between the beginning of the set and an instant, which may be
+// centuries ago.
+func (s *Set) since(at time.Time) time.Duration { return max(at.Sub(s.time.origin), -maxClock) }
 
 // age returns the age of the lease of e.
 func (s *Set) age(now time.Time, e *entry) time.Duration { return millis(s.time.at(now) - e.renewed()) }
@@ -234,7 +255,7 @@ func (s *Set) Beat(now time.Time, load int64, table uint32) {
 	s.self.state, s.self.load, s.self.table = s.state, max(NoLoad, load), table
 	s.self.agesSent = 0
 	// The beat comes with the record, to a few members: one of them may not know it.
-	s.self.recordsSent = min(s.self.recordsSent, s.recordCopies()-1)
+	s.self.recordsSent = min(s.self.recordsSent, int32(s.recordCopies())-1)
 	s.updateClusterClock(now)
 }
 
@@ -262,35 +283,4 @@ func (s *Set) Update(change func(*Record)) {
 	s.self.size = 0
 	s.recordNews(s.self)
 	s.differsIn(s.self)
-}
-
-// vitals is the part of an entry that most messages read or write, for all live nodes.
-type vitals struct {
-	at          Stamp         // of the latest beat that is known of; rounded down if only its age was received
-	grace       Stamp         // how much later the lease ends here, because cluster time has stepped
-	clock       time.Duration // the node's wall clock minus this node's
-	agesSent    int           // copies of the latest age sent by this node
-	rowsSent    int           // copies of the latest row with news sent by this node
-	recordsSent int           // copies of the record sent by this node
-	table       uint32        // of the latest beat whose table is known
-	state       State         // in the latest beat that was received whole, as clock
-	inDigest    bool          // the news in the row is part of digests
-	status      status
-}
-
-// renewed returns when the lease was renewed.
-func (v *vitals) renewed() Stamp { return v.at + v.grace }
-
-// gather puts the vitals of live nodes next to each other, in the order in which messages
-// go through them: a message about a thousand nodes then waits far less for memory.
-func (s *Set) gather() {
-	if !s.scattered {
-		return
-	}
-	s.scattered = false
-	together := make([]vitals, len(s.live))
-	for i, e := range s.live {
-		together[i] = *e.vitals
-		e.vitals, s.vitals[i] = &together[i], &together[i]
-	}
 }

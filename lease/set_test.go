@@ -81,7 +81,7 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 			r := rec(NodeID(rapid.StringMatching("[a-d]").Draw(t, "id")), uint64(rapid.IntRange(1, 3).Draw(t, "life")))
 			sent := clock.at(now) - stamps(millisUpTo(7000, "age"))
 			state := rapid.SampledFrom([]State{Active, Active, Draining, Left}).Draw(t, "state")
-			m := messageFrom(now, r, []Beat{{Handle: r.handle(), At: sent, State: state, Version: 1}}, r)
+			m := messageFrom(now, r, []Beat{{Handle: r.Handle(), At: sent, State: state, Version: 1}}, r)
 			m.Stamp = clock.at(now)
 			switch rapid.IntRange(0, 6).Draw(t, "event") {
 			case 0:
@@ -255,7 +255,7 @@ func TestRecordingIsForgotten(t *testing.T) {
 		e := s.Apply(now, m)
 		s.AnswerExpired(now, m.From, e.Behind, 1400)
 	}
-	if s.known[b.handle()] != nil {
+	if s.known[b.Handle()] != nil {
 		t.Error("still known")
 	}
 }

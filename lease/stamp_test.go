@@ -63,7 +63,7 @@ func TestWhichTimeCounts(t *testing.T) {
 			s.Expire(now)
 			s.Challenge(now, 4711)
 			at := now.Add(challengeLife)
-			s.challenges.runs = map[Handle]time.Time{d.handle(): at.Add(-ttl), c.handle(): at.Add(-ttl - ms)}
+			s.challenges.runs = map[Handle]time.Time{d.Handle(): at.Add(-ttl), c.Handle(): at.Add(-ttl - ms)}
 			m := messageFrom(at, tc.from, nil)
 			m.Stamp += stamps(tc.ahead)
 			if tc.change != nil {
@@ -250,10 +250,10 @@ func TestStep(t *testing.T) {
 		if at, _ := s.NextDeadline(); !at.Equal(now.Add(testParams.TTL + ms - want)) {
 			t.Errorf("after a step of %v, the deadline is %v", step, at.Sub(now))
 		}
-		if age := s.age(now, s.known[b.handle()]); age != want {
+		if age := s.age(now, s.known[b.Handle()]); age != want {
 			t.Errorf("after a step of %v, the lease is %v old, want %v", step, age, want)
 		}
-		if s.known[c.handle()].hadLease() {
+		if s.known[c.Handle()].hadLease() {
 			t.Errorf("after a step of %v, a record without a beat had a lease", step)
 		}
 	}
@@ -338,7 +338,7 @@ func TestManySmallSteps(t *testing.T) {
 			if !heard {
 				continue
 			}
-			if age, truth := s.age(now, s.known[b.handle()]), now.Sub(paused); age-truth > testParams.TTL/16 {
+			if age, truth := s.age(now, s.known[b.Handle()]), now.Sub(paused); age-truth > testParams.TTL/16 {
 				t.Fatalf("a lease of %v counts as %v old", truth, age)
 			}
 		}

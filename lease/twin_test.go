@@ -38,7 +38,7 @@ func newTwin(s *Set) *twin {
 func (w *twin) hear(now time.Time, m *Message) {
 	for _, r := range m.Records {
 		if r.ID != w.set.self.rec.ID {
-			w.records[r.handle()] = append(w.records[r.handle()], r)
+			w.records[r.Handle()] = append(w.records[r.Handle()], r)
 		}
 	}
 	for _, b := range m.Beats {
@@ -67,7 +67,7 @@ func (w *twin) hear(now time.Time, m *Message) {
 // bucket returns the live nodes with handles in one part, by handle.
 func (w *twin) bucket(id BucketID) (nodes []*entry) {
 	for _, r := range append(w.live(), w.set.self.rec) {
-		e := &entry{handle: r.handle(), rec: r, vitals: &vitals{state: w.state(r.handle())}}
+		e := &entry{handle: r.Handle(), rec: r, vitals: &vitals{state: w.state(r.Handle())}}
 		if e.handle == w.set.self.handle {
 			e.state = w.set.self.state
 		}
@@ -79,30 +79,43 @@ func (w *twin) bucket(id BucketID) (nodes []*entry) {
 	return nodes
 }
 
-// expire ends the leases that are older than a time.
-func (w *twin) expire(now time.Time, ttl time.Duration) {
+// expire ends the leases that are older than the TTL.
+func (w *twin) expire(now time.Time) {
 	for _, r := range w.live() {
-		h := r.handle()
+		h := r.Handle()
 		held := w.held(h)
-		if w.set.time.at(now)-held.renewed-held.grace <= stamps(ttl) {
-			continue
-		}
-		w.ended[h] = w.latest(h)
-		for i := range w.facts[h] {
-			w.facts[h][i].grace = 0
+		if w.set.time.at(now)-held.renewed-held.grace > stamps(simParams.TTL) {
+			w.end(h)
 		}
 	}
 }
 
-// ever is longer than any age, negative: all leases are older.
-const ever = -1 << 60
+// end ends the lease of h.
+func (w *twin) end(h Handle) {
+	w.ended[h] = w.latest(h)
+	for i := range w.facts[h] {
+		w.facts[h][i].grace = 0
+	}
+}
+
+// forget ends all leases. The latest beat of each counts again if another node says it.
+func (w *twin) forget() {
+	by := 2*stamps(simParams.TTL)/16 + 1
+	for _, r := range w.live() {
+		h := r.Handle()
+		grace := w.held(h)
+		latest := w.latest(h) - by
+		w.facts[h] = []fact{{at: w.rowAt(h), renewed: latest, state: w.state(h), grace: grace.renewed + grace.grace - latest}}
+		w.ended[h] = latest
+	}
+}
 
 // step follows a large step of cluster time: leases end when they would have ended
 // without it. Of the time before a step back, no stamp is known.
 func (w *twin) step(by Stamp) {
 	lives := make(map[Handle]bool)
 	for _, r := range w.live() {
-		lives[r.handle()] = true
+		lives[r.Handle()] = true
 	}
 	tooOld := w.set.self.at - stamps(simParams.TTL) - 1
 	for h, facts := range w.facts {
@@ -120,7 +133,10 @@ func (w *twin) step(by Stamp) {
 				f.grace = end - f.renewed
 			}
 		}
-		if ended, ok := w.ended[h]; ok && by < 0 {
+		switch ended, ok := w.ended[h]; {
+		case lives[h]: // revived since: all its beats become as old as that end
+			delete(w.ended, h)
+		case ok && by < 0:
 			w.ended[h] = min(ended+by, tooOld)
 		}
 	}
@@ -163,8 +179,8 @@ func (w *twin) live() (live []*Record) {
 		}
 	}
 	for _, r := range last {
-		ended, ok := w.ended[r.handle()]
-		if w.state(r.handle()) != Left && (!ok || w.latest(r.handle())-ended > 2*stamps(simParams.TTL)/16) {
+		ended, ok := w.ended[r.Handle()]
+		if w.state(r.Handle()) != Left && (!ok || w.latest(r.Handle())-ended > 2*stamps(simParams.TTL)/16) {
 			live = append(live, r)
 		}
 	}
@@ -173,7 +189,7 @@ func (w *twin) live() (live []*Record) {
 
 func (w *twin) lines() (lines []string) {
 	for _, r := range w.live() {
-		lines = append(lines, line(r, w.state(r.handle()), w.latest(r.handle())))
+		lines = append(lines, line(r, w.state(r.Handle()), w.latest(r.Handle())))
 	}
 	slices.Sort(lines)
 	return lines

@@ -84,17 +84,42 @@ func (s *Set) View() *View {
 	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
-			state := e.state
-			if state == Active && !v.Spared && evicts(s.evictions.inForce, e.rec.ID) {
-				state = Draining
-			}
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: state, Renewed: s.time.local(e.renewed()),
+				Record: e.rec, Handle: e.handle, State: s.shownState(e, v.Spared), Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
 	}
 	return v
+}
+
+// shownState returns the state of a live node to which evictions apply, unless they are spared.
+func (s *Set) shownState(e *entry, spared bool) State {
+	if e.state == Active && !spared && evicts(s.evictions.inForce, e.rec.ID) {
+		return Draining
+	}
+	return e.state
+}
+
+// States yields the records and states of the live nodes, this one among them, by id, as View
+// shows them: O(nodes), without an allocation.
+func (s *Set) States(yield func(*Record, State) bool) {
+	spared := len(s.evictions.inForce) > 0 && s.spared()
+	for _, e := range s.nodes {
+		if e.status == live && !yield(e.rec, s.shownState(e, spared)) {
+			return
+		}
+	}
+}
+
+// Members yields the records of the live nodes, this one among them, by id: O(nodes), without
+// a View.
+func (s *Set) Members(yield func(*Record) bool) {
+	for _, e := range s.nodes {
+		if e.status == live && !yield(e.rec) {
+			return
+		}
+	}
 }
 
 // Live returns the number of live nodes, this one among them: O(1).
@@ -140,7 +165,7 @@ func (s *Set) Agreed(now time.Time, table uint32) time.Time {
 // farewell, or its watchers were refused connections. A process that fell silent may be cut
 // off.
 func (s *Set) Over(i Incarnation) bool {
-	e := s.known[HandleOf(i.Node, i.Number)]
+	e := s.known[i.Handle()]
 	return e != nil && (e.left() || (e.crashed && e.refused))
 }
 
@@ -160,13 +185,8 @@ func (s *Set) Candidates() (others, all int) {
 	return others, all
 }
 
-// OthersActive reports whether another live node is Active or Draining: O(n), without a
-// View.
-func (s *Set) OthersActive() bool {
-	return slices.ContainsFunc(s.vitals, func(v *vitals) bool {
-		return v != s.self.vitals && (v.state == Active || v.state == Draining)
-	})
-}
+// OthersActive reports whether another live node is Active or Draining: O(1).
+func (s *Set) OthersActive() bool { return s.census.active > 0 }
 
 // Active returns the other live nodes that are Active or Draining: O(n).
 func (s *Set) Active() (ids []NodeID) {
@@ -193,7 +213,7 @@ func (s *Set) meetFormer(r *Record) {
 	if r.Incarnation >= s.born && r.Incarnation <= s.self.rec.Incarnation {
 		return
 	}
-	e := s.known[HandleOf(r.ID, r.Incarnation)]
+	e := s.known[r.Handle()]
 	if e != nil && (s.former == nil || r.Incarnation > s.former.rec.Incarnation) {
 		s.former, s.formerLeft = e, false
 	}
@@ -252,25 +272,6 @@ func (v *View) Digest() uint64 {
 		_, _ = d.WriteString(string(m.ID))
 	}
 	return d.Sum64()
-}
-
-// Peers appends to dst the gossip addresses of the other live nodes, by id, and of a
-// process that seems to run under this node's id: the answer of that process
-// proves that it runs, even if no other node can reach it.
-func (s *Set) Peers(dst []string) []string {
-	if s.peers == nil {
-		s.peers = make([]string, 0, len(s.live))
-		for _, e := range s.nodes {
-			if e.status == live && e != s.self && e.rec.Addr != "" {
-				s.peers = append(s.peers, e.rec.Addr)
-			}
-		}
-	}
-	dst = append(dst, s.peers...)
-	if r := s.duplicate.entry; r != nil && r.rec.Addr != "" && r.rec.Addr != s.self.rec.Addr {
-		dst = append(dst, r.rec.Addr)
-	}
-	return dst
 }
 
 // ExpiredAddrs appends to dst the gossip addresses of expired nodes that are not

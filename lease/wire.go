@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// The versions of messages that this program reads; it writes WireVersion. The version
-// is the first byte of a message. It changes only if a program that skips what it does
-// not know would misunderstand a message; see docs/decisions. Two nodes whose ranges
-// have no version in common refuse each other at a join. The version also covers the
-// format of Message.Extra.
+// The versions and the size of messages.
 const (
+	// WireVersion is the version of the messages that this program writes. The version is the
+	// first byte of a message. It changes only if a program that skips what it does not know
+	// would misunderstand a message; see docs/decisions. Two nodes whose ranges have no
+	// version in common refuse each other at a join. The version also covers the format of
+	// Message.Extra.
 	WireVersion    = 3
-	MinWireVersion = 3
-)
+	MinWireVersion = 3 // the earliest that this program reads
 
-// Bounds of a message. They limit the memory that a decoder allocates to a small
-// multiple of the message's size.
-const (
+	// MaxMessageBytes and the bounds below limit the memory that a decoder allocates to a
+	// small multiple of the message's size.
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
 	MaxNodes        = 16384 // in a set, and records in a message

@@ -39,13 +39,13 @@ type world struct {
 	wrongClocks bool // of newcomers
 	hasty       bool // newcomers with clocks ahead believe them
 	replays     bool
-	ahead       Stamp // of cluster time, before the true time, at most so far
 }
 
 // emission is the content of a beat when it was sent.
 type emission struct {
 	at    time.Time
 	state State
+	ahead Stamp // the sender's cluster time, of the true time
 }
 
 type packet struct {
@@ -165,7 +165,7 @@ func (w *world) beat(n *simNode) {
 
 // emit notes that n sends a beat.
 func (w *world) emit(n *simNode) {
-	w.emitted[n.set.Handle()] = append(w.emitted[n.set.Handle()], emission{w.now, n.set.State()})
+	w.emitted[n.set.Handle()] = append(w.emitted[n.set.Handle()], emission{w.now, n.set.State(), w.ahead(n)})
 }
 
 // reborn notes the first beat of an incarnation that a running node took.
@@ -276,7 +276,7 @@ func (w *world) reply(n *simNode, m *Message, e *Effect) {
 func (w *world) expire(n *simNode) {
 	was := n.set.Handle()
 	n.set.Expire(w.clock(n))
-	n.twin.expire(w.clock(n), simParams.TTL)
+	n.twin.expire(w.clock(n))
 	w.reborn(n, was)
 }
 
@@ -298,8 +298,7 @@ func (w *world) step(tick int) {
 			continue
 		}
 		if !n.frozen.IsZero() {
-			n.set.ExpireOthers(w.clock(n))
-			n.twin.expire(w.clock(n), ever)
+			w.forget(n)
 			n.frozen = time.Time{}
 		}
 		w.act(n, tick)
@@ -339,6 +338,12 @@ func (w *world) leave(n *simNode) {
 	n.leaving = w.now.Add(time.Second)
 }
 
+// forget has n forget who lives, as a node does that was paused or is not heard.
+func (w *world) forget(n *simNode) {
+	n.set.ExpireOthers(w.clock(n))
+	n.twin.forget()
+}
+
 // trouble is a fault of one node, or a replay.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
@@ -357,6 +362,8 @@ func (w *world) trouble() {
 	case w.rng.IntN(3) == 0:
 		n.set.SetState(Settling + State(w.rng.IntN(3)))
 		w.beat(n)
+	case w.freezes && w.rng.IntN(4) == 0:
+		w.forget(n)
 	case w.freezes && w.rng.IntN(2) == 0:
 		n.frozen = w.now.Add(testParams.TTL + time.Duration(w.rng.IntN(3000))*ms)
 	case w.rng.IntN(3) == 0:
@@ -369,18 +376,22 @@ func (w *world) trouble() {
 // slack is how far the cluster times of two members differ at most.
 func (w *world) slack() time.Duration { return 300*ms + 2*w.tick }
 
-// knowsTime reports whether n knows cluster time. A newcomer with a clock that is behind
+// ahead returns how far cluster time, as n knows it, is ahead of the true time.
+func (w *world) ahead(n *simNode) Stamp { return n.set.time.at(w.clock(n)) - stampAt(w.now) }
+
+// knowsTime reports whether n knows cluster time, which all members that run know, and
+// which was the sender's when it sent a beat. A newcomer with a clock that is behind
 // may take recorded messages for the present until a member answers it; members ignore
 // it until then. An answer that took long, or was sent again, leaves a newcomer as far behind:
 // for good, if all who know better end before it hears them.
-func (w *world) knowsTime(n *simNode) bool {
+func (w *world) knowsTime(n *simNode, beat emission) bool {
+	ahead := beat.ahead
 	for _, n := range w.nodes {
 		if w.runs(n) && n.set.Established() {
-			w.ahead = max(w.ahead, n.set.time.at(w.clock(n))-stampAt(w.now))
+			ahead = max(ahead, w.ahead(n))
 		}
 	}
-	lag := stampAt(w.now) + w.ahead - n.set.time.at(w.clock(n))
-	return n.set.Established() && millis(lag) <= w.slack()
+	return n.set.Established() && millis(ahead-w.ahead(n)) <= w.slack()
 }
 
 // check compares the view of n with its twin's and with the truth.
@@ -388,8 +399,9 @@ func (w *world) check(n *simNode) {
 	if n.set == nil {
 		return
 	}
+	wantLiveInOrder(w.t, n.set)
 	at := w.now.Sub(epoch)
-	if ahead := n.set.time.at(w.clock(n)) - stampAt(w.now); !w.hasty && n.set.Established() && millis(ahead) > simTick {
+	if ahead := w.ahead(n); !w.hasty && n.set.Established() && millis(ahead) > simTick {
 		w.t.Fatalf("%v: the clock of a newcomer has moved the cluster time of %s by %v", at, n.id, millis(ahead))
 	}
 	var got []string
@@ -403,11 +415,12 @@ func (w *world) check(n *simNode) {
 		if !slices.ContainsFunc(sent, func(e emission) bool { return e.state == m.State }) {
 			w.t.Fatalf("%v: %s has %s as %v, which it never was", at, n.id, m.ID, m.State)
 		}
-		truth, age := w.now.Sub(sent[len(sent)-1].at), w.clock(n).Sub(n.set.time.local(latest))
+		last := sent[len(sent)-1]
+		truth, age := w.now.Sub(last.at), w.clock(n).Sub(n.set.time.local(latest))
 		if truth > 2*simParams.TTL { // a step of cluster time prolongs a lease
 			w.t.Fatalf("%v: %s has %s/%d, which sent its latest beat %v ago", at, n.id, m.ID, m.Incarnation, truth)
 		}
-		if age < truth-w.slack() && w.knowsTime(n) {
+		if age < truth-w.slack() && w.knowsTime(n, last) {
 			w.t.Fatalf("%v: %s has the latest beat of %s/%d as %v old; it is %v old", at, n.id, m.ID, m.Incarnation, age, truth)
 		}
 	}
@@ -429,7 +442,18 @@ func (w *world) wantTruth() {
 		if !w.runs(n) {
 			continue
 		}
-		digests[n.set.View().Digest()] = true
+		view := n.set.View()
+		digests[view.Digest()] = true
+		members := view.Members
+		for r, state := range n.set.States {
+			if len(members) == 0 || members[0].Record != r || members[0].State != state {
+				w.t.Fatalf("state %v of %s, the view goes on with %v", state, r.ID, members)
+			}
+			members = members[1:]
+		}
+		if len(members) > 0 {
+			w.t.Fatalf("no states of %v", members)
+		}
 		var got []string
 		for _, m := range n.set.View().Members {
 			got = append(got, fmt.Sprintf("%s/%d %v", m.ID, m.Incarnation, m.State))

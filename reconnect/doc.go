@@ -1,7 +1,52 @@
 // Package reconnect moves a client to the node that serves its room now. A server
-// sends a [Directive] when a room has moved; a [Machine] decides when to connect and
-// when to resolve the room again; a [Driver] runs the Machine on real time.
+// sends a [Directive] when a room has moved; a client also notices that its connection
+// is lost. A [Machine] decides when to ask where the room lives and when to connect; a
+// [Driver] runs the Machine on real time. reconnect.mjs is the same for JavaScript.
 //
 // An ICE restart cannot replace the new connection: another process has another
 // DTLS identity.
+//
+// # States
+//
+//	state      steps                                       next state
+//	idle       none                                        seeking: Directed, Lost
+//	seeking    attempts at the target; asks while in doubt connected; checking: third failure, or the end of AskFor
+//	checking   one fresh resolve                           trying: answer; gave up: no answer
+//	trying     one attempt at the answer                   connected; gave up
+//	connected  none                                        seeking: Directed with news, Lost
+//	gave up    none                                        seeking: Directed, Lost
+//
+// What an event changes while the client seeks:
+//
+//	event                     attempts                                    asks
+//	Directed, newer epoch     new target, within Spread                   end
+//	Lost                      after an answer, not before its Spread      at once, then every 100 to 250 ms
+//	Resolved, newer epoch     new target, at once, not before its Spread  end
+//	Resolved, other node      the same, for an answer without an epoch    end
+//	the same again            next in 125 to 250 ms, then doubling        go on
+//	Resolved, same node       the target may be tried                     next in 100 to 250 ms
+//	Unresolved                the target may be tried                     next in 100 to 250 ms
+//	Refused                   next in 125 to 250 ms, then doubling        at once, then every 100 to 250 ms
+//	Failed                    next in 3 to 5 s, 3 in all                  go on if the client is in doubt
+//
+// So a target that refuses delays no news, and news of another node interrupts an
+// attempt. Two attempts at a node that does not refuse begin at least 3 s apart, and two
+// asks at least 100 ms. An answer without an epoch comes from a resolver without its
+// store. Two such resolvers may name two nodes in turn: from the second turn on, the
+// pause or the attempt at one of them ends by a greater epoch alone.
+//
+// The time from the loss of the connection until the client is connected again, in
+// virtual time, mean and greatest of 1,000 clients; an attempt takes 30 ms, a resolve
+// 2 ms, and the room has its new node 0.3 s after a kill -9:
+//
+//	                                 attempts alone    with asks
+//	kill -9, directive lost          12.4 s 14.9 s     0.4 s 0.6 s
+//	kill -9, death unproven for 5 s  12.4 s 14.9 s     5.1 s 5.3 s
+//	drain with a directive            0.3 s  0.5 s     0.3 s 0.5 s
+//	the target refuses for 1 s        4.3 s  5.5 s     1.4 s 2.0 s
+//	kill -9, store away for 3 s      12.4 s 14.9 s     3.1 s 3.3 s
+//
+// A crowd of 1,000 clients that lose a node at one moment sends 1,000 resolves at once
+// and 5,200 in the second after that, until the room has its new node. MinAsk and
+// MaxAsk set that rate.
 package reconnect

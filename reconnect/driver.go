@@ -2,8 +2,6 @@ package reconnect
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -14,17 +12,19 @@ import (
 // fields before the first call. Use one Driver for each room of a client.
 type Driver struct {
 	// Connect connects the client to d.Addr and replaces its connection to the room. It
-	// returns soon after its context ends. If it succeeds although a newer directive
-	// ended the context, it is called again with the newer one. Required.
+	// returns soon after its context ends. If it succeeds although news of another node
+	// ended the context, it is called again for that node. An error that is an ErrRefused
+	// or an ECONNREFUSED says that the target did not accept the client. Required.
 	Connect func(ctx context.Context, d Directive) error
 
-	// Resolve resolves the room without caches. Required.
+	// Resolve resolves the room without caches. It may run at the same time as Connect.
+	// Required.
 	Resolve func(ctx context.Context, room string) (Directive, error)
 
 	// Pace is the number of attempts and the waits between them.
 	Pace Pace
 
-	// AttemptTimeout bounds each call of Connect and Resolve. Default 10 s.
+	// AttemptTimeout bounds each call of Connect, and of Resolve up to 2 s. Default 10 s.
 	AttemptTimeout time.Duration
 
 	// Log receives the log. Default slog.Default().
@@ -32,184 +32,132 @@ type Driver struct {
 
 	mu      sync.Mutex
 	machine Machine
-	running bool
-	abandon context.CancelFunc // ends the step in progress; nil if there is none
-	changed chan struct{}      // holds one token after a newer directive
+	since   time.Time     // when the client began to look for the node
+	steps   []*step       // in progress, also abandoned ones
+	callers int           // of Follow and Lost that wait
+	leader  chan struct{} // closed when the caller that runs the steps returns; nil: none does
+	changed chan struct{} // holds a token after news
 }
 
-var (
-	errDriver  = errors.New("reconnect: a Driver needs both Connect and Resolve")
-	errRunning = errors.New("reconnect: the Driver is running; pass newer directives to Directed, and use one Driver for each room")
-)
-
-// Run follows d, and newer directives from [Driver.Directed], until the client is
-// connected; then it returns nil. It returns nil at once if an earlier Run connected the
-// client by a newer directive than d. It returns a *GaveUpError when the last attempt
-// has failed, ctx.Err() when ctx is done, and another error after incorrect use. With
-// the default Pace and no newer directive, it gives up after 9 to 15.5 s plus the time
-// of the attempts.
+// Follow connects the client to the node of d, or of any newer directive or answer. Call
+// it with each directive that arrives, at any time and from any goroutine: a call with
+// old news changes nothing, and calls at the same time wait for the same end. It
+// returns nil when the client is connected, also by an earlier call; a *GaveUpError
+// when the last attempt has failed; ctx.Err() when ctx is done, while other calls go
+// on; otherwise ErrNoNode, ErrRoom or ErrDriver.
 //
-// Run calls Connect and Resolve one at a time, and starts no goroutine. Their panics
-// reach its caller, and the Driver can be used again.
-func (r *Driver) Run(ctx context.Context, d Directive) error {
-	began := time.Now()
-	if news, err := r.begin(d); !news {
+// Connect runs once at a time, and so does Resolve. One of the waiting callers receives
+// their panics, and the Driver can be used again. No goroutine outlives the calls.
+func (r *Driver) Follow(ctx context.Context, d Directive) error {
+	if d.To == "" {
+		return ErrNoNode
+	}
+	return r.join(ctx, d, (*Machine).Directed)
+}
+
+// Lost moves the client to the node of its room after the connection that Connect made
+// to d is lost. It does nothing if the client has another connection by now, and
+// otherwise returns like [Driver.Follow]. A client that has no connection yet calls it
+// with a Directive that names the room alone.
+func (r *Driver) Lost(ctx context.Context, d Directive) error {
+	return r.join(ctx, d, (*Machine).Lost)
+}
+
+func (r *Driver) join(ctx context.Context, d Directive, report func(*Machine, time.Time, float64, Directive) bool) error {
+	if r.Connect == nil || r.Resolve == nil {
+		return ErrDriver
+	}
+	if err := r.report(d, report); err != nil {
 		return err
 	}
-	ended := false
-	defer func() {
-		if !ended {
-			r.end()
-		}
-	}()
-	for ctx.Err() == nil {
-		next, stepCtx := r.next(ctx)
-		switch {
-		case next.step == StepDone:
-			ended = true // in next; another Run may have begun
-			if next.err == nil {
-				r.log().LogAttrs(ctx, slog.LevelInfo, "client migrated", slog.String("room", next.target.Room),
-					slog.String("to", string(next.target.To)), slog.Int("attempts", next.attempts),
-					slog.Int64("duration_ms", time.Since(began).Milliseconds()))
+	defer r.leave()
+	for {
+		over, leader, err := r.lead()
+		if !over && leader == nil {
+			if over, err = r.run(ctx); !over {
+				return ctx.Err()
 			}
-			return next.err
-		case next.wait > 0:
-			r.sleep(ctx, next.wait)
-		default:
-			r.perform(stepCtx, next)
+		}
+		if over {
+			return err
+		}
+		select {
+		case <-leader:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	return ctx.Err()
 }
 
-// Directed takes a directive that has arrived, and reports whether it is handled: a
-// running Run for the room follows it if it is newer than all before, or an earlier Run
-// has connected the client by this directive or a newer one. Otherwise call Run with it.
-// Directed does not wait.
-func (r *Driver) Directed(d Directive) bool {
+// report passes d to the machine, and counts the caller.
+func (r *Driver) report(d Directive, report func(*Machine, time.Time, float64, Directive) bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.running {
-		return r.connectedSince(d)
+	m := &r.machine
+	if m.state != idle && d.Room != m.target.Room {
+		return ErrRoom
 	}
-	if d.Room != r.machine.target.Room {
-		return false
+	m.Pace = r.Pace
+	if r.changed == nil {
+		r.changed = make(chan struct{}, 1)
 	}
-	if r.machine.Directed(time.Now(), rand.Float64(), d) {
-		if r.abandon != nil {
-			r.abandon()
+	resting := m.state == idle || m.over()
+	now := time.Now()
+	if report(m, now, rand.Float64(), d) {
+		if resting {
+			r.since = now
 		}
+		r.abandon()
 		select {
 		case r.changed <- struct{}{}:
 		default:
 		}
 	}
-	return true
+	r.callers++
+	return nil
 }
 
-// begin reports whether there is a step to take.
-func (r *Driver) begin(d Directive) (news bool, err error) {
+// lead returns the end, if the machine is there; otherwise the channel of the caller
+// that runs the steps, or nil if the caller of lead now has to.
+func (r *Driver) lead() (over bool, leader chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.Connect == nil || r.Resolve == nil:
-		return false, errDriver
-	case r.running:
-		return false, errRunning
-	case r.connectedSince(d) && d.Epoch < r.machine.epoch:
-		return false, nil // d was overtaken on its way here
+	if r.machine.over() {
+		return true, nil, r.machine.Err()
 	}
-	r.running = true
-	r.changed = make(chan struct{}, 1)
-	r.machine = Machine{Pace: r.Pace}
-	return r.machine.Directed(time.Now(), rand.Float64(), d), nil
+	if leader = r.leader; leader == nil {
+		r.leader = make(chan struct{})
+	}
+	return false, leader, nil
 }
 
-// connectedSince reports whether the last Run connected the client by d or by a newer
-// directive.
-func (r *Driver) connectedSince(d Directive) bool {
-	m := &r.machine
-	return m.state == connected && d.Room == m.target.Room && d.Epoch <= m.epoch
-}
-
-func (r *Driver) end() {
+// resign lets another caller run the steps.
+func (r *Driver) resign() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running = false
-	if r.abandon != nil { // Connect or Resolve panicked
-		r.abandon()
-		r.abandon = nil
+	if r.leader != nil {
+		close(r.leader)
+		r.leader = nil
 	}
 }
 
-// driverStep is a step with its arguments, copied under the lock.
-type driverStep struct {
-	step     Step
-	wait     time.Duration
-	target   Directive
-	attempts int
-	err      error
-}
-
-// next returns the machine's next step, and the context of the step if it has begun.
-// The end is decided under the lock, so that Run follows every directive that Directed
-// has taken.
-func (r *Driver) next(ctx context.Context) (n driverStep, stepCtx context.Context) {
+// leave ends a call. The last one of an unfinished journey ends it, so that the next
+// call starts over.
+func (r *Driver) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := &r.machine
-	n.step, n.wait = m.Next(time.Now())
-	n.target, n.attempts, n.err = m.Target(), m.Attempts(), m.Err()
-	switch {
-	case n.step == StepDone:
-		r.running = false
-	case n.wait <= 0:
-		timeout := r.AttemptTimeout
-		if timeout <= 0 {
-			timeout = 10 * time.Second
+	if r.callers--; r.callers == 0 && !r.machine.over() {
+		r.machine.stop(context.Canceled)
+	}
+}
+
+// abandon ends the steps in progress that the machine has given up.
+func (r *Driver) abandon() {
+	for _, s := range r.steps {
+		if s.kind == StepConnect && !r.machine.connecting || s.kind == StepResolve && !r.machine.asking {
+			s.abandoned = true
+			s.cancel()
 		}
-		stepCtx, r.abandon = context.WithTimeout(ctx, timeout)
-	}
-	return n, stepCtx
-}
-
-// perform carries out a step. After a newer directive the machine ignores the outcome.
-func (r *Driver) perform(ctx context.Context, n driverStep) {
-	var found Directive
-	var err error
-	if n.step == StepResolve {
-		if found, err = r.Resolve(ctx, n.target.Room); err != nil {
-			err = fmt.Errorf("resolve: %w", err)
-		}
-	} else {
-		err = r.Connect(ctx, n.target)
-	}
-	if err != nil {
-		r.log().LogAttrs(ctx, slog.LevelDebug, "reconnect failed", slog.String("room", n.target.Room),
-			slog.String("to", string(n.target.To)), slog.Int("attempts", n.attempts), slog.Any("err", err))
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.abandon()
-	r.abandon = nil
-	switch {
-	case err != nil:
-		r.machine.Failed(time.Now(), rand.Float64(), err)
-	case n.step == StepResolve:
-		r.machine.Resolved(time.Now(), found)
-	default:
-		r.machine.Connected()
-	}
-}
-
-// sleep returns after the wait, or earlier if there is a newer directive.
-func (r *Driver) sleep(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.changed:
-	case <-ctx.Done():
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,7 @@ type try struct {
 func newClient() *client {
 	c := &client{
 		start:   time.Now(),
-		connect: func(context.Context, int, Directive) error { return errRefused },
+		connect: func(context.Context, int, Directive) error { return errHandshake },
 		resolve: func(context.Context) (Directive, error) { return directiveTo("x", 50), nil },
 	}
 	c.Log = slog.New(slog.NewJSONHandler(&c.log, nil))
@@ -65,8 +67,8 @@ func (c *client) to() (nodes string) {
 // directAt gives the client a directive at that time since its start.
 func (c *client) directAt(t *testing.T, at time.Duration, d Directive) {
 	time.AfterFunc(at-time.Since(c.start), func() {
-		if !c.Directed(d) {
-			t.Errorf("at %v directive %+v is not taken", at, d)
+		if err := c.Follow(t.Context(), d); err != nil {
+			t.Errorf("at %v directive %+v: %v", at, d, err)
 		}
 	})
 }
@@ -103,11 +105,11 @@ func (f *fifths) check(t *testing.T, what string) {
 	}
 }
 
-func TestRunGivesUp(t *testing.T) { // S0.9
+func TestFollowGivesUp(t *testing.T) { // S0.9
 	var first, next fifths
 	seeds(t, func(t *testing.T) {
 		c := newClient()
-		checkGaveUp(t, c.Run(t.Context(), directiveTo("b", 1)), 4)
+		checkGaveUp(t, c.Follow(t.Context(), directiveTo("b", 1)), 4)
 		if got := c.to(); got != "bbbx" || len(c.resolves) != 1 {
 			t.Fatalf("attempts at %q, %d resolves; want bbbx, 1", got, len(c.resolves))
 		}
@@ -123,14 +125,14 @@ func TestRunGivesUp(t *testing.T) { // S0.9
 				c.resolves[0], c.tries[3].at, time.Since(c.start))
 		}
 		if c.log.Len() > 0 {
-			t.Errorf("what is returned is logged too: %s", &c.log)
+			t.Errorf("the returned error is logged too: %s", &c.log)
 		}
 	})
 	first.check(t, "first attempts")
 	next.check(t, "next attempts")
 }
 
-func TestRunConnects(t *testing.T) { // S0.9, S0.13
+func TestFollowConnects(t *testing.T) { // S0.9, S0.13
 	for at, want := range []string{1: "b", 2: "bb", 3: "bbb", 4: "bbbx"} {
 		if at == 0 {
 			continue
@@ -143,11 +145,11 @@ func TestRunConnects(t *testing.T) { // S0.9, S0.13
 					t.Errorf("directive %+v", d)
 				}
 				if n < at {
-					return errRefused
+					return errHandshake
 				}
 				return nil
 			}
-			if err := c.Run(t.Context(), directiveTo("b", 1)); err != nil || c.to() != want {
+			if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil || c.to() != want {
 				t.Fatalf("attempts at %q, error %v; want %q, none", c.to(), err, want)
 			}
 			for i := 1; i < at; i++ { // counted from the failure, a second later
@@ -169,20 +171,22 @@ func TestRunConnects(t *testing.T) { // S0.9, S0.13
 	}
 }
 
-func TestRunHangingAttempts(t *testing.T) { // S0.9
+func TestFollowHangingAttempts(t *testing.T) { // S0.9
 	for timeout, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 2 * time.Second: 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient()
 			c.AttemptTimeout = timeout
-			hang := func(ctx context.Context) error {
+			hang := func(ctx context.Context, want time.Duration) error {
 				began := time.Now()
 				<-ctx.Done()
 				checkGap(t, "the context of a step ends", time.Since(began), want, want)
 				return ctx.Err()
 			}
-			c.connect = func(ctx context.Context, _ int, _ Directive) error { return hang(ctx) }
-			c.resolve = func(ctx context.Context) (Directive, error) { return Directive{}, hang(ctx) }
-			err := c.Run(t.Context(), directiveTo("b", 1))
+			c.connect = func(ctx context.Context, _ int, _ Directive) error { return hang(ctx, want) }
+			c.resolve = func(ctx context.Context) (Directive, error) {
+				return Directive{}, hang(ctx, 2*time.Second) // hangs no longer than that
+			}
+			err := c.Follow(t.Context(), directiveTo("b", 1))
 			var end *GaveUpError
 			if !errors.As(err, &end) || !errors.Is(err, context.DeadlineExceeded) || end.Attempts != 3 || c.to() != "bbb" || len(c.resolves) != 1 {
 				t.Errorf("attempts at %q, %d resolves, error %v", c.to(), len(c.resolves), err)
@@ -194,34 +198,31 @@ func TestRunHangingAttempts(t *testing.T) { // S0.9
 	}
 }
 
-func TestRunContextEnds(t *testing.T) {
+func TestFollowContextEnds(t *testing.T) {
 	for _, at := range []time.Duration{0, time.Nanosecond, 2 * time.Second, 3500 * time.Millisecond, 9 * time.Second} {
 		seeds(t, func(t *testing.T) {
 			c := newClient()
 			c.connect = func(ctx context.Context, _ int, _ Directive) error {
 				select {
 				case <-time.After(time.Second):
-					return errRefused
+					return errHandshake
 				case <-ctx.Done():
 					return ctx.Err()
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), at)
 			defer cancel()
-			if err := c.Run(ctx, directiveTo("b", 1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrGaveUp) {
+			if err := c.Follow(ctx, directiveTo("b", 1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrGaveUp) {
 				t.Errorf("error %v", err)
 			}
 			if got := time.Since(c.start); got != at {
 				t.Errorf("returned after %v, want %v", got, at)
 			}
-			if c.Directed(directiveTo("c", 2)) {
-				t.Error("a directive is taken although nothing runs")
-			}
 		})
 	}
 }
 
-func TestRunNewerDirective(t *testing.T) { // S0.9
+func TestFollowNewerDirective(t *testing.T) { // S0.9
 	for _, c := range []struct {
 		name string
 		at   time.Duration // of the directive; an attempt begins within 500 ms and takes a second
@@ -229,8 +230,8 @@ func TestRunNewerDirective(t *testing.T) { // S0.9
 		hi   time.Duration
 		old  string // attempts at the old target
 	}{
-		{"during the attempt", 800 * time.Millisecond, 3 * time.Second, 4 * time.Second, "b"},
-		{"during the wait", 2 * time.Second, 3 * time.Second, 4 * time.Second, "b"},
+		{"during the attempt", 800 * time.Millisecond, 800 * time.Millisecond, 1300 * time.Millisecond, "b"},
+		{"during the wait", 2 * time.Second, 2 * time.Second, 2500 * time.Millisecond, "b"},
 		{"late in the wait", 3900 * time.Millisecond, 3900 * time.Millisecond, 4400 * time.Millisecond, "b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -248,17 +249,16 @@ func TestRunNewerDirective(t *testing.T) { // S0.9
 						abandoned = true
 						checkGap(t, "abandoned", time.Since(k.start), c.at, c.at)
 					}
-					return errRefused
+					return errHandshake
 				}
 				k.directAt(t, c.at, directiveTo("c", 2))
 				k.directAt(t, c.at+time.Nanosecond, directiveTo("d", 2)) // no newer
 				k.directAt(t, c.at+2, directiveTo("e", 1))
-				if err := k.Run(t.Context(), directiveTo("b", 1)); err != nil || k.to() != c.old+"cc" {
+				if err := k.Follow(t.Context(), directiveTo("b", 1)); err != nil || k.to() != c.old+"cc" {
 					t.Fatalf("attempts at %q, error %v; want %scc, none", k.to(), err, c.old)
 				}
 				checkGap(t, "first attempt at the new target", k.tries[len(c.old)].at, c.lo, c.hi)
 				first.add(k.tries[len(c.old)].at, c.lo, c.hi)
-				checkGap(t, "the one before it", k.tries[len(c.old)].at-k.tries[len(c.old)-1].at, 3*time.Second, time.Hour)
 				if abandoned != (c.name == "during the attempt") {
 					t.Errorf("attempt abandoned: %v", abandoned)
 				}
@@ -272,16 +272,17 @@ func TestRunNewerDirective(t *testing.T) { // S0.9
 }
 
 // All attempts are there again, and the one resolve.
-func TestRunNewerDirectiveStartsOver(t *testing.T) {
+func TestFollowNewerDirectiveStartsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
 		c.resolve = func(context.Context) (Directive, error) {
-			if len(c.resolves) == 1 && !c.Directed(directiveTo("c", 2)) {
-				t.Error("a directive during the resolve is not taken")
+			if len(c.resolves) == 1 {
+				go func() { _ = c.Follow(t.Context(), directiveTo("c", 2)) }()
+				synctest.Wait()
 			}
 			return directiveTo("x", 1), nil
 		}
-		checkGaveUp(t, c.Run(t.Context(), directiveTo("b", 1)), 7)
+		checkGaveUp(t, c.Follow(t.Context(), directiveTo("b", 1)), 7)
 		if c.to() != "bbbcccx" || len(c.resolves) != 2 {
 			t.Errorf("attempts at %q, %d resolves; want bbbcccx, 2", c.to(), len(c.resolves))
 		}
@@ -289,74 +290,167 @@ func TestRunNewerDirectiveStartsOver(t *testing.T) {
 }
 
 // An abandoned attempt that succeeds is connected to the wrong node.
-func TestRunAbandonedAttemptSucceeds(t *testing.T) {
+func TestFollowAbandonedAttemptSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
 		c.connect = func(_ context.Context, n int, _ Directive) error {
 			if n == 1 {
-				c.Directed(directiveTo("c", 2))
+				go func() { _ = c.Follow(t.Context(), directiveTo("c", 2)) }()
+				synctest.Wait()
 			}
 			return nil
 		}
-		if err := c.Run(t.Context(), directiveTo("b", 1)); err != nil || c.to() != "bc" {
+		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil || c.to() != "bc" {
 			t.Errorf("attempts at %q, error %v; want bc, none", c.to(), err)
 		}
 	})
 }
 
-func TestDirectedWithoutRun(t *testing.T) {
+// A call with old news changes nothing, and one for another room fails.
+func TestFollowOldNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		expect := func(d Directive, want bool) {
+		c.connect = func(context.Context, int, Directive) error { return nil }
+		expect := func(d Directive, want string) {
 			t.Helper()
-			if got := c.Directed(d); got != want {
-				t.Errorf("Directed(%s %d) = %v, want %v", d.Room, d.Epoch, got, want)
+			if err := c.Follow(t.Context(), d); err != nil || c.to() != want {
+				t.Errorf("%s %d: attempts at %q, error %v; want %q, none", d.To, d.Epoch, c.to(), err, want)
 			}
 		}
-		expect(directiveTo("b", 5), false)
+		expect(directiveTo("b", 5), "b")
+		expect(directiveTo("b", 5), "b") // the client is there
+		expect(directiveTo("a", 4), "b") // late
+		expect(directiveTo("c", 6), "bc")
+		if err := c.Follow(t.Context(), Directive{Room: "other", To: "b", Epoch: 9}); !errors.Is(err, ErrRoom) {
+			t.Errorf("for another room: %v", err)
+		}
+		c.connect = func(context.Context, int, Directive) error { return errHandshake }
+		c.tries = nil
+		checkGaveUp(t, c.Follow(t.Context(), directiveTo("d", 51)), 4)
 		c.connect = func(context.Context, int, Directive) error { return nil }
-		if err := c.Run(t.Context(), directiveTo("b", 5)); err != nil {
+		expect(directiveTo("d", 51), "dddxd") // once more, after it gave up
+	})
+	if err := (&Driver{}).Follow(t.Context(), directiveTo("b", 1)); !errors.Is(err, ErrDriver) {
+		t.Errorf("without Connect and Resolve: %v", err)
+	}
+	if err := newClient().Follow(t.Context(), Directive{Room: "r"}); !errors.Is(err, ErrNoNode) {
+		t.Errorf("without a node: %v", err)
+	}
+}
+
+// The room gets its new node half a second after the old one is gone.
+func TestLost(t *testing.T) { // S6.15
+	seeds(t, func(t *testing.T) {
+		c := newClient()
+		if err := c.Follow(t.Context(), directiveTo("a", 1)); err == nil {
+			t.Fatal("connected to a node that fails")
+		}
+		c.connect = func(_ context.Context, _ int, d Directive) error {
+			if d.To == "a" {
+				return syscall.ECONNREFUSED
+			}
+			return nil
+		}
+		gone := time.Now()
+		c.resolve = func(context.Context) (Directive, error) {
+			if time.Since(gone) < 500*time.Millisecond {
+				return directiveTo("a", 1), nil
+			}
+			return directiveTo("b", 60), nil
+		}
+		if err := c.Lost(t.Context(), directiveTo("a", 1)); err != nil {
 			t.Fatal(err)
 		}
-		expect(directiveTo("a", 4), true) // late news
-		expect(directiveTo("b", 5), true) // the client is there
-		expect(directiveTo("c", 6), false)
-		expect(Directive{Room: "other", Epoch: 1}, false)
-		if err := c.Run(t.Context(), directiveTo("a", 4)); err != nil || c.to() != "b" {
-			t.Errorf("Run with late news: attempts at %q, error %v; want b and none", c.to(), err)
-		}
-		if err := c.Run(t.Context(), directiveTo("b", 5)); err != nil || c.to() != "bb" {
-			t.Errorf("Run with the same once more: attempts at %q, error %v; want bb and none", c.to(), err)
-		}
-		c.connect = func(context.Context, int, Directive) error { return errRefused }
-		checkGaveUp(t, c.Run(t.Context(), directiveTo("c", 6)), 4)
-		expect(directiveTo("c", 6), false) // it is not there
-		c.connect = func(context.Context, int, Directive) error { return nil }
-		if err := c.Run(t.Context(), directiveTo("z", 1)); err != nil || !strings.HasSuffix(c.to(), "z") {
-			t.Errorf("Run after giving up: attempts at %q, error %v", c.to(), err)
+		checkGap(t, "back", time.Since(gone), 500*time.Millisecond, 750*time.Millisecond)
+		c.tries = nil
+		if err := c.Lost(t.Context(), directiveTo("a", 1)); err != nil || len(c.tries) != 0 {
+			t.Errorf("late news of the old connection: %v, attempts at %q", err, c.to())
 		}
 	})
 }
 
-func TestRunMisused(t *testing.T) {
-	if err := (&Driver{}).Run(t.Context(), Directive{}); err == nil {
-		t.Error("runs without Connect and Resolve")
+// A refusal makes the client ask at once.
+func TestFollowRefused(t *testing.T) { // S6.15
+	for _, refused := range []error{ErrRefused, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClient()
+			c.connect = func(_ context.Context, _ int, d Directive) error {
+				if d.To == "b" {
+					return refused
+				}
+				return nil
+			}
+			if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil || c.to() != "bx" {
+				t.Errorf("%v: attempts at %q, error %v; want bx, none", refused, c.to(), err)
+			}
+			checkGap(t, "connected", time.Since(c.start), 0, 500*time.Millisecond)
+		})
 	}
+}
+
+// A client that joins asks first.
+func TestLostFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- c.Run(ctx, directiveTo("b", 1)) }()
+		c.connect = func(context.Context, int, Directive) error { return nil }
+		if err := c.Lost(t.Context(), Directive{Room: "r"}); err != nil || c.to() != "x" || len(c.resolves) != 1 {
+			t.Errorf("attempts at %q, error %v; want x, none", c.to(), err)
+		}
+	})
+}
+
+// While an attempt hangs, the client asks, and an answer interrupts the attempt.
+func TestLostAsksDuringAttempt(t *testing.T) { // S6.15
+	seeds(t, func(t *testing.T) {
+		c := newClient()
+		c.connect = func(ctx context.Context, _ int, d Directive) error {
+			if d.To == "b" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c.resolve = func(context.Context) (Directive, error) {
+			if time.Since(c.start) < time.Second {
+				return directiveTo("a", 1), nil
+			}
+			return directiveTo("b", 2), nil
+		}
+		if err := c.Lost(t.Context(), directiveTo("a", 1)); err != nil || c.to() != "ab" {
+			t.Fatalf("attempts at %q, error %v; want ab, none", c.to(), err)
+		}
+		checkGap(t, "back", time.Since(c.start), time.Second, 1250*time.Millisecond)
+	})
+}
+
+// Calls at the same time wait for the same end. When the context of the call that runs
+// the steps ends, another one goes on.
+func TestFollowTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+			select {
+			case <-time.After(4 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		first, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		ends := make(chan error, 3)
+		go func() { ends <- c.Follow(first, directiveTo("b", 1)) }()
 		synctest.Wait()
-		if err := c.Run(ctx, directiveTo("c", 2)); err == nil || errors.Is(err, context.Canceled) {
-			t.Errorf("a second Run at the same time: %v", err)
+		for range 2 {
+			go func() { ends <- c.Follow(t.Context(), directiveTo("b", 1)) }()
 		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("the first Run: %v", err)
+		if err := <-ends; !errors.Is(err, context.DeadlineExceeded) || time.Since(c.start) != 2*time.Second {
+			t.Errorf("the first call ends with %v after %v", err, time.Since(c.start))
 		}
-		if c.to() == "c" {
-			t.Error("the second Run took over")
+		for range 2 {
+			if err := <-ends; err != nil || c.to() != "bb" {
+				t.Errorf("another call ends with %v, attempts at %q", err, c.to())
+			}
 		}
 	})
 }
@@ -370,7 +464,7 @@ func (f logFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f logFunc) WithGroup(string) slog.Handler             { return f }
 
 // A Run that has ended but not yet returned must not end the next one.
-func TestRunReturnsLate(t *testing.T) {
+func TestFollowReturnsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
 		c.connect = func(context.Context, int, Directive) error { return nil }
@@ -378,15 +472,15 @@ func TestRunReturnsLate(t *testing.T) {
 		second := make(chan error, 1)
 		c.Log = slog.New(logFunc(func() {
 			once.Do(func() {
-				go func() { second <- c.Run(t.Context(), directiveTo("c", 2)) }()
+				go func() { second <- c.Follow(t.Context(), directiveTo("c", 2)) }()
 				synctest.Wait() // until it waits for its first attempt
 			})
 		}))
-		if err := c.Run(t.Context(), directiveTo("b", 1)); err != nil {
+		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
 			t.Fatal(err)
 		}
-		if !c.Directed(directiveTo("d", 3)) {
-			t.Error("the second Run has been ended by the first")
+		if err := c.Follow(t.Context(), directiveTo("d", 3)); err != nil {
+			t.Errorf("the third call: %v", err)
 		}
 		if err := <-second; err != nil || c.to() != "bd" {
 			t.Errorf("attempts at %q, error %v; want bd, none", c.to(), err)
@@ -396,7 +490,7 @@ func TestRunReturnsLate(t *testing.T) {
 
 // A panic reaches the caller of Run. The context of the step ends, and the Driver can
 // be used again.
-func TestRunPanics(t *testing.T) {
+func TestFollowPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
 		var step context.Context
@@ -410,29 +504,26 @@ func TestRunPanics(t *testing.T) {
 					t.Errorf("recovered %v", p)
 				}
 			}()
-			err := c.Run(t.Context(), directiveTo("b", 1))
+			err := c.Follow(t.Context(), directiveTo("b", 1))
 			t.Errorf("Run returns %v", err)
 		}()
 		if step.Err() == nil {
 			t.Error("the context of the step is alive")
 		}
-		if c.Directed(directiveTo("b", 2)) {
-			t.Error("a directive is taken although nothing runs")
-		}
 		c.connect = func(context.Context, int, Directive) error { return nil }
-		if err := c.Run(t.Context(), directiveTo("b", 1)); err != nil {
+		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
 			t.Errorf("the next Run: %v", err)
 		}
 	})
 }
 
-// A directive that Directed takes is followed, even if Run is about to end: the client
-// ends at the newest node.
-func TestDirectedAtTheEnd(t *testing.T) {
+// Every directive is followed, even if a call is about to end: the client ends at the
+// newest node.
+func TestFollowRace(t *testing.T) {
 	for range 300 {
 		r := Driver{
 			Pace: Pace{Spread: 1, MinWait: 1, MaxWait: 1}, Log: slog.New(slog.DiscardHandler),
-			Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errRefused },
+			Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errHandshake },
 		}
 		var mu sync.Mutex
 		var at uint64 // epoch of the node that the client is connected to
@@ -442,22 +533,14 @@ func TestDirectedAtTheEnd(t *testing.T) {
 			at = d.Epoch
 			return nil
 		}
-		run := func(d Directive) {
-			for !r.Directed(d) {
-				if err := r.Run(t.Context(), d); !errors.Is(err, errRunning) {
-					if err != nil {
-						t.Error(err)
-					}
-					return
-				}
-			}
-		}
 		const last = 8
 		var wg sync.WaitGroup
 		for epoch := range uint64(last) {
 			wg.Go(func() {
 				runtime.Gosched()
-				run(directiveTo("b", epoch+1))
+				if err := r.Follow(t.Context(), directiveTo("b", epoch+1)); err != nil {
+					t.Error(err)
+				}
 			})
 		}
 		wg.Wait()

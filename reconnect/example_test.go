@@ -25,10 +25,10 @@ func ExampleMachine() {
 		}
 		if step == reconnect.StepConnect {
 			fmt.Println(now.Sub(start), "connect to", r.Target().To)
-			r.Failed(now, 0, errors.New("connection refused"))
+			r.Failed(now, 0, errors.New("handshake failed"))
 		} else {
 			fmt.Println(now.Sub(start), "resolve")
-			r.Resolved(now, reconnect.Directive{Room: "standup", To: "node-c", Epoch: 8})
+			r.Resolved(now, 0, reconnect.Directive{Room: "standup", To: "node-c", Epoch: 8})
 		}
 	}
 	fmt.Println(r.Err())
@@ -38,42 +38,11 @@ func ExampleMachine() {
 	// 6s connect to node-b
 	// 9s resolve
 	// 9s connect to node-c
-	// reconnect: gave up reconnecting to room "standup" after 4 attempts; resolve the room again: connection refused
-}
-
-func ExampleDriver_Run() {
-	down := true
-	r := reconnect.Driver{
-		Connect: func(_ context.Context, d reconnect.Directive) error {
-			fmt.Println("connect to", d.Addr)
-			if down {
-				down = false
-				return errors.New("connection refused")
-			}
-			return nil
-		},
-		Resolve: func(context.Context, string) (reconnect.Directive, error) {
-			return reconnect.Directive{}, errors.New("not needed here")
-		},
-		// Short waits, for the example.
-		Pace: reconnect.Pace{Spread: time.Millisecond, MinWait: time.Millisecond, MaxWait: 2 * time.Millisecond},
-		Log:  slog.New(slog.DiscardHandler),
-	}
-	err := r.Run(context.Background(), reconnect.Directive{Room: "standup", To: "node-b", Addr: "b.example:443", Epoch: 7})
-	switch {
-	case errors.Is(err, reconnect.ErrGaveUp):
-		fmt.Println("failed:", err)
-	case err == nil:
-		fmt.Println("back in the room")
-	}
-	// Output:
-	// connect to b.example:443
-	// connect to b.example:443
-	// back in the room
+	// reconnect: gave up reconnecting to room "standup" after 4 attempts; resolve the room again: handshake failed
 }
 
 // A client's signalling loop passes on each directive that arrives.
-func ExampleDriver_Directed() {
+func ExampleDriver_Follow() {
 	r := reconnect.Driver{
 		Connect: func(_ context.Context, d reconnect.Directive) error {
 			fmt.Println("connect to", d.To)
@@ -82,7 +51,7 @@ func ExampleDriver_Directed() {
 		Resolve: func(context.Context, string) (reconnect.Directive, error) {
 			return reconnect.Directive{}, errors.New("not needed here")
 		},
-		Pace: reconnect.Pace{Spread: time.Millisecond},
+		Pace: reconnect.Pace{Spread: time.Millisecond, MinWait: time.Millisecond}, // short, for the example
 		Log:  slog.New(slog.DiscardHandler),
 	}
 	for _, d := range []reconnect.Directive{
@@ -91,13 +60,36 @@ func ExampleDriver_Directed() {
 		{Room: "standup", To: "node-a", Epoch: 5}, // late
 		{Room: "standup", To: "node-c", Epoch: 9},
 	} {
-		if !r.Directed(d) { // a program runs this in a goroutine of its own
-			if err := r.Run(context.Background(), d); err != nil {
-				fmt.Println(err)
-			}
+		if err := r.Follow(context.Background(), d); err != nil { // a program runs it in a goroutine
+			fmt.Println(err)
 		}
 	}
 	// Output:
 	// connect to node-b
 	// connect to node-c
+}
+
+// A client loses its connection: it asks for its room's node, and connects.
+func ExampleDriver_Lost() {
+	home := reconnect.Directive{Room: "standup", To: "node-b", Addr: "b.example:443", Epoch: 7}
+	r := reconnect.Driver{
+		Connect: func(_ context.Context, d reconnect.Directive) error {
+			fmt.Println("connect to", d.Addr)
+			if d.To == "node-b" {
+				home = reconnect.Directive{Room: "standup", To: "node-c", Addr: "c.example:443", Epoch: 8}
+				return reconnect.ErrRefused // its process is gone
+			}
+			return nil
+		},
+		Resolve: func(context.Context, string) (reconnect.Directive, error) { return home, nil },
+		Pace:    reconnect.Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: 2 * time.Millisecond},
+		Log:     slog.New(slog.DiscardHandler),
+	}
+	err := r.Lost(context.Background(), home)
+	if errors.Is(err, reconnect.ErrGaveUp) {
+		fmt.Println("failed:", err)
+	}
+	// Output:
+	// connect to b.example:443
+	// connect to c.example:443
 }

@@ -1,224 +1,292 @@
 package reconnect
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
 )
-
-// ErrGaveUp reports that a client could not be moved to its room's node; see
-// GaveUpError.
-var ErrGaveUp = errors.New("reconnect: gave up reconnecting")
-
-// GaveUpError is the end of a failed migration. By errors.Is it is an ErrGaveUp, and
-// matches what Last matches.
-type GaveUpError struct {
-	Room     string
-	Attempts int   // to connect, at all targets
-	Last     error // why the last attempt failed, or the resolve before it
-}
-
-// Error returns the number of attempts and the last error.
-func (e *GaveUpError) Error() string {
-	return fmt.Sprintf("%v to room %q after %d attempts; resolve the room again: %v", ErrGaveUp, e.Room, e.Attempts, e.Last)
-}
-
-// Is makes e an ErrGaveUp.
-func (e *GaveUpError) Is(target error) bool { return target == ErrGaveUp }
-
-// Unwrap returns Last.
-func (e *GaveUpError) Unwrap() error { return e.Last }
-
-// Directive makes the clients of a room connect to another node. A signalling server
-// sends one for each room that moved.
-type Directive struct {
-	Room   string       `json:"room"`
-	To     lease.NodeID `json:"to"`
-	Addr   string       `json:"addr"`   // of the program on To, for clients
-	Reason string       `json:"reason"` // for people
-	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53
-}
-
-// Pace is the number of a client's attempts and the waits between them. The zero value
-// of each field is its default.
-type Pace struct {
-	// Attempts is the number of attempts at the target of a directive before the room is
-	// resolved again. Default 3.
-	Attempts int
-
-	// MinWait and MaxWait bound the wait after a failed attempt. It counts from the
-	// failure and is uniform, so that the clients of a node do not return in waves.
-	// Default 3 s and 5 s; MaxWait is at least MinWait.
-	MinWait, MaxWait time.Duration
-
-	// Spread bounds the wait before the first attempt, uniform from 0, so that the
-	// clients of a dead node do not all arrive at the same time. It adds half of itself
-	// to the mean outage. Default 500 ms.
-	Spread time.Duration
-}
-
-func (p Pace) withDefaults() Pace {
-	p.Attempts = cmp.Or(max(p.Attempts, 0), 3)
-	p.MinWait = cmp.Or(max(p.MinWait, 0), 3*time.Second)
-	p.MaxWait = max(cmp.Or(p.MaxWait, 5*time.Second), p.MinWait)
-	p.Spread = cmp.Or(max(p.Spread, 0), 500*time.Millisecond)
-	return p
-}
 
 // Step is the next thing for a client to do.
 type Step uint8
 
 // The steps.
 const (
-	StepNone    Step = iota // nothing: there is no directive yet, or a step is in progress
-	StepConnect             // connect to Target; report by Connected or Failed
-	StepResolve             // resolve the room; report by Resolved or Failed
+	StepNone    Step = iota // nothing: there is no directive yet, or steps are in progress
+	StepConnect             // connect to Target; report by Connected, Refused or Failed
+	StepResolve             // resolve the room; report by Resolved or Unresolved
 	StepDone                // the end; see Err
 )
 
-// Machine decides how a client follows a [Directive]. It is a state machine without
-// clock, goroutine, lock or connection, for the client's own loop. [Driver] runs it on
-// real time.
+// Machine decides how a client finds the node of its room. It is a state machine
+// without clock, goroutine, lock or connection, for the client's own loop; the package
+// comment has its states. [Driver] runs it on real time.
 //
-//	               3 attempts failed              resolved
-//	connecting ───────────────────────▶ resolving ─────────▶ last attempt
-//	    │                                   │ failed            │     │ failed
-//	    │ connected                         ▼                   │     ▼
-//	    ▼                                gave up                │  gave up
-//	connected ◀─────────────────────────────────────────────────┘
-//	                            connected
-//
-// The first attempt comes within Spread. There are 3 to 5 s between attempts and before
-// the resolve; the last attempt follows the resolve at once. In every state a newer
-// directive starts over with all its attempts, but not before MinWait has passed since
-// the last attempt began. So no two attempts begin closer together, however fast
-// directives arrive.
-//
-// Methods take the time, and a random number u, uniform in [0, 1). The zero value is
-// ready to use.
+// An attempt and a resolve may be in progress at the same time. Methods take the time,
+// and a random number u, uniform in [0, 1). The zero value is ready to use.
 type Machine struct {
 	Pace Pace // set it before the first call
 
-	state    machineState
-	target   Directive
-	epoch    uint64    // the newest one received
-	tries    int       // attempts at the target of this directive
-	attempts int       // at all targets, since the last end
-	at       time.Time // when the next step is due
-	began    time.Time // when the last attempt began
-	busy     bool      // a step is in progress
-	err      error
+	state  machineState
+	target Directive
+	epoch  uint64 // the newest one received
+	err    error
+
+	connecting bool         // an attempt is in progress
+	allowed    bool         // the target may be tried, from earliest on
+	earliest   time.Time    // of the next attempt
+	spread     time.Time    // of the first attempt at any node
+	began      time.Time    // when the last attempt began
+	tries      int          // attempts at the target that it did not refuse
+	tried      lease.NodeID // the node of the last attempt
+	refused    bool         // the last attempt was refused
+	refusals   int          // in a row
+	attempts   int          // at all targets, since the last end
+
+	turns int       // to another node without a greater epoch, in a row
+	hold  time.Time // until then only a greater epoch changes the target, from the second turn on
+
+	asking   bool      // a resolve is in progress
+	asked    time.Time // when the last resolve began
+	doubt    bool      // the room may have another node: ask until deadline
+	askAt    time.Time // of the next resolve
+	checkAt  time.Time // when to check, after the last failure; otherwise zero
+	deadline time.Time // zero: the target has not refused, and is not lost
 }
 
 type machineState uint8
 
 const (
 	idle machineState = iota
-	connecting
-	resolving
-	lastAttempt
+	seeking
+	checking
+	trying
 	connected
 	gaveUp
 )
 
-// Directed takes a directive and reports whether it is news: the first one, or one for
-// the same room with a greater epoch than all before. The caller then abandons the step
-// in progress and does not report its outcome.
+// Directed takes a directive and reports whether it is news: the first one, one for the
+// same room with a greater epoch than all before, or the newest one again after the
+// machine gave up. The caller then abandons the steps in progress and does not report
+// their outcome.
 func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
-	if r.state != idle && (d.Room != r.target.Room || d.Epoch <= r.epoch) {
+	again := r.state == idle || r.state == gaveUp && d.Epoch == r.epoch
+	if d.To == "" || r.state != idle && d.Room != r.target.Room || !again && !r.newer(d) {
 		return false
 	}
-	if r.over() {
-		r.attempts = 0
+	r.restart()
+	r.asking, r.deadline = false, time.Time{}
+	r.spread = now.Add(between(0, r.Pace.withDefaults().Spread, u))
+	r.aim(r.spread, d)
+	return true
+}
+
+// Lost reports that the connection is lost that the machine made to d, and whether that
+// is the client's present connection. A client without a connection calls it with a
+// Directive that has no more than a room: the machine finds the room's node.
+func (r *Machine) Lost(now time.Time, u float64, d Directive) bool {
+	switch {
+	case r.state == idle:
+		r.target, r.epoch = d, d.Epoch
+	case d.Room != r.target.Room:
+		return false
+	case r.state == gaveUp:
+	case r.state != connected || d.To != r.target.To || d.Epoch != r.target.Epoch:
+		return false
 	}
 	pace := r.Pace.withDefaults()
-	earliest := now
-	if !r.began.IsZero() && r.began.Add(pace.MinWait).After(now) {
-		earliest = r.began.Add(pace.MinWait)
+	short := r.state == connected && now.Sub(r.began) < pace.MaxWait
+	if short && r.tries > pace.Attempts {
+		r.giveUp(ErrLost)
+		return true
 	}
-	r.state, r.target, r.epoch, r.tries, r.busy, r.err = connecting, d, d.Epoch, 0, false, nil
-	r.at = earliest.Add(between(0, pace.Spread, u))
+	if !short {
+		r.restart()
+		r.tries, r.turns = 0, 0
+	}
+	r.state, r.refusals, r.allowed, r.checkAt = seeking, 0, false, time.Time{}
+	r.doubt, r.asking, r.askAt, r.deadline = true, false, now, now.Add(pace.AskFor)
+	r.spread = now.Add(between(0, pace.Spread, u))
+	r.earliest = r.paused(r.spread, r.target.To)
+	if short {
+		r.earliest = now.Add(pace.retry(u))
+		r.exhaust(pace)
+	}
 	return true
 }
 
 // Next returns the next step and the wait before it. If the wait is not positive, the
 // step has begun: carry it out and report the outcome. Otherwise call Next again after
-// the wait, or after Directed.
+// the wait, or after any other call.
 func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
-	switch {
-	case r.over():
-		return StepDone, 0
-	case r.state == idle || r.busy:
+	if r.state == idle {
 		return StepNone, 0
-	case r.state == resolving:
-		step = StepResolve
-	default:
-		step = StepConnect
 	}
-	if wait = r.at.Sub(now); wait > 0 {
-		return step, wait
+	if r.over() {
+		return StepDone, 0
 	}
-	r.busy = true
+	if r.state == seeking {
+		r.endDoubt(now)
+	}
+	step, at := r.due()
+	if wait = at.Sub(now); step == StepNone || wait > 0 {
+		return step, max(0, wait)
+	}
 	if step == StepConnect {
-		r.began = now
+		r.connecting, r.tried, r.refused, r.began = true, r.target.To, false, now
 		r.tries++
 		r.attempts++
+	} else {
+		r.asking, r.asked = true, now
 	}
 	return step, 0
 }
 
-// Connected reports that the attempt in progress succeeded.
+// endDoubt ends the asks at their deadline, and starts the check if it is time.
+func (r *Machine) endDoubt(now time.Time) {
+	if r.doubt && !now.Before(r.deadline) {
+		r.doubt = false
+		if !r.connecting && !r.allowed && r.checkAt.IsZero() {
+			r.checkAt = now
+		}
+	}
+	if !r.checkAt.IsZero() && !now.Before(r.checkAt) {
+		r.state, r.doubt, r.allowed, r.askAt = checking, false, false, now
+	}
+}
+
+// due returns the earliest step that is not in progress. There are at most three. Two
+// resolves begin at least MinAsk apart.
+func (r *Machine) due() (step Step, at time.Time) {
+	consider := func(s Step, t time.Time) {
+		if step == StepNone || t.Before(at) {
+			step, at = s, t
+		}
+	}
+	if (r.doubt || r.state == checking) && !r.asking {
+		consider(StepResolve, later(r.askAt, r.asked.Add(r.Pace.withDefaults().MinAsk)))
+	}
+	if r.allowed && !r.connecting {
+		consider(StepConnect, r.earliest)
+	}
+	if r.state == seeking && !r.checkAt.IsZero() {
+		consider(StepResolve, r.checkAt)
+	}
+	return step, at
+}
+
+// Connected reports that the attempt in progress succeeded. The caller abandons a
+// resolve in progress.
 func (r *Machine) Connected() {
-	if r.busy && r.state != resolving {
-		r.busy, r.state = false, connected
+	if r.connecting {
+		r.state, r.connecting, r.asking = connected, false, false
 	}
 }
 
-// Resolved reports the answer of the resolve in progress. It is tried once, even with
-// an older epoch: it is fresher than any directive.
-func (r *Machine) Resolved(now time.Time, d Directive) {
-	if !r.busy || r.state != resolving {
+// Refused reports that the target of the attempt in progress did not accept the client.
+func (r *Machine) Refused(now time.Time, u float64, err error) {
+	if !r.connecting {
 		return
 	}
-	d.Room = r.target.Room
-	r.busy, r.state, r.target, r.at = false, lastAttempt, d, now
-	r.epoch = max(r.epoch, d.Epoch)
-}
-
-// Failed reports that the step in progress failed.
-func (r *Machine) Failed(now time.Time, u float64, err error) {
-	if !r.busy {
+	if r.connecting = false; r.state == trying {
+		r.giveUp(err)
 		return
 	}
-	r.busy = false
 	pace := r.Pace.withDefaults()
-	if r.state != connecting {
-		r.state = gaveUp
-		r.err = &GaveUpError{Room: r.target.Room, Attempts: r.attempts, Last: err}
-		return
+	r.tries--
+	r.refusals++
+	r.refused = true
+	r.allowed, r.earliest = false, now.Add(pace.refused(r.refusals, u))
+	if r.deadline.IsZero() {
+		r.deadline = now.Add(pace.AskFor)
 	}
-	r.at = now.Add(between(pace.MinWait, pace.MaxWait, u))
-	if r.tries >= pace.Attempts {
-		r.state = resolving
+	switch {
+	case !now.Before(r.deadline):
+		r.checkAt = now
+	case !r.doubt:
+		r.doubt, r.askAt = true, now
 	}
 }
 
-// Target returns the target: the newest directive, or the answer of the resolve.
-func (r *Machine) Target() Directive { return r.target }
+// Failed reports that the attempt in progress failed after the target had accepted it.
+func (r *Machine) Failed(now time.Time, u float64, err error) {
+	if !r.connecting {
+		return
+	}
+	if r.connecting = false; r.state == trying {
+		r.giveUp(err)
+		return
+	}
+	pace := r.Pace.withDefaults()
+	r.refusals, r.earliest = 0, now.Add(pace.retry(u))
+	r.hold = r.earliest
+	r.exhaust(pace)
+}
 
-// Attempts returns the number of attempts that have begun, at all targets, since the
-// first directive or the first one after the last end.
-func (r *Machine) Attempts() int { return r.attempts }
+// exhaust ends the attempts at the target after the last one.
+func (r *Machine) exhaust(pace Pace) {
+	if r.tries >= pace.Attempts {
+		r.allowed, r.checkAt = false, r.earliest
+	}
+}
 
-// Err returns a *GaveUpError if the last attempt has failed, otherwise nil.
-func (r *Machine) Err() error { return r.err }
+// aim makes d the target, with all its attempts.
+func (r *Machine) aim(at time.Time, d Directive) {
+	at = r.paused(at, d.To)
+	r.state, r.target, r.epoch = seeking, d, max(r.epoch, d.Epoch)
+	r.connecting, r.allowed, r.earliest = false, true, at
+	r.doubt, r.tries, r.refusals, r.turns, r.checkAt = false, 0, 0, 0, time.Time{}
+}
+
+// paused returns when a node may be tried, from at on. A node that did not refuse gets no
+// two attempts within MinWait, however fast directives arrive.
+func (r *Machine) paused(at time.Time, node lease.NodeID) time.Time {
+	if node == r.tried && !r.refused {
+		return later(at, r.began.Add(r.Pace.withDefaults().MinWait))
+	}
+	return at
+}
+
+// restart begins a new count of attempts after an end.
+func (r *Machine) restart() {
+	if r.over() {
+		r.attempts, r.err = 0, nil
+	}
+}
+
+func (r *Machine) giveUp(err error) {
+	r.state = gaveUp
+	r.err = &GaveUpError{Room: r.target.Room, Attempts: r.attempts, Last: err}
+}
 
 func (r *Machine) over() bool { return r.state == connected || r.state == gaveUp }
 
-// between returns the point at fraction u of the way from lo to hi.
-func between(lo, hi time.Duration, u float64) time.Duration {
-	return lo + time.Duration(u*float64(hi-lo))
+// Target returns the target: of the newest directive, or of the newest answer.
+func (r *Machine) Target() Directive { return r.target }
+
+// Attempts returns the number of attempts that have begun, at all targets, since the
+// last end or the start.
+func (r *Machine) Attempts() int { return r.attempts }
+
+// Err returns a *GaveUpError if the machine gave up, otherwise nil.
+func (r *Machine) Err() error { return r.err }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// interrupt abandons the steps in progress; they are due again.
+func (r *Machine) interrupt() {
+	if r.connecting {
+		r.tries--
+	}
+	r.connecting, r.asking = false, false
+}
+
+// stop ends an unfinished journey.
+func (r *Machine) stop(err error) {
+	r.interrupt()
+	r.giveUp(err)
 }

@@ -7,12 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/roost-cluster/roost/lease"
 )
 
-var errRefused = errors.New("connection refused")
+var errHandshake = errors.New("handshake failed")
 
 func directiveTo(node lease.NodeID, epoch uint64) Directive {
 	return Directive{Room: "r", To: node, Addr: string(node) + ":443", Reason: "test", Epoch: epoch}
@@ -39,12 +37,9 @@ func newTick(u float64) *tick {
 // step waits for the next step, begins it and returns it.
 func (k *tick) step() Step {
 	step, wait := k.Next(k.now)
-	if wait > 0 {
+	for wait > 0 {
 		k.now = k.now.Add(wait)
 		step, wait = k.Next(k.now)
-	}
-	if wait > 0 {
-		panic("a step is not due when the machine said")
 	}
 	if step == StepConnect || step == StepResolve {
 		k.steps = append(k.steps, tickStep{step, k.now, k.Target().To})
@@ -52,15 +47,13 @@ func (k *tick) step() Step {
 	return step
 }
 
-func (k *tick) fail() { k.Failed(k.now, k.u(), errRefused) }
-
-// text writes the steps as "connect node-b 0s, resolve 3s".
+// text writes the steps as "b 0s, ask 3s".
 func (k *tick) text(start time.Time) string {
 	var parts []string
 	for _, s := range k.steps {
-		what := "connect " + string(s.to)
+		what := string(s.to)
 		if s.Step == StepResolve {
-			what = "resolve"
+			what = "ask"
 		}
 		parts = append(parts, what+" "+s.at.Sub(start).String())
 	}
@@ -68,11 +61,12 @@ func (k *tick) text(start time.Time) string {
 }
 
 func TestPaceDefaults(t *testing.T) {
+	rest := Pace{MinAsk: 100 * time.Millisecond, MaxAsk: 250 * time.Millisecond, AskFor: 15 * time.Second}
 	for _, c := range []struct{ give, want Pace }{
-		{Pace{}, Pace{3, 3 * time.Second, 5 * time.Second, 500 * time.Millisecond}},
-		{Pace{-1, -1, -1, -1}, Pace{3, 3 * time.Second, 3 * time.Second, 500 * time.Millisecond}},
-		{Pace{MinWait: 10 * time.Second}, Pace{3, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond}},
-		{Pace{1, 1, 2, 3}, Pace{1, 1, 2, 3}},
+		{Pace{}, Pace{3, 3 * time.Second, 5 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MaxAsk, rest.AskFor}},
+		{Pace{-1, -1, -1, -1, -1, -1, -1}, Pace{3, 3 * time.Second, 3 * time.Second, 500 * time.Millisecond, rest.MinAsk, rest.MinAsk, rest.AskFor}},
+		{Pace{MinWait: 10 * time.Second, MinAsk: time.Second}, Pace{3, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond, time.Second, time.Second, rest.AskFor}},
+		{Pace{1, 1, 2, 3, 4, 5, 6}, Pace{1, 1, 2, 3, 4, 5, 6}},
 	} {
 		if got := c.give.withDefaults(); got != c.want {
 			t.Errorf("%+v: got %+v, want %+v", c.give, got, c.want)
@@ -85,9 +79,9 @@ func TestMachineTimes(t *testing.T) { // S0.9
 		u    float64
 		want string
 	}{
-		{0, "connect b 0s, connect b 3s, connect b 6s, resolve 9s, connect c 9s"},
-		{0.5, "connect b 250ms, connect b 4.25s, connect b 8.25s, resolve 12.25s, connect c 12.25s"},
-		{1, "connect b 500ms, connect b 5.5s, connect b 10.5s, resolve 15.5s, connect c 15.5s"},
+		{0, "b 0s, b 3s, b 6s, ask 9s, c 9s"},
+		{0.5, "b 250ms, b 4.25s, b 8.25s, ask 12.25s, c 12.25s"},
+		{1, "b 500ms, b 5.5s, b 10.5s, ask 15.5s, c 15.5s"},
 	} {
 		k := newTick(c.u)
 		start := k.now
@@ -100,15 +94,15 @@ func TestMachineTimes(t *testing.T) { // S0.9
 			if step, _ := k.Next(k.now); step != StepNone {
 				t.Fatalf("step %d while one is under way", step)
 			}
-			k.fail()
+			k.Failed(k.now, c.u, errHandshake)
 		}
 		k.step()
-		k.Resolved(k.now, directiveTo("c", 2))
+		k.Resolved(k.now, c.u, directiveTo("c", 2))
 		k.step()
 		if k.Err() != nil {
 			t.Error("gave up before the last attempt failed")
 		}
-		k.fail()
+		k.Failed(k.now, c.u, errHandshake)
 		if got := k.text(start); got != c.want {
 			t.Errorf("u %v: got  %s\nwant %s", c.u, got, c.want)
 		}
@@ -122,250 +116,260 @@ func TestMachineTimes(t *testing.T) { // S0.9
 func checkGaveUp(t *testing.T, err error, attempts int) {
 	t.Helper()
 	var e *GaveUpError
-	if !errors.As(err, &e) || !errors.Is(err, ErrGaveUp) || !errors.Is(err, errRefused) {
-		t.Fatalf("error %v; want a GaveUpError that is ErrGaveUp and unwraps to %v", err, errRefused)
+	if !errors.As(err, &e) || !errors.Is(err, ErrGaveUp) || !errors.Is(err, errHandshake) {
+		t.Fatalf("error %v; want a GaveUpError that is ErrGaveUp and unwraps to %v", err, errHandshake)
 	}
 	if e.Room != "r" || e.Attempts != attempts {
 		t.Errorf("room %q, %d attempts; want r, %d", e.Room, e.Attempts, attempts)
 	}
 }
 
-func TestMachineOutcomes(t *testing.T) { // S0.9
-	// Each letter is the outcome of the next step: f failed, c connected, r resolved to
-	// node x, n a newer directive arrived (to c, d, …), o an older one.
-	for _, c := range []struct {
-		script, want string
-		gaveUp       bool
-	}{
-		{"c", "connect b 0s", false},
-		{"fc", "connect b 0s, connect b 3s", false},
-		{"ffc", "connect b 0s, connect b 3s, connect b 6s", false},
-		{"fffrc", "connect b 0s, connect b 3s, connect b 6s, resolve 9s, connect x 9s", false},
-		{"ffff", "connect b 0s, connect b 3s, connect b 6s, resolve 9s", true},
-		{"fffrf", "connect b 0s, connect b 3s, connect b 6s, resolve 9s, connect x 9s", true},
-		{"nc", "connect b 0s, connect c 3s", false},
-		{"o", "connect b 0s", false},
-		{"fffnc", "connect b 0s, connect b 3s, connect b 6s, resolve 9s, connect c 9s", false},
-		{"ffnfffrc", "connect b 0s, connect b 3s, connect b 6s, connect c 9s, connect c 12s, connect c 15s, resolve 18s, connect x 18s", false},
-		{"nnnc", "connect b 0s, connect c 3s, connect d 6s, connect e 9s", false},
-		{"fffrnc", "connect b 0s, connect b 3s, connect b 6s, resolve 9s, connect x 9s, connect c 12s", false},
-		{"cnc", "connect b 0s, connect c 3s", false},
-		{"ffffnc", "connect b 0s, connect b 3s, connect b 6s, resolve 9s, connect c 9s", false},
+// script plays one letter for each event. A client is connected to node a with epoch
+// 100 for an hour. All random numbers are 0. Events of the attempt in progress: c
+// connected, f failed, x refused. Of the resolve: n a new node (b, c, …), s the same
+// target, o and p other nodes without an epoch, e another node with an old epoch, u none.
+// Others: L the connection is lost, D a directive to a new node, B a newer one to the
+// same node, d an old one. A dot begins the next step.
+func (k *tick) script(t *testing.T, script string) {
+	t.Helper()
+	k.Directed(k.now.Add(-time.Hour), 0, directiveTo("a", 100))
+	k.Next(k.now.Add(-time.Hour))
+	k.Connected()
+	epoch, node := uint64(100), 'a'
+	another := func() Directive {
+		epoch, node = epoch+1, node+1
+		return directiveTo(lease.NodeID(node), epoch)
+	}
+	for _, letter := range script {
+		switch letter {
+		case '.':
+			k.step()
+		case 'c':
+			k.Connected()
+		case 'f':
+			k.Failed(k.now, 0, errHandshake)
+		case 'x':
+			k.Refused(k.now, 0, ErrRefused)
+		case 'n':
+			if !k.Resolved(k.now, 0, another()) {
+				t.Errorf("%s: a new node is no news", script)
+			}
+		case 's':
+			k.Resolved(k.now, 0, k.Target())
+		case 'o', 'p':
+			k.Resolved(k.now, 0, directiveTo(lease.NodeID(letter), 0))
+		case 'e':
+			k.Resolved(k.now, 0, directiveTo("e", 99))
+		case 'u':
+			k.Unresolved(k.now, 0, errHandshake)
+		case 'L':
+			if !k.Lost(k.now, 0, k.Target()) {
+				t.Errorf("%s: the loss of the connection is ignored", script)
+			}
+		case 'D':
+			if !k.Directed(k.now, 0, another()) {
+				t.Errorf("%s: a newer directive is ignored", script)
+			}
+		case 'B':
+			epoch++
+			if !k.Directed(k.now, 0, directiveTo(k.Target().To, epoch)) {
+				t.Errorf("%s: a newer directive to the same node is ignored", script)
+			}
+		case 'd':
+			if k.Directed(k.now, 0, directiveTo("y", epoch)) || k.Directed(k.now, 0, directiveTo("y", epoch-1)) ||
+				k.Directed(k.now, 0, Directive{Room: "other", To: "y", Epoch: epoch + 1}) || k.Lost(k.now, 0, directiveTo("z", epoch)) {
+				t.Errorf("%s: an old directive, or one for another room, is taken", script)
+			}
+		}
+	}
+}
+
+func TestMachineSeeks(t *testing.T) { // S6.15, S0.9
+	for _, c := range []struct{ name, script, want, end string }{
+		{"lost, new node at once", "L.n.c", "ask 0s, b 0s", "connected"},
+		{"lost, the node is there", "L.s.c", "ask 0s, a 0s", "connected"},
+		{"lost, the node refuses until the room has another one", "L.s.x.s.s.n.c", "ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, b 200ms", "connected"},
+		{"news interrupts an attempt", "L.s..s.n.c", "ask 0s, a 0s, ask 100ms, ask 200ms, b 200ms", "connected"},
+		{"a directive interrupts a resolve", "L.D.c", "ask 0s, b 0s", "connected"},
+		{"an old answer is not tried", "L.e.e.n.c", "ask 0s, ask 100ms, ask 200ms, b 200ms", "connected"},
+		{"no answer: the target may be there", "L.u.c", "ask 0s, a 0s", "connected"},
+		{"an answer without an epoch names another node", "L.o.c", "ask 0s, o 0s", "connected"},
+		{"the store is back", "L.o.x.n.c", "ask 0s, o 0s, ask 100ms, b 100ms", "connected"},
+		{"two answers without an epoch", "L.o.x.p.o.p.x.o.p.n.c", "ask 0s, o 0s, ask 100ms, ask 200ms, p 225ms, ask 300ms, ask 400ms, ask 500ms, b 500ms", "connected"},
+		{"two answers without an epoch, short connections", "L.o.cL.p.o.cL.o.p.s.c", "ask 0s, o 0s, ask 100ms, ask 200ms, p 225ms, ask 300ms, ask 400ms, ask 500ms, o 550ms", "connected"},
+		{"the dead node refuses for a while, then another one without an epoch", "L.s.x.s.s.x.o.c", "ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, o 200ms", "connected"},
+		{"directive, refused, at once", "D.x.s.s.c", "b 0s, ask 0s, ask 100ms, b 125ms", "connected"},
+		{"directive, refused, and another node", "D.x.n.c", "b 0s, ask 0s, c 0s", "connected"},
+		{"failed, then lost news", "D.f.c", "b 0s, b 3s", "connected"},
+		{"another node does not wait for the pace", "D.fD.c", "b 0s, c 0s", "connected"},
+		{"the same node after a failure", "D.fB.fB.c", "b 0s, b 3s, b 6s", "connected"},
+		{"the same node after a refusal", "D.xB.c", "b 0s, b 0s", "connected"},
+		{"three failures, and one at the answer", "D.f.f.f.s.f", "b 0s, b 3s, b 6s, ask 9s, b 9s", "gave up"},
+		{"three failures, and no answer", "D.f.f.f.u", "b 0s, b 3s, b 6s, ask 9s", "gave up"},
+		{"three failures, and an old answer", "D.f.f.f.e.c", "b 0s, b 3s, b 6s, ask 9s, e 9s", "connected"},
+		{"three failures, and refused", "D.f.f.f.s.x", "b 0s, b 3s, b 6s, ask 9s, b 9s", "gave up"},
+		{"a directive before the check", "D.f.f.fD.c", "b 0s, b 3s, b 6s, c 6s", "connected"},
+		{"a directive after the end", "D.f.f.f.uD.c", "b 0s, b 3s, b 6s, ask 9s, c 9s", "connected"},
+		{"lost after the end", "D.f.f.f.uL.n.c", "b 0s, b 3s, b 6s, ask 9s, ask 9.1s, c 9.1s", "connected"},
+		{"old directives", "dD.dcd", "b 0s", "connected"},
+		{"lost again and again", "L.s.cL.s.s.c", "ask 0s, a 0s, ask 100ms, ask 200ms, ask 300ms", ""},
 	} {
 		k := newTick(0)
 		start := k.now
-		epoch := uint64(100)
-		k.Directed(k.now, 0, directiveTo("b", epoch))
-		for _, outcome := range c.script {
-			step := k.step()
-			if step == StepDone && outcome != 'n' {
-				t.Fatalf("%s: done too early, after %s", c.script, k.text(start))
-			}
-			switch outcome {
-			case 'f':
-				k.fail()
-			case 'c':
-				k.Connected()
-			case 'r':
-				k.Resolved(k.now, directiveTo("x", epoch))
-			case 'n':
-				epoch++
-				if !k.Directed(k.now, 0, directiveTo(lease.NodeID(rune('b'+epoch-100)), epoch)) {
-					t.Errorf("%s: a newer directive is ignored", c.script)
-				}
-			case 'o':
-				if k.Directed(k.now, 0, directiveTo("y", epoch)) || k.Directed(k.now, 0, directiveTo("y", epoch-1)) ||
-					k.Directed(k.now, 0, Directive{Room: "other", Epoch: epoch + 1}) {
-					t.Errorf("%s: an old directive, or one for another room, is taken", c.script)
-				}
-				k.Connected() // the step under way has not been abandoned
-			}
-		}
+		k.script(t, c.script)
 		if got := k.text(start); got != c.want {
-			t.Errorf("%s: got  %s\nwant %s", c.script, got, c.want)
+			t.Errorf("%s, %s: got  %s\nwant %s", c.name, c.script, got, c.want)
 		}
-		if step := k.step(); step != StepDone || errors.Is(k.Err(), ErrGaveUp) != c.gaveUp {
-			t.Errorf("%s: ends with step %d, error %v; want done, gave up: %v", c.script, step, k.Err(), c.gaveUp)
-		}
-	}
-}
-
-// Attempts before the last end do not count.
-func TestMachineCountsAnew(t *testing.T) {
-	k := newTick(0)
-	for epoch := range uint64(3) {
-		k.Directed(k.now, 0, directiveTo("b", epoch))
-		k.step()
-		k.fail()
-		k.step()
-		k.Connected()
-		if k.Attempts() != 2 {
-			t.Errorf("%d attempts, want 2", k.Attempts())
+		step, _ := k.Next(k.now)
+		if end := map[bool]string{true: "gave up"}[errors.Is(k.Err(), ErrGaveUp)]; c.end != "" && (step != StepDone || end != strings.TrimPrefix(c.end, "connected")) {
+			t.Errorf("%s: ends with step %d, error %v; want %s", c.name, step, k.Err(), c.end)
 		}
 	}
 }
 
-// The epoch of the resolve counts: a directive with the same epoch, or a smaller one,
-// is no news.
-func TestMachineResolvedEpochCounts(t *testing.T) {
+// A target that accepts each attempt and then loses the client gets as many attempts as
+// a target that fails.
+func TestMachineShortConnections(t *testing.T) { // S0.9
 	k := newTick(0)
-	k.Directed(k.now, 0, directiveTo("b", 5))
-	for range 3 {
-		k.step()
-		k.fail()
-	}
-	k.step()
-	k.Resolved(k.now, Directive{To: "c", Epoch: 8})
-	if got := k.Target().Room; got != "r" {
-		t.Errorf("after the resolve the room is %q, want r", got)
-	}
-	if k.Directed(k.now, 0, directiveTo("d", 8)) || !k.Directed(k.now, 0, directiveTo("d", 9)) {
-		t.Error("the epoch that was resolved does not count")
-	}
-}
-
-// Reports without a step in progress change nothing.
-func TestMachineStrayReports(t *testing.T) {
-	k := newTick(0)
-	stray := func(when string) {
-		t.Helper()
-		before := k.Machine
-		k.Connected()
-		k.Resolved(k.now, directiveTo("x", 99))
-		k.Failed(k.now, 0, errRefused)
-		if k.Machine != before {
-			t.Errorf("%s: a stray report turns %+v into %+v", when, before, k.Machine)
-		}
-	}
-	stray("at first")
+	start := k.now
 	k.Directed(k.now, 0, directiveTo("b", 1))
-	stray("waiting")
-	k.step()
-	k.Directed(k.now, 0, directiveTo("c", 2))
-	stray("abandoned")
-	k.step()
-	k.Resolved(k.now, directiveTo("x", 99))
-	if k.Target().To != "c" {
-		t.Error("an attempt can be resolved")
+	attempts := 0
+	for k.Err() == nil {
+		if k.step() == StepResolve {
+			k.Resolved(k.now, 0, directiveTo("b", 1))
+			continue
+		}
+		attempts++
+		k.Connected()
+		if !k.Lost(k.now, 0, directiveTo("b", 1)) {
+			t.Fatal("a loss is ignored")
+		}
 	}
-	k.fail()
-	k.step()
-	k.fail()
-	k.step()
-	k.fail()
-	stray("before the resolve")
-	k.step()
-	k.Connected()
-	if k.step() == StepDone {
-		t.Error("a resolve can be connected")
+	if took := k.now.Sub(start); attempts != 4 || took != 9*time.Second || !errors.Is(k.Err(), ErrLost) {
+		t.Errorf("%d attempts in %v, error %v; want 4 in 9s, ErrLost", attempts, took, k.Err())
 	}
-	k.fail()
-	stray("gave up")
 }
 
-// The waits of many clients are uniform: none is out of bounds and no tenth of
-// the range has twice its share.
-func TestMachineSpread(t *testing.T) { // S0.9
-	const clients = 10_000
-	var first, later [10]int
-	for seed := range uint64(clients) {
-		k := newTick(0)
-		k.u = rand.New(rand.NewPCG(seed, 1)).Float64
+// A target that refuses each time, and a resolver that does not answer, end at AskFor.
+func TestMachineAskFor(t *testing.T) { // S6.15
+	for _, answers := range []bool{true, false} {
+		k := newTick(0.5)
 		start := k.now
-		k.Directed(k.now, k.u(), directiveTo("b", 1))
-		k.step()
-		at := k.now
-		k.fail()
-		k.step()
-		first[tenth(t, at.Sub(start), 0, 500*time.Millisecond)]++
-		later[tenth(t, k.now.Sub(at), 3*time.Second, 5*time.Second)]++
-	}
-	for i := range first {
-		if min(first[i], later[i]) < clients/20 || max(first[i], later[i]) > clients/5 {
-			t.Errorf("tenths of the first wait %v, of later ones %v: not uniform", first, later)
+		k.script(t, "L")
+		asks, attempts := 0, 0
+		for k.Err() == nil {
+			if k.step() == StepConnect {
+				attempts++
+				k.Refused(k.now, 0.5, errHandshake)
+				continue
+			}
+			asks++
+			if answers {
+				k.Resolved(k.now, 0.5, k.Target())
+			} else {
+				k.Unresolved(k.now, 0.5, errHandshake)
+			}
 		}
+		// The waits of attempts are 0.19, 0.38, 0.75, … 3.75 s.
+		if took := k.now.Sub(start); took < 15*time.Second || took > 20*time.Second || attempts > 10 || asks < 80 || asks > 150 {
+			t.Errorf("answers %v: gave up after %v, %d attempts, %d asks", answers, took, attempts, asks)
+		}
+		checkGaveUp(t, k.Err(), attempts)
 	}
 }
 
-func tenth(t *testing.T, d, lo, hi time.Duration) int {
-	t.Helper()
-	if d < lo || d >= hi {
-		t.Fatalf("a wait of %v is not within [%v, %v)", d, lo, hi)
-	}
-	return int(10 * (d - lo) / (hi - lo))
-}
-
-// In every run: at most 3+1 attempts for one directive, one resolve, and no two
-// attempts closer than MinWait.
-func TestMachineBounds(t *testing.T) { // S0.9
-	rapid.Check(t, func(t *rapid.T) {
+// Two answers without an epoch, of two agents without their store, name two nodes that
+// refuse, or fail after a first refusal. The client goes from one to the other at a rate
+// that falls, and gives up.
+func TestMachineAlternates(t *testing.T) { // S6.15
+	for seed := range uint64(40) {
+		fails := seed%2 == 1
+		most := map[bool]int{false: 15, true: 6}[fails]
 		k := newTick(0)
-		k.u = func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "u") }
-		pause := func(limit time.Duration) {
-			k.now = k.now.Add(time.Duration(rapid.Int64Range(0, int64(limit)).Draw(t, "pause")))
-		}
-		epoch := uint64(1)
-		k.Directed(k.now, k.u(), directiveTo("b", epoch))
-		var attempts, resolves int
-		directed := func(e uint64) {
-			if news := k.Directed(k.now, k.u(), directiveTo("c", e)); news != (e > epoch) {
-				t.Fatalf("epoch %d after %d: news %v", e, epoch, news)
-			} else if news {
-				epoch, attempts, resolves = e, 0, 0
-			}
-		}
-		var last time.Time
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			step, wait := k.Next(k.now)
-			if wait > 0 {
-				if rapid.IntRange(0, 4).Draw(t, "meanwhile") == 0 {
-					pause(wait)
-					directed(rapid.Uint64Range(1, 20).Draw(t, "epoch"))
+		k.u = rand.New(rand.NewPCG(seed, 3)).Float64
+		start := k.now
+		k.Lost(k.now, k.u(), Directive{Room: "r"})
+		asks, attempts := 0, 0
+		for k.Err() == nil && k.now.Sub(start) < 30*time.Second {
+			step := k.step()
+			k.now = k.now.Add(time.Millisecond)
+			if step == StepConnect {
+				if attempts++; fails && attempts > 1 {
+					k.Failed(k.now, k.u(), errHandshake)
 				} else {
-					k.now = k.now.Add(wait)
+					k.Refused(k.now, k.u(), ErrRefused)
 				}
 				continue
 			}
-			switch step {
-			case StepConnect:
-				if attempts++; attempts > 4 || (attempts == 4) != (resolves == 1) {
-					t.Fatalf("attempt %d with %d resolves", attempts, resolves)
-				}
-				if !last.IsZero() && k.now.Sub(last) < 3*time.Second {
-					t.Fatalf("two attempts %v apart", k.now.Sub(last))
-				}
-				last = k.now
-			case StepResolve:
-				if resolves++; resolves > 1 || attempts != 3 {
-					t.Fatalf("resolve %d after %d attempts", resolves, attempts)
-				}
-			case StepDone:
-				if k.Err() != nil && attempts != 3+resolves && attempts != 3 {
-					t.Fatalf("gave up after %d attempts and %d resolves", attempts, resolves)
-				}
-				directed(rapid.Uint64Range(1, 20).Draw(t, "epoch"))
-				continue
-			case StepNone:
-				t.Fatal("nothing to do, and nothing under way")
-			}
-			pause(10 * time.Second)
-			switch rapid.IntRange(0, 5).Draw(t, "outcome") {
-			case 0:
-				directed(epoch + 1)
-			case 1:
-				k.Connected()
-				if step == StepResolve {
-					k.Resolved(k.now, directiveTo("x", epoch))
-				}
-			case 2:
-				if step == StepResolve {
-					k.Resolved(k.now, directiveTo("x", epoch))
-					continue
-				}
-				fallthrough
-			default:
-				k.fail()
+			asks++
+			k.Resolved(k.now, k.u(), directiveTo(lease.NodeID("ab"[asks%2]), 0))
+		}
+		if took := k.now.Sub(start); attempts > most || asks > 150 || took < 9*time.Second || k.Err() == nil {
+			t.Errorf("seed %d: %d attempts, %d asks in %v, error %v; want at most %d attempts", seed, attempts, asks, took, k.Err(), most)
+		}
+	}
+}
+
+// Refusals are none of the three attempts.
+func TestMachineRefusalsDoNotCount(t *testing.T) {
+	k := newTick(0)
+	k.Directed(k.now, 0, directiveTo("b", 1))
+	attempts := 0
+	for k.Err() == nil {
+		switch step := k.step(); {
+		case step == StepResolve && k.state == checking:
+			k.Unresolved(k.now, 0, errHandshake)
+		case step == StepResolve:
+			k.Resolved(k.now, 0, directiveTo("b", 1))
+		default:
+			if attempts++; attempts <= 4 {
+				k.Refused(k.now, 0, ErrRefused)
+			} else {
+				k.Failed(k.now, 0, errHandshake)
 			}
 		}
-	})
+	}
+	checkGaveUp(t, k.Err(), 4+3)
+}
+
+// A crowd that loses its node asks at a rate that MinAsk and MaxAsk bound, in no
+// waves, and arrives over the time of Spread.
+func TestMachineCrowd(t *testing.T) { // S6.15
+	const clients = 1000
+	s := story{home: homeAfter(3 * time.Second), refuses: onlyA}
+	var first int
+	var asked [300]int // in each 10 ms
+	var arrived [60]int
+	for seed := range uint64(clients) {
+		c := crowdClient{u: rand.New(rand.NewPCG(seed, 1)).Float64}
+		if _, err := c.play(s); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range c.resolves {
+			if at == 0 {
+				first++
+			} else if i := int(at / (10 * time.Millisecond)); i < len(asked) {
+				asked[i]++
+			}
+		}
+		arrived[min(int((c.attempts[len(c.attempts)-1]-3*time.Second)/(10*time.Millisecond)), 59)]++
+	}
+	sum := 0
+	for _, n := range asked[:100] {
+		sum += n
+	}
+	if first != clients || sum < 5000 || sum > 5800 {
+		t.Errorf("%d resolves at once, %d in the first second; want 1000, 5000 to 5800", first, sum)
+	}
+	for i, n := range asked[100:] { // after the first second there is no wave
+		if n > 90 {
+			t.Errorf("%d resolves in the 10 ms after %d ms", n, 1000+10*i)
+		}
+	}
+	for i, n := range arrived {
+		if n > 100 {
+			t.Errorf("%d clients arrive within 10 ms, %d ms after the room has its node", n, 10*i)
+		}
+	}
+	t.Logf("%d resolves at once, %d in the first second", first, sum)
 }

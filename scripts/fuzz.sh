@@ -3,7 +3,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-budget=${FUZZTIME:-2s}
+budget=${FUZZTIME:-1s}
 
 # Lines "./directory FuzzName". A search in the source needs no build, unlike go test -list.
 targets=$(grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | sed -E 's|/[^/]*:[0-9]+:func | |')

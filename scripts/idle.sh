@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints what an idle `roost agent` costs among NODES (100) processes on loopback, over
 # FOR (40) seconds: CPU and memory by /proc, packets and bytes by the agents' own counters.
+# The binary is built as deploy/docker/Dockerfile builds it, without the C library.
 # Linux only. The machine should be idle otherwise.
 set -euo pipefail
 
@@ -9,7 +10,7 @@ dir=$(mktemp -d)
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null; wait; rm -rf "$dir"' EXIT
 bin=$dir/roost
-go build -o "$bin" ./cmd/roost
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$bin" ./cmd/roost
 
 seeds=127.0.0.1:20001,127.0.0.1:20002,127.0.0.1:20003
 for ((i = 1; i <= nodes; i++)); do

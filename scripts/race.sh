@@ -7,6 +7,9 @@
 # happened, and nothing else failed, is run again, twice at most.
 set -euo pipefail
 
+# By default the detector has each test wait a second at its end, for what other goroutines still do.
+export GORACE="atexit_sleep_ms=50 ${GORACE:-}"
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 mapfile -t packages < <(comm -23 <(go list ./... | sort) <(go list ${PURE:-} 2>/dev/null | sort))

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store checks that a store keeps the promises of affinity.Store. open is called for each
+// Store checks that a store keeps the promises of pinstore.Store. open is called for each
 // test. It returns a function that returns another instance over the same data at each
 // call, or always the same one, and closes them with the given test. The suite uses its
 // own rooms and nodes, in partitions 0 to 999. It takes about a second, and twice the
 // freshness of an answer if the store does not notify.
-func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store)) {
+func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store)) {
 	for _, c := range []struct {
 		name string
 		test func(*pins)
@@ -28,6 +28,9 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() affinity.Store
 		{"ReplaceCompares", replaceCompares},
 		{"ReplacesRace", replacesRace},
 		{"RefreshKeepsEpoch", refreshKeepsEpoch},
+		{"NeedsAreKept", needsAreKept},
+		{"LimitHolds", limitHolds},
+		{"LimitRestores", limitRestores},
 		{"ReleaseCompares", releaseCompares},
 		{"EpochGrows", epochGrows},
 		{"Expires", expires},
@@ -67,8 +70,8 @@ const (
 // nodes of its own; again is the second incarnation of first.
 type pins struct {
 	*testing.T
-	instance             func() affinity.Store
-	a, b                 affinity.Store
+	instance             func() pinstore.Store
+	a, b                 pinstore.Store
 	room                 string
 	first, again, second lease.Incarnation
 }
@@ -80,7 +83,7 @@ func incarnation(unique int64, id string, incarnation uint64) lease.Incarnation 
 }
 
 // do performs one op on the room.
-func (p *pins) do(s affinity.Store, op affinity.Op) affinity.Result {
+func (p *pins) do(s pinstore.Store, op pinstore.Op) pinstore.Result {
 	p.Helper()
 	op.Partition = home
 	if op.Room == "" {
@@ -89,7 +92,7 @@ func (p *pins) do(s affinity.Store, op affinity.Op) affinity.Result {
 	return p.all(s, op)[0]
 }
 
-func (p *pins) all(s affinity.Store, ops ...affinity.Op) []affinity.Result {
+func (p *pins) all(s pinstore.Store, ops ...pinstore.Op) []pinstore.Result {
 	p.Helper()
 	results := s.Swap(p.Context(), ops...)
 	if len(results) != len(ops) {
@@ -103,23 +106,23 @@ func (p *pins) all(s affinity.Store, ops ...affinity.Op) []affinity.Result {
 	return results
 }
 
-func (p *pins) read(s affinity.Store) affinity.Pin {
+func (p *pins) read(s pinstore.Store) pinstore.Pin {
 	p.Helper()
-	return p.do(s, affinity.Op{}).Pin
+	return p.do(s, pinstore.Op{}).Pin
 }
 
-func claimOf(l lease.Incarnation) affinity.Op {
-	return affinity.Op{Set: affinity.Pin{Incarnation: l}, TTL: long}
+func claimOf(l lease.Incarnation) pinstore.Op {
+	return pinstore.Op{Set: pinstore.Pin{Incarnation: l}, TTL: long}
 }
 
 // claim pins the room to l, as the first claim.
-func (p *pins) claim(s affinity.Store, l lease.Incarnation) affinity.Pin {
+func (p *pins) claim(s pinstore.Store, l lease.Incarnation) pinstore.Pin {
 	p.Helper()
 	return p.succeed(s, claimOf(l), l)
 }
 
 // succeed performs an op that must take effect and leave the room with l.
-func (p *pins) succeed(s affinity.Store, op affinity.Op, l lease.Incarnation) affinity.Pin {
+func (p *pins) succeed(s pinstore.Store, op pinstore.Op, l lease.Incarnation) pinstore.Pin {
 	p.Helper()
 	r := p.do(s, op)
 	if !r.Done || r.Pin.Incarnation != l {
@@ -129,7 +132,7 @@ func (p *pins) succeed(s affinity.Store, op affinity.Op, l lease.Incarnation) af
 }
 
 // fail performs an op that must not take effect, and must return the present pin.
-func (p *pins) fail(s affinity.Store, op affinity.Op, stands affinity.Pin) {
+func (p *pins) fail(s pinstore.Store, op pinstore.Op, stands pinstore.Pin) {
 	p.Helper()
 	if r := p.do(s, op); r.Done || r.Pin != stands {
 		p.Fatalf("done %t, pin %v; want not done and %v", r.Done, r.Pin, stands)
@@ -140,12 +143,12 @@ func (p *pins) fail(s affinity.Store, op affinity.Op, stands affinity.Pin) {
 }
 
 // index returns the epochs of the rooms of an incarnation in partition home.
-func (p *pins) index(s affinity.Store, l lease.Incarnation) map[string]uint64 {
+func (p *pins) index(s pinstore.Store, l lease.Incarnation) map[string]uint64 {
 	p.Helper()
 	return p.indexOf(s, 10_000, []placement.Partition{home}, l)
 }
 
-func (p *pins) indexOf(s affinity.Store, limit int, partitions []placement.Partition, l lease.Incarnation) map[string]uint64 {
+func (p *pins) indexOf(s pinstore.Store, limit int, partitions []placement.Partition, l lease.Incarnation) map[string]uint64 {
 	p.Helper()
 	entries, err := s.Index(p.Context(), partitions, func(x lease.Incarnation) bool { return x == l }, limit)
 	if err != nil {
@@ -175,14 +178,14 @@ func contextEnded(p *pins) {
 	cancel()
 	op := claimOf(p.first)
 	op.Room = p.room
-	results := p.a.Swap(ctx, op, affinity.Op{Room: p.room + " other"})
+	results := p.a.Swap(ctx, op, pinstore.Op{Room: p.room + " other"})
 	if len(results) != 2 {
 		p.Fatalf("%d results for 2 ops", len(results))
 	}
 	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(lease.Incarnation) bool { return true }, 1)
 	_, signErr := p.a.Heartbeat(ctx, p.first, long, nil)
 	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr} {
-		if !errors.Is(err, affinity.ErrStore) || !errors.Is(err, context.Canceled) {
+		if !errors.Is(err, pinstore.ErrStore) || !errors.Is(err, context.Canceled) {
 			p.Errorf("error %v; want an ErrStore because of %v", err, context.Canceled)
 		}
 	}

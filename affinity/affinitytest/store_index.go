@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -18,7 +18,7 @@ func indexSelects(p *pins) {
 	const n = 300
 	want := map[placement.Partition]map[lease.Incarnation][]string{}
 	all := []lease.Incarnation{p.first, p.again, p.second}
-	var ops []affinity.Op
+	var ops []pinstore.Op
 	var partitions []placement.Partition
 	for i := range n {
 		part, l := placement.Partition(i%10), all[i%len(all)]
@@ -28,7 +28,7 @@ func indexSelects(p *pins) {
 			partitions = append(partitions, part)
 		}
 		want[part][l] = append(want[part][l], room)
-		ops = append(ops, affinity.Op{Partition: part, Room: room, Set: affinity.Pin{Incarnation: l}, TTL: long})
+		ops = append(ops, pinstore.Op{Partition: part, Room: room, Set: pinstore.Pin{Incarnation: l}, TTL: long})
 	}
 	p.all(p.a, ops...)
 	for _, l := range all {
@@ -63,7 +63,7 @@ func sameSet(a, b []string) bool {
 // The index follows each change of a pin: only by the index are the rooms of a dead node
 // found.
 func indexFollows(p *pins) {
-	is := func(l lease.Incarnation, pin affinity.Pin) {
+	is := func(l lease.Incarnation, pin pinstore.Pin) {
 		p.Helper()
 		for _, other := range []lease.Incarnation{p.first, p.again, p.second} {
 			found := p.index(p.b, other)
@@ -79,16 +79,16 @@ func indexFollows(p *pins) {
 	is(p.first, pin)
 	p.fail(p.a, claimOf(p.second), pin)
 	is(p.first, pin)
-	p.fail(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.again}, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, pin)
+	p.fail(p.a, pinstore.Op{If: pinstore.Pin{Incarnation: p.again}, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, pin)
 	is(p.first, pin)
-	pin = p.succeed(p.b, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second}, TTL: long}, p.second)
+	pin = p.succeed(p.b, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, p.second)
 	is(p.second, pin)
-	pin = p.succeed(p.a, affinity.Op{If: pin, Set: affinity.Pin{Incarnation: p.second, Size: 3}, TTL: long}, p.second)
+	pin = p.succeed(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second, Size: 3}, TTL: long}, p.second)
 	is(p.second, pin)
-	p.fail(p.a, affinity.Op{If: affinity.Pin{Incarnation: p.second, Epoch: pin.Epoch + 1}}, pin)
+	p.fail(p.a, pinstore.Op{If: pinstore.Pin{Incarnation: p.second, Epoch: pin.Epoch + 1}}, pin)
 	is(p.second, pin)
-	p.succeed(p.b, affinity.Op{If: pin}, lease.Incarnation{})
-	is(lease.Incarnation{}, affinity.Pin{})
+	p.succeed(p.b, pinstore.Op{If: pin}, lease.Incarnation{})
+	is(lease.Incarnation{}, pinstore.Pin{})
 	pin = p.claim(p.a, p.again)
 	is(p.again, pin)
 }
@@ -113,11 +113,11 @@ func indexForgets(p *pins) {
 
 func indexLimits(p *pins) {
 	const n = 250
-	ops := make([]affinity.Op, n)
+	ops := make([]pinstore.Op, n)
 	for i := range ops {
-		ops[i] = affinity.Op{
+		ops[i] = pinstore.Op{
 			Partition: placement.Partition(i % 2), Room: fmt.Sprint(p.room, " ", i),
-			Set: affinity.Pin{Incarnation: p.first}, TTL: long,
+			Set: pinstore.Pin{Incarnation: p.first}, TTL: long,
 		}
 	}
 	results := p.all(p.a, ops...)
@@ -135,10 +135,10 @@ func indexLimits(p *pins) {
 		if len(found) != min(left, 100) {
 			p.Fatalf("%d rooms; %d are left", len(found), left)
 		}
-		var moves []affinity.Op
+		var moves []pinstore.Op
 		for i, op := range ops {
 			if _, ok := found[op.Room]; ok {
-				op.If, op.Set = results[i].Pin, affinity.Pin{Incarnation: p.second}
+				op.If, op.Set = results[i].Pin, pinstore.Pin{Incarnation: p.second}
 				moves = append(moves, op)
 			}
 		}
@@ -154,13 +154,13 @@ func indexConcurrent(p *pins) {
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
-			s := []affinity.Store{p.a, p.b}[c%2]
+			s := []pinstore.Store{p.a, p.b}[c%2]
 			for i := range rounds {
-				op := affinity.Op{Partition: home, Room: room(c + i), Set: affinity.Pin{Incarnation: all[(c+i)%3]}, TTL: long}
+				op := pinstore.Op{Partition: home, Room: room(c + i), Set: pinstore.Pin{Incarnation: all[(c+i)%3]}, TTL: long}
 				pin := s.Swap(p.Context(), op)[0].Pin
 				op.If, op.Set.Incarnation = pin, all[(c+i+1)%3]
 				if i%4 == 0 {
-					op.Set = affinity.Pin{}
+					op.Set = pinstore.Pin{}
 				}
 				if err := s.Swap(p.Context(), op)[0].Err; err != nil {
 					p.Error(err)
@@ -173,7 +173,7 @@ func indexConcurrent(p *pins) {
 	}
 	wg.Wait()
 	for i := range rooms {
-		pin := p.do(p.a, affinity.Op{Room: room(i)}).Pin
+		pin := p.do(p.a, pinstore.Op{Room: room(i)}).Pin
 		for _, l := range all {
 			epoch, ok := p.index(p.b, l)[room(i)]
 			if ok != (pin.Incarnation == l) || (ok && epoch != pin.Epoch) {
@@ -183,7 +183,7 @@ func indexConcurrent(p *pins) {
 	}
 }
 
-func (p *pins) heartbeat(s affinity.Store, self lease.Incarnation, ttl time.Duration, ask ...lease.Incarnation) []bool {
+func (p *pins) heartbeat(s pinstore.Store, self lease.Incarnation, ttl time.Duration, ask ...lease.Incarnation) []bool {
 	p.Helper()
 	alive, err := s.Heartbeat(p.Context(), self, ttl, ask)
 	if err != nil {
@@ -197,7 +197,7 @@ func (p *pins) heartbeat(s affinity.Store, self lease.Incarnation, ttl time.Dura
 
 func heartbeats(p *pins) {
 	for _, step := range []struct {
-		by   affinity.Store
+		by   pinstore.Store
 		self lease.Incarnation
 		ttl  time.Duration
 		want []bool // first, again, second

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -17,18 +17,18 @@ const unnoticed = 5 * time.Second
 // pin, or its freshness expires. Each room gets its result in another way. The second
 // result follows a notification.
 func notifies(p *pins) {
-	set := func(l lease.Incarnation, size int) affinity.Op {
-		return affinity.Op{If: affinity.Pin{Incarnation: p.first}, Set: affinity.Pin{Incarnation: l, Size: size}, TTL: long}
+	set := func(l lease.Incarnation, size int) pinstore.Op {
+		return pinstore.Op{If: pinstore.Pin{Incarnation: p.first}, Set: pinstore.Pin{Incarnation: l, Size: size}, TTL: long}
 	}
 	ways := []struct {
 		before lease.Incarnation // the pin before, by another instance
-		op     affinity.Op
+		op     pinstore.Op
 	}{
 		{op: claimOf(p.first)},
 		{p.second, claimOf(p.first)}, // it is taken
 		{p.first, set(p.first, 2)},
 		{p.first, set(p.second, 0)},
-		{p.first, affinity.Op{If: affinity.Pin{Incarnation: p.first}}},
+		{p.first, pinstore.Op{If: pinstore.Pin{Incarnation: p.first}}},
 	}
 	s := p.instance()
 	var pending pendingRooms
@@ -51,7 +51,7 @@ func notifies(p *pins) {
 			changed = append(changed, stale{way.op.Room, result.Fresh, time.Now()})
 			pending.add(way.op.Room)
 			p.change(way.op.Room, result.Pin)
-			ways[i].op = affinity.Op{Room: way.op.Room}
+			ways[i].op = pinstore.Op{Room: way.op.Room}
 		}
 		for _, c := range changed {
 			pending.wait(p, c)
@@ -60,13 +60,13 @@ func notifies(p *pins) {
 }
 
 // change makes another instance change the pin of a room.
-func (p *pins) change(room string, pin affinity.Pin) {
+func (p *pins) change(room string, pin pinstore.Pin) {
 	p.Helper()
 	to := p.again
 	if pin.Incarnation == p.again {
 		to = p.first
 	}
-	p.succeed(p.b, affinity.Op{Room: room, If: pin, Set: affinity.Pin{Incarnation: to}, TTL: long}, to)
+	p.succeed(p.b, pinstore.Op{Room: room, If: pin, Set: pinstore.Pin{Incarnation: to}, TTL: long}, to)
 }
 
 // stale is a result that was fresh for a while, and changed at a time.

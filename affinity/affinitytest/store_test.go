@@ -5,15 +5,16 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/affinitytest"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/presence"
 )
 
 var _ affinity.Counter = (*presence.Tracker)(nil) // S1.7
 
 func TestMemory(t *testing.T) {
-	affinitytest.Store(t, func(*testing.T) func() affinity.Store {
-		memory := affinity.NewMemory()
-		return func() affinity.Store { return memory }
+	affinitytest.Store(t, func(*testing.T) func() pinstore.Store {
+		memory := pinstore.NewMemory()
+		return func() pinstore.Store { return memory }
 	})
 }
 

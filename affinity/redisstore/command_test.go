@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -28,21 +28,21 @@ func TestOneCommand(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})
 	pin := swap(t, s, first("warm", node("n", 1))).Pin // the script is there now
-	batch := make([]affinity.Op, 64)
+	batch := make([]pinstore.Op, 64)
 	for i := range batch {
 		batch[i] = first(fmt.Sprint("batch ", i), node("n", 1))
 	}
 	for _, c := range []struct {
 		name string
-		ops  []affinity.Op
+		ops  []pinstore.Op
 	}{
-		{"first claim", []affinity.Op{first("room", node("n", 1))}},
-		{"claim of what is taken", []affinity.Op{first("room", node("m", 1))}},
-		{"read", []affinity.Op{read("room")}},
-		{"read of nothing", []affinity.Op{read("nothing")}},
-		{"replace", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour}}},
-		{"replace in vain", []affinity.Op{{Partition: 17, Room: "warm", If: pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour}}},
-		{"release", []affinity.Op{{Partition: 17, Room: "warm", If: affinity.Pin{Incarnation: node("m", 1)}}}},
+		{"first claim", []pinstore.Op{first("room", node("n", 1))}},
+		{"claim of what is taken", []pinstore.Op{first("room", node("m", 1))}},
+		{"read", []pinstore.Op{read("room")}},
+		{"read of nothing", []pinstore.Op{read("nothing")}},
+		{"replace", []pinstore.Op{{Partition: 17, Room: "warm", If: pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour}}},
+		{"replace in vain", []pinstore.Op{{Partition: 17, Room: "warm", If: pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour}}},
+		{"release", []pinstore.Op{{Partition: 17, Room: "warm", If: pinstore.Pin{Incarnation: node("m", 1)}}}},
 		{"batch", batch},
 	} {
 		server.ResetStats()
@@ -67,7 +67,8 @@ func TestOneCommand(t *testing.T) {
 }
 
 // Tracking costs the server memory: reads track only pins, Index and Heartbeat nothing.
-// For writes Redis 7.0 tracks the indexes, too.
+// Redis 7.0 tracks all keys that a script declares: each pin with its needs, and for writes the
+// indexes.
 func TestTracksPinsAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s, reader := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
@@ -82,13 +83,13 @@ func TestTracksPinsAlone(t *testing.T) {
 	for i := range n {
 		swap(t, s, first(strconv.Itoa(i), node("n", 1)))
 	}
-	tracked(n, n+2)
+	tracked(n, 2*n+2)
 	server.Do("FLUSHALL")
 	tracked(0)
 	for i := range n {
 		swap(t, reader, read(strconv.Itoa(i)))
 	}
-	tracked(n)
+	tracked(n, 2*n)
 	_, err := s.Index(t.Context(), []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func TestTracksPinsAlone(t *testing.T) {
 	if _, err := s.Heartbeat(t.Context(), node("n", 1), time.Hour, []lease.Incarnation{node("m", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	tracked(n)
+	tracked(n, 2*n)
 }
 
 // All keys expire, also those of an abandoned room, and index entries with their pins.
@@ -104,7 +105,7 @@ func TestKeys(t *testing.T) { // S1.1, S1.4
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL(), Prefix: "p:"})
 	pin := swap(t, s, first("moved", node("a:1", 1))).Pin
-	swap(t, s, affinity.Op{Partition: 17, Room: "moved", If: pin, Set: affinity.Pin{Incarnation: node("b", 2)}, TTL: time.Hour})
+	swap(t, s, pinstore.Op{Partition: 17, Room: "moved", If: pin, Set: pinstore.Pin{Incarnation: node("b", 2)}, TTL: time.Hour})
 	swap(t, s, first("stays", node("c", 3)))
 	ada := presence.Participant{Room: presence.Room{Partition: 17, Name: "stays"}, Name: "ada/1"}
 	_, err := s.Heartbeat(t.Context(), node("b", 2), time.Hour, nil)
@@ -118,7 +119,11 @@ func TestKeys(t *testing.T) { // S1.1, S1.4
 		t.Errorf("keys %q; want %q", keys, want)
 	}
 	for _, key := range keys {
-		if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 || ttl > 3_600_000 {
+		most := 3_600_000
+		if strings.HasPrefix(key, "p:{17}:l") || strings.HasPrefix(key, "p:{17}:n:") {
+			most += most / 8 // the end of an index moves in steps
+		}
+		if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 || ttl > most {
 			t.Errorf("%s lasts %d ms (%v); want an hour", key, ttl, err)
 		}
 	}
@@ -128,7 +133,7 @@ func TestKeys(t *testing.T) { // S1.1, S1.4
 	if got := server.Do("ZRANGE", "p:{17}:u:stays", "0", "-1"); got != "ada/1" {
 		t.Errorf("participants %q", got)
 	}
-	swap(t, s, affinity.Op{Partition: 17, Room: "stays", If: affinity.Pin{Incarnation: node("c", 3)}})
+	swap(t, s, pinstore.Op{Partition: 17, Room: "stays", If: pinstore.Pin{Incarnation: node("c", 3)}})
 	if err := s.Presence().Leave(t.Context(), ada); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +148,7 @@ func TestIndexLasts(t *testing.T) {
 	s := ready(t, Options{URL: server.URL()})
 	brief, long := first("brief", node("n", 1)), first("long", node("n", 1))
 	brief.TTL = time.Second
-	for name, swaps := range map[string][][]affinity.Op{
+	for name, swaps := range map[string][][]pinstore.Op{
 		"brief, long":                {{brief}, {long}},
 		"long, brief":                {{long}, {brief}},
 		"brief and long in a batch":  {{brief, long}},
@@ -184,7 +189,7 @@ func TestStaleIndex(t *testing.T) {
 			lost++
 		}
 	}
-	list := func(limit int) []affinity.Entry {
+	list := func(limit int) []pinstore.Entry {
 		t.Helper()
 		entries, err := s.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == owner }, limit)
 		if err != nil {
@@ -217,9 +222,9 @@ func TestStaleIndex(t *testing.T) {
 	server.Do("ZADD", s.keys.rooms(17, "n|1"), "9999999999999", "3")
 	// An op that does not match removes the entry.
 	server.Do("DEL", s.keys.pin(17, "3"))
-	swap(t, s, affinity.Op{Partition: 17, Room: "3", If: affinity.Pin{Incarnation: owner}, Set: affinity.Pin{Incarnation: owner}, TTL: time.Hour})
+	swap(t, s, pinstore.Op{Partition: 17, Room: "3", If: pinstore.Pin{Incarnation: owner}, Set: pinstore.Pin{Incarnation: owner}, TTL: time.Hour})
 	card("after an op that did not match", "1")
-	swap(t, s, affinity.Op{Partition: 17, Room: "150", If: affinity.Pin{Incarnation: owner}})
+	swap(t, s, pinstore.Op{Partition: 17, Room: "150", If: pinstore.Pin{Incarnation: owner}})
 	if found := list(10); len(found) != 0 {
 		t.Errorf("%v; want none", found)
 	}
@@ -234,12 +239,12 @@ func TestGarbage(t *testing.T) {
 	s := ready(t, Options{URL: server.URL()})
 	owner := node("n", 1)
 	good := swap(t, s, first("good", owner)).Pin
-	ops := func(room string) []affinity.Op {
-		is := affinity.Pin{Incarnation: owner}
-		return []affinity.Op{
+	ops := func(room string) []pinstore.Op {
+		is := pinstore.Pin{Incarnation: owner}
+		return []pinstore.Op{
 			read(room), first(room, owner),
 			{Partition: 17, Room: room, If: is, Set: is, TTL: time.Hour},
-			{Partition: 17, Room: room, If: is, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour},
+			{Partition: 17, Room: room, If: is, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour},
 			{Partition: 17, Room: room, If: is},
 		}
 	}
@@ -254,7 +259,7 @@ func TestGarbage(t *testing.T) {
 			server.Do("SET", key, value)
 			results := s.Swap(t.Context(), op, read("good"))
 			err := results[0].Err
-			if results[0].Pin != (affinity.Pin{}) && !results[0].Done && err == nil {
+			if results[0].Pin != (pinstore.Pin{}) && !results[0].Done && err == nil {
 				t.Errorf("%.40q: pin %v", value, results[0].Pin)
 			}
 			if err != nil && (!strings.Contains(err.Error(), key) || len(err.Error()) > 500) {
@@ -268,7 +273,7 @@ func TestGarbage(t *testing.T) {
 	wrongType(t, server, s, good)
 }
 
-func wrongType(t *testing.T, server *redistest.Server, s *Store, good affinity.Pin) {
+func wrongType(t *testing.T, server *redistest.Server, s *Store, good pinstore.Pin) {
 	t.Helper()
 	all := func(lease.Incarnation) bool { return true }
 	server.Do("LPUSH", s.keys.pin(17, "list"), "x")
@@ -302,17 +307,17 @@ func TestHostile(t *testing.T) {
 	s := ready(t, Options{URL: server.URL()})
 	server.Do("FLUSHALL")
 	owner := node("n", 1)
-	for _, op := range []affinity.Op{
+	for _, op := range []pinstore.Op{
 		first("", owner), first("{0}", owner), first("a}b", owner), first("*", owner), first("a\nb", owner), first("a\x00b", owner),
 		first("\xff", owner), first(strings.Repeat("x", 10<<10), owner),
 		first("r", node("a|b", 1)), first("r", node("{0}", 1)), first("r", node("", 1)), first("r", node("a b", 1)),
-		{Partition: 17, Room: "r", If: affinity.Pin{Incarnation: node("a|b", 1)}},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner, Size: -1}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner, Size: affinity.MaxSize + 1}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner, Epoch: 1 << 53}, TTL: time.Hour},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner}},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner}, TTL: time.Microsecond},
-		{Partition: 17, Room: "r", Set: affinity.Pin{Incarnation: owner}, TTL: -time.Hour},
+		{Partition: 17, Room: "r", If: pinstore.Pin{Incarnation: node("a|b", 1)}},
+		{Partition: 17, Room: "r", Set: pinstore.Pin{Incarnation: owner, Size: -1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: pinstore.Pin{Incarnation: owner, Size: pinstore.MaxSize + 1}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: pinstore.Pin{Incarnation: owner, Epoch: 1 << 53}, TTL: time.Hour},
+		{Partition: 17, Room: "r", Set: pinstore.Pin{Incarnation: owner}},
+		{Partition: 17, Room: "r", Set: pinstore.Pin{Incarnation: owner}, TTL: time.Microsecond},
+		{Partition: 17, Room: "r", Set: pinstore.Pin{Incarnation: owner}, TTL: -time.Hour},
 	} {
 		good := read("good")
 		results := s.Swap(t.Context(), op, good)

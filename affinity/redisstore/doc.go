@@ -1,5 +1,5 @@
 // Package redisstore keeps pins and participants on Redis, for all nodes of a fleet: it
-// implements affinity.Store and presence.Store.
+// implements pinstore.Store and presence.Store.
 //
 //	store, err := redisstore.Open(ctx, redisstore.Options{URL: "redis://localhost:6379"})
 //	…
@@ -24,6 +24,8 @@
 //     recover by themselves.
 //  6. A foreign value under a key is an error that names the key.
 //  7. No error and no log line contains a password.
+//  8. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of
+//     that slot, and says so.
 //
 // # What it does not promise
 //
@@ -35,10 +37,12 @@
 //
 // The number in braces is the partition.
 //
-//	roost:{17}:r:<room>                 string  node|incarnation|epoch|size: the pin
+//	roost:{17}:r:<room>                 string  node|incarnation|epoch|size: the pin; 0 before the size if it has needs
+//	roost:{17}:d:<room>                 string  the pin's needs: what else the room's demand states
 //	roost:{17}:n:<node>|<incarnation>   zset    room → expiry in ms: the rooms of an incarnation
-//	roost:{17}:l                        zset    incarnation → greatest expiry of its rooms
+//	roost:{17}:l                        zset    incarnation → until when it is listed
 //	roost:{17}:u:<room>                 zset    participant → last heartbeat in ms
+//	roost:{n:<node>|<incarnation>}      zset    quarter of a second → units of the rooms that were claimed in it
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
 //
 // A user of an access list needs

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -22,14 +22,14 @@ func Example() {
 		return
 	}
 	defer func() { _ = store.Close() }()
-	result := store.Swap(ctx, affinity.Op{
+	result := store.Swap(ctx, pinstore.Op{
 		Partition: 17,
 		Room:      "standup",
-		Set:       affinity.Pin{Incarnation: lease.Incarnation{Node: "node-1", Number: 1}, Size: 5},
+		Set:       pinstore.Pin{Incarnation: lease.Incarnation{Node: "node-1", Number: 1}, Size: 5},
 		TTL:       time.Hour,
 	})[0]
 	fmt.Println("pinned:", result.Done)
-	fmt.Println("Redis does not answer:", errors.Is(result.Err, affinity.ErrStore))
+	fmt.Println("Redis does not answer:", errors.Is(result.Err, pinstore.ErrStore))
 	fmt.Println(opt)
 	// Output:
 	// pinned: false

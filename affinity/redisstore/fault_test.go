@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -26,7 +26,7 @@ const budget = 150 * time.Millisecond
 const answerTime = 5 * time.Second
 
 // try is one op with a budget.
-func try(s *Store, op affinity.Op) error {
+func try(s *Store, op pinstore.Op) error {
 	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
 }
 
@@ -41,19 +41,19 @@ func calls(s *Store, room string) map[string]storeCall {
 	p, in := s.Presence(), presence.Room{Partition: 17, Name: room}
 	ada := presence.Participant{Room: in, Name: "ada"}
 	return map[string]storeCall{
-		"read":  {affinity.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err }},
-		"claim": {affinity.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err }},
-		"batch": {affinity.ErrStore, func(ctx context.Context) error {
+		"read":  {pinstore.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err }},
+		"claim": {pinstore.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err }},
+		"batch": {pinstore.ErrStore, func(ctx context.Context) error {
 			elsewhere := first(room+" too", node("n", 1))
 			elsewhere.Partition = 99
 			results := s.Swap(ctx, first(room, node("n", 1)), elsewhere)
 			return errors.Join(results[0].Err, results[1].Err)
 		}},
-		"index": {affinity.ErrStore, func(ctx context.Context) error {
+		"index": {pinstore.ErrStore, func(ctx context.Context) error {
 			_, err := s.Index(ctx, []placement.Partition{17}, func(lease.Incarnation) bool { return true }, 10)
 			return err
 		}},
-		"heartbeat": {affinity.ErrStore, func(ctx context.Context) error {
+		"heartbeat": {pinstore.ErrStore, func(ctx context.Context) error {
 			_, err := s.Heartbeat(ctx, node("n", 1), time.Hour, nil)
 			return err
 		}},
@@ -188,7 +188,7 @@ func TestHangs(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			for range each {
-				if err := try(s, first("room", node("n", 2))); !errors.Is(err, affinity.ErrStore) || errors.Is(err, errLate) {
+				if err := try(s, first("room", node("n", 2))); !errors.Is(err, pinstore.ErrStore) || errors.Is(err, errLate) {
 					late <- err
 				}
 			}
@@ -237,7 +237,7 @@ func TestCloseDuringCalls(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 20 {
-					if err := try(s, read("room")); err != nil && !errors.Is(err, affinity.ErrStore) {
+					if err := try(s, read("room")); err != nil && !errors.Is(err, pinstore.ErrStore) {
 						t.Error(err)
 					}
 				}
@@ -296,17 +296,17 @@ func TestFull(t *testing.T) {
 	if err := within(answerTime, beat); err != nil { // otherwise all rooms would look empty
 		t.Errorf("heartbeat of a participant: %v", err)
 	}
-	if err := try(s, first("new", node("n", 1))); !errors.Is(err, affinity.ErrStore) || !strings.Contains(err.Error(), "OOM") {
+	if err := try(s, first("new", node("n", 1))); !errors.Is(err, pinstore.ErrStore) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("claim: error %v; want OOM", err)
 	}
-	moved := s.Swap(t.Context(), affinity.Op{Partition: 17, Room: "room", If: pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})[0]
+	moved := s.Swap(t.Context(), pinstore.Op{Partition: 17, Room: "room", If: pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})[0]
 	if moved.Err == nil || !strings.Contains(moved.Err.Error(), "OOM") {
 		t.Errorf("replace: error %v; want OOM", moved.Err)
 	}
 	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin { // it is read, and the index is as it was
 		t.Errorf("%v stands; want %v", r.Pin, pin)
 	}
-	if r := swap(t, s, affinity.Op{Partition: 17, Room: "room", If: pin}); !r.Done {
+	if r := swap(t, s, pinstore.Op{Partition: 17, Room: "room", If: pin}); !r.Done {
 		t.Error("release: not done; it takes no memory")
 	}
 	server.Full(false)
@@ -349,7 +349,7 @@ func TestNotifiesOfLoss(t *testing.T) {
 		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
 		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
 		notified.reset()
-		swap(t, other, affinity.Op{Partition: 17, Room: room, If: affinity.Pin{Incarnation: node("n", 1)}, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
+		swap(t, other, pinstore.Op{Partition: 17, Room: room, If: pinstore.Pin{Incarnation: node("n", 1)}, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
 		redistest.Eventually(t, "change after "+name, func() error { return notified.have(room) })
 	}
 }
@@ -365,10 +365,10 @@ func TestNoEcho(t *testing.T) {
 		if pin.Fresh != maxFresh {
 			t.Fatalf("fresh for %v; want %v", pin.Fresh, maxFresh)
 		}
-		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: pin.Pin, TTL: time.Hour})
-		swap(t, s, affinity.Op{Partition: 17, Room: room, If: pin.Pin, Set: affinity.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
+		swap(t, s, pinstore.Op{Partition: 17, Room: room, If: pin.Pin, Set: pin.Pin, TTL: time.Hour})
+		swap(t, s, pinstore.Op{Partition: 17, Room: room, If: pin.Pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
 	}
-	swap(t, other, affinity.Op{Partition: 17, Room: "room 19", If: affinity.Pin{Incarnation: node("m", 1)}})
+	swap(t, other, pinstore.Op{Partition: 17, Room: "room 19", If: pinstore.Pin{Incarnation: node("m", 1)}})
 	redistest.Eventually(t, "the other's change", func() error { return notified.have("room 19") })
 	if all := notified.all(); len(all) != 1 {
 		t.Errorf("notified of %q; want the room that the other changed", all)
@@ -381,7 +381,7 @@ func TestFreshAsLongAsThePin(t *testing.T) {
 		s := ready(t, Options{URL: server.URL() + query})
 		op := first("brief"+query, node("n", 1))
 		op.TTL = 500 * time.Millisecond
-		for _, op := range []affinity.Op{op, read(op.Room)} {
+		for _, op := range []pinstore.Op{op, read(op.Room)} {
 			if fresh := swap(t, s, op).Fresh; fresh <= 0 || fresh > op.TTL && op.TTL > 0 || fresh > 500*time.Millisecond {
 				t.Errorf("%q: fresh for %v", query, fresh)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Heartbeat implements affinity.Store. It takes one command.
+// Heartbeat implements pinstore.Store. It takes one command.
 func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	what := fmt.Sprintf("heartbeat of %.80q", self.String())
 	if err := checkIncarnation(self); err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -21,14 +21,14 @@ const (
 	page = 64
 )
 
-// Index implements affinity.Store. It takes a command for each partition, and two for
+// Index implements pinstore.Store. It takes a command for each partition, and two for
 // each selected incarnation in each partition, or each 64 of its rooms; 128 commands
 // share a round trip. It removes stale entries. Rooms that are pinned or released at the
 // same time may be missing. If some keys cannot be read, because a server is down or a
 // value is foreign, it returns the other rooms with the error.
-func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
+func (s *Store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
 	shelves, failed := s.shelves(ctx, partitions, want)
-	var found []affinity.Entry
+	var found []pinstore.Entry
 	var stale []call
 	for len(shelves) > 0 && len(found) < limit {
 		some := shelves[:min(maxPipeline, len(shelves))]
@@ -44,7 +44,7 @@ func (s *Store) Index(ctx context.Context, partitions []placement.Partition, wan
 
 // reading is the result of reading a page of some shelves.
 type reading struct {
-	entries []affinity.Entry
+	entries []pinstore.Entry
 	rest    []shelf // with more rooms
 	stale   []call  // to remove stale entries
 }
@@ -124,8 +124,11 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	var gone []string
 	for i, room := range rooms {
 		pin, err := parsePin(pins[i])
+		if hasNeeds(pins[i]) {
+			pin.Needs = pins[len(rooms)+i]
+		}
 		if err == nil && pin.Incarnation == of.at {
-			r.entries = append(r.entries, affinity.Entry{Partition: of.partition, Room: room, Pin: pin})
+			r.entries = append(r.entries, pinstore.Entry{Partition: of.partition, Room: room, Pin: pin})
 		} else {
 			gone = append(gone, room)
 		}
@@ -135,13 +138,14 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 	}
 }
 
-// pins returns the values of the rooms' pins, "" for none.
+// pins returns the values of the rooms' pins, and then their needs, "" for none.
 func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
 	asks := make([]command, len(full))
 	for j, i := range full {
-		names := make([]string, len(pages[i]))
+		rooms := len(pages[i])
+		names := make([]string, 2*rooms)
 		for k, room := range pages[i] {
-			names[k] = s.keys.pin(shelves[i].partition, room)
+			names[k], names[rooms+k] = s.keys.pin(shelves[i].partition, room), s.keys.needs(shelves[i].partition, room)
 		}
 		asks[j] = command{"MGET", names, nil}
 	}

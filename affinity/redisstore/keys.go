@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -19,11 +19,17 @@ type keys string
 // pin is the string that holds a room's pin.
 func (k keys) pin(p placement.Partition, room string) string { return k.tag(p) + ":r:" + room }
 
+// needs is the string that holds Pin.Needs of a room's pin. It lasts as long as the pin.
+func (k keys) needs(p placement.Partition, room string) string { return k.tag(p) + ":d:" + room }
+
 // rooms is the zset of an incarnation's rooms in a partition: room → expiry of its pin.
 func (k keys) rooms(p placement.Partition, at string) string { return k.tag(p) + ":n:" + at }
 
+// units is the zset of the units of new rooms that were counted towards an incarnation.
+func (k keys) units(at string) string { return string(k) + "{n:" + at + "}" }
+
 // incarnations is the zset of the incarnations with rooms in a partition: incarnation →
-// greatest expiry of their pins.
+// an expiry that is no earlier than the expiry of their pins.
 func (k keys) incarnations(p placement.Partition) string { return k.tag(p) + ":l" }
 
 // heartbeats is the zset of the nodes that are alive: incarnation → expiry.
@@ -85,18 +91,28 @@ func parseIncarnation(text string) (lease.Incarnation, error) {
 // maxEpoch is the greatest integer that a double, as in Lua, holds exactly.
 const maxEpoch = 1 << 53
 
+// hasNeeds reports whether the text of a pin says that the pin has needs: by a 0 before its
+// size.
+func hasNeeds(text string) bool {
+	size := text[strings.LastIndexByte(text, '|')+1:]
+	return len(size) > 1 && size[0] == '0'
+}
+
 var errPin = errors.New("it is not node|incarnation|epoch|size")
 
-func parsePin(text string) (affinity.Pin, error) {
-	fields := strings.Split(text, "|")
-	if len(fields) != 4 {
-		return affinity.Pin{}, errPin
+func parsePin(text string) (pinstore.Pin, error) {
+	end := strings.LastIndexByte(text, '|')
+	if end < 0 || strings.Count(text, "|") != 3 {
+		return pinstore.Pin{}, errPin
 	}
-	at, err := parseIncarnation(fields[0] + "|" + fields[1])
-	epoch, epochErr := strconv.ParseUint(fields[2], 10, 64)
-	size, sizeErr := strconv.Atoi(fields[3])
+	last := text[end+1:]
+	names := text[:end]
+	end = strings.LastIndexByte(names, '|')
+	at, err := parseIncarnation(names[:end])
+	epoch, epochErr := strconv.ParseUint(names[end+1:], 10, 64)
+	size, sizeErr := strconv.Atoi(last)
 	if err != nil || epochErr != nil || sizeErr != nil || epoch >= maxEpoch || size < 0 {
-		return affinity.Pin{}, errPin
+		return pinstore.Pin{}, errPin
 	}
-	return affinity.Pin{Incarnation: at, Epoch: epoch, Size: size}, nil
+	return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: size}, nil
 }

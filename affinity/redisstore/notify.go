@@ -5,10 +5,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
-// Notify implements affinity.Store. It also calls changed with "" after a lost connection
+// Notify implements pinstore.Store. It also calls changed with "" after a lost connection
 // to any server, so that no stale pin goes unnoticed. With client_cache=0 it calls
 // changed only for the changes of other users of this Store.
 func (s *Store) Notify(changed func(room string)) {
@@ -52,7 +52,7 @@ func (s *Store) invalidated(names []rueidis.RedisMessage) {
 
 // notifyOthers notifies the users of this Store of each other's changes: the server does
 // not notify a connection of its own changes.
-func (s *Store) notifyOthers(ops []affinity.Op, results []affinity.Result) {
+func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	users := s.users()
 	if len(users) < 2 {
 		return

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -49,7 +53,7 @@ func newBench(b *testing.B) *bench {
 	return &bench{server, agent, bare}
 }
 
-func (n *bench) resolver(b *testing.B, store affinity.Store) *affinity.Resolver {
+func (n *bench) resolver(b *testing.B, store pinstore.Store) *affinity.Resolver {
 	b.Helper()
 	// A slow join is measured, not degraded.
 	cfg := affinity.Config{Budget: time.Minute, Log: slog.New(slog.DiscardHandler)}
@@ -64,7 +68,7 @@ func (n *bench) resolver(b *testing.B, store affinity.Store) *affinity.Resolver 
 // unsure is a store with answers that are never fresh.
 type unsure struct{ *Store }
 
-func (s unsure) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (s unsure) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	results := s.Store.Swap(ctx, ops...)
 	for i := range results {
 		results[i].Fresh = 0
@@ -72,8 +76,10 @@ func (s unsure) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return results
 }
 
-// BenchmarkResolve compares joins with bare commands on the same server, by one caller
-// and by 64.
+// BenchmarkResolve compares joins with a bare command on the same server, by one caller and by
+// 64. Each repetition is a slice of the bare command and a slice of joins, and the ratio of
+// the two times; times-bare is the median ratio. So work of other processes on the machine
+// slows both. server-ns/op is the CPU time of the server.
 func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
 	rooms := n.resolver(b, open(b, Options{URL: n.server.URL()}))
@@ -91,47 +97,89 @@ func BenchmarkResolve(b *testing.B) {
 	if _, err := rooms.Host(b.Context(), "hosted", affinity.Demand{Size: 2}); err != nil {
 		b.Fatal(err)
 	}
+	bare := func() error { return one.run(context.Background(), n.bare, call{[]string{"k"}, nil})[0].Error() }
 	var next atomic.Int64
 	for _, c := range []struct {
 		name string
+		each int // calls of a slice
 		call func() error
 	}{
-		{"bare GET", func() error {
+		{"bare EVALSHA", 4000, bare}, // the ratio is 1, but for noise
+		{"bare GET", 4000, func() error {
 			return n.bare.Do(context.Background(), n.bare.B().Get().Key("k").Build()).Error()
 		}},
-		{"bare EVALSHA", func() error {
-			return one.run(context.Background(), n.bare, call{[]string{"k"}, nil})[0].Error()
-		}},
-		{"cached", func() error { return resolve(rooms, pinned[0], affinity.Cached) }},
-		{"pinned", func() error {
+		{"cached", 100_000, func() error { return resolve(rooms, pinned[0], affinity.Cached) }},
+		{"pinned", 4000, func() error {
 			return resolve(asking, pinned[next.Add(1)%int64(len(pinned))], affinity.Pinned)
 		}},
-		{"first claim", func() error { return resolve(rooms, fmt.Sprint("new-", next.Add(1)), affinity.Hash) }},
-		{"host of a hosted room", func() error {
+		{"first claim", 4000, func() error { return resolve(rooms, fmt.Sprint("new-", next.Add(1)), affinity.Hash) }},
+		{"host of a hosted room", 100_000, func() error {
 			_, err := rooms.Host(context.Background(), "hosted", affinity.Demand{Size: 2})
 			return err
 		}},
 	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := c.call(); err != nil {
-					b.Fatal(err)
+		for _, callers := range []int{1, 64} {
+			// As many calls by 64 callers as their connection pipelines well, and fewer by one.
+			bares, calls := 4000, c.each
+			if callers == 1 {
+				bares, calls = bares/64, calls/64
+			}
+			b.Run(fmt.Sprintf("%s by %d", c.name, callers), func(b *testing.B) {
+				var took, ratios, server []float64
+				for b.Loop() {
+					base := slice(b, bares, callers, bare)
+					cpu := n.serverTime(b)
+					per := slice(b, calls, callers, c.call)
+					server = append(server, (n.serverTime(b)-cpu)/float64(calls))
+					took, ratios = append(took, per), append(ratios, per/base)
+				}
+				b.ReportMetric(median(took), "ns/op")
+				b.ReportMetric(median(ratios), "times-bare")
+				b.ReportMetric(median(server), "server-ns/op")
+			})
+		}
+	}
+}
+
+// slice has some callers make calls, and returns the nanoseconds of one.
+func slice(b *testing.B, calls, callers int, call func() error) float64 {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(calls))
+	var wait sync.WaitGroup
+	began := time.Now()
+	for range callers {
+		wait.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := call(); err != nil {
+					b.Error(err)
+					return
 				}
 			}
 		})
-		b.Run(c.name+"/64 callers", func(b *testing.B) {
-			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if err := c.call(); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		})
 	}
+	wait.Wait()
+	return float64(time.Since(began).Nanoseconds()) / float64(calls)
+}
+
+// serverTime returns the nanoseconds of CPU that the server has used for commands.
+func (n *bench) serverTime(b *testing.B) (sum float64) {
+	b.Helper()
+	for line := range strings.Lines(n.server.Do("INFO", "cpu")) {
+		if name, text, _ := strings.Cut(strings.TrimSpace(line), ":"); strings.HasSuffix(name, "_main_thread") {
+			seconds, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += seconds * 1e9
+		}
+	}
+	return sum
+}
+
+func median(of []float64) float64 {
+	slices.Sort(of)
+	return of[len(of)/2]
 }
 
 // resolve fails unless the source is want; 0 is any.
@@ -150,14 +198,15 @@ func BenchmarkRehome(b *testing.B) {
 	store := open(b, Options{URL: n.server.URL()})
 	// An earlier incarnation of this node is dead for certain: no lease has to expire.
 	dead := lease.Incarnation{Node: "bench", Number: 1}
-	ops := make([]affinity.Op, 5000)
+	ops := make([]pinstore.Op, 5000)
 	for i := range ops {
 		room := fmt.Sprint("room-", i)
-		ops[i] = affinity.Op{
+		ops[i] = pinstore.Op{
 			Partition: placement.Of(room, placement.DefaultPartitions), Room: room,
-			Set: affinity.Pin{Incarnation: dead, Size: 2}, TTL: time.Hour,
+			Set: pinstore.Pin{Incarnation: dead, Size: 2}, TTL: time.Hour,
 		}
 	}
+	var server float64
 	for b.Loop() {
 		b.StopTimer()
 		n.server.Do("FLUSHALL")
@@ -168,6 +217,7 @@ func BenchmarkRehome(b *testing.B) {
 		}
 		other := open(b, Options{URL: n.server.URL()})
 		tick := time.NewTicker(time.Millisecond)
+		cpu := n.serverTime(b)
 		b.StartTimer()
 		rooms, err := affinity.Start(n.agent, other, affinity.Config{Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -180,8 +230,10 @@ func BenchmarkRehome(b *testing.B) {
 		}
 		b.StopTimer()
 		tick.Stop()
+		server += n.serverTime(b) - cpu
 		_ = rooms.Close()
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(ops)), "ns/room")
+	b.ReportMetric(server/float64(b.N)/float64(len(ops)), "server-ns/room")
 }

@@ -12,6 +12,10 @@ import (
 var (
 	//go:embed swap.lua
 	swapSource string
+	//go:embed reserve.lua
+	reserveSource string
+	//go:embed apart.lua
+	apartSource string
 	//go:embed clean.lua
 	cleanSource string
 	//go:embed heartbeat.lua

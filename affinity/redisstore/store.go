@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
 // Store keeps pins on Redis. Open returns one. Its methods may be called from any
@@ -21,7 +21,7 @@ type Store struct {
 	opt  Options
 	keys keys
 
-	swap, clean, heartbeat script
+	swap, apart, clean, heartbeat, reserve script
 
 	link    atomic.Pointer[link]
 	changed atomic.Pointer[[]func(room string)]
@@ -32,7 +32,7 @@ type Store struct {
 	calls  sync.WaitGroup
 }
 
-var _ affinity.Store = (*Store)(nil)
+var _ pinstore.Store = (*Store)(nil)
 
 // link is the connection to Redis, or the reason for not having one.
 type link struct {
@@ -59,8 +59,10 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		opt:       opt,
 		keys:      keys(opt.Prefix),
 		swap:      newScript(swapSource),
+		apart:     newScript(apartSource),
 		clean:     newScript(cleanSource),
 		heartbeat: newScript(heartbeatSource),
+		reserve:   newScript(reserveSource),
 		quit:      make(chan struct{}),
 	}
 	s.link.Store(&link{err: errEarly})
@@ -182,8 +184,8 @@ func do[T any](ctx context.Context, s *Store, f func(context.Context, *link) T) 
 	}
 }
 
-// fault makes err an affinity.ErrStore that names the operation.
-func fault(what string, err error) error { return faultOf(affinity.ErrStore, what, err) }
+// fault makes err an pinstore.ErrStore that names the operation.
+func fault(what string, err error) error { return faultOf(pinstore.ErrStore, what, err) }
 
 func faultOf(kind error, what string, err error) error {
 	hint := ""

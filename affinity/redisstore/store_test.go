@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/affinitytest"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -56,8 +56,8 @@ func long(t *testing.T) {
 // conform runs the suite. Tests on one server use different rooms.
 func conform(t *testing.T, opt Options) {
 	t.Helper()
-	affinitytest.Store(t, func(t *testing.T) func() affinity.Store {
-		return func() affinity.Store { return ready(t, opt) }
+	affinitytest.Store(t, func(t *testing.T) func() pinstore.Store {
+		return func() pinstore.Store { return ready(t, opt) }
 	})
 }
 
@@ -96,7 +96,7 @@ func TestTLS(t *testing.T) {
 	unknown := open(t, Options{URL: s.URL()})
 	redistest.Eventually(t, "an error that names the certificate", func() error { // on a busy machine, the budget may end first
 		_, err := unknown.Heartbeat(t.Context(), node("n", 1), time.Hour, nil)
-		if errors.Is(err, affinity.ErrStore) && strings.Contains(err.Error(), "certificate") {
+		if errors.Is(err, pinstore.ErrStore) && strings.Contains(err.Error(), "certificate") {
 			return nil
 		}
 		return fmt.Errorf("with an unknown certificate: %w", err)
@@ -125,14 +125,14 @@ func node(id lease.NodeID, incarnation uint64) lease.Incarnation {
 }
 
 // first is a claim of room.
-func first(room string, by lease.Incarnation) affinity.Op {
-	return affinity.Op{Partition: 17, Room: room, Set: affinity.Pin{Incarnation: by, Size: 2}, TTL: time.Hour}
+func first(room string, by lease.Incarnation) pinstore.Op {
+	return pinstore.Op{Partition: 17, Room: room, Set: pinstore.Pin{Incarnation: by, Size: 2}, TTL: time.Hour}
 }
 
-func read(room string) affinity.Op { return affinity.Op{Partition: 17, Room: room} }
+func read(room string) pinstore.Op { return pinstore.Op{Partition: 17, Room: room} }
 
 // swap performs one op, which must not fail.
-func swap(tb testing.TB, s *Store, op affinity.Op) affinity.Result {
+func swap(tb testing.TB, s *Store, op pinstore.Op) pinstore.Result {
 	tb.Helper()
 	r := s.Swap(tb.Context(), op)[0]
 	if r.Err != nil {

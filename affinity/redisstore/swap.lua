@@ -1,12 +1,12 @@
--- Compare-and-sets of the pins of some rooms of one partition; see affinity.Op.
+-- Compare-and-sets of the pins of some rooms of one partition; see pinstore.Op.
 --
--- KEYS[1]  the partition's zset of incarnations (any key if no op has a Set)
---          and for each op:
---          the room's pin, the index of If, the index of Set
---          (any key in place of an absent one)
+-- KEYS     for each op:
+--          the room's pin, its needs, the index of If if there is one, the index of Set if
+--          there is one
+--          at last, if any op has a Set: the partition's zset of incarnations
 -- ARGV     for each op:
---          room, If incarnation, If epoch, Set incarnation, Set epoch, size, TTL in ms
--- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms
+--          room, If incarnation, If epoch, Set incarnation, Set epoch, size, TTL in ms, needs
+-- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms, its needs
 --          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned
 --          in its place
 --
@@ -15,38 +15,43 @@
 -- indexes would be tracked, too. Before Redis 7.2 each reading command tracks all keys of
 -- the script, so one command reads all pins.
 
-local FIELDS = 7
+local FIELDS = 8
 local MAX_EPOCH = 2 ^ 53 - 1 -- numbers are doubles
-local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2]
-local now = math.floor(micros / 1000)
-local incs = KEYS[1]
+local STEPS = 8 -- of a TTL, by which the end of an index moves
+local micros, now -- the time, once an op writes
+local incs = KEYS[#KEYS]
 local out = {}
 local longest = {} -- TTL set so far, by index
 
-local function answer(outcome, pin, ttl)
+local function answer(outcome, pin, ttl, needs)
   out[#out + 1] = outcome
   out[#out + 1] = pin
   out[#out + 1] = ttl
+  out[#out + 1] = needs or ''
 end
 
--- An index lasts as long as its longest entry. For GT a key without a TTL, such as a new
+-- Prolongs an index, and reports whether it did. For GT a key without a TTL, such as a new
 -- one, lasts forever.
 local function last(key, ttl)
-  if redis.call('PEXPIRE', key, ttl, 'GT') == 0 then
-    redis.call('PEXPIRE', key, ttl, 'NX')
-  end
+  return redis.call('PEXPIRE', key, ttl, 'GT') == 1 or redis.call('PEXPIRE', key, ttl, 'NX') == 1
 end
 
 -- Enters a room into the index of an incarnation, and the incarnation into the index of
--- the partition. The first room of a batch does the work for all.
+-- the partition. An index lasts at least as long as its longest entry. Its end moves in
+-- steps: an index that lasts until the present step has been entered into the index of the
+-- partition, too, which lasts as long. Apart.lua, and other releases, end an index at no
+-- step.
 local function enter(index, inc, room, ttl)
   redis.call('ZADD', index, now + ttl, room)
-  if ttl > (longest[index] or 0) then
-    longest[index] = ttl
-    redis.call('ZADD', incs, 'GT', now + ttl, inc)
-    last(index, ttl)
-    last(incs, ttl)
+  if ttl <= (longest[index] or 0) then
+    return
+  end
+  longest[index] = ttl
+  local step = math.ceil(ttl / STEPS)
+  local till = (math.floor((now + ttl) / step) + 1) * step
+  if last(index, till - now) then
+    redis.call('ZADD', incs, 'GT', till, inc)
+    last(incs, till - now)
     -- Not entries that expire now: a key expires a millisecond after its TTL.
     redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. now)
     redis.call('ZREMRANGEBYSCORE', incs, '-inf', '(' .. now)
@@ -54,9 +59,12 @@ local function enter(index, inc, room, ttl)
 end
 
 local n = #ARGV / FIELDS
-local pins, set = {}, {}
+local pins, set, k = {}, {}, 1
+local at = {} -- in KEYS, of each op
 for i = 1, n do
-  pins[i] = KEYS[i * 3 - 1]
+  local field = (i - 1) * FIELDS
+  pins[i], at[i] = KEYS[k], k
+  k = k + 2 + (ARGV[field + 2] ~= '' and 1 or 0) + (ARGV[field + 4] ~= '' and 1 or 0)
 end
 local found = {} -- by key, false for none
 for i, value in ipairs(redis.call('MGET', unpack(pins))) do
@@ -64,13 +72,15 @@ for i, value in ipairs(redis.call('MGET', unpack(pins))) do
 end
 
 for i = 1, n do
-  local pin, ifIndex, setIndex = pins[i], KEYS[i * 3], KEYS[i * 3 + 1]
-  local room, ifInc, ifEpoch, setInc, setEpoch, size, ttl = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
+  local room, ifInc, ifEpoch, setInc, setEpoch, size, ttl, setNeeds = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
+  local pin, needs, ifIndex = pins[i], KEYS[at[i] + 1], KEYS[at[i] + 2]
+  local setIndex = ifInc == '' and ifIndex or KEYS[at[i] + 3]
 
   local stands = found[pin]
-  local inc, epoch = '', nil
+  local inc, epoch, more = '', nil, ''
   if stands then
-    inc, epoch = string.match(stands, '^([^|]+|%d+)|(%d+)|%d+$')
+    -- A pin with needs has a 0 before its size, for which the last release has no meaning.
+    inc, epoch, more = string.match(stands, '^([^|]+|%d+)|(%d+)|(0?)%d+$')
   end
 
   if not inc or (epoch and tonumber(epoch) >= MAX_EPOCH) then
@@ -81,7 +91,7 @@ for i = 1, n do
       redis.call('ZREM', ifIndex, room)
     end
     if stands then
-      answer(0, stands, redis.call('PTTL', pin))
+      answer(0, stands, redis.call('PTTL', pin), more == '0' and redis.call('GET', needs))
     else
       answer(0, '', 0)
     end
@@ -92,13 +102,21 @@ for i = 1, n do
       redis.call('ZREM', ifIndex, room)
       found[pin] = false
     end
+    if more == '0' then
+      redis.call('DEL', needs)
+    end
     answer(1, '', 0)
 
   else
-    if inc ~= setInc then
+    if not micros then
+      local time = redis.call('TIME')
+      micros = time[1] * 1000000 + time[2]
+      now = math.floor(micros / 1000)
+    end
+    if inc ~= setInc or tonumber(setEpoch) > tonumber(epoch) then
       epoch = string.format('%.0f', math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
     end
-    local value = setInc .. '|' .. epoch .. '|' .. size
+    local value = setInc .. '|' .. epoch .. '|' .. (setNeeds ~= '' and '0' or '') .. size
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
     enter(setIndex, setInc, room, tonumber(ttl))
@@ -109,7 +127,13 @@ for i = 1, n do
       end
       found[pin] = value
       set[#set + 1] = pin
-      answer(1, value, tonumber(ttl))
+      -- A key of its own: the last release accepts pins of four fields only.
+      if setNeeds ~= '' then
+        redis.call('SET', needs, setNeeds, 'PX', ttl)
+      elseif more == '0' then
+        redis.call('DEL', needs)
+      end
+      answer(1, value, tonumber(ttl), setNeeds)
     else
       redis.call('ZREM', setIndex, room)
       answer(2, 'another type', 0)

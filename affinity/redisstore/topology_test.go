@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -39,7 +39,7 @@ func startLoad(t *testing.T, stores ...*Store) *load {
 				switch {
 				case err == nil:
 					l.good.Add(1)
-				case errors.Is(err, affinity.ErrStore) && !errors.Is(err, errLate):
+				case errors.Is(err, pinstore.ErrStore) && !errors.Is(err, errLate):
 					l.bad.Add(1)
 				default:
 					t.Errorf("call: %v; want an ErrStore in time", err)
@@ -52,9 +52,9 @@ func startLoad(t *testing.T, stores ...*Store) *load {
 
 func (l *load) call(ctx context.Context, i int) error {
 	p := placement.Partition(i % l.partitions)
-	op := affinity.Op{Partition: p, Room: fmt.Sprint("load ", p), Set: affinity.Pin{Incarnation: node("n", uint64(i%2)+1)}, TTL: time.Hour}
+	op := pinstore.Op{Partition: p, Room: fmt.Sprint("load ", p), Set: pinstore.Pin{Incarnation: node("n", uint64(i%2)+1)}, TTL: time.Hour}
 	if i%3 == 0 {
-		op.If = affinity.Pin{Incarnation: node("n", uint64(i/3%2)+1)}
+		op.If = pinstore.Pin{Incarnation: node("n", uint64(i/3%2)+1)}
 	}
 	return l.stores[i%len(l.stores)].Swap(ctx, op)[0].Err
 }
@@ -67,11 +67,11 @@ func (l *load) stop() {
 // all claims a room in each partition through each store: all get the same pin.
 func (l *load) all(ctx context.Context, room string) error {
 	for i := range l.partitions {
-		var pins []affinity.Pin
+		var pins []pinstore.Pin
 		for j, s := range l.stores {
-			r := s.Swap(ctx, affinity.Op{
+			r := s.Swap(ctx, pinstore.Op{
 				Partition: placement.Partition(i), Room: fmt.Sprint(room, " ", i),
-				Set: affinity.Pin{Incarnation: node("n", uint64(j)+1)}, TTL: time.Hour,
+				Set: pinstore.Pin{Incarnation: node("n", uint64(j)+1)}, TTL: time.Hour,
 			})[0]
 			if r.Err != nil {
 				return r.Err
@@ -127,7 +127,7 @@ func failover(t *testing.T, a, b *Store, fail func()) {
 	redistest.Eventually(t, "all partitions", func() error { return l.all(t.Context(), "after") })
 	l.stop()
 	t.Logf("%d calls succeeded, %d failed", l.good.Load(), l.bad.Load())
-	claimed := swap(t, b, affinity.Op{Partition: 17, Room: "room", Set: affinity.Pin{Incarnation: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
+	claimed := swap(t, b, pinstore.Op{Partition: 17, Room: "room", Set: pinstore.Pin{Incarnation: node("m", 1), Epoch: before.Epoch}, TTL: time.Hour})
 	if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
 	}
@@ -135,7 +135,7 @@ func failover(t *testing.T, a, b *Store, fail func()) {
 	// The new master notifies of changes, and has an index.
 	is := swap(t, a, read("after")).Pin
 	notified.reset()
-	swap(t, b, affinity.Op{Partition: 17, Room: "after", If: is, Set: affinity.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
+	swap(t, b, pinstore.Op{Partition: 17, Room: "after", If: is, Set: pinstore.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})
 	redistest.Eventually(t, "change", func() error { return notified.have("after") })
 	entries, err := b.Index(t.Context(), []placement.Partition{17}, func(l lease.Incarnation) bool { return l == node("m", 2) }, 10)
 	if err != nil || len(entries) != 1 {

@@ -21,6 +21,7 @@ type Member struct {
 	AgeMS         int64             `json:"age_ms"` // of its lease
 	Weight        uint32            `json:"weight"`
 	Load          int64             `json:"load"`
+	NoLoad        bool              `json:"no_load,omitempty"` // it has reported none
 	Capacity      int64             `json:"capacity"`
 	Labels        map[string]string `json:"labels,omitempty"`
 	Incarnation   uint64            `json:"incarnation,string"`
@@ -119,6 +120,9 @@ type Stats struct {
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
+
+	// Evacuation is set if the rooms of this node move to others, or have moved.
+	Evacuation *Evacuation `json:"evacuation,omitempty"`
 }
 
 // Settings are the settings that a reader of an agent's counters needs.
@@ -143,6 +147,9 @@ type Changed struct {
 	Weight    uint32       `json:"weight"`
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
+
+	// Evacuation is set by a drain if the rooms of this node move, or have moved.
+	Evacuation *Evacuation `json:"evacuation,omitempty"`
 }
 
 // RoomAssignment is the node of a room.
@@ -181,8 +188,16 @@ type RoomCandidate struct {
 	Reserved int64        `json:"reserved"` // for new rooms, and not in its load yet
 	Ceiling  int64        `json:"ceiling"`  // of the load with which it gets new rooms
 	Capacity int64        `json:"capacity"` // 0: unknown
+	Rung     int          `json:"rung"`     // of prefer, from 1 on; 0: excluded
 	Taken    bool         `json:"taken"`    // the room is or goes here
 	Why      string       `json:"why"`      // the reason for Taken; for people
+}
+
+// RoomEdges answers GET /v1/rooms/{room}/edges. Edges are the best further nodes for a
+// room that is too large for its own: those with headroom for the demand first.
+type RoomEdges struct {
+	Room  string   `json:"room"`
+	Edges []Member `json:"edges"` // fewer than requested if no more nodes take rooms
 }
 
 // Rooms answers GET /v1/rooms.

@@ -25,16 +25,23 @@ const (
 	leaveTime   = 30 * time.Second
 )
 
+// drain also empties the node of its rooms, if the body has rooms.
 func (a *api) drain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
-	return a.change(w, r, a.agent.Drain)
+	wait, p := waitOf(r)
+	if p != nil {
+		return nil, p
+	}
+	plan, p := a.planOf(r)
+	if p != nil {
+		return nil, p
+	}
+	if plan != nil {
+		a.evacuate(*plan)
+	}
+	return a.change(w, r, wait, a.agent.Drain)
 }
 
 func (a *api) undrain(w http.ResponseWriter, r *http.Request) (any, *Problem) {
-	return a.change(w, r, a.agent.Undrain)
-}
-
-// change runs Drain or Undrain of the agent.
-func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Context) error) (any, *Problem) {
 	wait, p := waitOf(r)
 	if p == nil {
 		p = decode(r, &struct{}{})
@@ -42,12 +49,18 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, do func(context.Con
 	if p != nil {
 		return nil, p
 	}
+	a.evacuation.end()
+	return a.change(w, r, wait, a.agent.Undrain)
+}
+
+// change runs Drain or Undrain of the agent.
+func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration, do func(context.Context) error) (any, *Problem) {
 	converged, p := a.perform(w, r, wait, do)
 	if p != nil {
 		return nil, p
 	}
 	c := a.changed()
-	c.Converged = converged
+	c.Converged, c.Evacuation = converged, a.evacuation.get()
 	return c, nil
 }
 
@@ -201,14 +214,19 @@ func decode(r *http.Request, into any) *Problem {
 // faultOf names the wrong field, in terms of JSON and not of Go.
 func faultOf(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	switch {
-	case !ok:
+	if !ok {
 		return strings.TrimPrefix(err.Error(), "json: ")
-	case wrong.Field == "":
-		return "it must be a JSON object, not " + wrong.Value
-	case wrong.Type.Kind() == reflect.String:
-		return wrong.Field + " must be a string, not a " + wrong.Value
-	default: // all other fields are
-		return fmt.Sprintf("%s must be a whole number, not %.80s", wrong.Field, strings.TrimPrefix(wrong.Value, "number "))
 	}
+	field, want := strings.TrimPrefix(wrong.Field, "Demand."), "a whole number" // embedded in roomDemand
+	if field == "" {
+		return "it must be a JSON object, not " + wrong.Value
+	}
+	kind := wrong.Type.Kind()
+	if kind == reflect.String {
+		return field + " must be a string, not a " + wrong.Value
+	}
+	if other, ok := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Map: "an object", reflect.Struct: "an object", reflect.Bool: "true or false"}[kind]; ok {
+		want = other
+	}
+	return fmt.Sprintf("%s must be %s, not %.80s", field, want, strings.TrimPrefix(wrong.Value, "number "))
 }

@@ -83,6 +83,14 @@ func (c *Client) Drain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), nil)
 }
 
+// Evacuate is Drain for a node with rooms: they move to other nodes, rate a second or
+// faster if they have to by the deadline; 0 is the default of package evacuate. It does not wait for
+// that: Stats has the progress. A second call replaces the rate and the deadline.
+func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration) (Changed, error) {
+	rooms := map[string]int64{"rate": int64(rate), "deadline_ms": deadline.Milliseconds()}
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), map[string]any{"rooms": rooms})
+}
+
 // Undrain is the reverse of Drain, and waits in the same way.
 func (c *Client) Undrain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+patience(ctx), nil)

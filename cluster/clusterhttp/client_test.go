@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/events"
@@ -91,12 +92,12 @@ func TestClient(t *testing.T) {
 
 func TestProblemIs(t *testing.T) {
 	all := []error{
-		cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, affinity.ErrStore,
+		cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, pinstore.ErrStore,
 		affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged,
 	}
 	for code, want := range map[string]error{
 		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: io.EOF,
-		CodeStore: affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
+		CodeStore: pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
 		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeNoStore: io.EOF,
 	} {
 		for _, err := range all {

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
@@ -88,7 +89,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.handler() // it survives the node
 		s.c.Leave(ids[0])
 	case "rooms":
-		s.rooms = startRooms(t, s.c, affinity.NewMemory(), affinity.Config{HardCeiling: 100})
+		s.rooms = startRooms(t, s.c, pinstore.NewMemory(), affinity.Config{HardCeiling: 100})
 	case "load":
 		for _, arg := range d.CmdArgs {
 			units, err := strconv.ParseInt(arg.Vals[0], 10, 64)

@@ -15,7 +15,7 @@
 //	GET  /v1/stats              [Stats]       counters and settings of this node
 //	GET  /v1/events             the stream, see below
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
-//	POST /v1/drain?wait=10s     [Changed]     release all partitions
+//	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms
 //	POST /v1/undrain?wait=10s   [Changed]     own partitions again
 //	POST /v1/leave              [Changed]     202; then leave the cluster
 //	POST /v1/load               [Changed]     body {"units":N}: report this load
@@ -25,6 +25,7 @@
 //	     /v1/rooms              see Rooms
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
+//	GET  /reconnect.mjs         the module for browsers: see package reconnect
 //	GET  /                      the dashboard, for people: see package dashboard
 //
 // Every response shows the view of one node. A response is built from one snapshot, so
@@ -61,11 +62,19 @@
 // lease expired), settling, isolated (it sees too few members), ill (its program is),
 // held (it came and went too often), evicted, draining or left.
 //
+// A drain with {"rooms":{"rate":N,"deadline_ms":N}} also moves the rooms that live on the node to
+// others, rate of them a second (default 10), and faster if they have to by the deadline: see package
+// evacuate. It responds before they have moved; evacuation in /v1/stats has the progress, until
+// over is true. /v1/undrain ends it. A second drain replaces the rate and the deadline.
+//
 // # Rooms
 //
 //	POST   /v1/rooms/{room}/resolve    [RoomAssignment]  body {"size":N}: the room's node; pins the room if needed
 //	POST   /v1/rooms/{room}/move       [RoomAssignment]  body {"to":ID}: move the room to that node
+//	POST   /v1/rooms/{room}/report     [RoomAssignment]  body {"to":ID,"epoch":N}: a client has lost the room's node ID
+//	GET    /v1/rooms/{room}/follow     the room's stream, see below
 //	GET    /v1/rooms/{room}?size=N     [RoomDetail]      the room's node, or the node it would get, and why
+//	GET    /v1/rooms/{room}/edges?n=N  [RoomEdges]       the N best further nodes for a room that is too large for its own
 //	DELETE /v1/rooms/{room}            [ReleasedRoom]    the room has ended
 //	GET    /v1/rooms?node=ID&limit=N   [Rooms]           the pinned rooms of one node or of all
 //
@@ -83,6 +92,16 @@
 // at least every touch_within_s seconds: otherwise the hosting expires, and then the pin.
 // When the room ends, the server deletes it. If the room moves away, the server learns it
 // from the event moved, or at the latest from the response to its next resolve.
+//
+// A client that has lost its node, or its server, sends report to the agent of any other node, with to and
+// epoch of the answer that led it there. The agent looks at the node itself. It responds at once if the
+// room lives elsewhere by now, or if that process runs: the room stays then. Otherwise it responds
+// as soon as the end of the process is proven, with the new node, and after a second at most.
+//
+// A room that is too large for its node needs further nodes, its edges: the room's node sends each
+// stream once to each edge, and the edge serves it to the participants there. GET …/edges names the
+// best nodes for that, by the demand of an edge's share of the room, and pins nothing: to send
+// participants there and streams between nodes is the task of the media servers.
 //
 // While the store does not respond, source is degraded, and epoch is 0 unless the store
 // confirmed it before: two nodes may then both get the room. After this node's lease has
@@ -112,6 +131,10 @@
 // not sent. With resync set, more rooms may have moved than the batch lists: resolve all
 // rooms again. A stream with a Last-Event-ID starts with such an event.
 //
+// /v1/rooms/{room}/follow is such a stream for one room: where it lives, and then each node that
+// it gets, as messages with a [reconnect.Directive] as JSON. It pins nothing: the first message
+// arrives once the room has a node. A client that reconnects gets the present directive.
+//
 // After 15 s without an event the agent sends a comment. The agent disconnects a client
 // that takes longer than 10 s to read an event. Until then a slow client costs one batch of
 // each type, because changes merge. The stream ends with the agent, after a batch that
@@ -119,7 +142,7 @@
 //
 // # Errors
 //
-// The body of every error is a [Problem]:
+// The body of every error is a [Problem]. Each 503 has a Retry-After:
 //
 //	400  bad_request         a parameter or the body is wrong; the message names it
 //	413  bad_request         the body is too long
@@ -134,11 +157,12 @@
 //	409  last_candidate      no other member could own anything
 //	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
 //	409  changed             another caller moved the room at the same time
-//	503  not_ready           no table yet, or see /readyz; Retry-After is set
+//	503  not_ready           no table yet, or see /readyz
 //	503  no_members          no member can own a partition
-//	503  busy                too many event streams or lists of rooms; Retry-After is set
+//	503  busy                too many event streams or lists of rooms
 //	503  no_capacity         the room exceeds the hard ceiling of every node
-//	503  store_unavailable   the store of pins does not respond; Retry-After is set
+//	503  no_match            no node has the labels that the room requires
+//	503  store_unavailable   the store of pins does not respond
 //	503  closed              the agent has left or stopped
 //	431  bad_request         more than 100 header fields
 //	500  internal            an error in roost

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
@@ -135,7 +136,7 @@ func ExampleClient_Events() {
 func ExampleClient_ResolveRoom() {
 	agent := start()
 	defer agent.Close()
-	rooms, err := affinity.Start(agent, affinity.NewMemory(), affinity.Config{Log: slog.New(slog.DiscardHandler)})
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err)
 	}
@@ -146,7 +147,7 @@ func ExampleClient_ResolveRoom() {
 	defer srv.Close()
 
 	client := clusterhttp.Client{Base: srv.URL, HTTP: srv.Client()}
-	at, err := client.ResolveRoom(context.Background(), "room-17", 4)
+	at, err := client.ResolveRoom(context.Background(), "room-17", affinity.Demand{Size: 4})
 	if err != nil {
 		panic(err)
 	}

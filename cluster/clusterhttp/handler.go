@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/signalling"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/lease"
@@ -74,12 +75,14 @@ type api struct {
 	hostFor time.Duration
 	listing chan struct{} // full while a list of rooms is made
 
+	evacuation evacuation
+
 	keepAlive, bodyTime, sendTime time.Duration
 }
 
 // Handler returns the HTTP API of agent: the endpoints of the package comment, at these
-// paths. Mount it under a prefix with http.StripPrefix. It starts no goroutine and needs
-// no Close; event streams end with the agent.
+// paths. Mount it under a prefix with http.StripPrefix. It needs no Close: event
+// streams and evacuations end with the agent.
 func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
 
 func newAPI(agent *cluster.Agent, opts Options) *api {
@@ -126,9 +129,13 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("POST /v1/evict", a.open(http.StatusOK, a.evict))
 	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
 	a.mux.HandleFunc("GET /v1/rooms/{room}", a.open(http.StatusOK, a.showRoom))
+	a.mux.HandleFunc("GET /v1/rooms/{room}/edges", a.open(http.StatusOK, a.roomEdges))
 	a.mux.HandleFunc("DELETE /v1/rooms/{room}", a.open(http.StatusOK, a.releaseRoom))
 	a.mux.HandleFunc("POST /v1/rooms/{room}/resolve", a.open(http.StatusOK, a.resolveRoom))
 	a.mux.HandleFunc("POST /v1/rooms/{room}/move", a.open(http.StatusOK, a.moveRoom))
+	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.open(http.StatusOK, a.reportRoom))
+	a.mux.HandleFunc("GET /v1/rooms/{room}/follow", a.followRoom)
+	a.mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
 	return a
 }
 

@@ -34,7 +34,9 @@ var quiet = slog.New(slog.DiscardHandler)
 // trio returns a cluster of the nodes a, b, c in agreement. It is for bubbles.
 func trio(t *testing.T) *clustertest.Cluster {
 	t.Helper()
-	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})
+	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+		cfg.Partitions, cfg.APIAddr = 64, cfg.ID+".example:9000"
+	}})
 	c.Start("a", "b", "c")
 	c.WaitAgreed(5 * time.Second)
 	return c

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/internal/sse"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 // elsewhere returns another node than that of a room.
@@ -29,16 +32,16 @@ func elsewhere(at RoomAssignment) string {
 func TestMovedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		h := open(t, affinity.NewMemory(), Options{})
+		h := open(t, pinstore.NewMemory(), Options{})
 		a := h.Agent("a")
 		p := serve(t, NewServer(Handler(a, Options{Log: quiet, Rooms: h.rooms["a"]})))
 		l := p.listen(t)
 		first := l.batch()
 
-		if _, err := h.clients["b"].ResolveRoom(ctx, "room", 2); err != nil {
+		if _, err := h.clients["b"].ResolveRoom(ctx, "room", affinity.Demand{Size: 2}); err != nil {
 			t.Fatal(err)
 		}
-		at, err := h.clients["a"].ResolveRoom(ctx, "room", 2)
+		at, err := h.clients["a"].ResolveRoom(ctx, "room", affinity.Demand{Size: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +58,7 @@ func TestMovedEvents(t *testing.T) {
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[1], "data: ")), &b); err != nil {
 			t.Fatal(err)
 		}
-		if len(b.Moved) != 1 || b.Resync || b.Moved[0].Room != "room" || string(b.Moved[0].To.Node) != to || b.Moved[0].Epoch != moved.Epoch {
+		if len(b.Moved) != 1 || b.Resync || b.Moved[0].Room != "room" || string(b.Moved[0].To.Node) != to || b.Moved[0].Epoch != moved.Epoch || b.Moved[0].Addr != to+".example:9000" {
 			t.Errorf("%+v", b)
 		}
 		_ = h.rooms["a"].Close() // the rooms end, the stream does not
@@ -86,8 +89,8 @@ func TestMovedFromTheStart(t *testing.T) {
 		flush int    // 1: the headers; 2: the resync
 	}{{"", 1}, {"of another run", 1}, {"of another run", 2}} {
 		synctest.Test(t, func(t *testing.T) {
-			h := open(t, affinity.NewMemory(), Options{})
-			at, err := h.clients["a"].ResolveRoom(t.Context(), "room", 2)
+			h := open(t, pinstore.NewMemory(), Options{})
+			at, err := h.clients["a"].ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,11 +121,11 @@ func TestMovedFromTheStart(t *testing.T) {
 func TestClientMovedRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		h := open(t, affinity.NewMemory(), Options{})
+		h := open(t, pinstore.NewMemory(), Options{})
 		lost := make(map[string]bool)
 		for i := range 60 {
 			room := fmt.Sprintf("room-%d", i)
-			if at, err := h.clients["a"].ResolveRoom(ctx, room, 2); err != nil {
+			if at, err := h.clients["a"].ResolveRoom(ctx, room, affinity.Demand{Size: 2}); err != nil {
 				t.Fatal(err)
 			} else if at.Node.ID == "c" {
 				lost[room] = true
@@ -171,7 +174,7 @@ func TestManyMoved(t *testing.T) {
 	}
 	for _, want := range []affinity.MovedBatch{b, {Resync: true}} {
 		w := httptest.NewRecorder()
-		s := stream{w: w, control: http.NewResponseController(w), within: time.Second}
+		s := stream{Stream: sse.New(w, time.Second)}
 		if err := s.sendMoved(want); err != nil {
 			t.Fatal(err)
 		}
@@ -194,3 +197,58 @@ func TestManyMoved(t *testing.T) {
 		}
 	}
 }
+
+// The stream of one room starts with its node, has each move, and ends with the agent.
+func TestFollowRoom(t *testing.T) { // S6.16
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, pinstore.NewMemory(), Options{})
+		a := h.Agent("a")
+		api := Handler(a, Options{Log: quiet, Rooms: h.rooms["a"], MaxStreams: 1, KeepAlive: time.Minute})
+		expect(t, do(api, "GET", "/v1/rooms/a*b/follow", ""), 400, CodeBadRequest)
+		expect(t, do(Handler(a, Options{Log: quiet}), "GET", "/v1/rooms/r/follow", ""), 501, CodeNoStore)
+		expect(t, do(api, "GET", "/reconnect.mjs", ""), 200, "export class Driver")
+		body, pipe := io.Pipe()
+		ended := make(chan struct{})
+		go func() {
+			w := &piped{ResponseRecorder: httptest.NewRecorder(), to: pipe}
+			api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/rooms/r%2F1/follow", nil))
+			_ = pipe.Close()
+			close(ended)
+		}()
+		events := newEventReader(body, "")
+		next := func() (d reconnect.Directive) {
+			data, err := events.next()
+			if err != nil || json.Unmarshal(data, &d) != nil {
+				t.Fatalf("%q, %v", data, err)
+			}
+			return d
+		}
+		synctest.Wait()
+		expect(t, do(api, "GET", "/v1/rooms/r/follow", ""), 503, CodeBusy)
+		at, err := h.clients["b"].ResolveRoom(t.Context(), "r/1", affinity.Demand{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := next(); d.Room != "r/1" || d.To != at.Node.ID || d.Addr != at.Node.APIAddr || d.Epoch != at.Epoch {
+			t.Errorf("first %+v; it lives at %+v", d, at)
+		}
+		moved, err := h.clients["b"].MoveRoom(t.Context(), "r/1", elsewhere(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := next(); d.To != moved.Node.ID || d.Epoch != moved.Epoch {
+			t.Errorf("then %+v; it moved to %+v", d, moved)
+		}
+		_ = a.Close()
+		<-ended
+		expect(t, do(api, "GET", "/v1/rooms/r/follow", ""), 503, CodeClosed)
+	})
+}
+
+// piped is a response that goes to a pipe.
+type piped struct {
+	*httptest.ResponseRecorder
+	to io.Writer
+}
+
+func (p *piped) Write(b []byte) (int, error) { return p.to.Write(b) }

@@ -17,7 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 var updateAPI = flag.Bool("update", false, "rewrite openapi.json from the types")
@@ -64,10 +66,26 @@ func calls() []call {
 	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 60s, default 10s", text(20), false}
 	node := parameter{"node", "only rooms of this node", text(64), false}
 	limit := parameter{"limit", "maximum number of rooms; default 1,000", whole(1, 10000), false}
-	size := map[string]any{"size": whole(0, 0)}
+	people := whole(0, pinstore.MaxSize)
+	demand := map[string]any{
+		"size": people, "publishers": people, "subscribers": people, "units": whole(0, 0),
+		"prefer":  map[string]any{"type": "array", "items": text(128), "maxItems": 8},
+		"require": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string", "maxLength": 127}, "maxProperties": 8},
+		"touch":   map[string]any{"type": "boolean"},
+	}
+	ladder := []parameter{
+		{"size", "participants", people, false},
+		{"publishers", "participants who publish", people, false},
+		{"subscribers", "participants who only receive", people, false},
+		{"units", "cost", whole(0, 0), false},
+		{"prefer", "zone:NAME or LABEL:VALUE, the best first, separated by commas", text(8 * 129), false},
+		{"require", "LABEL=VALUE, separated by commas", text(8 * 129), false},
+	}
 	last := parameter{lastEventID, "the id of the last event of a broken stream: resume after it", text(64), false}
 	nothing := object("", map[string]any{})
 	eviction := object("id", map[string]any{"id": text(64), "for_ms": whole(0, 86_400_000), "reason": map[string]any{"type": "string", "maxLength": 128}})
+	rooms := object("", map[string]any{"rate": whole(0, maxRate), "deadline_ms": whole(0, int(maxDeadline.Milliseconds()))})
+	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
 	eviction["required"] = []any{"for_ms", "id"}
 	return []call{
 		{"GET", "/v1/place", "The owner of a key.", []parameter{key}, nil, 200, Placed{}, []int{400, 503}},
@@ -78,7 +96,7 @@ func calls() []call {
 		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
 		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", []parameter{last}, nil, 200, nil, []int{503}},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
-		{"POST", "/v1/drain", "Release the partitions of this node.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.", []parameter{wait}, object("", map[string]any{"rooms": rooms}), 200, Changed{}, []int{400, 401, 403, 413, 415, 501, 503}},
 		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/leave", "Leave the cluster; the response comes first.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/load", "Report this node's load.", nil, object("units", map[string]any{"units": whole(0, 0)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
@@ -86,10 +104,13 @@ func calls() []call {
 		{"POST", "/v1/health", "Report that the program of this node is well.", nil, object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/evict", "Have a member own nothing for some time, in the view of all.", []parameter{wait}, eviction, 200, Evicted{}, []int{400, 401, 403, 404, 409, 413, 415, 503}},
 		{"GET", "/v1/rooms", "The pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
-		{"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", []parameter{{"size", "participants", whole(0, 0), false}}, nil, 200, RoomDetail{}, []int{400, 501, 503}},
+		{"GET", "/v1/rooms/{room}", "The node of a room, or the node it would get, and why.", ladder, nil, 200, RoomDetail{}, []int{400, 501, 503}},
+		{"GET", "/v1/rooms/{room}/edges", "The best further nodes for a room that is too large for its own.", slices.Concat(ladder, []parameter{{"n", "number of nodes; default 2", whole(1, maxOwners), false}}), nil, 200, RoomEdges{}, []int{400, 501, 503}},
 		{"DELETE", "/v1/rooms/{room}", "Release a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
-		{"POST", "/v1/rooms/{room}/resolve", "The node of a room; pins the room if needed.", nil, object("", size), 200, RoomAssignment{}, []int{400, 401, 403, 413, 415, 501, 503}},
+		{"POST", "/v1/rooms/{room}/resolve", "The node of a room; pins the room if needed.", nil, object("", demand), 200, RoomAssignment{}, []int{400, 401, 403, 413, 415, 501, 503}},
 		{"POST", "/v1/rooms/{room}/move", "Move a room to another node.", nil, object("to", map[string]any{"to": text(64)}), 200, RoomAssignment{}, []int{400, 401, 403, 404, 409, 413, 415, 501, 503}},
+		{"POST", "/v1/rooms/{room}/report", "The node of a room, for a client that has lost it; waits for the proof if its node has ended.", nil, report, 200, RoomAssignment{}, []int{400, 401, 403, 404, 413, 415, 501, 503}},
+		{"GET", "/v1/rooms/{room}/follow", "Where a room lives, and each node that it gets, as server-sent events (Directive).", nil, nil, 200, nil, []int{400, 501, 503}},
 		{"GET", "/healthz", "Liveness of the agent.", nil, nil, 200, status{}, []int{503}},
 		{"GET", "/readyz", "Readiness of this node.", nil, nil, 200, status{}, []int{503}},
 	}
@@ -204,6 +225,7 @@ func document() map[string]any {
 	problem := all.of(reflect.TypeFor[Problem]())
 	all.of(reflect.TypeFor[events.Batch]())
 	all.of(reflect.TypeFor[affinity.MovedBatch]())
+	all.of(reflect.TypeFor[reconnect.Directive]())
 	for _, c := range calls() {
 		operation := map[string]any{"summary": c.about, "responses": c.responses(all, problem)}
 		if c.method != http.MethodGet {

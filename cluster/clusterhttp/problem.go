@@ -6,13 +6,14 @@ import (
 	"net/http"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 )
 
 // Problem is the body of every error response, and the error that [Client] returns for
 // it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
-// cluster.ErrLastCandidate, cluster.ErrEvictions, affinity.ErrStore,
+// cluster.ErrLastCandidate, cluster.ErrEvictions, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
@@ -46,6 +47,7 @@ const (
 	CodeNoStore    = "no_store"          // the agent has no store of pins
 	CodeStore      = "store_unavailable" // the store does not respond
 	CodeNoCapacity = "no_capacity"       // no node has capacity for the room
+	CodeRequire    = "no_match"          // no node meets what the room requires
 	CodeNoPin      = "no_pin"            // the room is not pinned
 	CodeNotLive    = "not_live"          // the target node accepts no rooms
 	CodeChanged    = "changed"           // another caller moved the room at the same time
@@ -60,7 +62,7 @@ func (p *Problem) Is(target error) bool {
 		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed,
 		CodeNotMember: cluster.ErrNotMember, CodeLastCandidate: cluster.ErrLastCandidate, CodeEvictions: cluster.ErrEvictions,
 		CodeStalled: cluster.ErrStalled,
-		CodeStore:   affinity.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
+		CodeStore:   pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeRequire: affinity.ErrRequire, CodeNoPin: affinity.ErrNoPin,
 		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged,
 	}[p.Code]
 	return ok && target == err
@@ -101,10 +103,10 @@ func (a *api) problemOf(err error) *Problem {
 
 // write sends p as the response.
 func (p *Problem) write(w http.ResponseWriter) {
-	switch p.Code {
-	case CodeNotReady, CodeBusy, CodeStore:
+	switch {
+	case p.Status == http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
-	case CodeUnauthorized:
+	case p.Code == CodeUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="roost"`)
 	}
 	writeJSON(w, p.Status, p)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -32,7 +33,7 @@ func wholeNumber(from, to int) func(string) bool {
 // names the first wrong parameter.
 func FuzzQuery(f *testing.F) {
 	agent := solo(f, 64)
-	rooms, err := affinity.Start(agent, affinity.NewMemory(), affinity.Config{Log: quiet})
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: quiet})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -51,7 +52,8 @@ func FuzzQuery(f *testing.F) {
 		{"GET", "/v1/place", "", []parameterRule{key}},
 		{"GET", "/v1/owners", "", []parameterRule{key, {"n", wholeNumber(1, 100)}}},
 		{"GET", "/v1/rooms", "", []parameterRule{node, {"limit", wholeNumber(1, 10_000)}}},
-		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, affinity.MaxSize)}}},
+		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, pinstore.MaxSize)}}},
+		{"GET", "/v1/rooms/x/edges", "", []parameterRule{{"n", wholeNumber(1, 100)}, {"size", wholeNumber(0, pinstore.MaxSize)}}},
 		// A wrong body, which is checked last, so that the node is not drained.
 		{"POST", "/v1/drain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
 		{"POST", "/v1/undrain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},

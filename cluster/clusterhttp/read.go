@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -114,7 +115,7 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
-		stats.Rooms = &rooms
+		stats.Rooms, stats.Evacuation = &rooms, a.evacuation.get()
 	}
 	return &stats, nil
 }
@@ -122,7 +123,7 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
-		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), Capacity: m.Capacity, Labels: m.Labels,
+		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, Capacity: m.Capacity, Labels: m.Labels,
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.InSync(m),
 	}

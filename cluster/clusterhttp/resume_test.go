@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
@@ -111,7 +111,7 @@ func TestStreamOfAnotherRun(t *testing.T) {
 // The journal has no moves of rooms: a client that reconnects receives a resync.
 func TestResumedStreamResyncsRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, affinity.NewMemory(), Options{})
+		h := open(t, pinstore.NewMemory(), Options{})
 		p := serve(t, NewServer(Handler(h.Agent("a"), Options{Log: quiet, Rooms: h.rooms["a"]})))
 		first := p.listen(t)
 		first.batch()

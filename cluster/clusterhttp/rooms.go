@@ -1,23 +1,24 @@
 package clusterhttp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 const (
 	defaultRooms = 1000
+	defaultEdges = 2
 	maxRooms     = 10_000
 	listTime     = 10 * time.Second // of a list of rooms, including the wait for other lists
 )
@@ -29,14 +30,12 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 	if p != nil {
 		return nil, p
 	}
-	var body struct {
-		Size int64 `json:"size"`
-	}
+	var body roomDemand
 	if p := decode(r, &body); p != nil {
 		return nil, p
 	}
-	d, p := demandOf(body.Size)
-	if p != nil {
+	d := body.Demand
+	if p := checkDemand(d); p != nil {
 		return nil, p
 	}
 	at, err := a.rooms.Resolve(r.Context(), room, d)
@@ -54,6 +53,9 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 		return nil, a.roomProblem(err)
 	}
 	h.LapseAfter(a.hostFor)
+	if body.Touch {
+		_ = h.Restate(d) // it is valid
+	}
 	at.Epoch = h.Epoch()
 	answer := a.assignmentOf(at)
 	answer.Hosted, answer.TouchWithinS = true, max(1, int64(a.hostFor.Seconds()))
@@ -66,15 +68,7 @@ func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p != nil {
 		return nil, p
 	}
-	text, p := param(r.URL.RawQuery, "size")
-	if p != nil {
-		return nil, p
-	}
-	size, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
-	if err != nil {
-		return nil, badRequest("size is %.20q; it must be 0 to %d participants", text, affinity.MaxSize)
-	}
-	d, p := demandOf(size)
+	d, p := demandIn(r.URL.RawQuery)
 	if p != nil {
 		return nil, p
 	}
@@ -86,10 +80,36 @@ func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	for _, c := range e.Candidates {
 		detail.Candidates = append(detail.Candidates, RoomCandidate{
 			ID: c.Member.ID, Load: max(0, c.Member.Load), Reserved: c.Reserved, Ceiling: c.Ceiling,
-			Capacity: c.Member.Capacity, Taken: c.Taken, Why: c.Why,
+			Capacity: c.Member.Capacity, Rung: c.Rung, Taken: c.Taken, Why: c.Why,
 		})
 	}
 	return &detail, nil
+}
+
+// roomEdges returns the best further nodes for a room that is too large for its own.
+func (a *api) roomEdges(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	room, p := a.roomOf(r)
+	if p != nil {
+		return nil, p
+	}
+	n, p := countOf(r, "n", defaultEdges, maxOwners)
+	if p != nil {
+		return nil, p
+	}
+	d, p := demandIn(r.URL.RawQuery)
+	if p != nil {
+		return nil, p
+	}
+	edges, err := a.rooms.Edges(r.Context(), room, d, n)
+	if err != nil {
+		return nil, a.roomProblem(err)
+	}
+	s := a.agent.Snapshot()
+	answer := RoomEdges{Room: room, Edges: []Member{}}
+	for _, m := range edges {
+		answer.Edges = append(answer.Edges, memberOf(s, m))
+	}
+	return &answer, nil
 }
 
 // listRooms queries the store for every partition, so it serves one caller at a time.
@@ -116,8 +136,8 @@ func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	}
 	found, err := a.rooms.Rooms(ctx, node, limit+1)
 	if err != nil {
-		if !errors.Is(err, affinity.ErrStore) {
-			err = fmt.Errorf("%w: %w", affinity.ErrStore, err)
+		if !errors.Is(err, pinstore.ErrStore) {
+			err = fmt.Errorf("%w: %w", pinstore.ErrStore, err)
 		}
 		return nil, a.roomProblem(err)
 	}
@@ -152,6 +172,34 @@ func (a *api) moveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	a.audit(r)
 	at, err := a.rooms.Move(r.Context(), room, to)
+	if err != nil {
+		return nil, a.roomProblem(err)
+	}
+	answer := a.assignmentOf(at)
+	return &answer, nil
+}
+
+// reportRoom returns the node of a room, of which a client has lost the node.
+func (a *api) reportRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	room, p := a.roomOf(r)
+	if p != nil {
+		return nil, p
+	}
+	var body struct {
+		To    *string `json:"to"`
+		Epoch uint64  `json:"epoch"`
+	}
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	if body.To == nil {
+		return nil, badRequest(`to is missing: send {"to":"<id of the node that was lost>","epoch":<of its directive>}`)
+	}
+	to := lease.NodeID(*body.To)
+	if err := to.Validate(); err != nil {
+		return nil, badRequest("to: %s", bare(err))
+	}
+	at, err := a.rooms.Report(r.Context(), reconnect.Directive{Room: room, To: to, Epoch: body.Epoch})
 	if err != nil {
 		return nil, a.roomProblem(err)
 	}
@@ -216,13 +264,6 @@ func bare(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "affinity: "), "lease: ")
 }
 
-func demandOf(size int64) (affinity.Demand, *Problem) {
-	if size < 0 || size > affinity.MaxSize {
-		return affinity.Demand{}, badRequest("size is %d; it must be 0 to %d participants", size, affinity.MaxSize)
-	}
-	return affinity.Demand{Size: int(size)}, nil
-}
-
 func listOf(r *http.Request) (node lease.NodeID, limit int, _ *Problem) {
 	id, p := param(r.URL.RawQuery, "node")
 	if p != nil {
@@ -251,7 +292,9 @@ func (a *api) roomProblem(err error) *Problem {
 		p.Message += "; resolve the room again"
 	case errors.Is(err, affinity.ErrNoCapacity):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeNoCapacity
-	case errors.Is(err, affinity.ErrStore):
+	case errors.Is(err, affinity.ErrRequire):
+		p.Status, p.Code = http.StatusServiceUnavailable, CodeRequire
+	case errors.Is(err, pinstore.ErrStore):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeStore
 	case errors.Is(err, affinity.ErrFenced):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeNotReady

@@ -6,19 +6,43 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
-// ResolveRoom returns the node of a room of size participants, and pins the room if
-// needed. If that is the agent's own node, the node hosts the room from now on, with that
-// size; see RoomAssignment.Hosted.
-func (c *Client) ResolveRoom(ctx context.Context, room string, size int) (RoomAssignment, error) {
-	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", map[string]int{"size": size})
+// ResolveRoom returns the node of a room, and pins the room by its demand if
+// needed. If that is the agent's own node, the node hosts the room from now on, and the demand can
+// raise what it is known to cost; see RoomAssignment.Hosted.
+func (c *Client) ResolveRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
+	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d})
 }
 
-// Room returns the node of a room, or the node that a room of size participants would
-// get, and why. It pins nothing.
-func (c *Client) Room(ctx context.Context, room string, size int) (RoomDetail, error) {
-	return askRoom[RoomDetail](ctx, c, http.MethodGet, room, "?size="+strconv.Itoa(size), nil)
+// TouchRoom is ResolveRoom for the program that serves the room on the agent's own node: the
+// demand is the present one, and can be less than before.
+func (c *Client) TouchRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
+	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{d, true})
+}
+
+// Room returns the node of a room, or the node that it would get by its demand, and why. It
+// pins nothing.
+func (c *Client) Room(ctx context.Context, room string, d affinity.Demand) (RoomDetail, error) {
+	rest := ""
+	if query := queryOf(d); len(query) > 0 {
+		rest = "?" + query.Encode()
+	}
+	return askRoom[RoomDetail](ctx, c, http.MethodGet, room, rest, nil)
+}
+
+// RoomEdges returns the n best further nodes for a room that is too large for its own, by the
+// demand of the part that an edge is to serve; see affinity.Resolver.Edges. N is 1 to 100; 0
+// means 2.
+func (c *Client) RoomEdges(ctx context.Context, room string, d affinity.Demand, n int) (RoomEdges, error) {
+	query := queryOf(d)
+	if n != 0 {
+		query.Set("n", strconv.Itoa(n))
+	}
+	return askRoom[RoomEdges](ctx, c, http.MethodGet, room, "/edges?"+query.Encode(), nil)
 }
 
 // Rooms returns at most limit rooms, 1 to 10,000, that are pinned to a node, or to any
@@ -37,6 +61,13 @@ func (c *Client) Rooms(ctx context.Context, node string, limit int) (Rooms, erro
 // MoveRoom moves a pinned room to another node; its clients have to reconnect.
 func (c *Client) MoveRoom(ctx context.Context, room, to string) (RoomAssignment, error) {
 	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/move", map[string]string{"to": to})
+}
+
+// ReportRoom returns the node of a room for a client that has lost the connection to its node:
+// last is the directive that led the client there. The agent looks at that node itself: see
+// affinity.Resolver.Report.
+func (c *Client) ReportRoom(ctx context.Context, last reconnect.Directive) (RoomAssignment, error) {
+	return askRoom[RoomAssignment](ctx, c, http.MethodPost, last.Room, "/report", map[string]any{"to": last.To, "epoch": last.Epoch})
 }
 
 // ReleaseRoom deletes a room's pin.

@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 // startRooms starts a resolver for each node of c. It is for bubbles.
-func startRooms(t *testing.T, c *clustertest.Cluster, store affinity.Store, cfg affinity.Config) map[string]*affinity.Resolver {
+func startRooms(t *testing.T, c *clustertest.Cluster, store pinstore.Store, cfg affinity.Config) map[string]*affinity.Resolver {
 	t.Helper()
 	cfg.Log = quiet
 	rooms := make(map[string]*affinity.Resolver)
@@ -44,7 +46,7 @@ type roomCluster struct {
 
 const pinTTL = time.Minute
 
-func open(t *testing.T, store affinity.Store, opts Options) *roomCluster {
+func open(t *testing.T, store pinstore.Store, opts Options) *roomCluster {
 	t.Helper()
 	c := trio(t)
 	h := &roomCluster{c, startRooms(t, c, store, affinity.Config{PinTTL: pinTTL}), make(map[string]*Client)}
@@ -60,19 +62,22 @@ func open(t *testing.T, store affinity.Store, opts Options) *roomCluster {
 func TestRoomNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		client := open(t, affinity.NewMemory(), Options{}).clients["a"]
+		client := open(t, pinstore.NewMemory(), Options{}).clients["a"]
 		good := []string{
 			"a/b", "a//b", "//", "a/", ".", "..", "...", "../..", "a/../b", "%2F", "%", "a?b#c", "a;b&c=d", "+", "x y", " ",
 			"resolve", "move", "rooms", "é\u0301ü", "日本", "\u202e", "<script>", `"'\`, strings.Repeat("ü", affinity.MaxNameBytes/2),
 		}
 		for _, name := range good {
-			got, err := client.ResolveRoom(ctx, name, 2)
+			got, err := client.ResolveRoom(ctx, name, affinity.Demand{Size: 2})
 			if err != nil || got.Room != name || got.Epoch == 0 {
 				t.Errorf("resolve %q: %+v, %v", name, got, err)
 			}
-			detail, err := client.Room(ctx, name, 2)
+			detail, err := client.Room(ctx, name, affinity.Demand{Size: 2})
 			if err != nil || detail.Room != name || !detail.Pinned || detail.Node.ID != got.Node.ID {
 				t.Errorf("show %q: %+v, %v", name, detail, err)
+			}
+			if got, err := client.RoomEdges(ctx, name, affinity.Demand{}, 0); err != nil || got.Room != name || len(got.Edges) != 2 {
+				t.Errorf("edges of %q: %+v, %v", name, got, err)
 			}
 			if moved, err := client.MoveRoom(ctx, name, "c"); err != nil || moved.Room != name || moved.Node.ID != "c" {
 				t.Errorf("move %q: %+v, %v", name, moved, err)
@@ -98,16 +103,16 @@ func TestRoomNames(t *testing.T) {
 func TestNotRoomNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		roomCluster := open(t, affinity.NewMemory(), Options{})
+		roomCluster := open(t, pinstore.NewMemory(), Options{})
 		client := roomCluster.clients["a"]
 		h := Handler(roomCluster.Agent("a"), Options{Log: quiet, Rooms: roomCluster.rooms["a"]})
 		for _, name := range []string{
 			"", "{", "}", "{17}", "*", "a*", "\x00", "a\nb", "\x7f", "\u0085", "\xff", "a\xc3", "\xed\xa0\x80",
 			strings.Repeat("x", affinity.MaxNameBytes+1), strings.Repeat("x", 10_000), strings.Repeat("%", 10_000),
 		} {
-			_, err := client.ResolveRoom(ctx, name, 0)
+			_, err := client.ResolveRoom(ctx, name, affinity.Demand{})
 			expectProblem(t, err, 400, CodeBadRequest, "room: invalid name")
-			_, err = client.Room(ctx, name, 0)
+			_, err = client.Room(ctx, name, affinity.Demand{})
 			expectProblem(t, err, 400, CodeBadRequest, "room: invalid name")
 			_, err = client.MoveRoom(ctx, name, "b")
 			expectProblem(t, err, 400, CodeBadRequest, "room: invalid name")
@@ -139,14 +144,14 @@ func TestResolveHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		const within = 20 * time.Second
-		h := open(t, affinity.NewMemory(), Options{HostFor: within})
+		h := open(t, pinstore.NewMemory(), Options{HostFor: within})
 		hosted := func(id string) int {
 			rooms, _ := h.rooms[id].Hosted()
 			return len(rooms)
 		}
 		home, other := "", ""
 		for _, id := range []string{"a", "b", "c", "a", "b", "c"} {
-			got, err := h.clients[id].ResolveRoom(ctx, "room", 4)
+			got, err := h.clients[id].ResolveRoom(ctx, "room", affinity.Demand{Size: 4})
 			if err != nil || (home != "" && string(got.Node.ID) != home) {
 				t.Fatalf("%s says %+v, %v; before that it was %s", id, got, err, home)
 			}
@@ -168,9 +173,15 @@ func TestResolveHosts(t *testing.T) {
 		}
 		for range 5 { // touched in time
 			time.Sleep(within * 9 / 10)
-			if got, err := h.clients[home].ResolveRoom(ctx, "room", 3); err != nil || !got.Hosted {
+			if got, err := h.clients[home].ResolveRoom(ctx, "room", affinity.Demand{Size: 3}); err != nil || !got.Hosted {
 				t.Fatalf("%+v, %v", got, err)
 			}
+		}
+		if _, units := h.rooms[home].Hosted(); units != 12 { // S6.5
+			t.Errorf("a room of 4 costs %d units after a join with 3", units)
+		}
+		if got, err := h.clients[home].TouchRoom(ctx, "room", affinity.Demand{Size: 3}); err != nil || !got.Hosted {
+			t.Fatalf("%+v, %v", got, err)
 		}
 		if _, units := h.rooms[home].Hosted(); units != 6 {
 			t.Errorf("a room of 3 costs %d units", units)
@@ -181,11 +192,11 @@ func TestResolveHosts(t *testing.T) {
 		if err != nil || string(moved.Node.ID) != other || moved.Hosted {
 			t.Errorf("move: %+v, %v", moved, err)
 		}
-		got, err := h.clients[home].ResolveRoom(ctx, "room", 3)
+		got, err := h.clients[home].ResolveRoom(ctx, "room", affinity.Demand{Size: 3})
 		if err != nil || string(got.Node.ID) != other || got.Hosted || hosted(home) != 0 {
 			t.Errorf("%s hosts %d and says %+v, %v", home, hosted(home), got, err)
 		}
-		got, err = h.clients[other].ResolveRoom(ctx, "room", 3)
+		got, err = h.clients[other].ResolveRoom(ctx, "room", affinity.Demand{Size: 3})
 		if err != nil || !got.Hosted || got.Epoch != moved.Epoch || hosted(other) != 1 {
 			t.Errorf("%s hosts %d and says %+v, %v", other, hosted(other), got, err)
 		}
@@ -194,12 +205,44 @@ func TestResolveHosts(t *testing.T) {
 		if hosted(other) != 0 {
 			t.Error("the hosting does not expire")
 		}
-		if d, err := h.clients[home].Room(ctx, "room", 0); err != nil || !d.Pinned {
+		if d, err := h.clients[home].Room(ctx, "room", affinity.Demand{}); err != nil || !d.Pinned {
 			t.Errorf("the pin expired with the hosting: %+v, %v", d, err)
 		}
 		time.Sleep(pinTTL)
-		if d, err := h.clients[home].Room(ctx, "room", 0); err != nil || d.Pinned {
+		if d, err := h.clients[home].Room(ctx, "room", affinity.Demand{}); err != nil || d.Pinned {
 			t.Errorf("the pin does not expire: %+v, %v", d, err)
+		}
+	})
+}
+
+// A report over HTTP: a room stays on a node that runs, and moves from one that has ended.
+func TestReportRoom(t *testing.T) { // S6.13
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, pinstore.NewMemory(), Options{})
+		was, err := h.clients["a"].ResolveRoom(t.Context(), "room", affinity.Demand{Size: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := "a"
+		if was.Node.ID == "a" {
+			at = "b"
+		}
+		last := reconnect.Directive{Room: "room", To: was.Node.ID, Epoch: was.Epoch}
+		if is, err := h.clients[at].ReportRoom(t.Context(), last); err != nil || is.Node.ID != was.Node.ID || is.Epoch != was.Epoch {
+			t.Errorf("of a node that runs: %+v, %v", is, err)
+		}
+		handler := Handler(h.Agent(at), Options{Log: quiet, Rooms: h.rooms[at]})
+		json := "Content-Type: application/json"
+		expect(t, do(handler, "POST", "/v1/rooms/room/report", `{"epoch":1}`, json), 400, "to is missing")
+		expect(t, do(handler, "POST", "/v1/rooms/room/report", `{"to":""}`, json), 400, "to: ")
+		expect(t, do(handler, "POST", "/v1/rooms/other/report", `{"to":"b"}`, json), 404, CodeNoPin)
+		time.Sleep(time.Second)
+
+		h.Crash(string(was.Node.ID))
+		began := time.Now()
+		is, err := h.clients[at].ReportRoom(t.Context(), last)
+		if took := time.Since(began); err != nil || is.Node.ID == was.Node.ID || is.Epoch <= was.Epoch || is.Node.Addr == "" || took > time.Second {
+			t.Errorf("of a node that has ended: %+v, %v after %v", is, err, took)
 		}
 	})
 }
@@ -207,9 +250,9 @@ func TestResolveHosts(t *testing.T) {
 // With a negative HostFor, resolve hosts no room.
 func TestResolveWithoutHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, affinity.NewMemory(), Options{HostFor: -1})
+		h := open(t, pinstore.NewMemory(), Options{HostFor: -1})
 		for id, client := range h.clients {
-			if got, err := client.ResolveRoom(t.Context(), "room", 4); err != nil || got.Hosted || got.TouchWithinS != 0 {
+			if got, err := client.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 4}); err != nil || got.Hosted || got.TouchWithinS != 0 {
 				t.Errorf("%+v, %v", got, err)
 			}
 			if rooms, _ := h.rooms[id].Hosted(); len(rooms) > 0 {
@@ -221,20 +264,20 @@ func TestResolveWithoutHosting(t *testing.T) {
 
 // broken is a store that fails, or reports a concurrent change, on demand.
 type broken struct {
-	*affinity.Memory
+	*pinstore.Memory
 	fails, overtaken atomic.Bool
 }
 
 var errDown = errors.New("connection refused")
 
-func (b *broken) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
-	results := make([]affinity.Result, len(ops))
+func (b *broken) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	results := make([]pinstore.Result, len(ops))
 	for i, op := range ops {
 		switch {
 		case ctx.Err() != nil || b.fails.Load():
-			results[i].Err = errors.Join(affinity.ErrStore, errDown, ctx.Err())
-		case b.overtaken.Load() && op.If != (affinity.Pin{}):
-			results[i].Pin = affinity.Pin{Incarnation: lease.Incarnation{Node: "c", Number: 1}, Epoch: 9}
+			results[i].Err = errors.Join(pinstore.ErrStore, errDown, ctx.Err())
+		case b.overtaken.Load() && op.If != (pinstore.Pin{}):
+			results[i].Pin = pinstore.Pin{Incarnation: lease.Incarnation{Node: "c", Number: 1}, Epoch: 9}
 		default:
 			results[i] = b.Memory.Swap(ctx, op)[0]
 		}
@@ -242,7 +285,7 @@ func (b *broken) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 	return results
 }
 
-func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
+func (b *broken) Index(ctx context.Context, ps []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
 	if b.fails.Load() {
 		return nil, errDown
 	}
@@ -261,21 +304,21 @@ func (b *broken) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 func TestRoomsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		store := &broken{Memory: affinity.NewMemory()}
+		store := &broken{Memory: pinstore.NewMemory()}
 		h := open(t, store, Options{})
 		client := h.clients["a"]
-		if _, err := client.ResolveRoom(ctx, "known", 2); err != nil {
+		if _, err := client.ResolveRoom(ctx, "known", affinity.Demand{Size: 2}); err != nil {
 			t.Fatal(err)
 		}
 		store.fails.Store(true)
 		time.Sleep(5 * time.Second)
-		if got, err := client.ResolveRoom(ctx, "new", 2); err != nil || got.Source != affinity.Degraded || got.Node.ID == "" || got.Epoch != 0 {
+		if got, err := client.ResolveRoom(ctx, "new", affinity.Demand{Size: 2}); err != nil || got.Source != affinity.Degraded || got.Node.ID == "" || got.Epoch != 0 {
 			t.Errorf("resolve: %+v, %v", got, err)
 		}
-		if d, err := client.Room(ctx, "known", 2); err != nil || d.Source != affinity.Degraded || d.Pinned {
+		if d, err := client.Room(ctx, "known", affinity.Demand{Size: 2}); err != nil || d.Source != affinity.Degraded || d.Pinned {
 			t.Errorf("of a known room: %+v, %v", d, err)
 		}
-		if d, err := client.Room(ctx, "other", 2); err != nil || d.Source != affinity.Degraded || d.Pinned ||
+		if d, err := client.Room(ctx, "other", affinity.Demand{Size: 2}); err != nil || d.Source != affinity.Degraded || d.Pinned ||
 			!strings.Contains(d.Reason, "the store does not answer") {
 			t.Errorf("of an unknown room: %+v, %v", d, err)
 		}
@@ -299,7 +342,7 @@ func TestRoomsWithoutStore(t *testing.T) {
 			t.Error(err)
 		}
 		id := keyAt(t, h.Agent("a"), "a")
-		_, err = client.ResolveRoom(ctx, id, 2)
+		_, err = client.ResolveRoom(ctx, id, affinity.Demand{Size: 2})
 		expectProblem(t, err, 503, CodeClosed, "no longer hosts rooms")
 	})
 }
@@ -307,13 +350,13 @@ func TestRoomsWithoutStore(t *testing.T) {
 // Callers that disconnect must not look like a store that does not respond.
 func TestRoomHangUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		roomCluster := open(t, &broken{Memory: affinity.NewMemory()}, Options{})
+		roomCluster := open(t, &broken{Memory: pinstore.NewMemory()}, Options{})
 		h := Handler(roomCluster.Agent("a"), Options{Log: quiet, Rooms: roomCluster.rooms["a"]})
 		gone, hangUp := context.WithCancel(t.Context())
 		hangUp()
 		expect(t, do(h, "POST", "/v1/rooms/x/resolve", ""), 200, "hash")
 		for target, body := range map[string]string{
-			"GET /v1/rooms/x": "", "GET /v1/rooms": "", "DELETE /v1/rooms/y": "",
+			"GET /v1/rooms/x": "", "GET /v1/rooms/x/edges": "", "GET /v1/rooms": "", "DELETE /v1/rooms/y": "",
 			"POST /v1/rooms/y/resolve": "", "POST /v1/rooms/z/move": `{"to":"b"}`,
 		} {
 			for range 10 { // in a row
@@ -333,21 +376,21 @@ func TestRoomHangUps(t *testing.T) {
 // A pin can name a node that this node does not know.
 func TestUnknownNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := affinity.NewMemory()
+		store := pinstore.NewMemory()
 		h := open(t, store, Options{})
 		far := lease.Incarnation{Node: "far", Number: 1 << 60}
 		if _, err := store.Heartbeat(t.Context(), far, time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
-		store.Swap(t.Context(), affinity.Op{
-			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: affinity.Pin{Incarnation: far}, TTL: time.Hour,
+		store.Swap(t.Context(), pinstore.Op{
+			Partition: placement.Of("room", h.Agent("a").Config().Partitions), Room: "room", Set: pinstore.Pin{Incarnation: far}, TTL: time.Hour,
 		})
 		want := Member{ID: "far", Incarnation: far.Number, State: lease.Left}
-		got, err := h.clients["a"].ResolveRoom(t.Context(), "room", 0)
+		got, err := h.clients["a"].ResolveRoom(t.Context(), "room", affinity.Demand{})
 		if err != nil || got.Node.ID != want.ID || got.Node.State != want.State || got.Incarnation != 1<<60 || got.Hosted {
 			t.Errorf("resolve: %+v, %v", got, err)
 		}
-		if d, err := h.clients["b"].Room(t.Context(), "room", 0); err != nil || !d.Pinned || d.Node.ID != "far" {
+		if d, err := h.clients["b"].Room(t.Context(), "room", affinity.Demand{}); err != nil || !d.Pinned || d.Node.ID != "far" {
 			t.Errorf("show: %+v, %v", d, err)
 		}
 	})

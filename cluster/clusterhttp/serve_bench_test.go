@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 )
 
@@ -21,7 +22,7 @@ import (
 func BenchmarkServe(b *testing.B) {
 	agent := solo(b, 1024)
 	second(b, agent)
-	rooms, err := affinity.Start(agent, affinity.NewMemory(), affinity.Config{Log: quiet})
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: quiet})
 	if err != nil {
 		b.Fatal(err)
 	}

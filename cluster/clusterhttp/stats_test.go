@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
@@ -27,7 +28,7 @@ func TestStats(t *testing.T) {
 		}})
 		c.Start("a", "b")
 		c.WaitAgreed(5 * time.Second)
-		rooms := startRooms(t, c, affinity.NewMemory(), affinity.Config{})
+		rooms := startRooms(t, c, pinstore.NewMemory(), affinity.Config{})
 		a := c.Agent("a")
 		synctest.Wait() // for the rooms to read the events
 

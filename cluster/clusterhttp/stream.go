@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/signalling"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/sse"
 )
 
 // stopKey is the context key of a channel that a server closes at its shutdown, which
@@ -22,32 +24,21 @@ const lastEventID = "Last-Event-ID"
 
 // events streams changes until the client, the agent or the server ends.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
-	if a.closed() {
-		a.problemOf(cluster.ErrClosed).write(w)
+	leave, p := a.enter()
+	if p != nil {
+		p.write(w)
 		return
 	}
-	select {
-	case a.streams <- struct{}{}:
-		defer func() { <-a.streams }()
-	default:
-		(&Problem{
-			Status: http.StatusServiceUnavailable, Code: CodeBusy,
-			Message: "all " + strconv.Itoa(cap(a.streams)) + " event streams are taken",
-		}).write(w)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // otherwise nginx delays events
+	defer leave()
+	s := stream{Stream: sse.New(w, a.sendTime)}
 	if r.Method == http.MethodHead {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	s := stream{w: w, control: http.NewResponseController(w), within: a.sendTime}
 	// Subscribe before the client sees the stream open and resolves its rooms.
 	s.moves = movesOf(ctx, a.rooms)
-	if err := s.send(nil); err != nil { // headers now: the first batch may be late
+	if err := s.Send(nil); err != nil { // headers now: the first batch may be late
 		internal(err).write(w) // arrives only if the writer cannot flush
 		return
 	}
@@ -55,20 +46,61 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.run(ctx, a)
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.within)) // for the end of the response
+	s.End()
 	if err != nil {
 		a.log.Info("event stream dropped", "remote", r.RemoteAddr, "err", err)
 	}
 }
 
+// enter takes a place for a stream, while there is one.
+func (a *api) enter() (leave func(), _ *Problem) {
+	if a.closed() {
+		return nil, a.problemOf(cluster.ErrClosed)
+	}
+	select {
+	case a.streams <- struct{}{}:
+		return func() { <-a.streams }, nil
+	default:
+		return nil, &Problem{
+			Status: http.StatusServiceUnavailable, Code: CodeBusy,
+			Message: "all " + strconv.Itoa(cap(a.streams)) + " event streams are taken",
+		}
+	}
+}
+
+// followRoom streams where a room lives until the client, the rooms, the agent or the server end.
+func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
+	if _, p := a.roomOf(r); p != nil {
+		p.write(w)
+		return
+	}
+	leave, p := a.enter()
+	if p != nil {
+		p.write(w)
+		return
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
+	go func() {
+		select {
+		case <-stop:
+		case <-a.agent.Done():
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
+	signalling.Follow(a.rooms, a.keepAlive).ServeHTTP(w, r.WithContext(ctx))
+}
+
 // stream is one client of the events. It holds at most one event of each type, however
 // slow the client is: later changes merge into the next event.
 type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	within  time.Duration // for one event
-	moves   <-chan affinity.MovedBatch
-	seen    *events.State // the last that was sent; nil: none
+	*sse.Stream
+
+	moves <-chan affinity.MovedBatch
+	seen  *events.State // the last that was sent; nil: none
 }
 
 func (s *stream) run(ctx context.Context, a *api) error {
@@ -80,7 +112,7 @@ func (s *stream) run(ctx context.Context, a *api) error {
 	for {
 		state, next := changes.Latest()
 		if event := a.journal.event(s.seen, state); len(event) > 0 {
-			if err := s.send(event); err != nil {
+			if err := s.Send(event); err != nil {
 				return err
 			}
 			quiet.Reset(a.keepAlive)
@@ -97,7 +129,7 @@ func (s *stream) run(ctx context.Context, a *api) error {
 			}
 			quiet.Reset(a.keepAlive)
 		case <-quiet.C:
-			if err := s.send([]byte(": keep-alive\n\n")); err != nil {
+			if err := s.Send([]byte(sse.KeepAlive)); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -116,22 +148,6 @@ func (s *stream) resume(id string, a *api) error {
 		return nil
 	}
 	return s.sendMoved(affinity.MovedBatch{Moved: []affinity.Moved{}, Resync: true})
-}
-
-// send writes and flushes, and fails if the client does not read in time. Afterwards it
-// removes the deadline: over HTTP/2 a deadline ends even an idle stream.
-func (s *stream) send(event []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
-	if len(event) > 0 {
-		if _, err := s.w.Write(event); err != nil {
-			return err
-		}
-	}
-	if err := s.control.Flush(); err != nil {
-		return err
-	}
-	_ = s.control.SetWriteDeadline(time.Time{})
-	return nil
 }
 
 // movesOf returns the moves of rooms from now on, or nil. Its goroutine ends with ctx or
@@ -165,7 +181,7 @@ func (s *stream) sendMoved(b affinity.MovedBatch) error {
 		if err != nil {
 			panic(err) // numbers and strings only
 		}
-		if err := s.send(slices.Concat([]byte("event: moved\ndata: "), data, []byte("\n\n"))); err != nil {
+		if err := s.Send(slices.Concat([]byte("event: moved\ndata: "), data, []byte("\n\n"))); err != nil {
 			return err
 		}
 		if b.Moved = b.Moved[n:]; len(b.Moved) == 0 {

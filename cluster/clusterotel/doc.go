@@ -28,7 +28,7 @@
 // asked" and the source degraded. A call of the store may end after its parent span if
 // the caller gave up.
 //
-// Rooms of a dead node move to live nodes in the background: each batch of up to 4,096
+// Rooms of a dead node move to live nodes in the background: each batch of some thousand
 // rooms in up to 64 partitions is its own trace, roost.rehome, with the number of rooms,
 // of rehomed rooms and of homeless rooms.
 //

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
@@ -39,7 +40,7 @@ func ExampleNew() {
 	<-agent.Ready()
 
 	tracing := clusterotel.New(clusterotel.Options{})
-	store := affinity.NewMemory() // or redisstore.Open
+	store := pinstore.NewMemory() // or redisstore.Open
 	rooms, err := affinity.Start(agent, tracing.Store(store), affinity.Config{
 		Tracer: tracing,
 		Log:    slog.New(slog.DiscardHandler),
@@ -61,7 +62,7 @@ func ExampleNew() {
 	client := clusterhttp.Client{Base: listener.Addr().String(), HTTP: &http.Client{
 		Transport: otelhttp.NewTransport(tracing.Transport(nil), otelhttp.WithFilter(clusterotel.Brief)),
 	}}
-	if _, err := client.ResolveRoom(context.Background(), "room-17", 4); err != nil {
+	if _, err := client.ResolveRoom(context.Background(), "room-17", affinity.Demand{Size: 4}); err != nil {
 		panic(err)
 	}
 	for _, span := range spans.GetSpans() {

@@ -20,6 +20,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
@@ -36,11 +37,11 @@ var quiet = slog.New(slog.DiscardHandler)
 // faulty is a store that fails on demand. Its errors name the room, like those of
 // redisstore.
 type faulty struct {
-	affinity.Store
+	pinstore.Store
 	refuses, hangs atomic.Bool
 }
 
-func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (f *faulty) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	var err error
 	switch {
 	case f.refuses.Load():
@@ -55,9 +56,9 @@ func (f *faulty) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result
 		}
 		return results
 	}
-	results := make([]affinity.Result, len(ops))
+	results := make([]pinstore.Result, len(ops))
 	for i, op := range ops {
-		results[i].Err = fmt.Errorf("%w: redis: room %q: %w", affinity.ErrStore, op.Room, err)
+		results[i].Err = fmt.Errorf("%w: redis: room %q: %w", pinstore.ErrStore, op.Room, err)
 	}
 	return results
 }
@@ -81,7 +82,7 @@ func newRoomCluster(t *testing.T, opts clusterotel.Options) *roomCluster {
 	t.Helper()
 	h := &roomCluster{
 		Cluster: clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }}),
-		store:   faulty{Store: affinity.NewMemory()}, spans: tracetest.NewInMemoryExporter(),
+		store:   faulty{Store: pinstore.NewMemory()}, spans: tracetest.NewInMemoryExporter(),
 		rooms: make(map[string]*affinity.Resolver),
 	}
 	h.provider = trace.NewTracerProvider(trace.WithSyncer(h.spans))

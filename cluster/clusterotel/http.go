@@ -81,7 +81,7 @@ func masked(path string) string {
 		return path
 	}
 	before += "/rooms/{room}"
-	for _, call := range []string{"/resolve", "/move"} {
+	for _, call := range []string{"/resolve", "/move", "/report", "/follow", "/edges"} {
 		if strings.HasSuffix(rest, call) {
 			return before + call
 		}

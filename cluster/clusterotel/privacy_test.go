@@ -36,9 +36,11 @@ func TestNames(t *testing.T) {
 			}
 			everything := func() {
 				for _, room := range []string{here, there, "jane/doe", "jane resolve", "jane//.."} {
-					_, err := client.ResolveRoom(ctx, room, 4)
+					_, err := client.ResolveRoom(ctx, room, affinity.Demand{Size: 4})
 					do(err)
-					_, err = client.Room(ctx, room, 4)
+					_, err = client.Room(ctx, room, affinity.Demand{Size: 4})
+					do(err)
+					_, err = client.RoomEdges(ctx, room, affinity.Demand{Size: 4}, 1)
 					do(err)
 					_, err = client.MoveRoom(ctx, room, "c")
 					do(err)
@@ -52,7 +54,7 @@ func TestNames(t *testing.T) {
 				}
 				_, err := client.Place(ctx, "jane")
 				do(err)
-				_, err = stranger.ResolveRoom(ctx, here, 4)
+				_, err = stranger.ResolveRoom(ctx, here, affinity.Demand{Size: 4})
 				do(err)
 				for _, path := range []string{"/v1/rooms/jane", "/v1/rooms/jane/", "//v1/rooms//jane/resolve", "/v1/rooms/jane/doe/resolve", "/v1/%72ooms/jane/resolve"} {
 					resp, err := client.HTTP.Post("http://agent.test"+path, "application/json", strings.NewReader("{}"))

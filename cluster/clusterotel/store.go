@@ -4,21 +4,21 @@ import (
 	"context"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/presence"
 )
 
 // Store returns s with a span for each call on the path of a caller.
-func (t *Tracing) Store(s affinity.Store) affinity.Store { return &store{s, t} }
+func (t *Tracing) Store(s pinstore.Store) pinstore.Store { return &store{s, t} }
 
 type store struct {
-	affinity.Store
+	pinstore.Store
 	*Tracing
 }
 
-func (s *store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (s *store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	ctx, end := s.begin(ctx, "roost.store.swap", "roost.ops", len(ops))
 	results := s.Store.Swap(ctx, ops...)
 	var first error
@@ -31,7 +31,7 @@ func (s *store) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result 
 	return results
 }
 
-func (s *store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
+func (s *store) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
 	ctx, end := s.begin(ctx, "roost.store.index", "roost.partitions", len(partitions))
 	found, err := s.Store.Index(ctx, partitions, want, limit)
 	end(err)

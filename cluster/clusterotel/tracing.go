@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/presence"
 )
@@ -114,8 +115,8 @@ func (t *Tracing) textOf(err error) string {
 	}
 	var kinds []string
 	for _, kind := range []error{
-		affinity.ErrName, affinity.ErrDemand, affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
-		affinity.ErrChanged, affinity.ErrStore, affinity.ErrFenced, affinity.ErrClosed, presence.ErrName, presence.ErrStore, presence.ErrClosed, cluster.ErrNotReady,
+		affinity.ErrName, affinity.ErrDemand, affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
+		affinity.ErrChanged, pinstore.ErrStore, affinity.ErrFenced, affinity.ErrClosed, presence.ErrName, presence.ErrStore, presence.ErrClosed, cluster.ErrNotReady,
 		cluster.ErrNoMembers, cluster.ErrClosed, context.DeadlineExceeded, context.Canceled,
 	} {
 		if errors.Is(err, kind) {

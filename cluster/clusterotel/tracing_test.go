@@ -16,6 +16,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/affinitytest"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -36,7 +37,7 @@ func TestJoin(t *testing.T) {
 		client := h.client(t, "a")
 		here, there := h.roomOn(t, "a"), h.roomOn(t, "b")
 
-		if got, err := client.ResolveRoom(t.Context(), here, 4); err != nil || !got.Hosted {
+		if got, err := client.ResolveRoom(t.Context(), here, affinity.Demand{Size: 4}); err != nil || !got.Hosted {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 		spans := h.spans.GetSpans()
@@ -75,7 +76,7 @@ POST /v1/rooms/{room}/resolve
 		if got := attributes(t, spans, oteltrace.SpanKindInternal, "roost.host")["roost.hosted"]; got != "true" {
 			t.Errorf("hosted is %q", got)
 		}
-		if _, err := client.ResolveRoom(t.Context(), here, 4); err != nil { // cached by now
+		if _, err := client.ResolveRoom(t.Context(), here, affinity.Demand{Size: 4}); err != nil { // cached by now
 			t.Fatal(err)
 		}
 		if got := attributes(t, h.spans.GetSpans(), oteltrace.SpanKindInternal, "roost.resolve")["roost.source"]; got != "cached" {
@@ -87,7 +88,7 @@ POST /v1/rooms/{room}/resolve
     roost.resolve
     roost.host
 `)
-		if _, err := client.ResolveRoom(t.Context(), there, 4); err != nil {
+		if _, err := client.ResolveRoom(t.Context(), there, affinity.Demand{Size: 4}); err != nil {
 			t.Fatal(err)
 		}
 		swap := attributes(t, h.spans.GetSpans(), oteltrace.SpanKindInternal, "roost.store.swap")
@@ -147,9 +148,9 @@ join
 func TestVoidPin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
-		h.store.Swap(t.Context(), affinity.Op{
+		h.store.Swap(t.Context(), pinstore.Op{
 			Partition: placement.Of("r", 64), Room: "r", TTL: time.Minute,
-			Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "long-gone", Number: 1}},
+			Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: "long-gone", Number: 1}},
 		})
 		ctx, span := h.provider.Tracer("test").Start(t.Context(), "join")
 		if a, err := h.rooms["a"].Resolve(ctx, "r", affinity.Demand{}); err != nil || a.Source != affinity.Hash {
@@ -263,19 +264,19 @@ second
 // A traced store behaves like the store.
 func TestStores(t *testing.T) {
 	tracing := clusterotel.New(clusterotel.Options{})
-	affinitytest.Store(t, func(*testing.T) func() affinity.Store {
-		memory := affinity.NewMemory()
-		return func() affinity.Store { return tracing.Store(memory) }
+	affinitytest.Store(t, func(*testing.T) func() pinstore.Store {
+		memory := pinstore.NewMemory()
+		return func() pinstore.Store { return tracing.Store(memory) }
 	})
 	affinitytest.Presence(t, func(*testing.T) (a, b presence.Store) {
 		memory := tracing.PresenceStore(presence.NewMemory())
 		return memory, memory
 	})
 
-	memory, told := affinity.NewMemory(), ""
+	memory, told := pinstore.NewMemory(), ""
 	tracing.Store(memory).Notify(func(room string) { told = room })
-	memory.Swap(t.Context(), affinity.Op{
-		Room: "r", Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute,
+	memory.Swap(t.Context(), pinstore.Op{
+		Room: "r", Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute,
 	})
 	if told != "r" {
 		t.Errorf("Notify reported %q", told)

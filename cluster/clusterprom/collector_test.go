@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/placement"
@@ -185,7 +186,7 @@ func TestMisroutes(t *testing.T) { // S4.10
 func TestAsManySeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a")
-		rooms, err := affinity.Start(c.Agent("a"), affinity.NewMemory(), affinity.Config{Log: quiet})
+		rooms, err := affinity.Start(c.Agent("a"), pinstore.NewMemory(), affinity.Config{Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -19,7 +20,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // flaky is a store that hangs on demand.
 type flaky struct {
-	affinity.Store
+	pinstore.Store
 	hangs atomic.Bool
 }
 
@@ -29,12 +30,12 @@ func (f *flaky) wait(ctx context.Context) error {
 		return nil
 	}
 	<-ctx.Done()
-	return fmt.Errorf("%w: %w", affinity.ErrStore, ctx.Err())
+	return fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
 }
 
-func (f *flaky) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (f *flaky) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	if err := f.wait(ctx); err != nil {
-		results := make([]affinity.Result, len(ops))
+		results := make([]pinstore.Result, len(ops))
 		for i := range results {
 			results[i].Err = err
 		}
@@ -61,7 +62,7 @@ type roomCluster struct {
 func newRoomCluster(t *testing.T) *roomCluster {
 	t.Helper()
 	h := &roomCluster{
-		Cluster: started(t, "a", "b", "c"), store: flaky{Store: affinity.NewMemory()},
+		Cluster: started(t, "a", "b", "c"), store: flaky{Store: pinstore.NewMemory()},
 		rooms: make(map[string]*affinity.Resolver), of: make(map[string]*Collector),
 	}
 	for _, id := range h.IDs() {

@@ -2,26 +2,114 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (p *program) drainCommand() *cobra.Command {
+	var away bool
+	var rate int
+	var deadline time.Duration
 	return p.clientCommand(&cobra.Command{
 		Use:   "drain [flags]",
 		Short: "Have a node give up what it owns",
 		Long: `Have the agent's node give up everything it owns. It stays a member and owns
 nothing until roost undrain. The command succeeds when every member has agreed to
-that; if that takes longer than --timeout it fails, and the node stays draining.`,
+that; if that takes longer than --timeout it fails, and the node stays draining.
+
+With --rooms the rooms that live on the node move to other nodes, too, one by one, and
+the command succeeds when none is left. Their clients make new connections: the
+program of the node should go on serving a room until its clients have gone. Ctrl-C
+ends the command, and the rooms move on; roost undrain ends that.`,
 		Example: `  roost drain && systemctl stop media-server
+  roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server
   roost drain --addr 10.0.0.7:8401 --token-file roost.token --timeout 1m`,
 		Args: noNode,
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		if away {
+			return p.evacuate(ctx, s, rate, deadline)
+		}
+		if rate != 0 || deadline != 0 {
+			return settings.UsageError("--rate and --deadline are about rooms: give --rooms, too")
+		}
 		return drainOrNot(ctx, s, "draining: it owns nothing, and every member has agreed", s.Drain)
-	})
+	},
+		settings.Setting{Name: "rooms", Arg: "bool", FlagOnly: true, Set: settings.Bool(&away), Usage: "move the rooms of the node to others, too, and wait until none is left"},
+		settings.Setting{Name: "rate", Arg: "N", FlagOnly: true, Set: settings.Number(&rate, 1, 100_000), Usage: "how many rooms move in a second (default 10)"},
+		settings.Setting{Name: "deadline", Arg: "DURATION", FlagOnly: true, Set: settings.Duration(&deadline), Usage: "rooms move faster than --rate if they have to, and the command fails if any is left then"},
+	)
+}
+
+// evacuate drains, and waits until no room is left.
+func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, deadline time.Duration) error {
+	asked, cancel := s.Bound(ctx)
+	c, err := s.Evacuate(asked, rate, deadline)
+	cancel()
+	if err != nil {
+		return err
+	}
+	at, err := p.watchEvacuation(ctx, s)
+	switch {
+	case err != nil:
+	case s.JSON:
+		err = s.PrintJSON(at)
+	case at.Error == "":
+		err = s.Say("%s is draining: %s", c.Self, roomsOf(*at))
+	}
+	if err == nil && at.Error != "" {
+		err = fmt.Errorf("%s is draining, and not empty: %s", c.Self, at.Error)
+	}
+	return err
+}
+
+// watchEvacuation waits for the end. A line on a terminal shows how many rooms are left.
+func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*clusterhttp.Evacuation, error) {
+	live := term.Of(p.stderr, p.getenv).Moves
+	if live {
+		defer func() { _, _ = fmt.Fprint(p.stderr, "\r\x1b[K") }()
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for answered := time.Now(); ; {
+		asked, cancel := s.Bound(ctx)
+		stats, err := s.Stats(asked)
+		cancel()
+		at := stats.Evacuation
+		switch {
+		case err != nil && time.Since(answered) > s.Timeout:
+			return nil, err
+		case err != nil: // the rooms move on
+		case at == nil:
+			return nil, errors.New("the agent has restarted, and knows of no evacuation")
+		case at.Over:
+			return at, nil
+		case live:
+			_, _ = fmt.Fprintf(p.stderr, "\r%s: %s\x1b[K", stats.Self, roomsOf(*at))
+			fallthrough
+		default:
+			answered = time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func roomsOf(e clusterhttp.Evacuation) string {
+	text := fmt.Sprintf("%d rooms are left, %d have moved, %d have ended", e.Left, e.Moved, e.Ended)
+	if e.Failed > 0 {
+		text += fmt.Sprintf("; %d failed and are tried again: %s", e.Failed, term.Printable(e.Why))
+	}
+	return text
 }
 
 func (p *program) undrainCommand() *cobra.Command {

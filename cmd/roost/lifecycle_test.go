@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -136,7 +137,7 @@ func TestRoomsWhileEnding(t *testing.T) {
 	signalled := time.Now() // before the signal, so that a slow machine gets no less time
 	b.Signal(syscall.SIGTERM)
 	for i := 0; ; i++ {
-		_, err := b.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), 2)
+		_, err := b.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), affinity.Demand{Size: 2})
 		if err == nil {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
@@ -58,7 +59,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)
 	for i := range 20 {
-		if _, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", i), 2); err != nil {
+		if _, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 2}); err != nil {
 			t.Fatal(err)
 		}
 	}

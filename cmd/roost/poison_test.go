@@ -59,7 +59,7 @@ func poison(v any, field string) any {
 // would act on, in tables, in JSON or in faults.
 func TestHostileAnswers(t *testing.T) {
 	commands := []string{
-		"members", "partitions", "place k", "owners k", "rooms", "room r", "room resolve r", "room move r b", "room release r",
+		"members", "partitions", "place k", "owners k", "rooms", "room r", "room resolve r", "room edges r", "room move r b", "room release r",
 		"drain", "undrain", "leave", "weight 1", "doctor --over 1ms", "plan --add q",
 	}
 	harms := func(command string, texts ...string) {

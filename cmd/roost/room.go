@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
@@ -22,14 +23,14 @@ func (p *program) roomCommand() *cobra.Command {
 	cmd.Long += `
 
 roost room NAME is short for roost room show NAME, which also takes the names
-show, resolve, move and release.`
+show, resolve, edges, move and release.`
 	cmd.Example = `  roost room room-17
   roost room show move
   roost room resolve room-17 --size 50
   roost room move room-17 node-b`
 	p.suggestArgs(cmd, roomNames)
 	move := p.moveRoom()
-	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), move, p.releaseRoom()} {
+	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), p.roomEdges(), move, p.releaseRoom()} {
 		sub.DisableFlagsInUseLine = true
 		p.suggestArgs(sub, roomNames)
 		cmd.AddCommand(sub)
@@ -50,18 +51,40 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 		case len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show":
 			hint = fmt.Sprintf("; a room of that name is shown by: roost room show %s", cmd.Name())
 		case len(args) > 0 && cmd.Name() == "room":
-			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "move", "release"}, "roost room ")
+			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "edges", "move", "release"}, "roost room ")
 		}
 		return fmt.Errorf("%s takes %s, and got %d arguments%s", cmd.CommandPath(), strings.Join(names, " and "), len(args), hint)
 	}
 }
 
-func sizeSetting(size *int, usage string) settings.Setting {
-	return settings.Setting{Name: "size", Arg: "N", Default: "0", Set: settings.Number(size, 0, min(affinity.MaxSize, math.MaxInt32)), Usage: usage}
+// demandSettings are the flags of a demand.
+func demandSettings(d *affinity.Demand) []settings.Setting {
+	people := func(to *int) func(string) error { return settings.Number(to, 0, min(pinstore.MaxSize, math.MaxInt32)) }
+	return []settings.Setting{
+		{Name: "size", Arg: "N", Default: "0", Set: people(&d.Size), Usage: "how many participants it has or is expected to have, if all publish"},
+		{Name: "publishers", Arg: "N", Set: people(&d.Publishers), Usage: "how many participants publish, in place of --size"},
+		{Name: "subscribers", Arg: "N", Set: people(&d.Subscribers), Usage: "how many participants only receive"},
+		{Name: "units", Arg: "N", Set: settings.Number(&d.Units, 0, math.MaxInt64), Usage: "what it costs, in place of participants"},
+		{Name: "prefer", Arg: "zone:Z|LABEL:V,...", List: true, Usage: "zones and labels, the best first; then anywhere", Set: func(v string) error {
+			d.Prefer = append(d.Prefer, v)
+			return d.Validate()
+		}},
+		{Name: "require", Arg: "K=V,...", List: true, Usage: "labels that its node must have", Set: func(v string) error {
+			label, value, ok := strings.Cut(v, "=")
+			if !ok || label == "" {
+				return fmt.Errorf("%q is not of the form name=value", v)
+			}
+			if d.Require == nil {
+				d.Require = make(map[string]string)
+			}
+			d.Require[label] = value
+			return nil
+		}},
+	}
 }
 
 func (p *program) showRoom(use string) *cobra.Command {
-	var size int
+	var demand affinity.Demand
 	return p.clientCommand(&cobra.Command{
 		Use:   use,
 		Short: "Show where a room lives or would live, and why",
@@ -73,8 +96,8 @@ table has every live member, and why it was chosen or not. Nothing changes.`,
 	}, func(ctx context.Context, s *session.Session, args []string) error {
 		ctx, cancel := s.Bound(ctx)
 		defer cancel()
-		d, err := s.Room(ctx, args[0], size)
-		if err := s.Answer(d, err, func() string { return whereabouts(d, size) + "\n\n" }); err != nil || s.JSON {
+		d, err := s.Room(ctx, args[0], demand)
+		if err := s.Answer(d, err, func() string { return whereabouts(d, demand) + "\n\n" }); err != nil || s.JSON {
 			return err
 		}
 		return s.Table("NODE\tLOAD\tRESERVED\tCEILING\tWHY", func(row func(...any)) {
@@ -89,11 +112,11 @@ table has every live member, and why it was chosen or not. Nothing changes.`,
 				row(id, c.Load, c.Reserved, ceiling, c.Why)
 			}
 		})
-	}, sizeSetting(&size, "how many participants it has or will have"))
+	}, demandSettings(&demand)...)
 }
 
 // whereabouts says in one sentence what a table cannot.
-func whereabouts(d clusterhttp.RoomDetail, size int) string {
+func whereabouts(d clusterhttp.RoomDetail, demand affinity.Demand) string {
 	name := term.Printable(d.Room)
 	at := fmt.Sprintf("%s (partition %d): %s", d.Node.ID, d.Partition, d.Reason)
 	switch {
@@ -104,25 +127,57 @@ func whereabouts(d clusterhttp.RoomDetail, size int) string {
 	case d.Node.ID == "":
 		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.", name, strings.TrimPrefix(d.Reason, "affinity: "))
 	}
-	return fmt.Sprintf("%s is not pinned. With %d participants it would go to %s.", name, size, at)
+	return fmt.Sprintf("%s is not pinned. With %v it would go to %s.", name, demand, at)
 }
 
 func (p *program) resolveRoom() *cobra.Command {
-	var size int
+	var demand affinity.Demand
 	return p.clientCommand(&cobra.Command{
 		Use:   "resolve NAME [flags]",
 		Short: "Pin a room, and show where it lives",
 		Long: `Show where a room lives, and pin it if it is not pinned: to the owner of its
 partition, or to the least loaded node with headroom. If that is the agent's own
-node, the room counts as hosted there, with this size; so use the agent of a media
+node, the room counts as hosted there, with this demand; so use the agent of a media
 server only in that server's name.`,
-		Example: `  roost room resolve room-17 --size 4`,
-		Args:    roomArgs("NAME"),
+		Example: `  roost room resolve room-17 --size 4
+  roost room resolve webinar --publishers 1 --subscribers 1000
+  roost room resolve room-17 --prefer zone:eu-1,region:eu --require recorder=yes`,
+		Args: roomArgs("NAME"),
 	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomAssignment, error) {
-		return s.ResolveRoom(ctx, args[0], size)
+		return s.ResolveRoom(ctx, args[0], demand)
 	}, func(a clusterhttp.RoomAssignment) string {
 		return fmt.Sprintf("%s lives on %s (partition %d, %s): %s", term.Printable(a.Room), a.Node.ID, a.Partition, a.Source, a.Reason)
-	}), sizeSetting(&size, "how many participants it has or is expected to have"))
+	}), demandSettings(&demand)...)
+}
+
+func (p *program) roomEdges() *cobra.Command {
+	var demand affinity.Demand
+	number := 2
+	return p.clientCommand(&cobra.Command{
+		Use:   "edges NAME [flags]",
+		Short: "List the best further nodes for a room that is too large for its own",
+		Long: `List the best further nodes for a room that is too large for its own: its edge nodes.
+The room's node sends each stream once to each edge node, which serves it to the
+participants there; the media servers do that. Nodes with headroom for the demand of
+an edge node's share come first. Nothing changes.`,
+		Example: `  roost room edges webinar
+  roost room edges webinar -n 5 --publishers 1 --subscribers 900`,
+		Args: roomArgs("NAME"),
+	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomEdges, error) {
+		return s.RoomEdges(ctx, args[0], demand, number)
+	}, func(a clusterhttp.RoomEdges) string {
+		name := term.Printable(a.Room)
+		if len(a.Edges) == 0 {
+			return fmt.Sprintf("no further node takes rooms, so %s has no edge nodes", name)
+		}
+		var ids []string
+		for _, m := range a.Edges {
+			ids = append(ids, string(m.ID))
+		}
+		return fmt.Sprintf("edge nodes of %s, the best first: %s", name, strings.Join(ids, " "))
+	}), append(demandSettings(&demand), settings.Setting{
+		Name: "number", Short: "n", Arg: "N", Default: "2", Set: settings.Number(&number, 1, 100), Usage: "list this many, at most 100",
+	})...)
 }
 
 func (p *program) moveRoom() *cobra.Command {

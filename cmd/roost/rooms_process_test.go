@@ -49,6 +49,38 @@ func roomCommands(t *testing.T, p *proc, lines ...string) {
 
 // TestRooms: two agents that share a Redis agree on where each room lives, and the
 // one it lives on hosts it (S0.1, S0.4).
+func TestDrainRooms(t *testing.T) { // S6.11
+	t.Parallel()
+	a, b := pair(t, redistest.Start(t), calm()...)
+	here := 0
+	for i := range 40 {
+		at, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at.Node.ID == "a" {
+			here++
+		}
+	}
+	succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "200")
+	succeeds(t, "undrain", "--addr", b.Base)
+	code, _, fault := roost(t, "drain", "--addr", a.Base, "--rate", "5")
+	if code != exitUsage || !strings.Contains(fault, "give --rooms, too") {
+		t.Errorf("--rate alone: %d %q", code, fault)
+	}
+	list, err := b.Rooms(t.Context(), "a", 0)
+	if err != nil || len(list.Rooms) < here {
+		t.Fatalf("%d rooms on a, it had %d: %v", len(list.Rooms), here, err)
+	}
+	want := fmt.Sprintf("a is draining: 0 rooms are left, %d have moved, 0 have ended\n", len(list.Rooms))
+	if out := succeeds(t, "drain", "--addr", a.Base, "--rooms", "--rate", "200"); out != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+	if list, err := b.Rooms(t.Context(), "a", 0); err != nil || len(list.Rooms) != 0 {
+		t.Errorf("a still has %+v, %v", list.Rooms, err)
+	}
+}
+
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", password)
@@ -56,11 +88,11 @@ func TestRooms(t *testing.T) {
 	homes := make(map[lease.NodeID]string) // a room on each node
 	for i := range 40 {
 		room := fmt.Sprintf("room/%d", i)
-		first, err := a.ResolveRoom(t.Context(), room, 3)
+		first, err := a.ResolveRoom(t.Context(), room, affinity.Demand{Size: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := b.ResolveRoom(t.Context(), room, 3)
+		second, err := b.ResolveRoom(t.Context(), room, affinity.Demand{Size: 3})
 		if err != nil || second.Node.ID != first.Node.ID || second.Epoch != first.Epoch {
 			t.Fatalf("a says %+v\nb says %+v, %v", first, second, err)
 		}
@@ -74,13 +106,13 @@ func TestRooms(t *testing.T) {
 	room := homes["a"]
 	roomCommands(t, b, "room move "+room+" b -> "+room+" lives on b: moved on request\n")
 	eventually(t, func() error {
-		got, err := a.ResolveRoom(t.Context(), room, 3)
+		got, err := a.ResolveRoom(t.Context(), room, affinity.Demand{Size: 3})
 		if err == nil && (got.Node.ID != "b" || got.Hosted) {
 			err = fmt.Errorf("a says %+v", got)
 		}
 		return err
 	})
-	if got, err := b.ResolveRoom(t.Context(), room, 3); err != nil || !got.Hosted {
+	if got, err := b.ResolveRoom(t.Context(), room, affinity.Demand{Size: 3}); err != nil || !got.Hosted {
 		t.Errorf("b says %+v, %v", got, err)
 	}
 	roomCommands(t, b,
@@ -88,6 +120,7 @@ func TestRooms(t *testing.T) {
 		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
 		"room show "+homes["b"]+" -> lives on b (partition ",
+		"room edges "+homes["b"]+" -> edge nodes of "+homes["b"]+", the best first: a\n",
 		"rooms --node b --limit 1 -> there are more than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",
@@ -142,7 +175,7 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	redis.Kill()
 	a, b := pair(t, redis, calm()...)
 	a.Logs("Redis does not answer; starting without it")
-	got, err := a.ResolveRoom(t.Context(), "room", 2)
+	got, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
 	if err != nil || got.Source != affinity.Degraded || got.Node.ID == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -153,7 +186,7 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	roomCommands(t, a, "room other -> probably lives on", "room other -> the store does not answer")
 	redis.Restart()
 	eventually(t, func() error {
-		got, err := b.ResolveRoom(t.Context(), "room", 2)
+		got, err := b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
 		if err == nil && got.Source == affinity.Degraded {
 			err = errors.New("still degraded")
 		}
@@ -172,7 +205,7 @@ func TestRoomsWithWrongPassword(t *testing.T) {
 	p := agent(t, "a", append(calm(), "--log-level", "debug", "--redis", "redis://user:"+password+"@"+redis.Addr())...)
 	p.Logs("Redis does not answer", "WRONGPASS")
 	agree(t, p)
-	got, err := p.ResolveRoom(t.Context(), "room", 2)
+	got, err := p.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
 	if err != nil || got.Source != affinity.Degraded {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -184,7 +217,7 @@ func TestRoomsWithoutStore(t *testing.T) {
 	t.Parallel()
 	p := agent(t, "a", append(calm(), "--pin-ttl", "5m")...)
 	p.Logs(`--pin-ttl "5m" has no effect without --redis`)
-	for _, command := range []string{"rooms", "room x", "room resolve x", "room move x a", "room release x"} {
+	for _, command := range []string{"rooms", "room x", "room resolve x", "room edges x", "room move x a", "room release x"} {
 		code, out, fault := roost(t, append(strings.Fields(command), "--addr", p.Base)...)
 		if code != exitFailed || out != "" || !strings.Contains(fault, "started without --redis") {
 			t.Errorf("%s: %d %q %q", command, code, out, fault)

@@ -46,6 +46,7 @@ func (w *writers) run(ctx context.Context, t *testing.T, via []*node) {
 					t.Error(err)
 				}
 				confirmed[key] = value
+				time.Sleep(time.Millisecond) // a client in a loop without rest would starve the agents
 			}
 		})
 	}

@@ -46,8 +46,8 @@ func merge(dst, src map[string]entry) {
 
 func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, error) {
 	cfg.Bind, cfg.Network, cfg.Partitions = "127.0.0.1:0", cluster.Local, partitions
-	cfg.LeaseTTL = 5 * time.Second // no node crashes here
-	cfg.Handover = time.Minute     // serve begins when it has returned on the former owner
+	cfg.LeaseTTL = 20 * time.Second // no node crashes here, and four agents may starve on one busy machine
+	cfg.Handover = time.Minute      // serve begins when it has returned on the former owner
 	cfg.Log = slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(ctx, cfg)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
@@ -29,7 +30,7 @@ func main() {
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelError) // the output shows enough
 	ctx := context.Background()
-	var store affinity.Store = affinity.NewMemory()
+	var store pinstore.Store = pinstore.NewMemory()
 	if *url != "" {
 		redis, err := redisstore.Open(ctx, redisstore.Options{URL: *url, Prefix: "roost-example:"})
 		check(err)
@@ -54,7 +55,7 @@ func main() {
 	// A client asks for the node of its room. Any node can answer.
 	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) {
 		a, err := rooms["door"].Resolve(ctx, room, affinity.Demand{Size: 4})
-		return reconnect.Directive{Room: room, To: a.Node, Reason: a.Reason, Epoch: a.Epoch}, err
+		return a.Directive(), err
 	}
 	// Then it connects to that node, which checks the pin.
 	connect := func(ctx context.Context, d reconnect.Directive) error {
@@ -78,7 +79,7 @@ func main() {
 		m := batch.Moved[0]
 		fmt.Printf("%s moved from %s to %s: %s\n", m.Room, m.From.Node, m.To.Node, m.Reason)
 		client := reconnect.Driver{Connect: connect, Resolve: resolve}
-		check(client.Run(ctx, m.Directive(""))) // three attempts, then one fresh resolve
+		check(client.Follow(ctx, m.Directive())) // three attempts, then one fresh resolve
 		return
 	}
 }

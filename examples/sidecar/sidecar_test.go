@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -246,12 +247,12 @@ func (f *fleet) keep(t *testing.T) {
 	if err != nil || len(before.Rooms) != many {
 		t.Fatalf("%d rooms are pinned, %v", len(before.Rooms), err)
 	}
-	at, err := a.ResolveRoom(t.Context(), "abandoned", 2)
+	at, err := a.ResolveRoom(t.Context(), "abandoned", affinity.Demand{Size: 2})
 	if err != nil || !at.Hosted {
 		t.Fatalf("%+v, %v", at, err)
 	}
 	redistest.Eventually(t, "the pin to run out", func() error {
-		r, err := a.Room(t.Context(), "abandoned", 2)
+		r, err := a.Room(t.Context(), "abandoned", affinity.Demand{Size: 2})
 		if err == nil && r.Pinned {
 			err = fmt.Errorf("still pinned: %+v", r.RoomAssignment)
 		}

@@ -59,9 +59,13 @@ var bugs = []bug{
 	{name: "an old beat revives", edits: []edit{{
 		"lease/apply.go", `return at-known.at > 2*s.grain()`, `return at-known.at > 2*s.grain() || planted("an old beat revives")`,
 	}}},
-	{name: "a farewell is not relayed", edits: []edit{{
-		"lease/compose.go", `return e.status == live || e.left()`, `return e.status == live || (e.left() && !planted("a farewell is not relayed"))`,
-	}}},
+	{name: "a farewell is not relayed", edits: []edit{
+		{"lease/live.go", `		if e.left() {`, `		if e.left() && !planted("a farewell is not relayed") {`},
+		{
+			"lease/compose.go", `return e.status == live || e.left()`,
+			`return e.status == live || (e.left() && !planted("a farewell is not relayed"))`,
+		},
+	}},
 	{name: "members that are not active own", soon: true, edits: []edit{{
 		"lease/view.go", `return m.State == Active && m.Weight > 0`,
 		`return (m.State == Active || planted("members that are not active own")) && m.Weight > 0`,

@@ -95,7 +95,11 @@ func TestQuotes(t *testing.T) {
 	for page, of := range map[string]struct {
 		program string
 		whole   bool
-	}{"tutorial.md": {"examples/tutorial/main.go", true}, "operations.md": {"cluster/clusterotel/example_test.go", false}} {
+	}{
+		"tutorial.md":   {"examples/tutorial/main.go", true},
+		"operations.md": {"cluster/clusterotel/example_test.go", false},
+		"signalling.md": {"affinity/signalling/example_test.go", false},
+	} {
 		program := read(t, root+of.program)
 		quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, docs+page), -1)
 		if len(quotes) == 0 {

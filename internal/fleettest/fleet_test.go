@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -178,20 +179,20 @@ func newEye(tb testing.TB, url string) *eye {
 }
 
 // pins reads the pins of rooms, without an index.
-func (e *eye) pins(rooms []string) (map[string]affinity.Pin, error) {
+func (e *eye) pins(rooms []string) (map[string]pinstore.Pin, error) {
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
-	found := make(map[string]affinity.Pin)
+	found := make(map[string]pinstore.Pin)
 	for some := range slices.Chunk(rooms, 1000) {
-		ops := make([]affinity.Op, len(some))
+		ops := make([]pinstore.Op, len(some))
 		for i, room := range some {
-			ops[i] = affinity.Op{Partition: placement.Of(room, partitions), Room: room}
+			ops[i] = pinstore.Op{Partition: placement.Of(room, partitions), Room: room}
 		}
 		for i, r := range e.store.Swap(ctx, ops...) {
 			if r.Err != nil {
 				return nil, r.Err
 			}
-			if r.Pin != (affinity.Pin{}) {
+			if r.Pin != (pinstore.Pin{}) {
 				found[some[i]] = r.Pin
 			}
 		}
@@ -220,9 +221,9 @@ func (e *eye) pinned(hosted map[*affinity.Hosting]*node) error {
 	return nil
 }
 
-func (e *eye) mustPins(rooms []string) map[string]affinity.Pin {
+func (e *eye) mustPins(rooms []string) map[string]pinstore.Pin {
 	e.t.Helper()
-	var found map[string]affinity.Pin
+	var found map[string]pinstore.Pin
 	redistest.Eventually(e.t, "the pins", func() (err error) { // the first connection can be late on a busy machine
 		found, err = e.pins(rooms)
 		return err

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -69,7 +69,7 @@ func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 
 // unharmed fails the test unless exactly the rooms of a dead node have moved to live nodes,
 // and all others are hosted on their old nodes.
-func (h *herd) unharmed(before, after map[string]affinity.Pin, dead lease.NodeID) (heirs int) {
+func (h *herd) unharmed(before, after map[string]pinstore.Pin, dead lease.NodeID) (heirs int) {
 	h.t.Helper()
 	if len(before) != len(h.rooms) || len(after) != len(h.rooms) {
 		h.t.Fatalf("%d rooms are pinned, %d were, of %d", len(after), len(before), len(h.rooms))
@@ -101,7 +101,7 @@ func (h *herd) unharmed(before, after map[string]affinity.Pin, dead lease.NodeID
 	return len(moved)
 }
 
-func (h *herd) same(before, after map[string]affinity.Pin) error {
+func (h *herd) same(before, after map[string]pinstore.Pin) error {
 	for _, room := range h.rooms {
 		if before[room] != after[room] {
 			return fmt.Errorf("%s moved from %#v to %#v", room, before[room], after[room])
@@ -131,8 +131,8 @@ func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
 }
 
 // A node dies while Redis is dead for ten seconds. In between the others host some of its rooms
-// by their own word. Once Redis is back, each of its rooms gets one new home.
-func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
+// by their own word, and keep these. Once Redis is back, each of its rooms gets one new home.
+func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8, S6.1
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -151,7 +151,8 @@ func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
 			orphans = append(orphans, room)
 		}
 	}
-	alone := 0
+	alone := make(map[string]lease.NodeID) // the node that hosts a room by its own word
+	split := make(map[string]bool)         // rooms that two nodes host so
 	for _, p := range h.nodes {
 		redistest.Eventually(t, "answers without the store", func() error { // a table follows a death after a moment
 			for i, a := range p.rooms("Resolve", orphans) {
@@ -159,13 +160,16 @@ func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
 					return fmt.Errorf("%s resolves %s to %#v", p.id, orphans[i], a)
 				}
 				if hosted := h.nodes[a.Node].rooms("Host", orphans[i:i+1])[0]; hosted.Err == "" {
-					alone++
+					if was := alone[orphans[i]]; was != "" && was != a.Node {
+						split[orphans[i]] = true
+					}
+					alone[orphans[i]] = a.Node
 				}
 			}
 			return nil
 		})
 	}
-	if alone == 0 {
+	if len(alone) == 0 {
 		t.Error("no room is hosted without the store")
 	}
 	settle(t, "without Redis", 10*time.Second-time.Since(since), func() error { return h.kept(before, dead) })
@@ -175,6 +179,11 @@ func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
 	after := look.mustPins(h.rooms)
 	h.unharmed(before, after, "c")
 	redistest.Eventually(t, "one home of each room", func() error { return h.oneHome(orphans, after) })
+	for room, id := range alone {
+		if pin := after[room]; pin.Node != id && !split[room] {
+			t.Errorf("%s was hosted by %s alone, and is pinned to %v", room, id, pin)
+		}
+	}
 	for room, pin := range after { // the clients of the dead node's rooms are back
 		if before[room].Incarnation == dead {
 			if a := h.settled("Host", []string{room}, h.nodes[pin.Node])[0]; a.Epoch != pin.Epoch {
@@ -188,7 +197,7 @@ func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8
 }
 
 // kept returns an error if a room of a live node is lost.
-func (h *herd) kept(pins map[string]affinity.Pin, dead lease.Incarnation) error {
+func (h *herd) kept(pins map[string]pinstore.Pin, dead lease.Incarnation) error {
 	hosted := make(map[lease.NodeID][]string)
 	for room, pin := range pins {
 		if pin.Incarnation != dead {
@@ -206,7 +215,7 @@ func (h *herd) kept(pins map[string]affinity.Pin, dead lease.Incarnation) error 
 }
 
 // oneHome returns an error if a node hosts a room that is pinned to another one.
-func (h *herd) oneHome(rooms []string, pins map[string]affinity.Pin) error {
+func (h *herd) oneHome(rooms []string, pins map[string]pinstore.Pin) error {
 	for id, p := range h.nodes {
 		for i, a := range p.rooms("Hosted", rooms) {
 			if pin := pins[rooms[i]]; !a.Lost && (pin.Incarnation != p.incarnation || pin.Epoch != a.Epoch) {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
@@ -56,7 +58,7 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 	if err != nil {
 		return nil, errors.Join(err, agent.Close())
 	}
-	n.store = &meter{Store: redis}
+	n.store = &meter{Store: redis, moves: make(map[string]int)}
 	cfg := affinity.Config{Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
 	if n.rooms, err = affinity.Start(agent, n.store, cfg); err != nil {
 		return nil, errors.Join(err, redis.Close(), agent.Close())
@@ -86,17 +88,35 @@ type meter struct {
 	gate              sync.RWMutex
 	swaps, heartbeats atomic.Int64
 	swapped           atomic.Int64 // ops in swaps
+
+	mu    sync.Mutex
+	moves map[string]int // by room
 }
 
-func (m *meter) Swap(ctx context.Context, ops ...affinity.Op) []affinity.Result {
+func (m *meter) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	m.swaps.Add(1)
 	m.swapped.Add(int64(len(ops)))
-	return m.Store.Swap(ctx, ops...)
+	results := m.Store.Swap(ctx, ops...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, op := range ops {
+		if from := op.If.Incarnation; results[i].Done && from.Number != 0 && op.Set.Number != 0 && from != op.Set.Incarnation {
+			m.moves[op.Room]++
+		}
+	}
+	return results
 }
 
-func (m *meter) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]affinity.Entry, error) {
+// moved returns how often each room was moved by this node.
+func (m *meter) moved() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.moves)
+}
+
+func (m *meter) Index(ctx context.Context, parts []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	return m.Store.Index(ctx, parts, want, limit)

@@ -27,6 +27,21 @@ type Target struct {
 // Watch does not wait, and does nothing on a closed node.
 func (n *Node) Watch(targets []Target) { n.watcher.watch(targets) }
 
+// Ended opens a watch stream to a node and closes it. It reports whether the process is gone:
+// its address refused the connection, or another process answered there. A node that does not
+// answer, such as a paused one, may still run. Ended takes at most redialTimeout to connect,
+// and ends with ctx. It is no evidence, because there was no stream before.
+func (n *Node) Ended(ctx context.Context, of Target) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.guard.ctx, cancel)()
+	conn, found := n.watcher.dial(ctx, of, &trial{met: true})
+	if conn != nil {
+		_ = conn.Close()
+	}
+	return found == refused || found == replaced
+}
+
 // Streams returns the number of watch streams that are open to other nodes, and from
 // other nodes.
 func (n *Node) Streams() (out, in int) {

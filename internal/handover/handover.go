@@ -202,6 +202,12 @@ func (h *Handover) Holds() (holds int) {
 	return holds
 }
 
+// Keeps reports whether the table gives p to another node, and its run here has not returned.
+func (h *Handover) Keeps(p placement.Partition) bool {
+	t := h.parts[p]
+	return t != nil && !t.wanted
+}
+
 // Stopping returns the partitions whose runs are stopped, and have not returned.
 func (h *Handover) Stopping() []placement.Partition { return h.in(stopping) }
 

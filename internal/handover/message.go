@@ -103,6 +103,13 @@ func (h *Handover) askAll(p placement.Partition, t *tenure) {
 	}
 }
 
+// AskRunner asks a member whether it runs partitions that the table gives to a third one, for
+// look-ups. The answer decides about no run.
+func (h *Handover) AskRunner(m lease.Handle, partitions []placement.Partition) {
+	a := h.ask(m)
+	a.Wants = append(a.Wants, partitions...)
+}
+
 func (h *Handover) demand(p placement.Partition, of lease.Handle) {
 	a := h.ask(of)
 	a.Demands = append(a.Demands, p)

@@ -11,7 +11,7 @@ import (
 // Receive applies a message of another node, which came in a packet.
 func (n *Node) Receive(now time.Time, message []byte) {
 	if m := n.open(now, message); m != nil {
-		n.receive(now, m, message)
+		n.receive(now, m, letter{bytes: message})
 	}
 }
 
@@ -39,10 +39,13 @@ func (n *Node) open(now time.Time, message []byte) *lease.Message {
 }
 
 // receive applies a message, or challenges its sender first.
-func (n *Node) receive(now time.Time, m *lease.Message, message []byte) {
+func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 	e := n.apply(now, m)
 	if e.Challenge != "" {
-		n.confirm(now, m.From, e.Challenge, message)
+		n.confirm(now, m.From, e.Challenge, l)
+	}
+	if e.Counts && l.state {
+		n.noteState(now)
 	}
 	if e.Answered {
 		n.heardByPacket()
@@ -70,11 +73,12 @@ func (n *Node) Merge(now time.Time, state []byte) {
 		return
 	}
 	n.notePresent(now, activeIn(m, n.self))
+	l := letter{state, true}
 	if addr := n.set.Unconfirmed(now, m); addr != "" {
-		n.confirm(now, m.From, addr, state)
+		n.confirm(now, m.From, addr, l)
 		return
 	}
-	n.receive(now, m, state)
+	n.receive(now, m, l)
 }
 
 // A message may be a recorded one, sent again. A sender that is not live here has to show
@@ -88,11 +92,17 @@ type waitingRoom struct {
 }
 
 type waitingSender struct {
-	handle   lease.Handle
-	addr     string
-	since    time.Time
-	again    time.Time // when the next challenge is sent
-	messages [][]byte  // the first ones, and the latest
+	handle  lease.Handle
+	addr    string
+	since   time.Time
+	again   time.Time // when the next challenge is sent
+	letters []letter  // the first ones, and the latest
+}
+
+// letter is an encoded message.
+type letter struct {
+	bytes []byte
+	state bool // the full state of the sender, which came over a stream
 }
 
 const (
@@ -109,9 +119,12 @@ const (
 )
 
 // confirm challenges the sender of a message, and keeps the message until it answers.
-func (n *Node) confirm(now time.Time, from lease.Handle, addr string, message []byte) {
+func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l letter) {
 	w := &n.waiting
 	s := w.sender(from)
+	if s != nil && l.state {
+		s.since = now // a state has the whole time to be confirmed
+	}
 	if s == nil {
 		if len(w.senders) >= maxWaitingSenders {
 			return
@@ -120,7 +133,7 @@ func (n *Node) confirm(now time.Time, from lease.Handle, addr string, message []
 		w.senders = append(w.senders, s)
 		n.challenge(now, s)
 	}
-	w.keep(s, message)
+	w.keep(s, l)
 }
 
 func (w *waitingRoom) sender(h lease.Handle) *waitingSender {
@@ -130,22 +143,26 @@ func (w *waitingRoom) sender(h lease.Handle) *waitingSender {
 	return nil
 }
 
-// keep keeps a message, in place of the latest one if there are many.
-func (w *waitingRoom) keep(s *waitingSender, message []byte) {
-	if len(s.messages) == maxWaiting {
-		w.bytes -= len(s.messages[maxWaiting-1])
-		s.messages = s.messages[:maxWaiting-1]
+// keep keeps a message, in place of the latest one if there are many. A packet takes the place
+// of no full state.
+func (w *waitingRoom) keep(s *waitingSender, l letter) {
+	if len(s.letters) == maxWaiting {
+		if s.letters[maxWaiting-1].state && !l.state {
+			return
+		}
+		w.bytes -= len(s.letters[maxWaiting-1].bytes)
+		s.letters = s.letters[:maxWaiting-1]
 	}
-	if w.bytes+len(message) <= lease.MaxMessageBytes {
-		s.messages = append(s.messages, message)
-		w.bytes += len(message)
+	if w.bytes+len(l.bytes) <= lease.MaxMessageBytes {
+		s.letters = append(s.letters, l)
+		w.bytes += len(l.bytes)
 	}
 }
 
 func (w *waitingRoom) drop(gone *waitingSender) {
 	w.senders = slices.DeleteFunc(w.senders, func(s *waitingSender) bool { return s == gone })
-	for _, message := range gone.messages {
-		w.bytes -= len(message)
+	for _, l := range gone.letters {
+		w.bytes -= len(l.bytes)
 	}
 }
 
@@ -167,9 +184,9 @@ func (n *Node) admit(now time.Time, from lease.Handle) {
 		return
 	}
 	n.waiting.drop(s)
-	for _, message := range s.messages {
-		if m, err := n.decode(message); err == nil && !n.ended {
-			n.apply(now, m)
+	for _, l := range s.letters {
+		if m, err := n.decode(l.bytes); err == nil && !n.ended && n.apply(now, m).Counts && l.state {
+			n.noteState(now)
 		}
 	}
 }

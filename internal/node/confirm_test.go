@@ -63,14 +63,14 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 	waiting := 0
 	for _, u := range a.waiting.senders {
-		waiting = max(waiting, len(u.messages))
+		waiting = max(waiting, len(u.letters))
 	}
 	if len(a.waiting.senders) != maxWaitingSenders || waiting != maxWaiting {
 		t.Errorf("%d senders wait, with up to %d messages", len(a.waiting.senders), waiting)
 	}
 	w.run(confirmTime + 10*time.Millisecond)
 	for i := range lease.Handle(3) {
-		a.confirm(w.now, 1+i, "n", make([]byte, lease.MaxMessageBytes/2))
+		a.confirm(w.now, 1+i, "n", letter{bytes: make([]byte, lease.MaxMessageBytes/2)})
 	}
 	if a.waiting.bytes > lease.MaxMessageBytes {
 		t.Errorf("%d bytes wait", a.waiting.bytes)

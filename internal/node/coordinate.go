@@ -28,10 +28,10 @@ const (
 // assign computes a table. A coordinator also writes down who got what.
 func (n *Node) assign(now time.Time, v *lease.View, in placement.Input) (*placement.Table, error) {
 	if n.assigner == nil {
-		return placement.Compute(in)
+		return n.cfg.Compute(in)
 	}
 	in.Memory = n.assigner.current
-	table, err := placement.Compute(in)
+	table, err := n.cfg.Compute(in)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (n *Node) assign(now time.Time, v *lease.View, in placement.Input) (*placem
 		return table, nil
 	}
 	n.assigner.current, in.Memory = next, next
-	return placement.Compute(in)
+	return n.cfg.Compute(in)
 }
 
 // coordinates reports whether this node writes the assignment. The writer is the

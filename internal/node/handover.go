@@ -32,8 +32,8 @@ type handing struct {
 }
 
 // news is what a node sends to all members with hand-over: that it runs partitions that they
-// may expect on another node. Look-ups depend on it, so each news is sent twice; the bound
-// of a hand-over ends what a node believes that has received neither.
+// may expect on another node. Look-ups depend on it, so each news is sent twice; a node that has
+// received neither asks: see handover.Runners.
 type news struct {
 	fresh      []placement.Partition
 	partitions []placement.Partition // that are sent now
@@ -70,6 +70,7 @@ func (n *Node) followMembers() {
 	}
 	slices.Sort(h.members)
 	h.kernel.SetMembers(n.set.Handle(), h.others(n.set.Handle()))
+	h.runners.SetMembers(n.set.Handle(), h.members)
 }
 
 func (h *handing) others(self lease.Handle) []lease.Handle {
@@ -101,8 +102,9 @@ func (n *Node) followTable(now time.Time, v *lease.View, table *placement.Table,
 			owners[p] = handles[i]
 		}
 	}
-	h.runners.SetTable(now, n.set.Handle(), h.members, owners, h.bound, joined)
 	h.kernel.SetTable(owners)
+	h.runners.SetTable(now, owners, h.bound, joined)
+	h.runners.Review(now, h.kernel.Keeps)
 	h.reconcileWaits()
 }
 
@@ -134,6 +136,10 @@ func (n *Node) applyHandover(now time.Time, m *lease.Message) {
 	default:
 		if len(answer.Runs) > 0 {
 			h.runners.Heard(now, m.From, answer.Runs, h.kernel.Waits)
+			n.out.Show = true
+		}
+		if len(answer.Free) > 0 {
+			h.runners.Freed(m.From, answer.Free)
 			n.out.Show = true
 		}
 		h.kernel.ReceiveAnswer(m.From, *answer)
@@ -216,11 +222,14 @@ func (n *Node) tickHandover(now time.Time) {
 	n.followMembers()
 	h.asks = nil
 	h.kernel.Tick()
+	others := h.runners.Review(now, h.kernel.Keeps)
+	for runner, partitions := range h.runners.Doubts(now) {
+		h.kernel.AskRunner(runner, partitions)
+	}
 	waits := n.judgeWaits(now)
 	n.carryHandover(now)
 	n.rng.Shuffle(len(h.asks), func(i, k int) { h.asks[i], h.asks[k] = h.asks[k], h.asks[i] })
 	n.spreadNews(now)
-	others := h.runners.Review(now)
 	n.out.Show = true
 	h.busy = waits || others || len(h.news.partitions) > 0
 }

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/handover"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // The bound of a wait counts from the latest table that began it, also if the partition went
@@ -35,5 +38,47 @@ func TestHandoverBound(t *testing.T) { // S5.3
 		if b.stats.HandoverOverruns == 0 {
 			t.Error("the wait has no end")
 		}
+	}
+}
+
+// A new member may run partitions, and say so, before the table of this node names it: its news
+// comes once or twice, and look-ups would go to the former owner until the bound.
+func TestNewsOfNewMember(t *testing.T) { // S5.3
+	w := newNetwork(t, func(c *Config) { c.Handover = time.Minute }, "a", "b")
+	a, former := w.nodes["a"], w.nodes["a"].table
+	w.add("c")
+	c := w.nodes["c"]
+	for a.set.AddrOf(c.set.Handle()) == "" {
+		w.run(10 * time.Millisecond)
+	}
+	if a.table != former {
+		t.Fatal("the table came with the member")
+	}
+	var ofB []placement.Partition
+	for p := range placement.Partition(8) {
+		if owner, _ := former.Owner(p); owner == "b" {
+			ofB = append(ofB, p)
+		}
+	}
+	for _, b := range (handover.Answer{To: a.set.Handle(), Runs: ofB}).Encode() {
+		m := c.set.Request(w.now, nil, nil)
+		m.Handover = b
+		a.apply(w.now, m)
+	}
+	for a.table == former {
+		w.run(10 * time.Millisecond)
+	}
+	moved := 0
+	for _, p := range ofB {
+		if owner, _ := a.table.Owner(p); owner != "c" {
+			continue
+		}
+		moved++
+		if other := a.handing.otherRunners()[p]; other != "" {
+			t.Errorf("partition %d, which c runs, runs on %s", p, other)
+		}
+	}
+	if moved == 0 {
+		t.Error("no partition moved from b to c")
 	}
 }

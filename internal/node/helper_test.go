@@ -60,8 +60,8 @@ func (w *network) start(id string, seed uint64) *Node {
 
 // exchange is a full exchange between two nodes.
 func (w *network) exchange(a, b string) {
-	w.nodes[a].Receive(w.at(a), w.nodes[b].Sync(w.at(b)))
-	w.nodes[b].Receive(w.at(b), w.nodes[a].Sync(w.at(a)))
+	w.nodes[a].Merge(w.at(a), w.nodes[b].Sync(w.at(b)))
+	w.nodes[b].Merge(w.at(b), w.nodes[a].Sync(w.at(a)))
 }
 
 // at returns the time by the clock of a node.

@@ -15,8 +15,8 @@ type join struct {
 	until   time.Time // end of the grace
 	next    time.Time // when tryJoin has something to do; zero = nothing is planned
 	targets []*target // since the joining began, or of the latest attempt of a member
-	heard   time.Time // when a message of another node counted
-	waits   time.Time // until when such a message ends the joining, after an exchange
+	heard   time.Time // when the full state of another node counted
+	waits   time.Time // until when such a state ends the joining, after an exchange
 	enterAt time.Time // when the joining ends since newcomers answered; zero = none did
 	entered bool      // the node has been a member before
 	lost    lost
@@ -275,9 +275,10 @@ func (j *join) undecided() bool {
 	})
 }
 
-// noteAnswer notes that a message of another node counts. A node whose exchange waits for
-// that has joined.
-func (n *Node) noteAnswer(now time.Time) {
+// noteState notes that the full state of another node counts. A node whose exchange waits for
+// that has joined. Other messages do not say who all members are: a node that entered by
+// them would take over what others own.
+func (n *Node) noteState(now time.Time) {
 	n.join.heard = now
 	if now.Before(n.join.waits) {
 		n.answered(now)

@@ -76,7 +76,7 @@ func (j *joining) carryOut(r Ready) {
 			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster, errStuck: Unfinished}[err]
 			after(10*time.Millisecond, func() {
 				if err == nil {
-					j.n.Receive(j.now, j.member().Sync(j.now))
+					j.n.Merge(j.now, j.member().Sync(j.now))
 				}
 				j.n.Exchanged(j.now, x, reason, err)
 			})
@@ -241,9 +241,51 @@ func TestSeedIsMember(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
 	j.confirm(w.nodes["a"])
-	j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+	j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
 	if j.run(5*time.Second, true); j.log[0] != "joined true" || len(j.dialed) > 0 {
 		t.Errorf("%v after %d exchanges", j.log, len(j.dialed))
+	}
+}
+
+// An exchange ends the joining when the full state that it brought counts, and no other
+// message does: one that names a few members hides the others.
+func TestJoinsByFullState(t *testing.T) { // S5.6
+	w := newNetwork(t, nil, "a")
+	j := newJoining(t, func(c *Config) { c.Seeds = []string{"seed"} })
+	j.errs, j.deaf = map[string]error{"seed": nil}, true
+	j.run(500*time.Millisecond, false)
+	first := j.peer
+	j.confirm(w.nodes["a"])
+	j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+	if j.n.set.AddrOf(w.nodes["a"].set.Handle()) == "" || j.n.life.phase != Joining {
+		t.Fatalf("it is %v by the packet of a member that it did not ask", j.n.life.phase)
+	}
+	j.n.Receive(j.now, first.Sync(j.now)) // packets of the seed do not displace its state
+	j.run(confirmTime-600*time.Millisecond, false)
+	if j.confirm(first); j.n.life.phase == Joining || j.n.set.AddrOf(first.set.Handle()) == "" {
+		t.Errorf("it is %v when the seed has answered", j.n.life.phase)
+	}
+}
+
+// A full state has the whole time to be confirmed, however long its sender has waited, and
+// packets do not displace it.
+func TestStateWaitsLongEnough(t *testing.T) { // S5.6
+	w := newNetwork(t, nil, "a")
+	a := w.nodes["a"]
+	n, message := w.stranger("n")
+	for range maxWaiting {
+		a.Receive(w.now, message)
+	}
+	w.run(confirmTime - 10*time.Millisecond)
+	a.Merge(w.now, message)
+	a.Receive(w.now, message)
+	w.run(confirmTime - 10*time.Millisecond)
+	if len(a.waiting.senders) != 1 || !a.waiting.senders[0].letters[maxWaiting-1].state || a.waiting.bytes != maxWaiting*len(message) {
+		t.Fatalf("%d senders wait, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
+	}
+	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Nonce(w.now, 7))))
+	if a.set.AddrOf(n.set.Handle()) == "" || a.waiting.bytes != 0 {
+		t.Errorf("the state does not count; %d bytes wait", a.waiting.bytes)
 	}
 }
 
@@ -253,7 +295,7 @@ func TestHeal(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds, c.Bootstrap = append(numbered(20), "a", "self"), true })
 	for i := range 122 {
 		j.confirm(w.nodes["a"])
-		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+		j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
 		if i == 2 { // the first attempt, while it settles, has a member, too
 			j.tried, j.dialed = nil, nil
 		}
@@ -281,7 +323,7 @@ func TestRejoin(t *testing.T) {
 		j.errs = map[string]error{"b": nil}
 		j.run(time.Second, false)
 		j.confirm(w.nodes["a"])
-		j.n.Receive(j.now, w.nodes["a"].Sync(w.now))
+		j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
 		j.run(5*time.Second, false)
 		j.errs, j.dialed, j.deaf = map[string]error{"b": errRefused}, nil, true
 		for limit := j.now.Add(13 * time.Second); len(j.dialed) == 0 && j.now.Before(limit); {
@@ -314,7 +356,7 @@ func TestRejoinTriesMembers(t *testing.T) {
 	j.n.Ready(j.now)
 	j.now = j.n.stall.discardUntil
 	j.confirm(w.nodes["a"])
-	j.n.Receive(j.now, w.nodes["a"].Sync(j.now))
+	j.n.Merge(j.now, w.nodes["a"].Sync(j.now))
 	if j.run(10*time.Millisecond, false); j.n.life.phase != Joining || !slices.Contains(j.dialed, "a") {
 		t.Errorf("it is %v and tried %v", j.n.life.phase, j.dialed)
 	}

@@ -53,12 +53,14 @@ type Node struct {
 
 	stats Stats
 	out   Ready
-	peers []string // scratch of gossip
 }
 
 // New returns a node that joins. Two nodes with equal seeds make equal choices.
 func New(now time.Time, cfg Config, seed uint64) *Node {
 	cfg.Self.Handover = cfg.Handover > 0
+	if cfg.Compute == nil {
+		cfg.Compute = placement.Compute
+	}
 	n := &Node{
 		cfg: cfg, self: cfg.Self.ID, started: now, rng: rand.New(rand.NewPCG(seed, 0)),
 		set: lease.NewSet(now, cfg.Self, lease.Params{
@@ -203,20 +205,20 @@ func (n *Node) gossip(now time.Time) {
 	if n.heard {
 		n.out.Show = true // ages and loads
 	}
-	peers := n.set.Peers(n.peers[:0])
+	peers := deck{size: n.set.PeerCount(), card: n.set.Peer}
 	if !n.rejoin.began.IsZero() {
-		peers = n.set.ExpiredAddrs(peers) // they are likely to be there still
+		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // they are likely to be there still
+		peers = deck{size: len(all), card: func(i int) string { return all[i] }}
 	}
-	n.peers = peers
-	recipients := min(n.cfg.GossipNodes, len(peers))
+	recipients := min(n.cfg.GossipNodes, peers.size)
 	if recipients == 0 {
 		n.renew(n.set.Renewed())
 		return
 	}
 	for _, m := range n.set.Compose(now, n.budget(), recipients) {
 		b := n.encode(m)
-		for _, addr := range n.pick(peers, recipients) {
-			n.send(Packet{To: addr, Bytes: b, lease: n.lease, beat: n.set.Renewed()})
+		for i := range recipients {
+			n.send(Packet{To: peers.draw(n.rng, i), Bytes: b, lease: n.lease, beat: n.set.Renewed()})
 		}
 	}
 }
@@ -261,9 +263,6 @@ func (n *Node) apply(now time.Time, m *lease.Message) lease.Effect {
 	}
 	if addr, news := n.set.AnswerExpired(now, m.From, e.Behind, n.budget()); news != nil {
 		n.send(Packet{To: addr, Bytes: n.encode(news)})
-	}
-	if e.Counts && len(m.Beats) > 0 && m.From != n.set.Handle() {
-		n.noteAnswer(now)
 	}
 	return e
 }

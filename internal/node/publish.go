@@ -33,16 +33,19 @@ func (n *Node) plan(now time.Time) {
 // ownerGone reports whether a candidate of the table left or drains. One that
 // is settling was restarted or fenced, and is about to be back.
 func (n *Node) ownerGone() bool {
-	members := n.set.View().Members
-	for _, owner := range n.table.Nodes() {
-		i, ok := slices.BinarySearchFunc(members, owner.ID, func(m lease.Member, id lease.NodeID) int {
-			return cmp.Compare(m.ID, id)
-		})
-		if !ok || (!members[i].Candidate() && members[i].State != lease.Settling) {
+	owners := n.table.Nodes() // by id, as the states
+	for r, state := range n.set.States {
+		switch {
+		case len(owners) == 0 || owners[0].ID < r.ID:
+			return len(owners) > 0
+		case owners[0].ID > r.ID:
+			continue
+		case state != lease.Settling && (state != lease.Active || r.Weight == 0):
 			return true
 		}
+		owners = owners[1:]
 	}
-	return false
+	return len(owners) > 0
 }
 
 // moreLosses reports whether a change that is due waits for more leases to run out, so that

@@ -134,7 +134,7 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 		active[b.Handle] = b.State == lease.Active || b.State == lease.Draining
 	}
 	for _, r := range m.Records {
-		if r.ID != self && active[lease.HandleOf(r.ID, r.Incarnation)] && !slices.Contains(ids, r.ID) {
+		if r.ID != self && active[r.Handle()] && !slices.Contains(ids, r.ID) {
 			ids = append(ids, r.ID)
 		}
 	}

@@ -10,6 +10,44 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
+// Config is what a node is started with. Every field must be set, except in the last
+// group; cluster.Config documents them and has their defaults.
+type Config struct {
+	Self       lease.Record // the first record of this node
+	Settings   uint32       // hash of the settings that all nodes share
+	Partitions int
+	Strategy   placement.Strategy
+
+	HeartbeatInterval time.Duration
+	LeaseTTL          time.Duration
+	MaxSkew           time.Duration
+	QuietWindow       time.Duration
+	StartupGrace      time.Duration
+	RejoinInterval    time.Duration
+	GossipInterval    time.Duration
+	GossipNodes       int
+	PacketBytes       int // size limit of one packet
+
+	Seeds         []string // addresses
+	SeedNames     []string // have to be looked up
+	Bootstrap     bool
+	RampUp        time.Duration
+	MinMembers    int           // live members without which the node owns nothing
+	SplitForget   time.Duration // how long a member that fell silent votes; 0 = all sides of a split continue
+	StartDraining bool
+	Undamped      bool          // a node that comes and goes is not held back
+	Checked       bool          // the shell checks the node's program: see Checked
+	Handover      time.Duration // bound of waiting for other nodes before a partition runs; 0 = no hand-over
+
+	// Share returns a record to keep in place of an equal one. A simulation has its nodes
+	// share records. Default: each node has its own.
+	Share func(*lease.Record) *lease.Record
+
+	// Compute is placement.Compute, or has the same results: the nodes of a simulation share
+	// tables, too. Default: placement.Compute.
+	Compute func(placement.Input) (*placement.Table, error)
+}
+
 // Ready is what the shell has to carry out, in the order of the fields.
 type Ready struct {
 	// Show says that the result of [Node.View] has changed.
@@ -160,8 +198,15 @@ func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 
 // View returns what this node knows: O(nodes).
 func (n *Node) View() View {
+	v := n.Glance()
+	v.Live = n.set.View()
+	return v
+}
+
+// Glance returns a View without Live.
+func (n *Node) Glance() View {
 	v := View{
-		Phase: n.life.phase, Ended: n.ended, Live: n.set.View(), Table: n.currentTable(), State: n.state,
+		Phase: n.life.phase, Ended: n.ended, Table: n.currentTable(), State: n.state,
 		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
 		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
 	}
@@ -172,6 +217,9 @@ func (n *Node) View() View {
 	v.Stats.Drifts, v.Stats.DriftTime = n.drift.times, n.drift.total
 	return v
 }
+
+// Members yields the records of the live members, by id: O(nodes), without a View.
+func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 
 // OldestLease returns the age of the oldest lease of another node: O(nodes), without a
 // View.

@@ -157,7 +157,7 @@ func TestLateFarewell(t *testing.T) { // S5.5
 	}
 	w.run(100 * time.Millisecond)
 	at := a.set.Stamp(w.now)
-	hear(lease.Beat{Handle: lease.HandleOf("b", 1), At: at, Renewed: at, State: lease.Left})
+	hear(lease.Beat{Handle: lease.Incarnation{Node: "b", Number: 1}.Handle(), At: at, Renewed: at, State: lease.Left})
 	if b.life.held || b.set.Self().Held+b.set.Self().Restless > 0 {
 		t.Errorf("held back after a farewell: %v, %+v", b.life.held, b.set.Self())
 	}

@@ -1,6 +1,9 @@
 package node
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // schedule is when a node does what it does by itself.
 type schedule struct {
@@ -97,6 +100,33 @@ func (n *Node) pick(all []string, k int) []string {
 		all[i], all[j] = all[j], all[i]
 	}
 	return all[:k]
+}
+
+// deck is a pile of addresses from which a few are drawn: without a copy, since a large
+// cluster has thousands.
+type deck struct {
+	size  int
+	card  func(i int) string // in the order before any draw
+	moved map[int]int        // by place: the card there, if it is another one than before
+}
+
+// draw exchanges the i-th card with a random one of those from there on, and returns it.
+func (d *deck) draw(rng *rand.Rand, i int) string {
+	if d.moved == nil {
+		d.moved = make(map[int]int)
+	}
+	j := i + rng.IntN(d.size-i)
+	drawn := d.at(j)
+	d.moved[j] = d.at(i)
+	d.moved[i] = drawn
+	return d.card(drawn)
+}
+
+func (d *deck) at(place int) int {
+	if card, moved := d.moved[place]; moved {
+		return card
+	}
+	return place
 }
 
 // jitter returns a random share of a time.

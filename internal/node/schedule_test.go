@@ -93,3 +93,23 @@ func TestPick(t *testing.T) {
 		t.Errorf("picked %v of two", got)
 	}
 }
+
+// A deck draws the addresses that pick puts first, again and again.
+func TestDeck(t *testing.T) {
+	for size := 1; size < 20; size++ {
+		var all []string
+		for i := range size {
+			all = append(all, fmt.Sprint(i))
+		}
+		n := &Node{rng: rand.New(rand.NewPCG(uint64(size), 0))}
+		rng := rand.New(rand.NewPCG(uint64(size), 0))
+		d := deck{size: size, card: func(i int) string { return fmt.Sprint(i) }}
+		for round := range 4 {
+			for i, want := range n.pick(all, min(size, 5)) {
+				if got := d.draw(rng, i); got != want {
+					t.Fatalf("of %d, in round %d: the draw %d is %s, want %s", size, round, i, got, want)
+				}
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const slots = 16384
@@ -134,4 +135,31 @@ func listURL(servers []*Server, query url.Values) string {
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
+}
+
+// Migrate moves the slot of a key to the next master, key by key, with a pause after each
+// key: meanwhile a command with several keys of the slot may get TRYAGAIN.
+func (c *Cluster) Migrate(key string, pause time.Duration) {
+	c.tb.Helper()
+	from := c.Owner(key)
+	to := c.nodes[(slices.Index(c.nodes, from)+1)%len(c.nodes)]
+	slot := from.Do("CLUSTER", "KEYSLOT", key)
+	to.Do("CLUSTER", "SETSLOT", slot, "IMPORTING", from.Do("CLUSTER", "MYID"))
+	from.Do("CLUSTER", "SETSLOT", slot, "MIGRATING", to.Do("CLUSTER", "MYID"))
+	for {
+		next := strings.TrimSpace(from.Do("CLUSTER", "GETKEYSINSLOT", slot, "1"))
+		if next == "" {
+			break
+		}
+		from.Do("MIGRATE", "127.0.0.1", strconv.Itoa(to.port), next, "0", "1000")
+		time.Sleep(pause)
+	}
+	for _, s := range []*Server{to, from} {
+		s.Do("CLUSTER", "SETSLOT", slot, "NODE", to.Do("CLUSTER", "MYID"))
+	}
+	for _, s := range c.nodes {
+		if s != to && s != from {
+			s.Do("CLUSTER", "SETSLOT", slot, "NODE", to.Do("CLUSTER", "MYID"))
+		}
+	}
 }

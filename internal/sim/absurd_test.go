@@ -24,7 +24,7 @@ func TestAbsurdValues(t *testing.T) { // S9.3
 	const maxIncarnation, maxStart = 1 << 62, 1 << 52
 	later := func(f *forgery, incarnation uint64, state lease.State) {
 		f.record.Incarnation = incarnation
-		f.beat.Handle, f.beat.State = lease.HandleOf(f.record.ID, incarnation), state
+		f.beat.Handle, f.beat.State = lease.Incarnation{Node: f.record.ID, Number: incarnation}.Handle(), state
 	}
 	stamped := func(stamp lease.Stamp) func(*forgery) {
 		return func(f *forgery) { f.Stamp, f.beat.At = stamp, stamp }

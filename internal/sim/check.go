@@ -34,11 +34,11 @@ func wrongOwners(nodes []*Process) (faults []string) {
 	for _, p := range nodes {
 		mine := p.Owned()
 		owned += len(mine)
-		if want := p.View().Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
+		if want := p.glance().Table.Owned(lease.NodeID(p.ID)); !slices.Equal(mine, want) {
 			faults = append(faults, fmt.Sprintf("%s owns %d partitions, by the table of all it has %d", p.ID, len(mine), len(want)))
 		}
 		if p.c.measured {
-			if s := p.View().State; s == nil || len(s.Members) != len(nodes) || !slices.EqualFunc(s.Members, p.Members(), named) {
+			if s := p.glance().State; s == nil || !slices.EqualFunc(s.Members, nodes, named) {
 				faults = append(faults, p.ID+" has published other members")
 			}
 			continue
@@ -47,13 +47,13 @@ func wrongOwners(nodes []*Process) (faults []string) {
 			faults = append(faults, p.ID+": "+fault)
 		}
 	}
-	if t := nodes[0].View().Table; len(t.Nodes()) > 0 && owned != t.Partitions() {
+	if t := nodes[0].glance().Table; len(t.Nodes()) > 0 && owned != t.Partitions() {
 		faults = append(faults, fmt.Sprintf("%d of %d partitions have an owner", owned, t.Partitions()))
 	}
 	return faults[:min(len(faults), maxFaults)]
 }
 
-func named(i lease.Incarnation, id lease.NodeID) bool { return i.Node == id }
+func named(i lease.Incarnation, p *Process) bool { return string(i.Node) == p.ID }
 
 // differences returns how members and tables of the nodes differ.
 func differences(nodes []*Process) (faults []string) {
@@ -96,10 +96,8 @@ func (c *Cluster) agreed() bool {
 // sees reports whether the members of p are exactly these nodes, and whether it has the
 // table of the first of them.
 func (p *Process) sees(nodes []*Process) bool {
-	if p.View().Table == nil || p.View().Table.Digest() != nodes[0].View().Table.Digest() {
-		return false
-	}
-	return slices.EqualFunc(p.View().Live.Members, nodes, func(m lease.Member, n *Process) bool { return string(m.ID) == n.ID })
+	t := p.glance().Table
+	return t != nil && t.Digest() == nodes[0].glance().Table.Digest() && p.hasMembers(nodes)
 }
 
 // Agree lets time pass until no disagreement is left, and returns how long that took.

@@ -63,9 +63,9 @@ type Cluster struct {
 	doubt    string              // the node that was the first to disagree at the last look
 
 	// measured means that the cluster is put through a trial, for which thousands of nodes
-	// have to fit into memory: they share records, and keep no batches.
+	// have to fit into memory: they share what is equal, and keep no batches.
 	measured bool
-	records  map[version]*lease.Record
+	shared   shared
 }
 
 // New returns a cluster without a node. Its time begins at the same moment in each run.
@@ -185,7 +185,7 @@ func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 		}
 	}
 	if c.measured {
-		cfg.Share = c.share
+		cfg.Share, cfg.Compute = c.shared.record, c.shared.compute
 	}
 	p.ttl, p.bound = cfg.LeaseTTL, cfg.Handover
 	p.kernel = node.New(p.Now(), cfg, p.rng.Uint64())

@@ -69,7 +69,8 @@ func (x *handing) once() {
 	}
 }
 
-// rests ends all trouble and fails the test unless each partition runs on its owner.
+// rests ends all trouble and fails the test unless each partition runs on its owner, and
+// all look-ups name it.
 func (x *handing) rests() {
 	x.t.Helper()
 	x.end()
@@ -80,6 +81,7 @@ func (x *handing) rests() {
 			x.t.Errorf("partition %d has %d runs", p, n)
 		}
 	}
+	x.await("look-ups follow", handoverBound/2, x.follows)
 }
 
 // TestHandover: never two runs of a partition, whatever nodes do, short of splits and
@@ -104,6 +106,34 @@ func TestHandover(t *testing.T) { // S5.3
 			x.rests()
 		})
 	}
+}
+
+// TestLookupsFollow: once each partition runs on its owner, all look-ups name that node long
+// before the bound, however much news is lost.
+func TestLookupsFollow(t *testing.T) { // S5.3
+	for seed := range uint64(6) {
+		x := newHanding(t, 5, 64, 50*time.Millisecond, sim.Options{
+			Seed: seed, Jitter: 100 * time.Millisecond, Loss: 0.3,
+			Config: func(cfg *node.Config) { cfg.Handover = time.Minute },
+		})
+		for _, change := range []func(){
+			func() { x.Start("x") }, x.Node("n01").Drain, x.Node("n01").Undrain, func() { x.Node("n00").SetWeight(50) },
+		} {
+			x.Run(time.Duration(x.rng.IntN(2000)) * time.Millisecond)
+			change()
+			x.Run(time.Second)
+			x.agree(time.Minute)
+			x.await(fmt.Sprintf("look-ups follow (seed %d)", seed), 20*time.Second, x.follows)
+		}
+	}
+}
+
+// follows reports whether each partition runs on its owner, and each node knows.
+func (x *handing) follows() bool {
+	return !slices.ContainsFunc(x.IDs(), func(id string) bool {
+		v := x.Node(id).View()
+		return v.Holds > 0 || len(v.Runners) > 0
+	})
 }
 
 // TestHandoverGap measures the time without a run of a partition that moves, where each

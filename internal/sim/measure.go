@@ -49,7 +49,7 @@ const Never time.Duration = -1
 // Measure puts a new cluster through a trial: a mass start, a time of rest, a join, a
 // leave and a crash. The only error is that of Trial.Tick.
 func (c *Cluster) Measure(t Trial) (Measurement, error) {
-	c.measured, c.records = true, make(map[version]*lease.Record)
+	c.measured, c.shared.records = true, make(map[version]*lease.Record)
 	m := measuring{
 		c: c, trial: t, rng: rand.New(rand.NewPCG(c.opts.Seed, 3)),
 		ended: make(map[lease.NodeID]bool), due: make(map[*Process]int),
@@ -217,14 +217,14 @@ func (m *measuring) miss(ps ...*Process) {
 // falseAt returns how many leases have expired too many at p: all but the leases of
 // ended nodes that p holds no longer.
 func (m *measuring) falseAt(p *Process) int {
-	return max(0, int(p.View().Stats.Expired+p.View().Stats.Crashed)-(m.due[p]-p.holding(m.ended)))
+	stats := p.glance().Stats
+	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.holding(m.ended)))
 }
 
 // holding returns how many of the leases hold at p.
 func (p *Process) holding(ids map[lease.NodeID]bool) (n int) {
-	live := p.View().Live
-	for i := range live.Members {
-		if ids[live.Members[i].ID] {
+	for r := range p.kernel.Members {
+		if ids[r.ID] {
 			n++
 		}
 	}
@@ -252,20 +252,4 @@ func (m *measuring) traffic() (sum Traffic) {
 		sum.Bytes += p.sent.Bytes
 	}
 	return sum
-}
-
-// version names a record.
-type version struct {
-	node   lease.Incarnation
-	number uint32
-}
-
-// share returns the first record that had the version of r.
-func (c *Cluster) share(r *lease.Record) *lease.Record {
-	v := version{lease.Incarnation{Node: r.ID, Number: r.Incarnation}, r.Version}
-	if first := c.records[v]; first != nil {
-		return first
-	}
-	c.records[v] = r
-	return r
 }

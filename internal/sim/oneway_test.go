@@ -102,3 +102,30 @@ func TestWrongAdvertise(t *testing.T) { // S5.6
 		t.Errorf("it is %v, owns %d, and waits for %v", v.Phase, len(p.Owned()), v.Waits)
 	}
 }
+
+// The network heals just when a node finds out that others do not hear it. The node knows
+// all others when it owns something again, though it forgot them a moment before.
+func TestOneWayNetworkHeals(t *testing.T) { // S5.6
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 20
+	}
+	fenced := 0
+	for seed := range seeds {
+		c := started(t, 4, sim.Options{Seed: seed, Jitter: time.Duration(seed%4) * 40 * time.Millisecond})
+		c.Run(20 * time.Second)
+		p := c.Node("n03")
+		c.SetLossOf("n03", 1, 0)
+		c.await("n03 is fenced", 2*ttl, func() bool { return p.View().Phase == node.Joining })
+		fenced++
+		c.SetLossOf("n03", 0, 0)
+		for range 100 {
+			c.Run(50 * time.Millisecond)
+			if owned := len(p.Owned()); owned > placement.DefaultPartitions/2 {
+				t.Errorf("seed %d: n03 owns %d partitions with %d members", seed, owned, len(p.View().Live.Members))
+				break
+			}
+		}
+		c.agree(10 * time.Second)
+	}
+}

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ func TestScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")
 	}
+	before := debug.SetGCPercent(400) // the collector would take a third of the time
+	t.Cleanup(func() { debug.SetGCPercent(before) })
 	for _, c := range []struct {
 		trial  sim.Trial
 		loss   float64
@@ -175,7 +178,7 @@ func TestMeasureStops(t *testing.T) {
 	}
 }
 
-// The nodes of a trial share records: thousands of nodes have to fit into memory.
+// The nodes of a trial share what is equal: thousands of nodes have to fit into memory.
 func TestMeasureShares(t *testing.T) {
 	c := sim.New(sim.Options{})
 	if _, err := c.Measure(sim.Trial{Nodes: 4, Limit: time.Minute}); err != nil {
@@ -185,5 +188,12 @@ func TestMeasureShares(t *testing.T) {
 	of := func(viewer string) *lease.Record { return c.Node(viewer).View().Live.Members[0].Record }
 	if of(ids[1]) != of(ids[2]) || string(of(ids[1]).ID) != ids[0] {
 		t.Errorf("%s and %s hold records of their own: %+v, %+v", ids[1], ids[2], of(ids[1]), of(ids[2]))
+	}
+	one, other := c.Node(ids[1]).View(), c.Node(ids[2]).View()
+	if one.Table != other.Table || one.State.Table != one.Table {
+		t.Errorf("%s and %s hold tables of their own", ids[1], ids[2])
+	}
+	if &one.State.Members[0] != &other.State.Members[0] {
+		t.Errorf("%s and %s hold lists of members of their own", ids[1], ids[2])
 	}
 }

@@ -50,11 +50,13 @@ func TestChecks(t *testing.T) {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "ready: fail: isolated"},
-		"ill":         {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
-		"evicted":     {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
-		"held":        {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
-		"a hold":      {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
-		"an eviction": {after(func(l *Look) { l.Members.Evictions = []clusterhttp.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"ill":          {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
+		"evicted":      {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
+		"held":         {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
+		"a hold":       {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
+		"no loads":     {both(member(1, func(m *clusterhttp.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
+		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
+		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []clusterhttp.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
 		"no effect": {after(func(l *Look) {
 			l.Members.Evictions, l.Members.Spared = []clusterhttp.Eviction{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},

@@ -19,7 +19,7 @@ func (e Examination) members() (found []Check) {
 	}
 	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
 	total := len(e.After.Members.Members)
-	found = append(e.evictions(), e.held()...)
+	found = slices.Concat(e.evictions(), e.held(), e.mute())
 	if len(zero) > 0 {
 		found = append(found, Check{
 			"members", Warn, "of weight 0: " + few(zero), "they are active and own nothing",
@@ -98,6 +98,31 @@ func (e Examination) held() (found []Check) {
 		found = []Check{{
 			"members", Warn, "held back: " + few(held), "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
 			"see why their processes end or their network fails; on a node that is mended, roost leave and a start end the wait",
+		}}
+	}
+	return found
+}
+
+// mute warns of nodes that state a capacity and report no load, where rooms are pinned by
+// both.
+func (e Examination) mute() (found []Check) {
+	if e.After.Stats.Rooms == nil {
+		return nil
+	}
+	before := make(map[lease.NodeID]bool)
+	for _, m := range e.Before.Members.Members {
+		before[m.ID] = m.NoLoad
+	}
+	var mute []string
+	for _, m := range e.After.Members.Members {
+		if m.State == lease.Active && m.Capacity > 0 && m.NoLoad && before[m.ID] {
+			mute = append(mute, string(m.ID))
+		}
+	}
+	if len(mute) > 0 {
+		found = []Check{{
+			"members", Warn, "a capacity and no load: " + few(mute), "they get rooms only as owners, and each agent counts only the rooms that it placed there itself",
+			"start their agents with --report-load, or post their load to /v1/load",
 		}}
 	}
 	return found

@@ -153,8 +153,10 @@ func Healthy() map[string]any {
 		"GET /v1/rooms/r": clusterhttp.RoomDetail{RoomAssignment: room, Pinned: true, Candidates: []clusterhttp.RoomCandidate{
 			{ID: "node-b", Load: 1, Reserved: 2, Ceiling: 400, Capacity: 500, Taken: true, Why: "owns it"},
 		}},
+		"GET /v1/rooms/r/edges":    clusterhttp.RoomEdges{Room: "r", Edges: members[:1]},
 		"POST /v1/rooms/r/resolve": room,
 		"POST /v1/rooms/r/move":    room,
+		"POST /v1/rooms/r/report":  room,
 		"DELETE /v1/rooms/r":       clusterhttp.ReleasedRoom{Room: "r"},
 		"POST /v1/drain":           changed,
 		"POST /v1/undrain":         changed,

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -29,11 +29,11 @@ const connectTime = time.Second
 
 // Store is a store that is open.
 type Store interface {
-	affinity.Store
+	pinstore.Store
 	io.Closer
 }
 
-type memory struct{ *affinity.Memory }
+type memory struct{ *pinstore.Memory }
 
 func (memory) Close() error { return nil }
 
@@ -41,7 +41,7 @@ func (memory) Close() error { return nil }
 func Open(ctx context.Context, url, cluster string, log *slog.Logger) (Store, error) {
 	if url == Memory {
 		log.Warn("pins are kept in memory; other agents do not see them")
-		return memory{affinity.NewMemory()}, nil
+		return memory{pinstore.NewMemory()}, nil
 	}
 	prefix, err := Prefix(cluster)
 	if err != nil {

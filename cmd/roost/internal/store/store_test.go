@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -18,7 +18,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	op := affinity.Op{Partition: 7, Room: "lobby", Set: affinity.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute}
+	op := pinstore.Op{Partition: 7, Room: "lobby", Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Minute}
 	if r := s.Swap(t.Context(), op)[0]; r.Err != nil || !r.Done {
 		t.Errorf("%+v", r)
 	}

@@ -115,7 +115,7 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
 // of an agent with a slow store.
 func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 	for try := 1; ; try++ {
-		a, err := n.client.ResolveRoom(ctx, p.room, p.size)
+		a, err := n.client.ResolveRoom(ctx, p.room, affinity.Demand{Size: p.size})
 		switch {
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
@@ -111,7 +112,7 @@ func TestStay(t *testing.T) {
 	if m, err := client.Members(t.Context()); err != nil || len(m.Members) != 1 || m.Members[0].ID != "node-1" {
 		t.Errorf("members %+v, %v", m, err)
 	}
-	if a, err := client.Room(t.Context(), bigRoom, bigSize); err != nil || !a.Pinned || a.Node.ID != "node-1" {
+	if a, err := client.Room(t.Context(), bigRoom, affinity.Demand{Size: bigSize}); err != nil || !a.Pinned || a.Node.ID != "node-1" {
 		t.Errorf("the big room %+v, %v", a, err)
 	}
 	useButtons(t, client)

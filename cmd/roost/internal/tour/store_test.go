@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -26,7 +26,7 @@ func TestStandIn(t *testing.T) {
 	const ttl = 500 * time.Millisecond
 	began := time.Now()
 	life := lease.Incarnation{Node: "a", Number: 1}
-	op := affinity.Op{Partition: 7, Room: "lobby", Set: affinity.Pin{Incarnation: life, Size: 3}, TTL: ttl}
+	op := pinstore.Op{Partition: 7, Room: "lobby", Set: pinstore.Pin{Incarnation: life, Size: 3}, TTL: ttl}
 	res := store.Swap(t.Context(), op)[0]
 	if res.Err != nil || !res.Done {
 		t.Fatalf("%+v", res)
@@ -39,8 +39,8 @@ func TestStandIn(t *testing.T) {
 		t.Errorf("no heartbeat: %v %v", alive, err)
 	}
 	eventually(t, "the pin is gone", func() bool {
-		res := store.Swap(t.Context(), affinity.Op{Partition: 7, Room: "lobby"})[0]
-		return res.Err == nil && res.Pin == affinity.Pin{}
+		res := store.Swap(t.Context(), pinstore.Op{Partition: 7, Room: "lobby"})[0]
+		return res.Err == nil && res.Pin == pinstore.Pin{}
 	})
 	if took := time.Since(began); took < ttl-tickEvery {
 		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)

@@ -1,0 +1,314 @@
+package evacuate_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/evacuate"
+	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// fleet is a cluster on virtual time, with rooms that are hosted.
+type fleet struct {
+	*clustertest.Cluster
+	t        *testing.T
+	store    *gappy
+	rooms    map[string]*affinity.Resolver
+	hostings map[string][]*affinity.Hosting // by node
+	moves    map[string]int                 // of each room, as c has heard
+	order    []string
+}
+
+// inFleet runs a test with nodes a, b and c, and n rooms of 1 to 9 participants.
+func inFleet(t *testing.T, n int, cfg affinity.Config, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cfg.Log = slog.New(slog.DiscardHandler)
+		store := &gappy{Store: pinstore.NewMemory()}
+		f := &fleet{
+			Cluster: clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) { c.Capacity, c.Partitions = 100_000, 64 }}),
+			t:       t, store: store, rooms: make(map[string]*affinity.Resolver), hostings: make(map[string][]*affinity.Hosting), moves: make(map[string]int),
+		}
+		f.Start("a", "b", "c")
+		for _, id := range []string{"a", "b", "c"} {
+			r, err := affinity.Start(f.Agent(id), store, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.rooms[id] = r
+			t.Cleanup(func() { _ = r.Close() })
+			f.Agent(id).SetLoad(0)
+		}
+		f.WaitAgreed(3 * time.Second)
+		time.Sleep(5 * time.Second)
+		batches := f.rooms["c"].Moves(t.Context())
+		go func() {
+			for b := range batches {
+				for _, m := range b.Moved {
+					f.moves[m.Room]++
+					f.order = append(f.order, m.Room)
+				}
+			}
+		}()
+		for i := range n {
+			room, d := fmt.Sprintf("r-%d-%d", 1+i%9, i), affinity.Demand{Size: 1 + i%9}
+			at, err := f.rooms["c"].Resolve(t.Context(), room, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := f.rooms[string(at.Node)].Host(t.Context(), room, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.hostings[string(at.Node)] = append(f.hostings[string(at.Node)], h)
+		}
+		test(t, f)
+	})
+}
+
+func (f *fleet) drain() {
+	f.t.Helper()
+	if err := f.Agent("a").Drain(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) pinned(node string) int {
+	f.t.Helper()
+	entries, err := f.rooms["c"].Rooms(f.t.Context(), f.Agent(node).Snapshot().Self.ID, 1<<20)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// movedOnce fails the test unless each room of a moved once, and no other room did.
+func (f *fleet) movedOnce() {
+	f.t.Helper()
+	synctest.Wait()
+	for _, h := range f.hostings["a"] {
+		if f.moves[h.Room()] != 1 {
+			f.t.Errorf("%s moved %d times", h.Room(), f.moves[h.Room()])
+		}
+	}
+	if len(f.moves) != len(f.hostings["a"]) {
+		f.t.Errorf("%d rooms moved, of the node's %d", len(f.moves), len(f.hostings["a"]))
+	}
+}
+
+func TestRun(t *testing.T) { // S6.11
+	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
+		f.drain()
+		hosted := len(f.hostings["a"])
+		var last evacuate.Progress
+		began := time.Now()
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p evacuate.Progress) {
+			if p.Left != f.pinned("a") || p.Left+p.Moved != hosted {
+				t.Errorf("%+v, while the store has %d rooms of %d", p, f.pinned("a"), hosted)
+			}
+			last = p
+		})
+		if want := (evacuate.Progress{Moved: hosted}); err != nil || last != want || hosted < 100 {
+			t.Errorf("%v, %+v; %d rooms were hosted", err, last, hosted)
+		}
+		if took, want := time.Since(began), time.Duration(hosted)*time.Second/50; took < want || took > want+time.Second {
+			t.Errorf("took %v at 50 a second, want %v", took, want)
+		}
+		f.movedOnce()
+		if first, end := f.order[0], f.order[hosted-1]; !strings.HasPrefix(first, "r-1-") || !strings.HasPrefix(end, "r-9-") {
+			t.Errorf("the first to move was %s, the last one %s", first, end)
+		}
+		for _, h := range f.hostings["a"] {
+			if elsewhere, ok := errors.AsType[*affinity.NotOwnerError](h.Err()); !ok || elsewhere.Owner.Member == nil || elsewhere.Owner.Node == "a" {
+				t.Fatalf("%s is lost because of %v", h.Room(), h.Err())
+			}
+		}
+	})
+}
+
+// A node that dies half-way: the others re-home the rest, and no room moves twice.
+func TestDeathHalfWay(t *testing.T) { // S6.11
+	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
+		f.drain()
+		ctx, cancel := context.WithCancel(t.Context())
+		half := len(f.hostings["a"]) / 2
+		err := evacuate.Run(ctx, f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p evacuate.Progress) {
+			if p.Moved == half {
+				cancel()
+			}
+		})
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprint(len(f.hostings["a"])-half, " rooms are left")) {
+			t.Errorf("%v after %d rooms", err, half)
+		}
+		f.Crash("a")
+		_ = f.rooms["a"].Close()
+		time.Sleep(12 * time.Second)
+		f.movedOnce()
+	})
+}
+
+func TestDeadline(t *testing.T) { // S6.11
+	inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
+		f.drain()
+		began := time.Now()
+		const deadline = 20 * time.Second
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 1, Deadline: deadline}, nil)
+		if took := time.Since(began); err != nil || took > deadline || took < deadline/2 {
+			t.Errorf("%v after %v", err, took)
+		}
+		f.movedOnce()
+	})
+}
+
+// Rooms that fit nowhere stay, are tried again, and are named with the reason.
+func TestNoCapacity(t *testing.T) { // S6.11
+	inFleet(t, 300, affinity.Config{HardCeiling: 90}, func(t *testing.T, f *fleet) {
+		f.drain()
+		full := func(load int64) {
+			f.Agent("b").SetLoad(load)
+			f.Agent("c").SetLoad(load)
+			time.Sleep(12 * time.Second) // the reservations have ended, too
+		}
+		full(100_000)
+		var last evacuate.Progress
+		report := func(p evacuate.Progress) { last = p }
+		run := func() error {
+			return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 100, Deadline: 20 * time.Second}, report)
+		}
+		hosted := len(f.hostings["a"])
+		err := run()
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), affinity.ErrNoCapacity.Error()) || last.Left != hosted || last.Failed > hosted {
+			t.Errorf("%v, %+v of %d rooms", err, last, hosted)
+		}
+		full(0)
+		if err := run(); err != nil || last.Moved != hosted || last.Failed != 0 {
+			t.Errorf("with capacity: %v, %+v of %d rooms", err, last, hosted)
+		}
+		f.movedOnce()
+	})
+}
+
+// While the store does not know all rooms of the node, it is not empty.
+func TestStoreWithGaps(t *testing.T) { // S6.11
+	for name, gaps := range map[string]struct {
+		hide  bool
+		fault error
+	}{
+		"pins are lost":        {hide: true},
+		"a key cannot be read": {fault: errors.New("foreign value")},
+		"both":                 {true, errors.New("down")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
+				f.drain()
+				f.store.set(gaps.hide, gaps.fault)
+				hosted := len(f.hostings["a"])
+				var last evacuate.Progress
+				run := func() error {
+					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second}, func(p evacuate.Progress) { last = p })
+				}
+				err := run()
+				if !errors.Is(err, context.DeadlineExceeded) || (gaps.hide && (last.Left != hosted || last.Moved > 0)) || (!gaps.hide && last.Moved != hosted) {
+					t.Errorf("with gaps: %v, %+v of %d rooms", err, last, hosted)
+				}
+				if gaps.fault != nil && !strings.Contains(err.Error(), gaps.fault.Error()) {
+					t.Errorf("%q does not say why", err)
+				}
+				f.store.set(false, nil)
+				if err := run(); err != nil || last.Left != 0 {
+					t.Errorf("without gaps: %v, %+v", err, last)
+				}
+				f.movedOnce()
+			})
+		})
+	}
+}
+
+// gappy is a store with an index that hides the rooms of node a, or has a fault.
+type gappy struct {
+	pinstore.Store
+
+	mu    sync.Mutex
+	hide  bool
+	fault error
+}
+
+func (s *gappy) set(hide bool, fault error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hide, s.fault = hide, fault
+}
+
+func (s *gappy) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
+	found, err := s.Store.Index(ctx, partitions, want, limit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hide {
+		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return e.Pin.Node == "a" })
+	}
+	return found, cmp.Or(err, s.fault)
+}
+
+func TestRoomsEnd(t *testing.T) { // S6.11
+	inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
+		f.drain()
+		hosted := len(f.hostings["a"])
+		end := f.hostings["a"][hosted-5:]
+		var last evacuate.Progress
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{}, func(p evacuate.Progress) {
+			if last = p; p.Moved != 1 || len(end) == 0 {
+				return
+			}
+			for _, h := range end {
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			end = nil
+		})
+		if last.Ended == 0 || last.Moved+last.Ended != hosted || err != nil {
+			t.Errorf("%v, %+v of %d rooms", err, last, hosted)
+		}
+	})
+}
+
+func TestNotDraining(t *testing.T) { // S6.11
+	inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
+		run := func(report func(evacuate.Progress)) error {
+			return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{}, report)
+		}
+		if err := run(nil); !errors.Is(err, evacuate.ErrNotDraining) {
+			t.Errorf("an active node: %v", err)
+		}
+		f.drain()
+		moved := 0
+		err := run(func(p evacuate.Progress) {
+			if moved = p.Moved; moved == 3 {
+				_ = f.Agent("a").Undrain(t.Context())
+			}
+		})
+		if !errors.Is(err, evacuate.ErrNotDraining) || moved != 3 {
+			t.Errorf("active again after 3 rooms: %v after %d", err, moved)
+		}
+		if err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: -1}, nil); err == nil {
+			t.Error("a negative rate is taken")
+		}
+	})
+}

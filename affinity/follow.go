@@ -1,0 +1,76 @@
+package affinity
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// Follow yields where a room lives, and then each node that it gets, with growing
+// epochs, until ctx is done or the resolver is closed. It is for a signalling server,
+// which sends the directives to a client of the room; Addr is the node's APIAddr. It keeps the
+// room known here, so that moves by other instances are noticed, also after the store
+// was away or the room was evicted from the pin cache. It yields nothing while the room
+// has no pin. A room that is known costs no round trip.
+//
+// Nodes that the room leaves again while the loop body runs are skipped. Each range
+// over the sequence starts again. It fails for an invalid name by yielding nothing.
+func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
+	return func(yield func(reconnect.Directive) bool) {
+		if CheckName(room) != nil {
+			return
+		}
+		s := r.feeds.moves.subscribe(room)
+		defer r.feeds.moves.unsubscribe(s)
+		timer := time.NewTimer(0)
+		defer timer.Stop()
+		epoch := uint64(0)
+		for {
+			select {
+			case <-s.wake:
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+			b, open := r.feeds.moves.take(s)
+			if ctx.Err() != nil || !open {
+				return
+			}
+			if d := r.followed(ctx, room, b); d.Epoch > epoch {
+				if epoch = d.Epoch; !yield(d) {
+					return
+				}
+			}
+			// The timer finds a room that is no longer known.
+			timer.Reset(jittered(followEvery))
+		}
+	}
+}
+
+const followEvery = 2 * time.Second
+
+// followed returns where a followed room lives: by its moves, by its pin in the cache,
+// or by the store.
+func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (d reconnect.Directive) {
+	if len(b.Moved) > 0 {
+		m := b.Moved[0]
+		return m.Directive()
+	}
+	s := r.agent.Snapshot()
+	if s.Table == nil {
+		return d
+	}
+	if e := r.cache.Get(room); e != nil && r.cache.IsFresh(e, time.Now()) {
+		if m := liveness.Live(s, e.Pin.Incarnation); m != nil {
+			return reconnect.Directive{Room: room, To: m.ID, Addr: m.APIAddr, Reason: liveness.Alive.Reason(), Epoch: e.Pin.Epoch}
+		}
+	}
+	a, err := r.Lookup(ctx, room)
+	if err != nil || liveness.Live(r.agent.Snapshot(), a.Incarnation) == nil {
+		return d // the next round asks again
+	}
+	return a.Directive()
+}

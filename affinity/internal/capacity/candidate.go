@@ -1,0 +1,89 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Candidate is a node that is considered for a room.
+type Candidate struct {
+	Member   *cluster.Member
+	Reserved int64  // units of rooms that its load does not show yet
+	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require or the Selector excludes the node
+	Taken    bool   // the room lives here, or would
+	Why      string // it was taken, or not
+}
+
+// used returns the units that the node carries as far as is known.
+func (c *Candidate) used() int64 { return Plus(max(0, c.Member.Load), c.Reserved) }
+
+// with returns the units that the node would carry with the room.
+func (c *Candidate) with(q Request) int64 { return Plus(c.used(), q.Cost) }
+
+// open reports whether the node has headroom, as far as it states a capacity.
+func (c *Candidate) open(q Request) bool { return c.Member.Capacity == 0 || c.with(q) <= c.Ceiling }
+
+// belowHard reports whether the room leaves the node below its hard ceiling, if there is one.
+func (c *Candidate) belowHard(q Request, limits Ceilings) bool {
+	return limits.Hard == 0 || c.with(q) <= limits.HardOf(c.Member)
+}
+
+// HasRoom reports whether the node states a capacity and its load, and has headroom.
+func (c *Candidate) HasRoom(cost int64) bool {
+	return c.Member.Capacity > 0 && !ReportsNoLoad(c.Member) && Plus(c.used(), cost) <= c.Ceiling
+}
+
+// share returns the load relative to the capacity.
+func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Member.Capacity) }
+
+// explain says for each member why it was taken for the room, or not. It is for
+// people and need not be fast.
+func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings, reserved func(lease.NodeID) int64) []Candidate {
+	rank := ranking(s, q.Partition)
+	list := make([]Candidate, 0, len(s.Members))
+	for i, m := range s.Members {
+		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Rung: q.Ladder.rung(i)}
+		c.Why = c.why(q, rankOr(rank, m.ID) == 0)
+		list = append(list, c)
+	}
+	slices.SortStableFunc(list, func(a, b Candidate) int {
+		return cmp.Compare(rankOr(rank, a.Member.ID), rankOr(rank, b.Member.ID))
+	})
+	return list
+}
+
+func (c *Candidate) why(q Request, owner bool) string {
+	m := c.Member
+	role := "does not own its partition"
+	if owner {
+		role = "owns its partition"
+	}
+	if rung := q.Ladder.name(c.Rung); rung != "" {
+		role = rung + "; " + role
+	}
+	switch {
+	case c.Rung == 0:
+		return "excluded: " + q.Ladder.lacks[m.ID]
+	case m.State != lease.Active:
+		return fmt.Sprintf("takes no rooms: %s", m.State)
+	case m.Weight == 0:
+		return "takes no rooms: weight is 0"
+	case m.Capacity == 0:
+		return role + "; capacity is not set, so it takes rooms only as owner"
+	case ReportsNoLoad(m) && !owner:
+		return role + "; reports no load, so it takes rooms only as owner"
+	}
+	headroom, load := "has headroom", ""
+	if c.with(q) > c.Ceiling {
+		headroom = "no headroom"
+	}
+	if ReportsNoLoad(m) {
+		load = " by the rooms placed from here, since it reports no load"
+	}
+	return fmt.Sprintf("%s; %s: carries %d of %d units%s, and the room costs %d", role, headroom, c.used(), c.Ceiling, load, q.Cost)
+}

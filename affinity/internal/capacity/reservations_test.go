@@ -1,0 +1,99 @@
+package capacity
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestReservations(t *testing.T) {
+	now := time.Now()
+	r := &Reservations{Settle: 5 * time.Second}
+	r.add("a", 10, now)
+	second := r.add("a", 20, now.Add(time.Second))
+	r.add("a", 20, now.Add(2*time.Second))
+	r.add("b", 7, now)
+	none := []Reservation{r.add("b", 0, now), r.add("b", -5, now), {"a", claim{11, now}}, {"c", claim{1, now}}}
+	check := func(a, b int64) {
+		t.Helper()
+		if r.sum("a") != a || r.sum("b") != b || r.sum("c") != 0 {
+			t.Errorf("reserved %d and %d, want %d and %d", r.sum("a"), r.sum("b"), a, b)
+		}
+	}
+	check(50, 7)
+	r.Cancel(second)
+	r.Cancel(second)
+	for _, res := range none { // never made
+		r.Cancel(res)
+	}
+	check(30, 7)
+	gone := new(cluster.Snapshot) // nodes that are gone report no load
+	r.Expire(gone, now.Add(5*time.Second-1))
+	check(30, 7)
+	r.Expire(gone, now.Add(5*time.Second))
+	check(20, 0)
+	r.Expire(gone, now.Add(time.Hour))
+	check(0, 0)
+	if len(r.nodes) != 0 {
+		t.Errorf("%d nodes are left", len(r.nodes))
+	}
+}
+
+// Concurrent placements see each other's reservations: together they fill a node to
+// its hard ceiling and not above.
+func TestReservationsPlaceConcurrently(t *testing.T) {
+	s := &cluster.Snapshot{Members: []*cluster.Member{
+		{ID: "a", State: lease.Active, Weight: 100, Capacity: 100, Load: 0},
+		{ID: "b", State: lease.Active, Weight: 100, Capacity: 100, Load: 0},
+	}}
+	in := placement.Input{Partitions: 8, Nodes: []placement.Node{{ID: "a", Weight: 100}, {ID: "b", Weight: 100}}}
+	var err error
+	if s.Table, err = placement.Compute(in); err != nil {
+		t.Fatal(err)
+	}
+	r := &Reservations{Limits: Ceilings{Soft: 80, Hard: 100}, Settle: time.Minute}
+	var wait sync.WaitGroup
+	for i := range 100 {
+		wait.Go(func() {
+			if _, _, err := r.Place(s, Request{Partition: placement.Partition(i % 8), Cost: 10}, 1); err != nil && !errors.Is(err, ErrNoCapacity) {
+				t.Error(err)
+			}
+			r.PlaceOn(s.Members[i%2], Request{Cost: 10})
+		})
+	}
+	wait.Wait()
+	if a, b := r.sum("a"), r.sum("b"); a != 100 || b != 100 {
+		t.Errorf("reserved %d and %d units of 100 each", a, b)
+	}
+}
+
+// Reservations on a node that states a capacity and reports no load are all that is known
+// of its load: they stay for as long as an unrefreshed pin, and their end is reported.
+func TestReservationsWithoutReports(t *testing.T) { // S6.6
+	start := time.Now()
+	mute := &cluster.Member{ID: "mute", Capacity: 100, Load: lease.NoLoad}
+	s := &cluster.Snapshot{Members: []*cluster.Member{mute}}
+	r := &Reservations{Settle: 5 * time.Second, Keep: time.Hour}
+	for i := range 100_000 {
+		r.add("mute", 2, start.Add(time.Duration(i)*30*time.Millisecond))
+	}
+	end := start.Add(55 * time.Minute)
+	if unseen := r.Expire(s, end); r.sum("mute") != 200_000 || len(unseen) != 0 {
+		t.Errorf("after 55 minutes: reserved %d, unseen %v", r.sum("mute"), unseen)
+	}
+	if n := len(r.nodes["mute"].claims); n > 1000 {
+		t.Errorf("memory grows with each room: %d claims", n)
+	}
+	unseen := r.Expire(s, start.Add(time.Hour+20*time.Minute))
+	if rest := r.sum("mute"); rest <= 50_000 || rest >= 150_000 || unseen["mute"] != 200_000-rest {
+		t.Errorf("after 80 minutes: reserved %d, unseen %v", rest, unseen)
+	}
+	if unseen := r.Expire(new(cluster.Snapshot), start.Add(2*time.Hour)); r.sum("mute") != 0 || len(unseen) != 0 {
+		t.Errorf("on a node that is gone: reserved %d, unseen %v", r.sum("mute"), unseen)
+	}
+}

@@ -1,0 +1,55 @@
+package capacity
+
+import (
+	"math"
+	"math/bits"
+)
+
+// total is an exact sum of units: a saturated sum could not be reduced again.
+type total struct{ high, low uint64 }
+
+func (t *total) add(units int64) {
+	var carry uint64
+	t.low, carry = bits.Add64(t.low, uint64(units), 0)
+	t.high += carry
+}
+
+func (t *total) reduce(units int64) {
+	var borrow uint64
+	t.low, borrow = bits.Sub64(t.low, uint64(units), 0)
+	t.high -= borrow
+}
+
+// units returns the total, or the greatest int64.
+func (t *total) units() int64 { return saturated(t.high, t.low) }
+
+// saturated returns a number of 128 bits, or the greatest int64.
+func saturated(high, low uint64) int64 {
+	if high > 0 || low > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(low)
+}
+
+// Plus and Times are for numbers from 0 on. A result that is too great for an int64 is
+// the greatest one: otherwise it would look like headroom.
+func Plus(a, b int64) int64 {
+	var t total
+	t.add(a)
+	t.add(b)
+	return t.units()
+}
+
+// Times is a product: see Plus.
+func Times(a, b int64) int64 { return saturated(bits.Mul64(uint64(a), uint64(b))) }
+
+// percent returns share percent of n, or the greatest int64.
+func percent(n int64, share int) int64 {
+	high, low := bits.Mul64(uint64(n), uint64(share))
+	const whole = 100
+	if high >= whole { // bits.Div64 would panic
+		return math.MaxInt64
+	}
+	low, _ = bits.Div64(high, low, whole)
+	return saturated(0, low)
+}

@@ -1,0 +1,241 @@
+// Package liveness decides which incarnations are dead, for the rooms that are pinned to them.
+//
+// A node dies twice: its lease expires by gossip, and its heartbeat expires in the store.
+// Gossip alone is not enough: on the wrong side of a split all other nodes look dead, and
+// keep their rooms for as long as they reach the store.
+package liveness
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// The hosts have reclaimTime to restore their pins after the store was away, before other
+// nodes place rooms again, and longer while one of them says in the store that it still
+// restores some, up to restoreTime after the latest one.
+const (
+	reclaimTime = time.Second
+	restoreTime = time.Minute
+)
+
+// Verdict says whether rooms can live on an incarnation.
+type Verdict int
+
+// The verdicts.
+const (
+	Dead     Verdict = iota // by gossip and by the store, or by proof
+	Alive                   // by gossip
+	CutOff                  // not by gossip, but by the store
+	Unproven                // not by gossip, and the store cannot say yet
+	Silent                  // dead for the host of a room, unproven for others: see Record
+)
+
+// Reason returns why a room that is pinned to such an incarnation stays.
+func (v Verdict) Reason() string {
+	if v == CutOff {
+		return "already pinned; gossip has lost its node, the store has not"
+	}
+	if v == Unproven || v == Silent {
+		return "already pinned; gossip has lost its node, and the store cannot say yet whether it has ended"
+	}
+	return "already pinned"
+}
+
+// Judge has the verdicts of one node. It is fed by snapshots and by the store's answers. All
+// methods may be called from any goroutine.
+type Judge struct {
+	TTL time.Duration // of leases, and of heartbeats in the store
+
+	mu     sync.Mutex
+	cutOff map[lease.Incarnation]Verdict   // expired by gossip, and not dead
+	dead   map[lease.Incarnation]time.Time // expired by both, as of then
+
+	since    time.Time // since when this node's heartbeats have reached the store without a gap
+	last     time.Time // the latest heartbeat that reached the store
+	wasAway  bool      // the store has been away since the start
+	stillOut bool      // and has not answered since
+	restores bool      // another node restores pins
+	heard    time.Time // of that, last
+	restored time.Time // the latest pin that this node has restored
+}
+
+// New returns a Judge for leases of that TTL.
+func New(ttl time.Duration) *Judge {
+	return &Judge{
+		TTL: ttl, cutOff: make(map[lease.Incarnation]Verdict), dead: make(map[lease.Incarnation]time.Time),
+	}
+}
+
+// Verdict returns the verdict on an incarnation, if it is known without the store.
+func (j *Judge) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time) (v Verdict, known bool) {
+	switch {
+	case at.Number == 0: // no pin, or a released one
+		return Dead, true
+	case Live(s, at) != nil:
+		return Alive, true
+	case replaced(s, at):
+		return Dead, true
+	case slices.Contains(s.Crashed, at):
+		return Dead, true
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if v, ok := j.cutOff[at]; ok {
+		return v, true
+	}
+	since, ok := j.dead[at]
+	return Dead, ok && now.Sub(since) < j.TTL
+}
+
+// Record takes the store's answer about an incarnation that is dead by gossip. A
+// missing heartbeat proves nothing unless this node's own heartbeats have arrived for
+// a whole TTL: the store may have been away for all nodes. After the store was away, a
+// host that finds a dead incarnation in the pin of its room replaces the pin before
+// others give the room a new home.
+func (j *Judge) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v := Dead
+	switch since := now.Sub(j.since); {
+	case heartbeat:
+		v = CutOff
+	case since < j.TTL || now.Sub(j.last) > j.TTL/2:
+		v = Unproven
+	case j.wasAway && since < j.TTL+reclaimTime:
+		v = Silent
+	}
+	if v != Dead {
+		j.cutOff[at] = v
+		delete(j.dead, at)
+		return v
+	}
+	delete(j.cutOff, at)
+	j.dead[at] = now
+	return v
+}
+
+// Undecided returns the incarnations that are cut off, to be queried again. died
+// reports that one of them is dead for certain: a later incarnation of its node is
+// live, or its process has ended.
+func (j *Judge) Undecided(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for at := range j.cutOff {
+		switch {
+		case Live(s, at) != nil:
+			delete(j.cutOff, at)
+		case replaced(s, at), slices.Contains(s.Crashed, at):
+			delete(j.cutOff, at)
+			died = true
+		default:
+			ask = append(ask, at)
+		}
+	}
+	for at, since := range j.dead {
+		if now.Sub(since) > j.TTL {
+			delete(j.dead, at)
+		}
+	}
+	return ask, died
+}
+
+// Gone reports whether an incarnation is not live by gossip, and not cut off.
+func (j *Judge) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
+	switch {
+	case Live(s, at) != nil:
+		return false
+	case slices.Contains(s.Crashed, at):
+		return true
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, split := j.cutOff[at]
+	return !split
+}
+
+// HeartbeatArrived records that a heartbeat of this node has reached the store.
+func (j *Judge) HeartbeatArrived(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stillOut || now.Sub(j.last) > j.TTL/2 {
+		j.since = now
+	}
+	j.last, j.stillOut = now, false
+}
+
+// StoreAway records that the store was away, and may have lost its data.
+func (j *Judge) StoreAway(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.since, j.last, j.wasAway, j.stillOut = now, time.Time{}, true, true
+}
+
+// Reclaiming reports whether the store has come back so recently that hosts may
+// still have to restore their pins. The first call that reaches the store again
+// must not place a room, either.
+func (j *Judge) Reclaiming(now time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.wasAway && (j.stillOut || now.Sub(j.since) < reclaimTime || j.restores)
+}
+
+// Back reports whether the store was away a short while ago, so that nodes may restore
+// their pins. self is whether this node may: until it has restored none for a while, because
+// one that the store refuses must not hold up the others.
+func (j *Judge) Back(now time.Time) (self, anyNode bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	recent := func(at time.Time) bool { return j.wasAway && !j.stillOut && now.Sub(at) < restoreTime }
+	self = recent(j.since) || recent(j.restored)
+	anyNode = self || recent(j.heard)
+	j.restores = j.restores && anyNode
+	return self, anyNode
+}
+
+// Restored records that this node has restored pins.
+func (j *Judge) Restored(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.restored = now
+}
+
+// OthersRestore records whether another node restores pins.
+func (j *Judge) OthersRestore(restores bool, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.restores = restores; restores {
+		j.heard = now
+	}
+}
+
+// Sketch returns what verdicts depend on as of now, apart from those on single
+// incarnations: two judges with the same sketch decide alike. It is for the model of rooms.
+func (j *Judge) Sketch(now time.Time) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	since := now.Sub(j.since)
+	return fmt.Sprint(since >= j.TTL, since >= j.TTL+reclaimTime, now.Sub(j.last) <= j.TTL/2, j.wasAway, j.stillOut, j.restores, j.wasAway && since < reclaimTime)
+}
+
+// Live returns the member of that incarnation, if it is live. An incarnation later
+// than the one known here has reached another node first, and is live, too. But of its own
+// later incarnations a node knows nothing: a clock that went back makes the present one
+// earlier than dead ones.
+func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
+	m, _ := s.Member(at.Node)
+	if m == nil || at.Number < m.Incarnation || (at.Number > m.Incarnation && s.Self != nil && at.Node == s.Self.ID) {
+		return nil
+	}
+	return m
+}
+
+// replaced reports whether a later incarnation is known to have replaced at.
+func replaced(s *cluster.Snapshot, at lease.Incarnation) bool {
+	m, _ := s.Member(at.Node)
+	return m != nil && at.Number < m.Incarnation
+}

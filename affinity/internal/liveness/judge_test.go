@@ -1,0 +1,136 @@
+package liveness
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+)
+
+func TestLiveness(t *testing.T) { // S0.7, S5.4
+	const ttl = 6 * time.Second
+	start := time.Now()
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	members := func(incarnations ...lease.Incarnation) *cluster.Snapshot {
+		s := new(cluster.Snapshot)
+		for _, i := range incarnations {
+			s.Members = append(s.Members, &cluster.Member{ID: i.Node, Incarnation: i.Number})
+		}
+		return s
+	}
+	crashed := func(i lease.Incarnation) *cluster.Snapshot { return &cluster.Snapshot{Crashed: []lease.Incarnation{i}} }
+	first, second := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "a", Number: 2}
+	// trusted returns a judge of which the heartbeats have reached the store for a TTL.
+	trusted := func() *Judge {
+		l := New(ttl)
+		for i := range 7 {
+			l.HeartbeatArrived(at(float64(i)))
+		}
+		return l
+	}
+	for name, c := range map[string]struct {
+		do    func(l *Judge)
+		snap  *cluster.Snapshot
+		of    lease.Incarnation
+		now   time.Time
+		want  Verdict
+		known bool
+	}{
+		"none":                        {snap: members(first), want: Dead, known: true},
+		"released":                    {snap: members(first), of: lease.Incarnation{Node: "a"}, want: Dead, known: true},
+		"live by gossip":              {snap: members(first), of: first, want: Alive, known: true},
+		"later than gossip knows":     {snap: members(first), of: second, want: Alive, known: true},
+		"replaced":                    {snap: members(second), of: first, want: Dead, known: true},
+		"not known to gossip":         {snap: members(), of: first, now: at(6), want: Dead},
+		"alive by the store":          {do: func(l *Judge) { l.Record(first, true, at(6)) }, snap: members(), of: first, now: at(6), want: CutOff, known: true},
+		"dead by the store":           {do: func(l *Judge) { l.Record(first, false, at(6)) }, snap: members(), of: first, now: at(6), want: Dead, known: true},
+		"dead by the store, long ago": {do: func(l *Judge) { l.Record(first, false, at(6)) }, snap: members(), of: first, now: at(12), want: Dead},
+		"store was away": {do: func(l *Judge) {
+			l.StoreAway(at(6))
+			l.HeartbeatArrived(at(7))
+			l.Record(first, false, at(8))
+		}, snap: members(), of: first, now: at(8), want: Unproven, known: true},
+		"own heartbeats had a gap": {do: func(l *Judge) {
+			l.HeartbeatArrived(at(10))
+			l.Record(first, false, at(10))
+		}, snap: members(), of: first, now: at(10), want: Unproven, known: true},
+		"own heartbeats are late": {do: func(l *Judge) { l.Record(first, false, at(9.5)) }, snap: members(), of: first, now: at(9.5), want: Unproven, known: true},
+		"dead for a host, just after the store was away": {do: func(l *Judge) {
+			l.StoreAway(at(6))
+			for i := range 7 {
+				l.HeartbeatArrived(at(float64(7 + i)))
+			}
+			l.Record(first, false, at(13.5))
+		}, snap: members(), of: first, now: at(13.5), want: Silent, known: true},
+		"crashed":                     {snap: crashed(first), of: first, now: at(6), want: Dead, known: true},
+		"another incarnation crashed": {snap: crashed(first), of: second, now: at(6), want: Dead},
+		"crashed after it was cut off": {
+			do: func(l *Judge) { l.Record(first, true, at(6)) }, snap: crashed(first), of: first, now: at(7), want: Dead, known: true,
+		},
+		"dead after it was cut off": {do: func(l *Judge) {
+			l.Record(first, true, at(6))
+			l.Record(first, false, at(7))
+		}, snap: members(), of: first, now: at(7), want: Dead, known: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := trusted()
+			if c.do != nil {
+				c.do(l)
+			}
+			if v, known := l.Verdict(c.snap, c.of, c.now); v != c.want || known != c.known {
+				t.Errorf("verdict %d, known %v; want %d, %v", v, known, c.want, c.known)
+			}
+			if gone := l.Gone(c.snap, c.of); c.of.Number > 0 && gone != (c.want == Dead) {
+				t.Errorf("gone: %v, verdict %d", gone, c.want)
+			}
+		})
+	}
+}
+
+// An incarnation that is cut off is asked for until gossip knows better.
+func TestLivenessUndecided(t *testing.T) {
+	a, b := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
+	crashed := lease.Incarnation{Node: "c", Number: 1}
+	now := time.Now()
+	l := New(time.Second)
+	l.Record(a, true, now)
+	l.Record(b, true, now)
+	l.Record(crashed, true, now)
+	for i, c := range []struct {
+		snap cluster.Snapshot
+		ask  int
+		died bool
+	}{
+		{cluster.Snapshot{}, 3, false},
+		{cluster.Snapshot{Members: []*cluster.Member{{ID: "a", Incarnation: 1}}}, 2, false}, // a is back
+		{cluster.Snapshot{Members: []*cluster.Member{{ID: "b", Incarnation: 2}}}, 1, true},  // b has restarted
+		{cluster.Snapshot{Crashed: []lease.Incarnation{crashed}}, 0, true},
+		{cluster.Snapshot{}, 0, false},
+	} {
+		if ask, died := l.Undecided(&c.snap, now); len(ask) != c.ask || died != c.died {
+			t.Errorf("step %d: asks for %v, died %v; want %d, %v", i, ask, died, c.ask, c.died)
+		}
+	}
+}
+
+// After the store was away, hosts restore their pins first.
+func TestLivenessReclaiming(t *testing.T) {
+	now := time.Now()
+	l := New(6 * time.Second)
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := l.Reclaiming(now); got != want {
+			t.Errorf("%s: reclaiming %v, want %v", when, got, want)
+		}
+	}
+	expect("at the start", false)
+	l.StoreAway(now)
+	now = now.Add(time.Hour)
+	expect("before the store answers", true)
+	l.HeartbeatArrived(now)
+	now = now.Add(reclaimTime - 1)
+	expect("just after the first answer", true)
+	now = now.Add(1)
+	expect("a second after the first answer", false)
+}

@@ -1,0 +1,182 @@
+// Package storeclient calls the store of pins: within a budget and behind a circuit breaker
+// for callers who wait, in batches for goroutines.
+package storeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/sony/gobreaker/v2"
+)
+
+// The bounds of one batch.
+const (
+	BulkTime = 2 * time.Second // no caller waits for it
+	BulkOps  = 256             // so that other calls get their turn
+)
+
+const (
+	tripAfter = 3           // calls in a row without an answer in time
+	openTime  = time.Second // until the next call is tried
+	awayAfter = 3           // failed heartbeats in a row
+)
+
+// Client calls a Store. It counts the calls and knows whether the store answers. For Index,
+// and for heartbeats that prove nothing about the store, callers use Store itself.
+type Client struct {
+	Store   pinstore.Store
+	budget  time.Duration
+	log     *slog.Logger
+	unasked func(ctx context.Context, why error) // may be nil
+	breaker *gobreaker.CircuitBreaker[[]pinstore.Result]
+
+	// transition is 0, or 1 plus the state that the breaker has just entered. The
+	// breaker reports it under its own lock, where no log handler may run.
+	transition atomic.Int32
+
+	FailedBeats int         // in a row; owned by the keeper
+	away        atomic.Bool // awayAfter heartbeats in a row have failed
+
+	calls  atomic.Uint64
+	waited atomic.Int64 // nanoseconds
+	errors atomic.Uint64
+}
+
+// New returns a client with a breaker that opens after several calls that
+// were not answered in time. Then all calls but one a second fail at once. Calls that fail
+// quickly need no breaker.
+//
+// unasked, which may be nil, is called with each call that the breaker rejects.
+func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {
+	c := &Client{Store: store, budget: budget, log: log, unasked: unasked}
+	c.breaker = gobreaker.NewCircuitBreaker[[]pinstore.Result](gobreaker.Settings{
+		Name:          "store",
+		MaxRequests:   1,
+		Timeout:       openTime,
+		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= tripAfter },
+		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) },
+		OnStateChange: c.changed,
+	})
+	return c
+}
+
+func (c *Client) changed(_ string, from, to gobreaker.State) {
+	if from == gobreaker.StateClosed || to == gobreaker.StateClosed {
+		c.transition.Store(1 + int32(to))
+	}
+}
+
+func (c *Client) logTransition() {
+	switch c.transition.Swap(0) {
+	case 1 + int32(gobreaker.StateOpen):
+		c.log.Warn("store circuit breaker opened")
+	case 1 + int32(gobreaker.StateClosed):
+		c.log.Info("store circuit breaker closed")
+	}
+}
+
+// Bounded limits a call to the budget. Only time ends the call: a caller who gives
+// up must not look like a store that does not answer.
+func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), c.budget)
+}
+
+// Swap performs one op for a caller who waits.
+func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
+	results, err := c.breaker.Execute(func() ([]pinstore.Result, error) {
+		asked := time.Now()
+		got := c.Store.Swap(ctx, op)
+		c.calls.Add(1)
+		c.waited.Add(int64(time.Since(asked)))
+		return got, got[0].Err
+	})
+	c.logTransition()
+	if err == nil {
+		return results[0]
+	}
+	c.errors.Add(1)
+	if c.unasked != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {
+		c.unasked(ctx, err)
+	}
+	if !errors.Is(err, pinstore.ErrStore) { // the breaker's own
+		err = fmt.Errorf("%w: %w", pinstore.ErrStore, err)
+	}
+	return pinstore.Result{Err: err}
+}
+
+// SwapAll performs ops in batches. After a batch that failed altogether it stops;
+// the remaining ops fail likewise.
+func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Result {
+	results := make([]pinstore.Result, 0, len(ops))
+	for len(ops) > 0 {
+		n := min(BulkOps, len(ops))
+		batch, cancel := context.WithTimeout(ctx, BulkTime)
+		got := c.Store.Swap(batch, ops[:n]...)
+		cancel()
+		results = append(results, got...)
+		ops = ops[n:]
+		if allFailed(got) {
+			c.errors.Add(1)
+			for range ops {
+				results = append(results, pinstore.Result{Err: got[0].Err})
+			}
+			break
+		}
+	}
+	return results
+}
+
+func allFailed(results []pinstore.Result) bool {
+	for _, res := range results {
+		if res.Err == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Heartbeat sends this node's heartbeat for the keeper and detects that the store is
+// away. back reports the first answer after that.
+func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) (alive []bool, back bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.budget)
+	defer cancel()
+	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {
+		if c.FailedBeats++; c.FailedBeats == awayAfter {
+			c.away.Store(true)
+			c.log.Warn("store does not answer; resolving without it", "err", err)
+		}
+		return nil, false, err
+	}
+	c.FailedBeats = 0
+	if back = c.away.Swap(false); back {
+		c.log.Info("store answers again")
+	}
+	return alive, back, nil
+}
+
+// Away reports whether several heartbeats in a row have failed.
+func (c *Client) Away() bool { return c.away.Load() }
+
+// Stats counts the calls for callers who wait.
+type Stats struct {
+	Calls   uint64
+	Waited  time.Duration // for all calls
+	Errors  uint64        // calls that failed, or that the breaker rejected, and batches that failed
+	Breaker string        // closed, half-open or open
+	Doubt   bool          // the store does not answer
+}
+
+// Stats returns the counters.
+func (c *Client) Stats() Stats {
+	breaker := c.breaker.State()
+	return Stats{
+		Calls: c.calls.Load(), Waited: time.Duration(c.waited.Load()), Errors: c.errors.Load(),
+		Breaker: breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
+	}
+}

@@ -1,0 +1,76 @@
+package pinstore
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A store that is used in batches for days keeps only its pins.
+func TestMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		pins := make([]Pin, 1024)
+		for range 500 {
+			var ops []Op
+			for i := range pins {
+				ops = append(ops, Op{Room: fmt.Sprint("r-", i), If: pins[i], Set: Pin{Incarnation: lease.Incarnation{Node: "a", Number: 1}}, TTL: time.Hour})
+			}
+			for i, res := range m.Swap(t.Context(), ops...) {
+				if !res.Done {
+					t.Fatalf("%+v: %+v", ops[i], res)
+				}
+				pins[i] = res.Pin
+			}
+			time.Sleep(20 * time.Minute)
+		}
+		if n := len(m.due); n > 8*len(pins) {
+			t.Errorf("%d dates for %d pins", n, len(pins))
+		}
+	})
+}
+
+// A copy has all that the store has, and goes its own way.
+func TestMemoryCopy(t *testing.T) {
+	m := NewMemory()
+	at := lease.Incarnation{Node: "a", Number: 1}
+	m.Notify(func(room string) {
+		if room == "later" {
+			t.Errorf("the users of the store are notified of a change in its copy")
+		}
+	})
+	claim := func(m *Memory, room string) Result {
+		op := Op{Room: room, Set: Pin{Incarnation: at}, TTL: time.Hour, Limit: 10, Units: 4, Window: time.Minute}
+		return m.Swap(t.Context(), op)[0]
+	}
+	first := claim(m, "first")
+	if _, err := m.Heartbeat(t.Context(), at, time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := m.Copy()
+	if res := c.Swap(t.Context(), Op{Room: "first"})[0]; res.Pin != first.Pin {
+		t.Errorf("the copy has %v, want %v", res.Pin, first.Pin)
+	}
+	if found, err := c.Index(t.Context(), []placement.Partition{0}, func(lease.Incarnation) bool { return true }, 10); err != nil || len(found) != 1 {
+		t.Errorf("the index of the copy has %v, %v", found, err)
+	}
+	if alive, err := c.Heartbeat(t.Context(), lease.Incarnation{}, 0, []lease.Incarnation{at}); err != nil || !alive[0] {
+		t.Errorf("the copy has no heartbeat of %v: %v", at, err)
+	}
+	if res := claim(c, "later"); !res.Done || res.Pin.Epoch <= first.Pin.Epoch {
+		t.Errorf("a claim in the copy: %+v", res)
+	}
+	if res := claim(c, "too much"); !res.Full || res.Counted != 8 {
+		t.Errorf("the copy does not count the units of the store: %+v", res)
+	}
+	if res := m.Swap(t.Context(), Op{Room: "later"})[0]; res.Pin != (Pin{}) {
+		t.Errorf("a claim in the copy is one in the store: %v", res.Pin)
+	}
+	if res := claim(m, "second"); !res.Done {
+		t.Errorf("the store counts the units of its copy: %+v", res)
+	}
+}

@@ -1,0 +1,100 @@
+package affinity_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
+)
+
+// The store loses its data, and is so slow that the host of many rooms needs seconds to
+// restore their pins. A node that knows none of the rooms takes none of them.
+func TestManyRoomsRestored(t *testing.T) { // S6.8
+	restored(t, 4000, 8*time.Millisecond, 50*time.Millisecond, 10*time.Second) // 4 s for all
+}
+
+// restored has a host restore the pins of some rooms in a store that takes its time for each
+// batch, while another node resolves rooms at each interval. It returns how many pins
+// were restored within a minute.
+func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAMinute uint64) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		store := &faulty{Store: data}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		_ = f.Agent("b").SetWeight(0) // all rooms go to a
+		time.Sleep(5 * time.Second)
+		var hosted []*affinity.Hosting
+		for _, room := range names(rooms) {
+			h, err := f.rooms["a"].Host(t.Context(), room, affinity.Demand{Size: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosted = append(hosted, h)
+		}
+		_ = f.Agent("b").SetWeight(200)
+		time.Sleep(5 * time.Second)
+		store.pause.Store(int64(pause))
+		data.empty()
+		for since := time.Now(); time.Since(since) < during; time.Sleep(every) {
+			if time.Since(since) < 61*time.Second {
+				inAMinute = f.rooms["a"].Stats().Repinned
+			}
+			for i := 0; i < len(hosted); i += 97 {
+				f.resolve("b", hosted[i].Room(), 1)
+			}
+		}
+		away := 0
+		for _, h := range hosted {
+			if lost(h) {
+				away++
+			}
+		}
+		if away > 0 {
+			t.Errorf("%d of %d rooms lost their home", away, len(hosted))
+		}
+		if a := f.resolve("b", "new", 1); a.Source == affinity.Degraded {
+			t.Errorf("new rooms still wait: %+v", a)
+		}
+	})
+	return inAMinute
+}
+
+// A node that does not know a hosted room claims it just after the store has lost its data:
+// the store notifies of the loss before it answers. The node takes its claim back.
+func TestClaimBeforeNewsOfLoss(t *testing.T) { // S6.8
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		store := &faulty{Store: data}
+		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+		owner := string(f.owner("r"))
+		home := f.not(owner)
+		f.resolve(home, "r", 2)
+		if _, err := f.rooms[home].Move(t.Context(), "r", f.Agent(home).Snapshot().Self.ID); err != nil {
+			t.Fatal(err)
+		}
+		h, err := f.rooms[home].Host(t.Context(), "r", affinity.Demand{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := h.Epoch()
+		time.Sleep(time.Second) // the keeper has looked at it
+		data.mu.Lock()
+		data.now = pinstore.NewMemory() // and no node has the news
+		data.mu.Unlock()
+		news := func() { data.restore(data.memory()) }
+		store.afterSwap.Store(&news)
+		stranger := f.not(home, owner)
+		if a := f.resolve(stranger, "r", 2); a.Source != affinity.Degraded {
+			t.Errorf("%s has claimed it: %+v", stranger, a)
+		}
+		time.Sleep(5 * time.Second)
+		if a := f.resolve(stranger, "r", 2); lost(h) || string(a.Node) != home || a.Epoch != h.Epoch() || a.Epoch <= was {
+			t.Errorf("lost: %v; resolved to %+v, hosted with epoch %d after %d", h.Err(), a, h.Epoch(), was)
+		}
+	})
+}

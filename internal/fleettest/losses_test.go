@@ -1,0 +1,97 @@
+package fleettest
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+var whole = flag.Bool("long", false, "100,000 rooms in TestFlushedRooms, and all rows of TestOutages; takes minutes")
+
+// Redis loses all data of a node that hosts many rooms, while clients join these rooms at a
+// node that knows none of them. No room loses its home, however long it takes to restore
+// all pins.
+func TestFlushedRooms(t *testing.T) { // S6.8
+	long(t)
+	t.Parallel()
+	rooms := names(10_000)
+	switch {
+	case *whole:
+		rooms = names(100_000)
+	case underRace:
+		rooms = names(2000)
+	}
+	redis := redistest.Start(t)
+	f := newFleet(t, setup{URL: redis.URL()}, "a", "b")
+	a, b := f.node("a"), f.node("b")
+	weigh := func(n *node, weight uint32) {
+		t.Helper()
+		if err := n.agent.SetWeight(weight); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "the weight", func() error {
+			for _, o := range f.nodes {
+				if m, _ := o.agent.Snapshot().Member(n.incarnation().Node); m == nil || m.Weight != weight {
+					return errNotYet
+				}
+			}
+			return nil
+		})
+	}
+	weigh(b, 0) // all rooms go to a
+	hosted := make([]*affinity.Hosting, len(rooms))
+	each(64, rooms, func(i int, room string) {
+		redistest.Eventually(t, "hosting "+room, func() (err error) {
+			if hosted[i], err = a.rooms.Host(t.Context(), room, affinity.Demand{Size: 1}); err == nil && hosted[i].Epoch() == 0 {
+				err = errNotYet
+			}
+			return err
+		})
+	})
+	weigh(b, 200)
+	least := make([]uint64, len(hosted))
+	for i, h := range hosted {
+		least[i] = h.Epoch()
+	}
+
+	redis.Do("FLUSHALL")
+	probes := 0
+	redistest.Eventually(t, "notice of the loss", func() error { // before that a join may come first
+		probes++
+		if as, err := b.rooms.Resolve(t.Context(), fmt.Sprint("probe-", probes), affinity.Demand{}); err != nil || as.Source != affinity.Degraded {
+			return errNotYet
+		}
+		return nil
+	})
+	since, joins, away := time.Now(), 0, 0
+	redistest.Eventually(t, "all pins", func() error {
+		room := rooms[joins*7919%len(rooms)] // each one, in no order
+		joins++
+		switch as, err := b.rooms.Resolve(t.Context(), room, affinity.Demand{Size: 1}); {
+		case err != nil:
+			t.Fatalf("%s: %+v, %v", room, as, err)
+		case as.Epoch != 0 && as.Incarnation != a.incarnation():
+			away++
+		}
+		if n := a.rooms.Stats().Repinned; int(n) < len(rooms) && away == 0 {
+			return fmt.Errorf("%d pins are restored", n)
+		}
+		return nil
+	})
+	t.Logf("%d pins restored within %v; %d joins meanwhile", len(rooms), time.Since(since).Round(10*time.Millisecond), joins)
+	fallen := 0
+	for i, h := range hosted {
+		if lost(h) {
+			away++
+		} else if h.Epoch() <= least[i] {
+			fallen++
+		}
+	}
+	if away > 0 || fallen > 0 {
+		t.Errorf("%d of %d rooms lost their home, and %d got no greater epoch", away, len(rooms), fallen)
+	}
+}

@@ -1,0 +1,137 @@
+package fleettest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// lostRooms is a fleet of four nodes, and a fifth one in a process of its own, which hosts some rooms.
+func lostRooms(t *testing.T, url string, n int) (*fleet, *process, map[string]affinity.Assignment) {
+	t.Helper()
+	f := newFleet(t, setup{URL: url, Budget: patience}, "a", "b", "c", "d")
+	s := f.setup
+	s.ID, s.Join = "e", []string{f.nodes[0].agent.Addr()}
+	e := startProcess(t, s)
+	redistest.Eventually(t, "five nodes", func() error {
+		for _, n := range f.nodes {
+			s := n.agent.Snapshot()
+			m, ok := s.Member("e")
+			if !ok || m.Load == lease.NoLoad || !s.Converged() || s.Stats.Watched != 4 {
+				return fmt.Errorf("%s: %+v, watches %d", s.Self.ID, m, s.Stats.Watched)
+			}
+		}
+		return nil
+	})
+	homes, rooms := make(map[string]affinity.Assignment), make([]string, 0, n)
+	for i := 0; len(homes) < n; i++ {
+		room := fmt.Sprint("lost-", i)
+		a, err := f.nodes[i%4].rooms.Resolve(t.Context(), room, affinity.Demand{Size: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Node == "e" {
+			homes[room] = a
+			rooms = append(rooms, room)
+		}
+	}
+	for i, a := range e.rooms("Host", rooms) {
+		if a.Err != "" {
+			t.Fatalf("%s: %s", rooms[i], a.Err)
+		}
+	}
+	return f, e, homes
+}
+
+// report reports each room eight times, at all nodes at once, until the answers name another node
+// or within has passed, and returns the answers.
+func (f *fleet) report(homes map[string]affinity.Assignment, within time.Duration) map[string][]affinity.Assignment {
+	f.t.Helper()
+	const each = 8
+	answers := make(map[string][]affinity.Assignment)
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	began := time.Now()
+	for room, home := range homes {
+		for i := range each {
+			wait.Go(func() {
+				var a affinity.Assignment
+				var err error
+				for first := true; first || err == nil && a.Incarnation == home.Incarnation && time.Since(began) < within; first = false {
+					a, err = f.nodes[i%len(f.nodes)].rooms.Report(f.t.Context(), home.Directive())
+				}
+				if err != nil {
+					f.t.Errorf("%s: %v", room, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				answers[room] = append(answers[room], a)
+			})
+		}
+	}
+	wait.Wait()
+	f.t.Logf("%d rooms, %d reports each: %v", len(homes), each, time.Since(began).Round(time.Millisecond))
+	return answers
+}
+
+// moved returns how often each room was moved.
+func (f *fleet) moved() map[string]int {
+	all := make(map[string]int)
+	for _, n := range f.nodes {
+		for room, times := range n.store.moved() {
+			all[room] += times
+		}
+	}
+	return all
+}
+
+// However many clients report a room of a dead node, at several nodes, the room moves once, and
+// all get its new home.
+func TestReportsOfTheDead(t *testing.T) { // S6.13
+	t.Parallel()
+	redis := redistest.Start(t)
+	f, e, homes := lostRooms(t, redis.URL(), 100)
+	look := newEye(t, redis.URL())
+	e.kill()
+	answers := f.report(homes, patience)
+	moved := f.moved()
+	for room, home := range homes {
+		pin := look.mustPins([]string{room})[room]
+		if moved[room] != 1 || pin.Node == "e" || pin.Epoch <= home.Epoch {
+			t.Errorf("%s moved %d times, from %v to %+v", room, moved[room], home, pin)
+		}
+		for _, a := range answers[room] {
+			if a.Incarnation != pin.Incarnation || a.Epoch != pin.Epoch {
+				t.Errorf("%s is pinned to %+v; an answer is %v", room, pin, a)
+			}
+		}
+	}
+	noScan(t, redis)
+}
+
+// The word of clients alone moves nothing.
+func TestReportsOfTheLiving(t *testing.T) { // S6.13
+	t.Parallel()
+	redis := redistest.Start(t)
+	f, e, homes := lostRooms(t, redis.URL(), 20)
+	for room, all := range f.report(homes, 0) {
+		for _, a := range all {
+			if a.Incarnation != homes[room].Incarnation || a.Epoch != homes[room].Epoch || a.Directive().To != "e" {
+				t.Errorf("%s lives on %v; an answer is %v", room, homes[room], a)
+			}
+		}
+	}
+	if moved := f.moved(); len(moved) > 0 {
+		t.Errorf("moved: %v", moved)
+	}
+	for room := range homes {
+		if a := e.rooms("Hosted", []string{room})[0]; a.Lost {
+			t.Errorf("%s: %+v", room, a)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// shared has the values that the nodes of a trial have in common, so that thousands of them
+// fit into memory. At rest, all hold the same records, the same members and the same table.
+type shared struct {
+	records map[version]*lease.Record
+	members [][]lease.Incarnation // the latest ones
+	tables  []computed            // likewise
+}
+
+// version names a record.
+type version struct {
+	node   lease.Incarnation
+	number uint32
+}
+
+// computed is a table and its input.
+type computed struct {
+	nodes      []placement.Node
+	partitions int
+	strategy   placement.Strategy
+	table      *placement.Table
+}
+
+// kept is how many different tables and members are kept. While nodes come or go, few sets
+// of members are in use at a time.
+const kept = 16
+
+// record returns the first record that had the version of r.
+func (s *shared) record(r *lease.Record) *lease.Record {
+	v := version{lease.Incarnation{Node: r.ID, Number: r.Incarnation}, r.Version}
+	if first := s.records[v]; first != nil {
+		return first
+	}
+	s.records[v] = r
+	return r
+}
+
+// sameMembers returns equal members, which others have.
+func (s *shared) sameMembers(members []lease.Incarnation) []lease.Incarnation {
+	i := slices.IndexFunc(s.members, func(m []lease.Incarnation) bool { return slices.Equal(m, members) })
+	if i < 0 {
+		s.members = addLatest(s.members, members)
+		return members
+	}
+	return s.members[i]
+}
+
+// compute is placement.Compute, and remembers the latest tables. A table with a memory
+// depends on more than the nodes.
+func (s *shared) compute(in placement.Input) (*placement.Table, error) {
+	if in.Memory != nil {
+		return placement.Compute(in)
+	}
+	i := slices.IndexFunc(s.tables, func(c computed) bool {
+		return c.partitions == in.Partitions && c.strategy == in.Strategy && slices.EqualFunc(c.nodes, in.Nodes, placement.Node.Equal)
+	})
+	if i >= 0 {
+		return s.tables[i].table, nil
+	}
+	t, err := placement.Compute(in)
+	if err == nil {
+		s.tables = addLatest(s.tables, computed{in.Nodes, in.Partitions, in.Strategy, t})
+	}
+	return t, err
+}
+
+// addLatest adds an element to the front, and drops the last one if there are too many.
+func addLatest[E any](all []E, e E) []E {
+	return slices.Insert(all[:min(len(all), kept-1)], 0, e)
+}

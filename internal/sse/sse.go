@@ -1,0 +1,46 @@
+// Package sse writes server-sent events, for clients that may not read them.
+package sse
+
+import (
+	"net/http"
+	"time"
+)
+
+// KeepAlive is a comment, which readers skip.
+const KeepAlive = ": keep-alive\n\n"
+
+// Stream is the response to one client. It is for one goroutine.
+type Stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	within  time.Duration
+}
+
+// New returns a stream whose client has to read each event within a time, and sets its headers.
+func New(w http.ResponseWriter, within time.Duration) *Stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx delays events
+	return &Stream{w, http.NewResponseController(w), within}
+}
+
+// Send writes and flushes, and fails if the client does not read in time. Without an event it
+// sends the headers. Afterwards it removes the deadline: over HTTP/2 a deadline ends even an idle
+// stream.
+func (s *Stream) Send(event []byte) error {
+	s.limit()
+	if len(event) > 0 {
+		if _, err := s.w.Write(event); err != nil {
+			return err
+		}
+	}
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	_ = s.control.SetWriteDeadline(time.Time{})
+	return nil
+}
+
+// End bounds the end of the response, which the server sends.
+func (s *Stream) End() { s.limit() }
+
+func (s *Stream) limit() { _ = s.control.SetWriteDeadline(time.Now().Add(s.within)) }

@@ -1,0 +1,48 @@
+package reconnect
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrGaveUp reports that a client could not be moved to its room's node; see
+	// GaveUpError.
+	ErrGaveUp = errors.New("reconnect: gave up reconnecting")
+
+	// ErrRefused reports that a target did not accept the client: no process listens, or
+	// it does not serve the room. Driver.Connect returns it, or wraps it, for an earlier
+	// next attempt.
+	ErrRefused = errors.New("reconnect: target refused the client")
+
+	// ErrLost reports that a connection was lost soon after it was made.
+	ErrLost = errors.New("reconnect: connection lost soon after it was made")
+
+	// ErrNoNode reports that a directive, or the answer of a resolve, names no node.
+	ErrNoNode = errors.New("reconnect: directive names no node")
+
+	// ErrRoom reports a directive for another room than the Driver's.
+	ErrRoom = errors.New("reconnect: directive is for another room; use one Driver for each room")
+
+	// ErrDriver reports a Driver without Connect or Resolve.
+	ErrDriver = errors.New("reconnect: a Driver needs both Connect and Resolve")
+)
+
+// GaveUpError is the end of a failed migration. By errors.Is it is an ErrGaveUp, and
+// matches what Last matches.
+type GaveUpError struct {
+	Room     string
+	Attempts int   // to connect, at all targets
+	Last     error // why the last attempt failed, or the resolve before it
+}
+
+// Error returns the number of attempts and the last error.
+func (e *GaveUpError) Error() string {
+	return fmt.Sprintf("%v to room %q after %d attempts; resolve the room again: %v", ErrGaveUp, e.Room, e.Attempts, e.Last)
+}
+
+// Is makes e an ErrGaveUp.
+func (e *GaveUpError) Is(target error) bool { return target == ErrGaveUp }
+
+// Unwrap returns Last.
+func (e *GaveUpError) Unwrap() error { return e.Last }

@@ -1,0 +1,169 @@
+package reconnect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// step is a step in progress. The lock of the Driver guards abandoned.
+type step struct {
+	kind      Step
+	target    Directive
+	attempts  int
+	cancel    context.CancelFunc
+	abandoned bool // the machine does not wait for the outcome
+
+	found    Directive // of a resolve
+	err      error
+	panicked any
+}
+
+var errExited = errors.New("reconnect: the function ended its goroutine")
+
+// run carries out the steps of the machine until its end, or until ctx is done. The end
+// is decided under the lock, so that a later directive finds it.
+func (r *Driver) run(ctx context.Context) (ended bool, err error) {
+	done := make(chan *step, 2)
+	defer r.resign()
+	defer func() { r.drain(done) }()
+	for ctx.Err() == nil {
+		next := r.next(ctx, done)
+		if next.kind == StepDone {
+			if next.err == nil {
+				r.log().LogAttrs(ctx, slog.LevelInfo, "client migrated", slog.String("room", next.target.Room),
+					slog.String("to", string(next.target.To)), slog.Int("attempts", next.attempts),
+					slog.Int64("duration_ms", next.took.Milliseconds()))
+			}
+			return true, next.err
+		}
+		r.wait(ctx, next.wait, done)
+	}
+	return false, nil
+}
+
+// wait returns after the wait if that is positive, or after an outcome or news.
+func (r *Driver) wait(ctx context.Context, wait time.Duration, done <-chan *step) {
+	var timeout <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case s := <-done:
+		r.finish(ctx, s)
+	case <-r.changed:
+	case <-timeout:
+	case <-ctx.Done():
+	}
+}
+
+// due is what run has to wait for.
+type due struct {
+	kind     Step
+	wait     time.Duration
+	target   Directive
+	attempts int
+	took     time.Duration
+	err      error
+}
+
+// next starts the steps that are due, and returns the wait for the next one, or the end.
+// No step starts while an abandoned one has not returned.
+func (r *Driver) next(ctx context.Context, done chan<- *step) (d due) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := &r.machine
+	for !slices.ContainsFunc(r.steps, func(s *step) bool { return s.abandoned }) {
+		now := time.Now()
+		d = due{target: m.target, attempts: m.attempts, took: now.Sub(r.since), err: m.err}
+		if d.kind, d.wait = m.Next(now); d.kind == StepDone || d.kind == StepNone || d.wait > 0 {
+			return d
+		}
+		r.start(ctx, &step{kind: d.kind, target: m.target, attempts: m.attempts}, done)
+	}
+	return due{}
+}
+
+// start carries out a step in a goroutine.
+func (r *Driver) start(ctx context.Context, s *step, done chan<- *step) {
+	const longestResolve = 2 * time.Second
+	timeout := r.AttemptTimeout
+	if timeout <= 0 {
+		timeout = 10 * time.Second
+	}
+	if s.kind == StepResolve {
+		timeout = min(timeout, longestResolve)
+	}
+	ctx, s.cancel = context.WithTimeout(ctx, timeout)
+	r.steps = append(r.steps, s)
+	s.err = errExited
+	go func() {
+		defer func() {
+			s.panicked = recover()
+			done <- s
+		}()
+		if s.kind == StepConnect {
+			s.err = r.Connect(ctx, s.target)
+		} else if s.found, s.err = r.Resolve(ctx, s.target.Room); s.err != nil {
+			s.err = fmt.Errorf("resolve: %w", s.err)
+		}
+	}()
+}
+
+// finish reports the outcome of a step. The machine ignores the outcome of an abandoned
+// one.
+func (r *Driver) finish(ctx context.Context, s *step) {
+	s.cancel()
+	if s.panicked == nil && s.err != nil {
+		r.log().LogAttrs(ctx, slog.LevelDebug, "reconnect failed", slog.String("room", s.target.Room),
+			slog.String("to", string(s.target.To)), slog.Int("attempts", s.attempts), slog.Any("err", s.err))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == s })
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
+	if s.abandoned {
+		return
+	}
+	m, now, u := &r.machine, time.Now(), rand.Float64()
+	switch {
+	case s.kind == StepResolve && s.err != nil:
+		m.Unresolved(now, u, s.err)
+	case s.kind == StepResolve:
+		m.Resolved(now, u, s.found)
+	case s.err == nil:
+		m.Connected()
+	case errors.Is(s.err, ErrRefused) || errors.Is(s.err, syscall.ECONNREFUSED):
+		m.Refused(now, u, s.err)
+	default:
+		m.Failed(now, u, s.err)
+	}
+	r.abandon()
+}
+
+// drain ends the steps in progress and waits for them: run returns, or panics. The
+// machine carries out again what it has to.
+func (r *Driver) drain(done <-chan *step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.steps {
+		s.cancel()
+	}
+	for range r.steps {
+		r.mu.Unlock()
+		s := <-done
+		r.mu.Lock()
+		s.abandoned = true
+	}
+	r.steps = nil
+	r.machine.interrupt()
+}
