@@ -111,17 +111,20 @@ func (f *fleet) remove(ctx context.Context, n *node) error {
 	return n.agent.Leave(ctx)
 }
 
-// settled reports whether every partition is served, and all agree on its owner.
+// settled reports whether all nodes agree on the owners, and each serves what it owns
+// and holds nothing else. The order counts: a table may be ahead of the program of its node.
 func (f *fleet) settled() bool {
-	sum := 0
 	for _, n := range f.nodes {
-		held, open, _ := n.count()
-		if held != open || !n.agent.Converged() {
+		if !n.agent.Converged() {
 			return false
 		}
-		sum += open
 	}
-	return sum == partitions
+	for _, n := range f.nodes {
+		if !n.settled() {
+			return false
+		}
+	}
+	return true
 }
 
 func (f *fleet) report(out io.Writer, what string) {

@@ -179,6 +179,19 @@ func (n *node) use(key string, f func(map[string]entry)) bool {
 	return true
 }
 
+// settled reports whether this node serves what it owns and holds nothing else.
+func (n *node) settled() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for p := range placement.Partition(partitions) {
+		s := n.held[p]
+		if owns := n.agent.Owns(p); owns != (s != nil) || owns && !s.open {
+			return false
+		}
+	}
+	return true
+}
+
 // count returns the number of partitions that this node holds, the open ones among
 // them, and their keys.
 func (n *node) count() (held, open, keys int) {
