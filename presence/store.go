@@ -56,7 +56,9 @@ type Store interface {
 	// Leave removes participants. Removing an absent one is no error.
 	Leave(ctx context.Context, participants ...Participant) error
 
-	// Members returns the participants of a room, in any order.
+	// Members returns the participants of a room, each once, in any order. It may read them
+	// in several steps, so that a huge room does not hold up the store: of participants who
+	// come or leave in between, it returns some.
 	Members(ctx context.Context, stale time.Duration, room Room) ([]Member, error)
 
 	// Count returns the number of participants of each room, in the order of rooms.

@@ -108,7 +108,7 @@ func (t *Tracker) change(ctx context.Context, room, participant string, begin fu
 }
 
 // Members returns the participants of a room, sorted by name. It takes one round
-// trip. It also works after Close.
+// trip for each 1,000. It also works after Close.
 func (t *Tracker) Members(ctx context.Context, room string) ([]Member, error) {
 	at, err := t.room(room)
 	if err != nil {

@@ -78,33 +78,59 @@ func (s *Presence) Leave(ctx context.Context, participants ...presence.Participa
 	return firstFault("leave", results, err)
 }
 
-// Members implements presence.Store. An empty room costs what
-// another room costs.
+// Members implements presence.Store. It reads a room in pages of 1,000 participants, by
+// one command each, so that a huge room does not hold up the server. The pages are in the
+// order of the last heartbeats, and a heartbeat moves its participant to the end: who is
+// present throughout is in one page at least.
 func (s *Presence) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
 	age, err := milliseconds(stale)
 	if err != nil {
 		return nil, err
 	}
-	const what = "members"
-	key := s.store.keys.participants(room)
-	results, err := s.run(ctx, what, s.members, []call{{[]string{key}, []string{age}}})
-	if err != nil {
-		return nil, err
+	var members []presence.Member
+	place := make(map[string]int) // in members, by name
+	key := []string{s.store.keys.participants(room)}
+	for last := "0"; ; {
+		results, err := s.run(ctx, "members", s.members, []call{{key, []string{age, strconv.Itoa(most), last}}})
+		if err != nil {
+			return nil, err
+		}
+		var page []presence.Member
+		if last, page, err = membersOf(results[0]); err != nil {
+			return nil, presenceFault("members", err)
+		}
+		for _, m := range page {
+			if i, again := place[m.Name]; again {
+				members[i] = m
+				continue
+			}
+			place[m.Name] = len(members)
+			members = append(members, m)
+		}
+		if last == "0" {
+			return members, nil
+		}
 	}
-	fields, err := results[0].ToArray()
+}
+
+// membersOf returns a page, and the last heartbeat in it or "0" if no page follows.
+func membersOf(r rueidis.RedisResult) (last string, page []presence.Member, err error) {
+	fields, err := r.ToArray()
 	if err != nil {
-		return nil, presenceFault(what, err)
+		return "", nil, err
 	}
-	members := make([]presence.Member, 0, len(fields)/2)
-	for ; len(fields) >= 2; fields = fields[2:] {
+	if len(fields)%2 == 0 {
+		return "", nil, fmt.Errorf("%d fields in the page of a room", len(fields))
+	}
+	last, err = fields[0].ToString()
+	page = make([]presence.Member, 0, len(fields)/2)
+	for fields = fields[1:]; len(fields) > 0; fields = fields[2:] {
 		name, nameErr := fields[0].ToString()
 		idle, idleErr := fields[1].AsInt64()
-		if err := errors.Join(nameErr, idleErr); err != nil {
-			return nil, presenceFault(what, err)
-		}
-		members = append(members, presence.Member{Name: name, Idle: time.Duration(idle) * time.Millisecond})
+		err = errors.Join(err, nameErr, idleErr)
+		page = append(page, presence.Member{Name: name, Idle: time.Duration(idle) * time.Millisecond})
 	}
-	return members, nil
+	return last, page, err
 }
 
 // Count implements presence.Store, with one command for each room.

@@ -77,3 +77,51 @@ func BenchmarkPresenceHeartbeat(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rooms/each, "ns/participant")
 	})
 }
+
+// BenchmarkPresenceMembers reads a room of 100,000. max-µs is the longest time for which
+// a command held up the server; the bare command reads the room at once.
+func BenchmarkPresenceMembers(b *testing.B) {
+	server := redistest.Start(b)
+	store := ready(b, Options{URL: server.URL()}).Presence()
+	client := store.store.link.Load().plain
+	ctx := context.Background()
+	room := presence.Room{Partition: 17, Name: "r"}
+	seats := make([]presence.Participant, 100_000)
+	for i := range seats {
+		seats[i] = presence.Participant{Room: room, Name: fmt.Sprintf("user-%05d/1", i)}
+	}
+	if err := store.Beat(ctx, time.Hour, seats...); err != nil {
+		b.Fatal(err)
+	}
+	run := func(name string, read func() error) {
+		b.Run(name, func(b *testing.B) {
+			server.Do("CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "100000")
+			server.Do("SLOWLOG", "RESET")
+			for b.Loop() {
+				if err := read(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			longest := int64(0)
+			entries, err := client.Do(ctx, client.B().SlowlogGet().Count(-1).Build()).ToArray()
+			for _, e := range entries {
+				fields, _ := e.ToArray()
+				us, _ := fields[2].AsInt64()
+				longest = max(longest, us)
+			}
+			if err != nil || longest == 0 {
+				b.Fatal(longest, err)
+			}
+			b.ReportMetric(float64(longest), "max-µs")
+		})
+	}
+	run("roost", func() error {
+		_, err := store.Members(ctx, time.Hour, room)
+		return err
+	})
+	key := store.store.keys.participants(room)
+	run("bare ZRANGE", func() error {
+		_, err := client.Do(ctx, client.B().Zrange().Key(key).Min("0").Max("-1").Withscores().Build()).ToArray()
+		return err
+	})
+}

@@ -1,16 +1,32 @@
--- Returns the participants of a room. It only reads: it omits stale participants and does
--- not remove them.
+-- Returns a page of the participants of a room: those with the oldest heartbeats, or
+-- those after an earlier page. It only reads: it omits stale participants and does not
+-- remove them.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV[1]  stale in ms
--- returns  participant, ms since the heartbeat, participant, …
+-- ARGV[2]  participants of a page; the ones of one millisecond are never divided
+-- ARGV[3]  the last heartbeat of the page before in ms; 0 = this is the first page
+-- returns  the last heartbeat of this page in ms, 0 = no page follows;
+--          participant, ms since the heartbeat, participant, …
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local cut = string.format('(%.0f', now - ARGV[1])
-local out = redis.call('ZRANGEBYSCORE', KEYS[1], cut, '+inf', 'WITHSCORES')
+local page = tonumber(ARGV[2])
+local after = string.format('(%.0f', math.max(now - ARGV[1], ARGV[3]))
+local out = redis.call('ZRANGEBYSCORE', KEYS[1], after, '+inf', 'WITHSCORES', 'LIMIT', 0, page)
+local last = '0'
+if #out == 2 * page then
+  last = out[#out]
+  while out[#out] == last do
+    out[#out], out[#out - 1] = nil, nil
+  end
+  for _, field in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], last, last, 'WITHSCORES')) do
+    out[#out + 1] = field
+  end
+end
 for i = 2, #out, 2 do
   -- A server that took over may be behind the one that wrote this.
   out[i] = math.max(0, now - out[i])
 end
+table.insert(out, 1, last)
 return out

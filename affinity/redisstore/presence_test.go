@@ -1,10 +1,13 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,4 +135,81 @@ func TestPresencePoisonedRoom(t *testing.T) {
 			t.Errorf("count of %s is %v, %v", room, counts, err)
 		}
 	}
+}
+
+// A room is read in pages that do not divide a millisecond: none of its members is left
+// out, whether many have one heartbeat or each its own.
+func TestPresencePages(t *testing.T) { // S6.12
+	server := redistest.Start(t)
+	store := ready(t, Options{URL: server.URL()}).Presence()
+	const now = 1_700_000_000_000
+	room := presence.Room{Partition: 17, Name: "r"}
+	for _, c := range []struct {
+		name         string
+		alone, alike int // members with a heartbeat of their own, and after them with one
+		commands     int64
+	}{
+		{"less than a page", most - 1, 0, 1},
+		{"a page", most, 0, 2},
+		{"two pages and a half", 2*most + most/2, 0, 3},
+		{"all alike", 0, 3 * most, 3},
+		{"the end of a page alike", most - 1, most, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			add := []string{"ZADD", "roost:{17}:u:r"}
+			for i := range c.alone + c.alike {
+				add = append(add, fmt.Sprint(now-20_000+min(i, c.alone)), fmt.Sprint(i))
+			}
+			server.Do(add...)
+			server.ResetStats()
+			members, err := frozen(store, now).Members(t.Context(), time.Minute, room)
+			seen := make(map[string]bool)
+			for _, m := range members {
+				seen[m.Name] = true
+			}
+			if want := c.alone + c.alike; err != nil || len(seen) != want || len(members) != want {
+				t.Errorf("%d members with %d names, %v; want %d", len(members), len(seen), err, want)
+			}
+			if n := server.Commands()["zrangebyscore"]; n < c.commands || n > 2*c.commands {
+				t.Errorf("%d range commands, want %d to %d", n, c.commands, 2*c.commands)
+			}
+		})
+	}
+}
+
+// While a room is read, its members send heartbeats, which changes their place in the
+// order of pages: each is in the answer, once.
+func TestPresencePagesMove(t *testing.T) { // S6.12
+	store := ready(t, Options{URL: redistest.Start(t).URL()}).Presence()
+	room := presence.Room{Partition: 17, Name: "r"}
+	seats := make([]presence.Participant, 5*most)
+	for i := range seats {
+		seats[i] = presence.Participant{Room: room, Name: fmt.Sprint(i)}
+	}
+	if err := store.Beat(t.Context(), time.Hour, seats...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		for ctx.Err() == nil {
+			from := rand.IntN(len(seats) - most/2)
+			if err := store.Beat(t.Context(), time.Hour, seats[from:from+most/2]...); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 20 {
+		members, err := store.Members(t.Context(), time.Hour, room)
+		names := make(map[string]bool)
+		for _, m := range members {
+			names[m.Name] = true
+		}
+		if err != nil || len(members) != len(seats) || len(names) != len(seats) {
+			t.Errorf("%d members with %d names, %v; want %d", len(members), len(names), err, len(seats))
+		}
+	}
+	stop()
+	beats.Wait()
 }
