@@ -119,7 +119,7 @@ func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Ho
 	for i, res := range results {
 		switch h := hosted[i]; {
 		case res.Err != nil: // the room stays hosted: see Host
-			k.hosts.verifyAt(h, time.Now())
+			k.hosts.unanswered(h, generation, time.Now())
 			if op := ops[i]; op.Set.Number != 0 && op.Set.Epoch != op.If.Epoch {
 				k.hosts.doubt(h)
 			}

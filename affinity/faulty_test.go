@@ -27,7 +27,8 @@ type faulty struct {
 	mute  bool         // does not notify
 
 	shardDown atomic.Bool // of every third partition: a call that names one fails for it
-	hung      bool        // such a call does not answer at all
+	hung      bool        // such a call does not answer before its time is over
+	users     []func(string)
 
 	beforeRelease atomic.Pointer[func()] // is called once, before a pin is deleted
 	releasesLate  atomic.Bool            // that pin is deleted a second after the caller has given up
@@ -39,6 +40,14 @@ var errDown = fmt.Errorf("%w: %w", pinstore.ErrStore, errors.New("connection ref
 func (f *faulty) Notify(changed func(string)) {
 	if !f.mute {
 		f.Store.Notify(changed)
+		f.users = append(f.users, changed)
+	}
+}
+
+// disconnect notifies all users of a lost connection.
+func (f *faulty) disconnect() {
+	for _, changed := range f.users {
+		changed("")
 	}
 }
 
@@ -123,27 +132,25 @@ func (f *faulty) Index(ctx context.Context, parts []placement.Partition, want fu
 
 func onShard(p placement.Partition) bool { return p%3 == 0 }
 
-// swapUp is Swap while a shard is down.
+// swapUp is Swap while a shard is down: the others perform their ops, and the answer waits
+// for a shard that hangs.
 func (f *faulty) swapUp(ctx context.Context, ops []pinstore.Op) []pinstore.Result {
-	var err error
 	results := make([]pinstore.Result, len(ops))
+	down := errDown
+	for i, op := range ops {
+		if !onShard(op.Partition) {
+			results[i] = f.Store.Swap(ctx, op)[0]
+		}
+	}
 	for i, op := range ops {
 		if !onShard(op.Partition) {
 			continue
 		}
-		results[i].Err, err = errDown, errDown
 		if f.hung {
 			<-ctx.Done()
-			err = fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
+			down = fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
 		}
-	}
-	for i, op := range ops {
-		switch {
-		case f.hung && err != nil:
-			results[i].Err = err
-		case results[i].Err == nil:
-			results[i] = f.Store.Swap(ctx, op)[0]
-		}
+		results[i].Err = down
 	}
 	return results
 }

@@ -34,6 +34,7 @@ type Hosting struct {
 	written    time.Time     // when the pin was last written
 	verify     time.Time     // when the pin is to be read; zero: after a notification
 	generation uint64        // of the pin cache, when the store last confirmed the pin
+	unheard    unheard
 	err        error
 }
 

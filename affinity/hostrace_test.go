@@ -51,7 +51,7 @@ func TestHostTableConcurrent(t *testing.T) {
 		}
 	})
 	loop(func(string) { // the keeper
-		write, _ := table.due(time.Now(), time.Hour, rooms)
+		write, _, _ := table.due(time.Now(), time.Hour, rooms, 0)
 		table.ops(write, func(h *Hosting) pinstore.Op { return pinstore.Op{Set: h.needed().Pin(h.pin)} })
 		table.needs()
 	})

@@ -18,6 +18,8 @@ type hostTable struct {
 	byName sync.Map      // the same, for get; written under mu
 	fences atomic.Uint64 // of the agent, as of the last fence; written under mu
 	closed error         // why no more hostings are let in; nil while they are
+
+	returns uint64 // of shards of the store that were down
 }
 
 func (t *hostTable) get(room string) *Hosting {
@@ -151,28 +153,72 @@ func (t *hostTable) count() int {
 	return len(t.rooms)
 }
 
-// unconfirmed reports whether the store has yet to confirm a pin as of a generation.
+// unconfirmed reports whether the store has yet to confirm a pin as of a generation. It
+// leaves out the pins about which the store has not answered several times: the shard that
+// has them is down, and must not hold up the rooms on the others.
 func (t *hostTable) unconfirmed(generation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.rooms {
-		if h.generation != generation {
+		if h.generation != generation && !t.silent(h, generation) {
 			return true
 		}
 	}
 	return false
 }
 
+// patient is how often in a row the store may fail to answer about a pin.
+const patient = 3
+
+// unheard counts the calls in a row for a pin that the store did not answer.
+type unheard struct {
+	era   uint64 // in which they count
+	times int
+}
+
+// era is a number that grows with the generation of the pin cache, and when a shard is back.
+func (t *hostTable) era(generation uint64) uint64 { return generation + t.returns }
+
+// silent reports whether the store does not answer about the pin of h. The caller has the
+// table's lock.
+func (t *hostTable) silent(h *Hosting, generation uint64) bool {
+	return h.unheard.times >= patient && h.unheard.era == t.era(generation)
+}
+
+// unanswered records a call for the pin of h without an answer. The pin is read again.
+func (t *hostTable) unanswered(h *Hosting, generation uint64, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if era := t.era(generation); h.unheard.era != era {
+		h.unheard = unheard{era: era}
+	}
+	h.unheard.times++
+	h.verify = now
+}
+
+// answered records an answer about the pin of h. The first one after several calls without
+// any comes from a shard that is back: all pins that it has are to be confirmed. The caller
+// has the table's lock.
+func (t *hostTable) answered(h *Hosting, generation uint64) {
+	if t.silent(h, generation) {
+		t.returns++
+	}
+	h.unheard = unheard{}
+}
+
 // due returns the hostings with pins to write, and the hostings with pins to read,
-// together at most limit. A pin is written once it is older than age. due
+// together at most limit. A pin is written once it is older than age. Of the pins about
+// which the store is silent, due returns one: the others would take as long. due
 // ends the hostings that were idle for too long.
-func (t *hostTable) due(now time.Time, age time.Duration, limit int) (write, read []*Hosting) {
+func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation uint64) (write, read []*Hosting, probe *Hosting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.rooms {
 		switch {
 		case h.lapse > 0 && now.Sub(h.lastTouched()) > h.lapse:
 			t.endLocked(h, ErrLapsed)
+		case t.silent(h, generation):
+			probe = h
 		case len(write)+len(read) == limit: // the others are due again the next time
 		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.needed().Outgrew(h.kept):
 			write = append(write, h)
@@ -180,7 +226,7 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int) (write, rea
 			read = append(read, h)
 		}
 	}
-	return write, read
+	return write, read, probe
 }
 
 // ops returns an op for each hosting.
@@ -226,6 +272,7 @@ type taken struct {
 func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.answered(h, generation)
 	is.over = h.err != nil
 	is.wasSure = h.pin.Epoch != 0 && h.generation == generation
 	if a.res.Pin.Epoch < h.pin.Epoch {

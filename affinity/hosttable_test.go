@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -73,13 +74,52 @@ func TestHostTableDue(t *testing.T) { // S0.5
 		h, _ := table.open(hostingOf("r"), 0)
 		h.written, h.touched = now, now
 		c.change(h)
-		write, read := table.due(now, time.Minute, 10)
+		write, read, _ := table.due(now, time.Minute, 10, 0)
 		if len(write) != c.write || len(read) != c.read || !errors.Is(h.err, c.err) {
 			t.Errorf("%s: %d to write, %d to read, %v", name, len(write), len(read), h.err)
 		}
-		if write, read = table.due(now, time.Minute, 0); len(write)+len(read) != 0 {
+		if write, read, _ = table.due(now, time.Minute, 0, 0); len(write)+len(read) != 0 {
 			t.Errorf("%s: over the limit", name)
 		}
+	}
+}
+
+// Of the pins about which the store is silent, one is asked for, until it answers.
+func TestHostTableSilent(t *testing.T) { // S0.8
+	now := time.Now()
+	table := new(hostTable)
+	var hosted []*Hosting
+	for i := range 4 {
+		h, _ := table.open(hostingOf(fmt.Sprint(i)), 0)
+		h.written, h.touched = now, now
+		hosted = append(hosted, h)
+	}
+	want := func(what string, read int, probe, unconfirmed bool) {
+		t.Helper()
+		_, due, asked := table.due(now.Add(1), time.Minute, 10, 1)
+		if len(due) != read || (asked != nil) != probe || table.unconfirmed(1) != unconfirmed {
+			t.Errorf("%s: %d to read, probe %v, unconfirmed %v", what, len(due), asked != nil, table.unconfirmed(1))
+		}
+	}
+	table.take(hosted[0], answer{res: pinstore.Result{Pin: hosted[0].pin}, asked: now, generation: 1}, 1)
+	for range patient - 1 {
+		for _, h := range hosted[1:] {
+			table.unanswered(h, 1, now)
+		}
+	}
+	want("some calls", 3, false, true)
+	for _, h := range hosted[1:] {
+		table.unanswered(h, 1, now)
+	}
+	want("silent", 0, true, false)
+	table.take(hosted[1], answer{res: pinstore.Result{Pin: hosted[1].pin}, asked: now, generation: 1}, 1)
+	want("an answer", 2, false, true)
+	for range patient {
+		table.unanswered(hosted[2], 1, now)
+	}
+	want("silent again, but for one", 1, true, true)
+	if _, read, probe := table.due(now.Add(1), time.Minute, 10, 2); len(read) != 2 || probe != nil || !table.unconfirmed(2) {
+		t.Errorf("after another loss: %d to read, probe %v", len(read), probe)
 	}
 }
 

@@ -155,6 +155,16 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	return jittered(min(k.beat, k.liveness.TTL/4)), true
 }
 
+// probe asks the store for a pin about which it was silent, if there is one.
+func (k *keeper) probe(ctx context.Context, h *Hosting) {
+	if h == nil {
+		return
+	}
+	ctx, cancel := k.store.Bounded(ctx)
+	defer cancel()
+	k.confirm(ctx, []*Hosting{h}, false)
+}
+
 // tend does the work that is due after each heartbeat. The pins wait for a store that answers.
 func (k *keeper) tend(ctx context.Context, answered bool) {
 	s := k.agent.Snapshot()
@@ -164,10 +174,11 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 	}
 	k.measure(s)
 	for {
-		write, read := k.hosts.due(time.Now(), k.cfg.PinTTL/3, maxAtOnce)
+		write, read, probe := k.hosts.due(time.Now(), k.cfg.PinTTL/3, maxAtOnce, k.cache.Generation())
 		if !answered {
 			return
 		}
+		k.probe(ctx, probe)
 		k.confirm(ctx, write, true)
 		k.confirm(ctx, read, false)
 		if len(write)+len(read) < maxAtOnce || time.Now().After(k.due) {

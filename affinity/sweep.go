@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
@@ -19,10 +20,10 @@ import (
 )
 
 const (
-	sweepAtOnce = 64               // partitions; failing ones do not delay the others
-	sweepRooms  = 4096             // in these, at a time, and twice the rooms without a home
-	sweepTime   = 10 * time.Second // for one query of the index
-	sweepRetry  = time.Second      // doubled after each failure, up to
+	sweepAtOnce = 64          // partitions in one query of the index
+	sweepApart  = 256         // partitions that are swept apart at a time
+	sweepRooms  = 4096        // in these, at a time, and twice the rooms without a home
+	sweepRetry  = time.Second // doubled after each failure, up to
 	sweepRest   = 30 * time.Second
 )
 
@@ -51,6 +52,9 @@ func (r *Resolver) rehome(ctx context.Context) {
 			pause = sweepRetry
 			continue
 		}
+		if r.liveness.Reclaiming(time.Now()) {
+			pause = sweepRetry // the hosts are about to have restored their pins
+		}
 		retry.Reset(jittered(pause))
 		pause = min(2*pause, sweepRest)
 	}
@@ -67,9 +71,14 @@ func union(a, b []placement.Partition) []placement.Partition {
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
 	w := newSweep(r, make(map[lease.Incarnation]bool))
 	since := time.Now()
-	for chunk := range slices.Chunk(partitions, sweepAtOnce) {
-		lost := w.chunk(ctx, chunk)
-		failed = append(failed, lost...)
+	for left := partitions; len(left) > 0; {
+		chunk := left[:min(sweepAtOnce, len(left))]
+		ok, fault := w.chunk(ctx, chunk)
+		if fault {
+			failed = append(failed, w.apart(ctx, left)...)
+			break
+		}
+		failed, left = append(failed, ifNot(ok, chunk)...), left[len(chunk):]
 	}
 	if w.rehomed > 0 {
 		took := time.Since(since)
@@ -91,7 +100,6 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition) 
 type sweep struct {
 	*Resolver
 	skip     map[lease.Incarnation]bool // alive by the store
-	apart    bool                       // the store has failed: see chunk
 	rehomed  int
 	homeless map[string]bool // rooms that got no home
 	err      error           // the latest
@@ -102,25 +110,33 @@ func newSweep(r *Resolver, skip map[lease.Incarnation]bool) sweep {
 	return sweep{Resolver: r, skip: skip, homeless: make(map[string]bool)}
 }
 
-// chunk re-homes all rooms of dead nodes in some partitions, and returns the partitions
-// in which that failed. A call of the store for several partitions fails or hangs as one
-// of them does, as when a shard of a Redis Cluster is down. So after a fault of the store
-// each partition is swept apart, and all at the same time.
-func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
-	if !w.apart {
-		before := maps.Clone(w.homeless)
-		ok := w.run(ctx, partitions, sweepTime)
-		if ok || !errors.Is(w.err, pinstore.ErrStore) || w.store.Away() || len(partitions) == 1 {
-			return ifNot(ok, partitions)
-		}
-		w.homeless, w.apart = before, true // they are counted again
+// chunk re-homes all rooms of dead nodes in some partitions, and reports whether all have
+// a home, or whether the store failed for a part of the partitions, perhaps.
+func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok, fault bool) {
+	before := maps.Clone(w.homeless)
+	ok = w.run(ctx, partitions)
+	fault = !ok && errors.Is(w.err, pinstore.ErrStore) && !w.store.Away() && len(partitions) > 1
+	if fault {
+		w.homeless = before // they are counted again
 	}
+	return ok, fault
+}
+
+// apart re-homes the rooms of each partition by calls of its own, and returns the
+// partitions in which that failed. A call of the store for several partitions fails or
+// hangs as one of them does, as when a shard of a Redis Cluster is down.
+func (w *sweep) apart(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
 	parts := make([]sweep, len(partitions))
 	oks := make([]bool, len(partitions))
+	var next atomic.Int64
 	var wait sync.WaitGroup
-	for i := range parts {
-		parts[i] = newSweep(w.Resolver, maps.Clone(w.skip))
-		wait.Go(func() { oks[i] = parts[i].run(ctx, partitions[i:i+1], storeclient.BulkTime) })
+	for range min(sweepApart, len(partitions)) {
+		wait.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(parts)); i = next.Add(1) - 1 {
+				parts[i] = newSweep(w.Resolver, maps.Clone(w.skip))
+				oks[i] = parts[i].run(ctx, partitions[i:i+1])
+			}
+		})
 	}
 	wait.Wait()
 	for i := range parts {
@@ -139,9 +155,8 @@ func ifNot(ok bool, partitions []placement.Partition) []placement.Partition {
 	return partitions
 }
 
-// run re-homes all rooms of dead nodes in some partitions. It waits for one query of the
-// index for at most patience.
-func (w *sweep) run(ctx context.Context, partitions []placement.Partition, patience time.Duration) bool {
+// run re-homes all rooms of dead nodes in some partitions.
+func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool {
 	ok, before := true, len(w.homeless)
 	for ctx.Err() == nil {
 		s := w.agent.Snapshot()
@@ -154,7 +169,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition, patie
 		}
 		// The index may return the rooms that have no home again, and first.
 		limit := sweepRooms + 2*len(w.homeless)
-		bounded, cancel := context.WithTimeout(ctx, patience)
+		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
 		found, err := w.store.Store.Index(bounded, partitions, func(at lease.Incarnation) bool {
 			return at.Number != 0 && liveness.Live(s, at) == nil && !w.skip[at]
 		}, limit)

@@ -9,6 +9,7 @@ import (
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // many is n, or fewer if n would take too long.
@@ -33,7 +34,7 @@ func TestKill(t *testing.T) { // S0.7, S0.8
 	h.kill("c")
 	since := time.Now()
 	h.waitGone(look, dead, since)
-	if heirs := h.unharmed(before, look.mustPins(h.rooms), "c"); heirs != 3 {
+	if heirs := h.unharmed(before, look.mustPins(h.rooms)); heirs != 3 {
 		t.Errorf("its rooms went to %d nodes; want all remaining nodes", heirs)
 	}
 	noScan(t, redis)
@@ -67,10 +68,11 @@ func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 	h.t.Logf("%v later no pin names %s any more", time.Since(since).Round(time.Millisecond), dead.Node)
 }
 
-// unharmed fails the test unless exactly the rooms of a dead node have moved to live nodes,
+// unharmed fails the test unless exactly the rooms of the dead node, c, have moved to live nodes,
 // and all others are hosted on their old nodes.
-func (h *herd) unharmed(before, after map[string]pinstore.Pin, dead lease.NodeID) (heirs int) {
+func (h *herd) unharmed(before, after map[string]pinstore.Pin) (heirs int) {
 	h.t.Helper()
+	const dead = "c"
 	if len(before) != len(h.rooms) || len(after) != len(h.rooms) {
 		h.t.Fatalf("%d rooms are pinned, %d were, of %d", len(after), len(before), len(h.rooms))
 	}
@@ -126,8 +128,60 @@ func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
 	redis.Resume()
 	since := time.Now()
 	h.waitGone(look, dead, since)
-	h.unharmed(before, look.mustPins(h.rooms), "c")
+	h.unharmed(before, look.mustPins(h.rooms))
 	noScan(t, redis)
+}
+
+// A node dies while one of three shards hangs. Its rooms on the other shards get new homes
+// at once, the rest when the shard is back, and no other room moves.
+func TestKillWhileShardHangs(t *testing.T) { // S0.8
+	long(t)
+	t.Parallel()
+	redis := redistest.StartCluster(t, 3, 0)
+	redis.Partial()
+	look := newEye(t, redis.URL())
+	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
+	h.host(names(200))
+	before := look.mustPins(h.rooms)
+
+	lives := redis.Owner("roost:lives")
+	var shard *redistest.Server
+	var up []string // rooms of c
+	down := 0
+	for room, pin := range before {
+		at := redis.Owner(fmt.Sprintf("roost:{%d}:l", placement.Of(room, partitions)))
+		if shard == nil && at != lives {
+			shard = at
+		}
+		switch {
+		case pin.Node != "c":
+		case at == shard:
+			down++
+		default:
+			up = append(up, room)
+		}
+	}
+	if down == 0 || len(up) == 0 {
+		t.Fatalf("%d rooms of c are in the shard that will hang, %d are not", down, len(up))
+	}
+
+	dead := h.nodes["c"].incarnation
+	shard.Pause()
+	h.kill("c")
+	since := time.Now()
+	redistest.Eventually(t, "new homes for the rooms on shards that answer", func() error {
+		pins, err := look.pins(up)
+		for room, pin := range pins {
+			if pin.Incarnation == dead {
+				return fmt.Errorf("%s has none, of %d", room, len(up))
+			}
+		}
+		return err
+	})
+	t.Logf("%d of %d rooms of c have new homes after %v", len(up), len(up)+down, time.Since(since).Round(time.Millisecond))
+	shard.Resume()
+	h.waitGone(look, dead, time.Now())
+	h.unharmed(before, look.mustPins(h.rooms))
 }
 
 // A node dies while Redis is dead for ten seconds. In between the others host some of its rooms
@@ -177,7 +231,7 @@ func TestKillWhileRedisIsDead(t *testing.T) { // S0.7, S0.8, S6.1
 	since = time.Now()
 	h.waitGone(look, dead, since)
 	after := look.mustPins(h.rooms)
-	h.unharmed(before, after, "c")
+	h.unharmed(before, after)
 	redistest.Eventually(t, "one home of each room", func() error { return h.oneHome(orphans, after) })
 	for room, id := range alone {
 		if pin := after[room]; pin.Node != id && !split[room] {

@@ -124,6 +124,15 @@ func (c *Cluster) Owner(key string) (owner *Server) {
 	return owner
 }
 
+// Partial makes the cluster answer for the slots of the masters that run, while another does
+// not.
+func (c *Cluster) Partial() {
+	c.tb.Helper()
+	for _, s := range c.nodes {
+		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+}
+
 // listURL is the URL of the first server with the others as addr parameters.
 func listURL(servers []*Server, query url.Values) string {
 	u := url.URL{Scheme: "redis", Host: servers[0].Addr()}
