@@ -11,13 +11,13 @@ import (
 
 // Kill ends the resolver as kill -9 ends its process: without a word to the store.
 func (r *Resolver) Kill() {
-	r.run.once.Do(func() {})
-	r.run.closed.Store(true)
-	r.run.stop()
-	r.run.wait.Wait()
+	r.work.close.Do(func() {})
+	r.work.closed.Store(true)
+	r.work.stop()
+	r.work.wait.Wait()
 	r.feeds.moves.close()
 	r.feeds.pressures.Close()
-	r.run.endLog()
+	r.work.endLog()
 }
 
 // Changed is what a store calls.
@@ -38,8 +38,8 @@ func (r *Resolver) Forget(room string) { r.cache.Evict(room) }
 
 // CountLooks counts the looks at nodes from now on.
 func (r *Resolver) CountLooks() *atomic.Int64 {
-	n, ended := new(atomic.Int64), r.looks.ended
-	r.looks.ended = func(ctx context.Context, at lease.Incarnation) bool {
+	n, ended := new(atomic.Int64), r.shared.looks.ended
+	r.shared.looks.ended = func(ctx context.Context, at lease.Incarnation) bool {
 		n.Add(1)
 		return ended(ctx, at)
 	}

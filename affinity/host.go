@@ -93,7 +93,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		return nil, a, err
 	}
 	switch {
-	case r.run.closed.Load():
+	case r.work.closed.Load():
 		return nil, a, ErrClosed
 	case !r.agent.Live():
 		r.logFenced(r.hosts.endAll(ErrFenced))
@@ -106,7 +106,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	got, err := r.ask(ctx, &r.flights.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
+	got, err := r.ask(ctx, &r.shared.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
 	a = got.Assignment
 	if err != nil {
 		return nil, a, err

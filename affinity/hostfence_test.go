@@ -57,7 +57,7 @@ func TestHostByAnswerBeforeFence(t *testing.T) { // S0.7
 			synctest.Test(t, func(t *testing.T) {
 				agent, store := &fencedAgent{}, &slowAnswer{Memory: pinstore.NewMemory(), goOn: make(chan struct{})}
 				agent.fence(0)
-				r := newResolver(agent, time.Second, 6*time.Second, store, Config{Log: slog.New(slog.DiscardHandler)}.WithDefaults())
+				r := newResolver(agent, 6*time.Second, store, Config{Log: slog.New(slog.DiscardHandler)}.WithDefaults())
 				host := func() {
 					if h, err := r.Host(t.Context(), "r", Demand{}); err == nil || !errors.Is(err, ErrFenced) && !errors.Is(err, ErrNotOwner) {
 						t.Errorf("hosted: %+v, %v", h, err)

@@ -24,6 +24,7 @@ const (
 type keeper struct {
 	*Resolver
 	node     *cluster.Agent
+	beat     time.Duration                  // between two heartbeats of the agent
 	due      time.Time                      // when the next heartbeat is due
 	standIn  time.Time                      // when to sweep the partitions in which this node is second
 	sweepAll time.Time                      // when to sweep all owned partitions again
@@ -38,7 +39,8 @@ type keeper struct {
 
 func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
-		Resolver: r, node: node, reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
+		Resolver: r, node: node, beat: node.Config().HeartbeatInterval,
+		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
 		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // until then the program can report
 	}
 	batches := node.Subscribe(ctx)

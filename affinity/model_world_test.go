@@ -136,8 +136,8 @@ func (w *modelWorld) start(i int) *modelProcess {
 	p.view[i] = p.self.Number
 	w.at[i] = p
 	cfg := Config{Log: slog.New(slog.DiscardHandler)}.WithDefaults()
-	p.r = newResolver(p, time.Second, modelTTL, p, cfg)
-	p.k = &keeper{Resolver: p.r, reported: -1}
+	p.r = newResolver(p, modelTTL, p, cfg)
+	p.k = &keeper{Resolver: p.r, beat: time.Second, reported: -1}
 	p.beat()
 	return p
 }

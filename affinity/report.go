@@ -27,7 +27,7 @@ func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assign
 		return a, err
 	}
 	if names(lost, a) && liveness.Live(r.agent.Snapshot(), a.Incarnation) != nil {
-		r.looks.at(ctx, a.Incarnation)
+		r.shared.looks.at(ctx, a.Incarnation)
 	}
 	if liveness.Live(r.agent.Snapshot(), a.Incarnation) != nil {
 		return a, nil

@@ -50,7 +50,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	if a, ok := r.cached(room); ok {
 		return a, nil
 	}
-	got, err := r.ask(ctx, &r.flights.resolve, room, d, false, func() (settled, bool) {
+	got, err := r.ask(ctx, &r.shared.resolve, room, d, false, func() (settled, bool) {
 		a, ok := r.cached(room) // another caller may have been answered in between
 		return settled{Assignment: a}, ok
 	})
@@ -110,7 +110,7 @@ func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room str
 // ready returns a snapshot that can place the room.
 func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	s := r.agent.Snapshot()
-	if r.run.closed.Load() {
+	if r.work.closed.Load() {
 		return s, ErrClosed
 	}
 	_, err := r.agent.Place(room)

@@ -28,23 +28,23 @@ import (
 // no other part and no callback of the user's while it holds the lock.
 type Resolver struct {
 	agent    agent
-	beat     time.Duration // between two heartbeats of the agent
 	cfg      Config
 	cache    *pincache.Cache
 	reserved capacity.Reservations
 	store    *storeclient.Client
 	liveness *liveness.Judge
 	met      met
-	looks    looks
 	hosts    hostTable
-	flights  struct{ resolve, host singleflight.Group } // Host must not be answered from the cache
-	feeds    struct {
+	shared   struct { // by concurrent callers
+		resolve, host singleflight.Group // Host must not be answered from the cache
+		looks         looks
+	}
+	feeds struct {
 		moves     moves
 		pressures pressures
 	}
 	work   work
 	counts counters
-	run    running
 }
 
 // agent is what decisions need of a *cluster.Agent.
@@ -54,20 +54,17 @@ type agent interface {
 	Live() bool
 }
 
-// work is what the two goroutines have yet to do.
+// work is what the two goroutines have yet to do, and their life cycle.
 type work struct {
 	rooms      worklist[string]              // whose pins may have changed
 	all        atomic.Bool                   // any pin may have changed
 	partitions worklist[placement.Partition] // to sweep
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
-}
 
-// running is the life cycle of a Resolver.
-type running struct {
 	stop     context.CancelFunc
 	endLog   func() // waits for the last lines
 	closed   atomic.Bool
-	once     sync.Once
+	close    sync.Once
 	farewell error // of Close
 	wait     sync.WaitGroup
 }
@@ -85,27 +82,27 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	}
 	var endLog func()
 	cfg.Log, _, endLog = logqueue.Through(cfg.Log.With("node", lease.NodeID(node.ID)))
-	r := newResolver(agent, node.HeartbeatInterval, node.LeaseTTL, store, cfg)
+	r := newResolver(agent, node.LeaseTTL, store, cfg)
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
-	r.run.stop, r.run.endLog = stop, endLog
-	r.looks.ended = agent.Ended
+	r.work.stop, r.work.endLog = stop, endLog
+	r.shared.looks.ended = agent.Ended
 	if cfg.ReportLoad {
 		agent.SetLoad(0)
 	}
-	r.run.wait.Go(func() { r.keep(ctx, agent) })
-	r.run.wait.Go(func() { r.rehome(ctx) })
+	r.work.wait.Go(func() { r.keep(ctx, agent) })
+	r.work.wait.Go(func() { r.rehome(ctx) })
 	return r, nil
 }
 
 // newResolver returns a resolver that does nothing by itself.
-func newResolver(agent agent, beat, ttl time.Duration, store pinstore.Store, cfg Config) *Resolver {
+func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Config) *Resolver {
 	var unasked func(context.Context, error)
 	if cfg.Tracer != nil {
 		unasked = cfg.Tracer.Unasked
 	}
 	r := &Resolver{
-		agent: agent, beat: beat, cfg: cfg,
+		agent: agent, cfg: cfg,
 		cache:    pincache.New(cfg.MaxKnown),
 		reserved: capacity.Reservations{Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling}, Settle: cfg.Settle, Keep: cfg.PinTTL},
 		store:    storeclient.New(store, cfg.Budget, cfg.Log, unasked),
@@ -120,10 +117,10 @@ func newResolver(agent agent, beat, ttl time.Duration, store pinstore.Store, cfg
 // the store: once the agent has left, other nodes take the rooms at once. It waits,
 // and may be called again.
 func (r *Resolver) Close() error {
-	r.run.once.Do(func() {
-		r.run.closed.Store(true)
-		r.run.stop()
-		r.run.wait.Wait()
+	r.work.close.Do(func() {
+		r.work.closed.Store(true)
+		r.work.stop()
+		r.work.wait.Wait()
 		r.hosts.close(ErrClosed)
 		r.feeds.moves.close()
 		r.feeds.pressures.Close()
@@ -131,11 +128,11 @@ func (r *Resolver) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
-			r.run.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
+			r.work.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
 		}
-		r.run.endLog()
+		r.work.endLog()
 	})
-	return r.run.farewell
+	return r.work.farewell
 }
 
 // changed is called by the store: another user has changed a room's pin, or, with
@@ -158,7 +155,7 @@ func (r *Resolver) self() lease.Incarnation { return incarnationOf(r.agent.Snaps
 
 // living returns this node's incarnation, or none when it must not send a heartbeat.
 func (r *Resolver) living() lease.Incarnation {
-	if r.agent.Live() && !r.run.closed.Load() {
+	if r.agent.Live() && !r.work.closed.Load() {
 		return r.self()
 	}
 	return lease.Incarnation{}
