@@ -2,12 +2,12 @@ package affinity
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/affinity/internal/pincache"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -193,33 +193,65 @@ type voidPin struct {
 	pin pinstore.Pin
 }
 
-// sayRestoring says in the store, shortly after a loss, whether this node has yet to
-// restore pins, and asks whether others have. It reports whether any has. The mark is a
-// heartbeat of no incarnation of the node.
-func (k *keeper) sayRestoring(ctx context.Context) bool {
-	self, recent := k.liveness.Back(time.Now())
-	if !recent {
-		return false
+// known are the nodes that know of the latest loss of the store's data, and have restored their
+// pins.
+type known struct {
+	generation uint64 // of the pin cache, after the loss
+	nodes      map[lease.Incarnation]bool
+}
+
+// others returns the mark and the incarnation of each live node that is not known.
+func (k *known) others(s *cluster.Snapshot, generation uint64) (ask []lease.Incarnation) {
+	if k.generation != generation {
+		*k = known{generation, make(map[lease.Incarnation]bool)}
 	}
-	s := k.agent.Snapshot()
-	var ask []lease.Incarnation
 	for _, m := range s.Members {
-		if m.ID != s.Self.ID {
-			ask = append(ask, lease.Incarnation{Node: m.ID})
+		if at := incarnationOf(m); m.ID != s.Self.ID && !k.nodes[at] {
+			ask = append(ask, lease.Incarnation{Node: m.ID}, at)
 		}
 	}
+	return ask
+}
+
+// learn takes the store's answer about others: whether one restores pins, and whether one is
+// silent.
+func (k *known) learn(ask []lease.Incarnation, beats []bool) (restores, silent bool) {
+	for i := 0; i < len(ask); i += 2 {
+		marked, alive := beats[i], beats[i+1]
+		restores, silent = restores || marked, silent || !alive
+		if alive && !marked {
+			k.nodes[ask[i+1]] = true
+		}
+	}
+	return restores, silent
+}
+
+// sayRestoring says in the store, shortly after a loss, whether this node has yet to
+// restore pins, and asks whether others have. It reports whether this node has. The mark is a
+// heartbeat of no incarnation of the node. It comes before the node's heartbeat: a node with a
+// heartbeat and no mark has restored all, and one without a heartbeat may not know of the
+// loss.
+func (k *keeper) sayRestoring(ctx context.Context) (restores bool, err error) {
+	self, recent := k.liveness.Back(time.Now())
+	if !recent {
+		return false, nil
+	}
+	s, generation := k.agent.Snapshot(), k.cache.Generation()
 	var ttl time.Duration
-	if self && k.agent.Live() && k.hosts.unconfirmed(k.cache.Generation()) {
+	if self && k.agent.Live() && k.hosts.unconfirmed(generation) {
 		ttl = k.liveness.TTL
 	}
-	ctx, cancel := k.store.Bounded(ctx)
-	defer cancel()
-	marks, err := k.store.Store.Heartbeat(ctx, lease.Incarnation{Node: s.Self.ID}, ttl, ask)
+	ask := k.knows.others(s, generation)
+	beats, back, err := k.store.Heartbeat(ctx, lease.Incarnation{Node: s.Self.ID}, ttl, ask)
 	if err != nil {
-		return true // ask again soon
+		return false, err
 	}
-	k.liveness.OthersRestore(slices.Contains(marks, true), time.Now())
-	return ttl > 0 || k.liveness.Reclaiming(time.Now())
+	if back {
+		k.changed("")
+	}
+	othersRestore, silent := k.knows.learn(ask, beats)
+	k.liveness.OthersRestore(othersRestore, silent, time.Now())
+	return ttl > 0, nil
 }
 
 // replaceVoid replaces the pins that were found void, unless they have changed.

@@ -26,6 +26,8 @@ type faulty struct {
 	pause atomic.Int64 // after every eight ops, in nanoseconds
 	mute  bool         // does not notify
 
+	beatPause atomic.Int64 // after a heartbeat, before its answer, in nanoseconds
+
 	shardDown atomic.Bool // of every third partition: a call that names one fails for it
 	hung      bool        // such a call does not answer before its time is over
 	users     []func(string)
@@ -159,6 +161,7 @@ func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	if err := f.trouble(ctx); err != nil {
 		return nil, err
 	}
+	defer func() { time.Sleep(time.Duration(f.beatPause.Load())) }()
 	return f.Store.Heartbeat(ctx, self, ttl, ask)
 }
 

@@ -63,6 +63,44 @@ func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAM
 	return inAMinute
 }
 
+// The store loses its data, and the host of some rooms does not reach it for seconds, and slowly. A node that
+// knows none of the rooms takes none of them.
+func TestHostReachesStoreLater(t *testing.T) { // S6.8
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		late := &faulty{Store: data}
+		f := newFleet(t, late, affinity.Config{}, "a")
+		var hosted []*affinity.Hosting
+		for _, room := range names(50) {
+			hosted = append(hosted, f.host("a", room, 1))
+		}
+		f.store = &faulty{Store: data}
+		f.start("b")
+		late.fails.Store(true)
+		late.beatPause.Store(int64(120 * time.Millisecond)) // others look in between
+		data.empty()
+		for since := time.Now(); time.Since(since) < 10*time.Second; time.Sleep(50 * time.Millisecond) {
+			late.fails.Store(time.Since(since) < 4*time.Second)
+			for _, h := range hosted {
+				f.resolve("b", h.Room(), 1)
+			}
+		}
+		away := 0
+		for _, h := range hosted {
+			if lost(h) {
+				away++
+			}
+		}
+		if away > 0 {
+			t.Errorf("%d of %d rooms lost their home", away, len(hosted))
+		}
+		if a := f.resolve("b", "new", 1); a.Source == affinity.Degraded {
+			t.Errorf("new rooms still wait: %+v", a)
+		}
+	})
+}
+
 // A node that does not know a hosted room claims it just after the store has lost its data:
 // the store notifies of the loss before it answers. The node takes its claim back.
 func TestClaimBeforeNewsOfLoss(t *testing.T) { // S6.8

@@ -16,8 +16,8 @@ import (
 )
 
 // The hosts have reclaimTime to restore their pins after the store was away, before other
-// nodes place rooms again, and longer while one of them says in the store that it still
-// restores some, up to restoreTime after the latest one.
+// nodes place rooms again; up to a TTL while a live one has no heartbeat in the store; and longer while one of
+// them says in the store that it still restores some, up to restoreTime after the latest one.
 const (
 	reclaimTime = time.Second
 	restoreTime = time.Minute
@@ -59,7 +59,7 @@ type Judge struct {
 	last     time.Time // the latest heartbeat that reached the store
 	wasAway  bool      // the store has been away since the start
 	stillOut bool      // and has not answered since
-	restores bool      // another node restores pins
+	restores bool      // another node restores pins, or does not know yet that it has to
 	heard    time.Time // of that, last
 	restored time.Time // the latest pin that this node has restored
 }
@@ -190,8 +190,8 @@ func (j *Judge) Reclaiming(now time.Time) bool {
 func (j *Judge) Back(now time.Time) (self, anyNode bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	recent := func(at time.Time) bool { return j.wasAway && !j.stillOut && now.Sub(at) < restoreTime }
-	self = recent(j.since) || recent(j.restored)
+	recent := func(at time.Time) bool { return j.wasAway && now.Sub(at) < restoreTime }
+	self = j.stillOut || recent(j.since) || recent(j.restored)
 	anyNode = self || recent(j.heard)
 	j.restores = j.restores && anyNode
 	return self, anyNode
@@ -204,11 +204,13 @@ func (j *Judge) Restored(now time.Time) {
 	j.restored = now
 }
 
-// OthersRestore records whether another node restores pins.
-func (j *Judge) OthersRestore(restores bool, now time.Time) {
+// OthersRestore records whether another node restores pins, and whether one is silent: it has no
+// heartbeat in the store.
+func (j *Judge) OthersRestore(restores, silent bool, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.restores = restores; restores {
+	j.restores = restores || silent && now.Sub(j.since) < j.TTL
+	if j.restores {
 		j.heard = now
 	}
 }
