@@ -139,11 +139,16 @@ func TestClientEvents(t *testing.T) {
 		}
 
 		var last error
+		closed := make(chan struct{})
 		for _, err := range client.Events(t.Context()) {
 			if last = err; err == nil {
-				go func() { _ = h.agent.Close() }()
+				go func() {
+					_ = h.agent.Close()
+					close(closed)
+				}()
 			}
 		}
+		<-closed
 		if !errors.Is(last, io.EOF) {
 			t.Errorf("the agent has ended: %v", last)
 		}
