@@ -179,13 +179,16 @@ func (n *node) use(key string, f func(map[string]entry)) bool {
 	return true
 }
 
-// settled reports whether this node serves what it owns and holds nothing else.
+// settled reports whether this node serves the partitions that the table gives it, and holds
+// nothing else. Until a hand-over ends, the former owner still owns the partition.
 func (n *node) settled() bool {
+	now := n.agent.Snapshot()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for p := range placement.Partition(partitions) {
 		s := n.held[p]
-		if owns := n.agent.Owns(p); owns != (s != nil) || owns && !s.open {
+		owner, _ := now.Table.Owner(p)
+		if mine := owner == now.Self.ID; mine != n.agent.Owns(p) || mine != (s != nil) || mine && !s.open {
 			return false
 		}
 	}
