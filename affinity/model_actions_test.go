@@ -49,13 +49,11 @@ func (w *modelWorld) actions() (all []modelAction) {
 	if w.idle() {
 		add(ticks, "a TTL passes", (*modelWorld).pass)
 	}
-	add(wipes, "the store loses its data", func(w *modelWorld) {
-		w.store.lose()
-		for _, p := range w.running() {
-			p.r.changed("")
-		}
+	add(wipes, "the store loses its data", (*modelWorld).wipe)
+	add(copies, "the store copies its data", func(w *modelWorld) {
+		w.copy = w.store.earlier()
+		w.redis.save()
 	})
-	add(copies, "the store copies its data", func(w *modelWorld) { w.copy = w.store.earlier() })
 	if w.copy != nil {
 		add(reverts, "the store goes back to its copy", (*modelWorld).revert)
 	}
@@ -72,9 +70,20 @@ func (w *modelWorld) actions() (all []modelAction) {
 	return all
 }
 
+// wipe restarts the store without data. That takes time.
+func (w *modelWorld) wipe() {
+	w.store = newModelStore()
+	w.redis.lose()
+	time.Sleep(time.Millisecond)
+	for _, p := range w.running() {
+		p.r.changed("")
+	}
+}
+
 // revert restarts the store with its last copy. That takes time.
 func (w *modelWorld) revert() {
 	w.store, w.copy = w.copy, nil
+	w.redis.load()
 	clear(w.heirs)
 	if n := len(w.epochs); n > 0 {
 		w.reverted = w.epochs[n-1]

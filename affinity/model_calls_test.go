@@ -96,6 +96,7 @@ func (p *modelProcess) Index(ctx context.Context, parts []placement.Partition, w
 	c := &modelCall{by: p, what: "index"}
 	c.do = func() {
 		found, c.err = p.w.store.index(parts, want, limit)
+		p.w.redis.index(p.self, parts, want, limit, found)
 		for _, e := range found {
 			c.said += fmt.Sprint(e.Pin.Incarnation, p.w.rank(e.Pin.Epoch))
 		}
@@ -109,6 +110,7 @@ func (p *modelProcess) Heartbeat(ctx context.Context, self lease.Incarnation, tt
 	c := &modelCall{by: p, what: fmt.Sprint("heartbeat", ask)}
 	c.do = func() {
 		alive, c.err = p.w.store.Heartbeat(context.Background(), self, ttl, ask)
+		p.w.redis.heartbeat(p.self, self, ttl, ask, alive)
 		if p.w.fault == gossipDecides {
 			clear(alive)
 		}

@@ -165,6 +165,15 @@ func (p *modelProcess) abandon() {
 	}
 }
 
+// abandon ends the calls of all processes.
+func (w *modelWorld) abandon() {
+	for _, p := range w.at {
+		if p != nil {
+			p.abandon()
+		}
+	}
+}
+
 // writes returns the ops of a call that change something.
 func (c *modelCall) writes() (acts []*modelAct) {
 	return slices.DeleteFunc(slices.Clone(c.acts), func(a *modelAct) bool { return reads(a.Op) })
@@ -180,6 +189,7 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 		op.If.Epoch = 0
 	}
 	res := w.store.do(op)
+	w.redis.swap(a.by.self, op, res)
 	if res.Done && res.Pin.Incarnation != before.Incarnation && res.Pin.Number != 0 {
 		switch {
 		case w.fault == keepsEpoch && before.Epoch != 0:

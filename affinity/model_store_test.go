@@ -38,9 +38,6 @@ func (s *modelStore) do(op pinstore.Op) pinstore.Result {
 // pin returns the room's pin.
 func (s *modelStore) pin() pinstore.Pin { return s.do(pinstore.Op{}).Pin }
 
-// lose loses the room's pin.
-func (s *modelStore) lose() { s.do(pinstore.Op{If: s.pin()}) }
-
 // pretend shows a new pin with another epoch from now on.
 func (s *modelStore) pretend(pin *pinstore.Pin, epoch uint64) {
 	s.own, s.shown = pin.Epoch, epoch

@@ -38,7 +38,7 @@ type modelState struct {
 type modelRest map[string]string
 
 func (rest modelRest) after(l modelLimits, f modelFault, prepare, trace []modelAction) *modelState {
-	w := newModelWorld(l, f)
+	w := newModelWorld(l, f, nil)
 	for _, a := range slices.Concat(prepare, trace) {
 		a.do(w)
 	}
@@ -53,25 +53,26 @@ func (rest modelRest) after(l modelLimits, f modelFault, prepare, trace []modelA
 		}
 		s.broken = known
 	}
-	for _, p := range w.at {
-		if p != nil {
-			p.abandon()
-		}
-	}
+	w.abandon()
 	return s
+}
+
+// modelPrepare returns what happens before anything else: a process hosts the room, or none.
+func modelPrepare(hosted string) []modelAction {
+	if hosted == "" {
+		return nil
+	}
+	return []modelAction{{"hosts", func(w *modelWorld) {
+		w.direct = true
+		_, _ = w.at[hosted[0]-'a'].r.Host(context.Background(), modelRoom, Demand{})
+		w.direct = false
+	}}}
 }
 
 // exploreModel explores a world in which a process may already host the room.
 func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, states int) (r explore.Result[string]) {
 	t.Helper()
-	var prepare []modelAction
-	if hosted != "" {
-		prepare = append(prepare, modelAction{"hosts", func(w *modelWorld) {
-			w.direct = true
-			_, _ = w.at[hosted[0]-'a'].r.Host(context.Background(), modelRoom, Demand{})
-			w.direct = false
-		}})
-	}
+	prepare := modelPrepare(hosted)
 	synctest.Test(t, func(*testing.T) {
 		rest := make(modelRest)
 		m := explore.Model[*modelState, string]{
@@ -94,39 +95,42 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 	return r
 }
 
+// modelWorlds are the worlds that are explored.
+var modelWorlds = []struct {
+	name   string
+	hosted string // the process that hosts the room at the start
+	size   modelSize
+	limits modelLimits
+}{
+	{"claims", "", small, modelLimits{nodes: 2, resolves: 2, hosts: 1, lost: 1, late: 1}},
+	{"claims and an end", "", medium, modelLimits{nodes: 3, resolves: 2, crashes: 1, slow: 1}},
+	{"a death", "b", small, modelLimits{nodes: 3, sweeps: 2, crashes: 1, ticks: 1}},
+	{"a proven death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, starts: 1, late: 1, proofs: true}},
+	{"a pause in a claim", "", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
+	{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
+	{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
+	{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
+	{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
+	{"a loss of data", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 1, wipes: 1}},
+	{"an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, copies: 1, reverts: 1}},
+	{"an earlier copy and a death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
+	{"an earlier copy and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, releases: 1, cuts: 1, copies: 1, reverts: 1}},
+	{"an earlier copy and moves", "b", large, modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, proofs: true, copies: 1, reverts: 1}},
+	{"claims of three", "", large, modelLimits{nodes: 3, resolves: 3, crashes: 1, late: 1, slow: 1}},
+	{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, proofs: true}},
+	{"a restart", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, starts: 1, late: 1, slow: 1}},
+	{"a pause", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
+	{"a pause and a cut", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 2, pauses: 1, ticks: 2, cuts: 1}},
+	{"a pause among three", "b", large, modelLimits{nodes: 3, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
+	{"a cut from gossip and the store", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, deaf: 1, ticks: 2}},
+	{"a death in an outage", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, crashes: 1, outages: 1, ticks: 2}},
+	{"two sides without the store", "", large, modelLimits{nodes: 2, hosts: 2, outages: 1, cuts: 2}},
+	{"a loss of data and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, refreshes: 1, wipes: 1, cuts: 1, late: 1}},
+	{"releases and answers that are lost", "b", large, modelLimits{nodes: 2, hosts: 2, releases: 2, refreshes: 1, late: 1, lost: 1}},
+}
+
 func TestRoomModel(t *testing.T) { // S0.7, S5.12
-	for _, c := range []struct {
-		name   string
-		hosted string // the process that hosts the room at the start
-		size   modelSize
-		limits modelLimits
-	}{
-		{"claims", "", small, modelLimits{nodes: 2, resolves: 2, hosts: 1, lost: 1, late: 1}},
-		{"claims and an end", "", medium, modelLimits{nodes: 3, resolves: 2, crashes: 1, slow: 1}},
-		{"a death", "b", small, modelLimits{nodes: 3, sweeps: 2, crashes: 1, ticks: 1}},
-		{"a proven death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, starts: 1, late: 1, proofs: true}},
-		{"a pause in a claim", "", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
-		{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
-		{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
-		{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
-		{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
-		{"a loss of data", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 1, wipes: 1}},
-		{"an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, copies: 1, reverts: 1}},
-		{"an earlier copy and a death", "b", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
-		{"an earlier copy and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, releases: 1, cuts: 1, copies: 1, reverts: 1}},
-		{"an earlier copy and moves", "b", large, modelLimits{nodes: 2, hosts: 2, sweeps: 1, crashes: 1, starts: 1, proofs: true, copies: 1, reverts: 1}},
-		{"claims of three", "", large, modelLimits{nodes: 3, resolves: 3, crashes: 1, late: 1, slow: 1}},
-		{"two deaths", "b", large, modelLimits{nodes: 3, sweeps: 2, crashes: 2, ticks: 1, late: 1, proofs: true}},
-		{"a restart", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, starts: 1, late: 1, slow: 1}},
-		{"a pause", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
-		{"a pause and a cut", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 2, pauses: 1, ticks: 2, cuts: 1}},
-		{"a pause among three", "b", large, modelLimits{nodes: 3, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
-		{"a cut from gossip and the store", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, deaf: 1, ticks: 2}},
-		{"a death in an outage", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, crashes: 1, outages: 1, ticks: 2}},
-		{"two sides without the store", "", large, modelLimits{nodes: 2, hosts: 2, outages: 1, cuts: 2}},
-		{"a loss of data and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, refreshes: 1, wipes: 1, cuts: 1, late: 1}},
-		{"releases and answers that are lost", "b", large, modelLimits{nodes: 2, hosts: 2, releases: 2, refreshes: 1, late: 1, lost: 1}},
-	} {
+	for _, c := range modelWorlds {
 		if (c.size == large) != *modelLong || (c.size == medium && testing.Short()) {
 			continue
 		}

@@ -61,6 +61,7 @@ type modelWorld struct {
 	at       [modelPlaces]*modelProcess
 	store    *modelStore
 	copy     *modelStore // of its data, or nil
+	redis    *modelRedis // which does the same, or nil
 	reverted uint64      // the latest epoch of all when the store went back to its copy
 	away     bool        // the store answers no process
 	late     []*modelAct // of calls that were given up
@@ -106,9 +107,9 @@ type modelSight struct {
 	fences      uint64
 }
 
-func newModelWorld(l modelLimits, f modelFault) *modelWorld {
+func newModelWorld(l modelLimits, f modelFault, redis *modelRedis) *modelWorld {
 	w := &modelWorld{
-		fault: f, left: l, nodes: l.nodes, store: newModelStore(), events: make(chan *modelCall),
+		fault: f, left: l, nodes: l.nodes, redis: redis, store: newModelStore(), events: make(chan *modelCall),
 		homes: make(map[uint64]lease.Incarnation), heirs: make(map[pinstore.Pin]int), claims: make(map[uint64]*modelOp), direct: true,
 	}
 	for i := range w.nodes {
