@@ -193,65 +193,76 @@ type voidPin struct {
 	pin pinstore.Pin
 }
 
-// known are the nodes that know of the latest loss of the store's data, and have restored their
-// pins.
-type known struct {
-	generation uint64 // of the pin cache, after the loss
-	nodes      map[lease.Incarnation]bool
+// The marks of a node in the store are heartbeats of no incarnation of the node.
+const (
+	restoring = 0 // it has yet to restore pins
+	restored  = 1 // it knows of the latest loss, and has restored all
+)
+
+func mark(id lease.NodeID, number uint64) lease.Incarnation {
+	return lease.Incarnation{Node: id, Number: number}
 }
 
-// others returns the mark and the incarnation of each live node that is not known.
-func (k *known) others(s *cluster.Snapshot, generation uint64) (ask []lease.Incarnation) {
-	if k.generation != generation {
-		*k = known{generation, make(map[lease.Incarnation]bool)}
-	}
+// others are the nodes that have restored their pins after the latest loss of the store's data.
+type others struct {
+	generation uint64 // of the pin cache, after the loss
+	restored   map[lease.NodeID]bool
+}
+
+// ask returns the marks of the live nodes that may still restore pins.
+func (o *others) ask(s *cluster.Snapshot) (marks []lease.Incarnation) {
 	for _, m := range s.Members {
-		if at := incarnationOf(m); m.ID != s.Self.ID && !k.nodes[at] {
-			ask = append(ask, lease.Incarnation{Node: m.ID}, at)
+		if m.ID != s.Self.ID && !o.restored[m.ID] {
+			marks = append(marks, mark(m.ID, restoring), mark(m.ID, restored))
 		}
 	}
-	return ask
+	return marks
 }
 
-// learn takes the store's answer about others: whether one restores pins, and whether one is
-// silent.
-func (k *known) learn(ask []lease.Incarnation, beats []bool) (restores, silent bool) {
-	for i := 0; i < len(ask); i += 2 {
-		marked, alive := beats[i], beats[i+1]
-		restores, silent = restores || marked, silent || !alive
-		if alive && !marked {
-			k.nodes[ask[i+1]] = true
+// learn takes the store's answer about marks: whether a node restores pins, and whether one
+// has no mark.
+func (o *others) learn(marks []lease.Incarnation, found []bool) (restores, silent bool) {
+	for i := 0; i < len(marks); i += 2 {
+		switch {
+		case found[i+1]:
+			o.restored[marks[i].Node] = true
+		case found[i]:
+			restores = true
+		default:
+			silent = true
 		}
 	}
 	return restores, silent
 }
 
-// sayRestoring says in the store, shortly after a loss, whether this node has yet to
-// restore pins, and asks whether others have. It reports whether this node has. The mark is a
-// heartbeat of no incarnation of the node. It comes before the node's heartbeat: a node with a
-// heartbeat and no mark has restored all, and one without a heartbeat may not know of the
-// loss.
-func (k *keeper) sayRestoring(ctx context.Context) (restores bool, err error) {
+// sayRestored says in the store, shortly after a loss, whether this node has restored its
+// pins, and asks whether the others have. It reports whether any has not.
+func (k *keeper) sayRestored(ctx context.Context) (restores bool) {
 	self, recent := k.liveness.Back(time.Now())
 	if !recent {
-		return false, nil
+		return false
 	}
 	s, generation := k.agent.Snapshot(), k.cache.Generation()
-	var ttl time.Duration
+	ctx, cancel := k.store.Bounded(ctx)
+	defer cancel()
+	if k.others.generation != generation { // the mark of an earlier loss counts no more
+		if _, err := k.store.Store.Heartbeat(ctx, mark(s.Self.ID, restored), 0, nil); err != nil {
+			return true
+		}
+		k.others = others{generation, make(map[lease.NodeID]bool)}
+	}
+	says := mark(s.Self.ID, restored)
 	if self && k.agent.Live() && k.hosts.unconfirmed(generation) {
-		ttl = k.liveness.TTL
+		says.Number = restoring
 	}
-	ask := k.knows.others(s, generation)
-	beats, back, err := k.store.Heartbeat(ctx, lease.Incarnation{Node: s.Self.ID}, ttl, ask)
+	ask := k.others.ask(s)
+	found, err := k.store.Store.Heartbeat(ctx, says, k.liveness.TTL, ask)
 	if err != nil {
-		return false, err
+		return true // ask again soon
 	}
-	if back {
-		k.changed("")
-	}
-	othersRestore, silent := k.knows.learn(ask, beats)
+	othersRestore, silent := k.others.learn(ask, found)
 	k.liveness.OthersRestore(othersRestore, silent, time.Now())
-	return ttl > 0, nil
+	return says.Number == restoring || k.liveness.Reclaiming(time.Now())
 }
 
 // replaceVoid replaces the pins that were found void, unless they have changed.

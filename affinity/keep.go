@@ -25,7 +25,7 @@ type keeper struct {
 	*Resolver
 	node     *cluster.Agent
 	beat     time.Duration                  // between two heartbeats of the agent
-	knows    known                          // of the latest loss
+	others   others                         // after the latest loss
 	due      time.Time                      // when the next heartbeat is due
 	standIn  time.Time                      // when to sweep the partitions in which this node is second
 	sweepAll time.Time                      // when to sweep all owned partitions again
@@ -135,10 +135,6 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 // heartbeat sends this node's heartbeat to the store and asks for the nodes that are
 // cut off. It returns when to send the next one, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
-	restores, err := k.sayRestoring(ctx)
-	if err != nil {
-		return retryTime, false
-	}
 	ask, died := k.liveness.Undecided(k.agent.Snapshot(), time.Now())
 	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
 	if err != nil {
@@ -155,7 +151,7 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 		k.someDied()
 	}
 	k.decide()
-	if restores || len(ask) > 0 || k.liveness.Reclaiming(time.Now()) {
+	if restores := k.sayRestored(ctx); restores || len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show
 	}
 	// Well before the heartbeat expires, and often enough for Judge.Record.

@@ -16,7 +16,7 @@ import (
 )
 
 // The hosts have reclaimTime to restore their pins after the store was away, before other
-// nodes place rooms again; up to a TTL while a live one has no heartbeat in the store; and longer while one of
+// nodes place rooms again; up to a TTL while a live one says nothing in the store; and longer while one of
 // them says in the store that it still restores some, up to restoreTime after the latest one.
 const (
 	reclaimTime = time.Second
@@ -190,8 +190,8 @@ func (j *Judge) Reclaiming(now time.Time) bool {
 func (j *Judge) Back(now time.Time) (self, anyNode bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	recent := func(at time.Time) bool { return j.wasAway && now.Sub(at) < restoreTime }
-	self = j.stillOut || recent(j.since) || recent(j.restored)
+	recent := func(at time.Time) bool { return j.wasAway && !j.stillOut && now.Sub(at) < restoreTime }
+	self = recent(j.since) || recent(j.restored)
 	anyNode = self || recent(j.heard)
 	j.restores = j.restores && anyNode
 	return self, anyNode
@@ -204,8 +204,8 @@ func (j *Judge) Restored(now time.Time) {
 	j.restored = now
 }
 
-// OthersRestore records whether another node restores pins, and whether one is silent: it has no
-// heartbeat in the store.
+// OthersRestore records whether another node restores pins, and whether one says neither that
+// it does nor that it has.
 func (j *Judge) OthersRestore(restores, silent bool, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
