@@ -35,6 +35,7 @@ build: ## build the binary into bin/
 
 demo: build ## a cluster on this machine that grows, crashes and drains
 	$(STEP) 'demo' bin/roost demo --once
+	@echo 'With calls: cd examples/sfu && go run . demo'
 
 bench: ## run the benchmarks for their figures
 	$(STEP) 'benchmarks' $(EACH) go test -run '^$$' -bench . -benchmem ./...

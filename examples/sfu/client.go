@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+	"github.com/pion/interceptor"
+	"github.com/pion/webrtc/v4"
+
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// spread is short: a node of this example has some dozens of clients. The default, 500 ms, is for
+// thousands.
+const spread = 50 * time.Millisecond
+
+// crowd is what bots share.
+type crowd struct {
+	api    *webrtc.API
+	http   *http.Client
+	config webrtc.Configuration
+	doors  func() []string // the nodes that bots ask, host:port
+	report atomic.Bool     // bots report a lost node, in place of a question
+	wait   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	bots   []*bot
+	gaveUp []error
+}
+
+// spawn runs f in a goroutine that close waits for.
+func (c *crowd) spawn(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.wait.Go(f)
+	}
+}
+
+func newCrowd(doors func() []string, report bool) (*crowd, error) {
+	engine, err := codecs()
+	if err != nil {
+		return nil, err
+	}
+	c := &crowd{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}, doors: doors}
+	c.report.Store(report)
+	if c.config.Certificates, err = certificate(); err != nil {
+		return nil, err
+	}
+	s := settings()
+	s.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() })
+	const silence, keepAlive = 3 * time.Second, 500 * time.Millisecond
+	s.SetICETimeouts(silence, time.Minute, keepAlive)
+	c.api = webrtc.NewAPI(webrtc.WithSettingEngine(s), webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
+	return c, nil
+}
+
+// bot is one participant of a room.
+type bot struct {
+	*crowd
+	room   string
+	driver reconnect.Driver
+	ctx    context.Context // until the bot leaves
+	sends  *publisher      // nil: it receives
+	plays  *player         // nil: it sends
+
+	mu     sync.Mutex
+	links  []*link // that are open, the oldest first
+	newest *link   // also when it has ended
+	made   int
+	breaks int       // times that its newest connection ended before there was another one
+	lost   time.Time // when it found out that it needs another connection
+	found  time.Time // when it learned the node
+	epoch  uint64    // of the newest node that it learned
+}
+
+// link is a connection to a node.
+type link struct {
+	home  reconnect.Directive
+	order int // a later one has a greater one
+	ws    *websocket.Conn
+	pc    *webrtc.PeerConnection
+	bot   *bot
+	once  sync.Once
+	lost  atomic.Bool // it may be the newest one all the same
+	ended chan struct{}
+	up    chan struct{} // closed when the connection is secured
+	video decoder
+	steps steps
+}
+
+// join adds a bot to a room, and returns when it is connected.
+func (c *crowd) join(ctx context.Context, room string, publish bool) error {
+	b := &bot{crowd: c, room: room, ctx: ctx}
+	b.driver = reconnect.Driver{
+		Connect: b.connect, Resolve: b.resolve, AttemptTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Pace: reconnect.Pace{Spread: spread},
+	}
+	if publish {
+		var err error
+		if b.sends, err = newPublisher(room); err != nil {
+			return err
+		}
+		c.spawn(func() { b.sends.run(ctx) })
+	} else {
+		b.plays = &player{room: fingerprint(room)}
+	}
+	c.mu.Lock()
+	c.bots = append(c.bots, b)
+	c.mu.Unlock()
+	c.spawn(func() {
+		<-ctx.Done()
+		b.mu.Lock()
+		links := slices.Clone(b.links)
+		b.mu.Unlock()
+		for _, l := range links {
+			l.close()
+		}
+	})
+	return b.driver.Lost(ctx, reconnect.Directive{Room: room})
+}
+
+// close waits for the bots, whose context has ended.
+func (c *crowd) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wait.Wait()
+	c.http.CloseIdleConnections()
+}
+
+// connect makes a connection to a node. The former connection stays until the new one
+// plays: see player.
+func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
+	b.mu.Lock()
+	b.made++
+	l := &link{home: d, bot: b, order: b.made, ended: make(chan struct{}), up: make(chan struct{})}
+	b.mu.Unlock()
+	l.steps.at(&l.steps.began)
+	if l.pc, err = b.api.NewPeerConnection(b.config); err != nil {
+		return err
+	}
+	l.watch()
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if err := b.prepare(l); err != nil {
+		return err
+	}
+	l.ws, _, err = websocket.Dial(ctx, "ws://"+d.Addr+"/join/"+b.room, &websocket.DialOptions{HTTPClient: b.http}) //nolint:bodyclose // Dial does
+	if err != nil {
+		return err
+	}
+	const largest = 64 << 10
+	l.ws.SetReadLimit(largest)
+	if err := b.negotiate(ctx, l); err != nil {
+		return err
+	}
+	b.spawn(func() { b.listen(l) })
+	select {
+	case <-l.up:
+	case <-l.ended:
+		return reconnect.ErrLost
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return b.settle(l)
+}
+
+// prepare adds the tracks of the bot, or what it wants to receive.
+func (b *bot) prepare(l *link) error {
+	if b.sends != nil {
+		return b.sends.attach(l)
+	}
+	l.pc.OnTrack(func(t *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { b.plays.receive(l, t) })
+	receive := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}
+	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeAudio, webrtc.RTPCodecTypeVideo} {
+		if _, err := l.pc.AddTransceiverFromKind(kind, receive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bot) negotiate(ctx context.Context, l *link) error {
+	offer, err := l.pc.CreateOffer(nil)
+	if err != nil {
+		return err
+	}
+	gathered := webrtc.GatheringCompletePromise(l.pc)
+	if err := l.pc.SetLocalDescription(offer); err != nil {
+		return err
+	}
+	<-gathered
+	if err := wsjson.Write(ctx, l.ws, message{Offer: l.pc.LocalDescription().SDP}); err != nil {
+		return err
+	}
+	var in message
+	if err := wsjson.Read(ctx, l.ws, &in); err != nil {
+		return err
+	}
+	if in.Answer == "" {
+		if in.Home != nil {
+			b.follow(*in.Home)
+		}
+		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, l.home.To, b.room)
+	}
+	l.steps.at(&l.steps.answered)
+	return l.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
+}
+
+// settle makes a link that is up the newest one of the bot.
+func (b *bot) settle(l *link) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.isEnded() {
+		return reconnect.ErrLost
+	}
+	l.steps.set(b.lost, b.found)
+	if b.sends != nil {
+		for _, old := range b.links {
+			old.done()
+		}
+	}
+	b.links, b.newest = append(b.links, l), l
+	return nil
+}
+
+// listen receives what the node says, until the WebSocket closes.
+func (b *bot) listen(l *link) {
+	for {
+		var in message
+		if err := wsjson.Read(b.ctx, l.ws, &in); err != nil {
+			break
+		}
+		if in.Home != nil {
+			b.follow(*in.Home)
+		}
+	}
+	l.close()
+	b.gone(l)
+}
+
+// follow moves the bot to the node of a directive.
+func (b *bot) follow(d reconnect.Directive) {
+	b.learn(d)
+	b.spawn(func() { _ = b.driver.Follow(b.ctx, d) }) // if it gives up, the end of the old connection is news
+}
+
+// gone moves the bot to the node of its room, if l was its newest connection.
+func (b *bot) gone(l *link) {
+	b.mu.Lock()
+	l.lost.Store(true)
+	if l.isEnded() {
+		b.links = slices.DeleteFunc(b.links, func(o *link) bool { return o == l })
+		if b.newest == l && b.ctx.Err() == nil {
+			b.breaks++
+		}
+	}
+	if b.newest == l && b.lost.Before(l.steps.began) {
+		b.lost = time.Now()
+	}
+	b.mu.Unlock()
+	b.spawn(func() { b.seek(l) })
+}
+
+// seek returns when the bot has a newer connection than l. It does not give up, but counts how often its driver does.
+func (b *bot) seek(l *link) {
+	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.isEnded()); first = false {
+		err := b.driver.Lost(b.ctx, l.home) // nil also if l was lost while Connect returned: then it is news again
+		if errors.Is(err, reconnect.ErrGaveUp) && b.ctx.Err() == nil {
+			b.crowd.mu.Lock()
+			b.gaveUp = append(b.gaveUp, err)
+			b.crowd.mu.Unlock()
+			wait(b.ctx, time.Second)
+		}
+	}
+}
+
+func (b *bot) isNewest(l *link) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.newest == l
+}
+
+// learn notes when the bot learned of a node.
+func (b *bot) learn(d reconnect.Directive) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); d.Epoch > b.epoch {
+		if b.newest != nil && b.lost.Before(b.newest.steps.began) {
+			b.lost = now // by this directive
+		}
+		b.epoch, b.found = d.Epoch, now
+	}
+}
+
+// watch follows the state of the connection.
+func (l *link) watch() {
+	l.pc.OnICEConnectionStateChange(func(s webrtc.ICEConnectionState) {
+		switch s {
+		case webrtc.ICEConnectionStateConnected:
+			l.steps.at(&l.steps.ice)
+		case webrtc.ICEConnectionStateDisconnected: // silence: the node hangs, or the network
+			l.bot.gone(l)
+		default:
+		}
+	})
+	l.pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		switch s {
+		case webrtc.PeerConnectionStateConnected:
+			if l.steps.at(&l.steps.dtls) {
+				close(l.up)
+			}
+		default:
+		}
+	})
+}
+
+// done notes that a newer link serves the bot. The node closes this one when it needs it no longer.
+func (l *link) done() {
+	l.bot.spawn(func() {
+		ctx, cancel := context.WithTimeout(l.bot.ctx, time.Second)
+		defer cancel()
+		if l.lost.Load() || wsjson.Write(ctx, l.ws, message{Done: true}) != nil {
+			l.close() // its node must not come back into the call
+			return
+		}
+		late := time.NewTimer(linger)
+		defer late.Stop()
+		select {
+		case <-l.ended:
+		case <-late.C:
+			l.close()
+		case <-l.bot.ctx.Done():
+		}
+	})
+}
+
+func (l *link) close() {
+	l.once.Do(func() {
+		close(l.ended)
+		if l.ws != nil {
+			_ = l.ws.CloseNow()
+		}
+		_ = l.pc.Close()
+	})
+}
+
+func (l *link) isEnded() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}

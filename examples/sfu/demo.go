@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+const demoRooms = 8
+
+// fill has calls in rooms of one publisher each, and waits until all play.
+func (c *crowd) fill(ctx context.Context, rooms, subscribers int) error {
+	for _, room := range roomNames(rooms) {
+		if err := c.call(ctx, room, subscribers); err != nil {
+			return err
+		}
+	}
+	return until(ctx, c.settled)
+}
+
+// call has one publisher and some subscribers join a room.
+func (c *crowd) call(ctx context.Context, room string, subscribers int) error {
+	err := c.join(ctx, room, true)
+	for range subscribers {
+		if err == nil {
+			err = c.join(ctx, room, false)
+		}
+	}
+	return err
+}
+
+// settled returns nil when all play, each by its newest connection.
+func (c *crowd) settled() error {
+	for _, b := range c.all() {
+		if b.plays != nil && !b.playing() {
+			return fmt.Errorf("a subscriber of %s plays nothing", b.room)
+		}
+	}
+	return nil
+}
+
+// at returns nil when all are connected to the nodes of their rooms.
+func (c *crowd) at(homes map[string]reconnect.Directive) error {
+	for _, b := range c.all() {
+		b.mu.Lock()
+		newest := b.newest
+		b.mu.Unlock()
+		if home, ok := homes[b.room]; ok && (newest == nil || newest.home.To != home.To) {
+			return fmt.Errorf("a participant of %s is not at %s", b.room, home.To)
+		}
+	}
+	return c.settled()
+}
+
+// until waits for a condition.
+func until(ctx context.Context, condition func() error) error {
+	const patience, pause = 30 * time.Second, 10 * time.Millisecond
+	for end := time.Now().Add(patience); ; wait(ctx, pause) {
+		err := condition()
+		if err == nil || ctx.Err() != nil || time.Now().After(end) {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// playing reports whether the bot plays its newest connection.
+func (b *bot) playing() bool {
+	const fresh = 200 * time.Millisecond
+	b.mu.Lock()
+	newest := b.newest
+	b.mu.Unlock()
+	b.plays.mu.Lock()
+	defer b.plays.mu.Unlock()
+	plays := func(k playback) bool { return k.link == newest && time.Since(k.at) < fresh }
+	return newest != nil && plays(b.plays.sound) && plays(b.plays.image)
+}
+
+func roomNames(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint("room-", i+1))
+	}
+	return names
+}
+
+// show is the demo while it runs.
+type show struct {
+	out   io.Writer
+	farm  *farm
+	crowd *crowd
+}
+
+func runDemo(ctx context.Context, args []string, out io.Writer) error {
+	f := flag.NewFlagSet("demo", flag.ContinueOnError)
+	redis := f.String("redis", "", "URL of a Redis (default: a stand-in in this process)")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if *redis == "" {
+		url, end, err := standIn()
+		if err != nil {
+			return err
+		}
+		defer end()
+		*redis = url
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	farm := newFarm(exe, *redis)
+	defer farm.close()
+	for _, id := range []string{"a", "b", "c"} {
+		if err := farm.add(ctx, id); err != nil {
+			return err
+		}
+	}
+	crowd, err := newCrowd(farm.doors, true)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer crowd.close()
+	defer stop()
+	_, _ = fmt.Fprintf(out, "3 nodes, %d rooms with a publisher and 2 subscribers each; the longest gap of a subscriber: p50 p95 max\n", demoRooms)
+	if err := crowd.fill(ctx, demoRooms, 2); err != nil {
+		return err
+	}
+	return (&show{out, farm, crowd}).run(ctx)
+}
+
+func (s *show) run(ctx context.Context) error {
+	return errors.Join(
+		s.fault(ctx, "nothing", 3*time.Second, func(string) error { return nil }),
+		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "d") }),
+		s.fault(ctx, "kill -9, clients report", 0, s.farm.kill),
+		s.quietly(func() error { return s.fault(ctx, "kill -9, clients only ask", 0, s.farm.kill) }),
+		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "e") }),
+		s.fault(ctx, "a node drains (SIGTERM)", 0, s.farm.drain),
+		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "f") }),
+		s.fault(ctx, "SIGSTOP for 9 s, past the lease of 6 s", 0, func(id string) error { return s.farm.pause(ctx, id, 9*time.Second) }),
+	)
+}
+
+func (s *show) quietly(f func() error) error {
+	s.crowd.report.Store(false)
+	defer s.crowd.report.Store(true)
+	return f()
+}
+
+// fault does something to the node with the most rooms, and prints what became of the calls.
+func (s *show) fault(ctx context.Context, what string, watch time.Duration, do func(id string) error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	rooms := roomNames(demoRooms)
+	before, err := s.farm.homes(ctx, rooms)
+	if err != nil {
+		return err
+	}
+	began := s.crowd.begin()
+	if err := do(s.farm.busiest(ctx)); err != nil {
+		return err
+	}
+	wait(ctx, watch)
+	var after map[string]reconnect.Directive
+	err = until(ctx, func() (err error) {
+		if after, err = s.farm.homes(ctx, rooms); err == nil {
+			err = s.crowd.at(after)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m := s.crowd.measured(began)
+	_, _ = fmt.Fprintf(s.out, "%s: %d of %d rooms moved; %v; gave up: %d\n", what, moved(before, after), len(rooms), &m, len(m.gaveUp))
+	return nil
+}
+
+// moved counts the rooms that have another node.
+func moved(before, after map[string]reconnect.Directive) (n int) {
+	for room, d := range before {
+		if after[room].To != d.To {
+			n++
+		}
+	}
+	return n
+}
+
+// pause stops a process for a while, as a virtual machine does that hangs.
+func (f *farm) pause(ctx context.Context, id string, d time.Duration) error {
+	n := f.node(id)
+	f.hide(id, true)
+	defer f.hide(id, false)
+	if err := n.Pause(); err != nil {
+		return err
+	}
+	wait(ctx, d)
+	return n.Resume()
+}
+
+// hide keeps clients from asking a node, as a load balancer would.
+func (f *farm) hide(id string, hidden bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[id]; n != nil {
+		changed := *n
+		changed.hidden = hidden
+		f.nodes[id] = &changed
+	}
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// farm is the processes of the nodes, for the demo and the tests.
+type farm struct {
+	exe   string
+	redis string
+	start func(*exec.Cmd) (*agentproc.Process, error) // default: agentproc.Start
+	http  http.Client
+
+	mu    sync.Mutex
+	nodes map[string]*child
+}
+
+type child struct {
+	*agentproc.Process
+	agentproc.Addrs
+	hidden bool // from clients
+}
+
+func newFarm(exe, redis string) *farm {
+	return &farm{
+		exe: exe, redis: redis, nodes: make(map[string]*child), http: http.Client{Timeout: 2 * time.Second},
+		start: func(cmd *exec.Cmd) (*agentproc.Process, error) {
+			return agentproc.Start(cmd, &agentproc.Log{Tail: 200})
+		},
+	}
+}
+
+// add starts a node, and returns when it is in the fleet.
+func (f *farm) add(ctx context.Context, id string, args ...string) error {
+	var seeds []string
+	for _, n := range f.all() {
+		seeds = append(seeds, n.Gossip)
+	}
+	all := append([]string{"node", "-id", id, "-redis", f.redis, "-join", strings.Join(seeds, ","), "-exit-on-stdin-close"}, args...)
+	cmd := exec.Command(f.exe, all...)
+	cmd.Env = agentproc.Environ()
+	p, err := f.start(cmd)
+	if err != nil {
+		return err
+	}
+	addrs, err := p.Await(ctx)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, p.Log)
+	}
+	f.mu.Lock()
+	f.nodes[id] = &child{Process: p, Addrs: addrs}
+	f.mu.Unlock()
+	return f.meet(ctx)
+}
+
+// meet waits until all nodes see each other.
+func (f *farm) meet(ctx context.Context) error {
+	for {
+		met := true
+		for id := range f.all() {
+			s, err := f.stats(ctx, id)
+			met = met && err == nil && s.Members == len(f.all())
+		}
+		if met || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		wait(ctx, 50*time.Millisecond)
+	}
+}
+
+func (f *farm) all() map[string]*child {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.nodes)
+}
+
+func (f *farm) node(id string) *child { return f.all()[id] }
+
+func (f *farm) ids() []string { return slices.Sorted(maps.Keys(f.all())) }
+
+// doors returns the addresses that clients know.
+func (f *farm) doors() (addrs []string) {
+	for _, n := range f.all() {
+		if !n.hidden {
+			addrs = append(addrs, n.HTTP)
+		}
+	}
+	return addrs
+}
+
+// kill ends a node like kill -9.
+func (f *farm) kill(id string) error {
+	n := f.node(id)
+	f.forget(id)
+	return n.Kill()
+}
+
+func (f *farm) forget(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.nodes, id)
+}
+
+// drain ends a node in order: it hands its rooms over.
+func (f *farm) drain(id string) error {
+	n := f.node(id)
+	defer f.forget(id)
+	f.hide(id, true)
+	const patience = 40 * time.Second
+	if !n.Stop(patience) || !n.State().Success() {
+		return fmt.Errorf("node %s did not end in order: %s\n%s", id, n.State(), n.Log)
+	}
+	return nil
+}
+
+func (f *farm) close() {
+	var all []*agentproc.Process
+	for _, n := range f.all() {
+		all = append(all, n.Process)
+		_ = n.Kill()
+	}
+	agentproc.StopAll(all, 0)
+}
+
+func (f *farm) stats(ctx context.Context, id string) (s stats, err error) {
+	n := f.node(id)
+	if n == nil {
+		return s, errors.New("no such node")
+	}
+	return s, f.get(ctx, "http://"+n.HTTP+"/stats", &s)
+}
+
+func (f *farm) get(ctx context.Context, url string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := f.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+// homes returns where rooms live, by one node.
+func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.Directive, error) {
+	homes := make(map[string]reconnect.Directive)
+	for _, room := range rooms {
+		err := errors.New("no node")
+		for _, n := range f.all() {
+			if n.hidden {
+				continue
+			}
+			var d reconnect.Directive
+			if err = f.get(ctx, "http://"+n.HTTP+"/where/"+room, &d); err != nil {
+				continue
+			}
+			if homes[room] = d; f.node(string(d.To)) == nil {
+				err = fmt.Errorf("%s still lives on %s, which has ended", room, d.To)
+			}
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return homes, nil
+}
+
+// busiest returns the node with the most rooms.
+func (f *farm) busiest(ctx context.Context) (id string) {
+	most := -1
+	for _, name := range f.ids() {
+		if s, err := f.stats(ctx, name); err == nil && s.Hosted > most {
+			id, most = name, s.Hosted
+		}
+	}
+	return id
+}

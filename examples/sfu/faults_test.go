@@ -1,0 +1,154 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+const ttl = 6 * time.Second // of the nodes
+
+func repetitions() int {
+	const many = 5
+	if *long {
+		return many
+	}
+	return 1
+}
+
+// Only the rooms of a node that dies move, each once, and no room moves when a node joins. A
+// drain is make-before-break. A node that was stopped for longer than its lease closes its rooms.
+func TestFaults(t *testing.T) { // S6.1, S6.11, S6.15
+	t.Parallel()
+	try(t, plan{nodes: "abc", rooms: 6, subscribers: 2}, faults)
+}
+
+func faults(tr *trial) {
+	for i := range repetitions() {
+		for _, report := range []bool{true, false} {
+			tr.crowd.report.Store(report)
+			id := tr.farm.busiest(tr.ctx)
+			tr.fault(fmt.Sprintf("kill -9, reports: %v", report), on(id), func() { tr.must(tr.farm.kill(id)) })
+			next := fmt.Sprintf("k%d-%t", i, report)
+			tr.unbroken("a node joins", func() {
+				tr.fault("a node joins", nothing, func() { tr.must(tr.farm.add(tr.ctx, next)) })
+			})
+			if !*long {
+				break
+			}
+		}
+		id := tr.farm.busiest(tr.ctx)
+		tr.unbroken("SIGTERM", func() {
+			tr.fault("SIGTERM", on(id), func() { tr.must(tr.farm.drain(id)) })
+		})
+		tr.must(tr.farm.add(tr.ctx, fmt.Sprintf("d%d", i)))
+		tr.stop(tr.farm.busiest(tr.ctx))
+	}
+}
+
+// stop stops a node until others have its rooms, and checks what it does afterwards.
+func (t *trial) stop(id string) {
+	t.Helper()
+	n := t.farm.node(id)
+	t.causes = append(t.causes, `"node":"`+id+`"`, `"member":"`+id+`"`)
+	t.farm.hide(id, true)
+	t.fault("SIGSTOP", on(id), func() {
+		t.must(n.Pause())
+		t.pass(ttl + time.Second)
+	})
+	t.must(n.Resume())
+	t.until("the stopped node to close its rooms", func() error {
+		s, err := t.farm.stats(t.ctx, id)
+		if err == nil && (s.Hosted > 0 || s.Calls > 0) {
+			err = fmt.Errorf("%+v", s)
+		}
+		return err
+	})
+	t.until("one connection each", func() error {
+		homes := t.homes()
+		for _, b := range t.crowd.all() {
+			b.mu.Lock()
+			links := len(b.links)
+			b.mu.Unlock()
+			if links != 1 {
+				return fmt.Errorf("a participant of %s has %d connections", b.room, links)
+			}
+		}
+		return t.crowd.at(homes)
+	})
+	t.farm.hide(id, false)
+	t.must(t.farm.meet(t.ctx))
+}
+
+// Without Redis for 30 s, calls go on, and new ones begin. Afterwards, with empty data, all
+// rooms are where they were.
+func TestRedisAway(t *testing.T) { // S6.1, S6.2
+	t.Parallel()
+	try(t, plan{nodes: "abc", rooms: 4, subscribers: 1}, withoutRedis)
+}
+
+func withoutRedis(tr *trial) {
+	tr.causes, tr.restored = []string{"store does not answer"}, true
+	tr.unbroken("Redis away", func() {
+		tr.fault("Redis away for 30 s", nothing, func() {
+			tr.redis.Kill()
+			const away = 30 * time.Second
+			end := time.Now().Add(away)
+			tr.must(tr.crowd.call(tr.ctx, "new", 1))
+			tr.more = 1
+			tr.until("the new room to play", tr.crowd.settled)
+			tr.pass(time.Until(end))
+			tr.redis.Restart()
+			tr.until("all pins", func() error {
+				for _, room := range append(tr.rooms, "new") {
+					if len(tr.redis.Do("KEYS", "*:r:"+room)) == 0 {
+						return errors.New(room + " has no pin")
+					}
+				}
+				return nil
+			})
+		})
+	})
+}
+
+// While nodes do not hear each other, and reach Redis, no room moves.
+func TestGossipCut(t *testing.T) { // S6.1
+	t.Parallel()
+	var wires []*wire
+	try(t, plan{nodes: "abc", rooms: 4, subscribers: 1, args: func(string) []string {
+		bind := fmt.Sprint("127.0.0.1:", redistest.FreePort(t))
+		wires = append(wires, newWire(t, bind))
+		return []string{"-bind", bind, "-advertise", wires[len(wires)-1].addr()}
+	}}, func(tr *trial) {
+		cut(tr, wires[len(wires)-3:])
+	})
+}
+
+func cut(tr *trial, wires []*wire) {
+	tr.causes = []string{`"reason":"expired"`, "not heard over UDP"}
+	tr.unbroken("gossip cut", func() {
+		tr.fault("gossip cut", nothing, func() {
+			for _, w := range wires {
+				w.cut()
+			}
+			tr.until("each node to be alone", func() error {
+				for _, id := range tr.farm.ids() {
+					if s, err := tr.farm.stats(tr.ctx, id); err != nil || s.Members != 1 {
+						return fmt.Errorf("%s: %+v, %w", id, s, err)
+					}
+				}
+				return nil
+			})
+			tr.pass(ttl)
+			for _, w := range wires {
+				w.heal()
+			}
+			tr.must(tr.farm.meet(tr.ctx))
+		})
+	})
+}

@@ -1,0 +1,136 @@
+//docstest:norun: it takes a minute, and the tests of this module do the same
+
+// Sfu is a media server of several nodes: WebRTC by pion, rooms by roost. A participant joins by
+// WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each to all
+// others. What is about roost is in room.go.
+//
+//	cd examples/sfu
+//	go run . demo                                 # three nodes, bots, faults, and what they did to the calls
+//	go run . demo -redis redis://127.0.0.1:6379
+//
+//	go run . node -id a -http 127.0.0.1:8001 -bind 127.0.0.1:7001 -redis redis://127.0.0.1:6379
+//	go run . node -id b -http 127.0.0.1:8002 -bind 127.0.0.1:7002 -join 127.0.0.1:7001 -redis redis://127.0.0.1:6379
+//	go run . bots -nodes 127.0.0.1:8001,127.0.0.1:8002
+//
+// It is a module of its own, so that programs with roost need no pion.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		slog.Error("sfu ended", "err", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has run
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	commands := map[string]func(context.Context, []string, io.Writer) error{"node": runNode, "bots": runBots, "demo": runDemo}
+	if len(args) > 0 {
+		if command := commands[args[0]]; command != nil {
+			return command(ctx, args[1:], out)
+		}
+	}
+	return fmt.Errorf("usage: sfu node|bots|demo [-help]; got %q", args)
+}
+
+// runNode runs a node until ctx ends, and then hands its rooms over.
+func runNode(ctx context.Context, args []string, _ io.Writer) error {
+	f := flag.NewFlagSet("node", flag.ContinueOnError)
+	var cfg nodeConfig
+	f.StringVar(&cfg.ID, "id", "a", "name of the node")
+	f.StringVar(&cfg.listen, "http", "127.0.0.1:0", "host:port for HTTP and WebSockets, as clients reach it")
+	f.StringVar(&cfg.media, "media", "127.0.0.1:0", "host:port for all media (UDP), as clients reach it")
+	f.StringVar(&cfg.redis, "redis", "redis://127.0.0.1:6379", "URL of the Redis that the nodes share")
+	f.StringVar(&cfg.Bind, "bind", "127.0.0.1:0", "host:port for gossip")
+	f.StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach -bind")
+	join := f.String("join", "", "other nodes' -bind, with commas")
+	child := f.Bool("exit-on-stdin-close", false, "end when standard input closes")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if *join != "" {
+		cfg.Join = strings.Split(*join, ",")
+	}
+	const capacity = 1000 // forwarded streams
+	cfg.Capacity, cfg.Network = capacity, cluster.LAN
+	cfg.Log = slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	n, err := startNode(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if *child {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(1) // the parent has ended
+		}()
+	}
+	select {
+	case <-n.fleet.agent.Ready():
+		cfg.Log.Info("agent running", "gossip", n.fleet.agent.Addr(), "http", n.fleet.agent.Config().APIAddr)
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	const patience = 30 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return n.close(ctx)
+}
+
+// runBots has calls until ctx ends, and prints their gaps.
+func runBots(ctx context.Context, args []string, out io.Writer) error {
+	f := flag.NewFlagSet("bots", flag.ContinueOnError)
+	nodes := f.String("nodes", "", "host:port of nodes, with commas")
+	rooms := f.Int("rooms", 8, "rooms with a publisher each")
+	subscribers := f.Int("subscribers", 2, "subscribers in each room")
+	report := f.Bool("report", true, "report lost nodes")
+	every := f.Duration("every", 10*time.Second, "how often to print the gaps")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	doors := strings.Split(*nodes, ",")
+	crowd, err := newCrowd(func() []string { return doors }, *report)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer crowd.close()
+	defer stop()
+	if err := crowd.fill(ctx, *rooms, *subscribers); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		began := crowd.begin()
+		wait(ctx, *every)
+		m := crowd.measured(began)
+		_, _ = fmt.Fprintf(out, "gaps (p50 p95 max): %v; gave up: %d\n", &m, len(m.gaveUp))
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

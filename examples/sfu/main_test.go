@@ -1,0 +1,260 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+var long = flag.Bool("long", false, "repeat each fault five times, and print what it did to the calls")
+
+// nodeVar makes this binary a node, so that the race detector watches the nodes, too.
+const nodeVar = "SFU_TEST_NODE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeVar) != "" {
+		main()
+		return
+	}
+	agenttest.Overlap()
+	leak.Main(m)
+}
+
+// trial is a fleet with calls.
+type trial struct {
+	testing.TB
+	ctx      context.Context
+	redis    *redistest.Server
+	farm     *farm
+	crowd    *crowd
+	rooms    []string
+	restored bool // the store lost its pins: each tenure goes on with a greater epoch
+	more     int  // rooms that began during a fault, and have nothing to do with it
+	started  []*agentproc.Process
+	causes   []string // parts of lines in the logs of nodes that this trial causes
+	faults   []string
+}
+
+// plan is what a trial begins with.
+type plan struct {
+	nodes              string // one letter each
+	rooms, subscribers int
+	args               func(id string) []string
+}
+
+// try runs a trial. A process that gets no CPU for as long as a lease lasts loses its rooms, and
+// that is right. So what a trial found counts unless the log of a node shows that: then there is another trial.
+func try(t *testing.T, p plan, run func(*trial)) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes take seconds")
+	}
+	const tries = 4
+	for range tries {
+		tr := &trial{TB: t, redis: redistest.Start(t), rooms: roomNames(p.rooms)}
+		tr.run(p, run)
+		if len(tr.faults) == 0 {
+			return
+		}
+		starved := tr.starved()
+		if starved == "" {
+			for _, fault := range tr.faults {
+				t.Error(fault)
+			}
+			return
+		}
+		t.Logf("again, because a node had no CPU: %s: %q", starved, tr.faults)
+	}
+	t.Error("in no trial the nodes had enough CPU for their leases")
+}
+
+type fatal struct{}
+
+func (t *trial) run(p plan, run func(*trial)) {
+	exe, err := os.Executable()
+	t.must(err)
+	var cancel context.CancelFunc
+	t.ctx, cancel = context.WithCancel(context.Background())
+	t.farm = newFarm(exe, t.redis.URL())
+	t.farm.start = func(cmd *exec.Cmd) (*agentproc.Process, error) {
+		cmd.Env = append(cmd.Env, nodeVar+"=1")
+		process := agenttest.Start(t, cmd)
+		t.started = append(t.started, process)
+		return process, nil
+	}
+	t.crowd, err = newCrowd(t.farm.doors, true)
+	t.must(err)
+	defer func() {
+		cancel()
+		t.crowd.close()
+		t.farm.close()
+		t.farm.http.CloseIdleConnections()
+		if r := recover(); r != nil && r != (fatal{}) {
+			panic(r)
+		}
+	}()
+	for _, id := range p.nodes {
+		var more []string
+		if p.args != nil {
+			more = p.args(string(id))
+		}
+		t.must(t.farm.add(t.ctx, string(id), more...))
+	}
+	t.must(t.crowd.fill(t.ctx, p.rooms, p.subscribers))
+	run(t)
+}
+
+// signs of a process without CPU. Nodes log them for no other reason in these trials.
+var signs = []string{"own lease expired", `"reason":"expired"`, "store does not answer", "not heard over UDP", "all hostings ended"}
+
+// starved returns a line of a node's log that shows that the node, or another one, had no CPU.
+func (t *trial) starved() string {
+	for _, p := range t.started {
+		for line := range strings.Lines(p.Log.String()) {
+			for _, sign := range signs {
+				caused := func(cause string) bool { return strings.Contains(line, cause) }
+				if strings.Contains(line, sign) && !slices.ContainsFunc(t.causes, caused) {
+					return line
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// errorf notes a fault.
+func (t *trial) errorf(format string, args ...any) {
+	t.faults = append(t.faults, fmt.Sprintf(format, args...))
+}
+
+// must ends the trial if there is an error.
+func (t *trial) must(err error) {
+	t.Helper()
+	if err != nil {
+		_, file, line, _ := runtime.Caller(1)
+		t.errorf("%s:%d: %v", filepath.Base(file), line, err)
+		panic(fatal{})
+	}
+}
+
+// until waits for a condition.
+func (t *trial) until(what string, condition func() error) {
+	t.Helper()
+	if err := until(t.ctx, condition); err != nil {
+		t.must(fmt.Errorf("waited for %s: %w", what, err))
+	}
+}
+
+func (t *trial) homes() map[string]reconnect.Directive {
+	t.Helper()
+	homes, err := t.farm.homes(t.ctx, t.rooms)
+	t.must(err)
+	return homes
+}
+
+// settled waits until all rooms live on nodes that run, and all participants are there and play.
+func (t *trial) settled(what string) (homes map[string]reconnect.Directive) {
+	t.Helper()
+	t.until(what, func() (err error) {
+		if homes, err = t.farm.homes(t.ctx, t.rooms); err == nil {
+			err = t.crowd.at(homes)
+		}
+		return err
+	})
+	return homes
+}
+
+// tenures returns how often rooms began on each node.
+func (t *trial) tenures() map[string]int {
+	t.Helper()
+	n := make(map[string]int)
+	for id, node := range t.farm.all() {
+		if node.hidden {
+			continue
+		}
+		s, err := t.farm.stats(t.ctx, id)
+		t.must(err)
+		n[id] = s.Tenures
+	}
+	return n
+}
+
+// broken returns how often participants were without a connection.
+func (c *crowd) broken() (n int) {
+	for _, b := range c.all() {
+		b.mu.Lock()
+		n += b.breaks
+		b.mu.Unlock()
+	}
+	return n
+}
+
+// fault does something to a node, and checks what it did to the rooms: those that leave get another
+// node once, and all others stay.
+func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, do func()) {
+	t.Helper()
+	before, tenures, began := t.homes(), t.tenures(), t.crowd.begin()
+	do()
+	after := t.settled(what)
+	m := t.crowd.measured(began)
+	t.Logf("%s: %d of %d rooms moved; %v", what, moved(before, after), len(before), &m)
+	want := t.more
+	t.more = 0
+	for room, home := range before {
+		switch now := after[room]; {
+		case leaves(home):
+			want++
+			if now.To == home.To || now.Epoch <= home.Epoch {
+				t.errorf("%s: %s was on %+v, and is on %+v", what, room, home, now)
+			}
+		case now.To != home.To || now.Epoch < home.Epoch || now.Epoch > home.Epoch && !t.restored:
+			t.errorf("%s: %s has moved from %+v to %+v", what, room, home, now)
+		}
+	}
+	for id, n := range t.tenures() {
+		want -= n - tenures[id]
+	}
+	if want != 0 {
+		t.errorf("%s: rooms that left began %d times less than once", what, want)
+	}
+	if len(m.gaveUp) > 0 {
+		t.errorf("%s: clients gave up: %v", what, m.gaveUp)
+	}
+	if m.strays > 0 {
+		t.errorf("%s: %d packets of other rooms", what, m.strays)
+	}
+}
+
+func nothing(reconnect.Directive) bool { return false }
+
+func on(id string) func(reconnect.Directive) bool {
+	return func(home reconnect.Directive) bool { return string(home.To) == id }
+}
+
+// unbroken checks that no participant was without a connection.
+func (t *trial) unbroken(what string, do func()) {
+	t.Helper()
+	before := t.crowd.broken()
+	do()
+	if n := t.crowd.broken() - before; n > 0 {
+		t.errorf("%s: connections ended %d times before there was another one", what, n)
+	}
+}
+
+func (t *trial) pass(d time.Duration) { wait(t.ctx, d) }

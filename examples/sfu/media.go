@@ -1,0 +1,211 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/ice/v4"
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+)
+
+// media makes the peer connections of a node. They share one UDP port.
+type media struct {
+	api    *webrtc.API
+	mux    ice.UDPMux
+	config webrtc.Configuration
+}
+
+func openMedia(addr string) (*media, error) {
+	udp, err := net.ResolveUDPAddr("udp4", addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.ListenUDP("udp4", udp)
+	if err != nil {
+		return nil, err
+	}
+	m := &media{mux: webrtc.NewICEUDPMux(nil, conn)}
+	if m.config.Certificates, err = certificate(); err != nil {
+		return nil, errors.Join(err, m.mux.Close())
+	}
+	s := settings()
+	s.SetICEUDPMux(m.mux)
+	s.SetLite(true) // clients check the one address of this node
+	engine, err := codecs()
+	if err != nil {
+		return nil, errors.Join(err, m.mux.Close())
+	}
+	var chain interceptor.Registry
+	err = errors.Join(webrtc.ConfigureNack(engine, &chain), webrtc.ConfigureRTCPReports(&chain))
+	m.api = webrtc.NewAPI(webrtc.WithSettingEngine(s), webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(&chain))
+	return m, err
+}
+
+func (m *media) close() error { return m.mux.Close() }
+
+// settings are for nodes and bots. Media stays on this machine's loopback address if it is the
+// one of the UDP port.
+func settings() (s webrtc.SettingEngine) {
+	s.SetIncludeLoopbackCandidate(true)
+	s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	s.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	return s
+}
+
+// certificate saves each connection the time to make a key.
+func certificate() ([]webrtc.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	c, err := webrtc.GenerateCertificate(key)
+	if err != nil {
+		return nil, err
+	}
+	return []webrtc.Certificate{*c}, nil
+}
+
+func opus() webrtc.RTPCodecCapability {
+	return webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1"}
+}
+
+func vp8() webrtc.RTPCodecCapability {
+	return webrtc.RTPCodecCapability{
+		MimeType: webrtc.MimeTypeVP8, ClockRate: 90000,
+		RTCPFeedback: []webrtc.RTCPFeedback{{Type: "ccm", Parameter: "fir"}, {Type: "nack", Parameter: ""}, {Type: "nack", Parameter: "pli"}},
+	}
+}
+
+func codecs() (*webrtc.MediaEngine, error) {
+	const opusType, vp8Type = 111, 96
+	m := new(webrtc.MediaEngine)
+	return m, errors.Join(
+		m.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: opus(), PayloadType: opusType}, webrtc.RTPCodecTypeAudio),
+		m.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: vp8(), PayloadType: vp8Type}, webrtc.RTPCodecTypeVideo),
+	)
+}
+
+// peer is the connection of one participant.
+type peer struct {
+	call   *call
+	pc     *webrtc.PeerConnection
+	slots  []*slot       // for the tracks of others
+	gone   chan struct{} // closed when the connection has ended
+	ended  atomic.Bool
+	moved  chan struct{} // closed when the client needs this node no longer
+	leaves atomic.Bool
+}
+
+// join adds a participant to a call and returns the answer to the offer. What the offer sends
+// goes to all others; each media line that the offer receives is a slot for the track of
+// one of them. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
+// are participants like all others.
+func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) {
+	pc, err := m.api.NewPeerConnection(m.config)
+	if err != nil {
+		return nil, "", err
+	}
+	p := &peer{call: c, pc: pc, gone: make(chan struct{}), moved: make(chan struct{})}
+	pc.OnTrack(func(t *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { c.forward(p, t) })
+	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		switch s {
+		case webrtc.PeerConnectionStateConnected:
+			c.refresh(p)
+		case webrtc.PeerConnectionStateFailed, webrtc.PeerConnectionStateClosed:
+			p.leave()
+		default:
+		}
+	})
+	if answer, err = p.answer(offer); err != nil {
+		return nil, "", errors.Join(err, pc.Close())
+	}
+	c.add(p)
+	return p, answer, nil
+}
+
+func (p *peer) answer(offer string) (string, error) {
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer}); err != nil {
+		return "", err
+	}
+	for i, t := range p.pc.GetTransceivers() {
+		if t.Direction() != webrtc.RTPTransceiverDirectionSendonly {
+			continue
+		}
+		codec := opus()
+		if t.Kind() == webrtc.RTPCodecTypeVideo {
+			codec = vp8()
+		}
+		track, err := webrtc.NewTrackLocalStaticRTP(codec, t.Kind().String(), fmt.Sprint("slot-", i))
+		if err != nil {
+			return "", err
+		}
+		sender, err := p.pc.AddTrack(track)
+		if err != nil {
+			return "", err
+		}
+		s := &slot{peer: p, track: track, kind: t.Kind()}
+		p.slots = append(p.slots, s)
+		go s.feedback(sender)
+	}
+	answer, err := p.pc.CreateAnswer(nil)
+	if err != nil {
+		return "", err
+	}
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	if err := p.pc.SetLocalDescription(answer); err != nil {
+		return "", err
+	}
+	<-gathered // at once: there is one address
+	return p.pc.LocalDescription().SDP, nil
+}
+
+// leave removes the participant and closes its connection.
+func (p *peer) leave() {
+	if p.ended.CompareAndSwap(false, true) {
+		close(p.gone)
+		p.done()
+		p.call.remove(p)
+		go func() { _ = p.pc.Close() }() // waits for the handler that calls leave
+	}
+}
+
+// done notes that the client plays this room from another node.
+func (p *peer) done() {
+	if p.leaves.CompareAndSwap(false, true) {
+		close(p.moved)
+	}
+}
+
+// askKeyframe asks the publisher of a track for a picture that needs no earlier one.
+func (s *source) askKeyframe() {
+	const pause = 100 * time.Millisecond // for all subscribers that ask
+	now, last := time.Now().UnixNano(), s.asked.Load()
+	if now-last < int64(pause) || !s.asked.CompareAndSwap(last, now) {
+		return
+	}
+	_ = s.peer.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(s.track.SSRC())}})
+}
+
+// feedback passes requests for keyframes on to the publisher.
+func (s *slot) feedback(sender *webrtc.RTPSender) {
+	for {
+		packets, _, err := sender.ReadRTCP()
+		if err != nil {
+			return
+		}
+		for _, p := range packets {
+			switch p.(type) {
+			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
+				s.peer.call.keyframeFor(s)
+			}
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// node is one media server.
+type node struct {
+	fleet  *fleet
+	media  *media
+	server *http.Server
+	stop   context.CancelFunc // ends WHIP and WHEP sessions
+	ctx    context.Context    // of these sessions
+
+	mu       sync.Mutex
+	sessions map[string]*peer // by WHIP and WHEP
+}
+
+type nodeConfig struct {
+	cluster.Config
+	listen string // host:port for HTTP
+	media  string // host:port for all media
+	redis  string
+}
+
+func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
+	n := &node{sessions: make(map[string]*peer)}
+	listener, err := net.Listen("tcp", cfg.listen)
+	if err != nil {
+		return nil, err
+	}
+	if n.media, err = openMedia(cfg.media); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	mux := http.NewServeMux()
+	cfg.APIAddr = listener.Addr().String()
+	if n.fleet, err = joinFleet(ctx, cfg.Config, cfg.redis, mux); err != nil {
+		return nil, errors.Join(err, listener.Close(), n.media.close())
+	}
+	mux.HandleFunc("GET /join/{room}", n.join)
+	mux.HandleFunc("POST /whip/{room}", n.post)
+	mux.HandleFunc("POST /whep/{room}", n.post)
+	mux.HandleFunc("DELETE /session/{id}", n.remove)
+	mux.HandleFunc("GET /stats", n.stats)
+	n.ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
+	n.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = n.server.Serve(listener) }()
+	return n, nil
+}
+
+// close hands all rooms over, and ends the node.
+func (n *node) close(ctx context.Context) error {
+	err := n.fleet.leave(ctx)
+	n.stop()
+	return errors.Join(err, n.server.Close(), n.media.close())
+}
+
+// message is what clients and nodes send over the WebSocket of a participant.
+type message struct {
+	Offer  string               `json:"offer,omitempty"`  // from the client, once
+	Answer string               `json:"answer,omitempty"` // to it, once
+	Home   *reconnect.Directive `json:"home,omitempty"`   // with the answer: this node. Otherwise the room lives there
+	Done   bool                 `json:"done,omitempty"`   // from the client: the other node serves me
+}
+
+// join serves a participant over a WebSocket. It stays open as long as the participant is here.
+func (n *node) join(w http.ResponseWriter, r *http.Request) {
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer func() { _ = ws.CloseNow() }()
+	const largest = 64 << 10
+	ws.SetReadLimit(largest)
+	var in message
+	if err := wsjson.Read(r.Context(), ws, &in); err != nil {
+		return
+	}
+	// Serve ends when the client has closed the WebSocket.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	send := func(m message) error { return wsjson.Write(r.Context(), ws, m) }
+	err = n.fleet.serve(ctx, r.PathValue("room"), func(lost context.Context, c *call, home reconnect.Directive) error {
+		p, answer, err := n.media.join(c, in.Offer)
+		if err != nil {
+			return err
+		}
+		defer p.leave()
+		if err := send(message{Answer: answer, Home: &home}); err != nil {
+			return err
+		}
+		go listen(ctx, ws, p, cancel)
+		select {
+		case <-p.gone:
+			return nil
+		case <-lost.Done():
+		}
+		to, ok := elsewhere(context.Cause(lost))
+		if !ok {
+			return nil // the client has gone, or this node is no longer in the fleet
+		}
+		if err := send(message{Home: &to}); err != nil {
+			return err
+		}
+		c.depart(ctx, p)
+		return nil
+	})
+	if to, ok := elsewhere(err); ok {
+		_ = send(message{Home: &to})
+	}
+	_ = ws.Close(websocket.StatusNormalClosure, "")
+}
+
+// listen receives what the client says after its offer.
+func listen(ctx context.Context, ws *websocket.Conn, p *peer, gone func()) {
+	defer gone()
+	for {
+		var in message
+		if err := wsjson.Read(ctx, ws, &in); err != nil {
+			return
+		}
+		if in.Done {
+			p.done()
+		}
+	}
+}
+
+// depart returns when the participant may be disconnected, after the room has moved: a
+// publisher stays as long as others are here who have not moved.
+func (c *call) depart(ctx context.Context, p *peer) {
+	late := time.NewTimer(linger)
+	defer late.Stop()
+	for other := p; other != nil; other = c.waiting() {
+		select {
+		case <-other.moved:
+		case <-p.gone:
+			return
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// post serves a participant by WHIP or WHEP: one request with an offer.
+func (n *node) post(w http.ResponseWriter, r *http.Request) {
+	const largest = 64 << 10
+	offer, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largest))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	id, answers, ended := "", make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- n.fleet.serve(n.ctx, r.PathValue("room"), func(lost context.Context, c *call, _ reconnect.Directive) error {
+			p, answer, err := n.media.join(c, string(offer))
+			if err != nil {
+				return err
+			}
+			defer p.leave()
+			id = n.open(p)
+			defer n.forget(id)
+			answers <- answer
+			select {
+			case <-p.gone:
+				return nil
+			case <-lost.Done():
+			}
+			if _, ok := elsewhere(context.Cause(lost)); ok {
+				c.depart(n.ctx, p) // the client sends its offer again when this ends
+			}
+			return nil
+		})
+	}()
+	select {
+	case answer := <-answers:
+		w.Header().Set("Content-Type", "application/sdp")
+		w.Header().Set("Location", "/session/"+id)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, answer)
+	case err := <-ended:
+		n.refuse(w, r, err)
+	}
+}
+
+// refuse sends a WHIP or WHEP client to the node of its room, if there is another one.
+func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if to, ok := elsewhere(err); ok {
+		w.Header().Set("Location", "http://"+to.Addr+r.URL.RequestURI())
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, fmt.Sprint("no participant: ", err), http.StatusServiceUnavailable)
+}
+
+func (n *node) open(p *peer) (id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	id = rand.Text() // the right to end the session
+	n.sessions[id] = p
+	return id
+}
+
+func (n *node) forget(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sessions, id)
+}
+
+// remove ends a session of WHIP or WHEP.
+func (n *node) remove(w http.ResponseWriter, r *http.Request) {
+	n.mu.Lock()
+	p := n.sessions[r.PathValue("id")]
+	n.mu.Unlock()
+	if p == nil {
+		http.Error(w, "no such session", http.StatusNotFound)
+		return
+	}
+	p.leave()
+}
+
+// stats is what a node says of itself.
+type stats struct {
+	Hosted  int `json:"hosted"`  // rooms
+	Calls   int `json:"calls"`   // with participants: more than are hosted after a move
+	Tenures int `json:"tenures"` // rooms that began here
+	Members int `json:"members"` // of the fleet
+}
+
+func (n *node) stats(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(n.fleet.stats()); err != nil {
+		slog.Debug("stats not sent", "err", err)
+	}
+}

@@ -1,0 +1,240 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// pair is two nodes in this process, and a crowd that knows both.
+type pair struct {
+	*testing.T
+	nodes []*node
+	crowd *crowd
+	ctx   context.Context
+}
+
+func startPair(t *testing.T) *pair {
+	t.Helper()
+	redis := redistest.Start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &pair{T: t, ctx: ctx}
+	var join, doors []string
+	for _, id := range []string{"a", "b"} {
+		const capacity = 1000
+		n, err := startNode(ctx, nodeConfig{listen: "127.0.0.1:0", media: "127.0.0.1:0", redis: redis.URL(), Config: cluster.Config{
+			ID: id, Bind: "127.0.0.1:0", Join: join, Capacity: capacity, Network: cluster.Local, LeaseTTL: 10 * time.Second,
+			Log: slog.New(slog.DiscardHandler),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		join, doors = append(join, n.fleet.agent.Addr()), append(doors, n.fleet.agent.Config().APIAddr)
+		p.nodes = append(p.nodes, n)
+	}
+	for _, n := range p.nodes {
+		<-n.fleet.agent.Ready()
+		redistest.Eventually(t, "two members", func() error {
+			if m := n.fleet.stats().Members; m != len(p.nodes) {
+				return fmt.Errorf("%d", m)
+			}
+			return nil
+		})
+	}
+	var err error
+	if p.crowd, err = newCrowd(func() []string { return doors }, true); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		p.crowd.close()
+		for _, n := range p.nodes {
+			if err := n.close(context.Background()); err != nil {
+				t.Log(err) // the last one has no other node for its rooms
+			}
+		}
+	})
+	return p
+}
+
+// post sends an offer to the node that does not host the room, and returns where the session is.
+func (p *pair) post(l *link, at int, path string) (session string) {
+	p.Helper()
+	offer, err := l.pc.CreateOffer(nil)
+	if err == nil {
+		err = l.pc.SetLocalDescription(offer)
+	}
+	if err != nil {
+		p.Fatal(err)
+	}
+	<-webrtc.GatheringCompletePromise(l.pc)
+	url := "http://" + p.nodes[at].fleet.agent.Config().APIAddr + path
+	r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, url, strings.NewReader(l.pc.LocalDescription().SDP))
+	if err != nil {
+		p.Fatal(err)
+	}
+	resp, err := p.crowd.http.Do(r)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusCreated {
+		p.Fatalf("%s: %s, %s, %v", url, resp.Status, answer, err)
+	}
+	if err := l.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(answer)}); err != nil {
+		p.Fatal(err)
+	}
+	return "http://" + resp.Request.URL.Host + resp.Header.Get("Location")
+}
+
+// link returns a connection without a WebSocket.
+func (p *pair) link(b *bot) *link {
+	p.Helper()
+	pc, err := p.crowd.api.NewPeerConnection(p.crowd.config)
+	if err != nil {
+		p.Fatal(err)
+	}
+	l := &link{pc: pc, bot: b, ended: make(chan struct{}), up: make(chan struct{})}
+	l.watch()
+	p.Cleanup(l.close)
+	if err := b.prepare(l); err != nil {
+		p.Fatal(err)
+	}
+	return l
+}
+
+// A publisher by WHIP and a subscriber by WHEP send their offers to any node, and are in one call
+// with a subscriber by WebSocket. DELETE ends a session.
+func TestWHIP(t *testing.T) { // S6.16
+	t.Parallel()
+	p := startPair(t)
+	sends, err := newPublisher("room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.crowd.spawn(func() { sends.run(p.ctx) })
+	source := p.link(&bot{crowd: p.crowd, ctx: p.ctx, sends: sends})
+	session := p.post(source, 0, "/whip/room")
+	for at := range p.nodes { // one of them redirects
+		plays := &player{room: fingerprint("room")}
+		p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), at, "/whep/room")
+		redistest.Eventually(t, "sound and picture", func() error {
+			plays.mu.Lock()
+			defer plays.mu.Unlock()
+			if plays.sound.at.IsZero() || plays.image.at.IsZero() {
+				return errors.New("nothing to play")
+			}
+			return nil
+		})
+	}
+	if err := p.crowd.join(p.ctx, "room", false); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the subscriber by WebSocket", p.crowd.settled)
+	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
+		r, err := http.NewRequestWithContext(p.ctx, http.MethodDelete, session, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "the end of the session", func() error {
+			resp, err := p.crowd.http.Do(r)
+			if err != nil {
+				return err
+			}
+			if err := resp.Body.Close(); err != nil || resp.StatusCode != want {
+				return fmt.Errorf("%s, %w", resp.Status, err)
+			}
+			return nil
+		})
+	}
+}
+
+// A client with an old directive gets the present one from the node that it reaches.
+func TestWrongNode(t *testing.T) { // S6.14
+	t.Parallel()
+	p := startPair(t)
+	b := &bot{crowd: p.crowd, room: "room", ctx: p.ctx, plays: &player{room: fingerprint("room")}}
+	b.driver.Log = slog.New(slog.DiscardHandler)
+	home, err := b.resolve(p.ctx, "room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range p.nodes {
+		if cfg := n.fleet.agent.Config(); cfg.APIAddr != home.Addr { // as if the room had been there before
+			home.To, home.Addr, home.Epoch = lease.NodeID(cfg.ID), cfg.APIAddr, home.Epoch-1
+			break
+		}
+	}
+	b.driver.Connect, b.driver.Resolve = b.connect, b.resolve
+	if err := b.driver.Follow(p.ctx, home); err != nil {
+		t.Fatal(err)
+	}
+	if b.newest == nil || b.newest.home.Addr == home.Addr {
+		t.Errorf("the bot is at %+v", b.newest)
+	}
+	b.newest.close()
+}
+
+// A subscriber sees one stream while the publishers behind a slot change.
+func TestSlot(t *testing.T) {
+	t.Parallel()
+	track, err := webrtc.NewTrackLocalStaticRTP(opus(), "audio", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, first, second := &slot{track: track}, new(source), new(source)
+	write := func(from *source, seq uint16, time uint32, wantSeq uint16, wantTime uint32) {
+		t.Helper()
+		if s.write(from, &rtp.Packet{Header: rtp.Header{SequenceNumber: seq, Timestamp: time}}); s.seq != wantSeq || s.time != wantTime {
+			t.Errorf("%d at %d became %d at %d, want %d at %d", seq, time, s.seq, s.time, wantSeq, wantTime)
+		}
+	}
+	write(first, 65535, 100, 65535, 100)
+	write(first, 1, 300, 1, 300) // a loss stays a loss
+	write(second, 40000, 7, 2, 301)
+	write(second, 40001, 17, 3, 311)
+	write(first, 9, 1100, 4, 312)
+}
+
+// A picture counts after a keyframe and all pictures since.
+func TestPlayer(t *testing.T) {
+	t.Parallel()
+	p := &player{room: fingerprint("r")}
+	old, fresh := &link{order: 1, bot: &bot{crowd: new(crowd)}}, &link{order: 2}
+	at := time.Now()
+	take := func(l *link, key bool, n uint64, after time.Duration, needsKey bool, worst time.Duration) {
+		t.Helper()
+		at = at.Add(after)
+		if p.take(l, true, picture(key, n, p.room), at) != needsKey || p.image.worst != worst {
+			t.Errorf("picture %d: the longest gap is %v, want %v; needs a keyframe: %v", n, p.image.worst, worst, !needsKey)
+		}
+	}
+	take(old, false, 1, 0, true, 0)
+	take(old, true, 2, 0, false, 0)
+	take(old, false, 3, time.Second, false, time.Second)
+	take(old, false, 5, 2*time.Second, true, time.Second)   // one is missing
+	take(fresh, false, 6, time.Second, true, time.Second)   // it cannot be decoded
+	take(fresh, true, 7, time.Second, false, 4*time.Second) // since 3
+	take(old, true, 8, 9*time.Second, false, 4*time.Second) // the bot plays a newer link
+	take(fresh, false, 8, 0, false, 9*time.Second)
+	p.take(fresh, false, make([]byte, soundSize), at)
+	if p.strays != 1 {
+		t.Error("a packet of another room is not counted")
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// steps are the times at which a connection of a bot came further.
+type steps struct {
+	mu                                                   sync.Mutex
+	lost, found, began, answered, ice, dtls, packet, key time.Time
+}
+
+// at notes a step that happens now for the first time, and reports whether it does.
+func (s *steps) at(step *time.Time) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first = step.IsZero(); first {
+		*step = time.Now()
+	}
+	return first
+}
+
+// set notes when the former connection was lost, and when the new node was found.
+func (s *steps) set(lost, found time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost, s.found = lost, found
+}
+
+// stepNames are the parts of the way from a fault to the next picture.
+var stepNames = [...]string{"detection", "re-home", "wait", "signalling", "ICE", "DTLS", "first packet", "first keyframe"}
+
+// parts returns how long each part took after a fault, and whether the connection was
+// made after it.
+func (s *steps) parts(fault time.Time) (took [len(stepNames)]time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.began.Before(fault) || s.lost.Before(fault) || s.key.IsZero() || s.packet.IsZero() {
+		return took, false
+	}
+	last := fault
+	for i, at := range []time.Time{s.lost, s.found, s.began, s.answered, s.ice, s.dtls, s.packet, s.key} {
+		took[i] = max(0, at.Sub(last))
+		if at.After(last) {
+			last = at
+		}
+	}
+	return took, true
+}
+
+// measure is what a fault did to the calls.
+type measure struct {
+	sound, image []time.Duration // the longest gap of each subscriber
+	parts        [len(stepNames)][]time.Duration
+	strays       int // packets of other rooms
+	gaveUp       []error
+}
+
+// begin begins a measurement.
+func (c *crowd) begin() time.Time {
+	for _, b := range c.all() {
+		if b.plays != nil {
+			b.plays.reset()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gaveUp = nil
+	return time.Now()
+}
+
+func (c *crowd) all() []*bot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.bots)
+}
+
+// measured returns what has happened since a fault.
+func (c *crowd) measured(fault time.Time) (m measure) {
+	now := time.Now()
+	for _, b := range c.all() {
+		if b.plays == nil {
+			continue
+		}
+		sound, image := b.plays.gaps(now)
+		m.sound, m.image = append(m.sound, sound), append(m.image, image)
+		b.plays.mu.Lock()
+		m.strays += b.plays.strays
+		b.plays.mu.Unlock()
+		b.mu.Lock()
+		l := b.newest
+		b.mu.Unlock()
+		if took, ok := l.steps.parts(fault); ok {
+			for i, d := range took {
+				m.parts[i] = append(m.parts[i], d)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.gaveUp = slices.Clone(c.gaveUp)
+	return m
+}
+
+// percentile returns the value below which p percent of the values are.
+func percentile(values []time.Duration, p int) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	const whole = 100
+	return sorted[min(len(sorted)-1, len(sorted)*p/whole)]
+}
+
+// line returns the gaps, and the parts of the median way.
+func (m *measure) String() string {
+	const median, most, all = 50, 95, 100
+	three := func(d []time.Duration) string {
+		return fmt.Sprintf("%s %s %s", short(percentile(d, median)), short(percentile(d, most)), short(percentile(d, all)))
+	}
+	text := fmt.Sprintf("sound %s, picture %s", three(m.sound), three(m.image))
+	if len(m.parts[0]) == 0 {
+		return text
+	}
+	var parts []string
+	for i, name := range stepNames {
+		parts = append(parts, fmt.Sprint(name, " ", short(percentile(m.parts[i], median))))
+	}
+	return fmt.Sprintf("%s\n    %d connections: %s", text, len(m.parts[0]), strings.Join(parts, ", "))
+}
+
+func short(d time.Duration) string {
+	const digits = time.Millisecond
+	return cmp.Or(d.Round(digits), 0).String()
+}
