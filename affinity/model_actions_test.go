@@ -77,6 +77,9 @@ func (w *modelWorld) wipe() {
 	time.Sleep(time.Millisecond)
 	for _, p := range w.running() {
 		p.r.changed("")
+		if p.op != nil {
+			p.op.foreign = 0 // the store does not say any more that the other home lives
+		}
 	}
 }
 

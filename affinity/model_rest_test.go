@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
-	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -109,21 +108,18 @@ func (w *modelWorld) key() string {
 }
 
 func (p *modelProcess) key(b *strings.Builder) {
-	w, l, now := p.w, p.r.liveness, time.Now()
+	w := p.w
 	fmt.Fprint(b, p.paused, p.deaf, p.overdue, p.fences-p.r.hosts.fences.Load(), p.view, p.ended, p.r.store.FailedBeats, p.r.store.Away())
-	for i, o := range w.at {
-		for life := uint64(1); o != nil && life <= o.self.Number; life++ {
-			at := o.self
-			at.Node, at.Number = modelID(i), life
-			fmt.Fprint(b, fmt.Sprint(l.Verdict(new(cluster.Snapshot), at, now)))
-		}
-	}
-	fmt.Fprint(b, l.Sketch(now))
+	fmt.Fprint(b, p.r.liveness.Sketch(time.Now()))
 	if e := p.r.cache.Get(modelRoom); e != nil {
 		fmt.Fprint(b, e.Pin.Incarnation, w.rank(e.Pin.Epoch), e.Confirmed, p.r.cache.Generation()-e.Generation)
 	}
 	if h := p.r.hosts.get(modelRoom); h != nil {
-		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), h.written.IsZero(), p.r.cache.Generation()-h.generation)
+		generation := p.r.cache.Generation()
+		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), h.written.IsZero(), generation-h.generation)
+		if h.unheard.era == p.r.hosts.era(generation) {
+			fmt.Fprint(b, "unheard", min(h.unheard.times, patient))
+		}
 	}
 	fmt.Fprint(b, len(p.k.doubt), w.rank(p.seen), w.rank(p.tenure))
 	if generation, epoch, any := p.r.cache.First(); any {

@@ -199,7 +199,7 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 		}
 	}
 	w.judge(a, op, before, res)
-	if op := a.by.op; op != nil && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self && w.knownToLive(a.by, res.Pin.Incarnation) {
+	if op := a.of; op != nil && op == a.by.op && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self && w.knownToLive(a.by, res.Pin.Incarnation) {
 		op.foreign = res.Pin.Epoch
 		if w.fault == believes {
 			res.Pin = a.Set

@@ -21,7 +21,7 @@ func TestRoomModelOnRedis(t *testing.T) { // S5.12
 	walks := 10
 	switch {
 	case *modelLong:
-		walks = 200
+		walks = 100
 	case testing.Short():
 		walks = 2
 	}

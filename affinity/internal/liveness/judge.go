@@ -215,13 +215,22 @@ func (j *Judge) OthersRestore(restores, silent bool, now time.Time) {
 	}
 }
 
-// Sketch returns what verdicts depend on as of now, apart from those on single
-// incarnations: two judges with the same sketch decide alike. It is for the model of rooms.
+// Sketch returns what the judge knows, with times as ages, up to an age from which on they make no
+// difference: two judges with the same sketch decide alike from now on. It is for the model of rooms.
 func (j *Judge) Sketch(now time.Time) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	since := now.Sub(j.since)
-	return fmt.Sprint(since >= j.TTL, since >= j.TTL+reclaimTime, now.Sub(j.last) <= j.TTL/2, j.wasAway, j.stillOut, j.restores, j.wasAway && since < reclaimTime)
+	age := func(at time.Time, most time.Duration) time.Duration { return min(now.Sub(at), most) }
+	since := age(j.since, max(j.TTL+reclaimTime, restoreTime))
+	if j.stillOut || !j.wasAway { // begins again before it matters for longer
+		since = min(since, j.TTL)
+	}
+	dead := make(map[lease.Incarnation]time.Duration, len(j.dead))
+	for at, when := range j.dead {
+		dead[at] = age(when, j.TTL)
+	}
+	return fmt.Sprint(since, age(j.last, j.TTL/2+1), j.wasAway, j.stillOut, j.restores,
+		age(j.heard, restoreTime), age(j.restored, restoreTime), j.cutOff, dead)
 }
 
 // Live returns the member of that incarnation, if it is live. An incarnation later
