@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
@@ -195,8 +196,8 @@ type voidPin struct {
 
 // The marks of a node in the store are heartbeats of no incarnation of the node.
 const (
-	restoring = 0 // it has yet to restore pins
-	restored  = 1 // it knows of the latest loss, and has restored all
+	restoring = 0              // it has yet to restore pins
+	restored  = math.MaxUint64 // it knows of the latest loss, and has restored all
 )
 
 func mark(id lease.NodeID, number uint64) lease.Incarnation {
