@@ -60,8 +60,10 @@ func newCrowd(doors func() []string, report bool) (*crowd, error) {
 	}
 	s := settings()
 	s.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() })
-	const silence, keepAlive = 3 * time.Second, 500 * time.Millisecond
-	s.SetICETimeouts(silence, time.Minute, keepAlive)
+	// Until it is connected, pion checks candidates every 200 ms, or as often as the shortest of
+	// these. Browsers check every 50 ms.
+	const silence, failure, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
+	s.SetICETimeouts(silence, failure, keepAlive)
 	c.api = webrtc.NewAPI(webrtc.WithSettingEngine(s), webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
 	return c, nil
 }

@@ -60,7 +60,7 @@ func (c *crowd) at(homes map[string]reconnect.Directive) error {
 
 // until waits for a condition.
 func until(ctx context.Context, condition func() error) error {
-	const patience, pause = 30 * time.Second, 10 * time.Millisecond
+	const patience, pause = time.Minute, 10 * time.Millisecond
 	for end := time.Now().Add(patience); ; wait(ctx, pause) {
 		err := condition()
 		if err == nil || ctx.Err() != nil || time.Now().After(end) {

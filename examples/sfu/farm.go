@@ -66,19 +66,22 @@ func (f *farm) add(ctx context.Context, id string, args ...string) error {
 	return f.meet(ctx)
 }
 
-// meet waits until all nodes see each other.
+// meet waits until all nodes see each other, and would notice when another one ends: a second or
+// two after a join.
 func (f *farm) meet(ctx context.Context) error {
-	for {
-		met := true
+	const watched = 4 // each node watches so many others
+	return until(ctx, func() error {
 		for id := range f.all() {
 			s, err := f.stats(ctx, id)
-			met = met && err == nil && s.Members == len(f.all())
+			if err == nil && (s.Members != len(f.all()) || s.Watched < min(watched, s.Members-1)) {
+				err = fmt.Errorf("%+v", s)
+			}
+			if err != nil {
+				return fmt.Errorf("%s is not in the fleet of %d: %w", id, len(f.all()), err)
+			}
 		}
-		if met || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		wait(ctx, 50*time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func (f *farm) all() map[string]*child {

@@ -47,8 +47,22 @@ func faults(tr *trial) {
 			tr.fault("SIGTERM", on(id), func() { tr.must(tr.farm.drain(id)) })
 		})
 		tr.must(tr.farm.add(tr.ctx, fmt.Sprintf("d%d", i)))
+		tr.unbroken("a rolling restart", tr.roll)
 		tr.stop(tr.farm.busiest(tr.ctx))
 	}
+}
+
+// roll restarts all nodes, one after the other.
+func (t *trial) roll() {
+	before, began := t.homes(), t.crowd.begin()
+	for _, id := range t.farm.ids() {
+		t.must(t.farm.drain(id))
+		t.must(t.farm.add(t.ctx, id))
+	}
+	after := t.settled("a rolling restart")
+	m := t.crowd.measured(began)
+	t.note("a rolling restart of all", moved(before, after), m)
+	t.healthy("a rolling restart", m)
 }
 
 // stop stops a node until others have its rooms, and checks what it does afterwards.

@@ -49,6 +49,37 @@ type trial struct {
 	started  []*agentproc.Process
 	causes   []string // parts of lines in the logs of nodes that this trial causes
 	faults   []string
+	table    []row
+}
+
+// row is what a kind of fault did, in all repetitions.
+type row struct {
+	what         string
+	times, moved int
+	measure
+}
+
+// note adds a repetition to the table.
+func (t *trial) note(what string, moved int, m measure) {
+	t.Logf("%s: %d rooms moved; %v", what, moved, &m)
+	i := slices.IndexFunc(t.table, func(r row) bool { return r.what == what })
+	if i < 0 {
+		i, t.table = len(t.table), append(t.table, row{what: what})
+	}
+	r := &t.table[i]
+	r.times++
+	r.moved += moved
+	r.sound, r.image = append(r.sound, m.sound...), append(r.image, m.image...)
+	for i := range r.parts {
+		r.parts[i] = append(r.parts[i], m.parts[i]...)
+	}
+}
+
+// print prints the table.
+func (t *trial) print() {
+	for _, r := range t.table {
+		t.Logf("%s, %d times: %d rooms moved; %v", r.what, r.times, r.moved, &r.measure)
+	}
 }
 
 // plan is what a trial begins with.
@@ -69,6 +100,9 @@ func try(t *testing.T, p plan, run func(*trial)) {
 	for range tries {
 		tr := &trial{TB: t, redis: redistest.Start(t), rooms: roomNames(p.rooms)}
 		tr.run(p, run)
+		if *long {
+			tr.print()
+		}
 		if len(tr.faults) == 0 {
 			return
 		}
@@ -213,7 +247,7 @@ func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, d
 	do()
 	after := t.settled(what)
 	m := t.crowd.measured(began)
-	t.Logf("%s: %d of %d rooms moved; %v", what, moved(before, after), len(before), &m)
+	t.note(what, moved(before, after), m)
 	want := t.more
 	t.more = 0
 	for room, home := range before {
@@ -233,6 +267,11 @@ func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, d
 	if want != 0 {
 		t.errorf("%s: rooms that left began %d times less than once", what, want)
 	}
+	t.healthy(what, m)
+}
+
+// healthy checks what holds for all participants at all times.
+func (t *trial) healthy(what string, m measure) {
 	if len(m.gaveUp) > 0 {
 		t.errorf("%s: clients gave up: %v", what, m.gaveUp)
 	}

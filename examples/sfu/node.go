@@ -243,6 +243,7 @@ type stats struct {
 	Calls   int `json:"calls"`   // with participants: more than are hosted after a move
 	Tenures int `json:"tenures"` // rooms that began here
 	Members int `json:"members"` // of the fleet
+	Watched int `json:"watched"` // of them: this node would notice their end at once
 }
 
 func (n *node) stats(w http.ResponseWriter, _ *http.Request) {

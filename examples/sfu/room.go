@@ -118,5 +118,5 @@ func (f *fleet) tenures() int {
 func (f *fleet) stats() stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return stats{f.rooms.Stats().Hosted, len(f.calls), f.count, len(f.agent.Members())}
+	return stats{f.rooms.Stats().Hosted, len(f.calls), f.count, len(f.agent.Members()), f.agent.Snapshot().Stats.Watched}
 }
