@@ -183,6 +183,7 @@ type Stats struct {
 	Repinned    uint64 `json:"repinned"`     // pins of hosted rooms that were restored after the store lost them
 	Requests    uint64 `json:"requests"`     // calls of Host: a participant has arrived here
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
+	Edges       uint64 `json:"edges"`        // calls of Edges
 
 	StoreCalls uint64        `json:"store_calls"` // that a caller waited for, and the time of all
 	StoreTime  time.Duration `json:"store_ns"`
@@ -193,6 +194,32 @@ type Stats struct {
 	Hosted     int   `json:"hosted"`      // rooms hosted here now
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
+
+	Evacuation *Evacuation `json:"-"` // the one in progress, or the latest; nil: there was none
+}
+
+// Evacuation is how far this node has been emptied of rooms, by package evacuate.
+type Evacuation struct {
+	Left   int    `json:"left"`            // rooms that live on this node
+	Moved  int    `json:"moved"`           // to other nodes
+	Ended  int    `json:"ended"`           // by themselves
+	Failed int    `json:"failed"`          // of those left: the latest attempt failed
+	Why    string `json:"why,omitempty"`   // of the latest failure
+	Over   bool   `json:"over"`            // no room is left, or it ended with Error
+	Error  string `json:"error,omitempty"` // for people
+}
+
+// Evacuating begins an evacuation in Stats. It returns a function that shows its progress there,
+// until the next evacuation begins. It is for package evacuate.
+func (r *Resolver) Evacuating() (show func(Evacuation)) {
+	at := &r.counts.evacuation
+	last := new(Evacuation)
+	at.Store(last)
+	return func(e Evacuation) {
+		if at.CompareAndSwap(last, &e) {
+			last = &e
+		}
+	}
 }
 
 type counters struct {
@@ -202,8 +229,10 @@ type counters struct {
 	repinned   atomic.Uint64
 	requests   atomic.Uint64
 	misrouted  atomic.Uint64
+	edges      atomic.Uint64
 	rehomings  atomic.Uint64
 	rehomeTime atomic.Int64
+	evacuation atomic.Pointer[Evacuation]
 }
 
 func (c *counters) add(s Source) { c.sources[s].Add(1) }
@@ -215,9 +244,9 @@ func (r *Resolver) Stats() Stats {
 		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
 		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(),
 		Rehomed: c.rehomed.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
-		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Edges: c.edges.Load(),
 		Rehomings: c.rehomings.Load(), RehomeTime: time.Duration(c.rehomeTime.Load()),
-		Hosted: r.hosts.count(), Known: r.cache.Size(),
+		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 	}
 	store := r.store.Stats()
 	s.StoreCalls, s.StoreTime, s.StoreErrors = store.Calls, store.Waited, store.Errors

@@ -129,6 +129,7 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 // of one edge. Edges pins nothing. The order: nodes with headroom for the demand first, then in
 // the order of Owners. There are fewer if the cluster has fewer nodes.
 func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
+	r.counts.edges.Add(1)
 	e, err := r.Explain(ctx, room, d)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -37,15 +38,6 @@ type Plan struct {
 	Deadline time.Duration
 }
 
-// Progress counts rooms.
-type Progress struct {
-	Left   int    `json:"left"`          // that live on this node
-	Moved  int    `json:"moved"`         // to other nodes
-	Ended  int    `json:"ended"`         // by themselves
-	Failed int    `json:"failed"`        // of those left: the latest attempt failed
-	Why    string `json:"why,omitempty"` // of the latest failure
-}
-
 // ErrNotDraining reports that the node takes rooms: drain it first. An evacuation also ends
 // with it when the node takes rooms again.
 var ErrNotDraining = errors.New("evacuate: the node is not draining")
@@ -58,14 +50,14 @@ const (
 )
 
 // Run moves all rooms that live on the agent's node to other nodes, the ones of least
-// cost first, and returns when none is left. Rooms that fit nowhere are tried again. Run calls
-// report, if it is not nil, after each room. Besides ErrNotDraining it fails with ctx.Err(),
+// cost first, and returns when none is left. Rooms that fit nowhere are tried again. Stats of rooms
+// has the progress, and Run calls report, if it is not nil, after each room. Besides ErrNotDraining it fails with the cause of ctx's end,
 // or with context.DeadlineExceeded and the reason after Plan.Deadline.
-func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(Progress)) error {
+func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
 	if plan.Rate < 0 || plan.Deadline < 0 {
 		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)
 	}
-	r := run{agent: agent, rooms: rooms, plan: plan, report: report, failed: make(map[string]struct{})}
+	r := run{agent: agent, rooms: rooms, plan: plan, stats: rooms.Evacuating(), report: report, failed: make(map[string]struct{})}
 	r.plan.Rate = cmp.Or(plan.Rate, defaultRate)
 	if plan.Deadline > 0 {
 		r.until = time.Now().Add(plan.Deadline)
@@ -74,14 +66,17 @@ func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, pl
 		defer cancel()
 	}
 	err := r.run(ctx)
-	if err == nil {
-		return nil
+	if err != nil {
+		why := ""
+		if r.progress.Why != "" {
+			why = "; the latest failure: " + r.progress.Why
+		}
+		err = fmt.Errorf("evacuate: %d rooms are left, as far as is known: %w%s", r.progress.Left, err, why)
+		r.progress.Error = strings.TrimPrefix(err.Error(), "evacuate: ")
 	}
-	why := ""
-	if r.progress.Why != "" {
-		why = "; the latest failure: " + r.progress.Why
-	}
-	return fmt.Errorf("evacuate: %d rooms are left, as far as is known: %w%s", r.progress.Left, err, why)
+	r.progress.Over = true
+	r.stats(r.progress)
+	return err
 }
 
 type run struct {
@@ -89,8 +84,9 @@ type run struct {
 	rooms    *affinity.Resolver
 	plan     Plan
 	until    time.Time // zero: no deadline
-	report   func(Progress)
-	progress Progress
+	stats    func(affinity.Evacuation)
+	report   func(affinity.Evacuation)
+	progress affinity.Evacuation
 	failed   map[string]struct{} // in the present round
 }
 
@@ -99,7 +95,7 @@ func (r *run) run(ctx context.Context) error {
 		left, err := r.list(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return context.Cause(ctx)
 		case !r.draining():
 			return ErrNotDraining
 		case err == nil && r.progress.Left == 0:
@@ -176,7 +172,7 @@ func (r *run) round(ctx context.Context, left []pinstore.Entry) error {
 		_, err := r.rooms.MoveFrom(ctx, e.Room, e.Pin.Incarnation, 0)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return context.Cause(ctx)
 		case err == nil:
 			r.progress.Moved++
 			r.progress.Left--
@@ -208,6 +204,7 @@ func (r *run) interval(left int) time.Duration {
 }
 
 func (r *run) show() {
+	r.stats(r.progress)
 	if r.report != nil {
 		r.report(r.progress)
 	}
@@ -222,7 +219,7 @@ func (r *run) self() lease.Incarnation {
 
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -230,6 +227,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }

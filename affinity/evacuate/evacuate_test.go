@@ -117,15 +117,18 @@ func TestRun(t *testing.T) { // S6.11
 	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		hosted := len(f.hostings["a"])
-		var last evacuate.Progress
+		var last affinity.Evacuation
 		began := time.Now()
-		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p evacuate.Progress) {
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p affinity.Evacuation) {
 			if p.Left != f.pinned("a") || p.Left+p.Moved != hosted {
 				t.Errorf("%+v, while the store has %d rooms of %d", p, f.pinned("a"), hosted)
 			}
 			last = p
 		})
-		if want := (evacuate.Progress{Moved: hosted}); err != nil || last != want || hosted < 100 {
+		if over := f.rooms["a"].Stats().Evacuation; !over.Over || over.Moved != hosted || over.Left != 0 {
+			t.Errorf("at the end the stats say %+v", over)
+		}
+		if want := (affinity.Evacuation{Moved: hosted}); err != nil || last != want || hosted < 100 {
 			t.Errorf("%v, %+v; %d rooms were hosted", err, last, hosted)
 		}
 		if took, want := time.Since(began), time.Duration(hosted)*time.Second/50; took < want || took > want+time.Second {
@@ -149,7 +152,7 @@ func TestDeathHalfWay(t *testing.T) { // S6.11
 		f.drain()
 		ctx, cancel := context.WithCancel(t.Context())
 		half := len(f.hostings["a"]) / 2
-		err := evacuate.Run(ctx, f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p evacuate.Progress) {
+		err := evacuate.Run(ctx, f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p affinity.Evacuation) {
 			if p.Moved == half {
 				cancel()
 			}
@@ -187,8 +190,8 @@ func TestNoCapacity(t *testing.T) { // S6.11
 			time.Sleep(12 * time.Second) // the reservations have ended, too
 		}
 		full(100_000)
-		var last evacuate.Progress
-		report := func(p evacuate.Progress) { last = p }
+		var last affinity.Evacuation
+		report := func(p affinity.Evacuation) { last = p }
 		run := func() error {
 			return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 100, Deadline: 20 * time.Second}, report)
 		}
@@ -220,9 +223,9 @@ func TestStoreWithGaps(t *testing.T) { // S6.11
 				f.drain()
 				f.store.set(gaps.hide, gaps.fault)
 				hosted := len(f.hostings["a"])
-				var last evacuate.Progress
+				var last affinity.Evacuation
 				run := func() error {
-					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second}, func(p evacuate.Progress) { last = p })
+					return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 1000, Deadline: 10 * time.Second}, func(p affinity.Evacuation) { last = p })
 				}
 				err := run()
 				if !errors.Is(err, context.DeadlineExceeded) || (gaps.hide && (last.Left != hosted || last.Moved > 0)) || (!gaps.hide && last.Moved != hosted) {
@@ -271,8 +274,8 @@ func TestRoomsEnd(t *testing.T) { // S6.11
 		f.drain()
 		hosted := len(f.hostings["a"])
 		end := f.hostings["a"][hosted-5:]
-		var last evacuate.Progress
-		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{}, func(p evacuate.Progress) {
+		var last affinity.Evacuation
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{}, func(p affinity.Evacuation) {
 			if last = p; p.Moved != 1 || len(end) == 0 {
 				return
 			}
@@ -291,7 +294,7 @@ func TestRoomsEnd(t *testing.T) { // S6.11
 
 func TestNotDraining(t *testing.T) { // S6.11
 	inFleet(t, 300, affinity.Config{}, func(t *testing.T, f *fleet) {
-		run := func(report func(evacuate.Progress)) error {
+		run := func(report func(affinity.Evacuation)) error {
 			return evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{}, report)
 		}
 		if err := run(nil); !errors.Is(err, evacuate.ErrNotDraining) {
@@ -299,7 +302,7 @@ func TestNotDraining(t *testing.T) { // S6.11
 		}
 		f.drain()
 		moved := 0
-		err := run(func(p evacuate.Progress) {
+		err := run(func(p affinity.Evacuation) {
 			if moved = p.Moved; moved == 3 {
 				_ = f.Agent("a").Undrain(t.Context())
 			}

@@ -122,7 +122,7 @@ type Stats struct {
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
 
 	// Evacuation is set if the rooms of this node move to others, or have moved.
-	Evacuation *Evacuation `json:"evacuation,omitempty"`
+	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
 // Settings are the settings that a reader of an agent's counters needs.
@@ -149,7 +149,7 @@ type Changed struct {
 	Converged bool         `json:"converged"`
 
 	// Evacuation is set by a drain if the rooms of this node move, or have moved.
-	Evacuation *Evacuation `json:"evacuation,omitempty"`
+	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
 // RoomAssignment is the node of a room.

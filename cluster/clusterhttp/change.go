@@ -60,7 +60,10 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 		return nil, p
 	}
 	c := a.changed()
-	c.Converged, c.Evacuation = converged, a.evacuation.get()
+	c.Converged = converged
+	if a.rooms != nil {
+		c.Evacuation = a.rooms.Stats().Evacuation
+	}
 	return c, nil
 }
 

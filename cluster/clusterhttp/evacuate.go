@@ -2,10 +2,12 @@ package clusterhttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/evacuate"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -15,79 +17,45 @@ const (
 	maxDeadline = 24 * time.Hour
 )
 
-// Evacuation is how far this node has been emptied of rooms, since the latest drain that
-// asked for it.
-type Evacuation struct {
-	evacuate.Progress
-	Over  bool   `json:"over"`            // no room is left, or it ended with Error
-	Error string `json:"error,omitempty"` // for people
-}
-
-// evacuation is the one in progress, or the latest.
+// evacuation ends the one in progress.
 type evacuation struct {
-	mu    sync.Mutex
-	stop  context.CancelFunc // nil: there was none
-	state Evacuation
+	mu   sync.Mutex
+	stop context.CancelCauseFunc // nil: there was none
 }
 
-func (e *evacuation) get() *Evacuation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stop == nil {
-		return nil
-	}
-	state := e.state
-	return &state
-}
-
-// end ends the evacuation in progress, if there is one.
 func (e *evacuation) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stop != nil && !e.state.Over {
-		e.stop()
-		e.state.Over, e.state.Error = true, "the node takes rooms again"
+	if e.stop != nil {
+		e.stop(errActive)
 	}
 }
+
+var errActive = errors.New("the node takes rooms again")
 
 // evacuate moves the rooms of this node, which begins to drain, in the background. An earlier
 // evacuation ends.
 func (a *api) evacuate(plan evacuate.Plan) {
-	e := &a.evacuation
-	ctx, stop := context.WithCancel(context.Background())
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stop != nil {
-		e.stop()
+	ctx, stop := context.WithCancelCause(context.Background())
+	a.evacuation.mu.Lock()
+	defer a.evacuation.mu.Unlock()
+	if a.evacuation.stop != nil {
+		a.evacuation.stop(nil)
 	}
-	e.stop, e.state = stop, Evacuation{}
-	show := func(change func(*Evacuation)) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if ctx.Err() == nil { // otherwise the state is a later evacuation's
-			change(&e.state)
-		}
-	}
+	a.evacuation.stop = stop
+	a.rooms.Evacuating() // so that the answer shows it
 	go func() {
 		select {
 		case <-a.agent.Done():
-			stop()
+			stop(nil)
 		case <-ctx.Done():
 		}
 	}()
 	go func() {
-		defer stop()
-		var last evacuate.Progress
+		defer stop(nil)
+		var last affinity.Evacuation
 		a.awaitDrain(ctx)
-		err := evacuate.Run(ctx, a.agent, a.rooms, plan, func(p evacuate.Progress) {
-			last = p
-			show(func(e *Evacuation) { e.Progress = p })
-		})
-		show(func(e *Evacuation) {
-			if e.Over = true; err != nil {
-				e.Error = bare(err)
-			}
-		})
+		err := evacuate.Run(ctx, a.agent, a.rooms, plan, func(e affinity.Evacuation) { last = e })
 		a.log.Info("evacuation ended", "moved", last.Moved, "ended", last.Ended, "left", last.Left, "err", err)
 	}()
 }

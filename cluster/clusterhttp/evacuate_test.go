@@ -115,7 +115,7 @@ func TestEvacuateWithNonsense(t *testing.T) {
 	})
 }
 
-func progress(t *testing.T, client *Client) Evacuation {
+func progress(t *testing.T, client *Client) affinity.Evacuation {
 	t.Helper()
 	stats, err := client.Stats(t.Context())
 	if err != nil || stats.Evacuation == nil {

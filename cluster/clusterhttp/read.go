@@ -115,7 +115,7 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
-		stats.Rooms, stats.Evacuation = &rooms, a.evacuation.get()
+		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation
 	}
 	return &stats, nil
 }

@@ -38,6 +38,10 @@ func TestEveryCounterIsShown(t *testing.T) {
 			case bool, string: // states, see TestStore
 				continue
 			default:
+				if f.Kind() == reflect.Pointer {
+					f.Set(reflect.New(f.Type().Elem()))
+					f = f.Elem()
+				}
 				fill(f)
 				continue
 			}

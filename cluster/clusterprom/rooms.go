@@ -1,6 +1,18 @@
 package clusterprom
 
-import "time"
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+)
+
+// evacuation returns the one in progress, or the latest.
+func (v *view) evacuation() affinity.Evacuation {
+	if v.rooms.Evacuation == nil {
+		return affinity.Evacuation{Over: true}
+	}
+	return *v.rooms.Evacuation
+}
 
 func roomFamilies() []family {
 	return []family{
@@ -18,6 +30,18 @@ func roomFamilies() []family {
 		}),
 		counter("rooms_conflicts_total", "Rooms that two nodes hosted during an outage of the store, and this node released.", func(v *view) uint64 { return v.rooms.Conflicts }),
 		counter("rooms_repinned_total", "Rooms hosted on this node that were pinned again after the store had lost their pins.", func(v *view) uint64 { return v.rooms.Repinned }),
+		gauges("rooms_evacuation", "Rooms of the latest evacuation of this node: moved to other nodes, ended by themselves, or left; failed ones are left, too.", "state",
+			func(v *view) map[string]uint64 {
+				e := v.evacuation()
+				return map[string]uint64{"left": uint64(e.Left), "moved": uint64(e.Moved), "ended": uint64(e.Ended), "failed": uint64(e.Failed)}
+			}),
+		gauge("rooms_evacuating", "1 while an evacuation moves the rooms of this node to others.", func(v *view) float64 {
+			if v.evacuation().Over {
+				return 0
+			}
+			return 1
+		}),
+		counter("rooms_edges_total", "Questions for further nodes for rooms that are too large for one.", func(v *view) uint64 { return v.rooms.Edges }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {
 				return 0

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/evacuate"
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/lease"
@@ -129,9 +130,33 @@ func TestRooms(t *testing.T) {
 			t.Errorf("%v calls of a millisecond took %v s", calls, took)
 		}
 
-		lost := scrape(t, h.of["c"])["roost_rooms_hosted"]
-		if lost == 0 || wrong == 0 {
-			t.Fatalf("c hosts %v rooms of %d: the test sees too little", lost, rooms)
+		if _, err := h.rooms["b"].Edges(t.Context(), "room-1", affinity.Demand{Size: 2}, 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Agent("b").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		empty := scrape(t, h.of["b"])["roost_rooms_hosted"]
+		half := false
+		err := evacuate.Run(t.Context(), h.Agent("b"), h.rooms["b"], evacuate.Plan{}, func(e affinity.Evacuation) {
+			scrape(t, h.of["b"]).want(t, samples{
+				"roost_rooms_evacuating": 1, `roost_rooms_evacuation{state="moved"}`: float64(e.Moved), `roost_rooms_evacuation{state="left"}`: empty - float64(e.Moved),
+			})
+			half = half || e.Moved > 0 && e.Left > 0
+		})
+		if err != nil || !half {
+			t.Fatalf("%v, seen half-way: %v", err, half)
+		}
+		scrape(t, h.of["b"]).want(t, samples{
+			"roost_rooms_evacuating": 0, `roost_rooms_evacuation{state="moved"}`: empty, `roost_rooms_evacuation{state="left"}`: 0,
+			`roost_rooms_evacuation{state="failed"}`: 0, `roost_rooms_evacuation{state="ended"}`: 0, "roost_rooms_edges_total": 1,
+		})
+		scrape(t, h.of["c"]).want(t, samples{"roost_rooms_evacuating": 0, `roost_rooms_evacuation{state="moved"}`: 0})
+
+		pinned, err := h.rooms["a"].Rooms(t.Context(), "c", rooms)
+		lost := float64(len(pinned))
+		if err != nil || lost == 0 || wrong == 0 {
+			t.Fatalf("c has %v rooms of %d, %v: the test sees too little", lost, rooms, err)
 		}
 		h.Crash("c")
 		_ = h.rooms["c"].Close() // no caller uses it any more

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
@@ -70,7 +71,7 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 }
 
 // watchEvacuation waits for the end. A line on a terminal shows how many rooms are left.
-func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*clusterhttp.Evacuation, error) {
+func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*affinity.Evacuation, error) {
 	live := term.Of(p.stderr, p.getenv).Moves
 	if live {
 		defer func() { _, _ = fmt.Fprint(p.stderr, "\r\x1b[K") }()
@@ -104,7 +105,7 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*clu
 	}
 }
 
-func roomsOf(e clusterhttp.Evacuation) string {
+func roomsOf(e affinity.Evacuation) string {
 	text := fmt.Sprintf("%d rooms are left, %d have moved, %d have ended", e.Left, e.Moved, e.Ended)
 	if e.Failed > 0 {
 		text += fmt.Sprintf("; %d failed and are tried again: %s", e.Failed, term.Printable(e.Why))
