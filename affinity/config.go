@@ -18,7 +18,8 @@ type Counter interface {
 }
 
 // Config configures a Resolver. The zero value of each field is its default. All
-// nodes of a cluster should use the same, except for Log and Tracer.
+// nodes of a cluster should use the same, except for Log and Tracer, and must use the same
+// Cost and MinCost.
 type Config struct {
 	// PinTTL is how long a pin lasts without a refresh. The host of a room refreshes
 	// its pin every PinTTL/3, so PinTTL only collects garbage. Default 1 h; at least
@@ -30,9 +31,14 @@ type Config struct {
 	Budget time.Duration
 
 	// Cost returns the units of load that a room costs its node, unless the demand
-	// states them itself. It sees no Prefer and Require. It must be quick. Default
-	// Demand.Streams.
+	// states them itself. It sees no Prefer and Require. It must be quick, and depend on its
+	// argument alone: nodes with another Cost, or MinCost, are refused with ErrSettings. They are
+	// compared by some demands of up to 1,000 participants. Default Demand.Streams.
 	Cost func(d Demand) int64
+
+	// AnyCost lets this node run together with nodes that have another Cost or MinCost. Set it for a rolling
+	// change of Cost, and remove it at the next one. Until then, nodes differ in how full a node is.
+	AnyCost bool
 
 	// MinCost is the units that each room costs at least: any number of rooms that cost
 	// nothing would fit on one node. Default 1.

@@ -53,7 +53,9 @@
 //  8. The demand of a room (Size or Publishers and Subscribers or Units, Prefer, Require) is kept with its
 //     pin, and decides where a dead node's rooms go, too. A node that lacks a requirement gets
 //     no such room, unless by Move, or if the store loses it.
-//  9. No callback (Cost, Selector, Counter, Tracer, the log handler) runs under a lock.
+//  9. Nodes with other numbers of partitions, prefixes of the store's keys or costs than those
+//     that run are refused, with an [ErrSettings] that names the setting.
+//  10. No callback (Cost, Selector, Counter, Tracer, the log handler) runs under a lock.
 //
 // # What it does not promise
 //

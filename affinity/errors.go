@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/roost-cluster/roost/affinity/internal/agreement"
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/internal/roomname"
 	"github.com/roost-cluster/roost/lease"
@@ -39,6 +40,10 @@ var (
 	// ErrSplit reports that two nodes hosted a room, or that the room's node is alive
 	// and cut off from this one; see NotOwnerError.
 	ErrSplit = errors.New("affinity: room was hosted on two nodes")
+
+	// ErrSettings reports that other nodes over the store have other settings, which have to be
+	// equal. The error names each with both values, and a node.
+	ErrSettings = agreement.ErrSettings
 
 	// ErrFenced reports that this node's own lease has expired: other nodes may have
 	// taken its rooms.

@@ -165,6 +165,13 @@ func (f *faulty) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	return f.Store.Heartbeat(ctx, self, ttl, ask)
 }
 
+func (f *faulty) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s pinstore.Settings) (pinstore.Agreed, error) {
+	if err := f.trouble(ctx); err != nil {
+		return pinstore.Agreed{}, err
+	}
+	return f.Store.Agree(ctx, self, ttl, s)
+}
+
 // replaced is a store that a test empties, like a restarted server without persistence.
 // It notifies its users of that.
 type replaced struct {
@@ -212,4 +219,8 @@ func (s *replaced) Index(ctx context.Context, parts []placement.Partition, want 
 
 func (s *replaced) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	return s.memory().Heartbeat(ctx, self, ttl, ask)
+}
+
+func (s *replaced) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
+	return s.memory().Agree(ctx, self, ttl, settings)
 }

@@ -150,6 +150,7 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	if died {
 		k.someDied()
 	}
+	k.store.agreement.Report(k.agree(k.living()))
 	k.decide()
 	if restores := k.sayRestored(ctx); restores || len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show

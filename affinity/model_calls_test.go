@@ -120,6 +120,11 @@ func (p *modelProcess) Heartbeat(ctx context.Context, self lease.Incarnation, tt
 	return alive, c.err
 }
 
+// Agree implements Store. All processes have the same settings.
+func (p *modelProcess) Agree(context.Context, lease.Incarnation, time.Duration, pinstore.Settings) (pinstore.Agreed, error) {
+	return pinstore.Agreed{Since: 1}, nil
+}
+
 // Notify implements Store. Notifications are lost.
 func (p *modelProcess) Notify(func(string)) {}
 

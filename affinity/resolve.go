@@ -23,7 +23,7 @@ import (
 // of the hash.
 //
 // It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several
-// concurrent changes), ErrClosed, the errors of Agent.Place, or ctx.Err() if ctx ends
+// concurrent changes), ErrSettings, ErrClosed, the errors of Agent.Place, or ctx.Err() if ctx ends
 // before the budget does.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	ctx, end := r.trace(ctx, "resolve", room)
@@ -112,6 +112,9 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	s := r.agent.Snapshot()
 	if r.work.closed.Load() {
 		return s, ErrClosed
+	}
+	if err := r.store.agreement.Refused(); err != nil {
+		return s, err
 	}
 	_, err := r.agent.Place(room)
 	return s, err

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/agreement"
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/affinity/internal/pincache"
@@ -31,7 +32,10 @@ type Resolver struct {
 	cfg      Config
 	cache    *pincache.Cache
 	reserved capacity.Reservations
-	store    *storeclient.Client
+	store    struct {
+		*storeclient.Client
+		agreement agreement.Agreement
+	}
 	liveness *liveness.Judge
 	met      met
 	hosts    hostTable
@@ -69,8 +73,13 @@ type work struct {
 	wait     sync.WaitGroup
 }
 
-// Start returns a running Resolver over a store that all nodes share. It waits
-// neither for the agent nor for the store. Close it before the agent leaves.
+// Start returns a running Resolver over a store that all nodes share. It does not wait for
+// the agent, and for the store no longer than Config.Budget. Close it before the agent leaves.
+//
+// It fails with ErrSettings if other nodes of the cluster have another number of partitions,
+// another Config.Cost, or a store with another prefix. If the store does not answer, the node finds
+// that out later: then all calls that need the store fail with ErrSettings, and the rooms
+// that are hosted here stay.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -86,6 +95,13 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
 	r.work.stop, r.work.endLog = stop, endLog
+	r.store.agreement.Settings = settingsOf(node, cfg)
+	_ = r.agree(r.self()) // a store that fails is asked again with the first heartbeat
+	if err := r.store.agreement.Refused(); err != nil {
+		stop()
+		endLog()
+		return nil, err
+	}
 	r.shared.looks.ended = agent.Ended
 	if cfg.ReportLoad {
 		agent.SetLoad(0)
@@ -105,10 +121,11 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 		agent: agent, cfg: cfg,
 		cache:    pincache.New(cfg.MaxKnown),
 		reserved: capacity.Reservations{Limits: capacity.Ceilings{Soft: cfg.SoftCeiling, Hard: cfg.HardCeiling}, Settle: cfg.Settle, Keep: cfg.PinTTL},
-		store:    storeclient.New(store, cfg.Budget, cfg.Log, unasked),
 		liveness: liveness.New(ttl),
 		work:     work{rooms: newWorklist[string](), partitions: newWorklist[placement.Partition]()},
 	}
+	r.store.Client = storeclient.New(store, cfg.Budget, cfg.Log, unasked)
+	r.store.agreement = agreement.Agreement{Store: store, Log: cfg.Log, TTL: ttl, Explain: explainCost}
 	r.hosts.fences.Store(agent.Snapshot().Stats.Fences)
 	return r
 }
@@ -130,6 +147,7 @@ func (r *Resolver) Close() error {
 		if _, err := r.store.Store.Heartbeat(ctx, r.self(), 0, nil); err != nil {
 			r.work.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
 		}
+		r.store.agreement.Withdraw(ctx)
 		r.work.endLog()
 	})
 	return r.work.farewell
@@ -195,6 +213,9 @@ type Stats struct {
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
+	// Refused is the ErrSettings for which this node places no rooms; empty: none.
+	Refused string `json:"refused,omitempty"`
+
 	Evacuation *Evacuation `json:"-"` // the one in progress, or the latest; nil: there was none
 }
 
@@ -251,6 +272,9 @@ func (r *Resolver) Stats() Stats {
 	store := r.store.Stats()
 	s.StoreCalls, s.StoreTime, s.StoreErrors = store.Calls, store.Waited, store.Errors
 	s.Breaker, s.StoreDoubt = store.Breaker, store.Doubt
+	if err := r.store.agreement.Refused(); err != nil {
+		s.Refused = err.Error()
+	}
 	return s
 }
 

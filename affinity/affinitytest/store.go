@@ -45,6 +45,12 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 		{"IndexConcurrent", indexConcurrent},
 		{"Heartbeats", heartbeats},
 		{"HeartbeatsExpire", heartbeatsExpire},
+		{"SettingsDiffer", settingsDiffer},
+		{"SettingsLeftOut", settingsLeftOut},
+		{"SettingsEnd", settingsEnd},
+		{"SettingsLast", settingsLast},
+		{"SettingsComeBack", settingsComeBack},
+		{"SettingsRace", settingsRace},
 		{"Notifies", notifies},
 		{"ContextEnded", contextEnded},
 	} {
@@ -184,7 +190,8 @@ func contextEnded(p *pins) {
 	}
 	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(lease.Incarnation) bool { return true }, 1)
 	_, signErr := p.a.Heartbeat(ctx, p.first, long, nil)
-	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr} {
+	_, agreeErr := p.a.Agree(ctx, p.first, long, p.stating(0, "64", ""))
+	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr, agreeErr} {
 		if !errors.Is(err, pinstore.ErrStore) || !errors.Is(err, context.Canceled) {
 			p.Errorf("error %v; want an ErrStore because of %v", err, context.Canceled)
 		}

@@ -29,6 +29,8 @@ type Memory struct {
 	epoch uint64
 	units map[lease.Incarnation][]claimed // of ops with a limit, by time
 	users []func(room string)
+
+	stated map[string]*statement // by cluster
 }
 
 type memoryPin struct {
@@ -44,6 +46,8 @@ func NewMemory() *Memory {
 		index: make(map[placement.Partition]map[lease.Incarnation]map[string]struct{}),
 		beats: make(map[lease.Incarnation]time.Time),
 		units: make(map[lease.Incarnation][]claimed),
+
+		stated: make(map[string]*statement),
 	}
 }
 
@@ -238,6 +242,9 @@ func (m *Memory) Copy() *Memory {
 	c.beats, c.epoch = maps.Clone(m.beats), m.epoch
 	for room, pin := range m.pins {
 		c.put(room, pin)
+	}
+	for cluster, s := range m.stated {
+		c.stated[cluster] = s.clone()
 	}
 	for at, claims := range m.units {
 		c.units[at] = slices.Clone(claims)

@@ -127,6 +127,12 @@ type Store interface {
 	// incarnations in ask are alive.
 	Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
+	// Agree states settings of self for ttl from now, by the store's clock; a ttl of 0 ends
+	// that, and the last user to do so frees the settings. A store adds settings of its own, such as a prefix
+	// of its keys. If other users state other values of some, Agree states nothing, and returns
+	// which: the users that came first win.
+	Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s Settings) (Agreed, error)
+
 	// Notify registers changed. The store calls it with a room after another user has
 	// changed the room's pin, if this user has ever received the pin; and with "" when
 	// the store may have missed changes, as after a lost connection. The store may also

@@ -44,10 +44,15 @@
 //	roost:{17}:u:<room>                 zset    participant → last heartbeat in ms
 //	roost:{n:<node>|<incarnation>}      zset    quarter of a second → units of the rooms that were claimed in it
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
+//	roost:{<cluster>}:fingerprint       string  the settings that all nodes of the cluster must share
+//	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
+//
+// The last two begin with roost: for any prefix, so that nodes with different prefixes see each
+// other. A user of an access list without a right to them is not compared, and the log says so.
 //
 // A user of an access list needs
 //
-//	~roost:* +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
+//	~roost:* (and the prefix, if it is another one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
 //	+zadd +zrem +zrange +zrevrange +zscore +zcard +zcount +zrangebyscore
 //	+zremrangebyscore +hello +ping +client|tracking
 //	+select +cluster|slots +cluster|shards +role

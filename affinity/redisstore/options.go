@@ -33,9 +33,9 @@ type Options struct {
 	// 300ms and 500ms. Required.
 	URL string
 
-	// Prefix begins the names of all keys; all nodes of a cluster use the same.
-	// Several clusters share a Redis by different prefixes. Printable ASCII
-	// without braces. Default "roost:".
+	// Prefix begins the names of all keys but those of the fingerprint; all nodes of a cluster
+	// use the same. Several clusters share a Redis by different prefixes and different names
+	// (cluster.Config.Cluster). Printable ASCII without braces. Default "roost:".
 	Prefix string
 
 	// TLS replaces the default of a rediss:// URL: to verify the server by the system's

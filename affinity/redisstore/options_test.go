@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
@@ -98,6 +99,11 @@ func TestAccessList(t *testing.T) {
 	}
 	if left := server.Do("EXISTS", s.keys.rooms(17, "n|1")); left != "0" {
 		t.Error("clean.lua was not let through")
+	}
+	for _, ttl := range []time.Duration{time.Second, 0} {
+		if _, err := s.Agree(t.Context(), node("n", 1), ttl, stating("c")); err != nil {
+			t.Errorf("settings: %v", err)
+		}
 	}
 	stranger := open(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr(), Prefix: "other:"})
 	fails(t, stranger, "NOPERM")

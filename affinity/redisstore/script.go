@@ -20,6 +20,8 @@ var (
 	cleanSource string
 	//go:embed heartbeat.lua
 	heartbeatSource string
+	//go:embed agree.lua
+	agreeSource string
 )
 
 // script is a Lua script that the server stores under its hash. Only a server without

@@ -21,7 +21,7 @@ type Store struct {
 	opt  Options
 	keys keys
 
-	swap, apart, clean, heartbeat, reserve script
+	swap, apart, clean, heartbeat, reserve, agree script
 
 	link    atomic.Pointer[link]
 	changed atomic.Pointer[[]func(room string)]
@@ -63,6 +63,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		clean:     newScript(cleanSource),
 		heartbeat: newScript(heartbeatSource),
 		reserve:   newScript(reserveSource),
+		agree:     newScript(agreeSource),
 		quit:      make(chan struct{}),
 	}
 	s.link.Store(&link{err: errEarly})

@@ -93,12 +93,12 @@ func TestClient(t *testing.T) {
 func TestProblemIs(t *testing.T) {
 	all := []error{
 		cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, pinstore.ErrStore,
-		affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged,
+		affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged, affinity.ErrSettings,
 	}
 	for code, want := range map[string]error{
 		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: io.EOF,
 		CodeStore: pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
-		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeNoStore: io.EOF,
+		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeSettings: affinity.ErrSettings, CodeNoStore: io.EOF,
 	} {
 		for _, err := range all {
 			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != errors.Is(err, want) {

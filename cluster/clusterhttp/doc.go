@@ -163,6 +163,7 @@
 //	503  no_capacity         the room exceeds the hard ceiling of every node
 //	503  no_match            no node has the labels that the room requires
 //	503  store_unavailable   the store of pins does not respond
+//	503  settings_differ     other nodes of the cluster over this store have other settings
 //	503  closed              the agent has left or stopped
 //	431  bad_request         more than 100 header fields
 //	500  internal            an error in roost

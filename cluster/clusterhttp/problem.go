@@ -15,7 +15,7 @@ import (
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
 // cluster.ErrLastCandidate, cluster.ErrEvictions, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
-// affinity.ErrChanged.
+// affinity.ErrChanged, affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
@@ -46,6 +46,7 @@ const (
 	// About rooms.
 	CodeNoStore    = "no_store"          // the agent has no store of pins
 	CodeStore      = "store_unavailable" // the store does not respond
+	CodeSettings   = "settings_differ"   // other nodes over the store have other settings
 	CodeNoCapacity = "no_capacity"       // no node has capacity for the room
 	CodeRequire    = "no_match"          // no node meets what the room requires
 	CodeNoPin      = "no_pin"            // the room is not pinned
@@ -63,7 +64,7 @@ func (p *Problem) Is(target error) bool {
 		CodeNotMember: cluster.ErrNotMember, CodeLastCandidate: cluster.ErrLastCandidate, CodeEvictions: cluster.ErrEvictions,
 		CodeStalled: cluster.ErrStalled,
 		CodeStore:   pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeRequire: affinity.ErrRequire, CodeNoPin: affinity.ErrNoPin,
-		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged,
+		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeSettings: affinity.ErrSettings,
 	}[p.Code]
 	return ok && target == err
 }

@@ -296,6 +296,8 @@ func (a *api) roomProblem(err error) *Problem {
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeRequire
 	case errors.Is(err, pinstore.ErrStore):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeStore
+	case errors.Is(err, affinity.ErrSettings):
+		p.Status, p.Code = http.StatusServiceUnavailable, CodeSettings
 	case errors.Is(err, affinity.ErrFenced):
 		p.Status, p.Code = http.StatusServiceUnavailable, CodeNotReady
 		p.Message += "; try again in a second"

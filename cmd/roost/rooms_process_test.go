@@ -256,3 +256,22 @@ func hidden(t *testing.T, agents ...*proc) {
 		}
 	}
 }
+
+// TestSettingsOnRedis: an agent that gossip does not reach, with another number of partitions over the same
+// Redis, ends with the name of the setting (S6.12).
+func TestSettingsOnRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	a := agent(t, "a", append(brisk(), "--redis", redis.URL())...)
+	agree(t, a)
+	other := append(brisk(), "--redis", redis.URL(), "--partitions", "64")
+	for range 2 {
+		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from those of other nodes", "partitions is 64 here and 1024 on a")
+	}
+	if _, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err != nil {
+		t.Error(err)
+	}
+	a.Signal(syscall.SIGTERM)
+	a.Exits(exitOK)
+	agent(t, "x", other...)
+}

@@ -42,7 +42,7 @@ func main() {
 	var seeds []string
 	for _, id := range []lease.NodeID{"door", "a", "b", "c"} {
 		agent, err := cluster.Start(ctx, cluster.Config{
-			ID: string(id), Bind: "127.0.0.1:0", Join: seeds, Network: cluster.Local,
+			ID: string(id), Cluster: "roost-example", Bind: "127.0.0.1:0", Join: seeds, Network: cluster.Local,
 			Capacity: 1000, StartDraining: id == "door",
 		})
 		check(err)

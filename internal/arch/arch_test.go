@@ -45,6 +45,7 @@ var house = []struct {
 	{"affinity/internal/liveness", []string{"lease", "cluster"}, "who is dead follows from snapshots and from what the store said"},
 	{"affinity/internal/capacity", []string{"lease", "placement", "cluster", "affinity/internal/liveness", "affinity/pinstore"}, "where a room fits follows from snapshots, and from what was placed before"},
 	{"affinity/internal/pincache", []string{"lease", "affinity/pinstore"}, "it holds what the store said, of nodes that it does not know"},
+	{"affinity/internal/agreement", []string{"lease", "affinity/pinstore"}, "it compares settings by their names, and knows none of them"},
 	{"affinity/internal/storeclient", []string{"lease", "affinity/pinstore"}, "it bounds calls of any store, and knows nothing of rooms"},
 	{"affinity", []string{"lease", "placement", "events", "cluster", "reconnect", "affinity/internal/...", "affinity/pinstore", "internal/latest", "internal/logqueue", "internal/roomname"}, "pins follow the agent's snapshots, and work with any store"},
 	{"affinity/evacuate", []string{"lease", "cluster", "affinity", "affinity/pinstore"}, "it asks the resolver as any program does"},

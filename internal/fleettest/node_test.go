@@ -27,6 +27,11 @@ type setup struct {
 	TTL      time.Duration // of leases
 	LAN      bool          // the timings of a data centre, not of one machine
 
+	// Settings that all nodes must share; 0 and "" are the defaults.
+	Partitions int
+	Prefix     string // of keys
+	CostTimes  int64  // a multiple of the default
+
 	// As in affinity.Config.
 	Budget     time.Duration
 	ReportLoad bool
@@ -48,18 +53,21 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 	// All nodes share a clock: apparent skew comes from a busy machine.
 	agent, err := cluster.Start(ctx, cluster.Config{
 		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
-		Network: network, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
+		Partitions: s.Partitions, Network: network, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
 	})
 	if err != nil {
 		return nil, err
 	}
 	n := &node{agent: agent}
-	redis, err := redisstore.Open(ctx, redisstore.Options{URL: s.URL})
+	redis, err := redisstore.Open(ctx, redisstore.Options{URL: s.URL, Prefix: s.Prefix})
 	if err != nil {
 		return nil, errors.Join(err, agent.Close())
 	}
 	n.store = &meter{Store: redis, moves: make(map[string]int)}
 	cfg := affinity.Config{Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
+	if s.CostTimes != 0 {
+		cfg.Cost = func(d affinity.Demand) int64 { return s.CostTimes * d.Streams() }
+	}
 	if n.rooms, err = affinity.Start(agent, n.store, cfg); err != nil {
 		return nil, errors.Join(err, redis.Close(), agent.Close())
 	}
@@ -86,7 +94,7 @@ func (n *node) close() {
 type meter struct {
 	*redisstore.Store
 	gate              sync.RWMutex
-	swaps, heartbeats atomic.Int64
+	swaps, heartbeats atomic.Int64 // a comparison of settings counts as a heartbeat
 	swapped           atomic.Int64 // ops in swaps
 
 	mu    sync.Mutex
@@ -127,6 +135,13 @@ func (m *meter) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 	defer m.gate.RUnlock()
 	m.heartbeats.Add(1)
 	return m.Store.Heartbeat(ctx, self, ttl, ask)
+}
+
+func (m *meter) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s pinstore.Settings) (pinstore.Agreed, error) {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	m.heartbeats.Add(1)
+	return m.Store.Agree(ctx, self, ttl, s)
 }
 
 // each calls f for every item, with limited concurrency.

@@ -184,14 +184,22 @@ func (e Examination) timings() []Check {
 
 func (e Examination) redis() []Check {
 	r := e.After.Stats.Rooms
-	if r == nil || !r.StoreDoubt {
-		return nil
+	var faults []Check
+	if r != nil && r.Refused != "" {
+		faults = append(faults, Check{
+			"redis", Fail, term.Printable(strings.TrimPrefix(r.Refused, "affinity: ")),
+			"this node places no rooms: a room could get two hosts; rooms that it hosts already stay",
+			"see which settings are right, and restart the other nodes with them",
+		})
 	}
-	return []Check{{
-		"redis", Fail, fmt.Sprintf("Redis has not answered lately (breaker: %s)", r.Breaker),
-		"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
-		"see whether Redis runs, can be reached from the agent's machine and has memory; the agent retries by itself",
-	}}
+	if r != nil && r.StoreDoubt {
+		faults = append(faults, Check{
+			"redis", Fail, fmt.Sprintf("Redis has not answered lately (breaker: %s)", r.Breaker),
+			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
+			"see whether Redis runs, can be reached from the agent's machine and has memory; the agent retries by itself",
+		})
+	}
+	return faults
 }
 
 // events warns of a loop that had unread events at both looks and did not catch up.

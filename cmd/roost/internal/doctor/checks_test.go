@@ -101,8 +101,11 @@ func TestChecks(t *testing.T) {
 		}), "members: warn: this node is alone + seeds: warn: alone, and started to join seeds.test:7946"},
 		"the first": {after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }), "members: warn: this node is alone"},
 
-		"hasty":             {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
-		"redis away":        {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"other settings": {after(func(l *Look) { // S6.12
+			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
+		}), "redis: fail: partitions is 64 here and 1024 on b"},
 		"a loop hangs":      {func(b, a *Look) { reading(b, 1); reading(a, 3) }, "events: warn: watch by 3 states"},
 		"it catches up":     {func(b, a *Look) { reading(b, 3); reading(a, 1) }, ""},
 		"it just fell back": {after(func(l *Look) { reading(l, 3) }), ""},

@@ -1,0 +1,114 @@
+// Package agreement has the resolvers over one store agree on the settings that they must
+// share, and refuses this node's claims while others have settings that differ.
+package agreement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// ErrSettings is exported by package affinity.
+var ErrSettings = errors.New("affinity: settings differ from those of other nodes")
+
+// Agreement is the view of one node. One goroutine at a time calls Check and Withdraw.
+type Agreement struct {
+	Store    pinstore.Store
+	Log      *slog.Logger
+	Settings pinstore.Settings
+	TTL      time.Duration // how long the store keeps what this node states
+
+	// Explain returns a difference for people, or "".
+	Explain func(pinstore.Difference) string
+
+	at      lease.Incarnation // that was compared last, and its fences by then
+	fences  uint64
+	last    time.Time
+	silent  bool   // not live since then
+	differ  string // what differed then
+	logged  string // what differs, by the log
+	unheard bool   // the store does not compare settings, by the log
+	refused atomic.Pointer[error]
+}
+
+// Refused returns an ErrSettings that names each difference, or nil. Any goroutine may
+// call it.
+func (a *Agreement) Refused() error {
+	if err := a.refused.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Check states this node's settings in the store, and compares them with those of others.
+// A store that fails changes nothing: it must not end what runs. Check returns its error.
+//
+// self is the zero Incarnation while this node is not live, and fences counts how often its lease
+// has ended. After that, or a TTL without Check, other nodes may have begun with other settings, and
+// this node no longer counts as earlier than they. A store that was away is no reason for that.
+func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences uint64) error {
+	if self.Number == 0 {
+		a.silent = true
+		return nil
+	}
+	if self != a.at || fences != a.fences || (a.silent && time.Since(a.last) > a.TTL) {
+		a.Settings.Since = 0
+	}
+	a.silent = false
+	got, err := a.Store.Agree(ctx, self, a.TTL, a.Settings)
+	if err != nil {
+		return err
+	}
+	a.at, a.fences, a.last, a.Settings.Since = self, fences, time.Now(), got.Since
+	a.differ = ""
+	if len(got.Differ) == 0 {
+		a.refused.Store(nil)
+		return nil
+	}
+	for _, d := range got.Differ { // without the node, which is another one each time
+		a.differ += d.Setting + " " + d.Theirs + "\n"
+	}
+	err = a.refusal(got.Differ)
+	a.refused.Store(&err)
+	return nil
+}
+
+// Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise.
+func (a *Agreement) Report(err error) {
+	switch {
+	case err != nil && !a.unheard:
+		a.Log.Warn("settings not compared with those of other nodes", "err", err)
+	case a.differ != "" && a.differ != a.logged:
+		a.Log.Error("settings differ from those of other nodes; placing no rooms", "err", a.Refused())
+	case a.differ == "" && a.logged != "":
+		a.Log.Info("settings agree with those of other nodes again")
+	}
+	a.unheard, a.logged = err != nil, a.differ
+}
+
+// Withdraw says that this node has ended.
+func (a *Agreement) Withdraw(ctx context.Context) {
+	if a.at.Number != 0 && a.Refused() == nil {
+		_, _ = a.Store.Agree(ctx, a.at, 0, a.Settings) // otherwise it expires
+	}
+}
+
+func (a *Agreement) refusal(differ []pinstore.Difference) error {
+	texts := make([]string, len(differ))
+	for i, d := range differ {
+		what := a.Explain(d)
+		if what == "" {
+			what = fmt.Sprintf("%s is %.80s here and %.80s", d.Setting, d.Ours, d.Theirs)
+		}
+		texts[i] = fmt.Sprintf("%s on %s", what, d.By.Node)
+	}
+	return fmt.Errorf("%w of cluster %q over this store: %s; set them equal, or stop all nodes that have the others and wait for up to %v; if this is another cluster, give it another name",
+		ErrSettings, a.Settings.Cluster, strings.Join(texts, "; "), a.TTL)
+}

@@ -1,0 +1,112 @@
+package pinstore
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Settings are what a user states of the settings that all users of a cluster share: two
+// that differ would pin one room twice.
+type Settings struct {
+	Cluster string    // its name; users of other clusters state settings of their own
+	Values  []Setting // with distinct names
+
+	// Since is Agreed.Since of this user's latest call, 0 for none. A user that has agreed with others
+	// replaces the settings of a user that came later, after the store has lost its data.
+	Since int64
+}
+
+// Setting is one of Settings. The name has no spaces, and neither has line breaks.
+type Setting struct{ Name, Value string }
+
+// Agreed is the store's answer to Settings.
+type Agreed struct {
+	Since  int64        // since when users have stated these settings, by the store's clock; 0 if some differ
+	Differ []Difference // in the order of Settings.Values, and then the store's own
+}
+
+// Difference is a setting of which another user states another value.
+type Difference struct {
+	Setting, Ours, Theirs string
+	By                    lease.Incarnation // stated the other value lately
+}
+
+// statement is what the users of a cluster state.
+type statement struct {
+	since  int64
+	values map[string]stated
+	users  map[lease.Incarnation]time.Time // until when
+}
+
+type stated struct {
+	value string
+	by    lease.Incarnation
+	until time.Time
+}
+
+// Agree implements Store.
+func (m *Memory) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s Settings) (Agreed, error) {
+	if err := ctx.Err(); err != nil {
+		return Agreed{}, fail(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	is := m.statement(s.Cluster, now)
+	if ttl <= 0 {
+		if delete(is.users, self); len(is.users) == 0 {
+			delete(m.stated, s.Cluster)
+		}
+		return Agreed{}, nil
+	}
+	differ := is.differ(s.Values)
+	earlier := s.Since != 0 && s.Since < is.since
+	if len(differ) > 0 && !earlier {
+		delete(is.users, self)
+		return Agreed{Differ: differ}, nil
+	}
+	if len(differ) > 0 {
+		clear(is.values)
+	}
+	if earlier {
+		is.since = s.Since
+	}
+	until := now.Add(ttl)
+	for _, own := range s.Values {
+		if until.After(is.values[own.Name].until) {
+			is.values[own.Name] = stated{own.Value, self, until}
+		}
+	}
+	is.users[self] = until
+	return Agreed{Since: is.since}, nil
+}
+
+func (s *statement) differ(values []Setting) (differ []Difference) {
+	for _, own := range values {
+		if v, ok := s.values[own.Name]; ok && v.value != own.Value {
+			differ = append(differ, Difference{own.Name, own.Value, v.value, v.by})
+		}
+	}
+	return differ
+}
+
+// statement returns what the users of a cluster state now.
+func (m *Memory) statement(cluster string, now time.Time) *statement {
+	is := m.stated[cluster]
+	if is != nil {
+		maps.DeleteFunc(is.values, func(_ string, v stated) bool { return !now.Before(v.until) })
+		maps.DeleteFunc(is.users, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
+	}
+	if is == nil || len(is.values) == 0 {
+		is = &statement{now.UnixMilli(), make(map[string]stated), make(map[lease.Incarnation]time.Time)}
+		m.stated[cluster] = is
+	}
+	return is
+}
+
+func (s *statement) clone() *statement {
+	return &statement{s.since, maps.Clone(s.values), maps.Clone(s.users)}
+}
