@@ -74,7 +74,7 @@ func resets() []fault {
 			},
 		},
 		{
-			name: "all TCP of n5 refused", faulty: 5, lasts: 40 * time.Second, holds: still,
+			name: "all TCP of n5 refused", faulty: 5, lasts: 40 * time.Second, short: true, holds: still,
 			begin: func(l *lab) { l.refuse(5) }, end: func(l *lab) { l.accept(5) },
 		},
 	}
