@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
 )
 
@@ -16,7 +17,8 @@ import (
 // was away or the room was evicted from the pin cache. It yields nothing while the room
 // has no pin. A room that is known costs no round trip.
 //
-// Nodes that the room leaves again while the loop body runs are skipped. Each range
+// Nodes that the room leaves again while the loop body runs are skipped. So is a greater epoch
+// alone: a host restores a pin that the store has lost, and its clients stay connected. Each range
 // over the sequence starts again. It fails for an invalid name by yielding nothing.
 func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
@@ -27,7 +29,7 @@ func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 		defer r.feeds.moves.unsubscribe(s)
 		timer := time.NewTimer(0)
 		defer timer.Stop()
-		epoch := uint64(0)
+		var last followed
 		for {
 			select {
 			case <-s.wake:
@@ -39,8 +41,9 @@ func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 			if ctx.Err() != nil || !open {
 				return
 			}
-			if d := r.followed(ctx, room, b); d.Epoch > epoch {
-				if epoch = d.Epoch; !yield(d) {
+			if now := r.followed(ctx, room, b); now.Epoch > last.Epoch {
+				news := now.moved || now.at != last.at
+				if last = now; news && !yield(now.Directive) {
 					return
 				}
 			}
@@ -52,25 +55,33 @@ func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 
 const followEvery = 2 * time.Second
 
+// followed is where a followed room lives.
+type followed struct {
+	reconnect.Directive
+	at    lease.Incarnation
+	moved bool // by a move, which may lead back to the same node
+}
+
 // followed returns where a followed room lives: by its moves, by its pin in the cache,
 // or by the store.
-func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (d reconnect.Directive) {
+func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (f followed) {
 	if len(b.Moved) > 0 {
 		m := b.Moved[0]
-		return m.Directive()
+		return followed{m.Directive(), m.To, true}
 	}
 	s := r.agent.Snapshot()
 	if s.Table == nil {
-		return d
+		return f
 	}
 	if e := r.cache.Get(room); e != nil && r.cache.IsFresh(e, time.Now()) {
 		if m := liveness.Live(s, e.Pin.Incarnation); m != nil {
-			return reconnect.Directive{Room: room, To: m.ID, Addr: m.APIAddr, Reason: liveness.Alive.Reason(), Epoch: e.Pin.Epoch}
+			d := reconnect.Directive{Room: room, To: m.ID, Addr: m.APIAddr, Reason: liveness.Alive.Reason(), Epoch: e.Pin.Epoch}
+			return followed{d, e.Pin.Incarnation, false}
 		}
 	}
 	a, err := r.Lookup(ctx, room)
 	if err != nil || liveness.Live(r.agent.Snapshot(), a.Incarnation) == nil {
-		return d // the next round asks again
+		return f // the next round asks again
 	}
-	return a.Directive()
+	return followed{a.Directive(), a.Incarnation, false}
 }

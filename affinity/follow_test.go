@@ -99,6 +99,46 @@ func TestFollowFindsMissedMoves(t *testing.T) { // S6.16
 	})
 }
 
+// A host that restores its pin, because the store has lost it, gets a greater epoch. The room has not
+// moved, and its clients must not connect again; the next move has news for them.
+func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
+		time.Sleep(5 * time.Second)
+		h := f.host("b", "r", 3)
+		home := f.resolve("b", "r", 3)
+		if home.Node == "a" {
+			t.Fatal("the follower must be another node than the host")
+		}
+		got := f.followed(t.Context(), "r")
+		time.Sleep(3 * time.Second)
+		wantFollowed(t, "pinned", got, 1, home.Node, h.Epoch())
+
+		before := h.Epoch()
+		data.empty()
+		time.Sleep(10 * time.Second)
+		if lost(h) || h.Epoch() <= before {
+			t.Fatalf("the pin was not restored: epoch %d, then %d, %v", before, h.Epoch(), h.Err())
+		}
+		wantFollowed(t, "restored", got, 1, home.Node, before)
+
+		moved, err := f.rooms["b"].Move(t.Context(), "r", lease.NodeID(f.not("a", string(home.Node))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		wantFollowed(t, "moved", got, 2, moved.Node, moved.Epoch)
+		back, err := f.rooms["b"].Move(t.Context(), "r", home.Node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		wantFollowed(t, "back", got, 3, back.Node, back.Epoch)
+	})
+}
+
 // The directive of an assignment has the address of its node, and none without a member.
 func TestAssignmentDirective(t *testing.T) { // S6.14
 	at := lease.Incarnation{Node: "b", Number: 2}
