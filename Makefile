@@ -94,7 +94,7 @@ chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for plante
 outages: ## rooms while Redis loses data or is away, as a table, and 100,000 rooms at FLUSHALL; takes minutes
 	$(STEP) 'outages of Redis' go test -count=1 -v -run 'TestOutages$$|TestFlushedRooms$$' ./internal/fleettest -long
 
-models: ## every state of the larger worlds of the model of rooms, and 3,000 random walks on Redis; takes two minutes
+models: ## every state of the larger worlds of the model of rooms, and 3,500 random walks on Redis; takes minutes
 	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./affinity -long
 
 networks: ## real agents with faults of networks and processes, as a table; takes ten minutes and needs root; EXE=… measures another binary

@@ -182,6 +182,16 @@ type replaced struct {
 
 func (s *replaced) empty() { s.restore(pinstore.NewMemory()) }
 
+// failOver empties the store. No user is notified.
+func (s *replaced) failOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = pinstore.NewMemory()
+	for _, heed := range s.heeds {
+		s.now.Notify(heed)
+	}
+}
+
 // restore gives the store other data, such as an earlier copy.
 func (s *replaced) restore(data *pinstore.Memory) {
 	s.mu.Lock()

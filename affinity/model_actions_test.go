@@ -77,9 +77,7 @@ func (w *modelWorld) wipe() {
 	time.Sleep(time.Millisecond)
 	for _, p := range w.running() {
 		p.r.changed("")
-		if p.op != nil {
-			p.op.foreign = 0 // the store does not say any more that the other home lives
-		}
+		p.forgets()
 	}
 }
 
@@ -94,9 +92,18 @@ func (w *modelWorld) revert() {
 	time.Sleep(time.Millisecond)
 	for _, p := range w.running() {
 		p.r.changed("")
+		p.forgets()
 		if w.fault == trustsCopies {
 			p.r.cache.Gave(0, p.r.cache.Generation())
 		}
+	}
+}
+
+// forgets is for a refresh that goes on: the store may say of another home that it lives, or
+// not any more, other than when the refresh has read the pin.
+func (p *modelProcess) forgets() {
+	if p.op != nil {
+		p.op.foreign, p.op.dead = 0, false
 	}
 }
 

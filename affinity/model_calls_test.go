@@ -21,6 +21,8 @@ type modelOp struct {
 	call    *modelCall
 	fences  uint64         // when the store last did something for it
 	foreign uint64         // epoch of another home's pin that a refresh has read
+	hosted  *Hosting       // when it began
+	dead    bool           // a refresh has read the pin of a home that is dead, and nothing says that it lives
 	did     func(*modelOp) // checks the result
 }
 
@@ -111,8 +113,13 @@ func (p *modelProcess) Heartbeat(ctx context.Context, self lease.Incarnation, tt
 	c.do = func() {
 		alive, c.err = p.w.store.Heartbeat(context.Background(), self, ttl, ask)
 		p.w.redis.heartbeat(p.self, self, ttl, ask, alive)
-		if p.w.fault == gossipDecides {
+		switch {
+		case p.w.fault == gossipDecides:
 			clear(alive)
+		case p.w.fault == yieldsToDead && p.r.hosts.count() > 0:
+			for i := range alive {
+				alive[i] = true
+			}
 		}
 		c.said = fmt.Sprint(alive)
 	}

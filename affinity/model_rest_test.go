@@ -4,6 +4,7 @@ package affinity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -46,6 +47,10 @@ func (w *modelWorld) rest() string {
 	}
 	w.pass()
 	w.pass()
+	var hosted []*Hosting
+	for _, p := range all {
+		hosted = append(hosted, p.r.hosts.get(modelRoom))
+	}
 	for range 2 {
 		for _, p := range all {
 			if owner, _ := p.Snapshot().Table.Owner(0); owner == p.self.Node {
@@ -58,6 +63,12 @@ func (w *modelWorld) rest() string {
 	}
 	if w.broken != "" || len(all) == 0 {
 		return w.broken
+	}
+	for _, h := range hosted {
+		var to *NotOwnerError
+		if h != nil && errors.As(h.Err(), &to) && w.processOf(to.Owner.Incarnation) == nil {
+			return deadNoHeir
+		}
 	}
 	return w.wrongAtRest(all)
 }
@@ -126,6 +137,9 @@ func (p *modelProcess) key(b *strings.Builder) {
 		fmt.Fprint(b, "younger", p.r.cache.Generation()-generation, w.rank(epoch))
 	}
 	fmt.Fprint(b, p.r.cache.Generation() > 0)
+	if p.k.others.generation == p.r.cache.Generation() {
+		fmt.Fprint(b, p.k.others.restored)
+	}
 	if op := p.op; op != nil {
 		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said, p.fences-op.fences)
 		for i, a := range op.call.acts {

@@ -4,6 +4,7 @@ package affinity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,6 +22,7 @@ const (
 	tenureGrows = "each tenure has a greater epoch than all that a living node has known"
 	homeStays   = "a room stays while its home lives"
 	oneHeir     = "a pin is replaced once"
+	deadNoHeir  = "a host yields to no home that is dead"
 	readIsLost  = "a host that has read of another home that lives serves no longer"
 	fencedIsOut = "a node that was fenced serves nothing of before"
 	homeRuns    = "at rest a room's home runs"
@@ -30,7 +32,7 @@ const (
 
 // begin starts a call of p, up to the first one of the store.
 func (p *modelProcess) begin(what string, f func(*modelOp)) {
-	op := &modelOp{what: what, view: p.view, ended: p.ended, fences: p.fences}
+	op := &modelOp{what: what, view: p.view, ended: p.ended, fences: p.fences, hosted: p.r.hosts.get(modelRoom)}
 	p.op = op
 	go func() {
 		f(op)
@@ -49,9 +51,18 @@ func (p *modelProcess) await() {
 	if h := p.r.hosts.get(modelRoom); h != nil && op.foreign > h.Epoch() {
 		p.w.breaks(readIsLost)
 	}
+	if op.dead && yielded(op.hosted) {
+		p.w.breaks(deadNoHeir)
+	}
 	if op.did != nil {
 		op.did(op)
 	}
+}
+
+// yielded reports whether a hosting has ended for another home.
+func yielded(h *Hosting) bool {
+	var to *NotOwnerError
+	return h != nil && errors.As(h.Err(), &to)
 }
 
 // answers hands the answer of the store to p, or an error.
@@ -199,10 +210,14 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 		}
 	}
 	w.judge(a, op, before, res)
-	if op := a.of; op != nil && op == a.by.op && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self && w.knownToLive(a.by, res.Pin.Incarnation) {
-		op.foreign = res.Pin.Epoch
-		if w.fault == believes {
-			res.Pin = a.Set
+	if op := a.of; op != nil && op == a.by.op && op.what == "refreshes" && res.Pin.Number != 0 && res.Pin.Incarnation != a.by.self {
+		switch {
+		case !w.knownToLive(a.by, res.Pin.Incarnation):
+			op.dead = w.processOf(res.Pin.Incarnation) == nil
+		case w.fault == believes:
+			op.foreign, res.Pin = res.Pin.Epoch, a.Set
+		default:
+			op.foreign = res.Pin.Epoch
 		}
 	}
 	return res

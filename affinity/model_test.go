@@ -85,7 +85,7 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 			},
 			MaxStates: states,
 		}
-		for _, name := range []string{oneHome, epochGrows, seenGrows, tenureGrows, homeStays, oneHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
+		for _, name := range []string{oneHome, epochGrows, seenGrows, tenureGrows, homeStays, oneHeir, deadNoHeir, readIsLost, fencedIsOut, homeRuns, oneServes, allAgree} {
 			m.Invariants = append(m.Invariants, explore.Invariant[*modelState]{
 				Name: name, Holds: func(s *modelState) bool { return s.broken != name },
 			})
@@ -109,6 +109,9 @@ var modelWorlds = []struct {
 	{"a pause in a claim", "", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
 	{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
 	{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
+	{"a death and a host in an outage", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 1, crashes: 1, outages: 1}},
+	{"a late restore of a dead host", "b", large, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, late: 1, wipes: 1, proofs: true}},
+	{"an outage and a start", "b", large, modelLimits{nodes: 2, sweeps: 1, cuts: 1, crashes: 1, starts: 1, outages: 1, ticks: 1}},
 	{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
 	{"releases", "b", small, modelLimits{nodes: 2, hosts: 2, releases: 2, late: 1}},
 	{"a loss of data", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 1, wipes: 1}},
@@ -125,7 +128,8 @@ var modelWorlds = []struct {
 	{"a cut from gossip and the store", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, deaf: 1, ticks: 2}},
 	{"a death in an outage", "b", large, modelLimits{nodes: 2, sweeps: 2, cuts: 1, crashes: 1, outages: 1, ticks: 2}},
 	{"two sides without the store", "", large, modelLimits{nodes: 2, hosts: 2, outages: 1, cuts: 2}},
-	{"a loss of data and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, refreshes: 1, wipes: 1, cuts: 1, late: 1}},
+	{"a loss of data and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, refreshes: 1, wipes: 1, cuts: 1}},
+	{"a loss of data, a cut and late ops", "b", large, modelLimits{nodes: 2, hosts: 2, refreshes: 1, wipes: 1, cuts: 1, late: 1}},
 	{"releases and answers that are lost", "b", large, modelLimits{nodes: 2, hosts: 2, releases: 2, refreshes: 1, late: 1, lost: 1}},
 }
 
@@ -159,6 +163,8 @@ func TestRoomModelFaults(t *testing.T) { // S5.12
 		{gossipDecides, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1}},
 		{storeDecides, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, deaf: 1, ticks: 1}},
 		{silenceProves, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
+		{newComerProves, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, cuts: 1, crashes: 1, starts: 1, outages: 1, ticks: 1}},
+		{yieldsToDead, deadNoHeir, "b", modelLimits{nodes: 2, hosts: 1, sweeps: 1, refreshes: 1, crashes: 1, ticks: 1, copies: 1, reverts: 1}},
 		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, proofs: true}},
 		{noFence, fencedIsOut, "b", modelLimits{nodes: 2, sweeps: 1, pauses: 1, ticks: 1}},
 		{trustsCopies, tenureGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},

@@ -35,6 +35,8 @@ const (
 	sameNumber      modelFault = "a process that restarts has its former number"
 	noFence         modelFault = "a fence is skipped"
 	believes        modelFault = "a host does not believe a pin"
+	newComerProves  modelFault = "silence counts for a node that has just started"
+	yieldsToDead    modelFault = "a host takes a dead home for alive"
 	trustsCopies    modelFault = "a pin from a copy counts"
 )
 
@@ -140,6 +142,9 @@ func (w *modelWorld) start(i int) *modelProcess {
 	p.r = newResolver(p, modelTTL, p, cfg)
 	p.k = &keeper{Resolver: p.r, beat: time.Second, reported: -1}
 	p.beat()
+	if w.fault == newComerProves {
+		p.beatSince(modelTTL)
+	}
 	return p
 }
 

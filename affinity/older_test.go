@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -129,4 +130,23 @@ func TestEpochNeverFalls(t *testing.T) { // S6.2
 			})
 		})
 	}
+}
+
+// A room ends, Redis fails over to a server whose clock is behind, and no notification arrives
+// of either. A node that knows the room sees no smaller epoch.
+func TestClockOfStoreBehind(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		store := &replaced{}
+		store.empty()
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		at := f.Agent("b").Snapshot().Self
+		ahead := pinstore.Pin{Incarnation: lease.Incarnation{Node: at.ID, Number: at.Incarnation}, Epoch: 1 << 52}
+		op := pinstore.Op{Partition: f.Agent("a").Partition("r"), Room: "r", TTL: time.Hour, Set: ahead}
+		store.Swap(t.Context(), op)
+		was := f.resolve("a", "r", 2)
+		store.failOver()
+		if is := f.resolve("a", "r", 2); was.Epoch <= 1<<52 || is.Epoch <= was.Epoch {
+			t.Errorf("it was %+v, is %+v", was, is)
+		}
+	})
 }
