@@ -166,6 +166,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"sim", "--ttl", "1s"}, nil, "LeaseTTL (1s) must be longer than HeartbeatInterval (2s)"},
 		{[]string{"sim", "--network", "local"}, nil, `--network "local": want lan, wan`},
 		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
+		{[]string{"demo", "--nodes", "21"}, nil, `--nodes "21": want a whole number from 2 to 20`},
 		{[]string{"demo", "--http", "0.0.0.0:8400"}, nil, "want a loopback address"},
 		{[]string{"demo", "--redis", "memory:"}, nil, "do not share their memory"},
 	} {

@@ -40,8 +40,8 @@ type front struct {
 // target is the agent that answers. Requests to it end with ctx: a paused agent would
 // never answer them.
 type target struct {
+	httputil.ReverseProxy
 	id   lease.NodeID
-	url  *url.URL
 	ctx  context.Context
 	quit context.CancelFunc
 }
@@ -64,7 +64,7 @@ func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, e
 	mux.Handle("GET /dashboard/{file}", page)
 	mux.HandleFunc("GET /demo", f.press)
 	mux.HandleFunc("POST /demo/{action}", f.press)
-	mux.Handle("/", f.proxy())
+	mux.HandleFunc("/", f.forward)
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		send(w, refuse(http.StatusForbidden, clusterhttp.CodeForbidden, "from a web page of another origin"))
@@ -86,7 +86,8 @@ func (f *front) close() {
 	<-f.ended
 }
 
-// aim selects the node that answers from now on; nil is none.
+// aim selects the node that answers from now on; nil is none. Host and Origin of requests
+// stay as they are, so that the agent can check them.
 func (f *front) aim(n *node) {
 	old := f.target.Load()
 	if old != nil && n != nil && old.id == n.id {
@@ -94,8 +95,14 @@ func (f *front) aim(n *node) {
 	}
 	var next *target
 	if n != nil {
-		next = &target{id: n.id, url: &url.URL{Scheme: "http", Host: n.HTTP}}
+		to := &url.URL{Scheme: "http", Host: n.HTTP}
+		next = &target{id: n.id}
 		next.ctx, next.quit = context.WithCancel(context.Background())
+		next.Rewrite = func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+		}
+		next.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) }
 	}
 	f.target.Store(next)
 	if old != nil {
@@ -103,28 +110,16 @@ func (f *front) aim(n *node) {
 	}
 }
 
-// proxy forwards to the agent. Host and Origin stay as they are, so that the agent can
-// check them.
-func (f *front) proxy() http.Handler {
-	type key struct{}
-	to := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(r.In.Context().Value(key{}).(*url.URL))
-			r.Out.Host = r.In.Host
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) },
+func (f *front) forward(w http.ResponseWriter, r *http.Request) {
+	at := f.target.Load()
+	if at == nil {
+		noAgent(w)
+		return
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		at := f.target.Load()
-		if at == nil {
-			noAgent(w)
-			return
-		}
-		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), key{}, at.url))
-		defer cancel()
-		defer context.AfterFunc(at.ctx, cancel)()
-		to.ServeHTTP(w, r.WithContext(ctx))
-	})
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(at.ctx, cancel)()
+	at.ServeHTTP(w, r.WithContext(ctx))
 }
 
 func noAgent(w http.ResponseWriter) {

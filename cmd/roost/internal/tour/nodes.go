@@ -69,7 +69,7 @@ func (t *tour) owners() []lease.NodeID {
 // spawn starts one more agent. stop ends it.
 func (t *tour) spawn(args ...string) (*node, error) {
 	id := t.nextID()
-	cmd := agentproc.Command(t.o.Exe, string(id), append([]string{
+	cmd := agentproc.Command(t.exe, string(id), append([]string{
 		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--capacity", strconv.Itoa(capacity), "--report-load",
 	}, args...)...)
@@ -90,24 +90,23 @@ func (t *tour) nextID() lease.NodeID { return lease.NodeID(fmt.Sprintf("node-%d"
 func (t *tour) ready(ctx context.Context, n *node) error {
 	at, err := n.Await(ctx)
 	n.reach(at, t.web)
-	return n.failed(err)
+	return n.fault(string(n.id), err)
 }
 
 // agentError is a failure that the log of an agent may explain.
 type agentError struct {
+	error
 	node *node
-	err  error
 }
 
-func (e *agentError) Error() string { return e.err.Error() }
-func (e *agentError) Unwrap() error { return e.err }
+func (e *agentError) Unwrap() error { return e.error }
 
-// failed adds the agent to an error of its process.
-func (n *node) failed(err error) error {
+// fault adds the agent to err, which is nil if what was tried succeeded.
+func (n *node) fault(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &agentError{n, fmt.Errorf("tour: %s: %w", n.id, err)}
+	return &agentError{fmt.Errorf("tour: %s: %w", what, err), n}
 }
 
 // reach notes the addresses of the agent.
@@ -120,7 +119,7 @@ func (n *node) reach(at agentproc.Addrs, web *http.Client) {
 func (t *tour) missing() error {
 	for _, n := range t.live() {
 		if n.Ended() {
-			return n.failed(n.Died())
+			return n.fault(string(n.id), n.Died())
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 		return fmt.Sprintf("%d of %d agents %s", agreed, len(nodes), verb), t.missing()
 	})
 	if err == nil && !done {
-		err = &agentError{behind, fmt.Errorf("tour: the agents do not agree: %s: %w", why, context.Cause(ctx))}
+		err = behind.fault("the agents do not agree: "+why, context.Cause(ctx))
 	}
 	return took, err
 }
@@ -149,7 +149,7 @@ func (t *tour) observe(ctx context.Context) ([]answer, error) {
 // between. No question pins a room, or repairs a pin.
 func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, torn bool, err error) {
 	fail := func(what string, err error) (answer, bool, error) {
-		return answer{}, false, &agentError{n, fmt.Errorf("tour: ask %s for %s: %w", n.id, what, err)}
+		return answer{}, false, n.fault(fmt.Sprintf("ask %s for %s", n.id, what), err)
 	}
 	members, err := n.client.Members(ctx)
 	if err != nil {

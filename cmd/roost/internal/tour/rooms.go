@@ -124,10 +124,7 @@ func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
 			pause(ctx)
 			continue
 		}
-		if err != nil {
-			return home{}, &agentError{n, fmt.Errorf("tour: ask %s for %s: %w", n.id, p.room, err)}
-		}
-		return home{a.Node.ID, a.Source, a.Reason, a.Hosted, try > 1}, nil
+		return home{a.Node.ID, a.Source, a.Reason, a.Hosted, try > 1}, n.fault(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
 	}
 }
 
@@ -149,14 +146,11 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 		}
 		pause(ctx)
 	}
-	if err != nil {
-		return nil, &agentError{n, fmt.Errorf("tour: ask %s for the rooms that are pinned: %w", n.id, err)}
-	}
 	pins := make(map[string]pin, len(list.Rooms))
 	for _, r := range list.Rooms {
 		pins[r.Room] = pin{r.Node, r.Epoch, r.Size}
 	}
-	return pins, nil
+	return pins, n.fault(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
 }
 
 // loaded waits until every agent has heard the loads that the rooms of every node cost.

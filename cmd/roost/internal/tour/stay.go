@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -78,7 +79,11 @@ func (t *tour) stay(ctx context.Context) {
 	<-ctx.Done()
 	mu.Lock()
 	defer mu.Unlock()
-	t.resumeAll() // a paused agent cannot leave
+	for _, n := range t.live() {
+		if n.paused { // it could not leave
+			_ = n.Resume()
+		}
+	}
 }
 
 // running returns the first node that can answer, or nil.
@@ -154,14 +159,6 @@ func (t *tour) act(ctx context.Context, n *node, action string) error {
 	return fmt.Errorf("%.80q is no action", action)
 }
 
-func (t *tour) resumeAll() {
-	for _, n := range t.live() {
-		if n.paused {
-			_ = n.Resume()
-		}
-	}
-}
-
 func refuse(status int, code, why string) result {
 	return result{status, clusterhttp.Problem{Message: why, Code: code}}
 }
@@ -170,10 +167,7 @@ func refuse(status int, code, why string) result {
 func (t *tour) farewell() {
 	live := t.live()
 	last := live[len(live)-1]
-	roost := t.o.Exe
-	if own, err := os.Executable(); err == nil && own == roost {
-		roost = os.Args[0] // as it was typed
-	}
+	roost := cmp.Or(t.o.Exe, os.Args[0]) // as it was typed
 	t.out.line("")
 	t.out.line("The %d agents stay up until Ctrl-C. Add, kill, pause and drain nodes at", len(live))
 	t.out.line("")

@@ -149,10 +149,8 @@ func (t *tour) drain(ctx context.Context) error {
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
 			t.drained = n
-			if _, err := n.client.Drain(ctx); err != nil {
-				return &agentError{n, fmt.Errorf("tour: drain %s: %w", n.id, err)}
-			}
-			return nil
+			_, err := n.client.Drain(ctx)
+			return n.fault(fmt.Sprintf("drain %s", n.id), err)
 		},
 		oneIn:    members,
 		usual:    "from the request",

@@ -136,7 +136,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	}
 	p := t.parties[i]
 	if err := drained.client.ReleaseRoom(ctx, p.room); err != nil {
-		return nil, &agentError{drained, fmt.Errorf("tour: release %s: %w", p.room, err)}
+		return nil, drained.fault("release "+p.room, err)
 	}
 	// Where the store does not notify of changes, an agent may use an older answer.
 	var c check

@@ -13,12 +13,12 @@ import (
 
 // TestStandIn: keys of the stand-in last as long as on a Redis, and scripts see the time.
 func TestStandIn(t *testing.T) {
-	s, err := startStandIn()
+	url, stop, err := startStandIn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	store, err := store.Open(t.Context(), s.url(), "demo", slog.New(slog.DiscardHandler))
+	defer stop()
+	store, err := store.Open(t.Context(), url, "demo", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,36 +18,15 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 )
 
-// Options says what tour to run. The zero value of each field is its default,
-// except for Out.
+// Options says what tour to run.
 type Options struct {
-	Nodes int       // how many agents to start with, 2 to 20; default 5
-	HTTP  string    // where the dashboard and the API of an agent are, on loopback; default 127.0.0.1:8400, with Once not at all
+	Nodes int       // how many agents to start with, 2 to 20
+	HTTP  string    // where the dashboard and the API of an agent are, on loopback; with Once not at all
 	Once  bool      // end after the last step instead of staying up
 	Redis string    // URL of the Redis on which rooms are pinned, may hold a password; default: this process stands in for one
 	Seed  uint64    // picks the rooms, and the nodes that things happen to
 	Out   io.Writer // receives the story
-	Exe   string    // the roost binary; default: this process's own
-}
-
-func (o Options) withDefaults() (Options, error) {
-	if o.Nodes == 0 {
-		o.Nodes = 5
-	}
-	if o.Nodes < 2 || o.Nodes > 20 {
-		return o, fmt.Errorf("tour: %d nodes; it takes 2 to 20", o.Nodes)
-	}
-	if o.HTTP == "" {
-		o.HTTP = "127.0.0.1:8400"
-	}
-	if o.Exe == "" {
-		exe, err := os.Executable()
-		if err != nil {
-			return o, fmt.Errorf("tour: find the roost binary: %w", err)
-		}
-		o.Exe = exe
-	}
-	return o, nil
+	Exe   string    // the roost binary; "" is this process's own
 }
 
 const (
@@ -58,6 +38,7 @@ const (
 // tour is one run.
 type tour struct {
 	o        Options
+	exe      string // the roost binary
 	out      *printer
 	web      *http.Client
 	rng      *rand.Rand
@@ -81,21 +62,21 @@ type tour struct {
 // Run walks through the tour and returns an error that names the checks that failed.
 // Without Once it then stays up until ctx ends. All agents have ended when it returns.
 func Run(ctx context.Context, o Options) error {
-	o, err := o.withDefaults()
+	own, err := os.Executable()
 	if err != nil {
-		return err
+		return fmt.Errorf("tour: find the roost binary: %w", err)
 	}
 	t := &tour{
-		o: o, redis: o.Redis, cluster: fmt.Sprintf("demo-%08x", rand.Uint32()), out: newPrinter(o.Out), rng: rand.New(rand.NewPCG(o.Seed, 0)),
+		o: o, exe: cmp.Or(o.Exe, own), redis: o.Redis, cluster: fmt.Sprintf("demo-%08x", rand.Uint32()), out: newPrinter(o.Out), rng: rand.New(rand.NewPCG(o.Seed, 0)),
 		web: &http.Client{Transport: &http.Transport{}}, settings: cluster.Config{}.WithDefaults(), began: time.Now(),
 	}
 	if t.redis == "" {
-		store, err := startStandIn()
+		url, stop, err := startStandIn()
 		if err != nil {
 			return err
 		}
-		defer store.close()
-		t.redis = store.url()
+		defer stop()
+		t.redis = url
 	}
 	if !o.Once {
 		if t.front, err = openFront(ctx, o.HTTP, dashboard.Info{Cluster: t.cluster, LeaseTTL: t.settings.LeaseTTL, Rooms: true, Demo: true}); err != nil {
@@ -179,8 +160,8 @@ func (t *tour) verdict() error {
 
 // explain shows the log of the agent that caused an error.
 func (t *tour) explain(err error) {
-	var agent *agentError
-	if !errors.As(err, &agent) {
+	agent, ok := errors.AsType[*agentError](err)
+	if !ok {
 		return
 	}
 	t.out.line("")
