@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -18,14 +19,16 @@ import (
 // In a page with all its parts visible, every control has a name, there are landmarks, and
 // all text has contrast in both themes.
 func TestAccess(t *testing.T) {
-	f := newFake(t, 12, 256)
+	f := newFake(t, 12, 128)
 	f.change(func() {
-		m := &f.members[1]
+		m := &f.members[0] // the page's own
+		f.stats.Evacuation = &affinity.Evacuation{Left: 40, Moved: 60, Failed: 2, Why: "no node has capacity for the room"}
 		m.State, m.InSync, m.ClockOffsetMS, m.AgeMS, m.Load = lease.Draining, false, 1400, 5900, 2*m.Capacity
 	})
 	p := open(t, f.URL, 1440, 900)
 	p.ready(12)
 	p.text("#advice", "raise Partitions")
+	p.text("#evacuation-note", "40 left, 60 moved, 2 cannot move")
 	f.leave("node-3")
 	p.text("#events", "left")
 	p.do(chromedp.SetValue(chromedp.CSS("#lookup-kind"), "room"), chromedp.SendKeys(chromedp.CSS("#lookup-name"), "stand-up"+kb.Enter))

@@ -53,7 +53,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /v1/members": f.serveMembers, "GET /v1/partitions": f.servePartitions, "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": f.serveStats, "GET /v1/rooms/{room}": f.serveRoom,
+		"GET /v1/stats": f.serveStats, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
 		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
@@ -222,6 +222,10 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 		answer.Candidates = append(answer.Candidates, c)
 	}
 	f.send(w, answer)
+}
+
+func (f *fake) serveEdges(w http.ResponseWriter, r *http.Request) {
+	f.send(w, clusterhttp.RoomEdges{Room: r.PathValue("room"), Edges: f.members[:min(3, len(f.members))]})
 }
 
 // serveDemo stands in for roost demo, with a paused third node.

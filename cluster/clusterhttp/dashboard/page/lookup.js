@@ -5,6 +5,7 @@ import { $, count, h, say, swatch } from "./dom.js";
 import { colorOf } from "./palette.js";
 
 const ranked = 5; // members to show of a key's ranking
+const next = 3; // further nodes to show of a room
 const settled = 500; // ms after a change, until its effects are available
 
 export class Lookup {
@@ -50,7 +51,7 @@ export class Lookup {
     const [kind, name] = this.#shown;
     let answer;
     try {
-      answer = kind === "room" ? room(await get(`v1/rooms/${segment(name)}`)) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
+      answer = kind === "room" ? room(...await Promise.all([get(`v1/rooms/${segment(name)}`), edges(name)])) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
     } catch (e) {
       if (byItself && !(e instanceof Refused)) return undefined;
       answer = { parts: [h("p", { class: "result", "data-level": "bad", text: e.message })] };
@@ -95,7 +96,10 @@ function key(a) {
   };
 }
 
-function room(a) {
+// edges are the next nodes for a room that outgrows its own.
+const edges = (name) => get(`v1/rooms/${segment(name)}/edges?n=${next}`).then((answer) => answer.edges, () => []);
+
+function room(a, further) {
   const at = a.node?.id;
   const facts = [a.source && `by ${a.source}`, a.epoch && `epoch ${a.epoch}`, a.hosted && "hosted by this agent"].filter(Boolean);
   return {
@@ -108,6 +112,8 @@ function room(a) {
       h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "Candidates" },
         h("ol", { class: "ranking" }, ...a.candidates.map((c) => h("li", { class: c.taken ? "taken" : "" }, node(c.id),
           h("span", { class: "note", text: room.load(c) }), h("span", { class: "because", text: `${c.taken ? "✓ " : ""}${c.why}` }))))),
+      further.length ? h("h3", { text: "Edges, if it outgrows its node" }) : "",
+      h("p", { class: "edges" }, ...further.map((m) => node(m.id))),
     ],
   };
 }

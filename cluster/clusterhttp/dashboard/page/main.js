@@ -1,5 +1,6 @@
 import { Demo } from "./demo.js";
 import { $ } from "./dom.js";
+import { Evacuation } from "./evacuation.js";
 import { EventLog } from "./events.js";
 import { Feed } from "./feed.js";
 import { LinkState } from "./link.js";
@@ -21,6 +22,7 @@ new EventLog(model);
 new LinkState(model);
 new Lookup(model, (partition) => map.show(partition));
 new Operate(model, () => feed.now());
+if ("rooms" in page.dataset) new Evacuation(model).start();
 if ("demo" in page.dataset) new Demo(model).start();
 feed.start();
 
