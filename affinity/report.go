@@ -35,10 +35,11 @@ func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assign
 	return r.Resolve(ctx, lost.Room, Demand{})
 }
 
-// names reports whether a directive may be of the tenure that an assignment names. A
-// directive without an epoch or without a node is of a client that does not know them.
+// names reports whether a directive may be of the node that an assignment names, by any of its
+// epochs: the epoch of a pin that was restored has grown since. A directive without a node is of a
+// client that does not know it.
 func names(d reconnect.Directive, a Assignment) bool {
-	return (d.To == "" || d.To == a.Node) && (d.Epoch == 0 || d.Epoch >= a.Epoch)
+	return d.To == a.Node || d.To == "" && (d.Epoch == 0 || d.Epoch >= a.Epoch)
 }
 
 // lookEvery is how often reports have the agent look at one node.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -65,6 +66,28 @@ func TestReport(t *testing.T) { // S6.13
 		}
 		if later, _ := f.reported(f.not(at), home.Directive()); later.Incarnation != a.Incarnation || later.Epoch != a.Epoch {
 			t.Errorf("a late report: %v, not %v", later, a)
+		}
+	})
+}
+
+// The store has lost a pin and its host has restored it, with a greater epoch. The word of a client that
+// connected before counts.
+func TestReportAfterRestore(t *testing.T) { // S6.13
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		f := newFleet(t, data, affinity.Config{}, "a", "b", "c", "d")
+		time.Sleep(5 * time.Second)
+		f.host("a", "r", 3)
+		home := f.resolve("a", "r", 3)
+		data.empty()
+		time.Sleep(10 * time.Second)
+		if now := f.resolve("a", "r", 3); now.Incarnation != home.Incarnation || now.Epoch <= home.Epoch {
+			t.Fatalf("the pin was not restored: %v, then %v", home, now)
+		}
+		f.crash(string(home.Node))
+		if a, took := f.reported(f.not(string(home.Node)), home.Directive()); a.Node == home.Node || took > time.Second {
+			t.Errorf("%v after %v", a, took)
 		}
 	})
 }
