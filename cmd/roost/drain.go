@@ -134,8 +134,7 @@ func noNode(_ *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: this command changes the agent's own node: name the agent by --addr", args[0])
 }
 
-// drainOrNot drains or undrains. Scripts stop a node after its drain, so the command fails
-// until every member has agreed.
+// drainOrNot drains or undrains.
 func drainOrNot(ctx context.Context, s *session.Session, done string, call func(context.Context) (clusterhttp.Changed, error)) error {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -143,13 +142,19 @@ func drainOrNot(ctx context.Context, s *session.Session, done string, call func(
 	if err != nil {
 		return err
 	}
+	return agreed(s, c, c.Converged, fmt.Sprintf("%s is %s", c.Self, c.State), fmt.Sprintf("%s is %s", c.Self, done))
+}
+
+// agreed prints an answer, and fails unless every member has agreed: scripts go on after
+// that. started says what the change is, done that all have made it.
+func agreed(s *session.Session, answer any, converged bool, started, done string) (err error) {
 	if s.JSON {
-		err = s.PrintJSON(c)
-	} else if c.Converged {
-		err = s.Say("%s is %s", c.Self, done)
+		err = s.PrintJSON(answer)
+	} else if converged {
+		err = s.Say("%s", done)
 	}
-	if err == nil && !c.Converged {
-		err = fmt.Errorf("%s is %s, but not every member has agreed within %v; it stays that way: see roost members", c.Self, c.State, s.Timeout)
+	if err == nil && !converged {
+		err = fmt.Errorf("%s, but not every member has agreed within %v; it stays that way: see roost members", started, s.Timeout)
 	}
 	return err
 }

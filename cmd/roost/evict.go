@@ -58,7 +58,7 @@ The command succeeds when every member has agreed; if that takes longer than
 	return cmd
 }
 
-// evict evicts, or ends an eviction. Scripts go on when all members have followed.
+// evict evicts, or ends an eviction.
 func evict(ctx context.Context, s *session.Session, id lease.NodeID, d time.Duration, reason string) error {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -66,19 +66,11 @@ func evict(ctx context.Context, s *session.Session, id lease.NodeID, d time.Dura
 	if err != nil {
 		return err
 	}
-	state := fmt.Sprintf("evicted for %v", d)
+	state := fmt.Sprintf("%s is evicted for %v", e.ID, d)
 	if d == 0 {
-		state = "not evicted"
+		state = fmt.Sprintf("%s is not evicted", e.ID)
 	}
-	if s.JSON {
-		err = s.PrintJSON(e)
-	} else if e.Converged {
-		err = s.Say("%s is %s, and every member has agreed", e.ID, state)
-	}
-	if err == nil && !e.Converged {
-		err = fmt.Errorf("%s is %s, but not every member has agreed within %v; it stays that way: see roost members", e.ID, state, s.Timeout)
-	}
-	return err
+	return agreed(s, e, e.Converged, state, state+", and every member has agreed")
 }
 
 func (p *program) healthCommand() *cobra.Command {
