@@ -32,7 +32,10 @@ type balancer struct {
 	made   atomic.Int64                 // look-ups that were answered
 	again  atomic.Int64                 // look-ups at one more node, after a crash
 	faults atomic.Int64
-	views  views
+
+	mu    sync.Mutex                     // guards the tables of answers
+	first map[placement.Digest]time.Time // when the earliest look-up was sent
+	last  map[placement.Digest]time.Time // when the latest answer came
 }
 
 // backend is one process in a slot.
@@ -48,7 +51,10 @@ const (
 )
 
 func newBalancer(t *testing.T, slots int, answers time.Duration) *balancer {
-	return &balancer{t: t, answers: answers, slots: make([]atomic.Pointer[backend], slots), views: newViews()}
+	return &balancer{
+		t: t, answers: answers, slots: make([]atomic.Pointer[backend], slots),
+		first: make(map[placement.Digest]time.Time), last: make(map[placement.Digest]time.Time),
+	}
 }
 
 // put gives a slot to a process, and polls /readyz until the process ends.
@@ -128,7 +134,7 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 			b.fault("%s says that %s belongs to %s, which has gone", n.ID, key, *gone)
 		}
 		b.made.Add(1)
-		b.views.note(placed.Digest, asked, time.Now())
+		b.note(placed.Digest, asked, time.Now())
 		return
 	}
 }
@@ -139,41 +145,31 @@ func (b *balancer) fault(format string, args ...any) {
 	}
 }
 
-// views notes the tables of answers, and when they were used.
-type views struct {
-	mu    sync.Mutex
-	first map[placement.Digest]time.Time // when the earliest look-up was sent
-	last  map[placement.Digest]time.Time // when the latest answer came
-}
-
-func newViews() views {
-	return views{first: make(map[placement.Digest]time.Time), last: make(map[placement.Digest]time.Time)}
-}
-
-func (v *views) note(by placement.Digest, asked, answered time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if first, ok := v.first[by]; !ok || asked.Before(first) {
-		v.first[by] = asked
+// note notes the table of an answer, and when it was used.
+func (b *balancer) note(by placement.Digest, asked, answered time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if first, ok := b.first[by]; !ok || asked.Before(first) {
+		b.first[by] = asked
 	}
-	if answered.After(v.last[by]) {
-		v.last[by] = answered
+	if answered.After(b.last[by]) {
+		b.last[by] = answered
 	}
 }
 
 // differed returns how long, at most, some nodes answered by the given table while others
 // did not, since the last call.
-func (v *views) differed(by placement.Digest) (d time.Duration) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if first, ok := v.first[by]; ok {
-		for other, last := range v.last {
+func (b *balancer) differed(by placement.Digest) (d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if first, ok := b.first[by]; ok {
+		for other, last := range b.last {
 			if other != by {
 				d = max(d, last.Sub(first))
 			}
 		}
 	}
-	clear(v.first)
-	clear(v.last)
+	clear(b.first)
+	clear(b.last)
 	return d
 }

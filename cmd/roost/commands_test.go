@@ -217,10 +217,7 @@ func TestVersion(t *testing.T) {
 // TestProblems: a command explains in the user's terms why it failed. Scripts stop a node
 // after roost drain, so it fails until every member has agreed.
 func TestProblems(t *testing.T) {
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("token\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	token := secretFile(t, "token\n")
 	f := fakeagent.New(t)
 	f.Set("POST /v1/leave", clusterhttp.Problem{Status: http.StatusUnauthorized, Code: clusterhttp.CodeUnauthorized, Message: "bearer"})
 	f.Set("GET /v1/place", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "not yet"})
@@ -248,12 +245,8 @@ func TestProblems(t *testing.T) {
 // line the URL is.
 func TestPasswordStaysHidden(t *testing.T) {
 	const url = "redis://user:hunter2@localhost:1/0"
-	bad := filepath.Join(t.TempDir(), "config")
 	for _, content := range []string{"redis: redis://:hunter2@h:x", "redis: [redis://:hunter2@h, b]", "redis redis://:hunter2@h", "reddis: " + url, "redis:\n  - [" + url + "]"} {
-		if err := os.WriteFile(bad, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if code, out, fault := roost(t, "agent", "--config", bad); code != exitUsage || strings.Contains(out+fault, "hunter2") {
+		if code, out, fault := roost(t, "agent", "--config", secretFile(t, content)); code != exitUsage || strings.Contains(out+fault, "hunter2") {
 			t.Errorf("%q: %d %q %q", content, code, out, fault)
 		}
 	}

@@ -36,9 +36,10 @@ func inBackground(t *testing.T, env map[string]string, args ...string) *backgrou
 	return b
 }
 
-// exits waits for the end.
-func (b *background) exits() {
+// ends ends the command.
+func (b *background) ends() {
 	b.t.Helper()
+	b.stop()
 	select {
 	case code := <-b.code:
 		if code != exitOK {
@@ -103,8 +104,7 @@ func TestWatchAppends(t *testing.T) {
 		}
 		return nil
 	})
-	b.stop()
-	b.exits()
+	b.ends()
 	if n := strings.Count(b.fault.String(), "it has left"); n != 1 {
 		t.Errorf("%d complaints that there is no answer", n)
 	}
@@ -127,8 +127,7 @@ func TestWatchNews(t *testing.T) {
 		f.Set("GET /v1/rooms", clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "new", Epoch: 13}}})
 		f.Stream <- news
 		b.shows(b.out, map[bool]string{true: `"epoch":13`, false: `"version":13`}[command == "rooms"])
-		b.stop()
-		b.exits()
+		b.ends()
 	}
 }
 
@@ -158,8 +157,7 @@ func TestWatchComesBack(t *testing.T) {
 	later.Version = 99
 	f.Stream <- later
 	b.shows(b.out, "v99")
-	b.stop()
-	b.exits()
+	b.ends()
 	address := strings.Replace(f.Env["ROOST_ADDR"], "me:secret", "…", 1)
 	want := "roost: the agent at " + address + " has ended, or cannot be reached; retrying\n" +
 		"roost: the agent at " + address + " answers again: the state at this time follows\n"

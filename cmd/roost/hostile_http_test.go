@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,11 +24,7 @@ import (
 func TestHostileHTTP(t *testing.T) {
 	t.Parallel()
 	const secret = "correct-horse-battery-staple"
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a := agent(t, "a", append(calm(), "--http-token-file", file, "--log-level", "debug")...)
+	a := agent(t, "a", append(calm(), "--http-token-file", secretFile(t, secret+"\n"), "--log-level", "debug")...)
 	agree(t, a)
 	most, before := memory(t, a), values(t, metricsOf(t, a.Base))
 

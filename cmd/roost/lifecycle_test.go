@@ -4,18 +4,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -83,21 +80,9 @@ func TestShutdownDelay(t *testing.T) {
 	b := agent(t, "b", append(args, "--join", a.Gossip, "--shutdown-delay", "1h")...)
 	agree(t, a, b)
 	b.Signal(syscall.SIGTERM)
-	eventually(t, func() error {
-		err := b.Ready(t.Context())
-		if problem, ok := errors.AsType[*clusterhttp.Problem](err); !ok || problem.State != "draining" {
-			return errors.Join(errors.New("/readyz does not say that b drains"), err)
-		}
-		return nil
-	})
+	inState(t, b, "draining")
 	for _, p := range []*proc{a, b} {
-		eventually(t, func() error {
-			table, err := p.Partitions(t.Context())
-			if err == nil && slices.Contains(table.Owners, "b") {
-				err = fmt.Errorf("%s says that b owns something", p.ID)
-			}
-			return err
-		})
+		eventually(t, func() error { return ownsNothing(t, p, "b") })
 	}
 	resp, err := http.Get("http://" + b.Base + "/v1/place?key=x")
 	if err != nil {
@@ -230,9 +215,8 @@ func TestDrainCommand(t *testing.T) {
 		t.Fatalf("drain: %q", out)
 	}
 	for _, p := range []*proc{a, b, c} {
-		got, err := p.Partitions(t.Context())
-		if err != nil || slices.Contains(got.Owners, "c") {
-			t.Errorf("after the drain c owns partitions by the table of %s (%v): %v", p.ID, err, got.Counts)
+		if err := ownsNothing(t, p, "c"); err != nil {
+			t.Errorf("after the drain: %v", err)
 		}
 	}
 	if out := succeeds(t, "undrain", "--addr", c.Base, "--timeout", "1m", "--output", "json"); !strings.Contains(out, `"converged":true`) {
@@ -242,11 +226,15 @@ func TestDrainCommand(t *testing.T) {
 	if out := succeeds(t, "weight", "0", "--addr", b.Base); out != "b has weight 0\n" {
 		t.Errorf("weight: %q", out)
 	}
-	eventually(t, func() error {
-		got, err := a.Partitions(t.Context())
-		if err == nil && slices.Contains(got.Owners, lease.NodeID("b")) {
-			err = fmt.Errorf("of weight 0 and owns %d", got.Counts["b"])
-		}
-		return err
-	})
+	eventually(t, func() error { return ownsNothing(t, a, "b") })
+}
+
+// ownsNothing returns an error if a node owns partitions by the table of an agent.
+func ownsNothing(t *testing.T, at *proc, id lease.NodeID) error {
+	t.Helper()
+	table, err := at.Partitions(t.Context())
+	if err == nil && table.Counts[id] > 0 {
+		err = fmt.Errorf("%s owns %d partitions, says %s", id, table.Counts[id], at.ID)
+	}
+	return err
 }

@@ -87,7 +87,6 @@ func TestHostileAnswers(t *testing.T) {
 	b := inBackground(t, well.Env, "watch")
 	well.Stream <- events.Batch{Joined: []lease.NodeID{id}, Left: []lease.NodeID{id}, Moved: []events.Move{{From: id, To: id}}}
 	b.shows(b.out, "moved")
-	b.stop()
-	b.exits()
+	b.ends()
 	harms("watch", b.out.String(), b.fault.String())
 }

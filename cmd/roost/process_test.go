@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
@@ -32,6 +34,16 @@ func succeeds(t *testing.T, args ...string) string {
 		t.Fatalf("roost %v: %d %q", args, code, fault)
 	}
 	return out
+}
+
+// secretFile returns the path of a file for one test that only its owner can read.
+func secretFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // eventually waits until f returns nil.

@@ -154,14 +154,14 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 	if s.away > takeOver {
 		r.t.Errorf("the others took over from %s after %v", id, s.away)
 	}
-	s.awayDiffered = r.callers.views.differed(r.table(others[0]).Digest)
+	s.awayDiffered = r.callers.differed(r.table(others[0]).Digest)
 
 	started := time.Now()
 	r.start(slot)
 	agree(r.t, r.nodes...)
 	s.back = r.moved(slot, share, func(m placement.Move) bool { return m.To == id }).Sub(started)
 	after := r.table(others[0])
-	s.backDiffered = r.callers.views.differed(after.Digest)
+	s.backDiffered = r.callers.differed(after.Digest)
 	if !slices.Equal(after.Owners, before.Owners) {
 		r.t.Errorf("after the restart of %s the owners differ from before", id)
 	}

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,12 +22,8 @@ const password = "correct-horse-battery"
 // pair starts two agents that pin rooms on a Redis.
 func pair(t *testing.T, redis *redistest.Server, args ...string) (a, b *proc) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "redis")
-	if err := os.WriteFile(file, []byte(redis.URL()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	args = append([]string{"--capacity", "1000", "--report-load", "--log-level", "debug"}, args...)
-	a = agent(t, "a", append(args, "--redis-file", file)...)
+	a = agent(t, "a", append(args, "--redis-file", secretFile(t, redis.URL()+"\n"))...)
 	b = agent(t, "b", append(args, "--redis", redis.URL(), "--join", a.Gossip)...)
 	agree(t, a, b)
 	return a, b
@@ -47,8 +41,7 @@ func roomCommands(t *testing.T, p *proc, lines ...string) {
 	}
 }
 
-// TestRooms: two agents that share a Redis agree on where each room lives, and the
-// one it lives on hosts it (S0.1, S0.4).
+// TestDrainRooms: the rooms of a node that drains move to the other, and are counted.
 func TestDrainRooms(t *testing.T) { // S6.11
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)
@@ -81,6 +74,8 @@ func TestDrainRooms(t *testing.T) { // S6.11
 	}
 }
 
+// TestRooms: two agents that share a Redis agree on where each room lives, and the
+// one it lives on hosts it (S0.1, S0.4).
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", password)
