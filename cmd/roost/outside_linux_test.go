@@ -37,25 +37,31 @@ func muffle(t *testing.T, args ...string) *muffled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &muffled{cmd: agentproc.Command(agenttest.Binary(t), "b", args...), stderr: r, lines: bufio.NewScanner(r), ended: make(chan error, 1)}
-	m.cmd.Stderr = w
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if _, err := m.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	args = append([]string{"--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "debug"}, args...)
+	m := &muffled{cmd: logsTo(t, w, "b", args...), stderr: r, lines: bufio.NewScanner(r), ended: make(chan error, 1)}
 	_ = w.Close()
 	go func() { m.ended <- m.cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = m.cmd.Process.Kill()
-		_ = r.Close()
-	})
+	t.Cleanup(func() { _ = r.Close() })
 	var line struct{ Msg, Gossip, HTTP string }
 	m.reads(t, "agent running", &line)
 	m.gossip, m.Base = line.Gossip, line.HTTP
 	return m
+}
+
+// logsTo starts an agent with a file of the test's as standard error.
+func logsTo(t *testing.T, stderr *os.File, id string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := agentproc.Command(agenttest.Binary(t), id, args...)
+	cmd.Stderr = stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
 }
 
 // reads reads the log up to a message.
@@ -95,7 +101,7 @@ func TestUnreadLog(t *testing.T) {
 	t.Parallel()
 	timings := []string{"--heartbeat", "500ms", "--ttl", "4s"}
 	a := agent(t, "a", timings...)
-	b := muffle(t, append(timings, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--join", a.Gossip, "--log-level", "debug")...)
+	b := muffle(t, append(timings, "--join", a.Gossip)...)
 	expired := func() uint64 {
 		s, err := a.Stats(t.Context())
 		if err != nil {
@@ -151,16 +157,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	cmd := agentproc.Command(agenttest.Binary(t), "c", append(brisk(), "--bind", "127.0.0.1:0", "--http", "off", "--join", a.Gossip)...)
-	cmd.Stderr = full
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if _, err := cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill() }()
+	cmd := logsTo(t, full, "c", append(brisk(), "--bind", "127.0.0.1:0", "--http", "off", "--join", a.Gossip)...)
 	eventually(t, func() error { return sees(t, a, "c") })
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
@@ -175,7 +172,7 @@ func TestFullDisk(t *testing.T) {
 func TestLostLog(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)
-	b := muffle(t, append(brisk(), "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--join", a.Gossip, "--log-level", "debug")...)
+	b := muffle(t, append(brisk(), "--join", a.Gossip)...)
 	eventually(t, func() error { return sees(t, a, "b") })
 	_ = b.stderr.Close()
 	chatter(t, b.gossip, 100)

@@ -17,15 +17,9 @@ func (e Examination) members() (found []Check) {
 	for _, m := range e.After.Members.Members {
 		is[roleOf(m)] = append(is[roleOf(m)], string(m.ID))
 	}
-	owners, zero, draining, settling := len(is["active"]), is["weightless"], is["draining"], is["settling"]
+	owners, draining, settling := len(is["active"]), is["draining"], is["settling"]
 	total := len(e.After.Members.Members)
-	found = slices.Concat(e.evictions(), e.held(), e.mute())
-	if len(zero) > 0 {
-		found = append(found, Check{
-			"members", Warn, "of weight 0: " + few(zero), "they are active and own nothing",
-			"roost weight 100 --addr AGENT, at their own agents; to take a node out for a while, roost drain says so more clearly",
-		})
-	}
+	found = e.idle(is["weightless"])
 	switch {
 	case e.After.Stats.State == "isolated": // nodes that are isolated with it say that they settle
 		found = append(found, Check{
@@ -65,67 +59,62 @@ func roleOf(m clusterhttp.Member) string {
 	}
 }
 
-// evictions warns of evicted nodes, which may be forgotten.
-func (e Examination) evictions() (found []Check) {
-	var evicted []string
+// idle warns of nodes that own nothing or get no rooms, which may be forgotten.
+func (e Examination) idle(weightless []string) (found []Check) {
+	var evicted, spared, held []string
 	for _, v := range e.After.Members.Evictions {
 		evicted = append(evicted, string(v.ID))
 	}
-	switch {
-	case len(evicted) == 0:
-	case e.After.Members.Spared:
-		found = []Check{{
-			"members", Warn, "evicted without effect: " + few(evicted), "no other member could own anything", "start or undrain another node",
-		}}
-	default:
-		found = []Check{{
-			"members", Warn, "evicted: " + few(evicted), "they own nothing until the end: roost members shows the end and the reason",
-			"nothing while the reason holds; roost evict ID --cancel ends it",
-		}}
+	if e.After.Members.Spared {
+		evicted, spared = nil, evicted
 	}
-	return found
-}
-
-// held warns of nodes that are held back.
-func (e Examination) held() (found []Check) {
-	var held []string
 	for _, m := range e.After.Members.Members {
 		if m.HeldMS > 0 {
 			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.HeldMS).Round(time.Second)))
 		}
 	}
-	if len(held) > 0 {
-		found = []Check{{
-			"members", Warn, "held back: " + few(held), "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
+	for _, w := range []struct {
+		nodes           []string
+		what, means, do string
+	}{
+		{spared, "evicted without effect: ", "no other member could own anything", "start or undrain another node"},
+		{
+			evicted, "evicted: ", "they own nothing until the end: roost members shows the end and the reason",
+			"nothing while the reason holds; roost evict ID --cancel ends it",
+		},
+		{
+			held, "held back: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
 			"see why their processes end or their network fails; on a node that is mended, roost leave and a start end the wait",
-		}}
+		},
+		{
+			e.mute(), "a capacity and no load: ", "they get rooms only as owners, and each agent counts only the rooms that it placed there itself",
+			"start their agents with --report-load, or post their load to /v1/load",
+		},
+		{
+			weightless, "of weight 0: ", "they are active and own nothing",
+			"roost weight 100 --addr AGENT, at their own agents; to take a node out for a while, roost drain says so more clearly",
+		},
+	} {
+		if len(w.nodes) > 0 {
+			found = append(found, Check{"members", Warn, w.what + few(w.nodes), w.means, w.do})
+		}
 	}
 	return found
 }
 
-// mute warns of nodes that state a capacity and report no load, where rooms are pinned by
-// both.
-func (e Examination) mute() (found []Check) {
-	if e.After.Stats.Rooms == nil {
-		return nil
-	}
+// mute returns the nodes that state a capacity and report no load, where rooms are pinned
+// by both.
+func (e Examination) mute() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {
 		before[m.ID] = m.NoLoad
 	}
-	var mute []string
 	for _, m := range e.After.Members.Members {
-		if m.State == lease.Active && m.Capacity > 0 && m.NoLoad && before[m.ID] {
-			mute = append(mute, string(m.ID))
+		if e.After.Stats.Rooms != nil && m.State == lease.Active && m.Capacity > 0 && m.NoLoad && before[m.ID] {
+			ids = append(ids, string(m.ID))
 		}
 	}
-	if len(mute) > 0 {
-		found = []Check{{
-			"members", Warn, "a capacity and no load: " + few(mute), "they get rooms only as owners, and each agent counts only the rooms that it placed there itself",
-			"start their agents with --report-load, or post their load to /v1/load",
-		}}
-	}
-	return found
+	return ids
 }
 
 // seeds warns of seeds that are not members. Names are not looked up: this machine may

@@ -66,8 +66,6 @@ type Session struct {
 	Timeout    time.Duration
 	Term       term.Terminal // of Out
 	Out, Fault io.Writer
-
-	last appended
 }
 
 // Open begins a conversation with the agent that the options name.

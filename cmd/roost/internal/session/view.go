@@ -78,7 +78,7 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 	go f.News(ctx, s, changed)
 	again := time.NewTicker(cmp.Or(f.every, f.Every))
 	defer again.Stop()
-	show := s.append
+	show := s.appending()
 	if s.Term.Moves && !s.JSON {
 		show = s.redraw(&term.Screen{Term: s.Term, Out: s.Out})
 	}
@@ -116,36 +116,29 @@ func (s *Session) redraw(screen *term.Screen) func(View, string) error {
 	}
 }
 
-// appended is what append printed last.
-type appended struct {
-	counts any
-	fault  string
-}
-
-// append prints v if it differs from the last print, and a fault, once, on standard
-// error.
-func (s *Session) append(v View, fault string) error {
-	last := s.last
-	s.last = appended{v.Counts, fault}
-	switch fault {
-	case last.fault:
-	case "":
-		term.Complain(s.Fault, s.AnswersAgain())
-	default:
-		term.Complain(s.Fault, fault)
+// appending prints a view if it differs from the one before, and a fault, once, on
+// standard error.
+func (s *Session) appending() func(View, string) error {
+	var counts any
+	last := ""
+	return func(v View, fault string) error {
+		if fault != last {
+			term.Complain(s.Fault, cmp.Or(fault, s.AnswersAgain()))
+		}
+		had := counts
+		counts, last = v.Counts, fault
+		switch {
+		case fault != "" || reflect.DeepEqual(had, v.Counts):
+			return nil
+		case s.JSON:
+			return s.PrintJSON(v.Answer)
+		case had != nil:
+			_, _ = io.WriteString(s.Out, "\n")
+		}
+		columns, _ := s.Term.Size()
+		stamp := term.TextLine(time.Now().Format(time.DateTime))
+		return s.PrintLines(append([]term.Line{stamp}, v.Page(columns)...))
 	}
-	if fault != "" || reflect.DeepEqual(last.counts, v.Counts) {
-		return nil
-	}
-	if s.JSON {
-		return s.PrintJSON(v.Answer)
-	}
-	if last.counts != nil {
-		_, _ = io.WriteString(s.Out, "\n")
-	}
-	columns, _ := s.Term.Size()
-	stamp := term.TextLine(time.Now().Format(time.DateTime))
-	return s.PrintLines(append([]term.Line{stamp}, v.Page(columns)...))
 }
 
 // AnswersAgain says that the agent is back.
