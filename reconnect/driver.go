@@ -59,6 +59,11 @@ func (r *Driver) Follow(ctx context.Context, d Directive) error {
 // to d is lost. It does nothing if the client has another connection by now, and
 // otherwise returns like [Driver.Follow]. A client that has no connection yet calls it
 // with a Directive that names the room alone.
+//
+// It does not end an attempt in progress, which may be at the same d: if the connection is
+// lost before Connect returns, Connect has to fail. A connection may also be lost after
+// that, and before the Driver counts it: a client that has no open connection when Lost
+// has returned nil calls Lost again.
 func (r *Driver) Lost(ctx context.Context, d Directive) error {
 	return r.join(ctx, d, (*Machine).Lost)
 }
