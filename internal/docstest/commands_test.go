@@ -59,6 +59,7 @@ func TestFaults(t *testing.T) {
 		"other shell":     "```bash\ntrue\n```\n",
 		"plain block":     "```\nroost version\n```\n",
 		"option":          "```sh often\ntrue\n```\n",
+		"after a remark":  "<!-- norun: x -->\n\nA paragraph.\n\n```sh\nfalse\n```\n\n<!-- text\nb\n-->\n",
 		"no command":      "A paragraph.\n<!-- text\nb\n-->\n",
 	} {
 		p := parseMarkdown(text)

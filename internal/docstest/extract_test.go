@@ -87,7 +87,7 @@ func pages(t *testing.T) map[string]page {
 }
 
 // section matches a fenced block, or an HTML comment for this package.
-var section = regexp.MustCompile("(?ms)^[ \t]*(?:```([^\n]*)\n(.*?)^[ \t]*```[ \t]*$|<!-- ((?:sh|text|norun:)[^\n]*)(?:\n(.*?)-->$|-->$))")
+var section = regexp.MustCompile("(?ms)^[ \t]*(?:```([^\n]*)\n(.*?)^[ \t]*```[ \t]*$|<!-- ((?:sh|text|norun:)[^\n]*?)(?:[ \t]*-->$|\n(.*?)-->$))")
 
 // parseMarkdown reads a page.
 func parseMarkdown(text string) (p page) {
