@@ -131,15 +131,6 @@ func TestWatchNews(t *testing.T) {
 	}
 }
 
-// TestWatchFirst: a fault at the start is a failure.
-func TestWatchFirst(t *testing.T) {
-	for _, args := range [][]string{{"rooms", "--watch"}, {"watch"}} {
-		if code, _, fault := roost(t, append(args, "--addr", "127.0.0.1:1")...); code != exitFailed || !strings.Contains(fault, "no agent answers") {
-			t.Errorf("%v: %d %q", args, code, fault)
-		}
-	}
-}
-
 // TestWatchComesBack: roost watch continues when the agent is back, and mentions the gap
 // once.
 func TestWatchComesBack(t *testing.T) {

@@ -76,24 +76,6 @@ func TestPortTaken(t *testing.T) {
 	}
 }
 
-// TestToken: with a token file, reads need no token, and changes do.
-func TestToken(t *testing.T) {
-	t.Parallel()
-	token := filepath.Join(t.TempDir(), "token")
-	succeeds(t, "keygen", "--out", token)
-	a := agent(t, "a", append(calm(), "--http", "0.0.0.0:0", "--http-token-file", token)...)
-	agree(t, a)
-	succeeds(t, "members", "--addr", a.Base)
-	if code, _, fault := roost(t, "drain", "--addr", a.Base); code != exitFailed || !strings.Contains(fault, "requires a token") {
-		t.Errorf("drain without the token: %d %q", code, fault)
-	}
-	succeeds(t, "drain", "--addr", a.Base, "--token-file", token)
-	secret, _, err := settings.Token(token)
-	if err != nil || strings.Contains(a.Log.String(), secret) {
-		t.Errorf("the log shows the token (%v)", err)
-	}
-}
-
 // TestKeys: agents with the same key file agree, and no log shows the key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
