@@ -51,15 +51,15 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 			from.file, faults = parseFile(from.path, b)
 		}
 	}
-	origins, more := resolve(a.Settings(), from, checkAlone)
+	given, more := resolve(a.Settings(), from, checkAlone)
 	faults = append(faults, more...)
-	if _, set := origins["id"]; !set {
+	if _, set := given["id"]; !set {
 		a.Cluster.ID = hostName
 		if err := lease.NodeID(hostName).Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("the host name %q cannot be the node's id; set --id", hostName))
 		}
 	}
-	faults = append(faults, a.checkTogether(origins)...)
+	faults = append(faults, a.checkTogether(given)...)
 	if len(faults) == 0 {
 		// Only the cluster package knows these relations between settings.
 		if err := a.Cluster.Validate(); err != nil {
@@ -101,34 +101,34 @@ func checkAlone(name string, values []string) error {
 }
 
 // checkTogether judges settings that depend on each other.
-func (a *Agent) checkTogether(origins map[string]origin) (faults []error) {
+func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
 	c := a.Cluster.WithDefaults()
-	ttl, heartbeat := origins["ttl"], origins["heartbeat"]
+	ttl, heartbeat := given["ttl"], given["heartbeat"]
 	if c.LeaseTTL <= c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
 		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be longer than heartbeat (%v)",
-			cmp.Or(ttl.text, heartbeat.text), c.LeaseTTL, c.HeartbeatInterval))
+			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
 	}
-	if http := origins["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && origins["http-token-file"].text == "" {
-		faults = append(faults, fmt.Errorf("%s: others reach this address: set --http-token-file, or use 127.0.0.1", http.text))
+	if http := given["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && given["http-token-file"].origin == "" {
+		faults = append(faults, fmt.Errorf("%s: others reach this address: set --http-token-file, or use 127.0.0.1", http.origin))
 	}
-	return append(faults, a.checkRooms(origins)...)
+	return append(faults, a.checkRooms(given)...)
 }
 
-func (a *Agent) checkRooms(origins map[string]origin) (faults []error) {
-	url, file := origins["redis"], origins["redis-file"]
-	if url.text != "" && file.text != "" {
-		faults = append(faults, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.text, file.text))
+func (a *Agent) checkRooms(given map[string]chosen) (faults []error) {
+	url, file := given["redis"], given["redis-file"]
+	if url.origin != "" && file.origin != "" {
+		faults = append(faults, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.origin, file.origin))
 	}
-	if url.text == "" && file.text == "" {
+	if url.origin == "" && file.origin == "" {
 		for _, name := range []string{"pin-ttl", "soft-ceiling", "hard-ceiling", "report-load"} {
-			if text := origins[name].text; text != "" {
+			if text := given[name].origin; text != "" {
 				a.Warnings = append(a.Warnings, text+" has no effect without --redis")
 			}
 		}
 		return faults
 	}
 	if _, err := store.Prefix(a.Cluster.Cluster); err != nil {
-		faults = append(faults, fmt.Errorf("%s: %w", origins["cluster"].text, err))
+		faults = append(faults, fmt.Errorf("%s: %w", given["cluster"].origin, err))
 	}
 	if err := a.Rooms.Validate(); err != nil {
 		for line := range strings.Lines(err.Error()) {

@@ -93,11 +93,12 @@ type chosen struct {
 	values []string
 	listed bool   // as a YAML list or mapping
 	origin string // place and value, such as: --ttl "7x"
+	bad    bool   // the value was rejected
 }
 
 func (from Sources) choose(s Setting) (c chosen, ok bool) {
 	choice := func(values []string, listed bool, place, text string) (chosen, bool) {
-		c := chosen{values, listed, fmt.Sprintf("%s %q", place, text)}
+		c := chosen{values: values, listed: listed, origin: fmt.Sprintf("%s %q", place, text)}
 		if s.Secret {
 			c.origin = place
 		}
@@ -142,23 +143,17 @@ func (s Setting) split(values []string) []string {
 	return parts
 }
 
-// origin is where the value of a setting came from.
-type origin struct {
-	text string
-	bad  bool // the value was rejected
-}
-
 // Resolve sets all values, and returns a UsageError that lists all faults.
 func Resolve(settings []Setting, from Sources) error {
 	_, faults := resolve(settings, from, func(string, []string) error { return nil })
 	return Faults(faults)
 }
 
-// resolve sets all values. It returns the origin of each, and all faults. check judges
-// the values of one setting by themselves.
-func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]origin, []error) {
+// resolve sets all values. It returns them by setting, and all faults. check judges the
+// values of one setting by themselves.
+func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
 	var faults []error
-	origins := make(map[string]origin)
+	all := make(map[string]chosen)
 	for _, s := range settings {
 		c, ok := from.choose(s)
 		if !ok {
@@ -168,14 +163,15 @@ func resolve(settings []Setting, from Sources, check func(name string, values []
 		if err == nil {
 			err = check(s.Name, c.values)
 		}
-		origins[s.Name] = origin{c.origin, err != nil}
+		c.bad = err != nil
+		all[s.Name] = c
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				faults = append(faults, fmt.Errorf("%s: %s", c.origin, strings.TrimSpace(line)))
 			}
 		}
 	}
-	return origins, append(faults, unknownKeys(settings, from)...)
+	return all, append(faults, unknownKeys(settings, from)...)
 }
 
 func (s Setting) apply(c chosen) error {
