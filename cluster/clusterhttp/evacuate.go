@@ -43,7 +43,7 @@ func (a *api) evacuate(plan evacuate.Plan) {
 		a.evacuation.stop(nil)
 	}
 	a.evacuation.stop = stop
-	a.rooms.Evacuating() // so that the answer shows it
+	show := a.rooms.Evacuating() // so that the answer shows it
 	go func() {
 		select {
 		case <-a.agent.Done():
@@ -55,6 +55,10 @@ func (a *api) evacuate(plan evacuate.Plan) {
 		defer stop(nil)
 		var last affinity.Evacuation
 		a.awaitDrain(ctx)
+		if ctx.Err() != nil { // Run would take the place of a later evacuation in Stats
+			show(affinity.Evacuation{Over: true, Error: context.Cause(ctx).Error()})
+			return
+		}
 		err := evacuate.Run(ctx, a.agent, a.rooms, plan, func(e affinity.Evacuation) { last = e })
 		a.log.Info("evacuation ended", "moved", last.Moved, "ended", last.Ended, "left", last.Left, "err", err)
 	}()

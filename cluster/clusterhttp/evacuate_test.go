@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,31 @@ func TestEvacuateAgain(t *testing.T) { // S6.11
 		time.Sleep(6 * time.Second)
 		if end := progress(t, client); !end.Over || end.Error != "" || end.Left != 0 {
 			t.Errorf("%+v", end)
+		}
+	})
+}
+
+// A drain while an earlier one still waits for the other members: the end of the earlier one does
+// not show as the end of the later one.
+func TestEvacuateWhileWaiting(t *testing.T) { // S6.11
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, pinstore.NewMemory(), Options{})
+		api := Handler(h.Agent("a"), Options{Rooms: h.rooms["a"], Log: quiet})
+		h.Vanish("b") // until its lease expires, not all members agree
+		for range 2 {
+			expect(t, do(api, "POST", "/v1/drain?wait=0s", `{"rooms":{}}`, "Content-Type: application/json"), 200, `"over":false`)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if h.Agent("a").Converged() {
+			t.Fatal("no evacuation has to wait")
+		}
+		if got := h.rooms["a"].Stats().Evacuation; got.Over || got.Error != "" {
+			t.Errorf("the later evacuation waits: %+v", got)
+		}
+		expect(t, do(api, "POST", "/v1/undrain?wait=0s", `{}`, "Content-Type: application/json"), 200, "")
+		time.Sleep(100 * time.Millisecond)
+		if got := h.rooms["a"].Stats().Evacuation; !got.Over || !strings.Contains(got.Error, "takes rooms again") {
+			t.Errorf("after an undrain: %+v", got)
 		}
 	})
 }
