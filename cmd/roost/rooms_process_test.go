@@ -41,36 +41,80 @@ func roomCommands(t *testing.T, p *proc, lines ...string) {
 	}
 }
 
-// TestDrainRooms: the rooms of a node that drains move to the other, and are counted.
+// TestDrainRooms: the drain of a node with rooms, as its command, the API, its metrics and Redis show it.
 func TestDrainRooms(t *testing.T) { // S6.11
 	t.Parallel()
+	const rooms = 400
 	a, b := pair(t, redistest.Start(t), calm()...)
-	here := 0
-	for i := range 40 {
-		at, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 2})
-		if err != nil {
+	for i := range rooms {
+		if _, err := a.ResolveRoom(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 1}); err != nil {
 			t.Fatal(err)
 		}
-		if at.Node.ID == "a" {
-			here++
-		}
 	}
-	succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "200")
+	succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "1000")
 	succeeds(t, "undrain", "--addr", b.Base)
 	code, _, fault := roost(t, "drain", "--addr", a.Base, "--rate", "5")
 	if code != exitUsage || !strings.Contains(fault, "give --rooms, too") {
 		t.Errorf("--rate alone: %d %q", code, fault)
 	}
-	list, err := b.Rooms(t.Context(), "a", 0)
-	if err != nil || len(list.Rooms) < here {
-		t.Fatalf("%d rooms on a, it had %d: %v", len(list.Rooms), here, err)
+	pinned := func() float64 {
+		list, err := b.Rooms(t.Context(), "a", rooms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(len(list.Rooms))
 	}
-	want := fmt.Sprintf("a is draining: 0 rooms are left, %d have moved, 0 have ended\n", len(list.Rooms))
-	if out := succeeds(t, "drain", "--addr", a.Base, "--rooms", "--rate", "200"); out != want {
+	const running, left, moved = "roost_rooms_evacuating", `roost_rooms_evacuation{state="left"}`, `roost_rooms_evacuation{state="moved"}`
+	metrics := func(want map[string]float64) {
+		t.Helper()
+		got := values(t, metricsOf(t, a.Base))
+		for name, value := range want {
+			if n, ok := got[name]; !ok || n != value {
+				t.Errorf("%s is %v, want %v", name, n, value)
+			}
+		}
+	}
+	if n := pinned(); n != rooms {
+		t.Fatalf("%v rooms on a, want %d", n, rooms)
+	}
+	metrics(map[string]float64{running: 0, left: 0, moved: 0})
+
+	if _, err := a.Evacuate(t.Context(), 100, 0); err != nil {
+		t.Fatal(err)
+	}
+	partly := 0
+	eventually(t, func() error { // a move is in Redis a moment before it counts
+		first := values(t, metricsOf(t, a.Base))
+		stats, err := a.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		inRedis := pinned()
+		last := values(t, metricsOf(t, a.Base))
+		if first[running] == 1 && first[moved] > 0 {
+			partly++
+			if api := float64(stats.Evacuation.Left); first[left] < api || api < inRedis || inRedis < last[left]-1 ||
+				first[left]+first[moved] != rooms || stats.Evacuation.Left+stats.Evacuation.Moved != rooms {
+				t.Errorf("left: %v by the metric, %+v by the API, %v in Redis, %v by the metric", first[left], stats.Evacuation, inRedis, last[left])
+			}
+		}
+		if !stats.Evacuation.Over {
+			return fmt.Errorf("%+v", stats.Evacuation)
+		}
+		return nil
+	})
+	if partly == 0 {
+		t.Error("the test has not seen the evacuation run")
+	}
+	metrics(map[string]float64{running: 0, left: pinned(), moved: rooms, `roost_rooms_evacuation{state="failed"}`: 0})
+
+	succeeds(t, "undrain", "--addr", a.Base)
+	want := fmt.Sprintf("b is draining: 0 rooms are left, %d have moved, 0 have ended\n", rooms)
+	if out := succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "1000"); out != want {
 		t.Errorf("%q, want %q", out, want)
 	}
-	if list, err := b.Rooms(t.Context(), "a", 0); err != nil || len(list.Rooms) != 0 {
-		t.Errorf("a still has %+v, %v", list.Rooms, err)
+	if n := pinned(); n != rooms {
+		t.Errorf("a has %v rooms, want all", n)
 	}
 }
 
