@@ -101,6 +101,7 @@ func TestChecks(t *testing.T) {
 		}), "members: warn: this node is alone + seeds: warn: alone, and started to join seeds.test:7946"},
 		"the first": {after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }), "members: warn: this node is alone"},
 
+		"a crash":    {func(_, a *Look) { a.Stats.Counts.Crashed = 1 }, "losses: warn: expired: 1 more within 2s, 1 since start"},
 		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"other settings": {after(func(l *Look) { // S6.12
@@ -184,7 +185,7 @@ func TestCounters(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range counters() {
+	for _, c := range counters {
 		e := Examination{Before: healthyLook(), After: healthyLook(), Over: 2 * time.Second}
 		set(&e.Before.Stats, c.name, 5)
 		set(&e.After.Stats, c.name, 5)
