@@ -136,22 +136,16 @@ func (c change) print(s *session.Session) error {
 	case s.JSON:
 		return s.PrintJSON(d)
 	}
-	if err := s.Say("%s", c.summary(d, keys)); err != nil {
-		return err
-	}
-	if err := c.printNodes(s, d); err != nil {
-		return err
-	}
+	columns, _ := s.Term.Size()
+	page := append(term.TextLines(c.summary(d, keys)), c.nodes(d)(columns)...)
 	if len(d.Moves) > 0 {
-		if err := printFlows(s, d.Moves); err != nil {
-			return err
-		}
+		page = append(append(page, term.Line{}), flows(d.Moves)(columns)...)
 	}
 	text := fmt.Sprintf("\nmax/mean %.2f -> %.2f, variation %s -> %s\n", d.Before.MaxMean, d.After.MaxMean, term.Percent(d.Before.CV), term.Percent(d.After.CV))
 	if advice := d.After.Advice(); advice != "" {
 		text += advice + "\n"
 	}
-	return s.Say("%s", text)
+	return s.PrintLines(append(page, term.TextLines(text)...))
 }
 
 // summary says in a few lines what moves.
@@ -188,8 +182,8 @@ func (c change) summary(d placement.Changes, keys float64) string {
 	return b.String() + "\n"
 }
 
-// printNodes prints what each node has before and after.
-func (c change) printNodes(s *session.Session, d placement.Changes) error {
+// nodes has what each node has before and after.
+func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 	weight := make(map[lease.NodeID][2]uint32)
 	for at, t := range []*placement.Table{c.before, c.after} {
 		for _, n := range t.Nodes() {
@@ -198,7 +192,7 @@ func (c change) printNodes(s *session.Session, d placement.Changes) error {
 			weight[n.ID] = w
 		}
 	}
-	return s.Table("NODE\tWEIGHT\tBEFORE\tAFTER\tCHANGE", func(row func(...any)) {
+	return term.Page("NODE\tWEIGHT\tBEFORE\tAFTER\tCHANGE", func(row func(...any)) {
 		for _, id := range slices.Sorted(maps.Keys(weight)) {
 			had, has := d.Before.Counts[id], d.After.Counts[id]
 			moved := fmt.Sprintf("%+d", has-had)
@@ -218,23 +212,23 @@ func (c change) printNodes(s *session.Session, d placement.Changes) error {
 // for each pair of nodes.
 const maxFlows = 20
 
-func printFlows(s *session.Session, moves []placement.Move) error {
+// flows has how many partitions moved from which node to which.
+func flows(moves []placement.Move) func(columns int) []term.Line {
 	type flow struct{ from, to lease.NodeID }
 	count := make(map[flow]int)
 	for _, m := range moves {
 		count[flow{m.From, m.To}]++
 	}
-	flows := slices.SortedFunc(maps.Keys(count), func(a, b flow) int {
+	ways := slices.SortedFunc(maps.Keys(count), func(a, b flow) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
 	})
-	shown := min(len(flows), maxFlows)
+	shown := min(len(ways), maxFlows)
 	rest := ""
-	if others := len(flows) - shown; others > 0 {
+	if others := len(ways) - shown; others > 0 {
 		rest = fmt.Sprintf("and %d smaller ones: --output json lists every move\n", others)
 	}
-	_ = s.Say("\n")
-	return s.Table("FROM\tTO\tPARTITIONS", func(row func(...any)) {
-		for _, f := range flows[:shown] {
+	return term.Page("FROM\tTO\tPARTITIONS", func(row func(...any)) {
+		for _, f := range ways[:shown] {
 			row(term.OrDash(string(f.from)), term.OrDash(string(f.to)), count[f])
 		}
 	}, rest)
