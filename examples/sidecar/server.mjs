@@ -7,105 +7,92 @@
 // LISTEN is the agent's --api-addr. ROOST_TOKEN is the agent's bearer token, if it
 // needs one. It needs Node.js 18 or newer and no packages.
 import http from 'node:http';
+import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ask, drain, events, locate, module, roomPath } from './agent.mjs';
 
-const agent = process.env.AGENT ?? 'http://127.0.0.1:8401';
 const listen = new URL('http://' + (process.env.LISTEN ?? '127.0.0.1:9001'));
-const authorization = process.env.ROOST_TOKEN ? { Authorization: 'Bearer ' + process.env.ROOST_TOKEN } : {};
+const idle = 3000; // ms that a room lives without participants
+const linger = 5000; // ms that the participants of a room that has moved have to follow
+const evacuation = { rate: 50, deadline_ms: 20_000 }; // of the rooms at the end, see /v1/drain
 
-const rooms = new Map(); // those served here, by name: { size, epoch, timer }
+const rooms = new Map(); // those served here, by name: { size, epoch, calls, kept, timer, end, ended }
+const calls = new Set(); // the streams to participants, also to those of rooms that have moved away
 let self; // the agent's node, once it answers
 let changes = 0; // events so far
+let stopping = false; // no further streams
 
-// ask calls the agent. Its errors have the agent's code, unless no agent answers.
-async function ask(method, path, body = {}) {
-  const request = { method, headers: { ...authorization }, signal: AbortSignal.timeout(15_000) };
-  if (method !== 'GET') {
-    request.headers['Content-Type'] = 'application/json';
-    request.body = JSON.stringify(body);
-  }
-  const response = await fetch(agent + path, request);
-  const answer = await response.json();
-  if (!response.ok) throw Object.assign(new Error(answer.error), answer);
-  return answer;
-}
+const directive = (room, at) => ({ room, to: at.node?.id, addr: at.node?.api_addr, epoch: at.epoch });
 
-const path = (room) => '/v1/rooms/' + encodeURIComponent(room);
-
-// locate returns the node of the room: by its pin, or by the hash if the agent has no store.
-async function locate(room, size) {
-  try {
-    return await ask('POST', path(room) + '/resolve', { size });
-  } catch (err) {
-    if (err.code !== 'no_store') throw err;
-    const { owner } = await ask('GET', '/v1/place?key=' + encodeURIComponent(room));
-    return { node: owner, hosted: owner.id === self, epoch: 0 };
-  }
-}
-
-// settle looks up the node of the room, and starts or stops serving the room here.
-async function settle(room, size) {
+// settle looks up the node of the room, and starts or stops serving the room here. Without
+// touch the demand is a join, which does not lower the size of the room. A room that is kept
+// stays without participants.
+async function settle(room, demand, kept = false) {
+  clearTimeout(rooms.get(room)?.end);
+  await rooms.get(room)?.ended;
   let at, seen;
   do { // an event that came before the answer may be newer than it
     seen = changes;
-    at = await locate(room, size);
+    at = await locate(room, demand, self);
   } while (seen !== changes);
-  if (at.hosted) {
-    clearTimeout(rooms.get(room)?.timer);
-    // At half of the time, so that one retry is left before the hosting expires.
-    const timer = at.touch_within_s && setTimeout(touch, at.touch_within_s * 500, room);
-    rooms.set(room, { size, epoch: at.epoch, timer });
-  } else {
-    drop(room);
+  if (!at.hosted) {
+    drop(room, directive(room, at));
+    return at;
   }
+  const served = rooms.get(room) ?? { size: 0, calls: new Set() };
+  served.size = demand.touch ? demand.size : Math.max(demand.size, served.size);
+  served.epoch = at.epoch;
+  served.kept ||= kept;
+  rooms.set(room, served);
+  // At half of the time, so that one retry is left before the hosting expires.
+  later(room, served, at.touch_within_s * 500);
+  clearTimeout(served.end);
+  if (!served.kept && !served.calls.size) served.end = setTimeout(end, idle, room, served);
   return at;
 }
 
-// drop stops serving a room. A real server closes its participants' connections here,
-// and they join again.
-function drop(room) {
-  clearTimeout(rooms.get(room)?.timer);
-  rooms.delete(room);
+// later touches the room after a time, soon if its size has changed.
+function later(room, served, wait) {
+  clearTimeout(served.timer);
+  if (served.calls.size && served.calls.size !== served.size) wait = 100;
+  if (wait) served.timer = setTimeout(touch, wait, room);
 }
 
-// touch checks whether a room that is served here still lives here.
+// drop stops serving a room. Its participants learn the new place, if one is known, and
+// have some seconds to connect there before their streams end: make before break.
+function drop(room, to) {
+  const served = rooms.get(room);
+  if (!served) return;
+  rooms.delete(room);
+  clearTimeout(served.timer);
+  clearTimeout(served.end);
+  if (to?.addr) for (const call of served.calls) send(call, 'directive', to);
+  setTimeout(() => served.calls.forEach((call) => call.end()), to?.addr ? linger : 0);
+}
+
+// end ends a room without participants, so that nothing keeps its pin. A join waits for it.
+function end(room, served) {
+  served.ended = ask('DELETE', roomPath(room))
+    .catch((err) => { if (err.code !== 'no_store') console.error(`${room}: ${err.message}`); })
+    .finally(() => drop(room));
+}
+
+// touch checks whether a room that is served here still lives here, and reports its size.
 async function touch(room) {
   const served = rooms.get(room);
   try {
-    if (served) await settle(room, served.size);
+    if (served) await settle(room, { size: served.calls.size || served.size, touch: true });
   } catch (err) {
     console.error(`${room}: ${err.message}`);
     if (rooms.get(room) !== served) return; // another call has changed it
-    clearTimeout(served.timer);
     if (err.code === 'not_ready') drop(room); // the agent's lease ran out: it owns nothing
-    else served.timer = setTimeout(touch, 500, room);
+    clearTimeout(served.timer);
+    if (rooms.has(room)) served.timer = setTimeout(touch, 500, room);
   }
 }
 
 async function touchAll() {
   for (const room of [...rooms.keys()]) await touch(room);
-}
-
-// events yields the events of the agent until the stream breaks.
-async function* events() {
-  const abort = new AbortController();
-  const silence = setTimeout(() => abort.abort(new Error('the stream is silent')), 40_000); // a comment comes every 15 s
-  try {
-    const response = await fetch(agent + '/v1/events', { signal: abort.signal });
-    if (!response.ok) throw new Error(`the stream is refused with ${response.status}`);
-    let text = '';
-    for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
-      silence.refresh();
-      const blocks = (text + chunk).split('\n\n');
-      text = blocks.pop(); // the beginning of the next one
-      for (const block of blocks) {
-        const kind = /^event: (.*)$/m.exec(block)?.[1];
-        if (kind) yield { kind, data: JSON.parse(/^data: (.*)$/m.exec(block)[1]) };
-      }
-    }
-  } finally {
-    clearTimeout(silence);
-  }
 }
 
 // follow keeps a stream of events open. It does not wait for the work of an event: the
@@ -123,33 +110,81 @@ async function follow() {
         first = false;
       }
     } catch (err) {
-      console.error(`${agent}: ${err.message}`);
+      console.error(`agent: ${err.message}`);
     }
     await sleep(wait * (0.5 + Math.random())); // not all servers at the same time
   }
 }
 
-// taken drops a room that has moved away, unless it has moved back since.
-function taken({ room, to, epoch }) {
-  if (to !== self && epoch > rooms.get(room)?.epoch) drop(room);
+// taken drops a room that has moved away, unless it has moved back since. A move has the
+// fields of a directive.
+function taken(moved) {
+  if (moved.to !== self && moved.epoch > rooms.get(moved.room)?.epoch) drop(moved.room, moved);
 }
 
-async function join(room, size) {
-  if (!self) throw new Error('the agent has not answered yet');
-  const at = await settle(room, size);
+// join redirects to the node of the room. Its caller counts the participants, so the room
+// stays until this server ends.
+async function join(room, { size }) {
+  const at = await settle(room, { size }, true);
   const body = { room, node: at.node?.id };
   if (at.hosted) return { status: 200, body };
   if (!at.node?.api_addr) throw new Error('the owner has no api_addr, or is gone');
   return { status: 307, body, headers: { Location: `http://${at.node.api_addr}/join/${encodeURIComponent(room)}?size=${size}` } };
 }
 
-async function serve(request) {
-  const url = new URL(request.url, listen);
-  if (url.pathname === '/rooms') return { status: 200, body: { node: self, rooms: [...rooms.keys()] } };
-  if (!url.pathname.startsWith('/join/')) return { status: 404, body: { error: 'GET /join/<room>?size=N or /rooms' } };
+// where is the answer to resolve of reconnect.mjs.
+async function where(room) {
+  const body = directive(room, await settle(room, { size: 1 }));
+  if (!body.addr) throw new Error('the owner has no api_addr, or is gone');
+  return { status: 200, body };
+}
+
+const send = (call, event, data) => call.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
+
+// call streams to one participant of a room that lives here. The ticks stand for media.
+async function call(room, { response }) {
+  const at = await settle(room, { size: (rooms.get(room)?.calls.size ?? 0) + 1 });
+  const served = rooms.get(room);
+  if (!served || stopping) return { status: 421, body: directive(room, at) };
+  if (response.destroyed) return undefined; // the participant has left
+  served.calls.add(response);
+  calls.add(response);
+  clearTimeout(served.end);
+  later(room, served, at.touch_within_s * 500);
+  response.writeHead(200, { ...headers, 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store' });
+  let n = 0;
+  const tick = () => {
+    if (response.writableLength > 65_536) response.destroy(); // it does not read
+    else send(response, 'tick', { node: self, n: n++ });
+  };
+  tick();
+  const timer = setInterval(tick, 50);
+  response.on('close', () => {
+    clearInterval(timer);
+    calls.delete(response);
+    served.calls.delete(response);
+    if (rooms.get(room) === served) later(room, served, 100);
+  });
+  return undefined;
+}
+
+const headers = { 'Access-Control-Allow-Origin': '*' }; // the page of one server calls the others
+
+async function serve(request, response) {
   try {
-    const room = decodeURIComponent(url.pathname.slice('/join/'.length));
-    return await join(room, Number(url.searchParams.get('size')) || 1);
+    const url = new URL(request.url, listen);
+    const [, verb, name] = /^\/(join|where|call)\/(.+)$/.exec(url.pathname) ?? [];
+    if (verb) {
+      if (!self) throw new Error('the agent has not answered yet');
+      const size = Number(url.searchParams.get('size')) || 1;
+      return await { join, where, call }[verb](decodeURIComponent(name), { size, response });
+    }
+    switch (url.pathname) {
+      case '/': return { status: 200, type: 'text/html; charset=utf-8', text: await readFile(new URL('page.html', import.meta.url)) };
+      case '/reconnect.mjs': return { status: 200, type: 'text/javascript; charset=utf-8', text: await module() };
+      case '/rooms': return { status: 200, body: { node: self, rooms: [...rooms.keys()] } };
+      default: return { status: 404, body: { error: 'GET /join/<room>?size=N, /where/<room>, /call/<room>, /rooms or /' } };
+    }
   } catch (err) {
     if (err instanceof URIError || err.code === 'bad_request') return { status: 400, body: { error: err.message } };
     return { status: 503, body: { error: err.message, code: err.code }, headers: { 'Retry-After': '1' } };
@@ -157,19 +192,37 @@ async function serve(request) {
 }
 
 const server = http.createServer(async (request, response) => {
-  const { status, body, headers } = await serve(request);
-  response.writeHead(status, { ...headers, 'Content-Type': 'application/json' });
-  response.end(JSON.stringify(body) + '\n');
+  const answer = await serve(request, response);
+  if (!answer) return; // a stream
+  response.writeHead(answer.status, { ...headers, ...answer.headers, 'Content-Type': answer.type ?? 'application/json' });
+  response.end(answer.text ?? JSON.stringify(answer.body) + '\n');
 });
 
-// stop drains the agent, waits for running joins, and deletes the rooms. A real server
-// would first wait for its calls to end.
+// evacuate has the agent move the rooms to other nodes, and serves on until the last
+// participant has followed, or the time is over.
+async function evacuate() {
+  const deadline = Date.now() + evacuation.deadline_ms + linger;
+  await drain(evacuation);
+  for (;;) {
+    const { evacuation: progress } = await ask('GET', '/v1/stats');
+    if ((progress?.over ?? true) && !calls.size) return;
+    if (Date.now() > deadline) throw new Error(`${calls.size} participants are left`);
+    await sleep(50);
+  }
+}
+
+// stop evacuates the rooms, waits for running joins, and ends the rooms that are left.
 async function stop() {
-  await ask('POST', '/v1/drain?wait=5s').catch((err) => console.error(err.message));
-  await new Promise((done) => { server.close(done); server.closeIdleConnections(); });
+  await evacuate().catch((err) => console.error(`stop: ${err.message}`));
+  stopping = true;
+  const closed = new Promise((done) => { server.close(done); });
+  calls.forEach((call) => call.end());
+  server.closeIdleConnections();
+  await closed;
+  await touchAll(); // one may have moved away unnoticed
   for (const room of [...rooms.keys()]) {
     drop(room);
-    await ask('DELETE', path(room)).catch((err) => console.error(`${room}: ${err.message}`));
+    await ask('DELETE', roomPath(room)).catch((err) => console.error(`${room}: ${err.message}`));
   }
   process.exit(0);
 }

@@ -31,9 +31,11 @@ func TestSidecar(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Fatalf("%v; scripts/deps.sh installs it", err)
 	}
-	// Otherwise go test would use its cache after a change of the server.
-	if _, err := os.ReadFile("server.mjs"); err != nil {
-		t.Fatal(err)
+	// Otherwise go test would use its cache after a change of these.
+	for _, file := range []string{"server.mjs", "agent.mjs"} {
+		if _, err := os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
 	}
 	secret := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {

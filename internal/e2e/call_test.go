@@ -1,0 +1,249 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/internal/redistest"
+)
+
+// seat is an agent and the media server in Node.js next to it.
+type seat struct {
+	*agenttest.Agent
+	server *agentproc.Process
+	addr   string // of the server
+}
+
+// seats starts three of them with a Redis.
+func seats(t *testing.T) (all []*seat) {
+	t.Helper()
+	// Otherwise go test would use its cache after a change of these.
+	for _, file := range []string{"server.mjs", "agent.mjs", "page.html"} {
+		if _, err := os.ReadFile("../../examples/sidecar/" + file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roost, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--redis", redistest.Start(t).URL(), "--heartbeat", "500ms", "--ttl", "3s", "--capacity", "1000", "--report-load"}
+	var agents []*agenttest.Agent
+	for _, id := range []string{"a", "b", "c"} {
+		s := &seat{addr: fmt.Sprint("127.0.0.1:", redistest.FreePort(t))}
+		s.Agent = agenttest.LaunchCommand(t, id, agentproc.Command(roost, id, append(args, "--api-addr", s.addr)...))
+		s.Runs()
+		if id == "a" {
+			args = append(args, "--join", s.Gossip)
+		}
+		server := exec.Command("node", "../../examples/sidecar/server.mjs")
+		server.Env = append(agentproc.Environ(), "AGENT=http://"+s.Base, "LISTEN="+s.addr)
+		s.server = agenttest.Start(t, server)
+		all, agents = append(all, s), append(agents, s.Agent)
+	}
+	agenttest.Agree(t, agents...)
+	return all
+}
+
+// caller is a page in a call, with the servers that it knows.
+type caller struct {
+	*tab
+	seats []*seat
+	room  string
+	moves int
+}
+
+// TestCall: a page in a room of media servers in Node.js follows the room to other nodes by
+// reconnect.mjs: without a break if the room is moved or its node stops, and by itself if
+// the node is killed (S0.8, S6.11, S6.15).
+func TestCall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a browser")
+	}
+	c := &caller{seats: seats(t), room: "tenant/ö 1"}
+	var servers []string
+	for _, s := range c.seats {
+		servers = append(servers, s.addr)
+		redistest.Eventually(t, s.addr+" to listen", func() error { return exec.Command("curl", "-sf", "http://"+s.addr+"/").Run() })
+	}
+	query := url.Values{"room": {c.room}, "servers": {strings.Join(servers, ",")}}
+	c.tab = open(t, "http://"+servers[0]+"/?"+query.Encode(), 800, 900)
+	c.text("#status", "In the call.")
+	eval[any](c.tab, record)
+	alone := c.carries(t, "a room of one", func(load int64) bool { return load > 0 })
+	home := c.home(t)
+	second, err := http.Get("http://" + home.addr + "/call/" + url.PathEscape(c.room))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.carries(t, "a room of two", func(load int64) bool { return load > alone })
+	_ = second.Body.Close()
+	c.carries(t, "a room of one again", func(load int64) bool { return load == alone })
+
+	target := c.seats[0]
+	if target == home {
+		target = c.seats[1]
+	}
+	c.follows(t, "a move", home, func() {
+		if _, err := home.MoveRoom(t.Context(), c.room, target.ID); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if now := c.home(t); now != target {
+		t.Errorf("the room is at %s, moved to %s", now.ID, target.ID)
+	}
+
+	home = c.home(t)
+	c.follows(t, "SIGTERM to the server", home, func() {
+		if err := home.server.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	})
+	<-home.server.Done()
+	if code := home.server.State().ExitCode(); code != 0 {
+		t.Errorf("the server of %s exits with %d", home.ID, code)
+	}
+
+	home = c.home(t)
+	before := at(t, c.other(home), c.room).Epoch
+	c.moved(t, "kill -9 of agent and server", home, func() {
+		_ = home.server.Kill()
+		_ = home.Kill()
+	})
+	if text := c.log(); !strings.Contains(text, home.ID+": lost") {
+		t.Errorf("the page lost no stream: %s", text)
+	}
+	if now := at(t, c.home(t), c.room); now.Epoch <= before {
+		t.Errorf("epoch %d follows %d", now.Epoch, before)
+	}
+
+	// A room without participants ends, unless its participants are counted elsewhere.
+	last := c.home(t)
+	kept, err := http.Get("http://" + last.addr + "/join/kept?size=1")
+	if err != nil || kept.StatusCode != http.StatusOK {
+		t.Fatalf("join: %v, %v", kept, err)
+	}
+	_ = kept.Body.Close()
+	c.do(press("#leave"))
+	redistest.Eventually(t, "the room to end", func() error {
+		if r := at(t, last, c.room); r.Pinned {
+			return fmt.Errorf("still pinned: %+v", r.RoomAssignment)
+		}
+		return nil
+	})
+	if r := at(t, last, "kept"); !r.Pinned {
+		t.Error("the room of a join has ended")
+	}
+}
+
+// record makes the page record the first tick and the end of each stream, but the first tick of
+// a stream that is open already.
+const record = `window.streams = [];
+	const note = (what, stream) => { streams.push(what + " " + new URL(stream.url).host); };
+	const close = EventSource.prototype.close;
+	EventSource.prototype.close = function () {
+		if (this.readyState !== EventSource.CLOSED) note("end", this);
+		close.call(this);
+	};
+	window.EventSource = class extends EventSource {
+		constructor(url) {
+			super(url);
+			this.addEventListener("tick", () => note("tick", this), { once: true });
+		}
+	}; 1`
+
+// follows is moved without a break: the page has ticks of the new node before the stream of the
+// old one ends.
+func (c *caller) follows(t *testing.T, what string, from *seat, move func()) {
+	t.Helper()
+	eval[any](c.tab, "streams.length = 0; 1")
+	c.moved(t, what, from, move)
+	want := []string{"tick " + c.home(t).addr, "end " + from.addr}
+	if got := eval[[]string](c.tab, "streams"); !slices.Equal(got, want) {
+		t.Errorf("%s: the page saw %q, want %q", what, got, want)
+	}
+}
+
+// moved waits until the page is at another node than from, and goes on there.
+func (c *caller) moved(t *testing.T, what string, from *seat, move func()) {
+	t.Helper()
+	eval[any](c.tab, `document.getElementById("log").replaceChildren(); document.getElementById("reset").click()`)
+	c.moves++
+	move()
+	c.until("a move because of "+what, fmt.Sprintf(`document.getElementById("moves").textContent === "%d"`, c.moves))
+	c.text("#status", "In the call.")
+	if now := c.home(t); now == from {
+		t.Errorf("after %s the page is still at %s", what, from.ID)
+	}
+	ticks := eval[string](c.tab, `document.getElementById("ticks").textContent`)
+	c.until("further ticks", fmt.Sprintf(`Number(document.getElementById("ticks").textContent) > %s + 5`, ticks))
+	t.Logf("%s: the longest gap between two ticks is %s ms", what, eval[string](c.tab, `document.getElementById("gap").textContent`))
+}
+
+// log returns what the page says about its streams since the latest move began.
+func (c *caller) log() string { return eval[string](c.tab, `document.getElementById("log").innerText`) }
+
+// home returns the node whose ticks the page gets.
+func (c *caller) home(t *testing.T) *seat {
+	t.Helper()
+	id := eval[string](c.tab, `document.getElementById("node").textContent`)
+	for _, s := range c.seats {
+		if s.ID == id {
+			return s
+		}
+	}
+	t.Fatalf("the page is at %q", id)
+	return nil
+}
+
+// other returns a node that runs.
+func (c *caller) other(than *seat) *seat {
+	for _, s := range c.seats {
+		if s != than && !s.server.Ended() {
+			return s
+		}
+	}
+	return nil
+}
+
+// at returns where a room lives by a node's answer.
+func at(t *testing.T, s *seat, room string) clusterhttp.RoomDetail {
+	t.Helper()
+	r, err := s.Room(t.Context(), room, affinity.Demand{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// carries waits until the node of the page reports a load, by the size of the room.
+func (c *caller) carries(t *testing.T, what string, want func(load int64) bool) (load int64) {
+	t.Helper()
+	home := c.home(t)
+	redistest.Eventually(t, what, func() error {
+		m, err := home.Members(t.Context())
+		for _, m := range m.Members {
+			if string(m.ID) == home.ID {
+				load = m.Load
+			}
+		}
+		if err == nil && !want(load) {
+			err = fmt.Errorf("%s has the load %d", home.ID, load)
+		}
+		return err
+	})
+	return load
+}
