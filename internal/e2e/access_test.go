@@ -33,6 +33,8 @@ func TestAccess(t *testing.T) {
 	p.text("#events", "left")
 	p.do(chromedp.SetValue(chromedp.CSS("#lookup-kind"), "room"), chromedp.SendKeys(chromedp.CSS("#lookup-name"), "stand-up"+kb.Enter))
 	p.text("#lookup-answer", "is pinned to")
+	p.do(press("#lookup-answer summary"))
+	p.text("#lookup-answer .edges", "node-")
 	eval[any](p, `document.getElementById("token-box").open = true; document.getElementById("stale").hidden = false; document.getElementById("stale").textContent = "Not connected."; 1`)
 
 	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -214,6 +216,8 @@ func TestNarrow(t *testing.T) {
 		p.ready(30)
 		p.do(chromedp.SetValue(chromedp.CSS("#lookup-kind"), "room"), chromedp.SendKeys(chromedp.CSS("#lookup-name"), long+kb.Enter))
 		p.text("#lookup-answer", "is pinned to")
+		p.do(press("#lookup-answer summary"))
+		p.text("#lookup-answer .edges", long)
 		f.join(31)
 		p.text("#events", long+"31 joined")
 		f.leave("node-31")

@@ -58,6 +58,14 @@ func TestEvacuationIsShown(t *testing.T) { // S6.11, S6.12
 	p := open(t, address, 1440, 900)
 	p.ready(2)
 	p.do(chromedp.SetValue(chromedp.CSS("#lookup-kind"), "room"), chromedp.SendKeys(chromedp.CSS("#lookup-name"), "room-1"+kb.Enter))
+	p.text("#lookup-answer", "Candidates")
+	if n := rooms.Stats().Edges; n != 0 {
+		t.Errorf("nobody asked for edges, and the page did %d times", n)
+	}
+	p.do(press("#lookup-answer summary"))
+	p.text("#lookup-answer .edges", "node-")
+	p.do(press("#lookup button"))
+	p.until("the edges stay open in a new answer", `document.querySelector("#lookup-answer details").open`)
 	p.text("#lookup-answer .edges", "node-")
 	if !eval[bool](p, `document.getElementById("evacuation").hidden`) {
 		t.Error("an evacuation is shown, and there was none")

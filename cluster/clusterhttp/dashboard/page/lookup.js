@@ -51,7 +51,7 @@ export class Lookup {
     const [kind, name] = this.#shown;
     let answer;
     try {
-      answer = kind === "room" ? room(...await Promise.all([get(`v1/rooms/${segment(name)}`), edges(name)])) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
+      answer = kind === "room" ? room(await get(`v1/rooms/${segment(name)}`)) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
     } catch (e) {
       if (byItself && !(e instanceof Refused)) return undefined;
       answer = { parts: [h("p", { class: "result", "data-level": "bad", text: e.message })] };
@@ -69,9 +69,12 @@ export class Lookup {
         this.#show(partition);
       });
     }
+    const details = () => $("lookup-answer").querySelector("details");
     const focused = $("lookup-answer").contains(document.activeElement);
+    const before = details(), inDetails = before?.contains(document.activeElement);
     $("lookup-answer").replaceChildren(...parts);
-    if (focused) $("lookup-answer").querySelector(".partition")?.focus();
+    keepOpen(before, details());
+    if (focused) ((inDetails && details()?.firstChild) || $("lookup-answer").querySelector(".partition"))?.focus();
     say($("lookup-said"), said);
   }
 }
@@ -96,10 +99,29 @@ function key(a) {
   };
 }
 
-// edges are the next nodes for a room that outgrows its own.
-const edges = (name) => get(`v1/rooms/${segment(name)}/edges?n=${next}`).then((answer) => answer.edges, () => []);
+// edges shows the next nodes for a room that outgrows its own. It asks for them when it is opened,
+// because a metric counts the questions.
+function edges(name) {
+  const answer = h("p", { class: "edges" });
+  return h("details", { "data-room": name, ontoggle: async ({ target }) => {
+    if (!target.open) return;
+    try {
+      const { edges } = await get(`v1/rooms/${segment(name)}/edges?n=${next}`);
+      answer.replaceChildren(...edges.map((m) => node(m.id)), edges.length ? "" : "No further node takes rooms.");
+    } catch (e) {
+      answer.replaceChildren(e.message);
+    }
+  } }, h("summary", { text: "Edges, if it outgrows its node" }), answer);
+}
 
-function room(a, further) {
+// keepOpen opens the edges of a room again, with those of the previous answer until the new ones arrive.
+function keepOpen(before, after) {
+  if (!before?.open || before.dataset.room !== after?.dataset.room) return;
+  after.lastChild.replaceChildren(...before.lastChild.childNodes);
+  after.open = true;
+}
+
+function room(a) {
   const at = a.node?.id;
   const facts = [a.source && `by ${a.source}`, a.epoch && `epoch ${a.epoch}`, a.hosted && "hosted by this agent"].filter(Boolean);
   return {
@@ -112,8 +134,7 @@ function room(a, further) {
       h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "Candidates" },
         h("ol", { class: "ranking" }, ...a.candidates.map((c) => h("li", { class: c.taken ? "taken" : "" }, node(c.id),
           h("span", { class: "note", text: room.load(c) }), h("span", { class: "because", text: `${c.taken ? "✓ " : ""}${c.why}` }))))),
-      further.length ? h("h3", { text: "Edges, if it outgrows its node" }) : "",
-      h("p", { class: "edges" }, ...further.map((m) => node(m.id))),
+      edges(a.room),
     ],
   };
 }
