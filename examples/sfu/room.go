@@ -37,6 +37,7 @@ type tenure struct {
 
 // joinFleet starts the agent of a node, and leads clients to the rooms from then on.
 func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.ServeMux) (*fleet, error) {
+	cfg.Cluster = "roost-sfu" // another fleet may use the same Redis
 	store, err := redisstore.Open(ctx, redisstore.Options{URL: redis, Prefix: "roost-sfu:"})
 	if err != nil {
 		return nil, err
