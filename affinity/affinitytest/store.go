@@ -84,6 +84,15 @@ type pins struct {
 
 const home placement.Partition = 17
 
+// lasted fails if what a store was to keep for brief, from before start on, has ended by now
+// and has not lasted. Stores count in whole milliseconds.
+func (p *pins) lasted(start time.Time) {
+	p.Helper()
+	if d := time.Since(start); d <= brief-time.Millisecond {
+		p.Errorf("it lasted %v; want %v", d, brief)
+	}
+}
+
 func incarnation(unique int64, id string, incarnation uint64) lease.Incarnation {
 	return lease.Incarnation{Node: lease.NodeID(fmt.Sprintf("%s-%d", id, unique)), Number: incarnation}
 }
