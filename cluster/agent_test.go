@@ -315,7 +315,7 @@ func TestStuckSeed(t *testing.T) { // S5.7
 	}
 	defer seed.Close()
 	cfg := local("a", seed.Addr().String())
-	cfg.StartupGrace = 10 * time.Millisecond
+	cfg.StartupGrace = 400 * time.Millisecond // a connection may take a quarter of it
 	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 	defer cancel()
 	_, err = cluster.Start(ctx, cfg)

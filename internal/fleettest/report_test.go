@@ -65,7 +65,7 @@ func (f *fleet) report(homes map[string]affinity.Assignment, within time.Duratio
 				var a affinity.Assignment
 				var err error
 				again := func() bool { // on a starved machine the store may not answer in time
-					return time.Since(began) < within && (errors.Is(err, pinstore.ErrStore) || err == nil && a.Incarnation == home.Incarnation)
+					return time.Since(began) < within && (errors.Is(err, pinstore.ErrStore) || err == nil && (a.Incarnation == home.Incarnation || a.Source == affinity.Degraded))
 				}
 				for first := true; first || again(); first = false {
 					a, err = f.nodes[i%len(f.nodes)].rooms.Report(f.t.Context(), home.Directive())
