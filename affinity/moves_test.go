@@ -2,6 +2,7 @@ package affinity_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -165,6 +166,56 @@ func TestMoveFromHere(t *testing.T) {
 		var elsewhere *affinity.NotOwnerError
 		if err != nil || !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner != a {
 			t.Errorf("moved to %+v, %v; lost %v, %v", a, err, lost(h), h.Err())
+		}
+	})
+}
+
+// An edge leaves the node of its room and those of other edges, once, whoever asks, and stays where no other
+// node can take it.
+func TestResolveApart(t *testing.T) { // S6.12
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+		home := f.host("a", "room", 3)
+		at := f.resolve("a", "room", 3).Node
+		apart := func(id, edge string, others ...string) affinity.Assignment {
+			t.Helper()
+			a, err := f.rooms[id].ResolveApart(t.Context(), edge, affinity.Demand{Publishers: 1, Subscribers: 10}, others...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		var first, second, full affinity.Assignment
+		for i := range 30 { // some of them would live with the room
+			edge := fmt.Sprint("edge-", i)
+			first = apart("a", edge+"~1", "room")
+			var calls sync.WaitGroup
+			var answers [3]affinity.Assignment
+			for i, id := range []string{"a", "b", "c"} {
+				calls.Go(func() { answers[i] = apart(id, edge+"~2", "room", edge+"~1", "none") })
+			}
+			calls.Wait()
+			second = answers[0]
+			for _, a := range answers {
+				if a.Epoch != second.Epoch {
+					t.Errorf("three callers at once moved the edge more than once: %+v", answers)
+				}
+			}
+			full = apart("b", edge+"~3", "room", edge+"~1", edge+"~2")
+			if first.Node == at || second.Node == at || first.Node == second.Node || full.Node == "" {
+				t.Errorf("the room is on %s, its edges are on %s, %s and %s", at, first.Node, second.Node, full.Node)
+			}
+			if again := apart("c", edge+"~2", "room", edge+"~1"); again.Epoch != second.Epoch {
+				t.Errorf("the edge moved from %+v to %+v, and was apart", second, again)
+			}
+		}
+		if _, err := f.rooms["a"].ResolveApart(t.Context(), "edge*", affinity.Demand{}, "room"); !errors.Is(err, affinity.ErrName) {
+			t.Error(err)
+		}
+		if _, err := f.rooms["a"].ResolveApart(t.Context(), "edge", affinity.Demand{}, "room*"); !errors.Is(err, affinity.ErrName) {
+			t.Error(err)
+		}
+		if lost(home) {
+			t.Error("the room itself has moved")
 		}
 	})
 }

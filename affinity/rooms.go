@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
@@ -149,6 +150,41 @@ func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*
 	return all[:min(max(0, n), len(all))], nil
 }
 
+// ResolveApart is Resolve for a room that belongs on another node than other rooms do. It is for
+// edges that are rooms by themselves, and so count towards their node's load, follow its drain and get another node after its
+// death: a server pulls the streams of the large room wherever such a room is hosted.
+//
+// If the room's node has one of the others, the room moves to the best node that has none of them. It
+// stays if no node can take it. Of any number of callers one moves it. Rooms that move later stay
+// apart only by another call. It takes the round trips of Resolve, one for each of the others that is not in
+// the pin cache, and those of MoveFrom.
+func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, others ...string) (Assignment, error) {
+	a, err := r.Resolve(ctx, room, d)
+	if err != nil || a.Source == Degraded {
+		return a, err
+	}
+	var taken []lease.NodeID
+	for _, other := range others {
+		o, ok := r.cached(other)
+		if !ok {
+			if o, err = r.Lookup(ctx, other); errors.Is(err, ErrNoPin) {
+				continue
+			} else if err != nil {
+				return a, err
+			}
+		}
+		taken = append(taken, o.Node)
+	}
+	if !slices.Contains(taken, a.Node) {
+		return a, nil
+	}
+	moved, err := r.moveFrom(ctx, room, a.Incarnation, a.Epoch, taken)
+	if errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrNoCapacity) || errors.Is(err, ErrRequire) {
+		return a, nil // no other node can have it
+	}
+	return moved, err
+}
+
 // Rooms returns at most limit rooms that are pinned to a node, or to any node if node
 // is empty, in no particular order. It is for people: it queries the store for every
 // partition.
@@ -200,6 +236,11 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 // Lost the room. It takes two round trips, and fails with ErrNoPin, ErrRequire,
 // ErrNoCapacity, ErrChanged, or with ErrStore, and then the room may have moved or not.
 func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64) (Assignment, error) {
+	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
+}
+
+// moveFrom is MoveFrom to a node that is none of those that the room leaves.
+func (r *Resolver) moveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64, leaves []lease.NodeID) (Assignment, error) {
 	pin, s, err := r.pinOf(ctx, room)
 	if err != nil {
 		return Assignment{}, err
@@ -211,7 +252,7 @@ func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarna
 		return elsewhere(pin)
 	}
 	q := r.request(s, room, capacity.NeedIn(pin))
-	q.Leaves = from.Node
+	q.Leaves = leaves
 	to, reserved, err := r.reserved.Place(s, q.Request, 1)
 	if err != nil {
 		return Assignment{}, err

@@ -30,13 +30,15 @@ type Request struct {
 	Partition placement.Partition
 	Need      Need
 	Cost      int64
-	Ladder    *Ladder      // nil: anywhere
-	Stay      pinstore.Pin // the room's pin before the store lost it, if it did
-	Leaves    lease.NodeID // the node that it moves away from, if it does
+	Ladder    *Ladder        // nil: anywhere
+	Stay      pinstore.Pin   // the room's pin before the store lost it, if it did
+	Leaves    []lease.NodeID // the nodes that it moves away from, if it does
 }
 
 // takes reports whether the room may be placed on a member.
-func (q *Request) takes(m *cluster.Member) bool { return TakesRooms(m) && m.ID != q.Leaves }
+func (q *Request) takes(m *cluster.Member) bool {
+	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID)
+}
 
 // owner returns the member that is first in line for the room, or nil. The table may be a moment
 // older than the members that it is read with: where its owner has just ended, the next one
