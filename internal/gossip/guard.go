@@ -2,18 +2,15 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 )
-
-// maxStreams bounds the number of TCP connections served at a time. memberlist
-// allocates the announced size of a stream (vetHead bounds it) and waits up to
-// StreamTimeout for the content; further connections wait in the kernel's backlog.
-const maxStreams = 32
 
 // maxHeadTimeout bounds how long a silent connection keeps its slot. Agents send at
 // once.
@@ -22,17 +19,18 @@ const maxHeadTimeout = time.Second
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
-	// plain means that there is no key: any sender can make memberlist parse a message.
-	// With a key, memberlist parses only messages that were decrypted as a whole.
-	plain bool
-	// headTimeout is how long an incoming connection may take to send its head.
-	headTimeout time.Duration
+	ring  *memberlist.Keyring // nil = there is no key: any sender can make memberlist parse a message
+	label string
+	// headTimeout is how long an incoming connection may take to send its head,
+	// streamTimeout how long until its message is complete.
+	headTimeout, streamTimeout time.Duration
+
 	credentials *credentials
+	places      *admission
 	watched     watched
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
-	slots   chan struct{}
 	ctx     context.Context // ends at Shutdown
 	stop    context.CancelFunc
 	stopped sync.Once
@@ -40,22 +38,26 @@ type guard struct {
 	dropped atomic.Uint64
 }
 
-func newGuard(t memberlist.NodeAwareTransport, cfg *Config) *guard {
+func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Keyring) *guard {
 	g := &guard{
-		NodeAwareTransport: t, plain: len(cfg.Key) == 0,
-		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout),
+		NodeAwareTransport: t, ring: ring, label: cfg.Cluster,
+		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
 		credentials: newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys),
 		watched:     watched{handle: cfg.Handle},
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
-		slots:   make(chan struct{}, maxStreams),
 	}
+	g.places = newAdmission(&g.dropped)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wait.Go(g.passPackets)
 	g.wait.Go(g.passStreams)
 	return g
 }
+
+func (g *guard) plain() bool { return g.ring == nil }
+
+func (g *guard) keys() [][]byte { return g.ring.GetKeys() }
 
 func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
@@ -68,7 +70,8 @@ func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 		return nil, err
 	}
 	// An unauthenticated sender can make memberlist dial: vet the answer, too.
-	return g.closeAtEnd(g.vet(conn)), nil
+	vetted := g.vet(conn)
+	return g.closeAtEnd(&hookedConn{Conn: vetted, closed: vetted.place.leave}), nil
 }
 
 // dial is the transport's, but Shutdown ends the call.
@@ -132,7 +135,7 @@ func (g *guard) passPackets() {
 	for {
 		select {
 		case p := <-g.NodeAwareTransport.PacketCh():
-			if g.plain && !harmless(p.Buf) {
+			if g.plain() && !harmless(p.Buf) {
 				g.dropped.Add(1)
 				continue
 			}
@@ -150,36 +153,45 @@ func (g *guard) passPackets() {
 func (g *guard) passStreams() {
 	for {
 		select {
-		case g.slots <- struct{}{}:
-		case <-g.ctx.Done():
-			return
-		}
-		select {
 		case conn := <-g.NodeAwareTransport.StreamCh():
-			g.wait.Go(func() { g.passStream(conn) })
+			p := g.places.enter(g.ctx, conn, g.streamTimeout)
+			if p == nil {
+				_ = conn.Close()
+				return
+			}
+			g.wait.Go(func() { g.passStream(p) })
 		case <-g.ctx.Done():
 			return
 		}
 	}
 }
 
-// passStream gives a stream to memberlist, or holds it if a watcher opened it. A watch
-// stream gives its slot back after the handshake.
-func (g *guard) passStream(conn net.Conn) {
-	free := sync.OnceFunc(func() { <-g.slots })
-	forget := context.AfterFunc(g.ctx, func() { _ = conn.Close() })
-	vetted := g.vetIncoming(conn)
+// passStream gives a stream to memberlist once its message is complete, or holds it if a
+// watcher opened it. A watch stream gives its place back after the handshake.
+func (g *guard) passStream(p *place) {
+	forget := context.AfterFunc(g.ctx, func() { _ = p.conn.Close() })
+	vetted := g.vetIncoming(p)
 	if vetted.check(); vetted.watch {
 		defer forget()
-		g.serveWatcher(vetted, free)
+		g.serveWatcher(vetted, p.leave)
 		return
 	}
 	forget()
-	select {
-	case g.streams <- &hookedConn{Conn: vetted, closed: free}:
-	case <-g.ctx.Done():
-		_ = conn.Close()
+	if vetted.err == nil {
+		vetted.err = p.move(g.ctx, &g.places.served, g.places.costs(len(vetted.message)))
 	}
+	if vetted.err == nil {
+		select {
+		case g.streams <- &hookedConn{Conn: vetted, closed: p.leave}:
+			return
+		case <-g.ctx.Done():
+		}
+	}
+	p.leave()
+	if errors.Is(vetted.err, os.ErrDeadlineExceeded) {
+		closeBusy(p.conn)
+	}
+	_ = p.conn.Close()
 }
 
 // hookedConn calls closed when it is closed.

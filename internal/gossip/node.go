@@ -96,7 +96,7 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.guard = newGuard(transport, &cfg)
+	n.guard = newGuard(transport, &cfg, mc.Keyring)
 	n.watcher = &watcher{guard: n.guard, timeout: cfg.StreamTimeout, keepAlive: keepAliveFor(cfg.Silence), ended: cfg.Ended}
 	mc.Transport = n.guard
 	d := &delegate{node: n, meta: cfg.Meta, accept: cfg.Accept, self: cfg.Name, to: r}

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -18,45 +18,48 @@ const (
 	typePing     = 0
 	typeAck      = 2
 	typePushPull = 6
-	typeEncrypt  = 10 // passes: memberlist answers it with an error that names the key
+	typeEncrypt  = 10 // memberlist without a key answers it with an error that names the key
 	typeErr      = 13
+	typeBusy     = 201 // of ours: the answer to a stream that had to make room
 	typeLabel    = 244
 )
 
-// maxHead is more than the longest head that vetHead reads.
+// maxHead is more than the longest head that readHead reads.
 const maxHead = 512
 
-var errHead = errors.New("gossip: unexpected stream header")
+var (
+	errHead = errors.New("gossip: unexpected stream header")
+	errBusy = errors.New("gossip: the other side is busy with other streams")
+)
 
-// vettedConn checks the head of a stream before memberlist reads it. The check runs in
+// vettedConn reads and checks the message of a stream before memberlist reads it. That happens in
 // the first Read at the latest, on the goroutine of the connection. Read and SetDeadline
 // must not be called concurrently.
 type vettedConn struct {
 	net.Conn
-	head        *bufio.Reader
-	plain       bool          // the head is readable, and must be harmless
-	headTimeout time.Duration // until the head has arrived; 0 = until the deadline
-	watchHead   []byte        // of an incoming watch stream; nil = there is none
-	dropped     *atomic.Uint64
-	deadline    time.Time
-	vetted      bool
-	watch       bool // the head was watchHead, and is read
-	err         error
+	guard     *guard
+	place     *place
+	head      *bufio.Reader
+	incoming  bool // another node opened the stream
+	watchHead []byte
+	deadline  time.Time
+	vetted    bool
+	watch     bool   // the head was watchHead, and is read
+	message   []byte // which memberlist has not read yet
+	err       error
 }
 
-// vet checks the head of a stream that this node opened.
+// vet checks a stream that this node opened.
 func (g *guard) vet(conn net.Conn) *vettedConn {
-	return &vettedConn{
-		Conn: conn, head: bufio.NewReaderSize(conn, maxHead),
-		plain: g.plain, dropped: &g.dropped,
-	}
+	return &vettedConn{Conn: conn, guard: g, place: g.places.outgoing(conn), head: bufio.NewReaderSize(conn, maxHead)}
 }
 
-// vetIncoming checks the head of a stream that another node opened.
-func (g *guard) vetIncoming(conn net.Conn) *vettedConn {
-	c := g.vet(conn)
-	c.headTimeout, c.watchHead = g.headTimeout, g.credentials.head()
-	return c
+// vetIncoming checks a stream that another node opened.
+func (g *guard) vetIncoming(p *place) *vettedConn {
+	return &vettedConn{
+		Conn: p.conn, guard: g, place: p, head: bufio.NewReaderSize(p.conn, maxHead),
+		incoming: true, watchHead: g.credentials.head(),
+	}
 }
 
 func (c *vettedConn) SetDeadline(t time.Time) error {
@@ -65,39 +68,71 @@ func (c *vettedConn) SetDeadline(t time.Time) error {
 }
 
 func (c *vettedConn) Read(p []byte) (int, error) {
-	if c.check(); c.err != nil {
+	c.check()
+	switch {
+	case c.err != nil:
 		return 0, c.err
+	case c.watch:
+		return c.head.Read(p)
+	case len(c.message) == 0:
+		return 0, io.EOF
 	}
-	return c.head.Read(p)
+	n := copy(p, c.message)
+	if c.message = c.message[n:]; len(c.message) == 0 {
+		c.message = nil
+	}
+	return n, nil
 }
 
-// check waits for the head and checks it, once.
+// Write counts what the other side takes. It explains the end of a stream that the other side
+// closed to make room.
+func (c *vettedConn) Write(p []byte) (done int, err error) {
+	c.guard.places.sent(len(p))
+	for err == nil && done < len(p) {
+		var n int
+		n, err = c.Conn.Write(p[done:min(len(p), done+pieceSize)])
+		done += n
+		c.place.moved.Add(int64(n))
+	}
+	if err != nil && !c.incoming {
+		if c.check(); errors.Is(c.err, errBusy) {
+			err = errBusy
+		}
+	}
+	return done, err
+}
+
+// check waits for the message and checks it, once.
 func (c *vettedConn) check() {
 	if c.vetted {
 		return
 	}
-	c.vetted, c.err = true, c.vet()
-	late := c.headTimeout > 0 && errors.Is(c.err, os.ErrDeadlineExceeded)
-	if late || errors.Is(c.err, errHead) {
-		c.dropped.Add(1)
+	c.vetted = true
+	var h head
+	if h, c.err = c.readHead(); c.err == nil && !c.watch {
+		c.message, c.err = c.read(h)
+	}
+	if errors.Is(c.err, errHead) || c.incoming && errors.Is(c.err, os.ErrDeadlineExceeded) {
+		c.guard.dropped.Add(1)
 	}
 }
 
-func (c *vettedConn) vet() error {
-	if c.headTimeout > 0 {
-		if err := c.SetReadDeadline(time.Now().Add(c.headTimeout)); err != nil {
-			return err
+func (c *vettedConn) readHead() (h head, err error) {
+	deadline := c.deadline
+	if !c.incoming {
+		c.place.until = deadline
+	} else {
+		if err := c.SetReadDeadline(time.Now().Add(c.guard.headTimeout)); err != nil {
+			return h, err
 		}
-		defer func() { _ = c.SetReadDeadline(c.deadline) }()
+		deadline = c.place.until
 	}
-	if c.watch = c.discardWatchHead(); c.watch {
-		return nil
+	if c.watch = c.discardWatchHead(); !c.watch {
+		if h = readHead(c.head, c.guard.label, c.guard.plain()); h.err != nil {
+			return h, h.err
+		}
 	}
-	if c.plain {
-		return vetHead(c.head)
-	}
-	_, err := c.head.Peek(1)
-	return err
+	return h, c.SetReadDeadline(deadline)
 }
 
 // discardWatchHead reads the head of a watch stream, and nothing of any other stream.
@@ -112,30 +147,58 @@ func (c *vettedConn) discardWatchHead() bool {
 	return h.at > 0
 }
 
-// vetHead rejects a stream if no agent sends such a head. memberlist would allocate a
-// million nodes, or unpack 40 MiB, for a hundred bytes from an unauthenticated sender.
-func vetHead(r *bufio.Reader) error {
-	h := &head{r: r}
-	kind := h.byte()
-	if kind == typeLabel {
-		h.bytes(int(h.byte()))
-		kind = h.byte()
+// head is the head of a stream, which it peeks. After an error it reads zeroes.
+type head struct {
+	r   *bufio.Reader
+	at  int // its length so far
+	err error
+
+	kind  byte
+	begin int  // of the message, behind the label
+	only  bool // memberlist needs no more than the head to reject the stream
+	bytes int  // the most that may follow, all of which follow if the message is encrypted
+	nodes int  // of an exchange
+	state int  // its bytes
+}
+
+// readHead rejects a stream if no agent sends such a head: of a message without a bound, or
+// with a larger one than any agent's. memberlist would allocate a million nodes, or unpack or
+// keep 20 MiB and more, for an unauthenticated sender.
+func readHead(r *bufio.Reader, label string, plain bool) head {
+	h := head{r: r}
+	if h.kind = h.byte(); h.kind == typeLabel { // an answer has none
+		of := string(h.next(int(h.byte())))
+		if of != label {
+			h.only = true
+			return h
+		}
+		h.begin = h.at
+		h.kind = h.byte()
 	}
-	switch kind {
-	case typePing, typeAck, typeEncrypt, typeErr:
-	case typePushPull:
+	switch {
+	case h.kind == typeBusy && h.err == nil:
+		h.err = errBusy
+	case h.kind == typeEncrypt && !plain:
+		h.sealed()
+	case h.kind == typePushPull && plain:
 		h.pushPull()
+	case h.kind == typePing, h.kind == typeAck, h.kind == typeErr:
+		h.only, h.bytes = !plain, maxSmall
+	case h.kind == typePushPull, h.kind == typeEncrypt:
+		h.only = true
 	default:
 		h.reject()
 	}
-	return h.err
+	return h
 }
 
-// head peeks into a stream. After an error it reads zeroes.
-type head struct {
-	r   *bufio.Reader
-	at  int
-	err error
+// sealed reads the length of an encrypted message.
+func (h *head) sealed() {
+	n := binary.BigEndian.Uint32(h.next(4))
+	if n > readBudget {
+		h.reject()
+	}
+	h.bytes = int(n)
 }
 
 func (h *head) reject() {
@@ -144,7 +207,7 @@ func (h *head) reject() {
 	}
 }
 
-func (h *head) bytes(n int) []byte {
+func (h *head) next(n int) []byte {
 	if h.err == nil {
 		var b []byte
 		if b, h.err = h.r.Peek(h.at + n); h.err == nil {
@@ -155,24 +218,29 @@ func (h *head) bytes(n int) []byte {
 	return make([]byte, n)
 }
 
-func (h *head) byte() byte { return h.bytes(1)[0] }
+func (h *head) byte() byte { return h.next(1)[0] }
 
-// pushPull reads a msgpack map. Each value of a repeated key must be within bounds, so
-// it does not matter which value memberlist takes.
+// pushPull reads a msgpack map. No key may be repeated: which of its values would memberlist
+// take?
 func (h *head) pushPull() {
 	m := h.byte()
 	if m < 0x80 || m > 0x83 {
 		h.reject()
 	}
+	seen := make(map[string]bool)
 	for range m & 0x0f {
 		if h.err != nil {
 			return
 		}
-		switch h.key() {
+		key := h.key()
+		if seen[key] {
+			h.reject()
+		}
+		switch seen[key] = true; key {
 		case "Nodes":
-			h.atMost(2 * maxMembers) // it also has nodes that died recently
+			h.nodes = h.atMost(2 * maxMembers) // it also has nodes that died recently
 		case "UserStateLen":
-			h.atMost(lease.MaxMessageBytes)
+			h.state = h.atMost(lease.MaxMessageBytes)
 		case "Join":
 			if b := h.byte(); b != 0xc2 && b != 0xc3 {
 				h.reject()
@@ -181,6 +249,7 @@ func (h *head) pushPull() {
 			h.reject()
 		}
 	}
+	h.bytes = min(readBudget, h.nodes*maxNodeBytes+h.state)
 }
 
 // key reads a string of at most 31 bytes.
@@ -189,24 +258,27 @@ func (h *head) key() string {
 	if b>>5 != 0xa0>>5 {
 		h.reject()
 	}
-	return string(h.bytes(int(b & 0x1f)))
+	return string(h.next(int(b & 0x1f)))
 }
 
 // atMost reads an integer of any width. It may take a negative integer of one or two
 // bytes for a small number; memberlist rejects such an integer itself.
-func (h *head) atMost(limit uint64) {
+func (h *head) atMost(limit uint64) int {
 	b := h.byte()
 	if b < 0x80 {
-		return
+		return int(b)
 	}
 	if b < 0xcc || b > 0xd3 {
 		h.reject()
-		return
+		return 0
 	}
 	var wide [8]byte
 	n := 1 << (b & 3) // 0xcc to 0xcf are unsigned, 0xd0 to 0xd3 signed
-	copy(wide[8-n:], h.bytes(n))
-	if binary.BigEndian.Uint64(wide[:]) > limit {
+	copy(wide[8-n:], h.next(n))
+	v := binary.BigEndian.Uint64(wide[:])
+	if v > limit {
 		h.reject()
+		return 0
 	}
+	return int(v)
 }

@@ -39,7 +39,7 @@ func pushPull(tb testing.TB, fields ...field) []byte {
 	return b.Bytes()
 }
 
-func TestVetHead(t *testing.T) {
+func TestReadHead(t *testing.T) {
 	nodes := func(n any) field { return field{"Nodes", n} }
 	state := func(n any) field { return field{"UserStateLen", n} }
 	join := field{"Join", true}
@@ -82,20 +82,20 @@ func TestVetHead(t *testing.T) {
 		{"label alone", []byte(label), io.EOF},
 		{"exchange cut short", pushPull(t, nodes(1), state(1<<16))[:25], io.EOF},
 	} {
-		err := vetHead(bufio.NewReaderSize(bytes.NewReader(c.head), maxHead))
+		err := readHead(bufio.NewReaderSize(bytes.NewReader(c.head), maxHead), "test", true).err
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
 }
 
-// FuzzVetHead compares vetHead with a full decoder: a head that passes is within
+// FuzzReadHead compares readHead with a full decoder: a head that passes is within
 // bounds.
-func FuzzVetHead(f *testing.F) {
+func FuzzReadHead(f *testing.F) {
 	f.Add(pushPull(f, field{"Nodes", 1}, field{"UserStateLen", 10}, field{"Join", true}))
 	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", math.MaxUint32}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) == 0 || b[0] != typePushPull || vetHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead)) != nil {
+		if len(b) == 0 || b[0] != typePushPull || readHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead), "", true).err != nil {
 			return
 		}
 		var h struct{ Nodes, UserStateLen int64 }

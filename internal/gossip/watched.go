@@ -69,7 +69,7 @@ func (g *guard) serveWatcher(c *vettedConn, answered func()) {
 	defer func() { _ = conn.Close() }()
 	defer answered()
 	from, most := source(conn), maxWatchers
-	if g.plain {
+	if g.plain() {
 		most = maxWatchersFrom
 	}
 	if g.watched.enter(from, most) != nil {

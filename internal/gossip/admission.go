@@ -1,0 +1,328 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The bounds of incoming streams: 32 MiB together.
+const (
+	// maxStreams is how many have not ended. A watch stream counts until its handshake is over.
+	maxStreams = 256
+
+	// smallStream is the size of a message that waits for no budget: the slots bound these, to
+	// 2 MiB. A ping is smaller, and the exchange of a node that joins.
+	smallStream = 8 << 10
+
+	// readBudget is how many bytes may be announced by the larger messages that are being
+	// read, and so the size of the largest one. With a key, these have proven nothing yet.
+	readBudget = 14 << 20
+
+	// serveBudget is for messages that are complete, and authentic if there is a key, while
+	// memberlist decodes and answers them: twice the bytes of a message and its answer.
+	serveBudget = 16 << 20
+
+	// maxServed is below 128: memberlist hangs up on further exchanges without an answer.
+	maxServed = 32
+
+	// A stream that has its budget for longer than leastTime, and for longer than its bytes
+	// take at leastRate a second, is closed if others wait for the budget.
+	leastTime = time.Second
+	leastRate = 1 << 20
+
+	// leastAge is how long a stream may use its slot in any case: a busy process needs time to
+	// read what has arrived.
+	leastAge = 100 * time.Millisecond
+)
+
+var errEvicted = errors.New("gossip: stream closed for the sake of others")
+
+// admission decides which streams are open, and which of them may use memory. Where there is
+// too little of both, the source address with the most loses, and there the stream that has
+// waited longest.
+type admission struct {
+	evicted *atomic.Uint64
+	answer  atomic.Int64 // bytes of a full state of this node, about
+
+	mu     sync.Mutex
+	open   []*place // in the order of their arrival
+	left   chan struct{}
+	toRead pool
+	served pool
+}
+
+// pool is a budget of bytes.
+type pool struct {
+	bytes, most int
+	used        int
+	granted     []*place // in the order of the grants
+	waiting     []*place
+}
+
+func newAdmission(evicted *atomic.Uint64) *admission {
+	return &admission{
+		evicted: evicted,
+		left:    make(chan struct{}, 1),
+		toRead:  pool{bytes: readBudget, most: 2 * maxStreams},
+		served:  pool{bytes: serveBudget, most: maxServed},
+	}
+}
+
+// place is what one stream holds.
+type place struct {
+	all    *admission
+	conn   net.Conn
+	from   netip.Addr
+	since  time.Time
+	until  time.Time    // when a wait for budget ends; zero = never
+	proven bool         // it has shown the key
+	moved  atomic.Int64 // bytes since the grant
+
+	pool    *pool         // which it is in; nil = none
+	bytes   int           // there
+	at      time.Time     // when it came into the pool, or got its bytes
+	granted bool          // it has them
+	ready   chan struct{} // closed then
+	gone    chan struct{} // closed at the eviction
+}
+
+// enter makes room for an incoming stream. It waits while all others wait for this node alone,
+// as in a mass start, or are new, and returns nil if the context ends.
+func (s *admission) enter(ctx context.Context, conn net.Conn, timeout time.Duration) *place {
+	p := s.outgoing(conn)
+	p.until = p.since.Add(timeout)
+	for !s.enters(p) {
+		select {
+		case <-s.left:
+		case <-time.After(leastAge / 5): // one may have been here for long enough
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return p
+}
+
+// outgoing returns the place of a stream that this node opened, which takes no slot.
+func (s *admission) outgoing(conn net.Conn) *place {
+	return &place{all: s, conn: conn, from: source(conn), since: time.Now(), gone: make(chan struct{})}
+}
+
+func (s *admission) enters(p *place) bool {
+	s.mu.Lock()
+	var victim *place
+	if len(s.open) >= maxStreams {
+		if victim = s.victim(time.Now()); victim == nil {
+			s.mu.Unlock()
+			return false
+		}
+		s.drop(victim)
+	}
+	s.open = append(s.open, p)
+	s.mu.Unlock()
+	s.evict(victim)
+	return true
+}
+
+// victim returns the stream to close when the slots are taken: of those that this node waits for,
+// and that have not proven the key, the longest-waiting one of the source that has the most of them;
+// then of those that have.
+func (s *admission) victim(now time.Time) *place {
+	for _, proven := range []bool{false, true} {
+		may := func(p *place) bool {
+			return p.proven == proven && now.Sub(p.since) >= leastAge && (p.pool != &s.served || p.overdue(now))
+		}
+		from := make(map[netip.Addr]int)
+		for _, p := range s.open {
+			if may(p) {
+				from[p.from]++
+			}
+		}
+		var v *place
+		for _, p := range s.open {
+			if may(p) && (v == nil || from[p.from] > from[v.from]) {
+				v = p
+			}
+		}
+		if v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// overdue reports whether a stream has waited for its budget for long, or has it for longer than it
+// needs.
+func (p *place) overdue(now time.Time) bool {
+	return now.Sub(p.at) > leastTime+time.Duration(p.moved.Load())*time.Second/leastRate
+}
+
+// drop takes all from a stream.
+func (s *admission) drop(p *place) {
+	s.release(p)
+	s.open = slices.DeleteFunc(s.open, func(other *place) bool { return other == p })
+	select {
+	case s.left <- struct{}{}:
+	default:
+	}
+}
+
+func (s *admission) release(p *place) {
+	if p.pool == nil {
+		return
+	}
+	is := func(other *place) bool { return other == p }
+	p.pool.waiting = slices.DeleteFunc(p.pool.waiting, is)
+	if p.granted {
+		p.pool.granted = slices.DeleteFunc(p.pool.granted, is)
+		p.pool.used -= p.bytes
+	}
+	p.pool, p.granted = nil, false
+}
+
+// evict closes streams that were dropped, and says that they may come again.
+func (s *admission) evict(victims ...*place) {
+	for _, p := range victims {
+		if p == nil {
+			continue
+		}
+		s.evicted.Add(1)
+		close(p.gone)
+		closeBusy(p.conn)
+	}
+}
+
+// closeBusy closes a stream of which the other side may think that this is another cluster. The
+// answer fits into the send buffer, unless another one is in there.
+func closeBusy(conn net.Conn) {
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	_, _ = conn.Write([]byte{typeBusy})
+	_ = conn.Close()
+}
+
+// leave gives back what a stream holds. It may be called again.
+func (p *place) leave() {
+	s := p.all
+	s.mu.Lock()
+	from := p.pool
+	s.drop(p)
+	var victims []*place
+	if from != nil {
+		victims = s.grant(from, time.Now())
+	}
+	s.mu.Unlock()
+	s.evict(victims...)
+}
+
+// prove notes that a stream has shown the key.
+func (p *place) prove() {
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	p.proven = true
+}
+
+// move waits until the stream has so many bytes of another pool, and none of the former one.
+func (p *place) move(ctx context.Context, to *pool, bytes int) error {
+	s := p.all
+	s.mu.Lock()
+	select {
+	case <-p.gone: // its slot has another one
+		s.mu.Unlock()
+		return errEvicted
+	default:
+	}
+	from, now := p.pool, time.Now()
+	s.release(p)
+	p.pool, p.bytes, p.at, p.ready = to, min(bytes, to.bytes), now, make(chan struct{})
+	p.moved.Store(0)
+	to.waiting = append(to.waiting, p)
+	victims := s.grant(to, now)
+	if from != nil {
+		victims = append(victims, s.grant(from, now)...)
+	}
+	s.mu.Unlock()
+	s.evict(victims...)
+	return p.await(ctx, to)
+}
+
+func (p *place) await(ctx context.Context, in *pool) error {
+	look := time.NewTicker(leastTime / 10)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.ready:
+			return nil
+		default:
+		}
+		select {
+		case <-p.ready:
+			return nil
+		case <-p.gone:
+			return errEvicted
+		case <-ctx.Done():
+			return net.ErrClosed
+		case now := <-look.C:
+			if !p.until.IsZero() && now.After(p.until) {
+				return os.ErrDeadlineExceeded
+			}
+			p.all.mu.Lock()
+			victims := p.all.grant(in, now)
+			p.all.mu.Unlock()
+			p.all.evict(victims...)
+		}
+	}
+}
+
+// grant gives budget to the streams that wait for it, and takes it from those that are
+// overdue. The next one is of the source that uses least, small, and early.
+func (s *admission) grant(in *pool, now time.Time) (victims []*place) {
+	for len(in.waiting) > 0 {
+		next := in.next()
+		if in.used+next.bytes > in.bytes || len(in.granted) >= in.most {
+			i := slices.IndexFunc(in.granted, func(p *place) bool { return p.overdue(now) })
+			if i < 0 {
+				return victims
+			}
+			victims = append(victims, in.granted[i])
+			s.drop(in.granted[i])
+			continue
+		}
+		in.waiting = slices.DeleteFunc(in.waiting, func(p *place) bool { return p == next })
+		in.granted = append(in.granted, next)
+		in.used += next.bytes
+		next.at, next.granted = now, true
+		close(next.ready)
+	}
+	return victims
+}
+
+func (in *pool) next() *place {
+	uses := make(map[netip.Addr]int)
+	for _, p := range in.granted {
+		uses[p.from] += p.bytes
+	}
+	return slices.MinFunc(in.waiting, func(a, b *place) int { // the first one of equals
+		if d := uses[a.from] - uses[b.from]; d != 0 {
+			return d
+		}
+		return a.bytes - b.bytes
+	})
+}
+
+// sent notes the size of a message of this node, which may be its full state.
+func (s *admission) sent(bytes int) {
+	if most := s.answer.Load(); int64(bytes) > most {
+		s.answer.Store(int64(bytes))
+	} else if bytes > smallStream {
+		s.answer.Store(most - (most-int64(bytes))/16)
+	}
+}
+
+// costs returns the bytes of the budget for a message that memberlist handles.
+func (s *admission) costs(message int) int { return 2 * (message + int(s.answer.Load())) }

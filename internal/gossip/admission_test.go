@@ -1,0 +1,354 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// distant is the connection of another address.
+type distant struct {
+	net.Conn
+	from string
+
+	mu   sync.Mutex
+	got  []byte
+	shut bool
+}
+
+func (s *distant) RemoteAddr() net.Addr {
+	at, err := net.ResolveTCPAddr("tcp", s.from+":1")
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
+func (s *distant) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, b...)
+	return len(b), nil
+}
+
+func (s *distant) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = true
+	return nil
+}
+
+func (s *distant) SetWriteDeadline(time.Time) error { return nil }
+
+// ward is an admission in a bubble.
+type ward struct {
+	*admission
+	t       *testing.T
+	ctx     context.Context
+	evicted atomic.Uint64
+}
+
+func inWard(t *testing.T, test func(w *ward)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &ward{t: t, ctx: t.Context()}
+		w.admission = newAdmission(&w.evicted)
+		test(w)
+	})
+}
+
+func (w *ward) enter(from string) *place {
+	w.t.Helper()
+	p := w.admission.enter(w.ctx, &distant{from: from}, time.Minute)
+	if p == nil {
+		w.t.Fatal("no place")
+	}
+	time.Sleep(time.Millisecond)
+	return p
+}
+
+// moves begins to wait for budget, and returns how that ends.
+func (w *ward) moves(p *place, to *pool, bytes int) <-chan error {
+	end := make(chan error, 1)
+	go func() { end <- p.move(w.ctx, to, bytes) }()
+	synctest.Wait()
+	time.Sleep(time.Millisecond)
+	return end
+}
+
+func (w *ward) granted(what string, ps ...*place) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, p := range ps {
+		if !p.granted {
+			w.t.Errorf("%s: stream %d has no budget", what, i)
+		}
+	}
+}
+
+func (w *ward) waits(what string, p *place) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.granted {
+		w.t.Error(what)
+	}
+}
+
+func (w *ward) shut(what string, want bool, ps ...*place) {
+	w.t.Helper()
+	synctest.Wait()
+	for i, p := range ps {
+		conn := p.conn.(*distant) //nolint:forcetypeassert // enter made it
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		if conn.shut != want || want && !bytes.Equal(conn.got, []byte{typeBusy}) {
+			w.t.Errorf("%s: stream %d is closed: %v, after %v", what, i, conn.shut, conn.got)
+		}
+	}
+}
+
+// When the slots are taken, the source with the most streams loses the longest-waiting one. Streams
+// that have shown the key go last (S9.4).
+func TestSlots(t *testing.T) {
+	inWard(t, func(w *ward) {
+		friend := w.enter("10.0.0.1")
+		crowd := []*place{w.enter("10.0.0.2")}
+		crowd[0].prove()
+		for len(w.open) < maxStreams {
+			crowd = append(crowd, w.enter("10.0.0.2"))
+		}
+		w.shut("all fit", false, crowd...)
+		w.enter("10.0.0.2")
+		w.enter("10.0.0.3")
+		w.shut("the two that waited longest", true, crowd[1:3]...)
+		w.shut("the others", false, crowd[3:]...)
+		w.shut("another source, and a proven one", false, friend, crowd[0])
+		if len(w.open) != maxStreams || w.evicted.Load() != 2 {
+			t.Errorf("%d streams are open, %d were closed", len(w.open), w.evicted.Load())
+		}
+		for _, p := range slices.Clone(w.open) {
+			p.prove()
+		}
+		w.enter("10.0.0.3")
+		w.shut("if all have shown the key", true, crowd[0])
+	})
+}
+
+// Streams that wait for this node are not closed for others, as in a mass start: the others wait.
+func TestCompleteStreamsStay(t *testing.T) {
+	inWard(t, func(w *ward) {
+		var all []*place
+		for len(all) < maxStreams {
+			p := w.enter("10.0.0.1")
+			w.moves(p, &w.served, 100)
+			all = append(all, p)
+		}
+		came := make(chan *place)
+		go func() { came <- w.admission.enter(w.ctx, &distant{from: "10.0.0.2"}, time.Minute) }()
+		synctest.Wait()
+		select {
+		case <-came:
+			t.Error("a stream was closed that waits for this node")
+		default:
+		}
+		all[9].leave()
+		p := <-came
+		if w.evicted.Load() != 0 {
+			t.Errorf("%d evicted at the end of one", w.evicted.Load())
+		}
+		w.moves(p, &w.served, 100)
+		go func() { came <- w.admission.enter(w.ctx, &distant{from: "10.0.0.3"}, time.Minute) }()
+		<-came // in the end
+		w.shut("the one that was served longest", true, all[0])
+	})
+}
+
+// Small streams have the first turn, and before them the source that uses least. A stream gets all
+// of its bytes at once (S9.1).
+func TestTurns(t *testing.T) {
+	inWard(t, func(w *ward) {
+		hog := w.enter("10.0.0.1")
+		w.moves(hog, &w.toRead, readBudget)
+		other := w.enter("10.0.0.9")
+		large, small, early := w.enter("10.0.0.1"), w.enter("10.0.0.1"), w.enter("10.0.0.1")
+		w.moves(large, &w.toRead, 6<<20)
+		w.moves(small, &w.toRead, 1<<20)
+		w.moves(early, &w.toRead, 1<<20)
+		w.moves(other, &w.toRead, 12<<20)
+		hog.leave()
+		w.granted("the source without any, then small ones", other, small, early)
+		w.waits("the budget is exceeded", large)
+		small.leave()
+		early.leave()
+		w.waits("the budget is exceeded", large)
+		other.leave()
+		w.granted("the last", large)
+		if most := w.enter("10.0.0.2"); (<-w.moves(most, &w.served, 1<<30)) != nil || w.served.used != serveBudget {
+			t.Error("one that is larger than the budget does not get all of it")
+		}
+	})
+}
+
+// A stream that announces much and sends nothing goes when others wait, and only then.
+func TestOverdue(t *testing.T) {
+	inWard(t, func(w *ward) {
+		silent, busy := w.enter("10.0.0.1"), w.enter("10.0.0.1")
+		w.moves(silent, &w.toRead, readBudget/2)
+		w.moves(busy, &w.toRead, readBudget/2)
+		time.Sleep(10 * time.Second)
+		w.shut("nothing else waits", false, silent, busy)
+		busy.moved.Store(readBudget / 2 * 3)
+		if err := <-w.moves(w.enter("10.0.0.1"), &w.toRead, 1<<20); err != nil {
+			t.Error(err)
+		}
+		w.shut("it sent nothing", true, silent)
+		w.shut("it sent much", false, busy)
+		if err := silent.move(w.ctx, &w.served, 1); !errors.Is(err, errEvicted) {
+			t.Errorf("a closed stream goes on: %v", err)
+		}
+		late := w.enter("10.0.0.2")
+		late.until = time.Now().Add(time.Second)
+		if err := <-w.moves(late, &w.toRead, readBudget); err == nil {
+			t.Error("it waits for ever")
+		}
+		late.leave()
+	})
+}
+
+// Whatever streams do, the bounds hold, and nothing is left of them (S9.1).
+func TestAdmissionBounds(t *testing.T) {
+	for seed := range uint64(20) {
+		inWard(t, func(w *ward) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			var all sync.WaitGroup
+			for range 600 {
+				from := fmt.Sprintf("10.0.0.%d", 1+rng.IntN(3)*rng.IntN(4))
+				size, slow := rng.IntN(1<<(1+rng.IntN(25))), time.Duration(rng.IntN(1<<(1+rng.IntN(31))))
+				time.Sleep(time.Duration(rng.IntN(1 << (1 + rng.IntN(24)))))
+				p := w.enter(from)
+				all.Go(func() {
+					defer p.leave()
+					for _, to := range []*pool{&w.toRead, &w.served} {
+						if p.move(w.ctx, to, size) != nil {
+							return
+						}
+						w.holds()
+						select {
+						case <-time.After(slow):
+						case <-p.gone:
+							return
+						}
+						p.prove()
+					}
+				})
+			}
+			all.Wait()
+			if len(w.open)+w.toRead.used+w.served.used+len(w.toRead.waiting)+len(w.served.waiting) != 0 {
+				t.Errorf("seed %d: something is left: %+v", seed, w.admission)
+			}
+		})
+	}
+}
+
+func (w *ward) holds() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, in := range []*pool{&w.toRead, &w.served} {
+		used := 0
+		for _, p := range in.granted {
+			used += p.bytes
+		}
+		if used != in.used || used > in.bytes || len(in.granted) > in.most || len(w.open) > maxStreams {
+			w.t.Errorf("%d bytes are used of %d, counted as %d, by %d of %d streams", used, in.bytes, in.used, len(in.granted), len(w.open))
+		}
+	}
+}
+
+// A seed that is busy is not another cluster, and not gone (S9.4).
+func TestBusySeed(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
+		for what, state := range map[string]int{"small": 10, "large": 6 << 20} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				go func() {
+					for {
+						conn, err := l.Accept()
+						if err != nil {
+							return
+						}
+						_, _ = conn.Write([]byte{typeBusy})
+						_ = conn.Close() // with unread bytes: a reset
+					}
+				}()
+				n, in := start(t, "a#1", func(c *Config) { c.Key = key })
+				in.state = string(make([]byte, state))
+				if err := n.Join(l.Addr().String()); !errors.Is(err, ErrUnfinished) {
+					t.Errorf("error %v, want %v", err, ErrUnfinished)
+				}
+			})
+		}
+	}
+}
+
+// Exchanges of any size that memberlist makes arrive, and more at a time than there are slots.
+func TestManyExchanges(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
+		t.Run(name, func(t *testing.T) {
+			patient := func(c *Config) { c.Key, c.StreamTimeout = key, 20*time.Second }
+			a, in := start(t, "a#1", patient)
+			in.state = string(make([]byte, 300<<10))
+			b, from := start(t, "b#1", patient)
+			for _, size := range []int{0, smallStream, 6 << 20} {
+				from.state = string(make([]byte, size))
+				if err := b.Join(a.Addr()); err != nil {
+					t.Errorf("%d bytes: %v", size, err)
+				}
+			}
+			from.state = "small"
+			var all sync.WaitGroup
+			for range maxStreams + 20 {
+				all.Go(func() {
+					err := b.Join(a.Addr())
+					for range 10 { // a slow machine
+						if !errors.Is(err, ErrUnfinished) {
+							break
+						}
+						err = b.Join(a.Addr())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+// A node that is slow to begin is not sent away as one of another cluster (S5.7).
+func TestSlowHead(t *testing.T) {
+	n, _ := start(t, "a#1", nil)
+	conn := dial(t, "tcp", n)
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if b, err := io.ReadAll(conn); err != nil || !bytes.Equal(b, []byte{typeBusy}) {
+		t.Errorf("after its time it gets %v (%v)", b, err)
+	}
+}

@@ -1,0 +1,199 @@
+package gossip
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"io"
+	"slices"
+)
+
+const (
+	maxSmall     = 4 << 10  // bytes of a ping, an answer to one, or an error, without a key
+	maxNodeBytes = 512      // of a node in an exchange, on average, without a key
+	pieceSize    = 64 << 10 // bytes that are read or written before they are counted
+)
+
+// Bytes of an encrypted message besides its content: version, nonce and tag.
+const (
+	sealVersion = 1
+	sealNonce   = 12
+	sealTag     = 16
+	leastSealed = sealVersion + sealNonce + sealTag
+)
+
+// read returns the whole message of a stream, within its budget. So memberlist keeps no memory
+// for a sender that does not finish, or that does not have the key.
+func (c *vettedConn) read(h head) ([]byte, error) {
+	if h.only {
+		return take(c.head, h.at), nil
+	}
+	if h.bytes > smallStream {
+		if err := c.place.move(c.guard.ctx, &c.guard.places.toRead, h.bytes); err != nil {
+			return nil, err
+		}
+	}
+	read := c.readPlain
+	if h.kind == typeEncrypt {
+		read = c.readSealed
+	}
+	b, err := read(h)
+	if !c.incoming || err != nil {
+		c.place.leave() // what memberlist does with an answer is bounded by what this node requests
+	}
+	select {
+	case <-c.place.gone:
+		return nil, errEvicted
+	default:
+		return b, err
+	}
+}
+
+// readSealed returns an encrypted message if a key of this node sealed it; otherwise one that
+// is as wrong, and short: memberlist answers with an error that names the key.
+func (c *vettedConn) readSealed(h head) ([]byte, error) {
+	b := make([]byte, h.at+h.bytes)
+	for i := 0; i < len(b); {
+		n, err := io.ReadFull(c.head, b[i:min(len(b), i+pieceSize)])
+		if err != nil {
+			return nil, err
+		}
+		i += n
+		c.place.moved.Add(int64(n))
+	}
+	if authentic(c.guard.keys(), c.guard.label, b[h.begin:]) {
+		c.place.prove()
+		return b, nil
+	}
+	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
+	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
+}
+
+// authentic reports whether one of the keys sealed a message, as memberlist seals it: its type and
+// length, and the label, are authenticated too.
+func authentic(keys [][]byte, label string, message []byte) bool {
+	head, b := message[:5], message[5:]
+	if len(b) < leastSealed || b[0] != sealVersion {
+		return false
+	}
+	data := append(slices.Clone(head), label...)
+	nonce, sealed := b[sealVersion:sealVersion+sealNonce], b[sealVersion+sealNonce:]
+	return slices.ContainsFunc(keys, func(key []byte) bool {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return false
+		}
+		gcm, err := cipher.NewGCM(block)
+		if err != nil {
+			return false
+		}
+		_, err = gcm.Open(nil, nonce, sealed, data)
+		return err == nil
+	})
+}
+
+func take(r io.Reader, n int) []byte {
+	b := make([]byte, n)
+	_, _ = io.ReadFull(r, b) // it is buffered
+	return b
+}
+
+// readPlain returns a message without encryption. Its end follows from its content.
+func (c *vettedConn) readPlain(h head) ([]byte, error) {
+	m := &plainMessage{conn: c, most: h.at + h.bytes}
+	m.next(h.at)
+	if h.kind == typePushPull {
+		for range h.nodes {
+			m.skip(maxDepth)
+		}
+		m.next(h.state)
+	} else {
+		m.skip(maxDepth)
+	}
+	return m.b, m.err
+}
+
+// maxDepth is how deep maps and arrays are nested in a message, at most.
+const maxDepth = 2
+
+// plainMessage is a message as far as it is read. After an error it stays as it is.
+type plainMessage struct {
+	conn *vettedConn
+	most int
+	b    []byte
+	err  error
+}
+
+// next reads n bytes.
+func (m *plainMessage) next(n int) []byte {
+	for end := len(m.b) + n; m.err == nil && len(m.b) < end; {
+		if end > m.most {
+			m.err = errHead
+			break
+		}
+		at := len(m.b)
+		piece := min(end-at, pieceSize)
+		m.b = slices.Grow(m.b, piece)[:at+piece]
+		if _, m.err = io.ReadFull(m.conn.head, m.b[at:]); m.err == nil {
+			m.conn.place.moved.Add(int64(piece))
+		}
+	}
+	if m.err != nil {
+		return make([]byte, 8)
+	}
+	return m.b[len(m.b)-n:]
+}
+
+// length reads an unsigned integer of some bytes.
+func (m *plainMessage) length(bytes int) int {
+	var wide [8]byte
+	copy(wide[8-bytes:], m.next(bytes))
+	return int(binary.BigEndian.Uint64(wide[:]))
+}
+
+// skip reads one value of msgpack.
+func (m *plainMessage) skip(depth int) {
+	if m.err != nil {
+		return
+	}
+	values := 0
+	switch b := m.next(1)[0]; {
+	case b >= 0x80 && b < 0x90: // a map
+		values = 2 * int(b&0x0f)
+	case b >= 0x90 && b < 0xa0: // an array
+		values = int(b & 0x0f)
+	case b == 0xdc:
+		values = m.length(2)
+	default:
+		m.skipScalar(b)
+	}
+	if values > 0 && depth == 0 {
+		m.fail()
+	}
+	for range values {
+		m.skip(depth - 1)
+	}
+}
+
+// skipScalar reads the rest of a value that begins with b.
+func (m *plainMessage) skipScalar(b byte) {
+	switch {
+	case b < 0x80, b >= 0xe0, b == 0xc0, b == 0xc2, b == 0xc3: // small integers, nil, booleans
+	case b>>5 == 0xa0>>5: // a string
+		m.next(int(b & 0x1f))
+	case b >= 0xc4 && b <= 0xc6: // bytes
+		m.next(m.length(1 << (b - 0xc4)))
+	case b >= 0xcc && b <= 0xd3: // integers
+		m.next(1 << (b & 3))
+	case b >= 0xd9 && b <= 0xdb: // strings
+		m.next(m.length(1 << (b - 0xd9)))
+	default: // no agent sends it
+		m.fail()
+	}
+}
+
+func (m *plainMessage) fail() {
+	if m.err == nil {
+		m.err = errHead
+	}
+}
