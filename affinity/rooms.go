@@ -127,7 +127,7 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 // Edges returns the n best nodes for a room apart from the node where it lives. An edge
 // serves a part of the participants of a room that is too large for one node: the room's
 // node sends each stream once to each edge, and the edge sends it on. The demand is that
-// of one edge. Edges pins nothing. The order: nodes with headroom for the demand first, then in
+// of one edge. Edges pins nothing: ResolveApart is for edges that are rooms by themselves. The order: nodes with headroom for the demand first, then in
 // the order of Owners. There are fewer if the cluster has fewer nodes.
 func (r *Resolver) Edges(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
 	r.counts.edges.Add(1)

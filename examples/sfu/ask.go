@@ -18,7 +18,7 @@ import (
 func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directive, err error) {
 	b.mu.Lock()
 	var last reconnect.Directive
-	if b.newest != nil {
+	if b.newest != nil && b.newest.home.Room == room {
 		last = b.newest.home
 	}
 	b.mu.Unlock()

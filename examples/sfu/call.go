@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 )
@@ -12,16 +13,19 @@ import (
 // call is the media of one room on this node, for as long as the node hosts the room, and then
 // for those participants who have not moved yet.
 type call struct {
-	mu      sync.RWMutex
-	peers   []*peer
-	sources []*source
+	mu        sync.RWMutex
+	peers     []*peer
+	sources   []*source
+	receivers int   // participants who only receive
+	edge      *edge // nil: this is the room, not an edge of it
 }
 
 // source is a track of a publisher.
 type source struct {
-	peer  *peer
-	track *webrtc.TrackRemote
-	asked atomic.Int64 // for a keyframe, last
+	peer  *peer // nil: it comes from the room's node
+	kind  webrtc.RTPCodecType
+	ask   func()       // for a keyframe
+	asked atomic.Int64 // last
 }
 
 // slot carries the track of one publisher at a time to one participant. The receiver sees one
@@ -70,27 +74,67 @@ func (c *call) waiting() *peer {
 
 // forward passes the packets of a track to the slots of all others, until the track ends.
 func (c *call) forward(p *peer, t *webrtc.TrackRemote) {
-	s := &source{peer: p, track: t}
-	c.mu.Lock()
-	c.sources = append(c.sources, s)
-	c.match()
-	c.mu.Unlock()
+	s := &source{peer: p, kind: t.Kind(), ask: func() {
+		_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}})
+	}}
+	c.replace(nil, s)
 	defer c.end(s)
 	for {
 		packet, _, err := t.ReadRTP()
 		if err != nil {
 			return
 		}
-		c.mu.RLock()
-		for _, to := range c.peers {
-			for _, slot := range to.slots {
-				if slot.source == s {
-					slot.write(s, packet)
-				}
+		c.send(s, packet)
+	}
+}
+
+// send passes a packet to the slots of its source.
+func (c *call) send(s *source, packet *rtp.Packet) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, to := range c.peers {
+		for _, slot := range to.slots {
+			if slot.source == s {
+				slot.write(s, packet)
 			}
 		}
-		c.mu.RUnlock()
 	}
+}
+
+// replace has a source feed the slots of another one, if there is one, or gives it slots.
+func (c *call) replace(old, s *source) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.sources, old); i >= 0 {
+		c.sources[i] = s
+	} else {
+		c.sources = append(c.sources, s)
+	}
+	for _, p := range c.peers {
+		for _, slot := range p.slots {
+			if old != nil && slot.source == old {
+				slot.source = s
+			}
+		}
+	}
+	c.match()
+}
+
+// seat counts a participant who only receives, if there are fewer than most.
+func (c *call) seat(most int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receivers >= most {
+		return false
+	}
+	c.receivers++
+	return true
+}
+
+func (c *call) unseat() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.receivers--
 }
 
 // end frees the slots of a track that has ended, for tracks that had none.
@@ -115,12 +159,12 @@ func (c *call) match() {
 			if p == s.peer || slices.ContainsFunc(p.slots, func(o *slot) bool { return o.source == s }) {
 				continue
 			}
-			free := slices.IndexFunc(p.slots, func(o *slot) bool { return o.source == nil && o.kind == s.track.Kind() })
+			free := slices.IndexFunc(p.slots, func(o *slot) bool { return o.source == nil && o.kind == s.kind })
 			if free < 0 {
 				continue
 			}
 			p.slots[free].source = s
-			if s.track.Kind() == webrtc.RTPCodecTypeVideo {
+			if s.kind == webrtc.RTPCodecTypeVideo {
 				s.askKeyframe()
 			}
 		}

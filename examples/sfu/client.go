@@ -58,12 +58,7 @@ func newCrowd(doors func() []string, report bool) (*crowd, error) {
 	if c.config.Certificates, err = certificate(); err != nil {
 		return nil, err
 	}
-	s := settings()
-	s.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() })
-	// Until it is connected, pion checks candidates every 200 ms, or as often as the shortest of
-	// these. Browsers check every 50 ms.
-	const silence, failure, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
-	s.SetICETimeouts(silence, failure, keepAlive)
+	s := callSettings(net.IP.IsLoopback)
 	c.api = webrtc.NewAPI(webrtc.WithSettingEngine(s), webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
 	return c, nil
 }
@@ -71,13 +66,14 @@ func newCrowd(doors func() []string, report bool) (*crowd, error) {
 // bot is one participant of a room.
 type bot struct {
 	*crowd
-	room   string
-	driver reconnect.Driver
-	ctx    context.Context // until the bot leaves
-	sends  *publisher      // nil: it receives
-	plays  *player         // nil: it sends
+	room  string
+	ctx   context.Context // until the bot leaves
+	leave context.CancelFunc
+	sends *publisher // nil: it receives
+	plays *player    // nil: it sends
 
 	mu     sync.Mutex
+	route  *route
 	links  []*link // that are open, the oldest first
 	newest *link   // also when it has ended
 	made   int
@@ -85,6 +81,14 @@ type bot struct {
 	lost   time.Time // when it found out that it needs another connection
 	found  time.Time // when it learned the node
 	epoch  uint64    // of the newest node that it learned
+}
+
+// route leads a bot to its room, or to an edge of it.
+type route struct {
+	reconnect.Driver
+	room string
+	ctx  context.Context // until there is another route
+	end  context.CancelFunc
 }
 
 // link is a connection to a node.
@@ -104,11 +108,9 @@ type link struct {
 
 // join adds a bot to a room, and returns when it is connected.
 func (c *crowd) join(ctx context.Context, room string, publish bool) error {
-	b := &bot{crowd: c, room: room, ctx: ctx}
-	b.driver = reconnect.Driver{
-		Connect: b.connect, Resolve: b.resolve, AttemptTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
-		Pace: reconnect.Pace{Spread: spread},
-	}
+	b := &bot{crowd: c, room: room}
+	b.ctx, b.leave = context.WithCancel(ctx)
+	ctx = b.ctx
 	if publish {
 		var err error
 		if b.sends, err = newPublisher(room); err != nil {
@@ -130,7 +132,33 @@ func (c *crowd) join(ctx context.Context, room string, publish bool) error {
 			l.close()
 		}
 	})
-	return b.driver.Lost(ctx, reconnect.Directive{Room: room})
+	for r := b.to(room); ; r = b.current() {
+		if err := r.Lost(r.ctx, reconnect.Directive{Room: r.room}); r == b.current() {
+			return err
+		}
+	}
+}
+
+// to begins a route to a room, or to an edge.
+func (b *bot) to(room string) *route {
+	r := &route{room: room, Driver: reconnect.Driver{
+		Connect: b.connect, Resolve: b.resolve, AttemptTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Pace: reconnect.Pace{Spread: spread},
+	}}
+	r.ctx, r.end = context.WithCancel(b.ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.route != nil {
+		b.route.end()
+	}
+	b.route, b.epoch = r, 0
+	return r
+}
+
+func (b *bot) current() *route {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.route
 }
 
 // close waits for the bots, whose context has ended.
@@ -162,12 +190,11 @@ func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	if err := b.prepare(l); err != nil {
 		return err
 	}
-	l.ws, _, err = websocket.Dial(ctx, "ws://"+d.Addr+"/join/"+b.room, &websocket.DialOptions{HTTPClient: b.http}) //nolint:bodyclose // Dial does
+	l.ws, _, err = websocket.Dial(ctx, "ws://"+d.Addr+"/join/"+d.Room, &websocket.DialOptions{HTTPClient: b.http}) //nolint:bodyclose // Dial does
 	if err != nil {
 		return err
 	}
-	const largest = 64 << 10
-	l.ws.SetReadLimit(largest)
+	l.ws.SetReadLimit(largestMessage)
 	if err := b.negotiate(ctx, l); err != nil {
 		return err
 	}
@@ -198,27 +225,19 @@ func (b *bot) prepare(l *link) error {
 }
 
 func (b *bot) negotiate(ctx context.Context, l *link) error {
-	offer, err := l.pc.CreateOffer(nil)
+	offer, err := offer(l.pc)
 	if err != nil {
 		return err
 	}
-	gathered := webrtc.GatheringCompletePromise(l.pc)
-	if err := l.pc.SetLocalDescription(offer); err != nil {
-		return err
-	}
-	<-gathered
-	if err := wsjson.Write(ctx, l.ws, message{Offer: l.pc.LocalDescription().SDP}); err != nil {
-		return err
-	}
-	var in message
-	if err := wsjson.Read(ctx, l.ws, &in); err != nil {
+	in, err := exchange(ctx, l.ws, message{Offer: offer})
+	if err != nil {
 		return err
 	}
 	if in.Answer == "" {
 		if in.Home != nil {
-			b.follow(*in.Home)
+			b.follow(l, *in.Home)
 		}
-		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, l.home.To, b.room)
+		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, l.home.To, l.home.Room)
 	}
 	l.steps.at(&l.steps.answered)
 	return l.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
@@ -249,17 +268,25 @@ func (b *bot) listen(l *link) {
 			break
 		}
 		if in.Home != nil {
-			b.follow(*in.Home)
+			b.follow(l, *in.Home)
 		}
 	}
 	l.close()
 	b.gone(l)
 }
 
-// follow moves the bot to the node of a directive.
-func (b *bot) follow(d reconnect.Directive) {
+// follow moves the bot to the node of a directive that came by a link: of its room or edge, or to another edge.
+func (b *bot) follow(l *link, d reconnect.Directive) {
+	r := b.current()
+	switch r.room {
+	case d.Room:
+	case l.home.Room:
+		r = b.to(d.Room)
+	default:
+		return // it went to another edge since
+	}
 	b.learn(d)
-	b.spawn(func() { _ = b.driver.Follow(b.ctx, d) }) // if it gives up, the end of the old connection is news
+	b.spawn(func() { _ = r.Follow(r.ctx, d) }) // if it gives up, the end of the old connection is news
 }
 
 // gone moves the bot to the node of its room, if l was its newest connection.
@@ -279,15 +306,21 @@ func (b *bot) gone(l *link) {
 	b.spawn(func() { b.seek(l) })
 }
 
-// seek returns when the bot has a newer connection than l. It does not give up, but counts how often its driver does.
+// seek returns when the bot has a newer connection than l. It does not give up, but counts how often its driver
+// does, and then begins at the room itself.
 func (b *bot) seek(l *link) {
 	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.isEnded()); first = false {
-		err := b.driver.Lost(b.ctx, l.home) // nil also if l was lost while Connect returned: then it is news again
+		r, lost := b.current(), l.home
+		if lost.Room != r.room {
+			lost = reconnect.Directive{Room: r.room}
+		}
+		err := r.Lost(r.ctx, lost) // nil also if l was lost while Connect returned: then it is news again
 		if errors.Is(err, reconnect.ErrGaveUp) && b.ctx.Err() == nil {
 			b.crowd.mu.Lock()
 			b.gaveUp = append(b.gaveUp, err)
 			b.crowd.mu.Unlock()
 			wait(b.ctx, time.Second)
+			b.to(b.room)
 		}
 	}
 }

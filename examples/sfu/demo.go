@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/reconnect"
@@ -49,10 +51,10 @@ func (c *crowd) settled() error {
 func (c *crowd) at(homes map[string]reconnect.Directive) error {
 	for _, b := range c.all() {
 		b.mu.Lock()
-		newest := b.newest
+		newest, room := b.newest, b.route.room
 		b.mu.Unlock()
-		if home, ok := homes[b.room]; ok && (newest == nil || newest.home.To != home.To) {
-			return fmt.Errorf("a participant of %s is not at %s", b.room, home.To)
+		if home, ok := homes[room]; ok && (newest == nil || newest.home.To != home.To) {
+			return fmt.Errorf("a participant of %s is not at %s", room, home.To)
 		}
 	}
 	return c.settled()
@@ -93,11 +95,13 @@ type show struct {
 	out   io.Writer
 	farm  *farm
 	crowd *crowd
+	rooms []string
 }
 
 func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	redis := f.String("redis", "", "URL of a Redis (default: a stand-in in this process)")
+	most := f.Int("room-max", 10, "subscribers of one room on one node")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -115,6 +119,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	}
 	farm := newFarm(exe, *redis)
 	defer farm.close()
+	farm.args = []string{"-room-max", strconv.Itoa(*most)}
 	for _, id := range []string{"a", "b", "c"} {
 		if err := farm.add(ctx, id); err != nil {
 			return err
@@ -131,7 +136,8 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	if err := crowd.fill(ctx, demoRooms, 2); err != nil {
 		return err
 	}
-	return (&show{out, farm, crowd}).run(ctx)
+	s := &show{out, farm, crowd, roomNames(demoRooms)}
+	return errors.Join(s.run(ctx), s.outgrow(ctx, *most))
 }
 
 func (s *show) run(ctx context.Context) error {
@@ -147,6 +153,52 @@ func (s *show) run(ctx context.Context) error {
 	)
 }
 
+// outgrow has a room with more subscribers than a node may have, and kills and drains its nodes.
+func (s *show) outgrow(ctx context.Context, most int) error {
+	const nodes = 3
+	if err := s.crowd.call(ctx, "large", nodes*most); err != nil {
+		return err
+	}
+	s.rooms = append(s.rooms, chain("large~2", 0)...)
+	var homes map[string]reconnect.Directive
+	err := until(ctx, func() (err error) {
+		if homes, err = s.farm.homes(ctx, s.rooms); err == nil {
+			err = s.crowd.at(homes)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(s.out, "a room outgrows its node: %d subscribers over %d nodes, %s\n", nodes*most, nodes, s.loads(ctx))
+	at := func(room string) string { return string(homes[room].To) }
+	err = errors.Join(
+		s.faultAt(ctx, "kill -9 of an edge", at("large~1"), 0, s.farm.kill),
+		s.fault(ctx, "a node joins", time.Second, func(string) error { return s.farm.add(ctx, "g") }),
+		s.faultAt(ctx, "the room's node drains", at("large"), 0, s.farm.drain),
+	)
+	_, _ = fmt.Fprintf(s.out, "then %s\n", s.loads(ctx))
+	return err
+}
+
+// loads returns what each node forwards, and what of that is of the large room.
+func (s *show) loads(ctx context.Context) string {
+	var loads []string
+	for _, id := range s.farm.ids() {
+		node, err := s.farm.stats(ctx, id)
+		if err != nil {
+			return err.Error()
+		}
+		loads = append(loads, fmt.Sprint(id, " ", node.Load))
+		for _, room := range chain("large~2", 0) {
+			if load := node.Rooms[room]; load > 0 {
+				loads = append(loads, fmt.Sprint("of that ", room, " ", load))
+			}
+		}
+	}
+	return "load per node: " + strings.Join(loads, ", ")
+}
+
 func (s *show) quietly(f func() error) error {
 	s.crowd.report.Store(false)
 	defer s.crowd.report.Store(true)
@@ -158,19 +210,22 @@ func (s *show) fault(ctx context.Context, what string, watch time.Duration, do f
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	rooms := roomNames(demoRooms)
-	before, err := s.farm.homes(ctx, rooms)
+	return s.faultAt(ctx, what, s.farm.busiest(ctx), watch, do)
+}
+
+func (s *show) faultAt(ctx context.Context, what, id string, watch time.Duration, do func(id string) error) error {
+	before, err := s.farm.homes(ctx, s.rooms)
 	if err != nil {
 		return err
 	}
 	began := s.crowd.begin()
-	if err := do(s.farm.busiest(ctx)); err != nil {
+	if err := do(id); err != nil {
 		return err
 	}
 	wait(ctx, watch)
 	var after map[string]reconnect.Directive
 	err = until(ctx, func() (err error) {
-		if after, err = s.farm.homes(ctx, rooms); err == nil {
+		if after, err = s.farm.homes(ctx, s.rooms); err == nil {
 			err = s.crowd.at(after)
 		}
 		return err
@@ -179,7 +234,7 @@ func (s *show) fault(ctx context.Context, what string, watch time.Duration, do f
 		return err
 	}
 	m := s.crowd.measured(began)
-	_, _ = fmt.Fprintf(s.out, "%s: %d of %d rooms moved; %v; gave up: %d\n", what, moved(before, after), len(rooms), &m, len(m.gaveUp))
+	_, _ = fmt.Fprintf(s.out, "%s: %d of %d rooms moved; %v; gave up: %d\n", what, moved(before, after), len(s.rooms), &m, len(m.gaveUp))
 	return nil
 }
 

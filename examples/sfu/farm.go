@@ -21,6 +21,7 @@ import (
 type farm struct {
 	exe   string
 	redis string
+	args  []string                                    // of all nodes
 	start func(*exec.Cmd) (*agentproc.Process, error) // default: agentproc.Start
 	http  http.Client
 
@@ -49,7 +50,7 @@ func (f *farm) add(ctx context.Context, id string, args ...string) error {
 	for _, n := range f.all() {
 		seeds = append(seeds, n.Gossip)
 	}
-	all := append([]string{"node", "-id", id, "-redis", f.redis, "-join", strings.Join(seeds, ","), "-exit-on-stdin-close"}, args...)
+	all := append([]string{"node", "-id", id, "-redis", f.redis, "-join", strings.Join(seeds, ","), "-exit-on-stdin-close"}, slices.Concat(f.args, args)...)
 	cmd := exec.Command(f.exe, all...)
 	cmd.Env = agentproc.Environ()
 	p, err := f.start(cmd)

@@ -2,7 +2,8 @@
 
 // Sfu is a media server of several nodes: WebRTC by pion, rooms by roost. A participant joins by
 // WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each to all
-// others. What is about roost is in room.go.
+// others. What is about roost is in room.go. A room of more than -room-max subscribers spreads over
+// further nodes: see cascade.go.
 //
 //	cd examples/sfu
 //	go run . demo                                 # three nodes, bots, faults, and what they did to the calls
@@ -60,6 +61,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	f.StringVar(&cfg.redis, "redis", "redis://127.0.0.1:6379", "URL of the Redis that the nodes share")
 	f.StringVar(&cfg.Bind, "bind", "127.0.0.1:0", "host:port for gossip")
 	f.StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach -bind")
+	f.IntVar(&cfg.most, "room-max", 0, "subscribers of one room; more go to edges of it on other nodes; 0: any number")
 	join := f.String("join", "", "other nodes' -bind, with commas")
 	child := f.Bool("exit-on-stdin-close", false, "end when standard input closes")
 	if err := f.Parse(args); err != nil {

@@ -19,6 +19,7 @@ import (
 // media makes the peer connections of a node. They share one UDP port.
 type media struct {
 	api    *webrtc.API
+	calls  *webrtc.API // of connections to other nodes, each by a port of its own
 	mux    ice.UDPMux
 	config webrtc.Configuration
 }
@@ -46,6 +47,8 @@ func openMedia(addr string) (*media, error) {
 	var chain interceptor.Registry
 	err = errors.Join(webrtc.ConfigureNack(engine, &chain), webrtc.ConfigureRTCPReports(&chain))
 	m.api = webrtc.NewAPI(webrtc.WithSettingEngine(s), webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(&chain))
+	s = callSettings(func(ip net.IP) bool { return udp.IP.IsUnspecified() || ip.Equal(udp.IP) })
+	m.calls = webrtc.NewAPI(webrtc.WithSettingEngine(s), webrtc.WithMediaEngine(engine), webrtc.WithInterceptorRegistry(&chain))
 	return m, err
 }
 
@@ -57,6 +60,17 @@ func settings() (s webrtc.SettingEngine) {
 	s.SetIncludeLoopbackCandidate(true)
 	s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
 	s.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	return s
+}
+
+// callSettings are for the side that sends the offer.
+func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
+	s := settings()
+	s.SetIPFilter(from)
+	// Until it is connected, pion checks candidates every 200 ms, or as often as the shortest of
+	// these. Browsers check every 50 ms.
+	const silence, failure, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
+	s.SetICETimeouts(silence, failure, keepAlive)
 	return s
 }
 
@@ -191,7 +205,7 @@ func (s *source) askKeyframe() {
 	if now-last < int64(pause) || !s.asked.CompareAndSwap(last, now) {
 		return
 	}
-	_ = s.peer.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(s.track.SSRC())}})
+	s.ask()
 }
 
 // feedback passes requests for keyframes on to the publisher.

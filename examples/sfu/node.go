@@ -10,6 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
+	"runtime"
 	"sync"
 	"time"
 
@@ -27,6 +30,9 @@ type node struct {
 	server *http.Server
 	stop   context.CancelFunc // ends WHIP and WHEP sessions
 	ctx    context.Context    // of these sessions
+	addr   string             // host:port of HTTP
+	most   int                // subscribers of a room
+	log    *slog.Logger
 
 	mu       sync.Mutex
 	sessions map[string]*peer // by WHIP and WHEP
@@ -37,10 +43,11 @@ type nodeConfig struct {
 	listen string // host:port for HTTP
 	media  string // host:port for all media
 	redis  string
+	most   int // subscribers of a room, of one edge of it; 0: any number
 }
 
 func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
-	n := &node{sessions: make(map[string]*peer)}
+	n := &node{sessions: make(map[string]*peer), most: cfg.most, log: cfg.Log}
 	listener, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return nil, err
@@ -48,8 +55,10 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	if n.media, err = openMedia(cfg.media); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
+	n.ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
 	mux := http.NewServeMux()
-	cfg.APIAddr = listener.Addr().String()
+	n.addr = listener.Addr().String()
+	cfg.APIAddr = n.addr
 	if n.fleet, err = joinFleet(ctx, cfg.Config, cfg.redis, mux); err != nil {
 		return nil, errors.Join(err, listener.Close(), n.media.close())
 	}
@@ -58,7 +67,6 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	mux.HandleFunc("POST /whep/{room}", n.post)
 	mux.HandleFunc("DELETE /session/{id}", n.remove)
 	mux.HandleFunc("GET /stats", n.stats)
-	n.ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
 	n.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = n.server.Serve(listener) }()
 	return n, nil
@@ -74,10 +82,14 @@ func (n *node) close(ctx context.Context) error {
 // message is what clients and nodes send over the WebSocket of a participant.
 type message struct {
 	Offer  string               `json:"offer,omitempty"`  // from the client, once
+	Edge   bool                 `json:"edge,omitempty"`   // with the offer: it comes from a node, which forwards the room
 	Answer string               `json:"answer,omitempty"` // to it, once
-	Home   *reconnect.Directive `json:"home,omitempty"`   // with the answer: this node. Otherwise the room lives there
+	Home   *reconnect.Directive `json:"home,omitempty"`   // with the answer: this node. Otherwise the room lives there, or there is an edge of it
 	Done   bool                 `json:"done,omitempty"`   // from the client: the other node serves me
 }
+
+// largestMessage is what an offer of many tracks fits into.
+const largestMessage = 64 << 10
 
 // join serves a participant over a WebSocket. It stays open as long as the participant is here.
 func (n *node) join(w http.ResponseWriter, r *http.Request) {
@@ -86,8 +98,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = ws.CloseNow() }()
-	const largest = 64 << 10
-	ws.SetReadLimit(largest)
+	ws.SetReadLimit(largestMessage)
 	var in message
 	if err := wsjson.Read(r.Context(), ws, &in); err != nil {
 		return
@@ -96,7 +107,8 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	send := func(m message) error { return wsjson.Write(r.Context(), ws, m) }
-	err = n.fleet.serve(ctx, r.PathValue("room"), func(lost context.Context, c *call, home reconnect.Directive) error {
+	room := r.PathValue("room")
+	err = n.serve(ctx, room, in, func(lost context.Context, c *call, home reconnect.Directive) error {
 		p, answer, err := n.media.join(c, in.Offer)
 		if err != nil {
 			return err
@@ -121,7 +133,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 		c.depart(ctx, p)
 		return nil
 	})
-	if to, ok := elsewhere(err); ok {
+	if to, ok := directed(err); ok {
 		_ = send(message{Home: &to})
 	}
 	_ = ws.Close(websocket.StatusNormalClosure, "")
@@ -161,15 +173,14 @@ func (c *call) depart(ctx context.Context, p *peer) {
 
 // post serves a participant by WHIP or WHEP: one request with an offer.
 func (n *node) post(w http.ResponseWriter, r *http.Request) {
-	const largest = 64 << 10
-	offer, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largest))
+	offer, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
 	id, answers, ended := "", make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- n.fleet.serve(n.ctx, r.PathValue("room"), func(lost context.Context, c *call, _ reconnect.Directive) error {
+		ended <- n.serve(n.ctx, r.PathValue("room"), message{Offer: string(offer)}, func(lost context.Context, c *call, _ reconnect.Directive) error {
 			p, answer, err := n.media.join(c, string(offer))
 			if err != nil {
 				return err
@@ -200,10 +211,10 @@ func (n *node) post(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse sends a WHIP or WHEP client to the node of its room, if there is another one.
+// refuse sends a WHIP or WHEP client to the node of its room, or to an edge, if there is one.
 func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if to, ok := elsewhere(err); ok {
-		w.Header().Set("Location", "http://"+to.Addr+r.URL.RequestURI())
+	if to, ok := directed(err); ok {
+		w.Header().Set("Location", "http://"+to.Addr+path.Join(path.Dir(r.URL.Path), url.PathEscape(to.Room)))
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	}
@@ -244,11 +255,18 @@ type stats struct {
 	Tenures int `json:"tenures"` // rooms that began here
 	Members int `json:"members"` // of the fleet
 	Watched int `json:"watched"` // of them: this node would notice their end at once
+
+	Load  int64            `json:"load"`  // forwarded streams, by which the fleet places rooms
+	Rooms map[string]int64 `json:"rooms"` // what each room costs; an edge of a room ends in ~ and its number
+
+	Goroutines int `json:"goroutines"`
 }
 
 func (n *node) stats(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(n.fleet.stats()); err != nil {
+	s := n.fleet.stats()
+	s.Goroutines = runtime.NumGoroutine()
+	if err := json.NewEncoder(w).Encode(s); err != nil {
 		slog.Debug("stats not sent", "err", err)
 	}
 }

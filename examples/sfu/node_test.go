@@ -173,7 +173,6 @@ func TestWrongNode(t *testing.T) { // S6.14
 	t.Parallel()
 	p := startPair(t)
 	b := &bot{crowd: p.crowd, room: "room", ctx: p.ctx, plays: &player{room: fingerprint("room")}}
-	b.driver.Log = slog.New(slog.DiscardHandler)
 	home, err := b.resolve(p.ctx, "room")
 	if err != nil {
 		t.Fatal(err)
@@ -184,8 +183,7 @@ func TestWrongNode(t *testing.T) { // S6.14
 			break
 		}
 	}
-	b.driver.Connect, b.driver.Resolve = b.connect, b.resolve
-	if err := b.driver.Follow(p.ctx, home); err != nil {
+	if err := b.to("room").Follow(p.ctx, home); err != nil {
 		t.Fatal(err)
 	}
 	if b.newest == nil || b.newest.home.Addr == home.Addr {

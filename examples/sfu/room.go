@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"sync"
 	"time"
@@ -26,13 +27,13 @@ type fleet struct {
 
 	mu    sync.Mutex
 	calls map[*affinity.Hosting]*tenure
-	count int // of tenures
+	begun int // tenures
 }
 
 // tenure is the time in which this node hosts a room, and its call.
 type tenure struct {
 	call
-	users int
+	senders, receivers int
 }
 
 // joinFleet starts the agent of a node, and leads clients to the rooms from then on.
@@ -56,37 +57,55 @@ func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.
 	return f, nil
 }
 
-// serve runs f for one participant of a room. The context of f ends when the participant
-// has gone or the room is lost: see after.
-func (f *fleet) serve(ctx context.Context, room string, run func(context.Context, *call, reconnect.Directive) error) error {
-	return f.rooms.Serve(ctx, room, affinity.Demand{Size: 1}, func(ctx context.Context, h *affinity.Hosting) error {
-		defer f.exit(h)
-		self := f.agent.Config()
-		return run(ctx, f.enter(h), reconnect.Directive{Room: room, To: f.agent.Snapshot().Self.ID, Addr: self.APIAddr, Epoch: h.Epoch()})
+// serve runs a function for one participant of a room, who sends (1) or only receives (0). Its context ends when the participant
+// has gone or the room is lost: see elsewhere.
+func (f *fleet) serve(ctx context.Context, room string, senders int, run func(context.Context, *call, reconnect.Directive) error) error {
+	receivers := 1 - senders
+	return f.rooms.Serve(ctx, room, affinity.Demand{Publishers: senders, Subscribers: receivers}, func(ctx context.Context, h *affinity.Hosting) error {
+		c := f.count(h, senders, receivers)
+		defer f.count(h, -senders, -receivers)
+		return run(ctx, c, reconnect.Directive{Room: room, To: f.agent.Snapshot().Self.ID, Addr: f.agent.Config().APIAddr, Epoch: h.Epoch()})
 	})
 }
 
-func (f *fleet) enter(h *affinity.Hosting) *call {
+// count states what the room costs, and returns its call.
+func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.calls[h]
 	if t == nil {
 		t = new(tenure)
 		f.calls[h] = t
-		f.count++
+		f.begun++
 	}
-	t.users++
+	t.senders, t.receivers = t.senders+senders, t.receivers+receivers
+	if t.senders+t.receivers == 0 {
+		delete(f.calls, h)
+	}
+	_ = h.Restate(affinity.Demand{Publishers: t.senders, Subscribers: t.receivers}) // it is valid
 	return &t.call
 }
 
-func (f *fleet) exit(h *affinity.Hosting) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if t := f.calls[h]; t.users == 1 {
-		delete(f.calls, h)
-	} else {
-		t.users--
+// apart returns the node of an edge, the last one of a chain. An edge is a room by itself: it counts towards its
+// node's load, and its clients follow it. It lives apart from its room and the other edges.
+func (f *fleet) apart(ctx context.Context, chain []string, subscribers int) (reconnect.Directive, error) {
+	last := len(chain) - 1
+	a, err := f.rooms.ResolveApart(ctx, chain[last], affinity.Demand{Publishers: 1, Subscribers: subscribers}, chain[:last]...)
+	return a.Directive(), err
+}
+
+// home returns where the room of an edge lives, after the edge has lost it.
+func (f *fleet) home(ctx context.Context, lost reconnect.Directive) (reconnect.Directive, error) {
+	a, err := f.rooms.Report(ctx, lost)
+	if errors.Is(err, affinity.ErrNoPin) {
+		a, err = f.rooms.Resolve(ctx, lost.Room, affinity.Demand{})
 	}
+	return a.Directive(), err
+}
+
+// follow yields where the room of an edge lives.
+func (f *fleet) follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
+	return f.rooms.Follow(ctx, room)
 }
 
 // elsewhere returns the node to which an error of serve, or the end of its context, sends the participants.
@@ -119,5 +138,10 @@ func (f *fleet) tenures() int {
 func (f *fleet) stats() stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return stats{f.rooms.Stats().Hosted, len(f.calls), f.count, len(f.agent.Members()), f.agent.Snapshot().Stats.Watched}
+	rooms, load := f.rooms.Hosted()
+	s := stats{len(rooms), len(f.calls), f.begun, len(f.agent.Members()), f.agent.Snapshot().Stats.Watched, load, make(map[string]int64), 0}
+	for _, r := range rooms {
+		s.Rooms[r.Room] = r.Units
+	}
+	return s
 }

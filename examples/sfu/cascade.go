@@ -1,0 +1,521 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	vp8codec "github.com/pion/rtp/codecs"
+	"github.com/pion/webrtc/v4"
+
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// A room with more subscribers than its node may have spreads over edges: "room~1" on another
+// node, and when that is full, "room~2". The publishers are at the room's node. Each edge
+// receives every stream of the room from there once, and forwards it to its own subscribers.
+
+// chain returns the names of a room and of its edges, up to the given one, or to the one after it.
+func chain(name string, next int) (names []string) {
+	room, last := name, 0
+	if i := strings.LastIndex(name, "~"); i > 0 {
+		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 {
+			room, last = name[:i], n
+		}
+	}
+	names = append(names, room)
+	for i := range last + next {
+		names = append(names, fmt.Sprint(room, "~", i+1))
+	}
+	return names
+}
+
+// fullError sends a participant to an edge.
+type fullError struct{ to reconnect.Directive }
+
+func (e *fullError) Error() string {
+	return "this node has enough subscribers of the room: use " + e.to.Room
+}
+
+// directed returns the node to which an error, or the end of a context, sends a participant.
+func directed(err error) (reconnect.Directive, bool) {
+	if full, ok := errors.AsType[*fullError](err); ok {
+		return full.to, true
+	}
+	return elsewhere(err)
+}
+
+// serve runs a function for a participant, unless there are as many subscribers as this node may have: then it
+// returns a fullError. In an edge, the function gets what the room's publishers send.
+func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
+	senders := 0
+	if sends(in.Offer) {
+		senders = 1
+	}
+	return n.fleet.serve(ctx, name, senders, func(lost context.Context, c *call, home reconnect.Directive) error {
+		if senders == 0 && !in.Edge && n.most > 0 {
+			if err := n.seat(ctx, name, c); err != nil {
+				return err
+			}
+			defer c.unseat()
+		}
+		defer n.pull(name, c)()
+		return run(lost, c, home)
+	})
+}
+
+// sends reports whether an offer has tracks.
+func sends(offer string) bool {
+	return strings.Contains(offer, "a=sendonly") || strings.Contains(offer, "a=sendrecv")
+}
+
+// seat counts a subscriber, or returns a fullError. If no edge can be had, it is served here.
+func (n *node) seat(ctx context.Context, name string, c *call) error {
+	if c.seat(n.most) {
+		return nil
+	}
+	to, err := n.fleet.apart(ctx, chain(name, 1), n.most)
+	if err == nil && to.Addr != "" && to.Addr != n.addr {
+		return &fullError{to}
+	}
+	n.log.Warn("no edge", "room", name, "err", err)
+	c.seat(math.MaxInt)
+	return nil
+}
+
+// pull receives the streams of a room for a participant of its edge, until the last one has left.
+func (n *node) pull(name string, c *call) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(chain(name, 0)) == 1 {
+		return func() {}
+	}
+	if c.edge == nil {
+		c.edge = newEdge(n, name, c)
+	}
+	e := c.edge
+	e.users++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if e.users--; e.users == 0 {
+			e.end()
+			c.edge = nil
+		}
+	}
+}
+
+// edge receives the streams of a room from its node, wherever that is.
+type edge struct {
+	node   *node
+	chain  []string
+	call   *call
+	ctx    context.Context // until the last participant has left
+	end    context.CancelFunc
+	users  int // guarded by call.mu
+	driver reconnect.Driver
+
+	mu    sync.Mutex
+	links []*upstream // the oldest first
+	made  int
+	lines [2 * pulled]line
+}
+
+// pulled is how many tracks of sound, and how many of pictures, an edge can receive.
+const pulled = 8
+
+// upstream is a connection to the node of the room.
+type upstream struct {
+	edge  *edge
+	home  reconnect.Directive
+	order int // a later one has a greater one
+	pc    *webrtc.PeerConnection
+	ws    *websocket.Conn
+	once  sync.Once
+	up    chan struct{} // closed when the connection is secured
+	ended chan struct{}
+	heard [2 * pulled]time.Time // when the last packet came; guarded by edge.mu
+}
+
+// line is what comes by one media line of the newest upstream. It has no source while nothing comes.
+type line struct {
+	from   *upstream
+	source *source
+	at     time.Time // of the last packet
+	end    context.CancelFunc
+}
+
+func newEdge(n *node, name string, c *call) *edge {
+	e := &edge{node: n, chain: chain(name, 0), call: c}
+	e.ctx, e.end = context.WithCancel(n.ctx)
+	const attempt, soon = 5 * time.Second, time.Millisecond // there is one edge a node, not a crowd
+	e.driver = reconnect.Driver{
+		Connect: e.connect, AttemptTimeout: attempt, Pace: reconnect.Pace{Spread: soon}, Log: slog.New(slog.DiscardHandler),
+		Resolve: func(ctx context.Context, room string) (reconnect.Directive, error) {
+			lost := reconnect.Directive{Room: room}
+			if u := e.newest(); u != nil {
+				lost = u.home
+			}
+			return n.fleet.home(ctx, lost)
+		},
+	}
+	go e.run()
+	return e
+}
+
+// run keeps an upstream to the node of the room.
+func (e *edge) run() {
+	go e.watch()
+	go e.seek(nil)
+	go e.keepApart()
+	for d := range e.node.fleet.follow(e.ctx, e.chain[0]) {
+		go e.follow(d)
+	}
+}
+
+// keepApart moves the edge when the room, or an edge of a lower number, has come to its node. Another edge minds this one.
+func (e *edge) keepApart() {
+	const often = time.Second
+	for ; e.ctx.Err() == nil; wait(e.ctx, often) {
+		if _, err := e.node.fleet.apart(e.ctx, e.chain, 0); err != nil && e.ctx.Err() == nil {
+			e.node.log.Warn("edge may be at its room", "room", e.chain[0], "err", err)
+		}
+	}
+}
+
+func (e *edge) follow(d reconnect.Directive) { _ = e.driver.Follow(e.ctx, d) } // seek reports a failure
+
+// seek returns when there is a newer upstream than u.
+func (e *edge) seek(u *upstream) {
+	lost := reconnect.Directive{Room: e.chain[0]}
+	if u != nil {
+		lost = u.home
+	}
+	for e.ctx.Err() == nil && e.newest() == u && (u == nil || u.over()) {
+		if err := e.driver.Lost(e.ctx, lost); err != nil && e.ctx.Err() == nil {
+			e.node.log.Warn("edge without its room", "room", lost.Room, "err", err)
+			wait(e.ctx, time.Second)
+		}
+	}
+}
+
+func (e *edge) newest() *upstream {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.links) == 0 {
+		return nil
+	}
+	return e.links[len(e.links)-1]
+}
+
+// connect makes an upstream. The former one stays until the new one has all that it has: see take.
+func (e *edge) connect(ctx context.Context, d reconnect.Directive) (err error) {
+	u := &upstream{edge: e, home: d, up: make(chan struct{}), ended: make(chan struct{})}
+	if u.pc, err = e.node.media.calls.NewPeerConnection(e.node.media.config); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			u.close()
+		}
+	}()
+	if err := u.prepare(); err != nil {
+		return err
+	}
+	u.ws, _, err = websocket.Dial(ctx, "ws://"+d.Addr+"/join/"+d.Room, &websocket.DialOptions{HTTPClient: http.DefaultClient}) //nolint:bodyclose // Dial does
+	if err != nil {
+		return err
+	}
+	u.ws.SetReadLimit(largestMessage)
+	if err := u.negotiate(ctx); err != nil {
+		return err
+	}
+	go u.listen()
+	select {
+	case <-u.up:
+	case <-u.ended:
+		return reconnect.ErrLost
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return e.settle(u)
+}
+
+// settle makes an upstream the newest one.
+func (e *edge) settle(u *upstream) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx.Err() != nil || u.over() {
+		return reconnect.ErrLost
+	}
+	e.made++
+	u.order = e.made
+	e.links = append(e.links, u)
+	return nil
+}
+
+func (u *upstream) negotiate(ctx context.Context) error {
+	offer, err := offer(u.pc)
+	if err != nil {
+		return err
+	}
+	in, err := exchange(ctx, u.ws, message{Offer: offer, Edge: true})
+	switch {
+	case err != nil:
+		return err
+	case in.Answer == "" && in.Home != nil:
+		go u.edge.follow(*in.Home)
+		fallthrough
+	case in.Answer == "":
+		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, u.home.To, u.home.Room)
+	}
+	return u.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
+}
+
+// prepare asks for tracks, and follows the state of the connection.
+func (u *upstream) prepare() error {
+	u.pc.OnTrack(func(t *webrtc.TrackRemote, r *webrtc.RTPReceiver) {
+		i := slices.IndexFunc(u.pc.GetTransceivers(), func(o *webrtc.RTPTransceiver) bool { return o.Receiver() == r })
+		u.receive(i, t)
+	})
+	u.pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		switch s {
+		case webrtc.PeerConnectionStateConnected:
+			u.once.Do(func() { close(u.up) })
+		case webrtc.PeerConnectionStateDisconnected, webrtc.PeerConnectionStateFailed: // silence
+			go u.close()
+		default:
+		}
+	})
+	receive := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}
+	for i := range 2 * pulled {
+		kind := webrtc.RTPCodecTypeAudio
+		if i >= pulled {
+			kind = webrtc.RTPCodecTypeVideo
+		}
+		if _, err := u.pc.AddTransceiverFromKind(kind, receive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen receives what the node of the room says, until the WebSocket closes.
+func (u *upstream) listen() {
+	for {
+		var in message
+		if err := wsjson.Read(u.edge.ctx, u.ws, &in); err != nil {
+			break
+		}
+		if in.Home != nil {
+			go u.edge.follow(*in.Home)
+		}
+	}
+	u.close()
+	u.edge.seek(u)
+}
+
+func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
+	for {
+		packet, _, err := t.ReadRTP()
+		if err != nil {
+			return
+		}
+		if s := u.edge.take(u, i, t, packet); s != nil {
+			u.edge.call.send(s, packet)
+		}
+	}
+}
+
+// take returns the source to which a packet belongs, or nil if it is not forwarded. A new
+// upstream replaces the former one when it has as much as that, line by line, pictures at a keyframe.
+func (e *edge) take(u *upstream, i int, t *webrtc.TrackRemote, p *rtp.Packet) *source {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l, now := &e.lines[i], time.Now()
+	u.heard[i] = now
+	if l.from != u || l.source == nil {
+		old := l.from
+		switch {
+		case old != nil && old != u && !old.over() && l.source != nil && (u.order < old.order || !e.complete(u, now)):
+			return nil
+		case old != u && t.Kind() == webrtc.RTPCodecTypeVideo && !startsKeyframe(p.Payload):
+			u.askKeyframe(t)
+			return nil
+		}
+		e.begin(l, u, t)
+	}
+	l.at = now
+	return l.source
+}
+
+// begin has a line come from u.
+func (e *edge) begin(l *line, u *upstream, t *webrtc.TrackRemote) {
+	s := &source{kind: t.Kind(), ask: func() { u.askKeyframe(t) }}
+	e.call.replace(l.source, s)
+	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // it is a publisher to this node
+		var ctx context.Context
+		ctx, l.end = context.WithCancel(e.ctx)
+		go func() {
+			_ = e.node.fleet.serve(ctx, e.chain[len(e.chain)-1], 1, func(ctx context.Context, _ *call, _ reconnect.Directive) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+	}
+	l.from, l.source = u, s
+}
+
+// complete reports whether an upstream has as many lines as are in use.
+func (e *edge) complete(u *upstream, now time.Time) bool {
+	use, has := 0, 0
+	for i := range e.lines {
+		if e.lines[i].source != nil {
+			use++
+		}
+		if now.Sub(u.heard[i]) < silence {
+			has++
+		}
+	}
+	return has >= use
+}
+
+// silence is how long a line keeps its slots without a packet.
+const silence = time.Second
+
+// watch ends lines by which nothing comes, and upstreams that are replaced.
+func (e *edge) watch() {
+	const often = 50 * time.Millisecond
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	defer e.close()
+	for {
+		select {
+		case now := <-tick.C:
+			e.tidy(now)
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+func (e *edge) tidy(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.lines {
+		if l := &e.lines[i]; l.source != nil && now.Sub(l.at) > silence {
+			e.call.end(l.source)
+			l.source = nil
+			if l.end != nil {
+				l.end()
+			}
+		}
+	}
+	if len(e.links) == 0 {
+		return
+	}
+	newest := e.links[len(e.links)-1]
+	used := func(u *upstream) bool {
+		return slices.ContainsFunc(e.lines[:], func(l line) bool { return l.source != nil && l.from == u })
+	}
+	e.links = slices.DeleteFunc(e.links, func(u *upstream) bool {
+		if u == newest || used(u) && !u.over() {
+			return false
+		}
+		go u.done()
+		return true
+	})
+}
+
+// close ends what is left of the edge.
+func (e *edge) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, u := range e.links {
+		go u.close()
+	}
+	for i := range e.lines {
+		if l := &e.lines[i]; l.source != nil {
+			e.call.end(l.source)
+		}
+	}
+}
+
+// done has the node of the room close the connection, which may be old news to it.
+func (u *upstream) done() {
+	ctx, cancel := context.WithTimeout(u.edge.ctx, time.Second)
+	defer cancel()
+	_ = wsjson.Write(ctx, u.ws, message{Done: true})
+	select {
+	case <-u.ended:
+	case <-time.After(linger):
+	case <-u.edge.ctx.Done():
+	}
+	u.close()
+}
+
+func (u *upstream) close() {
+	u.edge.mu.Lock()
+	if !u.over() {
+		close(u.ended)
+	}
+	u.edge.mu.Unlock()
+	if u.ws != nil {
+		_ = u.ws.CloseNow()
+	}
+	_ = u.pc.Close()
+}
+
+func (u *upstream) over() bool {
+	select {
+	case <-u.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (u *upstream) askKeyframe(t *webrtc.TrackRemote) {
+	_ = u.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}})
+}
+
+// startsKeyframe reports whether a packet begins a picture of VP8 that needs no earlier one.
+func startsKeyframe(payload []byte) bool {
+	var p vp8codec.VP8Packet
+	picture, err := p.Unmarshal(payload)
+	return err == nil && p.S == 1 && p.PID == 0 && len(picture) > 0 && picture[0]&1 == 0
+}
+
+// offer returns the offer of a connection, with all its addresses.
+func offer(pc *webrtc.PeerConnection) (string, error) {
+	o, err := pc.CreateOffer(nil)
+	if err != nil {
+		return "", err
+	}
+	gathered := webrtc.GatheringCompletePromise(pc)
+	if err := pc.SetLocalDescription(o); err != nil {
+		return "", err
+	}
+	<-gathered
+	return pc.LocalDescription().SDP, nil
+}
+
+// exchange sends a message, and returns the answer.
+func exchange(ctx context.Context, ws *websocket.Conn, out message) (in message, err error) {
+	if err = wsjson.Write(ctx, ws, out); err == nil {
+		err = wsjson.Read(ctx, ws, &in)
+	}
+	return in, err
+}

@@ -1,0 +1,178 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+func TestChain(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"r": "r | r r~1", "r~1": "r r~1 | r r~1 r~2", "r~2": "r r~1 r~2 | r r~1 r~2 r~3",
+		"~1": "~1 | ~1 ~1~1", "r~": "r~ | r~ r~~1", "r~0": "r~0 | r~0 r~0~1", "a~b": "a~b | a~b a~b~1",
+	} {
+		if got := strings.Join(chain(name, 0), " ") + " | " + strings.Join(chain(name, 1), " "); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// A room of 30 subscribers spreads over its node and two others. Faults of each cost no more than those of a room
+// on one node: its clients follow, and nobody gives up.
+func TestOutgrown(t *testing.T) { // S6.12
+	t.Parallel()
+	try(t, plan{nodes: "abcd", args: func(string) []string { return []string{"-room-max", "10"} }}, outgrown)
+}
+
+func outgrown(tr *trial) {
+	const subscribers = 30
+	tr.must(tr.crowd.call(tr.ctx, "room", subscribers))
+	homes := tr.spread("a room that outgrows its node", 3)
+	tr.loads(homes, map[string]int64{"room": 12, "room~1": 10, "room~2": 10}) // an edge is one subscriber of the room
+	for range repetitions() {
+		for _, step := range []struct {
+			what, room string
+			unbroken   bool
+			do         func(id string) error
+		}{
+			{"kill -9 of an edge", "room~1", false, tr.farm.kill},
+			{"SIGTERM to the room's node", "room", true, tr.farm.drain},
+			{"SIGTERM to an edge", "room~2", true, tr.farm.drain},
+			{"kill -9 of the room's node", "room", false, tr.farm.kill},
+		} {
+			id := string(homes[step.room].To)
+			broken, began := tr.crowd.broken(), tr.crowd.begin()
+			tr.must(step.do(id))
+			after := tr.spread(step.what, 3)
+			m := tr.crowd.measured(began)
+			tr.note(step.what, moved(homes, after), m)
+			tr.healthy(step.what, m)
+			if n := tr.crowd.broken() - broken; step.unbroken && n > 0 {
+				tr.errorf("%s: connections ended %d times before there was another one", step.what, n)
+			}
+			tr.must(tr.farm.add(tr.ctx, id+"x", "-room-max", "10"))
+			homes = tr.spread("a node joins", 3)
+		}
+	}
+	tr.alone()
+}
+
+// spread waits until all participants are where their room or edge is, and these are on nodes of their own.
+func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Directive) {
+	t.Helper()
+	t.until(what, func() (err error) {
+		names := make(map[string]bool)
+		for _, b := range t.crowd.all() {
+			b.mu.Lock()
+			names[b.route.room] = true
+			links := len(b.links)
+			b.mu.Unlock()
+			if links != 1 {
+				return fmt.Errorf("a participant of %s has %d connections", b.room, links)
+			}
+		}
+		if homes, err = t.farm.homes(t.ctx, slices.Sorted(maps.Keys(names))); err != nil {
+			return err
+		}
+		on := make(map[lease.NodeID]bool)
+		for _, d := range homes {
+			on[d.To] = true
+		}
+		if len(on) != nodes || len(homes) != nodes {
+			return fmt.Errorf("%v", homes)
+		}
+		return t.crowd.at(homes)
+	})
+	return homes
+}
+
+// loads checks what the room and its edges cost their nodes.
+func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int64) {
+	t.Helper()
+	t.until("the loads", func() error {
+		for room, load := range want {
+			s, err := t.farm.stats(t.ctx, string(homes[room].To))
+			if err == nil && (s.Load != load || s.Rooms[room] != load) {
+				err = fmt.Errorf("%s: %+v, want %d", room, s, load)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// alone ends the clients of edges, and waits for the end of the edges.
+func (t *trial) alone() {
+	t.crowd.mu.Lock()
+	bots := slices.Clone(t.crowd.bots)
+	t.crowd.bots = slices.DeleteFunc(t.crowd.bots, func(b *bot) bool { return b.current().room != b.room })
+	t.crowd.mu.Unlock()
+	for _, b := range bots {
+		if b.current().room != b.room {
+			b.leave()
+		}
+	}
+	homes := t.spread("the room alone", 1)
+	t.loads(homes, map[string]int64{"room": 10})
+	t.until("the end of the edges", func() error {
+		for _, id := range t.farm.ids() {
+			s, err := t.farm.stats(t.ctx, id)
+			if err != nil {
+				return err
+			}
+			delete(s.Rooms, "room")
+			if len(s.Rooms) > 0 || s.Calls > 1 {
+				return fmt.Errorf("%s: %+v", id, s)
+			}
+		}
+		return nil
+	})
+}
+
+// A subscriber by WHEP is redirected to an edge, too.
+func TestOutgrownWHEP(t *testing.T) { // S6.12
+	t.Parallel()
+	p := startPair(t)
+	for _, n := range p.nodes {
+		n.most = 1
+	}
+	if err := p.crowd.join(p.ctx, "room", true); err != nil {
+		t.Fatal(err)
+	}
+	var players []*player
+	for range 2 {
+		plays := &player{room: fingerprint("room")}
+		players = append(players, plays)
+		p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), 0, "/whep/room")
+	}
+	err := until(p.ctx, func() error {
+		for _, plays := range players {
+			plays.mu.Lock()
+			silent := plays.sound.at.IsZero() || plays.image.at.IsZero()
+			plays.mu.Unlock()
+			if silent {
+				return errors.New("nothing to play")
+			}
+		}
+		for _, n := range p.nodes {
+			if s := n.fleet.stats(); s.Hosted != 1 || s.Calls != 1 {
+				return fmt.Errorf("%+v", s)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
