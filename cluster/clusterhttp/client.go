@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,8 +37,8 @@ type Client struct {
 	// mounted below one. Default DefaultBase.
 	Base string
 
-	// Token is sent with calls that change the node. The network can read it
-	// unless Base is https or on this machine.
+	// Token is sent with each call. The network can read it unless Base is https or on
+	// this machine.
 	Token string
 
 	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be
@@ -180,7 +182,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if c.Token != "" && method != http.MethodGet {
+	if c.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	resp, err := cmp.Or(c.HTTP, http.DefaultClient).Do(r)
@@ -198,7 +200,9 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 func (c *Client) problem(resp *http.Response) error {
 	p := new(Problem)
 	b, err := readAll(resp.Body)
-	if err != nil || json.Unmarshal(b, p) != nil || p.Code == "" {
+	if bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")) { // in the words of net/http
+		p = &Problem{Code: CodeBadRequest, Message: c.where() + " speaks https: put https:// in front of its address"}
+	} else if err != nil || json.Unmarshal(b, p) != nil || p.Code == "" {
 		p = &Problem{Code: CodeInternal, Message: fmt.Sprintf("unexpected response from %s: %s: is it a roost agent?", c.where(), resp.Status)}
 	}
 	p.Status = resp.StatusCode
@@ -212,6 +216,15 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	}
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("clusterhttp: no response yet from %s: %w", c.where(), cause)
+	}
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		return fmt.Errorf("clusterhttp: the certificate of %s is not trusted here: %w", c.where(), err)
+	}
+	if remote, ok := errors.AsType[*net.OpError](err); ok && remote.Op == "remote error" {
+		return fmt.Errorf("clusterhttp: %s rejects this client's certificate, or its TLS: %w", c.where(), err)
+	}
+	if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
+		return fmt.Errorf("clusterhttp: %s does not speak https: %w", c.where(), err)
 	}
 	return fmt.Errorf("clusterhttp: no agent answers at %s: is it running, and is that its HTTP address? %w", c.where(), err)
 }

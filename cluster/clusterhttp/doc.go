@@ -171,16 +171,18 @@
 //
 // # Access
 //
-// Every client that reaches the listener may read. Requests other than GET, HEAD and
-// OPTIONS
+// Every client that reaches the listener may read, unless [Options] has TokenReads or a ReadToken.
+// Without a token, a read over plain http must name the node by an IP address, localhost, a name
+// that the public DNS does not have, or one of Options.Hosts: DNS rebinding can point a host name of an
+// attacker at this node, and a browser then lets the attacker's page read it. Requests other than GET, HEAD and OPTIONS
 //
 //   - need the header "Authorization: Bearer <token>" if [Options] has a Token; set a
 //     Token unless only this machine reaches the listener,
 //   - are rejected if a browser sends them from a page of another origin, or, without a
-//     Token, over plain http under a host name, because DNS rebinding can point a host
-//     name of an attacker at this node.
+//     Token, over plain http under a host name.
 //
-// There is no TLS: put a proxy in front where the network is not trusted.
+// /healthz, /readyz and /reconnect.mjs need nothing. A quarter of the event streams is for clients that
+// show a token. For TLS, pass a TLS listener to Serve of [NewServer]; roost agent has --http-tls-cert.
 //
 //docstest:text "id":"a" … "hosted":true,"touch_within_s":3600
 package clusterhttp

@@ -48,7 +48,7 @@ func ExampleHandler() {
 
 	ask := func(method, path string) {
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		mux.ServeHTTP(w, httptest.NewRequest(method, "http://localhost"+path, nil))
 		fmt.Printf("%d %s", w.Code, w.Body)
 	}
 	ask("GET", "/join/room-17")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,35 +29,76 @@ func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 	return &bounded
 }
 
-// admit returns why a request is rejected, or nil. It decides by method, not by endpoint,
-// so that it also guards endpoints that are added later.
-func (a *api) admit(r *http.Request) *Problem {
+// guard decides who may call. It goes by method, not by endpoint, so that it also guards
+// endpoints that are added later.
+type guard struct {
+	origin     http.CrossOriginProtection
+	operator   tokenHash
+	reader     tokenHash
+	guardReads bool
+	hosts      []string
+}
+
+func newGuard(o Options) *guard {
+	return &guard{
+		operator: hashOf(o.Token), reader: hashOf(o.ReadToken), guardReads: o.TokenReads || o.ReadToken != "",
+		hosts: o.Hosts,
+	}
+}
+
+// admit returns why a request is rejected, or nil.
+func (g *guard) admit(r *http.Request) *Problem {
 	if fields(r.Header) > maxFields {
 		return &Problem{
 			Status: http.StatusRequestHeaderFieldsTooLarge, Code: CodeBadRequest,
 			Message: fmt.Sprintf("more than %d header fields", maxFields),
 		}
 	}
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return nil
+	if reads(r) {
+		return g.admitRead(r)
 	}
-	if err := a.origin.Check(r); err != nil {
+	if err := g.origin.Check(r); err != nil {
 		return &Problem{Status: http.StatusForbidden, Code: CodeForbidden, Message: err.Error()}
 	}
-	if !a.locked && rebound(r) {
+	if !g.operator.set && r.Header.Get("Origin") != "" && rebound(r) && !g.named(r) {
 		return &Problem{
 			Status: http.StatusForbidden, Code: CodeForbidden,
 			Message: "without a token, web pages may change this node only from localhost, an IP address or an https origin",
 		}
 	}
-	if a.locked && !a.authorized(r) {
+	if g.operator.set && !g.operates(r) {
 		return &Problem{
 			Status: http.StatusUnauthorized, Code: CodeUnauthorized,
 			Message: "this needs the header Authorization: Bearer, with the token that the agent was started with",
 		}
 	}
 	return nil
+}
+
+func (g *guard) admitRead(r *http.Request) *Problem {
+	switch r.URL.Path {
+	case "/healthz", "/readyz", "/reconnect.mjs":
+		return nil
+	}
+	switch {
+	case g.known(r):
+		return nil
+	case g.guardReads:
+		return &Problem{
+			Status: http.StatusUnauthorized, Code: CodeUnauthorized,
+			Message: "this needs the header Authorization: Bearer, with a token of the agent; in a browser the token is the password, of any user",
+		}
+	case rebound(r) && public(r) && !g.named(r):
+		return &Problem{
+			Status: http.StatusForbidden, Code: CodeForbidden,
+			Message: "over plain http without a token, this is read by an IP address, localhost or a host name that the agent knows (--http-host): another name may be a web page's trick",
+		}
+	}
+	return nil
+}
+
+func reads(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 }
 
 // maxFields is how many header fields a request may have. Short fields take fifteen times
@@ -93,28 +135,71 @@ func (f *refusals) log(log *slog.Logger, r *http.Request, p *Problem) {
 	}
 }
 
-// authorized takes the same time for every wrong token, of any length.
-func (a *api) authorized(r *http.Request) bool {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+// tokenHash is the SHA-256 of a token, so that each wrong token takes the same time, of any length.
+type tokenHash struct {
+	sum [sha256.Size]byte
+	set bool
+}
+
+func hashOf(token string) tokenHash { return tokenHash{sha256.Sum256([]byte(token)), token != ""} }
+
+func (t tokenHash) is(token string) bool {
 	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+	return subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1 && t.set
+}
+
+// operates reports whether the request shows the token for changes.
+func (g *guard) operates(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return g.operator.is(token) && strings.EqualFold(scheme, "Bearer")
+}
+
+// known reports whether the request shows a token that is good for reads. Browsers ask their users for a
+// password, and send it with event streams, too. They also send it by themselves, so that it is
+// not enough for changes.
+func (g *guard) known(r *http.Request) bool {
+	if _, password, ok := r.BasicAuth(); ok {
+		return g.operator.is(password) || g.reader.is(password)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer") && (g.operator.is(token) || g.reader.is(token))
 }
 
 // rebound reports whether a request may be a DNS rebinding attack: the name server of an
 // attacker resolves a host name to 127.0.0.1, and then the origin of the page equals our
 // host. Browsers send Sec-Fetch-Site to https and to localhost only, so its absence marks
-// plain http under a name. An https origin has proved its name, and an IP address needs no
-// resolution.
+// plain http under a name. TLS has proved the name, and an IP address needs no resolution.
 func rebound(r *http.Request) bool {
-	if r.Header.Get("Origin") == "" || r.Header.Get("Sec-Fetch-Site") != "" {
+	if r.TLS != nil || r.Header.Get("Sec-Fetch-Site") != "" {
 		return false
 	}
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
+	host := hostOf(r)
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return false
 	}
 	return !strings.EqualFold(host, "localhost")
+}
+
+func hostOf(r *http.Request) string {
+	if h, _, err := net.SplitHostPort(r.Host); err == nil {
+		return h
+	}
+	return r.Host
+}
+
+// public reports whether an attacker may own the host's name in the public DNS, which has no
+// names of one label, nor below these domains.
+func public(r *http.Request) bool {
+	name := strings.ToLower(strings.TrimSuffix(hostOf(r), "."))
+	for _, domain := range []string{".localhost", ".local", ".internal", ".home.arpa", ".test", ".svc"} {
+		if strings.HasSuffix(name, domain) {
+			return false
+		}
+	}
+	return strings.Contains(name, ".")
+}
+
+// named reports whether the operator has stated the host's name.
+func (g *guard) named(r *http.Request) bool {
+	return slices.ContainsFunc(g.hosts, func(name string) bool { return strings.EqualFold(name, hostOf(r)) })
 }

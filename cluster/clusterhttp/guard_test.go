@@ -2,10 +2,14 @@ package clusterhttp
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +45,7 @@ func TestToken(t *testing.T) {
 			"another scheme":   "Authorization: Basic " + token,
 			"another header":   "Token: " + token,
 			"long":             "Authorization: Bearer " + strings.Repeat("x", 1<<16),
-			"the token's hash": fmt.Sprintf("Authorization: Bearer %x", h.token),
+			"the token's hash": fmt.Sprintf("Authorization: Bearer %x", h.guard.operator.sum),
 		}
 		for _, path := range append(changePaths, "/v1/nothing", "/v1/members") {
 			for name, header := range refused {
@@ -64,6 +68,109 @@ func TestToken(t *testing.T) {
 		}
 		expect(t, do(open, "POST", "/v1/drain", ""), 200, "draining")
 		expect(t, do(open, "POST", "/v1/undrain", "", "Authorization: Bearer whatever"), 200, "active")
+	})
+}
+
+// With TokenReads or a ReadToken, reads need a token, too, but those of probes and clients; in browsers by a
+// password. The ReadToken changes nothing, nor does a password.
+func TestTokenReads(t *testing.T) { // S9.5
+	const look = "only to look"
+	basic := func(password string) string {
+		return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+password))
+	}
+	inTrio(t, Options{Token: token, ReadToken: look}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		own := newAPI(h.agent, Options{Log: quiet, Token: token, TokenReads: true})
+		for _, path := range append([]string{"/", "/v1/stats", "/v1/openapi.json", "/v1/nothing"}, readPaths...) {
+			free := path == "/healthz" || path == "/readyz"
+			for name, c := range map[string]struct {
+				header     string
+				looks, own bool
+			}{
+				"none":            {"X: 1", free, free},
+				"wrong":           {"Authorization: Bearer x", free, free},
+				"empty":           {"Authorization: Bearer ", free, free},
+				"wrong password":  {basic("x"), free, free},
+				"empty password":  {basic(""), free, free},
+				"operator":        {"Authorization: Bearer " + token, true, true},
+				"reader":          {"Authorization: bearer " + look, true, free},
+				"password":        {basic(look), true, free},
+				"operator's word": {basic(token), true, true},
+			} {
+				for _, method := range []string{"GET", "HEAD"} {
+					w, o := do(h, method, path, "", c.header), do(own, method, path, "", c.header)
+					if (w.Code != 401) != c.looks || (o.Code != 401) != c.own {
+						t.Errorf("%s %s, token %s: %d, without a ReadToken %d", method, path, name, w.Code, o.Code)
+					}
+					if challenge := w.Header().Values("WWW-Authenticate"); w.Code == 401 && len(challenge) != 2 {
+						t.Errorf("%s asks for %q", path, challenge)
+					}
+				}
+			}
+		}
+		expect(t, do(h, "GET", "/reconnect.mjs", ""), 200, "export")
+		for _, header := range []string{"X: 1", "Authorization: Bearer " + look, basic(look), basic(token)} {
+			w := do(h, "POST", "/v1/drain", "", header)
+			expect(t, w, 401, CodeUnauthorized)
+			if challenge := w.Header().Values("WWW-Authenticate"); len(challenge) != 1 {
+				t.Errorf("a browser would ask for a password that is not enough: %q", challenge)
+			}
+		}
+		expect(t, do(h, "POST", "/v1/undrain", "", "Authorization: Bearer "+token), 200, "active")
+	})
+}
+
+// Over plain http a name that the public DNS may have is rejected, unless it is stated, or a token is shown.
+func TestHostOfReads(t *testing.T) { // S9.5
+	inTrio(t, Options{Hosts: []string{"Roost.example"}, Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		for host, allowed := range map[string]bool{
+			"127.0.0.1:8401": true, "[::1]:8401": true, "10.1.2.3": true, "localhost": true, "node-a:8401": true,
+			"a.roost.svc:8401": true, "a.roost.svc.cluster.local": true, "node-a.internal.:8401": true,
+			"roost.example:8401": true, "ROOST.EXAMPLE": true,
+			"evil.example": false, "evil.example:8401": false, "evil.example.:8401": false, "local.evil.example": false, "x.roost.example": false,
+		} {
+			for _, path := range []string{"/", "/v1/members", "/v1/events", "/v1/nothing"} {
+				if w := do(h, "HEAD", path, "", "Host: "+host); (w.Code != 403) != allowed {
+					t.Errorf("HEAD %s%s: %d", host, path, w.Code)
+				}
+			}
+			if w := do(h, "GET", "/v1/members", "", "Host: "+host, "Authorization: Bearer "+token); w.Code != 200 {
+				t.Errorf("%s with a token: %d", host, w.Code)
+			}
+			expect(t, do(h, "GET", "/healthz", "", "Host: "+host), 200, "ok")
+		}
+		r := httptest.NewRequest("GET", "https://evil.example/v1/members", nil) // its certificate is ours
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		expect(t, w, 200, "members")
+	})
+}
+
+// A quarter of the streams is for clients that show a token.
+func TestStreamsForTokens(t *testing.T) { // S9.5
+	inTrio(t, Options{Token: token, MaxStreams: 8}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var open sync.WaitGroup
+		defer open.Wait()
+		defer cancel()
+		begin := func(authorization string) (refused bool) {
+			r := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/events", nil)
+			r.Header.Set("Authorization", authorization)
+			w := httptest.NewRecorder()
+			open.Go(func() { h.ServeHTTP(w, r) })
+			synctest.Wait()
+			return w.Code == 503
+		}
+		for _, step := range []struct {
+			who     string
+			n       int
+			refused bool
+		}{{"", 6, false}, {"", 2, true}, {"Bearer wrong", 1, true}, {"Bearer " + token, 2, false}, {"Bearer " + token, 1, true}} {
+			for range step.n {
+				if begin(step.who) != step.refused {
+					t.Fatalf("%q is refused: %v", step.who, !step.refused)
+				}
+			}
+		}
 	})
 }
 
@@ -113,8 +220,13 @@ func TestCrossOrigin(t *testing.T) {
 						t.Errorf("%s: POST %s answers %d %s", name, path, w.Code, w.Body)
 					}
 				}
-				w := do(h, "GET", "/v1/members", "", from[:2]...)
-				expect(t, w, 200, "members")
+				w := do(h, "GET", "/v1/members", "", from[:3]...)
+				if trick := strings.Contains(tc.host, "evil"); trick {
+					expect(t, w, 403, CodeForbidden)
+				} else {
+					expect(t, w, 200, "members")
+				}
+				expect(t, do(h, "GET", "/readyz", "", from[:3]...), 200, "{")
 				if cors := w.Header().Get("Access-Control-Allow-Origin"); cors != "" {
 					t.Errorf("%s: other origins may read: %q", name, cors)
 				}

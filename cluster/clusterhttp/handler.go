@@ -1,7 +1,6 @@
 package clusterhttp
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -24,6 +23,21 @@ type Options struct {
 	// as "Authorization: Bearer <token>". Default: none, which is for loopback only.
 	Token string
 
+	// TokenReads makes a token mandatory in all other requests, too, but /healthz, /readyz and
+	// /reconnect.mjs. In a browser it is the password, of any user.
+	TokenReads bool
+
+	// ReadToken, if set, is another token, good for reads alone. It implies TokenReads.
+	ReadToken string
+
+	// Hosts are the names by which clients read over plain http without a token, besides localhost, IP
+	// addresses, and names that the public DNS does not have, such as "node-a" or "node-a.internal". Any
+	// other name is rejected: it may be one that an attacker resolves to this node.
+	Hosts []string
+
+	// Metrics, if set, answers GET /metrics: for reads that need a token, those of Prometheus need one, too.
+	Metrics http.Handler
+
 	// Log receives requested changes, rejected requests and dropped streams.
 	// Default slog.Default().
 	Log *slog.Logger
@@ -35,7 +49,7 @@ type Options struct {
 
 	// MaxStreams is how many event streams are served at a time; more are rejected
 	// as busy. Default 1024: a stream costs two goroutines, three with Rooms, and about
-	// 25 kB.
+	// 25 kB. A quarter of them is for clients that show a token, if there is one.
 	MaxStreams int
 
 	// Rooms pins rooms to nodes by capacity. It must use the same agent, and the
@@ -63,12 +77,11 @@ type api struct {
 	log   *slog.Logger
 	mux   *http.ServeMux
 
-	origin  http.CrossOriginProtection
-	locked  bool     // a token is needed
-	token   [32]byte // its SHA-256
+	guard   *guard
 	refused refusals
 	streams chan struct{}
-	journal *journal // of their events
+	strange chan struct{} // streams of clients without a token
+	journal *journal      // of their events
 	leaving sync.Once
 
 	rooms   *affinity.Resolver // nil: there is no store
@@ -101,8 +114,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	cfg := agent.Config()
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
-		locked: opts.Token != "", token: sha256.Sum256([]byte(opts.Token)),
-		streams: make(chan struct{}, opts.MaxStreams), journal: newJournal(),
+		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newJournal(),
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
 	}
@@ -136,6 +148,9 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.open(http.StatusOK, a.reportRoom))
 	a.mux.HandleFunc("GET /v1/rooms/{room}/follow", a.followRoom)
 	a.mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
+	if opts.Metrics != nil {
+		a.mux.Handle("GET /metrics", opts.Metrics)
+	}
 	return a
 }
 
@@ -146,8 +161,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	asked := r
 	r = a.bound(w, r)
-	if p := a.admit(r); p != nil {
+	if p := a.guard.admit(r); p != nil {
 		a.refused.log(a.log, r, p)
+		if p.Code == CodeUnauthorized && reads(r) {
+			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // a browser asks its user
+		}
 		p.write(w)
 		return
 	}

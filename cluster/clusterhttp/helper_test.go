@@ -99,6 +99,7 @@ func keyAt(tb testing.TB, agent *cluster.Agent, id lease.NodeID) string {
 // do passes one request to h. Headers have the form "Name: value".
 func do(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "127.0.0.1:8401"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -136,7 +136,7 @@ var paths = []attempt{
 	{sent: "GET /v1/drain" + tail + auth + "X-HTTP-Method-Override: POST\r\nX-Method-Override: POST\r\n\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "GET /v1/drain?_method=POST" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "GET /v1/members" + tail + "X-Original-URL: /v1/drain\r\nX-Rewrite-URL: /v1/drain\r\n\r\n", want: "200 120s"},
-	{sent: "GET http://evil.example/v1/members" + tail + "\r\n", want: "200 120s"},
+	{sent: "GET http://evil.example/v1/members" + tail + "\r\n", want: "403 forbidden 120s"},
 	{sent: "POST http://localhost//v1/drain" + tail + auth + "\r\n", want: "404 not_found 120s"},
 	{sent: "GET /v1/place/?key=a" + tail + "\r\n", want: "404 not_found 120s"},
 	{sent: "GET /dashboard/../v1/members" + tail + "\r\n", want: "404 not_found 120s"},

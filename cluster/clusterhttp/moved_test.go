@@ -106,7 +106,7 @@ func TestMovedFromTheStart(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			r := httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil)
+			r := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/events", nil)
 			r.Header.Set("Last-Event-ID", tt.id)
 			w := httptest.NewRecorder()
 			api.ServeHTTP(flushing{w, move}, r)
@@ -211,7 +211,7 @@ func TestFollowRoom(t *testing.T) { // S6.16
 		ended := make(chan struct{})
 		go func() {
 			w := &piped{ResponseRecorder: httptest.NewRecorder(), to: pipe}
-			api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/rooms/r%2F1/follow", nil))
+			api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/v1/rooms/r%2F1/follow", nil))
 			_ = pipe.Close()
 			close(ended)
 		}()

@@ -108,7 +108,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	case p.Status == http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	case p.Code == CodeUnauthorized:
-		w.Header().Set("WWW-Authenticate", `Bearer realm="roost"`)
+		w.Header().Add("WWW-Authenticate", `Bearer realm="roost"`)
 	}
 	writeJSON(w, p.Status, p)
 }

@@ -75,7 +75,7 @@ func FuzzQuery(f *testing.F) {
 					break
 				}
 			}
-			r := httptest.NewRequest(e.method, e.path, strings.NewReader(e.body))
+			r := httptest.NewRequest(e.method, "http://localhost"+e.path, strings.NewReader(e.body))
 			r.URL.RawQuery = query
 			r.Header.Set("Content-Type", "application/json")
 			w := httptest.NewRecorder()

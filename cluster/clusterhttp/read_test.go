@@ -174,7 +174,7 @@ func BenchmarkPlace(b *testing.B) {
 		h    http.Handler
 	}{{"bare", constant(do(api, "GET", "/v1/place?key=room-1", "").Body.Bytes())}, {"place", api}} {
 		b.Run(c.name, func(b *testing.B) {
-			r := httptest.NewRequest("GET", "/v1/place?key=room-1", nil)
+			r := httptest.NewRequest("GET", "http://localhost/v1/place?key=room-1", nil)
 			w := &sink{header: make(http.Header)}
 			b.ReportAllocs()
 			for b.Loop() {

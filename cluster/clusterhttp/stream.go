@@ -24,7 +24,7 @@ const lastEventID = "Last-Event-ID"
 
 // events streams changes until the client, the agent or the server ends.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
-	leave, p := a.enter()
+	leave, p := a.enter(r)
 	if p != nil {
 		p.write(w)
 		return
@@ -52,20 +52,39 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter takes a place for a stream, while there is one.
-func (a *api) enter() (leave func(), _ *Problem) {
+// placesOfStrangers returns how many streams there are for clients that show no token.
+func placesOfStrangers(o Options) int {
+	if o.Token == "" && o.ReadToken == "" {
+		return o.MaxStreams
+	}
+	return max(1, o.MaxStreams*3/4)
+}
+
+// enter takes a place for a stream, while there is one. Clients without a token leave some places
+// to those with one.
+func (a *api) enter(r *http.Request) (leave func(), _ *Problem) {
 	if a.closed() {
 		return nil, a.problemOf(cluster.ErrClosed)
 	}
-	select {
-	case a.streams <- struct{}{}:
-		return func() { <-a.streams }, nil
-	default:
-		return nil, &Problem{
-			Status: http.StatusServiceUnavailable, Code: CodeBusy,
-			Message: "all " + strconv.Itoa(cap(a.streams)) + " event streams are taken",
+	places := []chan struct{}{a.streams}
+	if !a.guard.known(r) {
+		places = append(places, a.strange)
+	}
+	leave = func() {}
+	for _, place := range places {
+		select {
+		case place <- struct{}{}:
+			others := leave
+			leave = func() { <-place; others() }
+		default:
+			leave()
+			return nil, &Problem{
+				Status: http.StatusServiceUnavailable, Code: CodeBusy,
+				Message: "all " + strconv.Itoa(cap(place)) + " event streams are taken",
+			}
 		}
 	}
+	return leave, nil
 }
 
 // followRoom streams where a room lives until the client, the rooms, the agent or the server end.
@@ -74,7 +93,7 @@ func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	leave, p := a.enter()
+	leave, p := a.enter(r)
 	if p != nil {
 		p.write(w)
 		return

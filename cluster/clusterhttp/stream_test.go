@@ -253,7 +253,7 @@ func TestStreamNeedsFlush(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		w := httptest.NewRecorder()
 		wrapped := struct{ http.ResponseWriter }{w}
-		h.ServeHTTP(wrapped, httptest.NewRequest("GET", "/v1/events", nil))
+		h.ServeHTTP(wrapped, httptest.NewRequest("GET", "http://localhost/v1/events", nil))
 		expect(t, w, 500, CodeInternal)
 	})
 }
@@ -264,7 +264,7 @@ func TestStreamEndsWithRequest(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/v1/events", nil))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/events", nil))
 		if n := strings.Count(w.Body.String(), ": keep-alive\n\n"); n != 2 || !w.Flushed {
 			t.Errorf("%d comments in 40 s, flushed %v", n, w.Flushed)
 		}

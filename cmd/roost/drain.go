@@ -31,7 +31,7 @@ program of the node should go on serving a room until its clients have gone. Ctr
 ends the command, and the rooms move on; roost undrain ends that.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server
-  roost drain --addr 10.0.0.7:8401 --token-file roost.token --timeout 1m`,
+  roost drain --addr 10.0.0.7:8401 --token-file roost.token --insecure --timeout 1m`,
 		Args: noNode,
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		if away {

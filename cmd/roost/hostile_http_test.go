@@ -90,7 +90,7 @@ func TestHostileHTTP(t *testing.T) {
 	if m, err := a.Members(t.Context()); err != nil || m.Members[0].State.String() != "active" || m.Members[0].Load > 0 {
 		t.Errorf("the strangers changed something: %+v, %v", m, err)
 	}
-	succeeds(t, "drain", "--addr", a.Base, "--token-file", token)
+	succeeds(t, "drain", "--addr", strings.Replace(a.Base, "[::]", "127.0.0.1", 1), "--token-file", token)
 	for line := range strings.Lines(a.Text()) {
 		if strings.Contains(line, "panic") || strings.Contains(line, "battery") || len(line) > 2000 {
 			t.Errorf("it logs %.2000s", line)

@@ -2,9 +2,11 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,10 +31,10 @@ import (
 type web struct {
 	addr    string // where it listens, or settings.Off
 	options clusterhttp.Options
-	server  *http.Server // nil if off
+	server  *http.Server  // nil if off
+	certs   *certificates // nil without TLS
 	handler atomic.Pointer[http.Handler]
 	metrics *prometheus.Registry
-	scrape  http.Handler // of metrics
 	page    http.Handler // until there is a handler
 	ended   chan struct{}
 	ending  atomic.Bool
@@ -40,12 +42,14 @@ type web struct {
 
 func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, error) {
 	w := &web{
-		addr: settings.Off, options: clusterhttp.Options{Token: a.Token, Log: log},
+		addr: settings.Off, options: clusterhttp.Options{
+			Token: a.Token, ReadToken: a.ReadToken, TokenReads: a.TokenReads, Hosts: a.Hosts, Log: log,
+		},
 		metrics: prometheus.NewRegistry(), ended: make(chan struct{}),
 	}
 	c := a.Cluster.WithDefaults()
 	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, LeaseTTL: c.LeaseTTL, Rooms: a.Store != ""})
-	w.scrape = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	w.options.Metrics = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	w.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.HTTP == settings.Off {
@@ -57,6 +61,12 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		return nil, fmt.Errorf("--http %s: cannot listen (is another agent running there?): %w", a.HTTP, err)
 	}
 	w.addr = listener.Addr().String()
+	if a.TLS.Cert != "" {
+		if w.certs, err = readCertificates(a.TLS, log); err != nil {
+			return nil, errors.Join(fmt.Errorf("--http-tls-cert: %w", err), listener.Close())
+		}
+		listener = tls.NewListener(listener, w.certs.server())
+	}
 	w.server = clusterhttp.NewServer(w)
 	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	go func() {
@@ -81,29 +91,38 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	if w.ending.Load() {
 		out.Header().Set("Connection", "close")
 	}
-	if in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
-		w.scrape.ServeHTTP(out, in)
+	if p := w.certs.certified(in); p != nil {
+		reject(out, *p)
 		return
 	}
 	if h := w.handler.Load(); h != nil {
 		(*h).ServeHTTP(out, in)
 		return
 	}
+	if in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
+		w.options.Metrics.ServeHTTP(out, in) // of the process alone
+		return
+	}
 	if in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/") {
 		w.page.ServeHTTP(out, in)
 		return
 	}
-	out.Header().Set("Content-Type", "application/json")
-	var answer any = clusterhttp.Problem{
-		Message: "joining: no node has let this one in yet; the log says why", Code: clusterhttp.CodeNotReady, State: "joining",
-	}
 	if in.URL.Path == "/healthz" { // is about this process alone
-		answer = map[string]string{"status": "ok"}
-	} else {
-		out.Header().Set("Retry-After", "1")
-		out.WriteHeader(http.StatusServiceUnavailable)
+		out.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
+		return
 	}
-	_ = json.NewEncoder(out).Encode(answer)
+	out.Header().Set("Retry-After", "1")
+	reject(out, clusterhttp.Problem{
+		Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, State: "joining",
+		Message: "joining: no node has let this one in yet; the log says why",
+	})
+}
+
+func reject(out http.ResponseWriter, p clusterhttp.Problem) {
+	out.Header().Set("Content-Type", "application/json")
+	out.WriteHeader(p.Status)
+	_ = json.NewEncoder(out).Encode(p)
 }
 
 // turnAway closes each connection after its next answer. A client that kept a connection

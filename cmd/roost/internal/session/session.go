@@ -4,12 +4,14 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,14 +25,20 @@ import (
 // Options are common to all commands that speak to an agent.
 type Options struct {
 	addr, output, token, warning string
+	ca, cert, key                string // files
+	insecure                     bool
 	timeout                      time.Duration
 }
 
 // Settings returns the settings of these options.
 func (o *Options) Settings() []settings.Setting {
 	return []settings.Setting{
-		{Name: "addr", Arg: "HOST:PORT", Default: clusterhttp.DefaultBase, Set: o.setAddr, Usage: "where the agent serves HTTP"},
+		{Name: "addr", Arg: "HOST:PORT", Default: clusterhttp.DefaultBase, Set: o.setAddr, Usage: "where the agent serves HTTP; with https:// in front if it has --http-tls-cert"},
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agent requires one"},
+		{Name: "ca", Arg: "FILE", Set: settings.Nonempty(&o.ca), Usage: "trust certificates of the CAs in FILE alone (default: those of this machine)"},
+		{Name: "cert", Arg: "FILE", Set: settings.Nonempty(&o.cert), Usage: "certificate of this client, if the agent has --http-client-ca"},
+		{Name: "cert-key", Arg: "FILE", Set: settings.Nonempty(&o.key), Usage: "the key of --cert"},
+		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
 		o.Output("json prints the answer in full, one object a line"),
 		{Name: "timeout", Arg: "DURATION", Default: "20s", Set: settings.Duration(&o.timeout), Usage: "give up on an answer after this time"},
 	}
@@ -74,11 +82,61 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	if o.warning != "" {
 		term.Complain(stderr, "warning: "+o.warning)
 	}
+	var transport *http.Client
+	if err == nil {
+		transport, err = o.transport()
+	}
 	return &Session{
-		Client: &clusterhttp.Client{Base: o.addr, Token: o.token},
+		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, HTTP: transport},
 		Addr:   term.Redacted(o.addr), JSON: o.output == "json", Timeout: o.timeout,
 		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv),
 	}, err
+}
+
+// transport returns what sends the requests, or a UsageError.
+func (o *Options) transport() (_ *http.Client, err error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	faults := o.faults()
+	if o.ca != "" {
+		if t.TLSClientConfig.RootCAs, err = settings.CertPool(o.ca); err != nil {
+			faults = append(faults, fmt.Errorf("--ca: %w", err))
+		}
+	}
+	if o.cert != "" && o.key != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--cert: %w", err))
+		}
+		t.TLSClientConfig.Certificates = []tls.Certificate{pair}
+	}
+	return &http.Client{Transport: t}, settings.Faults(faults)
+}
+
+// faults returns what is wrong with options that depend on each other.
+func (o *Options) faults() (faults []error) {
+	if (o.cert == "") != (o.key == "") {
+		faults = append(faults, errors.New("--cert and --cert-key belong together"))
+	}
+	if strings.HasPrefix(o.addr, "https://") {
+		return faults
+	}
+	if o.ca != "" || o.cert != "" {
+		faults = append(faults, fmt.Errorf("--addr %q: certificates need https:// in front of the address", o.addr))
+	}
+	if o.token != "" && !o.insecure && !settings.Loopback(withPort(strings.TrimPrefix(o.addr, "http://"))) {
+		faults = append(faults, fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
+	}
+	return faults
+}
+
+// withPort returns the host:port of a URL without its scheme.
+func withPort(hostPath string) string {
+	host, _, _ := strings.Cut(hostPath, "/")
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return net.JoinHostPort(strings.Trim(host, "[]"), "80")
+	}
+	return host
 }
 
 // Bound gives a call the time that the user allows.
@@ -137,19 +195,32 @@ func (s *Session) Explain(err error) error {
 	var problem *clusterhttp.Problem
 	var unreachable *net.OpError
 	text := strings.ReplaceAll(err.Error(), "clusterhttp: ", "")
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized && s.Token != "":
-		text = "the agent at " + s.Addr + " requires a token, and this is not it; give it with --token-file"
+	case untrusted:
+		text += "\nname the CA of the agent's certificate with --ca, and the agent by a name that the certificate has"
 	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized:
-		text = "the agent at " + s.Addr + " requires a token; give it with --token-file or ROOST_TOKEN_FILE"
+		text = "the agent at " + s.Addr + " requires a " + s.missing(problem)
 	case errors.As(err, &problem):
 		text = problem.Message // the code is for programs
-	case errors.As(err, &unreachable):
+	case errors.As(err, &unreachable) && unreachable.Op != "remote error":
 		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR", s.Addr, unreachable)
 	case errors.Is(err, context.DeadlineExceeded):
 		text = fmt.Sprintf("no answer from %s within %v\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout", s.Addr, s.Timeout)
 	}
 	return errors.New(term.Redacted(text))
+}
+
+// missing names what the agent requires of this client.
+func (s *Session) missing(p *clusterhttp.Problem) string {
+	switch {
+	case strings.Contains(p.Message, "client certificate"):
+		return "certificate of its --http-client-ca; give one with --cert and --cert-key"
+	case s.Token != "":
+		return "token, and this is not it; give it with --token-file"
+	default:
+		return "token; give it with --token-file or ROOST_TOKEN_FILE"
+	}
 }
 
 // Absent returns the answer of an agent that runs without taking part, or nil.

@@ -20,7 +20,11 @@ import (
 type Agent struct {
 	Cluster       cluster.Config
 	HTTP          string // host:port, or Off
-	Token         string
+	Token         string // for changes
+	ReadToken     string
+	TokenReads    bool
+	Hosts         []string // names in requests
+	TLS           TLS
 	Store         string // URL; may hold a password; "" is none
 	Rooms         affinity.Config
 	LogFormat     string
@@ -108,10 +112,26 @@ func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
 		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be longer than heartbeat (%v)",
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
 	}
-	if http := given["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && given["http-token-file"].origin == "" {
-		faults = append(faults, fmt.Errorf("%s: others reach this address: set --http-token-file, or use 127.0.0.1", http.origin))
+	return append(append(faults, a.checkHTTP(given)...), a.checkRooms(given)...)
+}
+
+func (a *Agent) checkHTTP(given map[string]chosen) (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	guarded := given["http-token-file"].origin != "" || given["http-client-ca"].origin != ""
+	if http := given["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && !guarded {
+		fault("%s: others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1", http.origin)
 	}
-	return append(faults, a.checkRooms(given)...)
+	if cert, key := given["http-tls-cert"].origin, given["http-tls-key"].origin; (cert == "") != (key == "") {
+		fault("%s: --http-tls-cert and --http-tls-key belong together", cmp.Or(cert, key))
+	} else if ca := given["http-client-ca"].origin; ca != "" && cert == "" {
+		fault("%s: clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key", ca)
+	}
+	for _, name := range []string{"http-token-reads", "http-read-token-file"} {
+		if origin := given[name].origin; origin != "" && given["http-token-file"].origin == "" {
+			fault("%s: it needs --http-token-file, without which anyone may change the node", origin)
+		}
+	}
+	return faults
 }
 
 func (a *Agent) checkRooms(given map[string]chosen) (faults []error) {

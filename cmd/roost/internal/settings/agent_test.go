@@ -130,10 +130,10 @@ func TestEverySettingHasEverySource(t *testing.T) {
 		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
 		"key-file": "DIR/key", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "undamped": "true",
-		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
+		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "http-token-reads": "true", "http-read-token-file": "DIR/look", "http-host": "roost.example", "http-tls-cert": "/cert", "http-tls-key": "/certkey", "http-client-ca": "/ca", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}
-	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "redis": "redis://:hunter3@r:1/0\n"}
+	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "look": "look\n", "redis": "redis://:hunter3@r:1/0\n"}
 	for _, where := range []string{"redis", "redis-file"} { // one excludes the other
 		everySource(t, values, files, where)
 	}
@@ -207,8 +207,11 @@ func TestFaults(t *testing.T) {
 		{"heartbeat and ttl", nil, nil, "network: local\nheartbeat: 1s", `DIR/c:2: heartbeat "1s": ttl (1s) must be longer than heartbeat (1s)`},
 		{"http", []string{"--http=8401"}, nil, "", `--http "8401": want HOST:PORT`},
 		{"http port", []string{"--http=127.0.0.1:http"}, nil, "", `--http "127.0.0.1:http": port "http" is not a number from 0 to 65535`},
-		{"open http", []string{"--http=:8401"}, nil, "", `--http ":8401": others reach this address: set --http-token-file, or use 127.0.0.1`},
-		{"open http by name", nil, nil, "http: example.org:1", `DIR/c:1: http "example.org:1": others reach this address: set --http-token-file, or use 127.0.0.1`},
+		{"open http", []string{"--http=:8401"}, nil, "", `--http ":8401": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`},
+		{"open http by name", nil, nil, "http: example.org:1", `DIR/c:1: http "example.org:1": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`},
+		{"key without certificate", []string{"--http-tls-key=k"}, nil, "", `--http-tls-key "k": --http-tls-cert and --http-tls-key belong together`},
+		{"client CA without TLS", nil, nil, "http-client-ca: ca", `DIR/c:1: http-client-ca "ca": clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key`},
+		{"reads without token", []string{"--http-token-reads"}, nil, "", `--http-token-reads "true": it needs --http-token-file, without which anyone may change the node`},
 		{"unknown key", nil, nil, "ttl: 6s\nheartbeet: 2s\n", `DIR/c:2: unknown key "heartbeet"; did you mean heartbeat?`},
 		{"file in file", nil, nil, "config: x", `DIR/c:1: unknown key "config"`},
 		{"key twice", nil, nil, "id: a\nid: b", `DIR/c:2: key "id" is also in line 1`},
@@ -234,7 +237,7 @@ func TestFaults(t *testing.T) {
   --ttl "x": want a duration such as 500ms or 6s
   DIR/c:2: weight "no": want a whole number from 1 to 1000000
   DIR/c:1: unknown key "wieght"; did you mean weight?
-  --http "0.0.0.0:1": others reach this address: set --http-token-file, or use 127.0.0.1`,
+  --http "0.0.0.0:1": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

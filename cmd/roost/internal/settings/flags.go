@@ -135,7 +135,16 @@ func (a *Agent) rooms() []Setting {
 func (a *Agent) process() []Setting {
 	return []Setting{
 		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP, Usage: `serve the HTTP API here; "off" serves none`},
-		{Name: "http-token-file", Arg: "FILE", Set: a.secret(a.setToken), Usage: "bearer token that calls which change something must show; needed if --http is not loopback"},
+		{Name: "http-token-file", Arg: "FILE", Set: a.secret(a.setToken), Usage: "bearer token that calls which change something must show; needed if --http is not loopback, or --http-client-ca"},
+		{Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads), Usage: "all other calls must show the token, too, but /healthz, /readyz and /reconnect.mjs; in a browser it is the password"},
+		{Name: "http-read-token-file", Arg: "FILE", Set: a.secret(a.setReadToken), Usage: "another token, good for calls which change nothing; it implies --http-token-reads"},
+		{
+			Name: "http-host", Arg: "NAME,...", List: true, Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
+			Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
+		},
+		{Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert), Usage: "serve https with the certificate (PEM, with its chain) in FILE; read again when the file changes"},
+		{Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key), Usage: "the key of --http-tls-cert"},
+		{Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA), Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none"},
 		{
 			Name: "shutdown-delay", Arg: "DURATION", Set: Duration(&a.ShutdownDelay),
 			Usage: "after SIGTERM keep answering this long, owning nothing and with /readyz failing, until load balancers have turned away (default: five gossip intervals, 1s on a lan)",

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -76,6 +77,30 @@ func (a *Agent) setKeys(b []byte) error {
 func (a *Agent) setToken(b []byte) (err error) {
 	a.Token, err = decodeToken(b)
 	return err
+}
+
+func (a *Agent) setReadToken(b []byte) (err error) {
+	a.ReadToken, err = decodeToken(b)
+	return err
+}
+
+// TLS names the files, in PEM, with which an agent serves https.
+type TLS struct {
+	Cert, Key string // both, or none
+	ClientCA  string // of the certificates that clients must show; may be empty
+}
+
+// CertPool reads the certificates of CAs.
+func CertPool(path string) (*x509.CertPool, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", path)
+	}
+	return pool, nil
 }
 
 func decodeKey(b []byte) ([]byte, error) {

@@ -1,0 +1,140 @@
+package serve
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+)
+
+// certificates are the files of TLS, which are read again when they have changed: an agent lives
+// longer than its certificate.
+type certificates struct {
+	files settings.TLS
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	config *tls.Config
+	read   []os.FileInfo // as they were when config was made
+	next   time.Time     // when to look at them again
+	failed string        // the last failure that was logged
+	warned time.Time     // when the log last said that the certificate ends soon
+}
+
+// lookEvery bounds the cost of the look at the files.
+const lookEvery = time.Second
+
+func readCertificates(files settings.TLS, log *slog.Logger) (*certificates, error) {
+	c := &certificates{files: files, log: log}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// server is the configuration of the listener. Connections that are open keep theirs.
+func (c *certificates) server() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.latest(time.Now()), nil },
+	}
+}
+
+// latest returns the configuration by the files, or by what they were before they became faulty.
+func (c *certificates) latest(now time.Time) *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Before(c.next) {
+		return c.config
+	}
+	c.next = now.Add(lookEvery)
+	c.warn(now)
+	if c.unchanged() {
+		return c.config
+	}
+	if err := c.load(); err != nil { // half of them may be new
+		if c.failed != err.Error() {
+			c.failed = err.Error()
+			c.log.Warn("TLS files are not usable; the former certificate stays", "err", err)
+		}
+		return c.config
+	}
+	c.failed = ""
+	c.log.Info("TLS files read again", "expires", c.config.Certificates[0].Leaf.NotAfter)
+	return c.config
+}
+
+func (c *certificates) unchanged() bool {
+	now, err := c.stat()
+	if err != nil {
+		return false
+	}
+	for i, is := range now {
+		if was := c.read[i]; !os.SameFile(is, was) || !is.ModTime().Equal(was.ModTime()) || is.Size() != was.Size() {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *certificates) stat() (infos []os.FileInfo, _ error) {
+	for _, path := range []string{c.files.Cert, c.files.Key, c.files.ClientCA} {
+		if path == "" {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+func (c *certificates) load() error {
+	read, err := c.stat() // before the files: a change meanwhile is noticed the next time
+	if err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", c.files.Cert, c.files.Key, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if c.files.ClientCA != "" {
+		if config.ClientCAs, err = settings.CertPool(c.files.ClientCA); err != nil {
+			return err
+		}
+		config.ClientAuth = tls.VerifyClientCertIfGiven // probes have none: see certified
+	}
+	c.config, c.read = config, read
+	return nil
+}
+
+// warn logs once a day that the certificate ends within a week, or has ended.
+func (c *certificates) warn(now time.Time) {
+	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
+	if ends := c.config.Certificates[0].Leaf.NotAfter; ends.Sub(now) < week && now.Sub(c.warned) >= day {
+		c.warned = now
+		c.log.Warn("the TLS certificate ends soon, or has ended: replace the file", "file", c.files.Cert, "expires", ends)
+	}
+}
+
+// certified returns why a client is rejected that has shown no certificate of the CA of clients, or nil.
+// Probes need none.
+func (c *certificates) certified(r *http.Request) *clusterhttp.Problem {
+	if c == nil || c.files.ClientCA == "" || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0) ||
+		r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+		return nil
+	}
+	return &clusterhttp.Problem{
+		Status: http.StatusUnauthorized, Code: clusterhttp.CodeUnauthorized,
+		Message: "this needs a client certificate of the agent's --http-client-ca",
+	}
+}
