@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -34,7 +35,8 @@ type Agent struct {
 
 	Warnings []string // risks that the log has to name
 
-	config string // path of the file
+	config     string // path of the file
+	requireKey bool
 }
 
 // Off is the value of --http for an agent without HTTP.
@@ -56,6 +58,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 		}
 	}
 	given, more := resolve(a.Settings(), from, checkAlone)
+	a.warnOfPassword(from.path, given["redis"])
 	faults = append(faults, more...)
 	if _, set := given["id"]; !set {
 		a.Cluster.ID = hostName
@@ -71,6 +74,23 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 		}
 	}
 	return a, Faults(faults)
+}
+
+// warnOfPassword warns of a password in a configuration file that other users read.
+func (a *Agent) warnOfPassword(path string, redis chosen) {
+	if !strings.HasPrefix(redis.origin, path+":") || path == "" || len(redis.values) != 1 {
+		return
+	}
+	u, err := url.Parse(redis.values[0])
+	if err != nil || u.User == nil {
+		return
+	}
+	if _, secret := u.User.Password(); !secret {
+		return
+	}
+	if info, err := os.Stat(path); err == nil && exposed(info) {
+		a.Warnings = append(a.Warnings, exposure(path, info)+", or use --redis-file")
+	}
 }
 
 // checkAlone judges one setting by an agent that has no other, so that the fault names
@@ -111,6 +131,9 @@ func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
 	if c.LeaseTTL <= c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
 		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be longer than heartbeat (%v)",
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
+	}
+	if a.requireKey && given["key-file"].origin == "" {
+		faults = append(faults, fmt.Errorf("%s: there is no --key-file; roost keygen makes a key", given["require-key"].origin))
 	}
 	return append(append(faults, a.checkHTTP(given)...), a.checkRooms(given)...)
 }

@@ -128,7 +128,7 @@ func TestSources(t *testing.T) {
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
 		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
-		"key-file": "DIR/key", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
+		"key-file": "DIR/key", "require-key": "true", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "undamped": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "http-token-reads": "true", "http-read-token-file": "DIR/look", "http-host": "roost.example", "http-tls-cert": "/cert", "http-tls-key": "/certkey", "http-client-ca": "/ca", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
@@ -212,6 +212,7 @@ func TestFaults(t *testing.T) {
 		{"key without certificate", []string{"--http-tls-key=k"}, nil, "", `--http-tls-key "k": --http-tls-cert and --http-tls-key belong together`},
 		{"client CA without TLS", nil, nil, "http-client-ca: ca", `DIR/c:1: http-client-ca "ca": clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key`},
 		{"reads without token", []string{"--http-token-reads"}, nil, "", `--http-token-reads "true": it needs --http-token-file, without which anyone may change the node`},
+		{"no key", nil, nil, "require-key: true", `DIR/c:1: require-key "true": there is no --key-file; roost keygen makes a key`},
 		{"unknown key", nil, nil, "ttl: 6s\nheartbeet: 2s\n", `DIR/c:2: unknown key "heartbeet"; did you mean heartbeat?`},
 		{"file in file", nil, nil, "config: x", `DIR/c:1: unknown key "config"`},
 		{"key twice", nil, nil, "id: a\nid: b", `DIR/c:2: key "id" is also in line 1`},

@@ -60,6 +60,7 @@ func (a *Agent) joining() []Setting {
 		},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
 		{Name: "key-file", Arg: "FILE", Set: a.secret(a.setKeys), Usage: "encrypt gossip with the key in FILE; roost keygen makes one"},
+		{Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey), Usage: "do not start without --key-file: without a key, whoever reaches --bind can join"},
 		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},
 	}
 }

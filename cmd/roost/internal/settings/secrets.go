@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 )
 
 // maxSecretBytes bounds the read of a wrong path, such as that of a device.
@@ -29,9 +28,8 @@ func readSecret(path string) (content []byte, warning string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	// Windows has no such bits; Go invents them.
-	if mode := info.Mode().Perm(); mode&0o044 != 0 && runtime.GOOS != "windows" {
-		warning = fmt.Sprintf("other users can read the secret in %s (mode %#o); chmod 600 %s", path, mode, path)
+	if exposed(info) {
+		warning = exposure(path, info)
 	}
 	content, err = io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
 	if err != nil {
@@ -41,6 +39,10 @@ func readSecret(path string) (content []byte, warning string, err error) {
 		return nil, warning, fmt.Errorf("the file has more than %d bytes: that is no secret", maxSecretBytes)
 	}
 	return bytes.TrimSpace(content), warning, nil
+}
+
+func exposure(path string, info os.FileInfo) string {
+	return fmt.Sprintf("other users can read the secret in %s (mode %#o); chmod 600 %s", path, info.Mode().Perm(), path)
 }
 
 // secret passes the content of a file to use.

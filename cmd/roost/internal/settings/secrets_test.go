@@ -3,6 +3,7 @@ package settings
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,12 +47,53 @@ func TestSecretFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte("token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o644: true} {
+	ofRoot := os.Getuid() == 0 // then the group of the file is trusted
+	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: !ofRoot, 0o604: true, 0o644: true} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 		if _, warning, err := readSecret(path); err != nil || (warning != "") != warned {
 			t.Errorf("mode %o: warning %q, %v", mode, warning, err)
+		}
+	}
+}
+
+// TestExposed: a group may read a secret of root, as in a volume of Kubernetes, and of no other user.
+func TestExposed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		uid  int
+		mode os.FileMode
+		want bool
+	}{{0, 0o440, false}, {0, 0o444, true}, {65532, 0o400, false}, {65532, 0o440, true}} {
+		if err := errors.Join(os.Chown(path, c.uid, 65532), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || exposed(info) != c.want {
+			t.Errorf("of user %d with mode %o: %v, %v", c.uid, c.mode, !c.want, err)
+		}
+	}
+}
+
+// A password in a configuration file that others read is warned of; no message shows it.
+func TestPasswordInFile(t *testing.T) {
+	for text, want := range map[string]bool{"redis: redis://:hunter2@h:1": true, "redis: redis://h:1": false, "zone: z": false} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "c")
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		a, err := load(t, []string{"--config", path}, nil, nil)
+		warned := strings.Contains(strings.Join(a.Warnings, "\n"), "other users can read the secret in "+path)
+		if err != nil || warned != want || strings.Contains(strings.Join(a.Warnings, ""), "hunter2") {
+			t.Errorf("%s: %q, %v", text, a.Warnings, err)
 		}
 	}
 }
