@@ -12,5 +12,5 @@ import (
 func exposed(info os.FileInfo) bool {
 	others, group := info.Mode().Perm()&0o004 != 0, info.Mode().Perm()&0o040 != 0
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return others || group && !(ok && stat.Uid == 0)
+	return others || group && (!ok || stat.Uid != 0)
 }
