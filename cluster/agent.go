@@ -96,7 +96,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 			}
 			return err
 		},
-		Handle: a.handle, Ended: a.streamEnded, Silence: cfg.LeaseTTL / 2,
+		Live: a.live, Handle: a.handle, Ended: a.streamEnded, Silence: cfg.LeaseTTL / 2,
 	}, receiver{a})
 	if err != nil {
 		stop()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,12 @@ func (a *Agent) handle() lease.Handle {
 		return 0
 	}
 	return lease.Incarnation{Node: a.self, Number: s.Self.Incarnation}.Handle()
+}
+
+// live reports whether the node at a gossip address has a live lease.
+func (a *Agent) live(addr string) bool {
+	s, _ := a.snap.Get()
+	return slices.ContainsFunc(s.Members, func(m *Member) bool { return m.Addr == addr })
 }
 
 // streamEnded hands to the loop what a watch stream found.

@@ -15,6 +15,7 @@
 //     and 32 MiB of memory; where these are short, some are closed (admission.go). memberlist gets a
 //     message when it is complete, and with a key only if the key has sealed it (message.go).
 //   - The rate of new names is bounded (members.go). With a key, only its holders get that far.
+//   - What memberlist sends to addresses without a live lease is bounded (unconfirmed.go).
 //   - Watch streams (watch.go) show the end of another process at once. They start with a
 //     type byte of their own, and never reach memberlist.
 //   - A Node can be left and closed in any order and more than once.

@@ -16,6 +16,8 @@ import (
 // once.
 const maxHeadTimeout = time.Second
 
+var errUnconfirmed = errors.New("gossip: no live lease at that address")
+
 // guard stands between the network and memberlist.
 type guard struct {
 	memberlist.NodeAwareTransport
@@ -28,6 +30,7 @@ type guard struct {
 	credentials *credentials
 	places      *admission
 	watched     watched
+	unconfirmed unconfirmed
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -44,6 +47,7 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
 		credentials: newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys),
 		watched:     watched{handle: cfg.Handle},
+		unconfirmed: unconfirmed{live: cfg.Live},
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
@@ -62,9 +66,20 @@ func (g *guard) keys() [][]byte { return g.ring.GetKeys() }
 func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 
+// WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
+func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	if now := time.Now(); !g.unconfirmed.allows(to, len(b), now) {
+		return now, nil
+	}
+	return g.NodeAwareTransport.WriteToAddress(b, to)
+}
+
 // DialAddressTimeout is the transport's, but Shutdown ends the call and closes the
 // connection: a running join must not delay the end of the program.
 func (g *guard) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if !g.unconfirmed.allows(to, unconfirmedBurst+1, time.Now()) {
+		return nil, errUnconfirmed
+	}
 	conn, err := g.dial(to, timeout)
 	if err != nil {
 		return nil, err

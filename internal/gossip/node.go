@@ -42,6 +42,10 @@ type Config struct {
 	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
 	Log           *slog.Logger
 
+	// Live reports whether a node with a live lease is at an ip:port; nil = one is. It must not
+	// block.
+	Live func(addr string) bool
+
 	// Handle returns the handle of this node, which watchers ask for; 0 = there is none
 	// yet. Ended reports that a watched node could not be reached again. Goroutines of
 	// watch streams call both. Neither is needed without watch streams.
@@ -106,6 +110,9 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	n.addr = n.list.LocalNode().Address()
+	if at, err := netip.ParseAddrPort(n.addr); err == nil {
+		n.guard.unconfirmed.setOwn(at.Addr())
+	}
 	// Bytes around the message: type, checksum, label, encryption.
 	n.budget = mc.UDPBufferSize - 64 - len(cfg.Cluster)
 	return n, nil

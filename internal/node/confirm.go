@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -114,6 +115,10 @@ const (
 	// on, five times in all: challenge and answer are packets, which get lost.
 	remindAfter = 100 * time.Millisecond
 
+	// maxReminded is how many senders of one host are challenged again. A message of a
+	// stranger can name any address, and challenges are as large as it.
+	maxReminded = 4
+
 	maxWaitingSenders = 1 << 10
 	maxWaiting        = 4 // messages of a sender
 )
@@ -166,6 +171,14 @@ func (w *waitingRoom) drop(gone *waitingSender) {
 	}
 }
 
+// hostOf returns an ip:port without its port.
+func hostOf(addr string) string {
+	if i := strings.LastIndexByte(addr, ':'); i >= 0 {
+		return addr[:i]
+	}
+	return addr
+}
+
 func (n *Node) challenge(now time.Time, s *waitingSender) {
 	s.again = earliest(now.Add(max(remindAfter, now.Sub(s.since))), s.since.Add(confirmTime))
 	if n.waiting.next.IsZero() || s.again.Before(n.waiting.next) {
@@ -197,13 +210,21 @@ func (n *Node) remind(now time.Time) {
 		return
 	}
 	n.waiting.next = time.Time{}
+	waiting := make(map[string]int) // by host
 	for _, s := range slices.Clone(n.waiting.senders) {
-		switch {
-		case now.Sub(s.since) >= confirmTime:
+		if now.Sub(s.since) >= confirmTime {
 			n.waiting.drop(s)
-		case due(now, s.again):
-			n.challenge(now, s)
-		case n.waiting.next.IsZero() || s.again.Before(n.waiting.next):
+			continue
+		}
+		host := hostOf(s.addr)
+		if waiting[host]++; due(now, s.again) {
+			if waiting[host] <= maxReminded {
+				n.challenge(now, s)
+				continue
+			}
+			s.again = s.since.Add(confirmTime)
+		}
+		if n.waiting.next.IsZero() || s.again.Before(n.waiting.next) {
 			n.waiting.next = s.again
 		}
 	}

@@ -80,3 +80,31 @@ func TestWaitingIsBounded(t *testing.T) {
 		t.Errorf("%d wait for ever, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
 	}
 }
+
+// Strangers that name addresses of one host draw little more to it than they send (S9.1).
+func TestChallengesToOneHost(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	out := make(map[string]int)
+	w.sent = func(from string, p Packet) {
+		if m, err := lease.Decode(p.Bytes); err == nil && from == "a" && m.Challenge != 0 {
+			out[hostOf(p.To)]++
+		}
+	}
+	const crowd = 100
+	for i := range crowd {
+		for _, host := range []string{"203.0.113.9", fmt.Sprint("203.0.113.", 10+i)} {
+			id := fmt.Sprint(host, ":", 1000+i)
+			_, message := w.stranger(id)
+			w.stuck[id] = true
+			w.nodes["a"].Receive(w.now, message)
+		}
+	}
+	w.run(confirmTime + 10*time.Millisecond)
+	most := crowd + 5*maxReminded
+	if one := out["203.0.113.9"]; one < crowd || one > most {
+		t.Errorf("%d challenges to one host, of %d senders", one, crowd)
+	}
+	if another := out["203.0.113.10"]; another != 6 {
+		t.Errorf("%d challenges to a host of its own, want 6", another)
+	}
+}
