@@ -27,6 +27,9 @@ var (
 	// ErrKey and ErrCluster are reasons why a seed refuses this node. Start wraps them.
 	ErrKey     = gossip.ErrKey
 	ErrCluster = gossip.ErrCluster
+
+	// ErrPlain is why SetKeys refuses: the node runs without a key.
+	ErrPlain = gossip.ErrPlain
 )
 
 // SettingsError is returned by Start when a seed runs with another value of a

@@ -1,10 +1,13 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +30,8 @@ type guard struct {
 	// streamTimeout how long until its message is complete.
 	headTimeout, streamTimeout time.Duration
 
-	credentials *credentials
+	credentials atomic.Pointer[credentials]
+	changing    sync.Mutex // of the keys
 	places      *admission
 	watched     watched
 	unconfirmed unconfirmed
@@ -45,13 +49,13 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 	g := &guard{
 		NodeAwareTransport: t, ring: ring, label: cfg.Cluster,
 		headTimeout: min(cfg.StreamTimeout, maxHeadTimeout), streamTimeout: cfg.StreamTimeout,
-		credentials: newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys),
 		watched:     watched{handle: cfg.Handle},
 		unconfirmed: unconfirmed{live: cfg.Live},
 
 		packets: make(chan *memberlist.Packet),
 		streams: make(chan net.Conn),
 	}
+	g.credentials.Store(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys))
 	g.places = newAdmission(&g.dropped)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wait.Go(g.passPackets)
@@ -62,6 +66,43 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 func (g *guard) plain() bool { return g.ring == nil }
 
 func (g *guard) keys() [][]byte { return g.ring.GetKeys() }
+
+// setKeys replaces all keys. Each step leaves a ring that decrypts what is under way.
+//
+// RemoveKey of memberlist shifts the keys behind the removed one, in memory that is read meanwhile.
+// Behind the last one there is none: so the others are moved to the front first.
+func (g *guard) setKeys(key []byte, old [][]byte) error {
+	if g.plain() {
+		return ErrPlain
+	}
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	wanted := append([][]byte{key}, old...)
+	for _, k := range wanted {
+		if err := g.ring.AddKey(k); err != nil {
+			return fmt.Errorf("gossip: %w", err)
+		}
+	}
+	forget := func(k []byte) bool {
+		return !slices.ContainsFunc(wanted, func(w []byte) bool { return bytes.Equal(w, k) })
+	}
+	front := wanted
+	if !slices.ContainsFunc(g.keys(), forget) {
+		front = wanted[:1]
+	}
+	for _, k := range slices.Backward(front) {
+		if err := g.ring.UseKey(k); err != nil {
+			return fmt.Errorf("gossip: %w", err)
+		}
+	}
+	for _, k := range slices.Backward(slices.DeleteFunc(slices.Clone(g.keys()), func(k []byte) bool { return !forget(k) })) {
+		if err := g.ring.RemoveKey(k); err != nil {
+			return fmt.Errorf("gossip: %w", err)
+		}
+	}
+	g.credentials.Store(newCredentials(g.label, key, old))
+	return nil
+}
 
 func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -188,6 +189,13 @@ func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
 
 // Addr returns the ip:port at which other nodes reach this node.
 func (n *Node) Addr() string { return n.addr }
+
+// ErrPlain is the error of SetKeys on a node without keys: encrypted gossip and plain text do not mix.
+var ErrPlain = errors.New("gossip: the node has no key")
+
+// SetKeys replaces the keys: the first one encrypts, and each of them decrypts. Streams that are open
+// stay open. Concurrent calls take effect one after the other.
+func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(key, old) }
 
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }

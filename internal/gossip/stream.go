@@ -58,7 +58,7 @@ func (g *guard) vet(conn net.Conn) *vettedConn {
 func (g *guard) vetIncoming(p *place) *vettedConn {
 	return &vettedConn{
 		Conn: p.conn, guard: g, place: p, head: bufio.NewReaderSize(p.conn, maxHead),
-		incoming: true, watchHead: g.credentials.head(),
+		incoming: true, watchHead: g.credentials.Load().head(),
 	}
 }
 

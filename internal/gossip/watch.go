@@ -173,7 +173,7 @@ func (w *watcher) dial(ctx context.Context, to Target, t *trial) (net.Conn, find
 	found := unclear // something accepts, and does not answer: a paused process does that
 	if err = conn.SetDeadline(time.Now().Add(w.guard.headTimeout)); err == nil {
 		var h lease.Handle
-		h, err = w.guard.credentials.watch(conn)
+		h, err = w.guard.credentials.Load().watch(conn)
 		switch {
 		case h != 0 && h != to.Handle:
 			found = replaced

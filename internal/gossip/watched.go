@@ -95,7 +95,7 @@ func (g *guard) answerWatcher(c *vettedConn) error {
 	if g.watched.handle != nil {
 		self = g.watched.handle()
 	}
-	if err := g.credentials.answer(c, self); err != nil {
+	if err := g.credentials.Load().answer(c, self); err != nil {
 		return err
 	}
 	if c.head.Buffered() > 0 {

@@ -83,6 +83,7 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
 	web.show(agent, rooms, a.Rooms.PinTTL)
+	go replaceKeys(ctx, agent, a.KeyFile, log)
 	// Scripts wait for this line, so it does not depend on --log-level.
 	line := slog.NewRecord(time.Now(), slog.LevelInfo, "agent running", 0)
 	line.Add("node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)

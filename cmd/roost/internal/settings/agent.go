@@ -26,6 +26,7 @@ type Agent struct {
 	TokenReads    bool
 	Hosts         []string // names in requests
 	TLS           TLS
+	KeyFile       string // "" is none; Cluster has its keys
 	Store         string // URL; may hold a password; "" is none
 	Rooms         affinity.Config
 	LogFormat     string

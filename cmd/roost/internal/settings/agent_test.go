@@ -67,7 +67,7 @@ func TestDefaults(t *testing.T) {
 }
 
 var allowed = cmp.Options{
-	cmpopts.IgnoreUnexported(Agent{}), cmpopts.EquateEmpty(),
+	cmpopts.IgnoreUnexported(Agent{}), cmpopts.IgnoreFields(Agent{}, "KeyFile"), cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b placement.Strategy) bool { return a.Name() == b.Name() }),
 }
 

@@ -59,7 +59,7 @@ func (a *Agent) joining() []Setting {
 			Usage: "when a partition moves, wait this long at most for its former owner; at least the TTL (default: off)",
 		},
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
-		{Name: "key-file", Arg: "FILE", Set: a.secret(a.setKeys), Usage: "encrypt gossip with the key in FILE; roost keygen makes one"},
+		{Name: "key-file", Arg: "FILE", Set: a.setKeyFile, Usage: "encrypt gossip with the key in FILE, which roost keygen makes; further lines are keys that are accepted, too; SIGHUP reads it again"},
 		{Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey), Usage: "do not start without --key-file: without a key, whoever reaches --bind can join"},
 		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},
 	}

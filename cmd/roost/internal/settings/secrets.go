@@ -2,8 +2,10 @@ package settings
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -59,21 +61,42 @@ func (a *Agent) secret(use func([]byte) error) func(path string) error {
 	}
 }
 
-// setKeys takes gossip keys, one a line. The first key is used to send.
-func (a *Agent) setKeys(b []byte) error {
-	var keys [][]byte
+func (a *Agent) setKeyFile(path string) error {
+	a.KeyFile = path
+	keys, warning, err := Keys(path)
+	if warning != "" {
+		a.Warnings = append(a.Warnings, warning)
+	}
+	if err == nil {
+		a.Cluster.Key, a.Cluster.OldKeys = keys[0], keys[1:]
+	}
+	return err
+}
+
+// Keys reads gossip keys, at least one, one a line. The first key is used to send. The warning says that other users
+// can read the file.
+func Keys(path string) (keys [][]byte, warning string, err error) {
+	b, warning, err := readSecret(path)
+	if err != nil {
+		return nil, warning, err
+	}
 	for line := range bytes.Lines(b) {
 		k, err := decodeKey(bytes.TrimSpace(line))
 		if err != nil {
-			return err
+			return nil, warning, err
 		}
 		keys = append(keys, k)
 	}
 	if len(keys) == 0 {
-		return errors.New("the key has 0 bytes; it must have 16, 24 or 32")
+		return nil, warning, errors.New("the key has 0 bytes; it must have 16, 24 or 32")
 	}
-	a.Cluster.Key, a.Cluster.OldKeys = keys[0], keys[1:]
-	return nil
+	return keys, warning, nil
+}
+
+// Fingerprint tells keys apart, and says nothing of the key.
+func Fingerprint(key []byte) string {
+	sum := sha256.Sum256(append([]byte("roost key "), key...))
+	return hex.EncodeToString(sum[:4])
 }
 
 func (a *Agent) setToken(b []byte) (err error) {

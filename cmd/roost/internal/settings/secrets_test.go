@@ -16,12 +16,12 @@ import (
 func TestSeveralKeys(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
 	line := func(key []byte) string { return base64.StdEncoding.EncodeToString(key) + "\n" }
-	var a Agent
-	err := a.setKeys([]byte(line(one) + "  " + line(two)))
-	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 || !bytes.Equal(c.OldKeys[0], two) {
+	a, err := load(t, []string{"--key-file=DIR/keys"}, nil, map[string]string{"keys": line(one) + "  " + line(two)})
+	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 || !bytes.Equal(c.OldKeys[0], two) || Fingerprint(one) == Fingerprint(two) {
 		t.Errorf("%v, %v, %v", c.Key, c.OldKeys, err)
 	}
-	if err := a.setKeys([]byte(line(one) + "\n" + line(two))); err == nil || !strings.Contains(err.Error(), "0 bytes") {
+	_, err = load(t, []string{"--key-file=DIR/keys"}, nil, map[string]string{"keys": line(one) + "\n" + line(two)})
+	if err == nil || !strings.Contains(err.Error(), "0 bytes") {
 		t.Errorf("an empty line between: %v", err)
 	}
 }
