@@ -51,6 +51,7 @@ const (
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
 	leastGrace  = time.Second // for a seed that is stuck
+	hangUps     = 3           // in a row, which show that a seed is of another cluster
 )
 
 // Reason says why an exchange failed.
@@ -223,8 +224,8 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	}
 }
 
-// tried notes the end of a try. A seed that is stuck may have a cluster: the grace begins
-// again.
+// tried notes the end of a try. A seed that accepts connections may have a cluster: the grace
+// begins again.
 func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 	t.underWay, t.tries, t.reason, t.err = false, t.tries+1, reason, err
 	if t.hungUp++; reason != OtherCluster {
@@ -238,9 +239,11 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 	}
 	t.next = now.Add(n.jitter(retryAfter, 1, 2))
 	n.join.next = now
+	if t.stuck() || t.hangsUp() {
+		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
+	}
 	if t.stuck() {
 		n.out.Show = true
-		n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 		soon := t.tries == 1 && errors.Is(err, errUnconfirmed) // it may still answer over UDP
 		if !soon && n.oneWay() == nil && n.join.hungLog.allow(now, time.Minute) {
 			n.log(Warn, "a seed accepts connections but does not answer; waiting for it", "err", err)
@@ -251,12 +254,17 @@ func (n *Node) tried(now time.Time, t *target, reason Reason, err error) {
 // stuck reports whether a seed is there, and does not answer.
 func (t *target) stuck() bool { return t.kind == seedAddr && t.reason == Unfinished }
 
+// hangsUp reports whether a seed is there, and has hung up too few times to be of another cluster.
+func (t *target) hangsUp() bool {
+	return t.kind == seedAddr && t.reason == OtherCluster && t.hungUp < hangUps
+}
+
 // result joins the errors of the latest tries. It is hopeless to go on if all targets were
 // tried, some refuse this node for good, and none has answered over TCP. A seed that hung up
 // once may have been stopped.
 func (j *join) result() (hopeless bool, err error) {
 	var errs []error
-	refused, hungUp, least := false, 0, 3
+	refused, hungUp, least := false, 0, hangUps
 	for _, t := range j.targets {
 		errs = append(errs, t.err)
 		refused = refused || t.reason == Refused
@@ -265,7 +273,7 @@ func (j *join) result() (hopeless bool, err error) {
 			least = 0
 		}
 	}
-	return (refused && least > 0) || (hungUp >= 3 && least == 3), errors.Join(errs...)
+	return (refused && least > 0) || (hungUp >= hangUps && least == hangUps), errors.Join(errs...)
 }
 
 // undecided reports whether a try under way may show that a node is there.

@@ -185,6 +185,20 @@ func TestStuckSeedIsStopped(t *testing.T) { // S5.7
 	}
 }
 
+// A node whose seed accepts and hangs up is not alone, however short the grace: the seed may be busy
+// (S9.4).
+func TestSeedHangsUp(t *testing.T) {
+	j := newJoining(t, func(c *Config) { c.Seeds, c.StartupGrace = []string{"a"}, time.Millisecond })
+	j.errs = map[string]error{"a": errHungUp}
+	for len(j.dialed) < 2 && j.run(10*time.Millisecond, true) == 10*time.Millisecond {
+	}
+	j.errs = map[string]error{"a": nil}
+	j.run(5*time.Second, true)
+	if log := strings.Join(j.log, ", "); !strings.HasSuffix(log, "joined true") || len(j.dialed) < 2 {
+		t.Errorf("logged %q after %d exchanges", log, len(j.dialed))
+	}
+}
+
 // A node whose seeds answer over TCP alone is not alone, and says what is wrong (S5.6, S5.7).
 func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *Config) { c.Seeds = []string{"a"} })
