@@ -18,7 +18,7 @@ export GOFLAGS += -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test tests build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models outages clean
+.PHONY: help check test tests build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models outages floods clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for plante
 
 outages: ## rooms while Redis loses data or is away, as a table, and 100,000 rooms at FLUSHALL; takes minutes
 	$(STEP) 'outages of Redis' go test -count=1 -v -run 'TestOutages$$|TestFlushedRooms$$' ./internal/fleettest -long
+
+floods: ## strangers at the gossip port of real agents, as two tables; takes five minutes
+	$(STEP) 'strangers at the gossip port' go test -count=1 -v -run 'TestFloods$$|TestReflection$$' ./cmd/roost -floods
 
 models: ## every state of the larger worlds of the model of rooms, and 3,500 random walks on Redis; takes minutes
 	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./affinity -long
