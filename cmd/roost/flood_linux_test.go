@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"flag"
@@ -36,6 +37,7 @@ type flood struct {
 	fill    int                // bytes after the head
 	drip    time.Duration      // between single bytes of the head, 0 = at once
 	short   bool               // part of make test
+	again   time.Duration      // after its end a connection is opened again; 0 = 1 s
 }
 
 // sealed is the head of an encrypted stream that announces n bytes.
@@ -62,6 +64,8 @@ func allFloods() []flood {
 		{name: "1,000 × 8 kB announced and sent", conns: 1000, head: sealed(8000), fill: 7999},
 		{name: "1,000 silent", conns: 1000, head: nothing, short: true},
 		{name: "1,000 silent, of 8 sources", conns: 1000, sources: 8, head: nothing, short: true},
+		{name: "1,000 silent, of 250 sources", conns: 1000, sources: 250, head: nothing},
+		{name: "1,000 silent, again at once", conns: 1000, head: nothing, again: time.Millisecond},
 		{name: "1,000 slow heads", conns: 1000, head: sealed(1000), drip: 100 * time.Millisecond},
 		{name: "1,000 slow heads, of 8 sources", conns: 1000, sources: 8, head: sealed(1000), drip: 100 * time.Millisecond},
 		{name: "no key: 64 × the largest exchange", plain: true, conns: 64, head: exchange, fill: 16 * mib},
@@ -117,7 +121,7 @@ func (f flood) run(t *testing.T) {
 		strangers.Go(func() {
 			for ctx.Err() == nil {
 				f.intrude(ctx, a.Gossip, i, &opened)
-				pause(ctx, time.Second)
+				pause(ctx, cmp.Or(f.again, time.Second))
 			}
 		})
 	}

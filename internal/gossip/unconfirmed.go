@@ -13,7 +13,7 @@ import (
 // any. So what memberlist sends by itself to an address without a live lease is bounded. A
 // node needs none of it to join: leases have packets of their own, which name no node.
 const (
-	unconfirmedBurst = 512 // bytes to one IP address
+	unconfirmedBurst = 512 // bytes to one host
 	unconfirmedRate  = 32  // a second, afterwards
 )
 
@@ -40,10 +40,10 @@ func (u *unconfirmed) allows(to memberlist.Address, bytes int, now time.Time) bo
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	ip := at.Addr().Unmap()
-	if ip == u.own {
+	if at.Addr().Unmap() == u.own {
 		return true
 	}
+	ip := hostOf(at.Addr())
 	s := u.spent[ip].later(now)
 	if s.bytes+float64(bytes) > unconfirmedBurst {
 		return false

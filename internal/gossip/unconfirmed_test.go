@@ -31,6 +31,9 @@ func TestUnconfirmed(t *testing.T) {
 		{"y#1", "203.0.113.2:7947", 0}, // the same host
 		{"x#1", "[::ffff:203.0.113.2]:7946", 0},
 		{"x#1", "203.0.113.3:7946", 500},
+		{"x#1", "[2001:db8::1]:7946", 500},
+		{"x#1", "[2001:db8::2]:7946", 0}, // the same network
+		{"x#1", "[2001:db8:0:1::1]:7946", 500},
 	} {
 		if got := sent(c.name, c.addr, 100); got != c.want {
 			t.Errorf("%d: %d bytes to %s at %s, want %d", i, got, c.name, c.addr, c.want)
