@@ -65,9 +65,10 @@ func (s *Set) applyDuplicateBeat(now time.Time, b *Beat, e *Effect) {
 // own, a farewell that it did not send, or a version that its record does not have, comes
 // from a copy of this process (a cloned machine). A new incarnation makes the two
 // distinguishable; then applyDuplicateBeat decides. The margin covers a step of cluster time that others took first.
+// After a step back, beats from before it come back by way of others: they are no later than claimed.
 func (s *Set) applyOwnBeat(now time.Time, b *Beat, e *Effect) {
 	s.shown = max(s.shown, min(b.renewed(), s.self.at))
-	later := millis(b.At-s.self.at) > s.params.TTL/8 || b.Version > s.self.rec.Version
+	later := millis(b.At-max(s.self.at, s.claimed)) > s.params.TTL/8 || b.Version > s.self.rec.Version
 	if later || (b.State == Left && s.self.state != Left) {
 		s.reincarnate(now, s.self.rec.Incarnation, e)
 	}
@@ -94,6 +95,7 @@ func (s *Set) reincarnate(now time.Time, past uint64, e *Effect) {
 		rec.Incarnation = max(past+1, min(rec.Incarnation, maxIncarnation))
 	}
 	rec.Version++
+	s.claimed = 0
 	s.admit(now, rec)
 	s.stats.Reincarnations++
 	e.Changed, e.Urgent = true, true

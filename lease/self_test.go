@@ -222,6 +222,24 @@ func TestOwnBeatComesBack(t *testing.T) {
 	}
 }
 
+// A newcomer that learns the time by a late message steps back too far. Others may know its beats from before the step:
+// that is no clone, and a later beat still is.
+func TestOwnBeatFromBeforeAStepBack(t *testing.T) {
+	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
+		s, b := NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
+		s.challenges.runs = map[Handle]time.Time{b.Handle(): epoch}
+		late := epoch.Add(-testParams.TTL / 2)
+		s.Apply(epoch, messageFrom(late, b, nil))
+		if s.Stamp(epoch) != Stamp(late.UnixMilli()) {
+			t.Fatalf("its time is %d, want %d", s.Stamp(epoch), Stamp(late.UnixMilli()))
+		}
+		s.Apply(epoch, messageFrom(late, b, []Beat{s.Self().sent(epoch.Add(after))}))
+		if got := s.Stats().Reincarnations; got != want {
+			t.Errorf("%v after its first beat: %d new incarnations", after, got)
+		}
+	}
+}
+
 // The farewell of a cloned process ends the lease of the other copy, too. The other
 // copy takes a new incarnation, once.
 func TestCloneSaysFarewell(t *testing.T) {

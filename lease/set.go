@@ -58,6 +58,7 @@ type Set struct {
 	begun      []*entry          // live ones that are not in live, order and vitals yet; they get their places together
 	peers      []*entry          // the others with an address, by id; nil = to be computed
 	shown      Stamp             // of the latest own beat that others were found to know
+	claimed    Stamp             // no beat of this incarnation that was sent before a step back is later; 0 = there was none
 	oldest     Stamp             // no live lease of another node is older; 0 = to be computed
 	requested  map[Handle]time.Time
 	differs    map[BucketID]difference

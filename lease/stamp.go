@@ -170,6 +170,7 @@ func (s *Set) advance(now time.Time, by Stamp) {
 	}
 	if by < 0 {
 		s.evictions = evictions{} // of a time that was not the cluster's
+		s.claimed = max(s.claimed, s.self.at-by)
 	}
 	if !large {
 		return
