@@ -32,9 +32,11 @@ const (
 	// maxServed is below 128: memberlist hangs up on further exchanges without an answer.
 	maxServed = 32
 
-	// A stream that has its budget for longer than leastTime, and for longer than its bytes
-	// take at leastRate a second, is closed if others wait for the budget.
-	leastTime = time.Second
+	// A stream that has its budget for longer than this, and for longer than its bytes take at
+	// leastRate a second, is closed if others wait for the budget. Serving it is mostly up to
+	// this process, which may be slow.
+	readTime  = time.Second
+	serveTime = 2500 * time.Millisecond
 	leastRate = 1 << 20
 
 	// leastAge is how long a stream may use its slot in any case: a busy process needs time to
@@ -61,6 +63,7 @@ type admission struct {
 // pool is a budget of bytes.
 type pool struct {
 	bytes, most int
+	time        time.Duration // that a stream has in any case
 	used        int
 	granted     []*place // in the order of the grants
 	waiting     []*place
@@ -70,8 +73,8 @@ func newAdmission(evicted *atomic.Uint64) *admission {
 	return &admission{
 		evicted: evicted,
 		left:    make(chan struct{}, 1),
-		toRead:  pool{bytes: readBudget, most: 2 * maxStreams},
-		served:  pool{bytes: serveBudget, most: maxServed},
+		toRead:  pool{bytes: readBudget, most: 2 * maxStreams, time: readTime},
+		served:  pool{bytes: serveBudget, most: maxServed, time: serveTime},
 	}
 }
 
@@ -90,7 +93,7 @@ type place struct {
 	at      time.Time     // when it came into the pool, or got its bytes
 	granted bool          // it has them
 	ready   chan struct{} // closed then
-	gone    chan struct{} // closed at the eviction
+	gone    chan struct{} // closed when the stream is expelled
 }
 
 // enter makes room for an incoming stream. It waits while all others wait for this node alone,
@@ -122,7 +125,7 @@ func (s *admission) enters(p *place) bool {
 			s.mu.Unlock()
 			return false
 		}
-		s.drop(victim)
+		s.expel(victim)
 	}
 	s.open = append(s.open, p)
 	s.mu.Unlock()
@@ -160,7 +163,7 @@ func (s *admission) victim(now time.Time) *place {
 // overdue reports whether a stream has waited for its budget for long, or has it for longer than it
 // needs.
 func (p *place) overdue(now time.Time) bool {
-	return now.Sub(p.at) > leastTime+time.Duration(p.moved.Load())*time.Second/leastRate
+	return now.Sub(p.at) > p.pool.time+time.Duration(p.moved.Load())*time.Second/leastRate
 }
 
 // drop takes all from a stream.
@@ -171,6 +174,12 @@ func (s *admission) drop(p *place) {
 	case s.left <- struct{}{}:
 	default:
 	}
+}
+
+// expel takes all from a stream, for good. The caller evicts it, without the lock.
+func (s *admission) expel(p *place) {
+	s.drop(p)
+	close(p.gone)
 }
 
 func (s *admission) release(p *place) {
@@ -186,14 +195,13 @@ func (s *admission) release(p *place) {
 	p.pool, p.granted = nil, false
 }
 
-// evict closes streams that were dropped, and says that they may come again.
+// evict closes streams that were expelled, and says that they may come again.
 func (s *admission) evict(victims ...*place) {
 	for _, p := range victims {
 		if p == nil {
 			continue
 		}
 		s.evicted.Add(1)
-		close(p.gone)
 		closeBusy(p.conn)
 	}
 }
@@ -252,7 +260,7 @@ func (p *place) move(ctx context.Context, to *pool, bytes int) error {
 }
 
 func (p *place) await(ctx context.Context, in *pool) error {
-	look := time.NewTicker(leastTime / 10)
+	look := time.NewTicker(readTime / 10)
 	defer look.Stop()
 	for {
 		select {
@@ -290,7 +298,7 @@ func (s *admission) grant(in *pool, now time.Time) (victims []*place) {
 				return victims
 			}
 			victims = append(victims, in.granted[i])
-			s.drop(in.granted[i])
+			s.expel(in.granted[i])
 			continue
 		}
 		in.waiting = slices.DeleteFunc(in.waiting, func(p *place) bool { return p == next })

@@ -281,7 +281,14 @@ func (w *ward) holds() {
 // A seed that is busy is not another cluster, and not gone (S9.4).
 func TestBusySeed(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
-		for what, state := range map[string]int{"small": 10, "large": 6 << 20} {
+		for what, state := range map[string]int{"small": 10, "large": 6 << 20, "cut short": 10} {
+			answer := []byte{typeBusy}
+			if what == "cut short" {
+				answer = []byte{typePushPull, 0x81, 0xa5, 'N', 'o', 'd', 'e', 's', 1}
+				if key != nil {
+					answer = []byte{typeEncrypt, 0, 0, 1, 0, 1, 2, 3}
+				}
+			}
 			t.Run(name+", "+what, func(t *testing.T) {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -294,7 +301,7 @@ func TestBusySeed(t *testing.T) {
 						if err != nil {
 							return
 						}
-						_, _ = conn.Write([]byte{typeBusy})
+						_, _ = conn.Write(answer)
 						_ = conn.Close() // with unread bytes: a reset
 					}
 				}()

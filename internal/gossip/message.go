@@ -4,7 +4,10 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
+	"errors"
 	"io"
+	"net"
+	"os"
 	"slices"
 )
 
@@ -41,12 +44,22 @@ func (c *vettedConn) read(h head) ([]byte, error) {
 	if !c.incoming || err != nil {
 		c.place.leave() // what memberlist does with an answer is bounded by what this node requests
 	}
+	return b, c.explain(err)
+}
+
+// explain returns the error of a stream whose head was fine: this node closed it for others, or
+// the other side did.
+func (c *vettedConn) explain(err error) error {
 	select {
 	case <-c.place.gone:
-		return nil, errEvicted
+		return errEvicted
 	default:
-		return b, err
 	}
+	ours := errors.Is(err, errHead) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
+	if err != nil && !c.incoming && !ours {
+		return errBusy // another cluster would not have begun to answer
+	}
+	return err
 }
 
 // readSealed returns an encrypted message if a key of this node sealed it; otherwise one that
