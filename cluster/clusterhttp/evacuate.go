@@ -19,8 +19,9 @@ const (
 
 // evacuation ends the one in progress.
 type evacuation struct {
-	mu   sync.Mutex
-	stop context.CancelCauseFunc // nil: there was none
+	mu    sync.Mutex
+	stop  context.CancelCauseFunc // nil: there was none
+	ended <-chan struct{}         // closed when it has ended; nil likewise
 }
 
 func (e *evacuation) end() {
@@ -42,7 +43,8 @@ func (a *api) evacuate(plan evacuate.Plan) {
 	if a.evacuation.stop != nil {
 		a.evacuation.stop(nil)
 	}
-	a.evacuation.stop = stop
+	earlier, ended := a.evacuation.ended, make(chan struct{})
+	a.evacuation.stop, a.evacuation.ended = stop, ended
 	show := a.rooms.Evacuating() // so that the answer shows it
 	go func() {
 		select {
@@ -52,8 +54,12 @@ func (a *api) evacuate(plan evacuate.Plan) {
 		}
 	}()
 	go func() {
+		defer close(ended)
 		defer stop(nil)
 		var last affinity.Evacuation
+		if earlier != nil {
+			<-earlier // it may have just begun to run, and then takes the place of this one in Stats
+		}
 		a.awaitDrain(ctx)
 		if ctx.Err() != nil { // Run would take the place of a later evacuation in Stats
 			show(affinity.Evacuation{Over: true, Error: context.Cause(ctx).Error()})
