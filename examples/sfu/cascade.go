@@ -16,7 +16,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
 	"github.com/pion/rtcp"
-	"github.com/pion/rtp"
 	vp8codec "github.com/pion/rtp/codecs"
 	"github.com/pion/webrtc/v4"
 
@@ -135,6 +134,14 @@ type edge struct {
 
 // pulled is how many tracks of sound, and how many of pictures, an edge can receive.
 const pulled = 8
+
+// kindOf returns what comes by a line.
+func kindOf(line int) webrtc.RTPCodecType {
+	if line < pulled {
+		return webrtc.RTPCodecTypeAudio
+	}
+	return webrtc.RTPCodecTypeVideo
+}
 
 // upstream is a connection to the node of the room.
 type upstream struct {
@@ -301,11 +308,7 @@ func (u *upstream) prepare() error {
 	})
 	receive := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}
 	for i := range 2 * pulled {
-		kind := webrtc.RTPCodecTypeAudio
-		if i >= pulled {
-			kind = webrtc.RTPCodecTypeVideo
-		}
-		if _, err := u.pc.AddTransceiverFromKind(kind, receive); err != nil {
+		if _, err := u.pc.AddTransceiverFromKind(kindOf(i), receive); err != nil {
 			return err
 		}
 	}
@@ -328,12 +331,13 @@ func (u *upstream) listen() {
 }
 
 func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
+	ask := func() { _ = u.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}}) }
 	for {
 		packet, _, err := t.ReadRTP()
 		if err != nil {
 			return
 		}
-		if s := u.edge.take(u, i, t, packet); s != nil {
+		if s := u.edge.take(u, i, packet.Payload, ask); s != nil {
 			u.edge.call.send(s, packet)
 		}
 	}
@@ -341,7 +345,7 @@ func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
 
 // take returns the source to which a packet belongs, or nil if it is not forwarded. A new
 // upstream replaces the former one when it has as much as that, line by line, pictures at a keyframe.
-func (e *edge) take(u *upstream, i int, t *webrtc.TrackRemote, p *rtp.Packet) *source {
+func (e *edge) take(u *upstream, i int, payload []byte, ask func()) *source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l, now := &e.lines[i], time.Now()
@@ -351,19 +355,18 @@ func (e *edge) take(u *upstream, i int, t *webrtc.TrackRemote, p *rtp.Packet) *s
 		switch {
 		case old != nil && old != u && !old.over() && l.source != nil && (u.order < old.order || !e.complete(u, now)):
 			return nil
-		case old != u && t.Kind() == webrtc.RTPCodecTypeVideo && !startsKeyframe(p.Payload):
-			u.askKeyframe(t)
+		case old != u && kindOf(i) == webrtc.RTPCodecTypeVideo && !startsKeyframe(payload):
+			ask()
 			return nil
 		}
-		e.begin(l, u, t)
+		e.begin(l, u, &source{kind: kindOf(i), ask: ask})
 	}
 	l.at = now
 	return l.source
 }
 
 // begin has a line come from u.
-func (e *edge) begin(l *line, u *upstream, t *webrtc.TrackRemote) {
-	s := &source{kind: t.Kind(), ask: func() { u.askKeyframe(t) }}
+func (e *edge) begin(l *line, u *upstream, s *source) {
 	e.call.replace(l.source, s)
 	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // it is a publisher to this node
 		var ctx context.Context
@@ -485,10 +488,6 @@ func (u *upstream) over() bool {
 	default:
 		return false
 	}
-}
-
-func (u *upstream) askKeyframe(t *webrtc.TrackRemote) {
-	_ = u.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}})
 }
 
 // startsKeyframe reports whether a packet begins a picture of VP8 that needs no earlier one.

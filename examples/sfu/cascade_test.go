@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
@@ -24,6 +25,44 @@ func TestChain(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
+}
+
+// A new upstream replaces the former one at a keyframe, when it has as many lines, or when the former one has ended.
+// A line by which nothing comes is free for others.
+func TestTakeover(t *testing.T) { // S6.12
+	t.Parallel()
+	e := &edge{call: new(call)}
+	link := func(order int) *upstream { return &upstream{edge: e, order: order, ended: make(chan struct{})} }
+	first, second, third := link(1), link(2), link(3)
+	asked := 0
+	take := func(u *upstream, line int, key, want, asks bool) (s *source) {
+		t.Helper()
+		asked = 0
+		s = e.take(u, pulled+line, picture(key, 1, 1), func() { asked++ })
+		if (s != nil) != want || (asked > 0) != asks {
+			t.Errorf("line %d of upstream %d, keyframe: %v: taken: %v, asked for a keyframe: %v", line, u.order, key, s != nil, asked > 0)
+		}
+		return s
+	}
+	take(first, 0, false, false, true)
+	one := take(first, 0, true, true, false)
+	take(first, 0, false, true, false)
+	take(first, 1, true, true, false)
+	take(second, 0, true, false, false) // the other line is missing
+	take(second, 1, false, false, true)
+	take(second, 1, true, true, false)
+	take(first, 1, true, false, false)
+	if other := take(second, 0, true, true, false); other == one || slices.Contains(e.call.sources, one) || len(e.call.sources) != 2 {
+		t.Error("the source has not changed")
+	}
+	close(second.ended)
+	take(third, 0, false, false, true)
+	take(third, 0, true, true, false)
+	e.tidy(time.Now().Add(silence + time.Second))
+	if len(e.call.sources) != 0 {
+		t.Error("silent lines keep their sources")
+	}
+	take(third, 0, false, true, false) // the receivers ask for a keyframe
 }
 
 // A room of 30 subscribers spreads over its node and two others. Faults of each cost no more than those of a room
@@ -95,12 +134,16 @@ func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Direc
 	return homes
 }
 
-// loads checks what the room and its edges cost their nodes.
+// loads checks what the room and its edges cost the nodes that their pins in Redis name.
 func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int64) {
 	t.Helper()
 	t.until("the loads", func() error {
 		for room, load := range want {
-			s, err := t.farm.stats(t.ctx, string(homes[room].To))
+			id := string(homes[room].To)
+			if pin := t.redis.Do("GET", strings.TrimSpace(t.redis.Do("KEYS", "*:r:"+room))); !strings.HasPrefix(pin, id+"|") {
+				return fmt.Errorf("%s is on %s, and its pin is %q", room, id, pin)
+			}
+			s, err := t.farm.stats(t.ctx, id)
 			if err == nil && (s.Load != load || s.Rooms[room] != load) {
 				err = fmt.Errorf("%s: %+v, want %d", room, s, load)
 			}

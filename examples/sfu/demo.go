@@ -18,10 +18,25 @@ const demoRooms = 8
 
 // fill has calls in rooms of one publisher each, and waits until all play.
 func (c *crowd) fill(ctx context.Context, rooms, subscribers int) error {
-	for _, room := range roomNames(rooms) {
-		if err := c.call(ctx, room, subscribers); err != nil {
-			return err
-		}
+	return c.fillWith(ctx, roomNames(rooms), func(int) int { return subscribers })
+}
+
+func (c *crowd) fillWith(ctx context.Context, rooms []string, subscribers func(i int) int) error {
+	const atOnce = 4 // handshakes, of which each takes a while
+	errs, turns := make(chan error, len(rooms)), make(chan struct{}, atOnce)
+	for i, room := range rooms {
+		turns <- struct{}{}
+		go func() {
+			errs <- c.call(ctx, room, subscribers(i))
+			<-turns
+		}()
+	}
+	var err error
+	for range rooms {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return err
 	}
 	return until(ctx, c.settled)
 }
@@ -73,7 +88,7 @@ func until(ctx context.Context, condition func() error) error {
 
 // playing reports whether the bot plays its newest connection.
 func (b *bot) playing() bool {
-	const fresh = 200 * time.Millisecond
+	fresh := 200*time.Millisecond + pictureEvery
 	b.mu.Lock()
 	newest := b.newest
 	b.mu.Unlock()

@@ -62,6 +62,10 @@ type row struct {
 // note adds a repetition to the table.
 func (t *trial) note(what string, moved int, m measure) {
 	t.Logf("%s: %d rooms moved; %v", what, moved, &m)
+	t.add(what, moved, m)
+}
+
+func (t *trial) add(what string, moved int, m measure) {
 	i := slices.IndexFunc(t.table, func(r row) bool { return r.what == what })
 	if i < 0 {
 		i, t.table = len(t.table), append(t.table, row{what: what})
@@ -69,6 +73,7 @@ func (t *trial) note(what string, moved int, m measure) {
 	r := &t.table[i]
 	r.times++
 	r.moved += moved
+	r.gaveUp = append(r.gaveUp, m.gaveUp...)
 	r.sound, r.image = append(r.sound, m.sound...), append(r.image, m.image...)
 	for i := range r.parts {
 		r.parts[i] = append(r.parts[i], m.parts[i]...)
@@ -98,7 +103,7 @@ func try(t *testing.T, p plan, run func(*trial)) {
 	}
 	const tries = 4
 	for range tries {
-		tr := &trial{TB: t, redis: redistest.Start(t), rooms: roomNames(p.rooms)}
+		tr := &trial{TB: t, rooms: roomNames(p.rooms)}
 		tr.run(p, run)
 		if *long {
 			tr.print()
@@ -121,6 +126,7 @@ func try(t *testing.T, p plan, run func(*trial)) {
 type fatal struct{}
 
 func (t *trial) run(p plan, run func(*trial)) {
+	t.redis = redistest.Start(t)
 	exe, err := os.Executable()
 	t.must(err)
 	var cancel context.CancelFunc

@@ -22,6 +22,7 @@ type media struct {
 	calls  *webrtc.API // of connections to other nodes, each by a port of its own
 	mux    ice.UDPMux
 	config webrtc.Configuration
+	peers  atomic.Int64 // that are open
 }
 
 func openMedia(addr string) (*media, error) {
@@ -109,6 +110,7 @@ func codecs() (*webrtc.MediaEngine, error) {
 
 // peer is the connection of one participant.
 type peer struct {
+	media  *media
 	call   *call
 	pc     *webrtc.PeerConnection
 	slots  []*slot       // for the tracks of others
@@ -127,7 +129,7 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 	if err != nil {
 		return nil, "", err
 	}
-	p := &peer{call: c, pc: pc, gone: make(chan struct{}), moved: make(chan struct{})}
+	p := &peer{media: m, call: c, pc: pc, gone: make(chan struct{}), moved: make(chan struct{})}
 	pc.OnTrack(func(t *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { c.forward(p, t) })
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		switch s {
@@ -141,6 +143,7 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 	if answer, err = p.answer(offer); err != nil {
 		return nil, "", errors.Join(err, pc.Close())
 	}
+	m.peers.Add(1)
 	c.add(p)
 	return p, answer, nil
 }
@@ -187,6 +190,7 @@ func (p *peer) leave() {
 		close(p.gone)
 		p.done()
 		p.call.remove(p)
+		p.media.peers.Add(-1)
 		go func() { _ = p.pc.Close() }() // waits for the handler that calls leave
 	}
 }

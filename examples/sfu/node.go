@@ -259,13 +259,14 @@ type stats struct {
 	Load  int64            `json:"load"`  // forwarded streams, by which the fleet places rooms
 	Rooms map[string]int64 `json:"rooms"` // what each room costs; an edge of a room ends in ~ and its number
 
+	Peers      int `json:"peers"` // participants, and edges of rooms
 	Goroutines int `json:"goroutines"`
 }
 
 func (n *node) stats(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	s := n.fleet.stats()
-	s.Goroutines = runtime.NumGoroutine()
+	s.Goroutines, s.Peers = runtime.NumGoroutine(), int(n.media.peers.Load())
 	if err := json.NewEncoder(w).Encode(s); err != nil {
 		slog.Debug("stats not sent", "err", err)
 	}

@@ -139,7 +139,7 @@ func (f *fleet) stats() stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rooms, load := f.rooms.Hosted()
-	s := stats{len(rooms), len(f.calls), f.begun, len(f.agent.Members()), f.agent.Snapshot().Stats.Watched, load, make(map[string]int64), 0}
+	s := stats{len(rooms), len(f.calls), f.begun, len(f.agent.Members()), f.agent.Snapshot().Stats.Watched, load, make(map[string]int64), 0, 0}
 	for _, r := range rooms {
 		s.Rooms[r.Room] = r.Units
 	}

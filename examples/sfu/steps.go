@@ -81,17 +81,25 @@ func (c *crowd) all() []*bot {
 }
 
 // measured returns what has happened since a fault.
-func (c *crowd) measured(fault time.Time) (m measure) {
+func (c *crowd) measured(fault time.Time) measure {
+	return c.measuredOf(fault, func(*bot) bool { return true })
+}
+
+// measuredOf is measured with the gaps of some subscribers.
+func (c *crowd) measuredOf(fault time.Time, of func(*bot) bool) (m measure) {
 	now := time.Now()
 	for _, b := range c.all() {
 		if b.plays == nil {
 			continue
 		}
-		sound, image := b.plays.gaps(now)
-		m.sound, m.image = append(m.sound, sound), append(m.image, image)
 		b.plays.mu.Lock()
 		m.strays += b.plays.strays
 		b.plays.mu.Unlock()
+		if !of(b) {
+			continue
+		}
+		sound, image := b.plays.gaps(now)
+		m.sound, m.image = append(m.sound, sound), append(m.image, image)
 		b.mu.Lock()
 		l := b.newest
 		b.mu.Unlock()
