@@ -39,8 +39,8 @@ const (
 	serveTime = 2500 * time.Millisecond
 	leastRate = 1 << 20
 
-	// leastAge is how long a stream may use its slot in any case: a busy process needs time to
-	// read what has arrived.
+	// leastAge is how long a stream may use its slot in any case, from when this process begins
+	// to read: a busy one needs time to read what has arrived.
 	leastAge = 100 * time.Millisecond
 )
 
@@ -83,7 +83,7 @@ type place struct {
 	all    *admission
 	conn   net.Conn
 	from   netip.Addr
-	since  time.Time
+	since  time.Time    // when this node began to read; zero = it has not
 	until  time.Time    // when a wait for budget ends; zero = never
 	proven bool         // it has shown the key
 	moved  atomic.Int64 // bytes since the grant
@@ -100,7 +100,7 @@ type place struct {
 // as in a mass start, or are new, and returns nil if the context ends.
 func (s *admission) enter(ctx context.Context, conn net.Conn, timeout time.Duration) *place {
 	p := s.outgoing(conn)
-	p.until = p.since.Add(timeout)
+	p.until = time.Now().Add(timeout)
 	for !s.enters(p) {
 		select {
 		case <-s.left:
@@ -114,7 +114,14 @@ func (s *admission) enter(ctx context.Context, conn net.Conn, timeout time.Durat
 
 // outgoing returns the place of a stream that this node opened, which takes no slot.
 func (s *admission) outgoing(conn net.Conn) *place {
-	return &place{all: s, conn: conn, from: source(conn), since: time.Now(), gone: make(chan struct{})}
+	return &place{all: s, conn: conn, from: source(conn), gone: make(chan struct{})}
+}
+
+// begin notes that this node reads the stream from now on.
+func (p *place) begin() {
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	p.since = time.Now()
 }
 
 func (s *admission) enters(p *place) bool {
@@ -139,7 +146,7 @@ func (s *admission) enters(p *place) bool {
 func (s *admission) victim(now time.Time) *place {
 	for _, proven := range []bool{false, true} {
 		may := func(p *place) bool {
-			return p.proven == proven && now.Sub(p.since) >= leastAge && (p.pool != &s.served || p.overdue(now))
+			return p.proven == proven && p.begunBefore(now.Add(-leastAge)) && (p.pool != &s.served || p.overdue(now))
 		}
 		from := make(map[netip.Addr]int)
 		for _, p := range s.open {
@@ -159,6 +166,8 @@ func (s *admission) victim(now time.Time) *place {
 	}
 	return nil
 }
+
+func (p *place) begunBefore(at time.Time) bool { return !p.since.IsZero() && !p.since.After(at) }
 
 // overdue reports whether a stream has waited for its budget for long, or has it for longer than it
 // needs.

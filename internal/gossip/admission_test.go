@@ -73,6 +73,7 @@ func (w *ward) enter(from string) *place {
 	if p == nil {
 		w.t.Fatal("no place")
 	}
+	p.begin()
 	time.Sleep(time.Millisecond)
 	return p
 }
@@ -145,6 +146,14 @@ func TestSlots(t *testing.T) {
 		}
 		w.enter("10.0.0.3")
 		w.shut("if all have shown the key", true, crowd[0])
+		for _, p := range slices.Clone(w.open) {
+			p.since = time.Time{}
+		}
+		if late := w.open[7]; w.victim(time.Now()) != nil {
+			t.Error("a stream is closed that this node has not begun to read")
+		} else if late.begin(); w.victim(time.Now().Add(leastAge)) != late {
+			t.Error("a stream that this node reads stays")
+		}
 	})
 }
 
@@ -167,6 +176,7 @@ func TestCompleteStreamsStay(t *testing.T) {
 		}
 		all[9].leave()
 		p := <-came
+		p.begin()
 		if w.evicted.Load() != 0 {
 			t.Errorf("%d evicted at the end of one", w.evicted.Load())
 		}

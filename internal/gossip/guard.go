@@ -227,6 +227,7 @@ func (g *guard) passStreams() {
 func (g *guard) passStream(p *place) {
 	forget := context.AfterFunc(g.ctx, func() { _ = p.conn.Close() })
 	vetted := g.vetIncoming(p)
+	p.begin()
 	if vetted.check(); vetted.watch {
 		defer forget()
 		g.serveWatcher(vetted, p.leave)
