@@ -94,6 +94,7 @@ type place struct {
 	granted bool          // it has them
 	ready   chan struct{} // closed then
 	gone    chan struct{} // closed when the stream is expelled
+	served  bool          // it was being served then
 }
 
 // enter makes room for an incoming stream. It waits while all others wait for this node alone,
@@ -187,6 +188,7 @@ func (s *admission) drop(p *place) {
 
 // expel takes all from a stream, for good. The caller evicts it, without the lock.
 func (s *admission) expel(p *place) {
+	p.served = p.pool == &s.served && p.granted
 	s.drop(p)
 	close(p.gone)
 }
@@ -211,14 +213,18 @@ func (s *admission) evict(victims ...*place) {
 			continue
 		}
 		s.evicted.Add(1)
-		closeBusy(p.conn)
+		if p.served { // an answer may be in the way
+			_ = p.conn.Close()
+		} else {
+			closeBusy(p.conn)
+		}
 	}
 }
 
 // closeBusy closes a stream of which the other side may think that this is another cluster. The
-// answer fits into the send buffer, unless another one is in there.
+// byte fits into the send buffer, which is empty.
 func closeBusy(conn net.Conn) {
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	_ = conn.SetWriteDeadline(time.Now().Add(readTime))
 	_, _ = conn.Write([]byte{typeBusy})
 	_ = conn.Close()
 }

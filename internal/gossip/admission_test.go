@@ -116,7 +116,7 @@ func (w *ward) shut(what string, want bool, ps ...*place) {
 		conn := p.conn.(*distant) //nolint:forcetypeassert // enter made it
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
-		if conn.shut != want || want && !bytes.Equal(conn.got, []byte{typeBusy}) {
+		if conn.shut != want || want && !p.served && !bytes.Equal(conn.got, []byte{typeBusy}) {
 			w.t.Errorf("%s: stream %d is closed: %v, after %v", what, i, conn.shut, conn.got)
 		}
 	}
@@ -325,6 +325,16 @@ func TestBusySeed(t *testing.T) {
 	}
 }
 
+// join joins, in several attempts on a slow machine.
+func join(n, seed *Node) (err error) {
+	for range 10 {
+		if err = n.Join(seed.Addr()); !errors.Is(err, ErrUnfinished) {
+			break
+		}
+	}
+	return err
+}
+
 // Exchanges of any size that memberlist makes arrive, and more at a time than there are slots.
 func TestManyExchanges(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
@@ -335,7 +345,7 @@ func TestManyExchanges(t *testing.T) {
 			b, from := start(t, "b#1", patient)
 			for _, size := range []int{0, smallStream, 6 << 20} {
 				from.state = string(make([]byte, size))
-				if err := b.Join(a.Addr()); err != nil {
+				if err := join(b, a); err != nil {
 					t.Errorf("%d bytes: %v", size, err)
 				}
 			}
@@ -343,13 +353,7 @@ func TestManyExchanges(t *testing.T) {
 			var all sync.WaitGroup
 			for range maxStreams + 20 {
 				all.Go(func() {
-					err := b.Join(a.Addr())
-					for range 10 { // a slow machine
-						if !errors.Is(err, ErrUnfinished) {
-							break
-						}
-						err = b.Join(a.Addr())
-					}
+					err := join(b, a)
 					if err != nil {
 						t.Error(err)
 					}
