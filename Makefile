@@ -60,7 +60,7 @@ race: ## the tests of every module under the race detector
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
 long: ## packages without a goroutine, and the crowds that are too large for the race detector
-	$(STEP) 'kernels, simulations and crowds' go test -count=1 $(PURE) ./cluster/clusterhttp
+	$(STEP) 'kernels, simulations and crowds' go test -count=1 -timeout 20m $(PURE) ./cluster/clusterhttp
 	$(STEP) 'the model of rooms' go test -count=1 -run 'TestRoomModel|TestRestoredForMinutes' ./affinity
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits
