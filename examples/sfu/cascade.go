@@ -26,11 +26,14 @@ import (
 // node, and when that is full, "room~2". The publishers are at the room's node. Each edge
 // receives every stream of the room from there once, and forwards it to its own subscribers.
 
+// maxEdges bounds the edges of a room: their numbers come from clients.
+const maxEdges = 64
+
 // chain returns the names of a room and of its edges, up to the given one, or to the one after it.
 func chain(name string, next int) (names []string) {
 	room, last := name, 0
 	if i := strings.LastIndex(name, "~"); i > 0 {
-		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 {
+		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 && n <= maxEdges {
 			room, last = name[:i], n
 		}
 	}
@@ -85,7 +88,12 @@ func (n *node) seat(ctx context.Context, name string, c *call) error {
 	if c.seat(n.most) {
 		return nil
 	}
-	to, err := n.fleet.apart(ctx, chain(name, 1), n.most)
+	names := chain(name, 1)
+	if len(names) > maxEdges+1 {
+		c.seat(math.MaxInt)
+		return nil
+	}
+	to, err := n.fleet.apart(ctx, names, n.most)
 	if err == nil && to.Addr != "" && to.Addr != n.addr {
 		return &fullError{to}
 	}

@@ -219,3 +219,12 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 		t.Error(err)
 	}
 }
+
+// The number of an edge comes from a client: a large one is no edge, and costs nothing.
+func TestChainIsBounded(t *testing.T) {
+	for name, want := range map[string]int{"room": 1, "room~1": 2, "room~64": 65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "~1": 1, "room~x": 1} {
+		if got := len(chain(name, 0)); got != want {
+			t.Errorf("%s has a chain of %d, want %d", name, got, want)
+		}
+	}
+}
