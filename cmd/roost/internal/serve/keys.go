@@ -11,21 +11,24 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
+// hangups receives SIGHUP if there is a file of keys to read again. Without one, a process ends with its terminal. An
+// agent that still joins must not end by a signal that is meant for its keys.
+func hangups(path string) chan os.Signal {
+	received := make(chan os.Signal, 1)
+	if path != "" {
+		signal.Notify(received, syscall.SIGHUP)
+	}
+	return received
+}
+
 // replaceKeys reads the keys of gossip again at each SIGHUP, until ctx ends. A file that is not usable changes
 // nothing.
-func replaceKeys(ctx context.Context, agent *cluster.Agent, path string, log *slog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+func replaceKeys(ctx context.Context, hangups <-chan os.Signal, agent *cluster.Agent, path string, log *slog.Logger) {
 	for {
 		select {
 		case <-hangups:
 		case <-ctx.Done():
 			return
-		}
-		if path == "" {
-			log.Warn("SIGHUP reads the keys of gossip again, and this agent has no --key-file")
-			continue
 		}
 		keys, warning, err := settings.Keys(path)
 		if warning != "" {

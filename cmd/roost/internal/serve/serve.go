@@ -51,6 +51,8 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 // run runs the agent until it ends by itself, or leaves after the end of ctx.
 func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 	a.Cluster.Log, a.Rooms.Log = log, log
+	received := hangups(a.KeyFile)
+	defer signal.Stop(received)
 	web, err := listenHTTP(ctx, a, log)
 	if err != nil {
 		return err
@@ -83,7 +85,7 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
 	web.show(agent, rooms, a.Rooms.PinTTL)
-	go replaceKeys(ctx, agent, a.KeyFile, log)
+	go replaceKeys(ctx, received, agent, a.KeyFile, log)
 	// Scripts wait for this line, so it does not depend on --log-level.
 	line := slog.NewRecord(time.Now(), slog.LevelInfo, "agent running", 0)
 	line.Add("node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
