@@ -99,11 +99,12 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 		(*h).ServeHTTP(out, in)
 		return
 	}
-	if in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
+	open := !w.options.TokenReads && w.options.ReadToken == ""
+	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
 		w.options.Metrics.ServeHTTP(out, in) // of the process alone
 		return
 	}
-	if in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/") {
+	if open && (in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/")) {
 		w.page.ServeHTTP(out, in)
 		return
 	}

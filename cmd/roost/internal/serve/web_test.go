@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -50,6 +51,14 @@ func TestJoining(t *testing.T) {
 		}
 		if c.path == "/metrics" && (strings.Contains(string(body), "\nroost_") || c.status == 200 && strings.Count(string(body), "# TYPE") < 20) {
 			t.Errorf("%s", body)
+		}
+	}
+	w.options.TokenReads = true // who shows no token gets no more than a program does
+	for _, path := range []string{"/", "/metrics", "/dashboard/main.js"} {
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		if answer.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s while joining, with tokens for reads: %d", path, answer.Code)
 		}
 	}
 	c := clusterhttp.Client{Base: w.addr}
