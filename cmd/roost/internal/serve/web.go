@@ -99,6 +99,12 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 		(*h).ServeHTTP(out, in)
 		return
 	}
+	w.whileJoining(out, in)
+}
+
+// whileJoining answers before there is an agent to ask. With a token for reads, the page
+// and the metrics wait for the agent's own handler, which asks for the token.
+func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 	open := !w.options.TokenReads && w.options.ReadToken == ""
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
 		w.options.Metrics.ServeHTTP(out, in) // of the process alone
