@@ -60,3 +60,47 @@ func TestLatestClusterTime(t *testing.T) {
 		}
 	}
 }
+
+// A node that was led to the latest cluster time does not part from the others, even if they hear of it
+// later: they follow (S9.3).
+func TestLatestClusterTimeIsFollowed(t *testing.T) {
+	for _, delay := range []time.Duration{0, ms, time.Second, 5 * testParams.TTL} {
+		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
+		b.Apply(epoch, carry(t, a.Sync(epoch)))
+		a.Apply(epoch, carry(t, b.Sync(epoch)))
+		forged := messageFrom(epoch, rec("b", 1), nil)
+		forged.Stamp = maxStart
+		if !a.Apply(epoch, forged).Counts {
+			t.Fatal("the forged time does not count")
+		}
+		now := epoch.Add(delay)
+		for range 10 {
+			for _, s := range []*Set{a, b} {
+				s.Beat(now, NoLoad, 0)
+				s.Expire(now)
+			}
+			exchange(t, now, a, b)
+			now = now.Add(time.Second)
+		}
+		wantIDs(t, a, "a/1", "b/1")
+		wantIDs(t, b, "a/1", "b/1")
+		if d := a.time.at(now) - b.time.at(now); d != 0 {
+			t.Errorf("after %v a is %v ahead", delay, millis(d))
+		}
+	}
+}
+
+// exchange has two sets hear of each other, and challenge each other.
+func exchange(t *testing.T, now time.Time, one, other *Set) {
+	t.Helper()
+	for _, pair := range [][2]*Set{{one, other}, {other, one}} {
+		from, to := pair[0], pair[1]
+		if e := to.Apply(now, carry(t, from.Sync(now))); e.Challenge != "" {
+			ask := carry(t, to.Challenge(now, 7))
+			if from.Apply(now, ask).Echo != "" {
+				to.Apply(now, carry(t, from.Echo(now, ask.Challenge)))
+				to.Apply(now, carry(t, from.Sync(now)))
+			}
+		}
+	}
+}

@@ -17,7 +17,7 @@ import (
 type Stamp int64
 
 // Cluster time starts between minStart, the second day of 1970, and maxStart, the year
-// 144,683. A member takes over no later time from others. A newcomer does, up to
+// 144,683. A member takes over no later time from others at once; see follow. A newcomer does, up to
 // maxLearned: it can still join after a member took over maxStart. No row of a live lease
 // is from before 0, and maxStamp is readable, so cluster time can always advance.
 const (
@@ -121,7 +121,7 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 	behind := ahead < -s.params.TTL && !e.Answered
 	switch {
 	case ahead > s.params.TTL && !s.readable(m):
-		s.stats.FromFuture++
+		s.follow(now, m, e)
 	case behind && !learns:
 		s.stats.FromPast++
 		e.Behind = !m.Provisional
@@ -140,6 +140,20 @@ func (s *Set) believes(now time.Time, m *Message, ahead time.Duration, learns bo
 // cluster time of m.
 func (s *Set) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (s.time.provisional && m.Stamp <= maxLearned)
+}
+
+// follow takes over a part of a cluster time that is too late to be taken over at once: up to maxStart, or a
+// TTL. Otherwise one absurd message would part its receiver from all others for good: its time goes on, and
+// is beyond maxStart when they hear of it.
+func (s *Set) follow(now time.Time, m *Message, e *Effect) {
+	s.stats.FromFuture++
+	switch {
+	case s.time.provisional || m.Stamp > maxLearned:
+	case e.Answered || s.runs(now, m.From):
+		s.advance(now, max(maxStart-s.time.at(now), stamps(s.params.TTL)))
+	default:
+		e.Challenge = s.addrOfSender(m)
+	}
 }
 
 // runs reports whether a process is known to run at present. An expired one is not: its
