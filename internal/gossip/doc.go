@@ -8,6 +8,7 @@
 //
 //   - Names are resolved here, with a context and SRV records.
 //   - Errors of a join say what to do (see Join).
+//   - Its sockets (sockets.go) keep no more of a packet than its bytes.
 //   - memberlist's log lines go to slog, a few per second at most.
 //   - A guard in front of the listeners (guard.go) drops packets that no agent sends,
 //     and bounds the work that unauthenticated senders can cause.

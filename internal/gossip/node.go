@@ -167,15 +167,15 @@ func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
 	if mc.BindPort == 0 {
 		tries = 10
 	}
-	var err error
+	bind, err := netip.ParseAddr(mc.BindAddr)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
 	for range tries {
-		var t *memberlist.NetTransport
-		t, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{mc.BindAddr}, BindPort: mc.BindPort, Logger: mc.Logger,
-		})
-		if err == nil {
+		var t *sockets
+		if t, err = openSockets(netip.AddrPortFrom(bind, uint16(mc.BindPort)), mc.Logger); err == nil {
 			if mc.BindPort == 0 {
-				mc.BindPort = t.GetAutoBindPort()
+				mc.BindPort = int(t.port())
 			}
 			if mc.AdvertisePort == 0 || mc.AdvertiseAddr == "" {
 				mc.AdvertisePort = mc.BindPort
