@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/reconnect"
@@ -111,12 +112,18 @@ type show struct {
 	farm  *farm
 	crowd *crowd
 	rooms []string
+
+	mu     sync.Mutex
+	doing  string
+	faults []faultRow
 }
 
 func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	redis := f.String("redis", "", "URL of a Redis (default: a stand-in in this process)")
 	most := f.Int("room-max", 10, "subscribers of one room on one node")
+	listen := f.String("http", "127.0.0.1:0", "host:port of the page")
+	once := f.Bool("once", false, "end after the last fault (default: the page and its nodes stay until Ctrl-C)")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -147,12 +154,45 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer crowd.close()
 	defer stop()
+	s := &show{out: out, farm: farm, crowd: crowd, rooms: roomNames(demoRooms)}
+	addr, end, err := s.open(*listen)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, _ = fmt.Fprintf(out, "join a call of your own, which moves with its room: open http://%s twice\n", addr)
 	_, _ = fmt.Fprintf(out, "3 nodes, %d rooms with a publisher and 2 subscribers each; the longest gap of a subscriber: p50 p95 max\n", demoRooms)
 	if err := crowd.fill(ctx, demoRooms, 2); err != nil {
 		return err
 	}
-	s := &show{out, farm, crowd, roomNames(demoRooms)}
-	return errors.Join(s.run(ctx), s.outgrow(ctx, *most))
+	if err := errors.Join(s.run(ctx), s.outgrow(ctx, *most)); err != nil || *once {
+		return err
+	}
+	s.now("nothing more")
+	_, _ = fmt.Fprintf(out, "http://%s and its nodes stay until Ctrl-C\n", addr)
+	<-ctx.Done()
+	return nil
+}
+
+func (s *show) now(doing string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doing = "Now: " + doing + "."
+}
+
+// note prints a fault, and has the page show it.
+func (s *show) note(what string, moved int, m *measure) {
+	_, _ = fmt.Fprintf(s.out, "%s: %d of %d rooms moved; %v; gave up: %d\n", what, moved, len(s.rooms), m, len(m.gaveUp))
+	row := faultRow{What: what, Moved: moved, Rooms: len(s.rooms), Sound: three(m.sound), Picture: three(m.image), GaveUp: len(m.gaveUp)}
+	for i, took := range m.parts {
+		const median = 50
+		if len(took) > 0 {
+			row.Parts = append(row.Parts, part{stepNames[i], percentile(took, median).Milliseconds()})
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, row)
 }
 
 func (s *show) run(ctx context.Context) error {
@@ -233,6 +273,7 @@ func (s *show) faultAt(ctx context.Context, what, id string, watch time.Duration
 	if err != nil {
 		return err
 	}
+	s.now(what)
 	began := s.crowd.begin()
 	if err := do(id); err != nil {
 		return err
@@ -249,7 +290,7 @@ func (s *show) faultAt(ctx context.Context, what, id string, watch time.Duration
 		return err
 	}
 	m := s.crowd.measured(began)
-	_, _ = fmt.Fprintf(s.out, "%s: %d of %d rooms moved; %v; gave up: %d\n", what, moved(before, after), len(s.rooms), &m, len(m.gaveUp))
+	s.note(what, moved(before, after), &m)
 	return nil
 }
 

@@ -105,6 +105,16 @@ func (f *farm) doors() (addrs []string) {
 	return addrs
 }
 
+// open is doors with the names of the nodes.
+func (f *farm) open() (all []door) {
+	for id, n := range f.all() {
+		if !n.hidden {
+			all = append(all, door{id, n.HTTP})
+		}
+	}
+	return all
+}
+
 // kill ends a node like kill -9.
 func (f *farm) kill(id string) error {
 	n := f.node(id)

@@ -67,6 +67,7 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	mux.HandleFunc("POST /whep/{room}", n.post)
 	mux.HandleFunc("DELETE /session/{id}", n.remove)
 	mux.HandleFunc("GET /stats", n.stats)
+	servePage(mux, func() overview { return overview{Nodes: doorsOf(n.fleet.agent.Members())} })
 	n.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = n.server.Serve(listener) }()
 	return n, nil
@@ -93,7 +94,7 @@ const largestMessage = 64 << 10
 
 // join serves a participant over a WebSocket. It stays open as long as the participant is here.
 func (n *node) join(w http.ResponseWriter, r *http.Request) {
-	ws, err := websocket.Accept(w, r, nil)
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: []string{"*"}}) // see anyOrigin
 	if err != nil {
 		return
 	}

@@ -168,6 +168,77 @@ func TestWHIP(t *testing.T) { // S6.16
 	}
 }
 
+// A participant may send and receive by one connection, as the page does.
+func TestBothWays(t *testing.T) {
+	t.Parallel()
+	p := startPair(t)
+	sends, err := newPublisher("room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plays := &player{room: fingerprint("room")}
+	l := p.link(&bot{crowd: p.crowd, ctx: p.ctx, sends: sends})
+	if err := (&bot{plays: plays}).prepare(l); err != nil {
+		t.Fatal(err)
+	}
+	p.post(l, 0, "/whip/room")
+	if err := p.crowd.join(p.ctx, "room", true); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "sound and picture of the other one", func() error {
+		plays.mu.Lock()
+		defer plays.mu.Unlock()
+		if plays.sound.at.IsZero() || plays.image.at.IsZero() {
+			return errors.New("nothing to play")
+		}
+		return nil
+	})
+}
+
+// Each node serves the page and its parts, and all that the page asks from other origins.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	p := startPair(t)
+	get := func(at int, path string) (string, http.Header) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "http://"+p.nodes[at].addr+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := p.crowd.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", path, resp.Status, err)
+		}
+		return string(body), resp.Header
+	}
+	for path, want := range map[string]string{
+		"/": "text/html; charset=utf-8", "/web/page.css": "text/css; charset=utf-8",
+		"/web/page.mjs": "text/javascript; charset=utf-8", "/reconnect.mjs": "text/javascript; charset=utf-8",
+	} {
+		if _, header := get(0, path); header.Get("Content-Type") != want {
+			t.Errorf("%s is %s", path, header.Get("Content-Type"))
+		}
+	}
+	for _, path := range []string{"/overview", "/where/room"} {
+		if _, header := get(0, path); header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("the page of another node cannot read %s", path)
+		}
+	}
+	for at := range p.nodes {
+		body, _ := get(at, "/overview")
+		for _, n := range p.nodes {
+			if !strings.Contains(body, n.addr) {
+				t.Errorf("node %d does not name %s: %s", at, n.addr, body)
+			}
+		}
+	}
+}
+
 // A client with an old directive gets the present one from the node that it reaches.
 func TestWrongNode(t *testing.T) { // S6.14
 	t.Parallel()

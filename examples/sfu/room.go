@@ -50,10 +50,9 @@ func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.
 	if f.rooms, err = affinity.Start(f.agent, store, affinity.Config{ReportLoad: true, Log: cfg.Log}); err != nil {
 		return nil, errors.Join(err, f.agent.Close(), store.Close())
 	}
-	mux.Handle("GET /where/{room}", signalling.Where(f.rooms))
-	mux.Handle("POST /report/{room}", signalling.Report(f.rooms))
-	mux.Handle("GET /follow/{room}", signalling.Follow(f.rooms, 0))
-	mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
+	mux.Handle("GET /where/{room}", anyOrigin(signalling.Where(f.rooms)))
+	mux.Handle("POST /report/{room}", anyOrigin(signalling.Report(f.rooms)))
+	mux.Handle("GET /follow/{room}", anyOrigin(signalling.Follow(f.rooms, 0)))
 	return f, nil
 }
 
