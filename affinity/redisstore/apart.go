@@ -32,7 +32,7 @@ func (s *Store) swapApart(ctx context.Context, l *link, ops []pinstore.Op, of []
 	var enter, swaps []call
 	for _, i := range of {
 		op := ops[i]
-		whole := s.swapCall(batch{op.Partition, []int{i}}, ops)
+		whole := s.swapCall(batch{i}, ops)
 		swaps = append(swaps, call{
 			[]string{s.keys.pin(op.Partition, op.Room)}, append([]string{"swap"}, whole.args...),
 		})
@@ -76,7 +76,7 @@ func (s *Store) apartAnswer(ctx context.Context, l *link, op pinstore.Op, from r
 	if err != nil {
 		return pinstore.Result{Err: fault(fmt.Sprintf("room %.80q", op.Room), err)}
 	}
-	result, err := swapResult(answer, l.plain != l.pins)
+	result, err := swapResult(answer, l.tracked())
 	text, _ := answer[1].ToString()
 	needs := s.keys.needs(op.Partition, op.Room)
 	switch {

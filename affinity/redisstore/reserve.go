@@ -24,7 +24,7 @@ type counted struct {
 // pin, so no script can do both: the two run side by side, in the time of one round trip. A pin
 // that the limit forbids is undone by comparison before the caller is answered.
 func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
-	if err := check(op); err != nil {
+	if err := check(&op); err != nil {
 		return pinstore.Result{Err: fault(fmt.Sprintf("room %.80q", op.Room), err)}
 	}
 	var units counted

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func (s unsure) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 // BenchmarkResolve compares joins with a bare command on the same server, by one caller and by
 // 64. Each repetition is a slice of the bare command and a slice of joins, and the ratio of
 // the two times; times-bare is the median ratio. So work of other processes on the machine
-// slows both. server-ns/op is the CPU time of the server.
+// slows both. server-ns/op is the CPU time of the server, client-ns/op that of this process.
 func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
 	rooms := n.resolver(b, open(b, Options{URL: n.server.URL()}))
@@ -125,17 +126,19 @@ func BenchmarkResolve(b *testing.B) {
 				bares, calls = bares/64, calls/64
 			}
 			b.Run(fmt.Sprintf("%s by %d", c.name, callers), func(b *testing.B) {
-				var took, ratios, server []float64
+				var took, ratios, server, client []float64
 				for b.Loop() {
 					base := slice(b, bares, callers, bare)
-					cpu := n.serverTime(b)
+					cpu, own := n.serverTime(b), ownTime(b)
 					per := slice(b, calls, callers, c.call)
+					client = append(client, (ownTime(b)-own)/float64(calls))
 					server = append(server, (n.serverTime(b)-cpu)/float64(calls))
 					took, ratios = append(took, per), append(ratios, per/base)
 				}
 				b.ReportMetric(median(took), "ns/op")
 				b.ReportMetric(median(ratios), "times-bare")
 				b.ReportMetric(median(server), "server-ns/op")
+				b.ReportMetric(median(client), "client-ns/op")
 			})
 		}
 	}
@@ -175,6 +178,16 @@ func (n *bench) serverTime(b *testing.B) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// ownTime returns the nanoseconds of CPU that this process has used.
+func ownTime(b *testing.B) float64 {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func median(of []float64) float64 {

@@ -39,26 +39,60 @@ type call struct{ keys, args []string }
 // run runs the script once for each call and returns the answers in order. The calls
 // share a round trip.
 func (s script) run(ctx context.Context, c rueidis.Client, calls ...call) []rueidis.RedisResult {
-	cmds := make([]rueidis.Completed, len(calls))
-	for i, call := range calls {
-		cmds[i] = c.B().Evalsha().Sha1(s.hash).Numkeys(int64(len(call.keys))).Key(call.keys...).Arg(call.args...).Build()
-	}
-	results := send(ctx, c, cmds)
+	answers, _ := s.watch(ctx, c, calls, make([][]string, len(calls)))
+	return answers
+}
+
+// watch is run. After each call its connection, which is told what to track, tracks the call's
+// keys of watch, and reads their values. They share the round trip.
+func (s script) watch(ctx context.Context, c rueidis.Client, calls []call, watch [][]string) (answers, values []rueidis.RedisResult) {
+	answers, values = s.ask(ctx, c, calls, watch, false)
 	var again []int // calls to a server that has started, or taken over, since the last time
-	cmds = cmds[:0]
-	for i := range results {
-		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
+	for i := range answers {
+		if err, ok := rueidis.IsRedisErr(answers[i].Error()); ok && err.IsNoScript() {
 			again = append(again, i)
-			cmds = append(cmds, c.B().Eval().Script(s.source).Numkeys(int64(len(calls[i].keys))).
-				Key(calls[i].keys...).Arg(calls[i].args...).Build())
 		}
 	}
 	if len(again) > 0 {
-		for j, result := range send(ctx, c, cmds) {
-			results[again[j]] = result
+		a, v := s.ask(ctx, c, pick(calls, again), pick(watch, again), true)
+		for j, i := range again {
+			answers[i], values[i] = a[j], v[j]
 		}
 	}
-	return results
+	return answers, values
+}
+
+func pick[T any](from []T, at []int) []T {
+	some := make([]T, len(at))
+	for j, i := range at {
+		some[j] = from[i]
+	}
+	return some
+}
+
+// ask runs the script by its hash, or in full.
+func (s script) ask(ctx context.Context, c rueidis.Client, calls []call, watch [][]string, full bool) (answers, values []rueidis.RedisResult) {
+	cmds := make([]rueidis.Completed, 0, 3*len(calls))
+	for i, call := range calls {
+		keys := int64(len(call.keys))
+		if full {
+			cmds = append(cmds, c.B().Eval().Script(s.source).Numkeys(keys).Key(call.keys...).Arg(call.args...).Build())
+		} else {
+			cmds = append(cmds, c.B().Evalsha().Sha1(s.hash).Numkeys(keys).Key(call.keys...).Arg(call.args...).Build())
+		}
+		if len(watch[i]) > 0 {
+			cmds = append(cmds, c.B().ClientCaching().Yes().Build(), c.B().Mget().Key(watch[i]...).Build())
+		}
+	}
+	results := send(ctx, c, cmds)
+	answers, values = make([]rueidis.RedisResult, len(calls)), make([]rueidis.RedisResult, len(calls))
+	for i := range calls {
+		answers[i], results = results[0], results[1:]
+		if len(watch[i]) > 0 {
+			values[i], results = results[1], results[2:]
+		}
+	}
+	return answers, values
 }
 
 // send has a shortcut for a single command.

@@ -39,7 +39,16 @@ type link struct {
 	pins  rueidis.Client // with tracking: notified of changes of the keys that it has read
 	plain rueidis.Client // without tracking, for all other commands
 	err   error
+
+	// one says that all keys are on one server, so that a script may take those of several
+	// partitions. Then the pins connection tracks what it is told to, and not all that a script
+	// declares, as it would before Redis 7.2.
+	one   bool
+	split atomic.Bool // it was refused: a proxy divides the keys
 }
+
+// tracked reports whether the pins connection is notified of changes.
+func (l *link) tracked() bool { return l.pins != l.plain }
 
 var (
 	errClosed = errors.New("redisstore: the store is closed")
@@ -93,7 +102,7 @@ func (s *Store) Close() error {
 }
 
 func (l *link) close() {
-	if l.plain != l.pins {
+	if l.tracked() {
 		l.plain.Close()
 	}
 	l.pins.Close()
@@ -140,11 +149,17 @@ func (s *Store) dial() *link {
 	if err != nil {
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
+	one := plain.Mode() != rueidis.ClientModeCluster
 	if !tracking {
-		return &link{pins: plain, plain: plain}
+		return &link{pins: plain, plain: plain, one: one}
 	}
 	opt.DisableCache = false
 	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
+	if one {
+		opt.ClientTrackingOptions = []string{"OPTIN", "NOLOOP"}
+		// So that no first join takes two round trips. After a failure the first one brings the script.
+		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
+	}
 	opt.OnInvalidations = s.invalidated
 	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
 	pins, err := rueidis.NewClient(opt)
@@ -152,7 +167,7 @@ func (s *Store) dial() *link {
 		plain.Close()
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
-	return &link{pins: pins, plain: plain}
+	return &link{pins: pins, plain: plain, one: one}
 }
 
 // do runs f on its own goroutine and returns its answer, or an error when ctx ends

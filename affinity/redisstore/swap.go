@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -34,8 +37,8 @@ const (
 	outcomeGarbage = 2
 )
 
-// Swap implements pinstore.Store. Up to 64 ops of one partition share a command, and all
-// commands share a round trip. An invalid op fails alone, and writes nothing.
+// Swap implements pinstore.Store. Up to 64 ops share a command, in Redis Cluster those of one
+// partition, and all commands share a round trip. An invalid op fails alone, and writes nothing.
 func (s *Store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	if len(ops) == 1 && ops[0].Limit > 0 {
 		return []pinstore.Result{s.claim(ctx, ops[0])}
@@ -45,96 +48,130 @@ func (s *Store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 
 func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Result {
 	results := make([]pinstore.Result, len(ops))
-	order := batches(ops, results)
-	if len(order) == 0 {
+	valid := make([]int, 0, len(ops))
+	for i := range ops {
+		if err := check(&ops[i]); err != nil {
+			results[i].Err = fault(fmt.Sprintf("room %.80q", ops[i].Room), err)
+		} else {
+			valid = append(valid, i)
+		}
+	}
+	if len(valid) == 0 {
 		return results
 	}
-	calls := make([]call, len(order))
-	for i, b := range order {
-		calls[i] = s.swapCall(b, ops)
-	}
-	answers, err := do(ctx, s, func(ctx context.Context, l *link) swapped {
-		got := swapped{s.swap.run(ctx, l.pins, calls...), l.plain != l.pins, nil}
-		for i, b := range order {
-			if moving(got.answers[i]) {
-				got.apart = append(got.apart, s.swapApart(ctx, l, ops, b.ops)...)
-			}
-		}
-		return got
-	})
-	for i, b := range order {
+	answers, err := do(ctx, s, func(ctx context.Context, l *link) []pinstore.Result { return s.swapOn(ctx, l, ops, valid) })
+	for _, i := range valid {
 		if err != nil {
-			for _, op := range b.ops {
-				results[op].Err = fault(fmt.Sprintf("room %.80q", ops[op].Room), err)
-			}
-			continue
+			results[i].Err = fault(fmt.Sprintf("room %.80q", ops[i].Room), err)
+		} else {
+			results[i] = answers[i]
 		}
-		s.swapResults(answers, i, b, ops, results)
-	}
-	for _, r := range answers.apart {
-		results[r.op] = r.Result
 	}
 	s.notifyOthers(ops, results)
 	return results
 }
 
-// batches returns the valid ops, by partition. The others fail.
-func batches(ops []pinstore.Op, results []pinstore.Result) (order []batch) {
-	if len(ops) == 1 && check(ops[0]) == nil {
-		return []batch{{ops[0].Partition, []int{0}}}
+// swapOn performs the ops with the indexes of. The results have the indexes of ops.
+func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int) []pinstore.Result {
+	results := make([]pinstore.Result, len(ops))
+	order := batches(ops, of, l.one && !l.split.Load())
+	calls, watch := s.swapCalls(l, order, ops)
+	answers, pins := s.swap.watch(ctx, l.pins, calls, watch)
+	var apart []int
+	for i, b := range order {
+		switch {
+		case moving(answers[i]):
+			for _, r := range s.swapApart(ctx, l, ops, b) {
+				results[r.op] = r.Result
+			}
+		case scattered(answers[i]) && !onePartition(ops, b):
+			apart = append(apart, b...)
+		default:
+			s.swapResults(l, answers[i], b, ops, results)
+			if watch[i] != nil {
+				s.compare(pins[i], answers[i], b, ops, results)
+			}
+		}
 	}
-	batches := make(map[placement.Partition][]int, min(len(ops), 64)) // → indexes of ops
-	for i, op := range ops {
-		if err := check(op); err != nil {
-			results[i].Err = fault(fmt.Sprintf("room %.80q", op.Room), err)
-			continue
+	if len(apart) > 0 {
+		l.split.Store(true)
+		again := s.swapOn(ctx, l, ops, apart)
+		for _, i := range apart {
+			results[i] = again[i]
 		}
-		of := append(batches[op.Partition], i)
-		if len(of) == maxOps {
-			order = append(order, batch{op.Partition, of})
-			of = nil
-		}
-		batches[op.Partition] = of
 	}
-	for p, of := range batches {
-		if len(of) > 0 {
-			order = append(order, batch{p, of})
-		}
+	return results
+}
+
+// scattered reports whether a server, or the proxy of one, has refused a command because its
+// keys are in several slots.
+func scattered(answer rueidis.RedisResult) bool {
+	err, ok := rueidis.IsRedisErr(answer.Error())
+	return ok && strings.HasPrefix(err.Error(), "CROSSSLOT")
+}
+
+func onePartition(ops []pinstore.Op, of batch) bool {
+	return !slices.ContainsFunc(of, func(i int) bool { return ops[i].Partition != ops[of[0]].Partition })
+}
+
+// batch is the indexes of the ops of one run of the script.
+type batch []int
+
+// batches divides ops, by partition unless they may be together.
+func batches(ops []pinstore.Op, of []int, together bool) []batch {
+	if together || len(of) == 1 {
+		return slices.Collect(chunks(of))
+	}
+	byPartition := make(map[placement.Partition][]int)
+	for _, i := range of {
+		p := ops[i].Partition
+		byPartition[p] = append(byPartition[p], i)
+	}
+	var order []batch
+	for _, of := range byPartition {
+		order = slices.AppendSeq(order, chunks(of))
 	}
 	return order
 }
 
-// batch is some ops of one partition, by index.
-type batch struct {
-	partition placement.Partition
-	ops       []int
+func chunks(of []int) iter.Seq[batch] {
+	return func(yield func(batch) bool) {
+		for some := range slices.Chunk(of, maxOps) {
+			if !yield(some) {
+				return
+			}
+		}
+	}
 }
 
-// swapped holds the answers of the script.
-type swapped struct {
-	answers []rueidis.RedisResult
-	tracked bool
-	apart   []apartResult // of ops whose keys are on two servers
+// swapCalls returns the runs of the script, and the pins that the connection is to track after
+// each.
+func (s *Store) swapCalls(l *link, order []batch, ops []pinstore.Op) (calls []call, watch [][]string) {
+	calls, watch = make([]call, len(order)), make([][]string, len(order))
+	for i, b := range order {
+		calls[i] = s.swapCall(b, ops)
+		if l.one && l.tracked() {
+			watch[i] = s.pinsOf(b, ops)
+		}
+	}
+	return calls, watch
 }
 
 func (s *Store) swapCall(b batch, ops []pinstore.Op) call {
-	const keysPerOp, argsPerOp = 4, 8
+	const keysPerOp, argsPerOp = 5, 8
 	c := call{
-		keys: make([]string, 0, 1+keysPerOp*len(b.ops)),
-		args: make([]string, 0, argsPerOp*len(b.ops)),
+		keys: make([]string, 0, keysPerOp*len(b)),
+		args: make([]string, 0, argsPerOp*len(b)),
 	}
-	// Redis 7.0 tracks all declared keys, so there are as few as possible.
-	sets := false
-	for _, i := range b.ops {
-		op := ops[i]
+	for _, i := range b {
+		op := &ops[i]
 		standing, set := textOf(op.If.Incarnation), textOf(op.Set.Incarnation)
-		c.keys = append(c.keys, s.keys.pin(b.partition, op.Room), s.keys.needs(b.partition, op.Room))
+		c.keys = append(c.keys, s.keys.pin(op.Partition, op.Room), s.keys.needs(op.Partition, op.Room))
 		if standing != "" {
-			c.keys = append(c.keys, s.keys.rooms(b.partition, standing))
+			c.keys = append(c.keys, s.keys.rooms(op.Partition, standing))
 		}
 		if set != "" {
-			c.keys = append(c.keys, s.keys.rooms(b.partition, set))
-			sets = true
+			c.keys = append(c.keys, s.keys.rooms(op.Partition, set), s.keys.incarnations(op.Partition))
 		}
 		c.args = append(c.args,
 			op.Room,
@@ -142,30 +179,58 @@ func (s *Store) swapCall(b batch, ops []pinstore.Op) call {
 			set, strconv.FormatUint(op.Set.Epoch, 10), strconv.Itoa(op.Set.Size),
 			strconv.FormatInt(op.TTL.Milliseconds(), 10), op.Set.Needs)
 	}
-	if sets {
-		c.keys = append(c.keys, s.keys.incarnations(b.partition))
-	}
 	return c
 }
 
-// swapResults reads the i-th answer, for batch b.
-func (s *Store) swapResults(from swapped, i int, b batch, ops []pinstore.Op, results []pinstore.Result) {
-	answer, err := from.answers[i].ToArray()
-	const perOp = 4
-	if err == nil && len(answer) != perOp*len(b.ops) {
+func (s *Store) pinsOf(b batch, ops []pinstore.Op) []string {
+	pins := make([]string, len(b))
+	for j, i := range b {
+		pins[j] = s.keys.pin(ops[i].Partition, ops[i].Room)
+	}
+	return pins
+}
+
+const answersPerOp = 4
+
+// swapResults reads the answer for batch b.
+func (s *Store) swapResults(l *link, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
+	answer, err := from.ToArray()
+	if err == nil && len(answer) != answersPerOp*len(b) {
 		err = errAnswer
 	}
-	for j, op := range b.ops {
-		room := ops[op].Room
+	for j, i := range b {
+		op := &ops[i]
 		if err != nil {
-			results[op].Err = fault(fmt.Sprintf("room %.80q", room), err)
+			results[i].Err = fault(fmt.Sprintf("room %.80q", op.Room), err)
 			continue
 		}
-		result, err := swapResult(answer[perOp*j:], from.tracked)
+		result, err := swapResult(answer[answersPerOp*j:], l.tracked())
 		if err != nil {
-			result.Err = fault(fmt.Sprintf("key %.200q", s.keys.pin(b.partition, room)), err)
+			result.Err = fault(fmt.Sprintf("key %.200q", s.keys.pin(op.Partition, op.Room)), err)
 		}
-		results[op] = result
+		results[i] = result
+	}
+}
+
+// compare compares the pins since which the connection tracks them with the answers of the
+// script. A pin that another client has changed in between counts as changed after its answer.
+func (s *Store) compare(pins, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
+	since, err := pins.ToArray()
+	answer, _ := from.ToArray()
+	for j, i := range b {
+		if results[i].Err != nil {
+			continue
+		}
+		if err == nil && len(since) == len(b) {
+			was, _ := answer[answersPerOp*j+1].ToString()
+			if is, _ := since[j].ToString(); is == was { // both are empty if there is no pin
+				continue
+			}
+		}
+		results[i].Fresh = 0
+		for _, changed := range s.users() {
+			changed(ops[i].Room)
+		}
 	}
 }
 
@@ -209,7 +274,7 @@ var (
 )
 
 // check rejects an op with a key or value that other nodes could not read.
-func check(op pinstore.Op) error {
+func check(op *pinstore.Op) error {
 	if err := roomname.Check(op.Room); err != nil {
 		return fmt.Errorf("invalid name: %w", err)
 	}

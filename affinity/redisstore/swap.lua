@@ -1,25 +1,23 @@
--- Compare-and-sets of the pins of some rooms of one partition; see pinstore.Op.
+-- Compare-and-sets of the pins of some rooms; see pinstore.Op. In Redis Cluster they are of
+-- one partition.
 --
 -- KEYS     for each op:
---          the room's pin, its needs, the index of If if there is one, the index of Set if
---          there is one
---          at last, if any op has a Set: the partition's zset of incarnations
+--          the room's pin, its needs, the index of If if there is one, and if there is a Set
+--          its index and the zset of incarnations of the partition
 -- ARGV     for each op:
 --          room, If incarnation, If epoch, Set incarnation, Set epoch, size, TTL in ms, needs
 -- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms, its needs
 --          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned
 --          in its place
 --
--- The script reads new pins once more at the end: a tracking connection is notified of
--- changes of keys that it has read since their last change. It reads no other key, or
--- indexes would be tracked, too. Before Redis 7.2 each reading command tracks all keys of
--- the script, so one command reads all pins.
+-- The script reads new pins once more at the end: a connection that tracks what its scripts
+-- read is notified of changes of keys that it has read since their last change. It reads no
+-- other key, or indexes would be tracked, too.
 
 local FIELDS = 8
 local MAX_EPOCH = 2 ^ 53 - 1 -- numbers are doubles
 local STEPS = 8 -- of a TTL, by which the end of an index moves
 local micros, now -- the time, once an op writes
-local incs = KEYS[#KEYS]
 local out = {}
 local longest = {} -- TTL set so far, by index
 
@@ -36,12 +34,12 @@ local function last(key, ttl)
   return redis.call('PEXPIRE', key, ttl, 'GT') == 1 or redis.call('PEXPIRE', key, ttl, 'NX') == 1
 end
 
--- Enters a room into the index of an incarnation, and the incarnation into the index of
+-- Enters a room into the index of an incarnation, and the incarnation into incs, the index of
 -- the partition. An index lasts at least as long as its longest entry. Its end moves in
 -- steps: an index that lasts until the present step has been entered into the index of the
 -- partition, too, which lasts as long. Apart.lua, and other releases, end an index at no
 -- step.
-local function enter(index, inc, room, ttl)
+local function enter(index, incs, inc, room, ttl)
   redis.call('ZADD', index, now + ttl, room)
   if ttl <= (longest[index] or 0) then
     return
@@ -59,12 +57,12 @@ local function enter(index, inc, room, ttl)
 end
 
 local n = #ARGV / FIELDS
-local pins, set, k = {}, {}, 1
+local pins, written, k = {}, {}, 1
 local at = {} -- in KEYS, of each op
 for i = 1, n do
   local field = (i - 1) * FIELDS
   pins[i], at[i] = KEYS[k], k
-  k = k + 2 + (ARGV[field + 2] ~= '' and 1 or 0) + (ARGV[field + 4] ~= '' and 1 or 0)
+  k = k + 2 + (ARGV[field + 2] ~= '' and 1 or 0) + (ARGV[field + 4] ~= '' and 2 or 0)
 end
 local found = {} -- by key, false for none
 for i, value in ipairs(redis.call('MGET', unpack(pins))) do
@@ -74,7 +72,8 @@ end
 for i = 1, n do
   local room, ifInc, ifEpoch, setInc, setEpoch, size, ttl, setNeeds = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
   local pin, needs, ifIndex = pins[i], KEYS[at[i] + 1], KEYS[at[i] + 2]
-  local setIndex = ifInc == '' and ifIndex or KEYS[at[i] + 3]
+  local set = at[i] + (ifInc == '' and 2 or 3)
+  local setIndex, incs = KEYS[set], KEYS[set + 1]
 
   local stands = found[pin]
   local inc, epoch, more = '', nil, ''
@@ -119,14 +118,14 @@ for i = 1, n do
     local value = setInc .. '|' .. epoch .. '|' .. (setNeeds ~= '' and '0' or '') .. size
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
-    enter(setIndex, setInc, room, tonumber(ttl))
+    enter(setIndex, incs, setInc, room, tonumber(ttl))
     -- A key that MGET does not show is no string, and so no pin.
     if redis.call('SET', pin, value, 'PX', ttl, stands and 'XX' or 'NX') then
       if stands and inc ~= setInc then
         redis.call('ZREM', ifIndex, room)
       end
       found[pin] = value
-      set[#set + 1] = pin
+      written[#written + 1] = pin
       -- A key of its own: the last release accepts pins of four fields only.
       if setNeeds ~= '' then
         redis.call('SET', needs, setNeeds, 'PX', ttl)
@@ -140,7 +139,7 @@ for i = 1, n do
     end
   end
 end
-if #set > 0 then
-  redis.call('MGET', unpack(set))
+if #written > 0 then
+  redis.call('MGET', unpack(written))
 end
 return out
