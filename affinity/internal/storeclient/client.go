@@ -34,7 +34,8 @@ type Client struct {
 	budget  time.Duration
 	log     *slog.Logger
 	unasked func(ctx context.Context, why error) // may be nil
-	breaker *gobreaker.CircuitBreaker[[]pinstore.Result]
+	queue   queue
+	breaker *gobreaker.CircuitBreaker[pinstore.Result]
 
 	// transition is 0, or 1 plus the state that the breaker has just entered. The
 	// breaker reports it under its own lock, where no log handler may run.
@@ -54,13 +55,13 @@ type Client struct {
 //
 // unasked, which may be nil, is called with each call that the breaker rejects.
 func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {
-	c := &Client{Store: store, budget: budget, log: log, unasked: unasked}
-	c.breaker = gobreaker.NewCircuitBreaker[[]pinstore.Result](gobreaker.Settings{
+	c := &Client{Store: store, queue: queue{store: store, budget: budget}, budget: budget, log: log, unasked: unasked}
+	c.breaker = gobreaker.NewCircuitBreaker[pinstore.Result](gobreaker.Settings{
 		Name:          "store",
 		MaxRequests:   1,
 		Timeout:       openTime,
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= tripAfter },
-		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) },
+		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errBusy) },
 		OnStateChange: c.changed,
 	})
 	return c
@@ -89,16 +90,16 @@ func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFu
 
 // Swap performs one op for a caller who waits.
 func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
-	results, err := c.breaker.Execute(func() ([]pinstore.Result, error) {
+	result, err := c.breaker.Execute(func() (pinstore.Result, error) {
 		asked := time.Now()
-		got := c.Store.Swap(ctx, op)
+		got := c.queue.swap(ctx, op)
 		c.calls.Add(1)
 		c.waited.Add(int64(time.Since(asked)))
-		return got, got[0].Err
+		return got, got.Err
 	})
 	c.logTransition()
 	if err == nil {
-		return results[0]
+		return result
 	}
 	c.errors.Add(1)
 	if c.unasked != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {

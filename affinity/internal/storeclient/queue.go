@@ -1,0 +1,96 @@
+package storeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/affinity/pinstore"
+)
+
+const (
+	// abreast calls of single ops are under way before others wait. So a few callers wait for
+	// the store alone.
+	abreast = 4
+
+	// sharing bounds the ops of callers that share a call.
+	sharing = 64
+)
+
+// errBusy does not say that the store is slow with an op: it never got the op.
+var errBusy = errors.New("earlier calls are not answered yet")
+
+// queue calls a store for callers with an op each. While several calls are under way, ops
+// wait, and share the next one. So under load an op costs a fraction of a call.
+type queue struct {
+	store  pinstore.Store
+	budget time.Duration // of a call; no caller waits longer
+
+	mu      sync.Mutex
+	running int
+	waiting []*waiter // empty unless abreast calls are running
+}
+
+type waiter struct {
+	op     pinstore.Op
+	answer chan pinstore.Result // holds one
+}
+
+// swap performs an op until ctx ends. An op with a limit shares no call.
+func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
+	if op.Limit > 0 {
+		return q.store.Swap(ctx, op)[0]
+	}
+	q.mu.Lock()
+	if q.running < abreast {
+		q.running++
+		q.mu.Unlock()
+		defer q.next()
+		return q.store.Swap(ctx, op)[0]
+	}
+	w := &waiter{op, make(chan pinstore.Result, 1)}
+	q.waiting = append(q.waiting, w)
+	q.mu.Unlock()
+	select {
+	case res := <-w.answer:
+		return res
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.waiting, w); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
+	}
+	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
+}
+
+// next ends a call. It begins the next one, for those that have waited.
+func (q *queue) next() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.running--
+		return
+	}
+	some := slices.Clone(q.waiting[:min(sharing, len(q.waiting))])
+	q.waiting = slices.Delete(q.waiting, 0, len(some))
+	go q.share(some)
+}
+
+// share makes a call for some waiters. None of them ends it, by giving up, for the others.
+func (q *queue) share(some []*waiter) {
+	defer q.next()
+	ctx, cancel := context.WithTimeout(context.Background(), q.budget)
+	defer cancel()
+	ops := make([]pinstore.Op, len(some))
+	for i, w := range some {
+		ops[i] = w.op
+	}
+	for i, res := range q.store.Swap(ctx, ops...) {
+		some[i].answer <- res
+	}
+}
