@@ -150,7 +150,11 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	if died {
 		k.someDied()
 	}
+	refused := k.store.agreement.Refused() != nil
 	k.store.agreement.Report(k.agree(k.living()))
+	if refused && k.store.agreement.Refused() == nil {
+		k.work.partitions.add(k.owned()...) // not swept while refused
+	}
 	k.decide()
 	if restores := k.sayRestored(ctx); restores || len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show

@@ -78,8 +78,8 @@ type work struct {
 //
 // It fails with ErrSettings if other nodes of the cluster have another number of partitions,
 // another Config.Cost, or a store with another prefix. If the store does not answer, the node finds
-// that out later: then all calls that need the store fail with ErrSettings, and the rooms
-// that are hosted here stay.
+// that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, and
+// the rooms that are hosted here stay.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

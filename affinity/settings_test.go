@@ -184,6 +184,40 @@ func TestSettingsRefusedLater(t *testing.T) { // S6.12
 	})
 }
 
+// A refused node gives the rooms of dead nodes no homes, even if no other node does: no node could host
+// them there. Once it is accepted, it does so at once.
+func TestSettingsRefusedSweep(t *testing.T) { // S6.12
+	synctest.Test(t, func(t *testing.T) {
+		data := pinstore.NewMemory()
+		slow, store := &faulty{Store: data}, &faulty{Store: data}
+		f := newFleet(t, slow, affinity.Config{}, "a", "b")
+		f.resolveAll(20)
+		store.fails.Store(true)
+		x, err := affinity.Start(loner(t, "x", 128), store, affinity.Config{Log: f.cfg.Log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(soon)
+		store.fails.Store(false)
+		time.Sleep(soon)
+		slow.blind.Store(true)
+		f.crash("a")
+		time.Sleep(time.Minute)
+		if s := x.Stats(); s.Refused == "" || s.Rehomed > 0 {
+			t.Errorf("refused %q, and %d rooms re-homed", s.Refused, s.Rehomed)
+		}
+		if is := pins(t, data); hasNode(is, "x") || !hasNode(is, "a") {
+			t.Errorf("pins: %v", is)
+		}
+		f.crash("b")
+		time.Sleep(2 * soon)
+		if s := x.Stats(); s.Refused != "" || s.Rehomed != 20 {
+			t.Errorf("after the others have ended: refused %q, and %d rooms re-homed, want 20", s.Refused, s.Rehomed)
+		}
+		_ = x.Close()
+	})
+}
+
 // After the store has lost its data, the nodes that ran before stay, even if the node that they refuse is
 // the first to reach the store.
 func TestSettingsAfterLoss(t *testing.T) { // S6.12

@@ -161,8 +161,8 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 	for ctx.Err() == nil {
 		s := w.agent.Snapshot()
 		switch {
-		case !w.agent.Live() || s.Table == nil:
-			return true // the present owner does it
+		case !w.sweeps(s):
+			return true
 		case w.store.Away():
 			w.err = pinstore.ErrStore
 			return false
@@ -189,6 +189,12 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 		}
 	}
 	return true
+}
+
+// sweeps reports whether this node may sweep. If not, the present owner does it, or the nodes
+// that are not refused for their settings, or this one once it is accepted.
+func (r *Resolver) sweeps(s *cluster.Snapshot) bool {
+	return r.agent.Live() && s.Table != nil && r.store.agreement.Refused() == nil
 }
 
 // orphans returns the rooms of incarnations that are dead by gossip and by the store,
