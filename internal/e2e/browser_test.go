@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,23 @@ func TestMain(m *testing.M) {
 		f()
 	}
 	os.Exit(code)
+}
+
+// inputs reads files of the examples, so that go test does not use its cache after a change of these. It
+// regards only files below the module: testdata/examples is a link.
+func inputs(t *testing.T, patterns ...string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		files, err := filepath.Glob("testdata/examples/" + pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no files %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			if _, err := os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // patience bounds each step on a busy machine.
@@ -92,6 +110,7 @@ func start() {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"),
 		chromedp.NoSandbox, // it does not work for root in a container
+		chromedp.Flag("autoplay-policy", "no-user-gesture-required"),
 		chromedp.Flag("proxy-server", "direct://"))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, end := chromedp.NewContext(ctx)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -30,12 +29,7 @@ type seat struct {
 // seats starts three of them with a Redis.
 func seats(t *testing.T) (all []*seat) {
 	t.Helper()
-	// Otherwise go test would use its cache after a change of these.
-	for _, file := range []string{"server.mjs", "agent.mjs", "page.html"} {
-		if _, err := os.ReadFile("../../examples/sidecar/" + file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	inputs(t, "sidecar/server.mjs", "sidecar/agent.mjs", "sidecar/page.html")
 	roost, err := binary()
 	if err != nil {
 		t.Fatal(err)

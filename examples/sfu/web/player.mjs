@@ -69,7 +69,7 @@ export class Player {
     if (moved) {
       if (tile.video) tile.video.replaceWith(video);
       else tile.box.prepend(video);
-      tile.video = video;
+      [tile.video, video.ariaLabel] = [video, tile.name];
       tile.box.dataset.node = video.link.home.to;
       this.#on.played(video.link, still);
     } else if (still >= tooLong) {
@@ -135,12 +135,14 @@ export class Player {
       const open = now - tile.last >= tooLong ? [{ from: tile.last, to: now }] : [];
       const gaps = [...tile.gaps, ...open];
       const parts = [place(element("i", "good"), tile.born, now)];
-      const labelled = [];
-      for (const gap of [...gaps].sort((a, b) => b.to - b.from - (a.to - a.from))) {
+      const [width, centers] = [60 / tile.strip.clientWidth * shown, []]; // of labels, as times
+      for (const gap of gaps.sort((a, b) => b.to - b.from - (a.to - a.from))) {
         parts.push(place(element("i", "gap"), gap.from, gap.to));
-        if (labelled.some((at) => Math.abs(at - gap.from) < shown / 6)) continue; // there is no room for its label
-        labelled.push(gap.from);
-        parts.push(place(element("b", now - gap.from < shown / 3 ? "late" : "", `${Math.round(gap.to - gap.from)} ms`), gap.from));
+        const late = now - gap.from < shown / 3;
+        const center = gap.from + (late ? -width : width) / 2;
+        if (centers.some((c) => Math.abs(c - center) < width)) continue; // there is no room
+        centers.push(center);
+        parts.push(place(element("b", late ? "late" : "", `${Math.round(gap.to - gap.from)} ms`), gap.from));
       }
       for (const m of this.#marks) parts.push(place(element("s", now - m.at < shown / 3 ? "late" : "", m.text), m.at));
       tile.strip.replaceChildren(...parts);
