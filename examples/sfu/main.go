@@ -3,10 +3,10 @@
 // Sfu is a media server of several nodes: WebRTC by pion, rooms by roost. A participant joins by
 // WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each to all
 // others. What is about roost is in room.go. A room of more than -room-max subscribers spreads over
-// further nodes: see cascade.go.
+// further nodes: see cascade.go. Each node serves a page for browsers at /, which follows its room: see web.
 //
 //	cd examples/sfu
-//	go run . demo                                 # three nodes, bots, faults, and what they did to the calls
+//	go run . demo                                 # three nodes, bots, faults, and what they did to the calls; -once ends then
 //	go run . demo -redis redis://127.0.0.1:6379
 //
 //	go run . node -id a -http 127.0.0.1:8001 -bind 127.0.0.1:7001 -redis redis://127.0.0.1:6379
