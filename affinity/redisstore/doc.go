@@ -54,6 +54,8 @@
 //
 //	~roost:* (and the prefix, if it is another one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
 //	+zadd +zrem +zrange +zrevrange +zscore +zcard +zcount +zrangebyscore
-//	+zremrangebyscore +hello +ping +client|tracking
+//	+zremrangebyscore +hello +ping +client|tracking +client|caching
 //	+select +cluster|slots +cluster|shards +role
+//
+// Without +client|caching a batch takes a command for each partition.
 package redisstore

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
@@ -81,13 +82,37 @@ func TestNoTracking(t *testing.T) {
 	}
 }
 
+// A user who may not say what to track, as before that right was in doc.go, is notified nevertheless.
+// Without the right since the connection began, answers are fresh for as long as without notifications.
+func TestAccessListWithoutCaching(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("ACL", "SETUSER", "roost", "on", ">"+secret, "~*", "+@all", "-client|caching")
+	opt := Options{URL: "redis://roost:" + secret + "@" + server.Addr()}
+	s, other := ready(t, opt), ready(t, opt)
+	notified := listen(s)
+	is := swap(t, s, first("room", node("n", 1)))
+	swap(t, other, pinstore.Op{Partition: 17, Room: "room", If: is.Pin, Set: pinstore.Pin{Incarnation: node("m", 1)}, TTL: time.Hour})
+	redistest.Eventually(t, "a notification", func() error { return notified.have("room") })
+
+	server.Do("ACL", "SETUSER", "roost", "+client|caching")
+	s = ready(t, opt)
+	notified = listen(s)
+	server.Do("ACL", "SETUSER", "roost", "-client|caching")
+	if got := swap(t, s, read("room")); got.Fresh > untrackedFresh {
+		t.Errorf("an answer that is not tracked is fresh for %v", got.Fresh)
+	}
+	if all := notified.all(); len(all) != 0 { // the keeper would read the pin again, and so on
+		t.Errorf("notified of %q", all)
+	}
+}
+
 // The commands in doc.go are enough.
 func TestAccessList(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("ACL", "SETUSER", "roost", "on", ">"+secret, "~roost:*",
 		"+eval", "+evalsha", "+get", "+set", "+del", "+mget", "+exists", "+pttl", "+pexpire", "+time",
 		"+zadd", "+zrem", "+zrange", "+zrevrange", "+zscore", "+zcard", "+zcount", "+zrangebyscore",
-		"+zremrangebyscore", "+hello", "+ping", "+client|tracking",
+		"+zremrangebyscore", "+hello", "+ping", "+client|tracking", "+client|caching",
 		"+select", "+cluster|slots", "+cluster|shards", "+role")
 	s := ready(t, Options{URL: "redis://roost:" + secret + "@" + server.Addr()})
 	if err := attempt(s, answerTime, func(_, err error) error { return err }); err != nil {

@@ -44,7 +44,7 @@ func (s script) run(ctx context.Context, c rueidis.Client, calls ...call) []ruei
 }
 
 // watch is run. After each call its connection, which is told what to track, tracks the call's
-// keys of watch, and reads their values. They share the round trip.
+// keys of watch, and reads their values. They share the round trip. A value that is an error is not tracked.
 func (s script) watch(ctx context.Context, c rueidis.Client, calls []call, watch [][]string) (answers, values []rueidis.RedisResult) {
 	answers, values = s.ask(ctx, c, calls, watch, false)
 	var again []int // calls to a server that has started, or taken over, since the last time
@@ -89,7 +89,11 @@ func (s script) ask(ctx context.Context, c rueidis.Client, calls []call, watch [
 	for i := range calls {
 		answers[i], results = results[0], results[1:]
 		if len(watch[i]) > 0 {
-			values[i], results = results[1], results[2:]
+			values[i] = results[1]
+			if results[0].Error() != nil {
+				values[i] = results[0] // the connection does not track the keys that it has read
+			}
+			results = results[2:]
 		}
 	}
 	return answers, values

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,7 +156,7 @@ func (s *Store) dial() *link {
 	}
 	opt.DisableCache = false
 	opt.ClientTrackingOptions = []string{"NOLOOP"} // tracks all keys that a connection reads, without its own changes
-	if one {
+	if one = one && mayChoose(plain); one {
 		opt.ClientTrackingOptions = []string{"OPTIN", "NOLOOP"}
 		// So that no first join takes two round trips. After a failure the first one brings the script.
 		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
@@ -168,6 +169,13 @@ func (s *Store) dial() *link {
 		return &link{err: fmt.Errorf("connect to %v: %w", opt.InitAddress, err)}
 	}
 	return &link{pins: pins, plain: plain, one: one}
+}
+
+// mayChoose reports whether a connection may say what to track: a user of an access list may
+// lack the right, and a proxy the command. Without tracking the server refuses it by its name.
+func mayChoose(plain rueidis.Client) bool {
+	err, ok := rueidis.IsRedisErr(plain.Do(context.Background(), plain.B().ClientCaching().Yes().Build()).Error())
+	return ok && strings.HasPrefix(strings.TrimPrefix(err.Error(), "ERR "), "CLIENT CACHING can")
 }
 
 // do runs f on its own goroutine and returns its answer, or an error when ctx ends

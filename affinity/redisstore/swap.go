@@ -213,7 +213,8 @@ func (s *Store) swapResults(l *link, from rueidis.RedisResult, b batch, ops []pi
 }
 
 // compare compares the pins since which the connection tracks them with the answers of the
-// script. A pin that another client has changed in between counts as changed after its answer.
+// script. A pin that another client has changed in between counts as changed after its answer. Answers
+// that are not tracked are fresh for as long as without notifications.
 func (s *Store) compare(pins, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
 	since, err := pins.ToArray()
 	answer, _ := from.ToArray()
@@ -221,11 +222,13 @@ func (s *Store) compare(pins, from rueidis.RedisResult, b batch, ops []pinstore.
 		if results[i].Err != nil {
 			continue
 		}
-		if err == nil && len(since) == len(b) {
-			was, _ := answer[answersPerOp*j+1].ToString()
-			if is, _ := since[j].ToString(); is == was { // both are empty if there is no pin
-				continue
-			}
+		if err != nil || len(since) != len(b) {
+			results[i].Fresh = min(results[i].Fresh, untrackedFresh)
+			continue
+		}
+		was, _ := answer[answersPerOp*j+1].ToString()
+		if is, _ := since[j].ToString(); is == was { // both are empty if there is no pin
+			continue
 		}
 		results[i].Fresh = 0
 		for _, changed := range s.users() {
