@@ -4,6 +4,7 @@ TOOL := go tool -modfile=$(CURDIR)/internal/tools/go.mod
 STEP := @scripts/step.sh
 EACH := scripts/each-module.sh
 NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -parallel 3 ./internal/netlab -long $(if $(EXE),-exe $(abspath $(EXE)))
+FLOODS = $(STEP) 'strangers at the gossip port' go test -count=1 -v -timeout 1h -parallel 1 -run 'Test(Floods|Forgeries|Replay|Reflection)$$' ./cmd/roost -floods
 
 # Packages without a goroutine, or with some that share nothing. The race detector would find
 # nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
@@ -86,16 +87,17 @@ compare: ## BenchmarkRest of COMMIT and of this tree: agreement, leases, traffic
 idle: ## what an idle agent among 100 processes costs, on Linux
 	$(STEP) 'idle agents' scripts/idle.sh
 
-chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for planted bugs, and make networks; takes an hour
+chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for planted bugs, make floods and make networks; takes an hour
 	$(STEP) 'schedules of faults' go run ./internal/chaos -seeds $(or $(SEEDS),10000)
 	$(STEP) 'planted bugs' go test -count=1 -v -timeout 2h -run Planted ./internal/chaos -hunt
+	$(FLOODS)
 	$(NETWORKS)
 
 outages: ## rooms while Redis loses data or is away, as a table, and 100,000 rooms at FLUSHALL; takes minutes
 	$(STEP) 'outages of Redis' go test -count=1 -v -run 'TestOutages$$|TestFlushedRooms$$' ./internal/fleettest -long
 
-floods: ## strangers at the gossip port of real agents, as two tables; takes five minutes
-	$(STEP) 'strangers at the gossip port' go test -count=1 -v -run 'TestFloods$$|TestReflection$$' ./cmd/roost -floods
+floods: ## strangers and holders of the key at the gossip port of real agents, as tables; takes fifteen minutes
+	$(FLOODS)
 
 models: ## every state of the larger worlds of the model of rooms, and 3,500 random walks on Redis; takes minutes
 	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./affinity -long

@@ -60,24 +60,26 @@ func stand(t *testing.T, host byte) *bystander {
 	return b
 }
 
-// insight is what anyone can ask an agent without a key for.
+// insight is what a holder of the key, if there is one, can ask an agent for.
 type insight struct {
 	meta     []byte
 	settings uint32
+	of       map[lease.NodeID]*lease.Record
 }
 
-func spy(t *testing.T, addr string) insight {
+func spy(t *testing.T, addr string, k key) insight {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = conn.Write([]byte("\xf4\x05roost\x06\x83\xa5Nodes\x00\xacUserStateLen\x00\xa4Join\xc2"))
+	_, _ = conn.Write(k.stream([]byte("\x06\x83\xa5Nodes\x00\xacUserStateLen\x00\xa4Join\xc2")))
 	b, err := io.ReadAll(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
+	b = k.open(t, b)
 	_, m, _ := bytes.Cut(b, []byte("\xa4Meta\xda"))
 	n := int(binary.BigEndian.Uint16(m))
 	_, s, _ := bytes.Cut(b, []byte("UserStateLen"))
@@ -92,7 +94,11 @@ func spy(t *testing.T, addr string) insight {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return insight{m[2 : 2+n], state.Settings}
+	i := insight{m[2 : 2+n], state.Settings, make(map[lease.NodeID]*lease.Record)}
+	for _, r := range state.Records {
+		i.of[r.ID] = r
+	}
+	return i
 }
 
 // alive says of a name that it is at an address, to memberlist.
@@ -126,7 +132,7 @@ func TestReflection(t *testing.T) {
 	b.Runs()
 	c.Runs()
 	agree(t, a, b, c)
-	k := spy(t, a.Gossip)
+	k := spy(t, a.Gossip, nil)
 	conn, err := net.Dial("udp", a.Gossip)
 	if err != nil {
 		t.Fatal(err)
