@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -183,4 +184,23 @@ func BenchmarkPlace(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A body is one JSON object of known fields, or a Problem in one line.
+func FuzzBody(f *testing.F) {
+	for _, b := range []string{"", "{}", `{"size":3}`, `{"size":-1}`, `{"size":1e99}`, `{"size":"3"}`, `{"touch":1}`, `{"more":1}`, `{}{}`, `[]`, "null", "{", "\xff"} {
+		f.Add([]byte(b))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := httptest.NewRequest(http.MethodPost, "/v1/rooms", bytes.NewReader(b))
+		r.Header.Set("Content-Type", "application/json")
+		var d roomDemand
+		switch p := decode(r, &d); {
+		case p == nil && len(b) > 0 && !json.Valid(b):
+			t.Errorf("%q is taken", b)
+		case p != nil && (p.Status < 400 || p.Status >= 500 || strings.ContainsAny(p.Message, "\r\n\x1b")):
+			t.Errorf("%q: %+v", b, p)
+		}
+		_ = checkDemand(d.Demand)
+	})
 }

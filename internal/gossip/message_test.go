@@ -116,6 +116,25 @@ func FuzzPlainMessage(f *testing.F) {
 	})
 }
 
+// FuzzSealedMessage: of what no key has sealed, no more than a short wrong message is passed on.
+func FuzzSealedMessage(f *testing.F) {
+	key := bytes.Repeat([]byte{7}, 32)
+	f.Add([]byte{}, uint32(0))
+	f.Add([]byte{sealVersion}, uint32(1))
+	f.Add(make([]byte, 100), uint32(100))
+	f.Add(make([]byte, 100), uint32(1<<32-1))
+	f.Fuzz(func(t *testing.T, b []byte, announced uint32) {
+		head := binary.BigEndian.AppendUint32([]byte("\xf4\x04test\x0a"), announced)
+		conn, h := reading(append(head, b...), "test", key)
+		if h.err != nil {
+			return
+		}
+		if got, err := conn.read(h); err == nil && len(got) != len(head)+leastSealed {
+			t.Errorf("%d bytes are passed on", len(got))
+		}
+	})
+}
+
 // What no key has sealed does not reach memberlist, which gets a short wrong message instead (S9.1).
 func TestSealedMessage(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
