@@ -52,7 +52,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		asked[i] = k.cache.Begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
-	for i, res := range k.store.SwapAll(ctx, ops) { // after an error the entry is stale, and the next Resolve asks again
+	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) { // after an error the entry is stale, and the next Resolve asks again
 		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
 			moved = append(moved, m)
 		}
@@ -116,7 +116,7 @@ func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Ho
 	now := time.Now()
 	generation := k.cache.Generation() // before the answers, which prove nothing about a later loss
 	ops := k.hosts.ops(hosted, opOf)
-	results := k.store.SwapAll(ctx, ops)
+	results := k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) })
 	for i, res := range results {
 		switch h := hosted[i]; {
 		case res.Err != nil: // the room stays hosted: see Host

@@ -27,6 +27,7 @@ type keeper struct {
 	beat     time.Duration                  // between two heartbeats of the agent
 	others   others                         // after the latest loss
 	due      time.Time                      // when the next heartbeat is due
+	beaten   time.Time                      // when the latest one was sent
 	standIn  time.Time                      // when to sweep the partitions in which this node is second
 	sweepAll time.Time                      // when to sweep all owned partitions again
 	search   time.Time                      // until when known rooms of dead nodes are searched for
@@ -136,14 +137,10 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 // cut off. It returns when to send the next one, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
 	ask, died := k.liveness.Undecided(k.agent.Snapshot(), time.Now())
-	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
+	alive, err := k.sendHeartbeat(ctx, ask)
 	if err != nil {
 		return retryTime, false
 	}
-	if back {
-		k.changed("")
-	}
-	k.liveness.HeartbeatArrived(time.Now())
 	for i, at := range ask {
 		died = k.liveness.Record(at, alive[i], time.Now()) == liveness.Dead || died
 	}
@@ -161,6 +158,27 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	}
 	// Well before the heartbeat expires, and often enough for Judge.Record.
 	return jittered(min(k.beat, k.liveness.TTL/4)), true
+}
+
+func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (alive []bool, err error) {
+	k.beaten = time.Now()
+	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
+	if err != nil {
+		return nil, err
+	}
+	if back {
+		k.changed("")
+	}
+	k.liveness.HeartbeatArrived(time.Now())
+	return alive, nil
+}
+
+// pulse sends a heartbeat if the latest one is old, between calls for pins. Each of them can take
+// seconds while a shard of the store hangs, and a gap in the heartbeats leaves this node unable to say who is dead.
+func (k *keeper) pulse(ctx context.Context) {
+	if time.Since(k.beaten) >= k.beat && ctx.Err() == nil {
+		_, _ = k.sendHeartbeat(ctx, nil)
+	}
 }
 
 // probe asks the store for a pin about which it was silent, if there is one.

@@ -276,7 +276,7 @@ func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []
 		reserved = append(reserved, res)
 	}
 	var moved []Moved
-	for i, res := range w.store.SwapAll(ctx, ops) {
+	for i, res := range w.store.SwapAll(ctx, ops, nil) {
 		op := ops[i]
 		switch {
 		case res.Err != nil:

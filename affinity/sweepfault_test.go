@@ -66,6 +66,43 @@ func TestShardDown(t *testing.T) { // S0.8
 	}
 }
 
+// Rooms begin in a shard that hangs, all the time. This node's heartbeats reach the store nevertheless, so that
+// the rooms of a dead node in the other shards are re-homed.
+func TestShardHangsWhileRoomsBegin(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		store := pinstore.NewMemory()
+		shards := &faulty{Store: store, hung: true}
+		f := newFleet(t, shards, affinity.Config{}, "a", "b", "c")
+		for _, room := range names(300) {
+			f.host("a", room, 2)
+		}
+		shards.shardDown.Store(true)
+		shards.disconnect()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, id := range []string{"a", "b"} {
+			r := f.rooms[id]
+			go func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					_, _ = r.Host(ctx, fmt.Sprint("new-", id, i), affinity.Demand{Size: 2})
+					time.Sleep(50 * time.Millisecond)
+				}
+			}()
+		}
+		f.crash("c")
+		time.Sleep(time.Minute)
+		left := 0
+		for room, pin := range pins(t, store) {
+			if pin.Node == "c" && !onShard(placement.Of(room, 64)) {
+				left++
+			}
+		}
+		if left > 0 {
+			t.Errorf("%d rooms of the dead node are left in the shards that answer", left)
+		}
+	})
+}
+
 // sorted is a store with an index in the order of the rooms' names.
 type sorted struct{ pinstore.Store }
 

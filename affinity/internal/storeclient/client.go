@@ -111,15 +111,18 @@ func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return pinstore.Result{Err: err}
 }
 
-// SwapAll performs ops in batches. After a batch that failed altogether it stops;
-// the remaining ops fail likewise.
-func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Result {
+// SwapAll performs ops in batches, and calls after, if it is not nil, after each. After a batch that
+// failed altogether it stops; the remaining ops fail likewise.
+func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) []pinstore.Result {
 	results := make([]pinstore.Result, 0, len(ops))
 	for len(ops) > 0 {
 		n := min(BulkOps, len(ops))
 		batch, cancel := context.WithTimeout(ctx, BulkTime)
 		got := c.Store.Swap(batch, ops[:n]...)
 		cancel()
+		if after != nil {
+			after()
+		}
 		results = append(results, got...)
 		ops = ops[n:]
 		if allFailed(got) {

@@ -96,7 +96,7 @@ func TestStoreClientBatches(t *testing.T) {
 	for i := range ops {
 		ops[i] = pinstore.Op{Room: fmt.Sprint(i)}
 	}
-	results := c.SwapAll(t.Context(), ops)
+	results := c.SwapAll(t.Context(), ops, nil)
 	if len(results) != len(ops) || s.calls != 2 {
 		t.Fatalf("%d results for %d ops, %d calls", len(results), len(ops), s.calls)
 	}
