@@ -76,21 +76,47 @@ func (q *queue) next() {
 		q.running--
 		return
 	}
-	some := slices.Clone(q.waiting[:min(sharing, len(q.waiting))])
-	q.waiting = slices.Delete(q.waiting, 0, len(some))
-	go q.share(some)
+	go q.share(q.take())
+}
+
+// shared is an op, and those that wait for its answer.
+type shared struct {
+	op pinstore.Op
+	by []*waiter
+}
+
+// take removes the waiters of the next call. The ops of a call have distinct rooms, so reads
+// of one room share an op, and other ops of the room wait on. The caller has the lock.
+func (q *queue) take() (some []shared) {
+	at := make(map[string]int)
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
+		i, taken := at[w.op.Room]
+		switch {
+		case taken && w.op == some[i].op && w.op == (pinstore.Op{Partition: w.op.Partition, Room: w.op.Room}):
+			some[i].by = append(some[i].by, w)
+		case taken || len(some) == sharing:
+			return false
+		default:
+			at[w.op.Room] = len(some)
+			some = append(some, shared{w.op, []*waiter{w}})
+		}
+		return true
+	})
+	return some
 }
 
 // share makes a call for some waiters. None of them ends it, by giving up, for the others.
-func (q *queue) share(some []*waiter) {
+func (q *queue) share(some []shared) {
 	defer q.next()
 	ctx, cancel := context.WithTimeout(context.Background(), q.budget)
 	defer cancel()
 	ops := make([]pinstore.Op, len(some))
-	for i, w := range some {
-		ops[i] = w.op
+	for i, s := range some {
+		ops[i] = s.op
 	}
 	for i, res := range q.store.Swap(ctx, ops...) {
-		some[i].answer <- res
+		for _, w := range some[i].by {
+			w.answer <- res
+		}
 	}
 }

@@ -198,3 +198,41 @@ func TestQueueLimit(t *testing.T) {
 		}
 	})
 }
+
+// Ops of one room never share a call: a store may rely on that. Reads of one room share an op.
+func TestQueueDistinctRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newGated()
+		first := claims(t.Context(), q, 0, abreast)
+		synctest.Wait()
+		at := lease.Incarnation{Node: "n", Number: 1}
+		claim := pinstore.Op{Room: "room", TTL: time.Hour, Set: pinstore.Pin{Incarnation: at}}
+		results := make([]pinstore.Result, 7)
+		for i, op := range []pinstore.Op{{Room: "room"}, claim, {Room: "room"}, claim, {Room: "another"}, {Room: "room"}, claim} {
+			go func() { results[i] = q.swap(t.Context(), op) }()
+			synctest.Wait()
+		}
+		for range abreast + 4 {
+			g.gate <- struct{}{}
+			synctest.Wait()
+		}
+		if err := errors.Join(first()...); err != nil {
+			t.Error(err)
+		}
+		if got, want := g.calls(), append(slices.Repeat([]int{1}, abreast), 2, 1, 1, 1); !slices.Equal(got, want) {
+			t.Errorf("calls of %v ops; want %v", got, want)
+		}
+		done := 0
+		for i, res := range results {
+			if res.Err != nil || (i == 1 || i == 3 || i == 6) && res.Pin.Incarnation != at {
+				t.Errorf("op %d: %+v", i, res)
+			}
+			if res.Done && res.Pin.Incarnation == at {
+				done++
+			}
+		}
+		if done != 1 {
+			t.Errorf("%d claims of one room were done", done)
+		}
+	})
+}
