@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests of the kernel for other CPUs: nodes of one cluster may have different CPUs
+# Runs tests of the kernel and of decoders for other CPUs: nodes of one cluster may have different CPUs
 # and must compute the same tables.
 set -euo pipefail
 
@@ -17,4 +17,5 @@ GOARCH=arm64 go test "${emulate[@]}" -run '^TestGolden$' ./placement ./placement
 if [[ $(go env GOHOSTARCH) == amd64 ]]; then
 	printf -- '-- 386\n'
 	GOARCH=386 go test -short ./lease ./events ./placement/...
+	GOARCH=386 go test -short -run 'Message|Head|Harmless|Handshake' ./internal/gossip
 fi

@@ -157,11 +157,12 @@ func (m *plainMessage) next(n int) []byte {
 	return m.b[len(m.b)-n:]
 }
 
-// length reads an unsigned integer of some bytes.
+// length reads an unsigned integer of some bytes; all that are larger than any message are one. An int may have
+// 32 bits.
 func (m *plainMessage) length(bytes int) int {
 	var wide [8]byte
 	copy(wide[8-bytes:], m.next(bytes))
-	return int(binary.BigEndian.Uint64(wide[:]))
+	return int(min(binary.BigEndian.Uint64(wide[:]), readBudget+1))
 }
 
 // skip reads one value of msgpack.

@@ -93,7 +93,7 @@ func TestReadHead(t *testing.T) {
 // bounds.
 func FuzzReadHead(f *testing.F) {
 	f.Add(pushPull(f, field{"Nodes", 1}, field{"UserStateLen", 10}, field{"Join", true}))
-	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", math.MaxUint32}))
+	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", uint32(math.MaxUint32)}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 || b[0] != typePushPull || readHead(bufio.NewReaderSize(bytes.NewReader(b), maxHead), "", true).err != nil {
 			return
