@@ -35,6 +35,7 @@ func (l *loop) show() {
 		s.Evictions = append(s.Evictions, Eviction{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
 	}
 	old, _ := a.snap.Get()
+	s.fillLost(old)
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
 	a.snap.Set(*s)

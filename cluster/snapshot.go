@@ -88,6 +88,7 @@ type Snapshot struct {
 	why    error // for a key without owner
 	lease  *node.OwnLease
 	owners []*Member // by index into Table.Nodes()
+	lost   []Lost    // the latest first
 	drift  int
 	holds  int // partitions that run here and that the table gives to others
 

@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -58,4 +60,27 @@ func TestOwnersByIndex(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The list of lost members is bounded, and begins with the latest.
+func TestLostIsBounded(t *testing.T) { // S8.1
+	table, err := placement.Compute(placement.Input{Partitions: 8, Nodes: []placement.Node{{ID: "self", Weight: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := lease.Incarnation{Node: "self", Number: 1}
+	s := &Snapshot{State: events.Next(nil, "self", table, []lease.Incarnation{self}, true)}
+	show := func(members ...lease.Incarnation) {
+		next := &Snapshot{State: events.Next(s.State, "self", table, append(members, self), true)}
+		next.fillLost(s)
+		s = next
+	}
+	for i := range uint64(maxLost + 10) {
+		show(lease.Incarnation{Node: lease.NodeID(fmt.Sprintf("x%03d", i)), Number: i})
+		show()
+	}
+	lost := s.Lost()
+	if len(lost) != maxLost || lost[0].ID != "x265" || lost[maxLost-1].ID != "x010" {
+		t.Errorf("%d are lost, %s the last, %s the first of these", len(lost), lost[0].ID, lost[len(lost)-1].ID)
+	}
 }

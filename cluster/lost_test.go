@@ -1,0 +1,82 @@
+package cluster_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+)
+
+// lostAt returns the lost members of a node's view, as id, reason and whether they owned anything.
+func lostAt(c *clustertest.Cluster, id string) (lost []string) {
+	for _, l := range c.Agent(id).Snapshot().Lost() {
+		lost = append(lost, fmt.Sprint(l.ID, " ", l.Reason, " ", l.Partitions > 0))
+	}
+	return lost
+}
+
+// A member that has gone stays known, with the reason and what it owned, until it is back or for
+// 30 minutes.
+func TestLost(t *testing.T) { // S8.1
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a", "b", "c", "d", "e")
+		c.WaitAgreed(10 * time.Second)
+		time.Sleep(10 * time.Second)
+		want := func(what string, want ...string) {
+			t.Helper()
+			if got := lostAt(c, "a"); !slices.Equal(got, want) {
+				t.Errorf("%s: lost %q; want %q", what, got, want)
+			}
+		}
+		want("at first")
+		owned, crashed := len(c.Agent("b").Owned()), time.Now()
+		c.Crash("b")
+		c.WaitAgreed(time.Second)
+		want("after a crash", "b crashed true")
+		if b := c.Agent("a").Snapshot().Lost()[0]; b.Partitions != owned || b.Left() || b.Addr == "" || b.At.Before(crashed) {
+			t.Errorf("%+v, %+v; want %d partitions, its address, and a time since %v", b, b.Member, owned, crashed)
+		}
+		time.Sleep(time.Minute)
+		c.Leave("c")
+		c.WaitAgreed(time.Second)
+		want("after a leave", "c left false", "b crashed true")
+		if c := c.Agent("a").Snapshot().Lost()[0]; !c.Left() {
+			t.Errorf("%+v; want a member that left", c)
+		}
+		c.Restart("d")
+		c.WaitAgreed(20 * time.Second)
+		want("after a restart", "c left false", "b crashed true")
+		c.Start("b")
+		c.WaitAgreed(20 * time.Second)
+		want("once it is back", "c left false")
+		time.Sleep(cluster.LostFor)
+		want("30 minutes later")
+	})
+}
+
+// A node that was paused for longer than its lease lasts has lost nobody.
+func TestPausedNodeLosesNobody(t *testing.T) { // S8.1
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a", "b", "c", "d")
+		c.WaitAgreed(10 * time.Second)
+		time.Sleep(10 * time.Second)
+		c.Pause("a")
+		time.Sleep(20 * time.Second)
+		if got := lostAt(c, "b"); len(got) != 1 {
+			t.Errorf("b lost %q; want the node that is paused", got)
+		}
+		c.Resume("a")
+		c.WaitAgreed(20 * time.Second)
+		for _, id := range c.IDs() {
+			if got := lostAt(c, id); len(got) != 0 {
+				t.Errorf("%s lost %q; want nobody", id, got)
+			}
+		}
+	})
+}
