@@ -82,6 +82,22 @@ type Members struct {
 	// says that they have no effect: no other member could own anything.
 	Evictions []Eviction `json:"evictions,omitempty"`
 	Spared    bool       `json:"spared,omitempty"`
+
+	// Lost has the members that have gone within 30 minutes and did not come back, the latest
+	// first, at most 256, as this node saw it since it was started.
+	Lost []Lost `json:"lost,omitempty"`
+}
+
+// Lost is a member that is not live any more, with what was last known of it.
+type Lost struct {
+	ID          lease.NodeID `json:"id"`
+	Reason      lease.Reason `json:"reason"` // left, crashed or expired
+	AgoMS       int64        `json:"ago_ms"`
+	Partitions  int          `json:"partitions"` // that it owned then; others own these since
+	Addr        string       `json:"addr"`       // where it gossiped
+	APIAddr     string       `json:"api_addr"`
+	Zone        string       `json:"zone"`
+	Incarnation uint64       `json:"incarnation,string"`
 }
 
 // Partitions answers /v1/partitions: the table as a document, and its balance. The

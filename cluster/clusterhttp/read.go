@@ -66,7 +66,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	}
 	return &Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
-		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared,
+		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Lost: lostOf(s),
 	}, nil
 }
 
@@ -135,6 +135,16 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 		member.HeldMS = max(1, time.Until(m.Held).Milliseconds())
 	}
 	return member
+}
+
+func lostOf(s *cluster.Snapshot) (all []Lost) {
+	for _, l := range s.Lost() {
+		all = append(all, Lost{
+			ID: l.ID, Reason: l.Reason, AgoMS: time.Since(l.At).Milliseconds(), Partitions: l.Partitions,
+			Addr: l.Addr, APIAddr: l.APIAddr, Zone: l.Zone, Incarnation: l.Incarnation,
+		})
+	}
+	return all
 }
 
 // keyOf returns the parameter key. A key must be UTF-8: JSON would replace other bytes in

@@ -21,7 +21,9 @@ func (p *program) membersCommand() *cobra.Command {
 whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. An evicted member owns nothing until the end of its eviction;
 see roost evict. A held member came and went too often, and owns nothing until it has
-stayed for a while. Below the table is until when.
+stayed for a while. Below the table is until when, and which members have gone within
+30 minutes and did not come back: left by themselves, crashed by proof, or expired since
+no heartbeat came for a lease.
 
 With --watch a change is one of members, states, weights or tables; ages and loads
 alone are none, unless the terminal can be drawn over.`,
@@ -44,6 +46,10 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 		}
 	}
 	lasting.Evictions = nil
+	lasting.Lost = slices.Clone(m.Lost)
+	for i := range lasting.Lost {
+		lasting.Lost[i].AgoMS = 0
+	}
 	page := term.Page("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
 		for _, n := range m.Members {
 			row(marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync))
@@ -52,7 +58,18 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
 }
 
-// waitsOf returns a line for each eviction in force, and for each member that is held back.
+// lostLine says how a member has gone, and what it owned.
+func lostLine(l clusterhttp.Lost) string {
+	ago := (time.Duration(l.AgoMS) * time.Millisecond).Round(time.Second)
+	owned := ""
+	if l.Partitions > 0 {
+		owned = fmt.Sprintf(", and owned %s", term.Plural(l.Partitions, "partition"))
+	}
+	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
+}
+
+// waitsOf returns a line for each eviction in force, for each member that is held back, and for
+// each that has gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, e := range m.Evictions {
@@ -62,6 +79,9 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 		if n.HeldMS > 0 {
 			lines = append(lines, fmt.Sprintf("\n%s is held back for another %v: it came and went too often", n.ID, left(n.HeldMS)))
 		}
+	}
+	for _, l := range m.Lost {
+		lines = append(lines, "\n"+lostLine(l))
 	}
 	if m.Spared {
 		lines = append(lines, "\nevictions have no effect: no other member could own anything")

@@ -65,7 +65,12 @@ func TestLive(t *testing.T) {
 
 	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
-	p.text("#events", "node-b left: ")
+	p.text("#lost", "node-b ")
+	p.text("#members-note", "1 lost")
+	p.text("#events", "node-b ")
+	if eval[bool](p, `document.getElementById("events").textContent.includes("node-b left")`) { // S8.1
+		t.Error("the page says that a node left, which has crashed")
+	}
 	agent(t, ttl, "node-d", a.Addr())
 	p.shows(members(t, client, "node-a", "node-c", "node-d"), "node-a node-c node-d")
 	p.text("#events", "node-d joined")

@@ -1,9 +1,10 @@
 // The table of members.
 
-import { $, attribute, byName, count, eachFrame, fill, h, paint, percent, say, span } from "./dom.js";
+import { $, attribute, byName, count, eachFrame, fill, h, paint, percent, plural, say, span } from "./dom.js";
 import { colorOf } from "./palette.js";
 
 const filterFrom = 9; // members; below there is no filter
+const lostLines = 5;
 
 const states = { active: "●", draining: "◐", settling: "○", left: "×" };
 
@@ -105,11 +106,31 @@ export class MemberTable {
       row.remove();
       this.#rows.delete(id);
     }
+    this.#renderLost();
     const body = $("members-body");
     shown.forEach((m, i) => {
       const row = this.#rows.get(m.id) ?? this.#row(m);
       this.#update(row, m);
       if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
+    });
+  }
+
+  // renderLost lists the members that have gone and did not come back, the latest first.
+  #renderLost() {
+    const { lost } = this.#model, list = $("lost");
+    list.hidden = lost.length === 0;
+    const lines = lost.slice(0, lostLines).map((l) => ({
+      text: `${l.id} ${l.reason} ${span(l.ago_ms)} ago${l.partitions ? `, and owned ${plural(l.partitions, "partition")}` : ""}`,
+      level: l.reason === "left" ? null : "bad",
+      title: [l.addr && `gossiped at ${l.addr}`, l.api_addr && `program at ${l.api_addr}`].filter(Boolean).join("\n") || null,
+    }));
+    if (lost.length > lostLines) lines.push({ text: `and ${count(lost.length - lostLines)} more: roost members`, level: null, title: null });
+    while (list.children.length > lines.length) list.lastChild.remove();
+    lines.forEach(({ text, level, title }, i) => {
+      const item = list.children[i] ?? list.appendChild(h("li"));
+      say(item, text);
+      attribute(item, "data-level", level);
+      attribute(item, "title", title);
     });
   }
 

@@ -8,6 +8,7 @@ const lasting = 5000; // ms, of a drift that gets an entry
 export class Model {
   self = "";
   members = []; // of /v1/members
+  lost = []; // members that have gone lately, of /v1/members
   drift = 0;
   table = null; // of /v1/partitions; events update the owners immediately
   counts = new Map(); // partitions by node
@@ -55,6 +56,7 @@ export class Model {
     }
     const before = new Map(this.members.map((old) => [old.id, old]));
     this.members = m.members.filter((member) => this.#known.has(member.id));
+    this.lost = (m.lost ?? []).filter(({ id }) => !this.#known.has(id));
     for (const member of this.members) this.#compare(before.get(member.id), member);
     this.emit("change");
   }
@@ -62,7 +64,7 @@ export class Model {
   #setLive(m) {
     if (this.self && m.self !== this.self) this.note("info", `now seen from ${m.self}`);
     const live = new Set(m.members.map((member) => member.id));
-    for (const id of this.#known ?? []) if (!live.has(id)) this.note("left", `${id} left`);
+    for (const id of this.#known ?? []) if (!live.has(id)) this.note("left", `${id} ${m.lost?.find((l) => l.id === id)?.reason ?? "left"}`);
     for (const id of this.#known ? live : []) if (!this.#known.has(id)) this.note("joined", `${id} joined`);
     for (const id of this.#apart.keys()) if (!live.has(id)) this.#apart.delete(id);
     this.#known = live;
@@ -140,7 +142,7 @@ export class Model {
       this.note(kind, own.length ? `${id} ${what}: ${describe(own)}` : `${id} ${what}`);
     };
     for (const id of left) {
-      if (!joined.has(id) && this.#known.has(id)) because(id, "left", "left", "from");
+      if (!joined.has(id) && this.#known.has(id)) because(id, "left", batch.reasons?.[id] ?? "left", "from");
       this.#known.delete(id);
       if (!this.counts.get(id)) this.counts.delete(id);
     }

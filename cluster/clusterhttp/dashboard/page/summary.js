@@ -23,7 +23,10 @@ export class Summary {
     say($("members-count"), count(members.length));
     const states = new Map();
     for (const m of members) states.set(m.state, (states.get(m.state) || 0) + 1);
-    say($("members-note"), states.size === 1 && states.has("active") ? "all active" : [...states].map(([state, n]) => `${n} ${state}`).join(", "));
+    const lost = this.#model.lost.filter((l) => l.reason !== "left").length;
+    const parts = states.size === 1 && states.has("active") ? ["all active"] : [...states].map(([state, n]) => `${n} ${state}`);
+    say($("members-note"), (lost ? [...parts, `${lost} lost`] : parts).join(", "));
+    attribute($("members-note"), "data-level", lost ? "bad" : null);
     say($("drift"), count(drift));
     say($("drift-note"), drift ? `${plural(drift, "member has", "members have")} another table than this node` : "all members have this table");
     attribute($("drift"), "data-level", drift ? "warn" : "good");

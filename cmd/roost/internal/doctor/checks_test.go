@@ -57,6 +57,10 @@ func TestChecks(t *testing.T) {
 		"no loads":     {both(member(1, func(m *clusterhttp.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
 		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
 		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []clusterhttp.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"a lost node": {after(func(l *Look) {
+			l.Members.Lost = []clusterhttp.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
+		}), "members: warn: lost: node-z crashed 14s ago"},
+		"a leave": {after(func(l *Look) { l.Members.Lost = []clusterhttp.Lost{{ID: "node-y", Reason: lease.Departed}} }), ""},
 		"no effect": {after(func(l *Look) {
 			l.Members.Evictions, l.Members.Spared = []clusterhttp.Eviction{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},

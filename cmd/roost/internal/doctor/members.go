@@ -61,7 +61,7 @@ func roleOf(m clusterhttp.Member) string {
 
 // idle warns of nodes that own nothing or get no rooms, which may be forgotten.
 func (e Examination) idle(weightless []string) (found []Check) {
-	var evicted, spared, held []string
+	var evicted, spared, held, lost []string
 	for _, v := range e.After.Members.Evictions {
 		evicted = append(evicted, string(v.ID))
 	}
@@ -73,10 +73,19 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			held = append(held, fmt.Sprintf("%s for another %v", m.ID, ms(m.HeldMS).Round(time.Second)))
 		}
 	}
+	for _, l := range e.After.Members.Lost {
+		if l.Reason != lease.Departed {
+			lost = append(lost, fmt.Sprintf("%s %s %v ago", l.ID, l.Reason, ms(l.AgoMS).Round(time.Second)))
+		}
+	}
 	for _, w := range []struct {
 		nodes           []string
 		what, means, do string
 	}{
+		{
+			lost, "lost: ", "other nodes own what these owned",
+			"crashed: see the log of its program and of its supervisor; expired: see whether its machine runs and the network reaches it. One that is gone for good is forgotten after 30 minutes",
+		},
 		{spared, "evicted without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
 			evicted, "evicted: ", "they own nothing until the end: roost members shows the end and the reason",
