@@ -97,6 +97,13 @@ func memberFamilies() []family {
 			}
 			return members
 		}),
+		gauges("lost_members", "Members that have gone within 30 minutes and did not come back, as this node saw it.", "reason", func(v *view) map[string]uint64 {
+			lost := map[string]uint64{string(lease.Departed): 0, string(lease.Crashed): 0, string(lease.Expired): 0}
+			for _, l := range v.Lost() {
+				lost[string(l.Reason)]++
+			}
+			return lost
+		}),
 		gauge("evictions", "Evictions in force, as this node knows them.", func(v *view) float64 { return float64(len(v.Evictions)) }),
 		gauge("lease_ttl_seconds", "Age at which a lease expires.", func(v *view) float64 { return v.cfg.LeaseTTL.Seconds() }),
 		gauge("lease_age_p99_seconds", "Age that 99 % of the live leases do not exceed.", func(v *view) float64 {

@@ -115,7 +115,7 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 		scrape(t, of["b"]).want(t, samples{"roost_partitions_owned": 0, "roost_partitions_unowned": 0, `roost_node_phase{phase="active"}`: 1})
 		c.Crash("c")
 		time.Sleep(10 * time.Second)
-		scrape(t, of["a"]).want(t, samples{`roost_members{state="active"}`: 1, "roost_lease_crashes_total": 1, "roost_lease_expiries_total": 0, "roost_partitions_owned": 64})
+		scrape(t, of["a"]).want(t, samples{`roost_members{state="active"}`: 1, `roost_lost_members{reason="crashed"}`: 1, "roost_lease_crashes_total": 1, "roost_lease_expiries_total": 0, "roost_partitions_owned": 64})
 		if err := c.Agent("a").Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}

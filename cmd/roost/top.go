@@ -221,10 +221,22 @@ func (v topView) head() []term.Line {
 	if v.fault != "" {
 		head = append(head, term.Line{{Text: "no answer since: " + strings.ReplaceAll(v.fault, "\n", "; "), Tone: term.Bad}})
 	}
+	head = append(head, v.lost()...)
 	if v.table.Balance.Advice != "" {
 		head = append(head, term.Line{{Text: term.Printable(v.table.Balance.Advice), Tone: term.Warning}})
 	}
 	return append(head, term.Line{})
+}
+
+// lost names the latest members that have gone and did not leave by themselves.
+func (v topView) lost() (lines []term.Line) {
+	const most = 3
+	for _, l := range v.members.Lost {
+		if l.Reason != lease.Departed && len(lines) < most {
+			lines = append(lines, term.Line{{Text: lostLine(l), Tone: term.Bad}})
+		}
+	}
+	return lines
 }
 
 func (v topView) summary() term.Line {

@@ -33,6 +33,9 @@ func TestTopGolden(t *testing.T) {
 	c.Capacity, c.Load, c.Zone = 0, 12, "zone \x1b[2J of a very long name"
 	trouble.table.Balance.Advice = "raise Partitions from 64 to 256 on every node of the cluster."
 	trouble.fault = "no agent answers\nstart one"
+	trouble.members.Lost = []clusterhttp.Lost{
+		{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_300, Partitions: 21}, {ID: "node-y", Reason: lease.Departed, AgoMS: 90_000},
+	}
 	crowd := healthyTop()
 	for range 7 {
 		crowd.members.Members = append(crowd.members.Members, well.members.Members...)
