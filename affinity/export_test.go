@@ -45,3 +45,16 @@ func (r *Resolver) CountLooks() *atomic.Int64 {
 	}
 	return n
 }
+
+// HoldLooks makes looks at nodes last until the channel is closed, at most a second.
+func (r *Resolver) HoldLooks() chan struct{} {
+	held := make(chan struct{})
+	r.shared.looks.ended = func(context.Context, lease.Incarnation) bool {
+		select {
+		case <-held:
+		case <-time.After(time.Second):
+		}
+		return false
+	}
+	return held
+}

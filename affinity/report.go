@@ -2,6 +2,8 @@ package affinity
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,9 +65,10 @@ type look struct {
 func (l *looks) at(ctx context.Context, node lease.Incarnation) {
 	this, first := l.join(node, time.Now())
 	if first {
-		defer close(this.done)
-		l.ended(context.WithoutCancel(ctx), node) // others wait for it, too
-		return
+		go func() {
+			defer close(this.done)
+			l.ended(context.WithoutCancel(ctx), node) // others wait for it, too
+		}()
 	}
 	select {
 	case <-this.done:
@@ -91,6 +94,16 @@ func (l *looks) join(node lease.Incarnation, now time.Time) (_ *look, first bool
 	this := &look{now, make(chan struct{})}
 	l.of[node] = this
 	return this, true
+}
+
+// wait returns when no look goes on.
+func (l *looks) wait() {
+	l.mu.Lock()
+	all := slices.Collect(maps.Values(l.of))
+	l.mu.Unlock()
+	for _, this := range all {
+		<-this.done
+	}
 }
 
 func (l *look) over() bool {

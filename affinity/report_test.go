@@ -1,6 +1,7 @@
 package affinity_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -89,6 +90,33 @@ func TestReportAfterRestore(t *testing.T) { // S6.13
 		if a, took := f.reported(f.not(string(home.Node)), home.Directive()); a.Node == home.Node || took > time.Second {
 			t.Errorf("%v after %v", a, took)
 		}
+	})
+}
+
+// A client that gives up does not wait for the look, whether it was the first to report the node or not. Close does.
+func TestReportGivesUp(t *testing.T) { // S6.13
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
+		home := f.resolve("a", "r", 2)
+		r := f.rooms[f.not(string(home.Node))]
+		looks := r.HoldLooks()
+		for range 2 {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if a, err := r.Report(ctx, home.Directive()); err != nil || a.Incarnation != home.Incarnation || time.Since(began) != 100*time.Millisecond {
+				t.Errorf("%v, %v after %v", a, err, time.Since(began))
+			}
+			cancel()
+		}
+		closed := make(chan struct{})
+		go func() { _ = r.Close(); close(closed) }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("closed, and the look goes on")
+		default:
+		}
+		close(looks)
+		<-closed
 	})
 }
 

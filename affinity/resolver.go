@@ -148,6 +148,7 @@ func (r *Resolver) Close() error {
 			r.work.farewell = fmt.Errorf("affinity: closed, but other nodes detect that only when the heartbeat expires: %w", err)
 		}
 		r.store.agreement.Withdraw(ctx)
+		r.shared.looks.wait()
 		r.work.endLog()
 	})
 	return r.work.farewell
