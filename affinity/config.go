@@ -71,7 +71,8 @@ type Config struct {
 	Settle time.Duration
 
 	// Counter returns the sizes of the rooms of a dead node. All its calls in a sweep of
-	// such rooms share 2 s, and after a failure it rests for 30 s. Without it, by default,
+	// such rooms share 2 s, and after a failure it rests for 30 s. While a part of the store
+	// fails, calls run at the same time, with 2 s each. Without it, by default,
 	// the size with which the pin was last refreshed counts. Participants who are counted, and are not stated as
 	// publishers, count as subscribers, unless the room's demand is a Size.
 	Counter Counter

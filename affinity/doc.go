@@ -68,6 +68,10 @@
 // single pins may not notify their hosts. Then two nodes can host a room until the first one
 // reads the pin again, with Redis after 150 s at most: use maxmemory-policy noeviction.
 //
+// With Config.HardCeiling, Redis takes back a claim of a node that is full, and for a round trip others can read it.
+// A Host on that node in this moment hosts the room, which then goes to another node. It has Lost the room as soon as
+// Redis notifies, without notifications within 5 s.
+//
 // A move breaks the connections of the room's clients: they need a new connection, not
 // a new path (see package reconnect). So only a death or a request moves a room.
 //

@@ -45,7 +45,7 @@ var ErrNotDraining = errors.New("evacuate: the node is not draining")
 const (
 	defaultRate = 10
 	most        = 1 << 20          // rooms in one list
-	listTime    = 10 * time.Second // as affinity allows for one query of all partitions
+	listTime    = 10 * time.Second // for one query of all partitions
 	pause       = time.Second      // after a list or a round that failed
 )
 
