@@ -75,7 +75,7 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 		}
 		return k.refreshOf(h, write)
 	}) {
-		switch h := hosted[i]; {
+		switch h := hosted[i]; { //nolint:gosec // one result for each of hosted
 		case res.Err == nil && res.Pin == (pinstore.Pin{}):
 			missing = append(missing, h)
 		case res.Done && reclaimed[h]:

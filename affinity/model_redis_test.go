@@ -147,7 +147,7 @@ func (r *modelRedis) match(op pinstore.Op, got, want pinstore.Result) error {
 
 // tenure returns the epochs of the tenure that has that epoch in memory.
 func (r *modelRedis) tenure(memory uint64) (modelEpochs, bool) {
-	i, ok := slices.BinarySearchFunc(r.epochs, memory, func(e modelEpochs, m uint64) int { return int(e.memory) - int(m) }) //nolint:gosec // below 2^53
+	i, ok := slices.BinarySearchFunc(r.epochs, memory, func(e modelEpochs, m uint64) int { return int(e.memory) - int(m) })
 	if !ok {
 		return modelEpochs{}, false
 	}

@@ -49,7 +49,7 @@ func modelWalks(t *testing.T, r *modelRedis, walks int) {
 		if !t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for n := range walks {
-					way, err := modelWalk(r, c.limits, c.hosted, rand.New(rand.NewPCG(uint64(i), uint64(n)))) //nolint:gosec // a test that repeats
+					way, err := modelWalk(r, c.limits, c.hosted, rand.New(rand.NewPCG(uint64(i), uint64(n))))
 					if err != nil {
 						t.Fatalf("walk %d: %v, after:\n%s", n, err, way)
 					}

@@ -60,7 +60,7 @@ func (s *Store) swapApart(ctx context.Context, l *link, ops []pinstore.Op, of []
 		return results
 	}
 	for j, answer := range s.apart.run(ctx, l.pins, swaps...) {
-		results[j].Result = s.apartAnswer(ctx, l, ops[of[j]], answer)
+		results[j].Result = s.apartAnswer(ctx, l, ops[of[j]], answer) //nolint:gosec // one answer for each of swaps
 	}
 	return results
 }

@@ -33,7 +33,7 @@ func TestIndexSteps(t *testing.T) {
 	}
 	owners := []lease.Incarnation{node("n", 1), node("m", 2)}
 	pins := make(map[string]pinstore.Pin)
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that repeats
+	rng := rand.New(rand.NewPCG(1, 2))
 	for range 150 {
 		room := strconv.Itoa(rng.IntN(4))
 		op := pinstore.Op{Partition: 17, Room: room, If: pins[room]}

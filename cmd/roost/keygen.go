@@ -47,7 +47,7 @@ add the new key as the second line; make it the first; remove the old one.`,
 // writeNew creates a file that only its owner can read. It leaves an existing file as it
 // is: a cluster may run with that key.
 func writeNew(path, content string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s exists; a key is never overwritten", path)
 	}

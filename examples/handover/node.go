@@ -55,7 +55,7 @@ func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, err
 	}
 	n := &node{agent: agent, peers: peers, held: make(map[placement.Partition]*shard)}
 	peers.Store(agent.Snapshot().Self.ID, n)
-	go func() { _ = agent.RunOwned(context.Background(), n.serve) }() // ends with the agent
+	go func() { _ = agent.RunOwned(context.Background(), n.serve) }() //nolint:gosec // ends with the agent
 	return n, agent.WaitConverged(ctx)
 }
 

@@ -47,7 +47,7 @@ func servePage(mux *http.ServeMux, look func() overview) {
 		if kind := types[path.Ext(r.PathValue("file"))]; kind != "" {
 			w.Header().Set("Content-Type", kind) // the system's table of types may have another one
 		}
-		http.ServeFileFS(w, r, web, path.Join("web", r.PathValue("file")))
+		http.ServeFileFS(w, r, web, path.Join("web", r.PathValue("file"))) //nolint:gosec // embedded files: fs.FS has no way out
 	})
 	mux.HandleFunc("GET /reconnect.mjs", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")

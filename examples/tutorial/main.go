@@ -53,7 +53,7 @@ func run(ctx context.Context, cfg cluster.Config) error {
 	s := &sfu{agent: agent, rooms: make(map[placement.Partition]map[string]int)}
 	server := &http.Server{Addr: cfg.APIAddr, Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 2)
-	go func() { ended <- agent.RunOwned(context.Background(), s.serve) }()
+	go func() { ended <- agent.RunOwned(context.Background(), s.serve) }() //nolint:gosec // ends with the agent
 	go func() { ended <- server.ListenAndServe() }()
 	select {
 	case <-ctx.Done(): // SIGTERM: a deploy
@@ -96,7 +96,7 @@ func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	http.Redirect(w, r, "http://"+owner.APIAddr+"/rooms/"+url.PathEscape(room), http.StatusTemporaryRedirect)
+	http.Redirect(w, r, "http://"+owner.APIAddr+"/rooms/"+url.PathEscape(room), http.StatusTemporaryRedirect) //nolint:gosec // to a member
 }
 
 // enter accepts a client on the node of its room.
@@ -107,7 +107,8 @@ func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the room is moving: join again", http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = fmt.Fprintf(w, "%s is on %s\n", room, s.agent.Config().ID)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")       // a room may be called <script>
+	_, _ = fmt.Fprintf(w, "%s is on %s\n", room, s.agent.Config().ID) //nolint:gosec // as plain text
 }
 
 // add counts a participant, unless serve does not run for the room's partition.

@@ -40,7 +40,7 @@ type Addrs struct {
 // its standard input closes, so that no agent outlives its parent.
 func Command(exe, id string, args ...string) *exec.Cmd {
 	own := []string{"agent", "--id", id, "--log-format", "json", "--exit-on-stdin-close"}
-	cmd := exec.Command(exe, append(own, args...)...)
+	cmd := exec.Command(exe, append(own, args...)...) //nolint:gosec // the caller names the program
 	cmd.Env = Environ()
 	return cmd
 }

@@ -64,7 +64,7 @@ func (j *sketched) says() string {
 // Judges with the same sketch say the same from then on. The model of rooms visits only one
 // of them.
 func TestSketch(t *testing.T) { // S5.12
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that repeats
+	rng := rand.New(rand.NewPCG(1, 2))
 	history := func(most int) []int {
 		all := make([]int, rng.IntN(most+1))
 		for i := range all {
