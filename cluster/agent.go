@@ -83,7 +83,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	refusals := make(chan error, 8)
 	a.gossip, err = gossip.Start(ctx, gossip.Config{
 		Name: fmt.Sprintf("%s#%d", cfg.ID, incarnation),
-		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys,
+		Bind: cfg.Bind, Advertise: cfg.Advertise, Cluster: cfg.Cluster, Key: cfg.Key, OldKeys: cfg.OldKeys, Allow: cfg.GossipAllow,
 		Profile: cfg.Network.timings().profile, Meta: own.meta(), Log: log,
 		StreamTimeout: cfg.Network.timings().stream,
 		Accept: func(peer string, meta []byte) error {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,12 @@ type Config struct {
 	// which a cluster changes its key. First give every node the new key here, then
 	// swap it with Key, then remove the former key.
 	OldKeys [][]byte
+
+	// GossipAllow lists the networks that gossip is taken from: packets and connections of other
+	// sources are dropped unread, and counted in [Stats]. List the addresses of all nodes; a
+	// node outside of it is not heard. It is no replacement for a key: a sender can forge the
+	// source of a packet. Default: all.
+	GossipAllow []netip.Prefix
 
 	// APIAddr is where clients that look up a key reach the program of this node.
 	// roost passes it on and does not interpret it. At most 255 bytes.
@@ -256,6 +263,7 @@ func (c Config) clone() Config {
 		c.OldKeys[i] = slices.Clone(key)
 	}
 	c.Key, c.Join, c.Labels = slices.Clone(c.Key), slices.Clone(c.Join), maps.Clone(c.Labels)
+	c.GossipAllow = slices.Clone(c.GossipAllow)
 	return c
 }
 
@@ -293,6 +301,8 @@ func (c Config) Validate() error {
 	for _, key := range c.OldKeys {
 		fault(!aesKey(key), "OldKeys has a key of %d bytes; it must have 16, 24 or 32", len(key))
 	}
+	i := slices.IndexFunc(c.GossipAllow, func(n netip.Prefix) bool { return !n.IsValid() || n.Addr().Is4In6() })
+	fault(i >= 0, "GossipAllow has an entry that is no network such as 10.0.0.0/8: its index is %d", i)
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)

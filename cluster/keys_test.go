@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,6 +47,20 @@ func TestOldKeysAreChecked(t *testing.T) {
 	} {
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want … %s", err, want)
+		}
+	}
+}
+
+// GossipAllow takes networks alone, and a Config shares none of them (S9.6).
+func TestGossipAllowIsChecked(t *testing.T) {
+	for want, networks := range map[string][]netip.Prefix{
+		"":               {netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		"its index is 0": {{}},
+		"its index is 1": {netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::ffff:10.0.0.0/104")},
+	} {
+		err := cluster.Config{ID: "a", GossipAllow: networks}.Validate()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", networks, err, want)
 		}
 	}
 }

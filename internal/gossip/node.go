@@ -30,12 +30,13 @@ const (
 
 // Config describes one node.
 type Config struct {
-	Name      string   // unique for this run of the node: its id, "#" and its incarnation
-	Bind      string   // host:port to listen on, UDP and TCP; port 0 = any free one
-	Advertise string   // host:port at which other nodes reach it; "" = the bound address
-	Cluster   string   // label of every packet; packets with another label are dropped
-	Key       []byte   // AES key of 16, 24 or 32 bytes; nil = plain text
-	OldKeys   [][]byte // previous keys, still accepted
+	Name      string         // unique for this run of the node: its id, "#" and its incarnation
+	Bind      string         // host:port to listen on, UDP and TCP; port 0 = any free one
+	Advertise string         // host:port at which other nodes reach it; "" = the bound address
+	Cluster   string         // label of every packet; packets with another label are dropped
+	Key       []byte         // AES key of 16, 24 or 32 bytes; nil = plain text
+	OldKeys   [][]byte       // previous keys, still accepted
+	Allow     []netip.Prefix // packets and streams of other sources are dropped unread; empty = none are
 	Profile   Profile
 	// StreamTimeout bounds a connection attempt and a full exchange.
 	StreamTimeout time.Duration
@@ -70,6 +71,7 @@ type Receiver interface {
 type Node struct {
 	list    *memberlist.Memberlist
 	guard   *guard
+	allow   allowed
 	watcher *watcher
 	budget  int
 	addr    string
@@ -94,10 +96,10 @@ func Start(ctx context.Context, cfg Config, r Receiver) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cluster: cfg.Cluster, ending: make(chan struct{}, 1)}
+	n := &Node{cluster: cfg.Cluster, allow: allowed{networks: cfg.Allow}, ending: make(chan struct{}, 1)}
 	transport := EnvOf(ctx).Transport
 	if transport == nil {
-		if transport, err = listen(mc); err != nil {
+		if transport, err = listen(mc, &n.allow); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +164,7 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, error) {
 
 // listen opens the sockets. Port 0 gets several tries: the free TCP port chosen by the
 // kernel may be in use for UDP.
-func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
+func listen(mc *memberlist.Config, allow *allowed) (memberlist.NodeAwareTransport, error) {
 	tries := 1
 	if mc.BindPort == 0 {
 		tries = 10
@@ -173,7 +175,7 @@ func listen(mc *memberlist.Config) (memberlist.NodeAwareTransport, error) {
 	}
 	for range tries {
 		var t *sockets
-		if t, err = openSockets(netip.AddrPortFrom(bind, uint16(mc.BindPort)), mc.Logger); err == nil {
+		if t, err = openSockets(netip.AddrPortFrom(bind, uint16(mc.BindPort)), allow, mc.Logger); err == nil {
 			if mc.BindPort == 0 {
 				mc.BindPort = int(t.port())
 			}
@@ -200,8 +202,8 @@ func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 
-// Dropped returns how many packets and connections the guard dropped.
-func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() }
+// Dropped returns how many packets and connections were dropped, by the guard or for their source.
+func (n *Node) Dropped() uint64 { return n.guard.dropped.Load() + n.allow.refused.Load() }
 
 // Send sends one packet to an ip:port, without waiting. The packet may be lost.
 func (n *Node) Send(addr string, packet []byte) error {

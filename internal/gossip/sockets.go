@@ -22,6 +22,7 @@ type sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
 	log     *log.Logger
+	allow   *allowed
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 
@@ -37,13 +38,13 @@ const (
 )
 
 // openSockets listens on one port for UDP and TCP; 0 = any that is free for TCP.
-func openSockets(at netip.AddrPort, log *log.Logger) (*sockets, error) {
+func openSockets(at netip.AddrPort, allow *allowed, log *log.Logger) (*sockets, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, err
 	}
 	s := &sockets{
-		tcp: tcp, log: log, closed: make(chan struct{}),
+		tcp: tcp, log: log, allow: allow, closed: make(chan struct{}),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
 	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), s.port()))); err != nil {
@@ -74,7 +75,7 @@ func (s *sockets) receive() {
 			s.log.Printf("[ERR] memberlist: Error reading UDP packet: %v", err)
 			continue
 		}
-		if n == 0 {
+		if n == 0 || !s.allow.source(from.Addr()) {
 			continue
 		}
 		p := &memberlist.Packet{Buf: slices.Clone(buf[:n]), From: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())), Timestamp: time.Now()}
@@ -95,6 +96,10 @@ func (s *sockets) accept() {
 			}
 			s.log.Printf("[ERR] memberlist: Error accepting TCP connection: %v", err)
 			time.Sleep(acceptPause) // such as without a free descriptor
+			continue
+		}
+		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err != nil || !s.allow.source(from.Addr()) {
+			_ = conn.Close()
 			continue
 		}
 		select {

@@ -15,7 +15,7 @@ import (
 func newSockets(t *testing.T, at string) *sockets {
 	t.Helper()
 	for range 10 { // the free port of TCP may be taken for UDP
-		s, err := openSockets(netip.MustParseAddrPort(at), log.New(io.Discard, "", 0))
+		s, err := openSockets(netip.MustParseAddrPort(at), new(allowed), log.New(io.Discard, "", 0))
 		if err == nil {
 			t.Cleanup(func() { _ = s.Shutdown() })
 			return s
@@ -67,7 +67,7 @@ func TestSocketsShutDown(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is open")
 	}
-	if again, err := openSockets(netip.MustParseAddrPort(addr), s.log); err != nil {
+	if again, err := openSockets(netip.MustParseAddrPort(addr), new(allowed), s.log); err != nil {
 		t.Errorf("the port is not free: %v", err)
 	} else {
 		_ = again.Shutdown()

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,7 @@ func TestDefaults(t *testing.T) {
 }
 
 var allowed = cmp.Options{
-	cmpopts.IgnoreUnexported(Agent{}), cmpopts.IgnoreFields(Agent{}, "KeyFile"), cmpopts.EquateEmpty(),
+	cmpopts.IgnoreUnexported(Agent{}), cmpopts.IgnoreFields(Agent{}, "KeyFile"), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	cmp.Comparer(func(a, b placement.Strategy) bool { return a.Name() == b.Name() }),
 }
 
@@ -128,7 +129,7 @@ func TestSources(t *testing.T) {
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
 		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
-		"key-file": "DIR/key", "require-key": "true", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
+		"key-file": "DIR/key", "require-key": "true", "gossip-allow": "10.0.0.0/8,fd00::/8", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
 		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "undamped": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "http-token-reads": "true", "http-read-token-file": "DIR/look", "http-host": "roost.example", "http-tls-cert": "/cert", "http-tls-key": "/certkey", "http-client-ca": "/ca", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
@@ -193,6 +194,7 @@ func TestFaults(t *testing.T) {
 		{"empty file", []string{"--config="}, nil, "", `--config "": the value is empty`},
 		{"bind", []string{"--bind=7946"}, nil, "", `--bind "7946": Bind "7946" is not host:port`},
 		{"join", nil, map[string]string{"ROOST_JOIN": "a:1,b"}, "", `ROOST_JOIN "a:1,b": Join "b" is not host:port`},
+		{"network", []string{"--gossip-allow=10.0.0.0/8,10.0.0.1"}, nil, "", `--gossip-allow "10.0.0.0/8,10.0.0.1": "10.0.0.1" is not a network such as 10.0.0.0/8`},
 		{"label", []string{"--label=a=1", "--label=b"}, nil, "", `--label "a=1,b": "b" is not of the form name=value`},
 		{"label twice", []string{"--label=a=1,a=2"}, nil, "", `--label "a=1,a=2": label "a" is given twice`},
 		{"weight 0", []string{"--weight=0"}, nil, "", `--weight "0": to join without owning anything, use --start-draining`},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -61,6 +62,10 @@ func (a *Agent) joining() []Setting {
 		{Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster), Usage: "the cluster's name; messages of other clusters are dropped"},
 		{Name: "key-file", Arg: "FILE", Set: a.setKeyFile, Usage: "encrypt gossip with the key in FILE, which roost keygen makes; further lines are keys that are accepted, too; SIGHUP reads it again"},
 		{Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey), Usage: "do not start without --key-file: without a key, whoever reaches --bind can join"},
+		{
+			Name: "gossip-allow", Arg: "CIDR,...", List: true, Set: a.addNetwork,
+			Usage: "take gossip from these networks alone, such as 10.0.0.0/8; they have to hold the addresses of all nodes (default: all networks)",
+		},
 		{Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes), Usage: "send news to this many random members at a time; more help where many packets are lost (default 3; wan 4)"},
 	}
 }
@@ -235,6 +240,15 @@ func (a *Agent) addLabel(v string) error {
 		a.Cluster.Labels = make(map[string]string)
 	}
 	a.Cluster.Labels[name] = value
+	return nil
+}
+
+func (a *Agent) addNetwork(v string) error {
+	network, err := netip.ParsePrefix(v)
+	if err != nil {
+		return fmt.Errorf("%q is not a network such as 10.0.0.0/8", v)
+	}
+	a.Cluster.GossipAllow = append(a.Cluster.GossipAllow, network)
 	return nil
 }
 

@@ -1,0 +1,73 @@
+package gossip
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// With a list of networks, packets and streams of other sources are dropped before a byte is kept, and
+// counted; those of the list arrive (S9.6).
+func TestAllowed(t *testing.T) {
+	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}}
+	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), allow, log.New(io.Discard, "", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Shutdown() })
+	send := func(from string) net.Conn {
+		t.Helper()
+		source := net.ParseIP(from)
+		packets, err := net.DialUDP("udp", &net.UDPAddr{IP: source}, s.udp.LocalAddr().(*net.UDPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer packets.Close()
+		if _, err := packets.Write([]byte(from)); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := net.DialTCP("tcp", &net.TCPAddr{IP: source}, s.tcp.Addr().(*net.TCPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = stream.Close() })
+		return stream
+	}
+
+	stranger := send("127.0.0.1")
+	_ = stranger.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := stranger.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream of a stranger is not closed: %v", err)
+	}
+	member := send("127.0.0.2") // both queues keep their order, so what comes first is of the member
+	if p := <-s.PacketCh(); string(p.Buf) != "127.0.0.2" {
+		t.Errorf("a packet of %s arrived", p.Buf)
+	}
+	if c := <-s.StreamCh(); c.RemoteAddr().String() != member.LocalAddr().String() {
+		t.Errorf("a stream of %v arrived", c.RemoteAddr())
+	} else {
+		_ = c.Close()
+	}
+	if n := allow.refused.Load(); n != 2 {
+		t.Errorf("%d refused, want a packet and a stream", n)
+	}
+}
+
+// An address of IPv4 counts as such on a socket of IPv6, and a zone does not matter.
+func TestAllowedAddresses(t *testing.T) {
+	allow := &allowed{networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")}}
+	for addr, want := range map[string]bool{
+		"10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%eth0": true, "11.0.0.1": false, "2001:db8::1": false, "::ffff:11.0.0.1": false,
+	} {
+		if got := allow.source(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+	if !new(allowed).source(netip.MustParseAddr("11.0.0.1")) {
+		t.Error("without a list, all are allowed")
+	}
+}
