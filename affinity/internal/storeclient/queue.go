@@ -18,6 +18,9 @@ const (
 
 	// sharing bounds the ops of callers that share a call.
 	sharing = 64
+
+	// apartTime is how long ops share no calls after one without an answer in time.
+	apartTime = 10 * time.Second
 )
 
 // errBusy does not say that the store is slow with an op: it never got the op.
@@ -32,6 +35,10 @@ type queue struct {
 	mu      sync.Mutex
 	running int
 	waiting []*waiter // empty unless abreast calls are running
+
+	// Until then ops share no call and hold up none, because a call had no answer in time: a shard that hangs
+	// would hang the ops for the others, too.
+	apart time.Time
 }
 
 type waiter struct {
@@ -45,11 +52,16 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 		return q.store.Swap(ctx, op)[0]
 	}
 	q.mu.Lock()
-	if q.running < abreast {
-		q.running++
+	apart := time.Now().Before(q.apart)
+	if apart || q.running < abreast {
+		if !apart {
+			q.running++
+			defer q.next()
+		}
 		q.mu.Unlock()
-		defer q.next()
-		return q.store.Swap(ctx, op)[0]
+		results := q.store.Swap(ctx, op)
+		q.heed(results)
+		return results[0]
 	}
 	w := &waiter{op, make(chan pinstore.Result, 1)}
 	q.waiting = append(q.waiting, w)
@@ -76,7 +88,21 @@ func (q *queue) next() {
 		q.running--
 		return
 	}
-	go q.share(q.take())
+	some := q.take()
+	go func() {
+		defer q.next()
+		q.share(some)
+	}()
+}
+
+// heed notices a call without an answer in time.
+func (q *queue) heed(results []pinstore.Result) {
+	if !slices.ContainsFunc(results, func(r pinstore.Result) bool { return errors.Is(r.Err, context.DeadlineExceeded) }) {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.apart = time.Now().Add(apartTime)
 }
 
 // shared is an op, and those that wait for its answer.
@@ -86,12 +112,15 @@ type shared struct {
 }
 
 // take removes the waiters of the next call. The ops of a call have distinct rooms, so reads
-// of one room share an op, and other ops of the room wait on. The caller has the lock.
+// of one room share an op, and other ops of the room wait on. While ops share no call, each
+// has its own. The caller has the lock.
 func (q *queue) take() (some []shared) {
-	at := make(map[string]int)
+	at, apart := make(map[string]int), time.Now().Before(q.apart)
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
 		i, taken := at[w.op.Room]
 		switch {
+		case apart:
+			go q.share([]shared{{w.op, []*waiter{w}}})
 		case taken && w.op == some[i].op && w.op == (pinstore.Op{Partition: w.op.Partition, Room: w.op.Room}):
 			some[i].by = append(some[i].by, w)
 		case taken || len(some) == sharing:
@@ -107,14 +136,18 @@ func (q *queue) take() (some []shared) {
 
 // share makes a call for some waiters. None of them ends it, by giving up, for the others.
 func (q *queue) share(some []shared) {
-	defer q.next()
 	ctx, cancel := context.WithTimeout(context.Background(), q.budget)
 	defer cancel()
+	if len(some) == 0 {
+		return
+	}
 	ops := make([]pinstore.Op, len(some))
 	for i, s := range some {
 		ops[i] = s.op
 	}
-	for i, res := range q.store.Swap(ctx, ops...) {
+	results := q.store.Swap(ctx, ops...)
+	q.heed(results)
+	for i, res := range results {
 		for _, w := range some[i].by {
 			w.answer <- res
 		}

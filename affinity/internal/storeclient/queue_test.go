@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // gated is a Store whose calls wait for a gate. It records how many ops each had.
@@ -233,6 +236,50 @@ func TestQueueDistinctRooms(t *testing.T) {
 		}
 		if done != 1 {
 			t.Errorf("%d claims of one room were done", done)
+		}
+	})
+}
+
+// third hangs with every third partition. As in package redisstore, a call with one op of these hangs.
+type third struct{ *pinstore.Memory }
+
+func (s third) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if !slices.ContainsFunc(ops, func(op pinstore.Op) bool { return op.Partition%3 == 0 }) {
+		time.Sleep(time.Millisecond)
+		return s.Memory.Swap(ctx, ops...)
+	}
+	<-ctx.Done()
+	results := make([]pinstore.Result, len(ops))
+	for i := range results {
+		results[i].Err = storeFault(ctx.Err())
+	}
+	return results
+}
+
+// While a shard of the store hangs, the callers of the others are answered, but for the first few.
+func TestQueueShardHangs(t *testing.T) { // S0.8
+	synctest.Test(t, func(t *testing.T) {
+		c := New(third{pinstore.NewMemory()}, budget, slog.New(slog.DiscardHandler), nil)
+		var answered, all atomic.Int64
+		var wait sync.WaitGroup
+		for i := range 2000 {
+			wait.Go(func() {
+				ctx, cancel := c.Bounded(t.Context())
+				defer cancel()
+				op := pinstore.Op{Room: fmt.Sprint(i), Partition: placement.Partition(i * 7 % 1024)}
+				res := c.Swap(ctx, op)
+				if op.Partition%3 == 0 {
+					return
+				}
+				if all.Add(1); res.Err == nil {
+					answered.Add(1)
+				}
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		wait.Wait()
+		if answered.Load() < all.Load()*3/4 {
+			t.Errorf("%d of %d ops in the shards that answer were answered", answered.Load(), all.Load())
 		}
 	})
 }
