@@ -60,6 +60,9 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	}
 	given, more := resolve(a.Settings(), from, checkAlone)
 	a.warnOfPassword(from.path, given["redis"])
+	if info, err := os.Stat(a.TLS.Key); a.TLS.Key != "" && err == nil && exposed(info) {
+		a.Warnings = append(a.Warnings, exposure(a.TLS.Key, info))
+	}
 	faults = append(faults, more...)
 	if _, set := given["id"]; !set {
 		a.Cluster.ID = hostName

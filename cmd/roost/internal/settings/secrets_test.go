@@ -98,6 +98,23 @@ func TestPasswordInFile(t *testing.T) {
 	}
 }
 
+// A key of --http-tls-key that other users can read is warned about, at the start (S9.5).
+func TestExposedTLSKey(t *testing.T) {
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o644: true} {
+		path := filepath.Join(t.TempDir(), "tls.key")
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		a := mustLoad(t, []string{"--http-tls-cert=/cert", "--http-tls-key=" + path}, nil, nil)
+		if warned := strings.Contains(strings.Join(a.Warnings, "\n"), "other users can read the secret in "+path); warned != want {
+			t.Errorf("mode %#o: warned %v: %q", mode, warned, a.Warnings)
+		}
+	}
+}
+
 // TestStoreURL: no fault shows any part of a URL, since any part can be the password.
 func TestStoreURL(t *testing.T) {
 	for url, want := range map[string]string{
