@@ -26,11 +26,31 @@ type callbacks struct {
 
 	probing atomic.Bool // a probe may cause callbacks of its own
 	probe   func()
+
+	// seconds of the real clock. Time in a bubble stands still while a goroutine waits for a mutex.
+	seconds atomic.Int64
+}
+
+// clock counts seconds until stop is called. It is started outside of the bubble.
+func (c *callbacks) clock() (stop func()) {
+	ended := make(chan struct{})
+	tick := time.NewTicker(time.Second)
+	go func() {
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				c.seconds.Add(1)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended) }
 }
 
 // note runs the probe in a goroutine. A probe that needs a lock of its caller never
-// ends. Time in a bubble stands still while a goroutine waits for a mutex, so note
-// counts turns and not seconds.
+// ends.
 func (c *callbacks) note(name string) {
 	c.mu.Lock()
 	c.called[name] = true
@@ -45,15 +65,14 @@ func (c *callbacks) note(name string) {
 		done.Store(true)
 		c.probing.Store(false)
 	}()
-	for range 300_000 {
+	for began := c.seconds.Load(); c.seconds.Load() < began+20; runtime.Gosched() {
 		if done.Load() {
 			return
 		}
-		runtime.Gosched()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.blocked[name] = true
+	c.blocked[name], c.probe = true, nil // one is enough
 }
 
 func (c *callbacks) cost(d affinity.Demand) int64 { c.note("Cost"); return d.Streams() }
@@ -86,8 +105,9 @@ func (c *callbacks) Rehome(ctx context.Context, _ int) (context.Context, func(in
 // No callback of the user's runs while the resolver holds a lock: a handler that asks
 // for figures would deadlock, and a slow one would stop every caller.
 func TestCallbacksHoldNoLock(t *testing.T) {
+	c := &callbacks{called: make(map[string]bool), blocked: make(map[string]bool)}
+	defer c.clock()()
 	synctest.Test(t, func(t *testing.T) {
-		c := &callbacks{called: make(map[string]bool), blocked: make(map[string]bool)}
 		store := &faulty{Store: pinstore.NewMemory()}
 		cfg := affinity.Config{Cost: c.cost, Counter: c, Log: slog.New(c), Tracer: c, ReportLoad: true}
 		f := newFleet(t, store, cfg, "a", "b", "c")
