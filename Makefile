@@ -19,7 +19,7 @@ export GOFLAGS += -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test tests build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models outages floods networks soak clean
+.PHONY: help check test tests build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models outages floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ models: ## every state of the larger worlds of the model of rooms, and 3,500 ran
 
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine
 	$(STEP) 'calls under faults' sh -c 'cd examples/sfu && go test -count=1 -v -timeout 24h -run "TestSoak$$" . -soak $(or $(FOR),30m) -pictures $(or $(PICTURES),10)'
+
+vuln: ## known vulnerabilities of the dependencies, in what roost calls; needs the network
+	$(STEP) 'vulnerabilities' $(EACH) go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 networks: ## real agents with faults of networks and processes, as a table; takes ten minutes and needs root; EXE=… measures another binary
 	$(NETWORKS)
