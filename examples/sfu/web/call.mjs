@@ -106,6 +106,7 @@ export class Call {
       if (link.over) throw new Error("the connection has ended");
     } catch (err) {
       link.close();
+      this.#on.ended(link);
       throw err;
     }
     link.gone = () => this.#gone(link);

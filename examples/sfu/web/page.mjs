@@ -7,6 +7,7 @@ const $ = (id) => document.getElementById(id);
 const form = $("join");
 const query = new URLSearchParams(location.search);
 let [call, media, doors] = [null, new MediaStream(), [location.host]];
+let turn = 0; // counts joins and leaves
 let [move, stills] = [null, null]; // the last lines about a move, and about gaps without one
 
 const player = new Player($("pictures"), $("waiting"), {
@@ -46,12 +47,15 @@ function tidy() {
 
 async function join() {
   leave();
-  const [room, kind] = [form.elements.room.value, form.elements.device.value];
+  const [room, kind, mine] = [form.elements.room.value, form.elements.device.value, turn];
+  let opened;
   try {
-    media = await device.open(kind);
+    opened = await device.open(kind);
   } catch (err) {
-    return state(`No camera: ${err.message}`, "bad");
+    return mine === turn && state(`No camera: ${err.message}`, "bad");
   }
+  if (mine !== turn) return device.close(opened); // the user has joined again, or left, while the camera was asked for
+  media = opened;
   [$("own").srcObject, $("mine").hidden] = kind === "watch" ? [null, true] : [media, false];
   [$("leave").disabled, $("breaks").textContent] = [false, ""];
   state("Connecting", "warn");
@@ -74,6 +78,7 @@ async function join() {
 }
 
 function leave() {
+  turn++;
   call?.leave();
   device.close(media);
   player.clear();
