@@ -43,8 +43,19 @@ func (s *Snapshot) fillLost(old *Snapshot) {
 	if s.lost = old.lost; s.State == old.State || old.State == nil {
 		return
 	}
-	var gone []Lost
-	live := s.State.Members
+	gone := s.goneSince(old)
+	back := func(l Lost) bool { return s.isLive(l.ID) }
+	if len(gone) == 0 && !slices.ContainsFunc(s.lost, back) {
+		return
+	}
+	s.lost = slices.DeleteFunc(slices.Concat(gone, old.lost), back)
+	s.lost = s.lost[:min(len(s.lost), maxLost)]
+}
+
+// goneSince returns at most maxLost members: thousands may go at once, and none is looked at more than once.
+func (s *Snapshot) goneSince(old *Snapshot) (gone []Lost) {
+	var owned []int // by index into the old table's nodes
+	nodes, live := old.State.Table.Nodes(), s.State.Members
 	for _, was := range old.State.Members {
 		for len(live) > 0 && live[0].Node < was.Node {
 			live = live[1:]
@@ -52,17 +63,19 @@ func (s *Snapshot) fillLost(old *Snapshot) {
 		if len(live) > 0 && live[0].Node == was.Node {
 			continue
 		}
-		gone = append(gone, Lost{
-			Member: old.lastOf(was), Reason: endOf(s.State, was), At: time.Now(),
-			Partitions: partitionsOf(old.State.Table, was.Node),
-		})
+		if len(gone) == maxLost {
+			return gone
+		}
+		if owned == nil {
+			owned = partitionsOf(old.State.Table)
+		}
+		lost := Lost{Member: old.lastOf(was), Reason: endOf(s.State, was), At: time.Now()}
+		if i, ok := slices.BinarySearchFunc(nodes, was.Node, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) }); ok {
+			lost.Partitions = owned[i]
+		}
+		gone = append(gone, lost)
 	}
-	back := func(l Lost) bool { return s.isLive(l.ID) }
-	if len(gone) == 0 && !slices.ContainsFunc(s.lost, back) {
-		return
-	}
-	s.lost = slices.DeleteFunc(slices.Concat(gone, old.lost), back)
-	s.lost = s.lost[:min(len(s.lost), maxLost)]
+	return gone
 }
 
 func (s *Snapshot) isLive(id lease.NodeID) bool {
@@ -75,7 +88,7 @@ func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
 	if m, ok := s.Member(i.Node); ok {
 		return m
 	}
-	if at := slices.IndexFunc(s.owners, func(m *Member) bool { return m.ID == i.Node }); at >= 0 {
+	if at, ok := slices.BinarySearchFunc(s.owners, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {
 		return s.owners[at]
 	}
 	return &Member{ID: i.Node, Incarnation: i.Number, Load: lease.NoLoad}
@@ -88,16 +101,13 @@ func endOf(s *events.State, i lease.Incarnation) lease.Reason {
 	return lease.Expired
 }
 
-func partitionsOf(t *placement.Table, id lease.NodeID) (n int) {
-	nodes := t.Nodes()
-	at := slices.IndexFunc(nodes, func(n placement.Node) bool { return n.ID == id })
-	if at < 0 {
-		return 0
-	}
+// partitionsOf returns how many partitions each node of a table owns, by index into its nodes.
+func partitionsOf(t *placement.Table) []int {
+	owned := make([]int, len(t.Nodes()))
 	for p := range t.Partitions() {
-		if t.OwnerIndex(placement.Partition(p)) == at {
-			n++
+		if i := t.OwnerIndex(placement.Partition(p)); i >= 0 {
+			owned[i]++
 		}
 	}
-	return n
+	return owned
 }

@@ -84,3 +84,28 @@ func TestLostIsBounded(t *testing.T) { // S8.1
 		t.Errorf("%d are lost, %s the last, %s the first of these", len(lost), lost[0].ID, lost[len(lost)-1].ID)
 	}
 }
+
+// Thousands of members that go at once cost a pass over the table and one over the members.
+func BenchmarkLostAtOnce(b *testing.B) {
+	const n = 5000
+	in := placement.Input{Partitions: placement.MaxPartitions}
+	var members []lease.Incarnation
+	old := new(Snapshot)
+	for i := range uint64(n) {
+		id := lease.NodeID(fmt.Sprintf("x%04d", i))
+		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
+		members = append(members, lease.Incarnation{Node: id, Number: i})
+		old.owners = append(old.owners, &Member{ID: id})
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	old.State = events.Next(nil, "x0000", table, members, true)
+	s := &Snapshot{State: events.Next(old.State, "x0000", table, members[:1:1], true)}
+	for b.Loop() {
+		if s.fillLost(old); len(s.lost) != maxLost || s.lost[0].ID != "x0001" || s.lost[0].Partitions == 0 {
+			b.Fatalf("%d are lost, first %+v", len(s.lost), s.lost[0])
+		}
+	}
+}
