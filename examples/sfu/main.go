@@ -2,7 +2,7 @@
 
 // Sfu is a media server of several nodes: WebRTC by pion, rooms by roost. A participant joins by
 // WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each to all
-// others. What is about roost is in room.go. A room of more than -room-max subscribers spreads over
+// others. The part about roost is in room.go. A room of more than -room-max subscribers spreads over
 // further nodes: see cascade.go. Each node serves a page for browsers at /, which follows its room: see web.
 //
 //	cd examples/sfu

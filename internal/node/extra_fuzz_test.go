@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// FuzzExtra: whatever a member says of its assignment and of hand-overs, the receiver goes on, and its own messages can
+// FuzzExtra: a member may say anything about its assignment and about hand-overs; the receiver goes on, and its own messages can
 // be read (S9.3).
 func FuzzExtra(f *testing.F) {
 	change := func(c *Config) {

@@ -80,7 +80,7 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
 }
 
-// next ends a call. It begins the next one, for those that have waited.
+// next ends a call. It begins the next one, for ops that have waited.
 func (q *queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,7 +105,7 @@ func (q *queue) heed(results []pinstore.Result) {
 	q.apart = time.Now().Add(apartTime)
 }
 
-// shared is an op, and those that wait for its answer.
+// shared is an op with all its waiters.
 type shared struct {
 	op pinstore.Op
 	by []*waiter

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// gated is a Store whose calls wait for a gate. It records how many ops each had.
+// gated is a Store with calls that wait for a gate. It records how many ops each had.
 type gated struct {
 	*pinstore.Memory
 	gate chan struct{} // a token lets a call go on
@@ -116,7 +116,7 @@ func TestQueueShares(t *testing.T) {
 }
 
 // While the store hangs, no caller waits longer than its budget. A claim that was never sent
-// does not count as one that may still take effect.
+// does not count as a claim that may still take effect.
 func TestQueueHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
