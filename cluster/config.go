@@ -301,8 +301,7 @@ func (c Config) Validate() error {
 	for _, key := range c.OldKeys {
 		fault(!aesKey(key), "OldKeys has a key of %d bytes; it must have 16, 24 or 32", len(key))
 	}
-	i := slices.IndexFunc(c.GossipAllow, func(n netip.Prefix) bool { return !n.IsValid() || n.Addr().Is4In6() })
-	fault(i >= 0, "GossipAllow has an entry that is no network such as 10.0.0.0/8: its index is %d", i)
+	c.checkAllowed(fault)
 	fault(c.Partitions < 1 || c.Partitions > placement.MaxPartitions, "Partitions is %d; it must be 1 to %d", c.Partitions, placement.MaxPartitions)
 	fault(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
 	fault(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
@@ -359,11 +358,6 @@ func hostPort(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
-}
-
-// validSeed reports whether s is host:port or the name of an SRV record.
-func validSeed(s string) bool {
-	return strings.HasPrefix(s, "_") || (hostPort(s) && !strings.HasPrefix(s, ":"))
 }
 
 func loopback(addr string) bool {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/gossip"
@@ -70,4 +72,22 @@ func splitSeeds(seeds []string) (addrs, names []string) {
 		}
 	}
 	return addrs, names
+}
+
+// validSeed reports whether s is host:port or the name of an SRV record.
+func validSeed(s string) bool {
+	return strings.HasPrefix(s, "_") || (hostPort(s) && !strings.HasPrefix(s, ":"))
+}
+
+func (c Config) checkAllowed(fault func(bad bool, format string, args ...any)) {
+	i := slices.IndexFunc(c.GossipAllow, func(n netip.Prefix) bool { return !n.IsValid() || n.Addr().Is4In6() })
+	fault(i >= 0, "GossipAllow has an entry that is no network such as 10.0.0.0/8: its index is %d", i)
+	if len(c.GossipAllow) == 0 {
+		return
+	}
+	for _, seed := range c.Join {
+		at, err := netip.ParseAddrPort(seed)
+		holds := func(n netip.Prefix) bool { return n.Contains(at.Addr().Unmap().WithZone("")) }
+		fault(err == nil && !slices.ContainsFunc(c.GossipAllow, holds), "Join has %s, which is in no network of GossipAllow: its answers would be dropped", seed)
+	}
 }

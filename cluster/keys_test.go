@@ -51,6 +51,23 @@ func TestOldKeysAreChecked(t *testing.T) {
 	}
 }
 
+// A seed with answers that would be dropped is a fault; names are not looked up (S9.6).
+func TestSeedsAreAllowed(t *testing.T) {
+	for seed, want := range map[string]bool{
+		"10.1.2.3:7946": true, "[fd00::7]:7946": true, "[::ffff:10.1.2.3]:7946": true, "seed.example.org:7946": true, "_roost._udp.example.org": true,
+		"192.168.1.1:7946": false, "[fe80::1%eth0]:7946": false,
+	} {
+		c := cluster.Config{ID: "a", Join: []string{seed}, GossipAllow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
+		if err := c.Validate(); (err == nil) != want {
+			t.Errorf("%s: %v", seed, err)
+		}
+		c.GossipAllow = nil
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s without a list: %v", seed, err)
+		}
+	}
+}
+
 // GossipAllow takes networks alone, and a Config shares none of them (S9.6).
 func TestGossipAllowIsChecked(t *testing.T) {
 	for want, networks := range map[string][]netip.Prefix{
