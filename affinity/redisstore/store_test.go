@@ -56,6 +56,7 @@ func long(t *testing.T) {
 // conform runs the suite. Tests on one server use different rooms.
 func conform(t *testing.T, opt Options) {
 	t.Helper()
+	opt.URL = redistest.Patient(opt.URL)
 	affinitytest.Store(t, func(t *testing.T) func() pinstore.Store {
 		return func() pinstore.Store { return ready(t, opt) }
 	})
@@ -63,6 +64,7 @@ func conform(t *testing.T, opt Options) {
 
 func conformPresence(t *testing.T, url string) {
 	t.Helper()
+	url = redistest.Patient(url)
 	affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
 		return ready(t, Options{URL: url}).Presence(), ready(t, Options{URL: url}).Presence()
 	})

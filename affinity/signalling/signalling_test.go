@@ -42,7 +42,7 @@ func start(t *testing.T, api string, ids ...string) []*affinity.Resolver {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = agent.Close() })
-		store, err := redisstore.Open(t.Context(), redisstore.Options{URL: url})
+		store, err := redisstore.Open(t.Context(), redisstore.Options{URL: redistest.Patient(url)})
 		if err != nil {
 			t.Fatal(err)
 		}

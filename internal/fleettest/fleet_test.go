@@ -66,7 +66,7 @@ func newFleet(t *testing.T, s setup, ids ...string) *fleet {
 		s.TTL = 30 * time.Second // no lease expires here, even on a busy machine
 	}
 	if s.Budget == patience {
-		s.URL += "?dial_timeout=60s&write_timeout=60s" // by default the client hangs up when an answer takes 500 ms
+		s.URL = redistest.Patient(s.URL)
 	}
 	f := &fleet{t: t, setup: s}
 	for _, id := range ids {

@@ -81,6 +81,16 @@ func (s *Server) urlOf(addr string) string {
 	return u.String()
 }
 
+// Patient makes the client of a URL wait for a busy machine. By default it hangs up when an
+// answer takes 500 ms, whatever the time limit of a call is.
+func Patient(of string) string {
+	sep := "?"
+	if strings.Contains(of, sep) {
+		sep = "&"
+	}
+	return of + sep + "dial_timeout=60s&write_timeout=60s"
+}
+
 // Kill kills the process like kill -9. Afterwards its port refuses connections.
 func (s *Server) Kill() {
 	s.tb.Helper()
