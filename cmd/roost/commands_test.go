@@ -5,9 +5,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"flag"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -211,6 +214,31 @@ func TestVersion(t *testing.T) {
 	}
 	if _, flagged, _ := roost(t, "--version"); flagged != out {
 		t.Errorf("--version prints %q, version %q", flagged, out)
+	}
+}
+
+// TestDescribe: the version of a release, of go install, of a clone and of a binary without build info (S8.7).
+func TestDescribe(t *testing.T) {
+	installed := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}
+	cloned := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.4-0.20260102030405-0123456789ab+dirty"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	on := fmt.Sprintf(" %s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	for _, tt := range []struct {
+		release, commit string
+		info            *debug.BuildInfo
+		want            string
+	}{
+		{"v1.3.0", "fedcba9876543210", installed, "roost v1.3.0 fedcba987654"},
+		{"v1.3.0", "fedcba9876543210", cloned, "roost v1.3.0 fedcba987654"},
+		{"", "", installed, "roost v1.2.3"},
+		{"", "", cloned, "roost v1.2.4-0.20260102030405-0123456789ab+dirty 0123456789ab+changes"},
+		{"", "", &debug.BuildInfo{}, "roost (devel)"},
+		{"", "", nil, "roost (unknown)"},
+	} {
+		if got := describe(tt.release, tt.commit, tt.info).String(); got != tt.want+on {
+			t.Errorf("release %q, commit %q: %q, want %q", tt.release, tt.commit, got, tt.want+on)
+		}
 	}
 }
 

@@ -10,6 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// release and commit are of a release: scripts/release.sh sets them by -ldflags, since an unpacked
+// source archive has no history. Any other build has what the go command recorded.
+var release, commit string
+
 // build is what this binary was built from, as --output json prints it.
 type build struct {
 	Version  string `json:"version"`
@@ -21,12 +25,22 @@ type build struct {
 }
 
 func buildOf() build {
-	b := build{Version: "(unknown)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	info, _ := debug.ReadBuildInfo()
+	return describe(release, commit, info)
+}
+
+// describe prefers the release to the build info, which can be nil. The go command knows the version of
+// roost@version, and of a tagged commit in a clone; the revision only in a clone.
+func describe(release, commit string, info *debug.BuildInfo) build {
+	b := build{Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if info == nil {
+		info = &debug.BuildInfo{Main: debug.Module{Version: "(unknown)"}}
+	}
+	b.Version = cmp.Or(release, info.Main.Version, "(devel)")
+	b.Revision = commit
+	if release != "" {
 		return b
 	}
-	b.Version = cmp.Or(info.Main.Version, "(devel)")
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -39,8 +53,9 @@ func buildOf() build {
 }
 
 // versionLine is the same for people.
-func versionLine() string {
-	b := buildOf()
+func versionLine() string { return buildOf().String() }
+
+func (b build) String() string {
 	revision := ""
 	if b.Revision != "" {
 		revision = " " + b.Revision[:min(12, len(b.Revision))]
