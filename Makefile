@@ -19,7 +19,7 @@ export GOFLAGS += -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check test tests build demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models outages floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race long cpus fuzz bench-once handover scale compare idle chaos models outages floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ tests: ## race, cpus, fuzz and bench-once, and long beside them
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -o bin/roost ./cmd/roost
+
+release: ## VERSION=v0.1.0: archives for six platforms, images, and checksums, in dist/
+	$(STEP) 'release $(VERSION)' scripts/release.sh $(VERSION)
 
 demo: build ## a cluster on this machine that grows, crashes and drains
 	$(STEP) 'demo' bin/roost demo --once
@@ -112,4 +115,4 @@ networks: ## real agents with faults of networks and processes, as a table; take
 	$(NETWORKS)
 
 clean: ## remove the output of the build
-	$(STEP) 'clean' rm -rf bin
+	$(STEP) 'clean' rm -rf bin dist

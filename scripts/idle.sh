@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints what an idle `roost agent` costs among NODES (100) processes on loopback, over
 # FOR (40) seconds: CPU and memory by /proc, packets and bytes by the agents' own counters.
-# The binary is built as deploy/docker/Dockerfile builds it, without the C library.
+# The binary is built as scripts/release.sh builds it, without the C library.
 # Linux only. The machine should be idle otherwise.
 set -euo pipefail
 

@@ -17,21 +17,18 @@ import (
 
 const deploy = "../../deploy/"
 
-// TestImage follows the Dockerfile by hand: it builds the binary with the same flags, puts
-// it alone into an empty root, and runs it as the same user.
+// TestImage follows the Dockerfile by hand: the files of a release are all that is in its root, where it
+// runs as the same user (S8.7).
 func TestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the binary again")
 	}
 	t.Parallel()
-	root := t.TempDir()
-	build := inDockerfile(t, `RUN (.*go build .*)`)
-	build = strings.ReplaceAll(build, "-o /roost", "-o "+root+"/roost")
-	build = strings.ReplaceAll(build, "-trimpath ", "") // it would compile all packages again, to the same code
-	cmd := exec.Command("bash", "-c", build)
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, out)
+	first, second := releaseTwice(t)
+	checkArchive(t, first, second)
+	root := first.unpacked
+	if from, files := inDockerfile(t, `FROM (.*)`), inDockerfile(t, `COPY (.*)`); from != "scratch" || files != ". /" {
+		t.Fatalf("the image is of %s, with %s", from, files)
 	}
 	program, err := elf.Open(root + "/roost")
 	if err != nil {

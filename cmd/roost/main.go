@@ -14,6 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	_ "golang.org/x/crypto/x509roots/fallback" // root certificates for machines without any, such as our image
 )
 
 func main() {

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# release.sh VERSION [DIR]: builds the release of this commit into DIR, dist/VERSION by default:
+# for each platform an archive with the binary, README and licences, for Linux an image, too;
+# SHA256SUMS of them; and notes.md, the section of CHANGELOG.md. It publishes nothing.
+#
+# The same commit and the same release of Go make the same archives on any machine: the build knows
+# no path, no C compiler and no setting of the environment, and all files have the time of the commit.
+# PLATFORMS='linux/amd64 …' builds fewer.
+set -euo pipefail
+umask 022
+
+fail() {
+	printf 'release: %s\n' "$*" >&2
+	exit 1
+}
+
+cd "$(dirname "$0")/.."
+version=${1:-}
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || fail "'$version' is no version such as v0.1.0"
+dir=$(realpath -m "${2:-dist/$version}")
+[[ ! -e $dir ]] || fail "$dir exists"
+# Of Linux and BSD, only GNU tar sets owners and times.
+tar --version | grep -q 'GNU tar' || fail 'needs GNU tar'
+
+# A release is a commit, with all that belongs to it.
+[[ -z $(git status --porcelain) ]] || fail 'the tree has changes that are not committed'
+commit=$(git rev-parse HEAD)
+tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}") || tagged=$commit
+[[ $tagged == "$commit" ]] || fail "the tag $version is at commit $tagged, not at $commit"
+grep -qE "^## \[${version:1}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md ||
+	fail "CHANGELOG.md has no heading '## [${version:1}] - YYYY-MM-DD': give what is under Unreleased this heading"
+grep -qE "^\s+github.com/roost-cluster/roost $version$" cluster/clusterotel/go.mod ||
+	fail "cluster/clusterotel/go.mod does not require roost $version"
+
+# Settings of this machine would be in the binary.
+export CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFIPS140=off
+epoch=$(git log -1 --format=%ct)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# licences PLATFORM: those of the modules in the binary. Most ask to be passed on with it.
+licences() {
+	printf 'roost contains the following modules.\n'
+	printf '\n==== Go\n\n'
+	cat "$(go env GOROOT)/LICENSE"
+	go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/roost |
+		LC_ALL=C sort -u | while read -r path version at; do
+		printf '\n==== %s %s\n\n' "$path" "$version"
+		cat "$at"/LICEN[CS]E*
+	done
+}
+
+builder=
+for each in buildah podman 'docker buildx'; do
+	# docker alone is only a client.
+	probe=info
+	[[ $each == docker* ]] && probe='inspect --bootstrap'
+	if $each $probe >/dev/null 2>&1; then
+		builder=$each
+		break
+	fi
+done
+[[ $builder ]] || echo 'NOTE: no images. Install buildah or podman, or start a docker with buildx.'
+
+# image NAME PLATFORM: the image of the files in $work/NAME, as an archive that skopeo, podman and docker load.
+image() {
+	local file=$dir/$1.oci.tar tag=localhost/roost:$version-${2#*/}
+	local args=(--platform "$2" --file deploy/docker/Dockerfile --tag "$tag")
+	case $builder in
+	buildah)
+		buildah build --timestamp "$epoch" "${args[@]}" "$work/$1"
+		buildah push "$tag" "oci-archive:$file:$tag"
+		;;
+	podman)
+		podman build --timestamp "$epoch" "${args[@]}" "$work/$1"
+		podman save --format oci-archive --output "$file" "$tag"
+		;;
+	docker*)
+		SOURCE_DATE_EPOCH=$epoch docker buildx build --provenance=false "${args[@]}" \
+			--output "type=oci,dest=$file,rewrite-timestamp=true" "$work/$1"
+		;;
+	esac
+}
+
+mkdir -p "$dir"
+for platform in ${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}; do
+	export GOOS=${platform%/*} GOARCH=${platform#*/}
+	name=roost_${version}_${GOOS}_$GOARCH
+	exe=roost
+	[[ $GOOS != windows ]] || exe=roost.exe
+	printf -- '-- %s\n' "$name"
+	mkdir "$work/$name"
+	# With -buildvcs the version in the build info would depend on whether the tag is there yet.
+	go build -trimpath -buildvcs=false -ldflags "-s -w -X main.release=$version -X main.commit=$commit" -o "$work/$name/$exe" ./cmd/roost
+	install -m 644 LICENSE README.md "$work/$name"
+	licences >"$work/$name/THIRD_PARTY_LICENSES"
+	# Windows unpacks this, too: it has a tar since 2018.
+	tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner \
+		--directory="$work" "$name" | gzip --no-name --best >"$dir/$name.tar.gz"
+	if [[ $builder && $GOOS == linux ]]; then
+		image "$name" "$platform"
+	fi
+done
+
+(cd "$dir" && LC_ALL=C sha256sum roost_* >SHA256SUMS && cat SHA256SUMS)
+awk -v heading="## [${version:1}] - " 'index($0, heading) == 1 { on = 1; next } /^## / { on = 0 } on' CHANGELOG.md >"$dir/notes.md"
