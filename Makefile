@@ -50,8 +50,9 @@ fmt: ## format every Go file
 deps: ## install the programs that the tests need
 	$(STEP) 'programs the tests need' scripts/deps.sh
 
-lint: ## lint every module; the first run compiles the linter
+lint: ## lint every module and the workflows; the first run compiles the linter
 	$(STEP) 'golangci-lint' $(EACH) $(TOOL) golangci-lint run ./...
+	$(STEP) 'actionlint' go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 vet: ## go vet in every module
 	$(STEP) 'go vet' $(EACH) go vet ./...
