@@ -48,6 +48,8 @@ type Agent struct {
 
 	// What Arrived counts: far from snap, which every lookup reads.
 	requests, misrouted atomic.Uint64
+
+	history atomic.Pointer[History]
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
@@ -108,7 +110,8 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	now := a.startedAt()
 	l := &loop{
 		agent: a, log: log, endLog: endLog, refusals: refusals,
-		kernel: node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
+		history: history{public: &a.history, fenced: make(map[lease.NodeID]struct{})},
+		kernel:  node.New(now, cfg.kernel(a.gossip, incarnation), rand.Uint64()),
 	}
 	l.show()
 	if cfg.Health != nil {

@@ -22,6 +22,8 @@ type loop struct {
 	sent     struct{ packets, bytes, errors uint64 }
 	err      error // why the loop ended by itself
 
+	history history
+
 	stopped []placement.Partition // runs that the kernel waits for
 }
 
@@ -69,7 +71,8 @@ func (l *loop) run(ctx context.Context) {
 		if l.err != nil {
 			return
 		}
-		timer.Reset(pause(now, r))
+		figuresDue := l.history.sample(time.Now(), l.agent.snap.Load(), l.agent.load.Load())
+		timer.Reset(min(pause(now, r), time.Until(figuresDue)))
 	}
 }
 

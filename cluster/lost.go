@@ -39,11 +39,11 @@ func (s *Snapshot) Lost() []Lost {
 }
 
 // fillLost adds the members that have gone since old.
-func (s *Snapshot) fillLost(old *Snapshot) {
+func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	if s.lost = old.lost; s.State == old.State || old.State == nil {
 		return
 	}
-	gone := s.goneSince(old)
+	gone = gone[:min(len(gone), maxLost)]
 	back := func(l Lost) bool { return s.isLive(l.ID) }
 	if len(gone) == 0 && !slices.ContainsFunc(s.lost, back) {
 		return
@@ -52,8 +52,12 @@ func (s *Snapshot) fillLost(old *Snapshot) {
 	s.lost = s.lost[:min(len(s.lost), maxLost)]
 }
 
-// goneSince returns at most maxLost members: thousands may go at once, and none is looked at more than once.
-func (s *Snapshot) goneSince(old *Snapshot) (gone []Lost) {
+// goneSince returns the members that have gone since old, in one pass: thousands may go at once.
+func (s *Snapshot) goneSince(old *Snapshot, now time.Time) (gone []Lost) {
+	if s.State == old.State || old.State == nil {
+		return nil
+	}
+	gone = slices.Grow(gone, max(0, len(old.State.Members)-len(s.State.Members)))
 	var owned []int // by index into the old table's nodes
 	nodes, live := old.State.Table.Nodes(), s.State.Members
 	for _, was := range old.State.Members {
@@ -63,13 +67,10 @@ func (s *Snapshot) goneSince(old *Snapshot) (gone []Lost) {
 		if len(live) > 0 && live[0].Node == was.Node {
 			continue
 		}
-		if len(gone) == maxLost {
-			return gone
-		}
 		if owned == nil {
 			owned = partitionsOf(old.State.Table)
 		}
-		lost := Lost{Member: old.lastOf(was), Reason: endOf(s.State, was), At: time.Now()}
+		lost := Lost{Member: old.lastOf(was), Reason: endOf(s.State, was), At: now}
 		if i, ok := slices.BinarySearchFunc(nodes, was.Node, func(n placement.Node, id lease.NodeID) int { return cmp.Compare(n.ID, id) }); ok {
 			lost.Partitions = owned[i]
 		}

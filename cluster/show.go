@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"time"
+
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -35,9 +37,12 @@ func (l *loop) show() {
 		s.Evictions = append(s.Evictions, Eviction{ID: e.ID, Until: v.Live.Local(e.Until).Add(-a.env.ClockOffset), Reason: e.Reason})
 	}
 	old, _ := a.snap.Get()
-	s.fillLost(old)
+	now := time.Now()
+	gone := s.goneSince(old, now)
+	s.fillLost(old, gone)
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
+	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
 	a.snap.Set(*s)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -72,7 +73,7 @@ func TestLostIsBounded(t *testing.T) { // S8.1
 	s := &Snapshot{State: events.Next(nil, "self", table, []lease.Incarnation{self}, true)}
 	show := func(members ...lease.Incarnation) {
 		next := &Snapshot{State: events.Next(s.State, "self", table, append(members, self), true)}
-		next.fillLost(s)
+		next.fillLost(s, next.goneSince(s, time.Now()))
 		s = next
 	}
 	for i := range uint64(maxLost + 10) {
@@ -104,7 +105,7 @@ func BenchmarkLostAtOnce(b *testing.B) {
 	old.State = events.Next(nil, "x0000", table, members, true)
 	s := &Snapshot{State: events.Next(old.State, "x0000", table, members[:1:1], true)}
 	for b.Loop() {
-		if s.fillLost(old); len(s.lost) != maxLost || s.lost[0].ID != "x0001" || s.lost[0].Partitions == 0 {
+		if s.fillLost(old, s.goneSince(old, time.Now())); len(s.lost) != maxLost || s.lost[0].ID != "x0001" || s.lost[0].Partitions == 0 {
 			b.Fatalf("%d are lost, first %+v", len(s.lost), s.lost[0])
 		}
 	}

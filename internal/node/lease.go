@@ -82,7 +82,7 @@ func (n *Node) judgeClock(now time.Time) {
 		return
 	}
 	n.life.fenceClock(now)
-	n.fence(now)
+	n.fence(now, "own clock is ahead of the cluster's")
 	n.announce(now)
 	n.warnClock(now)
 }

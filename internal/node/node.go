@@ -40,6 +40,7 @@ type Node struct {
 	changed bool // the live set changed since the last publication was planned
 	heard   bool // a message was applied, or a heartbeat begun, since the last Show
 	ended   bool
+	fenced  string // why it was, the last time
 
 	waiting waitingRoom
 	watch   watch

@@ -110,9 +110,10 @@ func (n *Node) announceTable(now time.Time) {
 	}
 }
 
-// fence publishes that this node owns nothing, in spite of the table.
-func (n *Node) fence(now time.Time) {
+// fence publishes that this node owns nothing, in spite of the table, and why.
+func (n *Node) fence(now time.Time, why string) {
 	n.stats.Fences++
+	n.fenced = why
 	n.lease = new(OwnLease)
 	n.renew(now) // for what comes next; this node owns nothing under it
 	if n.assigner != nil {

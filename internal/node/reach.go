@@ -100,7 +100,7 @@ func (n *Node) cutOff(now time.Time) {
 	n.life.fence()
 	n.announce(now)
 	n.gossip(now)
-	n.expel(now)
+	n.expel(now, "other members run, but do not hear this node over UDP")
 }
 
 // notePresent notes that active members run. One of them alone may be cut off as much as this

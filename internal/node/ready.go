@@ -170,6 +170,9 @@ type View struct {
 	// Isolated is why the node may own nothing in the phase of that name; nil in others.
 	Isolated error
 
+	// Fenced is why the node was fenced the last time; "" = never.
+	Fenced string
+
 	// Ill is why the node's program is ill; nil = it is well, or nothing is known of it.
 	Ill error
 }
@@ -207,7 +210,7 @@ func (n *Node) View() View {
 func (n *Node) Glance() View {
 	v := View{
 		Phase: n.life.phase, Ended: n.ended, Table: n.currentTable(), State: n.state,
-		Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
+		Fenced: n.fenced, Drift: n.drift.members, Lease: n.lease, Stats: n.stats,
 		Waits: n.waitsFor(), Ill: n.health.why(), Runners: n.handing.otherRunners(), Holds: n.handing.kernel.Holds(),
 	}
 	if v.Phase == Isolated {

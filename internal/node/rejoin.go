@@ -34,15 +34,15 @@ func (n *Node) checkLease(now time.Time) {
 		return
 	}
 	n.log(Warn, "fenced: own lease expired (process paused or sends failing); rejoining", "ttl", n.cfg.LeaseTTL)
-	n.expel(now)
+	n.expel(now, "own lease expired: the process was paused, or could not send")
 }
 
 // expel fences this node, and has it forget what it knows and join again.
-func (n *Node) expel(now time.Time) {
+func (n *Node) expel(now time.Time, why string) {
 	n.life.fence()
 	n.join.stop()
 	n.stall.discard(now)
-	n.fence(now)
+	n.fence(now, why)
 	n.damping.lose(n.set.Revived())
 	n.damping.fenced = true
 	n.set.ExpireOthers(now)

@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// difference is that of two snapshots, and becomes events.
+type difference struct {
+	at     time.Time
+	self   lease.NodeID
+	old, s *Snapshot
+	gone   []Lost
+	fenced string // why this node was fenced last
+	ended  bool   // this agent has
+	events []Event
+}
+
+func (d *difference) add(e Event) {
+	e.At = d.at
+	d.events = append(d.events, e)
+}
+
+// record adds what a new snapshot changes.
+func (h *history) record(d difference) {
+	var b events.Batch
+	if d.old.State != nil && d.s.State != d.old.State {
+		b = events.Diff(d.old.State, d.s.State)
+	}
+	d.membership(&b)
+	h.states(&d)
+	d.evictions()
+	h.life(&d)
+	if moved := d.moves(b.Moved); moved.Moved > 0 {
+		h.moved += moved.Moved
+		d.add(moved)
+	}
+	if len(d.events) > 0 {
+		h.add(d.events)
+	}
+}
+
+// membership adds which other members were lost, joined or returned.
+func (d *difference) membership(b *events.Batch) {
+	for i := range d.gone {
+		if l := &d.gone[i]; l.ID != d.self {
+			d.add(Event{Kind: EventLost, Member: l.ID, Incarnation: l.Incarnation, Reason: string(l.Reason), Partitions: l.Partitions})
+		}
+	}
+	if len(b.Joined) == 0 {
+		return
+	}
+	lost := make(map[lease.NodeID]bool)
+	for _, l := range d.old.lost {
+		lost[l.ID] = true
+	}
+	for _, id := range b.Joined {
+		e := Event{Kind: EventJoined, Member: id}
+		if m, ok := d.s.Member(id); ok {
+			e.Incarnation = m.Incarnation
+		}
+		if _, replaced := slices.BinarySearch(b.Left, id); replaced {
+			e.Kind, e.Reason = EventReturned, string(b.Reasons[id])
+		} else if lost[id] {
+			e.Kind = EventReturned
+		}
+		if id != d.self {
+			d.add(e)
+		}
+	}
+}
+
+// states adds what members say of themselves: that they are fenced, drain, or have another
+// weight.
+func (h *history) states(d *difference) {
+	was := d.old.Members
+	for _, m := range d.s.Members {
+		before := next(&was, m.ID)
+		if before != nil && before.Incarnation != m.Incarnation {
+			delete(h.fenced, m.ID)
+			before = nil
+		}
+		if m.ID != d.self {
+			h.followFence(d, before, m)
+		}
+		if before == nil {
+			continue
+		}
+		drained, drains := d.old.drains(before), d.s.drains(m)
+		switch {
+		case drains && !drained:
+			d.add(d.draining(m))
+		case drained && m.State == lease.Active:
+			d.add(Event{Kind: EventUndrained, Member: m.ID})
+		}
+		if m.Weight != before.Weight {
+			d.add(Event{Kind: EventWeight, Member: m.ID, Weight: m.Weight, OldWeight: before.Weight})
+		}
+	}
+}
+
+// followFence adds that another member gave up its partitions by itself, or takes part again.
+func (h *history) followFence(d *difference, before, m *Member) {
+	_, fenced := h.fenced[m.ID]
+	switch settles := m.State == lease.Settling; {
+	case fenced && !settles:
+		delete(h.fenced, m.ID)
+		d.add(Event{Kind: EventReady, Member: m.ID})
+	case settles && !fenced && before != nil && before.State != lease.Settling:
+		h.fenced[m.ID] = struct{}{}
+		d.add(Event{Kind: EventFenced, Member: m.ID})
+	}
+}
+
+// drains reports whether a member drains for another reason than an eviction.
+func (s *Snapshot) drains(m *Member) bool {
+	_, evicted := s.EvictionOf(m.ID)
+	return m.State == lease.Draining && !evicted
+}
+
+func (d *difference) draining(m *Member) Event {
+	e := Event{Kind: EventDraining, Member: m.ID}
+	switch {
+	case m.ID == d.self && d.s.Ill != nil:
+		e.Reason, e.Why = "ill", d.s.Ill.Error()
+	case !m.Held.IsZero():
+		e.Reason = "held"
+	}
+	return e
+}
+
+// evictions adds which evictions began and ended.
+func (d *difference) evictions() {
+	for _, e := range d.s.Evictions {
+		if _, was := d.old.EvictionOf(e.ID); !was {
+			d.add(Event{Kind: EventEvicted, Member: e.ID, Why: e.Reason})
+		}
+	}
+	for _, e := range d.old.Evictions {
+		if _, is := d.s.EvictionOf(e.ID); !is {
+			d.add(Event{Kind: EventReadmitted, Member: e.ID})
+		}
+	}
+}
+
+// life adds what happens to this node.
+func (h *history) life(d *difference) {
+	old, s := d.old, d.s
+	add := func(e Event) {
+		e.Member = d.self
+		d.add(e)
+	}
+	if len(h.all.Events) == 0 {
+		add(Event{Kind: EventStarted, Incarnation: s.Self.Incarnation})
+	}
+	if s.Stats.Fences > old.Stats.Fences {
+		h.ready = false
+		add(Event{Kind: EventFenced, Why: d.fenced, Partitions: old.owned()})
+	}
+	switch {
+	case s.Phase == PhaseIsolated && old.Phase != PhaseIsolated:
+		h.ready = false
+		add(Event{Kind: EventIsolated, Why: s.Isolated.Error(), Partitions: old.owned()})
+	case s.Phase == PhaseActive && !h.ready && s.State != old.State:
+		h.ready = true
+		add(Event{Kind: EventReady, Members: len(s.Members), Partitions: len(s.State.Table.Owned(d.self))})
+	case s.Phase == PhaseOver && old.Phase != PhaseOver:
+		add(Event{Kind: EventStopped, Reason: d.end()})
+	}
+}
+
+// end returns how this agent ends: a leave says farewell first.
+func (d *difference) end() string {
+	if d.ended {
+		return "closed"
+	}
+	return "left"
+}
+
+// owned returns how many partitions this node owns.
+func (s *Snapshot) owned() (n int) {
+	for p := range placement.Partition(s.Table.Partitions()) {
+		if s.owns(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// moves returns the event of a change of the table.
+func (d *difference) moves(moved []events.Move) Event {
+	e := Event{Kind: EventMoved, Moved: len(moved)}
+	for _, m := range moved {
+		switch d.self {
+		case m.From:
+			e.Lost++
+		case m.To:
+			e.Gained++
+		}
+	}
+	return e
+}

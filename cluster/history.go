@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
+
+const (
+	maxEvents    = 200
+	maxFigures   = 180 // half an hour
+	figuresEvery = 10 * time.Second
+	maxAtOnce    = 20 // events of one kind and reason in one change
+)
+
+// EventKind is what an Event is about.
+type EventKind string
+
+// The kinds, with the fields that they have beside At, Kind and Member.
+const (
+	EventStarted    EventKind = "started"    // this agent: Incarnation
+	EventReady      EventKind = "ready"      // the node takes part in placement; this node: Members, and Partitions by the table
+	EventFenced     EventKind = "fenced"     // the node gave up its partitions by itself; this node: Why, Partitions
+	EventIsolated   EventKind = "isolated"   // this node owns nothing: Why, Partitions
+	EventStopped    EventKind = "stopped"    // this agent: Reason "left" or "closed"
+	EventJoined     EventKind = "joined"     // a new member: Incarnation
+	EventReturned   EventKind = "returned"   // a lost member is back, or has another Incarnation: then Reason and Partitions of the one before
+	EventLost       EventKind = "lost"       // a member is not live any more: Incarnation, Reason, Partitions
+	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "held" or "ill" (with Why), or none if it was requested
+	EventUndrained  EventKind = "undrained"  // the node drains no longer
+	EventEvicted    EventKind = "evicted"    // the node owns nothing, for all members: Why
+	EventReadmitted EventKind = "readmitted" // its eviction ended
+	EventWeight     EventKind = "weight"     // the node has another weight: Weight, OldWeight
+	EventMoved      EventKind = "moved"      // the table changed: Moved, and of these Gained and Lost by this node
+)
+
+// Event is one fact of a History. Fields that its kind does not have are zero.
+type Event struct {
+	At          time.Time // by this node's clock
+	Kind        EventKind
+	Member      lease.NodeID // "" = the event is about the table, or about several members
+	Incarnation uint64
+	Reason      string // of a loss: a lease.Reason
+	Why         string // for people
+	Members     int    // live ones, or those that the event is about
+	Partitions  int    // that the node, or the nodes, owned
+
+	Moved, Gained, Lost int // partitions
+	Weight, OldWeight   uint32
+}
+
+// Figures are those of one moment; Moved counts since the Figures before.
+type Figures struct {
+	At      time.Time
+	Members int   // live
+	Owned   int   // partitions that this node owns
+	Moved   int   // partitions that another node owns now, anywhere in the cluster
+	Load    int64 // units that this node reports; 0 also if it reports none
+}
+
+// History is what a node saw since it was started, oldest first: the last 200 events, and
+// figures of every 10 s for half an hour, without those of times in which the process was paused.
+//
+// Events are differences of two snapshots. Those of one difference have one time, and this
+// order: members, this node, partitions. More than 20 with the same kind and reason, such as 500
+// members that crashed together, are one event: without Member, with their number in Members,
+// and the sum of their Partitions. So they do not displace all older events.
+type History struct {
+	Events  []Event
+	Figures []Figures
+}
+
+// History returns what this node saw. It takes no lock and copies nothing: the slices are
+// shared and must not be modified. It answers after the end of the agent, too.
+func (a *Agent) History() History { return *a.history.Load() }
+
+// history is the part of the loop that remembers. It appends behind the ends of the slices
+// that it has published, and changes nothing before.
+type history struct {
+	public *atomic.Pointer[History]
+	all    History
+	moved  int // since the last figures
+
+	ready  bool                      // this node is
+	fenced map[lease.NodeID]struct{} // other nodes
+}
+
+// sample adds figures if they are due, and returns when the next ones are.
+func (h *history) sample(now time.Time, s *Snapshot, load int64) (due time.Time) {
+	if n := len(h.all.Figures); n > 0 {
+		if due = h.all.Figures[n-1].At.Add(figuresEvery); now.Before(due) {
+			return due
+		}
+	}
+	f := Figures{At: now, Members: len(s.Members), Owned: s.owned(), Moved: h.moved, Load: max(0, load)}
+	h.all.Figures, h.moved = newest(append(h.all.Figures, f), maxFigures), 0
+	h.publish()
+	return now.Add(figuresEvery)
+}
+
+// add appends the events of one difference.
+func (h *history) add(events []Event) {
+	h.all.Events = newest(append(h.all.Events, summarised(events)...), maxEvents)
+	h.publish()
+}
+
+func (h *history) publish() {
+	h.public.Store(&History{slices.Clip(h.all.Events), slices.Clip(h.all.Figures)})
+}
+
+func newest[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
+
+// summarised merges more than maxAtOnce events of one kind and reason.
+func summarised(events []Event) []Event {
+	if len(events) <= maxAtOnce {
+		return events
+	}
+	type group struct {
+		kind   EventKind
+		reason string
+	}
+	sums := make(map[group]*Event)
+	for _, e := range events {
+		of := group{e.Kind, e.Reason}
+		if sums[of] == nil {
+			sums[of] = &Event{At: e.At, Kind: e.Kind, Reason: e.Reason}
+		}
+		sums[of].Members++
+		sums[of].Partitions += e.Partitions
+	}
+	var kept []Event
+	for _, e := range events {
+		of := group{e.Kind, e.Reason}
+		switch sum := sums[of]; {
+		case sum == nil: // merged
+		case sum.Members > maxAtOnce:
+			kept = append(kept, *sum)
+			sums[of] = nil
+		default:
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}

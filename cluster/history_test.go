@@ -1,0 +1,193 @@
+package cluster_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+)
+
+// lineOf says whether numbers of partitions are 0, not which they are.
+func lineOf(e cluster.Event) string {
+	line := strings.Join(slices.DeleteFunc([]string{string(e.Kind), string(e.Member), e.Reason, e.Why}, func(s string) bool { return s == "" }), " ")
+	if e.Members > 0 {
+		line += " members"
+	}
+	if e.Partitions > 0 {
+		line += " partitions"
+	}
+	if e.Kind == cluster.EventMoved {
+		line += fmt.Sprintf(" %t %t %t", e.Moved > 0, e.Gained > 0, e.Lost > 0)
+	}
+	if e.Kind == cluster.EventWeight {
+		line += fmt.Sprintf(" %d to %d", e.OldWeight, e.Weight)
+	}
+	return line
+}
+
+// chronicle reads the events of one node, each once.
+type chronicle struct {
+	t    *testing.T
+	of   *cluster.Agent
+	read int
+	last time.Time
+}
+
+// next requires these events since the call before, in this order, and no others.
+func (c *chronicle) next(what string, want ...string) {
+	c.t.Helper()
+	var got []string
+	for _, e := range c.of.History().Events[c.read:] {
+		if e.At.Before(c.last) {
+			c.t.Errorf("%s: %v is before its predecessor", what, e)
+		}
+		c.last = e.At
+		got = append(got, lineOf(e))
+	}
+	if c.read += len(got); !slices.Equal(got, want) {
+		c.t.Errorf("%s:\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The history of a node has what happens to members and to the node, in order, and nothing else.
+func TestHistory(t *testing.T) { // S8.2
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a", "b", "c", "d", "e")
+		settle := func() {
+			t.Helper()
+			c.WaitAgreed(20 * time.Second)
+			time.Sleep(time.Second)
+		}
+		settle()
+		a, b := &chronicle{t: t, of: c.Agent("a")}, &chronicle{t: t, of: c.Agent("b")}
+		a.next("start", "started a", "ready a members partitions")
+		b.next("start", "started b", "ready b members partitions")
+
+		c.Crash("c")
+		settle()
+		a.next("crash", "lost c crashed partitions", "moved true true false")
+		c.Leave("d")
+		settle()
+		a.next("leave", "draining d", "moved true true false", "lost d left")
+		c.Restart("e")
+		settle()
+		a.next("restart", "returned e replaced")
+		c.Start("c", "f")
+		settle()
+		a.next("starts", "returned c", "joined f", "moved true false true")
+		b.next("all of these", "lost c crashed partitions", "moved true true false", "draining d", "moved true true false", "lost d left",
+			"returned e replaced", "returned c", "joined f", "moved true false true")
+
+		if err := c.Agent("b").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		b.next("own drain", "draining b", "moved true false true")
+		if err := c.Agent("b").Undrain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		b.next("end of it", "undrained b", "moved true true false")
+		a.next("drain", "draining b", "moved true true false", "undrained b", "moved true false true")
+		if err := c.Agent("b").SetWeight(50); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		a.next("weight", "weight b 100 to 50", "moved true true false")
+		b.next("own weight", "weight b 100 to 50", "moved true false true")
+
+		c.Pause("b")
+		time.Sleep(20 * time.Second)
+		c.Resume("b")
+		settle()
+		a.next("pause", "lost b expired partitions", "moved true true false", "returned b", "moved true false true")
+		b.next("own pause", "fenced b own lease expired: the process was paused, or could not send partitions", "ready b members partitions")
+
+		if err := c.Agent("a").Evict(t.Context(), "c", time.Minute, "slow disk"); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		time.Sleep(time.Minute)
+		settle()
+		a.next("eviction", "evicted c slow disk", "moved true true false", "readmitted c", "moved true false true")
+
+		left := c.Agent("b")
+		c.Leave("b")
+		settle()
+		a.next("leave", "draining b", "moved true true false", "lost b left")
+		b.of = left
+		b.next("own leave", "evicted c slow disk", "moved true true false", "readmitted c", "moved true false true",
+			"draining b", "moved true false true", "stopped b left")
+	})
+}
+
+// A node that is isolated says why, and names other members that are.
+func TestHistoryOfIsolation(t *testing.T) { // S8.2
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		few := clustertest.WithConfig(func(cfg *cluster.Config) { cfg.MinMembers = 3 })
+		for _, id := range []string{"a", "b", "c"} {
+			c.StartWith(id, few)
+		}
+		c.WaitAgreed(20 * time.Second)
+		time.Sleep(time.Second)
+		a := &chronicle{t: t, of: c.Agent("a")}
+		a.read = len(a.of.History().Events)
+		c.Crash("c")
+		time.Sleep(20 * time.Second)
+		a.next("too few members", "lost c crashed partitions", "isolated a too few members: it sees 2, itself included, and needs 3 partitions", "fenced b")
+		c.StartWith("c", few)
+		c.WaitAgreed(20 * time.Second)
+		time.Sleep(time.Second)
+		var got []string
+		for _, e := range a.of.History().Events[a.read:] {
+			got = append(got, lineOf(e))
+		}
+		slices.Sort(got) // b may be back a moment before or after c
+		if want := []string{"ready a members partitions", "ready b", "returned c"}; !slices.Equal(got, want) {
+			t.Errorf("enough again: %q, want %q", got, want)
+		}
+	})
+}
+
+// Figures are taken every 10 s, for half an hour.
+func TestFigures(t *testing.T) { // S8.2
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a", "b", "c")
+		c.WaitAgreed(10 * time.Second)
+		a := c.Agent("a")
+		a.SetLoad(7)
+		time.Sleep(time.Minute)
+		figures := a.History().Figures
+		last := figures[len(figures)-1]
+		if len(figures) < 6 || last.Members != 3 || last.Owned != len(a.Owned()) || last.Moved != 0 || last.Load != 7 {
+			t.Errorf("%d figures, the last are %+v", len(figures), last)
+		}
+		c.Crash("b")
+		time.Sleep(15 * time.Second)
+		figures, events := a.History().Figures, a.History().Events
+		moved := 0
+		for _, f := range figures {
+			moved += f.Moved
+		}
+		if got := events[len(events)-1]; got.Kind != cluster.EventMoved || moved != got.Moved || moved == 0 {
+			t.Errorf("figures say that %d partitions moved, the last event is %+v", moved, got)
+		}
+		time.Sleep(30 * time.Minute)
+		if figures = a.History().Figures; len(figures) != 180 {
+			t.Errorf("%d figures after more than half an hour, want 180", len(figures))
+		}
+		for i := range figures[1:] {
+			if took := figures[i+1].At.Sub(figures[i].At); took < 10*time.Second || took > 11*time.Second {
+				t.Fatalf("figures %d follow after %v", i+1, took)
+			}
+		}
+	})
+}
