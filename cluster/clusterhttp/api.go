@@ -1,6 +1,8 @@
 package clusterhttp
 
 import (
+	"time"
+
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/events"
@@ -98,6 +100,42 @@ type Lost struct {
 	APIAddr     string       `json:"api_addr"`
 	Zone        string       `json:"zone"`
 	Incarnation uint64       `json:"incarnation,string"`
+}
+
+// History answers /v1/history: what this node saw since it was started, oldest first; see
+// cluster.History.
+type History struct {
+	Self    lease.NodeID `json:"self"`
+	Now     time.Time    `json:"now"` // by this node's clock, as all times here
+	Events  []Event      `json:"events"`
+	Figures []Figures    `json:"figures"` // every 10 s for half an hour
+}
+
+// Event is one fact of a History. A field that is missing is zero, or not of this kind: see the
+// kinds of cluster.EventKind.
+type Event struct {
+	At          time.Time         `json:"at"`
+	Kind        cluster.EventKind `json:"kind"`
+	Member      lease.NodeID      `json:"member,omitempty"`
+	Incarnation uint64            `json:"incarnation,omitempty,string"`
+	Reason      string            `json:"reason,omitempty"`
+	Why         string            `json:"why,omitempty"` // for people
+	Members     int               `json:"members,omitempty"`
+	Partitions  int               `json:"partitions,omitempty"`
+	Moved       int               `json:"moved,omitempty"`
+	Gained      int               `json:"gained,omitempty"`
+	Lost        int               `json:"lost,omitempty"`
+	Weight      uint32            `json:"weight,omitempty"`
+	OldWeight   uint32            `json:"old_weight,omitempty"`
+}
+
+// Figures are those of one moment.
+type Figures struct {
+	At      time.Time `json:"at"`
+	Members int       `json:"members"` // live
+	Owned   int       `json:"owned"`   // partitions of this node
+	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the figures before
+	Load    int64     `json:"load"`    // that this node reports
 }
 
 // Partitions answers /v1/partitions: the table as a document, and its balance. The

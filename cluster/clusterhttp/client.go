@@ -78,6 +78,12 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", nil)
 }
 
+// History returns what the agent saw since its start: its last 200 events, and figures of half
+// an hour.
+func (c *Client) History(ctx context.Context) (History, error) {
+	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
+}
+
 // Drain makes the node release its partitions, and waits until every member has
 // agreed, for nine tenths of the time that ctx leaves: at most 60 s, 10 s if ctx has no
 // deadline. After that time Converged is false and draining continues.

@@ -49,6 +49,8 @@ func TestClient(t *testing.T) {
 		same("Partitions", partitions, err, decoded[Partitions](t, h, "/v1/partitions"))
 		owned, err := client.Owned(ctx)
 		same("Owned", owned, err, decoded[Owned](t, h, "/v1/owned"))
+		history, err := client.History(ctx)
+		same("History", history, err, decoded[History](t, h, "/v1/history"))
 		if err := client.Ready(ctx); err != nil {
 			t.Error(err)
 		}

@@ -13,6 +13,7 @@
 //	GET  /v1/partitions         [Partitions]  the table: the owner of each partition, and the balance
 //	GET  /v1/owned              [Owned]       the partitions of this node
 //	GET  /v1/stats              [Stats]       counters and settings of this node
+//	GET  /v1/history            [History]     what this node saw: its last 200 events, and figures of half an hour
 //	GET  /v1/events             the stream, see below
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
 //	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms

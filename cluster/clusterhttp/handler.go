@@ -130,6 +130,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("GET /v1/partitions", a.open(http.StatusOK, a.partitions))
 	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.owned))
 	a.mux.HandleFunc("GET /v1/stats", a.open(http.StatusOK, a.stats))
+	a.mux.HandleFunc("GET /v1/history", a.open(http.StatusOK, a.history))
 	a.mux.HandleFunc("GET /v1/events", a.events)
 	a.mux.HandleFunc("GET /v1/openapi.json", a.describe)
 	a.mux.HandleFunc("POST /v1/drain", a.open(http.StatusOK, a.drain))

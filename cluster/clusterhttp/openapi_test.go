@@ -94,6 +94,7 @@ func calls() []call {
 		{"GET", "/v1/partitions", "The table of owners, and its balance.", nil, nil, 200, Partitions{}, []int{503}},
 		{"GET", "/v1/owned", "The partitions of this node.", nil, nil, 200, Owned{}, []int{503}},
 		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
+		{"GET", "/v1/history", "What this node saw since its start: the last 200 events, and figures of half an hour.", nil, nil, 200, History{}, []int{503}},
 		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", []parameter{last}, nil, 200, nil, []int{503}},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
 		{"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.", []parameter{wait}, object("", map[string]any{"rooms": rooms}), 200, Changed{}, []int{400, 401, 403, 413, 415, 501, 503}},

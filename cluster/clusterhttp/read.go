@@ -147,6 +147,23 @@ func lostOf(s *cluster.Snapshot) (all []Lost) {
 	return all
 }
 
+// millis is the precision of the times in a History.
+func millis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+func (a *api) history(http.ResponseWriter, *http.Request) (any, *Problem) {
+	past := a.agent.History()
+	h := History{Self: a.self, Now: millis(time.Now()), Events: make([]Event, len(past.Events)), Figures: make([]Figures, len(past.Figures))}
+	for i, e := range past.Events {
+		h.Events[i] = Event(e)
+		h.Events[i].At = millis(e.At)
+	}
+	for i, f := range past.Figures {
+		h.Figures[i] = Figures(f)
+		h.Figures[i].At = millis(f.At)
+	}
+	return &h, nil
+}
+
 // keyOf returns the parameter key. A key must be UTF-8: JSON would replace other bytes in
 // the response without an error.
 func keyOf(r *http.Request) (string, *Problem) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,38 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 					t.Errorf("%q: %+v", key, ranked)
 				}
 			}
+		}
+	})
+}
+
+// The history is that of the agent, in the order of time, to the millisecond.
+func TestHistory(t *testing.T) { // S8.2
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		c.Crash("b")
+		time.Sleep(20 * time.Second)
+		got, want := decoded[History](t, h, "/v1/history"), c.Agent("a").History()
+		if got.Self != "a" || !got.Now.Equal(time.Now()) || len(got.Events) != len(want.Events) || len(got.Figures) != len(want.Figures) || len(got.Figures) < 2 {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+		var kinds []string
+		for i, e := range want.Events {
+			at := e.At.Truncate(time.Millisecond).UTC()
+			kinds = append(kinds, string(e.Kind))
+			e.At = at
+			if got.Events[i] != Event(e) {
+				t.Errorf("%+v, want %+v", got.Events[i], e)
+			}
+		}
+		if diff := cmp.Diff([]string{"started", "ready", "lost", "moved"}, kinds); diff != "" {
+			t.Error(diff)
+		}
+		crash, figures := got.Events[2], got.Figures[len(got.Figures)-1]
+		if crash.Member != "b" || crash.Reason != "crashed" || crash.Partitions == 0 || crash.Incarnation == 0 || figures.Members != 2 || figures.Owned == 0 {
+			t.Errorf("%+v, %+v", crash, figures)
+		}
+		if text := do(h, "GET", "/v1/history", "").Body.String(); !strings.Contains(text, `"kind":"lost","member":"b","incarnation":"`) ||
+			!regexp.MustCompile(`"now":"[0-9T:-]{19}(\.[0-9]{1,3})?Z"`).MatchString(text) {
+			t.Error(text)
 		}
 	})
 }
