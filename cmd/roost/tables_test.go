@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -100,6 +101,61 @@ partition 0: "b won\x1b"
 		if code != 0 || fault != "" || got != want {
 			t.Errorf("%s: %d %q\n%s", command, code, fault, got)
 		}
+	}
+}
+
+// Each kind of event is one line that says what happened, and no text of another node can harm a terminal.
+func TestHistoryTable(t *testing.T) { // S8.2
+	at := time.Date(2000, 1, 2, 3, 4, 5, 0, time.Local)
+	var events []clusterhttp.Event
+	for i, e := range []clusterhttp.Event{
+		{Kind: cluster.EventStarted, Member: "a", Incarnation: 7},
+		{Kind: cluster.EventReady, Member: "a", Members: 3, Partitions: 21},
+		{Kind: cluster.EventLost, Member: "b", Reason: "crashed", Partitions: 1},
+		{Kind: cluster.EventLost, Reason: "expired", Members: 900, Partitions: 60},
+		{Kind: cluster.EventMoved, Moved: 61, Gained: 30},
+		{Kind: cluster.EventReturned, Member: "b"},
+		{Kind: cluster.EventReturned, Member: "b", Reason: "replaced"},
+		{Kind: cluster.EventDraining, Member: "b", Reason: "held"},
+		{Kind: cluster.EventUndrained, Member: "b"},
+		{Kind: cluster.EventWeight, Member: "b", OldWeight: 100},
+		{Kind: cluster.EventWeight, Members: 21},
+		{Kind: cluster.EventEvicted, Member: "b", Why: "slow\x1b[2J"},
+		{Kind: cluster.EventIsolated, Member: "a", Why: "minority", Partitions: 21},
+		{Kind: cluster.EventReady, Member: "b"},
+		{Kind: cluster.EventReady, Members: 21},
+		{Kind: cluster.EventStopped, Member: "a", Reason: "left"},
+	} {
+		e.At = at.Add(time.Duration(i) * time.Millisecond)
+		events = append(events, e)
+	}
+	f := fakeagent.New(t)
+	f.Set("GET /v1/history", clusterhttp.History{Self: "a", Now: at.Add(61 * time.Second), Events: events})
+	const want = `TIME                 AGO   EVENT      NODE         DETAIL
+Jan  2 03:04:05.000  1m1s  started    a *
+Jan  2 03:04:05.001  1m1s  ready      a *          with 3 members, owns 21 partitions
+Jan  2 03:04:05.002  1m1s  lost       b            crashed, owned 1 partition
+Jan  2 03:04:05.003  1m1s  lost       900 members  expired, owned 60 partitions
+Jan  2 03:04:05.004  1m1s  moved      -            61 partitions; this node gained 30, lost 0
+Jan  2 03:04:05.005  1m1s  returned   b
+Jan  2 03:04:05.006  1m1s  returned   b            another incarnation; the one before: replaced
+Jan  2 03:04:05.007  1m1s  draining   b            held
+Jan  2 03:04:05.008  1m1s  undrained  b
+Jan  2 03:04:05.009  1m1s  weight     b            0, was 100
+Jan  2 03:04:05.010  1m1s  weight     21 members
+Jan  2 03:04:05.011  1m1s  evicted    b            "slow\x1b[2J"
+Jan  2 03:04:05.012  1m1s  isolated   a *          minority, owned 21 partitions
+Jan  2 03:04:05.013  1m1s  ready      b
+Jan  2 03:04:05.014  1m1s  ready      21 members
+Jan  2 03:04:05.015  1m1s  stopped    a *          left
+`
+	code, got, fault := roostIn(t, f.Env, "history")
+	var lines []string
+	for line := range strings.Lines(got) {
+		lines = append(lines, strings.TrimRight(line, " \n")+"\n")
+	}
+	if diff := cmp.Diff(want, strings.Join(lines, "")); diff != "" || code != 0 || fault != "" {
+		t.Errorf("%d %q\n%s", code, fault, diff)
 	}
 }
 

@@ -147,6 +147,14 @@ func Healthy() map[string]any {
 				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
 			},
 		},
+		"GET /v1/history": clusterhttp.History{
+			Self: "node-a", Now: time.Unix(1000, 0).UTC(),
+			Events: []clusterhttp.Event{{
+				At: time.Unix(900, 0).UTC(), Kind: cluster.EventLost, Member: "node-d", Incarnation: 7, Reason: "crashed", Why: "why", Members: 3, Partitions: 16,
+				Moved: 16, Gained: 5, Lost: 1, Weight: 100, OldWeight: 50,
+			}},
+			Figures: []clusterhttp.Figures{{At: time.Unix(990, 0).UTC(), Members: 3, Owned: 21, Moved: 16, Load: 150}},
+		},
 		"GET /v1/rooms": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
 			{Room: "r", Partition: 7, Node: "node-b", Incarnation: 7, Epoch: 9, Size: 4}, {Room: "room 1", Node: "node-c"},
 		}},

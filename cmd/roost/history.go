@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) historyCommand() *cobra.Command {
+	return p.clientCommand(&cobra.Command{
+		Use:   "history [flags]",
+		Short: "List what an agent saw happen",
+		Long: `List the last 200 events that the agent saw since it was started, the latest at the end:
+members that joined, returned, or were lost and why (left by themselves, crashed by
+proof, or expired since no heartbeat came for a lease), drains, evictions and weights;
+when the agent's own node, marked with *, was ready, fenced or isolated; and for each
+change of the table how many partitions moved. More than 20 events of one kind at one
+moment are one line.
+
+Each agent has its own history: where two differ, one of them did not see the other, or
+a member. Times are of the agent's clock, in the time zone of this terminal. With
+--output json there are also figures of every 10 s for half an hour: members, partitions
+owned, partitions moved, load.`,
+		Example: `  roost history
+  roost history --addr 127.0.0.1:8402 | tail
+  roost history --output json | jq -c '.events[] | select(.kind == "lost")'`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, s *session.Session, _ []string) error {
+		ctx, cancel := s.Bound(ctx)
+		defer cancel()
+		h, err := s.History(ctx)
+		if err != nil || s.JSON {
+			return s.Answer(h, err, nil)
+		}
+		return s.Table("TIME\tAGO\tEVENT\tNODE\tDETAIL", func(row func(...any)) {
+			for _, e := range h.Events {
+				row(e.At.Local().Format(time.StampMilli), h.Now.Sub(e.At).Round(time.Second), toned(e), whom(e, h), detailOf(e))
+			}
+		})
+	})
+}
+
+func toned(e clusterhttp.Event) term.Toned {
+	tones := map[cluster.EventKind]term.Tone{
+		cluster.EventLost: term.Bad, cluster.EventFenced: term.Bad, cluster.EventIsolated: term.Bad,
+		cluster.EventDraining: term.Warning, cluster.EventEvicted: term.Warning,
+	}
+	tone := tones[e.Kind]
+	if e.Reason == string(lease.Departed) {
+		tone = term.Warning
+	}
+	return term.Toned{Text: string(e.Kind), Tone: tone}
+}
+
+// whom names the member of an event, or counts them.
+func whom(e clusterhttp.Event, h clusterhttp.History) string {
+	if e.Member == "" && e.Members > 0 {
+		return term.Plural(e.Members, "member")
+	}
+	return term.OrDash(marked(e.Member, h.Self))
+}
+
+// detailOf says in words what an event has beside its kind and member.
+func detailOf(e clusterhttp.Event) string {
+	one := e.Member != ""
+	switch {
+	case e.Kind == cluster.EventMoved:
+		return fmt.Sprintf("%s; this node gained %d, lost %d", term.Plural(e.Moved, "partition"), e.Gained, e.Lost)
+	case e.Kind == cluster.EventWeight && one:
+		return fmt.Sprintf("%d, was %d", e.Weight, e.OldWeight)
+	case e.Kind == cluster.EventReady && one && e.Members > 0:
+		return fmt.Sprintf("with %s, owns %s", term.Plural(e.Members, "member"), term.Plural(e.Partitions, "partition"))
+	case e.Kind == cluster.EventReturned && e.Reason != "":
+		return "another incarnation; the one before: " + term.Printable(e.Reason)
+	}
+	return strings.Join(partsOf(e), ", ")
+}
+
+func partsOf(e clusterhttp.Event) (parts []string) {
+	for _, text := range []string{e.Reason, e.Why} {
+		if text != "" {
+			parts = append(parts, term.Printable(text))
+		}
+	}
+	if e.Partitions > 0 && e.Kind != cluster.EventReady {
+		parts = append(parts, "owned "+term.Plural(e.Partitions, "partition"))
+	}
+	return parts
+}
