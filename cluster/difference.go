@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -126,7 +127,7 @@ func (d *difference) draining(m *Member) Event {
 	e := Event{Kind: EventDraining, Member: m.ID}
 	switch {
 	case m.ID == d.self && d.s.Ill != nil:
-		e.Reason, e.Why = "ill", d.s.Ill.Error()
+		e.Reason, e.Why = "ill", fmt.Sprintf("%.200s", d.s.Ill.Error()) // it may be a page of a program
 	case !m.Held.IsZero():
 		e.Reason = "held"
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,7 +133,9 @@ func TestEventKinds(t *testing.T) { // S8.2
 			{"", func(s *Snapshot) { s.of("b").State = lease.Draining }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventUndrained, Member: "b"}}},
 		"held": {[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").Held = lease.Draining, time.Now() }}}, []Event{{Kind: EventDraining, Member: "b", Reason: "held"}}},
-		"ill":  {[]step{{"", func(s *Snapshot) { s.of("self").State, s.Ill = lease.Draining, errors.New("disk") }}}, []Event{{Kind: EventDraining, Member: "self", Reason: "ill", Why: "disk"}}},
+		"ill": {[]step{{"", func(s *Snapshot) {
+			s.of("self").State, s.Ill = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
+		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "ill", Why: "disk" + strings.Repeat("!", 196)}}},
 		"evicted, told to drain, readmitted": {[]step{
 			{"", func(s *Snapshot) {
 				s.Evictions, s.of("b").State = []Eviction{{ID: "b", Reason: "slow"}}, lease.Draining
@@ -215,6 +219,27 @@ func TestHistoryIsBounded(t *testing.T) { // S8.2
 	var read []History
 	var want [][2]any
 	at := time.Now()
+	script.h.publish()
+	var reader sync.WaitGroup
+	ended := make(chan struct{})
+	reader.Go(func() { // for the race detector
+		for {
+			h := script.h.public.Load()
+			for i := range h.Events {
+				_ = h.Events[i].Weight
+			}
+			for i := range h.Figures {
+				_ = h.Figures[i].Load
+			}
+			select {
+			case <-ended:
+				return
+			default:
+			}
+		}
+	})
+	defer reader.Wait()
+	defer close(ended)
 	for i := range uint32(1000) {
 		script.then(nil, func(s *Snapshot) { s.of("a").Weight = i + 1; s.of("a").State = lease.Settling })
 		script.h.sample(at.Add(time.Duration(i)*figuresEvery), script.s, int64(i))

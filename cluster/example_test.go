@@ -68,6 +68,31 @@ func ExampleAgent_Watch() {
 	// Output: released 0 acquired 8 joined [node-1]
 }
 
+// What a node saw, also after its end.
+func ExampleAgent_History() {
+	ctx := context.Background()
+	agent, err := cluster.Start(ctx, cluster.Config{
+		ID: "node-1", Bind: "127.0.0.1:0", Bootstrap: true, Partitions: 8, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-agent.Ready()
+	if err := agent.Leave(ctx); err != nil {
+		fmt.Println(err)
+	}
+	for _, e := range agent.History().Events {
+		fmt.Printf("%s %q %q\n", e.Kind, e.Member, e.Reason)
+	}
+	// Output:
+	// started "node-1" ""
+	// ready "node-1" ""
+	// draining "node-1" ""
+	// moved "" ""
+	// stopped "node-1" "left"
+}
+
 // A node that is about to be stopped hands over without waiting for a timeout.
 func ExampleAgent_Drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -25,8 +25,8 @@ when the agent's own node, marked with *, was ready, fenced or isolated; and for
 change of the table how many partitions moved. More than 20 events of one kind at one
 moment are one line.
 
-Each agent has its own history: where two differ, one of them did not see the other, or
-a member. Times are of the agent's clock, in the time zone of this terminal. With
+Each agent has a history of its own view: the agents on the two sides of a cut network
+saw different events. Times are of the agent's clock, in the time zone of this terminal. With
 --output json there are also figures of every 10 s for half an hour: members, partitions
 owned, partitions moved, load.`,
 		Example: `  roost history
