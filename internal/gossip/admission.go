@@ -94,7 +94,19 @@ type place struct {
 	granted bool          // it has them
 	ready   chan struct{} // closed then
 	gone    chan struct{} // closed when the stream is expelled
-	served  bool          // it was being served then
+	written atomic.Int32  // what this node has begun to write
+}
+
+// What this node writes to a stream: one of the two, so that neither spoils the other.
+const (
+	writesNothing int32 = iota
+	writesMessage       // a request or an answer
+	writesBusy
+)
+
+// begins reports whether this node may write that: it does so already, or has written nothing.
+func (p *place) begins(what int32) bool {
+	return p.written.CompareAndSwap(writesNothing, what) || p.written.Load() == what
 }
 
 // enter makes room for an incoming stream. It waits while all others wait for this node alone,
@@ -188,7 +200,6 @@ func (s *admission) drop(p *place) {
 
 // expel takes all from a stream, for good. The caller evicts it, without the lock.
 func (s *admission) expel(p *place) {
-	p.served = p.pool == &s.served && p.granted
 	s.drop(p)
 	close(p.gone)
 }
@@ -213,20 +224,19 @@ func (s *admission) evict(victims ...*place) {
 			continue
 		}
 		s.evicted.Add(1)
-		if p.served { // an answer may be in the way
-			_ = p.conn.Close()
-		} else {
-			closeBusy(p.conn)
-		}
+		p.closeBusy()
 	}
 }
 
-// closeBusy closes a stream of which the other side may think that this is another cluster. The
-// byte fits into the send buffer, which is empty.
-func closeBusy(conn net.Conn) {
-	_ = conn.SetWriteDeadline(time.Now().Add(readTime))
-	_, _ = conn.Write([]byte{typeBusy})
-	_ = conn.Close()
+// closeBusy closes a stream of which the other side may think that this is another cluster. It says
+// so, unless an answer has begun. The byte fits into the send buffer, which is empty. Two that close
+// the stream at once may both say so: the other side reads the first byte.
+func (p *place) closeBusy() {
+	if p.begins(writesBusy) {
+		_ = p.conn.SetWriteDeadline(time.Now().Add(readTime))
+		_, _ = p.conn.Write([]byte{typeBusy})
+	}
+	_ = p.conn.Close()
 }
 
 // leave gives back what a stream holds. It may be called again.

@@ -245,8 +245,9 @@ func (g *guard) passStream(p *place) {
 		}
 	}
 	p.leave()
-	if errors.Is(vetted.err, os.ErrDeadlineExceeded) {
-		closeBusy(p.conn)
+	if errors.Is(vetted.err, os.ErrDeadlineExceeded) || errors.Is(vetted.err, errEvicted) {
+		p.closeBusy()
+		return
 	}
 	_ = p.conn.Close()
 }

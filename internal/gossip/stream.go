@@ -87,6 +87,10 @@ func (c *vettedConn) Read(p []byte) (int, error) {
 // Write counts what the other side takes. It explains the end of a stream that the other side
 // closed to make room.
 func (c *vettedConn) Write(p []byte) (done int, err error) {
+	if !c.place.begins(writesMessage) {
+		c.place.closeBusy()
+		return 0, errEvicted
+	}
 	c.guard.places.sent(len(p))
 	for err == nil && done < len(p) {
 		var n int
