@@ -148,14 +148,15 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	case is.anew, pin.Released():
 		k.end(h, ErrReleased)
 	case pin.Incarnation != h.self:
-		k.contest(ctx, h, pin, !is.wasSure)
+		k.contest(ctx, h, pin, is)
 	}
 }
 
 // contest decides on a room that is served here and pinned to another incarnation. A pin
 // of a dead one is replaced: the store was away when that died, or has gone back to older
-// data. While the store cannot say whether it is dead, the room stays.
-func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, conflict bool) {
+// data. While the store cannot say whether it is dead, the room stays. It also stays for a moment
+// if the store has just come back: a claim that met the loss of its data is taken back.
+func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
 	v, err := liveness.Unproven, k.unjudged
 	if err == nil {
 		bounded, cancel := k.store.Bounded(ctx)
@@ -171,8 +172,10 @@ func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, conf
 		k.doubt[pin.Incarnation] = append(k.doubt[pin.Incarnation], h.room)
 	case v == liveness.Dead || v == liveness.Silent:
 		k.void = append(k.void, voidPin{h, pin})
+	case !is.wasSure && !is.rival:
+		k.hosts.verifyAt(h, time.Now().Add(retryTime))
 	default:
-		k.yield(h, pin, conflict)
+		k.yield(h, pin, !is.wasSure)
 	}
 }
 

@@ -264,6 +264,7 @@ func (a *answer) took(h *Hosting) bool { return a.res.Done && a.op.Set.Incarnati
 type taken struct {
 	over     bool // the hosting has ended
 	wasSure  bool // this node held the room by the store's word, as of the present generation
+	rival    bool // the store had the same pin of another node before
 	outdated bool // the store has gone back to a copy of its data from before this tenure
 	anew     bool // the room has ended, or lived elsewhere, and was pinned here again
 }
@@ -280,8 +281,10 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 		return is
 	}
 	if a.res.Pin.Incarnation != h.self {
+		is.rival, h.rival = h.rival == a.res.Pin.Epoch, a.res.Pin.Epoch
 		return is
 	}
+	h.rival = 0
 	is.outdated = h.pin.Epoch == 0 && a.older
 	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h)
 	if !is.outdated && !is.anew {

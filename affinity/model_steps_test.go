@@ -23,7 +23,7 @@ const (
 	homeStays   = "a room stays while its home lives"
 	oneHeir     = "a pin is replaced once"
 	deadNoHeir  = "a host yields to no home that is dead"
-	readIsLost  = "a host that has read of another home that lives serves no longer"
+	readIsLost  = "a host that has read twice of another home that lives serves no longer"
 	fencedIsOut = "a node that was fenced serves nothing of before"
 	homeRuns    = "at rest a room's home runs"
 	oneServes   = "at rest the home alone serves a room"
@@ -49,7 +49,10 @@ func (p *modelProcess) await() {
 	op := p.op
 	p.op = nil
 	if h := p.r.hosts.get(modelRoom); h != nil && op.foreign > h.Epoch() {
-		p.w.breaks(readIsLost)
+		if op.foreign == p.rival { // the first time, that may be a claim that is taken back
+			p.w.breaks(readIsLost)
+		}
+		p.rival = op.foreign
 	}
 	if op.dead && yielded(op.hosted) {
 		p.w.breaks(deadNoHeir)

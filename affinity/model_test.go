@@ -109,7 +109,7 @@ var modelWorlds = []struct {
 	{"a pause in a claim", "", medium, modelLimits{nodes: 2, hosts: 1, sweeps: 1, pauses: 1, ticks: 1}},
 	{"a cut", "b", small, modelLimits{nodes: 2, sweeps: 1, resolves: 1, cuts: 2, ticks: 1}},
 	{"an outage", "b", small, modelLimits{nodes: 2, sweeps: 1, cuts: 1, outages: 1, ticks: 1}},
-	{"a death and a host in an outage", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 1, crashes: 1, outages: 1}},
+	{"a death and a host in an outage", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, outages: 1}},
 	{"a late restore of a dead host", "b", large, modelLimits{nodes: 2, hosts: 1, refreshes: 2, crashes: 1, late: 1, wipes: 1, proofs: true}},
 	{"an outage and a start", "b", large, modelLimits{nodes: 2, sweeps: 1, cuts: 1, crashes: 1, starts: 1, outages: 1, ticks: 1}},
 	{"two hosts without the store", "", small, modelLimits{nodes: 2, hosts: 2, outages: 1, refreshes: 1, lost: 1}},
@@ -168,7 +168,7 @@ func TestRoomModelFaults(t *testing.T) { // S5.12
 		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, proofs: true}},
 		{noFence, fencedIsOut, "b", modelLimits{nodes: 2, sweeps: 1, pauses: 1, ticks: 1}},
 		{trustsCopies, tenureGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},
-		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 1, pauses: 1, ticks: 1}},
+		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 2, pauses: 1, ticks: 1}},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
 			begin := time.Now()

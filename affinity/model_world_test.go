@@ -89,6 +89,7 @@ type modelProcess struct {
 	overdue bool   // its lease has ended, and its agent has not noticed
 	silent  bool   // it was silent in the store for a TTL
 	seen    uint64 // the latest epoch that a Resolve has returned
+	rival   uint64 // the latest epoch of another home that a refresh has read, while this one hosts the room
 	tenure  uint64 // the greatest epoch at which it began to host the room
 	fences  uint64 // that its agent has noticed
 

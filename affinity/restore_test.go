@@ -102,8 +102,17 @@ func TestHostReachesStoreLater(t *testing.T) { // S6.8
 }
 
 // A node that does not know a hosted room claims it just after the store has lost its data:
-// the store notifies of the loss before it answers. The node takes its claim back.
+// the store notifies of the loss before it answers. The node takes its claim back, also if the
+// host has seen the claim.
 func TestClaimBeforeNewsOfLoss(t *testing.T) { // S6.8
+	for _, answers := range []time.Duration{0, 50 * time.Millisecond} {
+		t.Run(answers.String(), func(t *testing.T) { claimBeforeNewsOfLoss(t, answers) })
+	}
+}
+
+// claimBeforeNewsOfLoss has the store answer the claim some time after the news.
+func claimBeforeNewsOfLoss(t *testing.T, answers time.Duration) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		data := &replaced{}
 		data.empty()
@@ -124,7 +133,10 @@ func TestClaimBeforeNewsOfLoss(t *testing.T) { // S6.8
 		data.mu.Lock()
 		data.now = pinstore.NewMemory() // and no node has the news
 		data.mu.Unlock()
-		news := func() { data.restore(data.memory()) }
+		news := func() {
+			data.restore(data.memory())
+			time.Sleep(answers)
+		}
 		store.afterSwap.Store(&news)
 		stranger := f.not(home, owner)
 		if a := f.resolve(stranger, "r", 2); a.Source != affinity.Degraded {
