@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -144,9 +145,20 @@ func movedPins(before, after map[string]pin) []string {
 func pinsStay(before, after map[string]pin) check {
 	var f faults
 	for _, room := range movedPins(before, after) {
-		f.add("%s was pinned to %s, now to %s", room, before[room].node, name(after[room].node))
+		f.add("%s was pinned to %s, now to %s%s", room, before[room].node, name(after[room].node), anew(before[room], after[room]))
 	}
 	return f.result("no pinned room moved")
+}
+
+// anew explains a move of a pin to the node that it names already.
+func anew(was, is pin) string {
+	switch {
+	case was.node != is.node:
+		return ""
+	case was.epoch == is.epoch:
+		return fmt.Sprintf(", with size %d instead of %d", is.size, was.size)
+	}
+	return fmt.Sprintf(" again, with epoch %d after %d: the node was fenced, or has restarted", is.epoch, was.epoch)
 }
 
 // onlyPinsOf checks that exactly the rooms of the node that is gone have new pins, of

@@ -122,7 +122,7 @@ func TestStay(t *testing.T) {
 	w.shows(t, "ended: signal: killed")
 	w.stop()
 	if err := <-w.ended; err != nil {
-		t.Error(err)
+		t.Errorf("%v\n%s", err, w)
 	}
 	expectEnded(t, w.String(), 3)
 }
