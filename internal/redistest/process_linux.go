@@ -1,8 +1,13 @@
 package redistest
 
 import (
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"sync"
 	"syscall"
+	"testing"
 )
 
 const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
@@ -11,4 +16,20 @@ const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
 // cleanup, as on a panic or a timeout.
 func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// reservations is a file with a byte for each port. It stays open: closing it would end the locks.
+var reservations = sync.OnceValues(func() (*os.File, error) { //nolint:gochecknoglobals // one for a process
+	return os.OpenFile(filepath.Join(os.TempDir(), "roost-test-ports"), os.O_RDWR|os.O_CREATE, 0o600)
+})
+
+// reserve locks a port against other test processes of this user, until this one ends.
+func reserve(tb testing.TB, port int) bool {
+	tb.Helper()
+	f, err := reservations()
+	if err != nil {
+		tb.Fatal("ports cannot be reserved:", err)
+	}
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: int64(port), Len: 1}
+	return syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &lock) == nil
 }

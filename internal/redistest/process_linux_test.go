@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -53,4 +54,19 @@ func dials(addr string) bool {
 		_ = conn.Close()
 	}
 	return err == nil
+}
+
+// TestPortIsReserved: a port that has been given out is nobody else's, also before its server listens.
+func TestPortIsReserved(t *testing.T) {
+	const child = "REDISTEST_PORT"
+	if port, err := strconv.Atoi(os.Getenv(child)); err == nil {
+		fmt.Println("free:", free(port), "reserved:", reserve(t, port))
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), fmt.Sprint(child, "=", FreePort(t)))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "free: true reserved: false\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -242,19 +242,32 @@ func (s *Server) log() string {
 // ports counts the ports that the tests of a process have tried.
 var ports atomic.Int32 //nolint:gochecknoglobals // a port is for one test alone
 
-// FreePort returns a port of 127.0.0.1 for its caller alone. It looks below the range of
-// ports for outgoing connections, so that none of them takes the port while its server is
-// down.
+// FreePort returns a port of 127.0.0.1, for TCP and UDP, that no other call gets while this
+// process runs, in any process of this machine. It looks below the range of ports for outgoing
+// connections, so that none of them takes the port while its server is down.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {
 		port := 20000 + (100*os.Getpid()+int(ports.Add(1)))%12000
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = l.Close()
+		if reserve(tb, port) && free(port) {
 			return port
 		}
 	}
 	tb.Fatal("no free port")
 	return 0
+}
+
+func free(port int) bool {
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = l.Close() }()
+	c, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
