@@ -33,6 +33,9 @@ func (h *history) record(d difference) {
 		b = events.Diff(d.old.State, d.s.State)
 	}
 	d.membership(&b)
+	for i := range d.gone {
+		delete(h.fenced, d.gone[i].ID)
+	}
 	h.states(&d)
 	d.evictions()
 	h.life(&d)
@@ -119,8 +122,11 @@ func (h *history) followFence(d *difference, before, m *Member) {
 
 // drains reports whether a member drains for another reason than an eviction.
 func (s *Snapshot) drains(m *Member) bool {
+	if m.State != lease.Draining {
+		return false
+	}
 	_, evicted := s.EvictionOf(m.ID)
-	return m.State == lease.Draining && !evicted
+	return !evicted
 }
 
 func (d *difference) draining(m *Member) Event {

@@ -129,6 +129,11 @@ func TestEventKinds(t *testing.T) { // S8.2
 		"fenced and replaced": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},
+		"fenced, crashed and back": {[]step{
+			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Crashed, without("b")}, {"", with(&Member{ID: "b", Incarnation: 2})},
+		}, []Event{
+			{Kind: EventFenced, Member: "b"}, {Kind: EventLost, Member: "b", Incarnation: 1, Reason: "crashed"}, {Kind: EventReturned, Member: "b", Incarnation: 2},
+		}},
 		"drained": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Draining }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventUndrained, Member: "b"}}},

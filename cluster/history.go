@@ -21,12 +21,12 @@ type EventKind string
 // The kinds, with the fields that they have beside At, Kind and Member.
 const (
 	EventStarted    EventKind = "started"    // this agent: Incarnation
-	EventReady      EventKind = "ready"      // the node takes part in placement; this node: Members, and Partitions by the table
+	EventReady      EventKind = "ready"      // the node takes part in placement, after its start, a fence or an isolation; this node: Members, and Partitions by the table
 	EventFenced     EventKind = "fenced"     // the node gave up its partitions by itself; this node: Why, Partitions
 	EventIsolated   EventKind = "isolated"   // this node owns nothing: Why, Partitions
 	EventStopped    EventKind = "stopped"    // this agent: Reason "left" or "closed"
 	EventJoined     EventKind = "joined"     // a new member: Incarnation
-	EventReturned   EventKind = "returned"   // a lost member is back, or has another Incarnation: then Reason and Partitions of the one before
+	EventReturned   EventKind = "returned"   // a lost member is back, or a member has another Incarnation: then the Reason of the end of the one before
 	EventLost       EventKind = "lost"       // a member is not live any more: Incarnation, Reason, Partitions
 	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "held" or "ill" (with Why), or none if it was requested
 	EventUndrained  EventKind = "undrained"  // the node drains no longer

@@ -115,6 +115,15 @@
 // are more, it holds any of them. A list costs the store one query per partition, so the
 // agent serves one list at a time.
 //
+// # History
+//
+// /v1/history has the last 200 events that this node saw since it was started, oldest first. Each
+// has its time by the clock of the node and its kind; a field that is missing is zero, or not of
+// that kind. [cluster.EventKind] lists the kinds and the fields of each. An event without member
+// is about the table (moved), or about as many members as the field members says, because more
+// than 20 had the same kind and reason at one moment. Figures are of every 10 s for half an hour,
+// for sparklines. The history ends with the process.
+//
 // # Events
 //
 // /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON.
