@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # release.sh VERSION [DIR]: builds the release of this commit into DIR, dist/VERSION by default:
-# for each platform an archive with the binary, README and licences, for Linux an image, too;
-# SHA256SUMS of them; and notes.md, the section of CHANGELOG.md. It publishes nothing.
+# for each platform an archive with the binary, README and licences, for Linux an image, too; the
+# Helm chart; SHA256SUMS of them; and notes.md, the section of CHANGELOG.md. It publishes nothing.
 #
 # The same commit and the same release of Go make the same archives on any machine: the build knows
 # no path, no C compiler and no setting of the environment, and all files have the time of the commit.
@@ -31,6 +31,9 @@ grep -qE "^## \[${version:1}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md ||
 	fail "CHANGELOG.md has no heading '## [${version:1}] - YYYY-MM-DD': give what is under Unreleased this heading"
 grep -qE "^\s+github.com/roost-cluster/roost $version$" cluster/clusterotel/go.mod ||
 	fail "cluster/clusterotel/go.mod does not require roost $version"
+chart=deploy/helm/roost
+grep -qx "version: ${version:1}" $chart/Chart.yaml && grep -qx "appVersion: $version" $chart/Chart.yaml ||
+	fail "$chart/Chart.yaml is not of $version"
 
 # Settings of this machine would be in the binary.
 export CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFIPS140=off
@@ -38,7 +41,13 @@ epoch=$(git log -1 --format=%ct)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# licences PLATFORM: those of the modules in the binary. Most ask to be passed on with it.
+# pack FOLDER NAME FILE: the folder FOLDER/NAME, with nothing of this machine.
+pack() {
+	tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+		--directory="$1" "$2" | gzip --no-name --best >"$dir/$3"
+}
+
+# licences: those of the modules in the binary. Most ask to be passed on with it.
 licences() {
 	printf 'roost contains the following modules.\n'
 	printf '\n==== Go\n\n'
@@ -94,13 +103,13 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 w
 	go build -trimpath -buildvcs=false -ldflags "-s -w -X main.release=$version -X main.commit=$commit" -o "$work/$name/$exe" ./cmd/roost
 	install -m 644 LICENSE README.md "$work/$name"
 	licences >"$work/$name/THIRD_PARTY_LICENSES"
-	# Windows unpacks this, too: it has a tar since 2018.
-	tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner \
-		--directory="$work" "$name" | gzip --no-name --best >"$dir/$name.tar.gz"
+	pack "$work" "$name" "$name.tar.gz" # Windows unpacks it, too: it has a tar since 2018
 	if [[ $builder && $GOOS == linux ]]; then
 		image "$name" "$platform"
 	fi
 done
 
-(cd "$dir" && LC_ALL=C sha256sum roost_* >SHA256SUMS && cat SHA256SUMS)
+pack "${chart%/*}" "${chart##*/}" "roost-${version:1}.tgz"
+
+(cd "$dir" && LC_ALL=C sha256sum roost[-_]* >SHA256SUMS && cat SHA256SUMS)
 awk -v heading="## [${version:1}] - " 'index($0, heading) == 1 { on = 1; next } /^## / { on = 0 } on' CHANGELOG.md >"$dir/notes.md"

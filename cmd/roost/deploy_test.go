@@ -67,3 +67,31 @@ func TestDeployment(t *testing.T) {
 		}
 	}
 }
+
+// TestCredentials: every setting that is a file with a secret has its lines in the unit of systemd, in use or
+// to be uncommented (S8.7).
+func TestCredentials(t *testing.T) {
+	b, err := os.ReadFile("../../deploy/systemd/roost.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit, secrets := string(b), 0
+	for _, s := range new(settings.Agent).Settings() {
+		if !strings.HasSuffix(s.Name, "-file") && !strings.HasSuffix(s.Name, "-tls-key") {
+			continue
+		}
+		secrets++
+		m := regexp.MustCompile(`(?m)^#?Environment=(?:\S+ )?` + settings.Variable(s.Name) + `=%d/(\S+)$`).FindStringSubmatch(unit)
+		if m == nil || !regexp.MustCompile(`(?m)^#?LoadCredential=`+m[1]+`:/etc/roost/`+m[1]+`$`).MatchString(unit) {
+			t.Errorf("the unit does not load --%s as a credential: %q", s.Name, m)
+		}
+	}
+	if secrets < 5 {
+		t.Errorf("%d secrets", secrets)
+	}
+	for _, line := range []string{"UMask=0077", "StartLimitIntervalSec=0", "Restart=on-failure"} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("the unit has no %s", line)
+		}
+	}
+}
