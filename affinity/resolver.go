@@ -79,7 +79,8 @@ type work struct {
 // It fails with ErrSettings if other nodes of the cluster have another number of partitions,
 // another Config.Cost, or a store with another prefix. If the store does not answer, the node finds
 // that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, and
-// the rooms that are hosted here stay.
+// the rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
+// this node does not accept: it is of another cluster, which has the same name by mistake.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
 	r.work.stop, r.work.endLog = stop, endLog
-	r.store.agreement.Settings = settingsOf(node, cfg)
+	r.store.agreement.Settings, r.store.agreement.Keys = settingsOf(node, cfg), agent.KeyFingerprints
 	_ = r.agree(r.self()) // a store that fails is asked again with the first heartbeat
 	if err := r.store.agreement.Refused(); err != nil {
 		stop()

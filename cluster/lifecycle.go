@@ -3,6 +3,8 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,6 +54,22 @@ func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 		return fmt.Errorf("cluster: set keys: %w", err)
 	}
 	return nil
+}
+
+// KeyFingerprints returns a fingerprint of each gossip key of this node: first of the key that it sends
+// with, then of those that it also accepts. Without a key there are none.
+func (a *Agent) KeyFingerprints() []string {
+	var prints []string
+	for _, k := range a.gossip.Keys() {
+		prints = append(prints, KeyFingerprint(k))
+	}
+	return prints
+}
+
+// KeyFingerprint tells keys apart: 8 hexadecimal digits of a hash, which say nothing of a random key.
+func KeyFingerprint(key []byte) string {
+	sum := sha256.Sum256(append([]byte("roost key "), key...))
+	return hex.EncodeToString(sum[:4])
 }
 
 // Drain makes this node release all its partitions, and returns when it owns nothing

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -313,4 +314,29 @@ func TestSettingsOnRedis(t *testing.T) {
 	a.Signal(syscall.SIGTERM)
 	a.Exits(exitOK)
 	agent(t, "x", other...)
+}
+
+// TestOtherClusterOnRedis: two clusters that have one name and one Redis by mistake, and keys of their own. The
+// second one places no rooms, and says why, until the first one is gone; the first one sees nothing of it.
+func TestOtherClusterOnRedis(t *testing.T) {
+	t.Parallel()
+	dir, redis := t.TempDir(), redistest.Start(t)
+	var agents []*proc
+	for _, id := range []string{"a", "x"} {
+		key := filepath.Join(dir, id)
+		succeeds(t, "keygen", "--out", key)
+		agents = append(agents, agent(t, id, "--heartbeat", "1s", "--ttl", "5s", "--redis", redis.URL(), "--capacity", "1000", "--key-file", key))
+		agree(t, agents[len(agents)-1])
+	}
+	a, x := agents[0], agents[1]
+	x.Logs("settings differ from those of other nodes; placing no rooms", "gossip key (by its fingerprint) is ", " on a; ", "if this is another cluster, give it another name")
+	if _, err := x.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err == nil || !strings.Contains(err.Error(), "settings differ") {
+		t.Errorf("the second cluster places a room: %v", err)
+	}
+	if _, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err != nil {
+		t.Error(err)
+	}
+	a.Signal(syscall.SIGTERM)
+	a.Exits(exitOK)
+	x.Logs("settings agree with those of other nodes again")
 }

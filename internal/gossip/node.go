@@ -199,6 +199,14 @@ var ErrPlain = errors.New("gossip: the node has no key")
 // stay open. Concurrent calls take effect one after the other.
 func (n *Node) SetKeys(key []byte, old [][]byte) error { return n.guard.setKeys(key, old) }
 
+// Keys returns the keys: the first one encrypts, and each of them decrypts. Without encryption there are none.
+func (n *Node) Keys() [][]byte {
+	if n.guard.plain() {
+		return nil
+	}
+	return n.guard.keys()
+}
+
 // Budget returns the maximum size of a packet's content.
 func (n *Node) Budget() int { return n.budget }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,12 @@ type Agreement struct {
 
 	// Explain returns a difference for people, or "".
 	Explain func(pinstore.Difference) string
+
+	// Keys returns fingerprints of the keys of this node's gossip: first that of the key that it
+	// sends with, then those of other keys that it accepts. Without a key, or if Keys is nil, there are none.
+	Keys func() []string
+
+	strange time.Time // since when others have had a key that this node does not accept; zero: they have none
 
 	at      lease.Incarnation // that was compared last, and its fences by then
 	fences  uint64
@@ -62,7 +69,7 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 		a.Settings.Since = 0
 	}
 	a.silent = false
-	got, err := a.Store.Agree(ctx, self, a.TTL, a.Settings)
+	got, err := a.agree(ctx, self)
 	if err != nil {
 		return err
 	}
@@ -78,6 +85,36 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 	err = a.refusal(got.Differ)
 	a.refused.Store(&err)
 	return nil
+}
+
+// settingKey is the fingerprint of the key that a node sends gossip with.
+const settingKey = "key"
+
+// agree states the settings and the key. Two clusters that have one name by mistake have two keys. So
+// has a cluster that changes its key: there a node accepts the key of the others, or did until a moment
+// ago. So another key counts once this node has not accepted it for a TTL.
+func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
+	keys := []string{"none"}
+	if a.Keys != nil {
+		keys = append(a.Keys(), keys...)
+	}
+	stated := a.Settings
+	stated.Values = append(slices.Clip(stated.Values), pinstore.Setting{Name: settingKey, Value: keys[0]})
+	got, err := a.Store.Agree(ctx, self, a.TTL, stated)
+	if err != nil {
+		return got, err
+	}
+	i := slices.IndexFunc(got.Differ, func(d pinstore.Difference) bool { return d.Setting == settingKey })
+	switch {
+	case i < 0 || slices.Contains(keys, got.Differ[i].Theirs):
+		a.strange = time.Time{}
+	case a.strange.IsZero():
+		a.strange = time.Now()
+	}
+	if i < 0 || (!a.strange.IsZero() && time.Since(a.strange) > a.TTL) {
+		return got, nil
+	}
+	return a.Store.Agree(ctx, self, a.TTL, a.Settings)
 }
 
 // Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise.
@@ -104,6 +141,9 @@ func (a *Agreement) refusal(differ []pinstore.Difference) error {
 	texts := make([]string, len(differ))
 	for i, d := range differ {
 		what := a.Explain(d)
+		if d.Setting == settingKey {
+			what = fmt.Sprintf("gossip key (by its fingerprint) is %.80s here and %.80s", d.Ours, d.Theirs)
+		}
 		if what == "" {
 			what = fmt.Sprintf("%s is %.80s here and %.80s", d.Setting, d.Ours, d.Theirs)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,4 +77,91 @@ func TestEarlierWins(t *testing.T) { // S6.12
 			})
 		})
 	}
+}
+
+// keyed is a node over a store, and the keys that it has now.
+type keyed struct {
+	*Agreement
+	self lease.Incarnation
+	keys []string
+}
+
+func (k *keyed) check(t *testing.T) error {
+	t.Helper()
+	if err := k.Check(t.Context(), k.self, 0); err != nil {
+		t.Fatal(err)
+	}
+	return k.Refused()
+}
+
+func keyedNodes(names ...lease.NodeID) []*keyed {
+	store := pinstore.NewMemory()
+	var nodes []*keyed
+	for _, name := range names {
+		k := &keyed{Agreement: agreementOn(store, "64"), self: lease.Incarnation{Node: name, Number: 1}, keys: []string{"old"}}
+		k.Keys = func() []string { return slices.Clone(k.keys) }
+		nodes = append(nodes, k)
+	}
+	return nodes
+}
+
+// Nodes of another cluster of the same name are refused by their key, also if they have none, and go on
+// when the others have ended.
+func TestAnotherKey(t *testing.T) {
+	for _, key := range [][]string{{"new"}, nil} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := keyedNodes("a", "b", "x")
+			x := nodes[2]
+			x.keys = key
+			since := time.Now()
+			for time.Since(since) < 5*time.Second {
+				for _, k := range nodes[:2] {
+					if err := k.check(t); err != nil {
+						t.Fatalf("%s: %v", k.self.Node, err)
+					}
+				}
+				err := x.check(t)
+				if want := time.Since(since) > x.TTL; (err != nil) != want {
+					t.Fatalf("after %v: %v", time.Since(since), err)
+				}
+				if err != nil && (!errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), "gossip key (by its fingerprint) is "+append(key, "none")[0]+" here and old on ")) {
+					t.Fatal(err)
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+			time.Sleep(2 * time.Second)
+			if err := x.check(t); err != nil {
+				t.Errorf("alone: %v", err)
+			}
+		})
+	}
+}
+
+// A cluster that changes its key, node by node and as fast as it can, refuses none of its nodes.
+func TestKeyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := keyedNodes("a", "b", "c")
+		checkAll := func() {
+			t.Helper()
+			for _, k := range nodes {
+				if err := k.check(t); err != nil {
+					t.Fatalf("%s with %v: %v", k.self.Node, k.keys, err)
+				}
+			}
+		}
+		for _, pause := range []time.Duration{0, 50 * time.Millisecond, 3 * time.Second} {
+			for _, keys := range [][]string{{"old"}, {"old", "new"}, {"new", "old"}, {"new"}, {"new", "old"}, {"old", "new"}} {
+				for _, k := range nodes {
+					k.keys = keys
+					for since := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+						if checkAll(); time.Since(since) >= pause {
+							break
+						}
+					}
+				}
+			}
+		}
+		time.Sleep(2 * time.Second)
+		checkAll()
+	})
 }

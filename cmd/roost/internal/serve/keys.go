@@ -43,8 +43,8 @@ func replaceKeys(ctx context.Context, hangups <-chan os.Signal, agent *cluster.A
 		}
 		var others []string
 		for _, k := range keys[1:] {
-			others = append(others, settings.Fingerprint(k))
+			others = append(others, cluster.KeyFingerprint(k))
 		}
-		log.Info("gossip keys read again", "sends_with", settings.Fingerprint(keys[0]), "accepts", others)
+		log.Info("gossip keys read again", "sends_with", cluster.KeyFingerprint(keys[0]), "accepts", others)
 	}
 }

@@ -2,10 +2,8 @@ package settings
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -91,12 +89,6 @@ func Keys(path string) (keys [][]byte, warning string, err error) {
 		return nil, warning, errors.New("the key has 0 bytes; it must have 16, 24 or 32")
 	}
 	return keys, warning, nil
-}
-
-// Fingerprint tells keys apart, and says nothing of the key.
-func Fingerprint(key []byte) string {
-	sum := sha256.Sum256(append([]byte("roost key "), key...))
-	return hex.EncodeToString(sum[:4])
 }
 
 func (a *Agent) setToken(b []byte) (err error) {

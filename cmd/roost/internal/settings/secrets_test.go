@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
@@ -17,7 +18,7 @@ func TestSeveralKeys(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
 	line := func(key []byte) string { return base64.StdEncoding.EncodeToString(key) + "\n" }
 	a, err := load(t, []string{"--key-file=DIR/keys"}, nil, map[string]string{"keys": line(one) + "  " + line(two)})
-	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 || !bytes.Equal(c.OldKeys[0], two) || Fingerprint(one) == Fingerprint(two) {
+	if c := a.Cluster; err != nil || !bytes.Equal(c.Key, one) || len(c.OldKeys) != 1 || !bytes.Equal(c.OldKeys[0], two) || cluster.KeyFingerprint(one) == cluster.KeyFingerprint(two) {
 		t.Errorf("%v, %v, %v", c.Key, c.OldKeys, err)
 	}
 	_, err = load(t, []string{"--key-file=DIR/keys"}, nil, map[string]string{"keys": line(one) + "\n" + line(two)})
