@@ -19,14 +19,20 @@ const (
 type EventKind string
 
 // The kinds, with the fields that they have beside At, Kind and Member.
+//
+// EventReady: the node takes part in placement, after its start, a fence or an isolation. That
+// of this node has Members, and Partitions by the table.
+//
+// EventReturned: a lost member is back; or a member has another Incarnation, then with the
+// Reason of the end of the one before.
 const (
 	EventStarted    EventKind = "started"    // this agent: Incarnation
-	EventReady      EventKind = "ready"      // the node takes part in placement, after its start, a fence or an isolation; this node: Members, and Partitions by the table
+	EventReady      EventKind = "ready"      // the node takes part in placement
 	EventFenced     EventKind = "fenced"     // the node gave up its partitions by itself; this node: Why, Partitions
 	EventIsolated   EventKind = "isolated"   // this node owns nothing: Why, Partitions
 	EventStopped    EventKind = "stopped"    // this agent: Reason "left" or "closed"
 	EventJoined     EventKind = "joined"     // a new member: Incarnation
-	EventReturned   EventKind = "returned"   // a lost member is back, or a member has another Incarnation: then the Reason of the end of the one before
+	EventReturned   EventKind = "returned"   // a member is back, or was replaced: Incarnation, Reason
 	EventLost       EventKind = "lost"       // a member is not live any more: Incarnation, Reason, Partitions
 	EventDraining   EventKind = "draining"   // the node begins to drain: Reason "held" or "ill" (with Why), or none if it was requested
 	EventUndrained  EventKind = "undrained"  // the node drains no longer

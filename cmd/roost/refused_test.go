@@ -63,12 +63,16 @@ func TestRefused(t *testing.T) {
 	agree(t, keyed)
 }
 
-// TestPortTaken: an agent whose port is taken names the setting to change.
+// TestPortTaken: an agent whose port is taken names the setting to change. One whose address is
+// of another machine does not suspect another agent.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
-	launch(t, "b", "--bind", a.Gossip).Exits(exitFailed, "cannot listen on "+a.Gossip)
-	launch(t, "c", "--http", a.Base).Exits(exitFailed, "--http "+a.Base+": cannot listen")
+	launch(t, "b", "--bind", a.Gossip).Exits(exitFailed, "cannot listen on "+a.Gossip+" (is another agent running there?)")
+	launch(t, "c", "--http", a.Base).Exits(exitFailed, "--http "+a.Base+": cannot listen (is another agent running there?)")
+	launch(t, "g", "--bind", "192.0.2.1:7946").Exits(exitFailed, "cannot listen on 192.0.2.1:7946 (this machine has no such address: bind to one that it has, and advertise")
+	token := secretFile(t, strings.Repeat("t", 32))
+	launch(t, "h", "--http", "192.0.2.1:8401", "--http-token-file", token).Exits(exitFailed, "--http 192.0.2.1:8401: cannot listen (this machine has no such address)")
 	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
 	off := agent(t, "e", "--http", "off", "--log-level", "error")
 	if off.Base != settings.Off {

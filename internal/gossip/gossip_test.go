@@ -165,6 +165,7 @@ func TestStartErrors(t *testing.T) {
 		want string
 	}{
 		"port taken":    {Config{Bind: taken.Addr()}, "cannot listen on " + taken.Addr()},
+		"not ours":      {Config{Bind: "192.0.2.1:7946"}, "(this machine has no such address: "},
 		"unknown host":  {Config{Bind: "no-such-host.invalid:0"}, "bind"},
 		"no port":       {Config{Bind: "127.0.0.1"}, "bind"},
 		"long settings": {Config{Bind: "127.0.0.1:0", Meta: make([]byte, 513)}, "513 bytes"},

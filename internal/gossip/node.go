@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -186,7 +187,18 @@ func listen(mc *memberlist.Config, allow *allowed) (memberlist.NodeAwareTranspor
 		}
 	}
 	at := net.JoinHostPort(mc.BindAddr, strconv.Itoa(mc.BindPort))
-	return nil, fmt.Errorf("gossip: cannot listen on %s (is another agent running there?): %w", at, err)
+	return nil, fmt.Errorf("gossip: cannot listen on %s%s: %w", at, hint(err), err)
+}
+
+// hint returns the likely reason of an error of listen, in parentheses; "" if the error says all.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return " (is another agent running there?)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return " (this machine has no such address: bind to one that it has, and advertise the address that others use)"
+	}
+	return ""
 }
 
 // Addr returns the ip:port at which other nodes reach this node.

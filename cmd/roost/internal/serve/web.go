@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,7 +59,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.HTTP)
 	if err != nil {
-		return nil, fmt.Errorf("--http %s: cannot listen (is another agent running there?): %w", a.HTTP, err)
+		return nil, fmt.Errorf("--http %s: cannot listen%s: %w", a.HTTP, hint(err), err)
 	}
 	w.addr = listener.Addr().String()
 	if a.TLS.Cert != "" {
@@ -76,6 +77,17 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		}
 	}()
 	return w, nil
+}
+
+// hint returns the likely reason why an address cannot be listened on; "" if the error says all.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return " (is another agent running there?)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return " (this machine has no such address)"
+	}
+	return ""
 }
 
 // show serves the API and the metrics of agent, and of its rooms if it has any.
