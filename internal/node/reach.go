@@ -162,7 +162,8 @@ func (n *Node) oneWay() error {
 // not alone.
 func (n *Node) waitForMembers(now time.Time) {
 	r := &n.reach
-	if now.Sub(r.seen) > n.cfg.LeaseTTL {
+	// Another try comes after confirmTime, also where leases are shorter.
+	if now.Sub(r.seen) > max(n.cfg.LeaseTTL, 2*confirmTime) {
 		r.seen = time.Time{}
 	}
 	r.oneWay = !r.seen.IsZero() && now.Sub(r.first) >= n.answerWithin()
