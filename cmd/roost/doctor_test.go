@@ -13,6 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/doctor"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 func healthyStats() clusterhttp.Stats {
@@ -107,4 +108,28 @@ func TestDoctorOnAgents(t *testing.T) {
 	says(c, exitWarned, "no live member at "+b.Gossip)
 	a.Signal(syscall.SIGKILL)
 	says(c, exitBroken, "this node is alone", "alone, although it was started to join "+a.Gossip+", "+b.Gossip)
+}
+
+// TestDoctorNamesWhatDoesNotArrive: a node that advertises an address at which nothing, or
+// another node, answers does not join, although its seed answers over TCP; its agent and the
+// doctor name that address.
+func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
+	t.Parallel()
+	a := agent(t, "a", "--network", "local")
+	b := agent(t, "b", "--network", "local", "--join", a.Gossip)
+	agree(t, a, b)
+	for name, at := range map[string]string{"nothing": fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)), "another": b.Gossip} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
+			launch(t, "w-"+name, "--network", "local", "--join", a.Gossip, "--advertise", at, "--http", base)
+			eventually(t, func() error {
+				code, out, fault := roost(t, "doctor", "--addr", base, "--over", "1ms")
+				if want := "at its advertised address " + at; code != exitBroken || !strings.Contains(out, want) {
+					return fmt.Errorf("no %q in %s%s", want, out, fault)
+				}
+				return nil
+			})
+		})
+	}
 }

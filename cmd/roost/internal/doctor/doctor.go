@@ -86,7 +86,7 @@ func Absent(addr string, over time.Duration, p *clusterhttp.Problem) Diagnosis {
 	c := Check{
 		"ready", Fail, fmt.Sprintf("the agent at %s runs and has not joined: %s", addr, term.Printable(p.Message)),
 		"it has no view of the cluster yet, and owns nothing",
-		"wait for its --join to answer; otherwise see its log, and whether those nodes run and can be reached by UDP and TCP",
+		"it joins by itself: see whether the nodes of its --join run, and whether UDP and TCP get through to them, and from them to the address that it advertises (--advertise)",
 	}
 	if p.Code == clusterhttp.CodeClosed {
 		c = Check{

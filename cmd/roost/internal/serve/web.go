@@ -39,6 +39,8 @@ type web struct {
 	page    http.Handler // until there is a handler
 	ended   chan struct{}
 	ending  atomic.Bool
+
+	waitsFor atomic.Pointer[string] // the latest warning with an error; nil = none
 }
 
 func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, error) {
@@ -131,10 +133,13 @@ func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
 		return
 	}
+	why := "no node has let this one in yet; the log says why"
+	if latest := w.waitsFor.Load(); open && latest != nil {
+		why = *latest
+	}
 	out.Header().Set("Retry-After", "1")
 	reject(out, clusterhttp.Problem{
-		Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, State: "joining",
-		Message: "joining: no node has let this one in yet; the log says why",
+		Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, State: "joining", Message: "joining: " + why,
 	})
 }
 

@@ -1,0 +1,45 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+)
+
+// joining is a handler of a log that keeps the error of the latest warning: an agent that joins
+// has no other way to say what it waits for.
+type joining struct {
+	slog.Handler
+	latest *atomic.Pointer[string]
+}
+
+// Enabled implements slog.Handler: a warning is kept even if the log is without it.
+func (j joining) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn || j.Handler.Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler.
+func (j joining) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "err" {
+				j.latest.Store(new(a.Value.String()))
+			}
+			return a.Key != "err"
+		})
+	}
+	if !j.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return j.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (j joining) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return joining{j.Handler.WithAttrs(attrs), j.latest}
+}
+
+// WithGroup implements slog.Handler.
+func (j joining) WithGroup(name string) slog.Handler {
+	return joining{j.Handler.WithGroup(name), j.latest}
+}
