@@ -375,6 +375,7 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
 		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
 		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
+		Keys: printsOf(c.keys()),
 	}
 }
 

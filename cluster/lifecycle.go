@@ -3,11 +3,8 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/node"
@@ -34,42 +31,6 @@ func (a *Agent) SetWeight(w uint32) error {
 	defer cancel()
 	set := func(now time.Time, n *node.Node) { n.SetWeight(now, w) }
 	return a.change(ctx, "set weight", set, func(s *Snapshot) bool { return s.weighs(w) })
-}
-
-// SetKeys replaces Config.Key and Config.OldKeys while the node runs. A cluster that changes its key
-// gives every node the new one as an old one, then swaps both, then removes the former one; nothing is lost in between.
-// Watch streams that are open stay open. The error wraps ErrPlain if the node has no key: its cluster has
-// to be stopped to get one. Concurrent calls take effect one after the other.
-func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
-	for _, k := range append([][]byte{key}, old...) {
-		if !aesKey(k) {
-			return fmt.Errorf("cluster: a key has %d bytes; it must have 16, 24 or 32", len(k))
-		}
-	}
-	clones := make([][]byte, len(old))
-	for i, k := range old {
-		clones[i] = slices.Clone(k)
-	}
-	if err := a.gossip.SetKeys(slices.Clone(key), clones); err != nil {
-		return fmt.Errorf("cluster: set keys: %w", err)
-	}
-	return nil
-}
-
-// KeyFingerprints returns a fingerprint of each gossip key of this node: first of the key that it sends
-// with, then of those that it also accepts. Without a key there are none.
-func (a *Agent) KeyFingerprints() []string {
-	var prints []string
-	for _, k := range a.gossip.Keys() {
-		prints = append(prints, KeyFingerprint(k))
-	}
-	return prints
-}
-
-// KeyFingerprint tells keys apart: 8 hexadecimal digits of a hash, which say nothing of a random key.
-func KeyFingerprint(key []byte) string {
-	sum := sha256.Sum256(append([]byte("roost key "), key...))
-	return hex.EncodeToString(sum[:4])
 }
 
 // Drain makes this node release all its partitions, and returns when it owns nothing

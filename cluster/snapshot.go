@@ -32,6 +32,7 @@ type Member struct {
 	// went too often; see Config.Undamped. It drains until then. Zero: it is not held back.
 	Held time.Time
 
+	keys    string // fingerprints
 	renewed time.Time
 }
 
@@ -42,7 +43,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, renewed: m.Renewed.Add(-clockOffset),
+		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, renewed: m.Renewed.Add(-clockOffset),
 	}
 	if m.Held > 0 {
 		member.Held = v.Local(m.Held).Add(-clockOffset)

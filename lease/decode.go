@@ -194,6 +194,9 @@ func (r *reader) record() *Record {
 	if len(body.b) > 0 {
 		rec.Restless, rec.Held = Stamp(body.uvarint(maxStamp)), Stamp(body.uvarint(maxStamp))
 	}
+	if len(body.b) > 0 {
+		rec.Keys = body.text(MaxKeysBytes)
+	}
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)

@@ -15,6 +15,7 @@ const (
 	MaxIDBytes     = 64
 	MaxAddrBytes   = 255
 	MaxZoneBytes   = 64
+	MaxKeysBytes   = 16 // of the fingerprints of gossip keys
 	MaxLabels      = 16
 	MaxLabelBytes  = 64        // of a key, and of a value
 	MaxWeight      = 1_000_000 // units of placement weight
@@ -110,6 +111,9 @@ type Record struct {
 	// process of the node finds them in the record of the one before it: [Set.Former].
 	Restless, Held Stamp
 
+	// Keys has fingerprints of the keys that the node's gossip uses; opaque to this package.
+	Keys string
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8
@@ -132,6 +136,7 @@ func (r *Record) validate(size int) error {
 	fault(len(r.APIAddr) > MaxAddrBytes, "api addr has %d bytes, at most %d", len(r.APIAddr), MaxAddrBytes)
 	fault(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
 	fault(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
+	fault(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
 	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
 	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)
 	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)

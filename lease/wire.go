@@ -253,13 +253,17 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	damped := r.Restless > 0 || r.Held > 0
-	if r.Handover || damped || len(r.rest) > 0 {
+	keyed := r.Keys != "" || len(r.rest) > 0
+	damped := keyed || r.Restless > 0 || r.Held > 0
+	if damped || r.Handover {
 		w.flag(r.Handover)
 	}
-	if damped || len(r.rest) > 0 {
+	if damped {
 		w.uvarint(uint64(r.Restless))
 		w.uvarint(uint64(r.Held))
+	}
+	if keyed {
+		w.text(r.Keys)
 	}
 	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)

@@ -36,6 +36,11 @@ type Member struct {
 	// HeldMS is for how long it drains because it came and went too often; 0 = it is not held
 	// back.
 	HeldMS int64 `json:"held_ms,omitempty"`
+
+	// Keys has fingerprints of its gossip keys, in answers of /v1/members alone: first of the key that it
+	// sends with, then of those that it also accepts, at most four. None if it has no key, or is
+	// of a release that does not state them.
+	Keys []string `json:"keys,omitempty"`
 }
 
 // Eviction takes a node out for all members, until its end.

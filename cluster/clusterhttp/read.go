@@ -63,6 +63,7 @@ func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
 	members := make([]Member, len(s.Members))
 	for i := range s.Members {
 		members[i] = memberOf(s, s.Members[i])
+		members[i].Keys = s.Members[i].KeyFingerprints()
 	}
 	return &Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),

@@ -2,18 +2,24 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // TestKeyRotation: five agents change their key while they look up keys and serve rooms. No lease ends, and no
@@ -82,6 +88,9 @@ func TestKeyRotation(t *testing.T) { // S9.6
 				return nil
 			})
 		}
+		for _, a := range agents {
+			eventually(t, func() error { return showsKeys(t, a, keys) })
+		}
 	}
 	write("node-0", "nonsense\n")
 	agents[0].Signal(syscall.SIGHUP)
@@ -106,4 +115,66 @@ func TestKeyRotation(t *testing.T) { // S9.6
 	}
 	fresh := agent(t, "new", append(settings, "--key-file", write("new", next), "--join", agents[1].Gossip)...)
 	agree(t, append(agents, fresh)...)
+}
+
+// showsKeys reports whether roost keys shows the keys of a file for all members, by way of one agent.
+func showsKeys(t *testing.T, of *proc, file string) error {
+	t.Helper()
+	var prints []string
+	for line := range strings.FieldsSeq(file) {
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prints = append(prints, cluster.KeyFingerprint(key))
+	}
+	code, out, fault := roost(t, "keys", "--addr", of.Base, "--output", "json")
+	var got keyring
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
+		return fmt.Errorf("exit code %d, %s: %w", code, fault, err)
+	}
+	for _, m := range got.Members {
+		if m.SendsWith != prints[0] || !slices.Equal(m.Accepts, prints[1:]) {
+			return fmt.Errorf("%s shows %+v, want %q", of.ID, m, prints)
+		}
+	}
+	if len(got.Members) != 5 {
+		return fmt.Errorf("%s shows %d members", of.ID, len(got.Members))
+	}
+	return nil
+}
+
+// What roost keys says at each step of a change of the key, and of steps that were left out (S9.6).
+func TestAdviceOnKeys(t *testing.T) {
+	node := func(id lease.NodeID, sends string, accepts ...string) keysOf { return keysOf{id, sends, accepts} }
+	const first = "Make the new key the first line on all nodes before you remove the former one."
+	for name, c := range map[string]struct {
+		all  []keysOf
+		want []string
+	}{
+		"no key":  {[]keysOf{node("a", ""), node("b", "")}, []string{"No member states a gossip key: the cluster has none, or is of a release that does not state keys."}},
+		"one key": {[]keysOf{node("a", "1"), node("b", "1")}, []string{"1 is what all members send with."}},
+		"one has the next": {[]keysOf{node("a", "1", "2"), node("b", "1")}, []string{
+			"1 is what all members send with.", "2 is accepted by a, but not by b: add it there if it is the new key, or else remove it.",
+		}},
+		"all have the next": {[]keysOf{node("a", "1", "2"), node("b", "1", "2")}, []string{
+			"1 is what all members send with.", "2 is accepted by all, and used by none: make it the first line if it is the new key, or else remove it.",
+		}},
+		"one sends with the next": {[]keysOf{node("a", "2", "1"), node("b", "1", "2")}, []string{
+			"1 is accepted by all, and used to send by b.", "2 is accepted by all, and used to send by a.", first,
+		}},
+		"one has removed the former": {[]keysOf{node("a", "2"), node("b", "2", "1")}, []string{
+			"1 is accepted by b, but not by a: add it there if it is the new key, or else remove it.", "2 is what all members send with.",
+		}},
+		"too early": {[]keysOf{node("a", "2", "1"), node("b", "1"), node("c", "")}, []string{
+			"No key is stated by c.", "1 is accepted by all, and used to send by b.", "2 is not accepted by b, but used to send by a: add it there now.", first,
+		}},
+		"seven nodes": {[]keysOf{node("a", "1"), node("b", "1"), node("c", "1"), node("d", "1"), node("e", "1"), node("f", "1"), node("g", "1", "2")}, []string{
+			"1 is what all members send with.", "2 is accepted by g, but not by a, b, c, d, e, 1 more: add it there if it is the new key, or else remove it.",
+		}},
+	} {
+		if diff := cmp.Diff(c.want, adviceOnKeys(c.all)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }

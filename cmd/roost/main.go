@@ -147,7 +147,7 @@ func (p *program) root() *cobra.Command {
 	}{
 		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.simCommand(), p.keygenCommand()}},
 		{"ask", "Ask an agent:", []*cobra.Command{
-			p.membersCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand(), p.historyCommand(),
+			p.membersCommand(), p.keysCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand(), p.historyCommand(),
 		}},
 		{"health", "Check a cluster:", []*cobra.Command{p.doctorCommand(), p.topCommand()}},
 		{"change", "Change a node:", []*cobra.Command{p.drainCommand(), p.undrainCommand(), p.leaveCommand(), p.weightCommand(), p.evictCommand(), p.healthCommand(), p.roomCommand()}},

@@ -21,7 +21,7 @@ import (
 
 // inJSON has a command line for each command with an answer as JSON.
 var inJSON = map[string]string{
-	"roost members": "members", "roost partitions": "partitions", "roost place": "place k", "roost owners": "owners k",
+	"roost members": "members", "roost keys": "keys", "roost partitions": "partitions", "roost place": "place k", "roost owners": "owners k",
 	"roost rooms": "rooms", "roost history": "history", "roost watch": "watch", "roost doctor": "doctor --over 1ms",
 	"roost plan": "plan --add node-d", "roost diff": "diff OLD NEW",
 	"roost drain": "drain", "roost undrain": "undrain", "roost leave": "leave", "roost weight": "weight 100", "roost evict": "evict node-b --for 1m", "roost health": "health --ttl 9s",

@@ -39,6 +39,15 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 	}
 }
 
+// SetKeys announces fingerprints of the keys that this node's gossip uses.
+func (n *Node) SetKeys(now time.Time, prints string) {
+	n.checkLease(now)
+	if prints != n.set.Self().Keys {
+		n.set.Update(func(r *lease.Record) { r.Keys = prints })
+		n.announceNews(now)
+	}
+}
+
 // SetLoad sets the load that the next heartbeat reports.
 func (n *Node) SetLoad(units int64) { n.load = units }
 

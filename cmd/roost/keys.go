@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/spf13/cobra"
+)
+
+const keyBytes = 32
+
+func (p *program) keygenCommand() *cobra.Command {
+	var out string
+	return p.withSettings(&cobra.Command{
+		Use:   "keygen [--out FILE]",
+		Short: "Make a key that encrypts gossip",
+		Long: `Make a key of 32 random bytes, in base64. Give the same key to every node
+(roost agent --key-file FILE): nodes without it can neither send to the cluster nor
+read its messages.
+
+A key file may hold several keys, one a line: the first is used to send, all are
+understood. So a key is changed without a gap, each step on every node in turn:
+add the new key as the second line; make it the first; remove the old one. A running
+agent reads the file again at SIGHUP, and roost keys says when to go on.`,
+		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
+  roost keygen > roost.key`,
+		Args: cobra.NoArgs,
+	}, []settings.Setting{
+		{Name: "out", Arg: "FILE", Set: settings.Nonempty(&out), Usage: "create FILE with it, readable by you alone"},
+	}, func(context.Context) error {
+		key := make([]byte, keyBytes)
+		_, _ = rand.Read(key) // never fails
+		line := base64.StdEncoding.EncodeToString(key) + "\n"
+		if out == "" {
+			_, err := io.WriteString(p.stdout, line)
+			return err
+		}
+		return writeNew(out, line)
+	})
+}
+
+// writeNew creates a file that only its owner can read. It leaves an existing file as it
+// is: a cluster may run with that key.
+func writeNew(path, content string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists; a key is never overwritten", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(path) // half a key
+	}
+	return err
+}
+
+func (p *program) keysCommand() *cobra.Command {
+	return p.viewCommand(&cobra.Command{
+		Use:   "keys [flags]",
+		Short: "Show which member has which gossip keys",
+		Long: `Show which key each live member sends gossip with, and which others it accepts, as the
+agent sees them, itself marked with *. A key appears as a fingerprint: 8 digits of a hash,
+as in the agent's log. Below is what to do next while a cluster changes its key; see
+roost keygen. A member that states no key has none, or is of an earlier release.`,
+		Example: `  roost keys
+  roost keys --watch
+  roost keys --addr 127.0.0.1:8402 --output json`,
+		Args: cobra.NoArgs,
+	}, &session.Follower{Every: time.Second, Ask: viewKeys})
+}
+
+// keyring is the answer of roost keys as JSON.
+type keyring struct {
+	Members []keysOf `json:"members"`
+	Advice  []string `json:"advice"` // for people
+}
+
+// keysOf is which gossip keys a member has.
+type keysOf struct {
+	ID        lease.NodeID `json:"id"`
+	SendsWith string       `json:"sends_with,omitempty"` // a fingerprint
+	Accepts   []string     `json:"accepts,omitempty"`    // of others
+}
+
+func viewKeys(ctx context.Context, s *session.Session) (session.View, error) {
+	m, err := s.Members(ctx)
+	all := make([]keysOf, len(m.Members))
+	for i, n := range m.Members {
+		all[i].ID = n.ID
+		if len(n.Keys) > 0 {
+			all[i].SendsWith, all[i].Accepts = n.Keys[0], n.Keys[1:]
+		}
+	}
+	advice := adviceOnKeys(all)
+	answer := keyring{all, advice}
+	page := term.Page("ID\tSENDS WITH\tACCEPTS", func(row func(...any)) {
+		for _, k := range all {
+			row(marked(k.ID, m.Self), term.OrDash(k.SendsWith), term.OrDash(strings.Join(k.Accepts, " ")))
+		}
+	}, "\n"+strings.Join(advice, "\n")+"\n")
+	return session.View{Answer: answer, Counts: answer, Page: page}, err
+}
+
+// adviceOnKeys says who has which key, and what to do next. It cannot know which of two keys is the new one.
+func adviceOnKeys(all []keysOf) (lines []string) {
+	var states, silent []lease.NodeID
+	sends, has := make(map[string][]lease.NodeID), make(map[string][]lease.NodeID)
+	for _, k := range all {
+		if k.SendsWith == "" {
+			silent = append(silent, k.ID)
+			continue
+		}
+		states = append(states, k.ID)
+		sends[k.SendsWith] = append(sends[k.SendsWith], k.ID)
+		for _, key := range append([]string{k.SendsWith}, k.Accepts...) {
+			has[key] = append(has[key], k.ID)
+		}
+	}
+	if len(states) == 0 {
+		return []string{"No member states a gossip key: the cluster has none, or is of a release that does not state keys."}
+	}
+	if len(silent) > 0 {
+		lines = append(lines, fmt.Sprintf("No key is stated by %s.", fewOf(silent)))
+	}
+	for _, key := range slices.Sorted(maps.Keys(has)) {
+		lines = append(lines, key+" "+adviceOnKey(sends[key], has[key], except(states, has[key])))
+	}
+	if len(sends) > 1 {
+		lines = append(lines, "Make the new key the first line on all nodes before you remove the former one.")
+	}
+	return lines
+}
+
+// adviceOnKey is about the key that some members send with, and others have or lack.
+func adviceOnKey(send, have, lack []lease.NodeID) string {
+	switch {
+	case len(lack) > 0 && len(send) > 0:
+		return fmt.Sprintf("is not accepted by %s, but used to send by %s: add it there now.", fewOf(lack), fewOf(send))
+	case len(lack) > 0:
+		return fmt.Sprintf("is accepted by %s, but not by %s: add it there if it is the new key, or else remove it.", fewOf(have), fewOf(lack))
+	case len(send) == 0:
+		return "is accepted by all, and used by none: make it the first line if it is the new key, or else remove it."
+	case len(send) < len(have):
+		return fmt.Sprintf("is accepted by all, and used to send by %s.", fewOf(send))
+	}
+	return "is what all members send with."
+}
+
+func except(ids, these []lease.NodeID) (rest []lease.NodeID) {
+	for _, id := range ids {
+		if !slices.Contains(these, id) {
+			rest = append(rest, id)
+		}
+	}
+	return rest
+}
+
+// fewOf names up to five nodes.
+func fewOf(ids []lease.NodeID) string {
+	const most = 5
+	var names []string
+	for _, id := range ids[:min(len(ids), most)] {
+		names = append(names, string(id))
+	}
+	if more := len(ids) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
