@@ -71,7 +71,7 @@ func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	if l.Stats, err = s.Stats(ctx); err != nil {
-		if p, ok := errors.AsType[*clusterhttp.Problem](err); ok && p.Code == clusterhttp.CodeNotFound {
+		if missing(err) {
 			return l, fmt.Errorf("the agent at %s is of an older version of roost than this program, and has no counters", s.Addr)
 		}
 		return l, err
@@ -79,10 +79,19 @@ func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 	if l.Members, err = s.Members(ctx); err != nil {
 		return l, err
 	}
+	if l.History, err = s.History(ctx); err != nil && session.Absent(err) == nil && !missing(err) {
+		return l, err
+	}
 	if l.Table, err = s.Partitions(ctx); session.Absent(err) != nil {
 		return l, nil
 	}
 	return l, err
+}
+
+// missing reports whether an agent of an older version has nothing at that path.
+func missing(err error) bool {
+	p, ok := errors.AsType[*clusterhttp.Problem](err)
+	return ok && p.Code == clusterhttp.CodeNotFound
 }
 
 func printDiagnosis(s *session.Session, d doctor.Diagnosis) error {
@@ -103,15 +112,11 @@ func printDiagnosis(s *session.Session, d doctor.Diagnosis) error {
 	return s.PrintLines(append(page, term.Line{}, term.TextLine(sum)))
 }
 
-// checkLines wraps the parts of a check at words, next to its name. A check that is ok
-// gets one line, so that it does not push faults off the terminal.
+// checkLines wraps the parts of a check at words, next to its name.
 func checkLines(c doctor.Check, columns int) (lines []term.Line) {
 	const indent = "                " // status, name
 	tones := map[doctor.Verdict]term.Tone{doctor.OK: term.Good, doctor.Warn: term.Warning, doctor.Fail: term.Bad}
 	lead := term.Line{{Text: fmt.Sprintf("%-4s", c.Status), Tone: tones[c.Status]}, {Text: fmt.Sprintf("  %-10s", c.Name)}}
-	if c.Status == doctor.OK && columns > 0 {
-		return []term.Line{append(lead, term.Toned{Text: c.Finding}).Clipped(columns)}
-	}
 	for _, part := range []struct{ label, text string }{{"", c.Finding}, {"means: ", c.Means}, {"do:    ", c.Do}} {
 		for i, text := range term.Wrapped(part.text, columns-len(indent)-len(part.label)) {
 			label := part.label

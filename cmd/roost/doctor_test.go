@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,6 +74,13 @@ func TestCheckLines(t *testing.T) {
 	if diff := cmp.Diff(want, term.Text(checkLines(c, 44), false, "\n")); diff != "" {
 		t.Error(diff)
 	}
+	good := doctor.Check{Name: "seeds", Finding: "all of them are members: 10.0.0.1:7946, 10.0.0.2:7946"}
+	want = `ok    seeds     all of them are members:
+                10.0.0.1:7946, 10.0.0.2:7946
+`
+	if diff := cmp.Diff(want, term.Text(checkLines(good, 44), false, "\n")); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestDoctorOnAgents: the findings on real agents, healthy, drained and killed.
@@ -131,5 +139,61 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
 				return nil
 			})
 		})
+	}
+}
+
+// TestDoctorOnTwo: two agents as the README starts them give no reason for a warning.
+func TestDoctorOnTwo(t *testing.T) { // S8
+	t.Parallel()
+	a := agent(t, "a")
+	b := agent(t, "b", "--join", a.Gossip)
+	agree(t, a, b)
+	for _, p := range []*proc{a, b} {
+		eventually(t, func() error { // leases may be late on a busy machine
+			if code, out, fault := roost(t, "doctor", "--addr", p.Base, "--over", "1ms"); code != exitOK {
+				return fmt.Errorf("exits with %d: %s%s", code, out, fault)
+			}
+			return nil
+		})
+	}
+}
+
+// TestDoctorOnFewPartitions: what doctor says to do about too few partitions can be done, and helps.
+func TestDoctorOnFewPartitions(t *testing.T) { // S8
+	t.Parallel()
+	examined := func(partitions string) (int, string) {
+		a, b, c := trio(t, "--network", "local", "--partitions", partitions)
+		defer func() {
+			for _, p := range []*proc{a, b, c} {
+				_ = p.Kill()
+			}
+		}()
+		code, out, _ := roost(t, "doctor", "--addr", c.Base, "--over", "1ms", "--output", "json")
+		return code, out
+	}
+	code, out := examined("2")
+	to := regexp.MustCompile(`raise Partitions from 2 to (\d+) on every node`).FindStringSubmatch(out)
+	if code != exitBroken || to == nil || !strings.Contains(out, "stop all agents, and start all with that --partitions") {
+		t.Fatalf("with 2 partitions, doctor exits with %d\n%s", code, out)
+	}
+	if _, out := examined(to[1]); !strings.Contains(out, to[1]+" partitions on 3 nodes") || strings.Contains(out, "raise Partitions") {
+		t.Errorf("with %s partitions\n%s", to[1], out)
+	}
+}
+
+// TestDoctorOnAFlappingNode: doctor names a node that crashes again and again, also while it runs.
+func TestDoctorOnAFlappingNode(t *testing.T) { // S8
+	t.Parallel()
+	a := agent(t, "a", "--network", "local")
+	b := agent(t, "b", "--network", "local", "--join", a.Gossip)
+	for range 3 {
+		c := agent(t, "c", "--network", "local", "--join", a.Gossip)
+		agree(t, a, b, c)
+		c.Signal(syscall.SIGKILL)
+		agree(t, a, b)
+	}
+	code, out, fault := roost(t, "doctor", "--addr", b.Base, "--over", "1ms")
+	if code != exitWarned || !strings.Contains(out, "comes and goes: c, ended 3 times within 10m0s, the last ") {
+		t.Errorf("doctor exits with %d\n%s%s", code, out, fault)
 	}
 }

@@ -163,12 +163,25 @@ func (e Examination) balance() Check {
 		c.Finding = "not known: there is no table yet"
 	case t.Partitions < len(t.Counts):
 		c.Status, c.Means = Fail, "there are fewer partitions than nodes: some nodes can never own anything"
-		c.Do = "start a new cluster with more --partitions; roost plan --partitions shows the effect"
+		if c.Do = remedy(t.Balance.Advice); c.Do == "" {
+			c.Do = remedy("raise Partitions on every node of the cluster.")
+		}
 	case t.Balance.Advice != "":
 		c.Status, c.Means = Warn, "some nodes carry clearly more than their share"
-		c.Do = term.Printable(t.Balance.Advice) + " See roost plan --partitions"
+		c.Do = remedy(t.Balance.Advice)
 	}
 	return c
+}
+
+// remedy adds to an advice how a number of partitions is changed: nodes with different ones reject
+// each other, so no agent can be restarted with another one by itself.
+func remedy(advice string) string {
+	text := term.Printable(advice)
+	if strings.Contains(text, "raise Partitions") {
+		text += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
+			" or run a second cluster beside this one and change over: docs/operations.md, Another cluster-wide setting"
+	}
+	return text
 }
 
 func (e Examination) timings() []Check {

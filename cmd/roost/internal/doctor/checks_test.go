@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/events"
@@ -60,7 +61,16 @@ func TestChecks(t *testing.T) {
 		"a lost node": {after(func(l *Look) {
 			l.Members.Lost = []clusterhttp.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
-		"a leave": {after(func(l *Look) { l.Members.Lost = []clusterhttp.Lost{{ID: "node-y", Reason: lease.Departed}} }), ""},
+		"a leave":    {after(func(l *Look) { l.Members.Lost = []clusterhttp.Lost{{ID: "node-y", Reason: lease.Departed}} }), ""},
+		"it flaps":   {after(ended("node-z", 3, "crashed", time.Minute)), "members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago"},
+		"replaced":   {after(ended("node-b", 5, "replaced", time.Minute)), "members: warn: comes and goes: node-b, ended 5 times"},
+		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
+		"twice":      {after(ended("node-b", 2, "crashed", time.Minute)), ""},
+		"it left":    {after(ended("node-b", 5, "left", time.Minute)), ""},
+		"flaps and is held": {after(func(l *Look) {
+			ended("node-a", 5, "crashed", time.Minute)(l)
+			l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000
+		}), "members: warn: held back: node-a"},
 		"no effect": {after(func(l *Look) {
 			l.Members.Evictions, l.Members.Spared = []clusterhttp.Eviction{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},
@@ -98,6 +108,7 @@ func TestChecks(t *testing.T) {
 
 		"lost seed":   {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }), "seeds: warn: no live member at 10.0.0.9:7946"},
 		"no seed":     {after(func(l *Look) { l.Stats.Settings.Join = nil }), "seeds: warn: none"},
+		"two nodes":   {both(func(l *Look) { l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:2], nil }), ""},
 		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
 		"alone":       {after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }), "seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946 + members: warn: this node is alone"},
 		"alone by name": {after(func(l *Look) {
@@ -123,6 +134,22 @@ func TestChecks(t *testing.T) {
 			want = strings.Split(c.want, " + ")
 		}
 		judge(t, name, e, want)
+	}
+}
+
+// ended adds that a node ended n times, and came back.
+func ended(id lease.NodeID, n int, reason string, ago time.Duration) func(l *Look) {
+	return func(l *Look) {
+		l.History = clusterhttp.History{Now: time.Unix(10_000, 0)}
+		for range n {
+			at := l.History.Now.Add(-ago)
+			if reason == "replaced" {
+				l.History.Events = append(l.History.Events, clusterhttp.Event{At: at, Kind: cluster.EventReturned, Member: id, Reason: reason})
+				continue
+			}
+			l.History.Events = append(l.History.Events, clusterhttp.Event{At: at, Kind: cluster.EventLost, Member: id, Reason: reason},
+				clusterhttp.Event{At: at, Kind: cluster.EventReturned, Member: id})
+		}
 	}
 }
 

@@ -52,6 +52,7 @@ type Look struct {
 	Stats   clusterhttp.Stats
 	Members clusterhttp.Members
 	Table   clusterhttp.Partitions // zero if the agent has none
+	History clusterhttp.History    // zero if the agent is of an older version
 }
 
 // Examination is two looks at one agent.

@@ -2,10 +2,12 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/lease"
@@ -86,6 +88,10 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			lost, "lost: ", "other nodes own what these owned",
 			"crashed: see the log of its program and of its supervisor; expired: see whether its machine runs and the network reaches it. One that is gone for good is forgotten after 30 minutes",
 		},
+		{
+			e.flapping(), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
+			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost evict ID --for 1h, keeps it out",
+		},
 		{spared, "evicted without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
 			evicted, "evicted: ", "they own nothing until the end: roost members shows the end and the reason",
@@ -106,6 +112,32 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	} {
 		if len(w.nodes) > 0 {
 			found = append(found, Check{"members", Warn, w.what + few(w.nodes), w.means, w.do})
+		}
+	}
+	return found
+}
+
+// flapping returns the nodes that ended three times or more of late, without a farewell. One that is
+// held back for that is known already.
+func (e Examination) flapping() (found []string) {
+	const window, least = 10 * time.Minute, 3
+	h := e.After.History
+	ends, last := make(map[lease.NodeID]int), make(map[lease.NodeID]time.Time)
+	for _, v := range h.Events {
+		lost := v.Kind == cluster.EventLost || (v.Kind == cluster.EventReturned && v.Reason != "")
+		if lost && v.Reason != string(lease.Departed) && v.Member != "" && h.Now.Sub(v.At) <= window {
+			ends[v.Member]++
+			last[v.Member] = v.At
+		}
+	}
+	for _, m := range e.After.Members.Members {
+		if m.HeldMS > 0 {
+			delete(ends, m.ID)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ends)) {
+		if ends[id] >= least {
+			found = append(found, fmt.Sprintf("%s, ended %d times within %v, the last %v ago", id, ends[id], window, h.Now.Sub(last[id]).Round(time.Second)))
 		}
 	}
 	return found
@@ -152,16 +184,25 @@ func (e Examination) seeds() Check {
 			"start them, or put other nodes into --join",
 		}
 	case none && !alone:
-		return Check{
-			"seeds", Warn, "it has none but itself", "after a split of more than a minute it does not look for the others, and a restart begins a cluster of its own",
-			"start it with --join, with two or three addresses that are likely to be up",
-		}
+		return e.seedless()
 	case none:
 		return Check{Name: "seeds", Finding: "none are given, and there is no other node"}
 	case len(names) > 0:
 		return Check{Name: "seeds", Finding: fmt.Sprintf("it sees other nodes; names were not looked up: %s", few(names))}
 	}
 	return Check{Name: "seeds", Finding: "all of them are members: " + few(present)}
+}
+
+// seedless judges an agent that has other nodes and no seeds. The first of two is fine: the
+// other one has it as a seed.
+func (e Examination) seedless() Check {
+	if len(e.After.Members.Members) == 2 {
+		return Check{Name: "seeds", Finding: "none are given; the other node may have this one as its seed. With a third one, start all with --join"}
+	}
+	return Check{
+		"seeds", Warn, "it has none but itself", "after a split of more than a minute it does not look for the others, and a restart begins a cluster of its own",
+		"start it with --join, with two or three addresses that are likely to be up",
+	}
 }
 
 // sortSeeds separates seeds that are members from others. All nodes may have the same
