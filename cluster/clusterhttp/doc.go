@@ -115,6 +115,11 @@
 // are more, it holds any of them. A list costs the store one query per partition, so the
 // agent serves one list at a time.
 //
+// # Compression
+//
+// Answers of 1,400 bytes and more are sent in gzip to clients that accept it, at most two at a
+// time: in a rush, others are sent as they are. Streams of events are not compressed.
+//
 // # History
 //
 // /v1/history has the last 200 events that this node saw since it was started, oldest first. Each

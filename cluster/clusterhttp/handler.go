@@ -1,11 +1,14 @@
 package clusterhttp
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -91,6 +94,8 @@ type api struct {
 	evacuation evacuation
 
 	keepAlive, bodyTime, sendTime time.Duration
+
+	compressors chan *gzip.Writer // which are free
 }
 
 // Handler returns the HTTP API of agent: the endpoints of the package comment, at these
@@ -116,7 +121,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newJournal(),
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
-		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime,
+		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
 	page := dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil})
 	a.mux.Handle("GET /{$}", page)
@@ -196,7 +201,17 @@ func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 			p.write(w)
 			return
 		}
-		writeJSON(w, status, v)
+		b, ok := encoded(v)
+		if !ok {
+			status = http.StatusInternalServerError
+		}
+		if len(b) >= compressFrom {
+			w.Header().Set("Vary", "Accept-Encoding")
+			if acceptsGzip(r.Header) {
+				b = a.compress(w.Header(), b)
+			}
+		}
+		writeBody(w, status, b)
 	}
 }
 
@@ -209,15 +224,70 @@ func (a *api) closed() bool {
 	}
 }
 
+// writeJSON writes v as it is: probes and problems are small.
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil { // only a bug in this package causes it
+	b, ok := encoded(v)
+	if !ok {
 		status = http.StatusInternalServerError
-		b, _ = json.Marshal(internal(err))
 	}
+	writeBody(w, status, b)
+}
+
+func writeBody(w http.ResponseWriter, status int, b []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // an error means that the client disconnected
+	_, _ = w.Write(b) //nolint:gosec // JSON, with its type and nosniff. An error means that the client disconnected.
+}
+
+// encoded returns v as a line of JSON, or a problem and false, which only a bug in this package causes.
+func encoded(v any) (b []byte, ok bool) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		b, _ = json.Marshal(internal(err))
+	}
+	return append(b, '\n'), err == nil
+}
+
+// compressFrom is the size of answers that are compressed. Smaller ones fit into one packet as they are.
+const compressFrom = 1400
+
+// newCompressors returns what compresses at a time. Each one gets tables of 1 MB with its first use.
+func newCompressors() chan *gzip.Writer {
+	free := make(chan *gzip.Writer, 2)
+	for range cap(free) {
+		w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // it fails for unknown levels alone
+		free <- w
+	}
+	return free
+}
+
+// compress returns b in gzip, or as it is in a rush: then time and memory count for more than bytes.
+func (a *api) compress(h http.Header, b []byte) []byte {
+	select {
+	case w := <-a.compressors:
+		defer func() { a.compressors <- w }()
+		var out bytes.Buffer
+		w.Reset(&out)
+		_, _ = w.Write(b) // a buffer does not fail
+		_ = w.Close()
+		h.Set("Content-Encoding", "gzip")
+		return out.Bytes()
+	default:
+		return b
+	}
+}
+
+// acceptsGzip reports whether a client wants answers in gzip, by RFC 9110, section 12.5.3.
+func acceptsGzip(h http.Header) bool {
+	for accepted := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
+		coding, weight, _ := strings.Cut(accepted, ";")
+		if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			_, q, stated := strings.Cut(weight, "=")
+			value, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+			return !stated || err == nil && value > 0
+		}
+	}
+	return false
 }
 
 // unrouted responds to a request without an endpoint: with 405 if the mux has another

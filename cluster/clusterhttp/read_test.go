@@ -2,8 +2,10 @@ package clusterhttp
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -237,4 +239,49 @@ func FuzzBody(f *testing.F) {
 		}
 		_ = checkDemand(d.Demand)
 	})
+}
+
+// A large answer is compressed for clients that say so; in a rush, and if it is small, it is not.
+func TestCompressedAnswers(t *testing.T) {
+	h := newAPI(solo(t, 16_384), Options{Log: quiet})
+	const large, small = "/v1/partitions", "/v1/place?key=k"
+	plain := do(h, "GET", large, "").Body.Bytes()
+	if len(plain) < 100_000 {
+		t.Fatalf("%d bytes are not much", len(plain))
+	}
+	for accept, want := range map[string]bool{
+		"gzip": true, "deflate, GZip;q=0.5": true, "gzip ; q=1": true, "br,gzip": true,
+		"gzip;q=0": false, "gzip; q=0.000": false, "gzip;q=x": false, "identity": false, "*": false, "": false, "xgzip": false,
+	} {
+		w := do(h, "GET", large, "", "Accept-Encoding: "+accept)
+		got := w.Body.Bytes()
+		if (w.Header().Get("Content-Encoding") == "gzip") != want || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%q: %v", accept, w.Header())
+			continue
+		}
+		if want {
+			if len(got) > len(plain)/10 {
+				t.Errorf("%d bytes of %d", len(got), len(plain))
+			}
+			r, err := gzip.NewReader(bytes.NewReader(got))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err = io.ReadAll(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(got, plain) {
+			t.Errorf("%q: another answer", accept)
+		}
+	}
+	if w := do(h, "GET", small, "", "Accept-Encoding: gzip"); w.Header().Get("Content-Encoding") != "" || w.Header().Get("Vary") != "" {
+		t.Errorf("a small answer has %v", w.Header())
+	}
+	for range cap(h.compressors) {
+		<-h.compressors
+	}
+	if w := do(h, "GET", large, "", "Accept-Encoding: gzip"); !bytes.Equal(w.Body.Bytes(), plain) || w.Header().Get("Content-Encoding") != "" {
+		t.Errorf("in a rush: %v", w.Header())
+	}
 }

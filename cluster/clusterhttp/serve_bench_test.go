@@ -59,7 +59,7 @@ func constant(answer []byte) http.Handler {
 // second joins a node to the node of agent, and waits until both own partitions.
 func second(b *testing.B, agent *cluster.Agent) {
 	b.Helper()
-	cfg := soloConfig(1024)
+	cfg := soloConfig(agent.Config().Partitions)
 	cfg.ID, cfg.Bootstrap, cfg.Join = "second", false, []string{agent.Addr()}
 	other, err := cluster.Start(b.Context(), cfg)
 	if err != nil {
@@ -156,4 +156,21 @@ func (c *caller) call() error {
 	}
 	_, err = c.answers.Discard(length)
 	return err
+}
+
+// BenchmarkCompress answers /v1/partitions of 16,384 partitions and two nodes, as it is and in gzip, and
+// reports the bytes of an answer.
+func BenchmarkCompress(b *testing.B) {
+	agent := solo(b, 16_384)
+	second(b, agent)
+	api := Handler(agent, Options{Log: quiet})
+	for _, coding := range []string{"identity", "gzip"} {
+		b.Run(coding, func(b *testing.B) {
+			bytes := 0
+			for b.Loop() {
+				bytes = do(api, "GET", "/v1/partitions", "", "Accept-Encoding: "+coding).Body.Len()
+			}
+			b.ReportMetric(float64(bytes), "bytes/answer")
+		})
+	}
 }
