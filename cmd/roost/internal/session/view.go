@@ -24,7 +24,7 @@ type View struct {
 // Follower shows a view once or, with --watch, until ctx ends.
 type Follower struct {
 	Ask   func(context.Context, *Session) (View, error)
-	News  func(context.Context, *Session, chan<- struct{}) // a reason to ask at once
+	News  func(context.Context, *Session, chan<- struct{}) // a reason to ask at once; nil = none
 	Every time.Duration                                    // with --watch, by default
 
 	watch bool
@@ -75,7 +75,9 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	go f.News(ctx, s, changed)
+	if f.News != nil {
+		go f.News(ctx, s, changed)
+	}
 	again := time.NewTicker(cmp.Or(f.every, f.Every))
 	defer again.Stop()
 	show := s.appending()
