@@ -1,13 +1,13 @@
 package cluster
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -22,8 +22,8 @@ func KeyFingerprint(key []byte) string { return hex.EncodeToString([]byte(prints
 func printsOf(keys [][]byte) string {
 	var prints strings.Builder
 	for _, k := range keys[:min(len(keys), lease.MaxKeysBytes/printBytes)] {
-		sum := sha256.Sum256(append([]byte("roost key "), k...))
-		prints.Write(sum[:printBytes])
+		f := gossip.Fingerprint(k)
+		prints.Write(f[:])
 	}
 	return prints.String()
 }

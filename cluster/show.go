@@ -97,6 +97,7 @@ func next(sorted *[]*Member, id lease.NodeID) *Member {
 func (l *loop) stats(k node.Stats) Stats {
 	a := l.agent
 	watched, watchers := a.gossip.Streams()
+	key, sealed := a.gossip.Sealed()
 	return Stats{
 		Stats:       k.Stats,
 		PacketsSent: l.sent.packets, BytesSent: l.sent.bytes, SendErrors: l.sent.errors,
@@ -107,5 +108,6 @@ func (l *loop) stats(k node.Stats) Stats {
 		Fences: k.Fences, NodesRefused: k.NodesRefused, HealthFailures: k.HealthFailures, HandoverOverruns: k.HandoverOverruns,
 		Requests: a.requests.Load(), Misrouted: a.misrouted.Load(), LogDropped: a.lines.Dropped(),
 		Drifts: k.Drifts, DriftTime: k.DriftTime, Watched: watched, Watchers: watchers,
+		SealedWith: key, Sealed: sealed,
 	}
 }

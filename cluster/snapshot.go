@@ -213,6 +213,7 @@ type Stats struct {
 	HandoverOverruns  uint64 `json:"handover_overruns"` // partitions that this node ran without the answer of another one, after Config.Handover
 	Requests          uint64 `json:"requests"`          // calls of [Agent.Arrived]
 	Misrouted         uint64 `json:"misrouted"`         // of these, requests for keys of other nodes
+	Sealed            uint64 `json:"sealed"`            // messages sealed with the gossip key in use, see SealedWith
 	LogDropped        uint64 `json:"log_dropped"`       // log lines that were not written: the handler fails, or is too slow
 
 	// Drifts counts how often this node, having a table, began to see members with
@@ -229,4 +230,8 @@ type Stats struct {
 	// moment, with up to four each, and more during a change.
 	Watched  int `json:"watched"`
 	Watchers int `json:"watchers"`
+
+	// SealedWith is the fingerprint of the key that seals, "" without one: see [KeyFingerprint]. Sealed counts since the start of
+	// this process, for each key by itself. All nodes together may seal 2^32 messages with one key.
+	SealedWith string `json:"sealed_with,omitempty"`
 }

@@ -188,6 +188,9 @@ func gossipFamilies() []family {
 					"past": v.Stats.FromPast, "future": v.Stats.FromFuture,
 				}
 			}),
+		counters("messages_sealed_total", "Messages that this node sealed with the gossip key in use, by the fingerprint of the key: "+
+			"packets and messages of streams. All nodes together may seal 2^32 with one key; 0 without a key.",
+			"key", func(v *view) map[string]uint64 { return map[string]uint64{v.Stats.SealedWith: v.Stats.Sealed} }),
 		counter("packets_sent_total", "Packets of heartbeats that this node sent.", func(v *view) uint64 { return v.Stats.PacketsSent }),
 		counter("packets_received_total", "Packets of heartbeats that this node received.", func(v *view) uint64 { return v.Stats.PacketsReceived }),
 		counter("packets_sent_bytes_total", "Bytes of roost_packets_sent_total.", func(v *view) uint64 { return v.Stats.BytesSent }),

@@ -73,6 +73,9 @@ func labelsOf(f *dto.MetricFamily) string {
 		}
 	}
 	if len(names) == 1 {
+		if slices.Equal(values[strings.Trim(names[0], "`")], []string{""}) {
+			return names[0]
+		}
 		return names[0] + ": " + strings.Join(values[strings.Trim(names[0], "`")], ", ")
 	}
 	return strings.Join(names, ", ")

@@ -32,6 +32,8 @@ type guard struct {
 
 	credentials atomic.Pointer[credentials]
 	changing    sync.Mutex // of the keys
+	sealed      atomic.Pointer[sealed]
+	everSealed  map[string]*sealed // by fingerprint; under changing
 	places      *admission
 	watched     watched
 	unconfirmed unconfirmed
@@ -56,6 +58,9 @@ func newGuard(t memberlist.NodeAwareTransport, cfg *Config, ring *memberlist.Key
 		streams: make(chan net.Conn),
 	}
 	g.credentials.Store(newCredentials(cfg.Cluster, cfg.Key, cfg.OldKeys))
+	if ring != nil {
+		g.seals(cfg.Key)
+	}
 	g.places = newAdmission(&g.dropped)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wait.Go(g.passPackets)
@@ -101,6 +106,7 @@ func (g *guard) setKeys(key []byte, old [][]byte) error {
 		}
 	}
 	g.credentials.Store(newCredentials(g.label, key, old))
+	g.seals(key)
 	return nil
 }
 
@@ -109,6 +115,7 @@ func (g *guard) StreamCh() <-chan net.Conn           { return g.streams }
 
 // WriteToAddress is the transport's, but what exceeds the bounds of unconfirmed addresses is lost.
 func (g *guard) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	g.countSealed()
 	if now := time.Now(); !g.unconfirmed.allows(to, len(b), now) {
 		return now, nil
 	}

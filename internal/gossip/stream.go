@@ -87,6 +87,9 @@ func (c *vettedConn) Read(p []byte) (int, error) {
 // Write counts what the other side takes. It explains the end of a stream that the other side
 // closed to make room.
 func (c *vettedConn) Write(p []byte) (done int, err error) {
+	if !c.watch && len(p) > 0 && p[0] == typeEncrypt { // memberlist writes a label by itself, and a message at once
+		c.guard.countSealed()
+	}
 	if !c.place.begins(writesMessage) {
 		c.place.closeBusy()
 		return 0, errEvicted

@@ -195,6 +195,24 @@ func (e Examination) timings() []Check {
 	}}
 }
 
+// sealWarn is half of what AES-GCM with random nonces allows for one key: time is left to change it.
+const sealWarn = 1 << 31
+
+// key warns when the cluster has used up half of its gossip key. All nodes seal about as much as this one. Its count
+// begins with its process.
+func (e Examination) key() []Check {
+	s, members := e.After.Stats.Counts, uint64(max(1, len(e.After.Members.Members)))
+	if s.Sealed < (sealWarn+members-1)/members {
+		return nil
+	}
+	return []Check{{
+		"key", Warn, fmt.Sprintf("about %.1f billion messages are sealed with the gossip key %s: %d by this node since its start, times %s",
+			float64(s.Sealed)*float64(members)/1e9, term.Printable(s.SealedWith), s.Sealed, term.Plural(int(members), "member")),
+		"a key is good for 4.3 billion (2^32) in the whole cluster; beyond that, two messages with one nonce would let a listener forge others",
+		"give the cluster a new key: roost keygen, and add, use and remove by SIGHUP, as Key in docs/operations.md has it; roost keys shows each step, and no restart is needed",
+	}}
+}
+
 func (e Examination) redis() []Check {
 	r := e.After.Stats.Rooms
 	var faults []Check

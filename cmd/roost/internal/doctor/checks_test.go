@@ -116,9 +116,12 @@ func TestChecks(t *testing.T) {
 		}), "members: warn: this node is alone + seeds: warn: alone, and started to join seeds.test:7946"},
 		"the first": {after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }), "members: warn: this node is alone"},
 
-		"a crash":    {func(_, a *Look) { a.Stats.Counts.Crashed = 1 }, "losses: warn: expired: 1 more within 2s, 1 since start"},
-		"hasty":      {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
-		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"a crash": {func(_, a *Look) { a.Stats.Counts.Crashed = 1 }, "losses: warn: expired: 1 more within 2s, 1 since start"},
+		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }), // S9.6
+			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members"},
+		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
+		"hasty":             {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
+		"redis away":        {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"other settings": {after(func(l *Look) { // S6.12
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
 		}), "redis: fail: partitions is 64 here and 1024 on b"},

@@ -1,0 +1,171 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// tally is a transport with real sockets that keeps what goes out.
+type tally struct {
+	*sockets
+	streams chan net.Conn
+	mu      sync.Mutex
+	packets int
+	out     []*written
+}
+
+// written is a stream, and what was written to it.
+type written struct {
+	net.Conn
+	of    *tally
+	bytes bytes.Buffer
+}
+
+func (w *written) Write(p []byte) (int, error) {
+	w.of.mu.Lock()
+	w.bytes.Write(p)
+	w.of.mu.Unlock()
+	return w.Conn.Write(p)
+}
+
+func newTally(t *testing.T) *tally {
+	t.Helper()
+	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), &allowed{}, log.New(t.Output(), "", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := &tally{sockets: s, streams: make(chan net.Conn)}
+	go func() {
+		for {
+			select {
+			case conn := <-s.StreamCh():
+				y.streams <- y.keep(conn)
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return y
+}
+
+func (y *tally) keep(conn net.Conn) net.Conn {
+	w := &written{Conn: conn, of: y}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.out = append(y.out, w)
+	return w
+}
+
+func (y *tally) StreamCh() <-chan net.Conn { return y.streams }
+
+func (y *tally) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	y.mu.Lock()
+	y.packets++
+	y.mu.Unlock()
+	return y.sockets.WriteToAddress(b, to)
+}
+
+func (y *tally) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	conn, err := y.sockets.DialAddressTimeout(to, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return y.keep(conn), nil
+}
+
+// sealed reads what went out: packets, and in streams sealed messages behind a label.
+func (y *tally) sealed(t *testing.T) (packets, messages int) {
+	t.Helper()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for _, w := range y.out {
+		b := w.bytes.Bytes()
+		if len(b) > 2 && b[0] == typeLabel {
+			b = b[2+int(b[1]):]
+		}
+		for len(b) >= 5 && b[0] == typeEncrypt {
+			messages++
+			b = b[min(len(b), 5+int(binary.BigEndian.Uint32(b[1:]))):]
+		}
+		if len(b) > 0 {
+			t.Errorf("a stream has %d other bytes, from %d on", len(b), b[0])
+		}
+	}
+	return y.packets, messages
+}
+
+// The counts of all keys together are what went out through real sockets; a new key starts at zero, and one that
+// comes back goes on.
+func TestSealed(t *testing.T) { // S9.6
+	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	y := newTally(t)
+	withKey := func(c *Config) { c.Key, c.OldKeys = one, [][]byte{two} }
+	other, _ := start(t, "b#1", withKey)
+	cfg := Config{
+		Name: "a#1", Cluster: "test", Profile: Local, StreamTimeout: 5 * time.Second, Meta: []byte("settings"),
+		Log: slog.New(slog.DiscardHandler), Accept: func(string, []byte) error { return nil },
+	}
+	withKey(&cfg)
+	n, err := Start(WithEnv(context.WithoutCancel(t.Context()), Env{Transport: y}), cfg, &inbox{state: string(make([]byte, 3*pieceSize))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	if err := n.Join(other.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Join(n.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	send := func() {
+		for range 100 {
+			if err := n.Send(other.Addr(), []byte("packet")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	send()
+	f, first := n.Sealed()
+	if _, m := y.sealed(t); f != inHex(one) || first < 102 || m < 2 {
+		t.Errorf("%d messages are sealed with %s, %d of them in streams", first, f, m)
+	}
+	if err := n.SetKeys(two, [][]byte{one}); err != nil {
+		t.Fatal(err)
+	}
+	if f, count := n.Sealed(); f != inHex(two) || count >= 100 {
+		t.Errorf("with a new key: %d with %s", count, f)
+	}
+	send()
+	if err := n.SetKeys(one, [][]byte{two}); err != nil {
+		t.Fatal(err)
+	}
+	if f, count := n.Sealed(); f != inHex(one) || count < first {
+		t.Errorf("with the first key again: %d with %s, it was %d", count, f, first)
+	}
+	_ = n.Close()
+	eventually(t, "the counts are what went out", func() bool {
+		packets, messages := y.sealed(t)
+		total := uint64(0)
+		for _, s := range n.guard.everSealed {
+			total += s.messages.Load()
+		}
+		return total == uint64(packets+messages)
+	})
+	plain, _ := start(t, "c#1", nil)
+	if err := plain.Send(other.Addr(), []byte("packet")); err != nil {
+		t.Fatal(err)
+	}
+	if f, count := plain.Sealed(); f != "" || count != 0 {
+		t.Errorf("without a key: %d with %q", count, f)
+	}
+}
