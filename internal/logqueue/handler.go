@@ -14,6 +14,9 @@ type handler struct {
 	level *level
 }
 
+// Queue implements Queued.
+func (h *handler) Queue() *Queue { return h.queue }
+
 // Enabled implements slog.Handler. It does not call the handler behind the queue.
 func (h *handler) Enabled(_ context.Context, l slog.Level) bool {
 	if h.level.outdated() {

@@ -52,12 +52,18 @@ type line struct {
 	level  *level
 }
 
+// Queued is a handler that adds records to a queue. A handler in front of one implements it, too.
+type Queued interface {
+	slog.Handler
+	Queue() *Queue
+}
+
 // Through returns log behind a queue: its present one, or else a new one. end
 // ends a new queue, and does nothing to an older one: it waits until the lines so far are
 // written, for a second at most. Later lines are dropped.
 func Through(log *slog.Logger) (behind *slog.Logger, q *Queue, end func()) {
-	if h, ok := log.Handler().(*handler); ok {
-		return log, h.queue, func() {}
+	if h, ok := log.Handler().(Queued); ok {
+		return log, h.Queue(), func() {}
 	}
 	q = &Queue{wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go q.run()

@@ -4,18 +4,28 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+
+	"github.com/roost-cluster/roost/internal/logqueue"
 )
 
 // joining is a handler of a log that keeps the error of the latest warning: an agent that joins
 // has no other way to say what it waits for.
 type joining struct {
-	slog.Handler
+	logqueue.Queued
 	latest *atomic.Pointer[string]
+}
+
+// newJoining is for a handler of NewLogger.
+func newJoining(h slog.Handler, latest *atomic.Pointer[string]) slog.Handler {
+	if q, ok := h.(logqueue.Queued); ok {
+		return joining{q, latest}
+	}
+	return h
 }
 
 // Enabled implements slog.Handler: a warning is kept even if the log is without it.
 func (j joining) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn || j.Handler.Enabled(ctx, l)
+	return l >= slog.LevelWarn || j.Queued.Enabled(ctx, l)
 }
 
 // Handle implements slog.Handler.
@@ -28,18 +38,18 @@ func (j joining) Handle(ctx context.Context, r slog.Record) error {
 			return a.Key != "err"
 		})
 	}
-	if !j.Handler.Enabled(ctx, r.Level) {
+	if !j.Queued.Enabled(ctx, r.Level) {
 		return nil
 	}
-	return j.Handler.Handle(ctx, r)
+	return j.Queued.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
 func (j joining) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return joining{j.Handler.WithAttrs(attrs), j.latest}
+	return newJoining(j.Queued.WithAttrs(attrs), j.latest)
 }
 
 // WithGroup implements slog.Handler.
 func (j joining) WithGroup(name string) slog.Handler {
-	return joining{j.Handler.WithGroup(name), j.latest}
+	return newJoining(j.Queued.WithGroup(name), j.latest)
 }

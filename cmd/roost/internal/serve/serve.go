@@ -65,7 +65,7 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 		}
 		defer func() { _ = pins.Close() }()
 	}
-	a.Cluster.Log = slog.New(joining{log.Handler(), &web.waitsFor})
+	a.Cluster.Log = slog.New(newJoining(log.Handler(), &web.waitsFor))
 	agent, err := cluster.Start(ctx, a.Cluster)
 	if err != nil {
 		if ctx.Err() != nil {
