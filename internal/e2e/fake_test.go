@@ -53,7 +53,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /v1/members": f.serveMembers, "GET /v1/partitions": f.servePartitions, "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": f.serveStats, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
+		"GET /v1/stats": f.serveStats, "GET /v1/history": f.serveHistory, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
 		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
@@ -188,6 +188,10 @@ func (f *fake) serveStats(w http.ResponseWriter, _ *http.Request) {
 	stats := f.stats
 	stats.Self, stats.State = f.members[0].ID, "active"
 	f.send(w, stats)
+}
+
+func (f *fake) serveHistory(w http.ResponseWriter, _ *http.Request) {
+	f.send(w, clusterhttp.History{Self: f.members[0].ID, Now: time.Now()})
 }
 
 func (f *fake) find(id lease.NodeID) clusterhttp.Member {
