@@ -136,7 +136,7 @@ func (e Examination) tables() Check {
 		return ids
 	}
 	counts := e.After.Stats.Counts
-	history := fmt.Sprintf("tables differed %s so far, for %v in all", term.Plural(int(counts.Drifts), "time"), counts.DriftTime.Round(100*time.Millisecond))
+	history := fmt.Sprintf("differed %s so far, for %v", term.Plural(int(counts.Drifts), "time"), counts.DriftTime.Round(100*time.Millisecond))
 	before, now := differ(e.Before), differ(e.After)
 	lasting := slices.DeleteFunc(slices.Clone(now), func(id string) bool { return !slices.Contains(before, id) })
 	switch {

@@ -80,6 +80,9 @@ func (e Examination) counted() (checks []Check) {
 				ever = append(ever, fmt.Sprintf("%s %d", c.name, after))
 			}
 		}
+		if most := 3; len(names) > most { // the page is for one screen
+			names = append(names[:most-1], fmt.Sprintf("%d more", len(names)-most+1))
+		}
 		found := "no errors since start: " + strings.Join(names, ", ")
 		switch {
 		case len(ever) > 0:
