@@ -19,6 +19,8 @@ type Effect struct {
 	Challenge string // apply the message again when [Set.Challenge], sent to this address, was answered; empty = no
 	Echo      string // send [Set.Echo] with the message's nonce to this address, unless empty
 	Answered  bool   // the message answers this node's challenge: the sender runs
+	Arrives   bool   // the same, or to a newcomer's stream: packets arrive at this node's address
+	BothWays  bool   // it answers a packet: packets arrive both ways
 	Behind    bool   // the sender's cluster time is behind: [Set.AnswerExpired] tells it the time
 }
 

@@ -1,54 +1,66 @@
 package lease
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // challenges are how a node finds out which senders run at present. A challenge has a
 // random number, which the answer must repeat: no recorded message does.
 type challenges struct {
 	nonce uint64 // the same for all that are challenged at about the same time
 	since time.Time
-	last  uint64               // the nonce before, whose answers may be on their way
-	runs  map[Handle]time.Time // when a sender answered
+	last  uint64 // the nonce before, whose answers may be on their way
+
+	runs     map[Handle]time.Time // when a sender answered
+	bothWays map[Handle]time.Time // when a sender answered what came in a packet
 }
+
+// overStream tells the nonce of a stream from that of a packet. The answer to a stream is a
+// packet, too, but shows the way of packets from its sender alone.
+const overStream = 1 << 63
 
 // challengeLife is for how long a nonce is sent, at least. Its answers count for as long
 // after that.
 const challengeLife = 2 * time.Second
 
-// answer notes the answer that m may be, and reports whether it is one.
-func (c *challenges) answer(now time.Time, m *Message) bool {
+// answer notes in e the answer that m may be. An answer to a stream does not show a newcomer that
+// a sender runs: the newcomer would pass on a cluster time of which it is no part.
+func (c *challenges) answer(now time.Time, m *Message, newcomer bool, e *Effect) {
 	age := now.Sub(c.since)
-	present := m.Echo == c.nonce && age <= 2*challengeLife
-	last := m.Echo == c.last && age <= challengeLife
-	if m.Echo == 0 || (!present && !last) {
-		return false
+	is := func(nonce uint64) bool {
+		return nonce != 0 && ((nonce == c.nonce && age <= 2*challengeLife) || (nonce == c.last && age <= challengeLife))
 	}
-	if len(c.runs) < MaxNodes {
+	e.BothWays = is(m.Echo)
+	e.Arrives = e.BothWays || is(m.Echo^overStream)
+	e.Answered = e.BothWays || (e.Arrives && !newcomer)
+	if e.Answered && len(c.runs) < MaxNodes {
 		c.runs[m.From] = now
 	}
-	return true
+	if e.BothWays && len(c.bothWays) < MaxNodes {
+		c.bothWays[m.From] = now
+	}
 }
 
-// answered reports whether a sender has answered within a time.
-func (c *challenges) answered(now time.Time, h Handle, within time.Duration) bool {
-	at, ok := c.runs[h]
-	return ok && now.Sub(at) <= within
+// within reports whether a sender has answered within a time.
+func within(d time.Duration, now time.Time, answers map[Handle]time.Time, h Handle) bool {
+	at, ok := answers[h]
+	return ok && now.Sub(at) <= d
 }
 
 // forget makes room.
 func (c *challenges) forget(now time.Time, ttl time.Duration) {
-	for h, at := range c.runs {
-		if now.Sub(at) > ttl {
-			delete(c.runs, h)
-		}
+	for _, answers := range []map[Handle]time.Time{c.runs, c.bothWays} {
+		maps.DeleteFunc(answers, func(_ Handle, at time.Time) bool { return now.Sub(at) > ttl })
 	}
 }
 
 // Unconfirmed returns the address for a challenge if a message that came over a stream has
-// to wait for its answer, or "". That a stream opens does not show that packets arrive, and
-// leases need packets: a node that is heard over streams alone would come and go.
+// to wait for an answer that shows that packets arrive both ways, or "". That a stream opens
+// does not show it, and leases need packets: a node that is heard over streams alone would
+// come and go.
 func (s *Set) Unconfirmed(now time.Time, m *Message) (addr string) {
-	if m.Settings != s.params.Settings || (m.Provisional && !s.time.provisional) || s.challenges.answered(now, m.From, challengeLife) {
+	if m.Settings != s.params.Settings || (m.Provisional && !s.time.provisional) || within(challengeLife, now, s.challenges.bothWays, m.From) {
 		return ""
 	}
 	return s.addrOfSender(m)
@@ -72,9 +84,9 @@ func (s *Set) addrOfSender(m *Message) string {
 	return ""
 }
 
-// Nonce returns the number that others have to repeat, for Message.Challenge. It is the
-// random one given, which must not be 0, or one that was given lately.
-func (s *Set) Nonce(now time.Time, random uint64) uint64 {
+// nonce returns the number that others have to repeat. It is the random one given, which must
+// be odd, or one that was given lately.
+func (s *Set) nonce(now time.Time, random uint64) uint64 {
 	c := &s.challenges
 	if age := now.Sub(c.since); c.nonce == 0 || age > challengeLife {
 		if c.last = c.nonce; age > 2*challengeLife {
@@ -85,10 +97,17 @@ func (s *Set) Nonce(now time.Time, random uint64) uint64 {
 	return c.nonce
 }
 
-// Challenge returns a message that its receiver answers with [Set.Echo].
+// StreamNonce returns the Message.Challenge of a message for a stream: the answer shows that
+// its sender runs, and not that packets reach it. The random number must be odd.
+func (s *Set) StreamNonce(now time.Time, random uint64) uint64 {
+	return s.nonce(now, random) ^ overStream
+}
+
+// Challenge returns a message for a packet that its receiver answers with [Set.Echo]. The
+// random number must be odd.
 func (s *Set) Challenge(now time.Time, random uint64) *Message {
 	m := s.message(now)
-	m.Challenge = s.Nonce(now, random)
+	m.Challenge = s.nonce(now, random)
 	m.Records = []*Record{s.self.rec}
 	return m
 }

@@ -283,7 +283,7 @@ func TestEvictionsOfAProvisionalTime(t *testing.T) {
 	at := newcomer.time.at(epoch.Add(time.Hour))
 	newcomer.mergeEvictions(epoch.Add(time.Hour), []Eviction{{ID: "x", At: at, Until: at + 1000, Keep: at + 1000}})
 	m := a.Sync(epoch)
-	m.Echo = newcomer.Nonce(epoch.Add(time.Hour), 7)
+	m.Echo = newcomer.Challenge(epoch.Add(time.Hour), 7).Challenge
 	newcomer.Apply(epoch.Add(time.Hour), carry(t, m))
 	v := newcomer.View()
 	if len(v.Evicted) != 1 || v.Evicted[0].ID != "b" || v.Local(v.Evicted[0].Until).Sub(epoch) != time.Hour+minute {

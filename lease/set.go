@@ -157,7 +157,7 @@ func NewSet(now time.Time, self Record, p Params) *Set {
 		differs:    make(map[BucketID]difference),
 		ahead:      make(map[Handle]aheadClock),
 		time:       startTime(now),
-		challenges: challenges{runs: make(map[Handle]time.Time)},
+		challenges: challenges{runs: make(map[Handle]time.Time), bothWays: make(map[Handle]time.Time)},
 	}
 	rec := self.clone()
 	rec.Version = max(1, rec.Version)

@@ -100,7 +100,7 @@ func (s *Set) accepts(now time.Time, m *Message, e *Effect) bool {
 	if m.Provisional && !s.time.provisional {
 		return false // its own join brings it the time
 	}
-	e.Answered = s.challenges.answer(now, m)
+	s.challenges.answer(now, m, s.time.provisional, e)
 	learns := s.time.provisional && !m.Provisional
 	by := m.Stamp - s.time.at(now)
 	if !s.believes(now, m, millis(by), learns, e) {
@@ -160,7 +160,7 @@ func (s *Set) follow(now time.Time, m *Message, e *Effect) {
 // time may have stepped ahead while it was cut off from here.
 func (s *Set) runs(now time.Time, h Handle) bool {
 	e := s.known[h]
-	return e != nil && e.status == live || s.challenges.answered(now, h, s.params.TTL)
+	return e != nil && e.status == live || within(s.params.TTL, now, s.challenges.runs, h)
 }
 
 // SentSince reports whether a message was sent after an instant.

@@ -97,6 +97,29 @@ func TestEcho(t *testing.T) {
 	}
 }
 
+// The answer to a stream shows that its sender runs. Only the answer to a packet shows that
+// packets arrive both ways, which a full state waits for (S5.6).
+func TestNonceOfStreams(t *testing.T) {
+	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
+	s.challenges.runs = make(map[Handle]time.Time)
+	m := hello(epoch, b)
+	for _, tt := range []struct {
+		nonce    uint64
+		bothWays bool
+		waits    string
+	}{
+		{s.StreamNonce(epoch, 7), false, "b:7946"},
+		{s.Challenge(epoch, 9).Challenge, true, ""},
+	} {
+		answer := messageFrom(epoch, b, nil)
+		answer.Echo = tt.nonce
+		e := s.Apply(epoch, answer)
+		if waits := s.Unconfirmed(epoch, m); !e.Answered || !e.Counts || e.BothWays != tt.bothWays || waits != tt.waits {
+			t.Errorf("%x is answered: %v, both ways: %v; the state waits for %q", tt.nonce, e.Answered, e.BothWays, waits)
+		}
+	}
+}
+
 // A nonce is sent for two seconds, and its answers count for four. A sender that answered
 // counts for a TTL.
 func TestNonces(t *testing.T) {
@@ -111,15 +134,18 @@ func TestNonces(t *testing.T) {
 	}
 	nonce := func(at time.Duration, random, want uint64) {
 		t.Helper()
-		if got := s.Nonce(epoch.Add(at), random); got != want {
+		if got := s.Challenge(epoch.Add(at), random).Challenge; got != want {
 			t.Errorf("%v later, the nonce is %d, want %d", at, got, want)
 		}
 	}
-	if answers(0, 0) {
+	if answers(0, 0) || answers(0, overStream) {
 		t.Error("no number is an answer")
 	}
 	nonce(0, 7, 7)
 	nonce(challengeLife, 8, 7)
+	if answers(challengeLife, 0) || answers(challengeLife, overStream) {
+		t.Error("the nonce before the first is an answer")
+	}
 	if answers(0, 8) || !answers(challengeLife, 7) || !answers(2*challengeLife, 7) || answers(2*challengeLife+ms, 7) {
 		t.Error("answers with the first nonce")
 	}

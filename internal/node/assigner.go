@@ -62,7 +62,7 @@ func (n *Node) budget() int {
 func (n *Node) Sync(now time.Time) []byte {
 	n.checkLease(now)
 	m := n.set.Sync(now)
-	m.Challenge = n.set.Nonce(now, n.random())
+	m.Challenge = n.set.StreamNonce(now, n.random())
 	if n.assigner != nil && n.assigner.current != nil {
 		m.Extra = append([]byte{extraAssignment}, n.assigner.current.Encode()...)
 	}

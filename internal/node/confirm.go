@@ -49,8 +49,13 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 		n.noteState(now)
 	}
 	if e.Answered {
+		n.admit(now, m.From, e.BothWays)
+	}
+	if e.BothWays {
 		n.heardByPacket()
-		n.admit(now, m.From)
+	}
+	if n.life.phase == Joining && (e.Arrives || (n.join.entered && !l.state)) {
+		n.reach.arrives = true
 	}
 	if e.Counts {
 		n.hearOthers(now)
@@ -73,9 +78,13 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	if m == nil {
 		return
 	}
-	n.notePresent(now, activeIn(m, n.self))
+	active := activeIn(m, n.self)
+	n.notePresent(now, active)
 	l := letter{state, true}
 	if addr := n.set.Unconfirmed(now, m); addr != "" {
+		if len(active) > 0 {
+			n.reach.silent = addr
+		}
 		n.confirm(now, m.From, addr, l)
 		return
 	}
@@ -164,11 +173,21 @@ func (w *waitingRoom) keep(s *waitingSender, l letter) {
 	}
 }
 
-func (w *waitingRoom) drop(gone *waitingSender) {
-	w.senders = slices.DeleteFunc(w.senders, func(s *waitingSender) bool { return s == gone })
-	for _, l := range gone.letters {
+// take removes the packets of a sender and returns them. With its full states, the sender goes, too.
+func (w *waitingRoom) take(s *waitingSender, states bool) (taken []letter) {
+	var kept []letter
+	for _, l := range s.letters {
+		if l.state && !states {
+			kept = append(kept, l)
+			continue
+		}
+		taken = append(taken, l)
 		w.bytes -= len(l.bytes)
 	}
+	if s.letters = kept; len(kept) == 0 {
+		w.senders = slices.DeleteFunc(w.senders, func(other *waitingSender) bool { return other == s })
+	}
+	return taken
 }
 
 // hostOf returns an ip:port without its port.
@@ -190,14 +209,14 @@ func (n *Node) challenge(now time.Time, s *waitingSender) {
 // random returns a number for lease.Set.Challenge.
 func (n *Node) random() uint64 { return n.rng.Uint64() | 1 }
 
-// admit applies the messages of a sender that has answered.
-func (n *Node) admit(now time.Time, from lease.Handle) {
+// admit applies the packets of a sender that has answered, and its full states if packets
+// arrive both ways.
+func (n *Node) admit(now time.Time, from lease.Handle, bothWays bool) {
 	s := n.waiting.sender(from)
 	if s == nil {
 		return
 	}
-	n.waiting.drop(s)
-	for _, l := range s.letters {
+	for _, l := range n.waiting.take(s, bothWays) {
 		if m, err := n.decode(l.bytes); err == nil && !n.ended && n.apply(now, m).Counts && l.state {
 			n.noteState(now)
 		}
@@ -213,7 +232,7 @@ func (n *Node) remind(now time.Time) {
 	waiting := make(map[string]int) // by host
 	for _, s := range slices.Clone(n.waiting.senders) {
 		if now.Sub(s.since) >= confirmTime {
-			n.waiting.drop(s)
+			n.waiting.take(s, true)
 			continue
 		}
 		host := hostOf(s.addr)

@@ -39,7 +39,7 @@ func TestConfirm(t *testing.T) {
 			t.Fatal("a stranger's message counts")
 		}
 		if answers {
-			a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Nonce(w.now, 7))))
+			a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7).Challenge)))
 		}
 		if live := a.set.AddrOf(n.set.Handle()) != ""; live != answers {
 			t.Errorf("it answers: %v, it is live: %v", answers, live)
@@ -48,6 +48,24 @@ func TestConfirm(t *testing.T) {
 		if got := w.challenges("a", "n", confirmTime+100*time.Millisecond); got != want || len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
 			t.Errorf("it answers: %v, %d challenges, want %d; %d wait with %d bytes", answers, got, want, len(a.waiting.senders), a.waiting.bytes)
 		}
+	}
+}
+
+// The answer to a stream is the reason for the packets of its sender to count, in their order.
+// The full state waits for the answer to a packet (S5.6).
+func TestConfirmOverStream(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	a := w.nodes["a"]
+	n, message := w.stranger("n")
+	a.Receive(w.now, message)
+	a.Merge(w.now, message)
+	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.StreamNonce(w.now, 7))))
+	if s := a.waiting.sender(n.set.Handle()); a.set.AddrOf(n.set.Handle()) == "" || s == nil || len(s.letters) != 1 || !s.letters[0].state || a.waiting.bytes != len(message) {
+		t.Fatalf("%+v waits, with %d bytes", s, a.waiting.bytes)
+	}
+	a.Receive(w.now, lease.Encode(n.set.Echo(w.now, a.set.Challenge(w.now, 7).Challenge)))
+	if len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
+		t.Errorf("%d wait, with %d bytes", len(a.waiting.senders), a.waiting.bytes)
 	}
 }
 

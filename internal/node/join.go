@@ -78,7 +78,9 @@ func (j *join) stop() {
 func (n *Node) tryJoin(now time.Time) {
 	j := &n.join
 	if due(now, j.enterAt) {
-		n.enter(now, true)
+		if j.enterAt = (time.Time{}); !n.outside() {
+			n.enter(now, true)
+		}
 	}
 	if !due(now, j.next) || n.life.phase == Over {
 		return
@@ -146,7 +148,7 @@ func (n *Node) dial(now time.Time) {
 		case t.underWay:
 		case now.Before(t.next):
 			j.next = earliest(j.next, t.next)
-		case slices.Contains(members, t.addr):
+		case slices.Contains(members, t.addr) && !n.outside():
 			n.enter(now, true)
 			return
 		case t.kind == seedName:
@@ -215,10 +217,11 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	case !slices.Contains(n.join.targets, t): // one answered already, or a fence came between
 	case err != nil || n.life.phase != Joining:
 		n.tried(now, t, reason, err)
-	case !n.join.heard.Before(t.began):
+	case !n.join.heard.Before(t.began) && !n.outside():
+		n.tried(now, t, NoAnswer, nil)
 		n.answered(now)
 	default: // others may answer until then
-		n.tried(now, t, Unfinished, fmt.Errorf("join %s: %w: is UDP blocked, or can it not reach this node at its advertised address %s?", x.Addr, errUnconfirmed, n.cfg.Self.Addr))
+		n.tried(now, t, Unfinished, fmt.Errorf("join %s: %w: %s", x.Addr, errUnconfirmed, n.blame()))
 		t.next = now.Add(confirmTime)
 		n.join.waits = t.next
 	}
@@ -288,7 +291,7 @@ func (j *join) undecided() bool {
 // them would take over what others own.
 func (n *Node) noteState(now time.Time) {
 	n.join.heard = now
-	if now.Before(n.join.waits) {
+	if now.Before(n.join.waits) && !n.outside() {
 		n.answered(now)
 	}
 }

@@ -21,6 +21,8 @@ type reach struct {
 	first    time.Time // when a stream showed active members to a node that joins, and no packet has since
 	seen     time.Time // when the latest stream did; zero = none
 	oneWay   bool      // packets have had time to show what streams have shown
+	arrives  bool      // packets have arrived at the advertised address of a node that joins
+	silent   string    // the advertised address in the latest state that knows active members, and waits for an answer
 	limit    limiter
 }
 
@@ -104,10 +106,11 @@ func (n *Node) cutOff(now time.Time) {
 }
 
 // notePresent notes that active members run. One of them alone may be cut off as much as this
-// node: then the lower id stays.
+// node: then the lower id stays, unless this node has not been a member yet.
 func (n *Node) notePresent(now time.Time, active []lease.NodeID) {
 	r := &n.reach
-	if len(active) == 0 || (len(active) == 1 && active[0] > n.self) {
+	newcomer := n.life.phase == Joining && !n.join.entered
+	if len(active) == 0 || (len(active) == 1 && active[0] > n.self && !newcomer) {
 		return
 	}
 	if n.life.phase == Joining {
@@ -143,8 +146,16 @@ func activeIn(m *lease.Message, self lease.NodeID) (ids []lease.NodeID) {
 
 // heardByPacket notes that another node has answered a challenge: packets arrive both ways.
 func (n *Node) heardByPacket() {
-	n.reach.answered, n.reach.seen, n.reach.oneWay = n.set.Renewed(), time.Time{}, false
+	r := &n.reach
+	r.answered = n.set.Renewed()
+	if !n.outside() {
+		r.seen, r.oneWay = time.Time{}, false
+	}
 }
+
+// outside reports whether streams have shown active members to a node that joins, and packets
+// none of them. Then others that join do not make it a member: they are as far outside.
+func (n *Node) outside() bool { return !n.reach.seen.IsZero() && !n.set.OthersActive() }
 
 // answerWithin is how long packets have to show what a stream has shown.
 func (n *Node) answerWithin() time.Duration { return n.cfg.LeaseTTL / 8 }
@@ -155,7 +166,15 @@ func (n *Node) oneWay() error {
 	if n.life.phase != Joining || !n.reach.oneWay {
 		return nil
 	}
-	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: is it blocked, or can others not reach this node at its advertised address %s?", n.cfg.Self.Addr)
+	return fmt.Errorf("members answer over TCP, but UDP does not get through both ways: %s", n.blame())
+}
+
+// blame asks for the reason why packets do not get through.
+func (n *Node) blame() string {
+	if r := &n.reach; r.arrives && r.silent != "" {
+		return fmt.Sprintf("packets of others arrive here, but %s, which a member advertises, does not answer: is UDP blocked, or is that address wrong?", r.silent)
+	}
+	return fmt.Sprintf("is UDP blocked, or can others not reach this node at its advertised address %s?", n.cfg.Self.Addr)
 }
 
 // waitForMembers has a joining node wait that knows active members over streams alone: it is
