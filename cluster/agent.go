@@ -222,6 +222,10 @@ func (a *Agent) Member(id lease.NodeID) (*Member, bool) { return a.snap.Load().M
 // and loads, of the latest heartbeats.
 func (a *Agent) Snapshot() *Snapshot { return a.snap.Load() }
 
+// Latest is Snapshot, with a channel that is closed when a later one replaces it: with each
+// change, and ten times a second or so for ages and loads. After the end of the agent none does.
+func (a *Agent) Latest() (*Snapshot, <-chan struct{}) { return a.snap.Get() }
+
 // Config returns the configuration that the agent runs with, defaults filled in
 // and without the keys.
 func (a *Agent) Config() Config {

@@ -162,6 +162,10 @@ func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	return nil, false
 }
 
+// Runners returns the members that run a partition which the table gives to another one, with
+// hand-over. The map is shared and must not be modified; it is nil most of the time.
+func (s *Snapshot) Runners() map[placement.Partition]*Member { return s.runners }
+
 // Owners returns the n best nodes for key, distinct, the one that the table names first.
 func (s *Snapshot) Owners(key string, n int) []*Member {
 	var few [3]int // the usual number, without an allocation

@@ -167,15 +167,20 @@ func (a *api) audit(r *http.Request) {
 }
 
 func waitOf(r *http.Request) (time.Duration, *Problem) {
-	text, p := param(r.URL.RawQuery, "wait")
+	return durationOf(r, "wait", defaultWait, 0, maxWait)
+}
+
+// durationOf returns a parameter of least to most, or its default if it is missing.
+func durationOf(r *http.Request, name string, missing, least, most time.Duration) (time.Duration, *Problem) {
+	text, p := param(r.URL.RawQuery, name)
 	if p != nil || text == "" {
-		return defaultWait, p
+		return missing, p
 	}
-	wait, err := time.ParseDuration(text)
-	if err != nil || wait < 0 || wait > maxWait {
-		return 0, badRequest("wait is %.20q; it must be 0 to %.0fs, such as 500ms or 10s", text, maxWait.Seconds())
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		return 0, badRequest("%s is %.20q; it must be %.3gs to %.3gs, such as 500ms or 10s", name, text, least.Seconds(), most.Seconds())
 	}
-	return wait, nil
+	return d, nil
 }
 
 // decode reads the request's body, a JSON object with no other fields than those of

@@ -13,9 +13,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/agenturl"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -237,15 +237,11 @@ func (c *Client) failed(ctx context.Context, err error) error {
 
 // base returns Base as a URL without a slash at its end.
 func (c *Client) base() (string, error) {
-	base := c.where()
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
+	base, err := agenturl.Parse(c.where())
+	if err != nil {
+		return "", fmt.Errorf("clusterhttp: %w", err)
 	}
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("clusterhttp: %q is neither host:port nor the URL of an agent", c.Base)
-	}
-	return strings.TrimSuffix(base, "/"), nil
+	return base, nil
 }
 
 func (c *Client) where() string { return cmp.Or(c.Base, DefaultBase) }

@@ -327,38 +327,3 @@ func TestClientPatience(t *testing.T) {
 		}
 	})
 }
-
-// The reader finds a batch in pieces of any size, between any other lines.
-func TestEventReader(t *testing.T) {
-	in := newEventReader(strings.NewReader(
-		": comment\n\nid: 1\r\nevent: batch\r\ndata: {\"version\":1}\r\n\r\n"+
-			"event: other\ndata: x\n\nretry: 5\n\ndata: of no kind\n\nevent: batch\n\n"+
-			"event:batch\ndata:{\ndata: }\nunknown\n\n"+
-			"event: batch\ndata: broken off\n"), "batch")
-	for _, want := range []string{"{\"version\":1}\n", "{\n}\n"} {
-		if got, err := in.next(); string(got) != want || err != nil {
-			t.Errorf("got %q, %v; want %q", got, err, want)
-		}
-	}
-	if got, err := in.next(); got != nil || !errors.Is(err, io.EOF) {
-		t.Errorf("at the end: %q, %v", got, err)
-	}
-}
-
-func FuzzEventReader(f *testing.F) {
-	f.Add("event: batch\ndata: {}\n\n")
-	f.Add(string(encode("run", events.Batch{Version: 7, Released: []events.Ownership{{Partition: 1, Since: 2}}})))
-	f.Fuzz(func(t *testing.T, text string) {
-		in := newEventReader(strings.NewReader(text), "batch")
-		total := 0
-		for {
-			data, err := in.next()
-			if err != nil {
-				return
-			}
-			if total += len(data); len(data) == 0 || total > len(text)+strings.Count(text, "data") {
-				t.Fatalf("%q: %q", text, data)
-			}
-		}
-	})
-}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/sse"
 )
 
 // perStream bounds the memory of the server per stream, including garbage;
@@ -163,9 +165,9 @@ func (f *follower) follow() {
 	resp, err := http.ReadResponse(bufio.NewReader(f.conn), nil)
 	if err == nil {
 		defer resp.Body.Close()
-		in := newEventReader(resp.Body, "batch")
+		in := sse.NewReader(resp.Body, "batch", maxAnswer)
 		for data := []byte(nil); err == nil; {
-			if data, err = in.next(); err == nil {
+			if data, err = in.Next(); err == nil {
 				err = f.take(data)
 			}
 		}

@@ -17,6 +17,9 @@ type roomDemand struct {
 
 	// Touch says that the caller serves the room, and that the demand is the present one.
 	Touch bool `json:"touch,omitempty"`
+
+	// NoHost says that the caller serves no rooms on this node: it leads clients to others.
+	NoHost bool `json:"no_host,omitempty"`
 }
 
 func checkDemand(d affinity.Demand) *Problem {

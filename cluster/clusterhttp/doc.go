@@ -15,6 +15,7 @@
 //	GET  /v1/stats              [Stats]       counters and settings of this node
 //	GET  /v1/history            [History]     what this node saw: its last 200 events, and figures of half an hour
 //	GET  /v1/events             the stream, see below
+//	GET  /v1/follow             the table and the members, then their changes, for package follow
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
 //	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms
 //	POST /v1/undrain?wait=10s   [Changed]     own partitions again
@@ -94,6 +95,9 @@
 // When the room ends, the server deletes it. If the room moves away, the server learns it
 // from the event moved, or at the latest from the response to its next resolve.
 //
+// A program that only leads clients to rooms sends no_host with its resolve: then this agent does not host
+// the room, also if the room is on its node.
+//
 // A client that has lost its node, or its server, sends report to the agent of any other node, with to and
 // epoch of the answer that led it there. The agent looks at the node itself. It responds at once if the
 // room lives elsewhere by now, or if that process runs: the room stays then. Otherwise it responds
@@ -154,6 +158,17 @@
 // that takes longer than 10 s to read an event. Until then a slow client costs one batch of
 // each type, because changes merge. The stream ends with the agent, after a batch that
 // releases everything.
+//
+// # Following
+//
+// /v1/follow is a text/event-stream for programs that are no members: package follow for Go. An event of
+// type update has JSON. The first update has the whole table, as /v1/partitions has it, and
+// all members; each later one has the fields that changed: nodes (all candidates of the table),
+// moved, gone, members (new or changed ones). It leads to the table of its digest. Running lists the partitions
+// that run on another member than the table names, during a hand-over. With stale set, the
+// agent's own table may be out of date: it is isolated, or joins again. Loads and ages are not part of
+// it. The agent sends a comment after keep_alive without an update, by default 15 s. The state after a slow
+// read is one update, because changes merge.
 //
 // # Errors
 //

@@ -1,8 +1,6 @@
 package clusterhttp
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/sse"
 )
 
 // Events returns the agent's changes as a sequence; each range over it opens its own
@@ -79,9 +78,9 @@ func (c *Client) read(ctx context.Context, silence *time.Timer, kind string, tak
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("clusterhttp: unexpected response from %s to /v1/events, of type %q: is it a roost agent?", c.where(), t)
 	}
-	in := newEventReader(&idleReader{resp.Body, silence}, kind)
+	in := sse.NewReader(&idleReader{resp.Body, silence}, kind, maxAnswer)
 	for {
-		data, err := in.next()
+		data, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("clusterhttp: the agent at %s has ended the stream of events: %w", c.where(), err)
@@ -111,47 +110,4 @@ func (r *idleReader) Read(b []byte) (int, error) {
 	r.timer.Reset(maxSilence)
 	defer r.timer.Stop()
 	return r.Reader.Read(b)
-}
-
-// eventReader takes a text/event-stream apart.
-type eventReader struct {
-	lines *bufio.Scanner
-	kind  string // of the events to return
-}
-
-func newEventReader(r io.Reader, kind string) *eventReader {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxAnswer)
-	return &eventReader{lines, kind}
-}
-
-// next returns the data of the next event, and skips comments, events of other types,
-// and unknown fields. Data may span several lines. An event without its end is dropped.
-func (e *eventReader) next() ([]byte, error) {
-	var kind, data []byte
-	for e.lines.Scan() {
-		line := e.lines.Bytes()
-		if len(line) == 0 {
-			if string(kind) == e.kind && len(data) > 0 {
-				return data, nil
-			}
-			kind, data = nil, nil
-			continue
-		}
-		field, value, _ := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(field) {
-		case "event":
-			kind = bytes.Clone(value)
-		case "data":
-			if len(data)+len(value) > maxAnswer {
-				return nil, bufio.ErrTooLong
-			}
-			data = append(append(data, value...), '\n')
-		}
-	}
-	if err := e.lines.Err(); err != nil {
-		return nil, err
-	}
-	return nil, io.EOF
 }

@@ -84,7 +84,8 @@ type api struct {
 	refused refusals
 	streams chan struct{}
 	strange chan struct{} // streams of clients without a token
-	journal *journal      // of their events
+	journal *batches      // of their events
+	tables  tables        // of followers
 	leaving sync.Once
 
 	rooms   *affinity.Resolver // nil: there is no store
@@ -119,7 +120,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	cfg := agent.Config()
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
-		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newJournal(),
+		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
@@ -137,6 +138,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("GET /v1/stats", a.open(http.StatusOK, a.stats))
 	a.mux.HandleFunc("GET /v1/history", a.open(http.StatusOK, a.history))
 	a.mux.HandleFunc("GET /v1/events", a.events)
+	a.mux.HandleFunc("GET /v1/follow", a.followTable)
 	a.mux.HandleFunc("GET /v1/openapi.json", a.describe)
 	a.mux.HandleFunc("POST /v1/drain", a.open(http.StatusOK, a.drain))
 	a.mux.HandleFunc("POST /v1/undrain", a.open(http.StatusOK, a.undrain))

@@ -7,14 +7,15 @@ import (
 	"sync"
 
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
 // journal encodes the changes between two states once for all streams, and keeps the last
 // states, so that a client can resume a broken stream.
-type journal struct {
-	run     string // marks ids of this process; ids of another process are unknown here
+type journal[S any] struct {
+	encode  func(from, to *S) []byte // empty without a change
 	mu      sync.Mutex
-	entries [journaled]*entry // a ring
+	entries [journaled]*entry[S] // a ring
 	next    int
 }
 
@@ -24,30 +25,24 @@ type journal struct {
 const journaled = 16
 
 // entry is one event: the changes from one state (nil: the beginning) to another.
-type entry struct {
-	from, to *events.State
+type entry[S any] struct {
+	from, to *S
 	once     sync.Once
 	event    []byte // set by once; empty without a change
 }
 
-func newJournal() *journal { return &journal{run: rand.Text()} }
-
 // event returns the event that takes a client from one state to another; empty without a
 // change.
-func (j *journal) event(from, to *events.State) []byte {
+func (j *journal[S]) event(from, to *S) []byte {
 	if from == to {
 		return nil
 	}
 	e := j.entry(from, to)
-	e.once.Do(func() { // other streams with the same event wait for it
-		if b := events.Diff(from, to); b.News() {
-			e.event = encode(j.run, b)
-		}
-	})
+	e.once.Do(func() { e.event = j.encode(from, to) }) // other streams with the same event wait for it
 	return e.event
 }
 
-func (j *journal) entry(from, to *events.State) *entry {
+func (j *journal[S]) entry(from, to *S) *entry[S] {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, e := range j.entries {
@@ -55,31 +50,65 @@ func (j *journal) entry(from, to *events.State) *entry {
 			return e
 		}
 	}
-	e := &entry{from: from, to: to}
+	e := &entry[S]{from: from, to: to}
 	j.entries[j.next] = e
 	j.next = (j.next + 1) % journaled
 	return e
 }
 
-// state returns the state after the event of an id, or nil if it is unknown or was
-// dropped.
-func (j *journal) state(id string) *events.State {
+// find returns a state to which an event leads, or nil if there is none any more.
+func (j *journal[S]) find(is func(*S) bool) *S {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, e := range j.entries {
-		if e != nil && id == eventID(j.run, e.to.Version) {
+		if e != nil && is(e.to) {
 			return e.to
 		}
 	}
 	return nil
 }
 
+// batches is the journal of /v1/events.
+type batches struct {
+	journal[events.State]
+	run string // marks ids of this process; ids of another process are unknown here
+}
+
+func newBatches() *batches {
+	b := &batches{run: rand.Text()}
+	b.encode = func(from, to *events.State) []byte {
+		if batch := events.Diff(from, to); batch.News() {
+			return encode(b.run, batch)
+		}
+		return nil
+	}
+	return b
+}
+
+// state returns the state after the event of an id, or nil if it is unknown or was
+// dropped.
+func (b *batches) state(id string) *events.State {
+	return b.find(func(s *events.State) bool { return id == eventID(b.run, s.Version) })
+}
+
 func eventID(run string, version uint64) string { return fmt.Sprintf("%s-%d", run, version) }
 
 func encode(run string, b events.Batch) []byte {
-	data, err := json.Marshal(b)
+	return fmt.Appendf(nil, "id: %s\nevent: batch\ndata: %s\n\n", eventID(run, b.Version), plain(b))
+}
+
+// newUpdates returns the journal of /v1/follow.
+func newUpdates() *journal[tablewire.State] {
+	return &journal[tablewire.State]{encode: func(from, to *tablewire.State) []byte {
+		return fmt.Appendf(nil, "event: update\ndata: %s\n\n", plain(tablewire.Diff(from, to)))
+	}}
+}
+
+// plain returns the JSON of a value of numbers and strings only.
+func plain(v any) []byte {
+	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // numbers and strings only
+		panic(err)
 	}
-	return fmt.Appendf(nil, "id: %s\nevent: batch\ndata: %s\n\n", eventID(run, b.Version), data)
+	return data
 }

@@ -178,10 +178,10 @@ func TestManyMoved(t *testing.T) {
 		if err := s.sendMoved(want); err != nil {
 			t.Fatal(err)
 		}
-		in := newEventReader(w.Body, "moved")
+		in := sse.NewReader(w.Body, "moved", maxAnswer)
 		got, count := affinity.MovedBatch{}, 0
 		for {
-			data, err := in.next()
+			data, err := in.Next()
 			if err != nil {
 				break
 			}
@@ -215,9 +215,9 @@ func TestFollowRoom(t *testing.T) { // S6.16
 			_ = pipe.Close()
 			close(ended)
 		}()
-		events := newEventReader(body, "")
+		events := sse.NewReader(body, "", maxAnswer)
 		next := func() (d reconnect.Directive) {
-			data, err := events.next()
+			data, err := events.Next()
 			if err != nil || json.Unmarshal(data, &d) != nil {
 				t.Fatalf("%q, %v", data, err)
 			}

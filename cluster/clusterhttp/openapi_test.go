@@ -19,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/internal/tablewire"
 	"github.com/roost-cluster/roost/reconnect"
 )
 
@@ -72,6 +73,7 @@ func calls() []call {
 		"prefer":  map[string]any{"type": "array", "items": text(128), "maxItems": 8},
 		"require": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string", "maxLength": 127}, "maxProperties": 8},
 		"touch":   map[string]any{"type": "boolean"},
+		"no_host": map[string]any{"type": "boolean"},
 	}
 	ladder := []parameter{
 		{"size", "participants", people, false},
@@ -96,6 +98,7 @@ func calls() []call {
 		{"GET", "/v1/stats", "The counters of this agent, and its settings.", nil, nil, 200, Stats{}, []int{503}},
 		{"GET", "/v1/history", "What this node saw since its start: the last 200 events, and figures of half an hour.", nil, nil, 200, History{}, []int{503}},
 		{"GET", "/v1/events", "Changes as server-sent events: batch (EventBatch) and moved (MovedBatch).", []parameter{last}, nil, 200, nil, []int{503}},
+		{"GET", "/v1/follow", "The table and the members as server-sent events: update (TableUpdate), the first one whole.", []parameter{{"keep_alive", "how long to be silent before a comment, such as 300ms: 100ms to 1m, default 15s", text(20), false}}, nil, 200, nil, []int{400, 503}},
 		{"GET", "/v1/openapi.json", "This description.", nil, nil, 200, map[string]any{}, nil},
 		{"POST", "/v1/drain", "Release the partitions of this node, and move its rooms to others if told so.", []parameter{wait}, object("", map[string]any{"rooms": rooms}), 200, Changed{}, []int{400, 401, 403, 413, 415, 501, 503}},
 		{"POST", "/v1/undrain", "Own partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
@@ -160,6 +163,10 @@ func (s schemas) ref(t reflect.Type) map[string]any {
 	switch {
 	case t == reflect.TypeFor[events.Batch]():
 		name = "EventBatch"
+	case t == reflect.TypeFor[tablewire.Update]():
+		name = "TableUpdate"
+	case t.PkgPath() == reflect.TypeFor[tablewire.Update]().PkgPath():
+		name = "Table" + name
 	case t.PkgPath() != reflect.TypeFor[Member]().PkgPath() && (name == "Stats" || name == "Balance"):
 		name = strings.ToUpper(t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:][:1]) + t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+2:] + name
 	}
@@ -226,6 +233,7 @@ func document() map[string]any {
 	problem := all.of(reflect.TypeFor[Problem]())
 	all.of(reflect.TypeFor[events.Batch]())
 	all.of(reflect.TypeFor[affinity.MovedBatch]())
+	all.of(reflect.TypeFor[tablewire.Update]())
 	all.of(reflect.TypeFor[reconnect.Directive]())
 	for _, c := range calls() {
 		operation := map[string]any{"summary": c.about, "responses": c.responses(all, problem)}

@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	_ "embed"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -18,6 +19,17 @@ const (
 	defaultOwners = 3
 	maxOwners     = 100
 )
+
+// openAPI describes the endpoints in OpenAPI 3.1, for generators of clients. A test
+// generates it from the types of api.go; internal/e2e checks responses against it.
+//
+//go:embed openapi.json
+var openAPI []byte
+
+func (a *api) describe(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openAPI)
+}
 
 // Each response is built from one snapshot, so that its parts agree.
 

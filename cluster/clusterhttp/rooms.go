@@ -23,8 +23,8 @@ const (
 	listTime     = 10 * time.Second // of a list of rooms, including the wait for other lists
 )
 
-// resolveRoom returns the node of a room, and hosts the room if it is on this node: the
-// caller is the media server next to this agent, which is about to serve the room.
+// resolveRoom returns the node of a room, and hosts the room if it is on this node: unless the caller says
+// otherwise, it is the media server next to this agent, which is about to serve the room.
 func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	room, p := a.roomOf(r)
 	if p != nil {
@@ -42,7 +42,7 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 	if err != nil {
 		return nil, a.roomProblem(err)
 	}
-	if at.Node != a.self || a.hostFor < 0 {
+	if at.Node != a.self || a.hostFor < 0 || body.NoHost {
 		return a.assignmentOf(at), nil
 	}
 	h, err := a.rooms.Host(r.Context(), room, d)

@@ -21,7 +21,7 @@ func (c *Client) ResolveRoom(ctx context.Context, room string, d affinity.Demand
 // TouchRoom is ResolveRoom for the program that serves the room on the agent's own node: the
 // demand is the present one, and can be less than before.
 func (c *Client) TouchRoom(ctx context.Context, room string, d affinity.Demand) (RoomAssignment, error) {
-	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{d, true})
+	return askRoom[RoomAssignment](ctx, c, http.MethodPost, room, "/resolve", roomDemand{Demand: d, Touch: true})
 }
 
 // Room returns the node of a room, or the node that it would get by its demand, and why. It

@@ -1,4 +1,4 @@
-// Package sse writes server-sent events, for clients that may not read them.
+// Package sse writes server-sent events, for clients that may not read them, and reads them.
 package sse
 
 import (

@@ -1,0 +1,179 @@
+package clusterhttp
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/latest"
+	"github.com/roost-cluster/roost/internal/sse"
+	"github.com/roost-cluster/roost/internal/tablewire"
+)
+
+// leastKeepAlive is the shortest time between two comments that a follower may ask for.
+const leastKeepAlive = 100 * time.Millisecond
+
+// followTable streams the table and the members until the client, the agent or the server ends.
+func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
+	keepAlive, p := durationOf(r, "keep_alive", a.keepAlive, leastKeepAlive, time.Minute)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	leave, p := a.enter(r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	defer leave()
+	s := sse.New(w, a.sendTime)
+	if r.Method == http.MethodHead {
+		return
+	}
+	done := a.tables.enter(a.agent)
+	defer done()
+	err := s.Send(nil) // headers now: the first update may be late
+	if err == nil {
+		err = a.sendTables(r.Context(), s, keepAlive)
+	}
+	s.End()
+	if err != nil {
+		a.log.Info("follower dropped", "remote", r.RemoteAddr, "err", err)
+	}
+}
+
+func (a *api) sendTables(ctx context.Context, s *sse.Stream, keepAlive time.Duration) error {
+	stop, _ := ctx.Value(stopKey{}).(<-chan struct{})
+	quiet := time.NewTicker(keepAlive)
+	defer quiet.Stop()
+	var sent *tablewire.State
+	for {
+		state, next := a.tables.latest.Get()
+		if event := a.tables.updates.event(sent, *state); len(event) > 0 {
+			if err := s.Send(event); err != nil {
+				return err
+			}
+			quiet.Reset(keepAlive)
+		}
+		sent = *state
+		select {
+		case <-next:
+		case <-quiet.C:
+			if err := s.Send([]byte(sse.KeepAlive)); err != nil {
+				return err
+			}
+		case <-a.agent.Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-stop:
+			return nil
+		}
+	}
+}
+
+// tables has what followers are sent. It watches the agent while there are followers.
+type tables struct {
+	latest  latest.Value[*tablewire.State] // nil: there has been no table yet
+	updates *journal[tablewire.State]
+
+	mu        sync.Mutex
+	followers int
+	stop      context.CancelFunc
+}
+
+// enter counts a follower, until it calls done.
+func (t *tables) enter(agent *cluster.Agent) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.followers++; t.followers == 1 {
+		ctx, stop := context.WithCancel(context.Background())
+		t.stop = stop
+		t.show(agent.Snapshot()) // the last one may be of long ago
+		go t.watch(ctx, agent)
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.followers--; t.followers == 0 {
+			t.stop()
+		}
+	}
+}
+
+func (t *tables) watch(ctx context.Context, agent *cluster.Agent) {
+	for {
+		s, replaced := agent.Latest()
+		t.mu.Lock()
+		if ctx.Err() == nil {
+			t.show(s)
+		}
+		t.mu.Unlock()
+		select {
+		case <-replaced:
+		case <-agent.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// show makes the snapshot the latest state, if there is news in it for followers.
+func (t *tables) show(s *cluster.Snapshot) {
+	old, _ := t.latest.Get()
+	if state := stateOf(*old, s); state != nil && state != *old {
+		t.latest.Set(state)
+	}
+}
+
+// stateOf returns what followers are to know, or old if that is the same. A node that joins again keeps its
+// table, as a stale one.
+func stateOf(old *tablewire.State, s *cluster.Snapshot) *tablewire.State {
+	next := tablewire.State{Version: s.Version(), Table: s.Table, Stale: stale(s), Members: membersOf(old, s.Members)}
+	if s.Table == nil {
+		if old == nil || old.Stale {
+			return old
+		}
+		next = *old
+		next.Stale = true
+		return &next
+	}
+	for p, m := range s.Runners() {
+		next.Running = append(next.Running, tablewire.Running{Partition: p, Node: m.ID})
+	}
+	slices.SortFunc(next.Running, func(a, b tablewire.Running) int { return cmp.Compare(a.Partition, b.Partition) })
+	if old != nil && old.Table == next.Table && old.Stale == next.Stale && slices.Equal(old.Members, next.Members) && slices.Equal(old.Running, next.Running) {
+		return old
+	}
+	return &next
+}
+
+// membersOf returns the members as followers see them: those of old where nothing has changed.
+func membersOf(old *tablewire.State, members []*cluster.Member) []*tablewire.Member {
+	var known []*tablewire.Member
+	if old != nil {
+		known = old.Members
+	}
+	all := make([]*tablewire.Member, len(members))
+	for i, m := range members {
+		for len(known) > 0 && known[0].ID < m.ID {
+			known = known[1:]
+		}
+		next := tablewire.Member{
+			ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
+			Weight: m.Weight, Capacity: m.Capacity, Incarnation: m.Incarnation, Labels: m.Labels,
+		}
+		if len(known) > 0 && known[0].Equal(&next) {
+			all[i] = known[0]
+		} else {
+			changed := next
+			all[i] = &changed
+		}
+	}
+	return all
+}

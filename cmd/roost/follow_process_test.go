@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/placement"
+)
+
+var followersOf = flag.Int("followers", 200, "followers in TestFollowers, and ten times its changes")
+
+// A crowd of followers of three agents sees a hundred changes. One of the agents is killed
+// half-way: no look-up of any follower fails, and all of them end with the table of the agents (S7.1).
+func TestFollowers(t *testing.T) {
+	t.Parallel()
+	crowd, changes := *followersOf, *followersOf/10
+	a := agent(t, "a")
+	agents := []*proc{a, agent(t, "b", "--join", a.Gossip), agent(t, "c", "--join", a.Gossip)}
+	agree(t, agents...)
+	before := memoryOf(t, agents)
+
+	x := &sightings{first: make(map[placement.Digest]time.Time)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	cfg := follow.Config{Log: slog.New(slog.DiscardHandler)}
+	for _, p := range agents {
+		cfg.Agents = append(cfg.Agents, p.Addrs.HTTP)
+		watching.Go(func() {
+			for b, err := range p.Events(ctx) {
+				if err == nil {
+					x.agentHas(b.Digest)
+				}
+			}
+		})
+	}
+	followers := make([]*follow.Follower, crowd)
+	for i := range followers {
+		f, err := follow.Start(ctx, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		followers[i] = f
+	}
+	for _, f := range followers {
+		<-f.Ready()
+		watching.Go(func() {
+			for range f.Watch(ctx) {
+				x.followerHas(f.Table().Digest())
+			}
+		})
+	}
+	after := memoryOf(t, agents)
+	x.begin()
+	for change := range changes {
+		if change == changes/2 {
+			if err := a.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			agents = agents[1:]
+		}
+		// The share of one agent only grows, so no table comes again.
+		if _, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1)))); err != nil {
+			t.Fatal(err)
+		}
+		for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			for _, f := range followers[:10] {
+				if _, err := f.Place("key"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	agree(t, agents...)
+	table, err := agents[0].Partitions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range followers {
+		eventually(t, func() error {
+			if s := f.Status(); f.Table().Digest() != table.Digest || s.Agent == a.Addrs.HTTP || s.Err != nil {
+				return fmt.Errorf("%+v, with table %s, want %s", s, f.Table().Digest(), table.Digest)
+			}
+			return nil
+		})
+	}
+	late := x.sorted()
+	if len(late) < crowd*changes/4 {
+		t.Errorf("%d sightings of tables", len(late))
+	}
+	t.Logf("%d followers, %d changes: behind the first agent by %v, p99 %v, at most %v; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
+		crowd, changes, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
+}
+
+// sightings are when tables were seen: first by the streams of agents, then by followers.
+type sightings struct {
+	mu    sync.Mutex
+	first map[placement.Digest]time.Time
+	late  []time.Duration
+}
+
+// begin forgets what followers saw.
+func (x *sightings) begin() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.late = nil
+}
+
+func (x *sightings) agentHas(d placement.Digest) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, ok := x.first[d]; !ok {
+		x.first[d] = time.Now()
+	}
+}
+
+func (x *sightings) followerHas(d placement.Digest) {
+	now := time.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if first, ok := x.first[d]; ok {
+		x.late = append(x.late, now.Sub(first))
+	} else {
+		x.first[d] = now
+	}
+}
+
+func (x *sightings) sorted() []time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	slices.Sort(x.late)
+	return x.late
+}
+
+// memoryOf returns the mean of the most memory that agents ever had, in bytes.
+func memoryOf(t *testing.T, agents []*proc) (mean int64) {
+	t.Helper()
+	for _, a := range agents {
+		mean += memory(t, a) / int64(len(agents))
+	}
+	return mean
+}

@@ -1,0 +1,80 @@
+package follow
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/agenturl"
+)
+
+// Config is what a Follower is started with.
+type Config struct {
+	// Agents are HTTP addresses of agents, each host:port or a URL, with a path if the API is mounted
+	// below one. One of them is followed at a time, so two or three are enough. Required.
+	Agents []string
+
+	// Token is sent with each request. The network can read it unless the agents speak https.
+	Token string
+
+	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. Default: a
+	// client that gives up connecting after Silence.
+	HTTP *http.Client
+
+	// Silence is how long the agent may say nothing until another one is asked, too. At a third of it an
+	// agent without news confirms the table. 300 ms to 3 minutes; default 1 s.
+	Silence time.Duration
+
+	// Log receives the log. Default slog.Default().
+	Log *slog.Logger
+}
+
+const (
+	defaultSilence = time.Second
+	leastSilence   = 300 * time.Millisecond
+	mostSilence    = 3 * time.Minute
+)
+
+// validate returns every fault of the configuration.
+func (c Config) validate() error {
+	var faults []error
+	if len(c.Agents) == 0 {
+		faults = append(faults, errors.New("follow: Agents is empty: name the HTTP address of at least one agent"))
+	}
+	for _, a := range c.Agents {
+		if _, err := agenturl.Parse(a); err != nil {
+			faults = append(faults, fmt.Errorf("follow: Agents: %w", err))
+		}
+	}
+	if c.Silence != 0 && (c.Silence < leastSilence || c.Silence > mostSilence) {
+		faults = append(faults, fmt.Errorf("follow: Silence is %v; it must be %v to %v", c.Silence, leastSilence, mostSilence))
+	}
+	if c.HTTP != nil && c.HTTP.Timeout != 0 {
+		faults = append(faults, fmt.Errorf("follow: HTTP has a Timeout of %v, which would end every stream; it must be 0", c.HTTP.Timeout))
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) withDefaults() Config {
+	c.Agents = slices.Clone(c.Agents)
+	if c.Silence == 0 {
+		c.Silence = defaultSilence
+	}
+	if c.HTTP == nil {
+		c.HTTP = &http.Client{Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: c.Silence}).DialContext,
+			TLSHandshakeTimeout: max(c.Silence, 5*time.Second),
+			IdleConnTimeout:     time.Minute,
+			ForceAttemptHTTP2:   true,
+		}}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}

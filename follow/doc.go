@@ -1,0 +1,36 @@
+// Package follow keeps a copy of a cluster's table in a program that is no member: a gateway, a
+// signalling server, a client of the service. Look-ups are as fast as those of an agent, and need
+// neither the network nor a lock.
+//
+//	f, err := follow.Start(ctx, follow.Config{Agents: []string{"10.0.0.1:8401", "10.0.0.2:8401"}})
+//	if err != nil {
+//		return err
+//	}
+//	defer f.Close()
+//	<-f.Ready()
+//	owner, err := f.Place("room-17") // owner.APIAddr serves room-17
+//
+// # Where the table comes from
+//
+// A Follower holds one stream (/v1/follow) from one of the agents: the whole table and the members first, then
+// each change. It takes another agent if the stream ends, if the agent says nothing for Config.Silence, or if
+// the agent says that its own table may be out of date, because it is isolated or joins again. The agents
+// take turns in a random order, so that many followers spread over them. Until another agent
+// answers, the Follower keeps its table and the stream that it has: no look-up fails.
+//
+// # What a look-up promises
+//
+// The table is that of one agent, a moment later: a change takes a round trip at most. A look-up can be wrong
+// for as long as that of a member can, and for this moment in addition. The owner
+// itself knows best: it rejects or forwards what is not its own (cluster.Agent.IsOwner).
+// [Follower.Age] tells how long ago the agent confirmed the table: at rest less than Config.Silence. A
+// table does not expire; a program that wants no old answers compares the age with its own limit.
+//
+// After a change of the agent, the table can be a little older than the one before: agents
+// agree within a second or so. In a split, the table is that of the agent's side.
+//
+// # Cost
+//
+// A follower costs its agent one of clusterhttp.Options.MaxStreams streams. An update is encoded
+// once for all followers.
+package follow

@@ -1,0 +1,317 @@
+package follow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/internal/tablewire"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A follower sees what its agent sees, through every change (S7.1).
+func TestFollows(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		none := w.follow("nowhere")
+		if _, err := none.Place("key"); !errors.Is(err, follow.ErrNotReady) || none.Partition("key") != 0 || len(none.Owners("key", 2)) > 0 {
+			t.Errorf("before the first table: %v", err)
+		}
+		f := w.follow("a")
+		w.ready(f)
+		same := func(after string) {
+			t.Helper()
+			w.c.WaitAgreed(10 * time.Second)
+			w.await(after, 100*time.Millisecond, func() bool { return differ(f, w.c.Agent("a")) == "" })
+		}
+		same("the start")
+		w.c.StartWith("d", clustertest.WithConfig(func(cfg *cluster.Config) {
+			cfg.Weight, cfg.Zone, cfg.Labels, cfg.Capacity = 200, "z1", map[string]string{"disk": "ssd"}, 7
+		}))
+		same("a join")
+		if err := w.c.Agent("b").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		same("a drain")
+		if m, ok := f.Member("b"); !ok || m.State != lease.Draining {
+			t.Errorf("b is %+v", m)
+		}
+		w.c.Crash("c")
+		same("a crash")
+		w.c.Restart("d")
+		same("a restart")
+		w.c.Leave("d")
+		same("a leave")
+		if err := w.c.Agent("a").Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.await("no member may own anything", time.Second, func() bool {
+			_, err := f.Place("key")
+			return errors.Is(err, follow.ErrNoMembers)
+		})
+		if err := w.c.Agent("b").Undrain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		same("an undrain")
+	})
+}
+
+// With hand-over, a look-up names the member that runs the partition, until the next one does (S5.3, S7.1).
+func TestFollowsHandover(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		for _, id := range w.c.IDs() {
+			go func() { // a handler takes its time to stop
+				_ = w.c.Agent(id).RunOwned(t.Context(), slowly)
+			}()
+		}
+		w.c.WaitAgreed(20 * time.Second)
+		f := w.follow("a")
+		w.ready(f)
+		w.c.StartWith("d")
+		overrides := 0
+		for range 3000 {
+			time.Sleep(time.Millisecond)
+			s := w.c.Agent("a").Snapshot()
+			if s.Table.Digest() != f.Table().Digest() {
+				continue
+			}
+			for p, m := range s.Runners() {
+				time.Sleep(50 * time.Microsecond)
+				if got, ok := f.OwnerOf(p); ok && got.ID == m.ID && got.ID != must(f.Table().Owner(p)) {
+					overrides++
+				}
+			}
+		}
+		w.c.WaitAgreed(20 * time.Second)
+		w.await("all agree again", time.Second, func() bool { return differ(f, w.c.Agent("a")) == "" })
+		if overrides == 0 {
+			t.Error("no look-up named a member that ran a partition of another one")
+		}
+	}, func(cfg *cluster.Config) { cfg.Handover = 6 * time.Second })
+}
+
+// An agent that ends, hangs, or has no table to trust is replaced within a second or so, and no look-up
+// fails meanwhile (S7.1).
+func TestFailover(t *testing.T) {
+	for name, fault := range map[string]func(w *web, host string){
+		"ends":   func(w *web, host string) { w.c.Crash(host) },
+		"leaves": func(w *web, host string) { w.c.Leave(host) },
+		"hangs":  func(w *web, host string) { w.hold(host) },
+		"isolated": func(w *web, host string) {
+			w.c.Split([]string{host}, others(w.c.IDs(), host))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWeb(t, func(t *testing.T, w *web) {
+				f := w.follow("a", "b", "c")
+				w.ready(f)
+				host, _, _ := strings.Cut(f.Status().Agent, ":")
+				time.Sleep(10 * time.Second)
+				if age := f.Age(); age > time.Second {
+					t.Errorf("at rest the table is %v old", age)
+				}
+				most, began := 1200*time.Millisecond, time.Now()
+				fault(w, host)
+				if name == "isolated" {
+					most = 15 * time.Second // until the agent knows
+				}
+				w.await("another agent is followed", most, func() bool {
+					if _, err := f.Place("key"); err != nil {
+						t.Fatalf("after %v: %v", time.Since(began), err)
+					}
+					s := f.Status()
+					return s.Agent != "" && s.Agent != host+":8401" && !s.Stale
+				})
+				t.Logf("another agent after %v", time.Since(began))
+				w.await("no trouble any more", time.Second, func() bool { return f.Status().Err == nil })
+				next, _, _ := strings.Cut(f.Status().Agent, ":")
+				w.await("the table of the others", 15*time.Second, func() bool { return differ(f, w.c.Agent(next)) == "" })
+				if name == "hangs" {
+					w.release(host)
+				}
+				w.c.Heal()
+				w.c.WaitAgreed(30 * time.Second)
+				w.await("all agree", 2*time.Second, func() bool { return differ(f, w.c.Agent(next)) == "" })
+			}, func(cfg *cluster.Config) { cfg.MinMembers = 2 })
+		})
+	}
+}
+
+// Without any agent the table stays, its age grows, and the errors name each agent. It is followed again
+// soon after one is back, and the agents are asked ever less often (S7.1).
+func TestNoAgent(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		f := w.follow("a", "b")
+		w.ready(f)
+		var asked atomic.Int64
+		busy := func(rw http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprint(rw, `{"error":"all 1024 event streams are taken","code":"busy"}`)
+		}
+		w.answer("a", busy)
+		w.answer("b", busy)
+		w.c.Crash("a")
+		w.c.Crash("b")
+		time.Sleep(time.Minute)
+		s := f.Status()
+		if _, err := f.Place("key"); err != nil || s.Agent != "" || s.Age < 50*time.Second || s.Err == nil {
+			t.Errorf("%v, %+v", err, s)
+		}
+		for _, host := range []string{"a", "b"} {
+			if !strings.Contains(s.Err.Error(), "the agent at "+host+":8401: all 1024 event streams are taken") {
+				t.Errorf("no word of %s in %v", host, s.Err)
+			}
+		}
+		if n := asked.Load(); n < 40 || n > 150 {
+			t.Errorf("asked %d times within a minute", n)
+		}
+		w.serve("b", clusterServer(w.c.Agent("c")))
+		w.await("c is followed", 3*time.Second+300*time.Millisecond, func() bool { return f.Status().Agent == "b:8401" })
+		if s := f.Status(); s.Err != nil || s.Age > time.Second {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What is no stream of an agent, or contradicts itself, is not believed, and another agent is
+// followed (S7.1).
+func TestStrangeAgents(t *testing.T) {
+	sends := func(lines string) http.HandlerFunc {
+		return func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			_, _ = fmt.Fprint(rw, lines)
+			_ = http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+		}
+	}
+	for name, h := range map[string]http.HandlerFunc{
+		"not found":        http.NotFound,
+		"a page":           func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, "<html>") },
+		"no table":         sends(": keep-alive\n\n"),
+		"no JSON":          sends("event: update\ndata: {\n\n"),
+		"a change first":   sends("event: update\ndata: {\"version\":1,\"digest\":\"0000000000000001\",\"moved\":[]}\n\n"),
+		"another digest":   sends("event: update\ndata: {\"digest\":\"0000000000000001\",\"table\":{\"format\":1,\"partitions\":1,\"strategy\":\"rendezvous\",\"digest\":\"0000000000000001\",\"nodes\":[],\"owners\":[\"\"]}}\n\n"),
+		"another strategy": sends("event: update\ndata: {\"table\":{\"format\":1,\"partitions\":-1}}\n\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWeb(t, func(t *testing.T, w *web) {
+				w.answer("strange", h)
+				f := w.follow("strange")
+				time.Sleep(10 * time.Second)
+				if s := f.Status(); f.Table() != nil || s.Err == nil || !strings.Contains(s.Err.Error(), "strange:8401") {
+					t.Errorf("%+v", s)
+				}
+				w.ready(w.follow("strange", "a"))
+			})
+		})
+	}
+}
+
+// The changes that Watch returns add up to what the follower knows, across agents (S7.1).
+func TestWatch(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		f := w.follow("a", "b", "c")
+		owners, members := make(map[int]lease.NodeID), make(map[lease.NodeID]bool)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for b := range f.Watch(t.Context()) {
+				if b.Full {
+					for p := range f.Table().Partitions() {
+						owners[p] = must(f.Table().Owner(placement.Partition(p)))
+					}
+				}
+				for _, m := range b.Moved {
+					if owners[int(m.Partition)] != m.From {
+						t.Errorf("partition %d moves from %s, was at %s", m.Partition, m.From, owners[int(m.Partition)])
+					}
+					owners[int(m.Partition)] = m.To
+				}
+				for _, id := range b.Left {
+					delete(members, id)
+				}
+				for _, id := range b.Joined {
+					members[id] = true
+				}
+			}
+		}()
+		w.ready(f)
+		time.Sleep(time.Second)
+		host, _, _ := strings.Cut(f.Status().Agent, ":")
+		w.c.StartWith("d")
+		w.c.WaitAgreed(10 * time.Second)
+		w.c.Crash(host)
+		w.c.WaitAgreed(20 * time.Second)
+		time.Sleep(2 * time.Second)
+		_ = f.Close()
+		<-ended
+		for p, id := range owners {
+			if got := must(f.Table().Owner(placement.Partition(p))); got != id {
+				t.Errorf("partition %d is at %s, by the changes at %s", p, got, id)
+			}
+		}
+		if len(owners) != partitions || len(members) != 3 || members[lease.NodeID(host)] {
+			t.Errorf("%d partitions, members %v without %s", len(owners), members, host)
+		}
+	})
+}
+
+// A configuration that cannot work is refused, with every fault.
+func TestConfig(t *testing.T) {
+	for want, cfg := range map[string]follow.Config{
+		"name the HTTP address of at least one agent": {},
+		"\"http://\" is neither host:port":            {Agents: []string{"a:1", "http://"}},
+		"Silence is 1ms; it must be 300ms to 3m0s":    {Agents: []string{"a:1"}, Silence: time.Millisecond},
+		"which would end every stream":                {Agents: []string{"a:1"}, HTTP: &http.Client{Timeout: time.Second}},
+	} {
+		if f, err := follow.Start(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v; want %q", f, err, want)
+		}
+	}
+}
+
+func others(ids []string, id string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(other string) bool { return other == id })
+}
+
+// A member that has gone keeps its address until the table names another one (S7.1).
+func TestGoneOwner(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		table, err := placement.Compute(placement.Input{
+			Nodes: []placement.Node{{ID: "n1", Weight: 1}, {ID: "n2", Weight: 1}}, Partitions: 8, Strategy: placement.Rendezvous(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n1, n2 := &tablewire.Member{ID: "n1", APIAddr: "n1:1", State: lease.Active}, &tablewire.Member{ID: "n2", APIAddr: "n2:1", State: lease.Active}
+		both := &tablewire.State{Table: table, Members: []*tablewire.Member{n1, n2}}
+		one := &tablewire.State{Table: table, Members: []*tablewire.Member{n2}}
+		w.answer("agent", func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			for _, u := range []*tablewire.Update{tablewire.Diff(nil, both), tablewire.Diff(both, one)} {
+				b, _ := json.Marshal(u)
+				_, _ = fmt.Fprintf(rw, "event: update\ndata: %s\n\n", b)
+			}
+			_ = http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+		})
+		f := w.follow("agent")
+		w.ready(f)
+		w.await("n1 has gone", time.Second, func() bool { return len(f.Members()) == 1 })
+		for p := range placement.Partition(8) {
+			if m, ok := f.OwnerOf(p); !ok || m.APIAddr != string(m.ID)+":1" {
+				t.Errorf("partition %d is at %+v", p, m)
+			}
+		}
+	})
+}

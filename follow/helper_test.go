@@ -1,0 +1,211 @@
+package follow_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/internal/leak"
+	"github.com/roost-cluster/roost/internal/pipenet"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+const partitions = 64
+
+// web is the network between followers and the APIs of agents, which have the host names of their
+// nodes. It is for bubbles.
+type web struct {
+	t       *testing.T
+	c       *clustertest.Cluster
+	mu      sync.Mutex
+	sees    map[string]*pipenet.Net
+	servers map[string]*http.Server
+	held    map[string]chan struct{} // hosts from which nothing arrives
+}
+
+// inWeb runs a test in a bubble, with three agents in agreement.
+func inWeb(t *testing.T, test func(t *testing.T, w *web), changes ...func(*cluster.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &web{t: t, sees: make(map[string]*pipenet.Net), servers: make(map[string]*http.Server), held: make(map[string]chan struct{})}
+		w.c = clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Partitions, cfg.APIAddr = partitions, cfg.ID+".example:9000"
+			for _, change := range changes {
+				change(cfg)
+			}
+		}})
+		w.c.Start("a", "b", "c")
+		w.c.WaitAgreed(5 * time.Second)
+		for _, id := range w.c.IDs() {
+			w.serve(id, clusterServer(w.c.Agent(id)))
+		}
+		test(t, w)
+	})
+}
+
+// serve serves under a host name, in place of what was there.
+func (w *web) serve(host string, srv *http.Server) {
+	served := pipenet.Serve(w.t, srv)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if former := w.servers[host]; former != nil {
+		_ = former.Close()
+	}
+	w.sees[host], w.servers[host] = served, srv
+}
+
+// answer serves a handler under a host name.
+func (w *web) answer(host string, h http.HandlerFunc) { w.serve(host, &http.Server{Handler: h}) }
+
+// hold has nothing arrive from a host until release, as if its network were cut.
+func (w *web) hold(host string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[host] = make(chan struct{})
+}
+
+func (w *web) release(host string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.held[host])
+	delete(w.held, host)
+}
+
+func (w *web) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	host, _, _ := strings.Cut(addr, ":")
+	w.mu.Lock()
+	to, held := w.sees[host], w.held[host]
+	w.mu.Unlock()
+	switch {
+	case held != nil:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case to == nil:
+		return nil, fmt.Errorf("connect %s: connection refused", addr)
+	}
+	conn, err := to.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &line{conn, w, host}, nil
+}
+
+// line is a connection that a test can hold.
+type line struct {
+	net.Conn
+	w    *web
+	host string
+}
+
+func (l *line) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	l.w.mu.Lock()
+	held := l.w.held[l.host]
+	l.w.mu.Unlock()
+	if held != nil && err == nil {
+		<-held
+	}
+	return n, err
+}
+
+// follow starts a follower of hosts.
+func (w *web) follow(hosts ...string) *follow.Follower {
+	w.t.Helper()
+	agents := make([]string, len(hosts))
+	for i, h := range hosts {
+		agents[i] = h + ":8401"
+	}
+	transport := &http.Transport{DialContext: w.dial}
+	f, err := follow.Start(w.t.Context(), follow.Config{Agents: agents, HTTP: &http.Client{Transport: transport}, Log: quiet})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		for host := range w.held {
+			w.release(host)
+		}
+		_ = f.Close()
+		transport.CloseIdleConnections()
+	})
+	return f
+}
+
+// ready waits for the first table.
+func (w *web) ready(f *follow.Follower) {
+	w.t.Helper()
+	select {
+	case <-f.Ready():
+	case <-time.After(10 * time.Second):
+		w.t.Fatalf("not ready: %+v", f.Status())
+	}
+}
+
+// await waits for a condition.
+func (w *web) await(what string, most time.Duration, condition func() bool) {
+	w.t.Helper()
+	begin := time.Now()
+	for !condition() {
+		if time.Since(begin) > most {
+			w.t.Fatalf("not within %v: %s", most, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// differ returns how a follower differs from an agent, or "".
+func differ(f *follow.Follower, a *cluster.Agent) string {
+	s := a.Snapshot()
+	if f.Table().Digest() != s.Digest() || len(f.Members()) != len(s.Members) {
+		return fmt.Sprintf("table %s of %d members, want %s of %d", f.Table().Digest(), len(f.Members()), s.Digest(), len(s.Members))
+	}
+	for i, m := range s.Members {
+		got := f.Members()[i]
+		want := follow.Member{
+			ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone, Weight: m.Weight, Capacity: m.Capacity,
+			Incarnation: m.Incarnation, Labels: m.Labels,
+		}
+		if fmt.Sprint(*got) != fmt.Sprint(want) {
+			return fmt.Sprintf("member %+v, want %+v", *got, want)
+		}
+	}
+	for i := range 500 {
+		key := fmt.Sprint("room-", i)
+		got, err := f.Place(key)
+		want, wantErr := s.Place(key)
+		if (err == nil) != (wantErr == nil) || err == nil && (got.ID != want.ID || got.APIAddr != want.APIAddr) {
+			return fmt.Sprintf("%s is at %v (%v), want %v (%v)", key, got, err, want, wantErr)
+		}
+		if owners := f.Owners(key, 3); len(owners) != len(s.Owners(key, 3)) || len(owners) > 0 && owners[len(owners)-1].ID != s.Owners(key, 3)[len(owners)-1].ID {
+			return "other members follow the owner of " + key
+		}
+	}
+	return ""
+}
+
+func clusterServer(a *cluster.Agent) *http.Server {
+	return clusterhttp.NewServer(clusterhttp.Handler(a, clusterhttp.Options{Log: quiet}))
+}
+
+// slowly is a run that takes half a second to stop.
+func slowly(ctx context.Context, _ placement.Partition) {
+	<-ctx.Done()
+	time.Sleep(500 * time.Millisecond)
+}
+
+func must(id lease.NodeID, _ bool) lease.NodeID { return id }

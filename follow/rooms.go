@@ -1,0 +1,112 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by
+// an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the program on its
+// node does, when a participant arrives there. It can be used as reconnect.Driver.Resolve.
+//
+// Resolve asks the agent that is followed, then the others, each once. The error is an *[AgentError] if the last one
+// answered, and wraps ctx.Err() if ctx ended.
+func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
+	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
+	if err != nil {
+		return reconnect.Directive{}, fmt.Errorf("follow: %w", err) // numbers only
+	}
+	for _, agent := range f.agents() {
+		var d reconnect.Directive
+		d, err = f.resolve(ctx, agent, room, string(body))
+		answer, ok := errors.AsType[*AgentError](err)
+		if err == nil || ctx.Err() != nil || ok && answer.Status < http.StatusInternalServerError {
+			return d, err
+		}
+	}
+	return reconnect.Directive{}, err
+}
+
+func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
+	resp, err := f.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
+	if err != nil {
+		return d, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer struct {
+		Room string `json:"room"`
+		Node struct {
+			ID      lease.NodeID `json:"id"`
+			APIAddr string       `json:"api_addr"`
+		} `json:"node"`
+		Reason string `json:"reason"`
+		Epoch  uint64 `json:"epoch"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxEvent)).Decode(&answer); err != nil {
+		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agent, err)
+	}
+	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
+}
+
+// Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the first
+// directive comes once the room has a node. If its agent fails, it goes on with another one.
+func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
+	return func(yield func(reconnect.Directive) bool) {
+		var last reconnect.Directive
+		ended := errors.New("follow: the caller has ended it")
+		for failed := 0; ctx.Err() == nil; failed++ {
+			agents := f.agents()
+			err := f.events(ctx, agents[failed%len(agents)], roomPath(room)+"/follow", "", nil, func(data []byte) error {
+				failed = -1 // the next one is that which is followed then
+				var d reconnect.Directive
+				if err := json.Unmarshal(data, &d); err != nil {
+					return fmt.Errorf("follow: unexpected directive: %w", err)
+				}
+				// Another agent says again where the room lives, or does not know yet.
+				if d.Epoch == last.Epoch && d.To == last.To || d.Epoch != 0 && d.Epoch < last.Epoch {
+					return nil
+				}
+				if last = d; !yield(d) {
+					return ended
+				}
+				return nil
+			})
+			if errors.Is(err, ended) {
+				return
+			}
+			f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
+			pause := time.NewTimer(rand.N(min(leastPause<<min(max(failed, 0), 8), longestPause)))
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// agents returns all agents, the one that is followed first.
+func (f *Follower) agents() []string {
+	agents := slices.Clone(f.cfg.Agents)
+	if c := f.current.Load(); c != nil {
+		agents = slices.DeleteFunc(agents, func(a string) bool { return a == c.agent })
+		agents = slices.Insert(agents, 0, c.agent)
+	}
+	return agents
+}
+
+// roomPath also escapes dots: the room .. would read as the parent directory.
+func roomPath(room string) string {
+	return "/v1/rooms/" + strings.ReplaceAll(url.PathEscape(room), ".", "%2E")
+}

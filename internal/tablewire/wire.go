@@ -1,0 +1,180 @@
+// Package tablewire is what an agent sends to its followers: the table and the members, first
+// whole, then what changes. Both sides use it, and neither compiles the other.
+package tablewire
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Update takes a follower from one State to another.
+type Update struct {
+	Version uint64           `json:"version"` // of the agent's snapshot
+	Digest  placement.Digest `json:"digest"`  // of the table afterwards
+
+	// Stale says that the agent's own table may be out of date: it is isolated, or joins again.
+	Stale bool `json:"stale,omitempty"`
+
+	// Table is the whole table. Then the update needs no State before it, and Members has all.
+	Table *placement.Export `json:"table,omitempty"`
+
+	Nodes   []placement.Node `json:"nodes,omitzero"`    // all candidates, if these changed
+	Moved   []placement.Move `json:"moved,omitempty"`   // partitions whose owner by the table changed
+	Gone    []lease.NodeID   `json:"gone,omitempty"`    // no longer live
+	Members []Member         `json:"members,omitempty"` // new, or changed
+
+	// Running has all partitions that run on another member than the table names, until that one
+	// takes over.
+	Running []Running `json:"running,omitempty"`
+}
+
+// Member is a live node, without what changes with each heartbeat.
+type Member struct {
+	ID          lease.NodeID      `json:"id"`
+	Addr        string            `json:"addr"`     // of its gossip
+	APIAddr     string            `json:"api_addr"` // of its program
+	State       lease.State       `json:"state"`
+	Zone        string            `json:"zone,omitempty"`
+	Weight      uint32            `json:"weight"`
+	Capacity    int64             `json:"capacity,omitempty"`
+	Incarnation uint64            `json:"incarnation,string"`
+	Labels      map[string]string `json:"labels,omitempty"`
+}
+
+// Equal reports whether m and o agree in all fields.
+func (m *Member) Equal(o *Member) bool {
+	return m.ID == o.ID && m.Addr == o.Addr && m.APIAddr == o.APIAddr && m.State == o.State && m.Zone == o.Zone &&
+		m.Weight == o.Weight && m.Capacity == o.Capacity && m.Incarnation == o.Incarnation && maps.Equal(m.Labels, o.Labels)
+}
+
+// Running is a partition and the member that runs it.
+type Running struct {
+	Partition placement.Partition `json:"partition"`
+	Node      lease.NodeID        `json:"node"`
+}
+
+// State is what an agent knows, and a follower after an Update. It is immutable.
+type State struct {
+	Version uint64
+	Table   *placement.Table // nil: the agent has had none yet
+	Stale   bool
+	Members []*Member // sorted by id
+	Running []Running // sorted by partition
+}
+
+// Diff returns the update that takes a follower from one state of an agent to a later one; from nil it
+// is whole. An agent never changes its number of partitions, nor its strategy. It takes
+// O(partitions + members) time.
+func Diff(from, to *State) *Update {
+	u := &Update{Version: to.Version, Digest: to.Table.Digest(), Stale: to.Stale, Running: to.Running}
+	var old []*Member
+	if from == nil {
+		e := to.Table.Export(to.Version)
+		u.Table = &e
+	} else {
+		old = from.Members
+		if from.Table != to.Table {
+			u.Moved = placement.Moves(from.Table, to.Table)
+			if !slices.EqualFunc(from.Table.Nodes(), to.Table.Nodes(), placement.Node.Equal) {
+				u.Nodes = append([]placement.Node{}, to.Table.Nodes()...)
+			}
+		}
+	}
+	for m, o := range pairs(to.Members, old) {
+		switch {
+		case m == nil:
+			u.Gone = append(u.Gone, o.ID)
+		case o == nil || !m.Equal(o):
+			u.Members = append(u.Members, *m)
+		}
+	}
+	return u
+}
+
+// pairs yields the members of two sorted lists by id; nil where one of them has no such member.
+func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
+	return func(yield func(a, b *Member) bool) {
+		for len(a) > 0 || len(b) > 0 {
+			order := 0
+			switch {
+			case len(a) == 0:
+				order = 1
+			case len(b) == 0:
+				order = -1
+			default:
+				order = cmp.Compare(a[0].ID, b[0].ID)
+			}
+			var x, y *Member
+			if order <= 0 {
+				x, a = a[0], a[1:]
+			}
+			if order >= 0 {
+				y, b = b[0], b[1:]
+			}
+			if !yield(x, y) {
+				return
+			}
+		}
+	}
+}
+
+// errNoStart is an update without a state that it changes.
+var errNoStart = errors.New("tablewire: the first update has no table")
+
+// Apply returns the state after u. An update may come from anywhere: an error names what is wrong with it.
+// It takes O(partitions + members) time.
+func (u *Update) Apply(from *State) (*State, error) {
+	var e placement.Export
+	var old []*Member
+	switch {
+	case u.Table != nil:
+		e = *u.Table
+	case from == nil:
+		return nil, errNoStart
+	default:
+		e, old = from.Table.Export(0), from.Members
+		if u.Nodes != nil {
+			e.Nodes = u.Nodes
+		}
+		for _, m := range u.Moved {
+			if uint64(m.Partition) >= uint64(len(e.Owners)) {
+				return nil, fmt.Errorf("tablewire: partition %d moves, of %d", m.Partition, len(e.Owners))
+			}
+			e.Owners[m.Partition] = m.To
+		}
+		if u.Nodes == nil && len(u.Moved) == 0 && u.Digest == from.Table.Digest() {
+			return u.state(from.Table, old), nil
+		}
+	}
+	e.Digest = u.Digest
+	table, err := e.Table()
+	if err != nil {
+		return nil, fmt.Errorf("tablewire: %w", err)
+	}
+	return u.state(table, old), nil
+}
+
+// state returns the state with that table, and the members after u.
+func (u *Update) state(table *placement.Table, old []*Member) *State {
+	members := old
+	if len(u.Gone) > 0 || len(u.Members) > 0 {
+		byID := make(map[lease.NodeID]*Member, len(old)+len(u.Members))
+		for _, m := range old {
+			byID[m.ID] = m
+		}
+		for _, id := range u.Gone {
+			delete(byID, id)
+		}
+		for i := range u.Members {
+			byID[u.Members[i].ID] = &u.Members[i]
+		}
+		members = slices.SortedFunc(maps.Values(byID), func(a, b *Member) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return &State{Version: u.Version, Table: table, Stale: u.Stale, Members: members, Running: u.Running}
+}
