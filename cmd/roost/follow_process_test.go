@@ -2,16 +2,26 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -149,4 +159,81 @@ func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 		mean += memory(t, a) / int64(len(agents))
 	}
 	return mean
+}
+
+// roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start,
+// and ends at SIGTERM (S7.2).
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	app := func(name string) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, name, r.URL.Path)
+		}))
+		t.Cleanup(srv.Close)
+		return strings.TrimPrefix(srv.URL, "http://")
+	}
+	a := agent(t, "a", "--api-addr", app("a"))
+	b := agent(t, "b", "--api-addr", app("b"), "--join", a.Gossip)
+	agree(t, a, b)
+	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--agents", a.Addrs.HTTP+","+b.Addrs.HTTP)
+	cmd.Env = agentproc.Environ()
+	proxy := agenttest.Start(t, cmd)
+	addr := ""
+	eventually(t, func() error {
+		found := regexp.MustCompile(`msg="proxy running" listen=(\S+)`).FindStringSubmatch(proxy.Log.String())
+		if found == nil {
+			return errors.New(proxy.Log.String())
+		}
+		addr = found[1]
+		return nil
+	})
+	client := &http.Client{}
+	defer client.CloseIdleConnections()
+	seen := make(map[string]bool)
+	for i := range 50 {
+		key := fmt.Sprint("room-", i)
+		placed, err := a.Place(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error { // the first table may be on its way
+			resp, err := client.Get("http://" + addr + "/rooms/" + key)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			if want := string(placed.Owner.ID) + "/rooms/" + key; string(body) != want {
+				return fmt.Errorf("%s %q, want %s: %w", resp.Status, body, want, err)
+			}
+			return nil
+		})
+		seen[string(placed.Owner.ID)] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("requests went to %v", seen)
+	}
+	if err := proxy.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-proxy.Done()
+	if code := proxy.State().ExitCode(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, proxy.Log)
+	}
+}
+
+// What roost proxy cannot do, it says at once.
+func TestProxyUsage(t *testing.T) {
+	token := secretFile(t, "0123456789abcdef0123456789abcdef")
+	for want, args := range map[string][]string{
+		"--key-from is missing":             {},
+		"want path:N, query:NAME":           {"--key-from", "body"},
+		"the network could read the token":  {"--key-from", "path:1", "--agents", "10.0.0.1:8401", "--token-file", token},
+		"is neither host:port nor the URL":  {"--key-from", "path:1", "--agents", "http://"},
+		"--listen 203.0.113.9:1: cannot li": {"--key-from", "path:1", "--listen", "203.0.113.9:1"},
+	} {
+		if code, out, fault := roost(t, append([]string{"proxy"}, args...)...); code == exitOK || out != "" || !strings.Contains(fault, want) {
+			t.Errorf("%v: %d %q %q", args, code, out, fault)
+		}
+	}
 }

@@ -145,7 +145,7 @@ func (p *program) root() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.simCommand(), p.keygenCommand()}},
+		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.proxyCommand(), p.simCommand(), p.keygenCommand()}},
 		{"ask", "Ask an agent:", []*cobra.Command{
 			p.membersCommand(), p.keysCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(), p.roomsCommand(), p.watchCommand(), p.historyCommand(),
 		}},

@@ -42,6 +42,7 @@ var house = []struct {
 	{"presence", []string{"lease", "placement", "internal/logqueue", "internal/roomname"}, "presence depends neither on pins nor on the agent"},
 	{"reconnect", []string{"lease"}, "a client that reconnects must not compile the agent"},
 	{"follow", []string{"lease", "placement", "events", "reconnect", "internal/agenturl", "internal/sse", "internal/tablewire"}, "a program that follows must not compile the agent"},
+	{"follow/httpproxy", []string{"follow"}, "it asks whom the program names, and a gateway compiles no agent"},
 	{"affinity/pinstore", []string{"lease", "placement"}, "a store compiles neither the agent nor the resolver that uses it"},
 	{"affinity/internal/liveness", []string{"lease", "cluster"}, "who is dead follows from snapshots and from what the store said"},
 	{"affinity/internal/capacity", []string{"lease", "placement", "cluster", "affinity/internal/liveness", "affinity/pinstore"}, "where a room fits follows from snapshots, and from what was placed before"},
@@ -131,7 +132,7 @@ var bans = []struct {
 		why:        "a program that imports only cluster pays for no Redis or Prometheus client",
 	},
 	{
-		in:         []string{"affinity/pinstore", "affinity/redisstore", "affinity/affinitytest", "follow"},
+		in:         []string{"affinity/pinstore", "affinity/redisstore", "affinity/affinitytest", "follow/..."},
 		not:        []string{module + "cluster", memberlist + "/..."},
 		transitive: true,
 		why:        "a program that only keeps pins, or follows, compiles no agent",

@@ -36,6 +36,7 @@ var substitutions = []struct {
 	{regexp.MustCompile(`\bmake `), `make -n -C "$$ROOT" `},                                          // prints the commands
 	{regexp.MustCompile(`\broost agent`), `roost agent --bind 127.0.0.1:7946 --http 127.0.0.1:8401`}, // a later flag counts
 	{regexp.MustCompile(`\broost demo`), `roost demo --http 127.0.0.1:8400`},
+	{regexp.MustCompile(`\broost proxy`), `roost proxy --listen 127.0.0.1:8080`},
 	{regexp.MustCompile(`^roost top.*`), `TERM=xterm script -qec 'stty rows 40 cols 120; $0' /dev/null`}, // it needs a terminal
 	{regexp.MustCompile(`\bjq `), `jq --unbuffered `},                                                    // as on a terminal
 	{regexp.MustCompile(`\bredis-cli config`), `redis-cli -u URL config`},
@@ -56,6 +57,7 @@ var rules = []struct {
 	codes   []int          // the exit codes; -1 stands for a signal
 }{
 	{isAgent, regexp.MustCompile(`agent running`), []int{0}},
+	{regexp.MustCompile(`^roost proxy`), regexp.MustCompile(`proxy running`), []int{0}},
 	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`(?m)^2\. `), []int{130}}, // earlier, Ctrl-C may reach an agent that is just forked
 	{regexp.MustCompile(`^roost top`), regexp.MustCompile(`\S`), []int{0}},
 	{regexp.MustCompile(`^roost watch|^roost .*--watch|^curl -N`), regexp.MustCompile(`\S`), []int{-1}},

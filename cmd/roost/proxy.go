@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/serve"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/follow/httpproxy"
+	"github.com/roost-cluster/roost/internal/agenturl"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) proxyCommand() *cobra.Command {
+	o := proxyOptions{}
+	return p.withSettings(&cobra.Command{
+		Use:   "proxy --key-from path:N|query:NAME|header:NAME|cookie:NAME [flags]",
+		Short: "Send HTTP requests to the server that owns their key",
+		Long: `Take HTTP requests, and send each to the server that owns its key: to the --api-addr of
+the owner's agent. The proxy is no member: it follows the table of one of --agents, and
+another one when that fails. WebSockets and event streams pass through.
+
+A request that has reached no server, or that a server rejects with 421, is sent again to
+the owner by then, for --patience. So is one that broke off, if its method allows it:
+not a POST. With --redirect clients get the owner's address by 307 instead.
+
+It speaks plain HTTP: in public, put it behind what ends TLS. At SIGTERM it takes no more
+requests, and those in progress have 15 s.`,
+		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
+  roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
+		Args: cobra.NoArgs,
+	}, []settings.Setting{
+		{Name: "key-from", Arg: "WHERE", Set: o.setKey, Usage: "where the key is: path:2 (the second segment), query:NAME, header:NAME or cookie:NAME"},
+		{Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: o.setListen, Usage: "take requests here; port 0 takes a free one"},
+		{Name: "agents", Arg: "HOST:PORT,...", List: true, Default: clusterhttp.DefaultBase, Set: o.addAgent, Usage: "HTTP addresses of two or three agents to follow, with https:// in front if they have --http-tls-cert"},
+		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads"},
+		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
+		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.proxy.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
+		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.proxy.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
+		{Name: "patience", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.proxy.Patience), Usage: "send a request again for this long"},
+	}, func(ctx context.Context) error {
+		if o.warning != "" {
+			term.Complain(p.stderr, "warning: "+o.warning)
+		}
+		if err := settings.Faults(o.faults()); err != nil {
+			return err
+		}
+		log, endLog := serve.NewLogger(p.stderr, "text", slog.LevelInfo)
+		defer endLog()
+		o.proxy.Log, o.follow.Log = log, log
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second signal ends the process
+		defer stop()
+		return serve.RunProxy(ctx, o.listen, o.follow, o.proxy)
+	})
+}
+
+type proxyOptions struct {
+	listen, warning string
+	insecure        bool
+	follow          follow.Config
+	proxy           httpproxy.Config
+}
+
+func (o *proxyOptions) setKey(v string) (err error) {
+	o.proxy.Key, err = httpproxy.ParseKey(v)
+	return err
+}
+
+func (o *proxyOptions) setListen(v string) error {
+	o.listen = v
+	return settings.HostPort(v)
+}
+
+func (o *proxyOptions) addAgent(v string) error {
+	o.follow.Agents = append(o.follow.Agents, v)
+	_, err := agenturl.Parse(v)
+	return err
+}
+
+func (o *proxyOptions) readToken(path string) (err error) {
+	o.follow.Token, o.warning, err = settings.Token(path)
+	return err
+}
+
+// faults returns what is wrong with options that depend on each other, or is missing.
+func (o *proxyOptions) faults() (faults []error) {
+	if o.proxy.Key == nil {
+		faults = append(faults, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
+	}
+	for _, agent := range o.follow.Agents {
+		base, _ := agenturl.Parse(agent)
+		u, err := url.Parse(base)
+		if err == nil && o.follow.Token != "" && !o.insecure && u.Scheme != "https" && !settings.Loopback(u.Host) && !strings.HasPrefix(u.Host, "localhost") {
+			faults = append(faults, fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
+		}
+	}
+	return faults
+}

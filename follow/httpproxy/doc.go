@@ -1,0 +1,49 @@
+// Package httpproxy sends HTTP requests to the server that owns their key: as a reverse proxy, by redirects, or
+// as middleware of the server itself.
+//
+//	f, err := follow.Start(ctx, follow.Config{Agents: agents})
+//	…
+//	proxy, err := httpproxy.New(httpproxy.Config{
+//		Place: httpproxy.Follower(f),
+//		Key:   httpproxy.FromPath(2), // /rooms/standup/join: standup
+//	})
+//	…
+//	http.ListenAndServe("10.0.0.9:8080", proxy)
+//
+// Servers are reached at the api_addr of their nodes. WebSockets and event streams pass through.
+//
+// # Inside a server
+//
+// With Config.Local, a request for a key that is owned here is served here, and any other one is sent to
+// its owner:
+//
+//	Place: func(key string) (string, bool, error) {
+//		owner, err := agent.Place(key)
+//		if err != nil {
+//			return "", false, err
+//		}
+//		return owner.APIAddr, agent.IsOwner(key), nil
+//	},
+//	Local: mux,
+//
+// # Retries
+//
+// A request that has reached no server is sent again: to the owner by then, for up to Config.Patience. So is a
+// request that a server rejects with 421 (Misdirected Request), which is the answer of a server that does not own the
+// key, and a request that may have reached a server if its method is safe or idempotent (RFC 9110, section 9.2). A
+// body is sent again if it has at most Config.ReplayBytes. All other failures are answered by 502.
+//
+// # Loops
+//
+// Two servers whose tables differ for a moment could send a request to and fro. The header Roost-Hops
+// counts how often a request was sent on: a server that would send it on once more than Config.Hops times answers 508.
+//
+// # Errors
+//
+//	400  the request has no key
+//	502  the server broke off, and the request must not be sent again
+//	503  no table yet, no owner, or the owner was not reached within Patience; with Retry-After
+//	508  the request was sent on too often
+//
+// The body of an error is a line of text.
+package httpproxy

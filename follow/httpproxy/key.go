@@ -1,0 +1,71 @@
+package httpproxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Key returns the key of a request. An error is answered by 400, with its text.
+type Key func(*http.Request) (string, error)
+
+// FromPath takes the nth segment of the path, from 1, unescaped: 2 is standup in /rooms/standup/join.
+func FromPath(n int) Key {
+	return func(r *http.Request) (string, error) {
+		segments := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+		if n < 1 || n > len(segments) || segments[n-1] == "" {
+			return "", fmt.Errorf("the path has no segment %d, which names the key", n)
+		}
+		return url.PathUnescape(segments[n-1])
+	}
+}
+
+// FromQuery takes a parameter of the query.
+func FromQuery(name string) Key {
+	return func(r *http.Request) (string, error) {
+		return found(r.URL.Query().Get(name), "parameter", name)
+	}
+}
+
+// FromHeader takes a header.
+func FromHeader(name string) Key {
+	return func(r *http.Request) (string, error) { return found(r.Header.Get(name), "header", name) }
+}
+
+// FromCookie takes a cookie.
+func FromCookie(name string) Key {
+	return func(r *http.Request) (string, error) {
+		c, err := r.Cookie(name)
+		if err != nil {
+			return found("", "cookie", name)
+		}
+		return found(c.Value, "cookie", name)
+	}
+}
+
+func found(value, what, name string) (string, error) {
+	if value == "" {
+		return "", fmt.Errorf("the request has no %s %s, which names the key", what, name)
+	}
+	return value, nil
+}
+
+// ParseKey reads path:N, query:NAME, header:NAME or cookie:NAME.
+func ParseKey(text string) (Key, error) {
+	kind, name, _ := strings.Cut(text, ":")
+	if kind == "path" {
+		n, err := strconv.Atoi(name)
+		if err != nil || n < 1 || n > 100 {
+			return nil, fmt.Errorf("path:%.20s: want the number of a segment, from path:1", name)
+		}
+		return FromPath(n), nil
+	}
+	from, ok := map[string]func(string) Key{"query": FromQuery, "header": FromHeader, "cookie": FromCookie}[kind]
+	if !ok || name == "" {
+		return nil, errors.New("want path:N, query:NAME, header:NAME or cookie:NAME")
+	}
+	return from(name), nil
+}

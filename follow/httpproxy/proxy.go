@@ -1,0 +1,214 @@
+package httpproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roost-cluster/roost/follow"
+)
+
+// Place returns where the server is that owns a key, as host:port or as a URL without a path, and whether
+// it is this program. An error is answered by 503, with its text.
+type Place func(key string) (addr string, here bool, err error)
+
+// Follower returns a Place that never is this program.
+func Follower(f *follow.Follower) Place {
+	return func(key string) (string, bool, error) {
+		m, err := f.Place(key)
+		if err != nil {
+			return "", false, err
+		}
+		return m.APIAddr, false, nil
+	}
+}
+
+// Config is what a Proxy does. Place and Key are required.
+type Config struct {
+	Place Place
+	Key   Key
+
+	// Local serves what is owned here. Default: none, and Place must not return true.
+	Local http.Handler
+
+	// Redirect answers with 307 and the address of the owner, instead of sending the request there: clients
+	// have to reach the servers.
+	Redirect bool
+
+	// Scheme is that of addresses without one: http or https. Default http.
+	Scheme string
+
+	// Transport sends the requests. Default: a clone of http.DefaultTransport that gives up connecting
+	// after a second, without a proxy, and keeps 100 idle connections to each server.
+	Transport http.RoundTripper
+
+	// Patience is for how long a request is sent again, from its first failure. Default 5 s; negative: never.
+	Patience time.Duration
+
+	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
+	ReplayBytes int64
+
+	// Hops is how often a request may be sent on, by all proxies together. Default 3.
+	Hops int
+
+	// Log receives the log. Default slog.Default().
+	Log *slog.Logger
+}
+
+const (
+	// hopsHeader counts how often a request was sent on.
+	hopsHeader = "Roost-Hops"
+
+	// Between two attempts.
+	leastPause   = 10 * time.Millisecond
+	longestPause = 200 * time.Millisecond
+)
+
+// Proxy is an http.Handler. It may be used by any number of goroutines.
+type Proxy struct {
+	cfg   Config
+	proxy *httputil.ReverseProxy
+}
+
+// New returns a Proxy. It fails if cfg is invalid.
+func New(cfg Config) (*Proxy, error) {
+	switch {
+	case cfg.Place == nil || cfg.Key == nil:
+		return nil, errors.New("httpproxy: Place and Key are required")
+	case cfg.Scheme != "" && cfg.Scheme != "http" && cfg.Scheme != "https":
+		return nil, fmt.Errorf("httpproxy: Scheme is %q; it must be http or https", cfg.Scheme)
+	case cfg.Hops < 0:
+		return nil, fmt.Errorf("httpproxy: Hops is %d; it must not be negative", cfg.Hops)
+	}
+	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
+	cfg.Patience = cmp.Or(cfg.Patience, 5*time.Second)
+	cfg.ReplayBytes = cmp.Or(cfg.ReplayBytes, 64<<10)
+	cfg.Hops = cmp.Or(cfg.Hops, 3)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of the standard library
+		t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
+		t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
+		cfg.Transport = t
+	}
+	p := &Proxy{cfg: cfg}
+	p.proxy = &httputil.ReverseProxy{
+		Transport:    &router{p},
+		ErrorLog:     log.New(logWriter{cfg.Log}, "", 0),
+		ErrorHandler: p.fail,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetXForwarded()
+			r.Out.Header.Set(hopsHeader, strconv.Itoa(hopsOf(r.In)+1))
+		},
+	}
+	return p, nil
+}
+
+// logWriter takes the lines of httputil: copies that broke, mostly since a client has gone.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.log.Debug(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// route is the way of one request.
+type route struct {
+	key  string
+	addr string // of the owner when it arrived
+}
+
+type routeKey struct{}
+
+// ServeHTTP serves the request here, or sends it to the owner of its key.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key, err := p.cfg.Key(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	addr, here, err := p.cfg.Place(key)
+	switch {
+	case err != nil:
+		p.fail(w, r, &unavailableError{err})
+	case here && p.cfg.Local != nil:
+		p.cfg.Local.ServeHTTP(w, r)
+	case p.cfg.Redirect:
+		p.redirect(w, r, addr)
+	case hopsOf(r) >= p.cfg.Hops:
+		http.Error(w, fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)), http.StatusLoopDetected)
+	default:
+		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, route{key, addr})))
+	}
+}
+
+func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, addr string) {
+	to, err := p.target(addr)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	u := *r.URL
+	u.Scheme, u.Host = to.Scheme, to.Host
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // to the host of the owner, by Place
+}
+
+// hopsOf returns how often a request was sent on. What is no number counts as many.
+func hopsOf(r *http.Request) int {
+	text := r.Header.Get(hopsHeader)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 1 << 16
+	}
+	return int(n)
+}
+
+// target reads an address of Place.
+func (p *Proxy) target(addr string) (*url.URL, error) {
+	if addr == "" {
+		return nil, &unavailableError{errors.New("the owner has no address: start its agent with --api-addr")}
+	}
+	if !strings.Contains(addr, "://") {
+		addr = p.cfg.Scheme + "://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, &unavailableError{fmt.Errorf("the owner's address %q is neither host:port nor a URL", addr)}
+	}
+	return u, nil
+}
+
+// unavailableError is why a request was sent to no server, or by none taken.
+type unavailableError struct{ error }
+
+func (e *unavailableError) Unwrap() error { return e.error }
+
+// fail answers a request that no server has answered.
+func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
+		w.WriteHeader(http.StatusBadGateway) // for middleware that counts
+		return
+	}
+	if _, ok := errors.AsType[*unavailableError](err); ok {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "no server takes the request now: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	p.cfg.Log.Warn("a server broke off", "path", r.URL.Path, "err", err)
+	http.Error(w, "the server broke off, and may have done what was asked: "+err.Error(), http.StatusBadGateway)
+}

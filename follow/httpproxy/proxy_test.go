@@ -1,0 +1,339 @@
+package httpproxy_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/follow/httpproxy"
+	"github.com/roost-cluster/roost/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// owners are where keys are, as a test says.
+type owners struct {
+	mu sync.Mutex
+	at map[string]string
+}
+
+func (o *owners) set(key, addr string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.at == nil {
+		o.at = make(map[string]string)
+	}
+	o.at[key] = addr
+}
+
+func (o *owners) place(key string) (string, bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if addr, ok := o.at[key]; ok {
+		return addr, addr == "here", nil
+	}
+	return "", false, errors.New("no table yet")
+}
+
+// server serves a handler on a free port, and returns its address.
+func server(t *testing.T, h http.HandlerFunc) (addr string, srv *httptest.Server) {
+	t.Helper()
+	srv = httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://"), srv
+}
+
+// proxyOf serves a proxy, and returns its URL.
+func proxyOf(t *testing.T, o *owners, change func(*httpproxy.Config)) string {
+	t.Helper()
+	cfg := httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Log: quiet}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	cfg.Transport = transport
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := httpproxy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(p)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// ask returns the status and the body of an answer.
+func ask(t *testing.T, method, url, body string) (int, string, http.Header) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b), resp.Header
+}
+
+// named answers with a name and what arrived.
+func named(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "%s %s %s %q hops %s for %s", name, r.Method, r.URL, b, r.Header.Get("Roost-Hops"), r.Header.Get("X-Forwarded-For"))
+	}
+}
+
+// A request goes to the owner of its key, as it came (S7.2).
+func TestProxies(t *testing.T) {
+	one, _ := server(t, named("one"))
+	two, _ := server(t, named("two"))
+	o := &owners{}
+	o.set("a", one)
+	o.set("b/c", "http://"+two)
+	o.set("lost", "")
+	o.set("strange", "ftp://x")
+	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Patience = -1 })
+	for path, want := range map[string]string{
+		"/rooms/a?x=%20y":   `200 one POST /rooms/a?x=%20y "body" hops 1 for 127.0.0.1`,
+		"/rooms/b%2Fc/join": `200 two POST /rooms/b%2Fc/join "body" hops 1 for 127.0.0.1`,
+		"/rooms/none":       "503 no server takes the request now: no table yet\n",
+		"/rooms/lost":       "503 no server takes the request now: the owner has no address: start its agent with --api-addr\n",
+		"/rooms/strange":    "503 no server takes the request now: the owner's address \"ftp://x\" is neither host:port nor a URL\n",
+		"/rooms":            "400 the path has no segment 2, which names the key\n",
+	} {
+		status, body, header := ask(t, http.MethodPost, url+path, "body")
+		if got := fmt.Sprint(status, " ", body); got != want || (status == 503) != (header.Get("Retry-After") != "") {
+			t.Errorf("%s: %s\nwant %s", path, got, want)
+		}
+	}
+}
+
+// Where a request may be sent again, it reaches the owner by then; where not, it is sent once (S7.2).
+func TestRetries(t *testing.T) {
+	down := func(t *testing.T, _ *atomic.Int64) string { // nobody listens
+		addr, srv := server(t, named("down"))
+		srv.Close()
+		return addr
+	}
+	misdirected := func(t *testing.T, asked *atomic.Int64) string {
+		addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body)
+			http.Error(w, "not mine", http.StatusMisdirectedRequest)
+		})
+		return addr
+	}
+	breaks := func(t *testing.T, asked *atomic.Int64) string { // it has the request, and dies
+		addr, _ := server(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_ = conn.Close()
+			}
+		})
+		return addr
+	}
+	long := strings.Repeat("x", 1<<17)
+	for name, tt := range map[string]struct {
+		first  func(*testing.T, *atomic.Int64) string
+		method string
+		body   string
+		status int
+		once   bool
+	}{
+		"down, GET":              {down, "GET", "", 200, false},
+		"down, POST":             {down, "POST", "body", 200, false},
+		"down, long POST":        {down, "POST", long, 200, false},
+		"misdirected, GET":       {misdirected, "GET", "", 200, false},
+		"misdirected, POST":      {misdirected, "POST", "body", 200, false},
+		"misdirected, long POST": {misdirected, "POST", long, 421, true},
+		"breaks, GET":            {breaks, "GET", "", 200, false},
+		"breaks, PUT":            {breaks, "PUT", "body", 200, false},
+		"breaks, POST":           {breaks, "POST", "body", 502, true},
+		"breaks, POST without":   {breaks, "POST", "", 502, true},
+		"breaks, PATCH":          {breaks, "PATCH", "body", 502, true},
+		"breaks, long PUT":       {breaks, "PUT", long, 502, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			o := &owners{}
+			o.set("a", tt.first(t, &asked))
+			next, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				_, _ = fmt.Fprint(w, r.Method, len(b))
+			})
+			move := time.AfterFunc(100*time.Millisecond, func() { o.set("a", next) })
+			defer move.Stop()
+			status, body, _ := ask(t, tt.method, proxyOf(t, o, nil)+"/rooms/a", tt.body)
+			if status != tt.status || status == 200 && body != fmt.Sprint(tt.method, len(tt.body)) {
+				t.Errorf("%d %s", status, body)
+			}
+			if n := asked.Load(); tt.once && n != 1 {
+				t.Errorf("it was sent %d times", n)
+			}
+		})
+	}
+}
+
+// A request whose owner stays away is given up after Patience (S7.2).
+func TestPatience(t *testing.T) {
+	addr, srv := server(t, named("down"))
+	srv.Close()
+	o := &owners{}
+	o.set("a", addr)
+	began := time.Now()
+	status, body, _ := ask(t, "GET", proxyOf(t, o, func(c *httpproxy.Config) { c.Patience = 300 * time.Millisecond })+"/rooms/a", "")
+	if took := time.Since(began); status != 503 || !strings.Contains(body, "connection refused") || took < 200*time.Millisecond {
+		t.Errorf("%d %s after %v", status, body, took)
+	}
+}
+
+// Two servers whose tables name each other send a request to and fro a few times, not for ever (S7.2).
+func TestLoop(t *testing.T) {
+	var hops atomic.Int64
+	var handlers [2]http.Handler
+	var addrs [2]string
+	for i := range handlers {
+		addrs[i], _ = server(t, func(w http.ResponseWriter, r *http.Request) {
+			hops.Add(1)
+			handlers[i].ServeHTTP(w, r)
+		})
+	}
+	for i := range handlers {
+		o := &owners{}
+		o.set("a", addrs[1-i])
+		transport := &http.Transport{}
+		defer transport.CloseIdleConnections()
+		p, err := httpproxy.New(httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Local: named("local"), Log: quiet, Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handlers[i] = p
+	}
+	status, body, _ := ask(t, "GET", "http://"+addrs[0]+"/rooms/a", "")
+	if status != http.StatusLoopDetected || hops.Load() != 4 || !strings.Contains(body, "sent on 3 times") {
+		t.Errorf("%d %s after %d servers", status, body, hops.Load())
+	}
+	r := httptest.NewRequest(http.MethodGet, "/rooms/a", nil)
+	r.Header.Set("Roost-Hops", "-1")
+	w := httptest.NewRecorder()
+	if handlers[0].ServeHTTP(w, r); w.Code != http.StatusLoopDetected {
+		t.Errorf("a made-up number of hops: %d", w.Code)
+	}
+}
+
+// What is owned here is served here, and other requests may be redirected (S7.2).
+func TestLocalAndRedirect(t *testing.T) {
+	o := &owners{}
+	o.set("mine", "here")
+	o.set("theirs", "media-2.example.org:9000")
+	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Local, c.Redirect, c.Scheme = named("local"), true, "https" })
+	if status, body, _ := ask(t, "PUT", url+"/rooms/mine", "x"); status != 200 || !strings.HasPrefix(body, `local PUT /rooms/mine "x"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	status, _, header := ask(t, "PUT", url+"/rooms/theirs?a=b", "x")
+	if want := "https://media-2.example.org:9000/rooms/theirs?a=b"; status != 307 || header.Get("Location") != want || header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%d %v", status, header)
+	}
+}
+
+// WebSockets and event streams pass through as they come (S7.2).
+func TestStreams(t *testing.T) {
+	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = fmt.Fprint(w, "data: one\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = buffered.Flush()
+		_, _ = io.Copy(conn, buffered)
+	})
+	o := &owners{}
+	o.set("a", addr)
+	url := strings.TrimPrefix(proxyOf(t, o, nil), "http://")
+	for upgrade, want := range map[string]string{"": "data: one\n", "Connection: Upgrade\r\nUpgrade: websocket\r\n": "ping\n"} {
+		conn, err := net.Dial("tcp", url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(conn, "GET /rooms/a HTTP/1.1\r\nHost: x\r\n%s\r\n", upgrade)
+		in := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // the connection is closed
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := io.Reader(resp.Body)
+		if upgrade != "" {
+			_, _ = fmt.Fprint(conn, "ping\n")
+			body = in
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		if line, err := bufio.NewReader(body).ReadString('\n'); line != want || err != nil {
+			t.Errorf("got %d %q, %v; want %q", resp.StatusCode, line, err, want)
+		}
+		_ = conn.Close()
+	}
+}
+
+// Keys come from any part of a request, and a request without one is told so.
+func TestKeys(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/rooms/a%2Fb/x?room=q", nil)
+	r.Header.Set("X-Room", "h")
+	r.AddCookie(&http.Cookie{Name: "room", Value: "c"})
+	for text, want := range map[string]string{
+		"path:1": "rooms", "path:2": "a/b", "query:room": "q", "header:X-Room": "h", "cookie:room": "c",
+	} {
+		key, err := httpproxy.ParseKey(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := key(r); got != want || err != nil {
+			t.Errorf("%s: %q, %v", text, got, err)
+		}
+		if got, err := key(httptest.NewRequest(http.MethodGet, "/", nil)); got != "" || err == nil {
+			t.Errorf("%s of a request without one: %q", text, got)
+		}
+	}
+	for _, text := range []string{"", "path", "path:0", "path:x", "query", "query:", "body:x"} {
+		if _, err := httpproxy.ParseKey(text); err == nil {
+			t.Errorf("%q is a key", text)
+		}
+	}
+	for _, cfg := range []httpproxy.Config{{}, {Place: (&owners{}).place, Key: httpproxy.FromPath(1), Scheme: "ftp"}, {Place: (&owners{}).place, Key: httpproxy.FromPath(1), Hops: -1}} {
+		if _, err := httpproxy.New(cfg); err == nil {
+			t.Errorf("%+v is valid", cfg)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package httpproxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// router is the transport of the proxy: it sends a request to the owner of its key, and again if that may
+// be done and has a chance.
+type router struct{ *Proxy }
+
+// RoundTrip implements http.RoundTripper.
+func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
+	way := r.Context().Value(routeKey{}).(route) //nolint:forcetypeassert // ServeHTTP has put it there
+	b, err := t.keep(r)
+	if err != nil {
+		return nil, err
+	}
+	var until time.Time
+	for attempt := 0; ; attempt++ {
+		resp, again, err := t.attempt(r, way.addr, b)
+		if err == nil && resp.StatusCode != http.StatusMisdirectedRequest {
+			return resp, nil
+		}
+		if until.IsZero() {
+			until = time.Now().Add(t.cfg.Patience)
+		}
+		if !again || r.Context().Err() != nil || !time.Now().Before(until) {
+			return resp, err
+		}
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		pause(r.Context(), rand.N(min(leastPause<<min(attempt, 8), longestPause)))
+		if addr, _, err := t.cfg.Place(way.key); err == nil {
+			way.addr = addr // the same, until there is another owner
+		}
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// attempt sends the request once. It returns whether it may be sent again.
+func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Response, again bool, _ error) {
+	to, err := t.target(addr)
+	if err != nil {
+		return nil, true, err
+	}
+	var sent atomic.Bool
+	out := r.Clone(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	}))
+	out.URL.Scheme, out.URL.Host = to.Scheme, to.Host
+	out.Body, again = b.open()
+	if b.kept != nil {
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.kept)), nil }
+	}
+	resp, err := t.cfg.Transport.RoundTrip(out)
+	if err == nil {
+		return resp, b.whole(), nil
+	}
+	err = fmt.Errorf("%s: %w", to.Host, err)
+	if !sent.Load() {
+		return nil, b.whole(), &unavailableError{err}
+	}
+	return nil, again && idempotent(r.Method) && b.whole(), err
+}
+
+// idempotent reports whether a request may be carried out twice: RFC 9110, section 9.2.2.
+func idempotent(method string) bool {
+	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete}, method)
+}
+
+// body is the body of a request: kept, if it is short, or read once.
+type body struct {
+	stream io.ReadCloser // nil: the body is kept
+	kept   []byte        // nil: there is no body
+	read   atomic.Bool   // a part of the stream was
+}
+
+var errBody = errors.New("httpproxy: the client broke off its body")
+
+// keep reads a short body, so that it can be sent again.
+func (t *router) keep(r *http.Request) (*body, error) {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+		return &body{}, nil
+	case r.ContentLength < 0 || r.ContentLength > t.cfg.ReplayBytes:
+		return &body{stream: r.Body}, nil
+	}
+	kept, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBody, err)
+	}
+	return &body{kept: kept}, nil
+}
+
+// open returns the body for one attempt, and whether another attempt could have the same.
+func (b *body) open() (_ io.ReadCloser, again bool) {
+	switch {
+	case b.stream != nil:
+		return &once{b}, false
+	case b.kept != nil:
+		return io.NopCloser(bytes.NewReader(b.kept)), true
+	}
+	return http.NoBody, true
+}
+
+// whole reports whether the body can still be sent.
+func (b *body) whole() bool { return b.stream == nil || !b.read.Load() }
+
+// once is a stream that stays open for another attempt, until it was read.
+type once struct{ *body }
+
+func (o *once) Read(p []byte) (int, error) {
+	o.read.Store(true)
+	return o.stream.Read(p)
+}
+
+// Close leaves the stream to the server of the proxy, which closes it with the request.
+func (o *once) Close() error { return nil }
