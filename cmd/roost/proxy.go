@@ -48,6 +48,7 @@ requests, and those in progress have 15 s.`,
 		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.proxy.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
 		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.proxy.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
 		{Name: "patience", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.proxy.Patience), Usage: "send a request again for this long"},
+		{Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"), Usage: "format of the log on standard error"},
 	}, func(ctx context.Context) error {
 		if o.warning != "" {
 			term.Complain(p.stderr, "warning: "+o.warning)
@@ -55,7 +56,7 @@ requests, and those in progress have 15 s.`,
 		if err := settings.Faults(o.faults()); err != nil {
 			return err
 		}
-		log, endLog := serve.NewLogger(p.stderr, "text", slog.LevelInfo)
+		log, endLog := serve.NewLogger(p.stderr, o.logFormat, slog.LevelInfo)
 		defer endLog()
 		o.proxy.Log, o.follow.Log = log, log
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -66,10 +67,10 @@ requests, and those in progress have 15 s.`,
 }
 
 type proxyOptions struct {
-	listen, warning string
-	insecure        bool
-	follow          follow.Config
-	proxy           httpproxy.Config
+	listen, warning, logFormat string
+	insecure                   bool
+	follow                     follow.Config
+	proxy                      httpproxy.Config
 }
 
 func (o *proxyOptions) setKey(v string) (err error) {

@@ -34,6 +34,7 @@ var inJSON = map[string]string{
 var notInJSON = map[string]string{
 	"roost demo":       "it prints a story",
 	"roost agent":      "its log has --log-format json",
+	"roost proxy":      "its log has --log-format json",
 	"roost keygen":     "it prints the key and nothing else",
 	"roost top":        "it draws on a terminal",
 	"roost completion": "it prints a script", "roost help": "it prints help", "roost exit-codes": "it is a page of help",
