@@ -29,6 +29,11 @@
 // After a change of the agent, the table can be a little older than the one before: agents
 // agree within a second or so. In a split, the table is that of the agent's side.
 //
+// # JavaScript
+//
+// follow.mjs is a Follower for Node.js and browsers, without dependencies: place, watch, members, status. It does not
+// rank (Owners), and does not resolve rooms.
+//
 // # Cost
 //
 // A follower costs its agent one of clusterhttp.Options.MaxStreams streams. An update is encoded

@@ -28,6 +28,7 @@
 //	GET  /healthz               {"status":"ok"} while the agent's loop goes round
 //	GET  /readyz                {"status":"ready"} while this node is active
 //	GET  /reconnect.mjs         the module for browsers: see package reconnect
+//	GET  /follow.mjs            package follow for Node.js and browsers
 //	GET  /                      the dashboard, for people: see package dashboard
 //
 // Every response shows the view of one node. A response is built from one snapshot, so

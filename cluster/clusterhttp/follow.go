@@ -27,7 +27,7 @@ import (
 // after 50 s without an event or a comment. To continue, range again and replace all
 // state by the first batch.
 func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
-	return follow[events.Batch](ctx, c, "batch")
+	return sequence[events.Batch](ctx, c, "batch")
 }
 
 // MovedRooms returns the rooms that move from now on, as far as the agent learns of it,
@@ -35,10 +35,10 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[events.Batch, error] {
 // Events. After a new range resolve all rooms again, because some may have moved between
 // the two streams. An agent without a store sends nothing.
 func (c *Client) MovedRooms(ctx context.Context) iter.Seq2[affinity.MovedBatch, error] {
-	return follow[affinity.MovedBatch](ctx, c, "moved")
+	return sequence[affinity.MovedBatch](ctx, c, "moved")
 }
 
-func follow[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, error] {
+func sequence[T any](ctx context.Context, c *Client, kind string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		err := c.follow(ctx, kind, func(data []byte) (more bool, _ error) {
 			var event T

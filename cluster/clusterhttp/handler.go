@@ -124,7 +124,14 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
-	page := dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil})
+	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil}))
+	if opts.Metrics != nil {
+		a.mux.Handle("GET /metrics", opts.Metrics)
+	}
+	return a
+}
+
+func (a *api) route(page http.Handler) {
 	a.mux.Handle("GET /{$}", page)
 	a.mux.Handle("GET /dashboard/{file}", page)
 	a.mux.Handle("/", http.HandlerFunc(a.unrouted))
@@ -156,10 +163,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.open(http.StatusOK, a.reportRoom))
 	a.mux.HandleFunc("GET /v1/rooms/{room}/follow", a.followRoom)
 	a.mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
-	if opts.Metrics != nil {
-		a.mux.Handle("GET /metrics", opts.Metrics)
-	}
-	return a
+	a.mux.Handle("GET /follow.mjs", http.HandlerFunc(followScript))
 }
 
 // ServeHTTP implements http.Handler.

@@ -207,6 +207,7 @@ func TestFollowRoom(t *testing.T) { // S6.16
 		expect(t, do(api, "GET", "/v1/rooms/a*b/follow", ""), 400, CodeBadRequest)
 		expect(t, do(Handler(a, Options{Log: quiet}), "GET", "/v1/rooms/r/follow", ""), 501, CodeNoStore)
 		expect(t, do(api, "GET", "/reconnect.mjs", ""), 200, "export class Driver")
+		expect(t, do(api, "GET", "/follow.mjs", ""), 200, "export class Follower")
 		body, pipe := io.Pipe()
 		ended := make(chan struct{})
 		go func() {

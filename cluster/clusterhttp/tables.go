@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/internal/latest"
 	"github.com/roost-cluster/roost/internal/sse"
 	"github.com/roost-cluster/roost/internal/tablewire"
@@ -74,6 +75,12 @@ func (a *api) sendTables(ctx context.Context, s *sse.Stream, keepAlive time.Dura
 			return nil
 		}
 	}
+}
+
+// followScript serves follow.mjs.
+func followScript(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+	_, _ = w.Write(follow.JavaScript()) // an error means that the client disconnected
 }
 
 // tables has what followers are sent. It watches the agent while there are followers.

@@ -82,7 +82,7 @@ var house = []struct {
 	{"cluster/clustertest", []string{"lease", "placement", "events", "cluster", "internal/gossip", "internal/ledger", "internal/simnet"}, "it puts a simulated network under gossip"},
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and has no other source"},
 	{"cluster/clusterotel", []string{"lease", "placement", "affinity", "affinity/pinstore", "presence", "cluster"}, "it uses hooks and interfaces, and works without the HTTP API"},
-	{"cluster/...", []string{"lease", "placement", "affinity", "affinity/evacuate", "affinity/pinstore", "affinity/signalling", "events", "reconnect", "internal/agenturl", "internal/latest", "internal/sse", "internal/tablewire", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
+	{"cluster/...", []string{"lease", "placement", "affinity", "affinity/evacuate", "affinity/pinstore", "affinity/signalling", "events", "follow", "reconnect", "internal/agenturl", "internal/latest", "internal/sse", "internal/tablewire", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
 	{"internal/e2e", nil, "it has only tests"},
 	{"deploy/...", nil, "it has only tests"},
 	{"bench", nil, "it has only tests"},

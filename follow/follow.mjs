@@ -1,0 +1,411 @@
+// Keeps a copy of a cluster's table in a program that is no member: the Follower of the Go package
+// follow, for Node.js and browsers, without dependencies. follow/doc.go says what it promises. Times are
+// in milliseconds.
+//
+//   const follower = new Follower({ agents: ["10.0.0.1:8401", "10.0.0.2:8401"] });
+//   await follower.ready;
+//   const owner = follower.place("room-17");       // owner.api_addr serves room-17
+//   follower.watch((change) => { … });             // {moved, left, joined}
+//   follower.close();
+//
+// A member has the fields of TableMember in /v1/openapi.json.
+
+const mask = (1n << 64n) - 1n;
+const [p1, p2, p3, p4, p5] = [
+  0x9e3779b185ebca87n, 0xc2b2ae3d27d4eb4fn, 0x165667b19e3779f9n, 0x85ebca77c2b2ae63n, 0x27d4eb2f165667c5n,
+];
+const rotated = (x, by) => ((x << by) | (x >> (64n - by))) & mask;
+const round = (acc, lane) => (rotated((acc + lane * p2) & mask, 31n) * p1) & mask;
+
+// xxh64 returns the hash xxHash64 of bytes with seed 0, as a BigInt.
+export function xxh64(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const end = bytes.length;
+  let at = 0;
+  let h = p5;
+  if (end >= 32) {
+    const acc = [(p1 + p2) & mask, p2, 0n, (mask + 1n - p1) & mask];
+    for (; at + 32 <= end; at += 32) {
+      for (let i = 0; i < 4; i++) {
+        acc[i] = round(acc[i], view.getBigUint64(at + 8 * i, true));
+      }
+    }
+    h = (rotated(acc[0], 1n) + rotated(acc[1], 7n) + rotated(acc[2], 12n) + rotated(acc[3], 18n)) & mask;
+    for (const a of acc) {
+      h = ((h ^ round(0n, a)) * p1 + p4) & mask;
+    }
+  }
+  h = (h + BigInt(end)) & mask;
+  for (; at + 8 <= end; at += 8) {
+    h = (rotated(h ^ round(0n, view.getBigUint64(at, true)), 27n) * p1 + p4) & mask;
+  }
+  if (at + 4 <= end) {
+    h = (rotated(h ^ ((BigInt(view.getUint32(at, true)) * p1) & mask), 23n) * p2 + p3) & mask;
+    at += 4;
+  }
+  for (; at < end; at++) {
+    h = (rotated(h ^ ((BigInt(bytes[at]) * p5) & mask), 11n) * p1) & mask;
+  }
+  h = ((h ^ (h >> 33n)) * p2) & mask;
+  h = ((h ^ (h >> 29n)) * p3) & mask;
+  return h ^ (h >> 32n);
+}
+
+const utf8 = new TextEncoder();
+
+// partitionOf returns the partition of a key: the same as on every node.
+export const partitionOf = (key, partitions) => (partitions < 1 ? 0 : Number(xxh64(utf8.encode(key)) % BigInt(partitions)));
+
+// digestOf returns the digest of a table: 16 hexadecimal digits.
+export function digestOf({ partitions, strategy, owners }) {
+  const out = [];
+  const uvarint = (n) => {
+    for (; n > 127; n = Math.floor(n / 128)) {
+      out.push((n % 128) | 128);
+    }
+    out.push(n);
+  };
+  const text = (s) => {
+    const b = utf8.encode(s);
+    uvarint(b.length);
+    out.push(...b);
+  };
+  uvarint(partitions);
+  text(strategy);
+  const numbers = new Map();
+  for (const id of owners) {
+    if (id === "") {
+      continue;
+    }
+    if (numbers.has(id)) {
+      uvarint(numbers.get(id));
+      continue;
+    }
+    numbers.set(id, numbers.size + 1);
+    uvarint(numbers.size);
+    text(id);
+  }
+  const h = xxh64(Uint8Array.from(out));
+  return (h === 0n ? 1n : h).toString(16).padStart(16, "0");
+}
+
+// State is what an agent has sent. It is not modified.
+class State {
+  constructor(update, table, members) {
+    this.table = table; // {partitions, strategy, owners}
+    this.members = members; // by id
+    this.stale = update.stale === true;
+    this.running = new Map((update.running ?? []).map((r) => [r.partition, r.node]));
+  }
+
+  // after returns the state after an update, and throws if that contradicts itself.
+  static after(from, update) {
+    const whole = update.table;
+    if (!whole && !from) {
+      throw new Error("the first update has no table");
+    }
+    let table = from?.table;
+    if (whole) {
+      if (whole.format !== 1 || whole.partitions < 1 || whole.owners.length !== whole.partitions) {
+        throw new Error(`a table of format ${whole.format} with ${whole.partitions} partitions cannot be read`);
+      }
+      table = { partitions: whole.partitions, strategy: whole.strategy, owners: whole.owners };
+    } else if (update.moved?.length > 0) {
+      table = { ...table, owners: table.owners.slice() };
+      for (const m of update.moved) {
+        table.owners[m.partition] = m.to;
+      }
+    }
+    if (table !== from?.table && digestOf(table) !== update.digest) {
+      throw new Error(`its digest is ${update.digest}, but its content makes ${digestOf(table)}`);
+    }
+    const members = new Map(whole ? [] : from.members);
+    for (const id of update.gone ?? []) {
+      members.delete(id);
+    }
+    for (const m of update.members ?? []) {
+      members.set(m.id, Object.freeze(m));
+    }
+    return new State(update, table, members);
+  }
+}
+
+// events yields the data of the events of one type, and calls said with each chunk.
+async function* events(body, type, said) {
+  const text = new TextDecoder();
+  const reader = body.getReader();
+  let rest = "";
+  let kind = "";
+  let data = [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) {
+      return;
+    }
+    said();
+    const lines = (rest + text.decode(value, { stream: true })).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") {
+        if (kind === type && data.length > 0) {
+          yield data.join("\n");
+        }
+        kind = "";
+        data = [];
+      } else if (line.startsWith("event:")) {
+        kind = line.slice(6).trim();
+      } else if (line.startsWith("data:")) {
+        data.push(line.slice(5).replace(/^ /, ""));
+      }
+    }
+  }
+}
+
+const firstPause = 100;
+const leastPause = 200;
+const longestPause = 3000;
+
+// Follower follows one of the agents at a time, and another one when that fails.
+export class Follower {
+  #agents;
+  #token;
+  #silence;
+  #fetch;
+  #started = Date.now();
+  #heard = null;
+  #state = null;
+  #owners = new Map(); // members that the table names, also those that have gone
+  #current = null;
+  #other = null;
+  #next = 0;
+  #failed = 0;
+  #errors = new Map();
+  #timer = null;
+  #watchers = new Set();
+  #closed = false;
+  #first;
+
+  // agents are host:port or URLs. token is sent with each request. silence is how long an agent may say
+  // nothing until another one is asked, too: 300 or more, by default 1000. fetch replaces the global one.
+  constructor({ agents, token = "", silence = 1000, fetch: send = globalThis.fetch }) {
+    if (!Array.isArray(agents) || agents.length === 0) {
+      throw new TypeError("agents is empty: name the HTTP address of at least one agent");
+    }
+    if (!(silence >= 300)) {
+      throw new RangeError(`silence is ${silence}; it must be 300 or more`);
+    }
+    this.#agents = agents.map((a) => (a.includes("://") ? a : `http://${a}`).replace(/\/$/, ""));
+    for (let i = this.#agents.length - 1; i > 0; i--) {
+      const j = Math.floor(Math.random() * (i + 1));
+      [this.#agents[i], this.#agents[j]] = [this.#agents[j], this.#agents[i]];
+    }
+    this.#token = token;
+    this.#silence = silence;
+    this.#fetch = (...args) => send(...args);
+    this.ready = new Promise((resolve) => {
+      this.#first = resolve;
+    });
+    this.#look();
+  }
+
+  // place returns the member that owns key, and throws if there is no table yet, or no owner.
+  place(key) {
+    return this.ownerOf(this.partition(key));
+  }
+
+  // partition returns the partition of key, and throws if there is no table yet.
+  partition(key) {
+    if (!this.#state) {
+      throw new Error("not ready: no agent has sent a table yet");
+    }
+    return partitionOf(key, this.#state.table.partitions);
+  }
+
+  // ownerOf returns the owner of a partition, or the member that runs it until the owner does.
+  ownerOf(partition) {
+    const s = this.#state;
+    const owner = s && (s.members.get(s.running.get(partition)) ?? this.#owners.get(s.table.owners[partition]));
+    if (!owner) {
+      throw new Error(s ? "no member can own anything: all are draining, settling or of weight 0" : "not ready: no agent has sent a table yet");
+    }
+    return owner;
+  }
+
+  // members returns the live members, by id.
+  get members() {
+    return [...(this.#state?.members.values() ?? [])].sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  // age returns how long ago an agent has confirmed the table.
+  get age() {
+    return Date.now() - (this.#heard ?? this.#started);
+  }
+
+  // status says how the follower is doing: agent is "" if none is followed, errors are those of the agents by
+  // their addresses.
+  get status() {
+    return { agent: this.#current?.agent ?? "", age: this.age, stale: this.#state?.stale ?? false, errors: Object.fromEntries(this.#errors) };
+  }
+
+  // watch calls back with each change: moved has {partition, from, to}, left and joined have ids. The first change, if there is
+  // a table, is from nothing. It returns a function that ends that.
+  watch(callback) {
+    this.#watchers.add(callback);
+    if (this.#state) {
+      callback(changes(null, this.#state));
+    }
+    return () => this.#watchers.delete(callback);
+  }
+
+  // close ends the follower. Look-ups go on with the last table.
+  close() {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#drop(this.#current);
+    this.#drop(this.#other);
+  }
+
+  // #look drops what takes too long, and asks another agent if that is due.
+  #look() {
+    clearTimeout(this.#timer);
+    if (this.#closed) {
+      return;
+    }
+    const now = Date.now();
+    const doubt = this.#doubt(now);
+    let wake = (this.#current?.heard ?? now) + this.#silence + 1;
+    if (doubt === "") {
+      this.#drop(this.#other);
+      this.#failed = 0;
+      this.#errors.clear();
+    } else {
+      if (this.#current) {
+        this.#errors.set(this.#current.agent, doubt);
+      }
+      if (this.#other && now - this.#other.since > 2 * this.#silence) {
+        this.#fail(this.#other, "sends no table: is it ready?");
+      }
+      if (!this.#other && now >= this.#next) {
+        this.#ask(now);
+      }
+      wake = this.#other ? this.#other.since + 2 * this.#silence + 1 : this.#next;
+    }
+    this.#timer = setTimeout(() => this.#look(), Math.max(1, wake - now));
+    this.#timer.unref?.(); // the streams keep a program alive, not this
+  }
+
+  #doubt(now) {
+    if (!this.#current) {
+      return "is not followed";
+    }
+    if (now - this.#current.heard > this.#silence) {
+      return "says nothing: its process is paused, or the network is cut";
+    }
+    return this.#state.stale ? "its own table may be out of date: it is isolated, or joins again" : "";
+  }
+
+  #ask(now) {
+    const agent = this.#agents.shift();
+    this.#agents.push(agent);
+    const stream = { agent, since: now, heard: now, abort: new AbortController() };
+    this.#other = stream;
+    this.#read(stream).then(() => "has ended the stream", (err) => String(err.cause?.message ?? err.message ?? err)).then((why) => {
+      if (stream === this.#current || stream === this.#other) {
+        this.#fail(stream, why);
+        this.#look();
+      }
+    });
+  }
+
+  async #read(stream) {
+    const headers = this.#token ? { Authorization: `Bearer ${this.#token}` } : {};
+    const url = `${stream.agent}/v1/follow?keep_alive=${Math.floor(this.#silence / 3)}ms`;
+    const response = await this.#fetch(url, { headers, signal: stream.abort.signal });
+    if (!response.ok) {
+      const problem = await response.json().catch(() => ({}));
+      throw new Error(problem.error ?? `${response.status}: is it a roost agent, of a release with /v1/follow?`);
+    }
+    let state = null;
+    const said = () => {
+      stream.heard = Date.now();
+      if (stream === this.#current) {
+        this.#heard = stream.heard;
+      }
+    };
+    for await (const data of events(response.body, "update", said)) {
+      state = State.after(state, JSON.parse(data));
+      this.#take(stream, state);
+    }
+  }
+
+  #take(stream, state) {
+    if (stream === this.#current) {
+      this.#show(state);
+    } else if (stream === this.#other && state.stale && this.#current) {
+      this.#fail(stream, "knows no better: its own table may be out of date");
+    } else if (stream === this.#other) {
+      this.#drop(this.#current);
+      this.#current = stream;
+      this.#other = null;
+      this.#heard = stream.heard;
+      this.#show(state);
+    }
+    this.#look();
+  }
+
+  #show(state) {
+    const before = this.#state;
+    const owners = new Map();
+    for (const id of new Set(state.table.owners)) {
+      if (id !== "") {
+        owners.set(id, state.members.get(id) ?? this.#owners.get(id) ?? Object.freeze({ id, api_addr: "", state: "left" }));
+      }
+    }
+    this.#owners = owners;
+    this.#state = state;
+    this.#first();
+    const change = changes(before, state);
+    if (change.moved.length + change.left.length + change.joined.length > 0) {
+      for (const callback of [...this.#watchers]) {
+        callback(change);
+      }
+    }
+  }
+
+  #fail(stream, why) {
+    this.#drop(stream);
+    this.#errors.set(stream.agent, why);
+    this.#failed++;
+    const rounds = this.#failed / this.#agents.length;
+    const pause = Number.isInteger(rounds) ? Math.min(leastPause * 2 ** Math.min(rounds - 1, 8), longestPause) : firstPause;
+    this.#next = Date.now() + Math.random() * pause;
+  }
+
+  #drop(stream) {
+    if (!stream) {
+      return;
+    }
+    if (stream === this.#current) {
+      this.#current = null;
+    }
+    if (stream === this.#other) {
+      this.#other = null;
+    }
+    stream.abort.abort();
+  }
+}
+
+// changes returns what differs between two states; from null, everything.
+function changes(from, to) {
+  const moved = [];
+  for (let p = 0; p < to.table.partitions; p++) {
+    const [was, is] = [from?.table.owners[p] ?? "", to.table.owners[p]];
+    if (was !== is) {
+      moved.push({ partition: p, from: was, to: is });
+    }
+  }
+  const same = (m, others) => others?.get(m.id)?.incarnation === m.incarnation;
+  const left = [...(from?.members.values() ?? [])].filter((m) => !same(m, to.members)).map((m) => m.id);
+  const joined = [...to.members.values()].filter((m) => !same(m, from?.members)).map((m) => m.id);
+  return { moved, left, joined };
+}
