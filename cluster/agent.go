@@ -201,6 +201,16 @@ func (a *Agent) Owned() []placement.Partition {
 // a partition after a change of the table, which takes O(members), as a greater n does.
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
+// OwnersNear is Owners with the members of a zone first; see [Snapshot.OwnersNear].
+func (a *Agent) OwnersNear(key string, n int, zone string) []*Member {
+	return a.snap.Load().OwnersNear(key, n, zone)
+}
+
+// Subset returns the n members of a tenant, one of each zone before a second one of any: shuffle sharding. It is
+// the same on all nodes in agreement, and a node that joins or leaves replaces at most one of them; see
+// placement.Table.Subset.
+func (a *Agent) Subset(tenant string, n int) []*Member { return a.snap.Load().Subset(tenant, n) }
+
 // Partition returns the partition of key: the same on every node.
 func (a *Agent) Partition(key string) placement.Partition {
 	return placement.Of(key, a.cfg.Partitions)

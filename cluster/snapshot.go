@@ -177,6 +177,27 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	return members
 }
 
+// OwnersNear is Owners with the members of a zone first: for readers that take any replica. It takes
+// O(members · log members) time.
+func (s *Snapshot) OwnersNear(key string, n int, zone string) []*Member {
+	return s.candidates(s.Table.RankNear(placement.Of(key, s.Table.Partitions()), n, zone))
+}
+
+// Subset returns the n members of a tenant; see placement.Table.Subset.
+func (s *Snapshot) Subset(tenant string, n int) []*Member {
+	return s.candidates(s.Table.Subset(tenant, n))
+}
+
+// candidates returns candidates of the table.
+func (s *Snapshot) candidates(ids []lease.NodeID) []*Member {
+	members := make([]*Member, len(ids))
+	for at, id := range ids {
+		i, _ := slices.BinarySearchFunc(s.owners, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+		members[at] = s.owners[i]
+	}
+	return members
+}
+
 func (s *Snapshot) owns(p placement.Partition) bool { return s.State != nil && s.State.Owns(p) }
 
 // weighs reports whether the table has this node with weight w. It is also true where

@@ -96,6 +96,15 @@ func (v *view) owner(id lease.NodeID) *Member {
 	return v.owners[i]
 }
 
+// candidates returns candidates of the table.
+func (v *view) candidates(ids []lease.NodeID) []*Member {
+	members := make([]*Member, len(ids))
+	for i, id := range ids {
+		members[i] = v.owner(id)
+	}
+	return members
+}
+
 func (v *view) ownerOf(p placement.Partition) *Member {
 	if len(v.runners) > 0 {
 		if m := v.runners[p]; m != nil {
@@ -154,6 +163,19 @@ func (f *Follower) Owners(key string, n int) []*Member {
 		members[at] = v.owners[i]
 	}
 	return members
+}
+
+// OwnersNear is Owners with the members of a zone first: for readers that take any replica. It takes
+// O(members · log members) time.
+func (f *Follower) OwnersNear(key string, n int, zone string) []*Member {
+	v := f.now.Load()
+	return v.candidates(v.Table.RankNear(placement.Of(key, v.Table.Partitions()), n, zone))
+}
+
+// Subset returns the n members of a tenant; see placement.Table.Subset.
+func (f *Follower) Subset(tenant string, n int) []*Member {
+	v := f.now.Load()
+	return v.candidates(v.Table.Subset(tenant, n))
 }
 
 // Partition returns the partition of key, and 0 before Ready.

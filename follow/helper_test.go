@@ -194,6 +194,14 @@ func differ(f *follow.Follower, a *cluster.Agent) string {
 		if owners := f.Owners(key, 3); len(owners) != len(s.Owners(key, 3)) || len(owners) > 0 && owners[len(owners)-1].ID != s.Owners(key, 3)[len(owners)-1].ID {
 			return "other members follow the owner of " + key
 		}
+		for what, ids := range map[string][2]string{
+			"subset": {idsOf(f.Subset(key, 2)), idsOf(a.Subset(key, 2))},
+			"near":   {idsOf(f.OwnersNear(key, 2, "z1")), idsOf(a.OwnersNear(key, 2, "z1"))},
+		} {
+			if ids[0] != ids[1] {
+				return fmt.Sprintf("%s of %s: %s, want %s", what, key, ids[0], ids[1])
+			}
+		}
 	}
 	return ""
 }
@@ -206,6 +214,20 @@ func clusterServer(a *cluster.Agent) *http.Server {
 func slowly(ctx context.Context, _ placement.Partition) {
 	<-ctx.Done()
 	time.Sleep(500 * time.Millisecond)
+}
+
+// idsOf has the ids of members, of a follower or of an agent.
+func idsOf[M follow.Member | cluster.Member](members []*M) string {
+	var ids strings.Builder
+	for _, m := range members {
+		switch m := any(m).(type) {
+		case *follow.Member:
+			ids.WriteString(string(m.ID) + " ")
+		case *cluster.Member:
+			ids.WriteString(string(m.ID) + " ")
+		}
+	}
+	return ids.String()
 }
 
 func must(id lease.NodeID, _ bool) lease.NodeID { return id }

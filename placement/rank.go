@@ -17,11 +17,7 @@ func (t *Table) Rank(p Partition, n int) []lease.NodeID {
 	if ranked == nil {
 		return nil
 	}
-	ids := make([]lease.NodeID, len(ranked))
-	for at, i := range ranked {
-		ids[at] = t.nodes[i].ID
-	}
-	return ids
+	return t.idsOf(ranked)
 }
 
 // AppendRank is [Table.Rank] by index: it appends indexes into Nodes to ranked. The

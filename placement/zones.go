@@ -1,6 +1,13 @@
 package placement
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/roost-cluster/roost/lease"
+)
 
 // Zoned returns a strategy that places like s and spreads ranks over zones: the owner
 // first, then the best node of the zones that occur least so far. So the first k of
@@ -49,4 +56,57 @@ func placing(s Strategy) Strategy {
 		return placing(z.Strategy)
 	}
 	return s
+}
+
+// Subset returns the n nodes of a tenant, distinct and best first: shuffle sharding. Each tenant draws its nodes by
+// their weights, as partitions are drawn by [Rendezvous], and takes one of each zone before a second one of any. So
+// few tenants share all of their nodes, and a node or a tenant that fails takes few others along. A node that
+// joins or leaves replaces at most one node of a tenant.
+//
+// There are fewer if there are fewer nodes. Subset is the same on every node with the same candidates,
+// whatever the strategy. It takes O(nodes · (log nodes + n)) time.
+func (t *Table) Subset(tenant string, n int) []lease.NodeID {
+	nodes := t.Nodes()
+	key := xxhash.Sum64String("subset " + tenant) // apart from the draws of partitions
+	scores := make([]score, len(nodes))
+	for i, b := range biddersOf(nodes) {
+		scores[i] = b.score(key)
+	}
+	slices.SortFunc(scores, func(a, b score) int {
+		if a.beats(&b) {
+			return -1
+		}
+		return 1
+	})
+	best := make([]int, len(scores))
+	for i, s := range scores {
+		best[i] = s.node
+	}
+	return t.idsOf(spread(nodes, best, n))
+}
+
+// RankNear is [Table.Rank] with the nodes of a zone first: for readers that take any replica, and
+// rather one nearby. The owner is first if it is in that zone. It takes O(nodes · log nodes) time.
+func (t *Table) RankNear(p Partition, n int, zone string) []lease.NodeID {
+	ranked := t.AppendRank(nil, p, len(t.Nodes()))
+	slices.SortStableFunc(ranked, func(a, b int) int {
+		return cmp.Compare(away(t.nodes[a], zone), away(t.nodes[b], zone))
+	})
+	return t.idsOf(ranked[:max(0, min(n, len(ranked)))])
+}
+
+// away is 0 for a node of a zone, and 1 for others.
+func away(n Node, zone string) int {
+	if n.Zone == zone {
+		return 0
+	}
+	return 1
+}
+
+func (t *Table) idsOf(indexes []int) []lease.NodeID {
+	ids := make([]lease.NodeID, len(indexes))
+	for at, i := range indexes {
+		ids[at] = t.nodes[i].ID
+	}
+	return ids
 }

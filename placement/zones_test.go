@@ -1,6 +1,8 @@
 package placement_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -62,5 +64,139 @@ func TestZonedDerives(t *testing.T) {
 		if want := mustComputeBy(t, s, 256, nodes...); err != nil || got.Digest() != want.Digest() {
 			t.Errorf("%s: %v, digest %s, want %s", s.Name(), err, got.Digest(), want.Digest())
 		}
+	}
+}
+
+// fleetOf returns nodes in three zones, of one weight or of random ones.
+func fleetOf(rng *rand.Rand, n int, weighted bool) []placement.Node {
+	nodes := make([]placement.Node, n)
+	for i := range nodes {
+		nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprintf("n%02d", i)), Weight: 100, Zone: fmt.Sprint("z", rng.IntN(3))}
+		if weighted {
+			nodes[i].Weight = 50 + uint32(rng.IntN(100))
+		}
+	}
+	return nodes
+}
+
+func tableOf(t *testing.T, nodes []placement.Node) *placement.Table {
+	t.Helper()
+	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 16, Strategy: placement.Rendezvous()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// The nodes of a tenant are distinct and spread over the zones; a node that leaves or joins replaces at
+// most one of them, and none if it is not among them (S7.5).
+func TestSubset(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	replaced := 0
+	for round := range 300 {
+		nodes := fleetOf(rng, 1+rng.IntN(20), round%2 == 0)
+		whole := tableOf(t, nodes)
+		gone := rng.IntN(len(nodes))
+		rest := tableOf(t, slices.Delete(slices.Clone(nodes), gone, gone+1))
+		n, tenant := rng.IntN(8), fmt.Sprint("tenant-", round)
+		before, after := whole.Subset(tenant, n), rest.Subset(tenant, n)
+		if want := min(n, len(nodes)); len(before) != want || len(sorted(before)) != want || !slices.Equal(before, whole.Subset(tenant, n)) {
+			t.Fatalf("%d of %d nodes: %v", n, len(nodes), before)
+		}
+		there, taken := make(map[string]int), make(map[string]int)
+		for _, node := range nodes {
+			there[node.Zone]++
+			if slices.Contains(before, node.ID) {
+				taken[node.Zone]++
+			}
+		}
+		for a := range there {
+			for b := range there {
+				if taken[a] > taken[b]+1 && taken[b] < there[b] {
+					t.Fatalf("%v: %d of %d in %s, %d of %d in %s", before, taken[a], there[a], a, taken[b], there[b], b)
+				}
+			}
+		}
+		lost := 0
+		for _, id := range before {
+			if !slices.Contains(after, id) {
+				lost++
+			}
+		}
+		if member := slices.Contains(before, nodes[gone].ID); lost > 1 || !member && lost > 0 {
+			t.Fatalf("%v became %v without %s", before, after, nodes[gone].ID)
+		}
+		replaced += lost
+	}
+	if replaced < 30 {
+		t.Errorf("%d nodes were replaced", replaced)
+	}
+	var none *placement.Table
+	if got := none.Subset("x", 3); len(got) > 0 {
+		t.Errorf("of no nodes: %v", got)
+	}
+}
+
+func sorted(ids []lease.NodeID) []lease.NodeID {
+	return slices.Compact(slices.Sorted(slices.Values(ids)))
+}
+
+// Each node serves its share of the tenants, by its weight, and few tenants share all nodes (S7.5).
+func TestSubsetSpreadsTenants(t *testing.T) {
+	var nodes []placement.Node
+	for i := range 20 {
+		nodes = append(nodes, placement.Node{ID: lease.NodeID(fmt.Sprintf("n%02d", i)), Weight: 1})
+	}
+	nodes[7].Weight = 2
+	table := tableOf(t, nodes)
+	const tenants, n = 5000, 3
+	served, sets := make(map[lease.NodeID]int), make(map[string]int)
+	for i := range tenants {
+		ids := table.Subset(fmt.Sprint("tenant-", i), n)
+		for _, id := range ids {
+			served[id]++
+		}
+		sets[fmt.Sprint(sorted(ids))]++
+	}
+	for id, count := range served {
+		low, high := 600, 860 // a fair share is 714, and 1,350 or so for twice the weight
+		if id == "n07" {
+			low, high = 1200, 1500
+		}
+		if count < low || count > high {
+			t.Errorf("%s serves %d tenants", id, count)
+		}
+	}
+	if len(sets) < 900 { // of 1,140
+		t.Errorf("%d different sets", len(sets))
+	}
+}
+
+// The nodes of a zone come first, in the order of their rank (S7.5).
+func TestRankNear(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	table := tableOf(t, fleetOf(rng, 9, true))
+	zone := make(map[lease.NodeID]string)
+	for _, n := range table.Nodes() {
+		zone[n.ID] = n.Zone
+	}
+	for p := range placement.Partition(16) {
+		var want []lease.NodeID
+		for _, near := range []bool{true, false} {
+			for _, id := range table.Rank(p, 9) {
+				if (zone[id] == "z1") == near {
+					want = append(want, id)
+				}
+			}
+		}
+		for n := range 11 {
+			if got := table.RankNear(p, n, "z1"); !slices.Equal(got, want[:min(n, 9)]) {
+				t.Errorf("%d of partition %d: %v, want %v", n, p, got, want)
+			}
+		}
+	}
+	var none *placement.Table
+	if got := none.RankNear(0, 3, "z1"); len(got) > 0 {
+		t.Errorf("of no nodes: %v", got)
 	}
 }
