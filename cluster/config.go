@@ -55,6 +55,12 @@ type Config struct {
 	// members are retried without end, which heals a long split.
 	Join []string
 
+	// Discover returns further seeds, in the forms of Join: from the API of a cloud, or a file. It is
+	// called whenever names of Join are looked up: while the node joins, with each round of attempts, then every
+	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and may be
+	// called again before. At most 1,000 seeds count. An error is like a seed that does not answer. Default: none.
+	Discover func(ctx context.Context) ([]string, error)
+
 	// Bootstrap makes the node start without waiting for seeds: it may be the first
 	// of its cluster. Without seeds it is implied.
 	Bootstrap bool
@@ -382,6 +388,9 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 // kernel returns the configuration of the kernel.
 func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
 	addrs, names := splitSeeds(c.Join)
+	if c.Discover != nil {
+		names = append(names, discovered)
+	}
 	var forget time.Duration
 	if c.Split == SplitMajority {
 		forget = c.SplitForget

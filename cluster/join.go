@@ -57,9 +57,36 @@ func (a *Agent) lookUp(ctx context.Context, l node.Lookup) {
 	a.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 		defer cancel()
-		addrs, err := gossip.Resolve(ctx, l.Name)
+		addrs, err := a.seedsOf(ctx, l.Name)
 		_ = a.do(context.Background(), func(now time.Time, n *node.Node) { n.Resolved(now, l, addrs, err) })
 	})
+}
+
+// discovered stands for Config.Discover among the names of seeds.
+const discovered = "Config.Discover"
+
+// mostDiscovered is how many of its seeds count.
+const mostDiscovered = 1000
+
+// seedsOf returns the addresses of a name of seeds.
+func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
+	if name != discovered {
+		return gossip.Resolve(ctx, name)
+	}
+	seeds, err := a.cfg.Discover(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: Config.Discover: %w", err)
+	}
+	addrs, names := splitSeeds(seeds[:min(len(seeds), mostDiscovered)])
+	var faults []error
+	for _, name := range names {
+		more, err := gossip.Resolve(ctx, name)
+		addrs, faults = append(addrs, more...), append(faults, err)
+	}
+	if len(addrs) > 0 {
+		return addrs, nil
+	}
+	return nil, errors.Join(faults...)
 }
 
 // splitSeeds separates addresses from names, which may change their addresses.
