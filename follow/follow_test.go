@@ -315,3 +315,24 @@ func TestGoneOwner(t *testing.T) {
 		}
 	})
 }
+
+// A table that takes longer than twice the silence to arrive arrives, as long as bytes do (S7.1).
+func TestSlowTable(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		table, err := placement.Compute(placement.Input{Nodes: []placement.Node{{ID: "n1", Weight: 1}}, Partitions: 4096, Strategy: placement.Rendezvous()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.answer("slow", func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			b, _ := json.Marshal(tablewire.Diff(nil, &tablewire.State{Table: table}))
+			for piece := range slices.Chunk(fmt.Appendf(nil, "event: update\ndata: %s\n\n", b), 1000) {
+				_, _ = rw.Write(piece)
+				_ = http.NewResponseController(rw).Flush()
+				time.Sleep(300 * time.Millisecond)
+			}
+			<-r.Context().Done()
+		})
+		w.ready(w.follow("slow"))
+	})
+}

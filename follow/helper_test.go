@@ -103,14 +103,21 @@ func (w *web) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &line{conn, w, host}, nil
+	return &line{Conn: conn, w: w, host: host, closed: make(chan struct{})}, nil
 }
 
 // line is a connection that a test can hold.
 type line struct {
 	net.Conn
-	w    *web
-	host string
+	w      *web
+	host   string
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *line) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Conn.Close()
 }
 
 func (l *line) Read(b []byte) (int, error) {
@@ -119,7 +126,11 @@ func (l *line) Read(b []byte) (int, error) {
 	held := l.w.held[l.host]
 	l.w.mu.Unlock()
 	if held != nil && err == nil {
-		<-held
+		select {
+		case <-held:
+		case <-l.closed:
+			return 0, net.ErrClosed
+		}
 	}
 	return n, err
 }

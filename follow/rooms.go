@@ -21,7 +21,7 @@ import (
 // an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the program on its
 // node does, when a participant arrives there. It can be used as reconnect.Driver.Resolve.
 //
-// Resolve asks the agent that is followed, then the others, each once. The error is an *[AgentError] if the last one
+// Resolve asks the agent that is followed, then the others, each once and for 5 s at most. The error is an *[AgentError] if the last one
 // answered, and wraps ctx.Err() if ctx ended.
 func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnect.Directive, error) {
 	body, err := json.Marshal(map[string]any{"size": size, "no_host": true})
@@ -39,7 +39,14 @@ func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnec
 	return reconnect.Directive{}, err
 }
 
+const (
+	resolveTime = 5 * time.Second  // of one agent
+	roomSilence = 50 * time.Second // three comments are missing then
+)
+
 func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
 	resp, err := f.call(ctx, agent, http.MethodPost, roomPath(room)+"/resolve", strings.NewReader(body))
 	if err != nil {
 		return d, err
@@ -67,8 +74,7 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 		var last reconnect.Directive
 		ended := errors.New("follow: the caller has ended it")
 		for failed := 0; ctx.Err() == nil; failed++ {
-			agents := f.agents()
-			err := f.events(ctx, agents[failed%len(agents)], roomPath(room)+"/follow", "", nil, func(data []byte) error {
+			err := f.followRoom(ctx, failed, room, func(data []byte) error {
 				failed = -1 // the next one is that which is followed then
 				var d reconnect.Directive
 				if err := json.Unmarshal(data, &d); err != nil {
@@ -94,6 +100,21 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 			}
 		}
 	}
+}
+
+// followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
+// first agent to try is the one that is followed.
+func (f *Follower) followRoom(ctx context.Context, try int, room string, take func([]byte) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	agents := f.agents()
+	agent := agents[try%len(agents)]
+	if c := f.current.Load(); c != nil && c.agent == agent {
+		defer context.AfterFunc(c.ctx, cancel)()
+	}
+	silence := time.AfterFunc(roomSilence, cancel)
+	defer silence.Stop()
+	return f.events(ctx, agent, roomPath(room)+"/follow", "", func(int) { silence.Reset(roomSilence) }, take)
 }
 
 // agents returns all agents, the one that is followed first.

@@ -126,6 +126,42 @@ func TestFollowRoom(t *testing.T) {
 	})
 }
 
+// A room's stream leaves an agent that hangs as soon as the follower does (S7.1).
+func TestFollowRoomOfHungAgent(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		rooms := w.withRooms()
+		at, err := rooms["c"].Resolve(t.Context(), "room", affinity.Demand{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := w.follow("a", "b")
+		w.ready(f)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		seen := make(chan reconnect.Directive, 10)
+		go func() {
+			for d := range f.Follow(ctx, "room") {
+				seen <- d
+			}
+		}()
+		<-seen
+		host, _, _ := strings.Cut(f.Status().Agent, ":")
+		w.hold(host)
+		next := others([]string{"a", "b", "c"}, string(at.Node))[0]
+		move(t, rooms["c"], next)
+		began := time.Now()
+		select {
+		case d := <-seen:
+			if took := time.Since(began); string(d.To) != next || took > 3*time.Second {
+				t.Errorf("%+v after %v", d, took)
+			}
+		case <-time.After(time.Minute):
+			t.Error("no word of the move")
+		}
+		w.release(host)
+	})
+}
+
 func move(t *testing.T, rooms *affinity.Resolver, to string) {
 	t.Helper()
 	if _, err := rooms.Move(t.Context(), "room", lease.NodeID(to)); err != nil {

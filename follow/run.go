@@ -21,6 +21,9 @@ const (
 	// such round up to longestPause.
 	leastPause   = 200 * time.Millisecond
 	longestPause = 3 * time.Second
+
+	// someBytes is more than the comments of six thirds of Config.Silence.
+	someBytes = 512
 )
 
 // Start follows the agents until ctx ends or Close is called. It does not wait: [Follower.Ready] does, and
@@ -82,7 +85,7 @@ func (r *runner) take(n report) {
 		r.drop(&r.current)
 		r.current, r.other = n.from, nil
 		r.f.current.Store(r.current)
-		r.current.said()
+		r.current.said(0)
 		r.f.show(n.state)
 		r.f.cfg.Log.Info("following an agent", "agent", r.current.agent)
 	}
@@ -101,16 +104,26 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 	if r.current != nil {
 		r.note(r.current.agent, doubt)
 	}
-	if r.other != nil && now.Sub(r.asked) > 2*silence {
+	if r.other != nil && now.After(r.until()) {
 		r.fail(r.other, fmt.Errorf("follow: the agent at %s sends no table: is it ready?", r.other.agent))
 	}
 	if r.other == nil && !now.Before(r.next) {
 		r.ask(ctx, now)
 	}
 	if r.other != nil {
-		return r.asked.Add(2*silence + time.Millisecond)
+		return r.until().Add(time.Millisecond)
 	}
 	return r.next
+}
+
+// until returns when the agent that is asked has taken too long. A large table may take its time to arrive; a few bytes are
+// comments of an agent without a table.
+func (r *runner) until() time.Time {
+	began := r.asked
+	if r.other.bytes.Load() > someBytes && r.other.last().After(began) {
+		began = r.other.last()
+	}
+	return began.Add(2 * r.f.cfg.Silence)
 }
 
 var errStale = errors.New("its own table may be out of date: it is isolated, or joins again")
@@ -131,12 +144,12 @@ func (r *runner) doubt(now time.Time) error {
 // ask opens a stream of the next agent.
 func (r *runner) ask(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithCancel(ctx)
-	r.other, r.asked = &stream{agent: r.agents[0], f: r.f, stop: stop}, now
+	r.other, r.asked = &stream{agent: r.agents[0], f: r.f, ctx: ctx, stop: stop}, now
 	r.agents = append(r.agents[1:], r.agents[0])
 	other := r.other
 	r.f.wait.Go(func() {
 		defer stop()
-		other.follow(ctx, r.reports)
+		other.follow(r.reports)
 	})
 }
 

@@ -25,8 +25,10 @@ const maxEvent = 32 << 20
 type stream struct {
 	agent string
 	f     *Follower
+	ctx   context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
 	stop  context.CancelFunc
 	heard atomic.Int64 // when it last said something, in ns since the start of the Follower
+	bytes atomic.Int64 // that it has sent
 }
 
 // report is news of a stream: a state, or its end.
@@ -37,9 +39,10 @@ type report struct {
 }
 
 // follow reads the stream of an agent until it ends, and reports what it says.
-func (s *stream) follow(ctx context.Context, to chan<- report) {
+func (s *stream) follow(to chan<- report) {
+	ctx := s.ctx
 	var state *tablewire.State
-	err := s.f.events(ctx, s.agent, "/v1/follow?keep_alive="+url.QueryEscape((s.f.cfg.Silence/3).String()), "update", s, func(data []byte) error {
+	err := s.f.events(ctx, s.agent, "/v1/follow?keep_alive="+url.QueryEscape((s.f.cfg.Silence/3).String()), "update", s.said, func(data []byte) error {
 		var u tablewire.Update
 		err := json.Unmarshal(data, &u)
 		if err == nil {
@@ -62,10 +65,9 @@ func send(ctx context.Context, to chan<- report, r report) error {
 	}
 }
 
-// sayer notes that an agent has said something.
-type sayer interface{ said() }
-
-func (s *stream) said() {
+// said notes that the agent has sent some bytes.
+func (s *stream) said(bytes int) {
+	s.bytes.Add(int64(bytes))
 	now := time.Since(s.f.started)
 	s.heard.Store(int64(now))
 	if s.f.current.Load() == s {
@@ -76,20 +78,20 @@ func (s *stream) said() {
 // saying is a body whose bytes are noted.
 type saying struct {
 	io.Reader
-	who sayer
+	said func(bytes int)
 }
 
 func (r *saying) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
-	if n > 0 && r.who != nil {
-		r.who.said()
+	if n > 0 {
+		r.said(n)
 	}
 	return n, err
 }
 
 // events passes the data of the events of one kind to take, until the stream or ctx ends or take fails. It never
 // returns nil.
-func (f *Follower) events(ctx context.Context, agent, path, kind string, who sayer, take func(data []byte) error) error {
+func (f *Follower) events(ctx context.Context, agent, path, kind string, said func(bytes int), take func(data []byte) error) error {
 	resp, err := f.call(ctx, agent, http.MethodGet, path, nil)
 	if err != nil {
 		return err
@@ -98,7 +100,7 @@ func (f *Follower) events(ctx context.Context, agent, path, kind string, who say
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agent, path, t)
 	}
-	in := sse.NewReader(&saying{resp.Body, who}, kind, maxEvent)
+	in := sse.NewReader(&saying{resp.Body, said}, kind, maxEvent)
 	for {
 		data, err := in.Next()
 		if errors.Is(err, io.EOF) {

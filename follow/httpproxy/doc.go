@@ -38,6 +38,11 @@
 // Two servers whose tables differ for a moment could send a request to and fro. The header Roost-Hops
 // counts how often a request was sent on: a server that would send it on once more than Config.Hops times answers 508.
 //
+// # Headers
+//
+// The client is added to X-Forwarded-For. X-Forwarded-Host and X-Forwarded-Proto stay as they arrive, or are set: the proxy is
+// meant to stand behind what ends TLS. Host stays as it is.
+//
 // # Errors
 //
 //	400  the request has no key

@@ -107,11 +107,24 @@ func New(cfg Config) (*Proxy, error) {
 		ErrorLog:     log.New(logWriter{cfg.Log}, "", 0),
 		ErrorHandler: p.fail,
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetXForwarded()
+			forwarded(r)
 			r.Out.Header.Set(hopsHeader, strconv.Itoa(hopsOf(r.In)+1))
 		},
 	}
 	return p, nil
+}
+
+// forwarded adds the client to X-Forwarded-For. What stands before the proxy, and ends TLS, knows the host and the
+// protocol better.
+func forwarded(r *httputil.ProxyRequest) {
+	const hops, host, proto = "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"
+	r.Out.Header[hops] = r.In.Header[hops]
+	r.SetXForwarded()
+	for _, name := range []string{host, proto} {
+		if before, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = before
+		}
+	}
 }
 
 // logWriter takes the lines of httputil: copies that broke, mostly since a client has gone.

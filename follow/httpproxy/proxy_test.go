@@ -130,6 +130,34 @@ func TestProxies(t *testing.T) {
 	}
 }
 
+// What stands before the proxy is believed about the protocol and the host, and the client is added (S7.2).
+func TestForwarded(t *testing.T) {
+	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"], r.Host)
+	})
+	o := &owners{}
+	o.set("a", addr)
+	url := proxyOf(t, o, nil)
+	for _, behind := range []bool{true, false} {
+		r := httptest.NewRequest(http.MethodGet, url+"/rooms/a", nil)
+		r.RequestURI, r.Host = "", "media.example.org"
+		want := "[127.0.0.1] [http] [media.example.org]media.example.org"
+		if behind {
+			r.Header = http.Header{"X-Forwarded-For": {"192.0.2.1"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"public.example.org"}}
+			want = "[192.0.2.1, 127.0.0.1] [https] [public.example.org]media.example.org"
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if string(b) != want {
+			t.Errorf("got %s, want %s", b, want)
+		}
+	}
+}
+
 // Where a request may be sent again, it reaches the owner by then; where not, it is sent once (S7.2).
 func TestRetries(t *testing.T) {
 	down := func(t *testing.T, _ *atomic.Int64) string { // nobody listens
