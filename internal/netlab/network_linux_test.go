@@ -9,13 +9,13 @@ import (
 
 // udpCuts stop packets of n5, and no streams.
 func udpCuts() []fault {
-	cut := func(name string, begin func(l *lab)) fault {
-		return fault{name: name, faulty: 5, begin: begin, lasts: 40 * time.Second, short: true, holds: oneWay}
+	cut := func(name, says string, begin func(l *lab)) fault {
+		return fault{name: name, faulty: 5, begin: begin, lasts: 40 * time.Second, short: true, holds: oneWay(says)}
 	}
 	return []fault{
-		cut("UDP cut out of n5", func(l *lab) { l.drop(l.udp("saddr", 5)) }),
-		cut("UDP cut into n5", func(l *lab) { l.drop(l.udp("daddr", 5)) }),
-		cut("UDP cut both ways", func(l *lab) { l.drop(l.udp("saddr", 5), l.udp("daddr", 5)) }),
+		cut("UDP cut out of n5", "packets of others arrive here", func(l *lab) { l.drop(l.udp("saddr", 5)) }),
+		cut("UDP cut into n5", "others not reach this node", func(l *lab) { l.drop(l.udp("daddr", 5)) }),
+		cut("UDP cut both ways", "others not reach this node", func(l *lab) { l.drop(l.udp("saddr", 5), l.udp("daddr", 5)) }),
 	}
 }
 
