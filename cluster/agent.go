@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,7 @@ type Agent struct {
 	requests, misrouted atomic.Uint64
 
 	history atomic.Pointer[History]
+	join    atomic.Pointer[[]string] // seeds, once they were replaced
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
@@ -241,6 +243,9 @@ func (a *Agent) Latest() (*Snapshot, <-chan struct{}) { return a.snap.Get() }
 func (a *Agent) Config() Config {
 	cfg := a.cfg.clone()
 	cfg.Key, cfg.OldKeys = nil, nil
+	if join := a.join.Load(); join != nil {
+		cfg.Join = slices.Clone(*join)
+	}
 	return cfg
 }
 

@@ -387,10 +387,7 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 
 // kernel returns the configuration of the kernel.
 func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
-	addrs, names := splitSeeds(c.Join)
-	if c.Discover != nil {
-		names = append(names, discovered)
-	}
+	addrs, names := c.seeds()
 	var forget time.Duration
 	if c.Split == SplitMajority {
 		forget = c.SplitForget

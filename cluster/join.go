@@ -89,6 +89,31 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	return nil, errors.Join(faults...)
 }
 
+// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. Members stay members:
+// seeds are for a later split, and for nodes that have lost all others. The error says which seed is invalid, and then nothing
+// changes. Concurrent calls take effect one after the other.
+func (a *Agent) SetJoin(seeds ...string) error {
+	cfg := a.cfg.clone()
+	cfg.Join = slices.Clone(seeds)
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("cluster: set join: %w", err)
+	}
+	return a.command(func(now time.Time, n *node.Node) {
+		a.join.Store(&cfg.Join)
+		addrs, names := cfg.seeds()
+		n.SetSeeds(now, addrs, names)
+	})
+}
+
+// seeds returns the addresses and the names of seeds.
+func (c Config) seeds() (addrs, names []string) {
+	addrs, names = splitSeeds(c.Join)
+	if c.Discover != nil {
+		names = append(names, discovered)
+	}
+	return addrs, names
+}
+
 // splitSeeds separates addresses from names, which may change their addresses.
 func splitSeeds(seeds []string) (addrs, names []string) {
 	for _, seed := range seeds {

@@ -32,16 +32,21 @@ func (a *api) bound(w http.ResponseWriter, r *http.Request) *http.Request {
 // guard decides who may call. It goes by method, not by endpoint, so that it also guards
 // endpoints that are added later.
 type guard struct {
-	origin     http.CrossOriginProtection
-	operator   tokenHash
-	reader     tokenHash
-	guardReads bool
-	hosts      []string
+	origin       http.CrossOriginProtection
+	tokens       func() (operate, read []string)
+	guardChanges bool
+	guardReads   bool
+	hosts        []string
 }
 
 func newGuard(o Options) *guard {
+	tokens := o.Tokens
+	if tokens == nil {
+		operate, read := []string{o.Token}, []string{o.ReadToken}
+		tokens = func() ([]string, []string) { return operate, read }
+	}
 	return &guard{
-		operator: hashOf(o.Token), reader: hashOf(o.ReadToken), guardReads: o.TokenReads || o.ReadToken != "",
+		tokens: tokens, guardChanges: o.Tokens != nil || o.Token != "", guardReads: o.TokenReads || o.ReadToken != "",
 		hosts: o.Hosts,
 	}
 }
@@ -60,16 +65,16 @@ func (g *guard) admit(r *http.Request) *Problem {
 	if err := g.origin.Check(r); err != nil {
 		return &Problem{Status: http.StatusForbidden, Code: CodeForbidden, Message: err.Error()}
 	}
-	if !g.operator.set && r.Header.Get("Origin") != "" && rebound(r) && !g.named(r) {
+	if !g.guardChanges && r.Header.Get("Origin") != "" && rebound(r) && !g.named(r) {
 		return &Problem{
 			Status: http.StatusForbidden, Code: CodeForbidden,
 			Message: "without a token, web pages may change this node only from localhost, an IP address or an https origin",
 		}
 	}
-	if g.operator.set && !g.operates(r) {
+	if g.guardChanges && !g.operates(r) {
 		return &Problem{
 			Status: http.StatusUnauthorized, Code: CodeUnauthorized,
-			Message: "this needs the header Authorization: Bearer, with the token that the agent was started with",
+			Message: "this needs the header Authorization: Bearer, with the token of the agent",
 		}
 	}
 	return nil
@@ -135,34 +140,36 @@ func (f *refusals) log(log *slog.Logger, r *http.Request, p *Problem) {
 	}
 }
 
-// tokenHash is the SHA-256 of a token, so that each wrong token takes the same time, of any length.
-type tokenHash struct {
-	sum [sha256.Size]byte
-	set bool
-}
-
-func hashOf(token string) tokenHash { return tokenHash{sha256.Sum256([]byte(token)), token != ""} }
-
-func (t tokenHash) is(token string) bool {
+// among reports whether a token is one of those that count. It compares hashes, so that each wrong token takes
+// the same time, of any length. An empty one never counts.
+func among(tokens []string, token string) (found bool) {
 	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1 && t.set
+	for _, t := range tokens {
+		want := sha256.Sum256([]byte(t))
+		if subtle.ConstantTimeCompare(sum[:], want[:]) == 1 && t != "" {
+			found = true
+		}
+	}
+	return found
 }
 
 // operates reports whether the request shows the token for changes.
 func (g *guard) operates(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return g.operator.is(token) && strings.EqualFold(scheme, "Bearer")
+	operate, _ := g.tokens()
+	return among(operate, token) && strings.EqualFold(scheme, "Bearer")
 }
 
 // known reports whether the request shows a token that is good for reads. Browsers ask their users for a
 // password, and send it with event streams, too. They also send it by themselves, so that it is
 // not enough for changes.
 func (g *guard) known(r *http.Request) bool {
+	operate, read := g.tokens()
 	if _, password, ok := r.BasicAuth(); ok {
-		return g.operator.is(password) || g.reader.is(password)
+		return among(operate, password) || among(read, password)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && (g.operator.is(token) || g.reader.is(token))
+	return strings.EqualFold(scheme, "Bearer") && (among(operate, token) || among(read, token))
 }
 
 // rebound reports whether a request may be a DNS rebinding attack: the name server of an

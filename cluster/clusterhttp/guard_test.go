@@ -3,6 +3,7 @@ package clusterhttp
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +47,7 @@ func TestToken(t *testing.T) {
 			"another scheme":   "Authorization: Basic " + token,
 			"another header":   "Token: " + token,
 			"long":             "Authorization: Bearer " + strings.Repeat("x", 1<<16),
-			"the token's hash": fmt.Sprintf("Authorization: Bearer %x", h.guard.operator.sum),
+			"the token's hash": fmt.Sprintf("Authorization: Bearer %x", sha256.Sum256([]byte(token))),
 		}
 		for _, path := range append(changePaths, "/v1/nothing", "/v1/members") {
 			for name, header := range refused {
@@ -68,6 +70,38 @@ func TestToken(t *testing.T) {
 		}
 		expect(t, do(open, "POST", "/v1/drain", ""), 200, "draining")
 		expect(t, do(open, "POST", "/v1/undrain", "", "Authorization: Bearer whatever"), 200, "active")
+	})
+}
+
+// Tokens counts at each request, so that a fleet changes its tokens without a gap. None at all, or an empty one,
+// opens nothing.
+func TestTokens(t *testing.T) { // S8.5
+	type pair struct{ operate, read []string }
+	var now atomic.Pointer[pair]
+	now.Store(&pair{})
+	o := Options{TokenReads: true, Tokens: func() ([]string, []string) { p := now.Load(); return p.operate, p.read }}
+	inTrio(t, o, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		for i, c := range []struct {
+			operate, read []string
+			good, looks   string // which of the tokens a to d pass
+		}{
+			{nil, nil, "", ""},
+			{[]string{""}, []string{""}, "", ""},
+			{[]string{"a"}, []string{"c"}, "a", "ac"},
+			{[]string{"a", "b"}, []string{"c", "d"}, "ab", "abcd"},
+			{[]string{"b"}, []string{"d"}, "b", "bd"},
+		} {
+			now.Store(&pair{c.operate, c.read})
+			for _, token := range []string{"", "a", "b", "c", "d"} {
+				header := "Authorization: Bearer " + token
+				if got, want := do(h, "POST", "/v1/undrain", "", header).Code == 200, token != "" && strings.Contains(c.good, token); got != want {
+					t.Errorf("step %d: token %q may change: %v", i, token, got)
+				}
+				if got, want := do(h, "GET", "/v1/members", "", header).Code == 200, token != "" && strings.Contains(c.looks, token); got != want {
+					t.Errorf("step %d: token %q may read: %v", i, token, got)
+				}
+			}
+		}
 	})
 }
 

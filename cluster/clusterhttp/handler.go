@@ -33,6 +33,12 @@ type Options struct {
 	// ReadToken, if set, is another token, good for reads alone. It implies TokenReads.
 	ReadToken string
 
+	// Tokens, if set, returns the tokens that count at present: operate in place of Token, read in place of ReadToken.
+	// It is called with each request that shows a token, or has to, by any goroutine. With several tokens a fleet
+	// changes them without a gap. An event stream that a former token opened stays open until one side ends
+	// it. Whether reads need a token is up to TokenReads and ReadToken.
+	Tokens func() (operate, read []string)
+
 	// Hosts are the names by which clients read over plain http without a token, besides localhost, IP
 	// addresses, and names that the public DNS does not have, such as "node-a" or "node-a.internal". Any
 	// other name is rejected: it may be one that an attacker resolves to this node.

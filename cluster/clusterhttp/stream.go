@@ -54,7 +54,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 
 // placesOfStrangers returns how many streams there are for clients that show no token.
 func placesOfStrangers(o Options) int {
-	if o.Token == "" && o.ReadToken == "" {
+	if o.Token == "" && o.ReadToken == "" && o.Tokens == nil {
 		return o.MaxStreams
 	}
 	return max(1, o.MaxStreams*3/4)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/serve"
@@ -18,6 +19,10 @@ SIGTERM or SIGINT make the node give up what it owns, at which /readyz fails,
 then leave the cluster and exit 0, within --shutdown-delay and 15 s; a second
 signal stops it at once (exit 130). It also exits 0 after roost leave, and 1 if it
 cannot start or if its id is taken by another process.
+
+SIGHUP never ends the agent: it makes the agent read its settings again. The seeds,
+the keys, the tokens and the level of the log change at once; the log names others that
+have changed, and take a restart. With a fault in any of them, nothing changes.
 
 A setting comes from its flag, or else from its environment variable, or else from
 the --config file, or else has the default that is shown here. In the file:
@@ -38,16 +43,19 @@ func (p *program) agentCommand() *cobra.Command {
   ROOST_JOIN=10.0.0.1:7946 roost agent --bind 0.0.0.0:7946 --key-file roost.key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := settings.LoadAgent(p.sources(cmd), hostName)
+			load := func() (settings.Agent, error) { return settings.LoadAgent(p.sources(cmd), hostName) }
+			a, err := load()
 			if err != nil {
 				return err
 			}
-			log, endLog := serve.NewLogger(p.stderr, a.LogFormat, a.LogLevel)
+			level := new(slog.LevelVar)
+			level.Set(a.LogLevel)
+			log, endLog := serve.NewLogger(p.stderr, a.LogFormat, level)
 			defer endLog()
 			for _, w := range a.Warnings {
 				log.Warn("risky configuration", "why", w)
 			}
-			err = serve.Run(cmd.Context(), a, p.stdin, log)
+			err = serve.Run(cmd.Context(), a, p.stdin, log, serve.Reloading{Load: load, Level: level})
 			switch {
 			case errors.Is(err, serve.ErrInterrupted):
 				return exitError(exitInterrupted)

@@ -94,7 +94,7 @@ func TestKeyRotation(t *testing.T) { // S9.6
 	}
 	write("node-0", "nonsense\n")
 	agents[0].Signal(syscall.SIGHUP)
-	agents[0].Logs("gossip keys stay as they are")
+	agents[0].Logs("settings stay as they are")
 	stop()
 	clients.Wait()
 	agree(t, agents...)

@@ -48,6 +48,14 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 	}
 }
 
+// SetSeeds replaces the seeds. The next attempt to reach others is at once.
+func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
+	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
+	if n.life.phase != Joining {
+		n.join.next = now
+	}
+}
+
 // SetLoad sets the load that the next heartbeat reports.
 func (n *Node) SetLoad(units int64) { n.load = units }
 

@@ -27,12 +27,12 @@ var errOverdue = errors.New("the agent did not end in time")
 
 // Run runs the agent until it ends, or until a signal or the end of stdin ends it. It
 // returns ErrInterrupted after a second signal.
-func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logger) error {
+func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logger, reloading Reloading) error {
 	signal.Ignore(syscall.SIGPIPE) // its log has lost its reader
 	orderly, atOnce, stop := watchEndings(ctx, stdin, a.StdinCloses)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- run(orderly, a, log) }()
+	go func() { ended <- run(orderly, a, log, reloading) }()
 	// A service manager waits for this process, even if the way out hangs.
 	overdue := make(chan error, 1)
 	context.AfterFunc(orderly, func() {
@@ -49,9 +49,10 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 }
 
 // run runs the agent until it ends by itself, or leaves after the end of ctx.
-func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
+func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading) error {
+	running := a
 	a.Cluster.Log, a.Rooms.Log = log, log
-	received := hangups(a.KeyFile)
+	received := hangups()
 	defer signal.Stop(received)
 	web, err := listenHTTP(ctx, a, log)
 	if err != nil {
@@ -86,11 +87,8 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
 	web.show(agent, rooms, a.Rooms.PinTTL)
-	go replaceKeys(ctx, received, agent, a.KeyFile, log)
-	// Scripts wait for this line, so it does not depend on --log-level.
-	line := slog.NewRecord(time.Now(), slog.LevelInfo, "agent running", 0)
-	line.Add("node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
-	_ = log.Handler().Handle(ctx, line)
+	go (&reloader{Reloading: reloading, running: running, agent: agent, web: web, log: log}).run(ctx, received)
+	logAlways(log, slog.LevelInfo, "agent running", "node", a.Cluster.ID, "gossip", agent.Addr(), "http", web.addr)
 	select {
 	case <-agent.Done():
 		end(rooms, log)
@@ -106,6 +104,13 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger) error {
 		log.Warn("leave timed out", "err", err)
 	}
 	return agent.Err()
+}
+
+// logAlways logs what scripts and people wait for, so it does not depend on --log-level.
+func logAlways(log *slog.Logger, level slog.Level, message string, args ...any) {
+	line := slog.NewRecord(time.Now(), level, message, 0)
+	line.Add(args...)
+	_ = log.Handler().Handle(context.Background(), line)
 }
 
 // drain has the node own nothing, and then waits: callers still get answers, and learn
@@ -131,7 +136,7 @@ func end(rooms *affinity.Resolver, log *slog.Logger) {
 
 // NewLogger returns a logger in the given format, which never waits for w. end waits for
 // the last lines, for a second at most.
-func NewLogger(w io.Writer, format string, level slog.Level) (_ *slog.Logger, end func()) {
+func NewLogger(w io.Writer, format string, level slog.Leveler) (_ *slog.Logger, end func()) {
 	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(w, o)
 	if format == "json" {

@@ -39,16 +39,31 @@ type web struct {
 	page    http.Handler // until there is a handler
 	ended   chan struct{}
 	ending  atomic.Bool
+	tokens  atomic.Pointer[tokens]
 
 	waitsFor atomic.Pointer[string] // the latest warning with an error; nil = none
+}
+
+// tokens are those that count.
+type tokens struct{ operate, read []string }
+
+func (w *web) setTokens(a settings.Agent) { w.tokens.Store(&tokens{a.Tokens, a.ReadTokens}) }
+
+func (w *web) currentTokens() (operate, read []string) {
+	t := w.tokens.Load()
+	return t.operate, t.read
 }
 
 func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, error) {
 	w := &web{
 		addr: settings.Off, options: clusterhttp.Options{
-			Token: a.Token, ReadToken: a.ReadToken, TokenReads: a.TokenReads, Hosts: a.Hosts, Log: log,
+			TokenReads: a.TokenReads || len(a.ReadTokens) > 0, Hosts: a.Hosts, Log: log,
 		},
 		metrics: prometheus.NewRegistry(), ended: make(chan struct{}),
+	}
+	w.setTokens(a)
+	if len(a.Tokens) > 0 {
+		w.options.Tokens = w.currentTokens
 	}
 	c := a.Cluster.WithDefaults()
 	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, LeaseTTL: c.LeaseTTL, Rooms: a.Store != ""})
@@ -119,7 +134,7 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 // whileJoining answers before there is an agent to ask. With a token for reads, the page
 // and the metrics wait for the agent's own handler, which asks for the token.
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
-	open := !w.options.TokenReads && w.options.ReadToken == ""
+	open := !w.options.TokenReads
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
 		w.options.Metrics.ServeHTTP(out, in) // of the process alone
 		return

@@ -20,9 +20,9 @@ import (
 // Agent is the configuration of `roost agent`.
 type Agent struct {
 	Cluster       cluster.Config
-	HTTP          string // host:port, or Off
-	Token         string // for changes
-	ReadToken     string
+	HTTP          string   // host:port, or Off
+	Tokens        []string // for changes; empty: none is needed
+	ReadTokens    []string
 	TokenReads    bool
 	Hosts         []string // names in requests
 	TLS           TLS
@@ -37,6 +37,7 @@ type Agent struct {
 	Warnings []string // risks that the log has to name
 
 	config     string // path of the file
+	given      map[string]chosen
 	requireKey bool
 }
 
@@ -59,6 +60,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 		}
 	}
 	given, more := resolve(a.Settings(), from, checkAlone)
+	a.given = given
 	a.warnOfPassword(from.path, given["redis"])
 	if info, err := os.Stat(a.TLS.Key); a.TLS.Key != "" && err == nil && exposed(info) {
 		a.Warnings = append(a.Warnings, exposure(a.TLS.Key, info))

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,7 +158,7 @@ func everySource(t *testing.T, values, files map[string]string, without string) 
 		file += s.Name + ": " + v + "\n"
 	}
 	flags := mustLoad(t, args, nil, files)
-	if string(flags.Cluster.Key) != "0123456789abcdef" || flags.Token != "secret" || flags.Cluster.Network != cluster.WAN || flags.Cluster.Strategy.Name() != "least-partitions-2-5+zones" || !flags.StdinCloses {
+	if string(flags.Cluster.Key) != "0123456789abcdef" || !slices.Equal(flags.Tokens, []string{"secret"}) || flags.Cluster.Network != cluster.WAN || flags.Cluster.Strategy.Name() != "least-partitions-2-5+zones" || !flags.StdinCloses {
 		t.Errorf("by flags: %+v", flags)
 	}
 	want := affinity.Config{PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, ReportLoad: true}

@@ -92,12 +92,12 @@ func Keys(path string) (keys [][]byte, warning string, err error) {
 }
 
 func (a *Agent) setToken(b []byte) (err error) {
-	a.Token, err = decodeToken(b)
+	a.Tokens, err = decodeTokens(b)
 	return err
 }
 
 func (a *Agent) setReadToken(b []byte) (err error) {
-	a.ReadToken, err = decodeToken(b)
+	a.ReadTokens, err = decodeTokens(b)
 	return err
 }
 
@@ -132,22 +132,41 @@ func decodeKey(b []byte) ([]byte, error) {
 	return nil, fmt.Errorf("the key has %d bytes; it must have 16, 24 or 32", len(key))
 }
 
-// Token reads a bearer token. The warning says that other users can read the file.
+// Token reads a bearer token, the first one of the file. The warning says that other users can read the file.
 func Token(path string) (token, warning string, err error) {
 	b, warning, err := readSecret(path)
-	if err == nil {
-		token, err = decodeToken(b)
+	if err != nil {
+		return "", warning, err
 	}
-	return token, warning, err
+	tokens, err := decodeTokens(b)
+	if err != nil {
+		return "", warning, err
+	}
+	return tokens[0], warning, nil
+}
+
+// decodeTokens reads tokens, at least one, one a line.
+func decodeTokens(b []byte) (tokens []string, err error) {
+	for line := range bytes.Lines(b) {
+		token, err := decodeToken(bytes.TrimSpace(line))
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, token)
+	}
+	if len(tokens) == 0 {
+		return nil, errors.New("the file is empty")
+	}
+	return tokens, nil
 }
 
 func decodeToken(b []byte) (string, error) {
 	if len(b) == 0 {
-		return "", errors.New("the file is empty")
+		return "", errors.New("a line is empty")
 	}
 	for _, c := range b {
 		if c <= ' ' || c > '~' {
-			return "", errors.New("a token is one word of visible ASCII")
+			return "", errors.New("a token is one word of visible ASCII, and each stands on a line of its own")
 		}
 	}
 	return string(b), nil

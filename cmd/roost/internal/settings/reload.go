@@ -1,0 +1,75 @@
+package settings
+
+import (
+	"maps"
+	"slices"
+)
+
+// Reload takes the settings over that can change while the agent runs: log-level, join, and the content of the files
+// of keys and tokens. It returns the agent as it runs then, and the names of the settings that have changed: those that
+// it took over, and those that take a restart. A file of secrets changes with its content.
+func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
+	running = *a
+	running.given = maps.Clone(a.given)
+	for _, s := range a.Settings() {
+		was, is := a.secretsOf(s.Name), next.secretsOf(s.Name)
+		if slices.Equal(a.given[s.Name].values, next.given[s.Name].values) && slices.Equal(was, is) {
+			continue
+		}
+		if !running.take(s.Name, next, (len(was) > 0) == (len(is) > 0)) {
+			restart = append(restart, s.Name)
+			continue
+		}
+		running.given[s.Name] = next.given[s.Name]
+		live = append(live, s.Name)
+	}
+	return running, live, restart
+}
+
+// take takes one setting over, if it can. Encryption and guards of calls neither begin nor end while the agent runs;
+// paired says that they do not.
+func (a *Agent) take(name string, next Agent, paired bool) bool {
+	switch name {
+	case "log-level":
+		a.LogLevel = next.LogLevel
+	case "join":
+		a.Cluster.Join = next.Cluster.Join
+	case "key-file":
+		if paired {
+			a.KeyFile, a.Cluster.Key, a.Cluster.OldKeys = next.KeyFile, next.Cluster.Key, next.Cluster.OldKeys
+		}
+		return paired
+	case "http-token-file":
+		if paired {
+			a.Tokens = next.Tokens
+		}
+		return paired
+	case "http-read-token-file":
+		if paired {
+			a.ReadTokens = next.ReadTokens
+		}
+		return paired
+	default:
+		return false
+	}
+	return true
+}
+
+// secretsOf returns the content of the file that a setting names.
+func (a *Agent) secretsOf(name string) (secrets []string) {
+	switch name {
+	case "key-file":
+		for _, key := range append([][]byte{a.Cluster.Key}, a.Cluster.OldKeys...) {
+			if len(key) > 0 {
+				secrets = append(secrets, string(key))
+			}
+		}
+	case "http-token-file":
+		secrets = a.Tokens
+	case "http-read-token-file":
+		secrets = a.ReadTokens
+	case "redis-file":
+		secrets = []string{a.Store}
+	}
+	return secrets
+}

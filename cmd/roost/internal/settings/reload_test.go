@@ -1,0 +1,104 @@
+package settings
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A running agent takes over what can change, and names the rest; a file of secrets changes with its content (S8.5).
+func TestReload(t *testing.T) {
+	const key, other = "MDEyMzQ1Njc4OWFiY2RlZg==", "QUJDREVGMDEyMzQ1Njc4OQ=="
+	files := map[string]string{
+		"roost.yaml": "join: [10.0.0.1:1]\nttl: 30s\n", "key": key, "token": "one", "read": "two", "url": "redis://:p@127.0.0.1:1/0",
+	}
+	full := "--config DIR/roost.yaml --key-file DIR/key --http-token-file DIR/token --http-read-token-file DIR/read --redis-file DIR/url"
+	for name, c := range map[string]struct {
+		args    string // "" = the same
+		file    map[string]string
+		live    string
+		restart string
+	}{
+		"nothing":       {},
+		"seeds":         {file: map[string]string{"roost.yaml": "ttl: 30s\njoin: [10.0.0.2:1, 10.0.0.3:1]\n"}, live: "join"},
+		"no seeds":      {file: map[string]string{"roost.yaml": "ttl: 30s\n"}, live: "join"},
+		"level and TTL": {file: map[string]string{"roost.yaml": "join: [10.0.0.1:1]\nttl: 40s\nlog-level: debug\n"}, live: "log-level", restart: "ttl"},
+		"key":           {file: map[string]string{"key": other + "\n" + key}, live: "key-file"},
+		"tokens":        {file: map[string]string{"token": "one\nthree\n", "read": "four"}, live: "http-token-file http-read-token-file"},
+		"Redis":         {file: map[string]string{"url": "redis://:q@127.0.0.1:1/0"}, restart: "redis-file"},
+		"no key":        {args: strings.Replace(full, "--key-file DIR/key ", "", 1), restart: "key-file"},
+		"no read token": {args: strings.Replace(full, " --http-read-token-file DIR/read", "", 1), restart: "http-read-token-file"},
+		"another bind":  {args: full + " --bind 127.0.0.1:99", restart: "bind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := strings.Fields(full)
+			a := mustLoad(t, args, nil, files)
+			changed := maps.Clone(files)
+			maps.Copy(changed, c.file)
+			if c.args != "" {
+				args = strings.Fields(c.args)
+			}
+			next := mustLoad(t, args, nil, changed)
+			// Each load has a directory of its own, which is no change.
+			for _, name := range []string{"config", "key-file", "http-token-file", "http-read-token-file", "redis-file"} {
+				if _, given := next.given[name]; given {
+					next.given[name] = a.given[name]
+				}
+			}
+			running, live, restart := a.Reload(next)
+			if l, r := strings.Join(live, " "), strings.Join(restart, " "); l != c.live || r != c.restart {
+				t.Fatalf("live %q, want %q; restart %q, want %q", l, c.live, r, c.restart)
+			}
+			if c.restart == "" {
+				if diff := cmp.Diff(next, running, allowed); diff != "" {
+					t.Errorf("not taken over: %s", diff)
+				}
+			}
+			// What takes a restart is named again, what was taken over is not.
+			if _, live, restart := running.Reload(next); len(live) > 0 || strings.Join(restart, " ") != c.restart {
+				t.Errorf("again: %v, %v", live, restart)
+			}
+		})
+	}
+}
+
+// The sample beside the unit of systemd is valid, and says correctly what a running agent takes over (S8.5).
+func TestSample(t *testing.T) {
+	b, err := os.ReadFile("../../../../deploy/systemd/roost.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := map[string]string{"roost.yaml": string(b)}
+	args := []string{"--config", "DIR/roost.yaml"}
+	a := mustLoad(t, args, nil, sample)
+	live, restart, ok := strings.Cut(string(b), "# systemctl restart roost")
+	if !ok {
+		t.Fatal("the sample does not say what takes a restart")
+	}
+	key := regexp.MustCompile(`(?m)^([a-z-]+):`)
+	for part, want := range map[string]string{live: "live", restart: "restart"} {
+		keys := key.FindAllStringSubmatch(part, -1)
+		if len(keys) < 2 {
+			t.Fatalf("keys %q", keys)
+		}
+		for _, k := range keys {
+			without := regexp.MustCompile(`(?m)^`+k[1]+`:.*$`).ReplaceAllString(string(b), "")
+			next := mustLoad(t, args, nil, map[string]string{"roost.yaml": without})
+			next.given["config"] = a.given["config"]
+			_, live, restart := a.Reload(next)
+			if k[1] == "log-level" { // info is the default
+				next.given["log-level"] = chosen{values: []string{"warn"}}
+				_, live, restart = a.Reload(next)
+			}
+			got := map[string][]string{"live": live, "restart": restart}
+			if !slices.Equal(got[want], []string{k[1]}) {
+				t.Errorf("the sample says that %s is of the kind %s: %v", k[1], want, got)
+			}
+		}
+	}
+}
