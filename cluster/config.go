@@ -16,6 +16,7 @@ import (
 
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/release"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -102,6 +103,10 @@ type Config struct {
 	// ramps end. SetWeight and Drain end a ramp. It has no effect with
 	// placement.LeastPartitions, which fills nodes in passes. Default 0: none.
 	RampUp time.Duration
+
+	// Version is that of this node's program, of at most 18 bytes. Members show it to people, and the metrics count
+	// members by it, so that a deploy is seen to arrive. Default: none.
+	Version string
 
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
@@ -381,7 +386,7 @@ func (c Config) record(addr string, incarnation uint64) lease.Record {
 		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
 		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
 		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
-		Keys: printsOf(c.keys()),
+		Keys: printsOf(c.keys()), Roost: release.Name(), Program: c.Version,
 	}
 }
 

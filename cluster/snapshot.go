@@ -24,6 +24,8 @@ type Member struct {
 	Load        int64 // units of load in its latest heartbeat; lease.NoLoad if it reports none
 	Incarnation uint64
 	Labels      map[string]string
+	Version     string // of its program; "" = not stated
+	Roost       string // version of roost: a tag or the beginning of a commit; "" = not known
 
 	ClockOffset time.Duration // its wall clock minus ours, network delay included
 	TableDigest uint32        // identifies its table, see InSync; 0 = no table yet
@@ -43,7 +45,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, renewed: m.Renewed.Add(-clockOffset),
+		Labels: m.Labels, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, renewed: m.Renewed.Add(-clockOffset),
 	}
 	if m.Held > 0 {
 		member.Held = v.Local(m.Held).Add(-clockOffset)

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the messages that are missing in 
 // programs of that release send them. This program still writes them byte for byte: what
 // it adds is left out where it says nothing.
 func corpora() map[string]map[string]*Message {
-	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions(), "v3.proof": corpusProof(), "v3.handover": corpusHandover(), "v3.damping": corpusDamping(), "v3.keys": corpusKeys()}
+	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions(), "v3.proof": corpusProof(), "v3.handover": corpusHandover(), "v3.damping": corpusDamping(), "v3.keys": corpusKeys(), "v3.versions": corpusVersions()}
 }
 
 // corpusEvictions returns messages with the section of evictions.
@@ -70,6 +70,13 @@ func corpusHandover() map[string]*Message {
 func corpusDamping() map[string]*Message {
 	const stamp = 1_772_366_400_000
 	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Restless: stamp + 160_000, Held: stamp + 52_000}
+	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: []*Record{rec}}}
+}
+
+// corpusVersions returns a message with a record of a node that states versions.
+func corpusVersions() map[string]*Message {
+	const stamp = 1_772_366_400_000
+	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Roost: "v12.345.6789", Program: "sfu 2026.11.24-rc1"}
 	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: []*Record{rec}}}
 }
 

@@ -197,6 +197,9 @@ func (r *reader) record() *Record {
 	if len(body.b) > 0 {
 		rec.Keys = body.text(MaxKeysBytes)
 	}
+	if len(body.b) > 0 {
+		rec.Roost, rec.Program = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
+	}
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)

@@ -12,14 +12,16 @@ import (
 // Bounds of a [Record]. They keep a record within one gossip packet, and bound the
 // memory of a set for any input.
 const (
-	MaxIDBytes     = 64
-	MaxAddrBytes   = 255
-	MaxZoneBytes   = 64
-	MaxKeysBytes   = 16 // of the fingerprints of gossip keys
-	MaxLabels      = 16
-	MaxLabelBytes  = 64        // of a key, and of a value
-	MaxWeight      = 1_000_000 // units of placement weight
-	MaxRecordBytes = 1024      // encoded
+	MaxIDBytes      = 64
+	MaxAddrBytes    = 255
+	MaxZoneBytes    = 64
+	MaxKeysBytes    = 16 // of the fingerprints of gossip keys
+	MaxRoostBytes   = 12 // of the version of roost
+	MaxProgramBytes = 18 // of the version of a node's program
+	MaxLabels       = 16
+	MaxLabelBytes   = 64        // of a key, and of a value
+	MaxWeight       = 1_000_000 // units of placement weight
+	MaxRecordBytes  = 1024      // encoded
 
 	// NoLoad is the load of a node that has not reported any: its load is unknown, not 0.
 	NoLoad int64 = -1
@@ -114,6 +116,9 @@ type Record struct {
 	// Keys has fingerprints of the keys that the node's gossip uses; opaque to this package.
 	Keys string
 
+	// Roost and Program are versions, for people: of roost, and of the node's program if it states one.
+	Roost, Program string
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8
@@ -137,6 +142,9 @@ func (r *Record) validate(size int) error {
 	fault(len(r.Zone) > MaxZoneBytes, "zone has %d bytes, at most %d", len(r.Zone), MaxZoneBytes)
 	fault(!utf8.ValidString(r.Addr) || !utf8.ValidString(r.APIAddr) || !utf8.ValidString(r.Zone), "addresses and zone must be UTF-8")
 	fault(len(r.Keys) > MaxKeysBytes, "fingerprints of keys have %d bytes, at most %d", len(r.Keys), MaxKeysBytes)
+	fault(len(r.Roost) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.Roost), MaxRoostBytes)
+	fault(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
+	fault(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
 	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
 	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)
 	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)

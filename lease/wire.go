@@ -253,7 +253,8 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	keyed := r.Keys != "" || len(r.rest) > 0
+	versioned := r.Roost != "" || r.Program != "" || len(r.rest) > 0
+	keyed := versioned || r.Keys != ""
 	damped := keyed || r.Restless > 0 || r.Held > 0
 	if damped || r.Handover {
 		w.flag(r.Handover)
@@ -264,6 +265,10 @@ func appendRecord(b []byte, r *Record) []byte {
 	}
 	if keyed {
 		w.text(r.Keys)
+	}
+	if versioned {
+		w.text(r.Roost)
+		w.text(r.Program)
 	}
 	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)

@@ -25,6 +25,8 @@ func drawRecord(t *rapid.T) *Record {
 			rapid.StringN(0, -1, MaxLabelBytes), 0, 4).Draw(t, "labels"),
 		MinWire: rapid.Uint8().Draw(t, "min wire"), MaxWire: rapid.Uint8().Draw(t, "max wire"),
 		Handover: rapid.Bool().Draw(t, "handover"),
+		Roost:    rapid.StringN(0, -1, MaxRoostBytes).Draw(t, "version of roost"),
+		Program:  rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the program"),
 		rest:     drawRest(t),
 	}
 }

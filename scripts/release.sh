@@ -100,7 +100,8 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 w
 	printf -- '-- %s\n' "$name"
 	mkdir "$work/$name"
 	# With -buildvcs the version in the build info would depend on whether the tag is there yet.
-	go build -trimpath -buildvcs=false -ldflags "-s -w -X main.release=$version -X main.commit=$commit" -o "$work/$name/$exe" ./cmd/roost
+	stamp=github.com/roost-cluster/roost/internal/release
+	go build -trimpath -buildvcs=false -ldflags "-s -w -X $stamp.Version=$version -X $stamp.Commit=$commit" -o "$work/$name/$exe" ./cmd/roost
 	install -m 644 LICENSE README.md "$work/$name"
 	licences >"$work/$name/THIRD_PARTY_LICENSES"
 	pack "$work" "$name" "$name.tar.gz" # Windows unpacks it, too: it has a tar since 2018

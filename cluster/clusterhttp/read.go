@@ -136,7 +136,7 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, State: m.State, Zone: m.Zone,
-		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, Capacity: m.Capacity, Labels: m.Labels,
+		AgeMS: m.Age().Milliseconds(), Weight: m.Weight, Load: max(0, m.Load), NoLoad: m.Load == lease.NoLoad, Capacity: m.Capacity, Labels: m.Labels, Version: m.Version, Roost: m.Roost,
 		Incarnation: m.Incarnation, ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync: s.InSync(m),
 	}

@@ -88,6 +88,20 @@ func (v *view) byReader(read func(events.ReaderStats) uint64) map[string]uint64 
 	return all
 }
 
+// versions counts members, for a deploy that is under way.
+func versions() family {
+	d := desc("member_versions", "Live members by the version of their program, empty if not stated, and of roost.", "version", "roost")
+	return family{d, func(v *view, to chan<- prometheus.Metric) {
+		members := make(map[[2]string]int)
+		for _, m := range v.Members {
+			members[[2]string{m.Version, m.Roost}]++
+		}
+		for version, n := range members {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), version[0], version[1])
+		}
+	}}
+}
+
 func memberFamilies() []family {
 	return []family{
 		gauges("members", "Live members that this node sees, including itself.", "state", func(v *view) map[string]uint64 {
@@ -97,6 +111,7 @@ func memberFamilies() []family {
 			}
 			return members
 		}),
+		versions(),
 		gauges("lost_members", "Members that have gone within 30 minutes and did not come back, as this node saw it.", "reason", func(v *view) map[string]uint64 {
 			lost := map[string]uint64{string(lease.Departed): 0, string(lease.Crashed): 0, string(lease.Expired): 0}
 			for _, l := range v.Lost() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -20,7 +21,8 @@ const docs = "../../docs/"
 // newView is of a new agent with rooms.
 func newView() *view {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
-	return &view{Snapshot: &cluster.Snapshot{Self: new(cluster.Member)}, cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}}
+	self := &cluster.Member{State: lease.Active}
+	return &view{Snapshot: &cluster.Snapshot{Self: self, Members: []*cluster.Member{self}}, cfg: &cfg, rooms: affinity.Stats{Breaker: "closed"}}
 }
 
 func gather(t *testing.T, all ...prometheus.Collector) []*dto.MetricFamily {

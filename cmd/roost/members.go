@@ -25,6 +25,9 @@ stayed for a while. Below the table is until when, and which members have gone w
 30 minutes and did not come back: left by themselves, crashed by proof, or expired since
 no heartbeat came for a lease.
 
+If programs state their versions, or members run different ones of roost, there are columns for
+both: see --program-version of roost agent.
+
 With --watch a change is one of members, states, weights or tables; ages and loads
 alone are none, unless the terminal can be drawn over.`,
 		Example: `  roost members
@@ -50,12 +53,25 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	for i := range lasting.Lost {
 		lasting.Lost[i].AgoMS = 0
 	}
-	page := term.Page("ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", func(row func(...any)) {
+	head, versions := "ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE", differ(m.Members)
+	if versions {
+		head += "\tVERSION\tROOST"
+	}
+	page := term.Page(head, func(row func(...any)) {
 		for _, n := range m.Members {
-			row(marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync))
+			cells := []any{marked(n.ID, m.Self), stateOf(n), n.Addr, term.Age(n.AgeMS), n.Weight, loadOf(n), term.OrDash(n.Zone), sameOrNot(n.InSync)}
+			if versions {
+				cells = append(cells, term.OrDash(n.Version), term.OrDash(n.Roost))
+			}
+			row(cells...)
 		}
 	}, waitsOf(m)...)
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
+}
+
+// differ reports whether versions are worth columns: programs state theirs, or members run different ones of roost.
+func differ(members []clusterhttp.Member) bool {
+	return slices.ContainsFunc(members, func(n clusterhttp.Member) bool { return n.Version != "" || n.Roost != members[0].Roost })
 }
 
 // lostLine says how a member has gone, and what it owned.

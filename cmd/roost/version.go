@@ -7,12 +7,9 @@ import (
 	"runtime/debug"
 
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/internal/release"
 	"github.com/spf13/cobra"
 )
-
-// release and commit are of a release: scripts/release.sh sets them by -ldflags, since an unpacked
-// source archive has no history. Any other build has what the go command recorded.
-var release, commit string
 
 // build is what this binary was built from, as --output json prints it.
 type build struct {
@@ -26,7 +23,7 @@ type build struct {
 
 func buildOf() build {
 	info, _ := debug.ReadBuildInfo()
-	return describe(release, commit, info)
+	return describe(release.Version, release.Commit, info)
 }
 
 // describe prefers the release to the build info, which can be nil. The go command knows the version of

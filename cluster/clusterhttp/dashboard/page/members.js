@@ -12,7 +12,7 @@ const states = { active: "●", draining: "◐", settling: "○", left: "×" };
 // "warn", "bad" or none), share (of a bar, 0 to 1) and title.
 const columns = [
   { key: "id", name: "Node", by: (m) => m.id },
-  { key: "state", name: "State", by: (m) => m.state, show: (m) => ({ text: `${states[m.state] ?? ""} ${m.state}`, level: m.state === "active" ? "good" : "warn" }) },
+  { key: "state", name: "State", by: (m) => m.state, show: (m) => ({ text: `${states[m.state] ?? ""} ${m.state}`, level: m.state === "active" ? "good" : "warn", title: versions(m) }) },
   { key: "zone", name: "Zone", by: (m) => m.zone, show: (m) => ({ text: m.zone || "–", title: m.zone || null }) },
   { key: "age", name: "Lease age", by: (m) => m.age_ms, show: lease },
   { key: "load", name: "Load", by: (m) => (m.capacity ? m.load / m.capacity : m.load), show: load },
@@ -32,6 +32,10 @@ function lease(m, model) {
     text: span(m.age_ms), share, level: share > 1 ? "bad" : share > 0.75 ? "warn" : "",
     title: `last heartbeat ${span(m.age_ms)} ago; the lease expires after ${span(model.ttl)}`,
   };
+}
+
+function versions(m) {
+  return [m.version && `version ${m.version}`, m.roost && `roost ${m.roost}`].filter(Boolean).join(", ") || null;
 }
 
 function weight(m) {

@@ -131,7 +131,7 @@ func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
 		"id": "n", "bind": "127.0.0.1:1", "advertise": "10.0.0.1:1", "join": "a:1", "bootstrap": "true", "cluster": "c", "min-members": "3", "split": "majority", "split-forget": "3m", "handover": "30s",
 		"key-file": "DIR/key", "require-key": "true", "gossip-allow": "10.0.0.0/8,fd00::/8", "gossip-nodes": "5", "partitions": "7", "strategy": "least-partitions-2-5+zones", "network": "wan", "heartbeat": "1s", "ttl": "7s", "max-skew": "1s",
-		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "undamped": "true",
+		"api-addr": "x", "zone": "z", "label": "a=b", "capacity": "9", "weight": "3", "ramp-up": "2m", "start-draining": "true", "program-version": "v1", "undamped": "true",
 		"http": "0.0.0.0:0", "http-token-file": "DIR/token", "http-token-reads": "true", "http-read-token-file": "DIR/look", "http-host": "roost.example", "http-tls-cert": "/cert", "http-tls-key": "/certkey", "http-client-ca": "/ca", "shutdown-delay": "4s", "log-format": "json", "log-level": "debug", "exit-on-stdin-close": "true",
 		"redis": "redis://:hunter2@r:1/0", "redis-file": "DIR/redis", "pin-ttl": "9m", "soft-ceiling": "70", "hard-ceiling": "90", "report-load": "true",
 	}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestVersions: as soon as a program states its version, or members run different ones of roost, they are seen at every
+// member and counted by the metrics (S8.4).
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", brisk()...)
+	agree(t, a)
+	if out := succeeds(t, "members", "--addr", a.Base); strings.Contains(out, "VERSION") {
+		t.Errorf("a column of versions that nobody states:\n%s", out)
+	}
+	b := agent(t, "b", append(brisk(), "--join", a.Gossip, "--program-version", "sfu 2026.11.24-rc1")...)
+	agree(t, a, b)
+	m, err := a.Members(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range m.Members {
+		if want := map[string]string{"b": "sfu 2026.11.24-rc1"}[string(n.ID)]; n.Version != want {
+			t.Errorf("%s states %q, want %q", n.ID, n.Version, want)
+		}
+		if n.Roost != m.Members[0].Roost {
+			t.Errorf("%s runs roost %q, another member %q", n.ID, n.Roost, m.Members[0].Roost)
+		}
+	}
+	if out := succeeds(t, "members", "--addr", a.Base); !strings.Contains(out, "VERSION") || !strings.Contains(out, "sfu 2026.11.24-rc1") {
+		t.Errorf("%s", out)
+	}
+	eventually(t, func() error {
+		got := values(t, metricsOf(t, b.Base))
+		for _, version := range []string{"", "sfu 2026.11.24-rc1"} {
+			name := fmt.Sprintf(`roost_member_versions{roost="%s",version="%s"}`, m.Members[0].Roost, version)
+			if got[name] != 1 {
+				return errors.New(name + " is not 1")
+			}
+		}
+		return nil
+	})
+	code, _, fault := roost(t, "agent", "--program-version", strings.Repeat("x", 19))
+	if code != exitUsage || !strings.Contains(fault, "--program-version") || !strings.Contains(fault, "at most 18") {
+		t.Errorf("19 bytes: %d %s", code, fault)
+	}
+}
