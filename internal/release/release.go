@@ -11,10 +11,10 @@ const module = "github.com/roost-cluster/roost"
 
 // Version is that of a release: scripts/release.sh sets it by -ldflags, since an unpacked source archive has no
 // history. Any other build has what the go command recorded.
-var Version string
+var Version string //nolint:gochecknoglobals // set by -ldflags
 
 // Commit is that of a release, and set with Version.
-var Commit string
+var Commit string //nolint:gochecknoglobals // set by -ldflags
 
 // MaxBytes is the size of the longest name.
 const MaxBytes = 12
