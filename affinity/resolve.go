@@ -50,6 +50,8 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	if a, ok := r.cached(room); ok {
 		return a, nil
 	}
+	began := time.Now()
+	defer func() { r.counts.asked.Add(time.Since(began)) }()
 	got, err := r.ask(ctx, &r.shared.resolve, room, d, false, func() (settled, bool) {
 		a, ok := r.cached(room) // another caller may have been answered in between
 		return settled{Assignment: a}, ok

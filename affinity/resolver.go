@@ -10,6 +10,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity/internal/agreement"
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/latency"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/affinity/internal/pincache"
 	"github.com/roost-cluster/roost/affinity/internal/storeclient"
@@ -218,6 +219,13 @@ type Stats struct {
 	// Refused is the ErrSettings for which this node places no rooms; empty: none.
 	Refused string `json:"refused,omitempty"`
 
+	// StoreWithin is how many calls of the store took at most how long. Asked are calls of Resolve that the pin
+	// cache did not answer, with the time of all and how many took at most how long.
+	StoreWithin map[time.Duration]uint64 `json:"-"`
+	Asked       uint64                   `json:"-"`
+	AskedTime   time.Duration            `json:"-"`
+	AskedWithin map[time.Duration]uint64 `json:"-"`
+
 	Evacuation *Evacuation `json:"-"` // the one in progress, or the latest; nil: there was none
 }
 
@@ -253,6 +261,7 @@ type counters struct {
 	requests   atomic.Uint64
 	misrouted  atomic.Uint64
 	edges      atomic.Uint64
+	asked      latency.Histogram
 	rehomings  atomic.Uint64
 	rehomeTime atomic.Int64
 	evacuation atomic.Pointer[Evacuation]
@@ -272,7 +281,9 @@ func (r *Resolver) Stats() Stats {
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 	}
 	store := r.store.Stats()
-	s.StoreCalls, s.StoreTime, s.StoreErrors = store.Calls, store.Waited, store.Errors
+	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors
+	asked := c.asked.Counts()
+	s.Asked, s.AskedTime, s.AskedWithin = asked.Calls, asked.Took, asked.Within
 	s.Breaker, s.StoreDoubt = store.Breaker, store.Doubt
 	if err := r.store.agreement.Refused(); err != nil {
 		s.Refused = err.Error()

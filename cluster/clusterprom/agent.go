@@ -21,6 +21,9 @@ func nodeFamilies() []family {
 		{info, func(v *view, to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
+		gauge("node_weight", "Share of this node relative to others; 0 owns nothing. It grows during a ramp.", func(v *view) float64 { return float64(v.Self.Weight) }),
+		gauge("node_capacity", "Units of load that this node can carry; 0 = not stated.", func(v *view) float64 { return float64(v.Self.Capacity) }),
+		gauge("node_load", "Units of load in the latest heartbeat of this node; 0 also if it reports none.", func(v *view) float64 { return float64(max(0, v.Self.Load)) }),
 		gauges("node_phase", "1 for the current phase of this node, 0 for the others.", "phase", func(v *view) map[string]uint64 {
 			phases := make(map[string]uint64)
 			for p := cluster.PhaseJoining; p <= cluster.PhaseOver; p++ {

@@ -107,6 +107,19 @@ func durations(name, help string, read func(*view) (count uint64, total time.Dur
 	}}
 }
 
+// histogram takes how many calls took at most how long.
+func histogram(name, help string, read func(*view) (count uint64, total time.Duration, within map[time.Duration]uint64)) family {
+	d := desc(name, help)
+	return family{d, func(v *view, to chan<- prometheus.Metric) {
+		count, total, within := read(v)
+		buckets := make(map[float64]uint64, len(within))
+		for bound, n := range within {
+			buckets[bound.Seconds()] = n
+		}
+		to <- prometheus.MustNewConstHistogram(d, count, total.Seconds(), buckets)
+	}}
+}
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("roost_"+name, help, labels, nil)
 }

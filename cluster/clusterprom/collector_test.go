@@ -37,6 +37,8 @@ func TestEveryCounterIsShown(t *testing.T) {
 				f.SetInt(int64(time.Duration(n) * time.Second))
 			case bool, string: // states, see TestStore
 				continue
+			case map[time.Duration]uint64:
+				f.Set(reflect.ValueOf(map[time.Duration]uint64{time.Second: uint64(n)}))
 			default:
 				if f.Kind() == reflect.Pointer {
 					f.Set(reflect.New(f.Type().Elem()))

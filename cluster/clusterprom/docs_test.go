@@ -2,6 +2,7 @@ package clusterprom
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,11 @@ func exposed(t *testing.T) map[string]map[string][]string {
 		names[f.GetName()] = labels
 		if t := f.GetType(); t == dto.MetricType_SUMMARY || t == dto.MetricType_HISTOGRAM {
 			names[f.GetName()+"_sum"], names[f.GetName()+"_count"] = labels, labels
+		}
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			buckets := maps.Clone(labels)
+			buckets["le"] = nil
+			names[f.GetName()+"_bucket"] = buckets
 		}
 	}
 	return names

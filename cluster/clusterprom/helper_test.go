@@ -77,6 +77,12 @@ func scrape(t *testing.T, c prometheus.Collector) samples {
 				got[name+suffix] = m.GetGauge().GetValue()
 			case m.GetCounter() != nil:
 				got[name+suffix] = m.GetCounter().GetValue()
+			case m.GetHistogram() != nil:
+				got[name+"_sum"+suffix] = m.GetHistogram().GetSampleSum()
+				got[name+"_count"+suffix] = float64(m.GetHistogram().GetSampleCount())
+				for _, b := range m.GetHistogram().GetBucket() {
+					got[fmt.Sprintf("%s_bucket{le=%q}", name, fmt.Sprint(b.GetUpperBound()))] = float64(b.GetCumulativeCount())
+				}
 			default:
 				got[name+"_sum"+suffix] = m.GetSummary().GetSampleSum()
 				got[name+"_count"+suffix] = float64(m.GetSummary().GetSampleCount())

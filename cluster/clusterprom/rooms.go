@@ -22,6 +22,9 @@ func roomFamilies() []family {
 				"cached": r.Cached, "pinned": r.Pinned, "hash": r.Hash, "override": r.Override, "degraded": r.Degraded,
 			}
 		}),
+		histogram("rooms_resolve_duration_seconds", "Duration of resolve calls that were not answered from the pin cache, including failed ones.", func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
+			return v.rooms.Asked, v.rooms.AskedTime, v.rooms.AskedWithin
+		}),
 		gauge("rooms_hosted", "Rooms that this node hosts.", func(v *view) float64 { return float64(v.rooms.Hosted) }),
 		gauge("rooms_known", "Rooms in the pin cache of this node.", func(v *view) float64 { return float64(v.rooms.Known) }),
 		counter("rooms_rehomed_total", "Rooms of dead nodes that this node moved to live nodes.", func(v *view) uint64 { return v.rooms.Rehomed }),
@@ -55,8 +58,8 @@ func roomFamilies() []family {
 				return all
 			}),
 		counter("store_errors_total", "Calls of the store that failed or were skipped.", func(v *view) uint64 { return v.rooms.StoreErrors }),
-		durations("store_call_duration_seconds", "Duration of calls of the store that a join waits for, including failed calls.", func(v *view) (uint64, time.Duration) {
-			return v.rooms.StoreCalls, v.rooms.StoreTime
+		histogram("store_call_duration_seconds", "Duration of calls of the store that a join waits for, including failed calls.", func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
+			return v.rooms.StoreCalls, v.rooms.StoreTime, v.rooms.StoreWithin
 		}),
 	}
 }

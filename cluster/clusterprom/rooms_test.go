@@ -129,6 +129,15 @@ func TestRooms(t *testing.T) {
 		if calls == 0 || took < 0.99*calls/1000 || took > 1.01*calls/1000 {
 			t.Errorf("%v calls of a millisecond took %v s", calls, took)
 		}
+		// A resolve call without a pin in the cache takes one call of the store, and every one is within some range.
+		asked := before["roost_rooms_resolve_duration_seconds_count"]
+		if pinned := before[`roost_rooms_resolved_total{source="pinned"}`]; asked < rooms || asked > rooms+pinned {
+			t.Errorf("%v resolve calls of %d rooms took a call of the store, %v found a pin", asked, rooms, pinned)
+		}
+		before.want(t, samples{
+			`roost_store_call_duration_seconds_bucket{le="0.0005"}`: 0, `roost_store_call_duration_seconds_bucket{le="0.001"}`: calls,
+			`roost_store_call_duration_seconds_bucket{le="1"}`: calls, `roost_rooms_resolve_duration_seconds_bucket{le="1"}`: asked,
+		})
 
 		if _, err := h.rooms["b"].Edges(t.Context(), "room-1", affinity.Demand{Size: 2}, 2); err != nil {
 			t.Fatal(err)

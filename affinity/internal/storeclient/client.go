@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity/internal/latency"
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/sony/gobreaker/v2"
@@ -44,8 +45,7 @@ type Client struct {
 	FailedBeats int         // in a row; owned by the keeper
 	away        atomic.Bool // awayAfter heartbeats in a row have failed
 
-	calls  atomic.Uint64
-	waited atomic.Int64 // nanoseconds
+	took   latency.Histogram
 	errors atomic.Uint64
 }
 
@@ -93,8 +93,7 @@ func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	result, err := c.breaker.Execute(func() (pinstore.Result, error) {
 		asked := time.Now()
 		got := c.queue.swap(ctx, op)
-		c.calls.Add(1)
-		c.waited.Add(int64(time.Since(asked)))
+		c.took.Add(time.Since(asked))
 		return got, got.Err
 	})
 	c.logTransition()
@@ -169,18 +168,17 @@ func (c *Client) Away() bool { return c.away.Load() }
 
 // Stats counts the calls for callers who wait.
 type Stats struct {
-	Calls   uint64
-	Waited  time.Duration // for all calls
-	Errors  uint64        // calls that failed, or that the breaker rejected, and batches that failed
-	Breaker string        // closed, half-open or open
-	Doubt   bool          // the store does not answer
+	Took    latency.Counts
+	Errors  uint64 // calls that failed, or that the breaker rejected, and batches that failed
+	Breaker string // closed, half-open or open
+	Doubt   bool   // the store does not answer
 }
 
 // Stats returns the counters.
 func (c *Client) Stats() Stats {
 	breaker := c.breaker.State()
 	return Stats{
-		Calls: c.calls.Load(), Waited: time.Duration(c.waited.Load()), Errors: c.errors.Load(),
+		Took: c.took.Counts(), Errors: c.errors.Load(),
 		Breaker: breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
 	}
 }

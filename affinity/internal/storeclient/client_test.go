@@ -79,7 +79,7 @@ func TestStoreClientBreaker(t *testing.T) {
 		hangs = false
 		time.Sleep(openTime + 1)
 		res, _ := swap()
-		if stats := c.Stats(); res.Err != nil || stats.Doubt || stats.Breaker != "closed" || stats.Calls != tripAfter+2 {
+		if stats := c.Stats(); res.Err != nil || stats.Doubt || stats.Breaker != "closed" || stats.Took.Calls != tripAfter+2 {
 			t.Errorf("when the store is back: %v, %+v", res.Err, c.Stats())
 		}
 	})

@@ -1,0 +1,46 @@
+// Package latency counts how long calls take.
+package latency
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// bounds are the upper ends of the ranges that are counted apart. Behind the last one there is a further range.
+var bounds = [...]time.Duration{ //nolint:gochecknoglobals // constant
+	500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second,
+}
+
+// Histogram counts calls. Its zero value is empty. It may be used by any number of goroutines, and takes no lock.
+type Histogram struct {
+	ranges [len(bounds) + 1]atomic.Uint64
+	sum    atomic.Int64 // nanoseconds
+}
+
+// Add counts a call.
+func (h *Histogram) Add(took time.Duration) {
+	i, _ := slices.BinarySearch(bounds[:], took)
+	h.ranges[i].Add(1)
+	h.sum.Add(int64(took))
+}
+
+// Counts are what a Histogram has counted.
+type Counts struct {
+	Calls  uint64
+	Took   time.Duration            // all of them
+	Within map[time.Duration]uint64 // how many took at most that long
+}
+
+// Counts returns what was counted so far. A call that is counted at the same moment may be in some of the figures
+// alone; Calls is at least each figure of Within.
+func (h *Histogram) Counts() Counts {
+	c := Counts{Took: time.Duration(h.sum.Load()), Within: make(map[time.Duration]uint64, len(bounds))}
+	for i, bound := range bounds {
+		c.Calls += h.ranges[i].Load()
+		c.Within[bound] = c.Calls
+	}
+	c.Calls += h.ranges[len(bounds)].Load()
+	return c
+}
