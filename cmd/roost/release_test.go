@@ -181,7 +181,7 @@ func (m *mixed) list() {
 			m.t.Fatalf("roost members of the last release at %s: %v\n%s", p.ID, err, out)
 		}
 		for _, out := range []string{string(out), succeeds(m.t, "members", "--addr", p.Base)} {
-			if n := strings.Count(out, " same\n"); n != len(m.nodes) {
+			if n := strings.Count(out, " same"); n != len(m.nodes) {
 				m.t.Errorf("roost members at %s lists %d members with the same table, want %d:\n%s", p.ID, n, len(m.nodes), out)
 			}
 		}
