@@ -239,7 +239,7 @@ func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarna
 	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
 }
 
-// moveFrom is MoveFrom to a node that is none of those that the room leaves.
+// moveFrom is MoveFrom to a node that the room does not leave.
 func (r *Resolver) moveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64, leaves []lease.NodeID) (Assignment, error) {
 	pin, s, err := r.pinOf(ctx, room)
 	if err != nil {

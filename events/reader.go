@@ -74,7 +74,7 @@ func (r *Reader) reached(s *State) {
 	}
 }
 
-// behind returns how many states were published after the one that r has reached.
+// behind returns how many states were published after the state that r has reached.
 func (r *Reader) behind(newest uint64) uint64 {
 	if r.out != nil && len(r.out) == 0 {
 		return 0

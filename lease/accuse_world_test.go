@@ -199,7 +199,7 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	}
 }
 
-// checkProof notes what is wrong with the end of an incarnation.
+// checkProof notes faults of the end of an incarnation.
 func (w *modelWorld) checkProof(e *entry) {
 	by := make(map[NodeID]bool)
 	other := make(map[NodeID]bool)

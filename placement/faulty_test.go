@@ -129,7 +129,7 @@ func TestGreatestWeights(t *testing.T) {
 		table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: partitions, Strategy: b.fresh()})
 		if err != nil {
 			if !strings.Contains(err.Error(), b.fresh().Name()) || !strings.Contains(err.Error(), "weights") {
-				t.Errorf("error %v; want one that names the strategy and the reason", err)
+				t.Errorf("error %v; want the strategy and the reason", err)
 			}
 			return
 		}

@@ -140,7 +140,7 @@ func (f *refusals) log(log *slog.Logger, r *http.Request, p *Problem) {
 	}
 }
 
-// among reports whether a token is one of those that count. It compares hashes, so that each wrong token takes
+// among reports whether a token is accepted. It compares hashes, so that each wrong token takes
 // the same time, of any length. An empty one never counts.
 func among(tokens []string, token string) (found bool) {
 	sum := sha256.Sum256([]byte(token))

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-var update = flag.Bool("update", false, "rewrite testdata and docs/metrics.md from what is collected now")
+var update = flag.Bool("update", false, "rewrite testdata and docs/metrics.md from the present metrics")
 
 // golden compares a text with the content of a file.
 func golden(t *testing.T, path, got string) {

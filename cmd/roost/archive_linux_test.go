@@ -97,7 +97,7 @@ func (c *tree) replace(file, old, with string) {
 	}
 }
 
-// TestReleaseRefused: what is not ready is not released (S8.7).
+// TestReleaseRefused: an unready tree is not released (S8.7).
 func TestReleaseRefused(t *testing.T) {
 	t.Parallel()
 	c := copyTree(t)
@@ -153,7 +153,7 @@ func releaseTwice(t *testing.T) (first, second released) {
 }
 
 // checkArchive: the same commit makes the same archive anywhere; it states its version, and has the
-// licences of what is in the binary (S8.7).
+// licences of the packages in the binary (S8.7).
 func checkArchive(t *testing.T, first, second released) {
 	t.Helper()
 	sums := make([]string, 2)

@@ -24,7 +24,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata from what is printed now")
+var update = flag.Bool("update", false, "rewrite testdata from the present output")
 
 // roost runs a command in this process, in an empty environment.
 func roost(t *testing.T, args ...string) (code int, stdout, stderr string) {

@@ -97,7 +97,7 @@ type siege struct {
 	// begin returns when the attack is under way; ctx ends it.
 	begin func(ctx context.Context, t *testing.T, s *scene)
 
-	// believed means that the agents take what is sent for true: members may lose leases and readiness. They
+	// believed means that the agents take the messages for true: members may lose leases and readiness. They
 	// agree afterwards.
 	believed bool
 }

@@ -365,7 +365,7 @@ func (e *edge) tidy(now time.Time) {
 	})
 }
 
-// close ends what is left of the edge.
+// close ends the rest of the edge.
 func (e *edge) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -102,7 +102,7 @@ func (w *world) checkTwin(twin, later *process) {
 }
 
 // common reports whether two processes of one id have another member in common, which can say to
-// the earlier one that the later one runs.
+// the earlier process that the later one runs.
 func common(twin, later *process) bool {
 	return slices.ContainsFunc(twin.Members(), func(id lease.NodeID) bool {
 		return string(id) != twin.ID && slices.Contains(later.Members(), id)

@@ -159,7 +159,7 @@ func (c *census) fell(what string, epoch, before uint64) {
 	}
 }
 
-// look counts what is wrong at this moment.
+// look counts the faults of this moment.
 func (c *census) look() {
 	c.stage.mu.Lock()
 	all := maps.Clone(c.all)

@@ -72,7 +72,7 @@ func (g *guard) plain() bool { return g.ring == nil }
 
 func (g *guard) keys() [][]byte { return g.ring.GetKeys() }
 
-// setKeys replaces all keys. Each step leaves a ring that decrypts what is under way.
+// setKeys replaces all keys. Each step leaves a ring that decrypts messages that are under way.
 //
 // RemoveKey of memberlist shifts the keys behind the removed one, in memory that is read meanwhile.
 // Behind the last one there is none: so the others are moved to the front first.

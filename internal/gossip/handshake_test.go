@@ -100,7 +100,7 @@ func TestHandshakeReflected(t *testing.T) {
 	}
 }
 
-// counted counts what is read.
+// counted counts the bytes that are read.
 type counted struct {
 	io.Reader
 	n int

@@ -53,7 +53,7 @@ func (u *unconfirmed) allows(to memberlist.Address, bytes int, now time.Time) bo
 	return true
 }
 
-// later returns what is spent at a later time.
+// later returns the spent budget at a later time.
 func (a allowance) later(now time.Time) allowance {
 	return allowance{max(0, a.bytes-unconfirmedRate*now.Sub(a.at).Seconds()), now}
 }

@@ -29,7 +29,7 @@ func TestValue(t *testing.T) {
 	}
 	zero := expect("zero value", "", true)
 	if again := expect("zero value, second reader", "", true); again != zero {
-		t.Fatal("two readers wait on different channels: one of them would wait for ever")
+		t.Fatal("two readers wait on different channels: one of them would never wake up")
 	}
 	v.Set("one")
 	if !closed(zero) {

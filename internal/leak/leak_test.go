@@ -9,7 +9,7 @@ func TestWait(t *testing.T) {
 	stop := make(chan struct{})
 	go func() { <-stop }()
 	if err := wait(0); err == nil {
-		t.Error("a goroutine that waits for ever is not found")
+		t.Error("a goroutine that never ends is not found")
 	}
 	time.AfterFunc(50*time.Millisecond, func() { close(stop) })
 	if err := wait(10 * time.Second); err != nil {

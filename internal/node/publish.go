@@ -30,7 +30,7 @@ func (n *Node) plan(now time.Time) {
 	}
 }
 
-// ownerGone reports whether a candidate of the table left or drains. One that
+// ownerGone reports whether a candidate of the table left or drains. A candidate that
 // is settling was restarted or fenced, and is about to be back.
 func (n *Node) ownerGone() bool {
 	owners := n.table.Nodes() // by id, as the states

@@ -63,7 +63,7 @@ type Cluster struct {
 	doubt    string              // the node that was the first to disagree at the last look
 
 	// measured means that the cluster is put through a trial, for which thousands of nodes
-	// have to fit into memory: they share what is equal, and keep no batches.
+	// have to fit into memory: they share equal data, and keep no batches.
 	measured bool
 	shared   shared
 }
@@ -274,7 +274,7 @@ func (c *Cluster) Restart(id string) {
 	c.Start(id)
 }
 
-// Pause stops a process, as SIGSTOP does. What is sent to it waits.
+// Pause stops a process, as SIGSTOP does. Messages to it wait.
 func (c *Cluster) Pause(id string) {
 	p := c.Node(id)
 	p.View() // the turn that is interrupted shows nothing any more

@@ -14,7 +14,7 @@ import (
 // Handlers gives each node a handler for each partition that it owns, as RunOwned does, and
 // watches them.
 type Handlers struct {
-	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled; negative = for ever
+	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled; negative = never
 
 	Overlaps []Overlap
 	Gaps     []Gap

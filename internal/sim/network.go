@@ -154,7 +154,7 @@ func (c *Cluster) Heal() { clear(c.net.cuts) }
 func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 
 // SetLossOf changes the share of packets that are lost, besides, on the way out of the host of
-// a node, and into it. Streams repeat what is lost.
+// a node, and into it. Streams repeat lost packets.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.net.lossOf[c.Node(id).Addr] = loss{out, in}
 }

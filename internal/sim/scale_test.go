@@ -178,7 +178,7 @@ func TestMeasureStops(t *testing.T) {
 	}
 }
 
-// The nodes of a trial share what is equal: thousands of nodes have to fit into memory.
+// The nodes of a trial share equal data: thousands of nodes have to fit into memory.
 func TestMeasureShares(t *testing.T) {
 	c := sim.New(sim.Options{})
 	if _, err := c.Measure(sim.Trial{Nodes: 4, Limit: time.Minute}); err != nil {

@@ -127,7 +127,7 @@ func pairs(a, b []*Member) func(yield func(a, b *Member) bool) {
 // errNoStart is an update without a state that it changes.
 var errNoStart = errors.New("tablewire: the first update has no table")
 
-// Apply returns the state after u. An update may come from anywhere: an error names what is wrong with it.
+// Apply returns the state after u. An update may come from anywhere: an error names its fault.
 // It takes O(partitions + members) time.
 func (u *Update) Apply(from *State) (*State, error) {
 	var e placement.Export

@@ -157,7 +157,7 @@ func (n *reserved) merge(before time.Time, span time.Duration) {
 	n.claims = kept
 }
 
-// Raise makes what is reserved on a node at least as much as all instances together have.
+// Raise makes the reservations on a node at least as much as all instances together have.
 func (r *Reservations) Raise(id lease.NodeID, units int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

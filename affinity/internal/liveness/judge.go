@@ -186,7 +186,7 @@ func (j *Judge) Reclaiming(now time.Time) bool {
 
 // Back reports whether the store was away a short while ago, so that nodes may restore
 // their pins. self is whether this node may: until it has restored none for a while, because
-// one that the store refuses must not hold up the others.
+// a node that the store refuses must not hold up the others.
 func (j *Judge) Back(now time.Time) (self, anyNode bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -44,7 +44,7 @@ type web struct {
 	waitsFor atomic.Pointer[string] // the latest warning with an error; nil = none
 }
 
-// tokens are those that count.
+// tokens are the accepted ones.
 type tokens struct{ operate, read []string }
 
 func (w *web) setTokens(a settings.Agent) { w.tokens.Store(&tokens{a.Tokens, a.ReadTokens}) }

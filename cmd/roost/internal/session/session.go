@@ -113,7 +113,7 @@ func (o *Options) transport() (_ *http.Client, err error) {
 	return &http.Client{Transport: t}, settings.Faults(faults)
 }
 
-// faults returns what is wrong with options that depend on each other.
+// faults returns the faults of options that depend on each other.
 func (o *Options) faults() (faults []error) {
 	if (o.cert == "") != (o.key == "") {
 		faults = append(faults, errors.New("--cert and --cert-key belong together"))

@@ -96,7 +96,7 @@ func (t *tour) behind(nodes []*node, seen []*clusterhttp.Members) (behind *node,
 	return behind, why, agreed
 }
 
-// lacks returns what is wrong with one node's view of the members, or "".
+// lacks returns the fault of one node's view of the members, or "".
 func (t *tour) lacks(m *clusterhttp.Members) string {
 	if m == nil {
 		return "does not answer"

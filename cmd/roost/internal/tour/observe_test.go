@@ -133,7 +133,7 @@ func TestBrokenStep(t *testing.T) {
 			}
 			for _, want := range c.broken {
 				if !strings.Contains(fmt.Sprint(err), want) {
-					t.Errorf("the verdict does not name what is broken: %v", err)
+					t.Errorf("the verdict does not name the broken part: %v", err)
 				}
 			}
 		})

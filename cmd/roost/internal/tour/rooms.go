@@ -154,7 +154,7 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 }
 
 // loaded waits until every agent has heard the loads that the rooms of every node cost.
-// If that takes too long, the fault says what is wrong.
+// If that takes too long, the error says why.
 func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, fault string) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
