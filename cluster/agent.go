@@ -203,7 +203,7 @@ func (a *Agent) Owned() []placement.Partition {
 // a partition after a change of the table, which takes O(members), as a greater n does.
 func (a *Agent) Owners(key string, n int) []*Member { return a.snap.Load().Owners(key, n) }
 
-// OwnersNear is Owners with the members of a zone first; see [Snapshot.OwnersNear].
+// OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
 func (a *Agent) OwnersNear(key string, n int, zone string) []*Member {
 	return a.snap.Load().OwnersNear(key, n, zone)
 }

@@ -179,8 +179,7 @@ func (s *Snapshot) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear is Owners with the members of a zone first: for readers that take any replica. It takes
-// O(members · log members) time.
+// OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
 func (s *Snapshot) OwnersNear(key string, n int, zone string) []*Member {
 	return s.candidates(s.Table.RankNear(placement.Of(key, s.Table.Partitions()), n, zone))
 }

@@ -165,8 +165,7 @@ func (f *Follower) Owners(key string, n int) []*Member {
 	return members
 }
 
-// OwnersNear is Owners with the members of a zone first: for readers that take any replica. It takes
-// O(members · log members) time.
+// OwnersNear returns the members of Owners, those of a zone first: for readers that take any of n replicas.
 func (f *Follower) OwnersNear(key string, n int, zone string) []*Member {
 	v := f.now.Load()
 	return v.candidates(v.Table.RankNear(placement.Of(key, v.Table.Partitions()), n, zone))

@@ -85,14 +85,14 @@ func (t *Table) Subset(tenant string, n int) []lease.NodeID {
 	return t.idsOf(spread(nodes, best, n))
 }
 
-// RankNear is [Table.Rank] with the nodes of a zone first: for readers that take any replica, and
-// rather one nearby. The owner is first if it is in that zone. It takes O(nodes · log nodes) time.
+// RankNear returns the nodes of [Table.Rank], those of a zone first: for readers that take any of n
+// replicas, and rather one nearby. It costs what [Table.AppendRank] does.
 func (t *Table) RankNear(p Partition, n int, zone string) []lease.NodeID {
-	ranked := t.AppendRank(nil, p, len(t.Nodes()))
+	ranked := t.AppendRank(nil, p, n)
 	slices.SortStableFunc(ranked, func(a, b int) int {
 		return cmp.Compare(away(t.nodes[a], zone), away(t.nodes[b], zone))
 	})
-	return t.idsOf(ranked[:max(0, min(n, len(ranked)))])
+	return t.idsOf(ranked)
 }
 
 // away is 0 for a node of a zone, and 1 for others.
