@@ -99,6 +99,8 @@ func TestQuotes(t *testing.T) {
 		"tutorial.md":   {"examples/tutorial/main.go", true},
 		"operations.md": {"cluster/clusterotel/example_test.go", false},
 		"signalling.md": {"affinity/signalling/example_test.go", false},
+
+		"coming-from.md": {"cluster/clusterprom/example_shadow_test.go", true},
 	} {
 		program := read(t, root+of.program)
 		quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, docs+page), -1)
