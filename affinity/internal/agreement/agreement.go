@@ -94,9 +94,12 @@ const settingKey = "key"
 // has a cluster that changes its key: there a node accepts the key of the others, or did until a moment
 // ago. So another key counts once this node has not accepted it for a TTL.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
-	keys := []string{"none"}
+	var keys []string
 	if a.Keys != nil {
-		keys = append(a.Keys(), keys...)
+		keys = a.Keys()
+	}
+	if len(keys) == 0 {
+		keys = []string{"none"}
 	}
 	stated := a.Settings
 	stated.Values = append(slices.Clip(stated.Values), pinstore.Setting{Name: settingKey, Value: keys[0]})

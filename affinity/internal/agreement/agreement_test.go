@@ -3,6 +3,7 @@ package agreement
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -105,14 +106,15 @@ func keyedNodes(names ...lease.NodeID) []*keyed {
 	return nodes
 }
 
-// Nodes of another cluster of the same name are refused by their key, also if they have none, and go on
-// when the others have ended.
+// Nodes of another cluster of the same name are refused by their key, also if one of the two has none, and
+// go on when the others have ended.
 func TestAnotherKey(t *testing.T) {
-	for _, key := range [][]string{{"new"}, nil} {
+	for _, c := range []struct{ first, key []string }{{[]string{"old"}, []string{"new"}}, {[]string{"old"}, nil}, {nil, []string{"new"}}} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := keyedNodes("a", "b", "x")
 			x := nodes[2]
-			x.keys = key
+			nodes[0].keys, nodes[1].keys, x.keys = c.first, c.first, c.key
+			differ := fmt.Sprintf("gossip key (by its fingerprint) is %s here and %s on ", append(c.key, "none")[0], append(c.first, "none")[0])
 			since := time.Now()
 			for time.Since(since) < 5*time.Second {
 				for _, k := range nodes[:2] {
@@ -124,7 +126,7 @@ func TestAnotherKey(t *testing.T) {
 				if want := time.Since(since) > x.TTL; (err != nil) != want {
 					t.Fatalf("after %v: %v", time.Since(since), err)
 				}
-				if err != nil && (!errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), "gossip key (by its fingerprint) is "+append(key, "none")[0]+" here and old on ")) {
+				if err != nil && (!errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), differ)) {
 					t.Fatal(err)
 				}
 				time.Sleep(200 * time.Millisecond)
