@@ -178,6 +178,27 @@ func TestStrangersHoldNoStream(t *testing.T) {
 	}
 }
 
+// Strangers who stay in the middle of a handshake take no place of a watcher.
+func TestStrangersKeepNoWatcherOut(t *testing.T) {
+	t.Parallel()
+	key := bytes.Repeat([]byte{7}, 32)
+	n, _ := start(t, "a#1", func(c *Config) { as(5)(c); c.Key = key })
+	bad := newCredentials("test", nil, nil)
+	for range maxWatchers {
+		conn := dial(t, "tcp", n)
+		write(t, conn, append(append(bad.head(), watchVersion), make([]byte, numberSize)...))
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.ReadFull(conn, make([]byte, answerSize)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn := dial(t, "tcp", n)
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := newCredentials("test", key, nil).watch(conn); err != nil {
+		t.Errorf("a watcher among %d strangers: %v", maxWatchers, err)
+	}
+}
+
 // Watch streams are bounded, and take no slot of a join.
 func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()

@@ -68,18 +68,21 @@ func (g *guard) serveWatcher(c *vettedConn, answered func()) {
 	conn := c.Conn
 	defer func() { _ = conn.Close() }()
 	defer answered()
-	from, most := source(conn), maxWatchers
-	if g.plain() {
-		most = maxWatchersFrom
-	}
-	if g.watched.enter(from, most) != nil {
-		return
-	}
-	defer g.watched.leave(from)
 	if err := g.answerWatcher(c); err != nil {
 		if errors.Is(err, errProof) || errors.Is(err, errWatch) || errors.Is(err, os.ErrDeadlineExceeded) {
 			g.dropped.Add(1)
 		}
+		return
+	}
+	from, most := source(conn), maxWatchers
+	if g.plain() {
+		most = maxWatchersFrom
+	}
+	if g.watched.enter(from, most) != nil { // not before the proof: strangers must not take the places
+		return
+	}
+	defer g.watched.leave(from)
+	if _, err := c.Write([]byte{held}); err != nil {
 		return
 	}
 	answered()
@@ -87,6 +90,7 @@ func (g *guard) serveWatcher(c *vettedConn, answered func()) {
 	_ = rest(conn, watcherKeepAlive)
 }
 
+// answerWatcher is the handshake but for its last byte.
 func (g *guard) answerWatcher(c *vettedConn) error {
 	if err := c.SetDeadline(time.Now().Add(g.headTimeout)); err != nil {
 		return err
@@ -101,8 +105,7 @@ func (g *guard) answerWatcher(c *vettedConn) error {
 	if c.head.Buffered() > 0 {
 		return errWatch
 	}
-	_, err := c.Write([]byte{held})
-	return err
+	return nil
 }
 
 // rest waits for the end of a stream that says nothing.
