@@ -50,14 +50,18 @@ type connKey struct{}
 
 // context is for http.Server.ConnContext.
 func (s *conns) context(ctx context.Context, nc net.Conn) context.Context {
-	raw := nc
-	if secure, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		raw = secure.NetConn()
-	}
-	if tcp, ok := raw.(*net.TCPConn); ok {
+	if tcp, ok := raw(nc).(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(writeBuffer) // works on any open connection
 	}
 	return context.WithValue(ctx, connKey{}, nc)
+}
+
+// raw returns the connection below TLS.
+func raw(nc net.Conn) net.Conn {
+	if secure, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		return secure.NetConn()
+	}
+	return nc
 }
 
 // changed is for http.Server.ConnState.
@@ -108,7 +112,7 @@ func (s *conns) wait(c *conn) {
 	if len(s.of) > s.most || s.waiting.Len() > s.mostWaiting {
 		first := s.waiting.Front().Value.(*conn) // c itself, if all others are in a request
 		s.forget(first)
-		_ = first.Close()
+		_ = raw(first.Conn).Close() // TLS would say so first, for up to 5 s if the client does not read
 	}
 }
 

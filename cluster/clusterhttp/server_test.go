@@ -2,6 +2,7 @@ package clusterhttp
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -185,4 +186,33 @@ func TestNewServerLimitsConnections(t *testing.T) {
 	if maxConns < 2*1024+maxWaiting {
 		t.Error("too few for the event streams")
 	}
+}
+
+// A TLS connection that makes room is closed at once, also if its client reads nothing: the server accepts no
+// other one meanwhile.
+func TestTLSConnectionMakesRoom(t *testing.T) {
+	like := httptest.NewTLSServer(nil)
+	config := &tls.Config{Certificates: like.TLS.Certificates, SessionTicketsDisabled: true} //nolint:gosec // for a test
+	like.Close()
+	synctest.Test(t, func(t *testing.T) {
+		srv := NewServer(nil)
+		ours, theirs := net.Pipe()
+		deaf, secure := tls.Client(ours, &tls.Config{InsecureSkipVerify: true}), tls.Server(theirs, config) //nolint:gosec // likewise
+		go func() { _ = deaf.Handshake() }()
+		if err := secure.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		srv.ConnState(secure, http.StateNew)
+		begin := time.Now()
+		for range maxWaiting {
+			_, other := net.Pipe()
+			srv.ConnState(other, http.StateNew)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("all others waited for %v", took)
+		}
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection is open: %v", err)
+		}
+	})
 }
