@@ -21,8 +21,8 @@ type Config struct {
 	// Token is sent with each request. The network can read it unless the agents speak https.
 	Token string
 
-	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. Default: a
-	// client that gives up connecting after Silence.
+	// HTTP sends the requests. Its Timeout must be 0, because it would end every stream. It follows redirects
+	// only if it has a CheckRedirect. Default: a client that gives up connecting after Silence.
 	HTTP *http.Client
 
 	// Silence is how long the agent may say nothing until another one is asked, too. At a third of it an
@@ -72,6 +72,11 @@ func (c Config) withDefaults() Config {
 			IdleConnTimeout:     time.Minute,
 			ForceAttemptHTTP2:   true,
 		}}
+	}
+	if c.HTTP.CheckRedirect == nil { // no agent redirects, and the token must not go elsewhere
+		stays := *c.HTTP
+		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		c.HTTP = &stays
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -42,7 +42,8 @@ type Client struct {
 	Token string
 
 	// HTTP sends the requests. Default http.DefaultClient. Its Timeout should be
-	// 0, because it would end every stream of Events; a context bounds the calls.
+	// 0, because it would end every stream of Events; a context bounds the calls. Redirects
+	// are followed only if it has a CheckRedirect.
 	HTTP *http.Client
 }
 
@@ -191,7 +192,7 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	if c.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	resp, err := cmp.Or(c.HTTP, http.DefaultClient).Do(r)
+	resp, err := c.stays().Do(r)
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
@@ -202,13 +203,25 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	return resp, nil
 }
 
+// stays returns a client that follows no redirect: no agent sends one, and the token must not go elsewhere.
+func (c *Client) stays() *http.Client {
+	own := *cmp.Or(c.HTTP, http.DefaultClient)
+	if own.CheckRedirect == nil {
+		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &own
+}
+
 // problem returns the error in a response.
 func (c *Client) problem(resp *http.Response) error {
 	p := new(Problem)
 	b, err := readAll(resp.Body)
-	if bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")) { // in the words of net/http
+	switch {
+	case resp.StatusCode/100 == 3:
+		p = &Problem{Code: CodeBadRequest, Message: fmt.Sprintf("%s redirects to %.200s: name that address if it is the agent's", c.where(), resp.Header.Get("Location"))}
+	case bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")): // in the words of net/http
 		p = &Problem{Code: CodeBadRequest, Message: c.where() + " speaks https: put https:// in front of its address"}
-	} else if err != nil || json.Unmarshal(b, p) != nil || p.Code == "" {
+	case err != nil || json.Unmarshal(b, p) != nil || p.Code == "":
 		p = &Problem{Code: CodeInternal, Message: fmt.Sprintf("unexpected response from %s: %s: is it a roost agent?", c.where(), resp.Status)}
 	}
 	p.Status = resp.StatusCode

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -100,9 +98,7 @@ func (o *proxyOptions) faults() (faults []error) {
 		faults = append(faults, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
 	}
 	for _, agent := range o.follow.Agents {
-		base, _ := agenturl.Parse(agent)
-		u, err := url.Parse(base)
-		if err == nil && o.follow.Token != "" && !o.insecure && u.Scheme != "https" && !settings.Loopback(u.Host) && !strings.HasPrefix(u.Host, "localhost") {
+		if o.follow.Token != "" && !o.insecure && !agenturl.Private(agent) {
 			faults = append(faults, fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -217,15 +218,41 @@ func TestTokenOverPlainHTTP(t *testing.T) { // S9.5
 	for addr, refused := range map[string]bool{
 		"127.0.0.1:1": false, "localhost:1": false, "http://127.0.0.1:1/roost": false, "[::1]:1": false, "http://[::1]": false,
 		"192.0.2.1:1": true, "http://192.0.2.1:1": true, "http://node-a/roost": true, "node-a:1": true, "http://127.0.0.1.example:1": true,
-		"https://node-a.invalid:1": false,
+		"https://node-a.invalid:1": false, "http://127.0.0.1:1@node-a": true, "localhost.example:1": true,
 	} {
 		code, _, fault := roost(t, "leave", "--addr", addr, "--token-file", token, "--timeout", "100ms")
 		if said := strings.Contains(fault, "the network could read the token"); said != refused || code == 0 {
 			t.Errorf("%s: %d %s", addr, code, fault)
 		}
+		if refused {
+			code, _, fault := roost(t, "proxy", "--key-from", "path:1", "--listen", "192.0.2.1:1", "--agents", addr, "--token-file", token)
+			if code == 0 || !strings.Contains(fault, "the network could read the token") {
+				t.Errorf("proxy, %s: %d %s", addr, code, fault)
+			}
+		}
 	}
 	if _, _, fault := roost(t, "leave", "--addr", "192.0.2.1:1", "--token-file", token, "--insecure", "--timeout", "100ms"); strings.Contains(fault, "could read") {
 		t.Error(fault)
+	}
+}
+
+// TestTokenRedirected: a token stays where it was sent, also if what answers there points elsewhere.
+func TestTokenRedirected(t *testing.T) { // S9.5
+	t.Parallel()
+	var seen atomic.Int64
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) }))
+	defer plain.Close()
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, plain.URL, http.StatusTemporaryRedirect)
+	}))
+	defer secure.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, fault := roost(t, "leave", "--addr", secure.URL, "--ca", ca, "--token-file", secretFile(t, "token\n"))
+	if code == 0 || seen.Load() > 0 || !strings.Contains(fault, "redirects to "+plain.URL) {
+		t.Errorf("%d requests over plain http; %d %s", seen.Load(), code, fault)
 	}
 }
 

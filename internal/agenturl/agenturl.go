@@ -3,6 +3,7 @@ package agenturl
 
 import (
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 )
@@ -18,4 +19,16 @@ func Parse(addr string) (string, error) {
 		return "", fmt.Errorf("%q is neither host:port nor the URL of an agent", addr)
 	}
 	return strings.TrimSuffix(base, "/"), nil
+}
+
+// Private reports whether the network cannot read what is sent to an agent: it speaks https, or is on this machine.
+// A name other than localhost may stand for any host.
+func Private(addr string) bool {
+	base, err := Parse(addr)
+	if err != nil {
+		return false
+	}
+	u, _ := url.Parse(base) // Parse has seen it
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "https" || u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }

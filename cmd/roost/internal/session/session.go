@@ -20,6 +20,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
 // Options are common to all commands that speak to an agent.
@@ -124,19 +125,10 @@ func (o *Options) faults() (faults []error) {
 	if o.ca != "" || o.cert != "" {
 		faults = append(faults, fmt.Errorf("--addr %q: certificates need https:// in front of the address", o.addr))
 	}
-	if o.token != "" && !o.insecure && !settings.Loopback(withPort(strings.TrimPrefix(o.addr, "http://"))) {
+	if o.token != "" && !o.insecure && !agenturl.Private(o.addr) {
 		faults = append(faults, fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
 	}
 	return faults
-}
-
-// withPort returns the host:port of a URL without its scheme.
-func withPort(hostPath string) string {
-	host, _, _ := strings.Cut(hostPath, "/")
-	if _, _, err := net.SplitHostPort(host); err != nil {
-		return net.JoinHostPort(strings.Trim(host, "[]"), "80")
-	}
-	return host
 }
 
 // Bound gives a call the time that the user allows.
