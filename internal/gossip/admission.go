@@ -357,5 +357,10 @@ func (s *admission) sent(bytes int) {
 	}
 }
 
+// nodeBytes is half of what memberlist keeps for each node of an exchange, besides the bytes that were sent.
+const nodeBytes = 128
+
 // costs returns the bytes of the budget for a message that memberlist handles.
-func (s *admission) costs(message int) int { return 2 * (message + int(s.answer.Load())) }
+func (s *admission) costs(message, nodes int) int {
+	return 2 * (message + nodes*nodeBytes + int(s.answer.Load()))
+}

@@ -198,7 +198,7 @@ func (g *guard) passPackets() {
 	for {
 		select {
 		case p := <-g.NodeAwareTransport.PacketCh():
-			if g.plain() && !harmless(p.Buf) {
+			if g.plain() && !harmless(p.Buf) || !g.plain() && padded(p.Buf) {
 				g.dropped.Add(1)
 				continue
 			}
@@ -242,7 +242,7 @@ func (g *guard) passStream(p *place) {
 	}
 	forget()
 	if vetted.err == nil {
-		vetted.err = p.move(g.ctx, &g.places.served, g.places.costs(len(vetted.message)))
+		vetted.err = p.move(g.ctx, &g.places.served, g.places.costs(len(vetted.message), vetted.nodes))
 	}
 	if vetted.err == nil {
 		select {
@@ -277,6 +277,13 @@ const (
 	typeCompress = 9
 	typeChecksum = 12
 )
+
+// padded reports whether a sealed packet says that it is padded. No agent pads, and memberlist would panic on a wrong
+// padding.
+func padded(b []byte) bool {
+	b, _, err := memberlist.RemoveLabelHeaderFromPacket(b)
+	return err == nil && len(b) > 0 && b[0] == 0
+}
 
 // harmless reports whether a packet can be unpacked in one step. Agents send neither
 // compressed packets nor nested compounds; unpacking them can expand 64 KiB from an

@@ -1,6 +1,8 @@
 package gossip
 
 import (
+	"bufio"
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
@@ -36,6 +38,7 @@ func (c *vettedConn) read(h head) ([]byte, error) {
 			return nil, err
 		}
 	}
+	c.nodes = h.nodes
 	read := c.readPlain
 	if h.kind == typeEncrypt {
 		read = c.readSealed
@@ -63,7 +66,8 @@ func (c *vettedConn) explain(err error) error {
 }
 
 // readSealed returns an encrypted message if a key of this node sealed it; otherwise one that
-// is as wrong, and short: memberlist answers with an error that names the key.
+// is as wrong, and short: memberlist answers with an error that names the key. Content that no agent
+// sends is rejected: an empty one would make memberlist panic, and it would unpack 60 kB to 20 MiB.
 func (c *vettedConn) readSealed(h head) ([]byte, error) {
 	b := make([]byte, h.at+h.bytes)
 	for i := 0; i < len(b); {
@@ -74,35 +78,42 @@ func (c *vettedConn) readSealed(h head) ([]byte, error) {
 		i += n
 		c.place.moved.Add(int64(n))
 	}
-	if authentic(c.guard.keys(), c.guard.label, b[h.begin:]) {
+	if content, ok := unseal(c.guard.keys(), c.guard.label, b[h.begin:]); ok {
 		c.place.prove()
+		in := readHead(bufio.NewReaderSize(bytes.NewReader(content), maxHead), "", true)
+		if in.err != nil || in.only || in.nodes+in.state > len(content) {
+			return nil, errHead
+		}
+		c.nodes = in.nodes
 		return b, nil
 	}
 	wrong := binary.BigEndian.AppendUint32(slices.Clone(b[:h.at-4]), leastSealed)
 	return append(append(wrong, sealVersion), make([]byte, leastSealed-1)...), nil
 }
 
-// authentic reports whether one of the keys sealed a message, as memberlist seals it: its type and
+// unseal returns the content of a message if one of the keys sealed it, as memberlist seals it: its type and
 // length, and the label, are authenticated too.
-func authentic(keys [][]byte, label string, message []byte) bool {
+func unseal(keys [][]byte, label string, message []byte) (content []byte, ok bool) {
 	head, b := message[:5], message[5:]
 	if len(b) < leastSealed || b[0] != sealVersion {
-		return false
+		return nil, false
 	}
 	data := append(slices.Clone(head), label...)
 	nonce, sealed := b[sealVersion:sealVersion+sealNonce], b[sealVersion+sealNonce:]
-	return slices.ContainsFunc(keys, func(key []byte) bool {
+	for _, key := range keys {
 		block, err := aes.NewCipher(key)
 		if err != nil {
-			return false
+			continue
 		}
 		gcm, err := cipher.NewGCM(block)
 		if err != nil {
-			return false
+			continue
 		}
-		_, err = gcm.Open(nil, nonce, sealed, data)
-		return err == nil
-	})
+		if content, err = gcm.Open(nil, nonce, sealed, data); err == nil {
+			return content, true
+		}
+	}
+	return nil, false
 }
 
 func take(r io.Reader, n int) []byte {

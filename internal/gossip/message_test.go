@@ -3,6 +3,8 @@ package gossip
 import (
 	"bufio"
 	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // reading returns the stream of a test, and its head.
@@ -83,6 +86,16 @@ func TestPlainMessage(t *testing.T) {
 		if !errors.Is(err, c.want) || err == nil && !bytes.Equal(got, c.b) {
 			t.Errorf("%s: %d of %d bytes, %v, want %v", c.name, len(got), len(c.b), err, c.want)
 		}
+	}
+}
+
+// Nodes of a few bytes count by what memberlist keeps of them (S9.1).
+func TestCostOfNodes(t *testing.T) {
+	b := append(pushPull(t, field{"Nodes", 2 * maxMembers}, field{"UserStateLen", 0}, field{"Join", true}), bytes.Repeat([]byte{0x80}, 2*maxMembers)...)
+	conn, h := reading(b, "", nil)
+	got, err := conn.read(h)
+	if cost := conn.guard.places.costs(len(got), conn.nodes); err != nil || cost < 2*maxMembers*200 {
+		t.Errorf("%d bytes with %d nodes cost %d, %v", len(got), conn.nodes, cost, err)
 	}
 }
 
@@ -179,6 +192,56 @@ func TestSealedMessage(t *testing.T) {
 		if got, err := conn.read(h); err != nil || len(got) > 7 || !strings.HasPrefix(b, string(got)) {
 			t.Errorf("%q, which memberlist refuses by its head: %q, %v", b, got, err)
 		}
+	}
+}
+
+// seal returns a message in the form of memberlist, by any version.
+func seal(t *testing.T, key []byte, version byte, content, data string) string {
+	t.Helper()
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, sealVersion+sealNonce)
+	b[0] = version
+	return string(gcm.Seal(b, b[sealVersion:], []byte(content), []byte(data)))
+}
+
+// What a holder of the key seals, and no agent does, does not reach memberlist: some of it would end the
+// process, or take far more memory than bytes.
+func TestSealedNonsense(t *testing.T) {
+	t.Parallel()
+	key := bytes.Repeat([]byte{7}, 32)
+	n, _ := start(t, "a#1", func(c *Config) { c.Key = key })
+	exchange := func(nodes, state int, rest string) string {
+		return string(pushPull(t, field{"Nodes", nodes}, field{"UserStateLen", state}, field{"Join", true})) + rest
+	}
+	refused := uint64(0)
+	counts := func(name string) {
+		t.Helper()
+		refused++
+		eventually(t, name+": the guard counts it", func() bool { return n.Dropped() == refused })
+	}
+	for name, content := range map[string]string{
+		"nothing": "", "compressed": "\x09\x82\xa4Algo\x00\xa3Buf\xc4\x01x", "a label": "\xf4\x04test\x00", "sealed again": "\x0a\x00\x00\x00\x00",
+		"a state that is not there": exchange(1, lease.MaxMessageBytes, "\x80"), "nodes that are not there": exchange(2*maxMembers, 0, "\x80"),
+	} {
+		head := string(binary.BigEndian.AppendUint32([]byte{typeEncrypt}, uint32(leastSealed+len(content))))
+		conn := dial(t, "tcp", n)
+		write(t, conn, []byte("\xf4\x04test"+head+seal(t, key, 1, content, head+"test")))
+		counts(name)
+		ends(t, conn)
+	}
+	padded := strings.Repeat("x", 15) + "\xff" // 255 bytes of padding
+	write(t, dial(t, "udp", n), []byte("\xf4\x04test"+seal(t, key, 0, padded, "test")))
+	counts("padded packet")
+	b, _ := start(t, "b#1", func(c *Config) { c.Key = key })
+	if err := b.Join(n.Addr()); err != nil {
+		t.Error(err)
 	}
 }
 

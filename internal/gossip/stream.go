@@ -46,6 +46,7 @@ type vettedConn struct {
 	vetted    bool
 	watch     bool   // the head was watchHead, and is read
 	message   []byte // which memberlist has not read yet
+	nodes     int    // of the exchange in it
 	err       error
 }
 
