@@ -60,15 +60,6 @@ type admission struct {
 	served pool
 }
 
-// pool is a budget of bytes.
-type pool struct {
-	bytes, most int
-	time        time.Duration // that a stream has in any case
-	used        int
-	granted     []*place // in the order of the grants
-	waiting     []*place
-}
-
 func newAdmission(evicted *atomic.Uint64) *admission {
 	return &admission{
 		evicted: evicted,
@@ -92,6 +83,7 @@ type place struct {
 	bytes   int           // there
 	at      time.Time     // when it came into the pool, or got its bytes
 	granted bool          // it has them
+	kept    int           // bytes of toRead, for a message that waits to be served
 	ready   chan struct{} // closed then
 	gone    chan struct{} // closed when the stream is expelled
 	written atomic.Int32  // what this node has begun to write
@@ -205,6 +197,8 @@ func (s *admission) expel(p *place) {
 }
 
 func (s *admission) release(p *place) {
+	s.toRead.used -= p.kept
+	p.kept = 0
 	if p.pool == nil {
 		return
 	}
@@ -243,12 +237,8 @@ func (p *place) closeBusy() {
 func (p *place) leave() {
 	s := p.all
 	s.mu.Lock()
-	from := p.pool
 	s.drop(p)
-	var victims []*place
-	if from != nil {
-		victims = s.grant(from, time.Now())
-	}
+	victims := s.grantAll(time.Now())
 	s.mu.Unlock()
 	s.evict(victims...)
 }
@@ -260,8 +250,9 @@ func (p *place) prove() {
 	p.proven = true
 }
 
-// move waits until the stream has so many bytes of another pool, and none of the former one.
-func (p *place) move(ctx context.Context, to *pool, bytes int) error {
+// move waits until the stream has so many bytes of another pool, and none of the former one. Until then it
+// keeps those of its message, unless that is small.
+func (p *place) move(ctx context.Context, to *pool, bytes, message int) error {
 	s := p.all
 	s.mu.Lock()
 	select {
@@ -270,21 +261,23 @@ func (p *place) move(ctx context.Context, to *pool, bytes int) error {
 		return errEvicted
 	default:
 	}
-	from, now := p.pool, time.Now()
+	kept, now := 0, time.Now()
+	if p.pool == &s.toRead && message > smallStream {
+		kept = min(message, p.bytes)
+	}
 	s.release(p)
+	p.kept = kept
+	s.toRead.used += kept
 	p.pool, p.bytes, p.at, p.ready = to, min(bytes, to.bytes), now, make(chan struct{})
 	p.moved.Store(0)
 	to.waiting = append(to.waiting, p)
-	victims := s.grant(to, now)
-	if from != nil {
-		victims = append(victims, s.grant(from, now)...)
-	}
+	victims := s.grantAll(now)
 	s.mu.Unlock()
 	s.evict(victims...)
-	return p.await(ctx, to)
+	return p.await(ctx)
 }
 
-func (p *place) await(ctx context.Context, in *pool) error {
+func (p *place) await(ctx context.Context) error {
 	look := time.NewTicker(readTime / 10)
 	defer look.Stop()
 	for {
@@ -305,62 +298,9 @@ func (p *place) await(ctx context.Context, in *pool) error {
 				return os.ErrDeadlineExceeded
 			}
 			p.all.mu.Lock()
-			victims := p.all.grant(in, now)
+			victims := p.all.grantAll(now)
 			p.all.mu.Unlock()
 			p.all.evict(victims...)
 		}
 	}
-}
-
-// grant gives budget to the streams that wait for it, and takes it from those that are
-// overdue. The next one is of the source that uses least, small, and early.
-func (s *admission) grant(in *pool, now time.Time) (victims []*place) {
-	for len(in.waiting) > 0 {
-		next := in.next()
-		if in.used+next.bytes > in.bytes || len(in.granted) >= in.most {
-			i := slices.IndexFunc(in.granted, func(p *place) bool { return p.overdue(now) })
-			if i < 0 {
-				return victims
-			}
-			victims = append(victims, in.granted[i])
-			s.expel(in.granted[i])
-			continue
-		}
-		in.waiting = slices.DeleteFunc(in.waiting, func(p *place) bool { return p == next })
-		in.granted = append(in.granted, next)
-		in.used += next.bytes
-		next.at, next.granted = now, true
-		close(next.ready)
-	}
-	return victims
-}
-
-func (in *pool) next() *place {
-	uses := make(map[netip.Addr]int)
-	for _, p := range in.granted {
-		uses[p.from] += p.bytes
-	}
-	return slices.MinFunc(in.waiting, func(a, b *place) int { // the first one of equals
-		if d := uses[a.from] - uses[b.from]; d != 0 {
-			return d
-		}
-		return a.bytes - b.bytes
-	})
-}
-
-// sent notes the size of a message of this node, which may be its full state.
-func (s *admission) sent(bytes int) {
-	if most := s.answer.Load(); int64(bytes) > most {
-		s.answer.Store(int64(bytes))
-	} else if bytes > smallStream {
-		s.answer.Store(most - (most-int64(bytes))/16)
-	}
-}
-
-// nodeBytes is half of what memberlist keeps for each node of an exchange, besides the bytes that were sent.
-const nodeBytes = 128
-
-// costs returns the bytes of the budget for a message that memberlist handles.
-func (s *admission) costs(message, nodes int) int {
-	return 2 * (message + nodes*nodeBytes + int(s.answer.Load()))
 }

@@ -81,7 +81,7 @@ func (w *ward) enter(from string) *place {
 // moves begins to wait for budget, and returns how that ends.
 func (w *ward) moves(p *place, to *pool, bytes int) <-chan error {
 	end := make(chan error, 1)
-	go func() { end <- p.move(w.ctx, to, bytes) }()
+	go func() { end <- p.move(w.ctx, to, bytes, 0) }()
 	synctest.Wait()
 	time.Sleep(time.Millisecond)
 	return end
@@ -227,7 +227,7 @@ func TestOverdue(t *testing.T) {
 		}
 		w.shut("it sent nothing", true, silent)
 		w.shut("it sent much", false, busy)
-		if err := silent.move(w.ctx, &w.served, 1); !errors.Is(err, errEvicted) {
+		if err := silent.move(w.ctx, &w.served, 1, 0); !errors.Is(err, errEvicted) {
 			t.Errorf("a closed stream goes on: %v", err)
 		}
 		late := w.enter("10.0.0.2")
@@ -281,7 +281,7 @@ func TestAdmissionBounds(t *testing.T) {
 				all.Go(func() {
 					defer p.leave()
 					for _, to := range []*pool{&w.toRead, &w.served} {
-						if p.move(w.ctx, to, size) != nil {
+						if p.move(w.ctx, to, size, size) != nil {
 							return
 						}
 						w.holds()
@@ -307,8 +307,12 @@ func (w *ward) holds() {
 	defer w.mu.Unlock()
 	for _, in := range []*pool{&w.toRead, &w.served} {
 		used := 0
-		for _, p := range in.granted {
-			used += p.bytes
+		for _, p := range w.users(in) {
+			if p.pool == in {
+				used += p.bytes
+			} else {
+				used += p.kept
+			}
 		}
 		if used != in.used || used > in.bytes || len(in.granted) > in.most || len(w.open) > maxStreams {
 			w.t.Errorf("%d bytes are used of %d, counted as %d, by %d of %d streams", used, in.bytes, in.used, len(in.granted), len(w.open))

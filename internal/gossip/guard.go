@@ -242,7 +242,7 @@ func (g *guard) passStream(p *place) {
 	}
 	forget()
 	if vetted.err == nil {
-		vetted.err = p.move(g.ctx, &g.places.served, g.places.costs(len(vetted.message), vetted.nodes))
+		vetted.err = p.move(g.ctx, &g.places.served, g.places.costs(len(vetted.message), vetted.nodes), len(vetted.message))
 	}
 	if vetted.err == nil {
 		select {

@@ -34,7 +34,7 @@ func (c *vettedConn) read(h head) ([]byte, error) {
 		return take(c.head, h.at), nil
 	}
 	if h.bytes > smallStream {
-		if err := c.place.move(c.guard.ctx, &c.guard.places.toRead, h.bytes); err != nil {
+		if err := c.place.move(c.guard.ctx, &c.guard.places.toRead, h.bytes, 0); err != nil {
 			return nil, err
 		}
 	}
