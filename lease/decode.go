@@ -74,9 +74,11 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 		m.SentAt = time.UnixMilli(r.varint(math.MaxInt64))
 	case sectionRows:
 		*table = r.fixed32()
-		m.Beats = make([]Beat, 0, len(r.b)/minRowBytes+1)
+		m.Beats = make([]Beat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
 		for len(r.b) > 0 {
-			m.Beats = append(m.Beats, r.row(m.Stamp, *table))
+			if m.Beats = append(m.Beats, r.row(m.Stamp, *table)); len(m.Beats) > MaxNodes {
+				r.fail("too many rows")
+			}
 		}
 	case sectionRecords:
 		for len(r.b) > 0 {
@@ -141,7 +143,9 @@ func (m *Message) word(kind uint64, r *reader) {
 
 func (m *Message) readAccusations(r *reader) {
 	for len(r.b) > 0 {
-		m.Accusations = append(m.Accusations, r.accusation(m.Stamp))
+		if m.Accusations = append(m.Accusations, r.accusation(m.Stamp)); len(m.Accusations) > maxAccused {
+			r.fail("too many accusations")
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,10 @@ func TestDecodeRejects(t *testing.T) {
 			for len(m.Records) <= MaxNodes {
 				m.Records = append(m.Records, rec("x", 1))
 			}
+		}), ErrMalformed},
+		{"too many rows", mutate(func(m *Message) { m.Beats = slices.Repeat(m.Beats[:1], MaxNodes+1) }), ErrMalformed},
+		{"too many accusations", mutate(func(m *Message) {
+			m.Accusations = slices.Repeat([]Accusation{{Subject: 1, Watcher: 2, At: m.Stamp, Evidence: Refused}}, maxAccused+1)
 		}), ErrMalformed},
 		{"too many wants", mutate(func(m *Message) { m.Wants = make([]Handle, MaxNodes+1) }), ErrMalformed},
 		{"too many asks", mutate(func(m *Message) { m.Asks = make([]Handle, MaxNodes+1) }), ErrMalformed},

@@ -23,8 +23,9 @@ const (
 	// small multiple of the message's size.
 	MaxMessageBytes = 6 << 20
 	MaxExtraBytes   = 2 << 20
-	MaxNodes        = 16384 // in a set, and records in a message
-	MaxEvictions    = 64    // in a set, and in a message
+	MaxNodes        = 16384 // in a set, and records and rows in a message
+	maxAccused      = 2 * MaxNodes * maxAccusers
+	MaxEvictions    = 64 // in a set, and in a message
 	MaxEvictionTime = 24 * time.Hour
 	MaxReasonBytes  = 128 // of an eviction
 	handleBytes     = handleBits / 8

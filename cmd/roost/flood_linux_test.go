@@ -88,6 +88,7 @@ func TestFloods(t *testing.T) {
 	for _, f := range allFloods() {
 		siege{name: f.name, plain: f.plain, short: f.short, begin: f.begin}.test(t)
 	}
+	siege{name: "no key: 64 × a state of 6 MiB", plain: true, begin: states}.test(t)
 }
 
 // siege is an attack on agent a, of which b is a member, while c joins by it: a row of the table.

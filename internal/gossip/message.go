@@ -157,7 +157,7 @@ func (m *plainMessage) next(n int) []byte {
 		}
 		at := len(m.b)
 		piece := min(end-at, pieceSize)
-		m.b = slices.Grow(m.b, piece)[:at+piece]
+		m.b = slices.Grow(m.b, end-at)[:at+piece] // it has the budget
 		if _, m.err = io.ReadFull(m.conn.head, m.b[at:]); m.err == nil {
 			m.conn.place.moved.Add(int64(piece))
 		}
