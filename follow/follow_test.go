@@ -195,8 +195,10 @@ func TestStrangeAgents(t *testing.T) {
 		}
 	}
 	for name, h := range map[string]http.HandlerFunc{
-		"not found":        http.NotFound,
-		"elsewhere":        func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "http://a:8401"+r.URL.Path, 307) },
+		"not found": http.NotFound,
+		"elsewhere": func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "http://a:8401"+r.URL.Path, http.StatusTemporaryRedirect)
+		},
 		"a page":           func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, "<html>") },
 		"no table":         sends(": keep-alive\n\n"),
 		"no JSON":          sends("event: update\ndata: {\n\n"),

@@ -74,12 +74,7 @@ func (m *Message) section(kind uint64, r *reader, table *uint32) {
 		m.SentAt = time.UnixMilli(r.varint(math.MaxInt64))
 	case sectionRows:
 		*table = r.fixed32()
-		m.Beats = make([]Beat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
-		for len(r.b) > 0 {
-			if m.Beats = append(m.Beats, r.row(m.Stamp, *table)); len(m.Beats) > MaxNodes {
-				r.fail("too many rows")
-			}
-		}
+		m.readRows(r, *table)
 	case sectionRecords:
 		for len(r.b) > 0 {
 			if m.Records = append(m.Records, r.record()); len(m.Records) > MaxNodes {
@@ -138,6 +133,15 @@ func (m *Message) word(kind uint64, r *reader) {
 		m.Handover = slices.Clone(r.b)
 	case sectionMissed:
 		m.Missed = Stamp(min(r.fixed64(), maxStamp))
+	}
+}
+
+func (m *Message) readRows(r *reader, table uint32) {
+	m.Beats = make([]Beat, 0, min(len(r.b)/minRowBytes, MaxNodes)+1)
+	for len(r.b) > 0 {
+		if m.Beats = append(m.Beats, r.row(m.Stamp, table)); len(m.Beats) > MaxNodes {
+			r.fail("too many rows")
+		}
 	}
 }
 

@@ -192,12 +192,12 @@ func TestNewServerLimitsConnections(t *testing.T) {
 // other one meanwhile.
 func TestTLSConnectionMakesRoom(t *testing.T) {
 	like := httptest.NewTLSServer(nil)
-	config := &tls.Config{Certificates: like.TLS.Certificates, SessionTicketsDisabled: true} //nolint:gosec // for a test
+	config := &tls.Config{Certificates: like.TLS.Certificates, SessionTicketsDisabled: true}
 	like.Close()
 	synctest.Test(t, func(t *testing.T) {
 		srv := NewServer(nil)
 		ours, theirs := net.Pipe()
-		deaf, secure := tls.Client(ours, &tls.Config{InsecureSkipVerify: true}), tls.Server(theirs, config) //nolint:gosec // likewise
+		deaf, secure := tls.Client(ours, &tls.Config{InsecureSkipVerify: true}), tls.Server(theirs, config)
 		go func() { _ = deaf.Handshake() }()
 		if err := secure.Handshake(); err != nil {
 			t.Fatal(err)
