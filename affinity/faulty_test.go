@@ -31,6 +31,7 @@ type faulty struct {
 	shardDown atomic.Bool // of every third partition: a call that names one fails for it
 	hung      bool        // such a call does not answer before its time is over
 	users     []func(string)
+	notified  atomic.Int64 // users of now
 
 	beforeRelease atomic.Pointer[func()] // is called once, before a pin is deleted
 	releasesLate  atomic.Bool            // that pin is deleted a second after the caller has given up
@@ -39,10 +40,16 @@ type faulty struct {
 
 var errDown = fmt.Errorf("%w: %w", pinstore.ErrStore, errors.New("connection refused"))
 
-func (f *faulty) Notify(changed func(string)) {
-	if !f.mute {
-		f.Store.Notify(changed)
-		f.users = append(f.users, changed)
+func (f *faulty) Notify(changed func(string)) (stop func()) {
+	if f.mute {
+		return func() {}
+	}
+	f.notified.Add(1)
+	f.users = append(f.users, changed)
+	end := f.Store.Notify(changed)
+	return func() {
+		f.notified.Add(-1)
+		end()
 	}
 }
 
@@ -212,11 +219,11 @@ func (s *replaced) memory() *pinstore.Memory {
 	return s.now
 }
 
-func (s *replaced) Notify(changed func(string)) {
+func (s *replaced) Notify(changed func(string)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heeds = append(s.heeds, changed)
-	s.now.Notify(changed)
+	return s.now.Notify(changed)
 }
 
 func (s *replaced) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {

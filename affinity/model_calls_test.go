@@ -133,7 +133,7 @@ func (p *modelProcess) Agree(context.Context, lease.Incarnation, time.Duration, 
 }
 
 // Notify implements Store. Notifications are lost.
-func (p *modelProcess) Notify(func(string)) {}
+func (p *modelProcess) Notify(func(string)) (stop func()) { return func() {} }
 
 // knew is what p knew when its call began.
 func (p *modelProcess) knew() [modelPlaces]uint64 {

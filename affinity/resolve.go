@@ -62,7 +62,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 // cached answers from the pin cache.
 func (r *Resolver) cached(room string) (Assignment, bool) {
 	e := r.cache.Get(room)
-	if e == nil || !r.cache.IsFresh(e, time.Now()) {
+	if e == nil || !r.cache.IsFresh(e, time.Now()) || r.work.closed.Load() { // no longer notified then
 		return Assignment{}, false
 	}
 	s := r.agent.Snapshot()

@@ -67,6 +67,7 @@ type work struct {
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
 	stop     context.CancelFunc
+	unnotify func() // ends the calls of changed
 	endLog   func() // waits for the last lines
 	closed   atomic.Bool
 	close    sync.Once
@@ -94,13 +95,14 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	var endLog func()
 	cfg.Log, _, endLog = logqueue.Through(cfg.Log.With("node", lease.NodeID(node.ID)))
 	r := newResolver(agent, node.LeaseTTL, store, cfg)
-	store.Notify(r.changed)
+	r.work.unnotify = store.Notify(r.changed)
 	ctx, stop := context.WithCancel(context.Background())
 	r.work.stop, r.work.endLog = stop, endLog
 	r.store.agreement.Settings, r.store.agreement.Keys = settingsOf(node, cfg), agent.KeyFingerprints
 	_ = r.agree(r.self()) // a store that fails is asked again with the first heartbeat
 	if err := r.store.agreement.Refused(); err != nil {
 		stop()
+		r.work.unnotify()
 		endLog()
 		return nil, err
 	}
@@ -140,6 +142,7 @@ func (r *Resolver) Close() error {
 		r.work.closed.Store(true)
 		r.work.stop()
 		r.work.wait.Wait()
+		r.work.unnotify()
 		r.hosts.close(ErrClosed)
 		r.feeds.moves.close()
 		r.feeds.pressures.Close()

@@ -52,6 +52,7 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 		{"SettingsComeBack", settingsComeBack},
 		{"SettingsRace", settingsRace},
 		{"Notifies", notifies},
+		{"NotifiesNoLonger", notifiesNoLonger},
 		{"ContextEnded", contextEnded},
 	} {
 		t.Run(c.name, func(t *testing.T) {

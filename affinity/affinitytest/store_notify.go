@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
@@ -56,6 +57,26 @@ func notifies(p *pins) {
 		for _, c := range changed {
 			pending.wait(p, c)
 		}
+	}
+}
+
+// A user that has ended is not notified any more, and the others are.
+func notifiesNoLonger(p *pins) {
+	ended, on := p.instance(), p.instance()
+	var calls atomic.Int64
+	stop := ended.Notify(func(string) { calls.Add(1) })
+	var pending pendingRooms
+	defer on.Notify(pending.notified)()
+	stop()
+	before := calls.Load()
+	result := p.do(on, pinstore.Op{Room: p.room, Set: pinstore.Pin{Incarnation: p.first}, TTL: long})
+	p.do(ended, pinstore.Op{Room: p.room})
+	asked := time.Now()
+	pending.add(p.room)
+	p.change(p.room, result.Pin)
+	pending.wait(p, stale{p.room, result.Fresh, asked})
+	if after := calls.Load(); after != before {
+		p.Errorf("notified %d times after the end", after-before)
 	}
 }
 

@@ -28,7 +28,7 @@ type Memory struct {
 	beats map[lease.Incarnation]time.Time // until when they are alive
 	epoch uint64
 	units map[lease.Incarnation][]claimed // of ops with a limit, by time
-	users []func(room string)
+	users []*user                         // replaced, never changed
 
 	stated map[string]*statement // by cluster
 }
@@ -70,8 +70,8 @@ func (m *Memory) Swap(ctx context.Context, ops ...Op) []Result {
 	m.mu.Unlock()
 	for i, op := range ops {
 		if results[i].Done && !op.reads() && op.Set.Incarnation != op.If.Incarnation {
-			for _, changed := range users {
-				changed(op.Room)
+			for _, u := range users {
+				u.changed(op.Room)
 			}
 		}
 	}
@@ -227,11 +227,20 @@ func (m *Memory) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 }
 
 // Notify implements Store. All users are notified of all changes.
-func (m *Memory) Notify(changed func(room string)) {
+func (m *Memory) Notify(changed func(room string)) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.users = append(slices.Clip(m.users), changed)
+	this := &user{changed}
+	m.users = append(slices.Clip(m.users), this)
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.users = slices.DeleteFunc(slices.Clone(m.users), func(u *user) bool { return u == this })
+	}
 }
+
+// user is notified of changes.
+type user struct{ changed func(room string) }
 
 // Copy returns a store with the same data and without users: what a restart with an earlier
 // copy of the data leaves.

@@ -11,15 +11,25 @@ import (
 // Notify implements pinstore.Store. It also calls changed with "" after a lost connection
 // to any server, so that no stale pin goes unnoticed. With client_cache=0 it calls
 // changed only for the changes of other users of this Store.
-func (s *Store) Notify(changed func(room string)) {
+func (s *Store) Notify(changed func(room string)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	users := slices.Concat(s.users(), []func(string){changed})
+	this := &user{changed}
+	users := slices.Concat(s.users(), []*user{this})
 	s.changed.Store(&users)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		users := slices.DeleteFunc(slices.Clone(s.users()), func(u *user) bool { return u == this })
+		s.changed.Store(&users)
+	}
 }
 
+// user is notified of changes.
+type user struct{ changed func(room string) }
+
 // users returns the users to notify.
-func (s *Store) users() []func(room string) {
+func (s *Store) users() []*user {
 	if users := s.changed.Load(); users != nil {
 		return *users
 	}
@@ -30,8 +40,8 @@ func (s *Store) users() []func(room string) {
 func (s *Store) invalidated(names []rueidis.RedisMessage) {
 	users := s.users()
 	if names == nil {
-		for _, changed := range users {
-			changed("")
+		for _, u := range users {
+			u.changed("")
 		}
 		return
 	}
@@ -44,8 +54,8 @@ func (s *Store) invalidated(names []rueidis.RedisMessage) {
 		if !ok {
 			continue
 		}
-		for _, changed := range users {
-			changed(room)
+		for _, u := range users {
+			u.changed(room)
 		}
 	}
 }
@@ -59,8 +69,8 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	}
 	for i, op := range ops {
 		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
-			for _, changed := range users {
-				changed(op.Room)
+			for _, u := range users {
+				u.changed(op.Room)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ type Store struct {
 	swap, apart, clean, heartbeat, reserve, agree script
 
 	link    atomic.Pointer[link]
-	changed atomic.Pointer[[]func(room string)]
+	changed atomic.Pointer[[]*user]
 
 	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
 	closed bool

@@ -231,8 +231,8 @@ func (s *Store) compare(pins, from rueidis.RedisResult, b batch, ops []pinstore.
 			continue
 		}
 		results[i].Fresh = 0
-		for _, changed := range s.users() {
-			changed(ops[i].Room)
+		for _, u := range s.users() {
+			u.changed(ops[i].Room)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (f *faulty) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result
 
 // Notify reports nothing: the memory store would also report a caller's own changes, and
 // the caller would read again at an unpredictable moment.
-func (f *faulty) Notify(func(string)) {}
+func (f *faulty) Notify(func(string)) (stop func()) { return func() {} }
 
 // roomCluster is a cluster of a, b and c that is traced, with rooms on each node.
 type roomCluster struct {
