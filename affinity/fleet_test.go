@@ -35,6 +35,9 @@ type fleet struct {
 // capacity of every node of a fleet, in forwarded streams.
 const capacity = 1000
 
+// addrOf is where clients reach the program of a node.
+func addrOf(id string) string { return id + ".example:443" }
+
 func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...string) *fleet {
 	t.Helper()
 	if cfg.Log == nil {
@@ -42,7 +45,7 @@ func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...st
 	}
 	f := &fleet{t: t, store: store, cfg: cfg, rooms: make(map[string]*affinity.Resolver)}
 	f.Cluster = clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) {
-		c.Capacity, c.Partitions = capacity, 64
+		c.Capacity, c.Partitions, c.APIAddr = capacity, 64, addrOf(c.ID)
 	}})
 	f.start(ids...)
 	return f
@@ -104,6 +107,16 @@ func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 		f.t.Fatalf("%s hosts %s: %v", a.Node, room, err)
 	}
 	return h
+}
+
+// move moves a room, unless it is there.
+func (f *fleet) move(at, room, to string) affinity.Assignment {
+	f.t.Helper()
+	a, err := f.rooms[at].Move(f.t.Context(), room, lease.NodeID(to))
+	if err != nil {
+		f.t.Fatalf("%s moves %s to %s: %v", at, room, to, err)
+	}
+	return a
 }
 
 // resolveAll resolves n rooms at node a.

@@ -15,7 +15,7 @@ import (
 // which sends the directives to a client of the room; Addr is the node's APIAddr. It keeps the
 // room known here, so that moves by other instances are noticed, also after the store
 // was away or the room was evicted from the pin cache. It yields nothing while the room
-// has no pin. A room that is known costs no round trip.
+// has no pin, or is on a node that this one has never met. A room that is known costs no round trip.
 //
 // Nodes that the room leaves again while the loop body runs are skipped. So is a greater epoch
 // alone: a host restores a pin that the store has lost, and its clients stay connected. Each range
@@ -65,13 +65,14 @@ type followed struct {
 // followed returns where a followed room lives: by its moves, by its pin in the cache,
 // or by the store.
 func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (f followed) {
-	if len(b.Moved) > 0 {
-		m := b.Moved[0]
-		return followed{m.Directive(), m.To, true}
-	}
 	s := r.agent.Snapshot()
 	if s.Table == nil {
 		return f
+	}
+	if len(b.Moved) > 0 {
+		if m := b.Moved[0]; m.Addr != "" || liveness.Live(s, m.To) != nil {
+			return followed{m.Directive(), m.To, true}
+		}
 	}
 	if e := r.cache.Get(room); e != nil && r.cache.IsFresh(e, time.Now()) {
 		if m := liveness.Live(s, e.Pin.Incarnation); m != nil {

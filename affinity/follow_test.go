@@ -99,6 +99,38 @@ func TestFollowFindsMissedMoves(t *testing.T) { // S6.16
 	})
 }
 
+// A follower that is cut off from gossip sends its clients to the address of a node that it has met before. A node
+// that it has never met has no address: the directive follows when it has one.
+func TestFollowInCut(t *testing.T) { // S6.16
+	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
+		f.host("b", "r", 3)
+		f.move("b", "r", "b")
+		got := f.followed(t.Context(), "r")
+		time.Sleep(3 * time.Second)
+		f.Start("d")
+		f.Split([]string{"a"}, []string{"b", "c", "d"})
+		time.Sleep(soon)
+		if n := len(f.Agent("a").Members()); n != 1 {
+			t.Fatalf("a sees %d members", n)
+		}
+		met := f.move("b", "r", "c")
+		time.Sleep(3 * time.Second)
+		wantFollowed(t, "moved to a node that was met", got, 2, "c", met.Epoch)
+		if addr := (*got)[1].Addr; addr != addrOf("c") {
+			t.Errorf("the address is %q", addr)
+		}
+		never := f.move("b", "r", "d")
+		time.Sleep(3 * time.Second)
+		wantFollowed(t, "moved to a node that was never met", got, 2, "c", met.Epoch)
+		f.Heal()
+		time.Sleep(soon)
+		wantFollowed(t, "after the cut", got, 3, "d", never.Epoch)
+		if addr := (*got)[2].Addr; addr != addrOf("d") {
+			t.Errorf("the address is %q", addr)
+		}
+	})
+}
+
 // A host that restores its pin, because the store has lost it, gets a greater epoch. The room has not
 // moved, and its clients must not connect again; the next move has news for them.
 func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16

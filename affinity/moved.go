@@ -28,7 +28,7 @@ type Moved struct {
 	From, To  lease.Incarnation   // From is zero if it is not known
 	Reason    string              // for people
 	Epoch     uint64              // of the pin that names To
-	Addr      string              // the APIAddr of To's node; empty if this node does not know it
+	Addr      string              // the APIAddr of To's node; empty if this node has never met it
 }
 
 // movedJSON is the JSON of Moved. Incarnations are strings, as in the whole API: not
@@ -71,13 +71,11 @@ func (m Moved) Directive() reconnect.Directive {
 	return reconnect.Directive{Room: m.Room, To: m.To.Node, Addr: m.Addr, Reason: m.Reason, Epoch: m.Epoch}
 }
 
-// announce publishes moves with the addresses of the nodes that the rooms moved to.
+// announce publishes moves with the addresses of the nodes that the rooms moved to, as last known here.
 func (r *Resolver) announce(moved []Moved) {
 	s := r.agent.Snapshot()
 	for i := range moved {
-		if m, ok := s.Member(moved[i].To.Node); ok {
-			moved[i].Addr = m.APIAddr
-		}
+		moved[i].Addr = r.met.member(s, moved[i].To).APIAddr
 	}
 	r.feeds.moves.publish(moved)
 }
