@@ -34,6 +34,15 @@ export const defaults = Object.freeze({
   attempts: 3, minWait: 3000, maxWait: 5000, spread: 500, minAsk: 100, maxAsk: 250, askFor: 15_000,
 });
 
+// paced returns a whole pace. A value that is not positive is the default, as in Go.
+function paced(given) {
+  const p = { ...defaults };
+  for (const name in defaults) if (given?.[name] > 0) p[name] = given[name];
+  p.maxWait = Math.max(p.maxWait, p.minWait);
+  p.maxAsk = Math.max(p.maxAsk, p.minAsk);
+  return p;
+}
+
 // normal returns d with the fields that the machine reads.
 const normal = (d) => ({ ...d, to: d.to || "", epoch: Number(d.epoch) || 0 });
 
@@ -66,7 +75,7 @@ export class Machine {
   #checkAt = null;
   #deadline = null;
 
-  constructor(pace = {}) { this.#pace = { ...defaults, ...pace }; }
+  constructor(pace = {}) { this.#pace = paced(pace); }
 
   get target() { return this.#target; }
   get attempts() { return this.#attempts; }

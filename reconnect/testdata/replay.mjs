@@ -28,6 +28,31 @@ for (const [n, history] of histories.entries()) {
   }
 }
 
+// A pace has the default of each value that is not positive, and no end below its begin, as in Go: other waits
+// would be NaN, and none, and the client would ask without a pause.
+for (const [given, spread, ask, wait] of [
+  [undefined, 500, [100, 250], [3000, 5000]],
+  [{ spread: undefined, minAsk: undefined, maxAsk: NaN, askFor: null }, 500, [100, 250], [3000, 5000]],
+  [{ spread: 0, minAsk: 0, maxAsk: 0, minWait: 0, maxWait: 0 }, 500, [100, 250], [3000, 5000]],
+  [{ spread: 20, minAsk: 1000, minWait: 10_000 }, 20, [1000, 1000], [10_000, 10_000]],
+]) {
+  const at = (u) => {
+    const m = new Machine(given);
+    m.directed(0, u, { room: "r", to: "a", epoch: 1 });
+    const waits = [m.next(0)[1]];
+    m.next(10_000);
+    m.failed(10_000, u, new Error("failed"));
+    waits.push(m.next(10_000)[1]);
+    const asks = new Machine(given);
+    asks.lost(0, u, { room: "r" });
+    asks.next(0);
+    asks.unresolved(0, u, new Error("away"));
+    return [...waits, asks.next(0)[1]];
+  };
+  assert.deepEqual(at(0), [0, wait[0], ask[0]]);
+  assert.deepEqual(at(0.999999), [spread - 1, Math.max(wait[0], wait[1] - 1), Math.max(ask[0], ask[1] - 1)]);
+}
+
 // The room gets node b 60 ms after the connection to a is lost.
 const pace = { ...defaults, spread: 5, minAsk: 10, maxAsk: 20, minWait: 5, maxWait: 10, askFor: 150 };
 const began = performance.now();
