@@ -207,9 +207,14 @@ func mark(id lease.NodeID, number uint64) lease.Incarnation {
 	return lease.Incarnation{Node: id, Number: number}
 }
 
+// restoredTime is how long the mark of a node that has restored its pins lasts. An earlier copy of the store's
+// data may have such marks from before the loss, so they count from restoredTime after the loss on.
+const restoredTime = time.Second
+
 // others are the nodes that have restored their pins after the latest loss of the store's data.
 type others struct {
-	generation uint64 // of the pin cache, after the loss
+	generation uint64    // of the pin cache, after the loss
+	since      time.Time // after the loss
 	restored   map[lease.NodeID]bool
 }
 
@@ -225,10 +230,11 @@ func (o *others) ask(s *cluster.Snapshot) (marks []lease.Incarnation) {
 
 // learn takes the store's answer about marks: whether a node restores pins, and whether one
 // has no mark.
-func (o *others) learn(marks []lease.Incarnation, found []bool) (restores, silent bool) {
+func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (restores, silent bool) {
+	mayBeOlder := now.Sub(o.since) <= restoredTime
 	for i := 0; i < len(marks); i += 2 {
 		switch {
-		case found[i+1]:
+		case found[i+1] && !mayBeOlder:
 			o.restored[marks[i].Node] = true
 		case found[i]:
 			restores = true
@@ -240,33 +246,36 @@ func (o *others) learn(marks []lease.Incarnation, found []bool) (restores, silen
 }
 
 // sayRestored says in the store, shortly after a loss, whether this node has restored its
-// pins, and asks whether the others have. It reports whether any has not.
-func (k *keeper) sayRestored(ctx context.Context) (restores bool) {
+// pins, and asks whether the others have. It returns when to do so again, at the latest.
+func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	self, recent := k.liveness.Back(time.Now())
 	if !recent {
-		return false
+		return k.beat
 	}
 	s, generation := k.agent.Snapshot(), k.cache.Generation()
 	ctx, cancel := k.store.Bounded(ctx)
 	defer cancel()
 	if k.others.generation != generation { // the mark of an earlier loss counts no more
 		if _, err := k.store.Store.Heartbeat(ctx, mark(s.Self.ID, restored), 0, nil); err != nil {
-			return true
+			return retryTime
 		}
-		k.others = others{generation, make(map[lease.NodeID]bool)}
+		k.others = others{generation, time.Now(), make(map[lease.NodeID]bool)}
 	}
-	says := mark(s.Self.ID, restored)
+	says, lasts := mark(s.Self.ID, restored), restoredTime
 	if self && k.agent.Live() && k.hosts.unconfirmed(generation) {
-		says.Number = restoring
+		says.Number, lasts = restoring, k.liveness.TTL
 	}
 	ask := k.others.ask(s)
-	found, err := k.store.Store.Heartbeat(ctx, says, k.liveness.TTL, ask)
+	found, err := k.store.Store.Heartbeat(ctx, says, lasts, ask)
 	if err != nil {
-		return true // ask again soon
+		return retryTime
 	}
-	othersRestore, silent := k.others.learn(ask, found)
+	othersRestore, silent := k.others.learn(ask, found, time.Now())
 	k.liveness.OthersRestore(othersRestore, silent, time.Now())
-	return says.Number == restoring || k.liveness.Reclaiming(time.Now())
+	if says.Number == restoring || k.liveness.Reclaiming(time.Now()) {
+		return retryTime
+	}
+	return restoredTime / 2 // others may have noticed the loss later
 }
 
 // replaceVoid replaces the pins that were found void, unless they have changed.

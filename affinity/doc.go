@@ -44,7 +44,7 @@
 //     Host returns.
 //  6. Resolve and Host return within Config.Budget, no matter what the store does.
 //     Hosted rooms stay hosted while the store is away, and their pins are restored
-//     when it is back. Before new rooms get nodes again, a second passes, and up to a TTL while a
+//     when it is back. Before new rooms get nodes again, some 1.2 s pass, and up to a TTL while a
 //     live node has not said in the store that it has restored its pins. A pin that names a dead incarnation by then, because its node died
 //     meanwhile or the store has older data, is replaced. While the store cannot say
 //     whether that incarnation is dead, for up to a lease's TTL, the room stays.

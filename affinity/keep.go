@@ -153,11 +153,12 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 		k.work.partitions.add(k.owned()...) // not swept while refused
 	}
 	k.decide()
-	if restores := k.sayRestored(ctx); restores || len(ask) > 0 {
+	next = k.sayRestored(ctx)
+	if next == retryTime || len(ask) > 0 {
 		return retryTime, true // a split that lasts, or a death that is about to show
 	}
 	// Well before the heartbeat expires, and often enough for Judge.Record.
-	return jittered(min(k.beat, k.liveness.TTL/4)), true
+	return jittered(min(next, k.beat, k.liveness.TTL/4)), true
 }
 
 func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (alive []bool, err error) {

@@ -138,7 +138,7 @@ func (p *modelProcess) key(b *strings.Builder) {
 	}
 	fmt.Fprint(b, p.r.cache.Generation() > 0)
 	if p.k.others.generation == p.r.cache.Generation() {
-		fmt.Fprint(b, p.k.others.restored)
+		fmt.Fprint(b, p.k.others.restored, min(time.Since(p.k.others.since), restoredTime+1))
 	}
 	if op := p.op; op != nil {
 		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said, p.fences-op.fences)

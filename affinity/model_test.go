@@ -131,6 +131,10 @@ var modelWorlds = []struct {
 	{"a loss of data and a cut", "b", large, modelLimits{nodes: 2, hosts: 2, resolves: 1, refreshes: 1, wipes: 1, cuts: 1}},
 	{"a loss of data, a cut and late ops", "b", large, modelLimits{nodes: 2, hosts: 2, refreshes: 1, wipes: 1, cuts: 1, late: 1}},
 	{"releases and answers that are lost", "b", large, modelLimits{nodes: 2, hosts: 2, releases: 2, refreshes: 1, late: 1, lost: 1}},
+	{"two losses of data", "b", large, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 2, wipes: 2}},
+	{"two losses of data and a late op", "b", small, modelLimits{nodes: 2, hosts: 1, refreshes: 1, late: 1, wipes: 2}},
+	{"two returns to an earlier copy", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, refreshes: 1, copies: 1, reverts: 2}},
+	{"two losses of data and a death", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, ticks: 1, wipes: 2}},
 }
 
 func TestRoomModel(t *testing.T) { // S0.7, S5.12

@@ -66,20 +66,46 @@ func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAM
 // The store loses its data, and the host of some rooms does not reach it for seconds, and slowly. A node that
 // knows none of the rooms takes none of them.
 func TestHostReachesStoreLater(t *testing.T) { // S6.8
+	hostReachesStoreLater(t, func(_ *fleet, data *replaced, host func()) {
+		host()
+		data.empty()
+	})
+}
+
+// The same with an earlier copy of the data, in which the host says that it has restored its pins: after the
+// connections were lost a moment ago.
+func TestHostReachesEarlierCopyLater(t *testing.T) { // S6.8
+	hostReachesStoreLater(t, func(f *fleet, data *replaced, host func()) {
+		data.restore(data.memory())
+		time.Sleep(3 * time.Second)
+		copied := data.memory().Copy()
+		time.Sleep(100 * time.Millisecond)
+		host()
+		data.restore(copied)
+	})
+}
+
+// hostReachesStoreLater calls lose, which calls host and has the store lose the rooms.
+func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, host func())) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		data := &replaced{}
 		data.empty()
 		late := &faulty{Store: data}
 		f := newFleet(t, late, affinity.Config{}, "a")
-		var hosted []*affinity.Hosting
-		for _, room := range names(50) {
-			hosted = append(hosted, f.host("a", room, 1))
-		}
 		f.store = &faulty{Store: data}
 		f.start("b")
-		late.fails.Store(true)
-		late.beatPause.Store(int64(120 * time.Millisecond)) // others look in between
-		data.empty()
+		_ = f.Agent("b").SetWeight(0) // all rooms go to a
+		time.Sleep(5 * time.Second)
+		var hosted []*affinity.Hosting
+		lose(f, data, func() {
+			for _, room := range names(50) {
+				hosted = append(hosted, f.host("a", room, 1))
+			}
+			late.fails.Store(true)
+			late.beatPause.Store(int64(120 * time.Millisecond)) // others look in between
+		})
+		_ = f.Agent("b").SetWeight(200)
 		for since := time.Now(); time.Since(since) < 10*time.Second; time.Sleep(50 * time.Millisecond) {
 			late.fails.Store(time.Since(since) < 4*time.Second)
 			for _, h := range hosted {
