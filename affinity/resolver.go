@@ -80,8 +80,8 @@ type work struct {
 //
 // It fails with ErrSettings if other nodes of the cluster have another number of partitions,
 // another Config.Cost, or a store with another prefix. If the store does not answer, the node finds
-// that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, and
-// the rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
+// that out later: then all calls that need the store fail with ErrSettings, it re-homes no rooms, the
+// others place no rooms here, and the rooms that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that
 // this node does not accept: it is of another cluster, which has the same name by mistake.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {

@@ -77,7 +77,7 @@ type Candidate struct {
 	Member   *cluster.Member
 	Reserved int64  // units of rooms that its load does not show yet
 	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
-	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require or the Selector excludes the node
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector or its settings exclude the node
 	Taken    bool   // the room lives here, or would
 	Why      string // it was taken, or not
 }
@@ -222,6 +222,9 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 		return Assignment{}, notLive(to, "draining, settling or of weight 0")
 	}
 	q := r.request(s, room, capacity.NeedIn(pin))
+	if q.Strange(m) {
+		return Assignment{}, notLive(to, "its settings differ from those of other nodes")
+	}
 	reserved, ok := r.reserved.PlaceOn(m, q.Request)
 	if !ok {
 		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)

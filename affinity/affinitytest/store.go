@@ -46,6 +46,7 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 		{"Heartbeats", heartbeats},
 		{"HeartbeatsExpire", heartbeatsExpire},
 		{"SettingsDiffer", settingsDiffer},
+		{"SettingsRefused", settingsRefused},
 		{"SettingsLeftOut", settingsLeftOut},
 		{"SettingsEnd", settingsEnd},
 		{"SettingsLast", settingsLast},

@@ -59,6 +59,48 @@ func settingsDiffer(p *pins) {
 	p.agree(p.b, p.second, long, other)
 }
 
+// S6.12: users that agree know which ones are refused, until these agree, end, or say no more.
+func settingsRefused(p *pins) {
+	mine, other := p.stating(0, "64", "0"), p.stating(0, "128", "0")
+	refused := func(what string, want ...lease.Incarnation) {
+		p.Helper()
+		got, err := p.a.Agree(p.Context(), p.first, long, mine)
+		if err != nil || !slices.Equal(got.Refused, want) {
+			p.Fatalf("%s: refused are %v, %v; want %v", what, got.Refused, err, want)
+		}
+	}
+	state := func(ttl time.Duration, settings pinstore.Settings) {
+		p.Helper()
+		got, err := p.b.Agree(p.Context(), p.second, ttl, settings)
+		if err != nil || len(got.Differ) > 0 && len(got.Refused) > 0 {
+			p.Fatalf("%+v, %v", got, err)
+		}
+	}
+	refused("at first")
+	trial := other
+	trial.Trial = true
+	state(long, trial)
+	refused("by a trial")
+	state(long, other)
+	refused("without a trial", p.second)
+	state(long, trial)
+	refused("by a trial afterwards", p.second)
+	state(long, mine)
+	refused("with the same settings")
+	state(long, other)
+	refused("again", p.second)
+	state(0, other)
+	refused("after its end")
+	const short = 200 * time.Millisecond
+	state(short, other)
+	p.eventually(func() error {
+		if got, err := p.a.Agree(p.Context(), p.first, long, mine); err != nil || len(got.Refused) > 0 {
+			return fmt.Errorf("still refused: %v, %w", got.Refused, err)
+		}
+		return nil
+	})
+}
+
 // S6.12: settings that one user leaves out are those of the others.
 func settingsLeftOut(p *pins) {
 	some := p.stating(0, "64", "")

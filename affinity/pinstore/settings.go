@@ -3,6 +3,7 @@ package pinstore
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
@@ -17,6 +18,9 @@ type Settings struct {
 	// Since is Agreed.Since of this user's latest call, 0 for none. A user that has agreed with others
 	// replaces the settings of a user that came later, after the store has lost its data.
 	Since int64
+
+	// Trial has the store not tell others if these settings are refused: see Agreed.Refused.
+	Trial bool
 }
 
 // Setting is one of Settings. The name has no spaces, and neither has line breaks.
@@ -26,6 +30,10 @@ type Setting struct{ Name, Value string }
 type Agreed struct {
 	Since  int64        // since when users have stated these settings, by the store's clock; 0 if some differ
 	Differ []Difference // in the order of Settings.Values, and then the store's own
+
+	// Refused are the users whose latest settings differ from these, unless they have ended; nil if some of
+	// these differ.
+	Refused []lease.Incarnation
 }
 
 // Difference is a setting of which another user states another value.
@@ -39,6 +47,8 @@ type statement struct {
 	since  int64
 	values map[string]stated
 	users  map[lease.Incarnation]time.Time // until when
+
+	refused map[lease.Incarnation]time.Time // other users, until when
 }
 
 type stated struct {
@@ -57,6 +67,7 @@ func (m *Memory) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dur
 	now := time.Now()
 	is := m.statement(s.Cluster, now)
 	if ttl <= 0 {
+		delete(is.refused, self)
 		if delete(is.users, self); len(is.users) == 0 {
 			delete(m.stated, s.Cluster)
 		}
@@ -64,8 +75,11 @@ func (m *Memory) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dur
 	}
 	differ := is.differ(s.Values)
 	earlier := s.Since != 0 && s.Since < is.since
+	until := now.Add(ttl)
 	if len(differ) > 0 && !earlier {
-		delete(is.users, self)
+		if delete(is.users, self); !s.Trial {
+			is.refused[self] = until
+		}
 		return Agreed{Differ: differ}, nil
 	}
 	if len(differ) > 0 {
@@ -74,14 +88,14 @@ func (m *Memory) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dur
 	if earlier {
 		is.since = s.Since
 	}
-	until := now.Add(ttl)
 	for _, own := range s.Values {
 		if until.After(is.values[own.Name].until) {
 			is.values[own.Name] = stated{own.Value, self, until}
 		}
 	}
 	is.users[self] = until
-	return Agreed{Since: is.since}, nil
+	delete(is.refused, self)
+	return Agreed{Since: is.since, Refused: slices.Collect(maps.Keys(is.refused))}, nil
 }
 
 func (s *statement) differ(values []Setting) (differ []Difference) {
@@ -98,15 +112,17 @@ func (m *Memory) statement(cluster string, now time.Time) *statement {
 	is := m.stated[cluster]
 	if is != nil {
 		maps.DeleteFunc(is.values, func(_ string, v stated) bool { return !now.Before(v.until) })
-		maps.DeleteFunc(is.users, func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) })
+		over := func(_ lease.Incarnation, until time.Time) bool { return !now.Before(until) }
+		maps.DeleteFunc(is.users, over)
+		maps.DeleteFunc(is.refused, over)
 	}
 	if is == nil || len(is.values) == 0 {
-		is = &statement{now.UnixMilli(), make(map[string]stated), make(map[lease.Incarnation]time.Time)}
+		is = &statement{now.UnixMilli(), make(map[string]stated), make(map[lease.Incarnation]time.Time), make(map[lease.Incarnation]time.Time)}
 		m.stated[cluster] = is
 	}
 	return is
 }
 
 func (s *statement) clone() *statement {
-	return &statement{s.since, maps.Clone(s.values), maps.Clone(s.users)}
+	return &statement{s.since, maps.Clone(s.values), maps.Clone(s.users), maps.Clone(s.refused)}
 }

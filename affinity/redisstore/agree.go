@@ -18,7 +18,7 @@ var errSetting = errors.New("a setting has a name without spaces, and neither ha
 // Agree implements pinstore.Store. It takes one command, and states the prefix, too. Its keys do not
 // begin with the prefix: nodes with different prefixes look at the same keys.
 func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
-	key, users := fingerprint(settings.Cluster)
+	key, users, refused := fingerprint(settings.Cluster)
 	what := fmt.Sprintf("settings in %.80q", key)
 	if err := self.Node.Validate(); err != nil {
 		return pinstore.Agreed{}, fault(what, err)
@@ -27,14 +27,18 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 		ttl = max(ttl, time.Millisecond)
 	}
 	values := append(slices.Clone(settings.Values), pinstore.Setting{Name: "prefix", Value: s.opt.Prefix})
-	args := []string{textOf(self), strconv.FormatInt(ttl.Milliseconds(), 10), strconv.FormatInt(settings.Since, 10)}
+	trial := "0"
+	if settings.Trial {
+		trial = "1"
+	}
+	args := []string{textOf(self), strconv.FormatInt(ttl.Milliseconds(), 10), strconv.FormatInt(settings.Since, 10), trial}
 	for _, own := range values {
 		if own.Name == "" || strings.ContainsAny(own.Name, " \n\r\t") || strings.ContainsAny(own.Value, "\n\r") {
 			return pinstore.Agreed{}, fault(what, errSetting)
 		}
 		args = append(args, own.Name, own.Value)
 	}
-	answers, err := s.runPlain(ctx, s.agree, call{[]string{key, users}, args})
+	answers, err := s.runPlain(ctx, s.agree, call{[]string{key, users, refused}, args})
 	if err != nil {
 		return pinstore.Agreed{}, fault(what, err)
 	}
@@ -51,11 +55,11 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 
 // agreedBy reads the answer of the script.
 func agreedBy(words []string, values []pinstore.Setting) (agreed pinstore.Agreed, err error) {
-	if len(words)%3 != 1 {
+	switch {
+	case len(words) > 0 && words[0] != "":
+		return agreedSince(words)
+	case len(words)%3 != 1:
 		return agreed, errAnswer
-	}
-	if words[0] != "" {
-		agreed.Since, err = strconv.ParseInt(words[0], 10, 64)
 	}
 	for d := range slices.Chunk(words[1:], 3) {
 		by, err := parseIncarnation(d[2])
@@ -68,10 +72,23 @@ func agreedBy(words []string, values []pinstore.Setting) (agreed pinstore.Agreed
 	return agreed, err
 }
 
-// fingerprint is the string that holds the settings of a cluster, and the zset of the
-// incarnations that state them, in one slot. The name of the cluster may have any bytes, so
+// agreedSince reads the answer to settings that do not differ.
+func agreedSince(words []string) (agreed pinstore.Agreed, err error) {
+	agreed.Since, err = strconv.ParseInt(words[0], 10, 64)
+	for _, text := range words[1:] {
+		at, fault := parseIncarnation(text)
+		if fault != nil {
+			return agreed, errAnswer
+		}
+		agreed.Refused = append(agreed.Refused, at)
+	}
+	return agreed, err
+}
+
+// fingerprint is the string that holds the settings of a cluster, the zset of the
+// incarnations that state them, and the one of those that are refused, in one slot. The name of the cluster may have any bytes, so
 // those that have a meaning in keys are escaped.
-func fingerprint(cluster string) (settings, users string) {
+func fingerprint(cluster string) (settings, users, refused string) {
 	var b strings.Builder
 	for _, c := range []byte(cluster) {
 		if c <= ' ' || c > '~' || c == '{' || c == '}' || c == '%' {
@@ -81,5 +98,5 @@ func fingerprint(cluster string) (settings, users string) {
 		}
 	}
 	tag := DefaultPrefix + "{" + b.String() + "}"
-	return tag + ":fingerprint", tag + ":users"
+	return tag + ":fingerprint", tag + ":users", tag + ":refused"
 }

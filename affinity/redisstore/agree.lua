@@ -3,22 +3,32 @@
 -- KEYS[1]  string: "since" and a time, then a line for each setting: its name, its expiry, the
 --          incarnation that stated it, its value
 -- KEYS[2]  zset: incarnation that states them -> expiry
+-- KEYS[3]  zset: incarnation that stated others lately, and was refused -> expiry
 -- ARGV     incarnation, TTL in ms (0: end), since when the caller has agreed with others
---          (0: not yet), names and values
--- returns  since when users have stated these; or '', and of each setting that differs its
---          name, its value, and the incarnation
+--          (0: not yet), 1 if a refusal is not told to others, names and values
+-- returns  since when users have stated these, and the incarnations of KEYS[3]; or '', and of
+--          each setting that differs its name, its value, and the incarnation
 
-local key, users, self, ttl, since = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local key, users, refused, self, ttl, since = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local FIRST = 5 -- of the names
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 if ttl == 0 then
+  redis.call('ZREM', refused, self)
   redis.call('ZREM', users, self)
   redis.call('ZREMRANGEBYSCORE', users, '-inf', now)
   if redis.call('ZCARD', users) == 0 then
     redis.call('DEL', key)
   end
   return {'0'}
+end
+
+local function enter(zset)
+  redis.call('ZADD', zset, now + ttl, self)
+  if redis.call('PEXPIRE', zset, ttl, 'GT') == 0 then
+    redis.call('PEXPIRE', zset, ttl, 'NX')
+  end
 end
 
 local first, is, order = now, {}, {}
@@ -38,7 +48,7 @@ if text then
 end
 
 local differ = {''}
-for i = 4, #ARGV, 2 do
+for i = FIRST, #ARGV, 2 do
   local other = is[ARGV[i]]
   if other and other.value ~= ARGV[i + 1] then
     differ[#differ + 1], differ[#differ + 2], differ[#differ + 3] = ARGV[i], other.value, other.by
@@ -47,6 +57,10 @@ end
 local earlier = since > 0 and since < first
 if #differ > 1 and not earlier then
   redis.call('ZREM', users, self)
+  if ARGV[4] == '0' then
+    redis.call('ZREMRANGEBYSCORE', refused, '-inf', now)
+    enter(refused)
+  end
   return differ
 elseif #differ > 1 then
   is, order = {}, {}
@@ -56,7 +70,7 @@ local stale = earlier
 if earlier then
   first = since
 end
-for i = 4, #ARGV, 2 do
+for i = FIRST, #ARGV, 2 do
   local name = ARGV[i]
   if not is[name] then
     order[#order + 1] = name
@@ -78,8 +92,13 @@ if stale then
   redis.call('SET', key, table.concat(lines, '\n') .. '\n', 'PX', string.format('%.0f', last - now))
   redis.call('ZREMRANGEBYSCORE', users, '-inf', now)
 end
-redis.call('ZADD', users, now + ttl, self)
-if redis.call('PEXPIRE', users, ttl, 'GT') == 0 then
-  redis.call('PEXPIRE', users, ttl, 'NX')
+enter(users)
+local out = {answer}
+for _, other in ipairs(redis.call('ZRANGEBYSCORE', refused, string.format('(%.0f', now), '+inf')) do
+  if other == self then
+    redis.call('ZREM', refused, self)
+  else
+    out[#out + 1] = other
+  end
 end
-return {answer}
+return out

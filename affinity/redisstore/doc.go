@@ -46,8 +46,9 @@
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
 //	roost:{<cluster>}:fingerprint       string  the settings that all nodes of the cluster must share
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
+//	roost:{<cluster>}:refused           zset    incarnation that states other ones → expiry in ms
 //
-// The last two begin with roost: for any prefix, so that nodes with different prefixes see each
+// The last three begin with roost: for any prefix, so that nodes with different prefixes see each
 // other. A user of an access list without a right to them is not compared, and the log says so.
 //
 // A user of an access list needs

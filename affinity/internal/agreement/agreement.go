@@ -43,6 +43,8 @@ type Agreement struct {
 	logged  string // what differs, by the log
 	unheard bool   // the store does not compare settings, by the log
 	refused atomic.Pointer[error]
+
+	strangers atomic.Pointer[[]lease.Incarnation]
 }
 
 // Refused returns an ErrSettings that names each difference, or nil. Any goroutine may
@@ -50,6 +52,15 @@ type Agreement struct {
 func (a *Agreement) Refused() error {
 	if err := a.refused.Load(); err != nil {
 		return *err
+	}
+	return nil
+}
+
+// Strangers are the nodes that the store refuses for their settings, as of the latest answer.
+// Any goroutine may call it.
+func (a *Agreement) Strangers() []lease.Incarnation {
+	if s := a.strangers.Load(); s != nil {
+		return *s
 	}
 	return nil
 }
@@ -74,6 +85,7 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 		return err
 	}
 	a.at, a.fences, a.last, a.Settings.Since = self, fences, time.Now(), got.Since
+	a.strangers.Store(&got.Refused)
 	a.differ = ""
 	if len(got.Differ) == 0 {
 		a.refused.Store(nil)
@@ -92,7 +104,8 @@ const settingKey = "key"
 
 // agree states the settings and the key. Two clusters that have one name by mistake have two keys. So
 // has a cluster that changes its key: there a node accepts the key of the others, or did until a moment
-// ago. So another key counts once this node has not accepted it for a TTL.
+// ago. So another key counts once this node has not accepted it for a TTL. A node that is refused for the settings
+// themselves says so to the others by a second call.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
 	var keys []string
 	if a.Keys != nil {
@@ -102,6 +115,7 @@ func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore
 		keys = []string{"none"}
 	}
 	stated := a.Settings
+	stated.Trial = true
 	stated.Values = append(slices.Clip(stated.Values), pinstore.Setting{Name: settingKey, Value: keys[0]})
 	got, err := a.Store.Agree(ctx, self, a.TTL, stated)
 	if err != nil {
@@ -114,7 +128,7 @@ func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore
 	case a.strange.IsZero():
 		a.strange = time.Now()
 	}
-	if i < 0 || (!a.strange.IsZero() && time.Since(a.strange) > a.TTL) {
+	if (i < 0 && len(got.Differ) == 0) || (!a.strange.IsZero() && time.Since(a.strange) > a.TTL) {
 		return got, nil
 	}
 	return a.Store.Agree(ctx, self, a.TTL, a.Settings)

@@ -14,7 +14,7 @@ type Candidate struct {
 	Member   *cluster.Member
 	Reserved int64  // units of rooms that its load does not show yet
 	Ceiling  int64  // units of its capacity that new rooms may fill; 0 = not set
-	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require or the Selector excludes the node
+	Rung     int    // of Demand.Prefer, from 1 on; 0 if Require, the Selector or its settings exclude the node
 	Taken    bool   // the room lives here, or would
 	Why      string // it was taken, or not
 }
@@ -48,7 +48,9 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 	list := make([]Candidate, 0, len(s.Members))
 	for i, m := range s.Members {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Taken: m.ID == taken, Rung: q.Ladder.rung(i)}
-		c.Why = c.why(q, rankOr(rank, m.ID) == 0)
+		if c.Why = c.why(q, rankOr(rank, m.ID) == 0); q.Strange(m) {
+			c.Rung, c.Why = 0, "takes no rooms: its settings differ from those of other nodes"
+		}
 		list = append(list, c)
 	}
 	slices.SortStableFunc(list, func(a, b Candidate) int {

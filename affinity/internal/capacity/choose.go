@@ -33,11 +33,19 @@ type Request struct {
 	Ladder    *Ladder        // nil: anywhere
 	Stay      pinstore.Pin   // the room's pin before the store lost it, if it did
 	Leaves    []lease.NodeID // the nodes that it moves away from, if it does
+
+	// Strangers are the nodes that host no rooms, because their settings differ.
+	Strangers []lease.Incarnation
 }
 
 // takes reports whether the room may be placed on a member.
 func (q *Request) takes(m *cluster.Member) bool {
-	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID)
+	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !q.Strange(m)
+}
+
+// Strange reports whether a member is one of Strangers.
+func (q *Request) Strange(m *cluster.Member) bool {
+	return slices.Contains(q.Strangers, lease.Incarnation{Node: m.ID, Number: m.Incarnation})
 }
 
 // owner returns the member that is first in line for the room, or nil. The table may be a moment
