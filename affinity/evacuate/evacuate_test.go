@@ -148,15 +148,24 @@ func TestRun(t *testing.T) { // S6.11
 
 // A node that dies half-way: the others re-home the rest, and no room moves twice.
 func TestDeathHalfWay(t *testing.T) { // S6.11
-	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
+	rooms := 15_000 // some 5,000 of them on a
+	if testing.Short() {
+		rooms = 900
+	}
+	inFleet(t, rooms, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		ctx, cancel := context.WithCancel(t.Context())
-		half := len(f.hostings["a"]) / 2
-		err := evacuate.Run(ctx, f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 50}, func(p affinity.Evacuation) {
+		hosted := len(f.hostings["a"])
+		half := hosted / 2
+		err := evacuate.Run(ctx, f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: 200}, func(p affinity.Evacuation) {
+			if p.Moved%100 == 0 && (p.Left != f.pinned("a") || p.Left+p.Moved != hosted) {
+				t.Errorf("%+v, while the store has %d rooms of %d", p, f.pinned("a"), hosted)
+			}
 			if p.Moved == half {
 				cancel()
 			}
 		})
+		t.Log(hosted, "rooms")
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprint(len(f.hostings["a"])-half, " rooms are left")) {
 			t.Errorf("%v after %d rooms", err, half)
 		}
