@@ -30,6 +30,7 @@ type Hosting struct {
 	pin        pinstore.Pin  // with epoch 0 until the store has confirmed it
 	kept       capacity.Need // in pin
 	served     int           // calls of Serve
+	lingers    bool          // a timer will look whether the room is idle
 	lapse      time.Duration // 0 = never
 	written    time.Time     // when the pin was last written
 	verify     time.Time     // when the pin is to be read; zero: after a notification

@@ -65,11 +65,19 @@ func (t *hostTable) release(h *Hosting) (pin pinstore.Pin, ok bool) {
 	return h.pin, t.endLocked(h, ErrReleased)
 }
 
-// releaseIdle is release for a hosting that no call of Serve has used since then.
-func (t *hostTable) releaseIdle(h *Hosting, since time.Time) (pin pinstore.Pin, ok bool) {
+// releaseIdle is release for a hosting that no participant uses, and that was not touched for a time. If it was,
+// rest is what is left of that time.
+func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (pin pinstore.Pin, ok bool, rest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return h.pin, h.served == 0 && !h.lastTouched().After(since) && t.endLocked(h, ErrReleased)
+	if h.served > 0 || h.err != nil {
+		h.lingers = false
+		return pin, false, 0
+	}
+	if rest = h.lastTouched().Add(idle).Sub(now); rest > 0 {
+		return pin, false, rest
+	}
+	return h.pin, t.endLocked(h, ErrReleased), 0
 }
 
 func (t *hostTable) endLocked(h *Hosting, why error) bool {

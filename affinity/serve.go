@@ -84,14 +84,19 @@ func (h *Hosting) depart() {
 	h.served--
 	served := h.served
 	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(served) })
-	if h.served == 0 && h.err == nil {
+	if h.served == 0 && h.err == nil && !h.lingers {
+		h.lingers = true
 		time.AfterFunc(linger, h.releaseIdle)
 	}
 }
 
-// releaseIdle releases the room unless a participant has returned.
+// releaseIdle releases the room unless a participant has returned. A Host may have been for one who is
+// about to.
 func (h *Hosting) releaseIdle() {
-	pin, ok := h.r.hosts.releaseIdle(h, time.Now().Add(-linger))
+	pin, ok, rest := h.r.hosts.releaseIdle(h, linger, time.Now())
+	if rest > 0 {
+		time.AfterFunc(rest, h.releaseIdle)
+	}
 	if !ok {
 		return
 	}

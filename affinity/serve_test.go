@@ -81,6 +81,24 @@ func TestServe(t *testing.T) { // S6.16
 	})
 }
 
+// A Host for a participant who never enters begins the 10 s again, and the room is released after them.
+func TestServeAndHost(t *testing.T) { // S6.16
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
+		at := f.resolve("a", "r", 1).Node
+		ada := f.participant(at, affinity.Demand{})
+		ada.leave()
+		<-ada.ended
+		time.Sleep(5 * time.Second)
+		if _, err := f.rooms[string(at)].Host(t.Context(), "r", affinity.Demand{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Second)
+		f.wantSize(at, 0)
+		time.Sleep(2 * time.Second)
+		f.wantSize(at, -1)
+	})
+}
+
 // A demand is a lower bound until a participant leaves.
 func TestServeDemand(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
