@@ -150,3 +150,30 @@ func TestClockOfStoreBehind(t *testing.T) { // S6.2
 		}
 	})
 }
+
+// The store goes back to a copy of its data, and its clock to before a later tenure. The node that re-homes the room
+// knows of that tenure: the new home gets a greater epoch.
+func TestRehomedWithClockBehind(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := &replaced{}
+		data.empty()
+		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
+		f.resolve("c", "r", 2)
+		first := f.move("c", "r", "a")
+		earlier := data.memory().Copy()
+		at := f.Agent("b").Snapshot().Self
+		later := pinstore.Pin{Incarnation: lease.Incarnation{Node: at.ID, Number: at.Incarnation}, Epoch: 1 << 52}
+		data.Swap(t.Context(), pinstore.Op{
+			Partition: first.Partition, Room: "r", If: pinstore.Pin{Incarnation: first.Incarnation}, Set: later, TTL: time.Hour,
+		})
+		time.Sleep(time.Second)
+		was := f.resolve("c", "r", 2)
+		f.crash("a")
+		f.crash("b")
+		data.restore(earlier)
+		time.Sleep(2 * soon)
+		if is := pins(t, data)["r"]; is.Node != "c" || was.Epoch <= 1<<52 || is.Epoch <= was.Epoch {
+			t.Errorf("the room was known as %+v, and is pinned to %+v", was, is)
+		}
+	})
+}
