@@ -19,7 +19,7 @@ type Settings struct {
 	// replaces the settings of a user that came later, after the store has lost its data.
 	Since int64
 
-	// Trial has the store not tell others if these settings are refused: see Agreed.Refused.
+	// Trial keeps this user out of Agreed.Refused of the others if these settings are refused.
 	Trial bool
 }
 

@@ -5,7 +5,7 @@
 -- KEYS[2]  zset: incarnation that states them -> expiry
 -- KEYS[3]  zset: incarnation that stated others lately, and was refused -> expiry
 -- ARGV     incarnation, TTL in ms (0: end), since when the caller has agreed with others
---          (0: not yet), 1 if a refusal is not told to others, names and values
+--          (0: not yet), 1 if a refusal is not entered into KEYS[3], names and values
 -- returns  since when users have stated these, and the incarnations of KEYS[3]; or '', and of
 --          each setting that differs its name, its value, and the incarnation
 

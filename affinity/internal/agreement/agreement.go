@@ -104,8 +104,8 @@ const settingKey = "key"
 
 // agree states the settings and the key. Two clusters that have one name by mistake have two keys. So
 // has a cluster that changes its key: there a node accepts the key of the others, or did until a moment
-// ago. So another key counts once this node has not accepted it for a TTL. A node that is refused for the settings
-// themselves says so to the others by a second call.
+// ago. So another key counts once this node has not accepted it for a TTL. By the second call a node that is
+// refused for the settings themselves is listed for the others.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
 	var keys []string
 	if a.Keys != nil {
