@@ -109,12 +109,12 @@ func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 	return h
 }
 
-// move moves a room, unless it is there.
-func (f *fleet) move(at, room, to string) affinity.Assignment {
+// move moves the room r, unless it is there.
+func (f *fleet) move(at, to string) affinity.Assignment {
 	f.t.Helper()
-	a, err := f.rooms[at].Move(f.t.Context(), room, lease.NodeID(to))
+	a, err := f.rooms[at].Move(f.t.Context(), "r", lease.NodeID(to))
 	if err != nil {
-		f.t.Fatalf("%s moves %s to %s: %v", at, room, to, err)
+		f.t.Fatalf("%s moves r to %s: %v", at, to, err)
 	}
 	return a
 }

@@ -104,7 +104,7 @@ func TestFollowFindsMissedMoves(t *testing.T) { // S6.16
 func TestFollowInCut(t *testing.T) { // S6.16
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.host("b", "r", 3)
-		f.move("b", "r", "b")
+		f.move("b", "b")
 		got := f.followed(t.Context(), "r")
 		time.Sleep(3 * time.Second)
 		f.Start("d")
@@ -113,13 +113,13 @@ func TestFollowInCut(t *testing.T) { // S6.16
 		if n := len(f.Agent("a").Members()); n != 1 {
 			t.Fatalf("a sees %d members", n)
 		}
-		met := f.move("b", "r", "c")
+		met := f.move("b", "c")
 		time.Sleep(3 * time.Second)
 		wantFollowed(t, "moved to a node that was met", got, 2, "c", met.Epoch)
 		if addr := (*got)[1].Addr; addr != addrOf("c") {
 			t.Errorf("the address is %q", addr)
 		}
-		never := f.move("b", "r", "d")
+		never := f.move("b", "d")
 		time.Sleep(3 * time.Second)
 		wantFollowed(t, "moved to a node that was never met", got, 2, "c", met.Epoch)
 		f.Heal()

@@ -159,7 +159,7 @@ func TestRehomedWithClockBehind(t *testing.T) { // S6.2
 		data.empty()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
 		f.resolve("c", "r", 2)
-		first := f.move("c", "r", "a")
+		first := f.move("c", "a")
 		earlier := data.memory().Copy()
 		at := f.Agent("b").Snapshot().Self
 		later := pinstore.Pin{Incarnation: lease.Incarnation{Node: at.ID, Number: at.Incarnation}, Epoch: 1 << 52}
