@@ -46,7 +46,7 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 		n.confirm(now, m.From, e.Challenge, l)
 	}
 	if e.Counts && l.state {
-		n.noteState(now)
+		n.noteState(now, m)
 	}
 	if e.Answered {
 		n.admit(now, m.From, e.BothWays)
@@ -218,7 +218,7 @@ func (n *Node) admit(now time.Time, from lease.Handle, bothWays bool) {
 	}
 	for _, l := range n.waiting.take(s, bothWays) {
 		if m, err := n.decode(l.bytes); err == nil && !n.ended && n.apply(now, m).Counts && l.state {
-			n.noteState(now)
+			n.noteState(now, m)
 		}
 	}
 }

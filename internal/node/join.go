@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // join is how a node finds others. A joining node tries all seeds and lost members side
@@ -289,7 +291,10 @@ func (j *join) undecided() bool {
 // noteState notes that the full state of another node counts. A node whose exchange waits for
 // that has joined. Other messages do not say who all members are: a node that entered by
 // them would take over what others own.
-func (n *Node) noteState(now time.Time) {
+func (n *Node) noteState(now time.Time, m *lease.Message) {
+	if len(activeIn(m, n.self)) > 0 {
+		n.reach.seen, n.reach.oneWay = time.Time{}, false // packets show what streams have shown
+	}
 	n.join.heard = now
 	if now.Before(n.join.waits) && !n.outside() {
 		n.answered(now)

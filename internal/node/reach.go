@@ -154,7 +154,8 @@ func (n *Node) heardByPacket() {
 }
 
 // outside reports whether streams have shown active members to a node that joins, and packets
-// none of them. Then others that join do not make it a member: they are as far outside.
+// none of them. Then others that join do not make it a member: they are as far outside. A member
+// whose heartbeats are rejected for their clock shows by its full state that it is no such node.
 func (n *Node) outside() bool { return !n.reach.seen.IsZero() && !n.set.OthersActive() }
 
 // answerWithin is how long packets have to show what a stream has shown.

@@ -192,6 +192,19 @@ func TestClockAhead(t *testing.T) { // S3.3
 	})
 }
 
+// The only member has a fast clock. The first newcomer does not believe its heartbeats, and
+// its packets arrive nevertheless: the newcomer joins at once and takes over.
+func TestOnlyMemberHasClockAhead(t *testing.T) { // S3.3, S5.6
+	for seed := range uint64(10) {
+		c := newFleet(t, sim.Options{Seed: seed, Jitter: 2 * time.Millisecond})
+		c.StartWith("fast", sim.Setup{Clock: 7 * time.Second, Bootstrap: true})
+		c.Run(10 * time.Second)
+		p := c.StartWith("n00", sim.Setup{})
+		c.await("n00 owns all", time.Second, func() bool { return len(p.Owned()) == placement.DefaultPartitions })
+		c.await("fast owns nothing", 2*time.Second, func() bool { return c.owned("fast") == 0 })
+	}
+}
+
 // A clock within MaxSkew, but near it: the node becomes ready as any other.
 func TestClockNearLimit(t *testing.T) { // S3.3
 	c := started(t, 3, sim.Options{})
