@@ -135,6 +135,9 @@ const (
 // confirm challenges the sender of a message, and keeps the message until it answers.
 func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l letter) {
 	w := &n.waiting
+	if l.state {
+		w.makeRoom(len(l.bytes))
+	}
 	s := w.sender(from)
 	if s != nil && l.state {
 		s.since = now // a state has the whole time to be confirmed
@@ -148,6 +151,20 @@ func (n *Node) confirm(now time.Time, from lease.Handle, addr string, l letter) 
 		n.challenge(now, s)
 	}
 	w.keep(s, l)
+}
+
+// makeRoom forgets senders of packets, the longest-waiting first, if a full state has no place:
+// strangers send any number of packets.
+func (w *waitingRoom) makeRoom(bytes int) {
+	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
+		i := slices.IndexFunc(w.senders, func(s *waitingSender) bool {
+			return !slices.ContainsFunc(s.letters, func(l letter) bool { return l.state })
+		})
+		if i < 0 {
+			return
+		}
+		w.take(w.senders[i], true)
+	}
 }
 
 func (w *waitingRoom) sender(h lease.Handle) *waitingSender {

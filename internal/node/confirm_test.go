@@ -93,6 +93,10 @@ func TestWaitingIsBounded(t *testing.T) {
 	if a.waiting.bytes > lease.MaxMessageBytes {
 		t.Errorf("%d bytes wait", a.waiting.bytes)
 	}
+	a.confirm(w.now, 4, "n", letter{make([]byte, lease.MaxMessageBytes/2), true})
+	if s := a.waiting.sender(4); s == nil || len(s.letters) != 1 || a.waiting.bytes > lease.MaxMessageBytes {
+		t.Errorf("a full state has no place: %d bytes wait", a.waiting.bytes)
+	}
 	w.run(confirmTime + 10*time.Millisecond)
 	if len(a.waiting.senders) > 0 || a.waiting.bytes != 0 {
 		t.Errorf("%d wait for ever, with %d bytes", len(a.waiting.senders), a.waiting.bytes)

@@ -43,19 +43,50 @@ func TestExpiredNodeHadStepped(t *testing.T) { // S9.2
 // waiting room of a member. A newcomer joins nevertheless.
 func TestJoinWithFullWaitingRoom(t *testing.T) { // S9.2
 	c := started(t, 3, sim.Options{})
-	var recorded tape
-	for i := range 1100 {
-		at := c.Node("n00").Now().Add(10 * time.Minute)
-		s := lease.NewSet(at, lease.Record{ID: lease.NodeID(fmt.Sprint("old", i)), Incarnation: 1, Addr: fmt.Sprint("nowhere:", i)}, lease.Params{TTL: ttl})
-		s.Establish()
-		recorded.messages = append(recorded.messages, lease.Encode(s.Sync(at)))
-	}
+	recorded := formerNodes(c.Node("n00").Now())
 	c.replay(recorded, 500*time.Millisecond)
 	p := c.StartWith("new", sim.Setup{})
 	c.replay(recorded, 500*time.Millisecond)
 	if !slices.Contains(c.Node("n00").Members(), "new") || len(p.Members()) != 4 {
 		t.Errorf("n00 sees %v, the newcomer %v", c.Node("n00").Members(), p.Members())
 	}
+}
+
+// formerNodes returns the recordings of so many nodes that a waiting room is full of them.
+func formerNodes(now time.Time) (recorded tape) {
+	at := now.Add(10 * time.Minute)
+	for i := range 1100 {
+		s := lease.NewSet(at, lease.Record{ID: lease.NodeID(fmt.Sprint("old", i)), Incarnation: 1, Addr: fmt.Sprint("nowhere:", i)}, lease.Params{TTL: ttl})
+		s.Establish()
+		recorded.messages = append(recorded.messages, lease.Encode(s.Sync(at)))
+	}
+	return recorded
+}
+
+// The same recordings fill the waiting room of a newcomer, and those of both sides of a split
+// that is over. A full state finds a place there.
+func TestStatesInFullWaitingRooms(t *testing.T) { // S5.8, S9.2
+	c := started(t, 4, sim.Options{})
+	flood := func(until time.Duration, ids ...string) {
+		recorded := formerNodes(c.Node("n00").Now())
+		for end := c.Elapsed() + until; c.Elapsed() < end; c.Run(500 * time.Millisecond) {
+			for _, m := range recorded.messages {
+				for _, id := range ids {
+					c.Inject(id, m)
+				}
+			}
+		}
+	}
+	c.StartWith("new", sim.Setup{})
+	flood(2*time.Second, "new")
+	if members := c.Node("new").Members(); len(members) != 5 {
+		t.Errorf("the newcomer sees %v", members)
+	}
+	c.Split([]string{"n00", "n01"}, []string{"n02", "n03", "new"})
+	c.Run(70 * time.Second)
+	c.Heal()
+	flood(20*time.Second, c.IDs()...)
+	c.check()
 }
 
 // Newcomers that list each other as seeds, one with a wrong clock, move the time of a
