@@ -51,7 +51,9 @@ type Agent struct {
 	requests, misrouted atomic.Uint64
 
 	history atomic.Pointer[History]
-	join    atomic.Pointer[[]string] // seeds, once they were replaced
+
+	join        atomic.Pointer[[]string] // seeds, once they were replaced
+	discovering chan struct{}            // holds a token during Config.Discover
 }
 
 // Start joins the cluster and returns the running agent. ctx bounds the joining
@@ -77,7 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		cfg: cfg, self: lease.NodeID(cfg.ID), env: gossip.EnvOf(ctx),
 		ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 		packets: make(chan []byte, queuedPackets), calls: make(chan call),
-		lines: lines,
+		lines: lines, discovering: make(chan struct{}, 1),
 	}
 	running, stop := context.WithCancel(context.Background())
 	a.stop = stop

@@ -58,7 +58,7 @@ type Config struct {
 
 	// Discover returns further seeds, in the forms of Join: from the API of a cloud, or a file. It is
 	// called whenever names of Join are looked up: while the node joins, with each round of attempts, then every
-	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and may be
+	// RejoinInterval, which heals a long split. It returns within 5 s, by its context, and is not
 	// called again before. At most 1,000 seeds count. An error is like a seed that does not answer. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 

@@ -82,3 +82,28 @@ func TestDiscoverFails(t *testing.T) {
 		}
 	})
 }
+
+// A Discover that ignores its context is called once. It holds up neither the node nor its end (S5.9).
+func TestDiscoverHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		var asked atomic.Int64
+		released := make(chan struct{})
+		defer close(released)
+		a := c.StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) {
+			cfg.Join, cfg.Discover = nil, func(context.Context) ([]string, error) {
+				asked.Add(1)
+				<-released
+				return nil, nil
+			}
+		}))
+		<-a.Ready()
+		time.Sleep(10 * time.Minute)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("Discover runs %d times at once", n)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

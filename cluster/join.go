@@ -73,7 +73,7 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	if name != discovered {
 		return gossip.Resolve(ctx, name)
 	}
-	seeds, err := a.cfg.Discover(ctx)
+	seeds, err := a.discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: Config.Discover: %w", err)
 	}
@@ -87,6 +87,30 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 		return addrs, nil
 	}
 	return nil, errors.Join(faults...)
+}
+
+// discover calls Config.Discover, one call at a time. The agent does not wait for the end of a call that ignores
+// its context.
+func (a *Agent) discover(ctx context.Context) ([]string, error) {
+	select {
+	case a.discovering <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("an earlier call has not returned: %w", ctx.Err())
+	}
+	returned := make(chan struct{})
+	var seeds []string
+	var err error
+	go func() {
+		seeds, err = a.cfg.Discover(ctx)
+		<-a.discovering
+		close(returned)
+	}()
+	select {
+	case <-returned:
+		return seeds, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. Members stay members:
