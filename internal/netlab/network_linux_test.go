@@ -37,7 +37,7 @@ func cuts() []fault {
 func splits() []fault {
 	split := func(name string, lasts time.Duration, noSeed bool) fault {
 		return fault{
-			name: name, lasts: lasts, noSeed: noSeed, short: noSeed && lasts < 2*time.Minute,
+			name: name, lasts: lasts, noSeed: noSeed, short: noSeed && lasts == 70*time.Second,
 			begin: func(l *lab) { l.split([]int{1, 2}, []int{3, 4, 5}) },
 			holds: atMost(6), // three nodes are lost, and return
 		}
@@ -48,6 +48,7 @@ func splits() []fault {
 		split("split 2/3, 70 s", 70*time.Second, false),
 		split("split 2/3, 70 s, no seed", 70*time.Second, true),
 		split("split 2/3, 10 s", 10*time.Second, false),
+		split("split 2/3, 10 s, no seed", 10*time.Second, true),
 	}
 }
 
