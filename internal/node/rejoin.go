@@ -12,17 +12,16 @@ import (
 type rejoin struct {
 	quiet time.Duration
 	began time.Time // zero = not rejoining
-	asked bool      // for the members that it misses
+	asked time.Time // for the members that it misses; zero = it has not
 }
 
 // enterAt returns when gossip alone has brought enough news to enter by: some time
 // after the rejoin began, and after the node asked for missing members.
 func (r *rejoin) enterAt() time.Time {
-	wait := 4 * r.quiet
-	if r.asked {
-		wait += r.quiet
+	if !r.asked.IsZero() {
+		return r.asked.Add(r.quiet)
 	}
-	return r.began.Add(wait)
+	return r.began.Add(4 * r.quiet)
 }
 
 // checkLease fences this node if its own lease has expired: the process was paused,
@@ -41,6 +40,7 @@ func (n *Node) checkLease(now time.Time) {
 func (n *Node) expel(now time.Time, why string) {
 	n.life.fence()
 	n.join.stop()
+	n.rejoin.asked = time.Time{}
 	n.stall.discard(now)
 	n.fence(now, why)
 	n.damping.lose(n.set.Revived())
@@ -53,19 +53,20 @@ func (n *Node) expel(now time.Time, why string) {
 }
 
 // listenAgain ends the discarding and begins to rejoin. An attempt may wait for a node
-// that does not answer; the news by gossip is as good.
+// that does not answer; the news by gossip is as good. It is not while the full state of a node
+// waits for an answer: then packets get lost, and those that arrive name a few members.
 func (n *Node) listenAgain(now time.Time) {
 	if n.stall.discarded(now) {
-		n.rejoin.began, n.rejoin.asked = now, false
+		n.rejoin.began = now
 		n.join.begin(now, n.cfg.StartupGrace)
 	}
-	if n.rejoin.began.IsZero() || now.Before(n.rejoin.enterAt()) || len(n.set.Peers(nil)) == 0 {
+	if n.rejoin.began.IsZero() || now.Before(n.rejoin.enterAt()) || now.Before(n.join.waits) || len(n.set.Peers(nil)) == 0 {
 		return
 	}
 	// Heartbeats that came while messages were discarded are relayed a few times only:
 	// their senders would be missing until their next heartbeat.
-	if missing := n.set.ExpiredHandles(); !n.rejoin.asked && len(missing) > 0 {
-		n.rejoin.asked = true
+	if missing := n.set.ExpiredHandles(); n.rejoin.asked.IsZero() && len(missing) > 0 {
+		n.rejoin.asked = now
 		n.askFor(now, missing)
 		return
 	}

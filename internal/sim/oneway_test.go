@@ -191,3 +191,27 @@ func TestOneWayNetworkHeals(t *testing.T) { // S5.6
 		c.agree(10 * time.Second)
 	}
 }
+
+// A node that loses nine packets of ten, both ways, is fenced now and then. It goes in again with
+// the others, also if the first packets get through late.
+func TestLossyNodeEntersWithAll(t *testing.T) { // S5.6
+	entered := 0
+	for seed := range uint64(8) {
+		c := started(t, 12, sim.Options{Seed: seed, Jitter: 5 * time.Millisecond})
+		c.Run(20 * time.Second)
+		p := c.Node("n03")
+		c.SetLossOf("n03", 0.9, 0.9)
+		for was := p.View().Phase; c.Elapsed() < 3*time.Minute; was = p.View().Phase {
+			c.Run(10 * time.Millisecond)
+			if was != node.Joining || p.View().Phase == node.Joining {
+				continue
+			}
+			if entered++; len(p.Members()) < 6 {
+				t.Errorf("seed %d: after %v, n03 goes in with %v", seed, c.Elapsed(), p.Members())
+			}
+		}
+	}
+	if entered < 5 {
+		t.Errorf("it went in %d times", entered)
+	}
+}
