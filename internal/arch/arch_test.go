@@ -21,6 +21,7 @@ const (
 	redis      = "github.com/redis"
 	prometheus = "github.com/prometheus"
 	otel       = "go.opentelemetry.io"
+	grpc       = "google.golang.org/grpc"
 )
 
 // A pattern names packages: "a" is only a, "a/..." is a and all packages below it, "..." is
@@ -43,6 +44,7 @@ var house = []struct {
 	{"reconnect", []string{"lease"}, "a client that reconnects must not compile the agent"},
 	{"follow", []string{"lease", "placement", "events", "reconnect", "internal/agenturl", "internal/sse", "internal/tablewire"}, "a program that follows must not compile the agent"},
 	{"follow/httpproxy", []string{"follow"}, "it asks whom the program names, and a gateway compiles no agent"},
+	{"follow/followgrpc", []string{"events", "follow"}, "it asks the table that the program names, and a gateway compiles no agent"},
 	{"affinity/pinstore", []string{"lease", "placement"}, "a store compiles neither the agent nor the resolver that uses it"},
 	{"affinity/internal/liveness", []string{"lease", "cluster"}, "who is dead follows from snapshots and from what the store said"},
 	{"affinity/internal/capacity", []string{"lease", "placement", "cluster", "affinity/internal/liveness", "affinity/pinstore"}, "where a room fits follows from snapshots, and from what was placed before"},
@@ -163,6 +165,18 @@ var bans = []struct {
 		why:        "a program that traces nothing compiles no OpenTelemetry",
 	},
 	{
+		in:     []string{"..."},
+		except: []string{"follow/followgrpc"},
+		not:    []string{grpc + "/..."},
+		why:    "only followgrpc speaks gRPC, in a module of its own",
+	},
+	{
+		in:         []string{"lease", "placement", "events", "cluster", "affinity", "follow", "follow/httpproxy", "cluster/clusterhttp"},
+		not:        []string{grpc + "/..."},
+		transitive: true,
+		why:        "a program without gRPC compiles none",
+	},
+	{
 		in:         []string{"..."},
 		not:        []string{otel + "/otel/sdk/...", otel + "/contrib/..."},
 		transitive: true,
@@ -185,7 +199,7 @@ func TestImports(t *testing.T) {
 	seen := func(pattern string) bool {
 		return slices.ContainsFunc(pkgs, func(p pkg) bool { return match(pattern, p.name()) })
 	}
-	for _, name := range []string{"lease", "cluster/clusterotel"} {
+	for _, name := range []string{"lease", "cluster/clusterotel", "follow/followgrpc"} {
 		if !seen(name) {
 			t.Fatalf("go list does not show the package %s", name)
 		}
@@ -283,6 +297,11 @@ func TestRulesBite(t *testing.T) {
 		{"affinity", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
 		{"cluster/clusterhttp", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
 		{"cluster", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
+		{"follow/followgrpc", direct(grpc+"/balancer", module+"follow"), ""},
+		{"follow/followgrpc", direct(module + "follow/httpproxy"), "the table that the program names"},
+		{"follow/followgrpc", pkg{Deps: []string{module + "cluster"}}, "compiles no agent"},
+		{"follow/httpproxy", pkg{Imports: []string{grpc}}, "only followgrpc"},
+		{"follow", pkg{Deps: []string{grpc + "/codes"}}, "without gRPC"},
 		{"cluster/clustertest", direct(module + "internal/simnet"), ""},
 		{"cluster/clustertest", direct(memberlist), "live pointers"},
 		{"cmd/roost/internal/store", direct(module+"cluster", module+"affinity/redisstore"), ""},

@@ -1,0 +1,239 @@
+package followgrpc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/roost-cluster/roost/follow/followgrpc"
+)
+
+// A call of each kind goes to the owner of its key.
+func TestOwner(t *testing.T) {
+	a, b := serve(t), serve(t)
+	o := &owners{}
+	o.set("a", a.addr)
+	o.set("b", b.addr)
+	client, _ := clientOf(t, o)
+	for _, kind := range names(kinds) {
+		for key, s := range map[string]*service{"a": a, "b": b} {
+			before := s.runs.Load()
+			at, err := kinds[kind](followgrpc.WithKey(t.Context(), key), client)
+			if err != nil || at != "" && at != s.addr || s.runs.Load() != before+1 {
+				t.Errorf("%s for %s: %s, %v", kind, key, at, err)
+			}
+		}
+	}
+}
+
+// What has run no handler is sent again, to the owner by then, and nothing else is (S7.3).
+func TestRetries(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first func(t *testing.T, move func()) *service // moves the key to the next owner
+		code  codes.Code
+		runs  int64
+	}{
+		"refused": {func(t *testing.T, move func()) *service {
+			s := serve(t)
+			s.Stop()
+			later := time.AfterFunc(100*time.Millisecond, move)
+			t.Cleanup(func() { later.Stop() })
+			return s
+		}, codes.OK, 0},
+		"rejected": {func(t *testing.T, move func()) *service {
+			return serve(t, func(s *service) {
+				s.rejects.Store(true)
+				s.asked = func() {
+					if s.calls.Load() == 2 {
+						move()
+					}
+				}
+			})
+		}, codes.OK, 0},
+		"has no server": {func(*testing.T, func()) *service { return &service{addr: ""} }, codes.Unavailable, 0},
+		"broke off": {func(t *testing.T, move func()) *service {
+			return serve(t, func(s *service) {
+				s.answer = func(ctx context.Context) error {
+					move()
+					go s.Stop()
+					<-ctx.Done()
+					return ctx.Err()
+				}
+			})
+		}, codes.Unavailable, 1},
+		"the same code from a handler": {func(t *testing.T, move func()) *service {
+			return serve(t, func(s *service) {
+				s.answer = func(context.Context) error {
+					move()
+					return status.Error(followgrpc.NotOwner, "read past the end")
+				}
+			})
+		}, followgrpc.NotOwner, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, kind := range names(kinds) {
+				o := &owners{}
+				next := serve(t)
+				first := tt.first(t, func() { o.set("a", next.addr) })
+				o.set("a", first.addr)
+				o.set("", next.addr)
+				client, _ := clientOf(t, o)
+				_, err := kinds[kind](followgrpc.WithKey(t.Context(), "a"), client)
+				if status.Code(err) != tt.code || first.runs.Load() != tt.runs {
+					t.Errorf("%s: %v, after %d handlers", kind, err, first.runs.Load())
+				}
+				if ran := next.runs.Load() == 1; ran != (tt.code == codes.OK) {
+					t.Errorf("%s: %d handlers of the next owner have run", kind, next.runs.Load())
+				}
+			}
+		})
+	}
+}
+
+// A call waits for its owner for Patience, and with WaitForReady for as long as it takes (S7.3).
+func TestPatience(t *testing.T) {
+	down, rejects := serve(t), serve(t)
+	down.Stop()
+	rejects.rejects.Store(true)
+	o := &owners{}
+	o.set("down", down.addr)
+	o.set("rejected", rejects.addr)
+	for key, want := range map[string]codes.Code{"down": codes.Unavailable, "rejected": followgrpc.NotOwner} {
+		client, _ := clientOf(t, o, patience(300*time.Millisecond))
+		began := time.Now()
+		_, err := unary(t, client, key)
+		if took := time.Since(began); status.Code(err) != want || took < 200*time.Millisecond {
+			t.Errorf("%s: %v after %v", key, err, took)
+		}
+		if key == "down" && !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("the reason is lost: %v", err)
+		}
+		client, _ = clientOf(t, o, patience(-1))
+		before := rejects.calls.Load()
+		if _, err := unary(t, client, key); status.Code(err) != want || rejects.calls.Load() > before+1 {
+			t.Errorf("%s without patience: %v", key, err)
+		}
+	}
+
+	client, _ := clientOf(t, o, patience(-1))
+	ready := make(chan error, 1)
+	go func() {
+		_, err := unary(t, client, "down", grpc.WaitForReady(true))
+		ready <- err
+	}()
+	eventually(t, "a failed connection", func() bool {
+		_, err := unary(t, client, "down")
+		return err != nil
+	})
+	up := serve(t)
+	o.set("down", up.addr)
+	if err := <-ready; err != nil || up.runs.Load() != 1 {
+		t.Errorf("a call that waits until its server is ready: %v", err)
+	}
+}
+
+// A connection that failed is opened again, when its server is back at the same address.
+func TestSameAddress(t *testing.T) {
+	a := serve(t)
+	o := &owners{}
+	o.set("a", a.addr)
+	client, conn := clientOf(t, o)
+	if _, err := unary(t, client, "a"); err != nil {
+		t.Fatal(err)
+	}
+	a.stop(t, conn)
+	again := make(chan error, 1)
+	go func() {
+		_, err := unary(t, client, "a")
+		again <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	serve(t, at(a.addr))
+	if err := <-again; err != nil {
+		t.Error(err)
+	}
+}
+
+// With Owners, the next of the best members serves a key while the connection to the first one fails (S7.3).
+func TestOwners(t *testing.T) {
+	first, second := serve(t), serve(t)
+	o := &owners{}
+	o.set("a", first.addr, second.addr)
+	client, conn := clientOf(t, o, func(c *followgrpc.Config) { c.Owners = 2 })
+	if at, err := unary(t, client, "a"); err != nil || at != first.addr {
+		t.Errorf("%s, %v", at, err)
+	}
+	first.stop(t, conn)
+	if at, err := unary(t, client, "a"); err != nil || at != second.addr {
+		t.Errorf("%s, %v", at, err)
+	}
+	serve(t, at(first.addr))
+	eventually(t, "the first owner to serve again", func() bool {
+		at, err := unary(t, client, "a")
+		return err == nil && at == first.addr
+	})
+}
+
+// Connections are open to members alone, and a stream at a member that goes runs to its end.
+func TestConnections(t *testing.T) {
+	a, b := serve(t), serve(t)
+	o := &owners{}
+	o.set("a", a.addr)
+	client, conn := clientOf(t, o)
+	eventually(t, "a connection without a call", func() bool {
+		conn.Connect()
+		return a.conns.Load() == 1 && conn.GetState() == connectivity.Ready
+	})
+	stream, err := client.FullDuplexCall(followgrpc.WithKey(t.Context(), "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.set("a", b.addr)
+	eventually(t, "the next owner", func() bool {
+		at, err := unary(t, client, "a")
+		return err == nil && at == b.addr
+	})
+	ping := func() error {
+		if err := stream.Send(&grpc_testing.StreamingOutputCallRequest{}); err != nil {
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	if err := ping(); err != nil || a.conns.Load() != 1 {
+		t.Errorf("the stream broke off: %v", err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stream.Recv()
+	eventually(t, "the end of the connection", func() bool { return a.conns.Load() == 0 })
+}
+
+// Without a table calls wait for Patience, and fail then, until there is one.
+func TestNoTable(t *testing.T) {
+	o := &owners{}
+	client, _ := clientOf(t, o, patience(200*time.Millisecond))
+	began := time.Now()
+	_, err := unary(t, client, "a")
+	if took := time.Since(began); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no table yet") || took < 900*time.Millisecond {
+		t.Errorf("%v after %v", err, took)
+	}
+	a := serve(t)
+	o.set("a", a.addr)
+	eventually(t, "a table", func() bool {
+		_, err := unary(t, client, "a")
+		return err == nil
+	})
+	_, err = unary(t, client, "b")
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), errNobody.Error()) {
+		t.Errorf("a key without an owner: %v", err)
+	}
+}
