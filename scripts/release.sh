@@ -29,8 +29,10 @@ tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}") || tagged=$com
 [[ $tagged == "$commit" ]] || fail "the tag $version is at commit $tagged, not at $commit"
 grep -qE "^## \[${version:1}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md ||
 	fail "CHANGELOG.md has no heading '## [${version:1}] - YYYY-MM-DD': give what is under Unreleased this heading"
-grep -qE "^\s+github.com/roost-cluster/roost $version$" cluster/clusterotel/go.mod ||
-	fail "cluster/clusterotel/go.mod does not require roost $version"
+for nested in cluster/clusterotel follow/followgrpc; do
+	grep -qE "^\s+github.com/roost-cluster/roost $version$" $nested/go.mod ||
+		fail "$nested/go.mod does not require roost $version"
+done
 chart=deploy/helm/roost
 grep -qx "version: ${version:1}" $chart/Chart.yaml && grep -qx "appVersion: $version" $chart/Chart.yaml ||
 	fail "$chart/Chart.yaml is not of $version"
