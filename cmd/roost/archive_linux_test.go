@@ -42,7 +42,7 @@ func copyTree(t *testing.T) *tree {
 	}
 	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x", root))
 	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [0.98.7] - 2001-02-03\n")
-	for _, nested := range []string{"cluster/clusterotel", "follow/followgrpc"} {
+	for _, nested := range []string{"cluster/clusterotel", "follow/followgrpc", "kubernetes"} {
 		c.replace(nested+"/go.mod", "roost v0.0.0-00010101000000-000000000000\n", "roost v0.98.7\n")
 	}
 	c.sh("sed -i 's/^version: .*/version: 0.98.7/; s/^appVersion: .*/appVersion: v0.98.7/' deploy/helm/roost/Chart.yaml")
@@ -112,6 +112,7 @@ func TestReleaseRefused(t *testing.T) {
 		{"rm new; mkdir -p dist/v0.98.7", "v0.98.7", "dist/v0.98.7 exists"},
 		{"rmdir dist/v0.98.7; git tag v0.98.7; git commit -q --allow-empty -m later", "v0.98.7", "the tag v0.98.7 is at commit " + c.at},
 		{"git tag -d v0.98.7; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older", "v0.98.7", "deploy/helm/roost/Chart.yaml is not of v0.98.7"},
+		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' kubernetes/go.mod; git commit -qam older", "v0.98.7", "kubernetes/go.mod does not require roost v0.98.7"},
 		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' follow/followgrpc/go.mod; git commit -qam older", "v0.98.7", "followgrpc/go.mod does not require roost v0.98.7"},
 		{"sed -i 's/roost v0.98.7$/roost v0.98.6/' cluster/clusterotel/go.mod; git commit -qam older", "v0.98.7", "clusterotel/go.mod does not require roost v0.98.7"},
 	} {

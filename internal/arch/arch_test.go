@@ -22,6 +22,7 @@ const (
 	prometheus = "github.com/prometheus"
 	otel       = "go.opentelemetry.io"
 	grpc       = "google.golang.org/grpc"
+	k8s        = "k8s.io"
 )
 
 // A pattern names packages: "a" is only a, "a/..." is a and all packages below it, "..." is
@@ -87,6 +88,7 @@ var house = []struct {
 	{"cluster/clusterhttp/dashboard", nil, "it is a client of the API in the browser, and has no other source"},
 	{"cluster/clusterotel", []string{"lease", "placement", "affinity", "affinity/pinstore", "presence", "cluster"}, "it uses hooks and interfaces, and works without the HTTP API"},
 	{"cluster/...", []string{"lease", "placement", "affinity", "affinity/evacuate", "affinity/pinstore", "affinity/signalling", "events", "follow", "reconnect", "internal/agenturl", "internal/latest", "internal/sse", "internal/tablewire", "cluster/..."}, "surroundings of the agent reach gossip and Redis only through it or through interfaces"},
+	{"kubernetes", []string{"lease", "cluster"}, "it fills in a configuration and reads snapshots, as any program can"},
 	{"internal/e2e", nil, "it has only tests"},
 	{"deploy/...", nil, "it has only tests"},
 	{"bench", nil, "it has only tests"},
@@ -181,6 +183,19 @@ var bans = []struct {
 		not:        []string{otel + "/otel/sdk/...", otel + "/contrib/..."},
 		transitive: true,
 		why:        "the SDK, exporters and middleware of OpenTelemetry are the embedder's choice",
+	},
+	{
+		in:         []string{"..."},
+		except:     []string{"kubernetes"},
+		not:        []string{k8s + "/..."},
+		transitive: true,
+		why:        "the agent has no token of Kubernetes, and only programs that want its API compile a client",
+	},
+	{
+		in:         []string{"kubernetes"},
+		not:        []string{k8s + "/client-go/kubernetes/..."},
+		transitive: true,
+		why:        "the generated clients link every type of Kubernetes into a program that needs four requests",
 	},
 }
 
@@ -308,6 +323,10 @@ func TestRulesBite(t *testing.T) {
 		{"cmd/roost", direct(module + "affinity/redisstore"), "kinds of stores"},
 		{"cmd/roost/internal/doctor", direct("net/http"), "two looks"},
 		{"examples/embed", direct(module + "cluster"), ""},
+		{"kubernetes", direct(module+"cluster", k8s+"/client-go/rest"), ""},
+		{"kubernetes", direct(k8s + "/client-go/kubernetes/typed/core/v1"), "four requests"},
+		{"kubernetes", direct(module + "cluster/clusterhttp"), "as any program can"},
+		{"cmd/roost", pkg{Deps: []string{k8s + "/client-go/rest"}}, "no token"},
 		{"util", direct(), "no row"},
 	} {
 		c.pkg.ImportPath = module + c.name

@@ -101,6 +101,7 @@ func TestQuotes(t *testing.T) {
 		"signalling.md": {"affinity/signalling/example_test.go", false},
 
 		"coming-from.md": {"cluster/clusterprom/example_shadow_test.go", true},
+		"kubernetes.md":  {"kubernetes/example_test.go", false},
 	} {
 		program := read(t, root+of.program)
 		quotes := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, docs+page), -1)

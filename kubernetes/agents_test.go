@@ -1,0 +1,153 @@
+package kubernetes
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clustertest"
+)
+
+// start starts a node as a program in a pod does, on a port of loopback.
+func start(t *testing.T, s *server, api *rest.Config, name string) *cluster.Agent {
+	t.Helper()
+	s.pod(name, "127.0.0.1", nil)
+	o := Options{Service: "sfu", Namespace: namespace, Pod: name, API: api}
+	cfg, err := Configure(t.Context(), cluster.Config{Bind: "127.0.0.1:0", Network: cluster.Local, LeaseTTL: 10 * time.Second, Log: quiet}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := cluster.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { agent.Close() })
+	return agent
+}
+
+// put makes agents the pods of the service, each in a slice with its port.
+func (s *server) put(agents ...*cluster.Agent) {
+	s.change(func() { clear(s.slices) })
+	s.serve("app", "sfu", 0)
+	for i, a := range agents {
+		_, port, _ := net.SplitHostPort(a.Addr())
+		n, _ := strconv.Atoi(port)
+		s.serve(fmt.Sprint("app-", i), "sfu", int32(n), "127.0.0.1")
+	}
+}
+
+func agree(t *testing.T, agents ...*cluster.Agent) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("one cluster of %d", len(agents)), func() bool {
+		for _, a := range agents {
+			s := a.Snapshot()
+			if len(s.Members) != len(agents) || !s.Converged() || s.Digest() != agents[0].Snapshot().Digest() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Over real connections: nodes that did not see each other find each other, a newcomer joins by discovery alone, and
+// neither lost endpoints nor a dead API server change anything for members (S7.4).
+func TestAgents(t *testing.T) {
+	s := newServer(t)
+	api := s.over(t)
+	a := start(t, s, api, "a")
+	<-a.Ready()
+	b := start(t, s, api, "b") // it does not see a, as in a split from the start
+	<-b.Ready()
+	if len(a.Members()) != 1 || len(b.Members()) != 1 {
+		t.Fatalf("%d and %d members without an endpoint", len(a.Members()), len(b.Members()))
+	}
+	s.put(a, b)
+	agree(t, a, b)
+
+	c := start(t, s, api, "c")
+	agree(t, a, b, c)
+
+	s.put() // as when a selector is edited by mistake
+	digest, rounds := a.Snapshot().Digest(), func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.asked)
+	}
+	for before := rounds(); rounds() < before+6; {
+		<-time.After(10 * time.Millisecond)
+	}
+	s.become("down")
+	eventually(t, "lost for a TTL's share of heartbeats", func() bool { _, err := a.Config().Discover(t.Context()); return err != nil })
+	agree(t, a, b, c)
+	if a.Snapshot().Digest() != digest {
+		t.Error("owners changed without the API server")
+	}
+	if err := c.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	agree(t, a, b)
+
+	s.become("")
+	s.put(a, b)
+	d := start(t, s, api, "d")
+	agree(t, a, b, d)
+}
+
+// Nodes find each other before any of them is ready. A split heals by discovery alone in which the nodes are replaced
+// that knew both sides (S7.4).
+func TestFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
+		at := func(id string) string {
+			return map[string]string{"a": "10.0.0.2", "b": "10.0.0.3", "c": "10.0.0.4", "d": "10.0.0.5"}[id]
+		} // by clustertest
+		add := func(s *server, id string, others ...string) {
+			s.pod(id, at(id), nil)
+			s.serve("app", "sfu", 7946, append(others, at(id))...)
+			agent := c.StartWith(id, clustertest.WithConfig(func(cfg *cluster.Config) {
+				configured, err := Configure(t.Context(), cluster.Config{ID: id, Log: quiet}, Options{Service: "sfu", Namespace: namespace, Pod: id, API: s.inMemory()})
+				if err != nil {
+					t.Error(err)
+				}
+				cfg.Join, cfg.Discover, cfg.Zone = nil, configured.Discover, configured.Zone
+			}))
+			if agent.Addr() != at(id)+":7946" {
+				t.Fatalf("%s is at %s", id, agent.Addr())
+			}
+		}
+		add(s, "a")
+		add(s, "b", at("a"))
+		add(s, "c", at("a"), at("b"))
+		c.WaitAgreed(time.Second)
+		if zone := c.Agent("a").Members()[2].Zone; zone != "zone-a" {
+			t.Errorf("the zone is %q", zone)
+		}
+
+		// a and b lose c and the API server. Later d joins c, which then ends.
+		s.become("down")
+		c.Split([]string{"a", "b"}, []string{"c"})
+		time.Sleep(10 * time.Minute)
+		other := newServer(t)
+		add(other, "d", at("c"))
+		c.Split([]string{"a", "b"}, []string{"c", "d"})
+		time.Sleep(time.Minute)
+		if n := len(c.Agent("d").Members()); n != 2 {
+			t.Errorf("d sees %d members", n)
+		}
+		c.Leave("c")
+		c.Heal()
+		time.Sleep(time.Minute)
+		if n := len(c.Agent("d").Members()); n != 1 {
+			t.Errorf("d has found %d members without discovery", n-1)
+		}
+		s.serve("app", "sfu", 7946, at("a"), at("b"), at("d"))
+		s.become("")
+		c.WaitAgreed(time.Minute)
+	})
+}

@@ -1,0 +1,188 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+)
+
+// requestTime bounds one request.
+const requestTime = 5 * time.Second
+
+// api sends the four requests of this package. It uses client-go's REST client rather than the generated clients, which link the
+// types of all resources of Kubernetes: a program with them is 29 MB, and 15 MB without.
+type api struct {
+	core, discovery rest.Interface
+	namespace, pod  string
+}
+
+func open(o Options) (*api, error) {
+	a := &api{namespace: o.Namespace, pod: o.Pod}
+	cfg, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	if a.namespace == "" {
+		b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: which namespace is this? Set Options.Namespace: %w", err)
+		}
+		a.namespace = strings.TrimSpace(string(b))
+	}
+	if a.pod == "" {
+		if a.pod, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("kubernetes: which pod is this? Set Options.Pod: %w", err)
+		}
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	of := func(path string, group schema.GroupVersion) rest.Interface {
+		cfg := rest.CopyConfig(cfg)
+		cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = path, &group, codecs.WithoutConversion()
+		var c *rest.RESTClient
+		if c, err = rest.RESTClientForConfigAndClient(cfg, client); err != nil {
+			err = fmt.Errorf("kubernetes: %w", err)
+		}
+		return c
+	}
+	if a.core = of("/api", corev1.SchemeGroupVersion); err == nil {
+		a.discovery = of("/apis", discoveryv1.SchemeGroupVersion)
+	}
+	return a, err
+}
+
+func (o Options) config() (*rest.Config, error) {
+	if o.API != nil {
+		return o.API, nil
+	}
+	cfg, err := rest.InClusterConfig()
+	switch {
+	case errors.Is(err, rest.ErrNotInCluster):
+		return nil, fmt.Errorf("kubernetes: this is no pod; elsewhere set Options.API: %w", err)
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("kubernetes: the pod has no token of a service account; set automountServiceAccountToken: true in its spec: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return cfg, nil
+}
+
+// right is what a service account must be allowed to do, in its namespace or, for nodes, in the cluster.
+type right struct{ verb, group, resource string }
+
+func (a *api) slices(ctx context.Context, service string) ([]discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	// From the memory of the API server, which may be a moment old: 1,000 nodes that ask are no load on etcd.
+	r := a.discovery.Get().Namespace(a.namespace).Resource("endpointslices").
+		Param("labelSelector", discoveryv1.LabelServiceName+"="+service).Param("resourceVersion", "0")
+	err := a.do(ctx, right{"list", discoveryv1.GroupName, "endpointslices"}, "of the service "+service, r, &list)
+	return list.Items, err
+}
+
+func (a *api) ownPod(ctx context.Context) (*corev1.Pod, error) {
+	pod := new(corev1.Pod)
+	err := a.do(ctx, right{"get", "", "pods"}, a.pod, a.core.Get().Namespace(a.namespace).Resource("pods").Name(a.pod), pod)
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("%w; the name of this pod is taken from Options.Pod, or else from the host name: pass metadata.name of the downward API", err)
+	}
+	return pod, err
+}
+
+func (a *api) node(ctx context.Context, name string) (*corev1.Node, error) {
+	node := new(corev1.Node)
+	err := a.do(ctx, right{"get", "", "nodes"}, name, a.core.Get().Resource("nodes").Name(name), node)
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w; without that right, set Config.Zone, or run Kubernetes 1.35, which copies the label %s to pods", err, corev1.LabelTopologyZone)
+	}
+	return node, err
+}
+
+// patchStatus merges a patch into the status of the own pod.
+func (a *api) patchStatus(ctx context.Context, patch []byte) (*corev1.Pod, error) {
+	pod := new(corev1.Pod)
+	r := a.core.Patch(types.StrategicMergePatchType).Namespace(a.namespace).Resource("pods").Name(a.pod).SubResource("status").Body(patch)
+	return pod, a.do(ctx, right{"patch", "", "pods/status"}, a.pod, r, pod)
+}
+
+// do sends a request. If it is not allowed, the error says how to allow it.
+func (a *api) do(ctx context.Context, needs right, name string, r *rest.Request, into runtime.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	err := r.Do(ctx).Into(into)
+	if err == nil {
+		return nil
+	}
+	what, role := fmt.Sprintf("%s %s %s", needs.verb, needs.resource, name), "ClusterRole"
+	if needs.resource != "nodes" {
+		what, role = what+" in the namespace "+a.namespace, "Role in the namespace "+a.namespace
+	}
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("kubernetes: %s: the service account needs a %s with the rule {apiGroups: [%q], resources: [%q], verbs: [%q]}, see deploy/kubernetes/embedded.yaml: %w",
+			what, role, needs.group, needs.resource, needs.verb, err)
+	}
+	return fmt.Errorf("kubernetes: %s: %w", what, err)
+}
+
+// final reports whether a request that failed so will fail again, until a person does something.
+func final(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return errors.Is(err, errNoGate)
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // an API server that starts knows no token for a moment
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+// backoff is the time between two tries: up to 4 s, and up to half as long again at random.
+func backoff() wait.Backoff {
+	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 4 * time.Second}
+}
+
+// retry calls f until it succeeds, or fails for good, or ctx ends.
+func retry(ctx context.Context, log *slog.Logger, f func() error) error {
+	pauses := backoff()
+	for last := ""; ; {
+		err := f()
+		if err == nil || final(err) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		if last != err.Error() {
+			last = err.Error()
+			log.Info("waiting for Kubernetes", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(pauses.Step()):
+		}
+	}
+}

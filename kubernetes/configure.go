@@ -1,0 +1,142 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// Options says where this node runs. The zero value of every field but Service is a sensible default.
+type Options struct {
+	// Service is the name of a Service that selects the pods of all nodes. It may be headless or not, and need not publish
+	// addresses that are not ready.
+	Service string
+
+	// Port is the name of the port of Service at which the pods gossip. Default "gossip".
+	Port string
+
+	// Namespace is that of the pod and the Service. Default: that of the pod's service account.
+	Namespace string
+
+	// Pod is the name of the pod that this process runs in. Default: the host name, which is the name of the
+	// pod unless its spec has a host name or the network of the host.
+	Pod string
+
+	// Labels are the keys of labels of the pod that the member gets, too. Labels that the pod does not have are left out.
+	Labels []string
+
+	// API is how to reach the API server, and as whom. Default: as a pod does, by the token of its service account.
+	API *rest.Config
+}
+
+// The defaults of Options.Port and of the port that a node gossips on.
+const (
+	portName = "gossip"
+	port     = "7946"
+)
+
+// Configure returns cfg with what Kubernetes knows of the pod that this process runs in. It waits until the API
+// server answers, the pod has an address and the Service exists: a node that cannot look for others must not
+// begin alone. ctx bounds the wait. It fails at once if a right is missing, and says which.
+//
+// It sets these fields, and leaves alone those that cfg has:
+//
+//	ID         the name of the pod
+//	Bind       the address of the pod, port 7946
+//	Advertise  the address of the pod, if Bind is all addresses
+//	Zone       the label topology.kubernetes.io/zone of the pod, or else of its node
+//	Labels     the labels of the pod that Options.Labels names
+//	Discover   the pods that the Service selects, ready or not
+func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Config, error) {
+	switch {
+	case o.Service == "":
+		return cfg, errors.New("kubernetes: Options.Service is empty: name a Service that selects the pods of all nodes")
+	case cfg.Discover != nil:
+		return cfg, errors.New("kubernetes: Config.Discover is set: Configure sets it")
+	}
+	a, err := open(o)
+	if err != nil {
+		return cfg, err
+	}
+	log := cfg.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	d := &directory{api: a, service: o.Service, port: o.Port, log: log}
+	setDefault(&d.port, portName)
+	err = retry(ctx, log, func() error {
+		pod, err := a.ownPod(ctx)
+		if err != nil {
+			return err
+		}
+		if d.near, err = netip.ParseAddr(pod.Status.PodIP); err != nil {
+			return fmt.Errorf("kubernetes: pod %s has no address yet", a.pod)
+		}
+		address(&cfg, pod.Status.PodIP)
+		setDefault(&cfg.ID, pod.Name)
+		label(&cfg, pod, o.Labels)
+		if err := a.zone(ctx, &cfg, pod); err != nil {
+			return err
+		}
+		_, err = d.list(ctx)
+		return err
+	})
+	if err != nil {
+		return cfg, err
+	}
+	if at, err := netip.ParseAddrPort(cfg.Advertise); err == nil {
+		d.near = at.Addr()
+	}
+	cfg.Discover = d.seeds
+	return cfg, nil
+}
+
+func setDefault(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+// address makes the node gossip at the address of its pod.
+func address(cfg *cluster.Config, ip string) {
+	setDefault(&cfg.Bind, net.JoinHostPort(ip, port))
+	host, port, err := net.SplitHostPort(cfg.Bind)
+	if at, _ := netip.ParseAddr(host); err == nil && port != "0" && (host == "" || at.IsUnspecified()) {
+		setDefault(&cfg.Advertise, net.JoinHostPort(ip, port))
+	}
+}
+
+func label(cfg *cluster.Config, pod *corev1.Pod, keys []string) {
+	labels := make(map[string]string)
+	for _, key := range keys {
+		if value, ok := pod.Labels[key]; ok {
+			labels[key] = value
+		}
+	}
+	maps.Copy(labels, cfg.Labels)
+	if len(labels) > 0 {
+		cfg.Labels = labels
+	}
+}
+
+// zone asks for the node only if the pod has no zone: from Kubernetes 1.35 on it has, and a right less is needed.
+func (a *api) zone(ctx context.Context, cfg *cluster.Config, pod *corev1.Pod) error {
+	setDefault(&cfg.Zone, pod.Labels[corev1.LabelTopologyZone])
+	if cfg.Zone != "" {
+		return nil
+	}
+	node, err := a.node(ctx, pod.Spec.NodeName)
+	if err == nil {
+		cfg.Zone = node.Labels[corev1.LabelTopologyZone]
+	}
+	return err
+}

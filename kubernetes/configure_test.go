@@ -1,0 +1,204 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// logged keeps what a handler writes.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) messages() (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range regexp.MustCompile(`msg="(.*?)"`).FindAllStringSubmatch(l.b.String(), -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func options(api *rest.Config) Options {
+	return Options{Service: "sfu", Namespace: namespace, Pod: "app-7d4b9-x2x9k", Labels: []string{"disk", "none"}, API: api}
+}
+
+// What Kubernetes knows of a pod becomes its configuration; what the caller says, stays (S7.4).
+func TestConfigure(t *testing.T) {
+	plain := map[string]string{"disk": "ssd", "app": "sfu"}
+	zoned := map[string]string{corev1.LabelTopologyZone: "zone-b"}
+	for name, c := range map[string]struct {
+		ip     string
+		labels map[string]string
+		in     cluster.Config
+		want   cluster.Config
+	}{
+		"defaults": {"10.0.0.1", plain, cluster.Config{}, cluster.Config{
+			ID: "app-7d4b9-x2x9k", Bind: "10.0.0.1:7946", Zone: "zone-a", Labels: map[string]string{"disk": "ssd"},
+		}},
+		"IPv6, and a pod with its zone": {"fd00::1", zoned, cluster.Config{}, cluster.Config{
+			ID: "app-7d4b9-x2x9k", Bind: "[fd00::1]:7946", Zone: "zone-b",
+		}},
+		"all addresses": {"10.0.0.1", zoned, cluster.Config{Bind: "0.0.0.0:7000"}, cluster.Config{
+			ID: "app-7d4b9-x2x9k", Bind: "0.0.0.0:7000", Advertise: "10.0.0.1:7000", Zone: "zone-b",
+		}},
+		"all addresses, in short": {"10.0.0.1", zoned, cluster.Config{Bind: ":7000"}, cluster.Config{
+			ID: "app-7d4b9-x2x9k", Bind: ":7000", Advertise: "10.0.0.1:7000", Zone: "zone-b",
+		}},
+		"by the caller": {"10.0.0.1", plain, cluster.Config{ID: "a", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"}}, cluster.Config{
+			ID: "a", Bind: "10.0.0.2:1", Advertise: "10.0.0.3:2", Zone: "z", Labels: map[string]string{"disk": "hdd", "x": "y"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.pod("app-7d4b9-x2x9k", c.ip, c.labels)
+			given := fmt.Sprint(c.in)
+			got, err := Configure(t.Context(), c.in, options(s.over(t)))
+			if err != nil || got.Discover == nil {
+				t.Fatal(err)
+			}
+			got.Discover = nil
+			if !reflect.DeepEqual(got, c.want) || given != fmt.Sprint(c.in) {
+				t.Errorf("got %+v\nwant %+v", got, c.want)
+			}
+			if asked := slices.Contains(s.asked, "get nodes"); asked != (c.want.Zone == "zone-a") {
+				t.Errorf("asked for the node: %v", asked)
+			}
+		})
+	}
+}
+
+// Without a right, the error names it as a rule of a role. The manifest has all rules that are needed, and no others.
+func TestRights(t *testing.T) {
+	s := newServer(t)
+	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
+	o := options(s.over(t))
+	run := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		cfg, err := Configure(ctx, cluster.Config{Bind: "127.0.0.1:0", Network: cluster.Local, Bootstrap: true, Log: quiet}, o)
+		if err != nil {
+			return err
+		}
+		agent, err := cluster.Start(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		defer agent.Close()
+		s.change(func() { s.onPatch = cancel })
+		return ReportReady(ctx, agent, o)
+	}
+	if err := run(t.Context()); !errors.Is(err, context.Canceled) || len(s.rules) != 4 {
+		t.Fatalf("with all %d rules: %v", len(s.rules), err)
+	}
+	all := slices.Clone(s.rules)
+	for i, rule := range all {
+		s.change(func() { s.rules = slices.Delete(slices.Clone(all), i, i+1) })
+		err := run(t.Context())
+		want := fmt.Sprintf("with the rule {apiGroups: [%q], resources: [%q], verbs: [%q]}", rule.APIGroups[0], rule.Resources[0], rule.Verbs[0])
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without %v: %v", rule, err)
+		}
+		where := "a Role in the namespace media"
+		if rule.Resources[0] == "nodes" {
+			where = "a ClusterRole"
+		}
+		if err != nil && !strings.Contains(err.Error(), "the service account needs "+where) {
+			t.Errorf("where? %v", err)
+		}
+	}
+	s.change(func() { s.rules = []rbacv1.PolicyRule{} })
+	if err := run(t.Context()); err == nil {
+		t.Error("no rights are enough")
+	}
+}
+
+// Faults of a person are errors at once, that say what to do.
+func TestFaults(t *testing.T) {
+	s := newServer(t)
+	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
+	api := s.over(t)
+	for want, f := range map[string]func(o *Options, cfg *cluster.Config){
+		"Options.Service is empty": func(o *Options, _ *cluster.Config) { o.Service = "" },
+		"Configure sets it":        func(_ *Options, cfg *cluster.Config) { cfg.Discover = (&directory{}).seeds },
+		"set Options.API":          func(o *Options, _ *cluster.Config) { o.API = nil },
+		"pass metadata.name":       func(o *Options, _ *cluster.Config) { o.Pod = "host-1" },
+		"Set Options.Namespace":    func(o *Options, _ *cluster.Config) { o.Namespace = "" },
+		"specifying a root certificates file": func(o *Options, _ *cluster.Config) {
+			o.API = &rest.Config{Host: api.Host, TLSClientConfig: rest.TLSClientConfig{Insecure: true, CAData: []byte("x")}}
+		},
+	} {
+		o, cfg := options(api), cluster.Config{Log: quiet}
+		f(&o, &cfg)
+		if _, err := Configure(t.Context(), cfg, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+// A node waits for its address, for the API server and for the Service, since alone it would own everything; the log says for what. It
+// gives up with its context.
+func TestConfigureWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, lines := newServer(t), new(logged)
+		s.change(func() { clear(s.slices) })
+		s.pod("app-7d4b9-x2x9k", "", nil)
+		s.become("down")
+		time.AfterFunc(time.Minute, func() { s.become("hangs") })
+		time.AfterFunc(2*time.Minute, func() { s.become("busy") })
+		time.AfterFunc(3*time.Minute, func() { s.become("") })
+		time.AfterFunc(4*time.Minute, func() { s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil) })
+		time.AfterFunc(5*time.Minute, func() { s.serve("app", "sfu", 7946) })
+		o, began := options(s.inMemory()), time.Now()
+		cfg, err := Configure(t.Context(), cluster.Config{Log: slog.New(slog.NewTextHandler(lines, nil))}, o)
+		if took := time.Since(began); err != nil || took < 5*time.Minute || took > 5*time.Minute+10*time.Second {
+			t.Errorf("configured after %v: %v", took, err)
+		}
+		if cfg.Bind != "10.0.0.1:7946" {
+			t.Errorf("%+v", cfg)
+		}
+		if n := len(lines.messages()); n < 5 || n > 20 {
+			t.Errorf("%d lines: %s", n, lines.b.String())
+		}
+		if n := len(s.asked); n > 150 {
+			t.Errorf("%d requests in 2 minutes", n)
+		}
+
+		s.become("hangs")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began = time.Now()
+		if _, err := Configure(ctx, cluster.Config{Log: quiet}, o); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/roost-cluster/roost/cluster"
+)
+
+// directory finds the pods of a Service.
+type directory struct {
+	api           *api
+	service, port string
+	near          netip.Addr // where this node gossips
+	log           *slog.Logger
+	failing       atomic.Bool
+	last          atomic.Pointer[listed]
+}
+
+type listed struct {
+	seeds []string
+	until time.Time
+}
+
+// listEvery is the time between two lists of a cluster of any size: of n nodes, each asks after n times that.
+const listEvery = time.Second / 16
+
+var _ = cluster.Config{Discover: (*directory)(nil).seeds}
+
+// seeds is Config.Discover. The agent logs failures only while it joins, so it logs when they begin and end.
+func (d *directory) seeds(ctx context.Context) ([]string, error) {
+	if last := d.last.Load(); last != nil && time.Now().Before(last.until) {
+		return last.seeds, nil
+	}
+	seeds, err := d.list(ctx)
+	if err == nil {
+		d.last.Store(&listed{seeds, time.Now().Add(time.Duration(len(seeds)) * listEvery)})
+	}
+	switch failed := err != nil && ctx.Err() == nil; {
+	case failed && !d.failing.Swap(true):
+		d.log.Warn("discovery failed; members stay members", "err", err)
+	case err == nil && d.failing.Swap(false):
+		d.log.Info("discovery works again", "seeds", len(seeds))
+	}
+	return seeds, err
+}
+
+func (d *directory) list(ctx context.Context) ([]string, error) {
+	found, err := d.api.slices(ctx, d.service)
+	if err != nil {
+		return nil, err
+	}
+	// Kubernetes makes an empty one for a Service that selects no pod.
+	if len(found) == 0 {
+		return nil, fmt.Errorf("kubernetes: there is no service %s in the namespace %s, or it has no selector", d.service, d.api.namespace)
+	}
+	near, far, others := seedsOf(found, d.port, d.near)
+	if len(near)+len(far) == 0 && len(others) > 0 {
+		return nil, fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: name the port of gossip so, or set Options.Port",
+			d.service, d.api.namespace, d.port, strings.Join(others, ", "))
+	}
+	if len(near) == 0 {
+		return far, nil
+	}
+	return near, nil
+}
+
+// seedsOf returns the addresses of all pods, ready or not: a fleet that starts has no ready ones, and a pod that
+// terminates still knows the members. A pod of two families has two addresses and is a member by one: the agent would try the
+// other one for good. So near has the addresses of the family of this node, and far the others. others are the
+// names of other ports.
+func seedsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) (near, far, others []string) {
+	for _, s := range found {
+		ports, more := portsOf(s, name)
+		if len(s.Endpoints) > 0 {
+			others = append(others, more...)
+		}
+		into := &far
+		if self.Is4() == (s.AddressType == discoveryv1.AddressTypeIPv4) {
+			into = &near
+		}
+		for _, e := range s.Endpoints {
+			for _, address := range e.Addresses {
+				if _, err := netip.ParseAddr(address); err != nil {
+					continue // a name
+				}
+				for _, port := range ports {
+					*into = append(*into, net.JoinHostPort(address, port))
+				}
+			}
+		}
+	}
+	return unique(near), unique(far), unique(others)
+}
+
+// portsOf returns the ports of that name, and the names of the others.
+func portsOf(s discoveryv1.EndpointSlice, name string) (ports, others []string) {
+	for _, p := range s.Ports {
+		switch {
+		case p.Port == nil || p.Name == nil:
+		case *p.Name == name:
+			ports = append(ports, strconv.Itoa(int(*p.Port)))
+		default:
+			others = append(others, strconv.Quote(*p.Name))
+		}
+	}
+	return ports, others
+}
+
+func unique(s []string) []string {
+	slices.Sort(s)
+	return slices.Compact(s)
+}

@@ -1,0 +1,130 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Seeds are the addresses of all pods at the port of that name, once, and those of the own family if there are any (S7.4).
+func TestSeeds(t *testing.T) {
+	for name, c := range map[string]struct {
+		self string
+		put  func(s *server)
+		want string // or part of the error
+	}{
+		"no pods":   {"10.0.0.1", func(*server) {}, ""},
+		"not ready": {"10.0.0.1", func(s *server) { s.serve("app", "sfu", 7946, "10.0.0.2", "10.0.0.1") }, "10.0.0.1:7946 10.0.0.2:7946"},
+		"several slices, with a pod in two": {"10.0.0.1", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1", "10.0.0.2")
+			s.serve("app-2", "sfu", 7946, "10.0.0.2", "10.0.0.3")
+		}, "10.0.0.1:7946 10.0.0.2:7946 10.0.0.3:7946"},
+		"a rollout that changes the port": {"10.0.0.1", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1")
+			s.serve("app-2", "sfu", 7000, "10.0.0.2")
+		}, "10.0.0.1:7946 10.0.0.2:7000"},
+		"another service": {"10.0.0.1", func(s *server) { s.serve("other", "db", 7946, "10.0.0.9") }, ""},
+		"two families, IPv4": {"10.0.0.1", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1")
+			s.serve("app-6", "sfu", 7946, "fd00::1")
+		}, "10.0.0.1:7946"},
+		"two families, IPv6": {"fd00::2", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1")
+			s.serve("app-6", "sfu", 7946, "fd00::1")
+		}, "[fd00::1]:7946"},
+		"the other family alone": {"10.0.0.1", func(s *server) { s.serve("app-6", "sfu", 7946, "fd00::1") }, "[fd00::1]:7946"},
+		"names": {"10.0.0.1", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1")
+			s.serve("app-2", "sfu", 7946, "pod.example.org")
+		}, "10.0.0.1:7946"},
+		"a pod that ends": {"10.0.0.1", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1")
+			s.slices["app"].Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
+		}, "10.0.0.1:7946"},
+		"another port": {"10.0.0.1", func(s *server) {
+			s.serve("app", "sfu", 7946, "10.0.0.1")
+			*s.slices["app"].Ports[0].Name = "http"
+		}, `no port "gossip", but "gossip-stream", "http"`},
+		"no service": {"10.0.0.1", func(s *server) { clear(s.slices) }, "no service sfu in the namespace media"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c.put(s)
+			a, err := open(Options{API: s.over(t), Namespace: namespace, Pod: "app-1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr(c.self), log: slog.New(slog.DiscardHandler)}
+			seeds, err := d.seeds(t.Context())
+			if err != nil {
+				if c.want == "" || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, want %q", err, c.want)
+				}
+			} else if got := strings.Join(seeds, " "); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// The log says when discovery begins to fail and when it works again, and not each time; the end of the caller is no failure.
+func TestDiscoveryLogs(t *testing.T) {
+	s, lines := newServer(t), new(logged)
+	a, err := open(Options{API: s.over(t), Namespace: namespace, Pod: "app-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &directory{api: a, service: "sfu", port: "gossip", log: slog.New(slog.NewTextHandler(lines, nil))}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, step := range []struct {
+		ctx   context.Context
+		state string
+		fails bool
+	}{{t.Context(), "", false}, {ended, "", true}, {t.Context(), "busy", true}, {t.Context(), "busy", true}, {t.Context(), "", false}, {t.Context(), "", false}} {
+		s.become(step.state)
+		if _, err := d.seeds(step.ctx); (err != nil) != step.fails {
+			t.Errorf("%q: %v", step.state, err)
+		}
+	}
+	if got := lines.messages(); !slices.Equal(got, []string{"discovery failed; members stay members", "discovery works again"}) {
+		t.Errorf("the log is %q", got)
+	}
+}
+
+// Of many nodes each asks less often, and a node alone each time: the API server gets 16 lists a second at most.
+func TestListEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		a, err := open(Options{API: s.inMemory(), Namespace: namespace, Pod: "app-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr("10.0.0.1"), log: quiet}
+		for _, n := range []int{0, 160} {
+			var pods []string
+			for i := range n {
+				pods = append(pods, fmt.Sprint("10.0.0.", i+1))
+			}
+			s.serve("app", "sfu", 7946, pods...)
+			before := len(s.asked)
+			for range 20 {
+				if seeds, err := d.seeds(t.Context()); err != nil || len(seeds) != n {
+					t.Fatal(len(seeds), err)
+				}
+				time.Sleep(time.Second)
+			}
+			if asked, want := len(s.asked)-before, map[int]int{0: 20, 160: 2}[n]; asked != want {
+				t.Errorf("%d pods: %d lists in 20 s, want %d", n, asked, want)
+			}
+		}
+	})
+}
