@@ -1,14 +1,22 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // TestSettingsReference: docs/settings.md is written from the settings.
@@ -65,6 +73,59 @@ func TestDeployment(t *testing.T) {
 				t.Errorf("%s sets %s, which roost agent does not know", path, name)
 			}
 		}
+	}
+}
+
+// TestKubernetesStarts: the agents of the chart, in each of its variants, and of the manifest start with exactly their arguments and
+// environment, apart from addresses and folders of this machine; and roost knows the command before they stop (S7.4).
+func TestKubernetesStarts(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../deploy/helm/testdata/agents.json") // a test of deploy/helm writes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs map[string]struct {
+		Args, PreStop []string
+		Env           map[string]string
+	}
+	if err := json.Unmarshal(b, &runs); err != nil || len(runs) < 5 {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	dir := t.TempDir()
+	for name, secret := range map[string]string{
+		"gossip.key": succeeds(t, "keygen"), "http.token": succeeds(t, "keygen"), "redis.url": redistest.Start(t).URL(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := strings.NewReplacer("0.0.0.0:7946", "127.0.0.1:0", "0.0.0.0:8401", "127.0.0.1:0", "/etc/roost/", dir+"/", "calls:7946", "127.0.0.1:1", "sfu:7946", "127.0.0.1:1")
+	for name, r := range runs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := known(r.PreStop[1:]); err != nil {
+				t.Errorf("preStop %q: %v", r.PreStop, err)
+			}
+			cmd := exec.Command(agenttest.Binary(t))
+			for _, arg := range r.Args {
+				cmd.Args = append(cmd.Args, here.Replace(arg))
+			}
+			cmd.Env = append(agentproc.Environ(), "ROOST_BOOTSTRAP=true")
+			for variable, value := range r.Env {
+				cmd.Env = append(cmd.Env, variable+"="+here.Replace(value))
+			}
+			p := agenttest.Start(t, cmd)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			addrs, err := p.Await(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			members, err := (&clusterhttp.Client{Base: addrs.HTTP}).Members(ctx)
+			if err != nil || len(members.Members) != 1 || members.Members[0].ID != "calls-0" || members.Members[0].Zone != "zone-a" {
+				t.Errorf("members %+v, %v", members, err)
+			}
+		})
 	}
 }
 

@@ -41,7 +41,7 @@ networkPolicy: {http: []}
 	"settings": `
 replicas: 5
 secret: other
-settings: {partitions: 1048576, label: [disk=ssd, rack=3], undamped: true, ttl: 10s}
+settings: {capacity: 1048576, label: [disk=ssd, rack=3], undamped: true, ttl: 10s}
 image: {repository: registry.example.org/roost, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 podLabels: {team: media}
 podAnnotations: {}
@@ -289,7 +289,7 @@ func TestValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, pod := settings(t, o.agent(t)), o.set.Spec.Template.Spec
-	for name, want := range map[string]string{"partitions": "1048576", "label": "disk=ssd,rack=3", "undamped": "true", "ttl": "10s"} {
+	for name, want := range map[string]string{"capacity": "1048576", "label": "disk=ssd,rack=3", "undamped": "true", "ttl": "10s"} {
 		if said[name] != want {
 			t.Errorf("%s is %q, want %q", name, said[name], want)
 		}
@@ -309,15 +309,22 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSameAsManifest: the chart runs the agent as the manifest does.
-func TestSameAsManifest(t *testing.T) {
+// manifest is the set of pods of the plain manifest.
+func manifest(t *testing.T) *objects {
+	t.Helper()
 	text, err := os.ReadFile("../kubernetes/roost.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	documents := strings.Split(string(text), "\n---\n")
-	var manifest objects
-	manifest.add(t, documents[len(documents)-1])
+	o := new(objects)
+	o.add(t, documents[len(documents)-1])
+	return o
+}
+
+// TestSameAsManifest: the chart runs the agent as the manifest does.
+func TestSameAsManifest(t *testing.T) {
+	manifest := manifest(t)
 	o, err := render(t, variants["a media server"])
 	if err != nil {
 		t.Fatal(err)

@@ -57,6 +57,8 @@ env:
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  - name: ROOST_ZONE # pods have this label from Kubernetes 1.35 on; before, the node has no zone
+    valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}}
 ports:
   - {name: gossip, containerPort: 7946, protocol: UDP}
   - {name: gossip-stream, containerPort: 7946, protocol: TCP}
