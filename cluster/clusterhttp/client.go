@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/internal/agenturl"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -83,6 +84,12 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 // an hour.
 func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)
+}
+
+// Doctor returns what the agent finds wrong with itself and its cluster. The agent looks twice, over
+// apart: at most 30 s.
+func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnosis, error) {
+	return ask[doctor.Diagnosis](ctx, c, http.MethodGet, "/v1/doctor?"+url.Values{"over": {over.String()}}.Encode(), nil)
 }
 
 // Drain makes the node release its partitions, and waits until every member has

@@ -14,6 +14,7 @@
 //	GET  /v1/owned              [Owned]       the partitions of this node
 //	GET  /v1/stats              [Stats]       counters and settings of this node
 //	GET  /v1/history            [History]     what this node saw: its last 200 events, and figures of half an hour
+//	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  what is wrong, what it means and what to do
 //	GET  /v1/events             the stream, see below
 //	GET  /v1/follow             the table and the members, then their changes, for package follow
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
@@ -134,6 +135,12 @@
 // than 20 had the same kind and reason at one moment. Figures are of every 10 s for half an hour,
 // for sparklines. The history ends with the process.
 //
+// # Doctor
+//
+// /v1/doctor has the checks of roost doctor, the worst first, by what this node knows. It looks twice,
+// over apart (0 to 30s, by default 2s), and so its response takes that long: a counter that grows between
+// the looks is a finding, one that grew before is not. The dashboard shows them.
+//
 // # Events
 //
 // /v1/events is a text/event-stream. An event of type batch has an events.Batch as JSON.
@@ -190,7 +197,7 @@
 //	409  changed             another caller moved the room at the same time
 //	503  not_ready           no table yet, or see /readyz
 //	503  no_members          no member can own a partition
-//	503  busy                too many event streams or lists of rooms
+//	503  busy                too many event streams, lists of rooms, or calls of /v1/doctor
 //	503  no_capacity         the room exceeds the hard ceiling of every node
 //	503  no_match            no node has the labels that the room requires
 //	503  store_unavailable   the store of pins does not respond

@@ -98,6 +98,8 @@ type api struct {
 	hostFor time.Duration
 	listing chan struct{} // full while a list of rooms is made
 
+	examining chan struct{} // calls of /v1/doctor
+
 	evacuation evacuation
 
 	keepAlive, bodyTime, sendTime time.Duration
@@ -127,7 +129,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
-		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1),
+		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examining: make(chan struct{}, maxExamined),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
 	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil}))
@@ -150,6 +152,7 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.owned))
 	a.mux.HandleFunc("GET /v1/stats", a.open(http.StatusOK, a.stats))
 	a.mux.HandleFunc("GET /v1/history", a.open(http.StatusOK, a.history))
+	a.mux.HandleFunc("GET /v1/doctor", a.open(http.StatusOK, a.doctor))
 	a.mux.HandleFunc("GET /v1/events", a.events)
 	a.mux.HandleFunc("GET /v1/follow", a.followTable)
 	a.mux.HandleFunc("GET /v1/openapi.json", a.describe)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -63,6 +64,51 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		p.State = "left"
 	}
 	p.write(w)
+}
+
+const (
+	defaultOver = 2 * time.Second // between two looks of doctor
+	maxOver     = 30 * time.Second
+	maxExamined = 32 // at a time: each call holds a list of all members while it waits
+)
+
+// doctor looks twice, as roost doctor does through the API, and returns what it finds.
+func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	over, p := durationOf(r, "over", defaultOver, 0, maxOver)
+	if p != nil {
+		return nil, p
+	}
+	select {
+	case a.examining <- struct{}{}:
+		defer func() { <-a.examining }()
+	default:
+		return nil, &Problem{Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "too many clients have the cluster checked; try again in a second"}
+	}
+	before := a.look()
+	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
+	select {
+	case <-time.After(over):
+	case <-r.Context().Done():
+	case <-a.agent.Done():
+	case <-stop:
+	}
+	if a.closed() {
+		return nil, a.problemOf(cluster.ErrClosed)
+	}
+	d := doctor.Examination{Before: before, After: a.look(), Over: over, Addr: r.Host}.Diagnose()
+	return &d, nil
+}
+
+// look has what the checks read: they need no list of owners.
+func (a *api) look() doctor.Look {
+	s := a.agent.Snapshot()
+	l := doctor.Look{Stats: a.statsOf(), Members: a.membersOf(s), History: a.pastOf()}
+	if s.Table != nil {
+		b := s.Table.Balance()
+		l.Table = Partitions{Counts: b.Counts, Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()}}
+		l.Table.Partitions = s.Table.Partitions()
+	}
+	return l
 }
 
 // isolated returns why this node is isolated; "" = it is not.

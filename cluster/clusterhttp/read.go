@@ -71,16 +71,20 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 }
 
 func (a *api) members(http.ResponseWriter, *http.Request) (any, *Problem) {
-	s := a.agent.Snapshot()
+	all := a.membersOf(a.agent.Snapshot())
+	return &all, nil
+}
+
+func (a *api) membersOf(s *cluster.Snapshot) Members {
 	members := make([]Member, len(s.Members))
 	for i := range s.Members {
 		members[i] = memberOf(s, s.Members[i])
 		members[i].Keys = s.Members[i].KeyFingerprints()
 	}
-	return &Members{
+	return Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
 		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Lost: lostOf(s),
-	}, nil
+	}
 }
 
 func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
@@ -111,6 +115,11 @@ func (a *api) owned(http.ResponseWriter, *http.Request) (any, *Problem) {
 }
 
 func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
+	stats := a.statsOf()
+	return &stats, nil
+}
+
+func (a *api) statsOf() Stats {
 	cfg := a.agent.Config()
 	stats := Stats{
 		Self: a.self, State: a.state(), Isolated: a.isolated(), Counts: a.agent.Snapshot().Stats, Readers: a.agent.ReaderStats(),
@@ -130,7 +139,7 @@ func (a *api) stats(http.ResponseWriter, *http.Request) (any, *Problem) {
 		rooms := a.rooms.Stats()
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation
 	}
-	return &stats, nil
+	return stats
 }
 
 func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
@@ -164,6 +173,11 @@ func lostOf(s *cluster.Snapshot) (all []Lost) {
 func millis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func (a *api) history(http.ResponseWriter, *http.Request) (any, *Problem) {
+	h := a.pastOf()
+	return &h, nil
+}
+
+func (a *api) pastOf() History {
 	past := a.agent.History()
 	h := History{Self: a.self, Now: millis(time.Now()), Events: make([]Event, len(past.Events)), Figures: make([]Figures, len(past.Figures))}
 	for i, e := range past.Events {
@@ -174,7 +188,7 @@ func (a *api) history(http.ResponseWriter, *http.Request) (any, *Problem) {
 		h.Figures[i] = Figures(f)
 		h.Figures[i].At = millis(f.At)
 	}
-	return &h, nil
+	return h
 }
 
 // keyOf returns the parameter key. A key must be UTF-8: JSON would replace other bytes in

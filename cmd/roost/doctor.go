@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/cmd/roost/internal/doctor"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -53,7 +53,7 @@ broken, and 1 if no agent answers.`,
 func examine(ctx context.Context, s *session.Session, over time.Duration) (doctor.Diagnosis, error) {
 	before, err := look(ctx, s)
 	if p := session.Absent(err); p != nil {
-		return doctor.Absent(s.Addr, over, p), nil
+		return absent(s.Addr, over, p), nil
 	}
 	if err != nil {
 		return doctor.Diagnosis{}, err
@@ -65,6 +65,21 @@ func examine(ctx context.Context, s *session.Session, over time.Duration) (docto
 	}
 	after, err := look(ctx, s)
 	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), err
+}
+
+// absent is the diagnosis of an agent that runs without taking part.
+func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diagnosis {
+	c := doctor.Check{
+		Name: "ready", Status: doctor.Fail, Finding: fmt.Sprintf("the agent at %s runs and has not joined: %s", addr, p.Message),
+		Means: "it has no view of the cluster yet, and owns nothing",
+		Do:    "it joins by itself: see whether the nodes of its --join run, and whether UDP and TCP get through to them, and from them to the address that it advertises (--advertise)",
+	}
+	if p.Code == clusterhttp.CodeClosed {
+		c.Finding = fmt.Sprintf("the agent at %s has ended: %s", addr, p.Message)
+		c.Means = "its node owns nothing, and other nodes have taken over"
+		c.Do = "start it again; if its log says that the id is also used, two processes were started with one --id"
+	}
+	return doctor.Diagnosis{Addr: addr, Status: doctor.Fail, OverMS: over.Milliseconds(), Checks: []doctor.Check{c}}
 }
 
 func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {

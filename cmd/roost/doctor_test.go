@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/cmd/roost/internal/doctor"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/internal/redistest"

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/roost-cluster/roost/cmd/roost/internal/doctor"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 

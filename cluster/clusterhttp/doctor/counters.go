@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 )
 
 // counters are figures of an agent, by their names in JSON, that should not grow. They are
@@ -45,7 +45,7 @@ var counters = []struct{ check, name, means, do string }{
 }
 
 // figures returns the counters of an agent by their names.
-func figures(s clusterhttp.Stats) map[string]uint64 {
+func figures(s report.Stats) map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, part := range []any{s.Counts, s.Rooms} {
 		b, _ := json.Marshal(part)

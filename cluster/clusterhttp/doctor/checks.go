@@ -7,15 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 )
 
 func (e Examination) agent() Check {
 	s := e.After.Stats.Settings
 	return Check{Name: "agent", Finding: fmt.Sprintf("%s of cluster %s answers at %s: %s, %d partitions by %s", e.After.Stats.Self,
-		term.Printable(s.Cluster), e.Addr, term.Plural(len(e.After.Members.Members), "member"), s.Partitions, term.Printable(s.Strategy))}
+		s.Cluster, e.Addr, plural(len(e.After.Members.Members), "member"), s.Partitions, s.Strategy)}
 }
 
 func (e Examination) ready() Check {
@@ -27,7 +26,7 @@ func (e Examination) ready() Check {
 		}
 	case "ill":
 		return Check{
-			"ready", Fail, "its program is ill: " + term.Printable(e.After.Stats.Ill), "it owns nothing, and stays a member",
+			"ready", Fail, "its program is ill: " + e.After.Stats.Ill, "it owns nothing, and stays a member",
 			"see the program; the node owns again by itself after two good checks or reports in a row",
 		}
 	case "held":
@@ -54,7 +53,7 @@ func (e Examination) ready() Check {
 	case "joining", "left":
 		if why := e.After.Stats.Waits; why != "" {
 			return Check{
-				"ready", Fail, "it is joining: " + term.Printable(why), "it owns nothing until other members answer it by UDP and TCP",
+				"ready", Fail, "it is joining: " + why, "it owns nothing until other members answer it by UDP and TCP",
 				"see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself",
 			}
 		}
@@ -75,7 +74,7 @@ func (e Examination) leases() Check {
 		old := ms(m.AgeMS)
 		oldest = max(oldest, old)
 		if old > ttl*2/3 {
-			late = append(late, fmt.Sprintf("%s %s", m.ID, term.Age(m.AgeMS)))
+			late = append(late, fmt.Sprintf("%s %s", m.ID, age(m.AgeMS)))
 		}
 	}
 	if len(late) == 0 {
@@ -94,7 +93,7 @@ func (e Examination) clocks() Check {
 	if len(members) < 2 {
 		return Check{Name: "clocks", Finding: "there is no other clock to compare with"}
 	}
-	slices.SortFunc(members, func(a, b clusterhttp.Member) int { return cmp.Compare(a.ClockOffsetMS, b.ClockOffsetMS) })
+	slices.SortFunc(members, func(a, b report.Member) int { return cmp.Compare(a.ClockOffsetMS, b.ClockOffsetMS) })
 	limit, median := ms(e.After.Stats.Settings.MaxSkewMS), members[(len(members)-1)/2].ClockOffsetMS
 	var greatest time.Duration
 	var ahead, off []string
@@ -136,7 +135,7 @@ func (e Examination) tables() Check {
 		return ids
 	}
 	counts := e.After.Stats.Counts
-	history := fmt.Sprintf("differed %s so far, for %v", term.Plural(int(counts.Drifts), "time"), counts.DriftTime.Round(100*time.Millisecond))
+	history := fmt.Sprintf("differed %s so far, for %v", plural(int(counts.Drifts), "time"), counts.DriftTime.Round(100*time.Millisecond))
 	before, now := differ(e.Before), differ(e.After)
 	lasting := slices.DeleteFunc(slices.Clone(now), func(id string) bool { return !slices.Contains(before, id) })
 	switch {
@@ -157,7 +156,7 @@ func (e Examination) tables() Check {
 func (e Examination) balance() Check {
 	t := e.After.Table
 	c := Check{Name: "balance", Finding: fmt.Sprintf("%d partitions on %s: max/mean %.2f, variation %s",
-		t.Partitions, term.Plural(len(t.Counts), "node"), t.Balance.MaxMean, term.Percent(t.Balance.CV))}
+		t.Partitions, plural(len(t.Counts), "node"), t.Balance.MaxMean, percent(t.Balance.CV))}
 	switch {
 	case t.Partitions == 0:
 		c.Finding = "not known: there is no table yet"
@@ -176,12 +175,11 @@ func (e Examination) balance() Check {
 // remedy adds to an advice how a number of partitions is changed: nodes with different ones reject
 // each other, so no agent can be restarted with another one by itself.
 func remedy(advice string) string {
-	text := term.Printable(advice)
-	if strings.Contains(text, "raise Partitions") {
-		text += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
+	if strings.Contains(advice, "raise Partitions") {
+		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
 			" or run a second cluster beside this one and change over: docs/operations.md, Another cluster-wide setting"
 	}
-	return text
+	return advice
 }
 
 func (e Examination) timings() []Check {
@@ -207,7 +205,7 @@ func (e Examination) key() []Check {
 	}
 	return []Check{{
 		"key", Warn, fmt.Sprintf("about %.1f billion messages are sealed with the gossip key %s: %d by this node since its start, times %s",
-			float64(s.Sealed)*float64(members)/1e9, term.Printable(s.SealedWith), s.Sealed, term.Plural(int(members), "member")),
+			float64(s.Sealed)*float64(members)/1e9, s.SealedWith, s.Sealed, plural(int(members), "member")),
 		"a key is good for 4.3 billion (2^32) in the whole cluster; beyond that, two messages with one nonce would let a listener forge others",
 		"give the cluster a new key: roost keygen, and add, use and remove by SIGHUP, as Key in docs/operations.md has it; roost keys shows each step, and no restart is needed",
 	}}
@@ -218,7 +216,7 @@ func (e Examination) redis() []Check {
 	var faults []Check
 	if r != nil && r.Refused != "" {
 		faults = append(faults, Check{
-			"redis", Fail, term.Printable(strings.TrimPrefix(r.Refused, "affinity: ")),
+			"redis", Fail, strings.TrimPrefix(r.Refused, "affinity: "),
 			"this node places no rooms: a room could get two hosts; rooms that it hosts already stay",
 			"see which settings are right, and restart the other nodes with them",
 		})
@@ -242,7 +240,7 @@ func (e Examination) events() []Check {
 	var stuck []string
 	for _, r := range e.After.Stats.Readers {
 		if l := late[r.Name]; l > 0 && r.Behind >= l {
-			stuck = append(stuck, fmt.Sprintf("%s by %s", term.Printable(r.Name), term.Plural(int(r.Behind), "state")))
+			stuck = append(stuck, fmt.Sprintf("%s by %s", r.Name, plural(int(r.Behind), "state")))
 		}
 	}
 	if len(stuck) == 0 {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -8,8 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -25,7 +25,7 @@ func (e Examination) members() (found []Check) {
 	switch {
 	case e.After.Stats.State == "isolated": // nodes that are isolated with it say that they settle
 		found = append(found, Check{
-			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", term.Plural(total, "member")),
+			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", plural(total, "member")),
 		})
 	case owners == 0 && len(settling) > 0:
 		found = append(found, Check{
@@ -34,7 +34,7 @@ func (e Examination) members() (found []Check) {
 		})
 	case owners == 0:
 		found = append(found, Check{
-			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", term.Plural(total, "member"), term.OrDash(few(draining))),
+			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
 			"every look-up fails", "roost undrain, or roost weight 100, at one of them",
 		})
 	case total == 1:
@@ -42,13 +42,13 @@ func (e Examination) members() (found []Check) {
 			"members", Warn, "this node is alone", "no other node can take over", "start others with --join " + e.After.Stats.Settings.Addr,
 		})
 	case len(found) == 0:
-		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, term.OrDash(few(draining)))}}
+		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, cmp.Or(few(draining), "-"))}}
 	}
 	return found
 }
 
 // roleOf returns the state of a member, or the reason why it owns nothing all the same.
-func roleOf(m clusterhttp.Member) string {
+func roleOf(m report.Member) string {
 	switch {
 	case m.State == lease.Active && m.Weight == 0:
 		return "weightless"
@@ -213,9 +213,9 @@ func (e Examination) sortSeeds() (present, missing, names []string) {
 		addr, err := netip.ParseAddrPort(seed)
 		switch {
 		case err != nil:
-			names = append(names, term.Printable(seed))
+			names = append(names, seed)
 		case same(s.Addr, addr):
-		case slices.ContainsFunc(e.After.Members.Members, func(m clusterhttp.Member) bool { return same(m.Addr, addr) }):
+		case slices.ContainsFunc(e.After.Members.Members, func(m report.Member) bool { return same(m.Addr, addr) }):
 			present = append(present, seed)
 		default:
 			missing = append(missing, seed)

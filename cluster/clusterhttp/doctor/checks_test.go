@@ -8,20 +8,37 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
-// healthyLook is a look at the healthy cluster.
+// healthyLook is a look at a healthy cluster of three.
 func healthyLook() Look {
-	h := fakeagent.Healthy()
-	l := Look{Stats: h["GET /v1/stats"].(clusterhttp.Stats), Members: h["GET /v1/members"].(clusterhttp.Members), Table: h["GET /v1/partitions"].(clusterhttp.Partitions)}
-	rooms := *l.Stats.Rooms
-	l.Stats.Rooms = &rooms
-	return l
+	members := make([]report.Member, 3)
+	for i := range members {
+		members[i] = report.Member{
+			ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), State: lease.Active, AgeMS: int64(500 * (i + 1)),
+			Weight: 100, Load: int64(150 * i), Capacity: 500, Incarnation: 7, ClockOffsetMS: int64(i), InSync: true,
+		}
+	}
+	return Look{
+		Stats: report.Stats{
+			Self: "node-a", State: "active", Counts: cluster.Stats{Drifts: 4, DriftTime: 800 * time.Millisecond}, Rooms: &affinity.Stats{Breaker: "closed"},
+			Settings: report.Settings{
+				Cluster: "fleet", Partitions: 64, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
+				Addr: "10.0.0.1:7946", Join: []string{"10.0.0.1:7946", "10.0.0.2:7946", "seeds.test:7946"},
+			},
+		},
+		Members: report.Members{Self: "node-a", Members: members, Version: 12, Digest: 0xabc, Converged: true},
+		Table: report.Partitions{
+			Export: placement.Export{Partitions: 64, Strategy: "rendezvous"}, Counts: map[lease.NodeID]int{"node-a": 22, "node-b": 21, "node-c": 21},
+			Balance: report.Balance{MaxMean: 1.03, CV: 0.02},
+		},
+	}
 }
 
 // reading sets how many states a reader of events is behind.
@@ -34,7 +51,7 @@ func reading(l *Look, behind uint64) {
 func TestChecks(t *testing.T) {
 	both := func(f func(l *Look)) func(b, a *Look) { return func(b, a *Look) { f(b); f(a) } }
 	after := func(f func(l *Look)) func(b, a *Look) { return func(_, a *Look) { f(a) } }
-	member := func(i int, f func(m *clusterhttp.Member)) func(l *Look) {
+	member := func(i int, f func(m *report.Member)) func(l *Look) {
 		return func(l *Look) { f(&l.Members.Members[i]) }
 	}
 	for name, c := range map[string]struct {
@@ -55,13 +72,13 @@ func TestChecks(t *testing.T) {
 		"evicted":      {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
 		"held":         {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
 		"a hold":       {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
-		"no loads":     {both(member(1, func(m *clusterhttp.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
+		"no loads":     {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
 		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
-		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []clusterhttp.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []report.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
 		"a lost node": {after(func(l *Look) {
-			l.Members.Lost = []clusterhttp.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
+			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
-		"a leave":    {after(func(l *Look) { l.Members.Lost = []clusterhttp.Lost{{ID: "node-y", Reason: lease.Departed}} }), ""},
+		"a leave":    {after(func(l *Look) { l.Members.Lost = []report.Lost{{ID: "node-y", Reason: lease.Departed}} }), ""},
 		"it flaps":   {after(ended("node-z", 3, "crashed", time.Minute)), "members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago"},
 		"replaced":   {after(ended("node-b", 5, "replaced", time.Minute)), "members: warn: comes and goes: node-b, ended 5 times"},
 		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
@@ -72,37 +89,37 @@ func TestChecks(t *testing.T) {
 			l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000
 		}), "members: warn: held back: node-a"},
 		"no effect": {after(func(l *Look) {
-			l.Members.Evictions, l.Members.Spared = []clusterhttp.Eviction{{ID: "node-z"}}, true
+			l.Members.Evictions, l.Members.Spared = []report.Eviction{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},
 		"one way": {after(func(l *Look) {
 			l.Stats.State, l.Stats.Waits = "joining", "others cannot reach this node at its advertised address 10.0.0.1:7946"
 		}), "ready: fail: advertised address 10.0.0.1:7946"},
 		"fenced": {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
-		"an old lease":    {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
-		"at two thirds":   {after(member(2, func(m *clusterhttp.Member) { m.AgeMS = 4000 })), ""},
-		"another's clock": {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
-		"a slow clock":    {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
-		"nearly":          {after(member(1, func(m *clusterhttp.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
+		"an old lease":    {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
+		"at two thirds":   {after(member(2, func(m *report.Member) { m.AgeMS = 4000 })), ""},
+		"another's clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
+		"a slow clock":    {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
+		"nearly":          {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
 		"its own clock": {after(func(l *Look) { // it is the wrong one if all others agree
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},
 
-		"drift that stays":  {both(member(1, func(m *clusterhttp.Member) { m.InSync = false })), "tables: warn: node-b"},
-		"drift that came":   {after(member(1, func(m *clusterhttp.Member) { m.InSync = false })), ""},
+		"drift that stays":  {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
+		"drift that came":   {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
 		"one after another": {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
-		"a newcomer":        {both(member(1, func(m *clusterhttp.Member) { m.InSync, m.State = false, lease.Settling })), ""},
-		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, clusterhttp.Partitions{} }), "tables: warn: no table"},
+		"a newcomer":        {both(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
+		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
 
 		"uneven":   {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
-		"weight 0": {after(member(1, func(m *clusterhttp.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
+		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
 		"all settle": {after(func(l *Look) { // as they do when they start together
 			for i := range l.Members.Members {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "members: warn: no node owns anything yet; settling: node-a, node-b, node-c"},
-		"one drains":     {after(member(1, func(m *clusterhttp.Member) { m.State = lease.Draining })), ""},
+		"one drains":     {after(member(1, func(m *report.Member) { m.State = lease.Draining })), ""},
 		"no owner":       {after(func(l *Look) { weigh(l, 0, 0, 0) }), "members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c"},
 		"one and drains": {after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }), "members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a"},
 
@@ -143,15 +160,15 @@ func TestChecks(t *testing.T) {
 // ended adds that a node ended n times, and came back.
 func ended(id lease.NodeID, n int, reason string, ago time.Duration) func(l *Look) {
 	return func(l *Look) {
-		l.History = clusterhttp.History{Now: time.Unix(10_000, 0)}
+		l.History = report.History{Now: time.Unix(10_000, 0)}
 		for range n {
 			at := l.History.Now.Add(-ago)
 			if reason == "replaced" {
-				l.History.Events = append(l.History.Events, clusterhttp.Event{At: at, Kind: cluster.EventReturned, Member: id, Reason: reason})
+				l.History.Events = append(l.History.Events, report.Event{At: at, Kind: cluster.EventReturned, Member: id, Reason: reason})
 				continue
 			}
-			l.History.Events = append(l.History.Events, clusterhttp.Event{At: at, Kind: cluster.EventLost, Member: id, Reason: reason},
-				clusterhttp.Event{At: at, Kind: cluster.EventReturned, Member: id})
+			l.History.Events = append(l.History.Events, report.Event{At: at, Kind: cluster.EventLost, Member: id, Reason: reason},
+				report.Event{At: at, Kind: cluster.EventReturned, Member: id})
 		}
 	}
 }
@@ -212,7 +229,7 @@ func judge(t *testing.T, name string, e Examination, want []string) {
 
 // TestCounters: a counter warns if it grew between the looks, and by itself.
 func TestCounters(t *testing.T) {
-	set := func(s *clusterhttp.Stats, name string, n uint64) {
+	set := func(s *report.Stats, name string, n uint64) {
 		for _, part := range []any{&s.Counts, s.Rooms} { // by its name in the JSON
 			if err := json.Unmarshal(fmt.Appendf(nil, "{%q:%d}", name, n), part); err != nil {
 				t.Fatal(err)
@@ -228,5 +245,18 @@ func TestCounters(t *testing.T) {
 		judge(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
 		set(&e.After.Stats, c.name, 3) // it was started again between the looks
 		judge(t, c.name+" anew", e, nil)
+	}
+}
+
+// TestVerdict: a verdict survives JSON, and one that is not known is an error.
+func TestVerdict(t *testing.T) {
+	for _, want := range []Verdict{OK, Warn, Fail} {
+		var got Verdict
+		if text, err := want.MarshalText(); err != nil || got.UnmarshalText(text) != nil || got != want {
+			t.Errorf("%v is read as %v, %v", want, got, err)
+		}
+	}
+	if err := new(Verdict).UnmarshalText([]byte("dire")); err == nil {
+		t.Error("dire is a verdict")
 	}
 }

@@ -1,5 +1,8 @@
-// Package doctor judges what an agent reports of its cluster and of itself. It is pure:
-// the caller looks twice, and the checks compare.
+// Package doctor judges what an agent reports of its cluster and of itself, for the command roost
+// doctor, for GET /v1/doctor, and with it for the dashboard. It is pure: the caller looks twice, and
+// the checks compare.
+//
+// Its texts may contain what other nodes say, such as their ids: they are to be shown as text.
 package doctor
 
 import (
@@ -8,8 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -28,6 +30,16 @@ func (v Verdict) String() string { return [...]string{"ok", "warn", "fail"}[v] }
 
 // MarshalText implements encoding.TextMarshaler.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. A verdict that it does not know is an error.
+func (v *Verdict) UnmarshalText(text []byte) error {
+	for *v = OK; *v <= Fail; *v++ {
+		if v.String() == string(text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("doctor: unknown verdict %.20q", text)
+}
 
 // Check is one finding. A name with several faults has several.
 type Check struct {
@@ -49,10 +61,10 @@ type Diagnosis struct {
 
 // Look is what an agent reports at one moment.
 type Look struct {
-	Stats   clusterhttp.Stats
-	Members clusterhttp.Members
-	Table   clusterhttp.Partitions // zero if the agent has none
-	History clusterhttp.History    // zero if the agent is of an older version
+	Stats   report.Stats
+	Members report.Members
+	Table   report.Partitions // zero if the agent has none
+	History report.History    // zero if the agent is of an older version
 }
 
 // Examination is two looks at one agent.
@@ -83,18 +95,13 @@ func (e Examination) Diagnose() Diagnosis {
 	return d
 }
 
-// Absent is the diagnosis of an agent that runs without taking part.
-func Absent(addr string, over time.Duration, p *clusterhttp.Problem) Diagnosis {
-	c := Check{
-		"ready", Fail, fmt.Sprintf("the agent at %s runs and has not joined: %s", addr, term.Printable(p.Message)),
-		"it has no view of the cluster yet, and owns nothing",
-		"it joins by itself: see whether the nodes of its --join run, and whether UDP and TCP get through to them, and from them to the address that it advertises (--advertise)",
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
 	}
-	if p.Code == clusterhttp.CodeClosed {
-		c = Check{
-			"ready", Fail, fmt.Sprintf("the agent at %s has ended: %s", addr, term.Printable(p.Message)),
-			"its node owns nothing, and other nodes have taken over", "start it again; if its log says that the id is also used, two processes were started with one --id",
-		}
-	}
-	return Diagnosis{Addr: addr, Status: Fail, OverMS: over.Milliseconds(), Checks: []Check{c}}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+func age(millis int64) string { return ms(millis).Round(100 * time.Millisecond).String() }

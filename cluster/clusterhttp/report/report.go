@@ -1,0 +1,171 @@
+// Package report has what an agent reports of itself and of its cluster, as JSON of the HTTP API:
+// the answers from which package doctor draws its conclusions. Package clusterhttp has the same types
+// under the same names, and all others of the API.
+//
+// Digests are 16 hexadecimal digits, because JavaScript numbers cannot hold 64 bits. Fields are
+// added, never removed or renamed.
+package report
+
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/events"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// Member is one live node.
+type Member struct {
+	ID            lease.NodeID      `json:"id"`
+	Addr          string            `json:"addr"`     // of its gossip
+	APIAddr       string            `json:"api_addr"` // of its program
+	State         lease.State       `json:"state"`
+	Zone          string            `json:"zone"`
+	AgeMS         int64             `json:"age_ms"` // of its lease
+	Weight        uint32            `json:"weight"`
+	Load          int64             `json:"load"`
+	NoLoad        bool              `json:"no_load,omitempty"` // it has reported none
+	Capacity      int64             `json:"capacity"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	Version       string            `json:"version,omitempty"` // of its program, if it states one
+	Roost         string            `json:"roost,omitempty"`   // version of roost: a tag, or the beginning of a commit
+	Incarnation   uint64            `json:"incarnation,string"`
+	ClockOffsetMS int64             `json:"clock_offset_ms"` // its wall clock minus this node's
+	InSync        bool              `json:"in_sync"`         // runs the same table as this node
+
+	// Evicted is why an active member shows as draining: it is evicted.
+	Evicted *Eviction `json:"evicted,omitempty"`
+
+	// HeldMS is for how long it drains because it came and went too often; 0 = it is not held
+	// back.
+	HeldMS int64 `json:"held_ms,omitempty"`
+
+	// Keys has fingerprints of its gossip keys, in answers of /v1/members alone: first of the key that it
+	// sends with, then of those that it also accepts, at most four. None if it has no key, or is
+	// of a release that does not state them.
+	Keys []string `json:"keys,omitempty"`
+}
+
+// Eviction takes a node out for all members, until its end.
+type Eviction struct {
+	ID     lease.NodeID `json:"id"`
+	ForMS  int64        `json:"for_ms"` // until its end
+	Reason string       `json:"reason"` // for people
+}
+
+// Members answers /v1/members.
+type Members struct {
+	Self      lease.NodeID     `json:"self"`
+	Members   []Member         `json:"members"`
+	Version   uint64           `json:"version"`
+	Digest    placement.Digest `json:"digest"`
+	Converged bool             `json:"converged"`
+	Drift     int              `json:"drift"` // members that run another table
+
+	// Evictions are the ones in force, also of nodes that are not members at present. Spared
+	// says that they have no effect: no other member could own anything.
+	Evictions []Eviction `json:"evictions,omitempty"`
+	Spared    bool       `json:"spared,omitempty"`
+
+	// Lost has the members that have gone within 30 minutes and did not come back, the latest
+	// first, at most 256, as this node saw it since it was started.
+	Lost []Lost `json:"lost,omitempty"`
+}
+
+// Lost is a member that is not live any more, with what was last known of it.
+type Lost struct {
+	ID          lease.NodeID `json:"id"`
+	Reason      lease.Reason `json:"reason"` // left, crashed or expired
+	AgoMS       int64        `json:"ago_ms"`
+	Partitions  int          `json:"partitions"` // that it owned then; others own these since
+	Addr        string       `json:"addr"`       // where it gossiped
+	APIAddr     string       `json:"api_addr"`
+	Zone        string       `json:"zone"`
+	Incarnation uint64       `json:"incarnation,string"`
+}
+
+// History answers /v1/history: what this node saw since it was started, oldest first; see
+// cluster.History.
+type History struct {
+	Self    lease.NodeID `json:"self"`
+	Now     time.Time    `json:"now"` // by this node's clock, as all times here
+	Events  []Event      `json:"events"`
+	Figures []Figures    `json:"figures"` // every 10 s for half an hour
+}
+
+// Event is one fact of a History. A field that is missing is zero, or not of this kind: see the
+// kinds of cluster.EventKind.
+type Event struct {
+	At          time.Time         `json:"at"`
+	Kind        cluster.EventKind `json:"kind"`
+	Member      lease.NodeID      `json:"member,omitempty"`
+	Incarnation uint64            `json:"incarnation,omitempty,string"`
+	Reason      string            `json:"reason,omitempty"`
+	Why         string            `json:"why,omitempty"` // for people
+	Members     int               `json:"members,omitempty"`
+	Partitions  int               `json:"partitions,omitempty"`
+	Moved       int               `json:"moved,omitempty"`
+	Gained      int               `json:"gained,omitempty"`
+	Lost        int               `json:"lost,omitempty"`
+	Weight      uint32            `json:"weight,omitempty"`
+	OldWeight   uint32            `json:"old_weight,omitempty"`
+}
+
+// Figures are those of one moment.
+type Figures struct {
+	At      time.Time `json:"at"`
+	Members int       `json:"members"` // live
+	Owned   int       `json:"owned"`   // partitions of this node
+	Moved   int       `json:"moved"`   // partitions that changed their owner, anywhere, since the figures before
+	Load    int64     `json:"load"`    // that this node reports
+}
+
+// Partitions answers /v1/partitions: the table as a document, and its balance. The
+// method Table returns the table.
+type Partitions struct {
+	placement.Export
+	Counts  map[lease.NodeID]int `json:"counts"`
+	Balance Balance              `json:"balance"`
+	Drift   int                  `json:"drift"`           // members that run another table
+	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated: this is its last table
+}
+
+// Balance says how evenly partitions are spread; see placement.Balance.
+type Balance struct {
+	MaxMean float64 `json:"max_mean"`
+	CV      float64 `json:"cv"`
+	Advice  string  `json:"advice,omitempty"`
+}
+
+// Stats answers /v1/stats: the counters of this agent since its start, and its
+// settings.
+type Stats struct {
+	Self     lease.NodeID         `json:"self"`
+	State    string               `json:"state"`              // joining, settling, isolated, active, ill, held, evicted, draining or left
+	Ill      string               `json:"ill,omitempty"`      // why the program of this node is ill
+	Isolated string               `json:"isolated,omitempty"` // why it is isolated, for people
+	Waits    string               `json:"waits,omitempty"`    // why it goes on joining: a seed that does not answer, or no UDP
+	Settings Settings             `json:"settings"`
+	Counts   cluster.Stats        `json:"counts"`
+	Readers  []events.ReaderStats `json:"readers"`         // of events, by how they read
+	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // if rooms are pinned here
+
+	// Evacuation is set if the rooms of this node move to others, or have moved.
+	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
+}
+
+// Settings are the settings that a reader of an agent's counters needs.
+type Settings struct {
+	Cluster     string   `json:"cluster"`
+	Partitions  int      `json:"partitions"`
+	Strategy    string   `json:"strategy"`
+	HeartbeatMS int64    `json:"heartbeat_ms"`
+	TTLMS       int64    `json:"ttl_ms"`
+	MaxSkewMS   int64    `json:"max_skew_ms"`
+	MinMembers  int      `json:"min_members"` // live members without which it owns nothing
+	Split       string   `json:"split"`       // who owns in a split: continue or majority
+	Addr        string   `json:"addr"`        // of its gossip
+	Join        []string `json:"join"`        // its seeds, as configured
+}
