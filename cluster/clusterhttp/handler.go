@@ -132,7 +132,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examining: make(chan struct{}, maxExamined),
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
-	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, LeaseTTL: cfg.LeaseTTL, Rooms: opts.Rooms != nil}))
+	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil}))
 	if opts.Metrics != nil {
 		a.mux.Handle("GET /metrics", opts.Metrics)
 	}

@@ -166,8 +166,14 @@ func (p *tab) until(what, script string) {
 // ready waits until the page shows that many members and receives events.
 func (p *tab) ready(members int) {
 	p.t.Helper()
-	p.until("it is live", fmt.Sprintf(`document.querySelectorAll("#members-body tr").length === %d &&
+	p.until("it is live", fmt.Sprintf(`document.querySelectorAll("#members-body tr:not(.gone)").length === %d &&
 		document.getElementById("link").dataset.state === "live"`, members))
+}
+
+// seeMap shows the partition map.
+func (p *tab) seeMap() {
+	p.t.Helper()
+	p.do(chromedp.Click(chromedp.CSS("#tab-map")), chromedp.WaitVisible(chromedp.CSS("#map-canvas")))
 }
 
 // text waits until an element has a text.

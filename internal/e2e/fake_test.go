@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -36,6 +39,8 @@ type fake struct {
 	resume  *events.State // where new streams resume; nil: they start over
 	pressed []string      // buttons of the demo
 	members []clusterhttp.Member
+	lost    []clusterhttp.Lost
+	past    clusterhttp.History
 	stats   clusterhttp.Stats
 	state   *events.State
 	sent    *events.State // to streams
@@ -47,14 +52,19 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	for i := range nodes {
 		f.members = append(f.members, member(i+1))
 	}
+	f.stats.Settings = clusterhttp.Settings{
+		Cluster: "media", Partitions: partitions, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
+		Addr: f.members[0].Addr, Join: []string{f.members[nodes-1].Addr},
+	}
+	f.stats.Rooms = &affinity.Stats{Breaker: "closed", Hosted: 17, StoreCalls: 40, StoreTime: 50 * time.Millisecond}
 	f.change(func() {})
 	mux := http.NewServeMux()
-	page := dashboard.Handler(dashboard.Info{Cluster: "media", LeaseTTL: 6e9, Rooms: true, Demo: true})
+	page := dashboard.Handler(dashboard.Info{Cluster: "media", Rooms: true, Demo: true})
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /v1/members": f.serveMembers, "GET /v1/partitions": f.servePartitions, "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": f.serveStats, "GET /v1/history": f.serveHistory, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
+		"GET /v1/stats": f.serveStats, "GET /v1/history": f.serveHistory, "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
 		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
@@ -92,6 +102,7 @@ func member(i int) clusterhttp.Member {
 func (f *fake) change(f2 func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	before := slices.Clone(f.members)
 	f2()
 	var nodes []placement.Node
 	var live []lease.Incarnation
@@ -108,10 +119,46 @@ func (f *fake) change(f2 func()) {
 	old := f.state
 	f.state = events.Next(old, f.members[0].ID, table, live, true)
 	if old == nil {
-		f.sent = f.state
+		f.sent, f.past.Events = f.state, []clusterhttp.Event{{At: time.Now(), Kind: cluster.EventStarted, Member: f.members[0].ID}}
+	} else {
+		f.remember(before, old)
 	}
 	if !f.muted {
 		f.publish()
+	}
+}
+
+// remember adds to the history what has changed, as cluster does.
+func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
+	add := func(e clusterhttp.Event) {
+		e.At = time.Now()
+		f.past.Events = append(f.past.Events, e)
+	}
+	was := make(map[lease.NodeID]clusterhttp.Member)
+	for _, m := range before {
+		was[m.ID] = m
+	}
+	b := events.Diff(old, f.state)
+	for _, id := range b.Left {
+		if !slices.Contains(b.Joined, id) {
+			add(clusterhttp.Event{Kind: cluster.EventLost, Member: id, Reason: "left", Partitions: old.Table.Balance().Counts[id]})
+		}
+	}
+	for _, m := range f.members {
+		o, known := was[m.ID]
+		switch {
+		case !known:
+			add(clusterhttp.Event{Kind: cluster.EventJoined, Member: m.ID})
+		case o.Incarnation != m.Incarnation:
+			add(clusterhttp.Event{Kind: cluster.EventReturned, Member: m.ID, Reason: "replaced"})
+		case o.State != m.State && m.State == lease.Draining:
+			add(clusterhttp.Event{Kind: cluster.EventDraining, Member: m.ID})
+		case o.State != m.State:
+			add(clusterhttp.Event{Kind: cluster.EventUndrained, Member: m.ID})
+		}
+	}
+	if len(b.Moved) > 0 {
+		add(clusterhttp.Event{Kind: cluster.EventMoved, Moved: len(b.Moved)})
 	}
 }
 
@@ -162,18 +209,27 @@ func (f *fake) send(w http.ResponseWriter, v any) {
 	_, _ = f.mangle.WriteString(w, string(b))
 }
 
-func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) {
+func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asMembers()) }
+
+func (f *fake) asMembers() clusterhttp.Members {
 	answer := clusterhttp.Members{
-		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true,
+		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true, Lost: f.lost,
+	}
+	for _, m := range f.members {
+		if !m.InSync {
+			answer.Drift++
+		}
 	}
 	if f.overdue {
 		answer.Version = 1
 		answer.Members = append(slices.Clone(f.members), member(99))
 	}
-	f.send(w, answer)
+	return answer
 }
 
-func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
+func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asPartitions()) }
+
+func (f *fake) asPartitions() clusterhttp.Partitions {
 	b := f.state.Table.Balance()
 	answer := clusterhttp.Partitions{
 		Export: f.state.Table.Export(f.state.Version), Counts: b.Counts,
@@ -182,17 +238,29 @@ func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) {
 	if f.overdue {
 		answer.Version, answer.Owners = 1, slices.Repeat([]lease.NodeID{"node-99"}, f.partitions)
 	}
-	f.send(w, answer)
+	return answer
 }
 
-func (f *fake) serveStats(w http.ResponseWriter, _ *http.Request) {
+func (f *fake) serveStats(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asStats()) }
+
+func (f *fake) asStats() clusterhttp.Stats {
 	stats := f.stats
 	stats.Self, stats.State = f.members[0].ID, "active"
-	f.send(w, stats)
+	return stats
 }
 
-func (f *fake) serveHistory(w http.ResponseWriter, _ *http.Request) {
-	f.send(w, clusterhttp.History{Self: f.members[0].ID, Now: time.Now()})
+func (f *fake) serveHistory(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asHistory()) }
+
+func (f *fake) asHistory() clusterhttp.History {
+	past := f.past
+	past.Self, past.Now = f.members[0].ID, time.Now()
+	return past
+}
+
+// serveDoctor has the findings of the real checks.
+func (f *fake) serveDoctor(w http.ResponseWriter, _ *http.Request) {
+	look := doctor.Look{Stats: f.asStats(), Members: f.asMembers(), Table: f.asPartitions(), History: f.asHistory()}
+	f.send(w, doctor.Examination{Before: look, After: look, Addr: "fake"}.Diagnose())
 }
 
 func (f *fake) find(id lease.NodeID) clusterhttp.Member {

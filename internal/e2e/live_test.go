@@ -59,14 +59,17 @@ func TestLive(t *testing.T) {
 	p.ready(3)
 	// Record when the page showed which members.
 	eval[any](p, `window.seen = {}; new MutationObserver(() => {
-		const ids = [...document.querySelectorAll("#members-body .id")].map(e => e.textContent).sort().join(" ");
+		const ids = [...document.querySelectorAll("#members-body tr:not(.gone) .id")].map(e => e.textContent).sort().join(" ");
 		seen[ids] ??= Date.now();
 	}).observe(document.getElementById("members-body"), { childList: true, subtree: true }); 1`)
 
 	_ = b.Close() // like a crash: without a leave
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
-	p.text("#lost", "node-b ")
+	p.until("the lost row is on top", `(row => row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(document.querySelector("#members-body tr"))`)
+	p.text("#members-figure", "2 of 3")
 	p.text("#members-note", "1 lost")
+	p.text("#health-found [data-level=warn] .finding", "lost: node-b ")
+	p.text("#health-found .remedy", "see the log of its program")
 	p.text("#events", "node-b ")
 	if eval[bool](p, `document.getElementById("events").textContent.includes("node-b left")`) { // S8.1
 		t.Error("the page says that a node left, which has crashed")
@@ -74,7 +77,9 @@ func TestLive(t *testing.T) {
 	agent(t, ttl, "node-d", a.Addr())
 	p.shows(members(t, client, "node-a", "node-c", "node-d"), "node-a node-c node-d")
 	p.text("#events", "node-d joined")
+	p.seeMap()
 	p.text("#legend", "node-d")
+	p.text("#map-moved", "moved within the last minute")
 
 	ranked, err := client.Owners(t.Context(), "user-42", 3)
 	if err != nil {
@@ -156,7 +161,7 @@ func TestOperate(t *testing.T) {
 	p.text("#operate-result", "sent from now on")
 	yes("#drain")
 	p.text("#operate-result", "node-a was drained")
-	p.text("#advice", "No member can own partitions")
+	p.text("#health-found [data-level=bad]", "none of 1 member may own anything")
 	p.until("the focus is on what can be done now", `document.activeElement.id === "undrain"`)
 	p.text("#members-body .state", "draining")
 	p.text("#events", "node-a is draining")

@@ -45,7 +45,7 @@ func TestPolicy(t *testing.T) {
 	// The other checks use the unmodified page.
 	p.do(chromedp.Navigate(f.URL))
 	p.ready(3)
-	if n := eval[int](p, `[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor)").length`); n != 0 {
+	if n := eval[int](p, `[...document.scripts].filter(s => !s.src).length + document.querySelectorAll("[style]:not(.swatch, tr, td, canvas, .tip, .cursor, .meter)").length`); n != 0 {
 		t.Errorf("%d inline scripts or styles", n)
 	}
 	for what, script := range map[string]string{
@@ -85,6 +85,7 @@ func TestHostile(t *testing.T) {
 	p.ready(3)
 	p.text("#members-body .id", evil)
 	p.text("#members-body .zone", evil+"zone")
+	p.seeMap()
 	p.text("#legend", evil)
 	p.text("#map-focus", evil)
 	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), evil+kb.Enter))

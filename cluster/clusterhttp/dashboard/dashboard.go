@@ -1,6 +1,6 @@
 // Package dashboard is a web page that shows one node's view of its cluster. It is an
-// ordinary client of the HTTP API: it reads /v1/events, /v1/members and /v1/partitions
-// and has no other source.
+// ordinary client of the HTTP API and has no other source. What is wrong, it has from
+// /v1/doctor, and what happened, from /v1/history: it concludes neither by itself.
 //
 // The page and its parts are embedded in the program. It loads nothing from other
 // servers, so it works offline. Its Content-Security-Policy allows no inline script or
@@ -19,15 +19,13 @@ import (
 	"html/template"
 	"net/http"
 	"path"
-	"time"
 )
 
 // Info holds the values that the API does not provide.
 type Info struct {
-	Cluster  string        // its name
-	LeaseTTL time.Duration // full scale of the age of a lease
-	Rooms    bool          // the API can look up rooms
-	Demo     bool          // /demo next to the page starts and stops nodes
+	Cluster string // its name
+	Rooms   bool   // the API can look up rooms
+	Demo    bool   // /demo next to the page starts and stops nodes
 }
 
 //go:embed page

@@ -5,13 +5,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 )
 
 func TestHandler(t *testing.T) {
-	h := dashboard.Handler(dashboard.Info{Cluster: `<b>"media"`, LeaseTTL: 20 * time.Second})
+	h := dashboard.Handler(dashboard.Info{Cluster: `<b>"media"`})
 	get := func(method, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, path, http.NoBody))

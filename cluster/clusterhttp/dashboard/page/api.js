@@ -28,8 +28,15 @@ async function ask(path, options, wait) {
 
 export const get = (path, wait = patience) => ask(path, {}, wait);
 
-export function post(path, body = {}, wait = 15000) {
+export const post = (path, body = {}) => change("POST", path, body);
+export const remove = (path) => change("DELETE", path, {});
+
+function change(method, path, body) {
   const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
-  return ask(path, { method: "POST", headers, body: JSON.stringify(body) }, wait);
+  return ask(path, { method, headers, body: JSON.stringify(body) }, 15000);
 }
+
+// roomPath is the path of a room; . and .. must be escaped, because browsers treat them as
+// directories.
+export const roomPath = (name) => `v1/rooms/${encodeURIComponent(name).replace(/^\.{1,2}$/, (dots) => dots.replaceAll(".", "%2E"))}`;

@@ -1,24 +1,13 @@
 // How far this node is emptied of its rooms, while it drains.
 
-import { get } from "./api.js";
 import { $, attribute, plural, say } from "./dom.js";
 
-const every = 1000; // ms
-
 export class Evacuation {
-  #model;
-
-  constructor(model) { this.#model = model; }
-
-  async start() {
-    for (;;) {
-      const { members, self } = this.#model;
-      const drains = members.find((m) => m.id === self)?.state === "draining";
-      // Without an answer the page keeps what it shows, and has a notice that it is outdated.
-      const now = drains ? await get("v1/stats").then((stats) => stats.evacuation, () => undefined) : null;
-      if (now !== undefined || !drains) this.#render(now);
-      await new Promise((done) => setTimeout(done, every));
-    }
+  constructor(model) {
+    model.listen((kind) => {
+      const drains = model.members.find((m) => m.id === model.self)?.state === "draining";
+      if (kind === "change") this.#render(drains ? model.stats?.evacuation : null);
+    });
   }
 
   #render(e) {

@@ -1,33 +1,37 @@
-// The log of changes, and its announcements for screen readers.
+// What happened, by the agent's own history, and its announcements for screen readers.
 
-import { $, clock, h, plural, say } from "./dom.js";
+import { $, clock, count, h, plural, say } from "./dom.js";
 
 const shown = 200;
 const quiet = 4000; // ms between two announcements: more would be too many to follow
 const signs = { joined: "+", left: "−", moved: "⇄", info: "i", warn: "!" };
 
 export class EventLog {
+  #model;
+  #last = null; // the time of the newest entry
   #unsaid = []; // texts to announce
   #pending = false;
 
   constructor(model) {
-    model.listen((kind, entry) => {
-      if (kind === "log") this.#add(entry);
+    this.#model = model;
+    model.listen((kind) => {
+      if (kind === "log") this.#render();
     });
-    $("events").append(h("li", { class: "none", text: "No changes since this page was opened." }));
   }
 
-  #add(entry) {
-    const list = $("events");
-    list.querySelector(".none")?.remove();
-    list.prepend(h("li", { "data-kind": entry.kind },
-      h("span", { class: "sign", "aria-hidden": "true", text: signs[entry.kind] }),
-      h("span", { class: "what", text: entry.text }),
-      h("time", { datetime: entry.at.toISOString(), text: clock(entry.at) })));
-    while (list.children.length > shown) list.lastChild.remove();
-    say($("events-note"), list.children.length === shown ? `the last ${shown}` : "");
-    this.#unsaid.push(entry.text);
-    if (this.#pending) return;
+  #render() {
+    const { history, notes } = this.#model;
+    const all = [...entriesOf(history), ...notes].sort((a, b) => b.at - a.at).slice(0, shown);
+    $("events").replaceChildren(...all.map((e) => h("li", { "data-kind": e.kind },
+      h("span", { class: "sign", "aria-hidden": "true", text: signs[e.kind] }),
+      h("span", { class: "what", text: e.text }),
+      h("time", { datetime: e.at.toISOString(), title: e.at.toString(), text: clock(e.at) }))));
+    if (!all.length) $("events").append(h("li", { class: "none", text: "Nothing has happened since this agent was started." }));
+    say($("events-note"), all.length === shown ? `the last ${shown}` : "");
+    const news = this.#last === null ? [] : all.filter((e) => e.at > this.#last);
+    this.#last = all[0]?.at ?? this.#last;
+    this.#unsaid.push(...news.reverse().map((e) => e.text));
+    if (this.#pending || !this.#unsaid.length) return;
     this.#pending = true;
     setTimeout(() => this.#announce(), quiet / 4);
   }
@@ -39,5 +43,39 @@ export class EventLog {
     if (!this.#pending) return;
     say($("events-said"), said.length > 3 ? `${plural(said.length, "event")}, the last: ${said.at(-1)}` : said.join(". "));
     setTimeout(() => this.#announce(), quiet);
+  }
+}
+
+// entriesOf returns the events of a history in words, the newest first.
+export function entriesOf(history) {
+  return (history?.events ?? []).map((e) => ({ at: new Date(e.at), kind: kinds[e.kind] ?? "info", text: sentence(e) })).reverse();
+}
+
+const kinds = {
+  ready: "joined", joined: "joined", returned: "joined", readmitted: "joined", undrained: "joined",
+  lost: "left", fenced: "left", isolated: "left", stopped: "left", draining: "warn", evicted: "warn", moved: "moved",
+};
+
+function sentence(e) {
+  const who = e.member || plural(e.members ?? 0, "member");
+  const are = e.member ? "is" : "are", its = e.member ? "its" : "their";
+  const owned = e.partitions ? `${plural(e.partitions, "partition")}` : "";
+  const because = e.why ? `: ${e.why}` : "";
+  switch (e.kind) {
+    case "started": return `the agent of ${who} started`;
+    case "ready": return `${who} ${e.member ? "takes" : "take"} part${e.member && e.members ? `, with ${plural(e.members, "member")}` : ""}`;
+    case "fenced": return `${who} gave up ${owned ? `${its} ${owned}` : "all"}${because}`;
+    case "isolated": return `${who} ${are} isolated, and gave up ${owned ? `${its} ${owned}` : "all"}${because}`;
+    case "stopped": return `the agent of ${who} stopped: ${e.reason}`;
+    case "joined": return `${who} joined`;
+    case "returned": return e.reason ? `${who} restarted: the process before ${e.reason === "replaced" ? "was replaced" : e.reason}` : `${who} ${are} back`;
+    case "lost": return `${who} ${e.reason}${owned ? `; others own ${its} ${owned}` : ""}`;
+    case "draining": return `${who} ${are} draining${e.reason ? ` (${e.reason})` : ""}${because}`;
+    case "undrained": return `${who} ${are} active again`;
+    case "evicted": return `${who} ${are} evicted${because}`;
+    case "readmitted": return `${who} ${are} no longer evicted`;
+    case "weight": return e.member ? `${who} has weight ${count(e.weight ?? 0)}, was ${count(e.old_weight ?? 0)}` : `${who} have other weights`;
+    case "moved": return `${plural(e.moved ?? 0, "partition")} moved; this node gained ${count(e.gained ?? 0)}, lost ${count(e.lost ?? 0)}`;
+    default: return [e.kind, who, e.reason, e.why].filter(Boolean).join(" ");
   }
 }

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { plural } from "./dom.js";
 
 const every = 1000; // ms between two polls
+const rarely = 5000; // ms between two responses of /v1/history without a change
 const soon = 200; // ms after an event, so that a burst of events causes few polls
 const waits = [500, 1000, 2000, 3000]; // ms, by the number of failures
 const backOff = (failures) => waits[Math.min(failures, waits.length) - 1] * (0.75 + 0.5 * Math.random());
@@ -12,6 +13,8 @@ const backOff = (failures) => waits[Math.min(failures, waits.length) - 1] * (0.7
 export class Feed {
   #model;
   #digest = ""; // of the last table; "" after a change
+  #seen = ""; // members, as the last history has them
+  #remembered = 0; // ms, time of the last history
   #rooms = 0; // that moved since the last entry
   #due = false; // poll again soon
   #wake = () => {};
@@ -51,14 +54,21 @@ export class Feed {
   async #ask() {
     const members = await get("v1/members");
     this.#model.setMembers(members);
-    if (members.digest === this.#digest) return;
-    const table = await get("v1/partitions");
-    if (this.#model.setTable(table)) this.#digest = table.digest;
+    if (members.digest !== this.#digest) {
+      const table = await get("v1/partitions");
+      if (this.#model.setTable(table)) this.#digest = table.digest;
+    }
+    this.#model.setStats(await get("v1/stats"));
+    const seen = JSON.stringify([members.version, members.self, members.lost?.length, members.members.map((m) => [m.id, m.incarnation, m.state, m.weight])]);
+    if (seen === this.#seen && Date.now() - this.#remembered < rarely) return;
+    this.#model.setHistory(await get("v1/history"));
+    this.#seen = seen;
+    this.#remembered = Date.now();
   }
 
   // noteRooms adds one entry for many events.
   #noteRooms() {
-    if (this.#rooms) this.#model.note("moved", this.#rooms === Infinity ? "many rooms moved" : `${plural(this.#rooms, "room")} moved`);
+    if (this.#rooms) this.#model.note("moved", `${plural(this.#rooms, "room")} moved`);
     this.#rooms = 0;
   }
 
@@ -88,10 +98,9 @@ export class Feed {
       this.#model.apply(JSON.parse(e.data));
       this.now();
     });
-    source.addEventListener("moved", (e) => {
-      const { moved, resync } = JSON.parse(e.data);
-      this.#rooms = resync ? Infinity : this.#rooms + moved.length;
-    });
+    // With resync set, the agent may have missed moves, as when Redis has stopped: that is no
+    // move, and a page that shows no rooms has none to resolve again.
+    source.addEventListener("moved", (e) => { this.#rooms += JSON.parse(e.data).moved.length; });
     source.addEventListener("error", () => {
       source.close();
       this.#model.streaming = false;

@@ -1,6 +1,6 @@
 // The node of a key or a room, and the reason.
 
-import { get, Refused } from "./api.js";
+import { get, Refused, roomPath } from "./api.js";
 import { $, count, h, say, swatch } from "./dom.js";
 import { colorOf } from "./palette.js";
 
@@ -9,7 +9,7 @@ const next = 3; // further nodes to show of a room
 const settled = 500; // ms after a change, until its effects are available
 
 export class Lookup {
-  #show; // shows a partition on the map
+  #show; // moves the map's cursor to a partition, and with true shows the map
   #asked = 0; // number of the last call: an earlier call must not replace a later one
   #shown = null; // kind and name of the last lookup
   #due = false; // a repeat is scheduled
@@ -51,7 +51,7 @@ export class Lookup {
     const [kind, name] = this.#shown;
     let answer;
     try {
-      answer = kind === "room" ? room(await get(`v1/rooms/${segment(name)}`)) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
+      answer = kind === "room" ? room(await get(roomPath(name))) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
     } catch (e) {
       if (byItself && !(e instanceof Refused)) return undefined;
       answer = { parts: [h("p", { class: "result", "data-level": "bad", text: e.message })] };
@@ -65,8 +65,7 @@ export class Lookup {
     const said = parts.slice(0, 2).map((e) => e.textContent).join(". "); // without the candidates
     if (partition !== undefined) {
       parts[0].querySelector(".partition").addEventListener("click", () => {
-        $("map").scrollIntoView({ block: "center" });
-        this.#show(partition);
+        this.#show(partition, true);
       });
     }
     const details = () => $("lookup-answer").querySelector("details");
@@ -78,10 +77,6 @@ export class Lookup {
     say($("lookup-said"), said);
   }
 }
-
-// segment is a room's name as a part of a path; . and .. must be escaped, because browsers
-// treat them as directories.
-const segment = (name) => encodeURIComponent(name).replace(/^\.{1,2}$/, (dots) => dots.replaceAll(".", "%2E"));
 
 const node = (id) => h("span", { class: "node" }, swatch(colorOf(id)), h("strong", { text: id }));
 const where = (partition) => h("button", { type: "button", class: "partition plain", title: "Show it on the map", text: `partition ${partition}` });
@@ -106,7 +101,7 @@ function edges(name) {
   return h("details", { "data-room": name, ontoggle: async ({ target }) => {
     if (!target.open) return;
     try {
-      const { edges } = await get(`v1/rooms/${segment(name)}/edges?n=${next}`);
+      const { edges } = await get(`${roomPath(name)}/edges?n=${next}`);
       answer.replaceChildren(...edges.map((m) => node(m.id)), edges.length ? "" : "No further node takes rooms.");
     } catch (e) {
       answer.replaceChildren(e.message);

@@ -1,28 +1,48 @@
 import { Demo } from "./demo.js";
 import { $ } from "./dom.js";
+import { Drawer } from "./drawer.js";
 import { Evacuation } from "./evacuation.js";
 import { EventLog } from "./events.js";
 import { Feed } from "./feed.js";
+import { Health } from "./health.js";
 import { LinkState } from "./link.js";
 import { Lookup } from "./lookup.js";
 import { PartitionMap } from "./map.js";
 import { MemberTable } from "./members.js";
 import { Model } from "./model.js";
 import { Operate } from "./operate.js";
-import { Summary } from "./summary.js";
+import { colour } from "./palette.js";
+import { Tabs } from "./tabs.js";
+import { Tiles } from "./tiles.js";
 
 const page = document.documentElement;
 const model = new Model();
-model.ttl = Number(page.dataset.leaseTtlMs) || model.ttl;
+model.listen((kind) => {
+  if (kind === "change") colour(new Map(model.members.map((m) => [m.id, m.zone])));
+});
 const feed = new Feed(model);
 const map = new PartitionMap(model);
-new MemberTable(model);
-new Summary(model);
+const tabs = new Tabs(() => {
+  map.repaint();
+  model.emit("change");
+});
+const showMap = () => {
+  tabs.show($("tab-map"));
+  $("tab-map").focus();
+  $("map").scrollIntoView({ block: "center" });
+};
+const drawer = new Drawer(model, showMap);
+new MemberTable(model, (id) => drawer.open(id));
+new Tiles(model);
 new EventLog(model);
 new LinkState(model);
-new Lookup(model, (partition) => map.show(partition));
+new Lookup(model, (partition, reveal) => {
+  if (reveal) showMap();
+  map.show(partition);
+});
 new Operate(model, () => feed.now());
-if ("rooms" in page.dataset) new Evacuation(model).start();
+new Evacuation(model);
+new Health().start();
 if ("demo" in page.dataset) new Demo(model).start();
 feed.start();
 

@@ -1,37 +1,31 @@
-// The partition map: a cell for each partition, in its owner's colour. A moved partition
-// flashes.
+// The partition map: a cell for each partition, node by node. When partitions have moved, the
+// others fade for a minute: what is left is the change.
 
-import { $, byName, count, eachFrame, fill, h, paint, plural, say, span, swatch } from "./dom.js";
+import { $, attribute, byName, count, eachFrame, h, paint, percent, plural, say, span, swatch } from "./dom.js";
 import { Grid } from "./grid.js";
-import { colorOf } from "./palette.js";
+import { colorOf, colorOfZone, colouredByZone, zoneOf } from "./palette.js";
+import { rove } from "./roving.js";
 
-const flash = 1100; // ms
-const legendFor = 16; // nodes; beyond that there is only the list
-const still = matchMedia("(prefers-reduced-motion: reduce)");
+const chipsFor = 24; // nodes or zones; beyond that there is only the list
+const faint = 0.28, alternate = 0.72; // alpha: of what did not move, and of every other node of a zone
 
 export class PartitionMap {
   #model;
   #canvas = $("map-canvas");
   #context = this.#canvas.getContext("2d");
   #grid = new Grid();
-  #flashing = new Map(); // partition → start time
-  #dirty = new Set(); // partitions to redraw
-  #all = true; // redraw all
   #at = -1; // partition under the cursor
   #ink = "";
-  #ask = eachFrame((now) => this.#frame(now));
-  #chips = new Map(); // legend, by node
+  #draw = eachFrame(() => this.#render());
+  #legend = eachFrame(() => this.#renderLegend());
+  #chips = new Map(); // legend, by what a chip highlights
+  #roved = rove($("legend"), "button");
 
   constructor(model) {
     this.#model = model;
-    const legend = eachFrame(() => {
-      this.#legend();
-      this.#place(); // updates the age of the last move
-    });
-    model.listen((kind, what) => this.#hear(kind, what, legend));
-    new ResizeObserver(() => this.#draw()).observe($("map"));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
-    $("map-order").addEventListener("change", () => this.#draw());
+    model.listen((kind) => this.#hear(kind));
+    new ResizeObserver(this.#draw).observe($("map"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", this.#draw);
     $("map-focus").addEventListener("change", (e) => {
       model.focus = "";
       model.setFocus(e.target.value);
@@ -47,69 +41,63 @@ export class PartitionMap {
 
   repaint() { this.#draw(); }
 
-  #hear(kind, what, legend) {
-    if (kind === "table" || kind === "focus") this.#draw();
-    if (kind === "moves") this.#move(what);
-    if (kind === "change") legend();
+  #hear(kind) {
+    if (kind === "moves" || kind === "focus" || (kind === "change" && this.#model.fade())) this.#draw();
+    if (kind === "change" || kind === "focus") this.#legend();
   }
 
-  #move(partitions) {
-    const now = performance.now();
-    if (!still.matches) for (const p of partitions) this.#flashing.set(p, now);
-    for (const p of partitions) this.#dirty.add(p);
-    this.#all ||= $("map-order").value === "owner"; // other cells move, too
-    this.#ask();
+  // lit reports whether a node is highlighted, or nothing is.
+  #lit(owner) {
+    const { focus } = this.#model;
+    return !focus || (focus[0] === "n" ? focus.slice(1) === owner : focus.slice(1) === zoneOf(owner));
   }
 
-  #draw() {
-    this.#all = true;
-    this.#ask();
+  // blocks groups the partitions by owner, zone by zone if these have the colours, with those that
+  // have moved at the end.
+  #blocks() {
+    const { table, moved } = this.#model;
+    const byOwner = new Map();
+    table.owners.forEach((owner, p) => {
+      let block = byOwner.get(owner);
+      if (!block) byOwner.set(owner, block = { owner, stayed: [], moved: [] });
+      block[moved.has(p) ? "moved" : "stayed"].push(p);
+    });
+    const zone = (b) => (colouredByZone() ? zoneOf(b.owner) : "");
+    return [...byOwner.values()].sort((a, b) => byName(zone(a), zone(b)) || byName(a.owner, b.owner));
   }
 
-  #frame(now) {
-    const { table } = this.#model;
-    if (!table) return;
-    if (this.#all) {
-      this.#all = false;
-      this.#grid.fit(this.#canvas, $("map").clientWidth, table.owners, $("map-order").value === "owner");
-      this.#ink = getComputedStyle(this.#canvas).color;
-      this.#paint(table.owners.keys());
-      this.#place();
-    } else {
-      this.#paint(this.#dirty.union(this.#flashing));
-    }
-    this.#dirty.clear();
-    const c = this.#context;
-    c.fillStyle = this.#ink;
-    for (const [p, began] of this.#flashing) {
-      const t = Math.max(0, (now - began) / flash);
-      if (t >= 1) {
-        this.#flashing.delete(p);
-        continue;
-      }
-      c.globalAlpha = (1 - t) ** 1.5;
-      c.fillRect(...this.#grid.box(p));
-    }
-    c.globalAlpha = 1;
-    if (this.#flashing.size) this.#ask();
-  }
-
-  // paint draws cells owner by owner, because a change of colour costs more than a cell.
-  #paint(partitions) {
-    const { table, focus } = this.#model;
-    const c = this.#context;
-    for (const [owner, cells] of Map.groupBy(partitions, (p) => table.owners[p])) {
-      const alpha = focus && focus !== owner ? 0.13 : 1;
-      if (alpha < 1 || !owner) for (const p of cells) c.clearRect(...this.#grid.box(p));
-      c.globalAlpha = alpha;
+  #render() {
+    const { table, moved } = this.#model;
+    const width = $("map").clientWidth;
+    if (!table || !width) return; // a hidden map is drawn when it is shown
+    const blocks = this.#blocks(), c = this.#context;
+    this.#grid.fit(this.#canvas, width, table.owners.length);
+    this.#grid.order(blocks.flatMap((b) => [...b.stayed, ...b.moved]));
+    this.#ink = getComputedStyle(this.#canvas).color;
+    c.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
+    const fill = (x, y, w, hgt) => c.fillRect(x, y, w, hgt);
+    let at = 0, odd = false, before = "";
+    for (const { owner, stayed, moved: gained } of blocks) {
+      odd = colouredByZone() && zoneOf(owner) === before && !odd;
+      before = zoneOf(owner);
+      const full = (this.#lit(owner) ? 1 : 0.13) * (odd ? alternate : 1);
       c.fillStyle = owner ? colorOf(owner) : this.#ink;
-      for (const p of cells) {
-        const [x, y, w, hgt] = this.#grid.box(p);
-        c.fillRect(x, y, w, hgt);
-        if (!owner) c.clearRect(x + 1, y + 1, w - 2, hgt - 2); // without an owner: an empty frame
+      if (!owner) { // without an owner: empty frames
+        c.globalAlpha = 1;
+        this.#grid.boxes(at, at + stayed.length + gained.length, (x, y, w, hgt) => {
+          fill(x, y, w, hgt);
+          c.clearRect(x + 1, y + 1, w - 2, hgt - 2);
+        });
+      } else {
+        c.globalAlpha = moved.size ? full * faint : full;
+        this.#grid.boxes(at, at + stayed.length, fill);
+        c.globalAlpha = full;
+        this.#grid.boxes(at + stayed.length, at + stayed.length + gained.length, fill);
       }
+      at += stayed.length + gained.length;
     }
     c.globalAlpha = 1;
+    this.#place();
   }
 
   #point(p) {
@@ -137,47 +125,76 @@ export class PartitionMap {
     cursor.hidden = tip.hidden = this.#at < 0;
     if (this.#at < 0) return;
     const { table, moved } = this.#model;
-    const owner = table.owners[this.#at];
-    const [x, y, w, hgt] = this.#grid.box(this.#at).map((v) => v / this.#grid.ratio);
-    Object.assign(cursor.style, { left: `${x - 2}px`, top: `${y - 2}px`, width: `${w + 4}px`, height: `${hgt + 4}px` });
-    const was = moved.get(this.#at);
+    const owner = table.owners[this.#at], was = moved.get(this.#at);
     tip.replaceChildren(swatch(owner ? colorOf(owner) : "transparent"), h("span", {
       text: `Partition ${this.#at}: ${owner || "no node"}${was ? `, from ${was.from || "no node"} ${span(Date.now() - was.at)} ago` : ""}`,
     }));
+    if (!$("map").clientWidth) return;
+    const [x, y, w, hgt] = this.#grid.box(this.#grid.indexOf(this.#at)).map((v) => v / this.#grid.ratio);
+    Object.assign(cursor.style, { left: `${x - 2}px`, top: `${y - 2}px`, width: `${w + 4}px`, height: `${hgt + 4}px` });
     tip.style.left = "0"; // otherwise it is narrower near the right edge
     const room = $("map").clientWidth - tip.offsetWidth;
     const below = y + hgt + 8, above = y - tip.offsetHeight - 8;
     Object.assign(tip.style, { left: `${Math.max(0, Math.min(room, x - 12))}px`, top: `${above > 0 ? above : below}px` });
   }
 
-  #legend() {
-    const { members, counts, table, focus } = this.#model;
-    if (!table) return;
-    this.#canvas.setAttribute("aria-label", `Map of ${plural(table.owners.length, "partition")} on ${plural(counts.size, "node")}`);
-    const owners = [...new Set([...members.map((m) => m.id), ...counts.keys()])].sort(byName);
-    owners.forEach(colorOf); // colours follow the order of names, not of cells
-    fill($("map-focus"), [["", "all nodes"], ...owners.map((id) => [id, id])]);
-    if ($("map-focus").value !== focus) $("map-focus").value = focus;
-    const chips = owners.length > legendFor ? [] : owners;
-    for (const [id, chip] of this.#chips) {
-      if (chips.includes(id)) continue;
-      chip.remove();
-      this.#chips.delete(id);
-    }
-    chips.forEach((id, i) => {
-      const chip = this.#chips.get(id) ?? this.#chip(id);
-      chip.firstChild.setAttribute("aria-pressed", focus === id);
-      say(chip.firstChild.lastChild, count(counts.get(id) || 0));
-      const here = $("legend").children[i];
-      if (here !== chip) $("legend").insertBefore(chip, here ?? null);
-    });
+  #renderLegend() {
+    const { members, counts, table, focus, moved } = this.#model;
+    if (!table || !$("map").clientWidth) return;
+    this.#place(); // updates the age of the last move
+    attribute(this.#canvas, "aria-label", `Map of ${plural(table.owners.length, "partition")} on ${plural(counts.size, "node")}`);
+    say($("map-note"), `${plural(table.owners.length, "partition")} by ${table.strategy}. ${evenness(table)}`);
+    say($("map-moved"), moved.size ? `${plural(moved.size, "partition")} moved within the last minute: shown in full colour` : "Nothing moved within the last minute.");
+    const nodes = [...new Set([...members.map((m) => m.id), ...counts.keys()])].sort(byName);
+    const zones = colouredByZone() ? [...new Set(nodes.map(zoneOf))].sort(byName) : [];
+    this.#choices(nodes, zones, focus);
+    const gained = new Map();
+    for (const p of moved.keys()) gained.set(table.owners[p], (gained.get(table.owners[p]) ?? 0) + 1);
+    const sum = (of, zone) => nodes.filter((id) => zoneOf(id) === zone).reduce((n, id) => n + (of.get(id) ?? 0), 0);
+    const chips = zones.length
+      ? zones.map((zone) => ({ key: `z${zone}`, name: zone || "no zone", color: colorOfZone(zone), owned: sum(counts, zone), gained: sum(gained, zone) }))
+      : nodes.map((id) => ({ key: `n${id}`, name: id, color: colorOf(id), owned: counts.get(id) ?? 0, gained: gained.get(id) ?? 0 }));
+    this.#list(chips.length > chipsFor ? [] : chips, focus);
   }
 
-  #chip(id) {
-    const chip = h("li", {}, h("button", { type: "button", class: "chip", title: `Show ${id} alone`, onclick: () => this.#model.setFocus(id) },
-      h("span", { class: "swatch", "aria-hidden": "true" }), h("span", { text: id }), h("span", { class: "amount" })));
-    paint(chip.querySelector(".swatch"), colorOf(id));
-    this.#chips.set(id, chip);
+  // choices sets the list of what can be highlighted.
+  #choices(nodes, zones, focus) {
+    const select = $("map-focus"), wanted = ["", ...zones.map((z) => `z${z}`), ...nodes.map((id) => `n${id}`)];
+    if (select.length !== wanted.length || wanted.some((value, i) => select.options[i].value !== value)) {
+      const options = (prefix, names) => names.map((name) => h("option", { value: prefix + name, text: name || "no zone" }));
+      select.replaceChildren(h("option", { value: "", text: "nothing" }),
+        ...(zones.length ? [h("optgroup", { label: "Zones" }, ...options("z", zones))] : []), h("optgroup", { label: "Nodes" }, ...options("n", nodes)));
+    }
+    if (select.value !== focus) select.value = focus;
+  }
+
+  #list(chips, focus) {
+    for (const [key, chip] of this.#chips) {
+      if (chips.some((c) => c.key === key)) continue;
+      chip.remove();
+      this.#chips.delete(key);
+    }
+    chips.forEach(({ key, name, color, owned, gained }, i) => {
+      const chip = this.#chips.get(key) ?? this.#chip(key, name);
+      const [square, , amount] = chip.firstChild.children;
+      paint(square, color);
+      attribute(chip.firstChild, "aria-pressed", String(focus === key));
+      say(amount, gained ? `${count(owned)} (+${count(gained)})` : count(owned));
+      if ($("legend").children[i] !== chip) $("legend").insertBefore(chip, $("legend").children[i] ?? null);
+    });
+    this.#roved();
+  }
+
+  #chip(key, name) {
+    const chip = h("li", {}, h("button", { type: "button", class: "chip", tabindex: "-1", title: `Highlight ${name}`, onclick: () => this.#model.setFocus(key) },
+      h("span", { class: "swatch", "aria-hidden": "true" }), h("span", { text: name }), h("span", { class: "amount" })));
+    this.#chips.set(key, chip);
     return chip;
   }
+}
+
+// evenness has the figures; whether they are good is a check of doctor.
+function evenness({ balance, nodes }) {
+  if (!nodes.length) return "No member may own them.";
+  return `Shares vary by ${percent(balance.cv)}; the fullest node has ${balance.max_mean.toFixed(2)} × its fair share.`;
 }

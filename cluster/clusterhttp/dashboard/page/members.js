@@ -1,18 +1,19 @@
-// The table of members.
+// The table of members, with those that were lost on top.
 
 import { $, attribute, byName, count, eachFrame, fill, h, paint, percent, plural, say, span } from "./dom.js";
 import { colorOf } from "./palette.js";
+import { rove } from "./roving.js";
 
 const filterFrom = 9; // members; below there is no filter
-const lostLines = 5;
+const goneRows = 8; // of members that have gone
 
-const states = { active: "●", draining: "◐", settling: "○", left: "×" };
+const states = { active: "●", draining: "◐", settling: "○" };
 
 // A column has a name, a sort key, and a function show that returns text, level ("good",
 // "warn", "bad" or none), share (of a bar, 0 to 1) and title.
 const columns = [
   { key: "id", name: "Node", by: (m) => m.id },
-  { key: "state", name: "State", by: (m) => m.state, show: (m) => ({ text: `${states[m.state] ?? ""} ${m.state}`, level: m.state === "active" ? "good" : "warn", title: versions(m) }) },
+  { key: "state", name: "State", by: (m) => m.state, show: state },
   { key: "zone", name: "Zone", by: (m) => m.zone, show: (m) => ({ text: m.zone || "–", title: m.zone || null }) },
   { key: "age", name: "Lease age", by: (m) => m.age_ms, show: lease },
   { key: "load", name: "Load", by: (m) => (m.capacity ? m.load / m.capacity : m.load), show: load },
@@ -24,25 +25,29 @@ const columns = [
 
 const compare = (a, b) => (typeof a === "number" ? a - b : byName(a, b));
 
-const owned = (m, model) => model.counts.get(m.id) || 0;
+export const owned = (m, model) => model.counts.get(m.id) || 0;
 
-function lease(m, model) {
+// late returns how much of its lease a member has used, as a share and a level: "warn" after a
+// heartbeat that did not arrive, "bad" after the end.
+export function late(m, model) {
   const share = m.age_ms / model.ttl;
-  return {
-    text: span(m.age_ms), share, level: share > 1 ? "bad" : share > 0.75 ? "warn" : "",
-    title: `last heartbeat ${span(m.age_ms)} ago; the lease expires after ${span(model.ttl)}`,
-  };
+  return { share, level: share > 1 ? "bad" : m.age_ms > 1.5 * model.beat ? "warn" : "" };
 }
 
-function versions(m) {
-  return [m.version && `version ${m.version}`, m.roost && `roost ${m.roost}`].filter(Boolean).join(", ") || null;
+function lease(m, model) {
+  return { text: span(m.age_ms), ...late(m, model), title: `last heartbeat ${span(m.age_ms)} ago; the lease expires after ${span(model.ttl)}` };
+}
+
+export function state(m) {
+  const why = m.evicted ? "evicted" : m.held_ms ? "held back" : "";
+  return { text: `${states[m.state] ?? ""} ${why || m.state}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : null };
 }
 
 function weight(m) {
   return m.weight ? { text: count(m.weight) } : { text: "0", level: "warn", title: "weight 0: owns no partitions" };
 }
 
-function load(m) {
+export function load(m) {
   if (!m.capacity) return { text: count(m.load), title: "no capacity reported" };
   const share = m.load / m.capacity;
   return { text: `${count(m.load)} of ${count(m.capacity)}`, share, level: share > 1 ? "bad" : share > 0.8 ? "warn" : "", title: percent(share) };
@@ -55,21 +60,33 @@ function partitions(m, model) {
   return { text: count(n), share: n / most, title: `${percent(n / all)} of ${count(all)}`, color: true };
 }
 
-function offset(m) {
+export function offset(m) {
   const ms = m.clock_offset_ms;
   return { text: ms === 0 ? "±0 ms" : `${ms > 0 ? "+" : "−"}${span(ms)}`, level: Math.abs(ms) > 1000 ? "warn" : "", title: "offset from this node's clock" };
 }
 
+// gone returns the cells of a member that is not live any more, by the keys of columns.
+function gone(l) {
+  return {
+    state: { text: `✕ ${l.reason}` }, zone: { text: l.zone || "–" }, age: { text: `${span(l.ago_ms)} ago` },
+    partitions: { text: l.partitions ? `owned ${count(l.partitions)}` : "owned none" },
+  };
+}
+
 export class MemberTable {
   #model;
-  #rows = new Map(); // by id
+  #rows = new Map(); // by id; those of members that have gone by "gone " and the id
   #sort = columns[0];
   #falling = false;
+  #open; // shows what is known of a node
+  #roved = rove($("members-body"), ".name button");
 
-  constructor(model) {
+  constructor(model, open) {
     this.#model = model;
+    this.#open = open;
     $("members-head").append(...columns.map((c) => h("th", { role: "columnheader", scope: "col", "data-column": c.key },
       h("button", { type: "button", onclick: () => this.#sortBy(c) }, c.name))));
+    rove($("members-head"), "button")();
     fill($("members-sort"), columns.map((c) => [c.key, c.name]));
     $("members-sort").addEventListener("change", (e) => this.#sortBy(columns[e.target.selectedIndex]));
     const render = eachFrame(() => this.#render());
@@ -97,63 +114,53 @@ export class MemberTable {
   }
 
   #render() {
-    const { members } = this.#model;
+    const { members, lost } = this.#model;
     $("members-filter-label").hidden = members.length < filterFrom;
     const wanted = members.length < filterFrom ? "" : $("members-filter").value.trim().toLowerCase();
+    const found = (m) => `${m.id} ${m.zone} ${m.state ?? m.reason} ${m.addr}`.toLowerCase().includes(wanted);
     const { by } = this.#sort;
-    const shown = members
-      .filter((m) => `${m.id} ${m.zone} ${m.state} ${m.addr}`.toLowerCase().includes(wanted))
+    const shown = members.filter(found)
       .sort((a, b) => (this.#falling ? -1 : 1) * compare(by(a, this.#model), by(b, this.#model)) || compare(a.id, b.id));
-    const live = new Set(shown.map((m) => m.id));
+    const ended = lost.filter(found).slice(0, goneRows);
+    const ids = new Set([...ended.map((l) => `gone ${l.id}`), ...shown.map((m) => m.id)]);
     for (const [id, row] of this.#rows) {
-      if (live.has(id)) continue;
+      if (ids.has(id)) continue;
       row.remove();
       this.#rows.delete(id);
     }
-    this.#renderLost();
-    const body = $("members-body");
-    shown.forEach((m, i) => {
-      const row = this.#rows.get(m.id) ?? this.#row(m);
-      this.#update(row, m);
+    [...ended.map((l) => this.#endedRow(l)), ...shown.map((m) => this.#update(this.#rows.get(m.id) ?? this.#row(m.id, m.id), m))].forEach((row, i) => {
+      const body = $("members-body");
       if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
     });
+    const more = lost.filter(found).length - ended.length;
+    say($("members-more"), more > 0 ? `${plural(more, "more member has", "more members have")} gone within 30 minutes: roost members lists all` : "");
+    this.#roved();
   }
 
-  // renderLost lists the members that have gone and did not come back, the latest first.
-  #renderLost() {
-    const { lost } = this.#model, list = $("lost");
-    list.hidden = lost.length === 0;
-    const lines = lost.slice(0, lostLines).map((l) => ({
-      text: `${l.id} ${l.reason} ${span(l.ago_ms)} ago${l.partitions ? `, and owned ${plural(l.partitions, "partition")}` : ""}`,
-      level: l.reason === "left" ? null : "bad",
-      title: [l.addr && `gossiped at ${l.addr}`, l.api_addr && `program at ${l.api_addr}`].filter(Boolean).join("\n") || null,
-    }));
-    if (lost.length > lostLines) lines.push({ text: `and ${count(lost.length - lostLines)} more: roost members`, level: null, title: null });
-    while (list.children.length > lines.length) list.lastChild.remove();
-    lines.forEach(({ text, level, title }, i) => {
-      const item = list.children[i] ?? list.appendChild(h("li"));
-      say(item, text);
-      attribute(item, "data-level", level);
-      attribute(item, "title", title);
-    });
-  }
-
-  #row(m) {
+  // row adds the row of a node under a key.
+  #row(key, id) {
     const name = h("th", { role: "rowheader", scope: "row", class: "name" },
-      h("button", { type: "button", title: "Show it alone on the map", onclick: () => this.#model.setFocus(m.id) },
-        h("span", { class: "swatch", "aria-hidden": "true" }), h("span", { class: "id", text: m.id })),
+      h("button", { type: "button", tabindex: "-1", title: "What is known of it", onclick: () => this.#open(id) },
+        h("span", { class: "swatch", "aria-hidden": "true" }), h("span", { class: "id", text: id })),
       h("span", { class: "badge", text: "this node" }));
     const row = h("tr", { role: "row" }, name, ...columns.slice(1).map((c) =>
       h("td", { role: "cell", "data-label": c.name, class: c.key }, h("span", { class: "value" }))));
-    paint(row, colorOf(m.id));
-    this.#rows.set(m.id, row);
+    this.#rows.set(key, row);
+    return row;
+  }
+
+  #endedRow(l) {
+    const row = this.#rows.get(`gone ${l.id}`) ?? this.#row(`gone ${l.id}`, l.id);
+    row.className = l.reason === "left" ? "gone left" : "gone";
+    const cells = gone(l);
+    row.firstChild.lastChild.hidden = true;
+    columns.slice(1).forEach((c, i) => say(row.children[i + 1].firstChild, cells[c.key]?.text ?? ""));
     return row;
   }
 
   #update(row, m) {
     const [name, ...cells] = row.children;
-    attribute(name, "title", about(m));
-    name.firstChild.setAttribute("aria-pressed", this.#model.focus === m.id);
+    paint(row, colorOf(m.id));
     name.lastChild.hidden = m.id !== this.#model.self;
     columns.slice(1).forEach((c, i) => {
       const { text, level, share, title, color } = c.show(m, this.#model);
@@ -165,11 +172,6 @@ export class MemberTable {
       if (!cell.classList.contains("bar")) cell.classList.add("bar", ...(color ? ["own"] : []));
       cell.style.setProperty("--share", Math.min(1, share).toFixed(3));
     });
+    return row;
   }
-}
-
-// about has the other fields of a member.
-function about(m) {
-  const labels = Object.entries(m.labels ?? {}).map(([k, v]) => `${k}=${v}`);
-  return [m.id, `gossips at ${m.addr}`, m.api_addr && `program at ${m.api_addr}`, ...labels].filter(Boolean).join("\n");
 }

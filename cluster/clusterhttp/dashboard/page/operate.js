@@ -81,17 +81,17 @@ export class Operate {
       const answer = await post(path, body);
       result("good", `${answer.self} was ${done}${answer.converged ? "; all members agree." : "; the change is spreading to the other members."}`);
     } catch (e) {
-      if (e instanceof Refused && e.status === 401) {
-        askForToken();
-      } else {
-        result("bad", e.message);
-      }
+      if (unauthorized(e)) askForToken();
+      else result("bad", e.message);
     }
     this.#changed();
   }
 }
 
-function askForToken() {
+export const unauthorized = (e) => e instanceof Refused && e.status === 401;
+
+// askForToken leads to the field of the token, after an answer that it is missing or wrong.
+export function askForToken() {
   result("bad", `${$("token").value ? "The agent rejects this token." : "This needs the operator's token."} Enter the token of the agent's --http-token-file, and try again.`);
   $("token-box").open = true;
   $("token").focus();
@@ -103,7 +103,8 @@ function result(level, text) {
   say($("operate-result"), text);
 }
 
-function confirmed(title, text, yes) {
+// confirmed asks a question, and reports whether the answer is yes.
+export function confirmed(title, text, yes) {
   const dialog = $("confirm");
   say($("confirm-title"), title);
   say($("confirm-text"), text);

@@ -66,7 +66,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		w.options.Tokens = w.currentTokens
 	}
 	c := a.Cluster.WithDefaults()
-	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, LeaseTTL: c.LeaseTTL, Rooms: a.Store != ""})
+	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != ""})
 	w.options.Metrics = promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	w.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

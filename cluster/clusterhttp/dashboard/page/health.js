@@ -1,0 +1,89 @@
+// The findings of roost doctor, which the agent makes itself, with what to do.
+
+import { get, Refused } from "./api.js";
+import { $, attribute, h, plural, say } from "./dom.js";
+
+const first = "200ms", then = "2s"; // between the two looks of the agent
+const rest = 1000; // ms between two examinations
+const kept = 10_000; // ms for which a finding stays after its end: otherwise the page would jump
+const opened = 2; // of the worst findings, with their remedies
+const grades = { fail: 2, warn: 1, ok: 0 };
+const signs = { fail: "✕", warn: "!", ok: "✓" };
+
+export class Health {
+  #title = document.title;
+  #found = new Map(); // key → { check, seen } of findings
+  #items = new Map(); // key → element
+  #said = "";
+
+  async start() {
+    for (let over = first; ; ) {
+      try {
+        this.#render(await get(`v1/doctor?over=${over}`, 8000));
+        over = then;
+      } catch (e) {
+        // Without an answer the page has a notice. An agent of an older release has no such answer.
+        if (e instanceof Refused && e.code === "not_found") $("health").hidden = true;
+      }
+      await new Promise((done) => setTimeout(done, rest));
+    }
+  }
+
+  #render({ checks }) {
+    const now = Date.now();
+    // Figures in a finding change; what it means does not.
+    for (const check of checks) if (check.status !== "ok") this.#found.set(`${check.name} ${check.means}`, { check, seen: now });
+    for (const [key, { seen }] of this.#found) if (now - seen > kept) this.#found.delete(key);
+    const found = [...this.#found].map(([key, { check, seen }]) => ({ key, check, over: seen < now }))
+      .sort((a, b) => a.over - b.over || grades[b.check.status] - grades[a.check.status]);
+    const present = found.filter((f) => !f.over);
+    const worst = present[0]?.check.status ?? "ok";
+    attribute($("health"), "data-level", { ok: "good", warn: "warn", fail: "bad" }[worst]);
+    say($("health-sign"), signs[worst]);
+    say($("health-sum"), present.length ? sum(present) : `All ${checks.length} checks pass`);
+    document.title = `${present.length ? `(${present.length}) ` : ""}${this.#title}`;
+    this.#list(found);
+    const passed = checks.filter((c) => c.status === "ok");
+    say($("health-passed-title"), present.length ? `${plural(passed.length, "check passes", "checks pass")}` : "Show them");
+    const rows = passed.map((c) => `${c.name}: ${c.finding}`);
+    const list = $("health-passed");
+    while (list.children.length > rows.length) list.lastChild.remove();
+    rows.forEach((text, i) => say(list.children[i] ?? list.appendChild(h("li")), text));
+    const keys = present.map((f) => f.key).join();
+    if (keys !== this.#said) say($("health-said"), present.length ? `${sum(present)}: ${present.map((f) => f.check.name).join(", ")}` : "All checks pass");
+    this.#said = keys;
+  }
+
+  #list(found) {
+    for (const [key, item] of this.#items) {
+      if (found.some((f) => f.key === key)) continue;
+      item.remove();
+      this.#items.delete(key);
+    }
+    found.forEach(({ key, check, over }, i) => {
+      const item = this.#items.get(key) ?? this.#item(key, i < opened);
+      const [status, name, text] = item.querySelectorAll("summary > span");
+      attribute(item, "data-level", over ? "over" : check.status === "fail" ? "bad" : "warn");
+      say(status, over ? "was" : check.status);
+      say(name, check.name);
+      say(text, check.finding);
+      const [means, what] = item.querySelectorAll("dd");
+      say(means, check.means ?? "");
+      say(what, check.do ?? "");
+      if ($("health-found").children[i] !== item) $("health-found").insertBefore(item, $("health-found").children[i] ?? null);
+    });
+  }
+
+  #item(key, open) {
+    const item = h("li", {}, h("details", { open },
+      h("summary", {}, h("span", { class: "status" }), h("span", { class: "check" }), h("span", { class: "finding" })),
+      h("dl", {}, h("dt", { text: "Means" }), h("dd"), h("dt", { text: "Do" }), h("dd", { class: "remedy" }))));
+    this.#items.set(key, item);
+    return item;
+  }
+}
+
+function sum(found) {
+  const n = (status) => found.filter((f) => f.check.status === status).length;
+  return [n("fail") && plural(n("fail"), "failure"), n("warn") && plural(n("warn"), "warning")].filter(Boolean).join(", ");
+}

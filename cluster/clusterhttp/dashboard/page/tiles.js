@@ -1,0 +1,111 @@
+// The figures at the top. Each answers a question.
+
+import { $, attribute, count, eachFrame, percent, plural, say, span } from "./dom.js";
+import { entriesOf } from "./events.js";
+import { late } from "./members.js";
+import { spark } from "./spark.js";
+
+export class Tiles {
+  #model;
+
+  constructor(model) {
+    this.#model = model;
+    const render = eachFrame(() => this.#render());
+    model.listen((kind) => {
+      if (kind === "change") render();
+    });
+  }
+
+  #render() {
+    say($("self"), this.#model.self || "…");
+    this.#members();
+    this.#agreement();
+    this.#lease();
+    this.#load();
+    this.#store();
+    this.#change();
+  }
+
+  #members() {
+    const { members, lost, history } = this.#model;
+    const gone = lost.filter((l) => l.reason !== "left").length;
+    const states = new Map();
+    for (const m of members) states.set(m.state, (states.get(m.state) || 0) + 1);
+    const parts = states.size === 1 && states.has("active") ? ["all active"] : [...states].map(([state, n]) => `${count(n)} ${state}`);
+    tile("members", {
+      figure: gone ? `${count(members.length)} of ${count(members.length + gone)}` : count(members.length),
+      note: (gone ? [`${count(gone)} lost`, ...parts] : parts).join(", "), level: gone ? "bad" : "",
+    });
+    spark("members-spark", history, "members", "Members");
+  }
+
+  #agreement() {
+    const { members, table, counts, drift } = this.#model;
+    const owning = [...counts.values()].some((n) => n > 0);
+    if (!table) {
+      tile("agreement", { figure: "–", note: "no table yet", level: "warn" });
+      return;
+    }
+    const version = `table v${count(table.version)}, ${table.digest.slice(0, 8)}`;
+    tile("agreement", !owning
+      ? { figure: "No owner", note: "no member may own partitions", level: "bad" }
+      : drift ? { figure: `${count(members.length - drift)} of ${count(members.length)}`, note: `${plural(drift, "member has", "members have")} another table than this node`, level: "warn" }
+        : { figure: members.length === 1 ? "Alone" : "All agree", note: version, level: "good" });
+    attribute($("agreement-note"), "title", `the digest of the table is ${table.digest}`);
+  }
+
+  #lease() {
+    const { members, ttl, self } = this.#model;
+    const others = members.filter((m) => m.id !== self);
+    if (!others.length) {
+      tile("lease", { figure: "–", note: "no other member" });
+      return;
+    }
+    const oldest = others.reduce((a, b) => (b.age_ms > a.age_ms ? b : a));
+    const { share, level } = late(oldest, this.#model);
+    tile("lease", { figure: span(oldest.age_ms), note: `of ${span(ttl)}: ${oldest.id}`, level });
+    attribute($("lease-bar"), "data-level", level || null);
+    $("lease-bar").style.setProperty("--share", Math.min(1, share).toFixed(3));
+  }
+
+  #load() {
+    const { members, stats, history } = this.#model;
+    const able = members.filter((m) => m.capacity > 0);
+    const all = able.reduce((sum, m) => sum + m.capacity, 0);
+    const used = able.reduce((sum, m) => sum + m.load, 0);
+    const total = members.reduce((sum, m) => sum + m.load, 0);
+    const fullest = able.reduce((a, b) => (!a || b.load / b.capacity > a.load / a.capacity ? b : a), null);
+    const share = fullest ? fullest.load / fullest.capacity : 0;
+    const notes = [stats?.rooms && `${plural(stats.rooms.hosted, "room")} hosted here`];
+    if (fullest) notes.push(`fullest: ${fullest.id}, ${percent(share, 0)}`);
+    else notes.push(total ? `${count(total)} units, no capacity stated` : "no load reported");
+    tile("load", { figure: all ? percent(used / all, 0) : total ? count(total) : "–", note: notes.filter(Boolean).join("; "), level: share > 1 ? "bad" : share > 0.8 ? "warn" : "" });
+    spark("load-spark", history, "load", "Load of this node");
+  }
+
+  #store() {
+    const rooms = this.#model.stats?.rooms;
+    if (!rooms) {
+      tile("store", { figure: "–", note: "this agent pins no rooms" });
+      return;
+    }
+    const calls = rooms.store_calls ? `${span(rooms.store_ns / rooms.store_calls / 1e6)} a call` : "no call yet";
+    tile("store", rooms.refused ? { figure: "Refused", note: "other nodes have other settings", level: "bad" }
+      : rooms.store_doubt ? { figure: "Down", note: `no answer lately; circuit breaker ${rooms.breaker}`, level: "bad" }
+        : { figure: "Up", note: `${calls}; ${plural(rooms.store_errors, "error")} since start`, level: "good" });
+  }
+
+  #change() {
+    const { history } = this.#model;
+    const last = entriesOf(history)[0];
+    tile("change", last ? { figure: `${span(Math.max(0, Date.parse(history.now) - last.at) + this.#model.age)} ago`, note: last.text } : { figure: "–", note: "nothing since this agent was started" });
+    spark("change-spark", history, "moved", "Partitions moved in 10 s");
+  }
+}
+
+function tile(id, { figure, note, level }) {
+  say($(`${id}-figure`), figure);
+  attribute($(`${id}-figure`), "data-level", level || null);
+  say($(`${id}-note`), note);
+  attribute($(`${id}-note`), "title", note);
+}
