@@ -19,14 +19,16 @@ fi
 #
 # redis-check-rdb is the Redis server, from a package that starts no service. qemu-aarch64
 # runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
-# which need curl and jq. ip and nft make networks with faults, as root. A package with !
-# would start a service, so only its command is installed.
+# which need curl and jq. npm brings axe-core to a test of the dashboard. ip and nft make
+# networks with faults, as root. A package with ! would start a service, so only its command
+# is installed.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
 qemu-aarch64  qemu-user
 chromium  chromium
 node  nodejs
+npm  npm
 curl  curl
 jq  jq
 systemd-analyze  systemd

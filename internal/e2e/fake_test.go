@@ -64,7 +64,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"GET /v1/members": f.serveMembers, "GET /v1/partitions": f.servePartitions, "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": f.serveStats, "GET /v1/history": f.serveHistory, "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
+		"GET /v1/stats": f.serveStats, "GET /v1/history": f.serveHistory, "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms": f.serveRooms, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
 		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
@@ -130,8 +130,9 @@ func (f *fake) change(f2 func()) {
 
 // remember adds to the history what has changed, as cluster does.
 func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
+	now := time.Now()
 	add := func(e clusterhttp.Event) {
-		e.At = time.Now()
+		e.At = now
 		f.past.Events = append(f.past.Events, e)
 	}
 	was := make(map[lease.NodeID]clusterhttp.Member)
@@ -295,6 +296,11 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 		answer.Candidates = append(answer.Candidates, c)
 	}
 	f.send(w, answer)
+}
+
+func (f *fake) serveRooms(w http.ResponseWriter, r *http.Request) {
+	node := lease.NodeID(r.URL.Query().Get("node"))
+	f.send(w, clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{{Room: "retro", Node: node, Size: 4}, {Room: "stand-up", Node: node, Size: 12}}})
 }
 
 func (f *fake) serveEdges(w http.ResponseWriter, r *http.Request) {

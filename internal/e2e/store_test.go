@@ -3,9 +3,12 @@ package e2e
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp"
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/redisstore"
@@ -57,4 +60,69 @@ func TestRedisStops(t *testing.T) { // S8.6
 	if seen := eval[string](p, `document.getElementById("events").innerText`); strings.Contains(seen, "moved") {
 		t.Errorf("Redis stopped, no room moved, and the page says\n%s", seen)
 	}
+
+	redis.Restart()
+	p.until("all is well again", `document.getElementById("health").dataset.level === "good" && document.getElementById("store-figure").textContent === "Up"`)
+	p.clean(address)
+}
+
+// The rooms of a node can be listed, moved and released, as the store has it then.
+func TestRoomsOfANode(t *testing.T) { // S8.6
+	const ttl = 10 * time.Second
+	a := agent(t, ttl, "node-a")
+	b := agent(t, ttl, "node-b", a.Addr())
+	redis := redistest.Start(t)
+	rooms := resolver(t, a, redis)
+	resolver(t, b, redis)
+	address, client := serve(t, a, clusterhttp.Options{Rooms: rooms})
+	members(t, client, "node-a", "node-b")
+	<-a.Ready()
+	<-b.Ready()
+	wait(t, "agreement", func() bool { return a.Converged() && b.Converged() })
+	on := func(node string) (names []string) {
+		all, err := client.Rooms(t.Context(), node, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all.Rooms {
+			names = append(names, r.Room)
+		}
+		return names
+	}
+	for i := 0; len(on("node-a")) < 3; i++ {
+		if _, err := rooms.Resolve(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: i + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here, there := on("node-a"), len(on("node-b"))
+	p := open(t, address, 1440, 900)
+	p.ready(2)
+	p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
+	p.text("#node-title", "node-a")
+	p.text("#node-facts", a.Addr())
+	if listed := eval[string](p, `document.getElementById("rooms-body").textContent`); listed != "" {
+		t.Errorf("rooms were listed without a request: %s", listed)
+	}
+	p.do(press("#rooms-list"))
+	for _, room := range here {
+		p.text("#rooms-body th", room)
+	}
+	p.until("the largest first", `(n => n.length === 3 && n[0] > n[1] && n[1] > n[2])([...document.querySelectorAll("#rooms-body td:nth-child(2)")].map(e => +e.textContent))`)
+
+	p.do(press(fmt.Sprintf(`#rooms-body [aria-label="Move %s"]`, here[0])), chromedp.WaitVisible(chromedp.CSS("#confirm")))
+	p.text("#confirm", fmt.Sprintf("Move %s to node-b?", here[0]))
+	p.do(press("#confirm-yes"))
+	p.text("#rooms-result", here[0]+" moved to node-b")
+	p.text("#rooms-note", "2 rooms")
+	p.text("#events", "1 room moved")
+	p.do(press(fmt.Sprintf(`#rooms-body [aria-label="Release %s"]`, here[1])), press("#confirm-yes"))
+	p.text("#rooms-result", here[1]+" is released")
+	p.text("#rooms-note", "1 room")
+	if now := on("node-a"); !slices.Equal(now, here[2:]) {
+		t.Errorf("the store has %q on node-a, want %q", now, here[2:])
+	}
+	if now := len(on("node-b")); now != there+1 {
+		t.Errorf("the store has %d rooms on node-b, want %d", now, there+1)
+	}
+	p.clean(address)
 }

@@ -47,7 +47,7 @@ export class EventLog {
 }
 
 // entriesOf returns the events of a history in words, the newest first.
-export function entriesOf(history) {
+function entriesOf(history) {
   return (history?.events ?? []).map((e) => ({ at: new Date(e.at), kind: kinds[e.kind] ?? "info", text: sentence(e) })).reverse();
 }
 
@@ -56,7 +56,7 @@ const kinds = {
   lost: "left", fenced: "left", isolated: "left", stopped: "left", draining: "warn", evicted: "warn", moved: "moved",
 };
 
-function sentence(e) {
+export function sentence(e) {
   const who = e.member || plural(e.members ?? 0, "member");
   const are = e.member ? "is" : "are", its = e.member ? "its" : "their";
   const owned = e.partitions ? `${plural(e.partitions, "partition")}` : "";

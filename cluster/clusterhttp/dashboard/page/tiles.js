@@ -1,7 +1,7 @@
 // The figures at the top. Each answers a question.
 
 import { $, attribute, count, eachFrame, percent, plural, say, span } from "./dom.js";
-import { entriesOf } from "./events.js";
+import { sentence } from "./events.js";
 import { late } from "./members.js";
 import { spark } from "./spark.js";
 
@@ -31,7 +31,7 @@ export class Tiles {
     const gone = lost.filter((l) => l.reason !== "left").length;
     const states = new Map();
     for (const m of members) states.set(m.state, (states.get(m.state) || 0) + 1);
-    const parts = states.size === 1 && states.has("active") ? ["all active"] : [...states].map(([state, n]) => `${count(n)} ${state}`);
+    const parts = !gone && states.size === 1 && states.has("active") ? ["all active"] : [...states].map(([state, n]) => `${count(n)} ${state}`);
     tile("members", {
       figure: gone ? `${count(members.length)} of ${count(members.length + gone)}` : count(members.length),
       note: (gone ? [`${count(gone)} lost`, ...parts] : parts).join(", "), level: gone ? "bad" : "",
@@ -79,7 +79,8 @@ export class Tiles {
     const notes = [stats?.rooms && `${plural(stats.rooms.hosted, "room")} hosted here`];
     if (fullest) notes.push(`fullest: ${fullest.id}, ${percent(share, 0)}`);
     else notes.push(total ? `${count(total)} units, no capacity stated` : "no load reported");
-    tile("load", { figure: all ? percent(used / all, 0) : total ? count(total) : "–", note: notes.filter(Boolean).join("; "), level: share > 1 ? "bad" : share > 0.8 ? "warn" : "" });
+    tile("load", { figure: all ? percent(used / all, 0) : total ? count(total) : "–", note: notes.filter(Boolean).join("; ") });
+    attribute($("load-note"), "data-level", share > 1 ? "bad" : share > 0.8 ? "warn" : null);
     spark("load-spark", history, "load", "Load of this node");
   }
 
@@ -97,8 +98,9 @@ export class Tiles {
 
   #change() {
     const { history } = this.#model;
-    const last = entriesOf(history)[0];
-    tile("change", last ? { figure: `${span(Math.max(0, Date.parse(history.now) - last.at) + this.#model.age)} ago`, note: last.text } : { figure: "–", note: "nothing since this agent was started" });
+    const time = history?.events.at(-1)?.at;
+    const first = history?.events.find((e) => e.at === time); // of what happened then: the cause comes before the moves
+    tile("change", first ? { figure: `${span(Math.max(0, Date.parse(history.now) - Date.parse(time)) + this.#model.age)} ago`, note: sentence(first) } : { figure: "–", note: "nothing since this agent was started" });
     spark("change-spark", history, "moved", "Partitions moved in 10 s");
   }
 }

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// A lease is amber after a heartbeat that did not arrive, and red after its end; the tile has the
+// oldest one.
+func TestLateLease(t *testing.T) { // S8.6
+	f, p := show(t, 3, 64) // of 6 s, by heartbeats of 2 s
+	for age, level := range map[int64]string{1900: "", 3100: "warn", 6100: "bad"} {
+		f.set(func() { f.members[1].AgeMS = age })
+		p.until(fmt.Sprintf("%d ms are %q", age, level), fmt.Sprintf(`(row => (row.querySelector(".age").dataset.level ?? "") === %q &&
+			(document.getElementById("lease-bar").dataset.level ?? "") === %q && row.querySelector(".age").textContent === document.getElementById("lease-figure").textContent)
+			([...document.querySelectorAll("#members-body tr")].find(r => r.querySelector(".id").textContent === "node-2"))`, level, level))
+	}
+	p.text("#lease-note", "node-2")
+	f.set(func() { f.members[1].AgeMS = 4500 })
+	p.text("#health-found [data-level=warn] .finding", "about to expire at 6s: node-2")
+}
+
+// Members that were lost come first, those that left by themselves after them, and all live members below.
+func TestLostRows(t *testing.T) { // S8.6
+	f := newFake(t, 8, 64)
+	f.set(func() {
+		f.lost = []clusterhttp.Lost{{ID: "node-90", Reason: lease.Departed, AgoMS: 9000}, {ID: "node-91", Reason: lease.Crashed, AgoMS: 40_000, Partitions: 9}, {ID: "node-92", Reason: lease.Expired, AgoMS: 50_000}}
+		for i := range 20 {
+			f.lost = append(f.lost, clusterhttp.Lost{ID: lease.NodeID(fmt.Sprint("old-", i)), Reason: lease.Departed})
+		}
+	})
+	p := open(t, f.URL, 1440, 900)
+	p.ready(8)
+	p.text("#members-figure", "8 of 10")
+	p.text("#members-note", "2 lost, 8 active")
+	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r => r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
+	if !strings.HasPrefix(rows, "node-91 lost,node-92 lost,node-90 left,old-0 left,") || !strings.HasSuffix(rows, ",node-1,node-2,node-3,node-4,node-5,node-6,node-7,node-8") {
+		t.Errorf("the rows are %s", rows)
+	}
+	p.text("#members-more", "15 more members have gone")
+	p.text("#health-found .finding", "lost: node-91 crashed 40s ago, node-92 expired 50s ago")
+	p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
+	p.text("#node-facts", "crashed 40 s ago")
+	p.text("#node-facts", "owned 9; others own these since")
+}
+
+// A page of a node is linked if its address is one of HTTP.
+func TestPageOfANode(t *testing.T) {
+	for http, want := range map[string]string{
+		"10.0.0.7:8401": "http://10.0.0.7:8401/", "https://10.0.0.7:8401": "https://10.0.0.7:8401/", "": "not known",
+		"javascript:alert(1)//://": "not known",
+	} {
+		f := newFake(t, 3, 64, `"labels":{`, fmt.Sprintf(`"http":%q,"labels":{`, http))
+		p := open(t, f.URL, 1440, 900)
+		p.ready(3)
+		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
+		p.until(want, fmt.Sprintf(`(e => (e.querySelector("a")?.href ?? e.textContent) === %q)([...document.querySelectorAll("#node-facts dt")].find(e => e.textContent === "Page").nextSibling)`, want))
+	}
+}
+
+// Up to eight nodes have a colour each. Beyond that the nodes of a zone share one.
+func TestColoursOfNodes(t *testing.T) { // S8.6
+	const colours = `Object.values(Object.groupBy([...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
+		.map(rows => [...new Set(rows.map(r => r.querySelector(".zone").textContent))].join("+") + " " + rows.length).sort().join()`
+	f, p := show(t, 8, 64)
+	if got := eval[string](p, colours); got != "eu-a 1,eu-a 1,eu-b 1,eu-b 1,eu-b 1,eu-c 1,eu-c 1,eu-c 1" {
+		t.Errorf("eight nodes: %s", got)
+	}
+	f.join(9)
+	p.ready(9)
+	p.until("a colour for each zone", colours+` === "eu-a 3,eu-b 3,eu-c 3"`)
+	p.seeMap()
+	p.text("#legend", "eu-b")
+	before := eval[string](p, `document.getElementById("map-canvas").toDataURL()`)
+	p.do(press("#legend button"))
+	p.until("the zone is highlighted", fmt.Sprintf(`document.querySelector("#legend [aria-pressed=true]") && document.getElementById("map-canvas").toDataURL() !== %q`, before))
+}
+
+// Lines have what the agent remembers of half an hour.
+func TestSparklines(t *testing.T) { // S8.2, S8.6
+	f := newFake(t, 3, 64)
+	for i := range 180 {
+		f.past.Figures = append(f.past.Figures, clusterhttp.Figures{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: 3 + i/90, Load: int64(i), Moved: i % 7, Owned: 20})
+	}
+	p := open(t, f.URL, 1440, 900)
+	p.ready(3)
+	for id, want := range map[string]string{
+		"members-spark": "Members in the last 30 minutes: 3 to 4", "load-spark": "Load of this node in the last 30 minutes: 0 to 179",
+		"change-spark": "Partitions moved in 10 s in the last 30 minutes: 0 to 6",
+	} {
+		p.until(want, fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q && document.querySelector("#%s polyline").points.length === 180`, id, want, id))
+	}
+}
