@@ -7,10 +7,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Bounds of [Balance.CV].
 const (
-	warnCV   = 0.15
-	targetCV = 0.10
+	// warnCV is the one bound of [Balance.CV]: from here on there is an Advice, which log, doctor,
+	// dashboard and commands pass on. Alerts and the dashboard for Grafana repeat it.
+	warnCV = 0.15
+
+	targetCV = 0.10 // of the number of partitions that is advised
 )
 
 // Balance reports how evenly a table spreads its partitions, for people and

@@ -35,7 +35,7 @@ async function main() {
     });
     socket.send(JSON.stringify({ id: mine, method, params }));
   });
-  await call('Emulation.setDeviceMetricsOverride', { width: 1200, height: 800, deviceScaleFactor: 1, mobile: false });
+  await call('Emulation.setDeviceMetricsOverride', { width: 1200, height: 900, deviceScaleFactor: 1, mobile: false });
   await call('Page.navigate', { url: 'http://127.0.0.1:18400/' });
   while (!readFileSync(LOG, 'utf8').includes('until Ctrl-C')) await sleep(200);
   for (const value of ['light', 'dark']) {

@@ -7,12 +7,11 @@ const first = "200ms", then = "2s"; // between the two looks of the agent
 const rest = 1000; // ms between two examinations
 const kept = 10_000; // ms for which a finding stays after its end: otherwise the page would jump
 const opened = 2; // of the worst findings, with their remedies
-const grades = { fail: 2, warn: 1, ok: 0 };
 const signs = { fail: "✕", warn: "!", ok: "✓" };
 
 export class Health {
   #title = document.title;
-  #found = new Map(); // key → { check, seen } of findings
+  #found = new Map(); // key → { check, seen, at } of findings: when, and where among the checks, it was last seen
   #items = new Map(); // key → element
   #said = "";
 
@@ -32,10 +31,11 @@ export class Health {
   #render({ checks }) {
     const now = Date.now();
     // Figures in a finding change; what it means does not.
-    for (const check of checks) if (check.status !== "ok") this.#found.set(`${check.name} ${check.means}`, { check, seen: now });
+    checks.forEach((check, at) => {
+      if (check.status !== "ok") this.#found.set(`${check.name} ${check.means}`, { check, seen: now, at });
+    });
     for (const [key, { seen }] of this.#found) if (now - seen > kept) this.#found.delete(key);
-    const found = [...this.#found].map(([key, { check, seen }]) => ({ key, check, over: seen < now }))
-      .sort((a, b) => a.over - b.over || grades[b.check.status] - grades[a.check.status]);
+    const found = [...this.#found].map(([key, { check, seen, at }]) => ({ key, check, at, over: seen < now })).sort((a, b) => a.over - b.over || a.at - b.at);
     const present = found.filter((f) => !f.over);
     const worst = present[0]?.check.status ?? "ok";
     attribute($("health"), "data-level", { ok: "good", warn: "warn", fail: "bad" }[worst]);
