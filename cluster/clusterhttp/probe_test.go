@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -120,5 +121,47 @@ func TestIsolated(t *testing.T) { // S5.1
 		expect(t, get("/v1/stats"), 200, `"min_members":2,"split":"continue"`)
 		expect(t, get("/v1/stats"), 200, `"fences":0`)
 		expect(t, get("/v1/members"), 200, `"converged":false`)
+	})
+}
+
+// The agent examines itself: it finds what changes between its looks, and what lasts. It examines
+// itself for so many clients at a time, and not beyond its end.
+func TestDoctor(t *testing.T) { // S8.6
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		client := serve(t, NewServer(h)).client(t)
+		complaints := func(during func()) (found []string) {
+			t.Helper()
+			began := time.Now()
+			go during()
+			d, err := client.Doctor(t.Context(), 5*time.Second)
+			if err != nil || d.Self != "a" || d.OverMS != 5000 || time.Since(began) != 5*time.Second {
+				t.Fatalf("%+v, %v after %v", d, err, time.Since(began))
+			}
+			for _, check := range d.Checks {
+				if check.Status != doctor.OK {
+					found = append(found, check.Status.String()+" "+check.Name+" "+check.Finding)
+				}
+			}
+			return found
+		}
+		if found := complaints(func() {}); len(found) > 0 {
+			t.Errorf("a healthy cluster: %q", found)
+		}
+		lost := strings.Join(complaints(func() { c.Crash("b") }), "\n")
+		for _, want := range []string{"members lost: b crashed ", "losses expired: 1 more within 5s"} {
+			if !strings.Contains(lost, want) {
+				t.Errorf("after a crash: %q, want %q", lost, want)
+			}
+		}
+
+		for range maxExamined {
+			h.examining <- struct{}{}
+		}
+		_, err := client.Doctor(t.Context(), 0)
+		expectProblem(t, err, 503, CodeBusy, "too many clients")
+		<-h.examining
+		go c.Leave("a")
+		_, err = client.Doctor(t.Context(), 20*time.Second)
+		expectProblem(t, err, 503, CodeClosed, "")
 	})
 }

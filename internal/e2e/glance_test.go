@@ -80,7 +80,7 @@ func TestColoursOfNodes(t *testing.T) { // S8.6
 	p.text("#legend", "eu-b")
 	before := eval[string](p, `document.getElementById("map-canvas").toDataURL()`)
 	p.do(press("#legend button"))
-	p.until("the zone is highlighted", fmt.Sprintf(`document.querySelector("#legend [aria-pressed=true]") && document.getElementById("map-canvas").toDataURL() !== %q`, before))
+	p.until("the zone is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") && document.getElementById("map-canvas").toDataURL() !== %q`, before))
 }
 
 // Lines have what the agent remembers of half an hour.
