@@ -7,22 +7,32 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The JSON of the API. Fields are added, never removed or renamed.
+// The JSON of the API. Fields are added, never removed or renamed. Package report has what an agent
+// reports of itself and of its cluster, so that package doctor can judge it.
 
-// What an agent reports of itself and of its cluster. Package report has these types, so that
-// package doctor can judge them.
 type (
-	Member     = report.Member
-	Eviction   = report.Eviction
-	Members    = report.Members
-	Lost       = report.Lost
-	History    = report.History
-	Event      = report.Event
-	Figures    = report.Figures
+	// Member is one live node.
+	Member = report.Member
+	// Eviction takes a node out for all members, until its end.
+	Eviction = report.Eviction
+	// Members answers /v1/members.
+	Members = report.Members
+	// Lost is a member that is not live any more.
+	Lost = report.Lost
+	// History answers /v1/history.
+	History = report.History
+	// Event is one fact of a History.
+	Event = report.Event
+	// Figures are those of one moment.
+	Figures = report.Figures
+	// Partitions answers /v1/partitions.
 	Partitions = report.Partitions
-	Balance    = report.Balance
-	Stats      = report.Stats
-	Settings   = report.Settings
+	// Balance says how evenly partitions are spread.
+	Balance = report.Balance
+	// Stats answers /v1/stats.
+	Stats = report.Stats
+	// Settings are those that a reader of an agent's counters needs.
+	Settings = report.Settings
 )
 
 // Evicted answers POST /v1/evict. Converged reports whether every live member has agreed;

@@ -10,7 +10,7 @@ import (
 
 // counters are figures of an agent, by their names in JSON, that should not grow. They are
 // in the order of their checks.
-var counters = []struct{ check, name, means, do string }{
+var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
 	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
 	{"messages", "guard_dropped", "packets that no node of this cluster sends reach the gossip port", "find the sender; a firewall and --key-file keep others out"},
 	{"messages", "decode_errors", "messages are damaged, or come from another program", "look for other programs that use this port, and for a broken network"},
