@@ -31,7 +31,7 @@ type (
 	Balance = report.Balance
 	// Stats answers /v1/stats.
 	Stats = report.Stats
-	// Settings are those that a reader of an agent's counters needs.
+	// Settings are the settings that a reader of counters needs.
 	Settings = report.Settings
 )
 

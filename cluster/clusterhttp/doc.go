@@ -14,7 +14,7 @@
 //	GET  /v1/owned              [Owned]       the partitions of this node
 //	GET  /v1/stats              [Stats]       counters and settings of this node
 //	GET  /v1/history            [History]     what this node saw: its last 200 events, and figures of half an hour
-//	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  what is wrong, what it means and what to do
+//	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  faults, what they mean and what to do
 //	GET  /v1/events             the stream, see below
 //	GET  /v1/follow             the table and the members, then their changes, for package follow
 //	GET  /v1/openapi.json       this list, as OpenAPI 3.1
@@ -139,7 +139,7 @@
 //
 // /v1/doctor has the checks of roost doctor, the worst first, by what this node knows. It looks twice,
 // over apart (0 to 30s, by default 2s), and so its response takes that long: a counter that grows between
-// the looks is a finding, one that grew before is not. The dashboard shows them.
+// the looks is a finding, an earlier growth is not. The dashboard shows them.
 //
 // # Events
 //

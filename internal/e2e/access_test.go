@@ -180,7 +180,7 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("a group of controls has more than one stop: %v", reached)
 	}
 
-	// A row leads to what is known of its node, and Escape back to the row.
+	// A row leads to the facts of its node, and Escape back to the row.
 	eval[any](p, `document.querySelector("#members-body [tabindex='0']").focus(); 1`)
 	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS("#node")))
 	p.text("#node-title", "node-2")

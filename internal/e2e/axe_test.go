@@ -35,8 +35,8 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-// No rule of axe is violated at three sizes, in both themes, with faults, on the map, and in what is
-// known of a node with its rooms.
+// No rule of axe is violated at three sizes, in both themes, with faults, on the map, and in the
+// facts of a node with its rooms.
 func TestAxe(t *testing.T) { // S8.6
 	script := axe(t)
 	f := newFake(t, 12, 128)

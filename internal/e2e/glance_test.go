@@ -27,7 +27,7 @@ func TestLateLease(t *testing.T) { // S8.6
 	p.text("#health-found [data-level=warn] .finding", "about to expire at 6s: node-2")
 }
 
-// Members that were lost come first, those that left by themselves after them, and all live members below.
+// Lost members come first, then members that left by themselves, then all live members.
 func TestLostRows(t *testing.T) { // S8.6
 	f := newFake(t, 8, 64)
 	f.set(func() {

@@ -1,6 +1,6 @@
 // Package dashboard is a web page that shows one node's view of its cluster. It is an
-// ordinary client of the HTTP API and has no other source. What is wrong, it has from
-// /v1/doctor, and what happened, from /v1/history: it concludes neither by itself.
+// ordinary client of the HTTP API and has no other source. Faults come from /v1/doctor, and
+// events from /v1/history: the page concludes neither by itself.
 //
 // The page and its parts are embedded in the program. It loads nothing from other
 // servers, so it works offline. Its Content-Security-Policy allows no inline script or

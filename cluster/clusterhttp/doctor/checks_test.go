@@ -248,7 +248,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestVerdict: a verdict survives JSON, and one that is not known is an error.
+// TestVerdict: a verdict survives JSON, and an unknown one is an error.
 func TestVerdict(t *testing.T) {
 	for _, want := range []Verdict{OK, Warn, Fail} {
 		var got Verdict

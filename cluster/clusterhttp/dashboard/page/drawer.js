@@ -1,4 +1,4 @@
-// What is known of one node: a panel at the side.
+// The facts of one node: a panel at the side.
 
 import { $, attribute, count, eachFrame, h, paint, percent, say, span } from "./dom.js";
 import { load, offset, owned, state } from "./members.js";

@@ -1,5 +1,5 @@
 // The partition map: a cell for each partition, node by node. When partitions have moved, the
-// others fade for a minute: what is left is the change.
+// others fade for a minute, so that the change stands out.
 
 import { $, attribute, byName, count, eachFrame, h, paint, percent, plural, say, span, swatch } from "./dom.js";
 import { Grid } from "./grid.js";
@@ -52,8 +52,8 @@ export class PartitionMap {
     return !focus || (focus[0] === "n" ? focus.slice(1) === owner : focus.slice(1) === zoneOf(owner));
   }
 
-  // blocks groups the partitions by owner, zone by zone if these have the colours, with those that
-  // have moved at the end.
+  // blocks groups the partitions by owner, zone by zone if these have the colours, with the moved
+  // ones at the end.
   #blocks() {
     const { table, moved } = this.#model;
     const byOwner = new Map();

@@ -1,4 +1,4 @@
-// The table of members, with those that were lost on top.
+// The table of members, with the lost ones on top.
 
 import { $, attribute, byName, count, eachFrame, fill, h, paint, percent, plural, say, span } from "./dom.js";
 import { colorOf } from "./palette.js";
@@ -75,10 +75,10 @@ function gone(l) {
 
 export class MemberTable {
   #model;
-  #rows = new Map(); // by id; those of members that have gone by "gone " and the id
+  #rows = new Map(); // by id; rows of gone members by "gone " and the id
   #sort = columns[0];
   #falling = false;
-  #open; // shows what is known of a node
+  #open; // shows the facts of a node
   #roved = rove($("members-body"), ".name button");
 
   constructor(model, open) {
@@ -140,7 +140,7 @@ export class MemberTable {
   // row adds the row of a node under a key.
   #row(key, id) {
     const name = h("th", { role: "rowheader", scope: "row", class: "name" },
-      h("button", { type: "button", tabindex: "-1", title: "What is known of it", onclick: () => this.#open(id) },
+      h("button", { type: "button", tabindex: "-1", title: "Facts of this node", onclick: () => this.#open(id) },
         h("span", { class: "swatch", "aria-hidden": "true" }), h("span", { class: "id", text: id })),
       h("span", { class: "badge", text: "this node" }));
     const row = h("tr", { role: "row" }, name, ...columns.slice(1).map((c) =>

@@ -5,7 +5,7 @@ const recent = 60_000; // ms, for which a move is marked on the map
 export class Model {
   self = "";
   members = []; // of /v1/members
-  lost = []; // members that have gone lately, of /v1/members, those that did not leave first
+  lost = []; // members that have gone lately, of /v1/members, the crashed and expired ones first
   drift = 0;
   table = null; // of /v1/partitions; events update the owners immediately
   counts = new Map(); // partitions by node

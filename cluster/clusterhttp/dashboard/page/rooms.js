@@ -18,7 +18,7 @@ export class RoomList {
   }
 
   // show prepares for the rooms of a node. A list costs the store a query for each partition, so
-  // it is made when somebody wants it.
+  // a button requests it.
   show(id) {
     this.#id = id;
     this.#asked++;
