@@ -94,11 +94,11 @@ func (h *history) states(d *difference) {
 		if before == nil {
 			continue
 		}
-		drained, drains := d.old.drains(before), d.s.drains(m)
+		drained, drains := before.drains(), m.drains()
 		switch {
 		case drains && !drained:
 			d.add(d.draining(m))
-		case drained && m.State == lease.Active:
+		case drained && (m.State == lease.Active || m.evicted):
 			d.add(Event{Kind: EventUndrained, Member: m.ID})
 		}
 		if m.Weight != before.Weight {
@@ -121,13 +121,7 @@ func (h *history) followFence(d *difference, before, m *Member) {
 }
 
 // drains reports whether a member drains for another reason than an eviction.
-func (s *Snapshot) drains(m *Member) bool {
-	if m.State != lease.Draining {
-		return false
-	}
-	_, evicted := s.EvictionOf(m.ID)
-	return !evicted
-}
+func (m *Member) drains() bool { return m.State == lease.Draining && !m.evicted }
 
 func (d *difference) draining(m *Member) Event {
 	e := Event{Kind: EventDraining, Member: m.ID}

@@ -106,6 +106,12 @@ func with(members ...*Member) func(s *Snapshot) {
 // Each kind of event, from the difference that makes it. Events of the table are left out, except in the last case.
 func TestEventKinds(t *testing.T) { // S8.2
 	b := lease.Incarnation{Node: "b", Number: 1}
+	evicted := func(why string) func(*Snapshot) { // while it is active
+		return func(s *Snapshot) {
+			s.Evictions, s.of("b").State, s.of("b").evicted = []Eviction{{ID: "b", Reason: why}}, lease.Draining, true
+		}
+	}
+	drained := func(s *Snapshot) { s.of("b").State, s.of("b").evicted = lease.Draining, false }
 	type step struct {
 		ended  lease.Reason // of b
 		change func(*Snapshot)
@@ -142,14 +148,23 @@ func TestEventKinds(t *testing.T) { // S8.2
 			s.of("self").State, s.Ill = lease.Draining, errors.New("disk"+strings.Repeat("!", 1000))
 		}}}, []Event{{Kind: EventDraining, Member: "self", Reason: "ill", Why: "disk" + strings.Repeat("!", 196)}}},
 		"evicted, told to drain, readmitted": {[]step{
-			{"", func(s *Snapshot) {
-				s.Evictions, s.of("b").State = []Eviction{{ID: "b", Reason: "slow"}}, lease.Draining
-			}},
-			{"", func(s *Snapshot) { s.Evictions = nil }},
+			{"", evicted("slow")}, {"", drained}, {"", func(s *Snapshot) { s.Evictions = nil }},
 		}, []Event{{Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventDraining, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
+		"drained, evicted, readmitted": {[]step{
+			{"", drained}, {"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }}, {"", func(s *Snapshot) { s.Evictions = nil }},
+		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventReadmitted, Member: "b"}}},
+		"drained, evicted, undrained, readmitted": {[]step{
+			{"", drained}, {"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }}, {"", evicted("slow")},
+			{"", func(s *Snapshot) {
+				s.Evictions = nil
+				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}
+			}},
+		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventUndrained, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
 		"evicted and readmitted": {[]step{
-			{"", func(s *Snapshot) { s.Evictions, s.of("b").State = []Eviction{{ID: "b"}}, lease.Draining }},
-			{"", func(s *Snapshot) { s.Evictions, s.of("b").State = nil, lease.Active }},
+			{"", evicted("")}, {"", func(s *Snapshot) {
+				s.Evictions = nil
+				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}
+			}},
 		}, []Event{{Kind: EventEvicted, Member: "b"}, {Kind: EventReadmitted, Member: "b"}}},
 		"weight to 0": {[]step{{"", func(s *Snapshot) { s.of("b").Weight, s.of("b").State = 0, lease.Settling }}}, []Event{
 			{Kind: EventFenced, Member: "b"}, {Kind: EventWeight, Member: "b", OldWeight: 100},

@@ -17,6 +17,7 @@ type Member struct {
 	Load    int64         // units, or NoLoad
 	Table   uint32        // digest of the node's placement table
 	State   State         // Draining if the node is active and evicted
+	Evicted bool          // it is active, and shows as Draining since it is evicted
 }
 
 // Candidate reports whether the node may own partitions.
@@ -84,8 +85,9 @@ func (s *Set) View() *View {
 	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {
+			state := s.shownState(e, v.Spared)
 			v.Members = append(v.Members, Member{
-				Record: e.rec, Handle: e.handle, State: s.shownState(e, v.Spared), Renewed: s.time.local(e.renewed()),
+				Record: e.rec, Handle: e.handle, State: state, Evicted: state != e.state, Renewed: s.time.local(e.renewed()),
 				Clock: e.clock, Load: e.load, Table: e.table,
 			})
 		}
