@@ -16,7 +16,6 @@ import (
 
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/node"
-	"github.com/roost-cluster/roost/internal/release"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -107,6 +106,12 @@ type Config struct {
 	// Version is that of this node's program, of at most 18 bytes. Members show it to people, and the metrics count
 	// members by it, so that a deploy is seen to arrive. Default: none.
 	Version string
+
+	// HTTPAddr is the IP address and port at which this node's HTTP API listens (package clusterhttp), and HTTPTLS says that it speaks
+	// TLS. Members show the API's URL to tools, unless its host is neither the advertised one nor 0.0.0.0: see Member.HTTP.
+	// Default: none.
+	HTTPAddr string
+	HTTPTLS  bool
 
 	// StartDraining joins as a member that owns nothing until Undrain.
 	StartDraining bool
@@ -297,13 +302,14 @@ func (c Config) Validate() error {
 		}
 	}
 	self := c.record(longestAddr, math.MaxUint64) // as long as it can become
-	self.Version = math.MaxUint32
+	self.Version, self.HTTP = math.MaxUint32, lease.MaxHTTP
 	if err := self.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	fault(strings.ContainsRune(c.Cluster, 0) || len(c.Cluster) > 64, "Cluster has %d bytes, at most 64, none of them zero", len(c.Cluster))
 	fault(!hostPort(c.Bind), "Bind %q is not host:port", c.Bind)
 	fault(c.Advertise != "" && !hostPort(c.Advertise), "Advertise %q is not host:port", c.Advertise)
+	fault(c.HTTPAddr != "" && !ipPort(c.HTTPAddr), "HTTPAddr %q is not an IP address and a port", c.HTTPAddr)
 	for _, seed := range c.Join {
 		fault(!validSeed(seed), "Join %q is not host:port", seed)
 	}
@@ -371,6 +377,11 @@ func hostPort(s string) bool {
 	return err == nil
 }
 
+func ipPort(s string) bool {
+	_, err := netip.ParseAddrPort(s)
+	return err == nil
+}
+
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -378,34 +389,6 @@ func loopback(addr string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-// record returns the first record of this node.
-func (c Config) record(addr string, incarnation uint64) lease.Record {
-	return lease.Record{
-		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
-		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
-		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
-		Keys: printsOf(c.keys()), Roost: release.Name(), Program: c.Version,
-	}
-}
-
-// kernel returns the configuration of the kernel.
-func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
-	addrs, names := c.seeds()
-	var forget time.Duration
-	if c.Split == SplitMajority {
-		forget = c.SplitForget
-	}
-	return node.Config{
-		Self: c.record(g.Addr(), incarnation), Settings: settingsOf(c).hash(),
-		Partitions: c.Partitions, Strategy: c.Strategy,
-		HeartbeatInterval: c.HeartbeatInterval, LeaseTTL: c.LeaseTTL, MaxSkew: c.MaxSkew,
-		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
-		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
-		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
-		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, Undamped: c.Undamped, Checked: c.Health != nil, Handover: c.Handover,
-	}
 }
 
 func aesKey(key []byte) bool { return len(key) == 16 || len(key) == 24 || len(key) == 32 }

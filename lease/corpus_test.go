@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the messages that are missing in 
 // programs of that release send them. This program still writes them byte for byte: what
 // it adds is left out where it says nothing.
 func corpora() map[string]map[string]*Message {
-	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions(), "v3.proof": corpusProof(), "v3.handover": corpusHandover(), "v3.damping": corpusDamping(), "v3.keys": corpusKeys(), "v3.versions": corpusVersions()}
+	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions(), "v3.proof": corpusProof(), "v3.handover": corpusHandover(), "v3.damping": corpusDamping(), "v3.keys": corpusKeys(), "v3.versions": corpusVersions(), "v3.http": corpusHTTP()}
 }
 
 // corpusEvictions returns messages with the section of evictions.
@@ -76,8 +76,22 @@ func corpusDamping() map[string]*Message {
 // corpusVersions returns a message with a record of a node that states versions.
 func corpusVersions() map[string]*Message {
 	const stamp = 1_772_366_400_000
-	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Roost: "v12.345.6789", Program: "sfu 2026.11.24-rc1"}
+	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Roost: "v12.345.678", Program: "sfu 2026.11.24-rc1"}
 	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: []*Record{rec}}}
+}
+
+// corpusHTTP returns a message with the records of nodes that serve HTTP, one by TLS. The first has all
+// fields that may be absent, as long as they can be.
+func corpusHTTP() map[string]*Message {
+	const stamp = 1_772_366_400_000
+	rec := []*Record{
+		{
+			ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Handover: true, Restless: stamp + 160_000, Held: stamp + 52_000,
+			Keys: "\x00\x01\xfe\xff123456789012", Roost: "v12.345.678", Program: "sfu 2026.11.24-rc1", HTTP: MaxHTTP,
+		},
+		{ID: "b", Incarnation: 1, Version: 1, Addr: "10.0.0.2:7946", Weight: 100, MinWire: 3, MaxWire: 3, HTTP: 2 * 8401},
+	}
+	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: rec}}
 }
 
 // corpusKeys returns a message with a record of a node that states its gossip keys.

@@ -208,6 +208,9 @@ func (r *reader) record() *Record {
 	if len(body.b) > 0 {
 		rec.Roost, rec.Program = body.text(MaxRoostBytes), body.text(MaxProgramBytes)
 	}
+	if len(body.b) > 0 {
+		rec.HTTP = uint32(body.uvarint(MaxHTTP))
+	}
 	rec.rest = body.rest()
 	if body.fault != "" {
 		r.fail("record: " + body.fault)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,6 +68,21 @@ func TestLaterReleasesAreReadable(t *testing.T) {
 		}
 	}
 }
+
+// The last release, which knows a record up to MaxWire, keeps all fields that came later, until
+// the stamps of the year 2109.
+func TestNewFieldsFitTheLastRelease(t *testing.T) {
+	last := Record{ID: "a", Addr: "10.0.0.1:7946", MinWire: 3, MaxWire: 3}
+	present := last
+	present.Handover, present.Restless, present.Held = true, 1<<42-1, 1<<42-1
+	present.Keys, present.Roost, present.Program = text(MaxKeysBytes), text(MaxRoostBytes), text(MaxProgramBytes)
+	present.HTTP = MaxHTTP
+	if more := recordBytes(&present) - recordBytes(&last); more > maxRestBytes {
+		t.Errorf("%d bytes are unknown to the last release, which keeps %d", more, maxRestBytes)
+	}
+}
+
+func text(bytes int) string { return strings.Repeat("x", bytes) }
 
 func TestUnknownFieldsAreBounded(t *testing.T) {
 	for size, want := range map[int]error{maxRestBytes: nil, maxRestBytes + 1: ErrMalformed} {

@@ -16,10 +16,11 @@ const (
 	MaxAddrBytes    = 255
 	MaxZoneBytes    = 64
 	MaxKeysBytes    = 16 // of the fingerprints of gossip keys
-	MaxRoostBytes   = 12 // of the version of roost
+	MaxRoostBytes   = 11 // of the version of roost
 	MaxProgramBytes = 18 // of the version of a node's program
 	MaxLabels       = 16
 	MaxLabelBytes   = 64        // of a key, and of a value
+	MaxHTTP         = 1<<17 - 1 // a port and a bit
 	MaxWeight       = 1_000_000 // units of placement weight
 	MaxRecordBytes  = 1024      // encoded
 
@@ -119,6 +120,10 @@ type Record struct {
 	// Roost and Program are versions, for people: of roost, and of the node's program if it states one.
 	Roost, Program string
 
+	// HTTP is twice the port of the node's HTTP API, at the host of Addr, plus 1 if it speaks TLS; opaque to this
+	// package. 0: there is none that others reach.
+	HTTP uint32
+
 	// MinWire and MaxWire are the versions of messages that the node reads. NewSet
 	// sets them for its own node.
 	MinWire, MaxWire uint8
@@ -145,6 +150,7 @@ func (r *Record) validate(size int) error {
 	fault(len(r.Roost) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.Roost), MaxRoostBytes)
 	fault(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
 	fault(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
+	fault(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
 	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
 	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)
 	fault(len(r.Labels) > MaxLabels, "%d labels, at most %d", len(r.Labels), MaxLabels)

@@ -254,7 +254,8 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
-	versioned := r.Roost != "" || r.Program != "" || len(r.rest) > 0
+	served := r.HTTP != 0 || len(r.rest) > 0
+	versioned := served || r.Roost != "" || r.Program != ""
 	keyed := versioned || r.Keys != ""
 	damped := keyed || r.Restless > 0 || r.Held > 0
 	if damped || r.Handover {
@@ -270,6 +271,9 @@ func appendRecord(b []byte, r *Record) []byte {
 	if versioned {
 		w.text(r.Roost)
 		w.text(r.Program)
+	}
+	if served {
+		w.uvarint(uint64(r.HTTP))
 	}
 	w.b = append(w.b, r.rest...)
 	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)

@@ -27,6 +27,7 @@ func drawRecord(t *rapid.T) *Record {
 		Handover: rapid.Bool().Draw(t, "handover"),
 		Roost:    rapid.StringN(0, -1, MaxRoostBytes).Draw(t, "version of roost"),
 		Program:  rapid.StringN(0, -1, MaxProgramBytes).Draw(t, "version of the program"),
+		HTTP:     rapid.Uint32Range(0, MaxHTTP).Draw(t, "http"),
 		rest:     drawRest(t),
 	}
 }

@@ -79,7 +79,7 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 	members := make([]Member, len(s.Members))
 	for i := range s.Members {
 		members[i] = memberOf(s, s.Members[i])
-		members[i].Keys = s.Members[i].KeyFingerprints()
+		members[i].Keys, members[i].HTTP = s.Members[i].KeyFingerprints(), s.Members[i].HTTP()
 	}
 	return Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
@@ -163,7 +163,7 @@ func lostOf(s *cluster.Snapshot) (all []Lost) {
 	for _, l := range s.Lost() {
 		all = append(all, Lost{
 			ID: l.ID, Reason: l.Reason, AgoMS: time.Since(l.At).Milliseconds(), Partitions: l.Partitions,
-			Addr: l.Addr, APIAddr: l.APIAddr, Zone: l.Zone, Incarnation: l.Incarnation,
+			Addr: l.Addr, APIAddr: l.APIAddr, HTTP: l.HTTP(), Zone: l.Zone, Incarnation: l.Incarnation,
 		})
 	}
 	return all

@@ -17,9 +17,9 @@ var Version string //nolint:gochecknoglobals // set by -ldflags
 var Commit string //nolint:gochecknoglobals // set by -ldflags
 
 // MaxBytes is the size of the longest name.
-const MaxBytes = 12
+const MaxBytes = 11
 
-// Name returns the version of roost in this program in at most 12 bytes: that of a tag, such as v1.2.3, or else the
+// Name returns the version of roost in this program in at most 11 bytes: that of a tag, such as v1.2.3, or else the
 // beginning of the commit, or else "".
 func Name() string {
 	info, _ := debug.ReadBuildInfo()

@@ -42,6 +42,9 @@ type Member struct {
 	// back.
 	HeldMS int64 `json:"held_ms,omitempty"`
 
+	// HTTP is the URL of its own HTTP API, in answers of /v1/members alone; none if it states none that others reach.
+	HTTP string `json:"http,omitempty"`
+
 	// Keys has fingerprints of its gossip keys, in answers of /v1/members alone: first of the key that it
 	// sends with, then of those that it also accepts, at most four. None if it has no key, or is
 	// of a release that does not state them.
@@ -82,6 +85,7 @@ type Lost struct {
 	Partitions  int          `json:"partitions"` // that it owned then; others own these since
 	Addr        string       `json:"addr"`       // where it gossiped
 	APIAddr     string       `json:"api_addr"`
+	HTTP        string       `json:"http,omitempty"` // where it served its HTTP API, if others reach that
 	Zone        string       `json:"zone"`
 	Incarnation uint64       `json:"incarnation,string"`
 }

@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/gossip"
+	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/release"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// record returns the first record of this node.
+func (c Config) record(addr string, incarnation uint64) lease.Record {
+	return lease.Record{
+		ID: lease.NodeID(c.ID), Incarnation: incarnation, Version: 1,
+		Addr: addr, APIAddr: c.APIAddr, Zone: c.Zone,
+		Weight: c.Weight, Capacity: c.Capacity, Labels: c.Labels,
+		Keys: printsOf(c.keys()), Roost: release.Name(), Program: c.Version, HTTP: c.served(addr),
+	}
+}
+
+// served returns where HTTP is served, as a record holds it: at the host of addr, or not at all.
+func (c Config) served(addr string) uint32 {
+	advertised, err := netip.ParseAddrPort(addr)
+	listens, err2 := netip.ParseAddrPort(c.HTTPAddr)
+	if err != nil || err2 != nil || !listens.Addr().IsUnspecified() && listens.Addr().Unmap() != advertised.Addr().Unmap() {
+		return 0
+	}
+	if c.HTTPTLS {
+		return 2*uint32(listens.Port()) + 1
+	}
+	return 2 * uint32(listens.Port())
+}
+
+// HTTP returns the URL of the member's HTTP API, "" if it states none that others reach: see Config.HTTPAddr. A
+// hostile member can state any port, so think before you send secrets there.
+func (m *Member) HTTP() string {
+	host, _, err := net.SplitHostPort(m.Addr)
+	if m.http < 2 || err != nil {
+		return ""
+	}
+	u := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.FormatUint(uint64(m.http/2), 10))}
+	if m.http%2 == 1 {
+		u.Scheme = "https"
+	}
+	return u.String()
+}
+
+// kernel returns the configuration of the kernel.
+func (c Config) kernel(g *gossip.Node, incarnation uint64) node.Config {
+	addrs, names := c.seeds()
+	var forget time.Duration
+	if c.Split == SplitMajority {
+		forget = c.SplitForget
+	}
+	return node.Config{
+		Self: c.record(g.Addr(), incarnation), Settings: settingsOf(c).hash(),
+		Partitions: c.Partitions, Strategy: c.Strategy,
+		HeartbeatInterval: c.HeartbeatInterval, LeaseTTL: c.LeaseTTL, MaxSkew: c.MaxSkew,
+		QuietWindow: c.QuietWindow, StartupGrace: c.StartupGrace, RejoinInterval: c.RejoinInterval,
+		GossipInterval: c.GossipInterval, GossipNodes: c.GossipNodes, PacketBytes: g.Budget(),
+		Seeds: addrs, SeedNames: names, Bootstrap: c.Bootstrap,
+		RampUp: c.RampUp, StartDraining: c.StartDraining, MinMembers: c.MinMembers, SplitForget: forget, Undamped: c.Undamped, Checked: c.Health != nil, Handover: c.Handover,
+	}
+}
