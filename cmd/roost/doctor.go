@@ -12,14 +12,15 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
-	var over time.Duration
+	var e examination
 	return p.clientCommand(&cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Check a cluster through the eyes of one agent",
+		Short: "Check a cluster through the eyes of one agent, or of all",
 		Long: `Check what an agent knows of its cluster and itself: whether it takes part, how old
 leases get, clocks, tables that differ, balance, members and weights, seeds, lost
 and refused messages, fences, and Redis if rooms are pinned. It asks only this
@@ -27,44 +28,71 @@ agent, and changes nothing.
 
 Each check is ok, warn or fail, the worst first, with what it means and what to do.
 It looks twice, --over apart: a counter that grows between the looks is a warning;
-one that grew before is only mentioned. Check several agents: each has its own view.
+one that grew before is only mentioned. Each agent has its own view: --all asks the
+agents of all members, too, says what they find, and which members do not see each other.
+It asks them where they say that they serve HTTP: see roost members --all.
 
 It exits with 0 if all is ok, 3 if something needs a look, 4 if something is
 broken, and 1 if no agent answers.`,
 		Example: `  roost doctor
+  roost doctor --all --expect 5
   roost doctor --over 1m
   roost doctor --output json | jq -r '.checks[] | select(.status != "ok") | .finding'`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
-		d, err := examine(ctx, s, over)
+		d, err := e.diagnose(ctx, s)
 		if err != nil {
 			return err
 		}
-		if err := printDiagnosis(s, d); err != nil || d.Status == doctor.OK {
+		if err := printReport(s, d); err != nil || d.Status == doctor.OK {
 			return err
 		}
 		return exitError(map[doctor.Verdict]int{doctor.Warn: exitWarned, doctor.Fail: exitBroken}[d.Status])
 	}, settings.Setting{
-		Name: "over", Arg: "DURATION", Default: "2s", Set: settings.Duration(&over), FlagOnly: true, Usage: "look twice, this far apart",
+		Name: "over", Arg: "DURATION", Default: "2s", Set: settings.Duration(&e.over), FlagOnly: true, Usage: "look twice, this far apart",
+	}, settings.Setting{
+		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true, Usage: "ask the agents of all members, too",
+	}, settings.Setting{
+		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true, Usage: "how many live members there should be: fewer is a failure",
 	})
 }
 
-// examine looks twice.
-func examine(ctx context.Context, s *session.Session, over time.Duration) (doctor.Diagnosis, error) {
+// examination is what doctor does.
+type examination struct {
+	over   time.Duration
+	all    bool
+	expect int // 0: it does not matter
+}
+
+func (e examination) diagnose(ctx context.Context, s *session.Session) (r report, err error) {
+	var members int
+	if !e.all {
+		r.Diagnosis, members, err = examine(ctx, s, e.over)
+	} else {
+		members, err = e.diagnoseAll(ctx, s, &r)
+	}
+	if err == nil && e.expect > 0 {
+		r.Add(doctor.Expect(members, e.expect))
+	}
+	return r, err
+}
+
+// examine looks twice. It also returns how many live members there are.
+func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doctor.Diagnosis, members int, _ error) {
 	before, err := look(ctx, s)
 	if p := session.Absent(err); p != nil {
-		return absent(s.Addr, over, p), nil
+		return absent(s.Addr, over, p), 0, nil
 	}
 	if err != nil {
-		return doctor.Diagnosis{}, err
+		return doctor.Diagnosis{}, 0, err
 	}
 	select {
 	case <-time.After(over):
 	case <-ctx.Done():
-		return doctor.Diagnosis{}, ctx.Err()
+		return doctor.Diagnosis{}, 0, ctx.Err()
 	}
 	after, err := look(ctx, s)
-	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), err
+	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), len(after.Members.Members), err
 }
 
 // absent is the diagnosis of an agent that runs without taking part.
@@ -109,22 +137,23 @@ func missing(err error) bool {
 	return ok && p.Code == clusterhttp.CodeNotFound
 }
 
-func printDiagnosis(s *session.Session, d doctor.Diagnosis) error {
+func printReport(s *session.Session, r report) error {
 	if s.JSON {
-		return s.PrintJSON(d)
+		return s.PrintJSON(r)
 	}
 	columns, _ := s.Term.Size()
 	count := make(map[doctor.Verdict]int)
 	var page []term.Line
-	for _, c := range d.Checks {
+	for _, c := range r.Checks {
 		count[c.Status]++
 		page = append(page, checkLines(c, columns)...)
 	}
 	sum := fmt.Sprintf("%d ok, %d warn, %d fail", count[doctor.OK], count[doctor.Warn], count[doctor.Fail])
-	if d.Self != "" {
-		sum += fmt.Sprintf(", as %s sees it", d.Self)
+	if r.Self != "" {
+		sum += fmt.Sprintf(", as %s sees it", r.Self)
 	}
-	return s.PrintLines(append(page, term.Line{}, term.TextLine(sum)))
+	page = append(page, term.Line{}, term.TextLine(sum))
+	return s.PrintLines(append(page, otherLines(r.Agents, columns)...))
 }
 
 // checkLines wraps the parts of a check at words, next to its name.

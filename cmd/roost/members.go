@@ -9,11 +9,13 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (p *program) membersCommand() *cobra.Command {
+	var all bool
 	return p.viewCommand(&cobra.Command{
 		Use:   "members [flags]",
 		Short: "List the live members",
@@ -28,13 +30,25 @@ no heartbeat came for a lease.
 If programs state their versions, or members run different ones of roost, there are columns for
 both: see --program-version of roost agent.
 
+With --all the agents of all members are asked, also those of members that one of them
+has lost, and the table has what each of them sees. SEES counts members, TABLE compares
+with the first agent, and DOES NOT SEE has members of other agents. A member says where
+it serves HTTP, if it does so at the host that it advertises, or at 0.0.0.0. Over plain
+http to another machine the token is not sent, unless with --insecure.
+
 With --watch a change is one of members, states, weights or tables; ages and loads
 alone are none, unless the terminal can be drawn over.`,
 		Example: `  roost members
   roost members --watch
+  roost members --all
   roost members --addr 127.0.0.1:8402 --output json`,
 		Args: cobra.NoArgs,
-	}, &session.Follower{Every: time.Second, Ask: viewMembers, News: newsOfOwners})
+	}, &session.Follower{Every: time.Second, News: newsOfOwners, Ask: func(ctx context.Context, s *session.Session) (session.View, error) {
+		if all {
+			return viewAll(ctx, s)
+		}
+		return viewMembers(ctx, s)
+	}}, settings.Setting{Name: "all", Arg: "bool", Set: settings.Bool(&all), FlagOnly: true, Usage: "ask the agents of all members what they see"})
 }
 
 func viewMembers(ctx context.Context, s *session.Session) (session.View, error) {

@@ -4,6 +4,7 @@ package fakeagent
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -26,13 +27,26 @@ type Agent struct {
 	mu      sync.Mutex
 	answers map[string]any
 	asked   map[string]int
+	headers string
 }
 
 // New starts an agent.
 func New(t *testing.T) *Agent {
 	t.Helper()
+	return NewAt(t, "127.0.0.1:0")
+}
+
+// NewAt starts an agent at that host:port.
+func NewAt(t *testing.T, addr string) *Agent {
+	t.Helper()
 	f := &Agent{answers: Healthy(), asked: make(map[string]int), Stream: make(chan any, 16)}
-	server := httptest.NewServer(f)
+	server := httptest.NewUnstartedServer(f)
+	_ = server.Listener.Close()
+	var err error
+	if server.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	f.Env = map[string]string{"ROOST_ADDR": server.Listener.Addr().String(), "TERM": "xterm"}
@@ -56,6 +70,13 @@ func (f *Agent) Times(what string) int {
 	return f.asked[what]
 }
 
+// Headers returns the headers of all requests, as text.
+func (f *Agent) Headers() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.headers
+}
+
 // ServeHTTP implements http.Handler.
 func (f *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/events" {
@@ -66,6 +87,7 @@ func (f *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked[what]++
+	f.headers += fmt.Sprintln(r.Header)
 	answer, ok := f.answers[r.Method+" "+r.RequestURI]
 	if !ok {
 		answer = f.answers[what]
@@ -122,7 +144,7 @@ func Healthy() map[string]any {
 		members[i] = clusterhttp.Member{
 			ID: lease.NodeID("node-" + string(rune('a'+i))), Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), APIAddr: "sfu:3478", State: lease.Active,
 			Zone: "z1", AgeMS: int64(500 * (i + 1)), Weight: 100, Load: int64(150 * i), Capacity: 500, Labels: map[string]string{"rack": "r1"},
-			Incarnation: 7, ClockOffsetMS: int64(i), InSync: true, Keys: []string{"1a2b3c4d", "9f8e7d6c"},
+			Incarnation: 7, ClockOffsetMS: int64(i), InSync: true, Keys: []string{"1a2b3c4d", "9f8e7d6c"}, HTTP: fmt.Sprintf("http://10.0.0.%d:8401", i+1),
 		}
 	}
 	room := clusterhttp.RoomAssignment{

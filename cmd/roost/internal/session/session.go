@@ -75,6 +75,9 @@ type Session struct {
 	Timeout    time.Duration
 	Term       term.Terminal // of Out
 	Out, Fault io.Writer
+
+	options  *Options
+	withheld bool // a token, which the network could read
 }
 
 // Open begins a conversation with the agent that the options name.
@@ -90,8 +93,24 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	return &Session{
 		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, HTTP: transport},
 		Addr:   term.Redacted(o.addr), JSON: o.output == "json", Timeout: o.timeout,
-		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv),
+		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv), options: o,
 	}, err
+}
+
+// At returns a conversation with the agent at another URL, which a member states. It is without the token if the network
+// could read that.
+func (s *Session) At(base string) *Session {
+	other, client := *s, *s.Client
+	other.Client, other.Addr, client.Base = &client, term.Redacted(base), base
+	if s.options.exposed(base) {
+		client.Token, other.withheld = "", true
+	}
+	return &other
+}
+
+// exposed reports whether the network could read a token on its way to addr.
+func (o *Options) exposed(addr string) bool {
+	return o.token != "" && !o.insecure && !agenturl.Private(addr)
 }
 
 // transport returns what sends the requests, or a UsageError.
@@ -125,7 +144,7 @@ func (o *Options) faults() (faults []error) {
 	if o.ca != "" || o.cert != "" {
 		faults = append(faults, fmt.Errorf("--addr %q: certificates need https:// in front of the address", o.addr))
 	}
-	if o.token != "" && !o.insecure && !agenturl.Private(o.addr) {
+	if o.exposed(o.addr) {
 		faults = append(faults, fmt.Errorf("--addr %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", o.addr))
 	}
 	return faults
@@ -208,6 +227,8 @@ func (s *Session) missing(p *clusterhttp.Problem) string {
 	switch {
 	case strings.Contains(p.Message, "client certificate"):
 		return "certificate of its --http-client-ca; give one with --cert and --cert-key"
+	case s.withheld:
+		return "token, which the network could read on its way there: see --insecure"
 	case s.Token != "":
 		return "token, and this is not it; give it with --token-file"
 	default:

@@ -1,0 +1,115 @@
+package survey
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Check judges whether the agents see the same members.
+func Check(agents []Agent) []doctor.Check {
+	var found []doctor.Check
+	const apart = "each side owns the keys of the other one, too, or none: that is up to --split"
+	if sides := sidesOf(agents); len(sides) > 1 {
+		var names []string
+		for _, side := range sides {
+			names = append(names, Few(side))
+		}
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Fail, Finding: "sides that do not see each other: " + strings.Join(names, " | "), Means: apart,
+			Do: "see which network between them is cut, for UDP and for TCP, in both directions; the sides join again by themselves",
+		})
+	} else {
+		found = unseen(agents)
+	}
+	var silent []string
+	for _, a := range agents {
+		if a.View == nil && a.HTTP != "" {
+			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
+		}
+	}
+	if len(silent) > 0 {
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Warn, Finding: "no view from " + Few(silent),
+			Means: "what these agents see is not known; they are members all the same, if others see them",
+			Do:    "see whether their HTTP ports are open to this machine, and which token, certificate or --ca they require",
+		})
+	}
+	if len(found) == 0 {
+		found = []doctor.Check{{Name: "views", Finding: "the same members at all agents that were asked"}}
+	}
+	return found
+}
+
+// unseen returns a check for each member that some agents do not see.
+func unseen(agents []Agent) (found []doctor.Check) {
+	lack := make(map[lease.NodeID][]lease.NodeID)
+	for _, a := range agents {
+		if a.View != nil && a.View.State != "joining" {
+			for _, id := range a.View.Lacks {
+				lack[id] = append(lack[id], a.ID)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(lack)) {
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%s is not seen by %s", id, Few(lack[id])),
+			Means: "these agents send its keys to other nodes; for a moment after a start that is usual",
+			Do:    "look again in ten seconds; if it stays, see whether UDP and TCP get through between these nodes in both directions, and what roost doctor at its own agent says",
+		})
+	}
+	return found
+}
+
+// sidesOf returns the groups of agents that see each other, directly or by others. An agent that joins is on no side.
+func sidesOf(agents []Agent) (sides [][]lease.NodeID) {
+	of := make(map[lease.NodeID]int) // index of its side
+	var all [][]lease.NodeID
+	for _, a := range agents {
+		if a.View != nil && a.View.State != "joining" {
+			of[a.ID] = len(all)
+			all = append(all, []lease.NodeID{a.ID})
+		}
+	}
+	for _, a := range agents {
+		into, counts := of[a.ID]
+		if a.View == nil || !counts {
+			continue
+		}
+		for _, id := range a.View.Sees {
+			from, counts := of[id]
+			if into = of[a.ID]; !counts || from == into {
+				continue
+			}
+			for _, moved := range all[from] {
+				of[moved] = into
+			}
+			all[into], all[from] = append(all[into], all[from]...), nil
+		}
+	}
+	for _, side := range all {
+		if len(side) > 0 {
+			slices.Sort(side)
+			sides = append(sides, side)
+		}
+	}
+	return sides
+}
+
+// Few names the first of many.
+func Few[T ~string](names []T) string {
+	const most = 6
+	words := make([]string, 0, most)
+	for _, name := range names[:min(len(names), most)] {
+		words = append(words, string(name))
+	}
+	text := strings.Join(words, ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

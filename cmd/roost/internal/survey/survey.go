@@ -1,0 +1,194 @@
+// Package survey asks the agents of all members side by side, and compares what they say.
+package survey
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/lease"
+)
+
+const (
+	atOnce = 64              // agents asked at a time
+	answer = 5 * time.Second // that one agent has for an answer
+)
+
+// Agent is that of one member, and its answer.
+type Agent struct {
+	ID    lease.NodeID `json:"id"`
+	HTTP  string       `json:"http,omitempty"`  // its URL, if it states one
+	Fault string       `json:"fault,omitempty"` // why there is no answer
+	View  *View        `json:"view,omitempty"`  // its answer
+
+	lost bool // by the view of all others
+}
+
+// View is what an agent says of the members.
+type View struct {
+	State  string         `json:"state"`   // of its own node: a state of /v1/stats
+	Sees   []lease.NodeID `json:"sees"`    // live, itself among them
+	Lacks  []lease.NodeID `json:"lacks"`   // live for other agents, or an agent that answered
+	Lost   []string       `json:"lost"`    // with the reasons
+	InSync bool           `json:"in_sync"` // its table is that of the agent asked first
+	digest uint64
+}
+
+// Take asks the agent of s, and those of all members that it or another agent knows, also members that others have
+// lost: such a process may run. The agent of s comes first, and the others by id. An error is one of the agent of s. If then is
+// given, it is called with each other agent that has answered, side by side; its error replaces the answer.
+func Take(ctx context.Context, s *session.Session, then func(context.Context, *session.Session, lease.NodeID) error) ([]Agent, error) {
+	t := &taking{known: make(map[lease.NodeID]*Agent)}
+	first := &Agent{HTTP: s.Addr}
+	if err := t.ask(ctx, s, first); err != nil {
+		return nil, err
+	}
+	t.then = then
+	for len(t.next) > 0 {
+		t.round(ctx, s)
+	}
+	agents := []Agent{*first}
+	for _, a := range t.known {
+		if a != first && (a.View != nil || !a.lost) { // a lost one without an answer is no news
+			if a.HTTP == "" {
+				a.Fault = "states no HTTP API that others reach"
+			}
+			agents = append(agents, *a)
+		}
+	}
+	slices.SortFunc(agents[1:], func(a, b Agent) int { return cmp.Compare(a.ID, b.ID) })
+	compare(agents)
+	return agents, nil
+}
+
+// taking is a survey under way.
+type taking struct {
+	then func(context.Context, *session.Session, lease.NodeID) error
+
+	mu    sync.Mutex
+	known map[lease.NodeID]*Agent
+	next  []*Agent // to be asked
+}
+
+// round asks the agents that are known and not asked yet.
+func (t *taking) round(ctx context.Context, s *session.Session) {
+	todo := t.next
+	t.next = nil
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	todo = slices.DeleteFunc(todo, func(a *Agent) bool { return a.HTTP == "" }) // it is asked once another agent knows better
+	for _, a := range todo {
+		other := s.At(a.HTTP)
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			other.Timeout = min(s.Timeout, answer)
+			if err := t.ask(ctx, other, a); err != nil {
+				a.View, a.Fault = nil, reason(ctx, other, err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// ask asks one agent, and notes which others it knows.
+func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
+	bound, cancel := s.Bound(ctx)
+	defer cancel()
+	m, err := s.Members(bound)
+	switch {
+	case err != nil:
+		return err
+	case a.ID != "" && a.ID != m.Self:
+		return fmt.Errorf("the agent at %s is that of %s", s.Addr, m.Self)
+	}
+	stats, err := s.Stats(bound)
+	if err != nil {
+		return err
+	}
+	a.View = &View{State: stats.State, digest: uint64(m.Digest), Lost: []string{}}
+	t.note(a, m)
+	if t.then == nil {
+		return nil
+	}
+	return t.then(ctx, s, m.Self)
+}
+
+// note adds an answer.
+func (t *taking) note(a *Agent, m clusterhttp.Members) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.ID == "" {
+		a.ID = m.Self
+		t.known[a.ID] = a
+	}
+	for _, n := range m.Members { // by id
+		a.View.Sees = append(a.View.Sees, t.meet(n.ID, n.HTTP, false))
+	}
+	for _, l := range m.Lost {
+		if l.Reason != lease.Departed {
+			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%s %s", l.ID, l.Reason))
+			t.meet(l.ID, l.HTTP, true)
+		}
+	}
+}
+
+// meet notes a member, and returns its id in memory that all answers share.
+func (t *taking) meet(id lease.NodeID, at string, lost bool) lease.NodeID {
+	a := t.known[id]
+	if a == nil {
+		a = &Agent{ID: id, lost: true}
+		t.known[id] = a
+	}
+	if a.HTTP == "" && at != "" {
+		a.HTTP = at
+		t.next = append(t.next, a)
+	}
+	a.lost = a.lost && lost
+	return a.ID
+}
+
+// reason says in a line why there is no answer.
+func reason(ctx context.Context, s *session.Session, err error) string {
+	if ctx.Err() != nil {
+		return "not asked: out of time"
+	}
+	if p := session.Absent(err); p != nil {
+		return p.Message
+	}
+	line, _, _ := strings.Cut(s.Explain(err).Error(), "\n")
+	return line
+}
+
+// compare fills in what needs all answers.
+func compare(agents []Agent) {
+	live := make(map[lease.NodeID]bool)
+	for _, a := range agents {
+		if a.View == nil {
+			continue
+		}
+		live[a.ID] = true
+		for _, id := range a.View.Sees {
+			live[id] = true
+		}
+	}
+	for _, a := range agents {
+		if a.View == nil {
+			continue
+		}
+		a.View.Lacks = []lease.NodeID{}
+		a.View.InSync = a.View.digest == agents[0].View.digest
+		for id := range live {
+			if _, sees := slices.BinarySearch(a.View.Sees, id); !sees {
+				a.View.Lacks = append(a.View.Lacks, id)
+			}
+		}
+		slices.Sort(a.View.Lacks)
+	}
+}

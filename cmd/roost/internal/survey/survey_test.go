@@ -1,0 +1,195 @@
+package survey
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
+	"github.com/roost-cluster/roost/cmd/roost/internal/session"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/spf13/pflag"
+)
+
+// town answers for many agents, each below a path of its own.
+type town struct {
+	*httptest.Server
+	sees  map[string][]string // by agent; a member "-x" is lost, "=x" has left
+	state map[string]string
+	hangs map[string]bool
+	same  []byte // the rest of the answer of all agents about members
+	busy  atomic.Int64
+	most  atomic.Int64 // agents that were asked at a time
+}
+
+func newTown(t *testing.T, sees map[string][]string) *town {
+	t.Helper()
+	tn := &town{sees: sees, state: make(map[string]string), hangs: make(map[string]bool)}
+	tn.Server = httptest.NewServer(tn)
+	t.Cleanup(tn.Close)
+	t.Cleanup(tn.CloseClientConnections)
+	return tn
+}
+
+func (tn *town) at(id string) string {
+	if strings.HasPrefix(id, "off") {
+		return ""
+	}
+	return tn.URL + "/" + id
+}
+
+func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, call, _ := strings.Cut(r.URL.Path[1:], "/")
+	if tn.hangs[id] {
+		<-r.Context().Done()
+		return
+	}
+	now := tn.busy.Add(1)
+	defer tn.busy.Add(-1)
+	for most := tn.most.Load(); now > most && !tn.most.CompareAndSwap(most, now); most = tn.most.Load() {
+	}
+	if tn.same != nil && call == "v1/members" {
+		_, _ = fmt.Fprintf(w, `{"self":%q,%s`, id, tn.same)
+		return
+	}
+	sees, known := tn.sees[id]
+	if !known {
+		http.Error(w, "no such agent", http.StatusBadGateway)
+		return
+	}
+	var answer any = clusterhttp.Stats{Self: lease.NodeID(id), State: tn.state[id]}
+	if call == "v1/members" {
+		m := clusterhttp.Members{Self: lease.NodeID(strings.TrimPrefix(id, "alias-"))}
+		for _, other := range sees {
+			name, reason := other[1:], map[byte]lease.Reason{'-': lease.Crashed, '=': lease.Departed}[other[0]]
+			if reason == "" {
+				m.Members = append(m.Members, clusterhttp.Member{ID: lease.NodeID(other), State: lease.Active, HTTP: tn.at(other)})
+			} else {
+				m.Lost = append(m.Lost, clusterhttp.Lost{ID: lease.NodeID(name), HTTP: tn.at(name), Reason: reason})
+			}
+		}
+		answer = m
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// take asks all agents, beginning with one. Each has that time, and all together half as much again.
+func (tn *town) take(t *testing.T, first string, timeout time.Duration) []Agent {
+	t.Helper()
+	o := new(session.Options)
+	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, t.Output(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Base, s.Timeout = tn.at(first), timeout
+	ctx, cancel := context.WithTimeout(t.Context(), timeout*3/2)
+	defer cancel()
+	agents, err := Take(ctx, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return agents
+}
+
+// What the agents see is compared, and each fault named.
+func TestCheck(t *testing.T) { // S8.3
+	abc := []string{"a", "b", "c"}
+	for name, c := range map[string]struct {
+		sees  map[string][]string
+		state map[string]string
+		rows  string   // the agents and how many members they see
+		want  []string // findings that are not ok
+	}{
+		"agreed":                      {map[string][]string{"a": abc, "b": abc, "c": abc}, nil, "a 3, b 3, c 3", nil},
+		"not seen by one":             {map[string][]string{"a": abc, "b": abc, "c": {"a", "c"}}, nil, "a 3, b 3, c 2", []string{"warn b is not seen by c"}},
+		"known to others alone":       {map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc}, nil, "a 2, b 3, c 3", []string{"warn c is not seen by a"}},
+		"a split, the others by lost": {map[string][]string{"a": {"a", "-b", "-c"}, "b": {"b", "c"}, "c": {"b", "c"}}, nil, "a 1, b 2, c 2", []string{"fail sides that do not see each other: a | b, c"}},
+		"lost, and gone":              {map[string][]string{"a": {"a", "-x"}}, nil, "a 1", nil},
+		"left, and runs":              {map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1", nil},
+		"joins":                       {map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1", []string{"warn x is not seen by a"}},
+		"no answer":                   {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
+		"no HTTP":                     {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
+		"another agent's address":     {map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -", []string{"warn no view from alias-a (the agent at "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tn := newTown(t, c.sees)
+			tn.state = c.state
+			agents := tn.take(t, "a", 20*time.Second)
+			var rows []string
+			for _, a := range agents {
+				row := fmt.Sprint(a.ID, " -")
+				if a.View != nil {
+					row = fmt.Sprint(a.ID, " ", len(a.View.Sees))
+				}
+				rows = append(rows, row)
+			}
+			if got := strings.Join(rows, ", "); got != c.rows {
+				t.Errorf("agents %q, want %q", got, c.rows)
+			}
+			var found []string
+			for _, check := range Check(agents) {
+				if check.Status != doctor.OK {
+					found = append(found, fmt.Sprint(check.Status, " ", check.Finding))
+				}
+			}
+			if !slices.EqualFunc(found, c.want, strings.HasPrefix) {
+				t.Errorf("finds %s", cmp.Diff(c.want, found))
+			}
+		})
+	}
+}
+
+var many = flag.Int("agents", 150, "how many agents TestMany asks")
+
+// Many agents are asked side by side, some at a time, and agents that hang hold nothing up. At the end of the time, each
+// that was not asked is a row, too. For a thousand:
+//
+//	go test -run TestMany -v ./cmd/roost/internal/survey -agents 1000
+func TestMany(t *testing.T) { // S8.3
+	t.Parallel()
+	sees := make(map[string][]string)
+	tn := newTown(t, sees)
+	var all clusterhttp.Members
+	for i := range *many {
+		id := fmt.Sprintf("n%04d", i)
+		sees[id], tn.hangs[id] = []string{}, i%10 == 9
+		all.Members = append(all.Members, clusterhttp.Member{ID: lease.NodeID(id), Addr: "10.11.12.13:7946", APIAddr: "10.11.12.13:3478", State: lease.Active, Zone: "zone-1", HTTP: tn.at(id)})
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tn.same, _ = bytes.Cut(b, []byte(`,`)) // behind self
+	began := time.Now()
+	agents := tn.take(t, "n0000", 20*time.Second)
+	t.Logf("%d agents, a tenth of which hang for 5s, took %v", *many, time.Since(began).Round(100*time.Millisecond))
+	answered := 0
+	for _, a := range agents {
+		if a.View != nil && len(a.View.Sees) == *many {
+			answered++
+		}
+	}
+	if answered != *many-*many/10 || len(agents) != *many || tn.most.Load() > 2*atOnce { // an agent may be asked before the last answer was counted
+		t.Errorf("%d of %d answered, %d at once", answered, len(agents), tn.most.Load())
+	}
+	for i := range agents {
+		tn.hangs[string(agents[i].ID)] = i > 0
+	}
+	late := tn.take(t, "n0000", 200*time.Millisecond)
+	if reasons := strings.Count(fmt.Sprint(late), "not asked: out of time"); len(late) != *many || reasons == 0 {
+		t.Errorf("%d rows, %d not asked", len(late), reasons)
+	}
+}
