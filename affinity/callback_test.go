@@ -156,7 +156,7 @@ func TestCallbacksHoldNoLock(t *testing.T) {
 			"Cost", "Counter", "Tracer.Begin resolve", "Tracer.Begin host", "Tracer.Begin end", "Tracer.Unasked",
 			"Tracer.Rehome", "Tracer.Rehome end", "log: store circuit breaker opened", "log: store circuit breaker closed",
 			"log: store does not answer", "log: store answers again", "log: rooms re-homed", "log: room moved",
-			"log: hosting ended", "log: all hostings ended", "log: node is down or has left",
+			"log: hosting ended", "log: all hostings ended",
 		} {
 			if !c.was(name) {
 				t.Errorf("%s was never called", name)

@@ -83,26 +83,12 @@ func (k *keeper) follow(b events.Batch) {
 	}
 	k.work.partitions.add(acquired...)
 	k.met.note(k.agent.Snapshot(), time.Now(), k.cfg.PinTTL)
-	log, hosted := k.cfg.Log, k.hosts.count()
-	s := k.agent.Snapshot()
-	partitions := max(1, s.Table.Partitions())
-	for _, id := range b.Left {
-		log.Info("node is down or has left", "peer", id, "hosted_here", hosted)
-	}
 	if len(b.Left) > 0 { // or has restarted
 		k.someDied()
 		k.search = time.Now().Add(searchTime)
 	}
-	for _, id := range b.Joined {
-		if b.Version > 1 {
-			log.Info("node added; pinned rooms stay", "peer", id, "hosted_here", hosted,
-				"remapped_partitions", len(b.Moved), "share", float64(len(b.Moved))/float64(partitions))
-		}
-	}
-	if len(b.Moved) > 0 {
-		balance := s.Table.Balance()
-		log.Info("distribution of partitions", "nodes", len(s.Table.Nodes()), "mean", balance.Mean,
-			"max_mean", balance.MaxMean, "cv", balance.CV)
+	if hosted := k.hosts.count(); len(b.Joined) > 0 && hosted > 0 && b.Version > 1 { // the agent's log has the rest
+		k.cfg.Log.Info("nodes added; pinned rooms stay", "joined", len(b.Joined), "hosted_here", hosted)
 	}
 }
 

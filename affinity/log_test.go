@@ -48,9 +48,7 @@ func TestLogEvents(t *testing.T) { // S0.13
 			maps.Copy(seen[message], line)
 		}
 		for message, fields := range map[string]string{
-			"distribution of partitions":              "nodes mean max_mean cv",
-			"node added; pinned rooms stay":           "peer remapped_partitions share hosted_here",
-			"node is down or has left":                "peer hosted_here",
+			"nodes added; pinned rooms stay":          "joined hosted_here",
 			"pin names a dead node, resolving again":  "room from",
 			"room moved":                              "room from to epoch reason pin_ttl",
 			"rooms re-homed":                          "rooms took_ms pin_ttl",

@@ -67,6 +67,10 @@ type Snapshot struct {
 	// proof: their members are gone, and not merely out of reach.
 	Crashed []lease.Incarnation
 
+	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are more than Config.MaxSkew ahead of the
+	// cluster's. They are no members, or will be none soon.
+	Ahead []lease.Ahead
+
 	// Phase is where this node is in its life.
 	Phase Phase
 

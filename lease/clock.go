@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -18,6 +19,23 @@ import (
 type aheadClock struct {
 	clock time.Duration
 	until time.Time
+}
+
+// Ahead is a node whose beats are rejected, since its clock is too far ahead of the cluster's.
+type Ahead struct {
+	ID NodeID
+	By time.Duration
+}
+
+// Ahead returns the nodes whose beats are rejected, by id, as far as their records are known: O(1) if there are none.
+func (s *Set) Ahead() (all []Ahead) {
+	for h, a := range s.ahead {
+		if e := s.known[h]; e != nil {
+			all = append(all, Ahead{e.rec.ID, a.clock - s.clock})
+		}
+	}
+	slices.SortFunc(all, func(a, b Ahead) int { return cmp.Compare(a.ID, b.ID) })
+	return all
 }
 
 // ClockAhead returns how far this node's wall clock is ahead of the cluster's;

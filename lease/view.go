@@ -32,6 +32,9 @@ type View struct {
 	// proof. Nodes that may merely be out of reach are not among them.
 	Crashed []Incarnation
 
+	// Ahead has the nodes whose beats are rejected: [Set.Ahead].
+	Ahead []Ahead
+
 	// Spared says that evictions have no effect at present: they would leave no candidate.
 	Spared bool
 
@@ -81,7 +84,7 @@ func (e *entry) reason() Reason {
 
 // View returns the live set: O(n).
 func (s *Set) View() *View {
-	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), time: s.time}
+	v := &View{Members: make([]Member, 0, len(s.live)), Evicted: s.evictions.inForce, Crashed: s.crashed(), Ahead: s.Ahead(), time: s.time}
 	v.Spared = len(v.Evicted) > 0 && s.spared()
 	for _, e := range s.nodes {
 		if e.status == live {

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -81,9 +82,13 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 		members[i] = memberOf(s, s.Members[i])
 		members[i].Keys, members[i].HTTP = s.Members[i].KeyFingerprints(), s.Members[i].HTTP()
 	}
+	var ahead []report.Ahead
+	for _, n := range s.Ahead {
+		ahead = append(ahead, report.Ahead{ID: n.ID, ByMS: n.By.Milliseconds()})
+	}
 	return Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
-		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Lost: lostOf(s),
+		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Ahead: ahead, Lost: lostOf(s),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,7 +131,7 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-			launch(t, "w-"+name, "--network", "local", "--join", a.Gossip, "--advertise", at, "--http", base)
+			w := launch(t, "w-"+name, "--network", "local", "--join", a.Gossip, "--advertise", at, "--http", base)
 			eventually(t, func() error {
 				code, out, fault := roost(t, "doctor", "--addr", base, "--over", "1ms")
 				if want := "at its advertised address " + at; code != exitBroken || !strings.Contains(out, want) {
@@ -138,6 +139,10 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
 				}
 				return nil
 			})
+			w.Logs("at its advertised address " + at)
+			if found, seen := complaints(t, b), eventsOf(t, b); len(found) > 0 || slices.ContainsFunc(seen, func(e string) bool { return strings.Contains(e, "w-") }) {
+				t.Errorf("a member complains of %q, and saw %q", found, seen)
+			}
 		})
 	}
 }

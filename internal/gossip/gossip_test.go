@@ -254,3 +254,9 @@ func TestLogIsBounded(t *testing.T) {
 		t.Errorf("unexpected form: %s", out.String())
 	}
 }
+
+func TestFailedPingsAreNoNews(t *testing.T) {
+	if level, _ := parseLevel("[ERR] memberlist: Failed fallback TCP ping: timeout 1s: i/o timeout"); level != slog.LevelDebug {
+		t.Errorf("a silent peer is logged as %v", level)
+	}
+}

@@ -58,7 +58,7 @@ func (w *logWriter) admit(now time.Time) (pass bool, skipped int) {
 	return true, skipped
 }
 
-// parseLevel lowers memberlist's levels by one step: a silent peer is normal, because
+// parseLevel lowers memberlist's levels by one step, and those of pings by more: a silent peer is normal, because
 // leases decide which nodes are alive.
 func parseLevel(line string) (slog.Level, string) {
 	levels := []struct {
@@ -73,6 +73,9 @@ func parseLevel(line string) (slog.Level, string) {
 	}
 	for _, l := range levels {
 		if rest, ok := strings.CutPrefix(line, l.prefix); ok {
+			if strings.Contains(rest, "Failed fallback TCP ping") {
+				l.level = slog.LevelDebug
+			}
 			return l.level, strings.TrimPrefix(strings.TrimSpace(rest), "memberlist: ")
 		}
 	}

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -95,6 +97,16 @@ func (n *Node) warnClock(now time.Time) {
 	}
 }
 
+// aheadOf names the first senders whose heartbeats are rejected.
+func (n *Node) aheadOf() string {
+	all := n.set.Ahead()
+	var names []string
+	for _, a := range all[:min(5, len(all))] {
+		names = append(names, fmt.Sprintf("%s by %v", a.ID, a.By.Round(100*time.Millisecond)))
+	}
+	return strings.Join(names, ", ")
+}
+
 // skew counts heartbeats of others that were rejected for their timestamps.
 type skew struct {
 	logged uint64 // by the last line
@@ -106,7 +118,7 @@ func (n *Node) warnSkew(now time.Time) {
 	rejected := n.set.Stats().SkewRejected
 	if rejected != n.skew.logged && n.skew.limit.allow(now, time.Minute) {
 		n.log(Warn, "rejected heartbeats from a clock too far ahead; set the clock of their sender",
-			"heartbeats", rejected-n.skew.logged, "max_skew", n.cfg.MaxSkew)
+			"heartbeats", rejected-n.skew.logged, "max_skew", n.cfg.MaxSkew, "senders", n.aheadOf())
 		n.skew.logged = rejected
 	}
 }

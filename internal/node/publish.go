@@ -138,8 +138,9 @@ func (n *Node) publishState(s *events.State) {
 		n.log(Info, "member joined", "member", id)
 	}
 	if len(b.Moved)+len(b.Acquired)+len(b.Released) > 0 {
-		n.log(Info, "ownership changed", "version", b.Version, "acquired", len(b.Acquired),
-			"released", len(b.Released), "moved", len(b.Moved), "partitions", n.cfg.Partitions)
+		_, maxMean := rounded(s.Table.Balance())
+		n.log(Info, "ownership changed", "version", b.Version, "acquired", len(b.Acquired), "released", len(b.Released),
+			"moved", len(b.Moved), "partitions", n.cfg.Partitions, "nodes", len(s.Table.Nodes()), "max_mean", maxMean)
 	}
 }
 
@@ -191,6 +192,11 @@ func membersOf(v *lease.View) []lease.Incarnation {
 	return members
 }
 
+// rounded returns figures for a log.
+func rounded(b placement.Balance) (cv, maxMean float64) {
+	return math.Round(100*b.CV) / 100, math.Round(100*b.MaxMean) / 100
+}
+
 // balance is what the log says about the spread of partitions.
 type balance struct {
 	of     *placement.Table // reviewed last
@@ -215,7 +221,7 @@ func (b *balance) review(now time.Time, t *placement.Table, log func(Level, stri
 		return
 	}
 	b.of, b.uneven = t, advice != ""
-	cv, maxMean := math.Round(100*figures.CV)/100, math.Round(100*figures.MaxMean)/100
+	cv, maxMean := rounded(figures)
 	if b.uneven {
 		log(Warn, "partitions are spread unevenly", "cv", cv, "max_mean", maxMean, "advice", advice)
 	} else {

@@ -19,15 +19,15 @@ func TestName(t *testing.T) {
 		version string
 		info    *debug.BuildInfo
 	}{
-		"v1.2.3":       {"v1.2.3", main("(devel)", commit)},
-		"v1.2.4":       {"", main("v1.2.4+dirty", commit)},
+		"v1.2.3":      {"v1.2.3", main("(devel)", commit)},
+		"v1.2.4":      {"", main("v1.2.4+dirty", commit)},
 		"e685e52abcd": {"", main("(devel)", commit)},
 		"0123456789a": {"", main("v0.0.0-20261124165707-0123456789ab", commit)},
 		"0123456789b": {"", main("v1.2.4-0.20261124165707-0123456789bc+dirty", commit)},
-		"v1.2.5":       {"", within(debug.Module{Version: "v1.2.5"})},
-		"v1.2.6":       {"", within(debug.Module{Version: "v1.2.5", Replace: &debug.Module{Version: "v1.2.6"}})},
+		"v1.2.5":      {"", within(debug.Module{Version: "v1.2.5"})},
+		"v1.2.6":      {"", within(debug.Module{Version: "v1.2.5", Replace: &debug.Module{Version: "v1.2.6"}})},
 		"v1.22.333-r": {"", within(debug.Module{Version: "v1.22.333-rc.1"})},
-		"":             {"", within(debug.Module{Version: "v1.2.5", Replace: &debug.Module{Path: "../"}})},
+		"":            {"", within(debug.Module{Version: "v1.2.5", Replace: &debug.Module{Path: "../"}})},
 	} {
 		if got := nameOf(c.version, c.info); got != want {
 			t.Errorf("%q, want %q", got, want)

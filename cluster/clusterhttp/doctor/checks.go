@@ -90,6 +90,9 @@ func (e Examination) leases() Check {
 // clocks compares each clock with the median: this agent's own clock may be the wrong one.
 func (e Examination) clocks() Check {
 	members := slices.Clone(e.After.Members.Members)
+	if rejected := e.After.Members.Ahead; len(rejected) > 0 {
+		return e.ahead(rejected)
+	}
 	if len(members) < 2 {
 		return Check{Name: "clocks", Finding: "there is no other clock to compare with"}
 	}
@@ -108,20 +111,33 @@ func (e Examination) clocks() Check {
 			off = append(off, text)
 		}
 	}
-	const do = "have NTP set the clock, and see why it did not"
 	switch {
 	case len(ahead) > 0:
 		return Check{
 			"clocks", Fail, fmt.Sprintf("more than %v ahead of the others: %s", limit, few(ahead)),
-			"the other nodes reject its heartbeats, and it fences itself: it owns nothing", do,
+			"the other nodes reject its heartbeats, and it fences itself: it owns nothing", setClock,
 		}
 	case len(off) > 0:
 		return Check{
 			"clocks", Warn, fmt.Sprintf("far from the others: %s", few(off)),
-			fmt.Sprintf("a node more than %v ahead is fenced; a node behind does no harm, and its log has wrong times", limit), do,
+			fmt.Sprintf("a node more than %v ahead is fenced; a node behind does no harm, and its log has wrong times", limit), setClock,
 		}
 	}
 	return Check{Name: "clocks", Finding: fmt.Sprintf("all within %v of the median; %v ahead is the limit", greatest.Round(100*time.Millisecond), limit)}
+}
+
+const setClock = "have NTP set the clock, and see why it did not"
+
+// ahead names nodes that are no members because of their clocks.
+func (e Examination) ahead(rejected []report.Ahead) Check {
+	var names []string
+	for _, n := range rejected {
+		names = append(names, fmt.Sprintf("%s by %v", n.ID, ms(n.ByMS).Round(100*time.Millisecond)))
+	}
+	return Check{
+		"clocks", Fail, fmt.Sprintf("more than %v ahead of the others: %s", ms(e.After.Stats.Settings.MaxSkewMS), few(names)),
+		"this node rejects its heartbeats, and it fences itself: it owns nothing", setClock,
+	}
 }
 
 // tables warns of drift that lasts. Every change causes drift for a moment.

@@ -96,11 +96,12 @@ func TestChecks(t *testing.T) {
 		}), "ready: fail: advertised address 10.0.0.1:7946"},
 		"fenced": {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
-		"an old lease":    {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
-		"at two thirds":   {after(member(2, func(m *report.Member) { m.AgeMS = 4000 })), ""},
-		"another's clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
-		"a slow clock":    {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
-		"nearly":          {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
+		"an old lease":                         {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
+		"at two thirds":                        {after(member(2, func(m *report.Member) { m.AgeMS = 4000 })), ""},
+		"another's clock":                      {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s"},
+		"a clock by which a node is no member": {after(func(l *Look) { l.Members.Ahead = []report.Ahead{{ID: "node-z", ByMS: 7010}} }), "clocks: fail: more than 5s ahead of the others: node-z by 7s"},
+		"a slow clock":                         {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
+		"nearly":                               {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
 		"its own clock": {after(func(l *Look) { // it is the wrong one if all others agree
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},

@@ -72,9 +72,18 @@ type Members struct {
 	Evictions []Eviction `json:"evictions,omitempty"`
 	Spared    bool       `json:"spared,omitempty"`
 
+	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are too far ahead.
+	Ahead []Ahead `json:"ahead,omitempty"`
+
 	// Lost has the members that have gone within 30 minutes and did not come back, the latest
 	// first, at most 256, as this node saw it since it was started.
 	Lost []Lost `json:"lost,omitempty"`
+}
+
+// Ahead is a node whose clock is too far ahead of the cluster's.
+type Ahead struct {
+	ID   lease.NodeID `json:"id"`
+	ByMS int64        `json:"by_ms"`
 }
 
 // Lost is a member that is not live any more, with what was last known of it.
