@@ -68,13 +68,14 @@ func TestChecks(t *testing.T) {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "ready: fail: isolated"},
-		"ill":          {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
-		"evicted":      {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
-		"held":         {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
-		"a hold":       {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
-		"no loads":     {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
-		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
-		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []report.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"ill":                 {after(func(l *Look) { l.Stats.State, l.Stats.Ill = "ill", "no disk" }), "ready: fail: no disk"},
+		"evicted":             {after(func(l *Look) { l.Stats.State = "evicted" }), "ready: warn: evicted"},
+		"held":                {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
+		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
+		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
+		"no loads":            {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
+		"a first load":        {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
+		"an eviction":         {after(func(l *Look) { l.Members.Evictions = []report.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
 		"a lost node": {after(func(l *Look) {
 			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
@@ -109,7 +110,7 @@ func TestChecks(t *testing.T) {
 		"drift that stays":  {both(member(1, func(m *report.Member) { m.InSync = false })), "tables: warn: node-b"},
 		"drift that came":   {after(member(1, func(m *report.Member) { m.InSync = false })), ""},
 		"one after another": {func(b, a *Look) { b.Members.Members[1].InSync, a.Members.Members[2].InSync = false, false }, ""},
-		"a newcomer":        {both(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
+		"a newcomer":        {after(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
 		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
 
 		"uneven":   {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},

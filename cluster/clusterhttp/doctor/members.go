@@ -92,6 +92,10 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			e.flapping(), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost evict ID --for 1h, keeps it out",
 		},
+		{
+			e.settling(), "settling, and owning nothing: ", "they are heard, and do not take part: a fence, or no packets that arrive there; a start takes a second",
+			"see what roost doctor says at their own agents, or roost doctor --all here",
+		},
 		{spared, "evicted without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
 			evicted, "evicted: ", "they own nothing until the end: roost members shows the end and the reason",
@@ -115,6 +119,25 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		}
 	}
 	return found
+}
+
+// settling returns the nodes that settled at both looks while others owned: none where nodes are isolated.
+func (e Examination) settling() (ids []string) {
+	before := make(map[lease.NodeID]bool)
+	for _, m := range e.Before.Members.Members {
+		before[m.ID] = m.State == lease.Settling
+	}
+	owned := false
+	for _, m := range e.After.Members.Members {
+		owned = owned || roleOf(m) == "active"
+		if m.State == lease.Settling && before[m.ID] && m.ID != e.After.Members.Self {
+			ids = append(ids, string(m.ID))
+		}
+	}
+	if !owned {
+		return nil
+	}
+	return ids
 }
 
 // flapping returns the nodes that ended three times or more of late, without a farewell. One that is
