@@ -26,11 +26,21 @@ func Check(agents []Agent) []doctor.Check {
 	} else {
 		found = unseen(agents)
 	}
-	var silent []string
+	var silent, absent []string
 	for _, a := range agents {
-		if a.View == nil && a.HTTP != "" {
+		switch {
+		case a.absent:
+			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
+		case a.View == nil && a.HTTP != "":
 			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
 		}
+	}
+	if len(absent) > 0 {
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Warn, Finding: "runs, and takes no part: " + Few(absent),
+			Means: "the agents of these nodes answer over HTTP, and others do not hear them",
+			Do:    "see whether UDP and TCP get through between them and the others, and to the address that they advertise (--advertise)",
+		})
 	}
 	if len(silent) > 0 {
 		found = append(found, doctor.Check{

@@ -27,7 +27,8 @@ type Agent struct {
 	Fault string       `json:"fault,omitempty"` // why there is no answer
 	View  *View        `json:"view,omitempty"`  // its answer
 
-	lost bool // by the view of all others
+	lost   bool // by the view of all others
+	absent bool // it runs, and takes no part
 }
 
 // View is what an agent says of the members.
@@ -55,7 +56,7 @@ func Take(ctx context.Context, s *session.Session, then func(context.Context, *s
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {
-		if a != first && (a.View != nil || !a.lost) { // a lost one without an answer is no news
+		if a != first && (a.View != nil || a.absent || !a.lost) { // a lost one without an answer is no news
 			if a.HTTP == "" {
 				a.Fault = "states no HTTP API that others reach"
 			}
@@ -90,7 +91,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 			defer func() { <-slots }()
 			other.Timeout = min(s.Timeout, answer)
 			if err := t.ask(ctx, other, a); err != nil {
-				a.View, a.Fault = nil, reason(ctx, other, err)
+				a.View, a.Fault, a.absent = nil, reason(ctx, other, err), session.Absent(err) != nil
 			}
 		})
 	}

@@ -65,6 +65,11 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"self":%q,%s`, id, tn.same)
 		return
 	}
+	if id == "absent" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeNotReady, Message: "joining: by UDP", State: "joining"})
+		return
+	}
 	sees, known := tn.sees[id]
 	if !known {
 		http.Error(w, "no such agent", http.StatusBadGateway)
@@ -120,6 +125,7 @@ func TestCheck(t *testing.T) { // S8.3
 		"lost, and gone":              {map[string][]string{"a": {"a", "-x"}}, nil, "a 1", nil},
 		"left, and runs":              {map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1", nil},
 		"joins":                       {map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1", []string{"warn x is not seen by a"}},
+		"runs, and takes no part":     {map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
 		"no answer":                   {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
 		"no HTTP":                     {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
 		"another agent's address":     {map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -", []string{"warn no view from alias-a (the agent at "}},
