@@ -154,7 +154,9 @@ func TestEventKinds(t *testing.T) { // S8.2
 			{"", drained}, {"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }}, {"", func(s *Snapshot) { s.Evictions = nil }},
 		}, []Event{{Kind: EventDraining, Member: "b"}, {Kind: EventEvicted, Member: "b", Why: "slow"}, {Kind: EventReadmitted, Member: "b"}}},
 		"drained, evicted, undrained, readmitted": {[]step{
-			{"", drained}, {"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }}, {"", evicted("slow")},
+			{"", drained},
+			{"", func(s *Snapshot) { s.Evictions = []Eviction{{ID: "b", Reason: "slow"}} }},
+			{"", evicted("slow")},
 			{"", func(s *Snapshot) {
 				s.Evictions = nil
 				*s.of("b") = Member{ID: "b", Incarnation: 1, State: lease.Active, Weight: 100}

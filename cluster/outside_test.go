@@ -135,7 +135,7 @@ func TestCloseWithASlowLog(t *testing.T) {
 				if took := time.Since(began); took != min(blocked, time.Second) {
 					t.Errorf("Close took %v", took)
 				}
-				const last = " released=1024 moved=0 partitions=1024\n" // of the end
+				const last = " released=1024 moved=0 partitions=1024 nodes=1 max_mean=1\n" // of the end
 				if got := out.String(); strings.HasSuffix(got, last) != written {
 					t.Errorf("want the last lines: %v; got:\n%s", written, got[max(0, len(got)-500):])
 				}

@@ -47,7 +47,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 	member := Member{
 		ID: m.ID, Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, State: m.State,
 		Weight: m.Weight, Capacity: m.Capacity, Load: m.Load, Incarnation: m.Incarnation,
-		Labels: m.Labels, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.Record.HTTP, renewed: m.Renewed.Add(-clockOffset), evicted: m.Evicted,
+		Labels: m.Labels, Version: m.Program, Roost: m.Roost, ClockOffset: m.Clock, TableDigest: m.Table, keys: m.Keys, http: m.HTTP, renewed: m.Renewed.Add(-clockOffset), evicted: m.Evicted,
 	}
 	if m.Held > 0 {
 		member.Held = v.Local(m.Held).Add(-clockOffset)

@@ -236,8 +236,7 @@ func appendAccusation(b []byte, a Accusation, at Stamp) []byte {
 	return w.b
 }
 
-// appendRecord appends a record behind its length. Fields that were added after version 3 was
-// released are left out at the end if they say nothing.
+// appendRecord appends a record behind its length.
 func appendRecord(b []byte, r *Record) []byte {
 	var w writer
 	w.text(string(r.ID))
@@ -254,6 +253,13 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.text(r.Labels[k])
 	}
 	w.b = append(w.b, r.MinWire, r.MaxWire)
+	w.later(r)
+	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
+}
+
+// later appends the fields of a record that were added after version 3 was released. They are left out at the
+// end if they say nothing.
+func (w *writer) later(r *Record) {
 	served := r.HTTP != 0 || len(r.rest) > 0
 	versioned := served || r.Roost != "" || r.Program != ""
 	keyed := versioned || r.Keys != ""
@@ -276,7 +282,6 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.uvarint(uint64(r.HTTP))
 	}
 	w.b = append(w.b, r.rest...)
-	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
 }
 
 // recordBytes returns the encoded size of r.

@@ -35,7 +35,7 @@ It asks them where they say that they serve HTTP: see roost members --all.
 It exits with 0 if all is ok, 3 if something needs a look, 4 if something is
 broken, and 1 if no agent answers.`,
 		Example: `  roost doctor
-  roost doctor --all --expect 5
+  roost doctor --all --expect 3
   roost doctor --over 1m
   roost doctor --output json | jq -r '.checks[] | select(.status != "ok") | .finding'`,
 		Args: cobra.NoArgs,

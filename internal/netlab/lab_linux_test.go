@@ -209,11 +209,11 @@ func (l *lab) heal() {
 }
 
 // The traffic of gossip: packets, and streams in both directions.
-func (l *lab) udp(way string, i int) string { //nolint:unparam // as tcp
+func (l *lab) udp(way string, i int) string {
 	return fmt.Sprintf("ip %s %s udp dport 7946", way, l.addr(i))
 }
 
-func (l *lab) tcp(way string, i int) []string { //nolint:unparam // a host is a parameter of a fault
+func (l *lab) tcp(way string, i int) []string {
 	return []string{
 		fmt.Sprintf("ip %s %s tcp dport 7946", way, l.addr(i)), fmt.Sprintf("ip %s %s tcp sport 7946", way, l.addr(i)),
 	}

@@ -26,11 +26,13 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.3
 			"cut off", func(l *lab) {
 				l.drop(append(append(l.tcp("daddr", 3), l.tcp("saddr", 3)...), l.udp("daddr", 3), l.udp("saddr", 3))...)
 			},
-			[]string{"fail views: sides that do not see each other: n1, n2 | n3", "warn members: lost: n3 expired "}, "lost n3 expired",
+			[]string{"fail views: sides that do not see each other: n1, n2 | n3", "warn members: lost: n3 expired "},
+			"lost n3 expired",
 		},
 		{
 			"deaf by UDP", func(l *lab) { l.drop(l.udp("daddr", 3)) },
-			[]string{"n3 fail ready: it is joining: members answer over TCP, but UDP does not get through both ways", "warn members: settling, and owning nothing: n3"}, "fenced n3",
+			[]string{"n3 fail ready: it is joining: members answer over TCP, but UDP does not get through both ways", "warn members: settling, and owning nothing: n3"},
+			"fenced n3",
 		},
 	} {
 		t.Run(f.name, func(t *testing.T) {

@@ -66,9 +66,7 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 		}
 		defer func() { _ = pins.Close() }()
 	}
-	if web.addr != settings.Off {
-		a.Cluster.HTTPAddr, a.Cluster.HTTPTLS = web.addr, a.TLS.Cert != ""
-	}
+	a.Cluster.HTTPAddr, a.Cluster.HTTPTLS = web.listens(), a.TLS.Cert != ""
 	a.Cluster.Log = slog.New(newJoining(log.Handler(), &web.waitsFor))
 	agent, err := cluster.Start(ctx, a.Cluster)
 	if err != nil {

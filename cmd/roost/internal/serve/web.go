@@ -96,6 +96,14 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	return w, nil
 }
 
+// listens returns the host:port at which it listens, or "".
+func (w *web) listens() string {
+	if w.server == nil {
+		return ""
+	}
+	return w.addr
+}
+
 // hint returns the likely reason why an address cannot be listened on; "" if the error says all.
 func hint(err error) string {
 	switch {

@@ -77,34 +77,31 @@ func unseen(agents []Agent) (found []doctor.Check) {
 
 // sidesOf returns the groups of agents that see each other, directly or by others. An agent that joins is on no side.
 func sidesOf(agents []Agent) (sides [][]lease.NodeID) {
-	of := make(map[lease.NodeID]int) // index of its side
-	var all [][]lease.NodeID
+	side := make(map[lease.NodeID][]lease.NodeID) // that a node is on
 	for _, a := range agents {
 		if a.View != nil && a.View.State != "joining" {
-			of[a.ID] = len(all)
-			all = append(all, []lease.NodeID{a.ID})
+			side[a.ID] = []lease.NodeID{a.ID}
 		}
 	}
 	for _, a := range agents {
-		into, counts := of[a.ID]
-		if a.View == nil || !counts {
+		if side[a.ID] == nil {
 			continue
 		}
 		for _, id := range a.View.Sees {
-			from, counts := of[id]
-			if into = of[a.ID]; !counts || from == into {
+			other := side[id]
+			if other == nil || other[0] == side[a.ID][0] {
 				continue
 			}
-			for _, moved := range all[from] {
-				of[moved] = into
+			all := slices.Concat(side[a.ID], other)
+			slices.Sort(all)
+			for _, member := range all {
+				side[member] = all
 			}
-			all[into], all[from] = append(all[into], all[from]...), nil
 		}
 	}
-	for _, side := range all {
-		if len(side) > 0 {
-			slices.Sort(side)
-			sides = append(sides, side)
+	for _, id := range slices.Sorted(maps.Keys(side)) {
+		if side[id][0] == id {
+			sides = append(sides, side[id])
 		}
 	}
 	return sides
