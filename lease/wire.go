@@ -261,7 +261,7 @@ func appendRecord(b []byte, r *Record) []byte {
 // end if they say nothing.
 func (w *writer) later(r *Record) {
 	served := r.HTTP != 0 || len(r.rest) > 0
-	versioned := served || r.Roost != "" || r.Program != ""
+	versioned := served || r.Roost+r.Program != ""
 	keyed := versioned || r.Keys != ""
 	damped := keyed || r.Restless > 0 || r.Held > 0
 	if damped || r.Handover {
