@@ -38,6 +38,7 @@ func TestLostRows(t *testing.T) { // S8.6
 	})
 	p := open(t, f.URL, 1440, 900)
 	p.ready(8)
+	p.text("#store-note", "1.3 ms a call")
 	p.text("#members-figure", "8 of 10")
 	p.text("#members-note", "2 lost, 8 active")
 	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r => r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)

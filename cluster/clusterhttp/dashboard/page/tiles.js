@@ -90,7 +90,7 @@ export class Tiles {
       tile("store", { figure: "–", note: "this agent pins no rooms" });
       return;
     }
-    const calls = rooms.store_calls ? `${span(rooms.store_ns / rooms.store_calls / 1e6)} a call` : "no call yet";
+    const calls = rooms.store_calls ? `${(rooms.store_ns / rooms.store_calls / 1e6).toFixed(1)} ms a call` : "no call yet";
     tile("store", rooms.refused ? { figure: "Refused", note: "other nodes have other settings", level: "bad" }
       : rooms.store_doubt ? { figure: "Down", note: `no answer lately; circuit breaker ${rooms.breaker}`, level: "bad" }
         : { figure: "Up", note: `${calls}; ${plural(rooms.store_errors, "error")} since start`, level: "good" });
