@@ -49,7 +49,7 @@ func TestShardDown(t *testing.T) { // S0.8
 				f.crash("c")
 				time.Sleep(time.Minute)
 				if up, down := left(); up > 0 || down == 0 {
-					t.Errorf("%d rooms of the dead node are left in the shards that answer, %d in the one that is down", up, down)
+					t.Errorf("%d rooms of the dead node are left in the shards that answer, %d in the shard that is down", up, down)
 				}
 				shards.shardDown.Store(false)
 				time.Sleep(time.Minute)

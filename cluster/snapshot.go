@@ -69,7 +69,7 @@ type Snapshot struct {
 
 	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are more than Config.MaxSkew ahead of the
 	// cluster's. They are no members, or will be none soon.
-	Ahead []lease.Ahead
+	Ahead map[lease.NodeID]time.Duration
 
 	// Phase is where this node is in its life.
 	Phase Phase

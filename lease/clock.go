@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -21,20 +20,17 @@ type aheadClock struct {
 	until time.Time
 }
 
-// Ahead is a node whose beats are rejected, since its clock is too far ahead of the cluster's.
-type Ahead struct {
-	ID NodeID
-	By time.Duration
-}
-
-// Ahead returns the nodes whose beats are rejected, by id, as far as their records are known: O(1) if there are none.
-func (s *Set) Ahead() (all []Ahead) {
+// Ahead returns by how much the clocks of nodes with rejected beats are ahead, as far as their records are known: O(1) if there are none.
+func (s *Set) Ahead() map[NodeID]time.Duration {
+	if len(s.ahead) == 0 {
+		return nil
+	}
+	all := make(map[NodeID]time.Duration)
 	for h, a := range s.ahead {
 		if e := s.known[h]; e != nil {
-			all = append(all, Ahead{e.rec.ID, a.clock - s.clock})
+			all[e.rec.ID] = a.clock - s.clock
 		}
 	}
-	slices.SortFunc(all, func(a, b Ahead) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 

@@ -32,8 +32,8 @@ type View struct {
 	// proof. Nodes that may merely be out of reach are not among them.
 	Crashed []Incarnation
 
-	// Ahead has the nodes whose beats are rejected: [Set.Ahead].
-	Ahead []Ahead
+	// Ahead has the nodes with beats that are rejected, and by how much their clocks are ahead of the cluster's.
+	Ahead map[NodeID]time.Duration
 
 	// Spared says that evictions have no effect at present: they would leave no candidate.
 	Spared bool

@@ -2,8 +2,10 @@ package clusterhttp
 
 import (
 	_ "embed"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,8 +85,8 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 		members[i].Keys, members[i].HTTP = s.Members[i].KeyFingerprints(), s.Members[i].HTTP()
 	}
 	var ahead []report.Ahead
-	for _, n := range s.Ahead {
-		ahead = append(ahead, report.Ahead{ID: n.ID, ByMS: n.By.Milliseconds()})
+	for _, id := range slices.Sorted(maps.Keys(s.Ahead)) {
+		ahead = append(ahead, report.Ahead{ID: id, ByMS: s.Ahead[id].Milliseconds()})
 	}
 	return Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),

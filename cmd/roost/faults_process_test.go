@@ -182,7 +182,7 @@ func linesOf(t *testing.T, p *proc) (said []string) {
 	return said
 }
 
-// startAhead starts node d, whose wall clock is ahead.
+// startAhead starts node d, with a wall clock that is ahead.
 func (f *faulty) startAhead() {
 	f.t.Helper()
 	d, err := cluster.Start(gossip.WithEnv(f.t.Context(), gossip.Env{ClockOffset: 7 * time.Second}), cluster.Config{

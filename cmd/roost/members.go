@@ -10,7 +10,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/cmd/roost/internal/survey"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/spf13/cobra"
 )
 
@@ -120,4 +122,33 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 		lines = append(lines, "\n")
 	}
 	return lines
+}
+
+// views is the answer of roost members --all as JSON.
+type views struct {
+	Self   lease.NodeID   `json:"self"` // the first agent
+	Agents []survey.Agent `json:"agents"`
+}
+
+// viewAll shows what each agent sees.
+func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
+	agents, err := survey.Take(ctx, s, nil)
+	if err != nil {
+		return session.View{}, err
+	}
+	answer := views{agents[0].ID, agents}
+	page := term.Page("AGENT\tSTATE\tSEES\tTABLE\tDOES NOT SEE\tLOST\tHTTP", func(row func(...any)) {
+		for _, a := range agents {
+			if v := a.View; v != nil {
+				lacks := term.Toned{Text: term.OrDash(survey.Few(v.Lacks))}
+				if len(v.Lacks) > 0 {
+					lacks.Tone = term.Warning
+				}
+				row(marked(a.ID, answer.Self), v.State, len(v.Sees), sameOrNot(v.InSync), lacks, term.OrDash(survey.Few(v.Lost)), a.HTTP)
+			} else {
+				row(a.ID, term.Toned{Text: "?", Tone: term.Warning}, "-", "-", "-", "-", term.Toned{Text: a.Fault, Tone: term.Warning})
+			}
+		}
+	})
+	return session.View{Answer: answer, Counts: answer, Page: page}, nil
 }

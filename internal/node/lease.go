@@ -2,6 +2,8 @@ package node
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -97,12 +99,12 @@ func (n *Node) warnClock(now time.Time) {
 	}
 }
 
-// aheadOf names the first senders whose heartbeats are rejected.
+// aheadOf names the first senders of rejected heartbeats.
 func (n *Node) aheadOf() string {
 	all := n.set.Ahead()
 	var names []string
-	for _, a := range all[:min(5, len(all))] {
-		names = append(names, fmt.Sprintf("%s by %v", a.ID, a.By.Round(100*time.Millisecond)))
+	for _, id := range slices.Sorted(maps.Keys(all))[:min(5, len(all))] {
+		names = append(names, fmt.Sprintf("%s by %v", id, all[id].Round(100*time.Millisecond)))
 	}
 	return strings.Join(names, ", ")
 }

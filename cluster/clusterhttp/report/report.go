@@ -72,7 +72,7 @@ type Members struct {
 	Evictions []Eviction `json:"evictions,omitempty"`
 	Spared    bool       `json:"spared,omitempty"`
 
-	// Ahead has the nodes whose heartbeats this node rejects, since their clocks are too far ahead.
+	// Ahead has nodes with clocks that are too far ahead: this node rejects their heartbeats.
 	Ahead []Ahead `json:"ahead,omitempty"`
 
 	// Lost has the members that have gone within 30 minutes and did not come back, the latest
@@ -80,7 +80,7 @@ type Members struct {
 	Lost []Lost `json:"lost,omitempty"`
 }
 
-// Ahead is a node whose clock is too far ahead of the cluster's.
+// Ahead is a node with a clock that is too far ahead of the cluster's.
 type Ahead struct {
 	ID   lease.NodeID `json:"id"`
 	ByMS int64        `json:"by_ms"`
