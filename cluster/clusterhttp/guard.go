@@ -51,6 +51,10 @@ func newGuard(o Options) *guard {
 	}
 }
 
+// Admit returns why a [Handler] with these options rejects a request for its headers, or nil. It is for a server
+// that answers before there is an agent.
+func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
+
 // admit returns why a request is rejected, or nil.
 func (g *guard) admit(r *http.Request) *Problem {
 	if fields(r.Header) > maxFields {

@@ -139,10 +139,10 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.whileJoining(out, in)
 }
 
-// whileJoining answers before there is an agent to ask. With a token for reads, the page
-// and the metrics wait for the agent's own handler, which asks for the token.
+// whileJoining answers before there is an agent to ask. The page, the metrics and the reason are for requests that the
+// agent's own handler would let in. That handler asks others for a token, or for another host name.
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
-	open := !w.options.TokenReads
+	open := w.options.Admit(in) == nil
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
 		w.options.Metrics.ServeHTTP(out, in) // of the process alone
 		return

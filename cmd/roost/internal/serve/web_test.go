@@ -53,6 +53,19 @@ func TestJoining(t *testing.T) {
 			t.Errorf("%s", body)
 		}
 	}
+	waits := "a seed does not answer"
+	w.waitsFor.Store(&waits)
+	for host, trusted := range map[string]bool{w.addr: true, "attacker.example:80": false} { // the latter may resolve to this machine
+		for _, path := range []string{"/", "/metrics", "/dashboard/main.js", "/v1/members"} {
+			in := httptest.NewRequest(http.MethodGet, path, nil)
+			in.Host = host
+			answer := httptest.NewRecorder()
+			w.ServeHTTP(answer, in)
+			if said := answer.Code == http.StatusOK || strings.Contains(answer.Body.String(), "a seed"); said != trusted {
+				t.Errorf("%s of %s while joining: %d %s", path, host, answer.Code, answer.Body)
+			}
+		}
+	}
 	w.options.TokenReads = true // who shows no token gets no more than a program does
 	for _, path := range []string{"/", "/metrics", "/dashboard/main.js"} {
 		answer := httptest.NewRecorder()
