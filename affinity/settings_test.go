@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -306,8 +308,8 @@ func TestCostChanges(t *testing.T) { // S6.12
 	})
 }
 
-// A store that cannot compare settings, as by its access list, is in the log once, and
-// the rooms go on.
+// A store that cannot compare settings, as by its access list, is in the log once after a TTL, and
+// the rooms go on. One that was late twice is not.
 func TestSettingsNotCompared(t *testing.T) { // S6.12
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -319,4 +321,32 @@ func TestSettingsNotCompared(t *testing.T) { // S6.12
 			t.Errorf("%d times in the log:\n%s", n, &log)
 		}
 	})
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &lateStore{Memory: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, "a")
+		for range 2 {
+			store.late.Store(true)
+			time.Sleep(3 * time.Second)
+			store.late.Store(false)
+			time.Sleep(3 * time.Second)
+		}
+		_ = f.rooms["a"].Close()
+		if strings.Contains(log.String(), "settings not compared") {
+			t.Errorf("%s", &log)
+		}
+	})
+}
+
+// lateStore compares no settings while it is late.
+type lateStore struct {
+	*pinstore.Memory
+	late atomic.Bool
+}
+
+func (s *lateStore) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, stated pinstore.Settings) (pinstore.Agreed, error) {
+	if s.late.Load() {
+		return pinstore.Agreed{}, fmt.Errorf("%w: %w", pinstore.ErrStore, context.DeadlineExceeded)
+	}
+	return s.Memory.Agree(ctx, self, ttl, stated)
 }

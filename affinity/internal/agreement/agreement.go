@@ -38,10 +38,11 @@ type Agreement struct {
 	at      lease.Incarnation // that was compared last, and its fences by then
 	fences  uint64
 	last    time.Time
-	silent  bool   // not live since then
-	differ  string // what differed then
-	logged  string // what differs, by the log
-	unheard bool   // the store does not compare settings, by the log
+	silent  bool      // not live since then
+	differ  string    // what differed then
+	logged  string    // what differs, by the log
+	failing time.Time // since when the store compares no settings; zero: it does
+	unheard bool      // the same, by the log
 	refused atomic.Pointer[error]
 
 	strangers atomic.Pointer[[]lease.Incarnation]
@@ -134,17 +135,25 @@ func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore
 	return a.Store.Agree(ctx, self, a.TTL, a.Settings)
 }
 
-// Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise.
+// Report logs the result of Check, if it is news. err is an error of the store while it answers otherwise. An error that
+// ends within a TTL is no news: a busy store is late now and then.
 func (a *Agreement) Report(err error) {
 	switch {
-	case err != nil && !a.unheard:
+	case err == nil:
+		a.failing = time.Time{}
+	case a.failing.IsZero():
+		a.failing = time.Now()
+	}
+	unheard := err != nil && time.Since(a.failing) >= a.TTL
+	switch {
+	case unheard && !a.unheard:
 		a.Log.Warn("settings not compared with those of other nodes", "err", err)
 	case a.differ != "" && a.differ != a.logged:
 		a.Log.Error("settings differ from those of other nodes; placing no rooms", "err", a.Refused())
 	case a.differ == "" && a.logged != "":
 		a.Log.Info("settings agree with those of other nodes again")
 	}
-	a.unheard, a.logged = err != nil, a.differ
+	a.unheard, a.logged = unheard, a.differ
 }
 
 // Withdraw says that this node has ended.
