@@ -28,8 +28,8 @@ check: vet short lint ## the quick look while working: vet, short tests, lint
 
 test: deps lint vet tests ## everything, as CI runs it; installs missing programs
 
-tests: ## race, cpus, fuzz and bench-once, and long beside them
-	@scripts/beside.sh '$(MAKE) --no-print-directory race cpus fuzz bench-once' '$(MAKE) --no-print-directory long'
+tests: ## race, fuzz and bench-once, and long and cpus beside them
+	@scripts/beside.sh '$(MAKE) --no-print-directory race fuzz bench-once' '$(MAKE) --no-print-directory long cpus'
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -o bin/roost ./cmd/roost
