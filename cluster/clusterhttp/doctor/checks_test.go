@@ -262,3 +262,24 @@ func TestVerdict(t *testing.T) {
 		t.Error("dire is a verdict")
 	}
 }
+
+// What to look at is up to why members were lost.
+func TestLostRemedy(t *testing.T) { // S8.1
+	for _, c := range []struct {
+		reasons   []lease.Reason
+		log, host bool // what the remedy names
+	}{
+		{[]lease.Reason{lease.Crashed, lease.Departed}, true, false},
+		{[]lease.Reason{lease.Expired}, false, true},
+		{[]lease.Reason{lease.Expired, lease.Crashed}, true, true},
+	} {
+		l := healthyLook()
+		for i, r := range c.reasons {
+			l.Members.Lost = append(l.Members.Lost, report.Lost{ID: lease.NodeID(fmt.Sprint("lost-", i)), Reason: r})
+		}
+		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
+		if do := checks[0].Do; strings.Contains(do, "supervisor") != c.log || strings.Contains(do, "machine") != c.host {
+			t.Errorf("%v: %q", c.reasons, do)
+		}
+	}
+}

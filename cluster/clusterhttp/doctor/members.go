@@ -85,8 +85,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		what, means, do string
 	}{
 		{
-			lost, "lost: ", "other nodes own what these owned",
-			"crashed: see the log of its program and of its supervisor; expired: see whether its machine runs and the network reaches it. One that is gone for good is forgotten after 30 minutes",
+			lost, "lost: ", "other nodes own what these owned", lostRemedy(e.After.Members.Lost),
 		},
 		{
 			e.flapping(), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
@@ -119,6 +118,22 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		}
 	}
 	return found
+}
+
+// lostRemedy says what to look at, by the reasons of the losses.
+func lostRemedy(lost []report.Lost) string {
+	of := func(reason lease.Reason) bool {
+		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
+	}
+	crashed, expired := "see the log of its program and of its supervisor", "see whether its machine runs and the network reaches it"
+	const forgotten = ". A node that is gone for good is forgotten after 30 minutes"
+	switch {
+	case !of(lease.Expired):
+		return crashed + forgotten
+	case !of(lease.Crashed):
+		return expired + forgotten
+	}
+	return "crashed: " + crashed + "; expired: " + expired + forgotten
 }
 
 // settling returns the nodes that settled at both looks while others owned: none where nodes are isolated.

@@ -11,7 +11,7 @@ export function spark(id, history, field, what) {
   const figures = history?.figures ?? [];
   const values = figures.map((f) => f[field]);
   const low = Math.min(...values), high = Math.max(...values);
-  $(id).hidden = figures.length < 2;
+  $(id).hidden = figures.length < 4; // fewer are no line to read
   if ($(id).hidden) return;
   const now = Date.parse(history.now), span = Math.max(least, now - Date.parse(figures[0].at));
   const y = (v) => (high === low ? height / 2 : height - 1.5 - ((v - low) / (high - low)) * (height - 3));
