@@ -113,7 +113,9 @@ func (h *history) followFence(d *difference, before, m *Member) {
 	switch settles := m.State == lease.Settling; {
 	case fenced && !settles:
 		delete(h.fenced, m.ID)
-		d.add(Event{Kind: EventReady, Member: m.ID})
+		if m.State == lease.Active { // one that drains takes no part yet
+			d.add(Event{Kind: EventReady, Member: m.ID})
+		}
 	case settles && !fenced && before != nil && before.State != lease.Settling:
 		h.fenced[m.ID] = struct{}{}
 		d.add(Event{Kind: EventFenced, Member: m.ID})

@@ -132,6 +132,10 @@ func TestEventKinds(t *testing.T) { // S8.2
 		"fenced and ready": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {"", func(s *Snapshot) {}}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReady, Member: "b"}}},
+		"fenced and held": {[]step{
+			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
+			{"", func(s *Snapshot) { s.of("b").State, s.of("b").Held = lease.Draining, time.Now() }},
+		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventDraining, Member: "b", Reason: "held"}}},
 		"fenced and replaced": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }}, {lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}, {"", func(s *Snapshot) { s.of("b").State = lease.Active }},
 		}, []Event{{Kind: EventFenced, Member: "b"}, {Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}}},

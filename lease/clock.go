@@ -27,7 +27,8 @@ func (s *Set) Ahead() map[NodeID]time.Duration {
 	}
 	all := make(map[NodeID]time.Duration)
 	for h, a := range s.ahead {
-		if e := s.known[h]; e != nil {
+		// The median may have moved since: the next beat of such a node ends its entry.
+		if e := s.known[h]; e != nil && s.tooFarAhead(a.clock) {
 			all[e.rec.ID] = a.clock - s.clock
 		}
 	}

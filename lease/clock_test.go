@@ -119,6 +119,11 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 			for i, s := range sets {
 				for _, m := range sent {
 					s.Apply(now.Add(offsets[i]), m)
+					for id, by := range s.Ahead() {
+						if by <= testParams.MaxSkew {
+							t.Fatalf("n%d says that %s is ahead by %v", i, id, by)
+						}
+					}
 				}
 				s.Expire(now.Add(offsets[i]))
 			}

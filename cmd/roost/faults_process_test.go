@@ -69,12 +69,12 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 		{
 			name: "killed", within: 2 * time.Second, fault: func(f *faulty) { f.b.Signal(syscall.SIGKILL) },
 			doctor: []string{"warn members: lost: b crashed "}, history: "lost b crashed", members: "b crashed",
-			log: []string{"member left b crashed", "ownership changed"},
+			log: []string{"member lost b crashed", "ownership changed"},
 		},
 		{
 			name: "paused", fault: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) },
 			doctor: []string{"warn members: lost: b expired "}, history: "lost b expired", members: "b expired",
-			log: []string{"member left b expired", "ownership changed"},
+			log: []string{"member lost b expired", "ownership changed"},
 		},
 		{
 			name: "drained", fault: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },

@@ -214,7 +214,7 @@ func (g siege) run(t *testing.T) {
 func lostBy(p *proc) (lost int) {
 	for line := range strings.Lines(p.Text()) {
 		var l struct{ Msg, Member string }
-		if json.Unmarshal([]byte(line), &l) == nil && l.Msg == "member left" && len(l.Member) == 1 {
+		if json.Unmarshal([]byte(line), &l) == nil && (l.Msg == "member left" || l.Msg == "member lost") && len(l.Member) == 1 {
 			lost++
 		}
 	}

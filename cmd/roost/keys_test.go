@@ -99,7 +99,7 @@ func TestKeyRotation(t *testing.T) { // S9.6
 	clients.Wait()
 	agree(t, agents...)
 	for _, a := range agents {
-		for _, bad := range []string{"member left", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former), strings.TrimSpace(next)} {
+		for _, bad := range []string{"member left", "member lost", "stalled", "unable to decrypt", "undecryptable", strings.TrimSpace(former), strings.TrimSpace(next)} {
 			if strings.Contains(a.Text(), bad) {
 				t.Errorf("%s logs %q", a.ID, bad)
 			}

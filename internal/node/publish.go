@@ -132,7 +132,11 @@ func (n *Node) publishState(s *events.State) {
 	b := events.Diff(n.state, s)
 	n.state, n.out.State, n.out.Show = s, s, true
 	for _, id := range b.Left {
-		n.log(Info, "member left", "member", id, "reason", string(cmp.Or(b.Reasons[id], lease.Expired)))
+		reason, message := cmp.Or(b.Reasons[id], lease.Expired), "member left"
+		if reason == lease.Crashed || reason == lease.Expired {
+			message = "member lost"
+		}
+		n.log(Info, message, "member", id, "reason", string(reason))
 	}
 	for _, id := range b.Joined {
 		n.log(Info, "member joined", "member", id)
