@@ -34,6 +34,7 @@ type fake struct {
 	mu      sync.Mutex
 	paused  bool
 	joining bool          // the API responds with not_ready
+	refuses bool          // calls of /v1/doctor
 	muted   bool          // streams send nothing
 	overdue bool          // responses have an old version, in which node-99 owned everything
 	resume  *events.State // where new streams resume; nil: they start over
@@ -261,6 +262,14 @@ func (f *fake) asHistory() clusterhttp.History {
 // serveDoctor has the findings of the real checks.
 func (f *fake) serveDoctor(w http.ResponseWriter, _ *http.Request) {
 	look := doctor.Look{Stats: f.asStats(), Members: f.asMembers(), Table: f.asPartitions(), History: f.asHistory()}
+	f.mu.Lock()
+	refuses := f.refuses
+	f.mu.Unlock()
+	if refuses {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeBusy, Message: "other calls are examined"})
+		return
+	}
 	f.send(w, doctor.Examination{Before: look, After: look, Addr: "fake"}.Diagnose())
 }
 

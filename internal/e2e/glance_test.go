@@ -99,3 +99,14 @@ func TestSparklines(t *testing.T) { // S8.2, S8.6
 		p.until(want, fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q && document.querySelector("#%s polyline").points.length === 180`, id, want, id))
 	}
 }
+
+// The strip does not stay green on old answers.
+func TestUnexamined(t *testing.T) { // S8.6
+	f, p := show(t, 3, 64)
+	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
+	f.set(func() { f.refuses = true })
+	p.text("#health-sum", "Not checked for")
+	p.text("#health[data-level=warn]", "other calls are examined")
+	f.set(func() { f.refuses = false })
+	p.until("the checks pass again", `document.getElementById("health").dataset.level === "good"`)
+}

@@ -14,18 +14,28 @@ export class Health {
   #found = new Map(); // key → { check, seen, at } of findings: when, and where among the checks, it was last seen
   #items = new Map(); // key → element
   #said = "";
+  #checked = Date.now(); // when the latest answer came
 
   async start() {
     for (let over = first; ; ) {
       try {
         this.#render(await get(`v1/doctor?over=${over}`, 8000));
+        this.#checked = Date.now();
         over = then;
       } catch (e) {
-        // Without an answer the page has a notice. An agent of an older release has no such answer.
+        // An agent of an older release has no such answer.
         if (e instanceof Refused && e.code === "not_found") $("health").hidden = true;
+        else if (Date.now() - this.#checked > kept) this.#doubt(e);
       }
       await new Promise((done) => setTimeout(done, rest));
     }
+  }
+
+  // doubt says that what the strip shows is old.
+  #doubt(e) {
+    attribute($("health"), "data-level", "warn");
+    say($("health-sign"), signs.warn);
+    say($("health-sum"), `Not checked for ${Math.round((Date.now() - this.#checked) / 1000)} s: ${e.message}`);
   }
 
   #render({ checks }) {
