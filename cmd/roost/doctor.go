@@ -96,7 +96,10 @@ func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doc
 		return doctor.Diagnosis{}, 0, ctx.Err()
 	}
 	after, err := look(ctx, s)
-	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), len(after.Members.Members), err
+	if err != nil {
+		return doctor.Diagnosis{}, 0, err
+	}
+	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), len(after.Members.Members), nil
 }
 
 // absent is the diagnosis of an agent that runs without taking part.
@@ -203,11 +206,14 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	defer cancel()
 	agents, err := survey.Take(bound, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
 		d, _, err := examine(ctx, s, e.over)
+		if err != nil {
+			return err
+		}
 		bad := slices.DeleteFunc(d.Checks, func(c doctor.Check) bool { return c.Status == doctor.OK })
 		mu.Lock()
 		defer mu.Unlock()
 		found[id] = append([]doctor.Check{}, bad...)
-		return err
+		return nil
 	})
 	wait.Wait()
 	if own != nil || session.Absent(err) != nil {

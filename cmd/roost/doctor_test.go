@@ -16,6 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 func healthyStats() clusterhttp.Stats {
@@ -201,4 +202,48 @@ func TestDoctorOnAFlappingNode(t *testing.T) { // S8
 	if code != exitWarned || !strings.Contains(out, "comes and goes: c, ended 3 times within 10m0s, the last ") {
 		t.Errorf("doctor exits with %d\n%s%s", code, out, fault)
 	}
+}
+
+// TestDoctorAllLosesAnAgent: one that fails between the looks has no view, and nothing is found of what it did not say.
+func TestDoctorAllLosesAnAgent(t *testing.T) { // S8.3
+	t.Parallel()
+	f := town(t, 1)
+	f[1].Set("GET /v1/stats", func(n int) any {
+		if n >= 3 { // the survey, the first look, the second
+			return clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no more answers"}
+		}
+		return healthyStats()
+	})
+	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms")
+	if code != exitWarned || !strings.Contains(out, "no view from other-001 (no more answers)") || strings.Contains(out, "at other-001: ") {
+		t.Errorf("exits with %d\n%s%s", code, out, fault)
+	}
+}
+
+// town starts a healthy agent, and others that it names as its members.
+func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
+	t.Helper()
+	members := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
+	for i := range members.Members {
+		members.Members[i].HTTP = ""
+	}
+	for i := range 1 + others {
+		f := fakeagent.New(t)
+		agents = append(agents, f)
+		if i > 0 {
+			id := lease.NodeID(fmt.Sprintf("other-%03d", i))
+			members.Members = append(members.Members, clusterhttp.Member{
+				ID: id, Addr: "10.0.0.9:7946", State: lease.Active, Weight: 100, AgeMS: 500, InSync: true, HTTP: "http://" + f.Env["ROOST_ADDR"],
+			})
+		}
+	}
+	first := len(members.Members) - len(agents) // the others are behind those of a healthy cluster
+	for i, f := range agents {
+		own := members
+		if i > 0 {
+			own.Self = members.Members[first+i].ID
+		}
+		f.Set("GET /v1/members", own)
+	}
+	return agents
 }
