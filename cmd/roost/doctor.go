@@ -202,9 +202,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	var own error
 	var wait sync.WaitGroup
 	wait.Go(func() { r.Diagnosis, members, own = examine(ctx, s, e.over) })
-	bound, cancel := context.WithTimeout(ctx, s.Timeout+e.over)
-	defer cancel()
-	agents, err := survey.Take(bound, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
+	agents, err := survey.Take(ctx, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
 		d, _, err := examine(ctx, s, e.over)
 		if err != nil {
 			return err

@@ -247,3 +247,12 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	}
 	return agents
 }
+
+// TestDoctorAllOfMany: more agents than are asked at a time take their looks one after the other, and none lacks the time for it.
+func TestDoctorAllOfMany(t *testing.T) { // S8.3
+	t.Parallel()
+	f := town(t, 65)
+	if _, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "2s", "--timeout", "1500ms"); !strings.Contains(out, "65 of 67 other agents answered") {
+		t.Errorf("%s%s", out, fault)
+	}
+}
