@@ -12,6 +12,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -77,7 +78,7 @@ type Session struct {
 	Out, Fault io.Writer
 
 	options  *Options
-	withheld bool // a token, which the network could read
+	withheld string // why the agent is not sent the token
 }
 
 // Open begins a conversation with the agent that the options name.
@@ -97,15 +98,36 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	}, err
 }
 
-// At returns a conversation with the agent at another URL, which a member states. It is without the token if the network
-// could read that.
-func (s *Session) At(base string) *Session {
+// At returns a conversation with the agent at another URL, which an answer names. It is without the token if that answer is not
+// trusted, if the network could read the token, or if the URL is of this machine, and the agent of s is not.
+func (s *Session) At(base string, trusted bool) *Session {
 	other, client := *s, *s.Client
 	other.Client, other.Addr, client.Base = &client, term.Redacted(base), base
-	if s.options.exposed(base) {
-		client.Token, other.withheld = "", true
+	switch {
+	case s.Token == "":
+	case s.options.exposed(base):
+		other.withheld = "which the network could read on its way there: see --insecure"
+	case !trusted:
+		other.withheld = "and only agents without the token name this address: ask it with --addr"
+	case here(base) && !here(s.Base):
+		other.withheld = "and states an address of this machine: ask it with --addr"
+	}
+	if other.withheld != "" {
+		client.Token = ""
 	}
 	return &other
+}
+
+// here reports whether an address is one of this machine alone.
+func here(addr string) bool {
+	base, err := agenturl.Parse(addr)
+	if err != nil {
+		return false
+	}
+	u, _ := url.Parse(base) // Parse has seen it
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && (ip.IsLoopback() || ip.Unmap().IsUnspecified())
 }
 
 // exposed reports whether the network could read a token on its way to addr.
@@ -227,8 +249,8 @@ func (s *Session) missing(p *clusterhttp.Problem) string {
 	switch {
 	case strings.Contains(p.Message, "client certificate"):
 		return "certificate of its --http-client-ca; give one with --cert and --cert-key"
-	case s.withheld:
-		return "token, which the network could read on its way there: see --insecure"
+	case s.withheld != "":
+		return "token, " + s.withheld
 	case s.Token != "":
 		return "token, and this is not it; give it with --token-file"
 	default:

@@ -27,8 +27,10 @@ type Agent struct {
 	Fault string       `json:"fault,omitempty"` // why there is no answer
 	View  *View        `json:"view,omitempty"`  // its answer
 
-	lost   bool // by the view of all others
-	absent bool // it runs, and takes no part
+	lost    bool // by the view of all others
+	absent  bool // it runs, and takes no part
+	trusted bool // an agent that has the token names HTTP
+	asked   bool
 }
 
 // View is what an agent says of the members.
@@ -46,7 +48,7 @@ type View struct {
 // given, it is called with each other agent that has answered, side by side; its error replaces the answer.
 func Take(ctx context.Context, s *session.Session, then func(context.Context, *session.Session, lease.NodeID) error) ([]Agent, error) {
 	t := &taking{known: make(map[lease.NodeID]*Agent)}
-	first := &Agent{HTTP: s.Addr}
+	first := &Agent{HTTP: s.Addr, asked: true}
 	if err := t.ask(ctx, s, first); err != nil {
 		return nil, err
 	}
@@ -83,9 +85,11 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 	t.next = nil
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
-	todo = slices.DeleteFunc(todo, func(a *Agent) bool { return a.HTTP == "" }) // it is asked once another agent knows better
 	for _, a := range todo {
-		other := s.At(a.HTTP)
+		a.asked = true
+	}
+	for _, a := range todo {
+		other := s.At(a.HTTP, a.trusted)
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
@@ -114,15 +118,15 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 		return err
 	}
 	a.View = &View{State: stats.State, digest: uint64(m.Digest), Lost: []string{}}
-	t.note(a, m)
+	t.note(a, m, s.Token != "")
 	if t.then == nil {
 		return nil
 	}
 	return t.then(ctx, s, m.Self)
 }
 
-// note adds an answer.
-func (t *taking) note(a *Agent, m clusterhttp.Members) {
+// note adds an answer. It is trusted if its agent has the token.
+func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.ID == "" {
@@ -130,26 +134,30 @@ func (t *taking) note(a *Agent, m clusterhttp.Members) {
 		t.known[a.ID] = a
 	}
 	for _, n := range m.Members { // by id
-		a.View.Sees = append(a.View.Sees, t.meet(n.ID, n.HTTP, false))
+		a.View.Sees = append(a.View.Sees, t.meet(n.ID, n.HTTP, trusted, false))
 	}
 	for _, l := range m.Lost {
 		if l.Reason != lease.Departed {
 			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%s %s", l.ID, l.Reason))
-			t.meet(l.ID, l.HTTP, true)
+			t.meet(l.ID, l.HTTP, trusted, true)
 		}
 	}
 }
 
 // meet notes a member, and returns its id in memory that all answers share.
-func (t *taking) meet(id lease.NodeID, at string, lost bool) lease.NodeID {
+func (t *taking) meet(id lease.NodeID, at string, trusted, lost bool) lease.NodeID {
 	a := t.known[id]
 	if a == nil {
 		a = &Agent{ID: id, lost: true}
 		t.known[id] = a
 	}
-	if a.HTTP == "" && at != "" {
-		a.HTTP = at
+	switch {
+	case at == "":
+	case a.HTTP == "":
+		a.HTTP, a.trusted = at, trusted
 		t.next = append(t.next, a)
+	case trusted && !a.trusted && !a.asked:
+		a.HTTP, a.trusted = at, true
 	}
 	a.lost = a.lost && lost
 	return a.ID

@@ -2,19 +2,24 @@ package survey
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
@@ -24,13 +29,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// town answers for many agents, each below a path of its own.
+// town answers for many agents, each at a host of its own.
 type town struct {
 	*httptest.Server
 	sees  map[string][]string // by agent; a member "-x" is lost, "=x" has left
 	state map[string]string
 	hangs map[string]bool
-	same  []byte // the rest of the answer of all agents about members
+	urls  map[string]string // of agents that state others
+	token string            // of the one who asks
+	told  sync.Map          // agents that were sent it
+	same  []byte            // the rest of the answer of all agents about members
 	busy  atomic.Int64
 	most  atomic.Int64 // agents that were asked at a time
 }
@@ -48,11 +56,25 @@ func (tn *town) at(id string) string {
 	if strings.HasPrefix(id, "off") {
 		return ""
 	}
-	return tn.URL + "/" + id
+	return cmp.Or(tn.urls[id], "http://"+id+":8401")
+}
+
+// of returns the agent at host:port.
+func (tn *town) of(host string) string {
+	for id, url := range tn.urls {
+		if strings.HasSuffix(url, "//"+host) {
+			return id
+		}
+	}
+	id, _, _ := strings.Cut(host, ":")
+	return id
 }
 
 func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, call, _ := strings.Cut(r.URL.Path[1:], "/")
+	id, call := tn.of(r.Host), r.URL.Path[1:]
+	if r.Header.Get("Authorization") != "" {
+		tn.told.Store(id, true)
+	}
 	if tn.hangs[id] {
 		<-r.Context().Done()
 		return
@@ -95,10 +117,23 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (tn *town) take(t *testing.T, first string, timeout time.Duration) []Agent {
 	t.Helper()
 	o := new(session.Options)
-	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, t.Output(), t.Output())
+	env := make(map[string]string)
+	if tn.token != "" {
+		env["ROOST_TOKEN_FILE"] = filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(env["ROOST_TOKEN_FILE"], []byte(tn.token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(name string) string { return env[name] }}, t.Output(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { // also for https: it matters who is sent what
+		return new(net.Dialer).DialContext(ctx, "tcp", tn.Listener.Addr().String())
+	}
+	transport := &http.Transport{DialContext: dial, DialTLSContext: dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	s.HTTP = &http.Client{Transport: transport}
 	s.Base, s.Timeout = tn.at(first), timeout
 	ctx, cancel := context.WithTimeout(t.Context(), timeout*3/2)
 	defer cancel()
@@ -152,9 +187,39 @@ func TestCheck(t *testing.T) { // S8.3
 				}
 			}
 			if !slices.EqualFunc(found, c.want, strings.HasPrefix) {
-				t.Errorf("finds %s", cmp.Diff(c.want, found))
+				t.Errorf("finds %s", gocmp.Diff(c.want, found))
 			}
 		})
+	}
+}
+
+// The token goes to the first agent, and to those that one with the token names: to none that an answer names which came
+// without it, and to this machine only if the first agent is there.
+func TestTrust(t *testing.T) { // S9.5
+	t.Parallel()
+	tn := newTown(t, map[string][]string{"a": {"a", "b", "c", "here", "any"}, "b": {"b", "evil"}, "c": {"c", "d"}, "d": {"d"}, "evil": {"evil", "worse"}, "worse": {"worse"}, "here": {"here"}, "any": {"any"}})
+	tn.token = "sesame-sesame-sesame-sesame-sesame"
+	tn.urls = map[string]string{"here": "http://127.0.0.1:9", "any": "https://0.0.0.0:9"}
+	for _, id := range []string{"a", "c", "d", "evil", "worse"} {
+		tn.urls[id] = "https://" + id + ":8401"
+	}
+	for first, want := range map[string]string{"https://a:8401": "a c d", "http://127.0.0.1:8401": "a any c d here"} {
+		tn.told.Clear()
+		tn.urls["a"] = first
+		agents := tn.take(t, "a", 20*time.Second)
+		var told []string
+		for id := range tn.told.Range {
+			told = append(told, id.(string))
+		}
+		slices.Sort(told)
+		if got := strings.Join(told, " "); got != want || len(agents) != 8 {
+			t.Errorf("from %s the token went to %q, want %q; asked %d agents", first, got, want, len(agents))
+		}
+		for _, a := range agents {
+			if a.View == nil {
+				t.Errorf("%s: %s", a.ID, a.Fault)
+			}
+		}
 	}
 }
 
@@ -192,7 +257,7 @@ func TestMany(t *testing.T) { // S8.3
 		t.Errorf("%d of %d answered, %d at once", answered, len(agents), tn.most.Load())
 	}
 	hung := newTown(t, sees)
-	hung.same = bytes.ReplaceAll(tn.same, []byte(tn.URL), []byte(hung.URL))
+	hung.same = tn.same
 	for id := range sees {
 		hung.hangs[id] = id != "n0000"
 	}
