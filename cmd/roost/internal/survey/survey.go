@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -134,7 +135,9 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 		t.known[a.ID] = a
 	}
 	for _, n := range m.Members { // by id
-		a.View.Sees = append(a.View.Sees, t.meet(n.ID, n.HTTP, trusted, false))
+		if id := t.meet(n.ID, n.HTTP, trusted, false); id != "" {
+			a.View.Sees = append(a.View.Sees, id)
+		}
 	}
 	for _, l := range m.Lost {
 		if l.Reason != lease.Departed {
@@ -144,15 +147,18 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	}
 }
 
-// meet notes a member, and returns its id in memory that all answers share.
+// meet notes a member, and returns its id in memory that all answers share, or "" if there are too many.
 func (t *taking) meet(id lease.NodeID, at string, trusted, lost bool) lease.NodeID {
 	a := t.known[id]
 	if a == nil {
+		if len(t.known) >= lease.MaxNodes {
+			return ""
+		}
 		a = &Agent{ID: id, lost: true}
 		t.known[id] = a
 	}
 	switch {
-	case at == "":
+	case !served(at):
 	case a.HTTP == "":
 		a.HTTP, a.trusted = at, trusted
 		t.next = append(t.next, a)
@@ -163,16 +169,19 @@ func (t *taking) meet(id lease.NodeID, at string, trusted, lost bool) lease.Node
 	return a.ID
 }
 
+// served reports whether at is where an agent serves HTTP: a scheme, a host and a port.
+func served(at string) bool {
+	u, err := url.Parse(at)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Port() != "" && at == (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+}
+
 // reason says in a line why there is no answer.
 func reason(ctx context.Context, s *session.Session, err error) string {
 	if ctx.Err() != nil {
 		return "not asked: out of time"
 	}
-	if p := session.Absent(err); p != nil {
-		return p.Message
-	}
 	line, _, _ := strings.Cut(s.Explain(err).Error(), "\n")
-	return line
+	return fmt.Sprintf("%.200s", line)
 }
 
 // compare fills in what needs all answers.

@@ -38,6 +38,7 @@ type town struct {
 	urls  map[string]string // of agents that state others
 	token string            // of the one who asks
 	told  sync.Map          // agents that were sent it
+	long  string            // end of a message
 	same  []byte            // the rest of the answer of all agents about members
 	busy  atomic.Int64
 	most  atomic.Int64 // agents that were asked at a time
@@ -89,7 +90,7 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if id == "absent" {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeNotReady, Message: "joining: by UDP", State: "joining"})
+		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeNotReady, Message: "joining: by UDP" + tn.long, State: "joining"})
 		return
 	}
 	sees, known := tn.sees[id]
@@ -220,6 +221,32 @@ func TestTrust(t *testing.T) { // S9.5
 				t.Errorf("%s: %s", a.ID, a.Fault)
 			}
 		}
+	}
+}
+
+// An answer makes no more work than the largest cluster would, and names agents alone.
+func TestHostileAnswer(t *testing.T) {
+	full := &taking{known: make(map[lease.NodeID]*Agent)}
+	for i := range 2 * lease.MaxNodes {
+		full.meet(lease.NodeID(fmt.Sprint(i)), "http://10.0.0.1:8401", false, false)
+	}
+	if len(full.known) != lease.MaxNodes || len(full.next) != lease.MaxNodes || full.meet("0", "", false, false) != "0" || full.meet("new", "", false, false) != "" {
+		t.Errorf("knows %d, asks %d", len(full.known), len(full.next))
+	}
+	for at, want := range map[string]bool{
+		"http://10.0.0.1:8401": true, "https://sfu-1.example:8401": true, "https://[fd00::1]:8401": true,
+		"http://10.0.0.1": false, "10.0.0.1:8401": false, "http://:8401": false, "ftp://10.0.0.1:8401": false, "http://a@10.0.0.1:8401": false,
+		"http://10.0.0.1:8401/": false, "http://10.0.0.1:8401/v1/leave?": false, "http://10.0.0.1:8401?a=b": false, "http://10.0.0.1:8401#a": false, "http://10.0.0.1:x": false,
+	} {
+		one := &taking{known: make(map[lease.NodeID]*Agent)}
+		if one.meet("b", at, true, false); len(one.next) == 1 != want || one.known["b"].HTTP != "" != want {
+			t.Errorf("%s: asked is %v", at, !want)
+		}
+	}
+	tn := newTown(t, map[string][]string{"a": {"a", "absent"}})
+	tn.long = strings.Repeat("long", 1000)
+	if fault := tn.take(t, "a", 20*time.Second)[1].Fault; len(fault) != 200 {
+		t.Errorf("a reason of %d bytes: %s", len(fault), fault)
 	}
 }
 
