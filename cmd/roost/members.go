@@ -36,7 +36,8 @@ With --all the agents of all members are asked, also those of members that one o
 has lost, and the table has what each of them sees. SEES counts members, TABLE compares
 with the first agent, and DOES NOT SEE has members of other agents. A member says where
 it serves HTTP, if it does so at the host that it advertises, or at 0.0.0.0. Over plain
-http to another machine the token is not sent, unless with --insecure.
+http to another machine the token is not sent, unless with --insecure. Nor is it sent to
+an address that only agents without it name, or to this machine, unless --addr is here.
 
 With --watch a change is one of members, states, weights or tables; ages and loads
 alone are none, unless the terminal can be drawn over.`,
