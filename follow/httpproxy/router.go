@@ -34,7 +34,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 		if until.IsZero() {
 			until = time.Now().Add(t.cfg.Patience)
 		}
-		if !again || r.Context().Err() != nil || !time.Now().Before(until) {
+		if !again || r.Context().Err() != nil || !time.Now().Before(until) || !b.seal() {
 			return resp, err
 		}
 		if resp != nil {
@@ -57,7 +57,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attempt sends the request once. It returns whether it may be sent again.
+// attempt sends the request once. It returns whether it may be sent again, if the body can be.
 func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Response, again bool, _ error) {
 	to, err := t.target(addr)
 	if err != nil {
@@ -74,13 +74,13 @@ func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Respons
 	}
 	resp, err := t.cfg.Transport.RoundTrip(out)
 	if err == nil {
-		return resp, b.whole(), nil
+		return resp, true, nil
 	}
 	err = fmt.Errorf("%s: %w", to.Host, err)
 	if !sent.Load() {
-		return nil, b.whole(), &unavailableError{err}
+		return nil, true, &unavailableError{err}
 	}
-	return nil, again && idempotent(r.Method) && b.whole(), err
+	return nil, again && idempotent(r.Method), err
 }
 
 // idempotent reports whether a request may be carried out twice: RFC 9110, section 9.2.2.
@@ -88,14 +88,17 @@ func idempotent(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete}, method)
 }
 
-// body is the body of a request: kept, if it is short, or read once.
+// body is the body of a request: kept, if it is short, or read once. It is for one goroutine.
 type body struct {
 	stream io.ReadCloser // nil: the body is kept
 	kept   []byte        // nil: there is no body
-	read   atomic.Bool   // a part of the stream was
+	last   *once         // the stream as the latest attempt has it
 }
 
-var errBody = errors.New("httpproxy: the client broke off its body")
+var (
+	errBody   = errors.New("httpproxy: the client broke off its body")
+	errSealed = errors.New("httpproxy: the request was sent again, and its body with it")
+)
 
 // keep reads a short body, so that it can be sent again.
 func (t *router) keep(r *http.Request) (*body, error) {
@@ -116,21 +119,37 @@ func (t *router) keep(r *http.Request) (*body, error) {
 func (b *body) open() (_ io.ReadCloser, again bool) {
 	switch {
 	case b.stream != nil:
-		return &once{b}, false
+		b.last = &once{stream: b.stream}
+		return b.last, false
 	case b.kept != nil:
 		return io.NopCloser(bytes.NewReader(b.kept)), true
 	}
 	return http.NoBody, true
 }
 
-// whole reports whether the body can still be sent.
-func (b *body) whole() bool { return b.stream == nil || !b.read.Load() }
+// seal takes the stream away from the latest attempt, for another one. It fails if that attempt has read from it: a transport may
+// still read, or begin to, after the answer.
+func (b *body) seal() bool {
+	return b.last == nil || b.last.state.CompareAndSwap(open, sealed) || b.last.state.Load() == sealed
+}
+
+// The states of a stream in one attempt.
+const (
+	open   = iota // it may still go to another attempt
+	read          // a part of it was read
+	sealed        // another attempt has it
+)
 
 // once is a stream that stays open for another attempt, until it was read.
-type once struct{ *body }
+type once struct {
+	stream io.Reader
+	state  atomic.Int32
+}
 
 func (o *once) Read(p []byte) (int, error) {
-	o.read.Store(true)
+	if !o.state.CompareAndSwap(open, read) && o.state.Load() == sealed {
+		return 0, errSealed
+	}
 	return o.stream.Read(p)
 }
 
