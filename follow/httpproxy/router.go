@@ -63,8 +63,9 @@ func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Respons
 	if err != nil {
 		return nil, true, err
 	}
-	var sent atomic.Bool
+	var asked, sent atomic.Bool // a transport without traces says neither, and may have sent it
 	out := r.Clone(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	}))
 	out.URL.Scheme, out.URL.Host = to.Scheme, to.Host
@@ -77,7 +78,7 @@ func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Respons
 		return resp, true, nil
 	}
 	err = fmt.Errorf("%s: %w", to.Host, err)
-	if !sent.Load() {
+	if asked.Load() && !sent.Load() {
 		return nil, true, &unavailableError{err}
 	}
 	return nil, again && idempotent(r.Method), err

@@ -1,0 +1,68 @@
+package httpproxy_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/roost-cluster/roost/follow/httpproxy"
+)
+
+// transport is a RoundTripper as a test says.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answer(status int) *http.Response {
+	return &http.Response{StatusCode: status, Header: make(http.Header), Body: http.NoBody}
+}
+
+// A transport may read from a body after it has returned the answer. The stream of a request that is sent again belongs to the new
+// attempt alone.
+func TestLateRead(t *testing.T) {
+	o := &owners{}
+	o.set("a", "127.0.0.1:1")
+	var first io.Reader // the body of the first attempt
+	var got []byte
+	var late error
+	url := proxyOf(t, o, func(c *httpproxy.Config) {
+		c.ReplayBytes = -1
+		c.Transport = transport(func(r *http.Request) (*http.Response, error) {
+			if first == nil {
+				first = r.Body
+				return answer(http.StatusMisdirectedRequest), nil
+			}
+			_, late = first.Read(make([]byte, 4))
+			var err error
+			got, err = io.ReadAll(r.Body)
+			return answer(http.StatusOK), err
+		})
+	})
+	status, _, _ := ask(t, http.MethodPost, url+"/rooms/a", "a long upload")
+	if status != http.StatusOK || string(got) != "a long upload" || late == nil {
+		t.Errorf("%d: the second attempt has %q; a late read of the first one: %v", status, got, late)
+	}
+}
+
+// What a transport without traces has done is unknown: a POST that fails there may have reached a server, and is sent once.
+func TestUntraced(t *testing.T) {
+	o := &owners{}
+	o.set("a", "127.0.0.1:1")
+	for method, again := range map[string]bool{http.MethodPost: false, http.MethodGet: true} {
+		sent := 0
+		url := proxyOf(t, o, func(c *httpproxy.Config) {
+			c.Transport = transport(func(*http.Request) (*http.Response, error) {
+				if sent++; sent == 2 {
+					return answer(http.StatusOK), nil
+				}
+				return nil, errors.New("it breaks")
+			})
+		})
+		status, body, _ := ask(t, method, url+"/rooms/a", "body")
+		if want := map[bool]int{false: http.StatusBadGateway, true: http.StatusOK}[again]; status != want || sent == 2 != again {
+			t.Errorf("%s: %d %s, sent %d times", method, status, strings.TrimSpace(body), sent)
+		}
+	}
+}
