@@ -164,12 +164,12 @@ func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 4 * time.Second}
 }
 
-// retry calls f until it succeeds, or fails for good, or ctx ends.
-func retry(ctx context.Context, log *slog.Logger, f func() error) error {
+// retry calls f until it succeeds, or fails with an error that is fatal, or ctx ends.
+func retry(ctx context.Context, log *slog.Logger, fatal func(error) bool, f func() error) error {
 	pauses := backoff()
 	for last := ""; ; {
 		err := f()
-		if err == nil || final(err) {
+		if err == nil || fatal(err) {
 			return err
 		}
 		if ctx.Err() != nil {

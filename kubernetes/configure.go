@@ -73,7 +73,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	}
 	d := &directory{api: a, service: o.Service, port: o.Port, log: log}
 	setDefault(&d.port, portName)
-	err = retry(ctx, log, func() error {
+	err = retry(ctx, log, final, func() error {
 		pod, err := a.ownPod(ctx)
 		if err != nil {
 			return err

@@ -25,8 +25,8 @@ var errNoGate = errors.New("kubernetes: the pod does not wait for its condition:
 // waits for it. A probe of /readyz succeeds earlier, while other members may still route to former owners. Use both:
 // when a container restarts, its pod has the condition of before until this function runs.
 //
-// ReportReady returns when the agent or ctx has ended, and an error if a right or the readiness gate is missing. While the API
-// server does not answer, it tries again.
+// ReportReady returns when the agent or ctx has ended, and an error if a right or the readiness gate is missing at
+// the start. While the API server does not answer, or refuses later what it allowed at the start, it tries again, and the log says why.
 func ReportReady(ctx context.Context, agent *cluster.Agent, o Options) error {
 	a, err := open(o)
 	if err != nil {
@@ -37,7 +37,8 @@ func ReportReady(ctx context.Context, agent *cluster.Agent, o Options) error {
 		_, changed := agent.Latest()
 		ended := over(agent)
 		if !known || next(ready, agent) != ready {
-			err := retry(ctx, agent.Config().Log, func() error {
+			fatal := func(err error) bool { return final(err) && (!known || over(agent)) } // a server that is ready goes on
+			err := retry(ctx, agent.Config().Log, fatal, func() error {
 				ready = next(ready, agent)
 				return a.report(ctx, ready)
 			})

@@ -1,8 +1,10 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +79,52 @@ func TestReportReady(t *testing.T) {
 			t.Error(err)
 		}
 		expect("left", "False", "True", "False", "True", "False")
+	})
+}
+
+// A right that is withdrawn later ends no server that is ready: the report waits for it, and says so once.
+func TestReportReadyRightWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.pod("a", "10.0.0.1", nil)
+		var logged bytes.Buffer // by one goroutine
+		log := slog.New(slog.NewTextHandler(&logged, nil))
+		a := clustertest.New(t, clustertest.Options{}).StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Log = log }))
+		<-a.Ready()
+		done := make(chan error, 1)
+		go func() {
+			done <- ReportReady(t.Context(), a, Options{Namespace: namespace, Pod: "a", API: s.inMemory()})
+		}()
+		time.Sleep(time.Minute)
+		rules := s.rules
+		s.change(func() { s.rules = nil })
+		if err := a.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+		s.change(func() { s.rules = rules })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if want := []string{"True", "False"}; !slices.Equal(s.patched, want) {
+			t.Errorf("the condition was set to %q, want %q", s.patched, want)
+		}
+		if n := strings.Count(logged.String(), "waiting for Kubernetes"); n != 1 {
+			t.Errorf("it is logged %d times:\n%s", n, &logged)
+		}
+		s.change(func() { s.rules = nil })
+		if err := a.Undrain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		_ = a.Close()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "needs a Role") {
+			t.Errorf("the end of the agent without the right: %v", err)
+		}
 	})
 }
 
