@@ -24,7 +24,8 @@
 // for as long as that of a member can, and for this moment in addition. The owner
 // itself knows best: it rejects or forwards what is not its own (cluster.Agent.IsOwner).
 // [Follower.Age] tells how long ago the agent confirmed the table: at rest less than Config.Silence. A
-// table does not expire; a program that wants no old answers compares the age with its own limit.
+// table does not expire; a program that wants no old answers compares the age with its own limit, and looks at
+// Status.Stale: an isolated agent confirms its table, too, which then has a small age and is marked by Stale.
 //
 // After a change of the agent, the table can be a little older than the one before: agents
 // agree within a second or so. In a split, the table is that of the agent's side.
