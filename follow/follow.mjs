@@ -257,7 +257,7 @@ export class Follower {
     return () => this.#watchers.delete(callback);
   }
 
-  // close ends the follower. Look-ups go on with the last table.
+  // close ends the follower, which keeps a Node.js program running until then. Look-ups go on with the last table.
   close() {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -291,7 +291,6 @@ export class Follower {
       wake = this.#other ? this.#other.since + 2 * this.#silence + 1 : this.#next;
     }
     this.#timer = setTimeout(() => this.#look(), Math.max(1, wake - now));
-    this.#timer.unref?.(); // the streams keep a program alive, not this
   }
 
   #doubt(now) {
