@@ -171,7 +171,7 @@ export class Follower {
   #token;
   #silence;
   #fetch;
-  #started = Date.now();
+  #started = performance.now();
   #heard = null;
   #state = null;
   #owners = new Map(); // members that the table names, also those that have gone
@@ -238,7 +238,7 @@ export class Follower {
 
   // age returns how long ago an agent has confirmed the table.
   get age() {
-    return Date.now() - (this.#heard ?? this.#started);
+    return Math.round(performance.now() - (this.#heard ?? this.#started));
   }
 
   // status says how the follower is doing: agent is "" if none is followed, errors are those of the agents by
@@ -271,7 +271,7 @@ export class Follower {
     if (this.#closed) {
       return;
     }
-    const now = Date.now();
+    const now = performance.now();
     const doubt = this.#doubt(now);
     let wake = (this.#current?.heard ?? now) + this.#silence + 1;
     if (doubt === "") {
@@ -326,7 +326,7 @@ export class Follower {
     }
     let state = null;
     const said = () => {
-      stream.heard = Date.now();
+      stream.heard = performance.now();
       if (stream === this.#current) {
         this.#heard = stream.heard;
       }
@@ -377,7 +377,7 @@ export class Follower {
     this.#failed++;
     const rounds = this.#failed / this.#agents.length;
     const pause = Number.isInteger(rounds) ? Math.min(leastPause * 2 ** Math.min(rounds - 1, 8), longestPause) : firstPause;
-    this.#next = Date.now() + Math.random() * pause;
+    this.#next = performance.now() + Math.random() * pause;
   }
 
   #drop(stream) {
