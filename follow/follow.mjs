@@ -248,7 +248,7 @@ export class Follower {
   }
 
   // watch calls back with each change: moved has {partition, from, to}, left and joined have ids. The first change, if there is
-  // a table, is from nothing. It returns a function that ends that.
+  // a table, is from nothing. An error of callback is the program's, as that of an event. It returns a function that ends that.
   watch(callback) {
     this.#watchers.add(callback);
     if (this.#state) {
@@ -366,7 +366,11 @@ export class Follower {
     const change = changes(before, state);
     if (change.moved.length + change.left.length + change.joined.length > 0) {
       for (const callback of [...this.#watchers]) {
-        callback(change);
+        try {
+          callback(change);
+        } catch (err) {
+          queueMicrotask(() => { throw err; }); // for the program, not for the stream
+        }
       }
     }
   }
