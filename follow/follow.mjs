@@ -130,7 +130,7 @@ class State {
   }
 }
 
-// events yields the data of the events of one type, and calls said with each chunk.
+// events yields the data of the events of one type, and calls said with the length of each chunk.
 async function* events(body, type, said) {
   const text = new TextDecoder();
   const reader = body.getReader();
@@ -142,7 +142,7 @@ async function* events(body, type, said) {
     if (done) {
       return;
     }
-    said();
+    said(value.length);
     const lines = (rest + text.decode(value, { stream: true })).split("\n");
     rest = lines.pop();
     for (const line of lines) {
@@ -164,6 +164,7 @@ async function* events(body, type, said) {
 const firstPause = 100;
 const leastPause = 200;
 const longestPause = 3000;
+const someBytes = 512; // more than the comments of six thirds of a silence
 
 // Follower follows one of the agents at a time, and another one when that fails.
 export class Follower {
@@ -282,15 +283,20 @@ export class Follower {
       if (this.#current) {
         this.#errors.set(this.#current.agent, doubt);
       }
-      if (this.#other && now - this.#other.since > 2 * this.#silence) {
+      if (this.#other && now > this.#until()) {
         this.#fail(this.#other, "sends no table: is it ready?");
       }
       if (!this.#other && now >= this.#next) {
         this.#ask(now);
       }
-      wake = this.#other ? this.#other.since + 2 * this.#silence + 1 : this.#next;
+      wake = this.#other ? this.#until() + 1 : this.#next;
     }
     this.#timer = setTimeout(() => this.#look(), Math.max(1, wake - now));
+  }
+
+  // #until returns when the agent that is asked has taken too long. A large table may take its time to arrive.
+  #until() {
+    return (this.#other.bytes > someBytes ? this.#other.heard : this.#other.since) + 2 * this.#silence;
   }
 
   #doubt(now) {
@@ -306,7 +312,7 @@ export class Follower {
   #ask(now) {
     const agent = this.#agents.shift();
     this.#agents.push(agent);
-    const stream = { agent, since: now, heard: now, abort: new AbortController() };
+    const stream = { agent, since: now, heard: now, bytes: 0, abort: new AbortController() };
     this.#other = stream;
     this.#read(stream).then(() => "has ended the stream", (err) => String(err.cause?.message ?? err.message ?? err)).then((why) => {
       if (stream === this.#current || stream === this.#other) {
@@ -325,7 +331,8 @@ export class Follower {
       throw new Error(problem.error ?? `${response.status}: is it a roost agent, of a release with /v1/follow?`);
     }
     let state = null;
-    const said = () => {
+    const said = (bytes) => {
+      stream.bytes += bytes;
       stream.heard = performance.now();
       if (stream === this.#current) {
         this.#heard = stream.heard;
