@@ -262,10 +262,7 @@ func (f *fake) asHistory() clusterhttp.History {
 // serveDoctor has the findings of the real checks.
 func (f *fake) serveDoctor(w http.ResponseWriter, _ *http.Request) {
 	look := doctor.Look{Stats: f.asStats(), Members: f.asMembers(), Table: f.asPartitions(), History: f.asHistory()}
-	f.mu.Lock()
-	refuses := f.refuses
-	f.mu.Unlock()
-	if refuses {
+	if f.refuses { // under the lock, as all of these
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeBusy, Message: "other calls are examined"})
 		return
