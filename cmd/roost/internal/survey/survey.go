@@ -19,6 +19,7 @@ import (
 const (
 	atOnce = 64              // agents asked at a time
 	answer = 5 * time.Second // that one agent has for an answer
+	rounds = 8               // of agents that the ones before have named: made-up names must not go on for hours
 )
 
 // Agent is that of one member, and its answer.
@@ -54,8 +55,11 @@ func Take(ctx context.Context, s *session.Session, then func(context.Context, *s
 		return nil, err
 	}
 	t.then = then
-	for len(t.next) > 0 {
+	for i := 0; len(t.next) > 0 && i < rounds; i++ {
 		t.round(ctx, s)
+	}
+	for _, a := range t.next {
+		a.Fault = "not asked: each agent names one that no other knows"
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {

@@ -293,3 +293,15 @@ func TestMany(t *testing.T) { // S8.3
 		t.Errorf("%d rows, %d not asked", len(late), reasons)
 	}
 }
+
+// Agents that name one further agent each are not followed for ever.
+func TestChain(t *testing.T) { // S8.3
+	sees := make(map[string][]string)
+	for i := range 30 {
+		sees[fmt.Sprintf("n%02d", i)] = []string{fmt.Sprintf("n%02d", i), fmt.Sprintf("n%02d", i+1)}
+	}
+	agents := newTown(t, sees).take(t, "n00", 20*time.Second)
+	if last := agents[len(agents)-1]; len(agents) != rounds+2 || !strings.HasPrefix(last.Fault, "not asked") {
+		t.Errorf("%d agents, the last one %+v", len(agents), last)
+	}
+}
