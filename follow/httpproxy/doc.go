@@ -33,6 +33,19 @@
 // key, and a request that may have reached a server if its method is safe or idempotent (RFC 9110, section 9.2). A
 // body is sent again if it has at most Config.ReplayBytes. All other failures are answered by 502.
 //
+// # Servers that vanish
+//
+// A host that vanished, and a process that is paused, reset no connection. While a request has no headers of an answer, and may run
+// twice, the proxy looks for the owner of its key, and sends it to another owner that has been there for a second. A server that lives has
+// this second for its answer, as when it drains; a request that takes longer runs twice when its key moves. So does a long poll that holds back
+// its headers: it is better off at the new owner. Event streams and WebSockets send theirs at once, and are never
+// broken off by the proxy.
+//
+// A request that must not run twice waits for its server: over HTTP/2 for 6 s if the connection is dead, and over HTTP/1 until TCP gives
+// up, which takes minutes, or until the client does. A ResponseHeaderTimeout of Config.Transport bounds that, for all
+// requests. No request goes to the server by then, so that connections to it stay idle, and are closed after
+// IdleConnTimeout.
+//
 // # Loops
 //
 // Two servers whose tables differ for a moment could send a request to and fro. The header Roost-Hops
@@ -45,7 +58,7 @@
 //
 // # Errors
 //
-//	400  the request has no key
+//	400  the request has no key, or the client broke off its body
 //	502  the server broke off, and the request must not be sent again
 //	503  no table yet, no owner, or the owner was not reached within Patience; with Retry-After
 //	508  the request was sent on too often

@@ -49,7 +49,8 @@ type Config struct {
 	Scheme string
 
 	// Transport sends the requests. Default: a clone of http.DefaultTransport that gives up connecting
-	// after a second, without a proxy, and keeps 100 idle connections to each server.
+	// after a second, without a proxy, keeps 100 idle connections to each server, and closes one of HTTP/2 on which nothing
+	// arrives for 3 s and no ping is answered within 3 s more.
 	Transport http.RoundTripper
 
 	// Patience is for how long a request is sent again, from its first failure. Default 5 s; negative: never.
@@ -72,6 +73,9 @@ const (
 	// Between two attempts.
 	leastPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
+
+	// silence is after which a connection of HTTP/2 is pinged, and for how long the answer may take.
+	silence = 3 * time.Second
 )
 
 // Proxy is an http.Handler. It may be used by any number of goroutines.
@@ -99,6 +103,7 @@ func New(cfg Config) (*Proxy, error) {
 		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of the standard library
 		t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
 		t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // one that hangs would get all requests
 		cfg.Transport = t
 	}
 	p := &Proxy{cfg: cfg}

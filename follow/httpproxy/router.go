@@ -27,7 +27,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var until time.Time
 	for attempt := 0; ; attempt++ {
-		resp, again, err := t.attempt(r, way.addr, b)
+		resp, again, err := t.attempt(r, way, b)
 		if err == nil && resp.StatusCode != http.StatusMisdirectedRequest {
 			return resp, nil
 		}
@@ -58,22 +58,34 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // attempt sends the request once. It returns whether it may be sent again, if the body can be.
-func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Response, again bool, _ error) {
-	to, err := t.target(addr)
+func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response, again bool, _ error) {
+	to, err := t.target(way.addr)
 	if err != nil {
 		return nil, true, err
 	}
+	stream, again := b.open()
+	again = again && idempotent(r.Method)
+	ctx, watched := r.Context(), (*watch)(nil)
+	if again && t.cfg.Patience > 0 {
+		ctx, watched = t.watch(ctx, way)
+	}
 	var asked, sent atomic.Bool // a transport without traces says neither, and may have sent it
-	out := r.Clone(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	}))
 	out.URL.Scheme, out.URL.Host = to.Scheme, to.Host
-	out.Body, again = b.open()
+	out.Body = stream
 	if b.kept != nil {
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.kept)), nil }
 	}
 	resp, err := t.cfg.Transport.RoundTrip(out)
+	if watched.end() {
+		if err == nil { // the headers came at this moment, and the body would break off
+			_ = resp.Body.Close()
+		}
+		return nil, true, fmt.Errorf("%s: %w", to.Host, errMoved)
+	}
 	if err == nil {
 		return resp, true, nil
 	}
@@ -81,7 +93,7 @@ func (t *router) attempt(r *http.Request, addr string, b *body) (_ *http.Respons
 	if asked.Load() && !sent.Load() {
 		return nil, true, &unavailableError{err}
 	}
-	return nil, again && idempotent(r.Method), err
+	return nil, again, err
 }
 
 // idempotent reports whether a request may be carried out twice: RFC 9110, section 9.2.2.

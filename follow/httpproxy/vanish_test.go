@@ -1,0 +1,276 @@
+package httpproxy_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/follow/httpproxy"
+)
+
+// A server that never answers, and resets no connection, keeps a request only until its key has another owner: its host vanished, its
+// process is paused, or its network was cut while a connection to it was kept alive (S7.2).
+func TestOwnerVanishes(t *testing.T) {
+	for name, owner := range map[string]func(t *testing.T) (addr string, vanish func()){
+		"accepts and never answers": func(t *testing.T) (string, func()) {
+			l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			return l.Addr().String(), nil
+		},
+		"is paused": pausable,
+		"is cut off": func(t *testing.T) (string, func()) {
+			addr, _ := server(t, named("first"))
+			return relay(t, addr)
+		},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			t.Run(name+", "+method, func(t *testing.T) {
+				t.Parallel()
+				first, vanish := owner(t)
+				next, _ := server(t, named("next"))
+				o := &owners{}
+				o.set("a", first)
+				url := proxyOf(t, o, nil) + "/rooms/a"
+				if vanish != nil {
+					if status, body, _ := ask(t, method, url, "body"); status != http.StatusOK || !strings.HasPrefix(body, "first") {
+						t.Fatalf("%d %s", status, body)
+					}
+					vanish()
+				}
+				move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", next) })
+				defer move.Stop()
+				status, body, _ := ask(t, method, url, "body")
+				if want := "next " + method + ` /rooms/a "body"`; status != http.StatusOK || !strings.HasPrefix(body, want) {
+					t.Errorf("%d %s, want %s", status, body, want)
+				}
+			})
+		}
+	}
+}
+
+// A connection of HTTP/2 outlives the requests that are given up on it, so it is pinged: also a request that must not run twice ends, and
+// later ones get another connection (S7.2).
+func TestOwnerVanishesHTTP2(t *testing.T) {
+	secure := func(name string) *httptest.Server {
+		srv := httptest.NewUnstartedServer(named(name))
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		return srv
+	}
+	first, next := secure("first"), secure("next")
+	standard := http.DefaultTransport.(*http.Transport) //nolint:forcetypeassert // of the standard library
+	before := standard.TLSClientConfig
+	standard.TLSClientConfig = first.Client().Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // of httptest
+	standard.TLSClientConfig.NextProtos = nil
+	o := &owners{}
+	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Transport, c.Scheme = nil, "https" }) + "/rooms/"
+	standard.TLSClientConfig = before
+	t.Parallel()
+
+	addr, cut := relay(t, strings.TrimPrefix(first.URL, "https://"))
+	o.set("a", addr)
+	o.set("b", addr)
+	if status, body, _ := ask(t, http.MethodGet, url+"a", ""); status != http.StatusOK || !strings.HasPrefix(body, "first") {
+		t.Fatalf("%d %s", status, body)
+	}
+	cut()
+	move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", strings.TrimPrefix(next.URL, "https://")) })
+	defer move.Stop()
+	var both sync.WaitGroup
+	for path, want := range map[string]string{"a": "200 next", "b": "502 the server broke off, and may have done what was asked"} {
+		method := map[string]string{"a": http.MethodGet, "b": http.MethodPost}[path]
+		both.Go(func() {
+			if status, body, _ := ask(t, method, url+path, "body"); !strings.HasPrefix(fmt.Sprint(status, " ", body), want) {
+				t.Errorf("%s: %d %s, want %s", method, status, body, want)
+			}
+		})
+	}
+	both.Wait()
+}
+
+// relay passes connections on to a server, until it is cut: then nothing arrives any more, and no connection ends.
+func relay(t *testing.T, to string) (addr string, cut func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var isCut atomic.Bool
+	var ended sync.WaitGroup
+	over, end := context.WithCancel(context.Background())
+	pass := func(from, to net.Conn) {
+		defer func() { _ = to.Close() }()
+		b := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(b)
+			if isCut.Load() {
+				<-over.Done()
+				return
+			}
+			if err != nil {
+				return
+			}
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}
+	ended.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			ended.Go(func() { pass(in, out) })
+			ended.Go(func() { pass(out, in) })
+		}
+	})
+	t.Cleanup(func() { end(); _ = l.Close(); ended.Wait() })
+	return l.Addr().String(), func() { isCut.Store(true) }
+}
+
+// pausable runs a server in a process of its own, which can be paused.
+func pausable(t *testing.T) (addr string, pause func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$") //nolint:gosec // this test
+	cmd.Env = append(os.Environ(), "PAUSABLE=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line), func() {
+		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPausable is the process of pausable. It ends with its standard input.
+func TestPausable(t *testing.T) {
+	if os.Getenv("PAUSABLE") == "" {
+		return
+	}
+	addr, _ := server(t, named("first"))
+	fmt.Println(addr)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// slow is a server of a test in virtual time, which sends headers when it likes.
+type slow struct {
+	runs    atomic.Int64
+	headers time.Duration // until they come
+	body    time.Duration // until the body ends
+}
+
+func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.runs.Add(1)
+	after := func(d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+	if err := after(s.headers); err != nil {
+		return nil, err
+	}
+	resp := answer(http.StatusOK)
+	in, out := io.Pipe()
+	resp.Body = in
+	go func() {
+		err := after(s.body)
+		_, _ = out.Write([]byte(r.URL.Host))
+		_ = out.CloseWithError(err)
+	}()
+	return resp, nil
+}
+
+// A server that is slow, and lives, may answer for a second after its key has moved, and for as long as it takes if the request may not
+// run twice. Its headers are an answer: what follows them is not broken off (S7.2).
+func TestSlowOwner(t *testing.T) {
+	const hour = time.Hour
+	for name, tt := range map[string]struct {
+		method        string
+		headers, body time.Duration
+		back          time.Duration // when the key is back at its owner; 0 = never
+		at            string
+		most          time.Duration
+	}{
+		"the answer comes in time":       {http.MethodGet, 1900 * time.Millisecond, 0, 0, "first", 1900 * time.Millisecond},
+		"it takes too long":              {http.MethodGet, hour, 0, 0, "next", 2500 * time.Millisecond},
+		"the key comes back":             {http.MethodGet, hour, 0, 1800 * time.Millisecond, "first", hour},
+		"the body takes long":            {http.MethodGet, 1500 * time.Millisecond, hour, 0, "first", hour + 1500*time.Millisecond},
+		"it must not run twice":          {http.MethodPost, hour, 0, 0, "first", hour},
+		"it must not run twice, partial": {http.MethodPatch, hour, 0, 0, "first", hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, first, next := &owners{}, &slow{headers: tt.headers, body: tt.body}, &slow{}
+				o.set("a", "first")
+				p, err := httpproxy.New(httpproxy.Config{
+					Place: o.place, Key: httpproxy.FromPath(2), Log: quiet,
+					Transport: transport(func(r *http.Request) (*http.Response, error) {
+						return map[string]*slow{"first": first, "next": next}[r.URL.Host].RoundTrip(r)
+					}),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.AfterFunc(time.Second, func() { o.set("a", "next") })
+				if tt.back > 0 {
+					time.AfterFunc(tt.back, func() { o.set("a", "first") })
+				}
+				began, w := time.Now(), httptest.NewRecorder()
+				ctx, cancel := context.WithCancel(t.Context())
+				p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, tt.method, "/rooms/a", strings.NewReader("body")))
+				cancel()
+				if took := time.Since(began); w.Code != http.StatusOK || w.Body.String() != tt.at || took > tt.most {
+					t.Errorf("%d %q after %v", w.Code, w.Body, took)
+				}
+				if first.runs.Load() != 1 {
+					t.Errorf("the first owner has run it %d times", first.runs.Load())
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}

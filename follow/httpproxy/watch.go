@@ -1,0 +1,76 @@
+package httpproxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery is how often the owner of a key is looked up while its server has not answered.
+	lookEvery = 200 * time.Millisecond
+
+	// moveGrace is for how long a server may still answer after its key has moved. Most moves are of servers that live: they
+	// drain, or a join took a part of their keys, and a request in progress gets its answer at less cost than by a
+	// second run. By its address alone a server that vanished looks the same, and the cluster needed longer than the grace to
+	// notice that.
+	moveGrace = time.Second
+)
+
+var errMoved = errors.New("the key has another owner by now, and this server has not answered")
+
+// watch gives up an attempt without an answer when the key has had another owner for moveGrace. TCP notices only after
+// minutes that a host has vanished, and never that a process is paused.
+type watch struct {
+	place  Place
+	way    route
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	moved  time.Time // when another owner was seen first
+	ended  bool
+	gaveUp bool
+}
+
+// watch returns the context of an attempt that is watched until end is called.
+func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
+	w := &watch{place: t.cfg.Place, way: way}
+	ctx, w.cancel = context.WithCancel(ctx) // the end of the request releases it: its body is read under ctx
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(lookEvery, w.look)
+	return ctx, w
+}
+
+func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	switch addr, _, err := w.place(w.way.key); {
+	case err != nil || addr == w.way.addr:
+		w.moved = time.Time{}
+	case w.moved.IsZero():
+		w.moved = time.Now()
+	case time.Since(w.moved) >= moveGrace:
+		w.gaveUp = true
+		w.cancel()
+		return
+	}
+	w.timer.Reset(lookEvery)
+}
+
+// end ends the watch, and reports whether the attempt was given up. A nil watch was never begun.
+func (w *watch) end() (gaveUp bool) {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	w.timer.Stop()
+	return w.gaveUp
+}
