@@ -217,9 +217,9 @@ func (e *unavailableError) Unwrap() error { return e.error }
 
 // fail answers a request that no server has answered.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
+	if r.Context().Err() != nil || errors.Is(err, errBody) { // middleware that counts should not count it against the servers
 		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
-		w.WriteHeader(http.StatusBadGateway) // for middleware that counts
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if _, ok := errors.AsType[*unavailableError](err); ok {

@@ -109,7 +109,7 @@ type body struct {
 }
 
 var (
-	errBody   = errors.New("httpproxy: the client broke off its body")
+	errBody   = errors.New("the client broke off its body")
 	errSealed = errors.New("httpproxy: the request was sent again, and its body with it")
 )
 
@@ -163,7 +163,11 @@ func (o *once) Read(p []byte) (int, error) {
 	if !o.state.CompareAndSwap(open, read) && o.state.Load() == sealed {
 		return 0, errSealed
 	}
-	return o.stream.Read(p)
+	n, err := o.stream.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: %w", errBody, err)
+	}
+	return n, err
 }
 
 // Close leaves the stream to the server of the proxy, which closes it with the request.

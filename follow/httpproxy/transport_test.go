@@ -1,9 +1,11 @@
 package httpproxy_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -66,3 +68,43 @@ func TestUntraced(t *testing.T) {
 		}
 	}
 }
+
+// A client that breaks off its body is no fault of the server (S7.2).
+func TestClientBreaksOff(t *testing.T) {
+	for name, tt := range map[string]struct {
+		length int64
+		kept   int64
+	}{"a short body": {10, 0}, "a stream": {10, -1}, "a stream of unknown length": {-1, 0}} {
+		transport := transport(func(r *http.Request) (*http.Response, error) {
+			_, err := io.Copy(io.Discard, r.Body)
+			return answer(http.StatusOK), err
+		})
+		o := &owners{}
+		o.set("a", "127.0.0.1:1")
+		p, err := httpproxy.New(httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Transport: transport, ReplayBytes: tt.kept, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gone := range []bool{false, true} { // has the server noticed?
+			ctx, cancel := context.WithCancel(t.Context())
+			body := io.MultiReader(strings.NewReader("half"), reader(func([]byte) (int, error) {
+				if gone {
+					cancel()
+				}
+				return 0, io.ErrUnexpectedEOF
+			}))
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/rooms/a", body)
+			r.ContentLength = tt.length
+			w := httptest.NewRecorder()
+			if p.ServeHTTP(w, r); w.Code != http.StatusBadRequest {
+				t.Errorf("%s, gone %v: %d %s", name, gone, w.Code, w.Body)
+			}
+			cancel()
+		}
+	}
+}
+
+// reader is an io.Reader as a test says.
+type reader func([]byte) (int, error)
+
+func (f reader) Read(b []byte) (int, error) { return f(b) }
