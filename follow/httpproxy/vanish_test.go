@@ -218,7 +218,9 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Body = in
 	go func() {
 		err := after(s.body)
-		_, _ = out.Write([]byte(r.URL.Host))
+		if err == nil {
+			_, err = out.Write([]byte(r.URL.Host))
+		}
 		_ = out.CloseWithError(err)
 	}()
 	return resp, nil
