@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,8 +30,9 @@ import (
 
 var followersOf = flag.Int("followers", 200, "followers in TestFollowers, and ten times its changes")
 
-// A crowd of followers of three agents sees a hundred changes. One of the agents is killed
-// half-way: no look-up of any follower fails, and all of them end with the table of the agents (S7.1).
+// A crowd of followers of three agents sees a hundred changes. One of the agents is killed half-way: no look-up of any
+// follower fails, each follower has each change within a second of the first agent (p99), and all of them end with the table of
+// the agents (S7.1).
 func TestFollowers(t *testing.T) {
 	t.Parallel()
 	crowd, changes := *followersOf, *followersOf/10
@@ -37,7 +41,7 @@ func TestFollowers(t *testing.T) {
 	agree(t, agents...)
 	before := memoryOf(t, agents)
 
-	x := &sightings{first: make(map[placement.Digest]time.Time)}
+	x := &sightings{at: make([]map[placement.Digest]time.Time, crowd+1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -48,7 +52,7 @@ func TestFollowers(t *testing.T) {
 		watching.Go(func() {
 			for b, err := range p.Events(ctx) {
 				if err == nil {
-					x.agentHas(b.Digest)
+					x.has(crowd, b.Digest)
 				}
 			}
 		})
@@ -62,16 +66,16 @@ func TestFollowers(t *testing.T) {
 		defer func() { _ = f.Close() }()
 		followers[i] = f
 	}
-	for _, f := range followers {
+	for i, f := range followers {
 		<-f.Ready()
 		watching.Go(func() {
 			for range f.Watch(ctx) {
-				x.followerHas(f.Table().Digest())
+				x.has(i, f.Table().Digest())
 			}
 		})
 	}
-	after := memoryOf(t, agents)
-	x.begin()
+	after, began, left := memoryOf(t, agents), time.Now(), machineFor(agents)
+	lookups := 0
 	for change := range changes {
 		if change == changes/2 {
 			if err := a.Kill(); err != nil {
@@ -80,14 +84,16 @@ func TestFollowers(t *testing.T) {
 			agents = agents[1:]
 		}
 		// The share of one agent only grows, so no table comes again.
-		if _, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1)))); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, func() error { // hundreds of followers that come at once take the place of idle connections
+			_, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1))))
+			return err
+		})
 		for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-			for _, f := range followers[:10] {
-				if _, err := f.Place("key"); err != nil {
+			for _, f := range followers {
+				if m, err := f.Place("key"); err != nil || m == nil {
 					t.Fatal(err)
 				}
+				lookups++
 			}
 		}
 	}
@@ -96,60 +102,104 @@ func TestFollowers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range followers {
+	for i, f := range followers {
 		eventually(t, func() error {
-			if s := f.Status(); f.Table().Digest() != table.Digest || s.Agent == a.Addrs.HTTP || s.Err != nil {
+			if s := f.Status(); f.Table().Digest() != table.Digest || s.Agent == a.Addrs.HTTP || s.Err != nil || !x.saw(i, table.Digest) {
 				return fmt.Errorf("%+v, with table %s, want %s", s, f.Table().Digest(), table.Digest)
 			}
 			return nil
 		})
+		if !slices.Equal(f.Table().Export(0).Owners, table.Owners) {
+			t.Fatal("a follower has other owners under the digest of the agents")
+		}
 	}
-	late := x.sorted()
-	if len(late) < crowd*changes/4 {
-		t.Errorf("%d sightings of tables", len(late))
+	late, seen := x.late(began)
+	if seen < changes/2 { // some merge
+		t.Errorf("the agents had %d tables after %d changes", seen, changes)
 	}
-	t.Logf("%d followers, %d changes: behind the first agent by %v, p99 %v, at most %v; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
-		crowd, changes, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
+	// The bar is a second on a machine that does nothing else. On one that others use it grows, up to fourfold.
+	if p99, most := late[len(late)*99/100], time.Duration(float64(time.Second)/max(0.25, left())); p99 > most {
+		t.Errorf("a change is %v old at a follower (p99), want %v at most: a second, and the machine was ours by %.0f %%", p99, most, 100*left())
+	}
+	t.Logf("%d followers, %d tables, %d look-ups: behind the first agent by %v, p99 %v, at most %v, with %.0f %% of the machine; memory of an agent: %d kB before, %d kB with them, %d kB for each of its own",
+		crowd, seen, lookups, late[len(late)/2], late[len(late)*99/100], late[len(late)-1], 100*left(), before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
 }
 
-// sightings are when tables were seen: first by the streams of agents, then by followers.
+// sightings are when tables were seen first: by each follower, and last by the streams of agents.
 type sightings struct {
-	mu    sync.Mutex
-	first map[placement.Digest]time.Time
-	late  []time.Duration
+	mu sync.Mutex
+	at []map[placement.Digest]time.Time
 }
 
-// begin forgets what followers saw.
-func (x *sightings) begin() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.late = nil
-}
-
-func (x *sightings) agentHas(d placement.Digest) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if _, ok := x.first[d]; !ok {
-		x.first[d] = time.Now()
-	}
-}
-
-func (x *sightings) followerHas(d placement.Digest) {
+func (x *sightings) has(who int, d placement.Digest) {
 	now := time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if first, ok := x.first[d]; ok {
-		x.late = append(x.late, now.Sub(first))
-	} else {
-		x.first[d] = now
+	if x.at[who] == nil {
+		x.at[who] = make(map[placement.Digest]time.Time)
+	}
+	if _, ok := x.at[who][d]; !ok {
+		x.at[who][d] = now
 	}
 }
 
-func (x *sightings) sorted() []time.Duration {
+func (x *sightings) saw(who int, d placement.Digest) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	slices.Sort(x.late)
-	return x.late
+	_, ok := x.at[who][d]
+	return ok
+}
+
+// late returns how long each follower took for each table that the agents had since began, sorted, and how many these
+// are. A follower that went on to a later table, as changes merge, has taken until then.
+func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	followers, agents := x.at[:len(x.at)-1], x.at[len(x.at)-1]
+	inOrder := slices.SortedFunc(maps.Keys(agents), func(a, b placement.Digest) int { return agents[a].Compare(agents[b]) })
+	for _, seen := range followers {
+		has := time.Now() // when the follower had this table or a later one
+		for _, d := range slices.Backward(inOrder) {
+			if at, ok := seen[d]; ok && at.Before(has) {
+				has = at
+			}
+			if agents[d].After(began) {
+				late = append(late, max(0, has.Sub(agents[d])))
+			}
+		}
+	}
+	slices.Sort(late)
+	return late, len(late) / len(followers)
+}
+
+// machineFor returns what part of the machine's processors was idle, or taken by this test and by agents that live, since it was
+// called. Where there is no /proc, that is all.
+func machineFor(agents []*proc) (left func() float64) {
+	ticks := func(path, after string, from, to int) (sum float64) {
+		text, _ := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(text), after)
+		for i, field := range strings.Fields(rest) {
+			if n, err := strconv.ParseFloat(field, 64); err == nil && i >= from && i < to {
+				sum += n
+			}
+		}
+		return sum
+	}
+	now := func() (all, ours float64) {
+		ours = ticks("/proc/stat", "cpu ", 3, 5) + ticks("/proc/self/stat", ") ", 11, 13)
+		for _, a := range agents {
+			ours += ticks(fmt.Sprintf("/proc/%d/stat", a.PID()), ") ", 11, 13)
+		}
+		return ticks("/proc/stat", "cpu ", 0, 8), ours
+	}
+	all0, ours0 := now()
+	return func() float64 {
+		all, ours := now()
+		if all == all0 {
+			return 1
+		}
+		return (ours - ours0) / (all - all0)
+	}
 }
 
 // memoryOf returns the mean of the most memory that agents ever had, in bytes.
