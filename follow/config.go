@@ -59,19 +59,21 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-func (c Config) withDefaults() Config {
+// withDefaults also returns the transport that it has made, if any.
+func (c Config) withDefaults() (_ Config, own *http.Transport) {
 	c.Agents = slices.Clone(c.Agents)
 	if c.Silence == 0 {
 		c.Silence = defaultSilence
 	}
 	if c.HTTP == nil {
-		c.HTTP = &http.Client{Transport: &http.Transport{
+		own = &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: c.Silence}).DialContext,
 			TLSHandshakeTimeout: max(c.Silence, 5*time.Second),
 			IdleConnTimeout:     time.Minute,
 			ForceAttemptHTTP2:   true,
-		}}
+		}
+		c.HTTP = &http.Client{Transport: own}
 	}
 	if c.HTTP.CheckRedirect == nil { // no agent redirects, and the token must not go elsewhere
 		stays := *c.HTTP
@@ -81,5 +83,5 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return c
+	return c, own
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -121,6 +122,7 @@ func (v *view) ownerOf(p placement.Partition) *Member {
 // and after Close.
 type Follower struct {
 	cfg     Config
+	own     *http.Transport // nil: the caller's
 	started time.Time
 
 	now     atomic.Pointer[view]
@@ -238,5 +240,8 @@ func (f *Follower) Status() Status {
 func (f *Follower) Close() error {
 	f.stop()
 	f.wait.Wait()
+	if f.own != nil {
+		f.own.CloseIdleConnections()
+	}
 	return nil
 }

@@ -68,7 +68,8 @@ func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d rec
 }
 
 // Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the first
-// directive comes once the room has a node. If its agent fails, it goes on with another one.
+// directive comes once the room has a node. If its agent fails, it goes on with another one. If all fail, also for a wrong token, the log has
+// one warning.
 func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
@@ -92,7 +93,11 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 			if errors.Is(err, ended) {
 				return
 			}
-			f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
+			if failed == len(f.cfg.Agents)-1 {
+				f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
+			} else {
+				f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
+			}
 			pause := time.NewTimer(rand.N(min(leastPause<<min(max(failed, 0), 8), longestPause)))
 			select {
 			case <-pause.C:

@@ -1,9 +1,17 @@
 package follow_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,5 +174,97 @@ func move(t *testing.T, rooms *affinity.Resolver, to string) {
 	t.Helper()
 	if _, err := rooms.Move(t.Context(), "room", lease.NodeID(to)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A token that no agent accepts is a warning, once, and the follower asks on (S7.1).
+func TestFollowRoomRefused(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		var asked atomic.Int64
+		refused := func(rw http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			rw.WriteHeader(http.StatusUnauthorized)
+			_, _ = fmt.Fprint(rw, `{"error":"the token is another one","code":"unauthorized"}`)
+		}
+		w.answer("a", refused)
+		w.answer("b", refused)
+		var log syncBuffer
+		transport := &http.Transport{DialContext: w.dial}
+		defer transport.CloseIdleConnections()
+		f, err := follow.Start(t.Context(), follow.Config{
+			Agents: []string{"a:8401", "b:8401"}, Token: "wrong", HTTP: &http.Client{Transport: transport}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		if _, err := f.Resolve(t.Context(), "room", 0); !isStatus(err, http.StatusUnauthorized) {
+			t.Errorf("Resolve: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for d := range f.Follow(ctx, "room") {
+			t.Errorf("%+v", d)
+		}
+		for _, line := range []string{"no agent answers; the table stays", "no agent follows the room"} {
+			if text := log.String(); strings.Count(text, line) != 1 || strings.Count(text, "the token is another one") < 2 {
+				t.Errorf("not logged once: %s\n%s", line, text)
+			}
+		}
+		if n := asked.Load(); n < 40 || n > 200 {
+			t.Errorf("asked %d times within a minute, for the table and the room", n)
+		}
+	})
+}
+
+// syncBuffer is a buffer for many writers.
+type syncBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// A follower with a transport of its own leaves no connection behind.
+func TestCloseEndsConnections(t *testing.T) {
+	var open atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, `{"room":"room","node":{"id":"a"},"epoch":1}`)
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	f, err := follow.Start(t.Context(), follow.Config{Agents: []string{srv.URL}, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := f.Resolve(t.Context(), "room", 0); err != nil || d.To != "a" {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if open.Load() == 0 {
+		t.Error("no connection is open")
+	}
+	_ = f.Close()
+	for deadline := time.Now().Add(10 * time.Second); open.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are open after Close", open.Load())
+		}
 	}
 }

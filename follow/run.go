@@ -32,7 +32,8 @@ func Start(ctx context.Context, cfg Config) (*Follower, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg.withDefaults(), started: time.Now(), ready: make(chan struct{})}
+	f := &Follower{started: time.Now(), ready: make(chan struct{})}
+	f.cfg, f.own = cfg.withDefaults()
 	f.now.Store(&view{State: &tablewire.State{}, why: ErrNotReady})
 	ctx, f.stop = context.WithCancel(ctx)
 	r := &runner{f: f, reports: make(chan report), agents: slices.Clone(f.cfg.Agents)}
