@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/followgrpc"
 )
 
@@ -235,5 +236,29 @@ func TestNoTable(t *testing.T) {
 	_, err = unary(t, client, "b")
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), errNobody.Error()) {
 		t.Errorf("a key without an owner: %v", err)
+	}
+}
+
+// A follower that ends before its first table will never have one: calls that wait for it fail, and later ones (S7.3).
+func TestEndedFollower(t *testing.T) {
+	f, err := follow.Start(t.Context(), follow.Config{Agents: []string{"127.0.0.1:1"}, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	client, conn := clientOf(t, &owners{}, patience(time.Hour), func(c *followgrpc.Config) { c.Table = followgrpc.Follower(f) })
+	waiting := make(chan error, 2)
+	for _, ready := range []bool{false, true} {
+		go func() {
+			_, err := unary(t, client, "a", grpc.WaitForReady(ready))
+			waiting <- err
+		}()
+	}
+	eventually(t, "a call that waits", func() bool { return conn.GetState() == connectivity.Connecting })
+	_ = f.Close()
+	for range 2 {
+		if err := <-waiting; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "was closed before it had a table") {
+			t.Error(err)
+		}
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 )
 
 // builder makes the resolver of a client.
@@ -57,7 +59,12 @@ type memberResolver struct {
 // leastResolving is for how long calls wait for the first table at least: even if there is one, it takes a moment to arrive.
 const leastResolving = time.Second
 
-var errNoTable = errors.New("followgrpc: no table yet: is an agent reached? See the status of the follower")
+var (
+	errNoTable = errors.New("followgrpc: no table yet: is an agent reached? See the status of the follower")
+
+	// errEnded is a status, which also ends calls with WaitForReady.
+	errEnded = status.Error(codes.Unavailable, "followgrpc: the follower or agent was closed before it had a table")
+)
 
 func (r *memberResolver) run(ctx context.Context) {
 	late := time.NewTimer(max(leastResolving, r.cfg.Patience))
@@ -67,6 +74,9 @@ func (r *memberResolver) run(ctx context.Context) {
 		select {
 		case _, ok := <-changes:
 			if !ok {
+				if r.state.Endpoints == nil {
+					r.cc.ReportError(errEnded)
+				}
 				return // the last table stays
 			}
 			late.Stop()

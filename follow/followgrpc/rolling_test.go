@@ -53,7 +53,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	defer func() { _ = f.Close() }()
 	<-f.Ready()
-	opts, err := followgrpc.DialOptions(followgrpc.Config{Table: followgrpc.Follower(f), Patience: 20 * time.Second})
+	opts, err := followgrpc.DialOptions(followgrpc.Config{Table: followgrpc.Follower(f)})
 	if err != nil {
 		t.Fatal(err)
 	}
