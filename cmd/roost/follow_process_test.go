@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -225,18 +226,58 @@ func TestProxy(t *testing.T) {
 	a := agent(t, "a", "--api-addr", app("a"))
 	b := agent(t, "b", "--api-addr", app("b"), "--join", a.Gossip)
 	agree(t, a, b)
-	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--agents", a.Addrs.HTTP+","+b.Addrs.HTTP)
+	behind, err := net.Listen("tcp", "127.0.0.1:0") // an agent that is not there yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = behind.Close() }()
+	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--probe", "127.0.0.1:0", "--agents", behind.Addr().String())
 	cmd.Env = agentproc.Environ()
 	proxy := agenttest.Start(t, cmd)
-	addr := ""
-	eventually(t, func() error {
-		found := regexp.MustCompile(`msg="proxy running" listen=(\S+)`).FindStringSubmatch(proxy.Log.String())
-		if found == nil {
-			return errors.New(proxy.Log.String())
+	logged := func(line string) (addr string) {
+		t.Helper()
+		eventually(t, func() error {
+			found := regexp.MustCompile(line).FindStringSubmatch(proxy.Log.String())
+			if found == nil {
+				return errors.New(proxy.Log.String())
+			}
+			addr = found[1]
+			return nil
+		})
+		return addr
+	}
+	addr, probe := logged(`msg="proxy running" listen=(\S+)`), logged(`msg="probes served" probe=(\S+)`)
+	answers := func(url string, want int, text string) func() error {
+		return func() error {
+			resp, err := http.Get(url)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			if resp.StatusCode != want || !strings.Contains(string(body), text) || want == 503 && strings.Contains(url, addr) && resp.Header.Get("Retry-After") == "" {
+				err = fmt.Errorf("%s: %s %q, want %d %s", url, resp.Status, body, want, text)
+			}
+			return err
 		}
-		addr = found[1]
-		return nil
-	})
+	}
+	for _, early := range []func() error{
+		answers("http://"+addr+"/rooms/x", 503, "no agent has sent a table yet"), answers("http://"+probe+"/readyz", 503, "no agent has sent a table yet"),
+		answers("http://"+probe+"/healthz", 200, "ok"),
+	} {
+		if err := early(); err != nil {
+			t.Error(err)
+		}
+	}
+	go func() { // now the agent is there
+		for in, err := behind.Accept(); err == nil; in, err = behind.Accept() {
+			if out, err := net.Dial("tcp", a.Addrs.HTTP); err == nil {
+				go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
+				go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
+			}
+		}
+	}()
+	eventually(t, answers("http://"+probe+"/readyz", 200, "ready"))
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	seen := make(map[string]bool)

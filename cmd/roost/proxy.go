@@ -13,7 +13,6 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/serve"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
-	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/httpproxy"
 	"github.com/roost-cluster/roost/internal/agenturl"
 	"github.com/spf13/cobra"
@@ -29,8 +28,12 @@ the owner's agent. The proxy is no member: it follows the table of one of --agen
 another one when that fails. WebSockets and event streams pass through.
 
 A request that has reached no server, or that a server rejects with 421, is sent again to
-the owner by then, for --patience. So is one that broke off, if its method allows it:
-not a POST. With --redirect clients get the owner's address by 307 instead.
+the owner by then, for --patience. So is one that broke off, or that has no answer a second
+after its key has moved, if its method allows it: not a POST. With --redirect clients get
+the owner's address by 307 instead.
+
+Until the first table has come, requests get 503 with Retry-After, and /readyz of --probe
+fails. It does not fail later: without an agent the last table is in use.
 
 It speaks plain HTTP: in public, put it behind what ends TLS. At SIGTERM it takes no more
 requests, and those in progress have 15 s.`,
@@ -39,13 +42,14 @@ requests, and those in progress have 15 s.`,
 		Args: cobra.NoArgs,
 	}, []settings.Setting{
 		{Name: "key-from", Arg: "WHERE", Set: o.setKey, Usage: "where the key is: path:2 (the second segment), query:NAME, header:NAME or cookie:NAME"},
-		{Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: o.setListen, Usage: "take requests here; port 0 takes a free one"},
+		{Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: address(&o.Listen), Usage: "take requests here; port 0 takes a free one"},
+		{Name: "probe", Arg: "HOST:PORT", Set: address(&o.Probe), Usage: "serve /healthz, and /readyz once there is a table, here"},
 		{Name: "agents", Arg: "HOST:PORT,...", List: true, Default: clusterhttp.DefaultBase, Set: o.addAgent, Usage: "HTTP addresses of two or three agents to follow, with https:// in front if they have --http-tls-cert"},
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
-		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.proxy.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
-		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.proxy.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
-		{Name: "patience", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.proxy.Patience), Usage: "send a request again for this long"},
+		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
+		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
+		{Name: "patience", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.Patience), Usage: "send a request again for this long"},
 		{Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"), Usage: "format of the log on standard error"},
 	}, func(ctx context.Context) error {
 		if o.warning != "" {
@@ -56,49 +60,52 @@ requests, and those in progress have 15 s.`,
 		}
 		log, endLog := serve.NewLogger(p.stderr, o.logFormat, slog.LevelInfo)
 		defer endLog()
-		o.proxy.Log, o.follow.Log = log, log
+		o.Log, o.Agents.Log = log, log
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop) // a second signal ends the process
 		defer stop()
-		return serve.RunProxy(ctx, o.listen, o.follow, o.proxy)
+		return o.Run(ctx)
 	})
 }
 
 type proxyOptions struct {
-	listen, warning, logFormat string
-	insecure                   bool
-	follow                     follow.Config
-	proxy                      httpproxy.Config
+	serve.Proxy
+
+	warning, logFormat string
+	insecure           bool
 }
 
 func (o *proxyOptions) setKey(v string) (err error) {
-	o.proxy.Key, err = httpproxy.ParseKey(v)
+	o.Key, err = httpproxy.ParseKey(v)
 	return err
 }
 
-func (o *proxyOptions) setListen(v string) error {
-	o.listen = v
-	return settings.HostPort(v)
+// address takes the host:port of a listener.
+func address(to *string) func(string) error {
+	return func(v string) error {
+		*to = v
+		return settings.HostPort(v)
+	}
 }
 
 func (o *proxyOptions) addAgent(v string) error {
-	o.follow.Agents = append(o.follow.Agents, v)
+	o.Agents.Agents = append(o.Agents.Agents, v)
 	_, err := agenturl.Parse(v)
 	return err
 }
 
 func (o *proxyOptions) readToken(path string) (err error) {
-	o.follow.Token, o.warning, err = settings.Token(path)
+	o.Agents.Token, o.warning, err = settings.Token(path)
 	return err
 }
 
 // faults returns what is wrong with options that depend on each other, or is missing.
 func (o *proxyOptions) faults() (faults []error) {
-	if o.proxy.Key == nil {
+	if o.Key == nil {
 		faults = append(faults, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
 	}
-	for _, agent := range o.follow.Agents {
-		if o.follow.Token != "" && !o.insecure && !agenturl.Private(agent) {
+	for _, agent := range o.Agents.Agents {
+		if o.Agents.Token != "" && !o.insecure && !agenturl.Private(agent) {
 			faults = append(faults, fmt.Errorf("--agents %q: the network could read the token: use https:// (the agent has --http-tls-cert), or --insecure", agent))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,32 +17,47 @@ import (
 // proxyGrace is for how long requests may end when a proxy is asked to.
 const proxyGrace = 15 * time.Second
 
-// RunProxy sends requests that arrive at an address to the owners of their keys, until ctx ends. Then requests in
-// progress have 15 s.
-func RunProxy(ctx context.Context, addr string, agents follow.Config, cfg httpproxy.Config) error {
-	log := cfg.Log
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+// Proxy is a proxy with what it follows. Proxy.Place is set by Run.
+type Proxy struct {
+	httpproxy.Config
+
+	Listen string // takes requests here
+	Probe  string // serves /healthz and /readyz here; "" = nowhere
+	Agents follow.Config
+}
+
+// Run sends requests to the owners of their keys, until ctx ends. Then requests in progress have 15 s.
+func (p Proxy) Run(ctx context.Context) error {
+	log := p.Log
+	listener, err := listen(ctx, "--listen", p.Listen)
 	if err != nil {
-		return fmt.Errorf("--listen %s: cannot listen: %w", addr, err)
+		return err
 	}
 	defer func() { _ = listener.Close() }()
 	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // also for the last requests
 	defer stop()
-	f, err := follow.Start(following, agents)
+	f, err := follow.Start(following, p.Agents)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	cfg.Place = httpproxy.Follower(f)
-	proxy, err := httpproxy.New(cfg)
+	p.Place = httpproxy.Follower(f)
+	proxy, err := httpproxy.New(p.Config)
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{
-		Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	failed := make(chan error, 2)
+	if p.Probe != "" {
+		probed, err := listen(ctx, "--probe", p.Probe)
+		if err != nil {
+			return err
+		}
+		probes := serverOf(probes(ctx, f), log)
+		defer func() { _ = probes.Close() }()
+		go func() { failed <- probes.Serve(probed) }()
+		log.Info("probes served", "probe", probed.Addr().String())
 	}
-	failed := make(chan error, 1)
+	srv := serverOf(proxy, log)
 	go func() { failed <- srv.Serve(listener) }()
 	log.Info("proxy running", "listen", listener.Addr().String())
 	select {
@@ -57,4 +73,39 @@ func RunProxy(ctx context.Context, addr string, agents follow.Config, cfg httppr
 		_ = srv.Close()
 	}
 	return nil
+}
+
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: cannot listen: %w", flag, addr, err)
+	}
+	return l, nil
+}
+
+func serverOf(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// probes has /healthz, and /readyz from the first table to the end of ctx. A table that gets old is no failure: all proxies
+// would fail at once, and the last table is the best there is.
+func probes(ctx context.Context, f *follow.Follower) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if ctx.Err() != nil {
+			http.Error(w, "the proxy ends", http.StatusServiceUnavailable)
+			return
+		}
+		select {
+		case <-f.Ready():
+			_, _ = io.WriteString(w, `{"status":"ready"}`)
+		default:
+			http.Error(w, "no agent has sent a table yet", http.StatusServiceUnavailable)
+		}
+	})
+	return mux
 }
