@@ -6,9 +6,12 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 // A gateway asks a follower for the node of each request.
@@ -42,4 +45,44 @@ func Example() {
 	// Output:
 	// node-1 media-1.example.org:443 <nil>
 	// fresh: true
+}
+
+// A client of a room, outside of the cluster, is led by a follower: to the node of its room, and to each one that the room gets.
+func ExampleFollower_Follow() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "media-1.example.org:443", Log: quiet})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = agent.Close() }()
+	<-agent.Ready()
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: quiet}) // roost agent --redis
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = rooms.Close() }()
+	api := httptest.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{Rooms: rooms, Log: quiet}))
+	defer api.Close()
+
+	f, err := follow.Start(ctx, follow.Config{Agents: []string{api.URL}, Log: quiet})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = f.Close() }()
+	resolve := func(ctx context.Context, room string) (reconnect.Directive, error) { return f.Resolve(ctx, room, 4) }
+	client := reconnect.Driver{Resolve: resolve, Connect: func(_ context.Context, d reconnect.Directive) error {
+		fmt.Println("connected to", d.Addr)
+		return nil
+	}}
+	if _, err := resolve(ctx, "standup"); err != nil { // the first participant pins the room
+		panic(err)
+	}
+	for d := range f.Follow(ctx, "standup") {
+		fmt.Println(client.Follow(ctx, d))
+		break // or until the participant leaves
+	}
+	// Output:
+	// connected to media-1.example.org:443
+	// <nil>
 }

@@ -19,7 +19,7 @@ import (
 
 // Resolve returns where a room lives, and pins it to a node if it has none: affinity.Resolver.Resolve, by
 // an agent. Size is the number of participants that are expected at least, or 0. The agent does not host the room: the program on its
-// node does, when a participant arrives there. It can be used as reconnect.Driver.Resolve.
+// node does, when a participant arrives there. With a size, it is the Resolve of a reconnect.Driver.
 //
 // Resolve asks the agent that is followed, then the others, each once and for 5 s at most. The error is an *[AgentError] if the last one
 // answered, and wraps ctx.Err() if ctx ended.
