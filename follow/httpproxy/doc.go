@@ -48,7 +48,7 @@
 //
 // # Loops
 //
-// Two servers whose tables differ for a moment could send a request to and fro. The header Roost-Hops
+// While their tables differ, two servers could send a request to and fro. The header Roost-Hops
 // counts how often a request was sent on: a server that would send it on once more than Config.Hops times answers 508.
 //
 // # Headers
