@@ -154,7 +154,7 @@ func relay(t *testing.T, to string) (addr string, cut func()) {
 // pausable runs a server in a process of its own, which can be paused.
 func pausable(t *testing.T) (addr string, pause func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$") //nolint:gosec // this test
+	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$")
 	cmd.Env = append(os.Environ(), "PAUSABLE=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
