@@ -1,19 +1,15 @@
 package httpproxy_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,46 +17,46 @@ import (
 	"github.com/roost-cluster/roost/follow/httpproxy"
 )
 
-// A server that never answers, and resets no connection, keeps a request only until its key has another owner: its host vanished, its
-// process is paused, or its network was cut while a connection to it was kept alive (S7.2).
+// A server that never answers, and resets no connection, keeps a request only until its key has another owner: its host vanished, or its
+// network was cut while a connection to it was kept alive (S7.2).
 func TestOwnerVanishes(t *testing.T) {
-	for name, owner := range map[string]func(t *testing.T) (addr string, vanish func()){
-		"accepts and never answers": func(t *testing.T) (string, func()) {
-			l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = l.Close() })
-			return l.Addr().String(), nil
-		},
-		"is paused": pausable,
-		"is cut off": func(t *testing.T) (string, func()) {
-			addr, _ := server(t, named("first"))
-			return relay(t, addr)
-		},
-	} {
-		for _, method := range []string{http.MethodGet, http.MethodPut} {
-			t.Run(name+", "+method, func(t *testing.T) {
-				t.Parallel()
-				first, vanish := owner(t)
-				next, _ := server(t, named("next"))
-				o := &owners{}
-				o.set("a", first)
-				url := proxyOf(t, o, nil) + "/rooms/a"
-				if vanish != nil {
-					if status, body, _ := ask(t, method, url, "body"); status != http.StatusOK || !strings.HasPrefix(body, "first") {
-						t.Fatalf("%d %s", status, body)
-					}
-					vanish()
-				}
-				move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", next) })
-				defer move.Stop()
-				status, body, _ := ask(t, method, url, "body")
-				if want := "next " + method + ` /rooms/a "body"`; status != http.StatusOK || !strings.HasPrefix(body, want) {
-					t.Errorf("%d %s, want %s", status, body, want)
-				}
-			})
+	vanishing(t, "accepts and never answers", func(t *testing.T) (string, func()) {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l.Addr().String(), nil
+	})
+	vanishing(t, "is cut off", func(t *testing.T) (string, func()) {
+		addr, _ := server(t, named("first"))
+		return relay(t, addr)
+	})
+}
+
+// vanishing tests requests to an owner that vanishes after its first answer, or before it if vanish is nil.
+func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string, vanish func())) {
+	for _, method := range []string{http.MethodGet, http.MethodPut} {
+		t.Run(name+", "+method, func(t *testing.T) {
+			t.Parallel()
+			first, vanish := owner(t)
+			next, _ := server(t, named("next"))
+			o := &owners{}
+			o.set("a", first)
+			url := proxyOf(t, o, nil) + "/rooms/a"
+			if vanish != nil {
+				if status, body, _ := ask(t, method, url, "body"); status != http.StatusOK || !strings.HasPrefix(body, "first") {
+					t.Fatalf("%d %s", status, body)
+				}
+				vanish()
+			}
+			move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", next) })
+			defer move.Stop()
+			status, body, _ := ask(t, method, url, "body")
+			if want := "next " + method + ` /rooms/a "body"`; status != http.StatusOK || !strings.HasPrefix(body, want) {
+				t.Errorf("%d %s, want %s", status, body, want)
+			}
+		})
 	}
 }
 
@@ -149,48 +145,6 @@ func relay(t *testing.T, to string) (addr string, cut func()) {
 	})
 	t.Cleanup(func() { end(); _ = l.Close(); ended.Wait() })
 	return l.Addr().String(), func() { isCut.Store(true) }
-}
-
-// pausable runs a server in a process of its own, which can be paused.
-func pausable(t *testing.T) (addr string, pause func()) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$")
-	cmd.Env = append(os.Environ(), "PAUSABLE=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line), func() {
-		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestPausable is the process of pausable. It ends with its standard input.
-func TestPausable(t *testing.T) {
-	if os.Getenv("PAUSABLE") == "" {
-		return
-	}
-	addr, _ := server(t, named("first"))
-	fmt.Println(addr)
-	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 // slow is a server of a test in virtual time, which sends headers when it likes.
