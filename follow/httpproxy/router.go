@@ -80,7 +80,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.kept)), nil }
 	}
 	resp, err := t.cfg.Transport.RoundTrip(out)
-	if watched.end() {
+	if watched.end(err == nil) {
 		if err == nil { // the headers came at this moment, and the body would break off
 			_ = resp.Body.Close()
 		}

@@ -37,7 +37,7 @@ type watch struct {
 // watch returns the context of an attempt that is watched until end is called.
 func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
 	w := &watch{place: t.cfg.Place, way: way}
-	ctx, w.cancel = context.WithCancel(ctx) // the end of the request releases it: its body is read under ctx
+	ctx, w.cancel = context.WithCancel(ctx) // the end of the request releases that of an answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(lookEvery, w.look)
@@ -63,8 +63,8 @@ func (w *watch) look() {
 	w.timer.Reset(lookEvery)
 }
 
-// end ends the watch, and reports whether the attempt was given up. A nil watch was never begun.
-func (w *watch) end() (gaveUp bool) {
+// end ends the watch, and reports whether the attempt was given up. The body of an answer goes on. A nil watch was never begun.
+func (w *watch) end(answered bool) (gaveUp bool) {
 	if w == nil {
 		return false
 	}
@@ -72,5 +72,8 @@ func (w *watch) end() (gaveUp bool) {
 	defer w.mu.Unlock()
 	w.ended = true
 	w.timer.Stop()
+	if !answered {
+		w.cancel()
+	}
 	return w.gaveUp
 }
