@@ -53,7 +53,8 @@ type Config struct {
 	// arrives for 3 s and no ping is answered within 3 s more.
 	Transport http.RoundTripper
 
-	// Patience is for how long a request is sent again, from its first failure. Default 5 s; negative: never.
+	// Patience is for how long a request is sent again, from its first failure or the last server that vanished. Default 5 s;
+	// negative: never.
 	Patience time.Duration
 
 	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.

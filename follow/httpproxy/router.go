@@ -31,7 +31,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil && resp.StatusCode != http.StatusMisdirectedRequest {
 			return resp, nil
 		}
-		if until.IsZero() {
+		if until.IsZero() || errors.Is(err, errMoved) { // the next owner was not asked in vain yet
 			until = time.Now().Add(t.cfg.Patience)
 		}
 		if !again || r.Context().Err() != nil || !time.Now().Before(until) || !b.seal() {

@@ -230,3 +230,32 @@ func TestSlowOwner(t *testing.T) {
 		})
 	}
 }
+
+// The next owner of a key whose server vanished is asked also when Patience has gone: it was not asked in vain yet (S7.2).
+func TestPatienceBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, vanished := &owners{}, &slow{headers: time.Hour}
+		o.set("a", "first")
+		p, err := httpproxy.New(httpproxy.Config{
+			Place: o.place, Key: httpproxy.FromPath(2), Patience: 500 * time.Millisecond, Log: quiet,
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				switch r.URL.Host {
+				case "first":
+					o.set("a", "second")
+					return answer(http.StatusMisdirectedRequest), nil
+				case "second":
+					return vanished.RoundTrip(r)
+				}
+				return answer(http.StatusNoContent), nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(3*time.Second, func() { o.set("a", "next") })
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/rooms/a", nil)); w.Code != http.StatusNoContent {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
