@@ -95,7 +95,12 @@ func TestDiscoveryLogs(t *testing.T) {
 			t.Errorf("%q: %v", step.state, err)
 		}
 	}
-	if got := lines.messages(); !slices.Equal(got, []string{"discovery failed; members stay members", "discovery works again"}) {
+	s.change(func() { s.rules = nil }) // a right is withdrawn while members run
+	if _, err := d.seeds(t.Context()); err == nil || !strings.Contains(err.Error(), `needs a Role in the namespace media with the rule {apiGroups: ["discovery.k8s.io"]`) {
+		t.Error(err)
+	}
+	const fails, works = "discovery failed; members stay members", "discovery works again"
+	if got := lines.messages(); !slices.Equal(got, []string{fails, works, fails}) {
 		t.Errorf("the log is %q", got)
 	}
 }

@@ -155,6 +155,7 @@ func (x *fleet) behindProxy(t *testing.T, members int) (url string, f *follow.Fo
 // 200 requests a second through a proxy. No request fails that may be sent again, no other one runs twice, and the only answers
 // are those of owners (S7.2).
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	x := &fleet{}
 	proxy, _ := x.behindProxy(t, 5)
 	stop := make(chan struct{})
@@ -232,6 +233,7 @@ func (x *fleet) ask(t *testing.T, client *http.Client, method, url, name string)
 // WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their server decides what
 // becomes of them (S7.2).
 func TestWebSocketsSurviveAJoin(t *testing.T) {
+	t.Parallel()
 	const sockets = 60
 	x := &fleet{}
 	proxy, f := x.behindProxy(t, 3)

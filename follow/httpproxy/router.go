@@ -41,10 +41,16 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = resp.Body.Close()
 		}
 		pause(r.Context(), rand.N(min(leastPause<<min(attempt, 8), longestPause)))
-		if addr, _, err := t.cfg.Place(way.key); err == nil {
-			way.addr = addr // the same, until there is another owner
-		}
+		way = t.reroute(way)
 	}
+}
+
+// reroute returns the way of the next attempt: to the same server, until there is another owner.
+func (t *router) reroute(way route) route {
+	if addr, _, err := t.cfg.Place(way.key); err == nil {
+		way.addr = addr
+	}
+	return way
 }
 
 // pause waits, or until ctx ends.
