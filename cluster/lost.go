@@ -84,13 +84,29 @@ func (s *Snapshot) isLive(id lease.NodeID) bool {
 	return ok
 }
 
+// fillParting keeps what was known of members that have gone, until the next state is without them: one that leaves drains
+// first, and is no candidate of the table any more.
+func (s *Snapshot) fillParting(old *Snapshot) {
+	if s.State == nil {
+		return
+	}
+	live, was, parting := s.Members, old.Members, old.parting
+	for _, m := range s.State.Members {
+		if next(&live, m.Node) != nil {
+			continue
+		}
+		if last := cmp.Or(next(&was, m.Node), next(&parting, m.Node)); last != nil {
+			s.parting = append(s.parting, last)
+		}
+	}
+}
+
 // lastOf returns what the snapshot knows of a member, which may have gone already.
 func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
-	if m, ok := s.Member(i.Node); ok {
-		return m
-	}
-	if at, ok := slices.BinarySearchFunc(s.owners, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {
-		return s.owners[at]
+	for _, members := range [][]*Member{s.Members, s.parting, s.owners} {
+		if at, ok := slices.BinarySearchFunc(members, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {
+			return members[at]
+		}
 	}
 	return &Member{ID: i.Node, Incarnation: i.Number, Load: lease.NoLoad}
 }

@@ -45,8 +45,8 @@ func TestLost(t *testing.T) { // S8.1
 		c.Leave("c")
 		c.WaitAgreed(time.Second)
 		want("after a leave", "c left false", "b crashed true")
-		if c := c.Agent("a").Snapshot().Lost()[0]; !c.Left() {
-			t.Errorf("%+v; want a member that left", c)
+		if c := c.Agent("a").Snapshot().Lost()[0]; !c.Left() || c.Addr == "" {
+			t.Errorf("%+v, %+v; want a member that left, and its address", c, c.Member)
 		}
 		c.Restart("d")
 		c.WaitAgreed(20 * time.Second)

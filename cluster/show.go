@@ -40,6 +40,7 @@ func (l *loop) show() {
 	now := time.Now()
 	gone := s.goneSince(old, now)
 	s.fillLost(old, gone)
+	s.fillParting(old)
 	s.fillOwners(old)
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})

@@ -94,12 +94,13 @@ type Snapshot struct {
 	// started later may run under its id. nil in others.
 	Isolated error
 
-	why    error // for a key without owner
-	lease  *node.OwnLease
-	owners []*Member // by index into Table.Nodes()
-	lost   []Lost    // the latest first
-	drift  int
-	holds  int // partitions that run here and that the table gives to others
+	why     error // for a key without owner
+	lease   *node.OwnLease
+	owners  []*Member // by index into Table.Nodes()
+	parting []*Member // of State, and not live any more; by id
+	lost    []Lost    // the latest first
+	drift   int
+	holds   int // partitions that run here and that the table gives to others
 
 	// runners has the members that run a partition which the table gives to another one.
 	runners map[placement.Partition]*Member
