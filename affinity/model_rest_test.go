@@ -54,7 +54,7 @@ func (w *modelWorld) rest() string {
 	for range 2 {
 		for _, p := range all {
 			if owner, _ := p.Snapshot().Table.Owner(0); owner == p.self.Node {
-				p.r.sweep(context.Background(), []placement.Partition{0})
+				p.r.sweep(context.Background(), []placement.Partition{0}, false)
 			}
 			p.k.takeUp(context.Background())
 			p.k.takeUp(context.Background())

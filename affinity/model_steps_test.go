@@ -128,7 +128,7 @@ func (w *modelWorld) tenures() (epoch uint64) {
 }
 
 func (p *modelProcess) sweep() {
-	p.begin("sweeps", func(*modelOp) { p.r.sweep(context.Background(), []placement.Partition{0}) })
+	p.begin("sweeps", func(*modelOp) { p.r.sweep(context.Background(), []placement.Partition{0}, false) })
 }
 
 func (p *modelProcess) refresh() {
