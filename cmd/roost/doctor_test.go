@@ -115,9 +115,9 @@ func TestDoctorOnAgents(t *testing.T) {
 	says(b, exitWarned, "warn  ready     it is draining")
 	says(c, exitOK, "2 of 3 own; draining: b")
 	b.Signal(syscall.SIGKILL)
-	says(c, exitWarned, "no live member at "+b.Gossip)
+	says(c, exitWarned, "lost: b crashed", "of lost members: "+b.Gossip)
 	a.Signal(syscall.SIGKILL)
-	says(c, exitBroken, "this node is alone", "alone, although it was started to join "+a.Gossip+", "+b.Gossip)
+	says(c, exitBroken, "alone, although it was started to join "+a.Gossip+", "+b.Gossip)
 }
 
 // TestDoctorNamesWhatDoesNotArrive: a node that advertises an address at which nothing, or

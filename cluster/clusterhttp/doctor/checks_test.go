@@ -95,6 +95,11 @@ func TestChecks(t *testing.T) {
 		"one way": {after(func(l *Look) {
 			l.Stats.State, l.Stats.Waits = "joining", "others cannot reach this node at its advertised address 10.0.0.1:7946"
 		}), "ready: fail: advertised address 10.0.0.1:7946"},
+		"one way, and it forgot the others": {both(func(l *Look) { // which is no fault of its seeds
+			l.Stats.State, l.Stats.Waits, l.Members.Digest, l.Table = "joining", "members answer over TCP", 0, report.Partitions{}
+			l.Members.Members = l.Members.Members[:1]
+			l.Members.Members[0].State = lease.Settling
+		}), "ready: fail: members answer over TCP"},
 		"fenced": {after(func(l *Look) { l.Stats.State = "joining" }), "ready: fail: joining"},
 
 		"an old lease":                         {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
@@ -125,17 +130,38 @@ func TestChecks(t *testing.T) {
 		"no owner":       {after(func(l *Look) { weigh(l, 0, 0, 0) }), "members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c"},
 		"one and drains": {after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }), "members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a"},
 
-		"lost seed":   {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }), "seeds: warn: no live member at 10.0.0.9:7946"},
-		"no seed":     {after(func(l *Look) { l.Stats.Settings.Join = nil }), "seeds: warn: none"},
+		"lost seed":              {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"} }), "seeds: warn: no live member at 10.0.0.9:7946"},
+		"no seed":                {after(func(l *Look) { l.Stats.Settings.Join = nil }), "seeds: warn: none"},
+		"no seed on one machine": {after(func(l *Look) { l.Stats.Settings.Join, l.Stats.Settings.Addr = nil, "127.0.0.1:7946" }), ""},
+		"the seed is lost": {after(func(l *Look) { // and nothing else: the lost member is named once
+			l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"}
+			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000, Addr: "10.0.0.9:7946"}}
+		}), "members: warn: lost: node-z crashed 14s ago"},
+		"the seed has left": {after(func(l *Look) {
+			l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"}
+			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Departed, Addr: "10.0.0.9:7946"}}
+		}), "seeds: warn: no live member at 10.0.0.9:7946"},
 		"two nodes":   {both(func(l *Look) { l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:2], nil }), ""},
 		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
-		"alone":       {after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }), "seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946 + members: warn: this node is alone"},
+		"alone":       {after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }), "seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946"},
 		"alone by name": {after(func(l *Look) {
 			l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:1], []string{"seeds.test:7946"}
-		}), "members: warn: this node is alone + seeds: warn: alone, and started to join seeds.test:7946"},
+		}), "seeds: warn: alone, and started to join seeds.test:7946"},
 		"the first": {after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }), "members: warn: this node is alone"},
 
 		"a crash": {func(_, a *Look) { a.Stats.Counts.Crashed = 1 }, "losses: warn: expired: 1 more within 2s, 1 since start"},
+		"a crash that is named": {func(_, a *Look) {
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 1500}}
+		}, "members: warn: lost: node-z crashed 2s ago"},
+		"a crash after one that is named": {func(_, a *Look) {
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 60_000}}
+		}, "members: warn: lost: node-z crashed 1m0s ago + losses: warn: expired: 1 more"},
+		"beats of a clock that is named": {func(_, a *Look) {
+			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
+		}, "clocks: fail: more than 5s ahead of the others: node-z by 7s"},
+		"joins while redis is away": {func(_, a *Look) {
+			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
+		}, "redis: fail: breaker: open"},
 		"half a key": {after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }), // S9.6
 			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members"},
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},

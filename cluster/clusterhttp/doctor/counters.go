@@ -3,9 +3,12 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // counters are figures of an agent, by their names in JSON, that should not grow. They are
@@ -61,7 +64,23 @@ func figures(s report.Stats) map[string]uint64 {
 	return all
 }
 
-// counted warns of each counter that grew between the looks, and mentions counters that
+// named reports whether another check names what a counter has grown by.
+func (e Examination) named(counter string, by uint64) bool {
+	switch counter {
+	case "expired":
+		within := e.Over.Milliseconds() + time.Second.Milliseconds() // a look takes a moment, too
+		return by <= uint64(len(slices.DeleteFunc(slices.Clone(e.After.Members.Lost), func(l report.Lost) bool {
+			return l.Reason == lease.Departed || l.AgoMS > within
+		})))
+	case "skew_rejected":
+		return len(e.After.Members.Ahead) > 0
+	case "store_errors", "degraded":
+		return e.After.Stats.Rooms != nil && e.After.Stats.Rooms.StoreDoubt
+	}
+	return false
+}
+
+// counted warns of each counter that grew between the looks, unless another check names why, and mentions counters that
 // grew before.
 func (e Examination) counted() (checks []Check) {
 	was, is := figures(e.Before.Stats), figures(e.After.Stats)
@@ -69,14 +88,16 @@ func (e Examination) counted() (checks []Check) {
 		name := all[0].check
 		var grown []Check
 		var names, ever []string
+		quiet := true
 		for ; len(all) > 0 && all[0].check == name; all = all[1:] {
 			c := all[0]
 			before, after := was[c.name], is[c.name]
 			names = append(names, c.name)
-			if after > before {
+			if after > before && !e.named(c.name, after-before) {
 				found := fmt.Sprintf("%s: %d more within %v, %d since start", c.name, after-before, e.Over, after)
 				grown = append(grown, Check{name, Warn, found, c.means, c.do})
 			} else if after > 0 {
+				quiet = quiet && after <= before
 				ever = append(ever, fmt.Sprintf("%s %d", c.name, after))
 			}
 		}
@@ -85,6 +106,8 @@ func (e Examination) counted() (checks []Check) {
 		}
 		found := "no errors since start: " + strings.Join(names, ", ")
 		switch {
+		case len(ever) > 0 && !quiet:
+			found = "named above; since start: " + strings.Join(ever, ", ")
 		case len(ever) > 0:
 			found = fmt.Sprintf("none within %v; since start: %s", e.Over, strings.Join(ever, ", "))
 		case name == "redis" && e.After.Stats.Rooms == nil:

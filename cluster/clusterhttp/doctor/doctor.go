@@ -77,9 +77,16 @@ type Examination struct {
 // Diagnose carries out all checks.
 func (e Examination) Diagnose() Diagnosis {
 	d := Diagnosis{Self: e.After.Stats.Self, Addr: e.Addr, OverMS: e.Over.Milliseconds()}
-	checks := []Check{e.agent(), e.ready(), e.leases(), e.clocks(), e.tables(), e.balance()}
-	checks = append(checks, e.members()...)
-	checks = append(checks, e.seeds())
+	checks := []Check{e.agent(), e.ready(), e.leases(), e.clocks()}
+	if e.After.Stats.State == "joining" { // it has forgotten the others, and ready has the cause
+		for _, name := range []string{"tables", "balance", "members", "seeds"} {
+			checks = append(checks, Check{Name: name, Finding: "not judged while it joins"})
+		}
+	} else {
+		checks = append(checks, e.tables(), e.balance())
+		checks = append(checks, e.members()...)
+		checks = append(checks, e.seeds())
+	}
 	checks = append(checks, e.timings()...)
 	checks = append(checks, e.key()...)
 	checks = append(checks, e.redis()...)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -37,7 +36,7 @@ func (e Examination) members() (found []Check) {
 			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
 			"every look-up fails", "roost undrain, or roost weight 100, at one of them",
 		})
-	case total == 1:
+	case total == 1 && len(found) == 0 && e.findSeeds().none(): // otherwise it is known which others are missing
 		found = append(found, Check{
 			"members", Warn, "this node is alone", "no other node can take over", "start others with --join " + e.After.Stats.Settings.Addr,
 		})
@@ -194,75 +193,4 @@ func (e Examination) mute() (ids []string) {
 		}
 	}
 	return ids
-}
-
-// seeds warns of seeds that are not members. Names are not looked up: this machine may
-// resolve them differently than the agent's.
-func (e Examination) seeds() Check {
-	present, missing, names := e.sortSeeds()
-	alone, none := len(e.After.Members.Members) < 2, len(present)+len(missing)+len(names) == 0
-	itself := "it forms a cluster of its own, and assumes that it owns every key"
-	if e.After.Stats.State == "isolated" {
-		itself = "it does not find the other nodes, and owns nothing without them"
-	}
-	switch {
-	case alone && len(missing) > 0:
-		return Check{
-			"seeds", Fail, "alone, although it was started to join " + few(append(missing, names...)), itself,
-			"see whether they run, can be reached by UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It retries by itself",
-		}
-	case alone && len(names) > 0:
-		return Check{
-			"seeds", Warn, "alone, and started to join " + few(names), itself,
-			"nothing if these names, which were not looked up, stand for this node alone; otherwise its log has their answers",
-		}
-	case len(missing) > 0:
-		return Check{
-			"seeds", Warn, "no live member at " + few(missing), "one way less into the cluster, and out of a long split",
-			"start them, or put other nodes into --join",
-		}
-	case none && !alone:
-		return e.seedless()
-	case none:
-		return Check{Name: "seeds", Finding: "none are given, and there is no other node"}
-	case len(names) > 0:
-		return Check{Name: "seeds", Finding: fmt.Sprintf("it sees other nodes; names were not looked up: %s", few(names))}
-	}
-	return Check{Name: "seeds", Finding: "all of them are members: " + few(present)}
-}
-
-// seedless judges an agent that has other nodes and no seeds. The first of two is fine: the
-// other one has it as a seed.
-func (e Examination) seedless() Check {
-	if len(e.After.Members.Members) == 2 {
-		return Check{Name: "seeds", Finding: "none are given; the other node may have this one as its seed. With a third one, start all with --join"}
-	}
-	return Check{
-		"seeds", Warn, "it has none but itself", "after a split of more than a minute it does not look for the others, and a restart begins a cluster of its own",
-		"start it with --join, with two or three addresses that are likely to be up",
-	}
-}
-
-// sortSeeds separates seeds that are members from others. All nodes may have the same
-// list, so the agent itself is left out.
-func (e Examination) sortSeeds() (present, missing, names []string) {
-	s := e.After.Stats.Settings
-	for _, seed := range s.Join {
-		addr, err := netip.ParseAddrPort(seed)
-		switch {
-		case err != nil:
-			names = append(names, seed)
-		case same(s.Addr, addr):
-		case slices.ContainsFunc(e.After.Members.Members, func(m report.Member) bool { return same(m.Addr, addr) }):
-			present = append(present, seed)
-		default:
-			missing = append(missing, seed)
-		}
-	}
-	return present, missing, names
-}
-
-func same(addr string, as netip.AddrPort) bool {
-	a, err := netip.ParseAddrPort(addr)
-	return err == nil && a.Addr().Unmap() == as.Addr().Unmap() && a.Port() == as.Port()
 }

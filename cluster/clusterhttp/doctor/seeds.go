@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// seeds warns of seeds that are not members. Names are not looked up: this machine may
+// resolve them differently than the agent's.
+func (e Examination) seeds() Check {
+	f := e.findSeeds()
+	alone := len(e.After.Members.Members) < 2
+	itself := "it forms a cluster of its own, and assumes that it owns every key"
+	if e.After.Stats.State == "isolated" {
+		itself = "it does not find the other nodes, and owns nothing without them"
+	}
+	switch {
+	case alone && len(f.lost)+len(f.missing) > 0:
+		return Check{
+			"seeds", Fail, "alone, although it was started to join " + few(slices.Concat(f.lost, f.missing, f.names)), itself,
+			"see whether they run, can be reached by UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It retries by itself",
+		}
+	case alone && len(f.names) > 0:
+		return Check{
+			"seeds", Warn, "alone, and started to join " + few(f.names), itself,
+			"nothing if these names, which were not looked up, stand for this node alone; otherwise its log has their answers",
+		}
+	case len(f.missing) > 0:
+		return Check{
+			"seeds", Warn, "no live member at " + few(f.missing), "one way less into the cluster, and out of a long split",
+			"start them, or put other nodes into --join",
+		}
+	case f.none() && !alone:
+		return e.seedless()
+	case f.none():
+		return Check{Name: "seeds", Finding: "none are given, and there is no other node"}
+	}
+	return Check{Name: "seeds", Finding: f.String()}
+}
+
+// seedless judges an agent that has other nodes and no seeds. The first of two is fine: the
+// other one has it as a seed. So are nodes of one machine, which somebody tries out.
+func (e Examination) seedless() Check {
+	const restart = "a restart begins a cluster of its own, which owns every key, until another node tries this address again"
+	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)
+	switch {
+	case len(e.After.Members.Members) == 2:
+		return Check{Name: "seeds", Finding: "none are given; the other node may have this one as its seed. With a third one, start all with --join"}
+	case err == nil && addr.Addr().IsLoopback():
+		return Check{Name: "seeds", Finding: "none are given, so " + restart + ". For nodes on more than this machine, start all with --join"}
+	}
+	return Check{
+		"seeds", Warn, "it has none but itself", restart,
+		"start it with --join, with two or three addresses that are likely to be up; in its --config file, SIGHUP has it read them",
+	}
+}
+
+// foundSeeds are the seeds of an agent, but for itself: all nodes may have the same list.
+type foundSeeds struct {
+	present []string // at the addresses of members
+	lost    []string // at those of members that were lost, which another check names
+	missing []string
+	names   []string
+}
+
+func (f foundSeeds) none() bool {
+	return len(f.present)+len(f.lost)+len(f.missing)+len(f.names) == 0
+}
+
+// String says where they are, if none is missing.
+func (f foundSeeds) String() string {
+	var parts []string
+	for _, p := range []struct {
+		text  string
+		seeds []string
+	}{{"members: ", f.present}, {"of lost members: ", f.lost}, {"names, which were not looked up: ", f.names}} {
+		if len(p.seeds) > 0 {
+			parts = append(parts, p.text+few(p.seeds))
+		}
+	}
+	if len(parts) == 1 && len(f.present) > 0 {
+		return "all of them are " + parts[0]
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (e Examination) findSeeds() (f foundSeeds) {
+	s, m := e.After.Stats.Settings, e.After.Members
+	for _, seed := range s.Join {
+		addr, err := netip.ParseAddrPort(seed)
+		switch {
+		case err != nil:
+			f.names = append(f.names, seed)
+		case same(s.Addr, addr):
+		case slices.ContainsFunc(m.Members, func(m report.Member) bool { return same(m.Addr, addr) }):
+			f.present = append(f.present, seed)
+		case slices.ContainsFunc(m.Lost, func(l report.Lost) bool { return l.Reason != lease.Departed && same(l.Addr, addr) }):
+			f.lost = append(f.lost, seed)
+		default:
+			f.missing = append(f.missing, seed)
+		}
+	}
+	return f
+}
+
+func same(addr string, as netip.AddrPort) bool {
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && a.Addr().Unmap() == as.Addr().Unmap() && a.Port() == as.Port()
+}
