@@ -30,6 +30,7 @@ type Agent struct {
 	View  *View        `json:"view,omitempty"`  // its answer
 
 	lost    bool // by the view of all others
+	left    bool // by itself, likewise
 	absent  bool // it runs, and takes no part
 	trusted bool // an agent that has the token names HTTP
 	asked   bool
@@ -100,7 +101,8 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 			defer func() { <-slots }()
 			other.Timeout = min(s.Timeout, answer)
 			if err := t.ask(ctx, other, a); err != nil {
-				a.View, a.Fault, a.absent = nil, reason(ctx, other, err), session.Absent(err) != nil
+				p := session.Absent(err)
+				a.View, a.Fault, a.absent = nil, reason(ctx, other, err), p != nil && !(a.left && p.Code == clusterhttp.CodeClosed)
 			}
 		})
 	}
@@ -139,26 +141,26 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 		t.known[a.ID] = a
 	}
 	for _, n := range m.Members { // by id
-		if id := t.meet(n.ID, n.HTTP, trusted, false); id != "" {
+		if id := t.meet(n.ID, n.HTTP, trusted, ""); id != "" {
 			a.View.Sees = append(a.View.Sees, id)
 		}
 	}
-	for _, l := range m.Lost {
+	for _, l := range m.Lost { // one that left by itself may run again, too
 		if l.Reason != lease.Departed {
 			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%s %s", l.ID, l.Reason))
-			t.meet(l.ID, l.HTTP, trusted, true)
 		}
+		t.meet(l.ID, l.HTTP, trusted, l.Reason)
 	}
 }
 
-// meet notes a member, and returns its id in memory that all answers share, or "" if there are too many.
-func (t *taking) meet(id lease.NodeID, at string, trusted, lost bool) lease.NodeID {
+// meet notes a member, why it is lost if it is, and returns its id in memory that all answers share, or "" if there are too many.
+func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reason) lease.NodeID {
 	a := t.known[id]
 	if a == nil {
 		if len(t.known) >= lease.MaxNodes {
 			return ""
 		}
-		a = &Agent{ID: id, lost: true}
+		a = &Agent{ID: id, lost: true, left: true}
 		t.known[id] = a
 	}
 	switch {
@@ -169,7 +171,7 @@ func (t *taking) meet(id lease.NodeID, at string, trusted, lost bool) lease.Node
 	case trusted && !a.trusted && !a.asked:
 		a.HTTP, a.trusted = at, true
 	}
-	a.lost = a.lost && lost
+	a.lost, a.left = a.lost && lost != "", a.left && lost == lease.Departed
 	return a.ID
 }
 

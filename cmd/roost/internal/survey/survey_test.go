@@ -88,9 +88,9 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"self":%q,%s`, id, tn.same)
 		return
 	}
-	if id == "absent" {
+	if code := map[string]string{"absent": clusterhttp.CodeNotReady, "ended": clusterhttp.CodeClosed}[id]; code != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeNotReady, Message: "joining: by UDP" + tn.long, State: "joining"})
+		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: code, Message: "joining: by UDP" + tn.long, State: "joining"})
 		return
 	}
 	sees, known := tn.sees[id]
@@ -159,7 +159,11 @@ func TestCheck(t *testing.T) { // S8.3
 		"known to others alone":       {map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc}, nil, "a 2, b 3, c 3", []string{"warn c is not seen by a"}},
 		"a split, the others by lost": {map[string][]string{"a": {"a", "-b", "-c"}, "b": {"b", "c"}, "c": {"b", "c"}}, nil, "a 1, b 2, c 2", []string{"fail sides that do not see each other: a | b, c"}},
 		"lost, and gone":              {map[string][]string{"a": {"a", "-x"}}, nil, "a 1", nil},
-		"left, and runs":              {map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1", nil},
+		"left, and gone":              {map[string][]string{"a": {"a", "=x"}}, nil, "a 1", nil},
+		"left, and runs apart":        {map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1, x 1", []string{"fail sides that do not see each other: a | x"}},
+		"left, and ends":              {map[string][]string{"a": {"a", "=ended"}}, nil, "a 1", nil},
+		"lost, and ended":             {map[string][]string{"a": {"a", "-ended"}}, nil, "a 1, ended -", []string{"warn runs, and takes no part: ended ("}},
+		"left, and joins in vain":     {map[string][]string{"a": {"a", "=absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
 		"joins":                       {map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1", []string{"warn x is not seen by a"}},
 		"runs, and takes no part":     {map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
 		"no answer":                   {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
@@ -228,9 +232,9 @@ func TestTrust(t *testing.T) { // S9.5
 func TestHostileAnswer(t *testing.T) {
 	full := &taking{known: make(map[lease.NodeID]*Agent)}
 	for i := range 2 * lease.MaxNodes {
-		full.meet(lease.NodeID(fmt.Sprint(i)), "http://10.0.0.1:8401", false, false)
+		full.meet(lease.NodeID(fmt.Sprint(i)), "http://10.0.0.1:8401", false, "")
 	}
-	if len(full.known) != lease.MaxNodes || len(full.next) != lease.MaxNodes || full.meet("0", "", false, false) != "0" || full.meet("new", "", false, false) != "" {
+	if len(full.known) != lease.MaxNodes || len(full.next) != lease.MaxNodes || full.meet("0", "", false, "") != "0" || full.meet("new", "", false, "") != "" {
 		t.Errorf("knows %d, asks %d", len(full.known), len(full.next))
 	}
 	for at, want := range map[string]bool{
@@ -239,7 +243,7 @@ func TestHostileAnswer(t *testing.T) {
 		"http://10.0.0.1:8401/": false, "http://10.0.0.1:8401/v1/leave?": false, "http://10.0.0.1:8401?a=b": false, "http://10.0.0.1:8401#a": false, "http://10.0.0.1:x": false,
 	} {
 		one := &taking{known: make(map[lease.NodeID]*Agent)}
-		if one.meet("b", at, true, false); len(one.next) == 1 != want || one.known["b"].HTTP != "" != want {
+		if one.meet("b", at, true, ""); len(one.next) == 1 != want || one.known["b"].HTTP != "" != want {
 			t.Errorf("%s: asked is %v", at, !want)
 		}
 	}
