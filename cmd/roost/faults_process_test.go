@@ -3,107 +3,94 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// complaints returns the checks of an agent that are not ok.
-func complaints(t *testing.T, p *proc) (found []string) {
-	t.Helper()
-	_, out, fault := roost(t, "doctor", "--addr", p.Base, "--over", "1ms", "--output", "json")
-	var d struct {
-		Checks []struct{ Name, Status, Finding string }
-	}
-	if err := json.Unmarshal([]byte(out), &d); err != nil {
-		t.Fatalf("%v: %s%s", err, out, fault)
-	}
-	for _, c := range d.Checks {
-		if c.Status != doctor.OK.String() {
-			found = append(found, fmt.Sprintf("%s %s: %s", c.Status, c.Name, c.Finding))
-		}
-	}
-	return found
-}
-
-// faulty is a cluster of a, b and c over one Redis, before its fault.
+// faulty is a cluster of a, b and c before its fault.
 type faulty struct {
-	t     *testing.T
-	b, c  *proc
-	redis *redistest.Server
-	link  *redistest.Link // to it
-	seed  string
-	args  []string // of all agents
+	t       *testing.T
+	a, b, c *proc
+	redis   *redistest.Server // of a row with redis
+	link    *redistest.Link   // to it
+	args    []string          // of all agents
+	at      *agenttest.Observer
 }
 
-// namedFault is one fault of node b, or of what the nodes share, and how c names it.
+// namedFault is one fault of node b, or of what the nodes share, and what is seen of it.
 type namedFault struct {
-	name    string
-	args    []string // of all agents, besides the usual
-	fault   func(f *faulty)
-	within  time.Duration // 0: 10 s
-	doctor  []string      // how its complaints begin
-	history string        // the last event that is not of the table; "" = no new one
-	members string        // a line, in words
-	log     []string      // the messages since the fault, each with what it names
+	name   string
+	args   []string // of all agents, besides the usual
+	redis  bool     // the agents pin rooms
+	begin  func(f *faulty)
+	within time.Duration   // 0: 10 s
+	all    bool            // doctor asks all agents
+	want   agenttest.Views // at c
 }
 
-// busy is how much longer than on a quiet machine naming a fault may take.
-const busy = 2
+// finds returns the views in which doctor and the page have these findings, all nodes are active, and nothing else happens.
+func finds(findings ...string) agenttest.Views {
+	return agenttest.Views{Doctor: findings, Page: findings, Members: []string{"a active", "b active", "c active"}}
+}
 
-// TestFaultsAreNamed makes one fault each, on agents with leases of 6 s. Doctor, the history, the members and the log of c name
-// the cause and the node, and nothing else: a crash within 2 s, all others within 10 s. A death is two lines of the log, without rooms
-// that it had. TestDoctorNamesWhatDoesNotArrive has another fault, and internal/netlab those of networks.
+// loses returns the views of the loss of b, with more lines of the log.
+func loses(reason string, more ...string) agenttest.Views {
+	v := finds("warn members: lost: b " + reason + " ")
+	v.Members, v.History = []string{"a active", "c active", "b " + reason + " "}, []string{"lost b " + reason}
+	v.Log = append([]string{"member lost b " + reason, "ownership changed"}, more...)
+	return v
+}
+
+// logs adds lines of the log to views.
+func logs(v agenttest.Views, lines ...string) agenttest.Views {
+	v.Log = lines
+	return v
+}
+
+// TestFaultsAreNamed makes one fault each, on agents with leases of 6 s. Doctor, the page, the members, the history and the log of c
+// name the cause and the node, and nothing else: a crash within 2 s, all others within 10 s. A death is two lines of the log, and three with
+// rooms. internal/netlab has the faults of networks.
 func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 	t.Parallel()
+	silent := logs(finds("fail redis: Redis has not answered lately"), "store does not answer; resolving without it")
 	for _, n := range []namedFault{
+		{name: "killed", within: 2 * time.Second, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed")},
+		{name: "killed with rooms", redis: true, within: 2 * time.Second, begin: (*faulty).killWithRooms, want: loses("crashed", "rooms re-homed")},
+		{name: "paused", begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: loses("expired")},
 		{
-			name: "killed", within: 2 * time.Second, fault: func(f *faulty) { f.b.Signal(syscall.SIGKILL) },
-			doctor: []string{"warn members: lost: b crashed "}, history: "lost b crashed", members: "b crashed",
-			log: []string{"member lost b crashed", "ownership changed"},
+			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
+			want: agenttest.Views{
+				Doctor: []string{"b warn ready: it is draining"},
+				Passes: []string{"members: 2 of 3 own; draining: b"}, Members: []string{"a active", "b draining", "c active"},
+				History: []string{"draining b"}, Log: []string{"ownership changed"},
+			},
 		},
 		{
-			name: "paused", fault: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) },
-			doctor: []string{"warn members: lost: b expired "}, history: "lost b expired", members: "b expired",
-			log: []string{"member lost b expired", "ownership changed"},
+			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // it left, and does not become a member again
+			want: agenttest.Views{
+				Doctor:  []string{"warn views: runs, and takes no part: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:"},
+				Members: []string{"a active", "c active", "b left "},
+				History: []string{"draining b", "lost b left"}, Log: []string{"ownership changed", "member left b left"},
+			},
 		},
 		{
-			name: "drained", fault: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
-			history: "draining b", members: "b draining", log: []string{"ownership changed"},
+			name: "clock off", begin: (*faulty).startAhead, // d never becomes a member
+			want: logs(finds("fail clocks: more than 5s ahead of the others: d by "), "rejected heartbeats from a clock too far ahead; set the clock of their sender d by "),
 		},
+		{name: "Redis down", redis: true, begin: func(f *faulty) { f.redis.Kill() }, want: silent},
+		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent},
+		{name: "Redis slow", redis: true, begin: func(f *faulty) { f.link.Delay(2 * time.Second) }, want: silent},
 		{
-			name: "clock off", members: "b active", fault: (*faulty).startAhead,
-			doctor: []string{"fail clocks: more than 5s ahead of the others: d by "},                                // d never becomes a member
-			log:    []string{"rejected heartbeats from a clock too far ahead; set the clock of their sender d by "}, // 7s, or 6.9s
-		},
-		{
-			name: "Redis down", fault: func(f *faulty) { f.redis.Kill() },
-			doctor: []string{"fail redis: Redis has not answered lately"}, members: "b active",
-			log: []string{"store does not answer; resolving without it"},
-		},
-		{
-			name: "Redis hangs", fault: func(f *faulty) { f.link.Hang() },
-			doctor: []string{"fail redis: Redis has not answered lately"}, members: "b active",
-			log: []string{"store does not answer; resolving without it"},
-		},
-		{
-			name: "Redis slow", fault: func(f *faulty) { f.link.Delay(2 * time.Second) },
-			doctor: []string{"fail redis: Redis has not answered lately"}, members: "b active",
-			log: []string{"store does not answer; resolving without it"},
-		},
-		{
-			name: "too few partitions", args: []string{"--partitions", "2"},
-			fault:  func(f *faulty) { f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2") }, // before or after the lines below
-			doctor: []string{"fail balance: 2 partitions on 3 nodes"}, members: "b active",
+			name: "too few partitions", args: []string{"--partitions", "2"}, begin: (*faulty).waitForUneven,
+			want: finds("fail balance: 2 partitions on 3 nodes"),
 		},
 	} {
 		t.Run(n.name, func(t *testing.T) {
@@ -118,79 +105,58 @@ func (n namedFault) holds(t *testing.T) {
 	f := &faulty{t: t}
 	// Longer leases than in other tests: a false loss on a busy machine would stay in the history.
 	f.args = append([]string{"--heartbeat", "1s", "--ttl", "6s"}, n.args...)
-	if strings.HasPrefix(n.name, "Redis") { // for the others one that is late on a busy machine would be a second fault
+	if n.redis { // for the others one that is late on a busy machine would be a second fault
 		f.redis = redistest.Start(t)
 		f.link = redistest.Proxy(t, f.redis.Addr())
 		f.args = append(f.args, "--redis", f.link.URL(f.redis))
 	}
-	a, b, c := trio(t, f.args...)
-	f.b, f.c, f.seed = b, c, a.Gossip
-	events, lines := len(eventsOf(t, c)), len(linesOf(t, c))
+	f.a, f.b, f.c = trio(t, f.args...)
+	f.at = agenttest.Observe(t, f.c.Client, f.c.Log)
+	f.at.All = n.all
+	atA := agenttest.Observe(t, f.a.Client, f.a.Log)
 	began := time.Now()
-	n.fault(f)
-	within := 10 * time.Second
-	if n.within > 0 {
-		within = n.within
+	n.begin(f)
+	if n.within == 0 {
+		n.within = 10 * time.Second
 	}
-	for err := error(nil); ; time.Sleep(20 * time.Millisecond) {
-		if err = n.named(t, c, events, lines); err == nil {
-			break
-		}
-		if time.Since(began) > busy*within {
-			t.Fatal(err)
-		}
+	took := f.at.Await(began, n.within, n.want)
+	t.Logf("named after %v", took)
+	if len(n.want.Log) == 3 { // what each of two survivors says
+		atA.Await(time.Now(), n.within, n.want)
 	}
-	if len(n.log) == 2 { // a death
-		c.Logs(`"moved":`, `"nodes":2,"max_mean":1.0`) // figures of two digits
-	}
-	t.Logf("named after %v", time.Since(began).Round(10*time.Millisecond))
 }
 
-// named compares what an agent says since it had so many events and lines.
-func (n namedFault) named(t *testing.T, c *proc, events, lines int) error {
-	t.Helper()
-	if found := complaints(t, c); !slices.EqualFunc(found, n.doctor, strings.HasPrefix) {
-		return fmt.Errorf("doctor complains of %q, want %q", found, n.doctor)
+// killWithRooms kills b, which has pins.
+func (f *faulty) killWithRooms() {
+	f.t.Helper()
+	for i := range 30 {
+		if _, err := f.c.ResolveRoom(f.t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 1}); err != nil {
+			f.t.Fatal(err)
+		}
 	}
-	news := slices.DeleteFunc(eventsOf(t, c)[events:], func(e string) bool { return strings.HasPrefix(e, "moved") })
-	if n.history == "" && len(news) > 0 || n.history != "" && (len(news) != 1 || !strings.HasPrefix(news[0], n.history)) {
-		return fmt.Errorf("the history has %q, want %q", news, n.history)
-	}
-	words := strings.Join(strings.Fields(succeeds(t, "members", "--addr", c.Base)), " ")
-	if !strings.Contains(words, n.members) {
-		return fmt.Errorf("members prints %q", words)
-	}
-	// A sweep or a join may meet the fault of Redis, too. What is uneven is logged once, at any time.
-	said := slices.DeleteFunc(linesOf(t, c)[lines:], func(l string) bool {
-		return l == "rooms of dead nodes not found, retrying" || strings.HasPrefix(l, "store circuit breaker") || l == "partitions are spread unevenly"
-	})
-	if !slices.EqualFunc(said, n.log, strings.HasPrefix) {
-		return fmt.Errorf("the log has %q, want %q", said, n.log)
-	}
-	return nil
+	f.b.Signal(syscall.SIGKILL)
 }
 
-// linesOf returns the messages of a log, with the member and the reason if they have any.
-func linesOf(t *testing.T, p *proc) (said []string) {
-	t.Helper()
-	for line := range strings.Lines(p.Log.String()) {
-		var l struct{ Msg, Member, Senders, Reason string }
-		if !strings.HasSuffix(line, "\n") {
-			continue // more follows
-		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		said = append(said, strings.Join(strings.Fields(l.Msg+" "+l.Member+" "+l.Senders+" "+l.Reason), " "))
-	}
-	return said
+// advertiseNothing starts b again, with an address to which nothing listens.
+func (f *faulty) advertiseNothing() {
+	f.t.Helper()
+	f.b.Stop(patience)
+	b := launch(f.t, "b", append(f.args, "--join", f.a.Gossip, "--http", f.b.Base, "--advertise", fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(f.t)))...)
+	f.b.Process = b.Process
+}
+
+// waitForUneven waits for the line that says so: it comes before or after others, once.
+func (f *faulty) waitForUneven() {
+	f.t.Helper()
+	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")
+	f.at = agenttest.Observe(f.t, f.c.Client, f.c.Log)
 }
 
 // startAhead starts node d, with a wall clock that is ahead.
 func (f *faulty) startAhead() {
 	f.t.Helper()
 	d, err := cluster.Start(gossip.WithEnv(f.t.Context(), gossip.Env{ClockOffset: 7 * time.Second}), cluster.Config{
-		ID: "d", Bind: "127.0.0.1:0", Join: []string{f.seed}, HeartbeatInterval: time.Second, LeaseTTL: 6 * time.Second,
+		ID: "d", Bind: "127.0.0.1:0", Join: []string{f.a.Gossip}, HeartbeatInterval: time.Second, LeaseTTL: 6 * time.Second,
 	})
 	if err != nil {
 		f.t.Fatal(err)

@@ -78,7 +78,7 @@ var house = []struct {
 	{"internal/arch", nil, "the rules depend on no package that they check"},
 	{"internal/leak", nil, "it serves the tests of any package"},
 	{"internal/agentproc", nil, "it knows an agent by its command line and its log alone"},
-	{"internal/agentproc/agenttest", []string{"lease", "cluster/clusterhttp", "internal/agentproc", "internal/redistest"}, "it asks real agents by their API"},
+	{"internal/agentproc/agenttest", []string{"lease", "cluster/clusterhttp", "cluster/clusterhttp/doctor", "internal/agentproc", "internal/redistest"}, "it asks real agents by their API"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
 	{"internal/fleettest", nil, "it has only tests"},
 	{"internal/netlab", nil, "it has only tests"},

@@ -1,0 +1,222 @@
+package agenttest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
+	"github.com/roost-cluster/roost/internal/agentproc"
+)
+
+// Views are what people find at one agent, a line each.
+type Views struct {
+	Doctor  []string // what is not ok by roost doctor: with --all, those of other agents begin with their ids
+	Page    []string // what is not ok on the dashboard, which has it from /v1/doctor
+	Members []string // the id and state of each member by roost members, and the lines below
+	History []string // events since the beginning, without moves of partitions
+	Log     []string // messages since the beginning, each with the member or senders and the reason
+	Passes  []string // the checks that pass
+}
+
+// Observer reads the views of one agent.
+type Observer struct {
+	Client *clusterhttp.Client
+	Log    *agentproc.Log
+	All    bool // roost doctor asks all agents
+
+	tb            testing.TB
+	events, lines int // before the beginning
+}
+
+// Observe returns an observer of an agent, which has joined. What it has seen and logged by now is left out.
+func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Observer {
+	tb.Helper()
+	o := &Observer{Client: client, Log: log, tb: tb}
+	v, err := o.views(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	o.events, o.lines = len(v.History), len(v.Log)
+	return o
+}
+
+// Await waits until the views are those that are wanted, and nothing else, and returns how long that took. A line may go on behind one that
+// is wanted. It fails the test at the deadline.
+func (o *Observer) Await(since time.Time, within time.Duration, want Views) time.Duration {
+	o.tb.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(o.tb.Context(), Patience)
+		v, err := o.views(ctx)
+		cancel()
+		took := time.Since(since)
+		if err == nil {
+			err = v.differ(want)
+		}
+		if err == nil && took <= within {
+			o.stays(want.Page)
+			return took.Round(10 * time.Millisecond)
+		}
+		if took > within {
+			o.tb.Fatalf("after %v, of %v: %v", took.Round(10*time.Millisecond), within, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// stays fails the test if the page has other findings when its agent looks as far apart as it asks for: then counters that grow
+// would be findings, too.
+func (o *Observer) stays(want []string) {
+	o.tb.Helper()
+	d, err := o.Client.Doctor(o.tb.Context(), 2*time.Second)
+	if err != nil {
+		o.tb.Fatal(err)
+	}
+	v := viewsOf(d)
+	if err := v.differ(Views{Page: want}); err != nil {
+		o.tb.Errorf("2 s later: %v", err)
+	}
+}
+
+// differ returns how the views differ from those that are wanted.
+func (v Views) differ(want Views) error {
+	var errs []error
+	for _, c := range []struct {
+		name      string
+		got, want []string
+	}{
+		{"doctor", v.Doctor, want.Doctor},
+		{"the page", v.Page, want.Page},
+		{"members", v.Members, want.Members},
+		{"the history", v.History, want.History},
+		{"the log", v.Log, want.Log},
+	} {
+		if !slices.EqualFunc(c.got, c.want, strings.HasPrefix) {
+			errs = append(errs, fmt.Errorf("%s has %q, want %q", c.name, c.got, c.want))
+		}
+	}
+	for _, w := range want.Passes {
+		if !slices.ContainsFunc(v.Passes, func(p string) bool { return strings.HasPrefix(p, w) }) {
+			errs = append(errs, fmt.Errorf("of what passes, no %q in %q", w, v.Passes))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// viewsOf returns what the page shows of a diagnosis.
+func viewsOf(d doctor.Diagnosis) (v Views) {
+	for _, c := range d.Checks {
+		line := fmt.Sprintf("%s: %s", c.Name, c.Finding)
+		if c.Status == doctor.OK {
+			v.Passes = append(v.Passes, line)
+		} else {
+			v.Page = append(v.Page, fmt.Sprint(c.Status, " ", line))
+		}
+	}
+	return v
+}
+
+func (o *Observer) views(ctx context.Context) (v Views, err error) {
+	d, err := o.Client.Doctor(ctx, time.Millisecond)
+	if err != nil {
+		return v, err
+	}
+	v = viewsOf(d)
+	h, err := o.Client.History(ctx)
+	if err != nil {
+		return v, err
+	}
+	for _, e := range h.Events {
+		if e.Kind != "moved" {
+			v.History = append(v.History, strings.TrimSpace(fmt.Sprint(e.Kind, " ", e.Member, " ", e.Reason)))
+		}
+	}
+	v.History = v.History[min(o.events, len(v.History)):]
+	if v.Log, err = said(o.Log); err != nil {
+		return v, err
+	}
+	v.Log = v.Log[min(o.lines, len(v.Log)):]
+	if v.Members, err = o.members(ctx); err == nil {
+		v.Doctor, err = o.doctor(ctx)
+	}
+	return v, err
+}
+
+// said returns the messages of a log, with the members and the reasons that they name.
+func said(log *agentproc.Log) (lines []string, err error) {
+	for line := range strings.Lines(log.String()) {
+		var l struct{ Msg, Member, Senders, Reason string }
+		if !strings.HasSuffix(line, "\n") {
+			continue // more follows
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, line)
+		}
+		lines = append(lines, strings.Join(strings.Fields(l.Msg+" "+l.Member+" "+l.Senders+" "+l.Reason), " "))
+	}
+	return lines, nil
+}
+
+// members returns what roost members prints: of each row the id and the state, and the lines below.
+func (o *Observer) members(ctx context.Context) (lines []string, err error) {
+	out, err := o.run(ctx, "members")
+	below := false
+	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		words := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return w == "*" })
+		switch {
+		case len(words) == 0:
+			below = true
+		case below:
+			lines = append(lines, strings.Join(words, " "))
+		case i > 0 && len(words) > 1:
+			lines = append(lines, words[0]+" "+words[1])
+		}
+	}
+	return lines, err
+}
+
+// doctor returns what roost doctor finds that is not ok.
+func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
+	args := []string{"doctor", "--over", "1ms", "--output", "json"}
+	if o.All {
+		args = append(args, "--all")
+	}
+	out, err := o.run(ctx, args...)
+	type check struct{ Name, Status, Finding string }
+	var d struct {
+		Checks []check
+		Agents []struct {
+			ID     string
+			Checks []check
+		}
+	}
+	if bad := json.Unmarshal([]byte(out), &d); bad != nil {
+		return nil, fmt.Errorf("%w: %s, %w", bad, out, err)
+	}
+	for _, c := range d.Checks {
+		if c.Status != "ok" {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", c.Status, c.Name, c.Finding))
+		}
+	}
+	for _, a := range d.Agents {
+		for _, c := range a.Checks {
+			lines = append(lines, fmt.Sprintf("%s %s %s: %s", a.ID, c.Status, c.Name, c.Finding))
+		}
+	}
+	return lines, nil // the exit code is another one if something is not ok
+}
+
+// run returns what a command prints.
+func (o *Observer) run(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, Binary(o.tb), append(args, "--addr", o.Client.Base)...) // #nosec G204 -- the test's own binary
+	cmd.Env = agentproc.Environ()
+	out, err := cmd.Output()
+	return string(out), err
+}
