@@ -34,7 +34,8 @@ Each check is ok, warn or fail, the worst first, with what it means and what to 
 It looks twice, --over apart: a counter that grows between the looks is a warning;
 one that grew before is only mentioned. Each agent has its own view: --all asks the
 agents of all members, too, says what they find, and which members do not see each other.
-It asks them where they say that they serve HTTP: see roost members --all.
+It asks them where they say that they serve HTTP: see roost members --all. An agent has 5 s
+for each answer. After --within, the agents that were not asked are named.
 
 It exits with 0 if all is ok, 3 if something needs a look, 4 if something is
 broken, and 1 if no agent answers.`,
@@ -57,6 +58,8 @@ broken, and 1 if no agent answers.`,
 	}, settings.Setting{
 		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true, Usage: "ask the agents of all members, too",
 	}, settings.Setting{
+		Name: "within", Arg: "DURATION", Default: "2m", Set: settings.Duration(&e.within), FlagOnly: true, Usage: "with --all: for at most this long",
+	}, settings.Setting{
 		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true, Usage: "how many live members there should be: fewer is a failure",
 	})
 }
@@ -65,7 +68,8 @@ broken, and 1 if no agent answers.`,
 type examination struct {
 	over   time.Duration
 	all    bool
-	expect int // 0: it does not matter
+	within time.Duration // for all
+	expect int           // 0: it does not matter
 }
 
 func (e examination) diagnose(ctx context.Context, s *session.Session) (r report, err error) {
@@ -202,7 +206,11 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	var own error
 	var wait sync.WaitGroup
 	wait.Go(func() { r.Diagnosis, members, own = examine(ctx, s, e.over) })
-	agents, err := survey.Take(ctx, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
+	all, cancel := context.WithTimeout(ctx, e.within)
+	defer cancel()
+	progress := s.Progress()
+	progress.Show("")
+	agents, err := survey.Take(all, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
 		d, _, err := examine(ctx, s, e.over)
 		if err != nil {
 			return err
@@ -212,8 +220,9 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 		defer mu.Unlock()
 		found[id] = append([]doctor.Check{}, bad...)
 		return nil
-	})
+	}, func(done, of int) { progress.Show(fmt.Sprintf("asked %d of %s", done, term.Plural(of, "other agent"))) })
 	wait.Wait()
+	progress.Clear()
 	if own != nil || session.Absent(err) != nil {
 		return members, own
 	}

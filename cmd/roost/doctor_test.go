@@ -256,3 +256,13 @@ func TestDoctorAllOfMany(t *testing.T) { // S8.3
 		t.Errorf("%s%s", out, fault)
 	}
 }
+
+// TestDoctorAllWithin: what was not asked when the time ends is named, and not judged.
+func TestDoctorAllWithin(t *testing.T) { // S8.3
+	t.Parallel()
+	f := town(t, 70)
+	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "2s", "--within", "500ms")
+	if want := "6 of 73 agents were not asked: other-065, other-066, other-067, other-068, other-069,"; code != exitWarned || !strings.Contains(out, want) || fault != "" {
+		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, fault)
+	}
+}

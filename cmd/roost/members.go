@@ -133,7 +133,7 @@ type views struct {
 
 // viewAll shows what each agent sees.
 func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
-	agents, err := survey.Take(ctx, s, nil)
+	agents, err := survey.Take(ctx, s, nil, nil)
 	if err != nil {
 		return session.View{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -184,16 +186,54 @@ func pageOf(t *testing.T, cmd *cobra.Command) string {
 	if _, ok := inJSON[cmd.CommandPath()]; !ok {
 		return b.String()
 	}
+	fields := fieldsOf(t, jsonOf(t, cmd.CommandPath()))
+	_, _ = fmt.Fprintf(&b, "\nJSON: `%s`\n", strings.Join(slices.Sorted(maps.Keys(fields)), "`, `"))
+	if cmd.Flags().Lookup("all") == nil {
+		return b.String()
+	}
+	all, also := fieldsOf(t, allOfTown(t, cmd.Name())), "instead"
+	if cmd.Name() == "doctor" {
+		also = "also"
+		maps.DeleteFunc(all, func(f string, _ bool) bool { return fields[f] })
+	}
+	_, _ = fmt.Fprintf(&b, "\nWith `--all` %s: `%s`\n", also, strings.Join(slices.Sorted(maps.Keys(all)), "`, `"))
+	return b.String()
+}
+
+// allOfTown runs a command with --all at agents of which one sees less than the others and has a finding, and one does not answer.
+func allOfTown(t *testing.T, command string) string {
+	t.Helper()
+	agents := town(t, 2)
+	seedless := healthyStats()
+	seedless.Settings.Join = nil
+	agents[1].Set("GET /v1/stats", seedless)
+	agents[1].Set("GET /v1/members", clusterhttp.Members{
+		Self: "other-001", Digest: 1, Members: []clusterhttp.Member{{ID: "other-001", State: lease.Active}}, Lost: []clusterhttp.Lost{{ID: "node-a", Reason: lease.Crashed}},
+	})
+	agents[2].Set("GET /v1/members", clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no answer"})
+	args := []string{command, "--all", "--output", "json"}
+	if command == "doctor" {
+		args = append(args, "--over", "1ms")
+	}
+	_, out, fault := roostIn(t, agents[0].Env, args...)
+	if out == "" {
+		t.Fatal(fault)
+	}
+	return out
+}
+
+// fieldsOf returns the names of the fields in lines of JSON.
+func fieldsOf(t *testing.T, lines string) map[string]bool {
+	t.Helper()
 	fields := make(map[string]bool)
-	for l := range strings.Lines(jsonOf(t, cmd.CommandPath())) {
+	for l := range strings.Lines(lines) {
 		var v any
 		if err := json.Unmarshal([]byte(l), &v); err != nil {
 			t.Fatal(err)
 		}
 		addFields(fields, "", v)
 	}
-	_, _ = fmt.Fprintf(&b, "\nJSON: `%s`\n", strings.Join(slices.Sorted(maps.Keys(fields)), "`, `"))
-	return b.String()
+	return fields
 }
 
 // ownFlags are the flags that not all commands have.

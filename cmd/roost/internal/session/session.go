@@ -77,8 +77,9 @@ type Session struct {
 	Term       term.Terminal // of Out
 	Out, Fault io.Writer
 
-	options  *Options
-	withheld string // why the agent is not sent the token
+	faultTerm term.Terminal
+	options   *Options
+	withheld  string // why the agent is not sent the token
 }
 
 // Open begins a conversation with the agent that the options name.
@@ -94,7 +95,7 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	return &Session{
 		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, HTTP: transport},
 		Addr:   term.Redacted(o.addr), JSON: o.output == "json", Timeout: o.timeout,
-		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv), options: o,
+		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv), options: o, faultTerm: term.Of(stderr, from.Getenv),
 	}, err
 }
 
@@ -176,6 +177,9 @@ func (o *Options) faults() (faults []error) {
 func (s *Session) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Timeout)
 }
+
+// Progress returns a line about work that lasts, beside the output.
+func (s *Session) Progress() *term.Progress { return &term.Progress{Term: s.faultTerm, Out: s.Fault} }
 
 // PrintJSON prints one object a line.
 func (s *Session) PrintJSON(v any) error {

@@ -26,9 +26,11 @@ func Check(agents []Agent) []doctor.Check {
 	} else {
 		found = unseen(agents)
 	}
-	var silent, absent []string
+	var silent, absent, skipped []string
 	for _, a := range agents {
 		switch {
+		case a.skipped:
+			skipped = append(skipped, string(a.ID))
 		case a.absent:
 			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
 		case a.View == nil && a.HTTP != "":
@@ -47,6 +49,13 @@ func Check(agents []Agent) []doctor.Check {
 			Name: "views", Status: doctor.Warn, Finding: "no view from " + Few(silent),
 			Means: "what these agents see is not known; they are members all the same, if others see them",
 			Do:    "see whether their HTTP ports are open to this machine, and which token, certificate or --ca they require",
+		})
+	}
+	if len(skipped) > 0 {
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%d of %d agents were not asked: %s", len(skipped), len(agents), Few(skipped)),
+			Means: "nothing here is known from these agents: the time was up, or each named one more agent for too long",
+			Do:    "allow more time with --within; roost doctor at such an agent asks it alone",
 		})
 	}
 	if len(found) == 0 {

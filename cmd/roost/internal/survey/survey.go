@@ -32,6 +32,7 @@ type Agent struct {
 	lost    bool // by the view of all others
 	left    bool // by itself, likewise
 	absent  bool // it runs, and takes no part
+	skipped bool // it was not asked
 	trusted bool // an agent that has the token names HTTP
 	asked   bool
 }
@@ -48,9 +49,10 @@ type View struct {
 
 // Take asks the agent of s, and those of all members that it or another agent knows, also members that others have
 // lost: such a process may run. The agent of s comes first, and the others by id. An error is one of the agent of s. If then is
-// given, it is called with each other agent that has answered, side by side; its error replaces the answer.
-func Take(ctx context.Context, s *session.Session, then func(context.Context, *session.Session, lease.NodeID) error) ([]Agent, error) {
-	t := &taking{known: make(map[lease.NodeID]*Agent)}
+// given, it is called with each other agent that has answered, side by side; its error replaces the answer. At the end of ctx, the
+// agents that were not asked by then have a Fault that says so.
+func Take(ctx context.Context, s *session.Session, then Then, progress func(done, of int)) ([]Agent, error) {
+	t := &taking{known: make(map[lease.NodeID]*Agent), progress: progress}
 	first := &Agent{HTTP: s.Addr, asked: true}
 	if err := t.ask(ctx, s, first); err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func Take(ctx context.Context, s *session.Session, then func(context.Context, *s
 		t.round(ctx, s)
 	}
 	for _, a := range t.next {
-		a.Fault = "not asked: each agent names one that no other knows"
+		a.Fault, a.skipped = "not asked: each agent names one that no other knows", true
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {
@@ -76,9 +78,14 @@ func Take(ctx context.Context, s *session.Session, then func(context.Context, *s
 	return agents, nil
 }
 
+// Then is what else is asked of an agent that has answered.
+type Then func(context.Context, *session.Session, lease.NodeID) error
+
 // taking is a survey under way.
 type taking struct {
-	then func(context.Context, *session.Session, lease.NodeID) error
+	then     Then
+	progress func(done, of int) // may be nil
+	done     int                // agents that were asked, besides the first
 
 	mu    sync.Mutex
 	known map[lease.NodeID]*Agent
@@ -94,11 +101,17 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 	for _, a := range todo {
 		a.asked = true
 	}
-	for _, a := range todo {
+	for i, a := range todo {
+		slots <- struct{}{} // not for longer than ctx and an answer last
+		if ctx.Err() != nil {
+			for _, a := range todo[i:] {
+				a.Fault, a.skipped = "not asked: out of time", true
+			}
+			break
+		}
 		other := s.At(a.HTTP, a.trusted)
-		slots <- struct{}{}
 		wait.Go(func() {
-			defer func() { <-slots }()
+			defer func() { t.count(); <-slots }()
 			other.Timeout = min(s.Timeout, answer)
 			if err := t.ask(ctx, other, a); err != nil {
 				p := session.Absent(err)
@@ -107,6 +120,15 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 		})
 	}
 	wait.Wait()
+}
+
+// count counts an agent that was asked.
+func (t *taking) count() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done++; t.progress != nil {
+		t.progress(t.done, len(t.known)-1)
+	}
 }
 
 // ask asks one agent, and notes which others it knows.
@@ -184,7 +206,7 @@ func served(at string) bool {
 // reason says in a line why there is no answer.
 func reason(ctx context.Context, s *session.Session, err error) string {
 	if ctx.Err() != nil {
-		return "not asked: out of time"
+		return "no answer before all time was up"
 	}
 	line, _, _ := strings.Cut(s.Explain(err).Error(), "\n")
 	return fmt.Sprintf("%.200s", line)

@@ -138,7 +138,12 @@ func (tn *town) take(t *testing.T, first string, timeout time.Duration) []Agent 
 	s.Base, s.Timeout = tn.at(first), timeout
 	ctx, cancel := context.WithTimeout(t.Context(), timeout*3/2)
 	defer cancel()
-	agents, err := Take(ctx, s, nil)
+	last := 0
+	agents, err := Take(ctx, s, nil, func(done, of int) {
+		if last++; done != last || of < done {
+			t.Errorf("%d of %d were asked, after %d", done, of, last)
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,8 +298,13 @@ func TestMany(t *testing.T) { // S8.3
 		hung.hangs[id] = id != "n0000"
 	}
 	late := hung.take(t, "n0000", 200*time.Millisecond)
-	if reasons := strings.Count(fmt.Sprint(late), "not asked: out of time"); len(late) != *many || reasons == 0 {
+	reasons := strings.Count(fmt.Sprint(late), "not asked: out of time")
+	if len(late) != *many || reasons == 0 || reasons > *many-atOnce-1 {
 		t.Errorf("%d rows, %d not asked", len(late), reasons)
+	}
+	want := fmt.Sprintf("%d of %d agents were not asked: ", reasons, *many)
+	if found := Check(late); !slices.ContainsFunc(found, func(c doctor.Check) bool { return strings.HasPrefix(c.Finding, want) }) {
+		t.Errorf("finds %+v, and not %q", found, want)
 	}
 }
 

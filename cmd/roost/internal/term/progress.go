@@ -1,0 +1,42 @@
+package term
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	progressAfter = time.Second            // shorter work needs none
+	progressEvery = 100 * time.Millisecond // at most
+)
+
+// Progress is one line about work that lasts, on a terminal. On anything else it is silent. Its methods are not safe for
+// concurrent use.
+type Progress struct {
+	Term Terminal // of Out
+	Out  io.Writer
+
+	next  time.Time
+	shown bool
+}
+
+// Show replaces the line. The first call begins the work.
+func (p *Progress) Show(text string) {
+	now := time.Now()
+	if p.next.IsZero() {
+		p.next = now.Add(progressAfter)
+	}
+	if !p.Term.Moves || now.Before(p.next) {
+		return
+	}
+	p.next, p.shown = now.Add(progressEvery), true
+	_, _ = fmt.Fprintf(p.Out, "\r%s\x1b[K", Harmless(text))
+}
+
+// Clear removes the line.
+func (p *Progress) Clear() {
+	if p.shown {
+		_, _ = fmt.Fprint(p.Out, "\r\x1b[K")
+	}
+}
