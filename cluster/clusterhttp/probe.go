@@ -69,7 +69,11 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 const (
 	defaultOver = 2 * time.Second // between two looks of doctor
 	maxOver     = 30 * time.Second
-	maxExamined = 32 // at a time: each call holds a list of all members while it waits
+
+	// maxExamined is how many calls look at a time. Each holds a list of all members for up to maxOver, 4 MB of lease.MaxNodes, so
+	// they take at most 70 MB with those of the second look. A page looks for 2 s, rests for 1 s, and shows
+	// answers for 10 s: two dozen pages share 8.
+	maxExamined = 8
 )
 
 // doctor looks twice, as roost doctor does through the API, and returns what it finds.
