@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,9 +27,12 @@ func Check(agents []Agent) []doctor.Check {
 	} else {
 		found = unseen(agents)
 	}
-	var silent, absent, skipped []string
+	found = append(found, places(agents)...)
+	var silent, absent, skipped, foreign []string
 	for _, a := range agents {
 		switch {
+		case a.foreign != "":
+			foreign = append(foreign, fmt.Sprintf("%s (%s at %s)", a.ID, a.foreign, a.HTTP))
 		case a.skipped:
 			skipped = append(skipped, string(a.ID))
 		case a.absent:
@@ -42,6 +46,13 @@ func Check(agents []Agent) []doctor.Check {
 			Name: "views", Status: doctor.Warn, Finding: "runs, and takes no part: " + Few(absent),
 			Means: "the agents of these nodes answer over HTTP, and others do not hear them",
 			Do:    "see whether UDP and TCP get through between them and the others, and to the address that they advertise (--advertise)",
+		})
+	}
+	if len(foreign) > 0 {
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Warn, Finding: "an agent of another cluster answers for " + Few(foreign),
+			Means: "what it sees is not compared here; what the agent of the node itself sees is not known",
+			Do:    "see which process serves HTTP there: the address has a new owner, or a proxy or a port leads to another agent",
 		})
 	}
 	if len(silent) > 0 {
@@ -60,6 +71,30 @@ func Check(agents []Agent) []doctor.Check {
 	}
 	if len(found) == 0 {
 		found = []doctor.Check{{Name: "views", Finding: "the same members at all agents that were asked"}}
+	}
+	return found
+}
+
+// places returns a check for each member that agents see at different addresses.
+func places(agents []Agent) (found []doctor.Check) {
+	for _, a := range agents {
+		if len(a.places) < 2 {
+			continue
+		}
+		var words []string
+		slices.SortFunc(a.places, func(p, q place) int { return cmp.Or(q.n-p.n, strings.Compare(p.at, q.at)) })
+		for _, p := range a.places {
+			by := string(p.by)
+			if p.n > 1 {
+				by += fmt.Sprintf(" and %d more", p.n-1)
+			}
+			words = append(words, fmt.Sprintf("at %s by %s", p.at, by))
+		}
+		found = append(found, doctor.Check{
+			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%s is seen %s", a.ID, strings.Join(words, ", ")),
+			Means: "these agents hold records of two processes under one id, and one address may not reach the node; for a moment after a restart elsewhere that is usual",
+			Do:    "look again in ten seconds; if it stays, see whether two processes run under this --id, and which --advertise each of them has",
+		})
 	}
 	return found
 }

@@ -29,12 +29,21 @@ type Agent struct {
 	Fault string       `json:"fault,omitempty"` // why there is no answer
 	View  *View        `json:"view,omitempty"`  // its answer
 
-	lost    bool // by the view of all others
-	left    bool // by itself, likewise
-	absent  bool // it runs, and takes no part
-	skipped bool // it was not asked
-	trusted bool // an agent that has the token names HTTP
+	places  []place // where others see it: one, if all hold the same record of it
+	foreign string  // the cluster of the agent that answers there
+	lost    bool    // by the view of all others
+	left    bool    // by itself, likewise
+	absent  bool    // it runs, and takes no part
+	skipped bool    // it was not asked
+	trusted bool    // an agent that has the token names HTTP
 	asked   bool
+}
+
+// place is where some agents see a member.
+type place struct {
+	at string
+	by lease.NodeID // the first of them
+	n  int
 }
 
 // View is what an agent says of the members.
@@ -66,7 +75,7 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {
-		if a != first && (a.View != nil || a.absent || !a.lost) { // a lost one without an answer is no news
+		if a != first && (a.View != nil || a.absent || a.foreign != "" && !a.left || !a.lost) { // a lost one without an answer is no news
 			if a.HTTP == "" {
 				a.Fault = "states no HTTP API that others reach"
 			}
@@ -85,9 +94,10 @@ type Then func(context.Context, *session.Session, lease.NodeID) error
 type taking struct {
 	then     Then
 	progress func(done, of int) // may be nil
-	done     int                // agents that were asked, besides the first
+	cluster  string             // of the first agent
 
 	mu    sync.Mutex
+	done  int // agents that were asked, besides the first
 	known map[lease.NodeID]*Agent
 	next  []*Agent // to be asked
 }
@@ -136,15 +146,21 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 	bound, cancel := s.Bound(ctx)
 	defer cancel()
 	m, err := s.Members(bound)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case a.ID != "" && a.ID != m.Self:
-		return fmt.Errorf("the agent at %s is that of %s", s.Addr, m.Self)
 	}
 	stats, err := s.Stats(bound)
 	if err != nil {
 		return err
+	}
+	switch cluster := stats.Settings.Cluster; {
+	case a.ID == "":
+		t.cluster = cluster
+	case cluster != t.cluster && cluster != "" && t.cluster != "": // an agent of an old release does not say
+		a.foreign = cluster
+		return fmt.Errorf("the agent at %s is of cluster %.64q, and not of %.64q", s.Addr, cluster, t.cluster)
+	case a.ID != m.Self:
+		return fmt.Errorf("the agent at %s is that of %s", s.Addr, m.Self)
 	}
 	a.View = &View{State: stats.State, digest: uint64(m.Digest), Lost: []string{}}
 	t.note(a, m, s.Token != "")
@@ -165,6 +181,7 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	for _, n := range m.Members { // by id
 		if id := t.meet(n.ID, n.HTTP, trusted, ""); id != "" {
 			a.View.Sees = append(a.View.Sees, id)
+			t.known[id].seen(n, a.ID)
 		}
 	}
 	for _, l := range m.Lost { // one that left by itself may run again, too
@@ -195,6 +212,24 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 	}
 	a.lost, a.left = a.lost && lost != "", a.left && lost == lease.Departed
 	return a.ID
+}
+
+// maxPlaces bounds what made-up answers can have a survey keep of one member.
+const maxPlaces = 4
+
+// seen notes where an agent sees this one.
+func (a *Agent) seen(n clusterhttp.Member, by lease.NodeID) {
+	at := n.Addr
+	if served(n.HTTP) {
+		at += " and " + n.HTTP
+	}
+	i := slices.IndexFunc(a.places, func(p place) bool { return p.at == at })
+	switch {
+	case i >= 0:
+		a.places[i].n++
+	case len(a.places) < maxPlaces:
+		a.places = append(a.places, place{at, by, 1})
+	}
 }
 
 // served reports whether at is where an agent serves HTTP: a scheme, a host and a port.

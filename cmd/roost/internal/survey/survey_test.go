@@ -98,13 +98,17 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such agent", http.StatusBadGateway)
 		return
 	}
-	var answer any = clusterhttp.Stats{Self: lease.NodeID(id), State: tn.state[id]}
+	var answer any = clusterhttp.Stats{Self: lease.NodeID(id), State: tn.state[id], Settings: clusterhttp.Settings{Cluster: cmp.Or(map[string]string{"foreign": "staging"}[id], "roost")}}
 	if call == "v1/members" {
 		m := clusterhttp.Members{Self: lease.NodeID(strings.TrimPrefix(id, "alias-"))}
 		for _, other := range sees {
 			name, reason := other[1:], map[byte]lease.Reason{'-': lease.Crashed, '=': lease.Departed}[other[0]]
 			if reason == "" {
-				m.Members = append(m.Members, clusterhttp.Member{ID: lease.NodeID(other), State: lease.Active, HTTP: tn.at(other)})
+				at := "10.0.0.1:7946"
+				if other == "moved" && id == "moved" {
+					at = "10.0.0.2:7946"
+				}
+				m.Members = append(m.Members, clusterhttp.Member{ID: lease.NodeID(other), Addr: at, State: lease.Active, HTTP: tn.at(other)})
 			} else {
 				m.Lost = append(m.Lost, clusterhttp.Lost{ID: lease.NodeID(name), HTTP: tn.at(name), Reason: reason})
 			}
@@ -173,6 +177,10 @@ func TestCheck(t *testing.T) { // S8.3
 		"runs, and takes no part":     {map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
 		"no answer":                   {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
 		"no HTTP":                     {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
+		"of another cluster":          {map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}}, nil, "a 2, foreign -", []string{"warn an agent of another cluster answers for foreign (staging at http://foreign:8401)"}},
+		"lost, and of another":        {map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}}, nil, "a 1, foreign -", []string{"warn an agent of another cluster answers for foreign ("}},
+		"left, and of another":        {map[string][]string{"a": {"a", "=foreign"}, "foreign": {"foreign"}}, nil, "a 1", nil},
+		"at two addresses":            {map[string][]string{"a": {"a", "b", "moved"}, "b": {"a", "b", "moved"}, "moved": {"a", "b", "moved"}}, nil, "a 3, b 3, moved 3", []string{"warn moved is seen at 10.0.0.1:7946 and http://moved:8401 by a and 1 more, at 10.0.0.2:7946 and http://moved:8401 by moved"}},
 		"another agent's address":     {map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -", []string{"warn no view from alias-a (the agent at "}},
 	} {
 		t.Run(name, func(t *testing.T) {
