@@ -83,7 +83,12 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 		},
 		{
 			name: "clock off", begin: (*faulty).startAhead, // d never becomes a member
-			want: logs(finds("fail clocks: more than 5s ahead of the others: d by "), "rejected heartbeats from a clock too far ahead; set the clock of their sender d by "),
+			want: agenttest.Views{
+				Doctor:  []string{"fail clocks: more than 5s ahead of the others: d by "},
+				Page:    []string{"fail clocks: more than 5s ahead of the others: d by "},
+				Members: append(finds().Members, "d is rejected: its clock is "),
+				Log:     []string{"rejected heartbeats from a clock too far ahead; set the clock of their sender d by "},
+			},
 		},
 		{name: "Redis down", redis: true, begin: func(f *faulty) { f.redis.Kill() }, want: silent},
 		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent},

@@ -25,9 +25,9 @@ func (p *program) membersCommand() *cobra.Command {
 whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. An evicted member owns nothing until the end of its eviction;
 see roost evict. A held member came and went too often, and owns nothing until it has
-stayed for a while. Below the table is until when, and which members have gone within
-30 minutes and did not come back: left by themselves, crashed by proof, or expired since
-no heartbeat came for a lease.
+stayed for a while. Below the table is until when, which nodes are rejected since their
+clocks are ahead, and which members have gone within 30 minutes and did not come back:
+left by themselves, crashed by proof, or expired since no heartbeat came for a lease.
 
 If programs state their versions, or members run different ones of roost, there are columns for
 both: see --program-version of roost agent.
@@ -40,7 +40,8 @@ http to another machine the token is not sent, unless with --insecure. Nor is it
 an address that only agents without it name, or to this machine, unless --addr is here.
 
 With --watch a change is one of members, states, weights or tables; ages and loads
-alone are none, unless the terminal can be drawn over.`,
+alone are none, unless the terminal can be drawn over. With --all it asks no more often
+than every second at 100 agents, 4 s at 200, and 30 s at 550 or more.`,
 		Example: `  roost members
   roost members --watch
   roost members --all
@@ -66,6 +67,10 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 		}
 	}
 	lasting.Evictions = nil
+	lasting.Ahead = slices.Clone(m.Ahead)
+	for i := range lasting.Ahead {
+		lasting.Ahead[i].ByMS = 0
+	}
 	lasting.Lost = slices.Clone(m.Lost)
 	for i := range lasting.Lost {
 		lasting.Lost[i].AgoMS = 0
@@ -101,8 +106,8 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// waitsOf returns a line for each eviction in force, for each member that is held back, and for
-// each that has gone.
+// waitsOf returns a line for each eviction in force, for each member that is held back, for each node whose clock is too far ahead to be
+// one, and for each that has gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, e := range m.Evictions {
@@ -112,6 +117,9 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 		if n.HeldMS > 0 {
 			lines = append(lines, fmt.Sprintf("\n%s is held back for another %v: it came and went too often", n.ID, left(n.HeldMS)))
 		}
+	}
+	for _, n := range m.Ahead {
+		lines = append(lines, fmt.Sprintf("\n%s is rejected: its clock is %v ahead", n.ID, (time.Duration(n.ByMS)*time.Millisecond).Round(100*time.Millisecond)))
 	}
 	for _, l := range m.Lost {
 		lines = append(lines, "\n"+lostLine(l))
@@ -151,5 +159,11 @@ func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 			}
 		}
 	})
-	return session.View{Answer: answer, Counts: answer, Page: page}, nil
+	return session.View{Answer: answer, Counts: answer, Page: page, Rest: restAfter(len(agents))}, nil
+}
+
+// restAfter returns for how long so many agents are left alone: each answers with all members, so that a round of 100 costs 0.07 s of a
+// CPU at both ends, and one of 1,000 a hundred times that.
+func restAfter(agents int) time.Duration {
+	return min(time.Duration(agents*agents)*100*time.Microsecond, 30*time.Second)
 }

@@ -140,6 +140,7 @@ func (o *Options) exposed(addr string) bool {
 func (o *Options) transport() (_ *http.Client, err error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	t.MaxIdleConns = 0 // members --all --watch asks any number of agents again and again
 	faults := o.faults()
 	if o.ca != "" {
 		if t.TLSClientConfig.RootCAs, err = settings.CertPool(o.ca); err != nil {

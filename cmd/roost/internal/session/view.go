@@ -19,6 +19,7 @@ type View struct {
 	Answer any                           // for --output json
 	Counts any                           // the part that is printed again after a change
 	Page   func(columns int) []term.Line // 0 columns: no limit
+	Rest   time.Duration                   // until it is asked for again, at least
 }
 
 // Follower shows a view once or, with --watch, until ctx ends.
@@ -87,6 +88,11 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 	for fault := ""; ; {
 		if err := show(v, fault); err != nil {
 			return err
+		}
+		select {
+		case <-time.After(v.Rest):
+		case <-ctx.Done():
+			return nil
 		}
 		select {
 		case <-again.C:

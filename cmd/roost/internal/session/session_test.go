@@ -1,0 +1,73 @@
+package session
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
+	"github.com/spf13/pflag"
+)
+
+// A view that costs much is not asked for again at once, however often there is news.
+func TestRest(t *testing.T) { // S8.3
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		f := &Follower{
+			Every: time.Second, watch: true,
+			Ask:  func(context.Context, *Session) (View, error) { asked++; return View{Rest: 5 * time.Second}, nil },
+			News: func(ctx context.Context, _ *Session, changed chan<- struct{}) {
+				for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+					Touch(changed)
+				}
+			},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 22*time.Second)
+		defer cancel()
+		s := &Session{Client: new(clusterhttp.Client), JSON: true, Timeout: time.Second, Out: io.Discard, Fault: io.Discard}
+		if err := f.Run(ctx, s); err != nil || asked != 5 {
+			t.Errorf("asked %d times in 22 s, %v", asked, err)
+		}
+	})
+}
+
+// Connections to any number of agents stay open for the next round.
+func TestConnectionsAreKept(t *testing.T) { // S8.3
+	o := new(Options)
+	s, err := o.Open(o.Settings(), settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const agents = 120
+	var opened atomic.Int64
+	var urls []string
+	for range agents {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				opened.Add(1)
+			}
+		}
+		server.Start()
+		t.Cleanup(server.Close)
+		t.Cleanup(server.CloseClientConnections)
+		urls = append(urls, server.URL)
+	}
+	for range 2 {
+		for _, url := range urls {
+			if _, err := s.At(url, false).Members(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := opened.Load(); n != agents {
+		t.Errorf("%d connections to %d agents", n, agents)
+	}
+}
