@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +84,36 @@ func TestCheckLines(t *testing.T) {
 `
 	if diff := cmp.Diff(want, term.Text(checkLines(good, 44), false, "\n")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestReportFits: 80 columns are enough for a report with --all, and no word of it is lost.
+func TestReportFits(t *testing.T) { // S8.3
+	var r report
+	if err := json.Unmarshal([]byte(allOfTown(t, "doctor")), &r); err != nil {
+		t.Fatal(err)
+	}
+	checks := r.Checks
+	for _, a := range r.Agents {
+		checks = append(checks, a.Checks...)
+	}
+	page := otherLines(r.Agents, 80)
+	for _, c := range checks {
+		lines := checkLines(c, 80)
+		got := strings.Fields(term.Text(lines, false, "\n"))
+		got = slices.DeleteFunc(got, func(w string) bool { return w == "means:" || w == "do:" })
+		if want := strings.Fields(c.Status.String() + " " + c.Name + " " + c.Finding + " " + c.Means + " " + c.Do); !slices.Equal(got, want) {
+			t.Errorf("%q is shown as %q", want, got)
+		}
+		page = append(page, lines...)
+	}
+	for _, l := range page {
+		if term.Columns(l.String()) > 80 {
+			t.Errorf("too wide: %s", l)
+		}
+	}
+	if len(page) < 25 {
+		t.Errorf("a report of %d lines proves little", len(page))
 	}
 }
 
