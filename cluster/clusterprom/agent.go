@@ -131,6 +131,7 @@ func memberFamilies() []family {
 			}
 			return percentile(ages, 99).Seconds()
 		}),
+		leaseAgeFamily(),
 		counter("lease_expiries_total", "Leases that expired: their nodes ended without a leave, and without proof.", func(v *view) uint64 { return v.Stats.Expired }),
 		counter("lease_crashes_total", "Leases that ended early, by proof that the process or its host had ended.", func(v *view) uint64 { return v.Stats.Crashed }),
 		counter("lease_refutations_total", "Times that this node started a new incarnation because of stale messages about itself.", func(v *view) uint64 { return v.Stats.Reincarnations }),

@@ -95,7 +95,8 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 			"roost_partitions_owned": float64(len(c.Agent("a").Owned())), "roost_table_drift_members": 0,
 			"roost_balance_cv_ratio": balance.CV, "roost_balance_max_mean_ratio": balance.MaxMean,
 			"roost_table_digest": b["roost_table_digest"], "roost_table_version": float64(c.Agent("a").Snapshot().Version()),
-			"roost_lookup_duration_seconds_count": 256,
+			"roost_lookup_duration_seconds_count": 256, "roost_lease_age_seconds_count": 3,
+			`roost_lease_age_seconds_bucket{le="3"}`: 3, `roost_lease_age_seconds_bucket{le="6"}`: 3,
 		})
 		if a["roost_table_digest"] == 0 || balance.CV == 0 || a["roost_partitions_owned"] == 0 {
 			t.Errorf("the test sees no traffic: %v", a)
@@ -107,7 +108,7 @@ func TestLifeOfACluster(t *testing.T) { // S4.7, S4.8
 		scrape(t, of["a"]).grew(t, a, "roost_beats_sent_total", "roost_beats_relayed_total",
 			`roost_beats_received_total{result="applied"}`, `roost_beats_received_total{result="stale"}`,
 			"roost_packets_sent_total", "roost_packets_received_total", "roost_packets_sent_bytes_total",
-			"roost_packets_received_bytes_total", "roost_lookup_duration_seconds_count")
+			"roost_packets_received_bytes_total", "roost_lookup_duration_seconds_count", "roost_lease_age_seconds_count", "roost_lease_age_seconds_sum")
 
 		if err := c.Agent("b").Drain(t.Context()); err != nil {
 			t.Fatal(err)

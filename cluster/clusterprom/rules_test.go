@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 const (
@@ -54,6 +57,47 @@ func readRules(t *testing.T, file string) (all []rule) {
 		t.Fatalf("%s has no rules", file)
 	}
 	return all
+}
+
+// TestOneThreshold: the alert and the dashboard call uneven what the advice of doctor, page, log and commands does.
+func TestOneThreshold(t *testing.T) { // S4.8
+	advises := func(cv float64) bool {
+		return placement.Balance{Counts: map[lease.NodeID]int{"a": 500, "b": 524}, MaxMean: 1, CV: cv}.Advice() != ""
+	}
+	const uneven = 0.15
+	if advises(uneven) || !advises(uneven+1e-9) {
+		t.Errorf("the advice does not begin above %v", uneven)
+	}
+	for _, r := range readRules(t, "alerts.yml") {
+		if r.Alert == "RoostUneven" && !strings.HasSuffix(r.Expr, fmt.Sprint("roost_balance_cv_ratio) > ", uneven)) {
+			t.Errorf("the alert has %s", r.Expr)
+		}
+	}
+	type panel struct {
+		Targets     []struct{ Expr string }
+		FieldConfig struct {
+			Defaults struct {
+				Thresholds struct{ Steps []struct{ Value *float64 } }
+			}
+		}
+	}
+	var d struct{ Panels []panel }
+	if err := json.Unmarshal([]byte(read(t, dashboard)), &d); err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			if steps := p.FieldConfig.Defaults.Thresholds.Steps; strings.Contains(target.Expr, "roost_balance_cv_ratio") {
+				if shown++; len(steps) != 2 || *steps[1].Value != uneven {
+					t.Errorf("the dashboard's thresholds of %s are %+v", target.Expr, steps)
+				}
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("the dashboard does not show the balance")
+	}
 }
 
 // TestRunbooks: every alert has a summary and a link to an existing section; every section

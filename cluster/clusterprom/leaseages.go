@@ -1,0 +1,40 @@
+package clusterprom
+
+import (
+	"sync"
+	"time"
+)
+
+// leaseAges adds up the ages of the live leases at each scrape: a scrape alone sees one moment, and not the worst one.
+type leaseAges struct {
+	mu     sync.Mutex
+	count  uint64
+	total  time.Duration
+	within [8]uint64 // of so many eighths of the TTL, at most
+}
+
+func leaseAgeFamily() family {
+	var l leaseAges
+	return histogram("lease_age_seconds", "Ages of the live leases, all of them at each scrape, in eighths of the TTL.", l.observe)
+}
+
+func (l *leaseAges) observe(v *view) (count uint64, total time.Duration, within map[time.Duration]uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	within = make(map[time.Duration]uint64)
+	bound := func(i int) time.Duration { return v.cfg.LeaseTTL * time.Duration(i+1) / time.Duration(len(l.within)) }
+	for _, m := range v.Members {
+		age := m.Age()
+		l.count++
+		l.total += age
+		for i := range l.within {
+			if age <= bound(i) {
+				l.within[i]++
+			}
+		}
+	}
+	for i, n := range l.within {
+		within[bound(i)] = n
+	}
+	return l.count, l.total, within
+}
