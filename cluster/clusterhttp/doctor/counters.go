@@ -88,7 +88,6 @@ func (e Examination) counted() (checks []Check) {
 		name := all[0].check
 		var grown []Check
 		var names, ever []string
-		quiet := true
 		for ; len(all) > 0 && all[0].check == name; all = all[1:] {
 			c := all[0]
 			before, after := was[c.name], is[c.name]
@@ -97,26 +96,27 @@ func (e Examination) counted() (checks []Check) {
 				found := fmt.Sprintf("%s: %d more within %v, %d since start", c.name, after-before, e.Over, after)
 				grown = append(grown, Check{name, Warn, found, c.means, c.do})
 			} else if after > 0 {
-				quiet = quiet && after <= before
 				ever = append(ever, fmt.Sprintf("%s %d", c.name, after))
 			}
 		}
-		if most := 3; len(names) > most { // the page is for one screen
-			names = append(names[:most-1], fmt.Sprintf("%d more", len(names)-most+1))
-		}
-		found := "no errors since start: " + strings.Join(names, ", ")
-		switch {
-		case len(ever) > 0 && !quiet:
-			found = "named above; since start: " + strings.Join(ever, ", ")
-		case len(ever) > 0:
-			found = fmt.Sprintf("none within %v; since start: %s", e.Over, strings.Join(ever, ", "))
-		case name == "redis" && e.After.Stats.Rooms == nil:
-			found = "not used: the agent pins no rooms"
-		}
 		if len(grown) == 0 {
-			grown = []Check{{Name: name, Finding: found}}
+			grown = []Check{{Name: name, Finding: e.steady(name, names, ever)}}
 		}
 		checks = append(checks, grown...)
 	}
 	return checks
+}
+
+// steady is what a check of counters says if none warns.
+func (e Examination) steady(check string, names, ever []string) string {
+	if most := 3; len(names) > most { // the page is for one screen
+		names = append(names[:most-1], fmt.Sprintf("%d more", len(names)-most+1))
+	}
+	switch {
+	case len(ever) > 0:
+		return fmt.Sprintf("none within %v, or named by another check; since start: %s", e.Over, strings.Join(ever, ", "))
+	case check == "redis" && e.After.Stats.Rooms == nil:
+		return "not used: the agent pins no rooms"
+	}
+	return "no errors since start: " + strings.Join(names, ", ")
 }

@@ -22,7 +22,7 @@ func TestRest(t *testing.T) { // S8.3
 		asked := 0
 		f := &Follower{
 			Every: time.Second, watch: true,
-			Ask:  func(context.Context, *Session) (View, error) { asked++; return View{Rest: 5 * time.Second}, nil },
+			Ask: func(context.Context, *Session) (View, error) { asked++; return View{Rest: 5 * time.Second}, nil },
 			News: func(ctx context.Context, _ *Session, changed chan<- struct{}) {
 				for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 					Touch(changed)
@@ -35,6 +35,7 @@ func TestRest(t *testing.T) { // S8.3
 		if err := f.Run(ctx, s); err != nil || asked != 5 {
 			t.Errorf("asked %d times in 22 s, %v", asked, err)
 		}
+		time.Sleep(time.Second) // News ends
 	})
 }
 

@@ -19,7 +19,7 @@ type View struct {
 	Answer any                           // for --output json
 	Counts any                           // the part that is printed again after a change
 	Page   func(columns int) []term.Line // 0 columns: no limit
-	Rest   time.Duration                   // until it is asked for again, at least
+	Rest   time.Duration                 // until it is asked for again, at least
 }
 
 // Follower shows a view once or, with --watch, until ctx ends.
@@ -89,15 +89,7 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 		if err := show(v, fault); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(v.Rest):
-		case <-ctx.Done():
-			return nil
-		}
-		select {
-		case <-again.C:
-		case <-changed:
-		case <-ctx.Done():
+		if !waited(ctx, v.Rest, again.C, changed) {
 			return nil
 		}
 		next, err := f.ask(ctx, s)
@@ -110,6 +102,22 @@ func (f *Follower) follow(ctx context.Context, s *Session, v View) error {
 			fault = s.Explain(err).Error()
 		}
 	}
+}
+
+// waited waits for one of two reasons to ask, and for a rest before. It returns false at the end of ctx.
+func waited(ctx context.Context, rest time.Duration, again <-chan time.Time, changed <-chan struct{}) bool {
+	select {
+	case <-time.After(rest):
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-again:
+	case <-changed:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 func (s *Session) redraw(screen *term.Screen) func(View, string) error {

@@ -27,7 +27,15 @@ func Check(agents []Agent) []doctor.Check {
 	} else {
 		found = unseen(agents)
 	}
-	found = append(found, places(agents)...)
+	found = append(append(found, places(agents)...), unanswered(agents)...)
+	if len(found) == 0 {
+		found = []doctor.Check{{Name: "views", Finding: "the same members at all agents that were asked"}}
+	}
+	return found
+}
+
+// unanswered returns a check for each kind of agents without a view that counts.
+func unanswered(agents []Agent) (found []doctor.Check) {
 	var silent, absent, skipped, foreign []string
 	for _, a := range agents {
 		switch {
@@ -41,36 +49,31 @@ func Check(agents []Agent) []doctor.Check {
 			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
 		}
 	}
-	if len(absent) > 0 {
-		found = append(found, doctor.Check{
-			Name: "views", Status: doctor.Warn, Finding: "runs, and takes no part: " + Few(absent),
-			Means: "the agents of these nodes answer over HTTP, and others do not hear them",
-			Do:    "see whether UDP and TCP get through between them and the others, and to the address that they advertise (--advertise)",
-		})
-	}
-	if len(foreign) > 0 {
-		found = append(found, doctor.Check{
-			Name: "views", Status: doctor.Warn, Finding: "an agent of another cluster answers for " + Few(foreign),
-			Means: "what it sees is not compared here; what the agent of the node itself sees is not known",
-			Do:    "see which process serves HTTP there: the address has a new owner, or a proxy or a port leads to another agent",
-		})
-	}
-	if len(silent) > 0 {
-		found = append(found, doctor.Check{
-			Name: "views", Status: doctor.Warn, Finding: "no view from " + Few(silent),
-			Means: "what these agents see is not known; they are members all the same, if others see them",
-			Do:    "see whether their HTTP ports are open to this machine, and which token, certificate or --ca they require",
-		})
-	}
-	if len(skipped) > 0 {
-		found = append(found, doctor.Check{
-			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%d of %d agents were not asked: %s", len(skipped), len(agents), Few(skipped)),
-			Means: "nothing here is known from these agents: the time was up, or each named one more agent for too long",
-			Do:    "allow more time with --within; roost doctor at such an agent asks it alone",
-		})
-	}
-	if len(found) == 0 {
-		found = []doctor.Check{{Name: "views", Finding: "the same members at all agents that were asked"}}
+	for _, k := range []struct {
+		agents          []string
+		what, means, do string
+	}{
+		{
+			absent, "runs, and takes no part: ", "the agents of these nodes answer over HTTP, and others do not hear them",
+			"see whether UDP and TCP get through between them and the others, and to the address that they advertise (--advertise)",
+		},
+		{
+			foreign, "an agent of another cluster answers for ", "what it sees is not compared here; what the agent of the node itself sees is not known",
+			"see which process serves HTTP there: the address has a new owner, or a proxy or a port leads to another agent",
+		},
+		{
+			silent, "no view from ", "what these agents see is not known; they are members all the same, if others see them",
+			"see whether their HTTP ports are open to this machine, and which token, certificate or --ca they require",
+		},
+		{
+			skipped, fmt.Sprintf("%d of %d agents were not asked: ", len(skipped), len(agents)),
+			"nothing here is known from these agents: the time was up, or each named one more agent for too long",
+			"allow more time with --within; roost doctor at such an agent asks it alone",
+		},
+	} {
+		if len(k.agents) > 0 {
+			found = append(found, doctor.Check{Name: "views", Status: doctor.Warn, Finding: k.what + Few(k.agents), Means: k.means, Do: k.do})
+		}
 	}
 	return found
 }

@@ -39,6 +39,11 @@ type Agent struct {
 	asked   bool
 }
 
+// news reports whether there is anything to say of it: not of a lost one that does not answer.
+func (a *Agent) news() bool {
+	return a.View != nil || a.absent || a.foreign != "" && !a.left || !a.lost
+}
+
 // place is where some agents see a member.
 type place struct {
 	at string
@@ -75,12 +80,13 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {
-		if a != first && (a.View != nil || a.absent || a.foreign != "" && !a.left || !a.lost) { // a lost one without an answer is no news
-			if a.HTTP == "" {
-				a.Fault = "states no HTTP API that others reach"
-			}
-			agents = append(agents, *a)
+		if a == first || !a.news() {
+			continue
 		}
+		if a.HTTP == "" {
+			a.Fault = "states no HTTP API that others reach"
+		}
+		agents = append(agents, *a)
 	}
 	slices.SortFunc(agents[1:], func(a, b Agent) int { return cmp.Compare(a.ID, b.ID) })
 	compare(agents)
@@ -125,7 +131,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 			other.Timeout = min(s.Timeout, answer)
 			if err := t.ask(ctx, other, a); err != nil {
 				p := session.Absent(err)
-				a.View, a.Fault, a.absent = nil, reason(ctx, other, err), p != nil && !(a.left && p.Code == clusterhttp.CodeClosed)
+				a.View, a.Fault, a.absent = nil, reason(ctx, other, err), p != nil && (!a.left || p.Code != clusterhttp.CodeClosed)
 			}
 		})
 	}
