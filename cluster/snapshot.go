@@ -71,6 +71,10 @@ type Snapshot struct {
 	// cluster's. They are no members, or will be none soon.
 	Ahead map[lease.NodeID]time.Duration
 
+	// StreamsAlone has the advertised addresses of nodes that take no part, although TCP connections bring their states: UDP packets do
+	// not get through between them and this node both ways.
+	StreamsAlone map[lease.NodeID]string
+
 	// Phase is where this node is in its life.
 	Phase Phase
 

@@ -55,33 +55,41 @@ func (c *challenges) forget(now time.Time, ttl time.Duration) {
 	}
 }
 
-// Unconfirmed returns the address for a challenge if a message that came over a stream has
-// to wait for an answer that shows that packets arrive both ways, or "". That a stream opens
+// Unconfirmed returns the record of a message's sender, at whose address it is challenged, if a message that came over a stream has
+// to wait for an answer that shows that packets arrive both ways, or nil. That a stream opens
 // does not show it, and leases need packets: a node that is heard over streams alone would
-// come and go.
-func (s *Set) Unconfirmed(now time.Time, m *Message) (addr string) {
-	if m.Settings != s.params.Settings || (m.Provisional && !s.time.provisional) || within(challengeLife, now, s.challenges.bothWays, m.From) {
-		return ""
+// come and go. A newcomer is not challenged: its own join brings it the time.
+func (s *Set) Unconfirmed(now time.Time, m *Message) (sender *Record, newcomer bool) {
+	if m.Settings != s.params.Settings || within(challengeLife, now, s.challenges.bothWays, m.From) {
+		return nil, false
 	}
-	return s.addrOfSender(m)
+	return s.sender(m), m.Provisional && !s.time.provisional
 }
 
 // addrOfSender returns the gossip address of a sender that need not be live, or "": where
 // its record says it is. A recorded message is answered by the present process there, if
 // there is one.
 func (s *Set) addrOfSender(m *Message) string {
+	if r := s.sender(m); r != nil {
+		return r.Addr
+	}
+	return ""
+}
+
+// sender returns the record of a sender that need not be live, or nil.
+func (s *Set) sender(m *Message) *Record {
 	if m.From == s.self.handle {
-		return ""
+		return nil
 	}
 	for _, r := range m.Records {
 		if r.Handle() == m.From {
-			return r.Addr
+			return r
 		}
 	}
 	if e := s.known[m.From]; e != nil {
-		return e.rec.Addr
+		return e.rec
 	}
-	return ""
+	return nil
 }
 
 // nonce returns the number that others have to repeat. It is the random one given, which must

@@ -114,7 +114,11 @@ func TestNonceOfStreams(t *testing.T) {
 		answer := messageFrom(epoch, b, nil)
 		answer.Echo = tt.nonce
 		e := s.Apply(epoch, answer)
-		if waits := s.Unconfirmed(epoch, m); !e.Answered || !e.Counts || e.BothWays != tt.bothWays || waits != tt.waits {
+		waits := ""
+		if r, _ := s.Unconfirmed(epoch, m); r != nil {
+			waits = r.Addr
+		}
+		if !e.Answered || !e.Counts || e.BothWays != tt.bothWays || waits != tt.waits {
 			t.Errorf("%x is answered: %v, both ways: %v; the state waits for %q", tt.nonce, e.Answered, e.BothWays, waits)
 		}
 	}

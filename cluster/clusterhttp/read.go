@@ -90,7 +90,7 @@ func (a *api) membersOf(s *cluster.Snapshot) Members {
 	}
 	return Members{
 		Self: a.self, Members: members, Version: s.Version(), Digest: s.Digest(),
-		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Ahead: ahead, Lost: lostOf(s),
+		Converged: s.Converged(), Drift: s.Drift(), Evictions: evictions(s), Spared: s.Spared, Ahead: ahead, StreamsAlone: s.StreamsAlone, Lost: lostOf(s),
 	}
 }
 

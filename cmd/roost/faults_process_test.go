@@ -76,8 +76,9 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 		{
 			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // it left, and does not become a member again
 			want: agenttest.Views{
-				Doctor:  []string{"warn views: runs, and takes no part: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:"},
-				Members: []string{"a active", "c active", "b left "},
+				Page:    []string{"warn members: heard over TCP alone: b at 127.0.0.1:"},
+				Doctor:  []string{"warn members: heard over TCP alone: b at 127.0.0.1:", "warn views: runs, and takes no part: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:"},
+				Members: []string{"a active", "c active", "b is heard over TCP alone: ", "b left "},
 				History: []string{"draining b", "lost b left"}, Log: []string{"ownership changed", "member left b left"},
 			},
 		},
@@ -146,7 +147,7 @@ func (f *faulty) killWithRooms() {
 func (f *faulty) advertiseNothing() {
 	f.t.Helper()
 	f.b.Stop(patience)
-	b := launch(f.t, "b", append(f.args, "--join", f.a.Gossip, "--http", f.b.Base, "--advertise", fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(f.t)))...)
+	b := launch(f.t, "b", append(f.args, "--join", f.c.Gossip, "--http", f.b.Base, "--advertise", fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(f.t)))...)
 	f.b.Process = b.Process
 }
 

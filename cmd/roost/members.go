@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,8 +27,9 @@ whether a member's table of owners is the same as that agent's: it differs for a
 moment after each change. An evicted member owns nothing until the end of its eviction;
 see roost evict. A held member came and went too often, and owns nothing until it has
 stayed for a while. Below the table is until when, which nodes are rejected since their
-clocks are ahead, and which members have gone within 30 minutes and did not come back:
-left by themselves, crashed by proof, or expired since no heartbeat came for a lease.
+clocks are ahead, which are heard over TCP alone, and which members have gone within 30
+minutes and did not come back: left by themselves, crashed by proof, or expired since no
+heartbeat came for a lease.
 
 If programs state their versions, or members run different ones of roost, there are columns for
 both: see --program-version of roost agent.
@@ -106,8 +108,8 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// waitsOf returns a line for each eviction in force, for each member that is held back, for each node whose clock is too far ahead to be
-// one, and for each that has gone.
+// waitsOf returns a line for each eviction in force, for each member that is held back, for each node that cannot be one, by its clock or
+// its network, and for each that has gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, e := range m.Evictions {
@@ -120,6 +122,9 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 	}
 	for _, n := range m.Ahead {
 		lines = append(lines, fmt.Sprintf("\n%s is rejected: its clock is %v ahead", n.ID, (time.Duration(n.ByMS)*time.Millisecond).Round(100*time.Millisecond)))
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.StreamsAlone)) {
+		lines = append(lines, fmt.Sprintf("\n%s is heard over TCP alone: UDP does not get through to %s, or back", id, term.Printable(m.StreamsAlone[id])))
 	}
 	for _, l := range m.Lost {
 		lines = append(lines, "\n"+lostLine(l))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,12 +82,15 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	active := activeIn(m, n.self)
 	n.notePresent(now, active)
 	l := letter{state, true}
-	if addr := n.set.Unconfirmed(now, m); addr != "" {
-		if len(active) > 0 {
-			n.reach.silent = addr
+	if r, newcomer := n.set.Unconfirmed(now, m); r != nil {
+		n.waiting.noteState(now, r)
+		if !newcomer {
+			if len(active) > 0 {
+				n.reach.silent = r.Addr
+			}
+			n.confirm(now, m.From, r.Addr, l)
+			return
 		}
-		n.confirm(now, m.From, addr, l)
-		return
 	}
 	n.receive(now, m, l)
 }
@@ -99,6 +103,15 @@ type waitingRoom struct {
 	senders []*waitingSender
 	bytes   int       // of all messages
 	next    time.Time // when to look at the senders again
+
+	streams map[lease.NodeID]streamed
+}
+
+// streamed is a node whose full states came over streams, and that was not found to answer packets since the first one.
+type streamed struct {
+	handle        lease.Handle
+	addr          string
+	first, latest time.Time
 }
 
 type waitingSender struct {
@@ -127,6 +140,10 @@ const (
 	// maxReminded is how many senders of one host are challenged again. A message of a
 	// stranger can name any address, and challenges are as large as it.
 	maxReminded = 4
+
+	// streamedFor is how long such a node is known after its latest state, and maxStreamed how many are: it is for people.
+	streamedFor = 30 * time.Second
+	maxStreamed = 64
 
 	maxWaitingSenders = 1 << 10
 	maxWaiting        = 4 // messages of a sender
@@ -207,6 +224,46 @@ func (w *waitingRoom) take(s *waitingSender, states bool) (taken []letter) {
 	return taken
 }
 
+// noteState notes a node by its full state, which came over a stream.
+func (w *waitingRoom) noteState(now time.Time, r *lease.Record) {
+	s, known := w.streams[r.ID]
+	if !known && len(w.streams) >= maxStreamed {
+		return
+	}
+	if h := r.Handle(); s.handle != h || s.addr != r.Addr {
+		s = streamed{handle: h, addr: r.Addr, first: now}
+	}
+	s.latest = now
+	if w.streams == nil {
+		w.streams = make(map[lease.NodeID]streamed)
+	}
+	w.streams[r.ID] = s
+}
+
+// streamsAlone returns the addresses of nodes that take no part, and whose states have come for long enough for an answer by packet.
+func (w *waitingRoom) streamsAlone(live *lease.View) map[lease.NodeID]string {
+	if len(w.streams) == 0 {
+		return nil
+	}
+	alone := make(map[lease.NodeID]string)
+	for id, s := range w.streams {
+		if s.latest.Sub(s.first) >= confirmTime {
+			alone[id] = s.addr
+		}
+	}
+	for i := range live.Members {
+		if m := &live.Members[i]; m.State != lease.Settling {
+			delete(alone, m.ID)
+		}
+	}
+	return alone
+}
+
+// forgetStreams forgets nodes whose latest states came long ago.
+func (w *waitingRoom) forgetStreams(now time.Time) {
+	maps.DeleteFunc(w.streams, func(_ lease.NodeID, s streamed) bool { return now.Sub(s.latest) > streamedFor })
+}
+
 // hostOf returns an ip:port without its port.
 func hostOf(addr string) string {
 	if i := strings.LastIndexByte(addr, ':'); i >= 0 {
@@ -229,6 +286,9 @@ func (n *Node) random() uint64 { return n.rng.Uint64() | 1 }
 // admit applies the packets of a sender that has answered, and its full states if packets
 // arrive both ways.
 func (n *Node) admit(now time.Time, from lease.Handle, bothWays bool) {
+	if bothWays {
+		maps.DeleteFunc(n.waiting.streams, func(_ lease.NodeID, s streamed) bool { return s.handle == from })
+	}
 	s := n.waiting.sender(from)
 	if s == nil {
 		return

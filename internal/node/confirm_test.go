@@ -103,6 +103,39 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
+// A node that sends its state over streams again and again, and answers no packet, is named: a few at most, until one answers, and for a
+// while after the last state (S5.6, S9.1).
+func TestStreamsAlone(t *testing.T) {
+	w := newNetwork(t, nil, "a")
+	a := w.nodes["a"]
+	names := func(when string, want int) {
+		t.Helper()
+		if alone := a.View().StreamsAlone; len(alone) != want || want > 0 && alone["n1"] != "n1" {
+			t.Errorf("%s: %v, want %d", when, alone, want)
+		}
+	}
+	const strangers = maxStreamed + 10
+	var nodes []*Node
+	merge := func() {
+		for i := range strangers {
+			if len(nodes) == i {
+				n, _ := w.stranger(fmt.Sprint("n", i))
+				nodes = append(nodes, n)
+			}
+			a.Merge(w.now, nodes[i].Sync(w.now))
+		}
+	}
+	merge()
+	names("at first", 0)
+	w.run(confirmTime + 10*time.Millisecond)
+	merge()
+	names("with another state", maxStreamed)
+	a.Receive(w.now, lease.Encode(nodes[0].set.Echo(w.now, a.set.Challenge(w.now, 7).Challenge)))
+	names("when one answers", maxStreamed-1)
+	w.run(streamedFor + time.Second)
+	names("later", 0)
+}
+
 // Strangers that name addresses of one host draw little more to it than they send (S9.1).
 func TestChallengesToOneHost(t *testing.T) {
 	w := newNetwork(t, nil, "a")

@@ -203,6 +203,7 @@ func (n *Node) announceNews(now time.Time) {
 func (n *Node) gossip(now time.Time) {
 	n.when.gossiped(now)
 	n.warnSkew(now)
+	n.waiting.forgetStreams(now)
 	if n.heard {
 		n.out.Show = true // ages and loads
 	}

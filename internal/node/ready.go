@@ -167,6 +167,10 @@ type View struct {
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
 
+	// StreamsAlone has the advertised addresses of nodes that take no part, although their states come over streams: packets do not get
+	// through between them and this node both ways.
+	StreamsAlone map[lease.NodeID]string
+
 	// Isolated is why the node may own nothing in the phase of that name; nil in others.
 	Isolated error
 
@@ -203,6 +207,9 @@ func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
+	if v.Phase != Joining { // otherwise this node is the one that packets do not reach
+		v.StreamsAlone = n.waiting.streamsAlone(v.Live)
+	}
 	return v
 }
 

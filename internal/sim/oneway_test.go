@@ -2,12 +2,14 @@ package sim_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -63,7 +65,17 @@ func oneWay(t *testing.T, n int, id string, out, in float64) {
 	if n := len(lines.find("node="+id, "level=4", "UDP")); n < 2 || n > 6 {
 		t.Errorf("%d lines in three minutes say why", n)
 	}
+	names := func(want map[lease.NodeID]string) {
+		t.Helper()
+		for _, other := range c.IDs() {
+			if silent := c.Node(other).View().StreamsAlone; other != id && !maps.Equal(silent, want) {
+				t.Errorf("%s names %v as those that streams alone reach, want %v", other, silent, want)
+			}
+		}
+	}
+	names(map[lease.NodeID]string{lease.NodeID(id): p.Addr})
 	c.SetLossOf(id, 0, 0)
+	defer names(nil)
 	t.Logf("two owners for %v; agreement %v after the end", twice, c.agree(10*time.Second))
 }
 
@@ -112,6 +124,10 @@ func TestWrongAdvertise(t *testing.T) { // S5.6
 				if id != "n03" && len(c.Node(id).Batches()) > r.seen[id] {
 					t.Errorf("%s published a change", id)
 				}
+			}
+			seed := c.IDs()[0]
+			if alone := c.Node(seed).View().StreamsAlone; len(alone) != 1 || alone["n03"] != wrong {
+				t.Errorf("its seed %s names %v", seed, alone)
 			}
 			if v := p.View(); v.Phase != node.Joining || v.Waits == nil || !strings.Contains(v.Waits.Error(), wrong) || most > 0 {
 				t.Errorf("it is %v, owned up to %d, and waits for %v", v.Phase, most, v.Waits)

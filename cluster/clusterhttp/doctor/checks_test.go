@@ -73,9 +73,12 @@ func TestChecks(t *testing.T) {
 		"held":                {after(func(l *Look) { l.Stats.State = "held" }), "ready: warn: held back"},
 		"a hold":              {after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].HeldMS = lease.Draining, 52_000 }), "members: warn: held back: node-a for another 52s"},
 		"a node that settles": {both(member(1, func(m *report.Member) { m.State = lease.Settling })), "members: warn: settling, and owning nothing: node-b"},
-		"no loads":            {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
-		"a first load":        {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
-		"an eviction":         {after(func(l *Look) { l.Members.Evictions = []report.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
+		"a node that streams alone reach": {both(func(l *Look) {
+			l.Members.Members[1].State, l.Members.StreamsAlone = lease.Settling, map[lease.NodeID]string{"node-b": "10.0.0.9:7946", "node-z": "10.0.0.10:7946"}
+		}), "members: warn: heard over TCP alone: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
+		"no loads":     {both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })), "members: warn: a capacity and no load: node-b"},
+		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
+		"an eviction":  {after(func(l *Look) { l.Members.Evictions = []report.Eviction{{ID: "node-z"}} }), "members: warn: evicted: node-z"},
 		"a lost node": {after(func(l *Look) {
 			l.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 14_000}, {ID: "node-y", Reason: lease.Departed}}
 		}), "members: warn: lost: node-z crashed 14s ago"},

@@ -91,6 +91,10 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost evict ID --for 1h, keeps it out",
 		},
 		{
+			e.streamsAlone(), "heard over TCP alone: ", "they try to join and own nothing: UDP does not get through both ways between them and this node",
+			"see whether their --advertise is the address at which others reach them, and whether firewalls let UDP through in both directions; they join by themselves",
+		},
+		{
 			e.settling(), "settling, and owning nothing: ", "they are heard, and do not take part: a fence, or no packets that arrive there; a start takes a second",
 			"see what roost doctor says at their own agents, or roost doctor --all here",
 		},
@@ -135,7 +139,16 @@ func lostRemedy(lost []report.Lost) string {
 	return "crashed: " + crashed + "; expired: " + expired + forgotten
 }
 
-// settling returns the nodes that settled at both looks while others owned: none where nodes are isolated.
+// streamsAlone returns the nodes that have tried to join for a while, with their addresses.
+func (e Examination) streamsAlone() (found []string) {
+	alone := e.After.Members.StreamsAlone
+	for _, id := range slices.Sorted(maps.Keys(alone)) {
+		found = append(found, fmt.Sprintf("%s at %s", id, alone[id]))
+	}
+	return found
+}
+
+// settling returns the nodes that settled at both looks while others owned, and of which no more is known: none where nodes are isolated.
 func (e Examination) settling() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {
@@ -144,7 +157,7 @@ func (e Examination) settling() (ids []string) {
 	owned := false
 	for _, m := range e.After.Members.Members {
 		owned = owned || roleOf(m) == "active"
-		if m.State == lease.Settling && before[m.ID] && m.ID != e.After.Members.Self {
+		if _, known := e.After.Members.StreamsAlone[m.ID]; m.State == lease.Settling && before[m.ID] && m.ID != e.After.Members.Self && !known {
 			ids = append(ids, string(m.ID))
 		}
 	}
