@@ -43,7 +43,7 @@ func (e Examination) seeds() Check {
 }
 
 // seedless judges an agent that has other nodes and no seeds. The first of two is fine: the
-// other one has it as a seed. So are nodes of one machine, which somebody tries out.
+// other one has it as a seed. So are nodes of one machine: they are a trial.
 func (e Examination) seedless() Check {
 	const restart = "a restart begins a cluster of its own, which owns every key, until another node tries this address again"
 	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)
