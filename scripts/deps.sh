@@ -20,8 +20,8 @@ fi
 # redis-check-rdb is the Redis server, from a package that starts no service. qemu-aarch64
 # runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
 # which need curl and jq. npm brings axe-core to a test of the dashboard. ip and nft make
-# networks with faults, as root. A package with ! would start a service, so only its command
-# is installed.
+# networks with faults, as root. A package with ! would start a service, so only its programs
+# are installed: prometheus, and promtool with it.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
@@ -34,7 +34,7 @@ jq  jq
 systemd-analyze  systemd
 ip  iproute2
 nft  nftables
-promtool  !prometheus
+prometheus  !prometheus
 '
 
 missing=()
@@ -43,7 +43,7 @@ while read -r command packages; do
 	[[ -z $command ]] && continue
 	command -v "$command" >/dev/null && continue
 	if [[ $packages == !* ]]; then
-		alone+=("$command ${packages#!}")
+		alone+=("${packages#!}")
 		continue
 	fi
 	read -ra words <<<"$packages"
@@ -69,10 +69,9 @@ fi
 printf 'installing %s\n' "$wanted"
 "${as_root[@]}" apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
-for each in "${alone[@]}"; do
-	read -r command package <<<"$each"
+for package in "${alone[@]}"; do
 	dir=$(mktemp -d)
 	(cd "$dir" && apt-get download -q "$package" && dpkg-deb --extract ./*.deb .)
-	"${as_root[@]}" install "$dir/usr/bin/$command" /usr/local/bin/
+	"${as_root[@]}" install "$dir"/usr/bin/* /usr/local/bin/
 	rm -r "$dir"
 done
