@@ -197,38 +197,55 @@ func Agree(tb testing.TB, agents ...*Agent) {
 }
 
 func agree(ctx context.Context, agents []*Agent) error {
-	var ids []lease.NodeID
-	for _, a := range agents {
-		ids = append(ids, lease.NodeID(a.ID))
-	}
-	slices.Sort(ids)
-	first, err := agents[0].Partitions(ctx)
+	digest, err := converged(ctx, agents)
 	if err != nil {
 		return err
 	}
+	table, err := agents[0].Partitions(ctx) // it is large: not while they differ
+	if err != nil {
+		return err
+	}
+	if table.Digest.String() != digest {
+		return fmt.Errorf("%s had table %s, and has %s", agents[0].ID, digest, table.Digest)
+	}
 	owned := 0
 	for _, a := range agents {
-		m, err := a.Members(ctx)
-		if err != nil {
-			return err
-		}
-		var seen []lease.NodeID
-		for _, n := range m.Members {
-			seen = append(seen, n.ID)
-		}
-		if !slices.Equal(seen, ids) || !m.Converged || m.Digest != first.Digest {
-			return fmt.Errorf("%s sees %v (converged: %v, table %s), want %v with table %s", a.ID, seen, m.Converged, m.Digest, ids, first.Digest)
-		}
-		n, err := a.owns(ctx, first)
+		n, err := a.owns(ctx, table)
 		if err != nil {
 			return err
 		}
 		owned += n
 	}
-	if owned != first.Partitions {
-		return fmt.Errorf("%d partitions of %d are owned", owned, first.Partitions)
+	if owned != table.Partitions {
+		return fmt.Errorf("%d partitions of %d are owned", owned, table.Partitions)
 	}
 	return nil
+}
+
+// converged returns the digest of the table that all agents hold, if they see exactly each other.
+func converged(ctx context.Context, agents []*Agent) (digest string, err error) {
+	var ids []lease.NodeID
+	for _, a := range agents {
+		ids = append(ids, lease.NodeID(a.ID))
+	}
+	slices.Sort(ids)
+	for i, a := range agents {
+		m, err := a.Members(ctx)
+		if err != nil {
+			return "", err
+		}
+		var seen []lease.NodeID
+		for _, n := range m.Members {
+			seen = append(seen, n.ID)
+		}
+		if i == 0 {
+			digest = m.Digest.String()
+		}
+		if !slices.Equal(seen, ids) || !m.Converged || m.Digest.String() != digest {
+			return "", fmt.Errorf("%s sees %v (converged: %v, table %s), want %v with table %s", a.ID, seen, m.Converged, m.Digest, ids, digest)
+		}
+	}
+	return digest, nil
 }
 
 // owns returns how many partitions the agent owns, all of them by the table, too.
