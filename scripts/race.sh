@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of the module in this folder under the race detector, apart from the
-# packages in PURE, which have no goroutine: make long runs these.
+# packages in PURE: make long runs these.
 #
 # The detector's own runtime crashes now and then on timers of testing/synctest
 # (golang/go#78156), in C and with nothing of a test in it. A package in which that

@@ -4,6 +4,7 @@ set -euo pipefail
 
 title=$1
 shift
+unset MAKEFLAGS MFLAGS # a make that a test starts is no part of this one
 printf '== %s\n' "$title"
 if "$@"; then
 	printf '== %s: ok, %d s\n' "$title" "$SECONDS"
