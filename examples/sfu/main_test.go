@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if flag.Parse(); !*long {
+		pictureEvery = time.Second / 10 // a third of the packets, for what does not depend on their rate
+	}
 	agenttest.Overlap()
 	leak.Main(m)
 }
