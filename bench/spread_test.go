@@ -17,8 +17,12 @@ const fleets = 101
 // multiples of what has to. Figures are medians over fleets of different names.
 // Least partitions are levelled before they are measured, and after each change.
 func BenchmarkSpread(b *testing.B) {
+	sizes := []int{3, 10, 100}
+	if testing.Short() {
+		sizes = sizes[:2]
+	}
 	for _, s := range strategies {
-		for _, nodes := range []int{3, 10, 100} {
+		for _, nodes := range sizes {
 			b.Run(fmt.Sprintf("%s/%d", s.Name(), nodes), func(b *testing.B) {
 				var cv, most, join, leave []float64
 				for seed := range fleets {

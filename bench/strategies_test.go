@@ -22,7 +22,11 @@ var strategies = []placement.Strategy{
 // sizes runs a benchmark for each number of partitions and nodes.
 func sizes(b *testing.B, run func(b *testing.B, partitions, nodes int)) {
 	b.Helper()
-	for _, partitions := range []int{64, 1024, 16384} {
+	all := []int{64, 1024, 16384}
+	if testing.Short() {
+		all = all[:2]
+	}
+	for _, partitions := range all {
 		for _, nodes := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("%dx%d", partitions, nodes), func(b *testing.B) { run(b, partitions, nodes) })
 		}
