@@ -6,39 +6,46 @@ import "time"
 // or do runs.
 type event struct {
 	at     time.Time
-	seq    uint64 // events of one moment happen in the order in which they were queued
 	to     *Process
 	from   *Process // of a packet
 	packet []byte
 	do     func() // if it is no packet; nil = the process wants to be called
 }
 
-func (e *event) before(o *event) bool {
-	if !e.at.Equal(o.at) {
-		return e.at.Before(o.at)
-	}
-	return e.seq < o.seq
+// queue is a binary heap of events, the earliest first. The heap itself has no pointers: most of its
+// work is to move elements, of which the garbage collector would have to know.
+type queue struct {
+	heap   []place
+	events []event
+	unused []int // indexes in events
+	last   uint64
 }
 
-// queue is a binary heap of events, the earliest first. It stands in for
-// container/heap, which allocates for each event.
-type queue struct {
-	heap []event
-	seq  uint64
+// place is that of an event in time. Events of one moment happen in the order in which they were queued.
+type place struct {
+	at    int64
+	turn  uint64
+	event int
 }
+
+func (p place) before(o place) bool { return p.at < o.at || (p.at == o.at && p.turn < o.turn) }
 
 func (q *queue) push(e event) {
-	q.seq++
-	e.seq = q.seq
-	q.heap = append(q.heap, e)
-	for i := len(q.heap) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !q.heap[i].before(&q.heap[parent]) {
-			return
-		}
-		q.heap[i], q.heap[parent] = q.heap[parent], q.heap[i]
-		i = parent
+	index := len(q.events)
+	if last := len(q.unused) - 1; last >= 0 {
+		index, q.unused = q.unused[last], q.unused[:last]
+		q.events[index] = e
+	} else {
+		q.events = append(q.events, e)
 	}
+	q.last++
+	p := place{e.at.UnixNano(), q.last, index}
+	q.heap = append(q.heap, p)
+	i := len(q.heap) - 1
+	for ; i > 0 && p.before(q.heap[(i-1)/2]); i = (i - 1) / 2 {
+		q.heap[i] = q.heap[(i-1)/2]
+	}
+	q.heap[i] = p
 }
 
 // next returns when the earliest event is due, and false if there is none.
@@ -46,25 +53,26 @@ func (q *queue) next() (time.Time, bool) {
 	if len(q.heap) == 0 {
 		return time.Time{}, false
 	}
-	return q.heap[0].at, true
+	return q.events[q.heap[0].event].at, true
 }
 
 func (q *queue) pop() event {
-	first, last := q.heap[0], len(q.heap)-1
-	q.heap[0] = q.heap[last]
-	q.heap[last] = event{} // releases the packet
+	first, last := q.heap[0].event, len(q.heap)-1
+	p := q.heap[last]
 	q.heap = q.heap[:last]
-	for i := 0; ; {
-		least := i
-		for _, child := range []int{2*i + 1, 2*i + 2} {
-			if child < len(q.heap) && q.heap[child].before(&q.heap[least]) {
-				least = child
-			}
+	for i := 0; last > 0; {
+		least := 2*i + 1
+		if least+1 < last && q.heap[least+1].before(q.heap[least]) {
+			least++
 		}
-		if least == i {
-			return first
+		if least >= last || p.before(q.heap[least]) {
+			q.heap[i] = p
+			break
 		}
-		q.heap[i], q.heap[least] = q.heap[least], q.heap[i]
-		i = least
+		q.heap[i], i = q.heap[least], least
 	}
+	e := q.events[first]
+	q.events[first] = event{} // releases the packet
+	q.unused = append(q.unused, first)
+	return e
 }
