@@ -143,7 +143,11 @@ func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
 	b := events.Diff(old, f.state)
 	for _, id := range b.Left {
 		if !slices.Contains(b.Joined, id) {
-			add(clusterhttp.Event{Kind: cluster.EventLost, Member: id, Reason: "left", Partitions: old.Table.Balance().Counts[id]})
+			reason := lease.Departed
+			if i := slices.IndexFunc(f.lost, func(l clusterhttp.Lost) bool { return l.ID == id }); i >= 0 {
+				reason = f.lost[i].Reason
+			}
+			add(clusterhttp.Event{Kind: cluster.EventLost, Member: id, Reason: string(reason), Partitions: old.Table.Balance().Counts[id]})
 		}
 	}
 	for _, m := range f.members {
@@ -155,7 +159,7 @@ func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
 			add(clusterhttp.Event{Kind: cluster.EventReturned, Member: m.ID, Reason: "replaced"})
 		case o.State != m.State && m.State == lease.Draining:
 			add(clusterhttp.Event{Kind: cluster.EventDraining, Member: m.ID})
-		case o.State != m.State:
+		case o.State != m.State && m.State == lease.Active:
 			add(clusterhttp.Event{Kind: cluster.EventUndrained, Member: m.ID})
 		}
 	}
@@ -175,6 +179,19 @@ func (f *fake) publish() {
 func (f *fake) leave(id lease.NodeID) {
 	f.change(func() {
 		f.members = slices.DeleteFunc(f.members, func(m clusterhttp.Member) bool { return m.ID == id })
+	})
+}
+
+// lose ends members that say no farewell, from one number to another.
+func (f *fake) lose(reason lease.Reason, from, to int) {
+	f.change(func() {
+		for _, m := range f.members[from-1 : to] {
+			f.lost = append(f.lost, clusterhttp.Lost{
+				ID: m.ID, Reason: reason, AgoMS: 4200, Partitions: f.state.Table.Balance().Counts[m.ID],
+				Addr: m.Addr, APIAddr: m.APIAddr, Zone: m.Zone, Incarnation: m.Incarnation,
+			})
+		}
+		f.members = slices.Delete(f.members, from-1, to)
 	})
 }
 

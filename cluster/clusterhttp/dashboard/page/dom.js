@@ -82,4 +82,7 @@ export function span(ms) {
   return `${Math.round(s / 3600)} h`;
 }
 
+// ago formats a duration until now.
+export const ago = (ms) => (ms < 1000 ? "just now" : `${span(ms)} ago`);
+
 export const clock = (date) => date.toLocaleTimeString("en-GB");

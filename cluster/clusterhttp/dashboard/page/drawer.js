@@ -1,6 +1,6 @@
 // The facts of one node: a panel at the side.
 
-import { $, attribute, count, eachFrame, h, paint, percent, say, span } from "./dom.js";
+import { $, ago, attribute, count, eachFrame, h, paint, percent, say, span } from "./dom.js";
 import { load, offset, owned, state } from "./members.js";
 import { colorOf } from "./palette.js";
 import { RoomList } from "./rooms.js";
@@ -103,7 +103,7 @@ function pageOf(address) {
 
 function ended(l) {
   return [
-    ["State", `${l.reason} ${span(l.ago_ms)} ago`, l.reason === "left" ? "" : "bad"],
+    ["State", `${l.reason} ${ago(l.ago_ms)}`, l.reason === "left" ? "" : "bad"],
     ["Partitions", l.partitions ? `owned ${count(l.partitions)}; others own these since` : "owned none"],
     ["Zone", l.zone || "–"],
     ["Gossip", l.addr || "not known"],

@@ -8,7 +8,7 @@ import { Health } from "./health.js";
 import { LinkState } from "./link.js";
 import { Lookup } from "./lookup.js";
 import { PartitionMap } from "./map.js";
-import { MemberTable } from "./members.js";
+import { filterFrom, MemberTable } from "./members.js";
 import { Model } from "./model.js";
 import { Operate } from "./operate.js";
 import { colour } from "./palette.js";
@@ -19,6 +19,12 @@ const page = document.documentElement;
 const model = new Model();
 model.listen((kind) => {
   if (kind === "change") colour(new Map(model.members.map((m) => [m.id, m.zone])));
+});
+// The log of events stands below a short table of members, where the page would be empty.
+model.listen((kind) => {
+  const short = model.members.length + model.lost.length < filterFrom;
+  const column = short ? $("views").parentNode : $("operate").parentNode;
+  if (kind === "change" && $("log").parentNode !== column) column.insertBefore($("log"), short ? null : $("operate"));
 });
 const feed = new Feed(model);
 const map = new PartitionMap(model);

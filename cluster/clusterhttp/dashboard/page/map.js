@@ -1,7 +1,7 @@
 // The partition map: a cell for each partition, node by node. When partitions have moved, the
 // others fade for a minute, so that the change stands out.
 
-import { $, attribute, byName, count, eachFrame, h, paint, percent, plural, say, span, swatch } from "./dom.js";
+import { $, ago, attribute, byName, count, eachFrame, h, paint, percent, plural, say, swatch } from "./dom.js";
 import { Grid } from "./grid.js";
 import { colorOf, colorOfZone, colouredByZone, zoneOf } from "./palette.js";
 import { rove } from "./roving.js";
@@ -127,7 +127,7 @@ export class PartitionMap {
     const { table, moved } = this.#model;
     const owner = table.owners[this.#at], was = moved.get(this.#at);
     tip.replaceChildren(swatch(owner ? colorOf(owner) : "transparent"), h("span", {
-      text: `Partition ${this.#at}: ${owner || "no node"}${was ? `, from ${was.from || "no node"} ${span(Date.now() - was.at)} ago` : ""}`,
+      text: `Partition ${this.#at}: ${owner || "no node"}${was ? `, from ${was.from || "no node"} ${ago(Date.now() - was.at)}` : ""}`,
     }));
     if (!$("map").clientWidth) return;
     const [x, y, w, hgt] = this.#grid.box(this.#grid.indexOf(this.#at)).map((v) => v / this.#grid.ratio);

@@ -1,10 +1,10 @@
 // The table of members, with the lost ones on top.
 
-import { $, attribute, byName, count, eachFrame, fill, h, paint, percent, plural, say, span } from "./dom.js";
+import { $, ago, attribute, byName, count, eachFrame, fill, h, paint, percent, plural, say, span } from "./dom.js";
 import { colorOf } from "./palette.js";
 import { rove } from "./roving.js";
 
-const filterFrom = 9; // members; below there is no filter
+export const filterFrom = 9; // members; below there is no filter
 const goneRows = 8; // of members that have gone
 
 const states = { active: "●", draining: "◐", settling: "○" };
@@ -40,7 +40,8 @@ function lease(m, model) {
 
 export function state(m) {
   const why = m.evicted ? "evicted" : m.held_ms ? "held back" : "";
-  return { text: `${states[m.state] ?? ""} ${why || m.state}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : null };
+  const word = why || m.state;
+  return { word, text: `${states[m.state] ?? ""} ${word}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : null };
 }
 
 function weight(m) {
@@ -68,7 +69,7 @@ export function offset(m) {
 // gone returns the cells of a member that is not live any more, by the keys of columns.
 function gone(l) {
   return {
-    state: { text: `✕ ${l.reason}` }, zone: { text: l.zone || "–" }, age: { text: `${span(l.ago_ms)} ago` },
+    state: { text: `✕ ${l.reason}` }, zone: { text: l.zone || "–" }, age: { text: ago(l.ago_ms) },
     partitions: { text: l.partitions ? `owned ${count(l.partitions)}` : "owned none" },
   };
 }
@@ -119,8 +120,9 @@ export class MemberTable {
     const wanted = members.length < filterFrom ? "" : $("members-filter").value.trim().toLowerCase();
     const found = (m) => `${m.id} ${m.zone} ${m.state ?? m.reason} ${m.addr}`.toLowerCase().includes(wanted);
     const { by } = this.#sort;
+    const usual = (m) => Number(this.#sort === columns[0] && m.state === "active"); // by name, the others come first
     const shown = members.filter(found)
-      .sort((a, b) => (this.#falling ? -1 : 1) * compare(by(a, this.#model), by(b, this.#model)) || compare(a.id, b.id));
+      .sort((a, b) => usual(a) - usual(b) || (this.#falling ? -1 : 1) * compare(by(a, this.#model), by(b, this.#model)) || compare(a.id, b.id));
     const ended = lost.filter(found).slice(0, goneRows);
     const ids = new Set([...ended.map((l) => `gone ${l.id}`), ...shown.map((m) => m.id)]);
     for (const [id, row] of this.#rows) {

@@ -1,8 +1,8 @@
 // The figures at the top. Each answers a question.
 
-import { $, attribute, count, eachFrame, percent, plural, say, span } from "./dom.js";
+import { $, ago, attribute, count, eachFrame, percent, plural, say, span } from "./dom.js";
 import { sentence } from "./events.js";
-import { late } from "./members.js";
+import { late, state } from "./members.js";
 import { spark } from "./spark.js";
 
 export class Tiles {
@@ -30,11 +30,16 @@ export class Tiles {
     const { members, lost, history } = this.#model;
     const gone = lost.filter((l) => l.reason !== "left").length;
     const states = new Map();
-    for (const m of members) states.set(m.state, (states.get(m.state) || 0) + 1);
-    const parts = !gone && states.size === 1 && states.has("active") ? ["all active"] : [...states].map(([state, n]) => `${count(n)} ${state}`);
+    for (const m of members) states.set(state(m).word, [...(states.get(state(m).word) ?? []), m.id]);
+    const active = states.get("active")?.length ?? 0;
+    states.delete("active");
+    const parts = !gone && !states.size ? ["all active"] : [
+      gone && `${count(gone)} lost`, active && `${count(active)} active`,
+      ...[...states].map(([word, ids]) => `${ids.length === 1 ? ids[0] : count(ids.length)} ${word}`),
+    ];
     tile("members", {
       figure: gone ? `${count(members.length)} of ${count(members.length + gone)}` : count(members.length),
-      note: (gone ? [`${count(gone)} lost`, ...parts] : parts).join(", "), level: gone ? "bad" : "",
+      note: parts.filter(Boolean).join(", "), level: gone ? "bad" : "",
     });
     spark("members-spark", history, "members", "Members");
   }
@@ -76,11 +81,10 @@ export class Tiles {
     const total = members.reduce((sum, m) => sum + m.load, 0);
     const fullest = able.reduce((a, b) => (!a || b.load / b.capacity > a.load / a.capacity ? b : a), null);
     const share = fullest ? fullest.load / fullest.capacity : 0;
-    const notes = [stats?.rooms && `${plural(stats.rooms.hosted, "room")} hosted here`];
-    if (fullest) notes.push(`fullest: ${fullest.id}, ${percent(share, 0)}`);
-    else notes.push(total ? `${count(total)} units, no capacity stated` : "no load reported");
-    tile("load", { figure: all ? percent(used / all, 0) : total ? count(total) : "–", note: notes.filter(Boolean).join("; ") });
-    attribute($("load-note"), "data-level", share > 1 ? "bad" : share > 0.8 ? "warn" : null);
+    const rooms = stats?.rooms ? `${plural(stats.rooms.hosted, "room")} hosted here` : "";
+    tile("load", { figure: all ? percent(used / all, 0) : total ? count(total) : "–", note: rooms });
+    say($("load-fullest"), fullest ? `fullest: ${fullest.id}, ${percent(share, 0)}` : total ? `${count(total)} units, no capacity stated` : "no load reported");
+    attribute($("load-fullest"), "data-level", share > 1 ? "bad" : share > 0.8 ? "warn" : null);
     spark("load-spark", history, "load", "Load of this node");
   }
 
@@ -99,8 +103,13 @@ export class Tiles {
   #change() {
     const { history } = this.#model;
     const time = history?.events.at(-1)?.at;
-    const first = history?.events.find((e) => e.at === time); // of what happened then: the cause comes before the moves
-    tile("change", first ? { figure: `${span(Math.max(0, Date.parse(history.now) - Date.parse(time)) + this.#model.age)} ago`, note: sentence(first) } : { figure: "–", note: "nothing since this agent was started" });
+    const then = (history?.events ?? []).filter((e) => e.at === time);
+    const [first] = then; // the cause comes before the moves
+    const like = then.filter((e) => e.kind === first.kind && e.reason === first.reason).length;
+    tile("change", !first ? { figure: "–", note: "nothing since this agent was started" } : {
+      figure: ago(Date.parse(history.now) - Date.parse(time) + this.#model.age),
+      note: sentence(like > 1 ? { kind: first.kind, reason: first.reason, members: like } : first),
+    });
     spark("change-spark", history, "moved", "Partitions moved in 10 s");
   }
 }

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/lease"
+)
+
+var shots = flag.String("shots", "", "folder for pictures of the page: with all faults, at 3 to 100 nodes, in both themes")
+
+// sight is a fault of one node of a cluster, and what of the first screen names it.
+type sight struct {
+	name     string
+	fault    func(f *fake, node int)
+	selector string
+	text     string // with the id of the node in place of %s
+	row      bool   // the node is first in the table of members
+}
+
+var sights = []sight{
+	{"healthy", func(*fake, int) {}, "#health-sum", "checks pass", false},
+	{"killed", func(f *fake, node int) { f.lose(lease.Crashed, node, node) }, "#health-found .finding", "lost: %s crashed 4s ago", true},
+	{"late", func(f *fake, node int) { f.set(func() { f.members[node-1].AgeMS = 4400 }) }, "#health-found .finding", "about to expire at 6s: %s 4.4s", false},
+	{"drained", func(f *fake, node int) { f.change(func() { f.members[node-1].State = lease.Draining }) }, "#members-note", "%s draining", true},
+	{
+		"wrong advertise", func(f *fake, node int) { f.change(func() { f.members[node-1].State = lease.Settling }) },
+		"#health-found .finding", "settling, and owning nothing: %s", true,
+	},
+	{"cut", func(f *fake, node int) { f.lose(lease.Expired, node, len(f.members)) }, "#health-found .finding", "lost: %s expired 4s ago", true},
+	{
+		"Redis down", func(f *fake, _ int) {
+			f.set(func() {
+				f.stats.Rooms.StoreDoubt, f.stats.Rooms.Breaker, f.stats.Rooms.StoreErrors, f.stats.Rooms.Degraded = true, "open", 12, 4
+			})
+		},
+		"#health-found .finding", "Redis has not answered lately", false,
+	},
+}
+
+// What is wrong, and which node it is, is on the first screen at each size. Nothing there overlaps or is cut.
+func TestFirstScreen(t *testing.T) { // S8.6
+	sizes := []int{3, 100}
+	if *shots != "" {
+		sizes = []int{3, 10, 40, 100}
+	}
+	for _, nodes := range sizes {
+		for _, s := range sights {
+			s.look(t, nodes)
+		}
+	}
+}
+
+func (s sight) look(t *testing.T, nodes int) {
+	t.Helper()
+	f := newFake(t, nodes, 1024<<(2*(nodes/40))) // as many as such a cluster needs
+	f.set(func() {
+		f.past.Events[0].At = time.Now().Add(-time.Hour)
+		for i := range f.members {
+			f.members[i].Load = f.members[i].Load * 3 / 4
+		}
+		for i := range 180 {
+			f.past.Figures = append(f.past.Figures, clusterhttp.Figures{At: time.Now().Add(time.Duration(i-180) * 10 * time.Second), Members: nodes, Load: int64(900 + 40*(i%13))})
+		}
+	})
+	node := nodes * 2 / 3
+	id := fmt.Sprint("node-", node)
+	s.fault(f, node)
+	p := open(t, f.URL, 1366, 768)
+	want := s.text
+	if s.name != "healthy" && s.name != "Redis down" {
+		want = fmt.Sprintf(s.text, id)
+	}
+	p.text(s.selector, want)
+	p.until("it is live", `document.getElementById("link").dataset.state === "live" && document.getElementById("members-figure").textContent !== "–"`)
+	for _, size := range []struct {
+		name          string
+		width, height int64
+	}{{"phone", 390, 844}, {"laptop", 1366, 768}, {"wide", 1920, 1080}} {
+		where := fmt.Sprintf("%d nodes, %s, on a %s", nodes, s.name, size.name)
+		metrics := emulation.SetDeviceMetricsOverrideParams{Width: size.width, Height: size.height, DeviceScaleFactor: 1, Mobile: size.name == "phone"}
+		if _, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, metrics); err != nil {
+			t.Fatal(err)
+		}
+		p.until(where+": the size", fmt.Sprintf("innerWidth === %d", size.width))
+		if !eval[bool](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q) && e.getBoundingClientRect().bottom <= innerHeight)`, s.selector, want)) {
+			t.Errorf("%s: not on the first screen: %s", where, want)
+		}
+		if first := `document.querySelector("#members-body tr")`; s.row && size.name != "phone" &&
+			!eval[bool](p, fmt.Sprintf(`%s.querySelector(".id").textContent === %q && %[1]s.getBoundingClientRect().bottom <= innerHeight`, first, id)) {
+			t.Errorf("%s: the node is not the first row", where)
+		}
+		if cut := eval[string](p, `[document.documentElement, ...document.querySelectorAll(".figure, .top :not(.hide)")].filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map(e => e.id || e.tagName).join()`); cut != "" {
+			t.Errorf("%s: wider than its place: %s", where, cut)
+		}
+		if eval[bool](p, `((a, b) => a.right > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {
+			t.Errorf("%s: the strip overlaps", where)
+		}
+		if *shots != "" {
+			p.shoot(fmt.Sprintf("%s %3d %s", size.name, nodes, s.name))
+		}
+	}
+	p.do(chromedp.Navigate("about:blank")) // it polls otherwise
+}
+
+// shoot stores what is on the screen, in both themes.
+func (p *tab) shoot(name string) {
+	p.t.Helper()
+	for _, theme := range []string{"light", "dark"} {
+		media(p, "prefers-color-scheme", theme)
+		eval[any](p, "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+		png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(*shots, name+" "+theme+".png"), png, 0o600); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
