@@ -119,6 +119,10 @@ func (f *fake) change(f2 func()) {
 	}
 	old := f.state
 	f.state = events.Next(old, f.members[0].ID, table, live, true)
+	f.state.Ended = make(map[lease.Incarnation]lease.Reason)
+	for _, l := range f.lost {
+		f.state.Ended[lease.Incarnation{Node: l.ID, Number: l.Incarnation}] = l.Reason
+	}
 	if old == nil {
 		f.sent, f.past.Events = f.state, []clusterhttp.Event{{At: time.Now(), Kind: cluster.EventStarted, Member: f.members[0].ID}}
 	} else {

@@ -100,6 +100,27 @@ func TestSparklines(t *testing.T) { // S8.2, S8.6
 	}
 }
 
+// A lost member is shown with the event of its loss, before the next list of members, and examined at once.
+func TestLossAtOnce(t *testing.T) { // S8.6
+	f, p := show(t, 3, 64)
+	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
+	asked := func() (n int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, r := range p.requests {
+			n += strings.Count(r, "v1/doctor?over=200ms")
+		}
+		return n
+	}
+	before := asked()
+	f.set(func() { f.overdue = true }) // lists of members are from before the loss
+	f.lose(lease.Crashed, 2, 2)
+	p.until("the lost row", `(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
+	p.text("#members-figure", "2 of 3")
+	wait(t, "a short examination", func() bool { return asked() > before })
+	p.text("#health-found .finding", "lost: node-2 crashed")
+}
+
 // The strip does not stay green on old answers.
 func TestUnexamined(t *testing.T) { // S8.6
 	f, p := show(t, 3, 64)
@@ -109,4 +130,8 @@ func TestUnexamined(t *testing.T) { // S8.6
 	p.text("#health[data-level=warn]", "other calls are examined")
 	f.set(func() { f.refuses = false })
 	p.until("the checks pass again", `document.getElementById("health").dataset.level === "good"`)
+	resume := f.pause() // without a connection at once, not after the 10 s of a busy agent
+	p.until("it is doubted", `/^Not checked for \d s/.test(document.getElementById("health-sum").textContent)`)
+	resume()
+	p.until("the checks pass at last", `document.getElementById("health").dataset.level === "good"`)
 }

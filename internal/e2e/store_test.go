@@ -56,7 +56,7 @@ func TestRedisStops(t *testing.T) { // S8.6
 	wait(t, "an agent that notices", func() bool { return rooms.Stats().StoreDoubt })
 	p.text("#health-found [data-level=bad] .finding", "Redis has not answered lately")
 	p.text("#health-found .remedy", "see whether Redis runs")
-	p.text("#store-figure", "Down")
+	p.text("#store-figure", "No answer")
 	if seen := eval[string](p, `document.getElementById("events").innerText`); strings.Contains(seen, "moved") {
 		t.Errorf("Redis stopped, no room moved, and the page says\n%s", seen)
 	}

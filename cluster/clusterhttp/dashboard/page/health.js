@@ -15,19 +15,43 @@ export class Health {
   #items = new Map(); // key → element
   #said = "";
   #checked = Date.now(); // when the latest answer came
+  #signs = ""; // of a fault, in the model
+  #hurried = false; // a short examination runs
+  #model;
+
+  constructor(model) {
+    this.#model = model;
+    model.listen((kind) => {
+      if (kind === "change" && signsOf(model) !== this.#signs) this.#hurry();
+    });
+  }
 
   async start() {
-    for (let over = first; ; ) {
-      try {
-        this.#render(await get(`v1/doctor?over=${over}`, 8000));
-        this.#checked = Date.now();
-        over = then;
-      } catch (e) {
-        // An agent of an older release has no such answer.
-        if (e instanceof Refused && e.code === "not_found") $("health").hidden = true;
-        else if (Date.now() - this.#checked > kept) this.#doubt(e);
-      }
+    for (let over = first; ; over = then) {
+      await this.#examine(over);
       await new Promise((done) => setTimeout(done, rest));
+    }
+  }
+
+  // hurry has a short examination beside the long ones: the strip must not be green beside a lost member.
+  async #hurry() {
+    if (this.#hurried) return;
+    this.#hurried = true;
+    while (signsOf(this.#model) !== this.#signs) {
+      this.#signs = signsOf(this.#model);
+      await this.#examine(first);
+    }
+    this.#hurried = false;
+  }
+
+  async #examine(over) {
+    try {
+      this.#render(await get(`v1/doctor?over=${over}`, 8000));
+      this.#checked = Date.now();
+    } catch (e) {
+      // An agent of an older release has no such answer.
+      if (e instanceof Refused && e.code === "not_found") $("health").hidden = true;
+      else if (this.#model.fault || Date.now() - this.#checked > kept) this.#doubt(e);
     }
   }
 
@@ -91,6 +115,12 @@ export class Health {
     this.#items.set(key, item);
     return item;
   }
+}
+
+// signsOf returns what of a model changes with the findings of most faults.
+function signsOf({ members, lost, ahead, ttl, stats }) {
+  const late = members.filter((m) => m.state !== "active" || m.age_ms > ttl * 2 / 3);
+  return JSON.stringify([late.map((m) => [m.id, m.state]), lost.map((l) => [l.id, l.reason]), ahead.map((a) => a.id), stats?.state, stats?.rooms?.store_doubt, stats?.rooms?.refused]);
 }
 
 function sum(found) {

@@ -48,7 +48,7 @@ new Lookup(model, (partition, reveal) => {
 });
 new Operate(model, () => feed.now());
 new Evacuation(model);
-new Health().start();
+new Health(model).start();
 if ("demo" in page.dataset) new Demo(model).start();
 feed.start();
 

@@ -6,6 +6,7 @@ export class Model {
   self = "";
   members = []; // of /v1/members
   lost = []; // members that have gone lately, of /v1/members, the crashed and expired ones first
+  ahead = []; // nodes whose clock keeps them out, of /v1/members
   drift = 0;
   table = null; // of /v1/partitions; events update the owners immediately
   counts = new Map(); // partitions by node
@@ -57,11 +58,23 @@ export class Model {
       Object.assign(this, { self: m.self, drift: m.drift });
       this.#life = life;
       this.#version = m.version;
+      this.#setLost((m.lost ?? []).filter(({ id }) => !this.#known.has(id)));
     }
     this.members = m.members.filter((member) => this.#known.has(member.id));
-    const gone = (m.lost ?? []).filter(({ id }) => !this.#known.has(id));
-    this.lost = [...gone.filter((l) => l.reason !== "left"), ...gone.filter((l) => l.reason === "left")];
+    this.ahead = m.ahead ?? [];
     this.emit("change");
+  }
+
+  #setLost(gone) {
+    this.lost = [...gone.filter((l) => l.reason !== "left"), ...gone.filter((l) => l.reason === "left")];
+  }
+
+  // end makes lost members of those that a batch ends, until the next response has more about them:
+  // otherwise the cluster would look smaller and healthy for a moment.
+  #end({ left, joined, reasons }) {
+    const ended = this.members.filter(({ id }) => left.includes(id) && !joined.includes(id));
+    const gone = ended.map((m) => ({ ...m, reason: reasons?.[m.id] ?? "expired", ago_ms: 0, partitions: this.counts.get(m.id) ?? 0 }));
+    this.#setLost([...gone, ...this.lost.filter(({ id }) => !joined.includes(id))]);
   }
 
   setStats(stats) {
@@ -107,6 +120,7 @@ export class Model {
   apply(batch) {
     if (batch.version <= this.#version || !this.table) return;
     this.#version = batch.version;
+    this.#end(batch);
     const moves = batch.moved.filter((m) => this.table.owners[m.partition] === m.from);
     for (const { partition, from, to } of moves) {
       this.table.owners[partition] = to;

@@ -5,6 +5,8 @@ import { sentence } from "./events.js";
 import { late, state } from "./members.js";
 import { spark } from "./spark.js";
 
+const cause = 3000; // ms, within which partitions move after their cause
+
 export class Tiles {
   #model;
 
@@ -96,16 +98,15 @@ export class Tiles {
     }
     const calls = rooms.store_calls ? `${(rooms.store_ns / rooms.store_calls / 1e6).toFixed(1)} ms a call` : "no call yet";
     tile("store", rooms.refused ? { figure: "Refused", note: "other nodes have other settings", level: "bad" }
-      : rooms.store_doubt ? { figure: "Down", note: `no answer lately; circuit breaker ${rooms.breaker}`, level: "bad" }
+      : rooms.store_doubt ? { figure: "No answer", note: `none lately; circuit breaker ${rooms.breaker}`, level: "bad" }
         : { figure: "Up", note: `${calls}; ${plural(rooms.store_errors, "error")} since start`, level: "good" });
   }
 
   #change() {
     const { history } = this.#model;
-    const time = history?.events.at(-1)?.at;
-    const then = (history?.events ?? []).filter((e) => e.at === time);
-    const [first] = then; // the cause comes before the moves
-    const like = then.filter((e) => e.kind === first.kind && e.reason === first.reason).length;
+    const events = history?.events ?? [], time = events.at(-1)?.at;
+    const first = events.findLast((e) => e.kind !== "moved" && Date.parse(time) - Date.parse(e.at) < cause) ?? events.at(-1);
+    const like = events.filter((e) => e.at === first.at && e.kind === first.kind && e.reason === first.reason).length;
     tile("change", !first ? { figure: "–", note: "nothing since this agent was started" } : {
       figure: ago(Date.parse(history.now) - Date.parse(time) + this.#model.age),
       note: sentence(like > 1 ? { kind: first.kind, reason: first.reason, members: like } : first),

@@ -86,9 +86,14 @@ func (t *tour) stay(ctx context.Context) {
 	}
 }
 
-// running returns the first node that can answer, or nil.
+// running returns a node that can answer, or nil. The first node is the last choice: it has no seed, and doctor
+// warns of that.
 func (t *tour) running() *node {
-	for _, n := range t.live() {
+	live := t.live()
+	if len(live) > 1 {
+		live = append(live[1:], live[0])
+	}
+	for _, n := range live {
 		if n.client != nil && !n.paused && !n.Ended() {
 			return n
 		}
