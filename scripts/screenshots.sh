@@ -38,6 +38,7 @@ async function main() {
   await call('Emulation.setDeviceMetricsOverride', { width: 1200, height: 900, deviceScaleFactor: 1, mobile: false });
   await call('Page.navigate', { url: 'http://127.0.0.1:18400/' });
   while (!readFileSync(LOG, 'utf8').includes('until Ctrl-C')) await sleep(200);
+  await sleep(15000); // what the page found while the tour was under way has faded
   for (const value of ['light', 'dark']) {
     await call('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value }] });
     await sleep(1500);

@@ -108,7 +108,7 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, r := range p.requests {
-			n += strings.Count(r, "v1/doctor?over=200ms")
+			n += strings.Count(r, "v1/doctor?over=1s")
 		}
 		return n
 	}

@@ -4,6 +4,7 @@ import { get, Refused } from "./api.js";
 import { $, attribute, h, plural, say } from "./dom.js";
 
 const first = "200ms", then = "2s"; // between the two looks of the agent
+const soon = "1s"; // after a change: for less than that, tables may differ while it spreads
 const rest = 1000; // ms between two examinations
 const kept = 10_000; // ms for which a finding stays after its end: otherwise the page would jump
 const opened = 2; // of the worst findings, with their remedies
@@ -39,7 +40,7 @@ export class Health {
     this.#hurried = true;
     while (signsOf(this.#model) !== this.#signs) {
       this.#signs = signsOf(this.#model);
-      await this.#examine(first);
+      await this.#examine(soon);
     }
     this.#hurried = false;
   }
