@@ -6,7 +6,7 @@ replace github.com/roost-cluster/roost => ../../
 
 require (
 	github.com/google/go-cmp v0.7.0
-	github.com/roost-cluster/roost v0.0.0-00010101000000-000000000000
+	github.com/roost-cluster/roost v0.1.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.72.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0

@@ -41,10 +41,8 @@ func copyTree(t *testing.T) *tree {
 		t.Fatal(err)
 	}
 	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x", root))
-	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [0.98.7] - 2001-02-03\n")
-	for _, nested := range []string{"cluster/clusterotel", "follow/followgrpc", "kubernetes"} {
-		c.replace(nested+"/go.mod", "roost v0.0.0-00010101000000-000000000000\n", "roost v0.98.7\n")
-	}
+	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n## [0.98.7] - 2001-02-03\n\n### Added\n\n- A line.\n")
+	c.sh(`sed -i -E 's|^(\s+github.com/roost-cluster/roost) v.*|\1 v0.98.7|' cluster/clusterotel/go.mod follow/followgrpc/go.mod kubernetes/go.mod`)
 	c.sh("sed -i 's/^version: .*/version: 0.98.7/; s/^appVersion: .*/appVersion: v0.98.7/' deploy/helm/roost/Chart.yaml")
 	c.sh("git init -q && git add -A && git commit -qm release")
 	c.at = strings.TrimSpace(c.sh("git rev-parse HEAD"))
