@@ -121,7 +121,10 @@ func TestChecks(t *testing.T) {
 		"a newcomer":        {after(member(1, func(m *report.Member) { m.InSync, m.State = false, lease.Settling })), ""},
 		"no table":          {after(func(l *Look) { l.Members.Digest, l.Table = 0, report.Partitions{} }), "tables: warn: no table"},
 
-		"uneven":   {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
+		"uneven": {after(func(l *Look) { l.Table.Balance.Advice = "raise Partitions." }), "balance: warn: 64 partitions on 3 nodes"},
+		"uneven, and a node is lost": {after(func(l *Look) {
+			l.Table.Balance.Advice, l.Members.Lost = "raise Partitions.", []report.Lost{{ID: "node-z", Reason: lease.Expired}}
+		}), "members: warn: lost: node-z + balance: warn: 64 partitions"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
 		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
 		"all settle": {after(func(l *Look) { // as they do when they start together

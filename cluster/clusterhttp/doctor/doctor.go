@@ -98,8 +98,16 @@ func (e Examination) Diagnose() Diagnosis {
 		d.Status = max(d.Status, c.Status)
 	}
 	d.Checks = slices.DeleteFunc(checks, func(c Check) bool { return c.Status == OK && faulty[c.Name] })
-	slices.SortStableFunc(d.Checks, func(a, b Check) int { return cmp.Compare(b.Status, a.Status) })
+	slices.SortStableFunc(d.Checks, func(a, b Check) int { return cmp.Compare(b.rank(), a.rank()) })
 	return d
+}
+
+// rank orders findings. What is uneven has been so for long: what is new comes first.
+func (c Check) rank() int {
+	if c.Name == "balance" {
+		return 2 * int(c.Status)
+	}
+	return 2*int(c.Status) + 1
 }
 
 func plural(n int, noun string) string {

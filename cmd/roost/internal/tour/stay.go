@@ -86,14 +86,9 @@ func (t *tour) stay(ctx context.Context) {
 	}
 }
 
-// running returns a node that can answer, or nil. The first node is the last choice: it has no seed, and doctor
-// warns of that.
+// running returns the first node that can answer, or nil.
 func (t *tour) running() *node {
-	live := t.live()
-	if len(live) > 1 {
-		live = append(live[1:], live[0])
-	}
-	for _, n := range live {
+	for _, n := range t.live() {
 		if n.client != nil && !n.paused && !n.Ended() {
 			return n
 		}
