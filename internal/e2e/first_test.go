@@ -101,7 +101,7 @@ func (s sight) look(t *testing.T, nodes int) {
 		if cut := eval[string](p, `[document.documentElement, ...document.querySelectorAll(".figure, .top :not(.hide)")].filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map(e => e.id || e.tagName).join()`); cut != "" {
 			t.Errorf("%s: wider than its place: %s", where, cut)
 		}
-		if eval[bool](p, `((a, b) => a.right > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {
+		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {
 			t.Errorf("%s: the strip overlaps", where)
 		}
 		if *shots != "" {
