@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +147,50 @@ func TestRun(t *testing.T) { // S6.11
 	})
 }
 
+// The pace holds although a room takes two round trips of 20 ms. Rooms that end meanwhile do not move.
+func TestSlowStore(t *testing.T) { // S6.11
+	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
+		f.drain()
+		const trip, rate, abreast = 20 * time.Millisecond, 200, 16
+		f.store.trip.Store(int64(trip))
+		hosted := len(f.hostings["a"])
+		ending := f.hostings["a"][hosted-5:]
+		var last affinity.Evacuation
+		began := time.Now()
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: rate}, func(p affinity.Evacuation) {
+			if is := f.pinned(); is > p.Left || is < p.Left-abreast-len(ending) || p.Left+p.Moved+p.Ended != hosted {
+				t.Errorf("%+v, while the store has %d rooms of %d", p, is, hosted)
+			}
+			if p.Moved == 100 {
+				for _, h := range ending {
+					go func() { _ = h.Release(t.Context()) }()
+				}
+			}
+			last = p
+		})
+		took, want := time.Since(began), time.Duration(hosted)*time.Second/rate
+		if err != nil || took < want || took > want+time.Second {
+			t.Errorf("%v after %v at %d a second, want %v", err, took, rate, want)
+		}
+		if last.Left != 0 || last.Ended == 0 || last.Moved+last.Ended != hosted || hosted < 250 {
+			t.Errorf("%+v of %d rooms", last, hosted)
+		}
+		time.Sleep(time.Second) // c has read the latest pins, too
+		synctest.Wait()
+		once := 0
+		for _, h := range f.hostings["a"] {
+			if n := f.moves[h.Room()]; n == 1 {
+				once++
+			} else if n > 1 || !slices.Contains(ending, h) {
+				t.Errorf("%s moved %d times", h.Room(), n)
+			}
+		}
+		if once != last.Moved {
+			t.Errorf("%d rooms moved once, and %d by the count", once, last.Moved)
+		}
+	})
+}
+
 // A node that dies half-way: the others re-home the rest, and no room moves twice.
 func TestDeathHalfWay(t *testing.T) { // S6.11
 	rooms := 15_000 // some 5,000 of them on a
@@ -253,9 +298,10 @@ func TestStoreWithGaps(t *testing.T) { // S6.11
 	}
 }
 
-// gappy is a store with an index that hides the rooms of node a, or has a fault.
+// gappy is a store with an index that hides the rooms of node a, or has a fault. It may be far away.
 type gappy struct {
 	pinstore.Store
+	trip atomic.Int64 // the nanoseconds of a round trip of Swap
 
 	mu    sync.Mutex
 	hide  bool
@@ -266,6 +312,14 @@ func (s *gappy) set(hide bool, fault error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hide, s.fault = hide, fault
+}
+
+func (s *gappy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	half := time.Duration(s.trip.Load()) / 2
+	time.Sleep(half)
+	results := s.Store.Swap(ctx, ops...)
+	time.Sleep(half)
+	return results
 }
 
 func (s *gappy) Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]pinstore.Entry, error) {
