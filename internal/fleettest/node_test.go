@@ -35,9 +35,10 @@ type setup struct {
 	CostTimes  int64  // a multiple of the default
 
 	// As in affinity.Config.
-	Budget     time.Duration
-	Settle     time.Duration
-	ReportLoad bool
+	Budget      time.Duration
+	Settle      time.Duration
+	HardCeiling int
+	ReportLoad  bool
 }
 
 // node is an instance of a fleet: an agent, its own connection to Redis, and a resolver.
@@ -75,7 +76,7 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 		return nil, errors.Join(err, agent.Close())
 	}
 	n.store = &meter{Store: redis, moves: make(map[string]int)}
-	cfg := affinity.Config{Budget: s.Budget, Settle: s.Settle, ReportLoad: s.ReportLoad, Log: quiet}
+	cfg := affinity.Config{Budget: s.Budget, Settle: s.Settle, HardCeiling: s.HardCeiling, ReportLoad: s.ReportLoad, Log: quiet}
 	if s.CostTimes != 0 {
 		cfg.Cost = func(d affinity.Demand) int64 { return s.CostTimes * d.Streams() }
 	}
