@@ -31,6 +31,8 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) {
 		q = r.request(s, room, capacity.NeedIn(e.Pin).Joined(q.Need))
 		q.Stay = e.Pin
+	} else {
+		q.read = !hosts && liveness.Live(s, known.Incarnation) != nil
 	}
 	q.hosts, q.known, q.generation = hosts, known.Epoch, generation
 	var void pinstore.Pin // which the claim replaces
@@ -68,7 +70,12 @@ func (r *Resolver) attemptAll(ctx context.Context, s *cluster.Snapshot, q reques
 // attempt claims the room once. If the pin that it finds is void, the room is not
 // settled, and the next attempt replaces that pin.
 func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q request, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	home, reserved, noHome := r.choose(s, q, 1)
+	var home capacity.Choice
+	var reserved capacity.Reservation
+	var noHome error
+	if !q.read {
+		home, reserved, noHome = r.choose(s, q, 1)
+	}
 	res := r.claim(ctx, s, q, home, *void)
 	switch {
 	case res.Err != nil:
@@ -124,7 +131,7 @@ func sourceOf(home capacity.Choice) Source {
 func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, home capacity.Choice, void pinstore.Pin) pinstore.Result {
 	op := pinstore.Op{Partition: q.Partition, Room: q.Room}
 	if home.Member != nil {
-		op.If, op.Set, op.TTL = void, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: q.Stay.Epoch}), r.cfg.PinTTL
+		op.If, op.Set, op.TTL = void, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(q.Stay.Epoch, q.known)}), r.cfg.PinTTL
 		if void.Incarnation == op.Set.Incarnation {
 			op.Set.Epoch = max(op.Set.Epoch, void.Epoch+1) // a new tenure
 		}

@@ -17,8 +17,8 @@ import (
 // loaded node with headroom. All concurrent callers, on any node, get the same
 // answer.
 //
-// It takes no round trip to the store if the pin is cached, one otherwise, and up to
-// three more if the pin names a node that has just died. If the store does not answer
+// It takes no round trip to the store if the pin is cached, one otherwise, a second one if a
+// pin that was known here has gone, and up to three more if the pin names a node that has just died. If the store does not answer
 // within Config.Budget, the assignment is Degraded: the last known node, or the node
 // of the hash.
 //
@@ -127,6 +127,7 @@ type request struct {
 	capacity.Request
 	known uint64 // the room's epoch as known here
 	hosts bool   // this node is about to serve the room
+	read  bool   // the room probably has a pin: that is read, which costs less than a claim
 
 	generation uint64 // of the pin cache, before the room was looked at
 }

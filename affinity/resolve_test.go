@@ -72,6 +72,32 @@ func TestOverride(t *testing.T) { // S0.2, S0.3
 	})
 }
 
+// A room with a known pin takes one round trip, and two if the pin has gone unnoticed.
+func TestKnownPinIsRead(t *testing.T) { // S0.1
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: pinstore.NewMemory(), mute: true}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		var known affinity.Assignment
+		for i, c := range []struct {
+			source affinity.Source
+			trips  int64
+		}{{affinity.Hash, 1}, {affinity.Pinned, 1}, {affinity.Hash, 2}, {affinity.Pinned, 1}} {
+			if i == 2 {
+				gone := pinstore.Op{Room: "r", If: pinstore.Pin{Incarnation: known.Incarnation}}
+				if res := store.Store.Swap(t.Context(), gone)[0]; !res.Done {
+					t.Fatalf("the pin stays: %+v", res)
+				}
+			}
+			before := store.swaps.Load()
+			a := f.resolve("a", "r", 2)
+			if trips := store.swaps.Load() - before; a.Source != c.source || trips != c.trips || (a.Epoch > known.Epoch) != (c.source == affinity.Hash) {
+				t.Errorf("call %d: %+v after %d round trips, want %d and source %v; epoch %d before", i, a, trips, c.trips, c.source, known.Epoch)
+			}
+			known = a
+		}
+	})
+}
+
 // A reservation ends when the load of its node has to show it: rooms that never got
 // participants free their node.
 func TestReservationsExpire(t *testing.T) {

@@ -59,7 +59,11 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 	if len(valid) == 0 {
 		return results
 	}
-	answers, err := do(ctx, s, func(ctx context.Context, l *link) []pinstore.Result { return s.swapOn(ctx, l, ops, valid) })
+	answers, err := do(ctx, s, func(ctx context.Context, l *link) []pinstore.Result {
+		results := make([]pinstore.Result, len(ops))
+		s.swapOn(ctx, l, ops, valid, results)
+		return results
+	})
 	for _, i := range valid {
 		if err != nil {
 			results[i].Err = fault(fmt.Sprintf("room %.80q", ops[i].Room), err)
@@ -71,13 +75,17 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 	return results
 }
 
-// swapOn performs the ops with the indexes of. The results have the indexes of ops.
-func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int) []pinstore.Result {
-	results := make([]pinstore.Result, len(ops))
-	order := batches(ops, of, l.one && !l.split.Load())
+// swapOn performs the ops with the indexes of, and sets their results.
+func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int, results []pinstore.Result) {
+	one := l.one && !l.split.Load()
+	if one && !slices.ContainsFunc(of, func(i int) bool { return !reads(&ops[i]) }) {
+		s.readOn(ctx, l, ops, of, results)
+		return
+	}
+	order := batches(ops, of, one)
 	calls, watch := s.swapCalls(l, order, ops)
 	answers, pins := s.swap.watch(ctx, l.pins, calls, watch)
-	var apart []int
+	var refused []int
 	for i, b := range order {
 		switch {
 		case moving(answers[i]):
@@ -85,7 +93,7 @@ func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int
 				results[r.op] = r.Result
 			}
 		case scattered(answers[i]) && !onePartition(ops, b):
-			apart = append(apart, b...)
+			refused = append(refused, b...)
 		default:
 			s.swapResults(l, answers[i], b, ops, results)
 			if watch[i] != nil {
@@ -93,14 +101,15 @@ func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int
 			}
 		}
 	}
-	if len(apart) > 0 {
+	s.swapSplit(ctx, l, ops, refused, results)
+}
+
+// swapSplit performs ops of commands that were refused because a proxy divides the keys.
+func (s *Store) swapSplit(ctx context.Context, l *link, ops []pinstore.Op, refused []int, results []pinstore.Result) {
+	if len(refused) > 0 {
 		l.split.Store(true)
-		again := s.swapOn(ctx, l, ops, apart)
-		for _, i := range apart {
-			results[i] = again[i]
-		}
+		s.swapOn(ctx, l, ops, refused, results)
 	}
-	return results
 }
 
 // scattered reports whether a server, or the proxy of one, has refused a command because its
@@ -247,26 +256,14 @@ func swapResult(answer []rueidis.RedisMessage, tracked bool) (pinstore.Result, e
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return pinstore.Result{}, err
 	}
-	result := pinstore.Result{Done: outcome == outcomeDone}
 	if outcome == outcomeGarbage {
-		return result, fmt.Errorf("foreign value %.80q: remove the key", text)
+		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: remove the key", text)
 	}
-	if text == "" {
-		return result, nil
+	result, err := pinResult(text, ttl, tracked)
+	if err == nil {
+		result.Done, result.Pin.Needs = outcome == outcomeDone, needs
 	}
-	pin, err := parsePin(text)
-	if err != nil {
-		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: %w: remove the key", text, err)
-	}
-	result.Pin, result.Pin.Needs = pin, needs
-	result.Fresh = untrackedFresh
-	if tracked {
-		result.Fresh = maxFresh
-	}
-	if ttl >= 0 { // otherwise the TTL was removed
-		result.Fresh = min(result.Fresh, time.Duration(ttl)*time.Millisecond)
-	}
-	return result, nil
+	return result, err
 }
 
 var (
