@@ -19,20 +19,20 @@ var errReclaiming = errors.New("affinity: the store has just come back")
 
 // settle claims a room, or reads the claim of the instance that was faster, in one
 // round trip. It replaces a pin that names a dead node or is older than the pin that is
-// known here, unless the pin has changed.
-func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool) (Assignment, error) {
+// known here, unless the pin has changed. With a cause the store has failed already.
+func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool, known pinstore.Pin, cause error) (Assignment, error) {
 	s, err := r.ready(room)
 	if err != nil {
 		return Assignment{}, err
 	}
 	generation := r.cache.Generation()
 	q := r.request(s, room, needOf(d))
-	known := r.cache.Known(room)
 	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) {
 		q = r.request(s, room, capacity.NeedIn(e.Pin).Joined(q.Need))
 		q.Stay = e.Pin
-	} else {
-		q.read = !hosts && liveness.Live(s, known.Incarnation) != nil
+	}
+	if cause != nil {
+		return r.degrade(s, q, capacity.Choice{}, cause)
 	}
 	q.hosts, q.known, q.generation = hosts, known.Epoch, generation
 	var void pinstore.Pin // which the claim replaces
@@ -70,12 +70,7 @@ func (r *Resolver) attemptAll(ctx context.Context, s *cluster.Snapshot, q reques
 // attempt claims the room once. If the pin that it finds is void, the room is not
 // settled, and the next attempt replaces that pin.
 func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q request, void *pinstore.Pin) (a Assignment, settled bool, err error) {
-	var home capacity.Choice
-	var reserved capacity.Reservation
-	var noHome error
-	if !q.read {
-		home, reserved, noHome = r.choose(s, q, 1)
-	}
+	home, reserved, noHome := r.choose(s, q, 1)
 	res := r.claim(ctx, s, q, home, *void)
 	switch {
 	case res.Err != nil:

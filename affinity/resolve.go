@@ -2,12 +2,13 @@ package affinity
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -86,27 +87,119 @@ type settled struct {
 }
 
 // ask settles a room with the store, unless there is a shortcut by then. Concurrent
-// callers for the same room in the same flight share the answer. hosts: they are about to
+// callers for the same room share a flight, and with it the answer. hosts: they are about to
 // serve the room here.
-func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
-	answer := flight.DoChan(room, func() (any, error) {
-		if got, ok := shortcut(); ok {
-			return got, nil
+func (r *Resolver) ask(ctx context.Context, shared *flights, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
+	began := time.Now()
+	for {
+		f, leads := shared.board(room)
+		if leads {
+			r.lead(ctx, began, f, d, hosts, shortcut)
 		}
-		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences}
-		bounded, cancel := r.store.Bounded(ctx)
+		select {
+		case <-f.landed:
+			if !f.left || leads {
+				return f.got, f.err
+			}
+		case <-ctx.Done():
+			return settled{}, ctx.Err()
+		}
+	}
+}
+
+// lead gets the answer for the callers of a flight. It reads a known pin at once, and leaves the flight to
+// another caller if this one gives up. Anything else runs on a goroutine, because it has to be brought to
+// its end: a claim may have to be undone.
+func (r *Resolver) lead(ctx context.Context, began time.Time, f *flight, d Demand, hosts bool, shortcut func() (settled, bool)) {
+	if got, ok := shortcut(); ok {
+		f.land(got, nil)
+		return
+	}
+	s := r.agent.Snapshot()
+	before := settled{generation: r.cache.Generation(), fences: s.Stats.Fences}
+	known, e := r.cache.Known(f.room), r.cache.Get(f.room)
+	var cause error
+	if !hosts && e != nil && !r.cache.Lost(e) && liveness.Live(s, known.Incarnation) != nil {
+		bounded, cancel := r.store.Bounded(ctx, began)
 		defer cancel()
-		a, err := r.settle(bounded, room, d, hosts)
+		defer context.AfterFunc(ctx, cancel)()
+		a, err := r.reread(bounded, s, f.room, known)
+		switch {
+		case errors.Is(bounded.Err(), context.Canceled):
+			f.leave(ctx.Err())
+			return
+		case a.Member != nil:
+			r.counts.add(Pinned)
+			before.Assignment = a
+			f.land(before, nil)
+			return
+		}
+		cause = err
+	}
+	go func() {
+		bounded, cancel := r.store.Bounded(ctx, began)
+		defer cancel()
+		a, err := r.settle(bounded, f.room, d, hosts, known, cause)
 		r.counts.add(a.Source)
 		before.Assignment = a
-		return before, err
-	})
-	select {
-	case got := <-answer:
-		return got.Val.(settled), got.Err
-	case <-ctx.Done():
-		return settled{}, ctx.Err()
+		f.land(before, err)
+	}()
+}
+
+// reread reads a pin that is known here. It returns no assignment if the pin has gone, or does not stand.
+func (r *Resolver) reread(ctx context.Context, s *cluster.Snapshot, room string, known pinstore.Pin) (Assignment, error) {
+	if _, err := r.ready(room); err != nil {
+		return Assignment{}, nil // settle fails with it
 	}
+	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
+	if res.Err != nil || res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil {
+		return Assignment{}, res.Err
+	}
+	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), nil
+}
+
+// flights are the rooms that callers wait for.
+type flights struct {
+	mu   sync.Mutex
+	open map[string]*flight
+}
+
+// flight is an answer about a room, and the callers who wait for it.
+type flight struct {
+	shared *flights
+	room   string
+	landed chan struct{} // closed when the answer is there
+	got    settled
+	err    error
+	left   bool // there is no answer: its caller has given up
+}
+
+// board returns the flight for a room, and whether the caller leads it.
+func (f *flights) board(room string) (_ *flight, leads bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if that, ok := f.open[room]; ok {
+		return that, false
+	}
+	if f.open == nil {
+		f.open = make(map[string]*flight)
+	}
+	this := &flight{shared: f, room: room, landed: make(chan struct{})}
+	f.open[room] = this
+	return this, true
+}
+
+func (f *flight) land(got settled, err error) {
+	f.got, f.err = got, err
+	f.shared.mu.Lock()
+	delete(f.shared.open, f.room)
+	f.shared.mu.Unlock()
+	close(f.landed)
+}
+
+func (f *flight) leave(err error) {
+	f.left = true
+	f.land(settled{}, err)
 }
 
 // ready returns a snapshot that can place the room.
@@ -127,7 +220,6 @@ type request struct {
 	capacity.Request
 	known uint64 // the room's epoch as known here
 	hosts bool   // this node is about to serve the room
-	read  bool   // the room probably has a pin: that is read, which costs less than a claim
 
 	generation uint64 // of the pin cache, before the room was looked at
 }

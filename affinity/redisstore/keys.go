@@ -17,26 +17,31 @@ import (
 type keys string
 
 // pin is the string that holds a room's pin.
-func (k keys) pin(p placement.Partition, room string) string { return k.tag(p) + ":r:" + room }
+func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
 // needs is the string that holds Pin.Needs of a room's pin. It lasts as long as the pin.
-func (k keys) needs(p placement.Partition, room string) string { return k.tag(p) + ":d:" + room }
+func (k keys) needs(p placement.Partition, room string) string { return k.of(p, ":d:", room) }
 
 // rooms is the zset of an incarnation's rooms in a partition: room → expiry of its pin.
-func (k keys) rooms(p placement.Partition, at string) string { return k.tag(p) + ":n:" + at }
+func (k keys) rooms(p placement.Partition, at string) string { return k.of(p, ":n:", at) }
 
 // units is the zset of the units of new rooms that were counted towards an incarnation.
 func (k keys) units(at string) string { return string(k) + "{n:" + at + "}" }
 
 // incarnations is the zset of the incarnations with rooms in a partition: incarnation →
 // an expiry that is no earlier than the expiry of their pins.
-func (k keys) incarnations(p placement.Partition) string { return k.tag(p) + ":l" }
+func (k keys) incarnations(p placement.Partition) string { return k.of(p, ":l", "") }
 
 // heartbeats is the zset of the nodes that are alive: incarnation → expiry.
 func (k keys) heartbeats() string { return string(k) + "lives" }
 
-func (k keys) tag(p placement.Partition) string {
-	return string(k) + "{" + strconv.FormatUint(uint64(p), 10) + "}"
+// of returns the name of a key of a partition.
+func (k keys) of(p placement.Partition, kind, name string) string {
+	b := make([]byte, 0, 128)
+	b = append(append(b, k...), '{')
+	b = append(strconv.AppendUint(b, uint64(p), 10), '}')
+	b = append(append(b, kind...), name...)
+	return string(b)
 }
 
 // room is the inverse of pin.

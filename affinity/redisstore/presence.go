@@ -43,7 +43,7 @@ func (s *Store) Presence() *Presence {
 
 // participants is the zset of a room's participants.
 func (k keys) participants(room presence.Room) string {
-	return k.tag(room.Partition) + ":u:" + room.Name
+	return k.of(room.Partition, ":u:", room.Name)
 }
 
 // most is the number of participants in one command: a script can pass some 8,000

@@ -82,10 +82,10 @@ func (c *Client) logTransition() {
 	}
 }
 
-// Bounded limits a call to the budget. Only time ends the call: a caller who gives
+// Bounded limits a call that began then to the budget. Only time ends the call: a caller who gives
 // up must not look like a store that does not answer.
-func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), c.budget)
+func (c *Client) Bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(context.WithoutCancel(ctx), began.Add(c.budget))
 }
 
 // Swap performs one op for a caller who waits.

@@ -105,29 +105,28 @@ func (q *queue) heed(results []pinstore.Result) {
 	q.apart = time.Now().Add(apartTime)
 }
 
-// shared is an op with all its waiters.
-type shared struct {
-	op pinstore.Op
-	by []*waiter
-}
+// shared is the waiters of one op.
+type shared []*waiter
 
 // take removes the waiters of the next call. The ops of a call have distinct rooms, so reads
 // of one room share an op, and other ops of the room wait on. While ops share no call, each
 // has its own. The caller has the lock.
 func (q *queue) take() (some []shared) {
-	at, apart := make(map[string]int), time.Now().Before(q.apart)
+	most := min(sharing, len(q.waiting))
+	at, apart := make(map[string]int, most), time.Now().Before(q.apart)
+	some = make([]shared, 0, most)
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
 		i, taken := at[w.op.Room]
 		switch {
 		case apart:
-			go q.share([]shared{{w.op, []*waiter{w}}})
-		case taken && w.op == some[i].op && w.op == (pinstore.Op{Partition: w.op.Partition, Room: w.op.Room}):
-			some[i].by = append(some[i].by, w)
+			go q.share([]shared{{w}})
+		case taken && w.op == some[i][0].op && w.op == (pinstore.Op{Partition: w.op.Partition, Room: w.op.Room}):
+			some[i] = append(some[i], w)
 		case taken || len(some) == sharing:
 			return false
 		default:
 			at[w.op.Room] = len(some)
-			some = append(some, shared{w.op, []*waiter{w}})
+			some = append(some, shared{w})
 		}
 		return true
 	})
@@ -143,12 +142,12 @@ func (q *queue) share(some []shared) {
 	}
 	ops := make([]pinstore.Op, len(some))
 	for i, s := range some {
-		ops[i] = s.op
+		ops[i] = s[0].op
 	}
 	results := q.store.Swap(ctx, ops...)
 	q.heed(results)
 	for i, res := range results {
-		for _, w := range some[i].by {
+		for _, w := range some[i] {
 			w.answer <- res
 		}
 	}
