@@ -18,14 +18,22 @@ local FIELDS = 8
 local MAX_EPOCH = 2 ^ 53 - 1 -- numbers are doubles
 local STEPS = 8 -- of a TTL, by which the end of an index moves
 local micros, now -- the time, once an op writes
-local out = {}
+local out, answers = {}, 0
 local longest = {} -- TTL set so far, by index
+local texts = {} -- of numbers: to write one takes longer than to look it up
 
 local function answer(outcome, pin, ttl, needs)
-  out[#out + 1] = outcome
-  out[#out + 1] = pin
-  out[#out + 1] = ttl
-  out[#out + 1] = needs or ''
+  out[answers + 1], out[answers + 2], out[answers + 3], out[answers + 4] = outcome, pin, ttl, needs or ''
+  answers = answers + 4
+end
+
+local function text(number)
+  local t = texts[number]
+  if not t then
+    t = string.format('%.0f', number)
+    texts[number] = t
+  end
+  return t
 end
 
 -- Prolongs an index, and reports whether it did. For GT a key without a TTL, such as a new
@@ -40,19 +48,20 @@ end
 -- partition, too, which lasts as long. Apart.lua, and other releases, end an index at no
 -- step.
 local function enter(index, incs, inc, room, ttl)
-  redis.call('ZADD', index, now + ttl, room)
+  redis.call('ZADD', index, text(now + ttl), room)
   if ttl <= (longest[index] or 0) then
     return
   end
   longest[index] = ttl
   local step = math.ceil(ttl / STEPS)
   local till = (math.floor((now + ttl) / step) + 1) * step
-  if last(index, till - now) then
-    redis.call('ZADD', incs, 'GT', till, inc)
-    last(incs, till - now)
+  local rest = text(till - now)
+  if last(index, rest) then
+    redis.call('ZADD', incs, 'GT', text(till), inc)
+    last(incs, rest)
     -- Not entries that expire now: a key expires a millisecond after its TTL.
-    redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. now)
-    redis.call('ZREMRANGEBYSCORE', incs, '-inf', '(' .. now)
+    redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now))
+    redis.call('ZREMRANGEBYSCORE', incs, '-inf', '(' .. text(now))
   end
 end
 
@@ -113,7 +122,7 @@ for i = 1, n do
       now = math.floor(micros / 1000)
     end
     if inc ~= setInc or tonumber(setEpoch) > tonumber(epoch) then
-      epoch = string.format('%.0f', math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
+      epoch = text(math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
     end
     local value = setInc .. '|' .. epoch .. '|' .. (setNeeds ~= '' and '0' or '') .. size
     -- The index comes first: an entry without a pin is harmless, a pin without an
