@@ -90,32 +90,27 @@ type settled struct {
 // callers for the same room share a flight, and with it the answer. hosts: they are about to
 // serve the room here.
 func (r *Resolver) ask(ctx context.Context, shared *flights, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
-	began := time.Now()
-	for {
-		f, leads := shared.board(room)
-		if leads {
-			r.lead(ctx, began, f, d, hosts, shortcut)
-		}
-		select {
-		case <-f.landed:
-			if !f.left || leads {
-				return f.got, f.err
-			}
-		case <-ctx.Done():
-			return settled{}, ctx.Err()
-		}
+	f, leads := shared.board(room)
+	if leads {
+		r.lead(ctx, f, d, hosts, shortcut)
+	}
+	select {
+	case <-f.landed:
+		return f.got, f.err
+	case <-ctx.Done():
+		return settled{}, ctx.Err()
 	}
 }
 
-// lead gets the answer for the callers of a flight. It reads a known pin at once, and leaves the flight to
-// another caller if this one gives up. Anything else runs on a goroutine, because it has to be brought to
-// its end: a claim may have to be undone.
-func (r *Resolver) lead(ctx context.Context, began time.Time, f *flight, d Demand, hosts bool, shortcut func() (settled, bool)) {
+// lead gets the answer for the callers of a flight. It reads a known pin at once. Anything else runs on a
+// goroutine, also when the caller gives up: others may wait, a claim may have to be undone, and a
+// store that does not answer has to be noticed.
+func (r *Resolver) lead(ctx context.Context, f *flight, d Demand, hosts bool, shortcut func() (settled, bool)) {
 	if got, ok := shortcut(); ok {
 		f.land(got, nil)
 		return
 	}
-	s := r.agent.Snapshot()
+	began, s := time.Now(), r.agent.Snapshot()
 	before := settled{generation: r.cache.Generation(), fences: s.Stats.Fences}
 	known, e := r.cache.Known(f.room), r.cache.Get(f.room)
 	var cause error
@@ -123,18 +118,16 @@ func (r *Resolver) lead(ctx context.Context, began time.Time, f *flight, d Deman
 		bounded, cancel := r.store.Bounded(ctx, began)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		a, err := r.reread(bounded, s, f.room, known)
+		a, err := r.reread(bounded, f.room, known)
 		switch {
-		case errors.Is(bounded.Err(), context.Canceled):
-			f.leave(ctx.Err())
-			return
-		case a.Member != nil:
+		case err == nil && a.Member != nil:
 			r.counts.add(Pinned)
 			before.Assignment = a
 			f.land(before, nil)
 			return
+		case !errors.Is(bounded.Err(), context.Canceled):
+			cause = err
 		}
-		cause = err
 	}
 	go func() {
 		bounded, cancel := r.store.Bounded(ctx, began)
@@ -147,9 +140,10 @@ func (r *Resolver) lead(ctx context.Context, began time.Time, f *flight, d Deman
 }
 
 // reread reads a pin that is known here. It returns no assignment if the pin has gone, or does not stand.
-func (r *Resolver) reread(ctx context.Context, s *cluster.Snapshot, room string, known pinstore.Pin) (Assignment, error) {
-	if _, err := r.ready(room); err != nil {
-		return Assignment{}, nil // settle fails with it
+func (r *Resolver) reread(ctx context.Context, room string, known pinstore.Pin) (Assignment, error) {
+	s, err := r.ready(room)
+	if err != nil {
+		return Assignment{}, nil //nolint:nilerr // settle fails with it
 	}
 	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
 	if res.Err != nil || res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil {
@@ -171,7 +165,6 @@ type flight struct {
 	landed chan struct{} // closed when the answer is there
 	got    settled
 	err    error
-	left   bool // there is no answer: its caller has given up
 }
 
 // board returns the flight for a room, and whether the caller leads it.
@@ -195,11 +188,6 @@ func (f *flight) land(got settled, err error) {
 	delete(f.shared.open, f.room)
 	f.shared.mu.Unlock()
 	close(f.landed)
-}
-
-func (f *flight) leave(err error) {
-	f.left = true
-	f.land(settled{}, err)
 }
 
 // ready returns a snapshot that can place the room.

@@ -1,6 +1,7 @@
 package affinity_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,6 +95,47 @@ func TestKnownPinIsRead(t *testing.T) { // S0.1
 				t.Errorf("call %d: %+v after %d round trips, want %d and source %v; epoch %d before", i, a, trips, c.trips, c.source, known.Epoch)
 			}
 			known = a
+		}
+	})
+}
+
+// A caller who gives up takes nobody along, and is no failure of the store. A store that hangs is
+// noticed, however soon its callers give up.
+func TestCallerGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const soon, hung = 50 * time.Millisecond, 40 * time.Millisecond
+		store := &faulty{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		for _, room := range names(4) {
+			f.resolve("a", room, 2)
+		}
+		r := f.rooms["a"]
+		impatient := func(room string) {
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			defer cancel()
+			began := time.Now()
+			_, err := r.Resolve(ctx, room, affinity.Demand{Size: 2}) // r-0 may be answered in the same moment
+			if room != "r-0" && !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != soon {
+				t.Errorf("%s: %v after %v, want to give up after %v", room, err, time.Since(began), soon)
+			}
+		}
+		store.stuck.Store(true)
+		began := time.Now()
+		go impatient("r-0")
+		synctest.Wait()
+		time.AfterFunc(hung, func() { store.stuck.Store(false) })
+		a := f.resolve("a", "r-0", 2)
+		if stats := r.Stats(); a.Source != affinity.Pinned || time.Since(began) != soon || stats.StoreErrors != 0 {
+			t.Errorf("who waits on gets %+v after %v; %d errors of the store", a, time.Since(began), stats.StoreErrors)
+		}
+		store.stuck.Store(true)
+		for _, room := range names(4)[1:] {
+			impatient(room)
+		}
+		time.Sleep(150 * time.Millisecond)
+		began = time.Now()
+		if a := f.resolve("a", "r-0", 2); a.Source != affinity.Degraded || time.Since(began) != 0 || r.Stats().Breaker != "open" {
+			t.Errorf("%+v after %v, the breaker is %s", a, time.Since(began), r.Stats().Breaker)
 		}
 	})
 }

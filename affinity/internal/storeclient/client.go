@@ -62,6 +62,7 @@ func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked f
 		Timeout:       openTime,
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= tripAfter },
 		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errBusy) },
+		IsExcluded:    gaveUp,
 		OnStateChange: c.changed,
 	})
 	return c
@@ -82,8 +83,11 @@ func (c *Client) logTransition() {
 	}
 }
 
-// Bounded limits a call that began then to the budget. Only time ends the call: a caller who gives
-// up must not look like a store that does not answer.
+// gaveUp reports whether a call has failed because its caller has given up. It says nothing about the store.
+func gaveUp(err error) bool { return errors.Is(err, context.Canceled) }
+
+// Bounded limits a call that began then to the budget. The end of ctx does not end the call: a caller
+// who gives up must not look like a store that does not answer.
 func (c *Client) Bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.WithoutCancel(ctx), began.Add(c.budget))
 }
@@ -100,7 +104,9 @@ func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err == nil {
 		return result
 	}
-	c.errors.Add(1)
+	if !gaveUp(err) {
+		c.errors.Add(1)
+	}
 	if c.unasked != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {
 		c.unasked(ctx, err)
 	}

@@ -73,11 +73,14 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	why := ctx.Err()
 	if i := slices.Index(q.waiting, w); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
+		if !gaveUp(why) {
+			why = errBusy
+		}
 	}
-	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
+	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, why)}
 }
 
 // next ends a call. It begins the next one, for ops that have waited.
