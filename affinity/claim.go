@@ -26,11 +26,7 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 		return Assignment{}, err
 	}
 	generation := r.cache.Generation()
-	q := r.request(s, room, needOf(d))
-	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) {
-		q = r.request(s, room, capacity.NeedIn(e.Pin).Joined(q.Need))
-		q.Stay = e.Pin
-	}
+	q := r.firstRequest(s, room, d)
 	if cause != nil {
 		return r.degrade(s, q, capacity.Choice{}, cause)
 	}
@@ -55,6 +51,16 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 		}
 	}
 	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
+}
+
+// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was.
+func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) request {
+	q := r.request(s, room, needOf(d))
+	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) {
+		q = r.request(s, room, capacity.NeedIn(e.Pin).Joined(q.Need))
+		q.Stay = e.Pin
+	}
+	return q
 }
 
 // attemptAll is attempt at one node after the other, until one is not full.

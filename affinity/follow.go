@@ -74,7 +74,7 @@ func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (f f
 			return followed{m.Directive(), m.To, true}
 		}
 	}
-	if e := r.cache.Get(room); e != nil && r.cache.IsFresh(e, time.Now()) {
+	if e := r.cache.Get(room); e != nil && r.cache.IsFresh(e) {
 		if m := liveness.Live(s, e.Pin.Incarnation); m != nil {
 			d := reconnect.Directive{Room: room, To: m.ID, Addr: m.APIAddr, Reason: liveness.Alive.Reason(), Epoch: e.Pin.Epoch}
 			return followed{d, e.Pin.Incarnation, false}

@@ -140,7 +140,7 @@ func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
 	e, s := r.cache.Get(room), r.agent.Snapshot()
-	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e, time.Now()) || e.Pin.Incarnation != r.self() {
+	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
 		return got, false
 	}
 	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences}, true

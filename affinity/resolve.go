@@ -63,7 +63,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 // cached answers from the pin cache.
 func (r *Resolver) cached(room string) (Assignment, bool) {
 	e := r.cache.Get(room)
-	if e == nil || !r.cache.IsFresh(e, time.Now()) || r.work.closed.Load() { // no longer notified then
+	if e == nil || !r.cache.IsFresh(e) || r.work.closed.Load() { // no longer notified then
 		return Assignment{}, false
 	}
 	s := r.agent.Snapshot()
@@ -152,7 +152,8 @@ func (r *Resolver) reread(ctx context.Context, room string, known pinstore.Pin) 
 	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), nil
 }
 
-// flights are the rooms that callers wait for.
+// flights are the rooms that callers wait for. A singleflight.Group takes a goroutine for each, or its callers cannot
+// give up.
 type flights struct {
 	mu   sync.Mutex
 	open map[string]*flight

@@ -11,7 +11,8 @@
 // # Guarantees
 //
 //  1. Each op of Swap is atomic on the server. A single op is one command, and so is a
-//     batch for one partition; batches share a round trip.
+//     batch for one partition; batches share a round trip. Ops that only read take several commands: the
+//     needs may be those of the next pin, of which the store notifies then.
 //  2. A pin and its entry in the index of its node's rooms change together. No command
 //     scans the keys.
 //  3. All keys of a partition are in one slot of Redis Cluster, all keys have a TTL, and

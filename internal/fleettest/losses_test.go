@@ -73,6 +73,7 @@ func TestFlushedRooms(t *testing.T) { // S6.8
 		return nil
 	})
 	since, joins, away := time.Now(), 0, 0
+	look := newEye(t, redis.URL())
 	redistest.Eventually(t, "all pins", func() error {
 		room := rooms[joins*7919%len(rooms)] // each one, in no order
 		joins++
@@ -82,12 +83,20 @@ func TestFlushedRooms(t *testing.T) { // S6.8
 		case as.Epoch != 0 && as.Incarnation != a.incarnation():
 			away++
 		}
-		if n := a.rooms.Stats().Repinned; int(n) < len(rooms) && away == 0 {
+		n := int(a.rooms.Stats().Repinned)
+		if n < len(rooms) && away == 0 && time.Since(since) > patience/2 {
+			// On a starved machine a pin may be restored by a call that is answered too late to count.
+			var err error
+			if n, err = look.of(a.incarnation()); err != nil {
+				return err
+			}
+		}
+		if n < len(rooms) && away == 0 {
 			return fmt.Errorf("%d pins are restored", n)
 		}
 		return nil
 	})
-	t.Logf("%d pins restored within %v; %d joins meanwhile", len(rooms), time.Since(since).Round(10*time.Millisecond), joins)
+	t.Logf("%d of %d pins restored within %v; %d joins meanwhile", a.rooms.Stats().Repinned, len(rooms), time.Since(since).Round(10*time.Millisecond), joins)
 	fallen := 0
 	for i, h := range hosted {
 		if lost(h) {

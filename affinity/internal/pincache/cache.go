@@ -70,8 +70,8 @@ func (c *Cache) Get(room string) *Entry {
 }
 
 // IsFresh reports whether e is valid without a query to the store.
-func (c *Cache) IsFresh(e *Entry, now time.Time) bool {
-	return now.Before(e.fresh) && e.Generation == c.generation.Load()
+func (c *Cache) IsFresh(e *Entry) bool {
+	return e.Generation == c.generation.Load() && time.Until(e.fresh) > 0 // reads the monotonic clock alone
 }
 
 // Lost reports whether the store may have lost the pin after it confirmed the pin.

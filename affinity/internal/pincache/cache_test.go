@@ -84,7 +84,7 @@ func TestPinCache(t *testing.T) {
 			var pin pinstore.Pin
 			var fresh, lost bool
 			if e := cache.Get("r"); e != nil {
-				pin, fresh, lost = e.Pin, cache.IsFresh(e, now), cache.Lost(e)
+				pin, fresh, lost = e.Pin, cache.IsFresh(e), cache.Lost(e)
 			}
 			if pin != c.pin || fresh != c.fresh || lost != c.lost {
 				t.Errorf("%+v, fresh %v, lost %v; want %+v, %v, %v", pin, fresh, lost, c.pin, c.fresh, c.lost)
