@@ -70,18 +70,21 @@ func (d Demand) String() string {
 // Validate returns all faults of d as one ErrDemand, or nil.
 func (d Demand) Validate() error {
 	faults := d.faultyRules()
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			faults = append(faults, fmt.Sprintf(format, args...))
-		}
-	}
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
-	check(inRange(d.Size), "%d participants; it must be 0 to %d", d.Size, pinstore.MaxSize)
-	check(inRange(d.Publishers) && inRange(d.Subscribers) && d.Publishers+d.Subscribers <= pinstore.MaxSize,
-		"%d publishers and %d subscribers; they must be 0 to %d together", d.Publishers, d.Subscribers, pinstore.MaxSize)
-	check(d.Units >= 0, "%d units; it must not be negative", d.Units)
+	if !inRange(d.Size) {
+		fault("%d participants; it must be 0 to %d", d.Size, pinstore.MaxSize)
+	}
+	if !inRange(d.Publishers) || !inRange(d.Subscribers) || d.Publishers+d.Subscribers > pinstore.MaxSize {
+		fault("%d publishers and %d subscribers; they must be 0 to %d together", d.Publishers, d.Subscribers, pinstore.MaxSize)
+	}
+	if d.Units < 0 {
+		fault("%d units; it must not be negative", d.Units)
+	}
 	mesh, webinar := d.Size != 0, d.Publishers != 0 || d.Subscribers != 0
-	check((!mesh || !webinar) && (d.Units == 0 || (!mesh && !webinar)), "state a size, or publishers and subscribers, or units")
+	if mesh && webinar || d.Units != 0 && (mesh || webinar) {
+		fault("state a size, or publishers and subscribers, or units")
+	}
 	if len(faults) == 0 {
 		return nil
 	}

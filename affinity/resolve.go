@@ -45,11 +45,14 @@ func (r *Resolver) trace(ctx context.Context, call, room string) (context.Contex
 }
 
 func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
-	if err := check(room, d); err != nil {
-		return Assignment{}, err
+	faulty := d.Validate()
+	if faulty == nil {
+		if a, ok := r.cached(room); ok { // so its name is valid
+			return a, nil
+		}
 	}
-	if a, ok := r.cached(room); ok {
-		return a, nil
+	if err := errors.Join(CheckName(room), faulty); err != nil {
+		return Assignment{}, err
 	}
 	began := time.Now()
 	defer func() { r.counts.asked.Add(time.Since(began)) }()
