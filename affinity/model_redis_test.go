@@ -237,6 +237,12 @@ func (r *modelRedis) heartbeat(by, self lease.Incarnation, ttl time.Duration, as
 		if err == nil && !slices.Equal(got, want) {
 			err = fmt.Errorf("%w: of %v Redis has %v, memory %v", errModelDiffers, ask, got, want)
 		}
+		if err != nil || ttl == 0 || self == (lease.Incarnation{}) {
+			return err
+		}
+		// The heartbeat came when Redis read its clock for the lag: a busy machine may have paused since.
+		at := fmt.Sprintf("%s|%d", self.Node, self.Number)
+		_, err = r.server.Try("ZADD", heartbeatsKey, "XX", strconv.FormatInt(now-r.lag+ttl.Milliseconds(), 10), at)
 		return err
 	})
 }
