@@ -3,6 +3,7 @@ package affinity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -105,6 +106,8 @@ func (r *Resolver) ask(ctx context.Context, shared *flights, room string, d Dema
 	}
 }
 
+var errPanicked = errors.New("affinity: the caller who asked for all panicked")
+
 // lead gets the answer for the callers of a flight. It reads a known pin at once. Anything else runs on a
 // goroutine, also when the caller gives up: others may wait, a claim may have to be undone, and a
 // store that does not answer has to be noticed.
@@ -113,6 +116,12 @@ func (r *Resolver) lead(ctx context.Context, f *flight, d Demand, hosts bool, sh
 		f.land(got, nil)
 		return
 	}
+	defer func() {
+		if p := recover(); p != nil { // of the store or the tracer; a server of HTTP may survive it
+			f.land(settled{}, fmt.Errorf("%w: %v", errPanicked, p))
+			panic(p)
+		}
+	}()
 	began, s := time.Now(), r.agent.Snapshot()
 	before := settled{generation: r.cache.Generation(), fences: s.Stats.Fences}
 	known, e := r.cache.Known(f.room), r.cache.Get(f.room)

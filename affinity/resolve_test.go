@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,6 +137,42 @@ func TestCallerGivesUp(t *testing.T) {
 		began = time.Now()
 		if a := f.resolve("a", "r-0", 2); a.Source != affinity.Degraded || time.Since(began) != 0 || r.Stats().Breaker != "open" {
 			t.Errorf("%+v after %v, the breaker is %s", a, time.Since(began), r.Stats().Breaker)
+		}
+	})
+}
+
+// panicky is a store whose Swap panics once.
+type panicky struct {
+	pinstore.Store
+	panics atomic.Bool
+}
+
+func (s *panicky) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if s.panics.Swap(false) {
+		panic("once")
+	}
+	return s.Store.Swap(ctx, ops...)
+}
+
+// A panic of one caller leaves no other waiting.
+func TestPanicOfOneCaller(t *testing.T) { // S0.1
+	synctest.Test(t, func(t *testing.T) {
+		store := &panicky{Store: &faulty{Store: pinstore.NewMemory(), mute: true}}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		f.resolve("a", "r", 2)
+		func() {
+			defer func() {
+				if p := recover(); p != "once" {
+					t.Errorf("recovered %v, want the panic of the store", p)
+				}
+			}()
+			store.panics.Store(true)
+			f.resolve("a", "r", 2)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if a, err := f.rooms["a"].Resolve(ctx, "r", affinity.Demand{Size: 2}); err != nil || a.Source != affinity.Pinned {
+			t.Errorf("the next caller got %+v, %v", a, err)
 		}
 	})
 }
