@@ -69,7 +69,15 @@ func (d Demand) String() string {
 
 // Validate returns all faults of d as one ErrDemand, or nil.
 func (d Demand) Validate() error {
-	faults := d.faultyRules()
+	faults := append(d.faultyRules(), d.faultyFigures()...)
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(faults, "; "))
+}
+
+// faultyFigures returns the faults of what d states of the cost.
+func (d Demand) faultyFigures() (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
 	if !inRange(d.Size) {
@@ -81,14 +89,16 @@ func (d Demand) Validate() error {
 	if d.Units < 0 {
 		fault("%d units; it must not be negative", d.Units)
 	}
-	mesh, webinar := d.Size != 0, d.Publishers != 0 || d.Subscribers != 0
-	if mesh && webinar || d.Units != 0 && (mesh || webinar) {
+	if d.isMixed() {
 		fault("state a size, or publishers and subscribers, or units")
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(faults, "; "))
+	return faults
+}
+
+// isMixed reports whether d states more than one of a size, publishers and subscribers, and units.
+func (d Demand) isMixed() bool {
+	mesh, webinar := d.Size != 0, d.Publishers != 0 || d.Subscribers != 0
+	return mesh && webinar || d.Units != 0 && (mesh || webinar)
 }
 
 // faultyRules returns the faults of Prefer and Require.
