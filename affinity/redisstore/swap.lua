@@ -20,18 +20,19 @@ local STEPS = 8 -- of a TTL, by which the end of an index moves
 local micros, now -- the time, once an op writes
 local out, answers = {}, 0
 local longest = {} -- TTL set so far, by index
-local texts = {} -- of numbers: to write one takes longer than to look it up
+local texts = {} -- of times: to write one takes longer than to look it up
 
 local function answer(outcome, pin, ttl, needs)
   out[answers + 1], out[answers + 2], out[answers + 3], out[answers + 4] = outcome, pin, ttl, needs or ''
   answers = answers + 4
 end
 
-local function text(number)
-  local t = texts[number]
+-- Only for times: a table with some other Lua fills up to a key that is small.
+local function text(time)
+  local t = texts[time]
   if not t then
-    t = string.format('%.0f', number)
-    texts[number] = t
+    t = string.format('%.0f', time)
+    texts[time] = t
   end
   return t
 end
@@ -55,7 +56,7 @@ local function enter(index, incs, inc, room, ttl)
   longest[index] = ttl
   local step = math.ceil(ttl / STEPS)
   local till = (math.floor((now + ttl) / step) + 1) * step
-  local rest = text(till - now)
+  local rest = string.format('%.0f', till - now)
   if last(index, rest) then
     redis.call('ZADD', incs, 'GT', text(till), inc)
     last(incs, rest)

@@ -283,7 +283,7 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 func TestDoctorAllOfMany(t *testing.T) { // S8.3
 	t.Parallel()
 	f := town(t, 65)
-	if _, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "4s", "--timeout", "3500ms"); !strings.Contains(out, "65 of 67 other agents answered") {
+	if _, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s"); !strings.Contains(out, "65 of 67 other agents answered") {
 		t.Errorf("%s%s", out, fault)
 	}
 }
