@@ -77,7 +77,12 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	var asked, sent atomic.Bool // a transport without traces says neither, and may have sent it
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { asked.Store(true) },
+		GetConn: func(string) { // again after a connection that took nothing, or for a request that may run twice
+			asked.Store(true)
+			if !keyed(r.Header) {
+				sent.Store(false)
+			}
+		},
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	}))
 	out.URL.Scheme, out.URL.Host = to.Scheme, to.Host
@@ -106,6 +111,9 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 func idempotent(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete}, method)
 }
+
+// keyed reports whether net/http takes a request of any method for one that may run twice. It may have sent it before it connects again.
+func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
 // body is the body of a request: kept, if it is short, or read once. It is for one goroutine.
 type body struct {

@@ -3,10 +3,14 @@ package httpproxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/roost-cluster/roost/follow/httpproxy"
@@ -67,6 +71,56 @@ func TestUntraced(t *testing.T) {
 			t.Errorf("%s: %d %s, sent %d times", method, status, strings.TrimSpace(body), sent)
 		}
 	}
+}
+
+// A connection that was kept alive may be gone, which shows when nothing can be written to it. The transport connects again, and is refused:
+// the request has reached no server. With an Idempotency-Key the transport connects again also after it has written, so nobody knows (S7.2).
+func TestStaleConnection(t *testing.T) {
+	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server broke off"} {
+		first, _ := server(t, named("first"))
+		next, _ := server(t, named("next"))
+		o := &owners{}
+		o.set("a", first)
+		var gone atomic.Bool
+		transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == first && gone.Load() {
+				o.set("a", next)
+				return nil, syscall.ECONNREFUSED
+			}
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &stale{conn, first, &gone}, err
+		}}
+		t.Cleanup(transport.CloseIdleConnections)
+		p, err := httpproxy.New(httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Transport: transport, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"200 first", want} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/rooms/a", strings.NewReader("body"))
+			if header != "" {
+				r.Header.Set(header, "1")
+			}
+			w := httptest.NewRecorder()
+			if p.ServeHTTP(w, r); !strings.HasPrefix(fmt.Sprint(w.Code, " ", w.Body), name) {
+				t.Errorf("header %q: %d %s, want %s", header, w.Code, w.Body, name)
+			}
+			gone.Store(true)
+		}
+	}
+}
+
+// stale is a connection that takes no more bytes once the server at addr is gone.
+type stale struct {
+	net.Conn
+	addr string
+	gone *atomic.Bool
+}
+
+func (c *stale) Write(b []byte) (int, error) {
+	if c.gone.Load() && c.RemoteAddr().String() == c.addr {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(b)
 }
 
 // A client that breaks off its body is no fault of the server (S7.2).
