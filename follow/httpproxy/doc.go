@@ -31,19 +31,24 @@
 // A request that has reached no server is sent again: to the owner by then, for up to Config.Patience. So is a
 // request that a server rejects with 421 (Misdirected Request), which is the answer of a server that does not own the
 // key, and a request that may have reached a server if its method is safe or idempotent (RFC 9110, section 9.2). A
-// body is sent again if it has at most Config.ReplayBytes. All other failures are answered by 502.
+// body is sent again if it has at most Config.ReplayBytes. All other failures are answered by an error.
 //
 // # Servers that vanish
 //
 // A host that vanished, and a process that is paused, reset no connection. While a request has no headers of an answer, and may run
-// twice, the proxy looks for the owner of its key, and sends it to another owner that has been there for a second. A server that lives has
-// this second for its answer, as when it drains; a request that takes longer runs twice when its key moves. So does a long poll that holds back
-// its headers: it is better off at the new owner. Event streams and WebSockets send theirs at once, and are never
-// broken off by the proxy.
+// twice, the proxy looks for the owner of its key. When the key has had another owner for a second, the request goes there. A server that
+// lives has this second for its answer, as when it drains; a request that takes longer runs twice when its key moves. So does a long poll
+// that holds back its headers: it is better off at the new owner. A server that was paused may still carry out a request when it
+// runs again, after newer ones at the next owner: fence what must not happen then.
 //
-// A request that must not run twice waits for its server: over HTTP/2 for 6 s if the connection is dead, and over HTTP/1 until TCP gives
-// up, which takes minutes, or until the client does. A ResponseHeaderTimeout of Config.Transport bounds that, for all
-// requests. No request goes to the server by then, so that connections to it stay idle, and are closed after
+// Event streams and WebSockets send their headers at once, and a move of their key does not end them. Over HTTP/1, one to a host that vanished
+// ends when TCP keep-alive gives up, after about 2.5 minutes, and one to a paused process never: clients should expect heartbeats. Over HTTP/2,
+// a connection without an answer to a ping is closed after 6 s, with all its streams.
+//
+// A request that must not be sent again waits for its server: a POST or PATCH, and one whose body is too long to be kept, or of unknown
+// length. Over HTTP/2 it waits for 6 s if the connection is dead. Over HTTP/1 it waits until TCP gives up on a host that vanished, which takes minutes,
+// and for a paused process as long as the client does. A ResponseHeaderTimeout of Config.Transport bounds that, for all
+// requests, by 504. No request goes to the server by then, so that connections to it stay idle, and are closed after
 // IdleConnTimeout.
 //
 // # Loops
@@ -59,8 +64,10 @@
 // # Errors
 //
 //	400  the request has no key, or the client broke off its body
-//	502  the server broke off, and the request must not be sent again
+//	413  the body is larger than http.MaxBytesReader in front of the proxy admits
+//	502  the server broke off, and the request must not be sent again, or Patience has gone
 //	503  no table yet, no owner, or the owner was not reached within Patience; with Retry-After
+//	504  the server has not answered by a deadline of the request's context, or within a timeout of Config.Transport
 //	508  the request was sent on too often
 //
 // The body of an error is a line of text.

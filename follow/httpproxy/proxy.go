@@ -35,6 +35,7 @@ func Follower(f *follow.Follower) Place {
 
 // Config is what a Proxy does. Place and Key are required.
 type Config struct {
+	// Place is called again five times a second, in another goroutine, while a request that may run twice waits for its answer.
 	Place Place
 	Key   Key
 
@@ -48,13 +49,11 @@ type Config struct {
 	// Scheme is that of addresses without one: http or https. Default http.
 	Scheme string
 
-	// Transport sends the requests. Default: a clone of http.DefaultTransport that gives up connecting
-	// after a second, without a proxy, keeps 100 idle connections to each server, and closes one of HTTP/2 on which nothing
-	// arrives for 3 s and no ping is answered within 3 s more.
+	// Transport sends the requests. Default NewTransport().
 	Transport http.RoundTripper
 
-	// Patience is for how long a request is sent again, from its first failure or the last server that vanished. Default 5 s;
-	// negative: never.
+	// Patience is for how long a request is sent again: from its first failure, and anew each time that it leaves a server that has not
+	// answered for the next owner. Default 5 s; negative: never.
 	Patience time.Duration
 
 	// ReplayBytes is the size of the largest body that is kept to be sent again. Default 64 kB; negative: none.
@@ -101,11 +100,7 @@ func New(cfg Config) (*Proxy, error) {
 	cfg.Hops = cmp.Or(cfg.Hops, 3)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of the standard library
-		t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
-		t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
-		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // one that hangs would get all requests
-		cfg.Transport = t
+		cfg.Transport = NewTransport()
 	}
 	p := &Proxy{cfg: cfg}
 	p.proxy = &httputil.ReverseProxy{
@@ -118,6 +113,20 @@ func New(cfg Config) (*Proxy, error) {
 		},
 	}
 	return p, nil
+}
+
+// NewTransport returns the default of Config.Transport, for a program that sets more of it, such as ResponseHeaderTimeout or TLSClientConfig. It
+// is a clone of http.DefaultTransport that gives up connecting after a second, without a proxy, keeps 100 idle connections to each
+// server, and closes one of HTTP/2 on which nothing arrives for 3 s and no ping is answered within 3 s more.
+func NewTransport() *http.Transport {
+	t := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
+	if standard, ok := http.DefaultTransport.(*http.Transport); ok { // a program may have put another one there, such as for traces
+		t = standard.Clone()
+	}
+	t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
+	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // one that hangs would get all requests
+	return t
 }
 
 // forwarded adds the client to X-Forwarded-For. What stands before the proxy, and ends TLS, knows the host and the
@@ -218,7 +227,11 @@ func (e *unavailableError) Unwrap() error { return e.error }
 
 // fail answers a request that no server has answered.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil || errors.Is(err, errBody) { // middleware that counts should not count it against the servers
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // a limit of what runs before the proxy
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes", large.Limit), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts should not count it against the servers
 		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -226,6 +239,11 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[*unavailableError](err); ok {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "no server takes the request now: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		p.cfg.Log.Warn("a server has not answered in time", "path", r.URL.Path, "err", err)
+		http.Error(w, "the server has not answered in time, and may have done what was asked: "+err.Error(), http.StatusGatewayTimeout)
 		return
 	}
 	p.cfg.Log.Warn("a server broke off", "path", r.URL.Path, "err", err)

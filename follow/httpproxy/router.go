@@ -74,6 +74,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	ctx, watched := r.Context(), (*watch)(nil)
 	if again && t.cfg.Patience > 0 {
 		ctx, watched = t.watch(ctx, way)
+		defer watched.end(true) // also after a panic of the transport
 	}
 	var asked, sent atomic.Bool // a transport without traces says neither, and may have sent it
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

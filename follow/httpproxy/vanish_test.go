@@ -63,6 +63,7 @@ func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string,
 // A connection of HTTP/2 outlives the requests that are given up on it, so it is pinged: also a request that must not run twice ends, and
 // later ones get another connection (S7.2).
 func TestOwnerVanishesHTTP2(t *testing.T) {
+	t.Parallel()
 	secure := func(name string) *httptest.Server {
 		srv := httptest.NewUnstartedServer(named(name))
 		srv.EnableHTTP2 = true
@@ -71,14 +72,14 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 		return srv
 	}
 	first, next := secure("first"), secure("next")
-	standard := http.DefaultTransport.(*http.Transport) //nolint:forcetypeassert // of the standard library
-	before := standard.TLSClientConfig
-	standard.TLSClientConfig = first.Client().Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // of httptest
-	standard.TLSClientConfig.NextProtos = nil
 	o := &owners{}
-	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Transport, c.Scheme = nil, "https" }) + "/rooms/"
-	standard.TLSClientConfig = before
-	t.Parallel()
+	url := proxyOf(t, o, func(c *httpproxy.Config) {
+		transport := httpproxy.NewTransport()
+		transport.TLSClientConfig = first.Client().Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // of httptest
+		transport.TLSClientConfig.NextProtos = nil
+		t.Cleanup(transport.CloseIdleConnections)
+		c.Transport, c.Scheme = transport, "https"
+	}) + "/rooms/"
 
 	addr, cut := relay(t, strings.TrimPrefix(first.URL, "https://"))
 	o.set("a", addr)
@@ -188,15 +189,18 @@ func TestSlowOwner(t *testing.T) {
 		method        string
 		headers, body time.Duration
 		back          time.Duration // when the key is back at its owner; 0 = never
+		to            string        // the address of the next owner
 		at            string
 		most          time.Duration
 	}{
-		"the answer comes in time":       {http.MethodGet, 1900 * time.Millisecond, 0, 0, "first", 1900 * time.Millisecond},
-		"it takes too long":              {http.MethodGet, hour, 0, 0, "next", 2500 * time.Millisecond},
-		"the key comes back":             {http.MethodGet, hour, 0, 1800 * time.Millisecond, "first", hour},
-		"the body takes long":            {http.MethodGet, 1500 * time.Millisecond, hour, 0, "first", hour + 1500*time.Millisecond},
-		"it must not run twice":          {http.MethodPost, hour, 0, 0, "first", hour},
-		"it must not run twice, partial": {http.MethodPatch, hour, 0, 0, "first", hour},
+		"the answer comes in time":       {http.MethodGet, 1900 * time.Millisecond, 0, 0, "next", "first", 1900 * time.Millisecond},
+		"it takes too long":              {http.MethodGet, hour, 0, 0, "next", "next", 2500 * time.Millisecond},
+		"the key comes back":             {http.MethodGet, hour, 0, 1800 * time.Millisecond, "next", "first", hour},
+		"the body takes long":            {http.MethodGet, 1500 * time.Millisecond, hour, 0, "next", "first", hour + 1500*time.Millisecond},
+		"the next one has no address":    {http.MethodGet, 4 * time.Second, 0, 0, "", "first", 4 * time.Second},
+		"the address cannot be asked":    {http.MethodGet, 4 * time.Second, 0, 0, "ftp://next", "first", 4 * time.Second},
+		"it must not run twice":          {http.MethodPost, hour, 0, 0, "next", "first", hour},
+		"it must not run twice, partial": {http.MethodPatch, hour, 0, 0, "next", "first", hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,7 +215,7 @@ func TestSlowOwner(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.AfterFunc(time.Second, func() { o.set("a", "next") })
+				time.AfterFunc(time.Second, func() { o.set("a", tt.to) })
 				if tt.back > 0 {
 					time.AfterFunc(tt.back, func() { o.set("a", "first") })
 				}

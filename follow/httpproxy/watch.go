@@ -23,20 +23,21 @@ var errMoved = errors.New("the key has another owner by now, and this server has
 // watch gives up an attempt without an answer when the key has had another owner for moveGrace. TCP notices only after
 // minutes that a host has vanished, and never that a process is paused.
 type watch struct {
-	place  Place
+	router *router
 	way    route
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	moved  time.Time // when another owner was seen first
+	moved  time.Time // since when there is another owner
 	ended  bool
 	gaveUp bool
+	fault  any // a panic of Place
 }
 
 // watch returns the context of an attempt that is watched until end is called.
 func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
-	w := &watch{place: t.cfg.Place, way: way}
+	w := &watch{router: t, way: way}
 	ctx, w.cancel = context.WithCancel(ctx) // the end of the request releases that of an answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,14 +45,25 @@ func (t *router) watch(ctx context.Context, way route) (context.Context, *watch)
 	return ctx, w
 }
 
+// look runs in the goroutine of the timer. Place may take its time there, and an answer does not wait for it.
 func (w *watch) look() {
+	defer func() {
+		if fault := recover(); fault != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if !w.ended {
+				w.fault = fault
+				w.cancel()
+			}
+		}
+	}()
+	elsewhere := w.elsewhere()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended {
+	switch {
+	case w.ended:
 		return
-	}
-	switch addr, _, err := w.place(w.way.key); {
-	case err != nil || addr == w.way.addr:
+	case !elsewhere:
 		w.moved = time.Time{}
 	case w.moved.IsZero():
 		w.moved = time.Now()
@@ -63,7 +75,18 @@ func (w *watch) look() {
 	w.timer.Reset(lookEvery)
 }
 
-// end ends the watch, and reports whether the attempt was given up. The body of an answer goes on. A nil watch was never begun.
+// elsewhere reports whether the key has another owner, which can be asked.
+func (w *watch) elsewhere() bool {
+	addr, _, err := w.router.cfg.Place(w.way.key)
+	if err != nil || addr == w.way.addr {
+		return false
+	}
+	_, err = w.router.target(addr)
+	return err == nil
+}
+
+// end ends the watch, and reports whether the attempt was given up. The body of an answer goes on. A panic of Place goes on here, in the
+// goroutine of the request. A nil watch was never begun.
 func (w *watch) end(answered bool) (gaveUp bool) {
 	if w == nil {
 		return false
@@ -74,6 +97,10 @@ func (w *watch) end(answered bool) (gaveUp bool) {
 	w.timer.Stop()
 	if !answered {
 		w.cancel()
+	}
+	if fault := w.fault; fault != nil {
+		w.fault = nil
+		panic(fault)
 	}
 	return w.gaveUp
 }
