@@ -129,6 +129,7 @@ type Follower struct {
 	current atomic.Pointer[stream] // which is followed; nil = none
 	heard   atomic.Int64           // when it last said something, in ns since the start
 	trouble atomic.Pointer[error]  // why none is followed
+	warned  atomic.Int64           // when a stream of a room was the subject of a warning, in ns since the start
 	feed    events.Feed
 	ready   chan struct{}
 

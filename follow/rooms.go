@@ -40,8 +40,9 @@ func (f *Follower) Resolve(ctx context.Context, room string, size int) (reconnec
 }
 
 const (
-	resolveTime = 5 * time.Second  // of one agent
-	roomSilence = 50 * time.Second // three comments are missing then
+	resolveTime  = 5 * time.Second  // of one agent
+	roomSilence  = 50 * time.Second // three comments are missing then
+	roomWarnings = time.Minute      // between two warnings
 )
 
 func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d reconnect.Directive, _ error) {
@@ -69,13 +70,13 @@ func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d rec
 
 // Follow returns where a room lives, and then each node that it gets, until ctx ends. It pins nothing: the first
 // directive comes once the room has a node. If its agent fails, it goes on with another one. If all fail, also for a wrong token, the log has
-// one warning.
+// one warning, and no other one of any room for a minute.
 func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
 		ended := errors.New("follow: the caller has ended it")
 		for failed := 0; ctx.Err() == nil; failed++ {
-			err := f.followRoom(ctx, failed, room, func(data []byte) error {
+			worked, err := f.followRoom(ctx, failed, room, func(data []byte) error {
 				failed = -1 // the next one is that which is followed then
 				var d reconnect.Directive
 				if err := json.Unmarshal(data, &d); err != nil {
@@ -90,10 +91,13 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 				}
 				return nil
 			})
-			if errors.Is(err, ended) {
+			if errors.Is(err, ended) || ctx.Err() != nil {
 				return
 			}
-			if failed == len(f.cfg.Agents)-1 {
+			if worked {
+				failed = -1
+			}
+			if failed == len(f.cfg.Agents)-1 && f.mayWarn() {
 				f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
 			} else {
 				f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
@@ -107,9 +111,15 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 	}
 }
 
+// mayWarn reports whether a stream of a room may be the subject of a warning: thousands may fail at a time.
+func (f *Follower) mayWarn() bool {
+	now, last := int64(time.Since(f.started)), f.warned.Load()
+	return (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now)
+}
+
 // followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
-// first agent to try is the one that is followed.
-func (f *Follower) followRoom(ctx context.Context, try int, room string, take func([]byte) error) error {
+// first agent to try is the one that is followed. A stream that was open for a while, also without a directive, has worked.
+func (f *Follower) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	agents := f.agents()
@@ -119,7 +129,14 @@ func (f *Follower) followRoom(ctx context.Context, try int, room string, take fu
 	}
 	silence := time.AfterFunc(roomSilence, cancel)
 	defer silence.Stop()
-	return f.events(ctx, agent, roomPath(room)+"/follow", "", func(int) { silence.Reset(roomSilence) }, take)
+	var opened time.Time
+	err := f.events(ctx, agent, roomPath(room)+"/follow", "", func(int) {
+		if opened.IsZero() {
+			opened = time.Now()
+		}
+		silence.Reset(roomSilence)
+	}, take)
+	return !opened.IsZero() && time.Since(opened) > longestPause, err
 }
 
 // agents returns all agents, the one that is followed first.

@@ -177,6 +177,55 @@ func move(t *testing.T, rooms *affinity.Resolver, to string) {
 	}
 }
 
+// A room without a pin has a stream without a directive, which is no failure: neither when the caller ends it, nor when it ends after
+// half a minute (S7.1).
+func TestFollowRoomWithoutPin(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		var opened atomic.Int64
+		for _, id := range []string{"a", "b"} {
+			w.answer(id, func(rw http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, "/room/follow") {
+					rw.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				opened.Add(1)
+				rw.Header().Set("Content-Type", "text/event-stream")
+				for range 3 {
+					if err := http.NewResponseController(rw).Flush(); err != nil || r.Context().Err() != nil {
+						return
+					}
+					time.Sleep(10 * time.Second)
+					_, _ = fmt.Fprint(rw, ": keep-alive\n\n")
+				}
+			})
+		}
+		for _, agents := range [][]string{{"a:8401"}, {"a:8401", "b:8401"}} {
+			for _, long := range []time.Duration{5 * time.Second, 5 * time.Minute} {
+				var log syncBuffer
+				transport := &http.Transport{DialContext: w.dial}
+				defer transport.CloseIdleConnections()
+				f, err := follow.Start(t.Context(), follow.Config{Agents: agents, HTTP: &http.Client{Transport: transport}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := opened.Load()
+				ctx, cancel := context.WithTimeout(t.Context(), long)
+				for d := range f.Follow(ctx, "room") {
+					t.Errorf("%+v", d)
+				}
+				cancel()
+				_ = f.Close()
+				if text := log.String(); strings.Contains(text, "no agent follows the room") {
+					t.Errorf("%v, %v: %s", agents, long, text)
+				}
+				if n := opened.Load() - before; n != 1+int64(long/(30*time.Second)) && n != int64(long/(30*time.Second)) {
+					t.Errorf("%v, %v: opened %d times", agents, long, n)
+				}
+			}
+		}
+	})
+}
+
 // A token that no agent accepts is a warning, once, and the follower asks on (S7.1).
 func TestFollowRoomRefused(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
@@ -203,16 +252,22 @@ func TestFollowRoomRefused(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for d := range f.Follow(ctx, "room") {
-			t.Errorf("%+v", d)
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				for d := range f.Follow(ctx, "room") {
+					t.Errorf("%+v", d)
+				}
+			})
 		}
+		all.Wait()
 		for _, line := range []string{"no agent answers; the table stays", "no agent follows the room"} {
 			if text := log.String(); strings.Count(text, line) != 1 || strings.Count(text, "the token is another one") < 2 {
 				t.Errorf("not logged once: %s\n%s", line, text)
 			}
 		}
-		if n := asked.Load(); n < 40 || n > 200 {
-			t.Errorf("asked %d times within a minute, for the table and the room", n)
+		if n := asked.Load(); n < 120 || n > 600 {
+			t.Errorf("asked %d times within a minute, for the table and five rooms", n)
 		}
 	})
 }

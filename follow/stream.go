@@ -65,7 +65,7 @@ func send(ctx context.Context, to chan<- report, r report) error {
 	}
 }
 
-// said notes that the agent has sent some bytes.
+// said notes that the agent has sent some bytes, or the headers of the stream.
 func (s *stream) said(bytes int) {
 	s.bytes.Add(int64(bytes))
 	now := time.Since(s.f.started)
@@ -100,6 +100,7 @@ func (f *Follower) events(ctx context.Context, agent, path, kind string, said fu
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
 		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agent, path, t)
 	}
+	said(0)
 	in := sse.NewReader(&saying{resp.Body, said}, kind, maxEvent)
 	for {
 		data, err := in.Next()
