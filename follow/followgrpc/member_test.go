@@ -8,11 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,7 +30,7 @@ import (
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
-// memberVar makes this binary a server with an agent inside, instead of running tests: "id addr join".
+// memberVar makes this binary a server with an agent inside, instead of running tests: "id addr api join".
 const memberVar = "FOLLOWGRPC_TEST_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -49,11 +47,15 @@ func TestMain(m *testing.M) {
 
 // beMember runs a server until SIGTERM, after which its partitions move, its calls end, and it leaves.
 func beMember(of string) error {
-	var id, addr, join string
-	if _, err := fmt.Sscan(of, &id, &addr, &join); err != nil {
+	var id, addr, apiAddr, join string
+	if _, err := fmt.Sscan(of, &id, &addr, &apiAddr, &join); err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	apiListener, err := net.Listen("tcp", apiAddr)
 	if err != nil {
 		return err
 	}
@@ -71,9 +73,9 @@ func beMember(of string) error {
 	}
 	defer func() { _ = agent.Close() }()
 	<-agent.Ready()
-	api := httptest.NewServer(clusterhttp.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{Log: quiet})).Handler)
-	defer api.Close()
-	defer api.CloseClientConnections()
+	api := clusterhttp.NewServer(clusterhttp.Handler(agent, clusterhttp.Options{Log: quiet}))
+	defer func() { _ = api.Close() }()
+	go func() { _ = api.Serve(apiListener) }()
 
 	s := &room{id: id, agent: agent}
 	check := followgrpc.Check{Owns: agent.Arrived}
@@ -84,7 +86,7 @@ func beMember(of string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // the end of the test
 		stop()
 	}()
-	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Info("agent running", "gossip", agent.Addr(), "http", strings.TrimPrefix(api.URL, "http://"))
+	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Info("agent running", "gossip", agent.Addr(), "http", apiListener.Addr().String())
 	<-ctx.Done()
 	if err := agent.Drain(context.Background()); err != nil {
 		return err
@@ -168,7 +170,7 @@ type member struct {
 	id, addr string
 }
 
-// start starts a process. A member that was started before keeps its address.
+// start starts a process. A member that was started before keeps its addresses but for that of gossip.
 func (m *member) start(t *testing.T, join string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -176,7 +178,7 @@ func (m *member) start(t *testing.T, join string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", memberVar, m.id, cmp.Or(m.addr, "127.0.0.1:0"), cmp.Or(join, "-")))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", memberVar, m.id, cmp.Or(m.addr, "127.0.0.1:0"), cmp.Or(m.HTTP, "127.0.0.1:0"), cmp.Or(join, "-")))
 	m.Process = agenttest.Start(t, cmd)
 	ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
 	defer cancel()
