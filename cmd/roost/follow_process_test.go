@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -85,7 +86,7 @@ func TestFollowers(t *testing.T) {
 			agents = agents[1:]
 		}
 		// The share of one agent only grows, so no table comes again.
-		eventually(t, func() error { // hundreds of followers that come at once take the place of idle connections
+		eventually(t, func() error { // hundreds of followers that come at once reach the limit of connections: the agent closes idle ones, such as this
 			_, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1))))
 			return err
 		})
@@ -212,13 +213,21 @@ func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 	return mean
 }
 
-// roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start,
-// and ends at SIGTERM (S7.2).
+// roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start, gives up on a server after
+// --answer-within, and ends at SIGTERM: /readyz says so while requests in progress end (S7.2).
 func TestProxy(t *testing.T) {
 	t.Parallel()
+	release := make(chan struct{})
 	app := func(name string) string {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, name, r.URL.Path)
+			switch path.Base(r.URL.Path) {
+			case "held": // the body goes on until then
+				_ = http.NewResponseController(w).Flush()
+				<-release
+			case "hung":
+				<-release
+			}
 		}))
 		t.Cleanup(srv.Close)
 		return strings.TrimPrefix(srv.URL, "http://")
@@ -231,7 +240,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = behind.Close() }()
-	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--probe", "127.0.0.1:0", "--agents", behind.Addr().String())
+	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:2", "--listen", "127.0.0.1:0", "--probe", "127.0.0.1:0", "--answer-within", "1s", "--agents", behind.Addr().String())
 	cmd.Env = agentproc.Environ()
 	proxy := agenttest.Start(t, cmd)
 	logged := func(line string) (addr string) {
@@ -304,8 +313,30 @@ func TestProxy(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("requests went to %v", seen)
 	}
+	post, err := client.Post("http://"+addr+"/rooms/x/hung", "text/plain", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = post.Body.Close()
+	if post.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("a POST to a server that hangs: %s", post.Status)
+	}
+
+	held, err := client.Get("http://" + addr + "/rooms/x/held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Body.Close() }()
 	if err := proxy.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
+	}
+	eventually(t, answers("http://"+probe+"/readyz", 503, "the proxy ends"))
+	if err := answers("http://"+probe+"/healthz", 200, "ok")(); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if body, err := io.ReadAll(held.Body); err != nil || !strings.HasSuffix(string(body), "/rooms/x/held") {
+		t.Errorf("the request in progress: %q, %v", body, err)
 	}
 	<-proxy.Done()
 	if code := proxy.State().ExitCode(); code != 0 {
@@ -322,6 +353,8 @@ func TestProxyUsage(t *testing.T) {
 		"the network could read the token":  {"--key-from", "path:1", "--agents", "10.0.0.1:8401", "--token-file", token},
 		"is neither host:port nor the URL":  {"--key-from", "path:1", "--agents", "http://"},
 		"--listen 203.0.113.9:1: cannot li": {"--key-from", "path:1", "--listen", "203.0.113.9:1"},
+		"--probe 203.0.113.9:1: cannot lis": {"--key-from", "path:1", "--listen", "127.0.0.1:0", "--probe", "203.0.113.9:1"},
+		"--probe \"here\": want HOST:PORT":  {"--key-from", "path:1", "--probe", "here"},
 	} {
 		if code, out, fault := roost(t, append([]string{"proxy"}, args...)...); code == exitOK || out != "" || !strings.Contains(fault, want) {
 			t.Errorf("%v: %d %q %q", args, code, out, fault)

@@ -29,8 +29,9 @@ another one when that fails. WebSockets and event streams pass through.
 
 A request that has reached no server, or that a server rejects with 421, is sent again to
 the owner by then, for --patience. So is one that broke off, or that has no answer a second
-after its key has moved, if its method allows it: not a POST. With --redirect clients get
-the owner's address by 307 instead.
+after its key has moved, if its method allows it: not a POST. A POST waits for a server that
+hangs as long as the client does: bound it by --answer-within, after which it gets 504. With
+--redirect clients get the owner's address by 307 instead.
 
 Until the first table has come, requests get 503 with Retry-After, and /readyz of --probe
 fails. It does not fail later: without an agent the last table is in use.
@@ -50,6 +51,7 @@ requests, and those in progress have 15 s.`,
 		{Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect), Usage: "answer 307 with the address of the owner: clients must reach the servers"},
 		{Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"), Usage: "how servers are spoken to whose address has none"},
 		{Name: "patience", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.Patience), Usage: "send a request again for this long"},
+		{Name: "answer-within", Arg: "DURATION", Set: settings.Duration(&o.AnswerWithin), Usage: "give up on a server that sends no headers of an answer for this long (default: wait)"},
 		{Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"), Usage: "format of the log on standard error"},
 	}, func(ctx context.Context) error {
 		if o.warning != "" {

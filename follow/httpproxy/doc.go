@@ -39,7 +39,7 @@
 // twice, the proxy looks for the owner of its key. When the key has had another owner for a second, the request goes there. A server that
 // lives has this second for its answer, as when it drains; a request that takes longer runs twice when its key moves. So does a long poll
 // that holds back its headers: it is better off at the new owner. A server that was paused may still carry out a request when it
-// runs again, after newer ones at the next owner: fence what must not happen then.
+// runs again, after newer ones at the next owner: fence such writes.
 //
 // Event streams and WebSockets send their headers at once, and a move of their key does not end them. Over HTTP/1, one to a host that vanished
 // ends when TCP keep-alive gives up, after about 2.5 minutes, and one to a paused process never: clients should expect heartbeats. Over HTTP/2,

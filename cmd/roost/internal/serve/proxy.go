@@ -17,13 +17,14 @@ import (
 // proxyGrace is for how long requests may end when a proxy is asked to.
 const proxyGrace = 15 * time.Second
 
-// Proxy is a proxy with what it follows. Proxy.Place is set by Run.
+// Proxy is a proxy with what it follows. Run sets Place and Transport.
 type Proxy struct {
 	httpproxy.Config
 
-	Listen string // takes requests here
-	Probe  string // serves /healthz and /readyz here; "" = nowhere
-	Agents follow.Config
+	Listen       string // takes requests here
+	Probe        string // serves /healthz and /readyz here; "" = nowhere
+	Agents       follow.Config
+	AnswerWithin time.Duration // for the headers of an answer; 0 = no limit
 }
 
 // Run sends requests to the owners of their keys, until ctx ends. Then requests in progress have 15 s.
@@ -41,7 +42,9 @@ func (p Proxy) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	p.Place = httpproxy.Follower(f)
+	transport := httpproxy.NewTransport()
+	transport.ResponseHeaderTimeout = p.AnswerWithin
+	p.Place, p.Transport = httpproxy.Follower(f), transport
 	proxy, err := httpproxy.New(p.Config)
 	if err != nil {
 		return err
