@@ -142,14 +142,9 @@ func (m *member) hold() (release func()) {
 	return func() { m.gate.Store(nil); close(g.open) }
 }
 
-// stop ends the member as a deploy does: its partitions move first, then requests end.
+// stop ends a member that has drained.
 func (m *member) stop() {
 	m.t.Helper()
-	release := m.hold()
-	if err := m.agent.Drain(m.t.Context()); err != nil {
-		m.t.Error(err)
-	}
-	release()
 	if err := m.app.Shutdown(m.t.Context()); err != nil {
 		m.t.Error(err)
 	}
