@@ -97,24 +97,25 @@ func (f *Follower) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 			if worked {
 				failed = -1
 			}
-			if failed == len(f.cfg.Agents)-1 && f.mayWarn() {
-				f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
-			} else {
-				f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
-			}
-			pause := time.NewTimer(rand.N(min(leastPause<<min(max(failed, 0), 8), longestPause)))
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-			}
+			f.lostRoom(ctx, failed, room, err)
 		}
 	}
 }
 
-// mayWarn reports whether a stream of a room may be the subject of a warning: thousands may fail at a time.
-func (f *Follower) mayWarn() bool {
+// lostRoom logs the end of a stream, and waits before the next one. Thousands may end at a time, and one warning stands for all.
+func (f *Follower) lostRoom(ctx context.Context, failed int, room string, err error) {
 	now, last := int64(time.Since(f.started)), f.warned.Load()
-	return (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now)
+	if failed == len(f.cfg.Agents)-1 && (last == 0 || now-last > int64(roomWarnings)) && f.warned.CompareAndSwap(last, now) {
+		f.cfg.Log.Warn("no agent follows the room; all are asked again and again", "room", room, "err", err)
+	} else {
+		f.cfg.Log.Debug("stream of a room lost", "room", room, "err", err)
+	}
+	pause := time.NewTimer(rand.N(min(leastPause<<min(max(failed, 0), 8), longestPause)))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
 }
 
 // followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
