@@ -11,25 +11,30 @@ import (
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // errReclaiming says that a claim has to wait: the store may have lost its data, and
 // the hosts restore their pins first.
 var errReclaiming = errors.New("affinity: the store has just come back")
 
-// settle claims a room, or reads the claim of the instance that was faster, in one
-// round trip. It replaces a pin that names a dead node or is older than the pin that is
-// known here, unless the pin has changed. With a cause the store has failed already.
-func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool, known pinstore.Pin, cause error) (Assignment, error) {
+// settle reads the pin of a room that is known here. Otherwise it claims the room, or reads the claim of the instance that was
+// faster, in one round trip. It replaces a pin that names a dead node or is older than the pin that is
+// known here, unless the pin has changed.
+func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool) (Assignment, error) {
 	s, err := r.ready(room)
 	if err != nil {
 		return Assignment{}, err
 	}
-	generation := r.cache.Generation()
-	q := r.firstRequest(s, room, d)
-	if cause != nil {
-		return r.degrade(s, q, capacity.Choice{}, cause)
+	generation, known := r.cache.Generation(), r.cache.Known(room)
+	if !hosts {
+		if a, err := r.readKnown(ctx, s, room, known); a.Member != nil {
+			return a, nil
+		} else if err != nil {
+			return r.degrade(s, r.firstRequest(s, room, d), capacity.Choice{}, err)
+		}
 	}
+	q := r.firstRequest(s, room, d)
 	q.hosts, q.known, q.generation = hosts, known.Epoch, generation
 	var void pinstore.Pin // which the claim replaces
 	const attempts = 3
@@ -61,6 +66,19 @@ func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) requ
 		q.Stay = e.Pin
 	}
 	return q
+}
+
+// readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than a claim. It returns
+// no assignment if the pin has gone, or does not stand.
+func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, known pinstore.Pin) (Assignment, error) {
+	if e := r.cache.Get(room); e == nil || r.cache.Lost(e) || liveness.Live(s, known.Incarnation) == nil {
+		return Assignment{}, nil
+	}
+	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
+	if res.Err != nil || res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil {
+		return Assignment{}, res.Err
+	}
+	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), nil
 }
 
 // attemptAll is attempt at one node after the other, until one is not full.

@@ -159,7 +159,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
 	v, err := liveness.Unproven, k.unjudged
 	if err == nil {
-		bounded, cancel := k.store.Bounded(ctx, time.Now())
+		bounded, cancel := k.store.Bounded(ctx)
 		v, err = k.judge(bounded, k.agent.Snapshot(), pin.Incarnation)
 		cancel()
 		k.unjudged = err
@@ -253,7 +253,7 @@ func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 		return k.beat
 	}
 	s, generation := k.agent.Snapshot(), k.cache.Generation()
-	ctx, cancel := k.store.Bounded(ctx, time.Now())
+	ctx, cancel := k.store.Bounded(ctx)
 	defer cancel()
 	if k.others.generation != generation { // the mark of an earlier loss counts no more
 		if _, err := k.store.Store.Heartbeat(ctx, mark(s.Self.ID, restored), 0, nil); err != nil {

@@ -219,7 +219,7 @@ func explainCost(d pinstore.Difference) string {
 
 // agree compares the settings of this node, as self, with those of the other nodes.
 func (r *Resolver) agree(self lease.Incarnation) error {
-	ctx, cancel := r.store.Bounded(context.Background(), time.Now())
+	ctx, cancel := r.store.Bounded(context.Background())
 	defer cancel()
 	return r.store.agreement.Check(ctx, self, r.agent.Snapshot().Stats.Fences)
 }

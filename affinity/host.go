@@ -249,7 +249,7 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 
 // unpin deletes a pin if it has not changed.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
-	ctx, cancel := r.store.Bounded(ctx, time.Now())
+	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, r.agent.Snapshot(), op, "")
 	if res.Err == nil && !res.Done && res.Pin != (pinstore.Pin{}) {

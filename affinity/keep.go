@@ -173,7 +173,7 @@ func (k *keeper) probe(ctx context.Context, h *Hosting) {
 	if h == nil {
 		return
 	}
-	ctx, cancel := k.store.Bounded(ctx, time.Now())
+	ctx, cancel := k.store.Bounded(ctx)
 	defer cancel()
 	k.confirm(ctx, []*Hosting{h}, false)
 }

@@ -3,13 +3,12 @@ package affinity
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
-	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -91,116 +90,27 @@ type settled struct {
 }
 
 // ask settles a room with the store, unless there is a shortcut by then. Concurrent
-// callers for the same room share a flight, and with it the answer. hosts: they are about to
+// callers for the same room in the same flight share the answer. hosts: they are about to
 // serve the room here.
-func (r *Resolver) ask(ctx context.Context, shared *flights, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
-	f, leads := shared.board(room)
-	if leads {
-		r.lead(ctx, f, d, hosts, shortcut)
-	}
+func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
+	answer := flight.DoChan(room, func() (any, error) {
+		if got, ok := shortcut(); ok {
+			return got, nil
+		}
+		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences}
+		bounded, cancel := r.store.Bounded(ctx)
+		defer cancel()
+		a, err := r.settle(bounded, room, d, hosts)
+		r.counts.add(a.Source)
+		before.Assignment = a
+		return before, err
+	})
 	select {
-	case <-f.landed:
-		return f.got, f.err
+	case got := <-answer:
+		return got.Val.(settled), got.Err
 	case <-ctx.Done():
 		return settled{}, ctx.Err()
 	}
-}
-
-var errPanicked = errors.New("affinity: the caller who asked for all panicked")
-
-// lead gets the answer for the callers of a flight. It reads a known pin at once. Anything else runs on a
-// goroutine, also when the caller gives up: others may wait, a claim may have to be undone, and a
-// store that does not answer has to be noticed.
-func (r *Resolver) lead(ctx context.Context, f *flight, d Demand, hosts bool, shortcut func() (settled, bool)) {
-	if got, ok := shortcut(); ok {
-		f.land(got, nil)
-		return
-	}
-	defer func() {
-		if p := recover(); p != nil { // of the store or the tracer; a server of HTTP may survive it
-			f.land(settled{}, fmt.Errorf("%w: %v", errPanicked, p))
-			panic(p)
-		}
-	}()
-	began, s := time.Now(), r.agent.Snapshot()
-	before := settled{generation: r.cache.Generation(), fences: s.Stats.Fences}
-	known, e := r.cache.Known(f.room), r.cache.Get(f.room)
-	var cause error
-	if !hosts && e != nil && !r.cache.Lost(e) && liveness.Live(s, known.Incarnation) != nil {
-		bounded, cancel := r.store.Bounded(ctx, began)
-		defer cancel()
-		defer context.AfterFunc(ctx, cancel)()
-		a, err := r.reread(bounded, f.room, known)
-		switch {
-		case err == nil && a.Member != nil:
-			r.counts.add(Pinned)
-			before.Assignment = a
-			f.land(before, nil)
-			return
-		case !errors.Is(bounded.Err(), context.Canceled):
-			cause = err
-		}
-	}
-	go func() {
-		bounded, cancel := r.store.Bounded(ctx, began)
-		defer cancel()
-		a, err := r.settle(bounded, f.room, d, hosts, known, cause)
-		r.counts.add(a.Source)
-		before.Assignment = a
-		f.land(before, err)
-	}()
-}
-
-// reread reads a pin that is known here. It returns no assignment if the pin has gone, or does not stand.
-func (r *Resolver) reread(ctx context.Context, room string, known pinstore.Pin) (Assignment, error) {
-	s, err := r.ready(room)
-	if err != nil {
-		return Assignment{}, nil //nolint:nilerr // settle fails with it
-	}
-	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
-	if res.Err != nil || res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil {
-		return Assignment{}, res.Err
-	}
-	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), nil
-}
-
-// flights are the rooms that callers wait for. A singleflight.Group takes a goroutine for each, or its callers cannot
-// give up.
-type flights struct {
-	mu   sync.Mutex
-	open map[string]*flight
-}
-
-// flight is an answer about a room, and the callers who wait for it.
-type flight struct {
-	shared *flights
-	room   string
-	landed chan struct{} // closed when the answer is there
-	got    settled
-	err    error
-}
-
-// board returns the flight for a room, and whether the caller leads it.
-func (f *flights) board(room string) (_ *flight, leads bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if that, ok := f.open[room]; ok {
-		return that, false
-	}
-	if f.open == nil {
-		f.open = make(map[string]*flight)
-	}
-	this := &flight{shared: f, room: room, landed: make(chan struct{})}
-	f.open[room] = this
-	return this, true
-}
-
-func (f *flight) land(got settled, err error) {
-	f.got, f.err = got, err
-	f.shared.mu.Lock()
-	delete(f.shared.open, f.room)
-	f.shared.mu.Unlock()
-	close(f.landed)
 }
 
 // ready returns a snapshot that can place the room.

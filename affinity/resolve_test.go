@@ -100,79 +100,53 @@ func TestKnownPinIsRead(t *testing.T) { // S0.1
 	})
 }
 
-// A caller who gives up takes nobody along, and is no failure of the store. A store that hangs is
-// noticed, however soon its callers give up.
-func TestCallerGivesUp(t *testing.T) {
+// slow is a store that answers after a trip, and does not notify.
+type slow struct {
+	pinstore.Store
+	trip atomic.Int64 // in nanoseconds
+}
+
+func (s *slow) Notify(func(string)) (stop func()) { return func() {} }
+
+func (s *slow) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	select {
+	case <-time.After(time.Duration(s.trip.Load())):
+		return s.Store.Swap(ctx, ops...)
+	case <-ctx.Done():
+		results := make([]pinstore.Result, len(ops))
+		for i := range results {
+			results[i].Err = fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())
+		}
+		return results
+	}
+}
+
+// Callers who are less patient than the budget say nothing about a store that answers within it: the others get its answer in the
+// same time, and the breaker stays closed.
+func TestImpatientCallers(t *testing.T) { // S0.8
 	synctest.Test(t, func(t *testing.T) {
-		const soon, hung = 50 * time.Millisecond, 40 * time.Millisecond
-		store := &faulty{Store: pinstore.NewMemory()}
+		store := &slow{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
-		for _, room := range names(4) {
+		rooms := []string{"r-0", "r-1", "r-2", "r-3"}
+		for _, room := range rooms {
 			f.resolve("a", room, 2)
 		}
-		r := f.rooms["a"]
-		impatient := func(room string) {
-			ctx, cancel := context.WithTimeout(t.Context(), soon)
-			defer cancel()
+		time.Sleep(time.Minute) // so that no pin is fresh
+		const trip = 100 * time.Millisecond
+		store.trip.Store(int64(trip))
+		before := f.rooms["a"].Stats().StoreErrors
+		for _, room := range rooms {
+			impatient, cancel := context.WithTimeout(t.Context(), trip*4/5)
+			go func() { _, _ = f.rooms["a"].Resolve(impatient, room, affinity.Demand{Size: 2}) }()
+			synctest.Wait()
 			began := time.Now()
-			_, err := r.Resolve(ctx, room, affinity.Demand{Size: 2}) // r-0 may be answered in the same moment
-			if room != "r-0" && !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != soon {
-				t.Errorf("%s: %v after %v, want to give up after %v", room, err, time.Since(began), soon)
+			if a := f.resolve("a", room, 2); a.Source != affinity.Pinned || time.Since(began) != trip {
+				t.Errorf("%s: %v after %v, want a pin after %v", room, a.Source, time.Since(began), trip)
 			}
+			cancel()
 		}
-		store.stuck.Store(true)
-		began := time.Now()
-		go impatient("r-0")
-		synctest.Wait()
-		time.AfterFunc(hung, func() { store.stuck.Store(false) })
-		a := f.resolve("a", "r-0", 2)
-		if stats := r.Stats(); a.Source != affinity.Pinned || time.Since(began) != soon || stats.StoreErrors != 0 {
-			t.Errorf("who waits on gets %+v after %v; %d errors of the store", a, time.Since(began), stats.StoreErrors)
-		}
-		store.stuck.Store(true)
-		for _, room := range names(4)[1:] {
-			impatient(room)
-		}
-		time.Sleep(150 * time.Millisecond)
-		began = time.Now()
-		if a := f.resolve("a", "r-0", 2); a.Source != affinity.Degraded || time.Since(began) != 0 || r.Stats().Breaker != "open" {
-			t.Errorf("%+v after %v, the breaker is %s", a, time.Since(began), r.Stats().Breaker)
-		}
-	})
-}
-
-// panicky is a store whose Swap panics once.
-type panicky struct {
-	pinstore.Store
-	panics atomic.Bool
-}
-
-func (s *panicky) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
-	if s.panics.Swap(false) {
-		panic("once")
-	}
-	return s.Store.Swap(ctx, ops...)
-}
-
-// A panic of one caller leaves no other waiting.
-func TestPanicOfOneCaller(t *testing.T) { // S0.1
-	synctest.Test(t, func(t *testing.T) {
-		store := &panicky{Store: &faulty{Store: pinstore.NewMemory(), mute: true}}
-		f := newFleet(t, store, affinity.Config{}, "a", "b")
-		f.resolve("a", "r", 2)
-		func() {
-			defer func() {
-				if p := recover(); p != "once" {
-					t.Errorf("recovered %v, want the panic of the store", p)
-				}
-			}()
-			store.panics.Store(true)
-			f.resolve("a", "r", 2)
-		}()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if a, err := f.rooms["a"].Resolve(ctx, "r", affinity.Demand{Size: 2}); err != nil || a.Source != affinity.Pinned {
-			t.Errorf("the next caller got %+v, %v", a, err)
+		if s := f.rooms["a"].Stats(); s.Breaker != "closed" || s.StoreErrors != before {
+			t.Errorf("the breaker is %s after %d errors of the store", s.Breaker, s.StoreErrors-before)
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
+	"golang.org/x/sync/singleflight"
 )
 
 // Resolver says where rooms live, keeps the pins of the rooms that are hosted here,
@@ -40,7 +41,7 @@ type Resolver struct {
 	met      met
 	hosts    hostTable
 	shared   struct { // by concurrent callers
-		resolve, host flights // Host must not be answered from the cache
+		resolve, host singleflight.Group // Host must not be answered from the cache
 		looks         looks
 	}
 	feeds struct {

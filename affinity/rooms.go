@@ -47,7 +47,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 
 // read returns a room's pin from the store.
 func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (pinstore.Pin, error) {
-	ctx, cancel := r.store.Bounded(ctx, time.Now())
+	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
 	if res.Pin.Released() {
@@ -270,7 +270,7 @@ func (r *Resolver) moveFrom(ctx context.Context, room string, from lease.Incarna
 // move replaces the pin of a room by a pin that names a node, if the pin has not changed. If it
 // has, move returns the pin that stands.
 func (r *Resolver) move(ctx context.Context, s *cluster.Snapshot, q capacity.Request, pin pinstore.Pin, to *cluster.Member, reserved capacity.Reservation) (moved Assignment, stands pinstore.Pin, err error) {
-	bounded, cancel := r.store.Bounded(ctx, time.Now())
+	bounded, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	const why = "moved on request"
 	res := r.swap(bounded, s, pinstore.Op{
@@ -307,7 +307,7 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	const stands = 30 * time.Second
 	op := pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
 	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
-	ctx, cancel := r.store.Bounded(ctx, time.Now())
+	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, s, op, "")
 	if res.Err == nil && !res.Done {

@@ -47,10 +47,11 @@ var ErrNotDraining = errors.New("evacuate: the node is not draining")
 
 const (
 	defaultRate = 10
-	abreast     = 16               // rooms that move at the same time: 200 a second at two round trips of 40 ms
-	most        = 1 << 20          // rooms in one list
-	listTime    = 10 * time.Second // for one query of all partitions
-	pause       = time.Second      // after a list or a round that failed
+	abreast     = 4                      // rooms that move at the same time: the resolver has more than 4 calls of the store wait for each other
+	burst       = 100 * time.Millisecond // of the rate, at once, after moves that took too long
+	most        = 1 << 20                // rooms in one list
+	listTime    = 10 * time.Second       // for one query of all partitions
+	pause       = time.Second            // after a list or a round that failed
 )
 
 // Run moves all rooms that live on the agent's node to other nodes, the ones of least
@@ -175,15 +176,20 @@ func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	moves.SetLimit(abreast)
 	next := time.Now()
 	for i, e := range left {
+		moves.Go(func() error { // which waits for one of the others
+			if r.draining() && ctx.Err() == nil {
+				r.move(ctx, e)
+			}
+			return nil
+		})
 		if !r.draining() {
 			err = ErrNotDraining
 			break
 		}
-		moves.Go(func() error {
-			r.move(ctx, e)
-			return nil
-		})
 		next = next.Add(r.interval(len(left) - i))
+		if least := time.Now().Add(-burst); next.Before(least) {
+			next = least
+		}
 		if err = sleep(ctx, time.Until(next)); err != nil {
 			break
 		}

@@ -147,11 +147,11 @@ func TestRun(t *testing.T) { // S6.11
 	})
 }
 
-// The pace holds although a room takes two round trips of 20 ms. Rooms that end meanwhile do not move.
+// The pace holds although a room takes two round trips of 9 ms. Rooms that end meanwhile do not move.
 func TestSlowStore(t *testing.T) { // S6.11
 	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
-		const trip, rate, abreast = 20 * time.Millisecond, 200, 16
+		const trip, rate, abreast = 9 * time.Millisecond, 200, 4
 		f.store.trip.Store(int64(trip))
 		hosted := len(f.hostings["a"])
 		ending := f.hostings["a"][hosted-5:]
@@ -187,6 +187,33 @@ func TestSlowStore(t *testing.T) { // S6.11
 		}
 		if once != last.Moved {
 			t.Errorf("%d rooms moved once, and %d by the count", once, last.Moved)
+		}
+	})
+}
+
+// A store so far away that the rate cannot be had: no move fails, no breaker opens for the joins of the node, and when the way gets
+// short the rooms left do not move all at once.
+func TestFarStore(t *testing.T) { // S6.11
+	inFleet(t, 2700, affinity.Config{}, func(t *testing.T, f *fleet) {
+		f.drain()
+		const rate, burst, abreast = 200, 20, 4 // burst: of 100 ms
+		f.store.trip.Store(int64(120 * time.Millisecond))
+		time.AfterFunc(4*time.Second, func() { f.store.trip.Store(int64(time.Millisecond)) })
+		var moved []time.Time
+		err := evacuate.Run(t.Context(), f.Agent("a"), f.rooms["a"], evacuate.Plan{Rate: rate}, func(p affinity.Evacuation) {
+			moved = append(moved, time.Now())
+			if s := f.rooms["a"].Stats(); p.Failed > 0 || s.Breaker != "closed" {
+				t.Errorf("%+v, the breaker is %s", p, s.Breaker)
+			}
+		})
+		if err != nil || len(moved) < 800 {
+			t.Fatalf("%d rooms moved, %v", len(moved), err)
+		}
+		for i, at := range moved {
+			n, _ := slices.BinarySearchFunc(moved[i:], at.Add(time.Second), time.Time.Compare)
+			if n > rate+burst+abreast+1 {
+				t.Fatalf("%d rooms moved within a second", n)
+			}
 		}
 	})
 }

@@ -84,7 +84,7 @@ func TestDrainRooms(t *testing.T) { // S6.11
 		t.Fatal(err)
 	}
 	partly := 0
-	const abreast = 16           // rooms move at a time
+	const abreast = 4            // rooms move at a time
 	eventually(t, func() error { // a move is in Redis a moment before it counts
 		first := values(t, metricsOf(t, a.Base))
 		stats, err := a.Stats(t.Context())

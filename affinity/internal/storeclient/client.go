@@ -62,7 +62,6 @@ func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked f
 		Timeout:       openTime,
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= tripAfter },
 		IsSuccessful:  func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errBusy) },
-		IsExcluded:    gaveUp,
 		OnStateChange: c.changed,
 	})
 	return c
@@ -83,13 +82,10 @@ func (c *Client) logTransition() {
 	}
 }
 
-// gaveUp reports whether a call has failed because its caller has given up. It says nothing about the store.
-func gaveUp(err error) bool { return errors.Is(err, context.Canceled) }
-
-// Bounded limits a call that began then to the budget. The end of ctx does not end the call: a caller
-// who gives up must not look like a store that does not answer.
-func (c *Client) Bounded(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(context.WithoutCancel(ctx), began.Add(c.budget))
+// Bounded limits a call to the budget. Only time ends the call: a caller who gives
+// up must not look like a store that does not answer.
+func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), c.budget)
 }
 
 // Swap performs one op for a caller who waits.
@@ -104,9 +100,7 @@ func (c *Client) Swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err == nil {
 		return result
 	}
-	if !gaveUp(err) {
-		c.errors.Add(1)
-	}
+	c.errors.Add(1)
 	if c.unasked != nil && (errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)) {
 		c.unasked(ctx, err)
 	}

@@ -60,7 +60,7 @@ func TestStoreClientBreaker(t *testing.T) {
 			return ctx.Err()
 		})
 		swap := func() (pinstore.Result, time.Duration) {
-			ctx, cancel := c.Bounded(t.Context(), time.Now())
+			ctx, cancel := c.Bounded(t.Context())
 			defer cancel()
 			began := time.Now()
 			return c.Swap(ctx, pinstore.Op{Room: "r"}), time.Since(began)

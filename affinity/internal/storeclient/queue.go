@@ -73,14 +73,11 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	why := ctx.Err()
 	if i := slices.Index(q.waiting, w); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		if !gaveUp(why) {
-			why = errBusy
-		}
+		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
 	}
-	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, why)}
+	return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
 }
 
 // next ends a call. It begins the next one, for ops that have waited.

@@ -264,7 +264,7 @@ func TestQueueShardHangs(t *testing.T) { // S0.8
 		var wait sync.WaitGroup
 		for i := range 2000 {
 			wait.Go(func() {
-				ctx, cancel := c.Bounded(t.Context(), time.Now())
+				ctx, cancel := c.Bounded(t.Context())
 				defer cancel()
 				op := pinstore.Op{Room: fmt.Sprint(i), Partition: placement.Partition(i * 7 % 1024)}
 				res := c.Swap(ctx, op)
