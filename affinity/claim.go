@@ -28,10 +28,8 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	}
 	generation, known := r.cache.Generation(), r.cache.Known(room)
 	if !hosts {
-		if a, err := r.readKnown(ctx, s, room, known); a.Member != nil {
-			return a, nil
-		} else if err != nil {
-			return r.degrade(s, r.firstRequest(s, room, d), capacity.Choice{}, err)
+		if a, settled, err := r.readKnown(ctx, s, room, d, known); settled {
+			return a, err
 		}
 	}
 	q := r.firstRequest(s, room, d)
@@ -68,17 +66,21 @@ func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) requ
 	return q
 }
 
-// readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than a claim. It returns
-// no assignment if the pin has gone, or does not stand.
-func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, known pinstore.Pin) (Assignment, error) {
+// readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than a claim. The room is not
+// settled if the pin has gone, or does not stand.
+func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, d Demand, known pinstore.Pin) (a Assignment, settled bool, err error) {
 	if e := r.cache.Get(room); e == nil || r.cache.Lost(e) || liveness.Live(s, known.Incarnation) == nil {
-		return Assignment{}, nil
+		return a, false, nil
 	}
 	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
-	if res.Err != nil || res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil {
-		return Assignment{}, res.Err
+	switch {
+	case res.Err != nil:
+		a, err = r.degrade(s, r.firstRequest(s, room, d), capacity.Choice{}, res.Err)
+		return a, true, err
+	case res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil:
+		return a, false, nil
 	}
-	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), nil
+	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), true, nil
 }
 
 // attemptAll is attempt at one node after the other, until one is not full.
