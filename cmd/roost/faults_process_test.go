@@ -28,8 +28,9 @@ type faulty struct {
 // namedFault is one fault of node b, or of what the nodes share, and what is seen of it.
 type namedFault struct {
 	name   string
-	args   []string // of all agents, besides the usual
-	redis  bool     // the agents pin rooms
+	args   []string        // of all agents, besides the usual
+	redis  bool            // the agents pin rooms
+	ready  func(f *faulty) // before it
 	begin  func(f *faulty)
 	within time.Duration   // 0: 10 s
 	all    bool            // doctor asks all agents
@@ -63,7 +64,10 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 	silent := logs(finds("fail redis: Redis has not answered lately"), "store does not answer; resolving without it")
 	for _, n := range []namedFault{
 		{name: "killed", within: 2 * time.Second, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed")},
-		{name: "killed with rooms", redis: true, within: 2 * time.Second, begin: (*faulty).killWithRooms, want: loses("crashed", "rooms re-homed")},
+		{
+			name: "killed with rooms", redis: true, within: 2 * time.Second, ready: (*faulty).pinRooms,
+			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed", "rooms re-homed"),
+		},
 		{name: "paused", begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: loses("expired")},
 		{
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
@@ -120,6 +124,9 @@ func (n namedFault) holds(t *testing.T) {
 	f.at = agenttest.Observe(t, f.c.Client, f.c.Log)
 	f.at.All = n.all
 	atA := agenttest.Observe(t, f.a.Client, f.a.Log)
+	if n.ready != nil {
+		n.ready(f)
+	}
 	began := time.Now()
 	n.begin(f)
 	if n.within == 0 {
@@ -132,15 +139,14 @@ func (n namedFault) holds(t *testing.T) {
 	}
 }
 
-// killWithRooms kills b, which has pins.
-func (f *faulty) killWithRooms() {
+// pinRooms pins rooms, some of them to b.
+func (f *faulty) pinRooms() {
 	f.t.Helper()
 	for i := range 30 {
 		if _, err := f.c.ResolveRoom(f.t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 1}); err != nil {
 			f.t.Fatal(err)
 		}
 	}
-	f.b.Signal(syscall.SIGKILL)
 }
 
 // advertiseNothing starts b again, with an address to which nothing listens.

@@ -36,11 +36,14 @@ type Observer struct {
 	events, lines int // before the beginning
 }
 
+// soon is between the two looks of doctor: as good as one.
+const soon = time.Millisecond
+
 // Observe returns an observer of an agent, which has joined. What it has seen and logged by now is left out.
 func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Observer {
 	tb.Helper()
 	o := &Observer{Client: client, Log: log, tb: tb}
-	v, err := o.views(tb.Context())
+	v, err := o.views(tb.Context(), soon)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -54,35 +57,83 @@ func (o *Observer) Await(since time.Time, within time.Duration, want Views) time
 	o.tb.Helper()
 	for {
 		ctx, cancel := context.WithTimeout(o.tb.Context(), Patience)
-		v, err := o.views(ctx)
+		v, err := o.views(ctx, soon)
 		cancel()
 		took := time.Since(since)
 		if err == nil {
 			err = v.differ(want)
 		}
 		if err == nil && took <= within {
-			o.stays(want.Page)
+			o.stays(want)
 			return took.Round(10 * time.Millisecond)
 		}
 		if took > within {
 			o.tb.Fatalf("after %v, of %v: %v", took.Round(10*time.Millisecond), within, err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // each look starts processes, and other tests run
 	}
 }
 
-// stays fails the test if the page has other findings when its agent looks as far apart as it asks for: then counters that grow
-// would be findings, too.
-func (o *Observer) stays(want []string) {
+// stays fails the test if a view is another one once the agent has looked as far apart as it does by itself: counters that grow
+// would be findings then, and an event or a line of the log may come late. What doctor prints has to say the same.
+func (o *Observer) stays(want Views) {
 	o.tb.Helper()
-	d, err := o.Client.Doctor(o.tb.Context(), 2*time.Second)
-	if err != nil {
-		o.tb.Fatal(err)
+	v, err := o.views(o.tb.Context(), 2*time.Second)
+	if err == nil {
+		err = v.differ(want)
 	}
-	v := viewsOf(d)
-	if err := v.differ(Views{Page: want}); err != nil {
+	if err != nil {
 		o.tb.Errorf("2 s later: %v", err)
 	}
+	out, err := o.run(o.tb.Context(), o.doctorArgs()...)
+	if printed := printed(out); !samePrefixes(printed, want.Doctor) {
+		o.tb.Errorf("doctor prints %q, want %q, in (%v)\n%s", printed, want.Doctor, err, out)
+	}
+}
+
+// samePrefixes reports whether each line that is wanted begins one that is there, in any order, and none is left.
+func samePrefixes(got, want []string) bool {
+	left := slices.Clone(got)
+	for _, w := range want {
+		i := slices.IndexFunc(left, func(l string) bool { return strings.HasPrefix(l, w) })
+		if i < 0 {
+			return false
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return len(left) == 0
+}
+
+// printed returns what doctor prints that is not ok, as Views has it. A check begins a line with its status; indented lines go on.
+func printed(out string) (lines []string) {
+	var found []string // words of checks
+	finding := false
+	for line := range strings.Lines(out) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+			finding = false
+		case words[0] == "warn", words[0] == "fail":
+			found = append(found, strings.Join(append([]string{words[0], words[1] + ":"}, words[2:]...), " "))
+			finding = true
+		case !strings.HasPrefix(line, " "), words[0] == "means:", words[0] == "do:":
+			finding = false
+		case finding:
+			found[len(found)-1] += " " + strings.Join(words, " ")
+		}
+	}
+	for _, f := range found {
+		check, rest, others := strings.Cut(f, ": at ")
+		if !others {
+			lines = append(lines, f)
+			continue
+		}
+		ids, text, _ := strings.Cut(rest, ": ")
+		for id := range strings.SplitSeq(ids, ", ") {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", id, check, text))
+		}
+	}
+	return lines
 }
 
 // differ returns how the views differ from those that are wanted.
@@ -123,8 +174,9 @@ func viewsOf(d doctor.Diagnosis) (v Views) {
 	return v
 }
 
-func (o *Observer) views(ctx context.Context) (v Views, err error) {
-	d, err := o.Client.Doctor(ctx, time.Millisecond)
+// views reads all views, once the agent has looked twice for the page.
+func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err error) {
+	d, err := o.Client.Doctor(ctx, over)
 	if err != nil {
 		return v, err
 	}
@@ -184,11 +236,7 @@ func (o *Observer) members(ctx context.Context) (lines []string, err error) {
 
 // doctor returns what roost doctor finds that is not ok.
 func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
-	args := []string{"doctor", "--over", "1ms", "--output", "json"}
-	if o.All {
-		args = append(args, "--all")
-	}
-	out, err := o.run(ctx, args...)
+	out, err := o.run(ctx, append(o.doctorArgs(), "--output", "json")...)
 	type check struct{ Name, Status, Finding string }
 	var d struct {
 		Checks []check
@@ -211,6 +259,14 @@ func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
 		}
 	}
 	return lines, nil // the exit code is another one if something is not ok
+}
+
+func (o *Observer) doctorArgs() []string {
+	args := []string{"doctor", "--over", soon.String()}
+	if o.All {
+		args = append(args, "--all")
+	}
+	return args
 }
 
 // run returns what a command prints.
