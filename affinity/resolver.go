@@ -219,6 +219,9 @@ type Stats struct {
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
+	// StoreFault is why: not within Config.Budget, or what the store's client says; empty: it answers.
+	StoreFault string `json:"store_fault,omitempty"`
+
 	// Refused is the ErrSettings for which this node places no rooms; empty: none.
 	Refused string `json:"refused,omitempty"`
 
@@ -287,7 +290,7 @@ func (r *Resolver) Stats() Stats {
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors
 	asked := c.asked.Counts()
 	s.Asked, s.AskedTime, s.AskedWithin = asked.Calls, asked.Took, asked.Within
-	s.Breaker, s.StoreDoubt = store.Breaker, store.Doubt
+	s.Breaker, s.StoreDoubt, s.StoreFault = store.Breaker, store.Doubt, store.Fault
 	if err := r.store.agreement.Refused(); err != nil {
 		s.Refused = err.Error()
 	}

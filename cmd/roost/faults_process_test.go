@@ -61,7 +61,9 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 // rooms. internal/netlab has the faults of networks.
 func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 	t.Parallel()
-	silent := logs(finds("fail redis: Redis has not answered lately"), "store does not answer; resolving without it")
+	silent := func(why string) agenttest.Views {
+		return logs(finds("fail redis: Redis has not answered lately ("+why), "store does not answer; resolving without it")
+	}
 	for _, n := range []namedFault{
 		{name: "killed", within: 2 * time.Second, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed")},
 		{
@@ -95,9 +97,9 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 				Log:     []string{"rejected heartbeats from a clock too far ahead; set the clock of their sender d by "},
 			},
 		},
-		{name: "Redis down", redis: true, begin: func(f *faulty) { f.redis.Kill() }, want: silent},
-		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent},
-		{name: "Redis slow", redis: true, begin: func(f *faulty) { f.link.Delay(2 * time.Second) }, want: silent},
+		{name: "Redis down", redis: true, begin: (*faulty).killRedis, want: silent("connection refused; breaker: ")},
+		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent("not within 150ms; breaker: ")},
+		{name: "Redis slow", redis: true, begin: func(f *faulty) { f.link.Delay(200 * time.Millisecond) }, want: silent("not within 150ms; breaker: ")},
 		{
 			name: "too few partitions", args: []string{"--partitions", "2"}, begin: (*faulty).waitForUneven,
 			want: finds("fail balance: 2 partitions on 3 nodes"),
@@ -137,6 +139,12 @@ func (n namedFault) holds(t *testing.T) {
 	if len(n.want.Log) == 3 { // what each of two survivors says
 		atA.Await(time.Now(), n.within, n.want)
 	}
+}
+
+// killRedis kills Redis. Nothing listens at its address then, so the link must not, either.
+func (f *faulty) killRedis() {
+	f.redis.Kill()
+	f.link.Cut()
 }
 
 // pinRooms pins rooms, some of them to b.

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/latency"
@@ -42,8 +45,9 @@ type Client struct {
 	// breaker reports it under its own lock, where no log handler may run.
 	transition atomic.Int32
 
-	FailedBeats int         // in a row; owned by the keeper
-	away        atomic.Bool // awayAfter heartbeats in a row have failed
+	FailedBeats int          // in a row; owned by the keeper
+	away        atomic.Bool  // awayAfter heartbeats in a row have failed
+	fault       atomic.Value // string: why the latest that failed did
 
 	took   latency.Histogram
 	errors atomic.Uint64
@@ -150,6 +154,7 @@ func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	ctx, cancel := context.WithTimeout(ctx, c.budget)
 	defer cancel()
 	if alive, err = c.Store.Heartbeat(ctx, self, ttl, ask); err != nil {
+		c.fault.Store(c.faultOf(err))
 		if c.FailedBeats++; c.FailedBeats == awayAfter {
 			c.away.Store(true)
 			c.log.Warn("store does not answer; resolving without it", "err", err)
@@ -163,6 +168,17 @@ func (c *Client) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	return alive, back, nil
 }
 
+// faultOf returns why a call failed: a store that is slow needs another remedy than one that has ended.
+func (c *Client) faultOf(err error) string {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return fmt.Sprintf("not within %v", c.budget)
+	}
+	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
+		return e.Error()
+	}
+	return strings.TrimPrefix(err.Error(), pinstore.ErrStore.Error()+": ")
+}
+
 // Away reports whether several heartbeats in a row have failed.
 func (c *Client) Away() bool { return c.away.Load() }
 
@@ -172,13 +188,21 @@ type Stats struct {
 	Errors  uint64 // calls that failed, or that the breaker rejected, and batches that failed
 	Breaker string // closed, half-open or open
 	Doubt   bool   // the store does not answer
+	Fault   string // of Doubt
 }
 
 // Stats returns the counters.
 func (c *Client) Stats() Stats {
 	breaker := c.breaker.State()
-	return Stats{
+	s := Stats{
 		Took: c.took.Counts(), Errors: c.errors.Load(),
 		Breaker: breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
 	}
+	if s.Doubt {
+		s.Fault = c.faultOf(context.DeadlineExceeded) // which opens the breaker
+	}
+	if fault, failed := c.fault.Load().(string); failed && c.away.Load() {
+		s.Fault = fault
+	}
+	return s
 }

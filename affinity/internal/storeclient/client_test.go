@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,16 +110,25 @@ func TestStoreClientBatches(t *testing.T) {
 }
 
 func TestStoreClientAway(t *testing.T) {
-	c, _ := clientOf(func(_ context.Context, call int) error {
-		if call <= awayAfter {
-			return errors.New("down")
-		}
-		return nil
-	})
-	for call := 1; call <= awayAfter+2; call++ {
-		_, back, err := c.Heartbeat(t.Context(), lease.Incarnation{}, time.Second, nil)
-		if (err != nil) != (call <= awayAfter) || back != (call == awayAfter+1) || c.away.Load() != (call == awayAfter) {
-			t.Errorf("heartbeat %d: %v, back %v, away %v", call, err, back, c.away.Load())
+	for fault, down := range map[string]error{
+		"down":               errors.New("down"),
+		"connection refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		"not within 150ms":   context.DeadlineExceeded,
+	} {
+		c, _ := clientOf(func(_ context.Context, call int) error {
+			if call <= awayAfter {
+				return down
+			}
+			return nil
+		})
+		for call := 1; call <= awayAfter+2; call++ {
+			_, back, err := c.Heartbeat(t.Context(), lease.Incarnation{}, time.Second, nil)
+			if (err != nil) != (call <= awayAfter) || back != (call == awayAfter+1) || c.away.Load() != (call == awayAfter) {
+				t.Errorf("heartbeat %d: %v, back %v, away %v", call, err, back, c.away.Load())
+			}
+			if got, want := c.Stats().Fault, map[bool]string{true: fault}[call == awayAfter]; got != want {
+				t.Errorf("heartbeat %d: the fault is %q, want %q", call, got, want)
+			}
 		}
 	}
 }

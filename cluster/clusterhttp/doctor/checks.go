@@ -239,9 +239,9 @@ func (e Examination) redis() []Check {
 	}
 	if r != nil && r.StoreDoubt {
 		faults = append(faults, Check{
-			"redis", Fail, fmt.Sprintf("Redis has not answered lately (breaker: %s)", r.Breaker),
+			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)", cmp.Or(r.StoreFault, "no reason given"), r.Breaker),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
-			"see whether Redis runs, can be reached from the agent's machine and has memory; the agent retries by itself",
+			"see whether Redis runs, answers the agent's machine in that time and has memory: one that is slow, or far away, counts as down; the agent retries by itself",
 		})
 	}
 	return faults

@@ -173,6 +173,9 @@ func TestChecks(t *testing.T) {
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
 		"hasty":             {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
 		"redis away":        {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"redis is slow": {after(func(l *Look) {
+			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreFault = true, "closed", "not within 150ms"
+		}), "redis: fail: Redis has not answered lately (not within 150ms; breaker: closed)"},
 		"other settings": {after(func(l *Look) { // S6.12
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
 		}), "redis: fail: partitions is 64 here and 1024 on b"},
