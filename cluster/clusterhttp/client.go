@@ -87,7 +87,7 @@ func (c *Client) History(ctx context.Context) (History, error) {
 }
 
 // Doctor returns what the agent finds wrong with itself and its cluster. The agent looks twice, over
-// apart: at most 30 s.
+// apart: at most 5 s.
 func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnosis, error) {
 	return ask[doctor.Diagnosis](ctx, c, http.MethodGet, "/v1/doctor?"+url.Values{"over": {over.String()}}.Encode(), nil)
 }

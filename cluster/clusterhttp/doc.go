@@ -138,8 +138,9 @@
 // # Doctor
 //
 // /v1/doctor has the checks of roost doctor, the worst first, by what this node knows. It looks twice,
-// over apart (0 to 30s, by default 2s), and so its response takes that long: a counter that grows between
-// the looks is a finding, an earlier growth is not. The dashboard shows them.
+// over apart (0 to 5s, by default 2s), and so its response takes that long: a counter that grows between
+// the looks is a finding, an earlier growth is not. Calls with the same over share the looks of one that
+// began less than half of over before, and take the less. The dashboard shows them.
 //
 // # Events
 //

@@ -98,7 +98,7 @@ type api struct {
 	hostFor time.Duration
 	listing chan struct{} // full while a list of rooms is made
 
-	examining chan struct{} // calls of /v1/doctor
+	examinations examinations // of /v1/doctor
 
 	evacuation evacuation
 
@@ -129,7 +129,7 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 	a := &api{
 		agent: agent, self: lease.NodeID(cfg.ID), ttl: cfg.LeaseTTL, log: opts.Log, mux: http.NewServeMux(),
 		guard: newGuard(opts), streams: make(chan struct{}, opts.MaxStreams), strange: make(chan struct{}, placesOfStrangers(opts)), journal: newBatches(), tables: tables{updates: newUpdates()},
-		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examining: make(chan struct{}, maxExamined),
+		rooms: opts.Rooms, hostFor: opts.HostFor, listing: make(chan struct{}, 1), examinations: examinations{latest: make(map[time.Duration]*examination)},
 		keepAlive: opts.KeepAlive, bodyTime: bodyTime, sendTime: sendTime, compressors: newCompressors(),
 	}
 	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil}))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -68,13 +69,56 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 
 const (
 	defaultOver = 2 * time.Second // between two looks of doctor
-	maxOver     = 30 * time.Second
+	maxOver     = 5 * time.Second
 
-	// maxExamined is how many calls look at a time. Each holds a list of all members for up to maxOver, 4 MB of lease.MaxNodes, so
-	// they take at most 70 MB with those of the second look. A page looks for 2 s, rests for 1 s, and shows
-	// answers for 10 s: two dozen pages share 8.
+	// maxExamined is how many examinations run at a time. Each holds a list of all members for up to maxOver, 4 MB of
+	// lease.MaxNodes, so they take at most 70 MB with those of the second look. Pages have three values of over, with two
+	// examinations of each at a time, however many the pages are. Clients with eight other values keep them waiting.
 	maxExamined = 8
 )
+
+// examinations are those that run.
+type examinations struct {
+	mu      sync.Mutex
+	running int
+	latest  map[time.Duration]*examination // by how far apart the looks are
+}
+
+// examination is shared by the calls that want the same and arrive in the first half of it. The second look is later than each
+// of these calls.
+type examination struct {
+	doctor.Examination
+
+	began time.Time
+	done  chan struct{} // closed when it has both looks
+}
+
+// enter returns the examination of a call, and whether the call leads it: then it calls leave at its end. It returns nil if too many run.
+func (x *examinations) enter(over time.Duration) (e *examination, leads bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	if e := x.latest[over]; e != nil && now.Sub(e.began) < over/2 {
+		return e, false
+	}
+	if x.running == maxExamined {
+		return nil, false
+	}
+	e = &examination{Examination: doctor.Examination{Over: over}, began: now, done: make(chan struct{})}
+	x.running++
+	x.latest[over] = e
+	return e, true
+}
+
+func (x *examinations) leave(e *examination) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	close(e.done)
+	x.running--
+	if x.latest[e.Over] == e {
+		delete(x.latest, e.Over)
+	}
+}
 
 // doctor looks twice, as roost doctor does through the API, and returns what it finds.
 func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
@@ -82,25 +126,41 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p != nil {
 		return nil, p
 	}
-	select {
-	case a.examining <- struct{}{}:
-		defer func() { <-a.examining }()
-	default:
+	e, leads := a.examinations.enter(over)
+	if e == nil {
 		return nil, &Problem{Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "too many clients have the cluster checked; try again in a second"}
 	}
-	before := a.look()
 	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
-	select {
-	case <-time.After(over):
-	case <-r.Context().Done():
-	case <-a.agent.Done():
-	case <-stop:
+	if leads {
+		a.lead(e, stop)
+	} else {
+		select {
+		case <-e.done:
+		case <-r.Context().Done():
+			return nil, a.problemOf(cluster.ErrClosed) // read by no client
+		case <-stop:
+			return nil, a.problemOf(cluster.ErrClosed)
+		}
 	}
 	if a.closed() {
 		return nil, a.problemOf(cluster.ErrClosed)
 	}
-	d := doctor.Examination{Before: before, After: a.look(), Over: over, Addr: r.Host}.Diagnose()
+	mine := e.Examination
+	mine.Addr = r.Host
+	d := mine.Diagnose()
 	return &d, nil
+}
+
+// lead makes an examination. The end of the call does not end it: others wait for it.
+func (a *api) lead(e *examination, stop <-chan struct{}) {
+	defer a.examinations.leave(e)
+	e.Before = a.look()
+	select {
+	case <-time.After(e.Over):
+	case <-a.agent.Done():
+	case <-stop:
+	}
+	e.After = a.look()
 }
 
 // look has what the checks read: they need no list of owners.

@@ -1,8 +1,11 @@
 package clusterhttp
 
 import (
+	"context"
+	"errors"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -151,14 +154,81 @@ func TestDoctor(t *testing.T) { // S8.6
 			t.Errorf("after a crash: %q", lost)
 		}
 
-		for range maxExamined {
-			h.examining <- struct{}{}
+		var wait sync.WaitGroup
+		for i := range maxExamined {
+			wait.Go(func() { // each has its own
+				if _, err := client.Doctor(t.Context(), time.Second+time.Duration(i)); err != nil {
+					t.Error(err)
+				}
+			})
 		}
+		time.Sleep(time.Millisecond)
 		_, err := client.Doctor(t.Context(), 0)
 		expectProblem(t, err, 503, CodeBusy, "too many clients")
-		<-h.examining
-		go c.Leave("a")
-		_, err = client.Doctor(t.Context(), 20*time.Second)
-		expectProblem(t, err, 503, CodeClosed, "")
+		wait.Wait()
+		for i := range 2 { // one leads, the other shares its examination
+			wait.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				_, err := client.Doctor(t.Context(), 4*time.Second)
+				expectProblem(t, err, 503, CodeClosed, "")
+			})
+		}
+		time.Sleep(time.Second)
+		c.Leave("a")
+		wait.Wait()
+	})
+}
+
+// Any number of pages share the examinations of an agent: each looks for 2 s and rests for 1 s, and all look beside that at once, for 1 s.
+func TestDoctorForPages(t *testing.T) { // S8.6
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		client := serve(t, NewServer(h)).client(t)
+		examine := func(over time.Duration) {
+			began := time.Now()
+			d, err := client.Doctor(t.Context(), over)
+			if took := time.Since(began); err != nil || d.OverMS != over.Milliseconds() || took < over/2 || took > over {
+				t.Errorf("%v after %v, of %v", err, took, over)
+			}
+		}
+		began := time.Now()
+		const pages = 48
+		var wait sync.WaitGroup
+		for i := range pages {
+			wait.Go(func() {
+				time.Sleep(time.Duration(i) * 3 * time.Second / pages)
+				examine(200 * time.Millisecond)
+				for time.Since(began) < 20*time.Second {
+					time.Sleep(time.Second)
+					examine(2 * time.Second)
+				}
+			})
+			wait.Go(func() {
+				time.Sleep(10*time.Second + time.Duration(i)*10*time.Millisecond) // when their streams say so
+				examine(time.Second)
+			})
+		}
+		wait.Wait()
+	})
+}
+
+// The end of the call that leads an examination does not end it for the others.
+func TestDoctorWithoutLeader(t *testing.T) { // S8.6
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		client := serve(t, NewServer(h)).client(t)
+		gone, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			if _, err := client.Doctor(gone, 4*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		d, err := client.Doctor(t.Context(), 4*time.Second)
+		if took := time.Since(began); err != nil || len(d.Checks) == 0 || took < 3*time.Second {
+			t.Errorf("%v, %v after %v", d, err, took)
+		}
+		wait.Wait()
 	})
 }

@@ -100,7 +100,7 @@ func TestSparklines(t *testing.T) { // S8.2, S8.6
 	}
 }
 
-// A lost member is shown with the event of its loss, before the next list of members, and examined at once.
+// A lost member is shown with the event of its loss, before the next list of members, and examined at once, or as soon as that is possible.
 func TestLossAtOnce(t *testing.T) { // S8.6
 	f, p := show(t, 3, 64)
 	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
@@ -114,10 +114,14 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 	}
 	before := asked()
 	f.set(func() { f.overdue = true }) // lists of members are from before the loss
+	f.set(func() { f.refuses = true }) // there is no place for another examination
 	f.lose(lease.Crashed, 2, 2)
 	p.until("the lost row", `(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
 	p.text("#members-figure", "2 of 3")
 	wait(t, "a short examination", func() bool { return asked() > before })
+	f.set(func() { f.refuses = false })
+	refused := asked()
+	wait(t, "another one", func() bool { return asked() > refused })
 	p.text("#health-found .finding", "lost: node-2 crashed")
 }
 

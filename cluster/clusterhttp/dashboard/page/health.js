@@ -38,13 +38,14 @@ export class Health {
   async #hurry() {
     if (this.#hurried) return;
     this.#hurried = true;
-    while (signsOf(this.#model) !== this.#signs) {
-      this.#signs = signsOf(this.#model);
-      await this.#examine(soon);
+    for (let signs; (signs = signsOf(this.#model)) !== this.#signs;) {
+      if (await this.#examine(soon)) this.#signs = signs;
+      else await new Promise((done) => setTimeout(done, rest));
     }
     this.#hurried = false;
   }
 
+  // examine returns false if the agent has no place for it now.
   async #examine(over) {
     try {
       this.#render(await get(`v1/doctor?over=${over}`, 8000));
@@ -53,7 +54,9 @@ export class Health {
       // An agent of an older release has no such answer.
       if (e instanceof Refused && e.code === "not_found") $("health").hidden = true;
       else if (this.#model.fault || Date.now() - this.#checked > kept) this.#doubt(e);
+      return e.code !== "busy";
     }
+    return true;
   }
 
   // doubt says that what the strip shows is old.
