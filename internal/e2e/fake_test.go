@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -41,6 +42,7 @@ type fake struct {
 	pressed []string      // buttons of the demo
 	members []clusterhttp.Member
 	lost    []clusterhttp.Lost
+	alone   map[lease.NodeID]string // addresses of nodes that are heard over TCP alone
 	past    clusterhttp.History
 	stats   clusterhttp.Stats
 	state   *events.State
@@ -186,6 +188,12 @@ func (f *fake) leave(id lease.NodeID) {
 	})
 }
 
+// silence lets a node be heard over TCP alone.
+func (f *fake) silence(node int) {
+	m := member(node)
+	f.alone = map[lease.NodeID]string{m.ID: m.Addr}
+}
+
 // lose ends members that say no farewell, from one number to another.
 func (f *fake) lose(reason lease.Reason, from, to int) {
 	f.change(func() {
@@ -236,7 +244,7 @@ func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) { f.send(w, 
 
 func (f *fake) asMembers() clusterhttp.Members {
 	answer := clusterhttp.Members{
-		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true, Lost: f.lost,
+		Self: f.members[0].ID, Members: f.members, Version: f.state.Version, Digest: f.state.Digest(), Converged: true, Lost: f.lost, StreamsAlone: maps.Clone(f.alone),
 	}
 	for _, m := range f.members {
 		if !m.InSync {

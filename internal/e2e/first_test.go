@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,8 +33,22 @@ var sights = []sight{
 	{"late", func(f *fake, node int) { f.set(func() { f.members[node-1].AgeMS = 4400 }) }, "#health-found .finding", "about to expire at 6s: %s 4.4s", false},
 	{"drained", func(f *fake, node int) { f.change(func() { f.members[node-1].State = lease.Draining }) }, "#members-note", "%s draining", true},
 	{
-		"wrong advertise", func(f *fake, node int) { f.change(func() { f.members[node-1].State = lease.Settling }) },
-		"#health-found .finding", "settling, and owning nothing: %s", true,
+		"wrong advertise", func(f *fake, node int) { // it is no member
+			f.change(func() {
+				f.members = slices.Delete(f.members, node-1, node)
+				f.silence(node)
+			})
+		},
+		"#health-found .finding", "heard over TCP alone: %s at 10.0.", false,
+	},
+	{
+		"deaf by UDP", func(f *fake, node int) {
+			f.change(func() {
+				f.members[node-1].State = lease.Settling
+				f.silence(node)
+			})
+		},
+		"#health-found .finding", "heard over TCP alone: %s at 10.0.", true,
 	},
 	{"cut", func(f *fake, node int) { f.lose(lease.Expired, node, len(f.members)) }, "#health-found .finding", "lost: %s expired 4s ago", true},
 	{

@@ -113,6 +113,11 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 		return n
 	}
 	before := asked()
+	f.set(func() { f.silence(9) })
+	wait(t, "an examination of a node that is heard over TCP alone", func() bool { return asked() > before })
+	f.set(func() { f.alone = nil })
+	p.until("the checks pass again", `document.getElementById("health").dataset.level === "good"`)
+	before = asked()
 	f.set(func() { f.overdue = true }) // lists of members are from before the loss
 	f.set(func() { f.refuses = true }) // there is no place for another examination
 	f.lose(lease.Crashed, 2, 2)

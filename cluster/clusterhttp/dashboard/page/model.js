@@ -7,6 +7,7 @@ export class Model {
   members = []; // of /v1/members
   lost = []; // members that have gone lately, of /v1/members, the crashed and expired ones first
   ahead = []; // nodes whose clock keeps them out, of /v1/members
+  alone = []; // ids of nodes that are heard over TCP alone
   drift = 0;
   table = null; // of /v1/partitions; events update the owners immediately
   counts = new Map(); // partitions by node
@@ -62,6 +63,7 @@ export class Model {
     }
     this.members = m.members.filter((member) => this.#known.has(member.id));
     this.ahead = m.ahead ?? [];
+    this.alone = Object.keys(m.streams_alone ?? {}).sort();
     this.emit("change");
   }
 
