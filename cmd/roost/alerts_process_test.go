@@ -46,7 +46,7 @@ func TestAlertOfALostMember(t *testing.T) {
 	for {
 		firing := firing(t, alerts)
 		if len(firing) > 0 {
-			want := "RoostMemberLost: 1 nodes of roost ended without a leave and have not returned."
+			want := "RoostMemberLost: Nodes of roost that ended without a leave and have not returned: 1."
 			if len(firing) > 1 || firing[0] != want {
 				t.Errorf("alerts: %q, want %q", firing, want)
 			}
