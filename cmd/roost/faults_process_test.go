@@ -57,8 +57,8 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 }
 
 // TestFaultsAreNamed makes one fault each, on agents with leases of 6 s. Doctor, the page, the members, the history and the log of c
-// name the cause and the node, and nothing else: a crash within 2 s, all others within 10 s. A death is two lines of the log, and three with
-// rooms. internal/netlab has the faults of networks.
+// have what the table says, and nothing else: for a crash within 2 s, for all others within 10 s. At least one view names the cause, and the node
+// if there is one; docs/evidence.md has which. A death is two lines of the log, and three with rooms. internal/netlab has the faults of networks.
 func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 	t.Parallel()
 	silent := func(why string) agenttest.Views {
