@@ -241,7 +241,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	return members, nil
 }
 
-// otherLines says what other agents find. Those that find the same, but for numbers, share it.
+// otherLines says what other agents find. Those that find the same, but for durations and counts, share it.
 func otherLines(agents []finding, columns int) (lines []term.Line) {
 	if len(agents) == 0 {
 		return nil
@@ -258,7 +258,7 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 			answered++
 		}
 		for _, c := range a.Checks {
-			key := c.Name + c.Status.String() + digits.ReplaceAllString(c.Finding, "#")
+			key := c.Name + c.Status.String() + figures.ReplaceAllString(c.Finding, " # ")
 			if of[key] == nil {
 				of[key] = &group{check: c}
 				groups = append(groups, of[key])
@@ -275,4 +275,5 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	return lines
 }
 
-var digits = regexp.MustCompile(`\d+`)
+// figures are durations, and the counts of findings, which differ from agent to agent. Ids and addresses are none of them.
+var figures = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)

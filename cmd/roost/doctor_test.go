@@ -15,6 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
+	"github.com/roost-cluster/roost/cmd/roost/internal/survey"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
@@ -84,6 +85,37 @@ func TestCheckLines(t *testing.T) {
 `
 	if diff := cmp.Diff(want, term.Text(checkLines(good, 44), false, "\n")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestFindingsShared: agents share a finding that differs by durations and counts alone. What names other nodes, or other settings, is a
+// finding of its own.
+func TestFindingsShared(t *testing.T) { // S8.3
+	for _, c := range []struct {
+		one, two string
+		same     bool
+	}{
+		{"lost: n3 expired 3s ago, n4 expired 3s ago", "lost: n1 expired 3s ago, n2 expired 3s ago", false},
+		{"lost: 3 expired 3s ago", "lost: 4 expired 3s ago", false},
+		{"lost: 3s-a expired 3s ago", "lost: 4s-a expired 3s ago", false},
+		{"no live member at 10.0.0.9:7946", "no live member at 10.0.0.8:7946", false},
+		{"partitions is 64 here and 1024 on n1", "partitions is 1024 here and 64 on n1", false},
+		{"lost: n3 expired 3s ago, n4 crashed 59s ago", "lost: n3 expired 4s ago, n4 crashed 1m0s ago", true},
+		{"about to expire at 6s: n3 4.1s, n4 5s", "about to expire at 6s: n3 4s, n4 5.5s", true},
+		{"far from the others: n3 by -9s", "far from the others: n3 by -8.9s", true},
+		{"expired: 1 more within 2s, 12 since start", "expired: 2 more within 2s, 9 since start", true},
+		{"behind during all of 2s: watch by 1 state", "behind during all of 2s: watch by 3 states", true},
+		{"about 2.1 billion messages: 70 by this node since", "about 2 billion messages: 71 by this node since", true},
+	} {
+		agents := []finding{{survey.Agent{ID: "n1"}, nil}, {survey.Agent{ID: "n2"}, nil}}
+		for i, text := range []string{c.one, c.two} {
+			agents[i].Checks = []doctor.Check{{Name: "members", Status: doctor.Warn, Finding: text}}
+		}
+		text := term.Text(otherLines(agents, 200), false, "\n")
+		at := strings.Count(text, ": "+c.one) + strings.Count(text, ": "+c.two)
+		if shared := strings.Contains(text, "at n1, n2: "+c.one); shared != c.same || !shared && at != 2 {
+			t.Errorf("%q and %q: shared is %v, want %v\n%s", c.one, c.two, shared, c.same, text)
+		}
 	}
 }
 
