@@ -71,8 +71,8 @@ type Snapshot struct {
 	// cluster's. They are no members, or will be none soon.
 	Ahead map[lease.NodeID]time.Duration
 
-	// StreamsAlone has the advertised addresses of nodes that take no part, although TCP connections bring their states: UDP packets do
-	// not get through between them and this node both ways.
+	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which TCP connections bring: UDP packets do
+	// not get through between them and this node both ways. Nodes that own on another side of a split are not among them.
 	StreamsAlone map[lease.NodeID]string
 
 	// Phase is where this node is in its life.

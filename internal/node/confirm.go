@@ -83,7 +83,7 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	n.notePresent(now, active)
 	l := letter{state, true}
 	if r, newcomer := n.set.Unconfirmed(now, m); r != nil {
-		n.waiting.noteState(now, r)
+		n.waiting.noteState(now, r, slices.Contains(active, r.ID))
 		if !newcomer {
 			if len(active) > 0 {
 				n.reach.silent = r.Addr
@@ -107,7 +107,7 @@ type waitingRoom struct {
 	streams map[lease.NodeID]streamed
 }
 
-// streamed is a node whose full states came over streams, and that was not found to answer packets since the first one.
+// streamed is a node that is not active, whose full states came over streams, and that was not found to answer packets since the first one.
 type streamed struct {
 	handle        lease.Handle
 	addr          string
@@ -224,8 +224,13 @@ func (w *waitingRoom) take(s *waitingSender, states bool) (taken []letter) {
 	return taken
 }
 
-// noteState notes a node by its full state, which came over a stream.
-func (w *waitingRoom) noteState(now time.Time, r *lease.Record) {
+// noteState notes a node by its full state, which came over a stream. A node that is active by that state is on another side of a split,
+// and does not try to join.
+func (w *waitingRoom) noteState(now time.Time, r *lease.Record, active bool) {
+	if active {
+		delete(w.streams, r.ID)
+		return
+	}
 	s, known := w.streams[r.ID]
 	if !known && len(w.streams) >= maxStreamed {
 		return
@@ -240,7 +245,7 @@ func (w *waitingRoom) noteState(now time.Time, r *lease.Record) {
 	w.streams[r.ID] = s
 }
 
-// streamsAlone returns the addresses of nodes that take no part, and whose states have come for long enough for an answer by packet.
+// streamsAlone returns the addresses of nodes that try to join, and whose states have come for long enough for an answer by packet.
 func (w *waitingRoom) streamsAlone(live *lease.View) map[lease.NodeID]string {
 	if len(w.streams) == 0 {
 		return nil

@@ -136,6 +136,27 @@ func TestStreamsAlone(t *testing.T) {
 	names("later", 0)
 }
 
+// A node that owns on the other side of a split is not one that tries to join, also if only streams get through.
+func TestStreamsOfAnotherSide(t *testing.T) { // S5.6
+	w := newNetwork(t, nil, "a")
+	a := w.nodes["a"]
+	b, _ := w.stranger("b")
+	for _, tt := range []struct {
+		state lease.State
+		alone bool
+	}{{lease.Settling, true}, {lease.Active, false}, {lease.Draining, false}, {lease.Settling, true}} {
+		for range 2 {
+			b.set.SetState(tt.state)
+			b.set.Beat(w.now, 0, 0)
+			a.Merge(w.now, b.Sync(w.now))
+			w.run(confirmTime + 10*time.Millisecond)
+		}
+		if _, alone := a.View().StreamsAlone["b"]; alone != tt.alone {
+			t.Errorf("named while it is %v: %v", tt.state, alone)
+		}
+	}
+}
+
 // Strangers that name addresses of one host draw little more to it than they send (S9.1).
 func TestChallengesToOneHost(t *testing.T) {
 	w := newNetwork(t, nil, "a")

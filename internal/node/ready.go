@@ -167,7 +167,7 @@ type View struct {
 	// Waits is why the node goes on joining after the grace; nil = there is no such reason.
 	Waits error
 
-	// StreamsAlone has the advertised addresses of nodes that take no part, although their states come over streams: packets do not get
+	// StreamsAlone has the advertised addresses of nodes that try to join, by their states, which come over streams: packets do not get
 	// through between them and this node both ways.
 	StreamsAlone map[lease.NodeID]string
 

@@ -75,8 +75,8 @@ type Members struct {
 	// Ahead has nodes with clocks that are too far ahead: this node rejects their heartbeats.
 	Ahead []Ahead `json:"ahead,omitempty"`
 
-	// StreamsAlone has the gossip addresses of nodes, by id, that reach this node by TCP and do not become members: UDP does not get
-	// through both ways.
+	// StreamsAlone has the gossip addresses of nodes, by id, that try to join and reach this node by TCP alone: UDP does not get through
+	// both ways.
 	StreamsAlone map[lease.NodeID]string `json:"streams_alone,omitempty"`
 
 	// Lost has the members that have gone within 30 minutes and did not come back, the latest
