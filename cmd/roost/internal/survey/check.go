@@ -43,7 +43,7 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 			foreign = append(foreign, fmt.Sprintf("%s (%s at %s)", a.ID, a.foreign, a.HTTP))
 		case a.skipped:
 			skipped = append(skipped, string(a.ID))
-		case a.absent:
+		case a.absent():
 			absent = append(absent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))
 		case a.View == nil && a.HTTP != "":
 			silent = append(silent, fmt.Sprintf("%s (%s)", a.ID, a.Fault))

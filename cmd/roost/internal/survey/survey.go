@@ -33,7 +33,7 @@ type Agent struct {
 	foreign string  // the cluster of the agent that answers there
 	lost    bool    // by the view of all others
 	left    bool    // by itself, likewise
-	absent  bool    // it runs, and takes no part
+	problem string  // the code of its answer, if that is that it runs, and takes no part
 	skipped bool    // it was not asked
 	trusted bool    // an agent that has the token names HTTP
 	asked   bool
@@ -41,7 +41,12 @@ type Agent struct {
 
 // news reports whether there is anything to say of it: not of a lost one that does not answer.
 func (a *Agent) news() bool {
-	return a.View != nil || a.absent || a.foreign != "" && !a.left || !a.lost
+	return a.View != nil || a.absent() || a.foreign != "" && !a.left || !a.lost
+}
+
+// absent reports whether it runs, and takes no part, when all agents have answered. One that has left by itself may end.
+func (a *Agent) absent() bool {
+	return a.problem != "" && (!a.left || a.problem != clusterhttp.CodeClosed)
 }
 
 // place is where some agents see a member.
@@ -104,8 +109,11 @@ type taking struct {
 
 	mu    sync.Mutex
 	done  int // agents that were asked, besides the first
+	of    int // and that are to be asked
 	known map[lease.NodeID]*Agent
 	next  []*Agent // to be asked
+
+	showing sync.Mutex // the progress
 }
 
 // round asks the agents that are known and not asked yet.
@@ -127,24 +135,32 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 		}
 		other := s.At(a.HTTP, a.trusted)
 		wait.Go(func() {
-			defer func() { t.count(); <-slots }()
+			defer func() { <-slots; t.count() }()
 			other.Timeout = min(s.Timeout, answer)
 			if err := t.ask(ctx, other, a); err != nil {
-				p := session.Absent(err)
-				a.View, a.Fault, a.absent = nil, reason(ctx, other, err), p != nil && (!a.left || p.Code != clusterhttp.CodeClosed)
+				a.View, a.Fault = nil, reason(ctx, other, err)
+				if p := session.Absent(err); p != nil {
+					a.problem = p.Code
+				}
 			}
 		})
 	}
 	wait.Wait()
 }
 
-// count counts an agent that was asked.
+// count counts an agent that was asked. A terminal that takes no more of the progress holds no other agent up.
 func (t *taking) count() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done++; t.progress != nil {
-		t.progress(t.done, len(t.known)-1)
+	t.done++
+	t.mu.Unlock()
+	if t.progress == nil || !t.showing.TryLock() {
+		return
 	}
+	defer t.showing.Unlock()
+	t.mu.Lock()
+	done, of := t.done, t.of
+	t.mu.Unlock()
+	t.progress(done, of)
 }
 
 // ask asks one agent, and notes which others it knows.
@@ -160,15 +176,17 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 		return err
 	}
 	switch cluster := stats.Settings.Cluster; {
+	case m.Self.Validate() != nil:
+		return fmt.Errorf("the agent at %s states no id of a node: %.80q", s.Addr, m.Self)
 	case a.ID == "":
 		t.cluster = cluster
 	case cluster != t.cluster && cluster != "" && t.cluster != "": // an agent of an old release does not say
-		a.foreign = cluster
+		a.foreign = short(cluster, maxWord)
 		return fmt.Errorf("the agent at %s is of cluster %.64q, and not of %.64q", s.Addr, cluster, t.cluster)
 	case a.ID != m.Self:
 		return fmt.Errorf("the agent at %s is that of %s", s.Addr, m.Self)
 	}
-	a.View = &View{State: stats.State, digest: uint64(m.Digest), Lost: []string{}}
+	a.View = &View{State: short(stats.State, maxWord), digest: uint64(m.Digest), Lost: []string{}}
 	t.note(a, m, s.Token != "")
 	if t.then == nil {
 		return nil
@@ -184,25 +202,25 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 		a.ID = m.Self
 		t.known[a.ID] = a
 	}
-	for _, n := range m.Members { // by id
+	for _, n := range m.Members[:min(len(m.Members), lease.MaxNodes)] { // by id
 		if id := t.meet(n.ID, n.HTTP, trusted, ""); id != "" {
 			a.View.Sees = append(a.View.Sees, id)
 			t.known[id].seen(n, a.ID)
 		}
 	}
 	for _, l := range m.Lost { // one that left by itself may run again, too
-		if l.Reason != lease.Departed {
-			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%s %s", l.ID, l.Reason))
+		if l.Reason != lease.Departed && len(a.View.Lost) < maxLost {
+			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%.*s %.*s", lease.MaxIDBytes, l.ID, maxWord, l.Reason))
 		}
 		t.meet(l.ID, l.HTTP, trusted, l.Reason)
 	}
 }
 
-// meet notes a member, why it is lost if it is, and returns its id in memory that all answers share, or "" if there are too many.
+// meet notes a member, why it is lost if it is, and returns its id in memory that all answers share, or "" if it is none, or if there are too many.
 func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reason) lease.NodeID {
 	a := t.known[id]
 	if a == nil {
-		if len(t.known) >= lease.MaxNodes {
+		if len(t.known) >= lease.MaxNodes || id.Validate() != nil {
 			return ""
 		}
 		a = &Agent{ID: id, lost: true, left: true}
@@ -213,6 +231,7 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 	case a.HTTP == "":
 		a.HTTP, a.trusted = at, trusted
 		t.next = append(t.next, a)
+		t.of++
 	case trusted && !a.trusted && !a.asked:
 		a.HTTP, a.trusted = at, true
 	}
@@ -220,12 +239,24 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 	return a.ID
 }
 
-// maxPlaces bounds what made-up answers can have a survey keep of one member.
-const maxPlaces = 4
+// What made-up answers can have a survey keep.
+const (
+	maxPlaces = 4   // of one member
+	maxWord   = 64  // characters of a state, a reason, or a cluster
+	maxLost   = 256 // by the view of one agent, which names as many
+)
+
+// short returns the first characters of a text that is too long, which it does not keep in memory.
+func short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%.*s", most, text)
+}
 
 // seen notes where an agent sees this one.
 func (a *Agent) seen(n clusterhttp.Member, by lease.NodeID) {
-	at := n.Addr
+	at := short(n.Addr, lease.MaxAddrBytes)
 	if served(n.HTTP) {
 		at += " and " + n.HTTP
 	}
@@ -240,6 +271,9 @@ func (a *Agent) seen(n clusterhttp.Member, by lease.NodeID) {
 
 // served reports whether at is where an agent serves HTTP: a scheme, a host and a port.
 func served(at string) bool {
+	if len(at) > len("https://")+lease.MaxAddrBytes {
+		return false
+	}
 	u, err := url.Parse(at)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Port() != "" && at == (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }

@@ -39,6 +39,8 @@ type town struct {
 	token string            // of the one who asks
 	told  sync.Map          // agents that were sent it
 	long  string            // end of a message
+	calls func(call string) // is called with each
+	raw   map[string]any    // answers by the path, behind the agent
 	same  []byte            // the rest of the answer of all agents about members
 	busy  atomic.Int64
 	most  atomic.Int64 // agents that were asked at a time
@@ -93,6 +95,13 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: code, Message: "joining: by UDP" + tn.long, State: "joining"})
 		return
 	}
+	if tn.calls != nil {
+		tn.calls(call)
+	}
+	if answer := tn.raw[id+r.URL.Path]; answer != nil {
+		_ = json.NewEncoder(w).Encode(answer)
+		return
+	}
 	sees, known := tn.sees[id]
 	if !known {
 		http.Error(w, "no such agent", http.StatusBadGateway)
@@ -121,6 +130,17 @@ func (tn *town) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // take asks all agents, beginning with one. Each has that time, and all together half as much again.
 func (tn *town) take(t *testing.T, first string, timeout time.Duration) []Agent {
 	t.Helper()
+	last := 0
+	return tn.takeAnd(t, first, timeout, func(done, of int) {
+		if done < last || of < done {
+			t.Errorf("%d of %d were asked, after %d", done, of, last)
+		}
+		last = done
+	})
+}
+
+func (tn *town) takeAnd(t *testing.T, first string, timeout time.Duration, progress func(done, of int)) []Agent {
+	t.Helper()
 	o := new(session.Options)
 	env := make(map[string]string)
 	if tn.token != "" {
@@ -142,12 +162,7 @@ func (tn *town) take(t *testing.T, first string, timeout time.Duration) []Agent 
 	s.Base, s.Timeout = tn.at(first), timeout
 	ctx, cancel := context.WithTimeout(t.Context(), timeout*3/2)
 	defer cancel()
-	last := 0
-	agents, err := Take(ctx, s, nil, func(done, of int) {
-		if last++; done != last || of < done {
-			t.Errorf("%d of %d were asked, after %d", done, of, last)
-		}
-	})
+	agents, err := Take(ctx, s, nil, progress)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,16 +187,18 @@ func TestCheck(t *testing.T) { // S8.3
 		"left, and runs apart":        {map[string][]string{"a": {"a", "=x"}, "x": {"x"}}, nil, "a 1, x 1", []string{"fail sides that do not see each other: a | x"}},
 		"left, and ends":              {map[string][]string{"a": {"a", "=ended"}}, nil, "a 1", nil},
 		"lost, and ended":             {map[string][]string{"a": {"a", "-ended"}}, nil, "a 1, ended -", []string{"warn runs, and takes no part: ended ("}},
-		"left, and joins in vain":     {map[string][]string{"a": {"a", "=absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
-		"joins":                       {map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1", []string{"warn x is not seen by a"}},
-		"runs, and takes no part":     {map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
-		"no answer":                   {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
-		"no HTTP":                     {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
-		"of another cluster":          {map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}}, nil, "a 2, foreign -", []string{"warn an agent of another cluster answers for foreign (staging at http://foreign:8401)"}},
-		"lost, and of another":        {map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}}, nil, "a 1, foreign -", []string{"warn an agent of another cluster answers for foreign ("}},
-		"left, and of another":        {map[string][]string{"a": {"a", "=foreign"}, "foreign": {"foreign"}}, nil, "a 1", nil},
-		"at two addresses":            {map[string][]string{"a": {"a", "b", "moved"}, "b": {"a", "b", "moved"}, "moved": {"a", "b", "moved"}}, nil, "a 3, b 3, moved 3", []string{"warn moved is seen at 10.0.0.1:7946 and http://moved:8401 by a and 1 more, at 10.0.0.2:7946 and http://moved:8401 by moved"}},
-		"another agent's address":     {map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -", []string{"warn no view from alias-a (the agent at "}},
+		"left for one, and lost for another, later, and ended": {map[string][]string{"a": {"a", "b", "=ended"}, "b": {"a", "b", "c", "=ended"}, "c": {"a", "b", "c", "-ended"}}, nil,
+			"a 2, b 3, c 3, ended -", []string{"warn c is not seen by a", "warn runs, and takes no part: ended ("}},
+		"left, and joins in vain": {map[string][]string{"a": {"a", "=absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
+		"joins":                   {map[string][]string{"a": {"a", "-x"}, "x": {"x"}}, map[string]string{"x": "joining"}, "a 1, x 1", []string{"warn x is not seen by a"}},
+		"runs, and takes no part": {map[string][]string{"a": {"a", "-absent"}}, nil, "a 1, absent -", []string{"warn runs, and takes no part: absent (joining: by UDP"}},
+		"no answer":               {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
+		"no HTTP":                 {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},
+		"of another cluster":      {map[string][]string{"a": {"a", "foreign"}, "foreign": {"a", "foreign", "x"}}, nil, "a 2, foreign -", []string{"warn an agent of another cluster answers for foreign (staging at http://foreign:8401)"}},
+		"lost, and of another":    {map[string][]string{"a": {"a", "-foreign"}, "foreign": {"foreign"}}, nil, "a 1, foreign -", []string{"warn an agent of another cluster answers for foreign ("}},
+		"left, and of another":    {map[string][]string{"a": {"a", "=foreign"}, "foreign": {"foreign"}}, nil, "a 1", nil},
+		"at two addresses":        {map[string][]string{"a": {"a", "b", "moved"}, "b": {"a", "b", "moved"}, "moved": {"a", "b", "moved"}}, nil, "a 3, b 3, moved 3", []string{"warn moved is seen at 10.0.0.1:7946 and http://moved:8401 by a and 1 more, at 10.0.0.2:7946 and http://moved:8401 by moved"}},
+		"another agent's address": {map[string][]string{"a": {"a", "alias-a"}, "alias-a": {"a"}}, nil, "a 2, alias-a -", []string{"warn no view from alias-a (the agent at "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tn := newTown(t, c.sees)
@@ -264,6 +281,73 @@ func TestHostileAnswer(t *testing.T) {
 	tn.long = strings.Repeat("long", 1000)
 	if fault := tn.take(t, "a", 20*time.Second)[1].Fault; len(fault) != 200 {
 		t.Errorf("a reason of %d bytes: %s", len(fault), fault)
+	}
+}
+
+// Of an answer, no more is kept than the answer of an agent needs.
+func TestLongAnswer(t *testing.T) {
+	tn := newTown(t, map[string][]string{"a": {"a", "b", "foreign"}})
+	long := strings.Repeat("long", 1<<18)
+	members := clusterhttp.Members{Self: "b", Members: []clusterhttp.Member{
+		{ID: "a", Addr: "10.0.0.9:7946" + long}, {ID: "b", Addr: long}, {ID: "d", HTTP: "http://" + long + ":8401"}, {ID: lease.NodeID(long)},
+	}}
+	for i := range members.Members {
+		members.Members[i].State = lease.Active
+	}
+	for i := range 2000 {
+		members.Lost = append(members.Lost, clusterhttp.Lost{ID: lease.NodeID(fmt.Sprint("l", i)), Reason: lease.Crashed})
+	}
+	members.Lost[0].Reason, members.Lost[1].ID = lease.Reason(long), lease.NodeID(long)
+	tn.raw = map[string]any{
+		"b/v1/members": members, "b/v1/stats": clusterhttp.Stats{State: long, Settings: clusterhttp.Settings{Cluster: "roost"}},
+		"foreign/v1/members": clusterhttp.Members{Self: "foreign"}, "foreign/v1/stats": clusterhttp.Stats{Settings: clusterhttp.Settings{Cluster: long}},
+	}
+	agents := tn.take(t, "a", 20*time.Second)
+	if len(agents) != 4 || agents[1].View == nil || len(agents[1].View.Lost) != 256 || agents[3].foreign == "" {
+		t.Fatalf("%d agents: %.2000s", len(agents), fmt.Sprintf("%+v", agents))
+	}
+	for _, a := range agents {
+		b, err := json.Marshal(a)
+		if size := len(b) + len(fmt.Sprint(a.places, a.foreign)); err != nil || size > 10_000 {
+			t.Errorf("%.80s: %d bytes, %v", a.ID, size, err)
+		}
+	}
+	for _, c := range Check(agents) {
+		if len(c.Finding) > 2000 {
+			t.Errorf("a finding of %d bytes: %.80s", len(c.Finding), c.Finding)
+		}
+	}
+}
+
+// A terminal that takes no more of the progress holds no answer up. The progress counts agents that are asked: not those without an API.
+func TestProgress(t *testing.T) {
+	sees := map[string][]string{"a": {"a", "off"}}
+	for i := range 2 * atOnce {
+		id := fmt.Sprintf("n%04d", i)
+		sees["a"], sees[id] = append(sees["a"], id), []string{id}
+	}
+	tn := newTown(t, sees)
+	all := make(chan struct{})
+	var asked atomic.Int64
+	tn.calls = func(call string) {
+		if call == "v1/stats" && asked.Add(1) == int64(len(sees)) {
+			close(all)
+		}
+	}
+	most := 0
+	tn.takeAnd(t, "a", 20*time.Second, func(_, of int) {
+		most = max(most, of)
+		if t.Failed() {
+			return
+		}
+		select {
+		case <-all:
+		case <-time.After(10 * time.Second):
+			t.Error("agents wait for the terminal")
+		}
+	})
+	if most != 2*atOnce {
+		t.Errorf("asks %d agents, want %d", most, 2*atOnce)
 	}
 }
 
