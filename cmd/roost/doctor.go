@@ -124,13 +124,13 @@ func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diag
 func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
+	if l.Members, err = s.Members(ctx); err != nil { // before the counters: a loss between the two is not one that the first look names
+		return l, err
+	}
 	if l.Stats, err = s.Stats(ctx); err != nil {
 		if missing(err) {
 			return l, fmt.Errorf("the agent at %s is of an older version of roost than this program, and has no counters", s.Addr)
 		}
-		return l, err
-	}
-	if l.Members, err = s.Members(ctx); err != nil {
 		return l, err
 	}
 	if l.History, err = s.History(ctx); err != nil && session.Absent(err) == nil && !missing(err) {

@@ -159,9 +159,21 @@ func TestChecks(t *testing.T) {
 		"a crash that is named": {func(_, a *Look) {
 			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 1500}}
 		}, "members: warn: lost: node-z crashed 2s ago"},
-		"a crash after one that is named": {func(_, a *Look) {
-			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 60_000}}
+		"a crash after one that is named": {func(b, a *Look) {
+			b.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 60_000}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, b.Members.Lost
 		}, "members: warn: lost: node-z crashed 1m0s ago + losses: warn: expired: 1 more"},
+		"a crash just before that is named, and one that came back": {func(b, a *Look) {
+			b.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 100, Incarnation: 3}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 2100, Incarnation: 3}}
+		}, "members: warn: lost: node-z crashed 2s ago + losses: warn: expired: 1 more"},
+		"a second crash of one that was named": {func(b, a *Look) {
+			b.Members.Lost = []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 100, Incarnation: 3}}
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 1100, Incarnation: 4}}
+		}, "members: warn: lost: node-z crashed 1s ago"},
+		"a crash during a long look": {func(_, a *Look) {
+			a.Stats.Counts.Crashed, a.Members.Lost = 1, []report.Lost{{ID: "node-z", Reason: lease.Crashed, AgoMS: 8000}}
+		}, "members: warn: lost: node-z crashed 8s ago"},
 		"beats of a clock that is named": {func(_, a *Look) {
 			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
 		}, "clocks: fail: more than 5s ahead of the others: node-z by 7s"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
@@ -68,9 +67,9 @@ func figures(s report.Stats) map[string]uint64 {
 func (e Examination) named(counter string, by uint64) bool {
 	switch counter {
 	case "expired":
-		within := e.Over.Milliseconds() + time.Second.Milliseconds() // a look takes a moment, too
+		lost := e.Before.Members.Lost
 		return by <= uint64(len(slices.DeleteFunc(slices.Clone(e.After.Members.Lost), func(l report.Lost) bool {
-			return l.Reason == lease.Departed || l.AgoMS > within
+			return l.Reason == lease.Departed || slices.ContainsFunc(lost, func(b report.Lost) bool { return b.ID == l.ID && b.Incarnation == l.Incarnation })
 		})))
 	case "skew_rejected":
 		return len(e.After.Members.Ahead) > 0
