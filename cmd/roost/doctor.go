@@ -226,6 +226,9 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	if own != nil || session.Absent(err) != nil {
 		return members, own
 	}
+	if err != nil && all.Err() != nil && ctx.Err() == nil {
+		return members, fmt.Errorf("no answer from %s within %v: allow more time with --within", s.Addr, e.within)
+	}
 	if err != nil {
 		return members, err
 	}

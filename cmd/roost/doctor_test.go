@@ -324,8 +324,12 @@ func TestDoctorAllOfMany(t *testing.T) { // S8.3
 func TestDoctorAllWithin(t *testing.T) { // S8.3
 	t.Parallel()
 	f := town(t, 70)
-	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "2s", "--within", "500ms")
+	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "2s")
 	if want := "6 of 73 agents were not asked: other-065, other-066, other-067, other-068, other-069,"; code != exitWarned || !strings.Contains(out, want) || fault != "" {
+		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, fault)
+	}
+	code, out, fault = roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms", "--within", "1ns")
+	if want := " within 1ns: allow more time with --within"; code != exitFailed || !strings.Contains(fault, want) {
 		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, fault)
 	}
 }
