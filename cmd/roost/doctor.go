@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ broken, and 1 if no agent answers.`,
 	}, settings.Setting{
 		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true, Usage: "ask the agents of all members, too",
 	}, settings.Setting{
-		Name: "within", Arg: "DURATION", Default: "2m", Set: settings.Duration(&e.within), FlagOnly: true, Usage: "with --all: for at most this long",
+		Name: "within", Arg: "DURATION", Set: settings.Duration(&e.within), FlagOnly: true, Usage: "with --all: for at most this long (default 2m)",
 	}, settings.Setting{
 		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true, Usage: "how many live members there should be: fewer is a failure",
 	})
@@ -68,12 +69,15 @@ broken, and 1 if no agent answers.`,
 type examination struct {
 	over   time.Duration
 	all    bool
-	within time.Duration // for all
+	within time.Duration // for all; 0: 2 minutes
 	expect int           // 0: it does not matter
 }
 
 func (e examination) diagnose(ctx context.Context, s *session.Session) (r report, err error) {
 	var members int
+	if !e.all && e.within > 0 {
+		return r, settings.UsageError("--within bounds --all: give both, or neither")
+	}
 	if !e.all {
 		r.Diagnosis, members, err = examine(ctx, s, e.over)
 	} else {
@@ -206,6 +210,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	var own error
 	var wait sync.WaitGroup
 	wait.Go(func() { r.Diagnosis, members, own = examine(ctx, s, e.over) })
+	e.within = cmp.Or(e.within, 2*time.Minute)
 	all, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
 	progress := s.Progress()

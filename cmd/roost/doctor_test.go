@@ -332,4 +332,8 @@ func TestDoctorAllWithin(t *testing.T) { // S8.3
 	if want := " within 1ns: allow more time with --within"; code != exitFailed || !strings.Contains(fault, want) {
 		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, fault)
 	}
+	code, out, fault = roostIn(t, f[0].Env, "doctor", "--within", "1s")
+	if want := "--within bounds --all"; code != exitUsage || !strings.Contains(fault, want) {
+		t.Errorf("without --all: exits with %d and not with %q\n%s%s", code, want, out, fault)
+	}
 }
