@@ -66,7 +66,7 @@ func (a *Agent) SetKeys(key []byte, old ...[]byte) error {
 }
 
 // KeyFingerprints returns a fingerprint of each gossip key of this node: first of the key that it sends
-// with, then of those that it also accepts. Without a key there are none.
+// with, then of the other accepted keys. Without a key there are none.
 func (a *Agent) KeyFingerprints() []string {
 	var prints []string
 	for _, k := range a.gossip.Keys() {
@@ -76,6 +76,6 @@ func (a *Agent) KeyFingerprints() []string {
 }
 
 // KeyFingerprints returns fingerprints of the first four gossip keys of the member, as it states them: first of
-// the key that it sends with, then of those that it also accepts. A member without a key states none, and so
+// the key that it sends with, then of the other accepted keys. A member without a key states none, and so
 // does one of an earlier release.
 func (m *Member) KeyFingerprints() []string { return fingerprints(m.keys) }

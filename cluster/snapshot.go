@@ -156,7 +156,7 @@ func (s *Snapshot) Place(key string) (*Member, error) {
 }
 
 // OwnerOf returns the owner of p, and false if it has none. With hand-over, the owner is the
-// member that runs p, as far as this node knows, until the one that the table names does.
+// member that runs p, as far as this node knows, until the member of the table does.
 func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 	if len(s.runners) > 0 {
 		if m := s.runners[p]; m != nil {
@@ -167,7 +167,7 @@ func (s *Snapshot) OwnerOf(p placement.Partition) (*Member, bool) {
 }
 
 // NextOwnerOf returns the member that the table names for p, and false if there is none. It
-// is the owner, or with hand-over the one that takes p over.
+// is the owner, or with hand-over the member that takes p over.
 func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 	if i := s.Table.OwnerIndex(p); i >= 0 {
 		return s.owners[i], true
@@ -179,7 +179,7 @@ func (s *Snapshot) NextOwnerOf(p placement.Partition) (*Member, bool) {
 // hand-over. The map is shared and must not be modified; it is nil most of the time.
 func (s *Snapshot) Runners() map[placement.Partition]*Member { return s.runners }
 
-// Owners returns the n best nodes for key, distinct, the one that the table names first.
+// Owners returns the n best nodes for key, distinct, the owner by the table first.
 func (s *Snapshot) Owners(key string, n int) []*Member {
 	var few [3]int // the usual number, without an allocation
 	ranked := s.Table.AppendRank(few[:0], placement.Of(key, s.Table.Partitions()), n)

@@ -119,7 +119,7 @@ func (f *Follower) lostRoom(ctx context.Context, failed int, room string, err er
 }
 
 // followRoom passes the directives of one agent to take, until that ends, says nothing, or is not followed any more. The
-// first agent to try is the one that is followed. A stream that was open for a while, also without a directive, has worked.
+// first agent to try is the followed one. A stream that was open for a while, also without a directive, has worked.
 func (f *Follower) followRoom(ctx context.Context, try int, room string, take func([]byte) error) (worked bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -140,7 +140,7 @@ func (f *Follower) followRoom(ctx context.Context, try int, room string, take fu
 	return !opened.IsZero() && time.Since(opened) > longestPause, err
 }
 
-// agents returns all agents, the one that is followed first.
+// agents returns all agents, the followed one first.
 func (f *Follower) agents() []string {
 	agents := slices.Clone(f.cfg.Agents)
 	if c := f.current.Load(); c != nil {

@@ -86,8 +86,8 @@ func agreedSince(words []string) (agreed pinstore.Agreed, err error) {
 }
 
 // fingerprint is the string that holds the settings of a cluster, the zset of the
-// incarnations that state them, and the one of those that are refused, in one slot. The name of the cluster may have any bytes, so
-// those that have a meaning in keys are escaped.
+// incarnations that state them, and the key of the refused incarnations, in one slot. The name of the cluster may have any bytes, so
+// bytes with a meaning in keys are escaped.
 func fingerprint(cluster string) (settings, users, refused string) {
 	var b strings.Builder
 	for _, c := range []byte(cluster) {

@@ -128,7 +128,7 @@ func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diag
 func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	if l.Members, err = s.Members(ctx); err != nil { // before the counters: a loss between the two is not one that the first look names
+	if l.Members, err = s.Members(ctx); err != nil { // before the counters: the first look names no loss between the two
 		return l, err
 	}
 	if l.Stats, err = s.Stats(ctx); err != nil {
@@ -249,7 +249,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	return members, nil
 }
 
-// otherLines says what other agents find. Those that find the same, but for durations and counts, share it.
+// otherLines says what other agents find. Agents with the same finding, but for durations and counts, share a line.
 func otherLines(agents []finding, columns int) (lines []term.Line) {
 	if len(agents) == 0 {
 		return nil

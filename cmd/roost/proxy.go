@@ -101,7 +101,7 @@ func (o *proxyOptions) readToken(path string) (err error) {
 	return err
 }
 
-// faults returns what is wrong with options that depend on each other, or is missing.
+// faults returns the faults of options that depend on each other, and the missing options.
 func (o *proxyOptions) faults() (faults []error) {
 	if o.Key == nil {
 		faults = append(faults, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))

@@ -39,7 +39,7 @@ type Config struct {
 	Place Place
 	Key   Key
 
-	// Local serves what is owned here. Default: none, and Place must not return true.
+	// Local serves the keys that are owned here. Default: none, and Place must not return true.
 	Local http.Handler
 
 	// Redirect answers with 307 and the address of the owner, instead of sending the request there: clients
@@ -125,7 +125,7 @@ func NewTransport() *http.Transport {
 	}
 	t.Proxy, t.MaxIdleConnsPerHost, t.MaxIdleConns = nil, 100, 0
 	t.DialContext = (&net.Dialer{Timeout: time.Second}).DialContext
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // one that hangs would get all requests
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence} // a connection that hangs would get all requests
 	return t
 }
 
@@ -192,7 +192,7 @@ func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, addr string) {
 	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // to the host of the owner, by Place
 }
 
-// hopsOf returns how often a request was sent on. What is no number counts as many.
+// hopsOf returns how often a request was sent on. Text without a number counts as many.
 func hopsOf(r *http.Request) int {
 	text := r.Header.Get(hopsHeader)
 	if text == "" {

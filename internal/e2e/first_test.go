@@ -61,7 +61,7 @@ var sights = []sight{
 	},
 }
 
-// What is wrong, and which node it is, is on the first screen at each size. Nothing there overlaps or is cut.
+// The fault, and its node, are on the first screen at each size. Nothing there overlaps or is cut.
 func TestFirstScreen(t *testing.T) { // S8.6
 	sizes := []int{3, 100}
 	if *shots != "" {
@@ -126,7 +126,7 @@ func (s sight) look(t *testing.T, nodes int) {
 	p.do(chromedp.Navigate("about:blank")) // it polls otherwise
 }
 
-// shoot stores what is on the screen, in both themes.
+// shoot stores pictures of the screen, in both themes.
 func (p *tab) shoot(name string) {
 	p.t.Helper()
 	for _, theme := range []string{"light", "dark"} {

@@ -145,9 +145,9 @@ func (s *admission) enters(p *place) bool {
 	return true
 }
 
-// victim returns the stream to close when the slots are taken: of those that this node waits for,
+// victim returns the stream to close when the slots are taken: of the streams that this node waits for,
 // and that have not proven the key, the longest-waiting one of the source that has the most of them;
-// then of those that have.
+// then of the streams that have.
 func (s *admission) victim(now time.Time) *place {
 	for _, proven := range []bool{false, true} {
 		may := func(p *place) bool {

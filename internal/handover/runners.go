@@ -113,7 +113,7 @@ func (r *Runners) Doubts(now time.Time) map[lease.Handle][]placement.Partition {
 }
 
 // Begun says that this node begins to run p, and reports whether others may take another
-// node for the one that runs it.
+// node for the runner.
 func (r *Runners) Begun(p placement.Partition) (news bool) {
 	_, news = r.other[p]
 	delete(r.other, p)

@@ -207,7 +207,7 @@ func (n *Node) Handle() lease.Handle { return n.set.Handle() }
 func (n *Node) View() View {
 	v := n.Glance()
 	v.Live = n.set.View()
-	if v.Phase != Joining { // otherwise this node is the one that packets do not reach
+	if v.Phase != Joining { // otherwise packets do not reach this node
 		v.StreamsAlone = n.waiting.streamsAlone(v.Live)
 	}
 	return v

@@ -102,7 +102,7 @@ func (e Examination) Diagnose() Diagnosis {
 	return d
 }
 
-// rank orders findings. What is uneven has been so for long: what is new comes first.
+// rank orders findings. Uneven shares have been so for long: news comes first.
 func (c Check) rank() int {
 	if c.Name == "balance" {
 		return 2 * int(c.Status)

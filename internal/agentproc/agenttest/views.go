@@ -18,8 +18,8 @@ import (
 
 // Views are what people find at one agent, a line each.
 type Views struct {
-	Doctor  []string // what is not ok by roost doctor: with --all, those of other agents begin with their ids
-	Page    []string // what is not ok on the dashboard, which has it from /v1/doctor
+	Doctor  []string // findings of roost doctor that are not ok: with --all, the findings of other agents begin with their ids
+	Page    []string // findings on the dashboard that are not ok, from /v1/doctor
 	Members []string // the id and state of each member by roost members, and the lines below
 	History []string // events since the beginning, without moves of partitions
 	Log     []string // messages since the beginning, each with the member or senders and the reason
@@ -51,7 +51,7 @@ func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Obs
 	return o
 }
 
-// Await waits until the views are those that are wanted, and nothing else, and returns how long that took. A line may go on behind one that
+// Await waits until the views are as wanted, and nothing else, and returns how long that took. A line may go on behind one that
 // is wanted. It fails the test at the deadline.
 func (o *Observer) Await(since time.Time, within time.Duration, want Views) time.Duration {
 	o.tb.Helper()
@@ -91,7 +91,7 @@ func (o *Observer) stays(want Views) {
 	}
 }
 
-// samePrefixes reports whether each line that is wanted begins one that is there, in any order, and none is left.
+// samePrefixes reports whether each wanted line begins a line that is there, in any order, and none is left.
 func samePrefixes(got, want []string) bool {
 	left := slices.Clone(got)
 	for _, w := range want {
@@ -136,7 +136,7 @@ func printed(out string) (lines []string) {
 	return lines
 }
 
-// differ returns how the views differ from those that are wanted.
+// differ returns how the views differ from the wanted ones.
 func (v Views) differ(want Views) error {
 	var errs []error
 	for _, c := range []struct {

@@ -6,8 +6,8 @@ import (
 )
 
 // Reload takes the settings over that can change while the agent runs: log-level, join, and the content of the files
-// of keys and tokens. It returns the agent as it runs then, and the names of the settings that have changed: those that
-// it took over, and those that take a restart. A file of secrets changes with its content.
+// of keys and tokens. It returns the agent as it runs then, and the names of the settings that have changed: the ones
+// taken over, and the ones for which it takes a restart. A file of secrets changes with its content.
 func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	running = *a
 	running.given = maps.Clone(a.given)

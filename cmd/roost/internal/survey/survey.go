@@ -39,12 +39,12 @@ type Agent struct {
 	asked   bool
 }
 
-// news reports whether there is anything to say of it: not of a lost one that does not answer.
+// news reports whether there is anything to say of it: not of a lost agent without an answer.
 func (a *Agent) news() bool {
 	return a.View != nil || a.absent() || a.foreign != "" && !a.left || !a.lost
 }
 
-// absent reports whether it runs, and takes no part, when all agents have answered. One that has left by itself may end.
+// absent reports whether it runs, and takes no part, when all agents have answered. A process that has left may end.
 func (a *Agent) absent() bool {
 	return a.problem != "" && (!a.left || a.problem != clusterhttp.CodeClosed)
 }
@@ -208,7 +208,7 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 			t.known[id].seen(n, a.ID)
 		}
 	}
-	for _, l := range m.Lost { // one that left by itself may run again, too
+	for _, l := range m.Lost { // a node that left may run again, too
 		if l.Reason != lease.Departed && len(a.View.Lost) < maxLost {
 			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%.*s %.*s", lease.MaxIDBytes, l.ID, maxWord, l.Reason))
 		}
