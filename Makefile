@@ -71,6 +71,7 @@ modules: ## the tests of the other modules under the race detector
 long: ## packages without a goroutine, and the crowds that are too large for the race detector
 	$(STEP) 'kernels and simulations' env GOGC=400 go test -count=1 -timeout 20m $(PURE)
 	$(STEP) 'a crowd of HTTP clients' go test -count=1 -run 'TestCrowd$$' ./cluster/clusterhttp
+	$(STEP) 'a crowd of followers' go test -count=1 -run 'TestFollowers$$' ./cmd/roost -followers 200
 	$(STEP) 'the model of rooms' env GOGC=400 go test -count=1 -run 'TestRoomModel|TestRestoredForMinutes' ./affinity
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the kernel in 32 bits

@@ -251,7 +251,7 @@ func TestProblems(t *testing.T) {
 	f.Set("GET /v1/place", clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, Message: "not yet"})
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining})
 	f.Set("POST /v1/evict", clusterhttp.Evicted{Eviction: clusterhttp.Eviction{ID: "b"}})
-	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return nil })
+	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return fakeagent.Healthy()["GET /v1/members"] })
 	f.Set("GET /v1/stats", nil)
 	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
