@@ -241,7 +241,7 @@ func (e Examination) redis() []Check {
 		faults = append(faults, Check{
 			"redis", Fail, fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)", cmp.Or(r.StoreFault, "no reason given"), r.Breaker),
 			"existing rooms stay; other rooms are resolved from the pin cache and by the hash, marked degraded, and two nodes may host one room",
-			"see whether Redis runs, answers the agent's machine in that time and has memory: one that is slow, or far away, counts as down; the agent retries by itself",
+			"see whether Redis runs, has memory, and is near and quick enough for the agent; the agent retries by itself",
 		})
 	}
 	return faults
