@@ -204,6 +204,24 @@ func (w *world) checkTable(p *process, truth, other *placement.Table) {
 	}
 }
 
+// checkLevel fails if a strategy that moves partitions to spread them has left some of them.
+func (w *world) checkLevel(t *placement.Table) {
+	if !w.s.levels() || len(t.Nodes()) == 0 {
+		return
+	}
+	var surplus []float64 // of each node over its fair share
+	total := 0.0
+	for _, n := range t.Nodes() {
+		total += float64(n.Weight)
+	}
+	for _, n := range t.Nodes() {
+		surplus = append(surplus, float64(len(t.Owned(n.ID)))-partitions*float64(n.Weight)/total)
+	}
+	if slices.Max(surplus)-slices.Min(surplus) > 1+1e-6 {
+		w.fail("rest", "the partitions are spread unevenly: %v", t.Balance().Counts)
+	}
+}
+
 // checkHeld fails if nodes are held back although too few others may own partitions.
 func (w *world) checkHeld(side []*process, truth *placement.Table) {
 	if held, weighted := w.held(side); held > 0 && 2*len(truth.Nodes()) < weighted {

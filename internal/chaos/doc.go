@@ -28,7 +28,7 @@
 //     nodes of a side have the same ones, which any of them has known.
 //   - twin: in a calm network, a process that stood still when another one was started under its
 //     id ends within a TTL once it runs again, and does not own what that one owns for long.
-//   - rest: after that nothing changes.
+//   - rest: after that nothing changes, and a strategy that levels has spread the partitions evenly.
 //
 // A panic is a failure, too. A network is calm when, for two TTLs, no link was cut and at most
 // a fifth of the packets were lost; see calm.go.

@@ -151,6 +151,7 @@ func (w *world) rest() {
 	w.pass(w.evictedFor())
 	w.pass(w.s.settles() + look) // all nodes are one side at the end of it
 	w.endHolds()
+	w.checkLevel(w.running[0].View().Table)
 	before := w.versions()
 	w.pass(3 * ttl)
 	after := w.versions()
@@ -164,13 +165,13 @@ func (w *world) rest() {
 }
 
 // version is what changes in a node that is not at rest.
-type version struct{ states, expired, fences uint64 }
+type version struct{ states, expired, fences, fetches uint64 }
 
 func (w *world) versions() map[string]version {
 	all := make(map[string]version)
 	for id, p := range w.now {
 		v := p.View()
-		all[id] = version{uint64(len(p.Batches())), v.Stats.Expired, v.Stats.Fences}
+		all[id] = version{uint64(len(p.Batches())), v.Stats.Expired, v.Stats.Fences, v.Stats.AssignmentFetches}
 	}
 	return all
 }

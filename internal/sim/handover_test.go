@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,17 +17,20 @@ const handoverBound = 20 * time.Second
 
 // handing is a cluster with hand-over, whose handlers take up to slowest to return.
 type handing struct {
-	*chaos
+	fleet
 	handlers *sim.Handlers
-	lines    logbook
+	rng      *rand.Rand
+	dead     []string
+	log      []string // what was done to the cluster
 	checked  int
 }
 
 func newHanding(t *testing.T, n, partitions int, slowest time.Duration, opts sim.Options) *handing {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(opts.Seed, 11))
-	x := &handing{handlers: &sim.Handlers{Stop: func(*sim.Process) time.Duration { return time.Duration(rng.Float64() * float64(slowest)) }}}
-	opts.Handlers, opts.Log = x.handlers, x.lines.write
+	x := &handing{rng: rand.New(rand.NewPCG(opts.Seed, 7))}
+	x.handlers = &sim.Handlers{Stop: func(*sim.Process) time.Duration { return time.Duration(rng.Float64() * float64(slowest)) }}
+	opts.Handlers = x.handlers
 	change := opts.Config
 	opts.Config = func(cfg *node.Config) {
 		cfg.Partitions, cfg.Handover = partitions, handoverBound
@@ -34,30 +38,41 @@ func newHanding(t *testing.T, n, partitions int, slowest time.Duration, opts sim
 			change(cfg)
 		}
 	}
-	x.chaos = newChaos(t, n, opts)
+	x.fleet = started(t, n, opts)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(strings.Join(x.log, "\n"))
+		}
+	})
 	return x
 }
 
 // step changes the cluster at random. Nothing in it splits the cluster or stops a process.
 func (x *handing) step() {
-	id, spare := x.running()
-	switch op := x.rng.IntN(10); {
-	case op == 0 && spare:
-		x.on(id, "crash")
-	case op == 1 && spare:
-		x.on(id, "leave")
-	case op == 2:
-		x.on(id, "restart")
-	case op == 3:
-		x.on(id, "drain")
-	case op == 4:
-		x.on(id, "undrain")
-	case op == 5:
-		x.weigh(id)
-	case op == 6:
-		x.lose(4)
+	all := x.IDs()
+	id, spare, n := all[x.rng.IntN(len(all))], len(all) > 3, x.rng.IntN(4)
+	what := []string{"crash", "leave", "restart", "drain", "undrain", "weight", "loss", "start", "start", "start"}[x.rng.IntN(10)]
+	x.log = append(x.log, fmt.Sprint(x.Elapsed(), " ", what, " ", id, " ", n))
+	switch {
+	case what == "crash" && spare:
+		x.Crash(id)
+		x.dead = append(x.dead, id)
+	case what == "leave" && spare:
+		x.Leave(id)
+		x.dead = append(x.dead, id)
+	case what == "restart":
+		x.Restart(id)
+	case what == "drain":
+		x.Node(id).Drain()
+	case what == "undrain":
+		x.Node(id).Undrain()
+	case what == "weight":
+		x.Node(id).SetWeight(uint32(n) * 100)
+	case what == "loss":
+		x.SetLoss(float64(n) * 0.1)
 	case len(x.dead) > 0:
-		x.on(id, "start")
+		x.Start(x.dead[0])
+		x.dead = x.dead[1:]
 	}
 }
 
@@ -73,7 +88,12 @@ func (x *handing) once() {
 // all look-ups name it.
 func (x *handing) rests() {
 	x.t.Helper()
-	x.end()
+	x.SetLoss(0)
+	for _, id := range x.IDs() {
+		x.Node(id).SetWeight(100)
+		x.Node(id).Undrain()
+	}
+	x.Run(30 * time.Second)
 	x.agree(time.Minute)
 	x.once()
 	for p := range x.Owners() {
