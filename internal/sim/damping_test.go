@@ -21,8 +21,8 @@ func TestCrashesMakeOneTable(t *testing.T) { // S5.5
 	}{{100, 1, 0.2}, {100, 30, 0.2}, {300, 10, 0}} {
 		t.Run(fmt.Sprintf("%d of %d", tt.crash, tt.nodes), func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && tt.nodes > 100 {
-				t.Skip("takes seconds")
+			if tt.nodes > 100 && !*long {
+				t.Skip("takes seconds: -long")
 			}
 			c := started(t, tt.nodes, sim.Options{Seed: 1, Jitter: 2 * time.Millisecond, Loss: tt.loss, Unwatched: true})
 			c.Run(10 * time.Second)
@@ -177,40 +177,6 @@ func TestDamping(t *testing.T) { // S5.5
 				t.Error("it owns nothing after the end of its hold")
 			}
 		})
-	}
-}
-
-// Two returns cost nothing, of whatever kind they are. The third one within ten TTLs does,
-// and each one after that more, up to 30 TTLs.
-func TestHoldsGrow(t *testing.T) { // S5.5
-	t.Parallel()
-	c := &comesAndGoes{fleet: started(t, 3, sim.Options{}), id: "n02"}
-	var holds []time.Duration
-	for i := range 7 {
-		if i == 1 {
-			c.Pause(c.id)
-			c.Run(8 * time.Second)
-			c.Resume(c.id)
-			c.Run(2 * time.Second)
-		} else {
-			c.crashLoop(1, 3*time.Second, 10*time.Second)
-		}
-		hold := c.heldBack(c.id)
-		if holds = append(holds, hold); i < 2 && (hold > 0 || len(c.Node(c.id).Owned()) == 0) {
-			t.Errorf("return %d is held back for %v", i+1, hold)
-		}
-	}
-	t.Log(holds)
-	for i := 2; i < len(holds); i++ {
-		if longer := holds[i] - holds[i-1]; longer <= 0 && holds[i] < 30*ttl-10*time.Second || holds[i] > 30*ttl {
-			t.Errorf("holds of %v", holds)
-		}
-	}
-	c.Leave(c.id) // a farewell is the end of it
-	c.Start(c.id)
-	c.agree(10 * time.Second)
-	if hold := c.heldBack(c.id); hold > 0 || len(c.Node(c.id).Owned()) == 0 {
-		t.Errorf("held back for %v after a farewell", hold)
 	}
 }
 

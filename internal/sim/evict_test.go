@@ -1,14 +1,12 @@
 package sim_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/sim"
-	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -156,33 +154,6 @@ func TestEvictionsInASplit(t *testing.T) { // S5.11
 	}
 }
 
-// Without any other candidate evictions have no effect.
-func TestAllCandidatesEvicted(t *testing.T) { // S5.11
-	c := started(t, 5, sim.Options{Seed: 1})
-	for _, id := range ids(4) {
-		c.evict("n04", id, time.Minute)
-	}
-	c.agree(2 * time.Second)
-	if c.owned("n04") != placement.DefaultPartitions {
-		t.Fatal("the last candidate does not own everything")
-	}
-	if err := c.Node("n00").Evict("n04", time.Minute); err == nil {
-		t.Error("the last candidate was evicted")
-	}
-	c.Crash("n04")
-	c.agree(2 * ttl)
-	if c.owned(ids(4)...) != placement.DefaultPartitions {
-		t.Error("no node owns the partitions")
-	}
-	c.Start("n04")
-	c.agree(2 * ttl)
-	c.Run(2 * time.Second)
-	c.check()
-	if c.owned("n04") != placement.DefaultPartitions {
-		t.Error("the candidate that came back does not own everything")
-	}
-}
-
 // The news of twenty evictions, which do not fit into one packet, reaches 100 nodes.
 func TestManyEvictions(t *testing.T) { // S5.11
 	c := started(t, 100, sim.Options{Seed: 1, Loss: 0.2})
@@ -200,49 +171,4 @@ func TestManyEvictions(t *testing.T) { // S5.11
 			t.Errorf("%s expired %d leases", id, v.Stats.Expired)
 		}
 	}
-}
-
-// An ill node owns nothing and stays a member. All follow within a second.
-func TestIllNode(t *testing.T) { // S5.11
-	inFleets(t, func(t *testing.T, c fleet) {
-		before := c.Owners()
-		ill := c.Node("n01")
-		for range 5 { // never twice in a row
-			ill.Checked(errors.New("slow"))
-			ill.Checked(nil)
-			c.Run(time.Second)
-		}
-		c.onlyMoved(before, func(move) bool { return false })
-		ill.Checked(errors.New("sick"))
-		ill.Checked(errors.New("sick"))
-		c.await("the node owns nothing", time.Second, func() bool { return !c.candidate("n01") })
-		c.agree(time.Second)
-		if !c.sees("n00", "n01") || c.member("n00", "n01").State != lease.Draining {
-			t.Error("the ill node is no draining member")
-		}
-		c.onlyMoved(before, func(m move) bool { return m.from == "n01" })
-		ill.Checked(nil)
-		ill.Checked(nil)
-		c.await("the node is back", time.Second, func() bool { return c.candidate("n01") })
-		c.agree(time.Second)
-		c.onlyMoved(before, func(move) bool { return false })
-	})
-}
-
-// A node that hears nothing while an eviction spreads learns of it afterwards.
-func TestEvictionIsRepaired(t *testing.T) { // S5.11
-	c := started(t, 5, sim.Options{Seed: 1})
-	for _, id := range ids(5) {
-		if id != "n04" {
-			c.Cut(id, "n04")
-		}
-	}
-	c.evict("n00", "n04", time.Hour)
-	c.Run(2 * time.Second)
-	if c.knowEvicted([]string{"n04"}, "n04") {
-		t.Fatal("n04 is not cut off")
-	}
-	c.Heal()
-	c.await("all know of the eviction", 3*time.Second, func() bool { return c.knowEvicted(ids(5), "n04") })
-	c.agree(3 * time.Second)
 }

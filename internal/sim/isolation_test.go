@@ -143,15 +143,3 @@ func TestLeaveBelowMinMembers(t *testing.T) { // S5.1
 	c.await("n00 drains", ttl, func() bool { return c.inPhase(node.Active, ids(3)...) && c.converged() && !c.candidate("n00") })
 	c.agree(time.Second)
 }
-
-// Without a number a node that is alone owns everything.
-func TestAloneWithoutMinMembers(t *testing.T) { // S5.1
-	for _, members := range []int{0, 1} {
-		c := started(t, 3, needing(members))
-		c.Crash("n00", "n01")
-		c.agree(ttl + time.Second)
-		if n := c.owned("n02"); n != placement.DefaultPartitions {
-			t.Errorf("with MinMembers %d it owns %d partitions", members, n)
-		}
-	}
-}

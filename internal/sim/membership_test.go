@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -65,13 +66,71 @@ func TestQuietWindow(t *testing.T) {
 	}
 }
 
-func TestJoin(t *testing.T) { // S3.9
-	inFleets(t, func(t *testing.T, c fleet) {
-		before := c.Owners()
-		c.Start("new")
-		t.Logf("%d nodes: agreement %v after the join", len(c.IDs())-1, c.agree(time.Second))
-		c.onlyMoved(before, to("new"))
-	})
+// How fast all nodes agree after a change, and what it moves.
+func TestAgreement(t *testing.T) { // S3.2, S3.4, S3.5, S3.6, S3.9
+	for _, tt := range []struct {
+		name      string
+		change    func(c fleet)
+		limit     time.Duration
+		may       func(move) bool // nil = any
+		unwatched bool
+		long      bool // for 50 nodes
+	}{
+		{name: "a join", change: func(c fleet) { c.Start("new") }, limit: time.Second, may: to("new")},
+		{name: "a drain, from its start", change: func(c fleet) { c.Node("n01").Drain() }, limit: time.Second, may: from("n01")},
+		{
+			name:   "the end of a drain",
+			change: func(c fleet) { c.drain("n01"); c.Node("n01").Undrain() }, limit: time.Second, may: nothing,
+		},
+		{name: "a farewell without a drain", change: func(c fleet) { c.Farewell("n01") }, limit: time.Second, may: from("n01")},
+		{
+			name: "a crash without proof", unwatched: true,
+			change: func(c fleet) { c.Crash("n01") }, limit: ttl + 500*time.Millisecond, may: from("n01"),
+		},
+		{
+			name:   "a crash of a third at once",
+			change: func(c fleet) { c.Crash(c.IDs()[:len(c.IDs())/3]...) }, limit: ttl + 500*time.Millisecond,
+		},
+		{name: "a restart elsewhere within the TTL", change: func(c fleet) { c.Restart("n01") }, limit: 2 * time.Second, may: nothing},
+		{
+			name: "the end of a split of 3 minutes", long: true,
+			change: func(c fleet) {
+				all, third := c.IDs(), max(1, len(c.IDs())/3)
+				c.Split(all[:third], all[third:])
+				c.Run(3 * time.Minute)
+				if got := len(c.Node(all[0]).Members()); got != third {
+					c.t.Fatalf("one side sees %d members, has %d", got, third)
+				}
+				c.Heal()
+			},
+			limit: 20 * time.Second, may: nothing,
+		},
+		{
+			name:   "the end of a pause of 10 s",
+			change: func(c fleet) { c.Pause("n01"); c.Run(10 * time.Second); c.Resume("n01") }, limit: 3 * time.Second, may: nothing,
+		},
+	} {
+		for _, n := range []int{3, 10, 50} {
+			if n == 50 && (testing.Short() || tt.long && !*long) {
+				continue
+			}
+			t.Run(fmt.Sprint(tt.name, "/", n), func(t *testing.T) {
+				c := started(t, n, sim.Options{Seed: uint64(n), Unwatched: tt.unwatched})
+				before := c.Owners()
+				tt.change(c)
+				took := c.agree(tt.limit)
+				t.Logf("%d nodes: agreement %v after %s", n, took, tt.name)
+				if tt.unwatched && took < ttl-2500*time.Millisecond { // a heartbeat before the crash, with its jitter
+					t.Errorf("the lease expired after %v", took)
+				}
+				c.Run(2 * ttl) // also after the end of an earlier lease
+				c.check()
+				if tt.may != nil {
+					c.onlyMoved(before, tt.may)
+				}
+			})
+		}
+	}
 }
 
 // After a leave, the others agree within a second, and only partitions of the leaver
@@ -109,86 +168,6 @@ func TestFarewells(t *testing.T) { // S3.9
 	}
 }
 
-func TestCrash(t *testing.T) { // S3.2, S3.4, S3.6
-	for _, n := range []int{3, 10, 50} {
-		c := started(t, n, sim.Options{Seed: uint64(n), Unwatched: true})
-		before := c.Owners()
-		c.Crash("n01")
-		took := c.agree(ttl + 500*time.Millisecond)
-		t.Logf("%d nodes: agreement %v after the crash", n, took)
-		if took < ttl-2500*time.Millisecond { // a heartbeat before the crash, with its jitter
-			t.Errorf("the lease expired after %v", took)
-		}
-		c.onlyMoved(before, from("n01"))
-	}
-}
-
-func TestCrashOfAThird(t *testing.T) {
-	inFleets(t, func(t *testing.T, c fleet) {
-		all := c.IDs()
-		c.Crash(all[:len(all)/3]...)
-		t.Logf("%d nodes: agreement %v after the crash of a third", len(all), c.agree(ttl+500*time.Millisecond))
-	})
-}
-
-// A restart within the TTL moves nothing, nor does the end of the earlier lease.
-func TestRestart(t *testing.T) { // S3.5
-	inFleets(t, func(t *testing.T, c fleet) {
-		before := c.Owners()
-		c.Restart("n01")
-		t.Logf("%d nodes: agreement %v after the restart", len(c.IDs()), c.agree(2*time.Second))
-		c.onlyMoved(before, nothing)
-		c.Run(2 * ttl)
-		c.check()
-	})
-}
-
-func TestSplitAndHeal(t *testing.T) {
-	inFleets(t, func(t *testing.T, c fleet) {
-		all := c.IDs()
-		third := max(1, len(all)/3)
-		c.Split(all[:third], all[third:])
-		c.Run(3 * time.Minute)
-		if got := len(c.Node(all[0]).Members()); got != third {
-			t.Fatalf("one side sees %d members, has %d", got, third)
-		}
-		c.Heal()
-		t.Logf("%d nodes: agreement %v after 3 minutes of split", len(all), c.agree(20*time.Second))
-	})
-}
-
-func TestDrainAndUndrain(t *testing.T) {
-	inFleets(t, func(t *testing.T, c fleet) {
-		before := c.Owners()
-		c.Node("n01").Drain()
-		t.Logf("%d nodes: agreement %v after the drain began", len(c.IDs()), c.agree(time.Second))
-		c.onlyMoved(before, from("n01"))
-		c.undrain("n01")
-		c.agree(time.Second)
-		c.onlyMoved(before, nothing)
-	})
-}
-
-// The older of two processes with one id stops and owns nothing, in a fleet as well as
-// alone, where each of the two has to hear of the other itself.
-func TestDuplicateID(t *testing.T) {
-	stops := func(t *testing.T, c fleet, id string) {
-		t.Helper()
-		older := c.Node(id)
-		c.Start(id)
-		c.await("the older process stops", 2*ttl, func() bool { return older.Duplicate() != nil })
-		if dup := older.Duplicate(); string(dup.ID) != id || dup.Addr != c.Node(id).Addr {
-			t.Errorf("it stopped for %v", dup)
-		}
-		if len(older.Owned()) > 0 || older.Live() {
-			t.Error("it still owns something")
-		}
-		c.agree(ttl)
-	}
-	inFleets(t, func(t *testing.T, c fleet) { stops(t, c, "n01") })
-	t.Run("alone", func(t *testing.T) { stops(t, started(t, 1, sim.Options{}), "n00") })
-}
-
 // A node that has reported no load differs from an idle one.
 func TestLoadIsReported(t *testing.T) {
 	c := started(t, 2, sim.Options{})
@@ -204,15 +183,16 @@ func TestLoadIsReported(t *testing.T) {
 	}
 }
 
+// TestScale has more nodes; -long has as many for longer.
 func TestLossWithoutFalseExpiry(t *testing.T) {
-	n, long := 50, 10*time.Minute
-	if testing.Short() {
-		n, long = 10, 2*time.Minute
+	n, rest := 10, 2*time.Minute
+	if *long {
+		n, rest = 50, 10*time.Minute
 	}
 	c := newFleet(t, sim.Options{Loss: 0.2, Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond})
 	c.Start(ids(n)...)
 	t.Logf("%d nodes, 20 %% loss: agreement %v after the start", n, c.agree(10*time.Second))
-	c.Run(long)
+	c.Run(rest)
 	c.check()
 	bytes := 0
 	for _, id := range c.IDs() {
@@ -221,5 +201,5 @@ func TestLossWithoutFalseExpiry(t *testing.T) {
 			t.Errorf("%s let %d leases of living nodes expire", id, expired)
 		}
 	}
-	t.Logf("%d nodes, 20 %% loss: %.1f kB/s a node", n, float64(bytes)/float64(n)/long.Seconds()/1e3)
+	t.Logf("%d nodes, 20 %% loss: %.1f kB/s a node", n, float64(bytes)/float64(n)/rest.Seconds()/1e3)
 }

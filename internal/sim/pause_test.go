@@ -9,23 +9,6 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-func TestPausedNode(t *testing.T) {
-	inFleets(t, func(t *testing.T, c fleet) {
-		p := c.Node("n01")
-		c.Pause("n01")
-		c.Run(ttl + time.Second)
-		if p.Live() || len(p.Owned()) > 0 {
-			t.Fatalf("live: %v, owns %d partitions, although its lease expired", p.Live(), len(p.Owned()))
-		}
-		c.Run(3 * time.Second)
-		c.Resume("n01")
-		t.Logf("%d nodes: agreement %v after a pause of 10 s", len(c.IDs()), c.agree(3*time.Second))
-		if n := p.View().Stats.Fences; n != 1 || !p.Live() {
-			t.Errorf("fenced itself %d times, live: %v", n, p.Live())
-		}
-	})
-}
-
 // A node that was paused for less than its lease finds its socket full of heartbeats.
 // It reads them before it lets a lease expire.
 func TestShortPause(t *testing.T) {
@@ -210,23 +193,6 @@ func TestClockNearLimit(t *testing.T) { // S3.3
 	c := started(t, 3, sim.Options{})
 	c.StartWith("fast", sim.Setup{Clock: 4700 * time.Millisecond})
 	c.agree(3 * time.Second)
-}
-
-// A node fenced by its clock still answers look-ups, by the table of the others.
-func TestClockFencedNodePlaces(t *testing.T) {
-	c := newFleet(t, sim.Options{})
-	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})
-	c.Run(3 * time.Second)
-	c.Start(ids(3)...)
-	c.Run(30 * time.Second)
-	c.Crash("n00")
-	c.Run(time.Minute)
-	if got, want := p.View().Table.Digest(), c.Node("n01").View().Table.Digest(); got != want {
-		t.Errorf("its table is %v, that of the others %v", got, want)
-	}
-	if n := p.View().Stats.Fences; n != 1 || len(p.Owned()) > 0 {
-		t.Errorf("fenced itself %d times, owns %d", n, len(p.Owned()))
-	}
 }
 
 // Constant changes bring heartbeats forward. The check of the clock must not be delayed

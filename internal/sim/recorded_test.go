@@ -84,7 +84,7 @@ func (g guard) check(wanted ...string) {
 	}
 }
 
-// day is a day of six nodes, or without -long three hours of it, with a restart, a drain, a
+// day is a day of six nodes, or without -long an hour of it, with a restart, a drain, a
 // change of weight and a guest. Then three of the nodes leave. The tape has the first and the last minute whole, and
 // one in a thousand messages in between: a cluster at rest repeats itself.
 func day(t *testing.T) (fleet, *tape) {
@@ -105,7 +105,7 @@ func day(t *testing.T) (fleet, *tape) {
 	case *long:
 		c.Run(24 * time.Hour)
 	case !testing.Short():
-		c.Run(3 * time.Hour)
+		c.Run(time.Hour)
 	}
 	r.thin = 1
 	c.Run(time.Minute)

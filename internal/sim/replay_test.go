@@ -53,17 +53,6 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-func TestCrashedProcessIsSilent(t *testing.T) {
-	c := started(t, 3, sim.Options{})
-	p := c.Node("n01")
-	c.Crash("n01")
-	sent := p.Sent()
-	c.Run(time.Minute)
-	if p.Sent() != sent {
-		t.Error("a crashed process sends")
-	}
-}
-
 // One virtual minute of a fleet at rest.
 func BenchmarkMinute(b *testing.B) {
 	for _, n := range []int{10, 100, 300} {

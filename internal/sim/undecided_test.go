@@ -46,6 +46,18 @@ func TestTwoLives(t *testing.T) { // S5.10
 	}
 }
 
+// The same for the only node, where each of the two processes has to hear of the other itself.
+func TestTwoLivesAlone(t *testing.T) { // S5.10
+	c := started(t, 1, sim.Options{})
+	earlier := c.Node("n00")
+	c.Start("n00")
+	c.await("the earlier process ends", 2*ttl, func() bool { return earlier.Duplicate() != nil })
+	if by := earlier.Duplicate(); string(by.ID) != "n00" || by.Addr != c.Node("n00").Addr || len(earlier.Owned()) > 0 || earlier.Live() {
+		t.Errorf("it ended for %v, owns %d, live: %v", by, len(earlier.Owned()), earlier.Live())
+	}
+	c.agree(ttl)
+}
+
 // A process whose clock was set back finds a record of its id that is later. It owns nothing
 // until that process has been silent for a TTL.
 func TestClockSetBack(t *testing.T) { // S5.10
