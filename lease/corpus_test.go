@@ -24,86 +24,60 @@ var update = flag.Bool("update", false, "write the messages that are missing in 
 // programs of that release send them. This program still writes them byte for byte: what
 // it adds is left out where it says nothing.
 func corpora() map[string]map[string]*Message {
-	return map[string]map[string]*Message{"v3": corpus3(), "v3.evictions": corpusEvictions(), "v3.proof": corpusProof(), "v3.handover": corpusHandover(), "v3.damping": corpusDamping(), "v3.keys": corpusKeys(), "v3.versions": corpusVersions(), "v3.http": corpusHTTP()}
-}
-
-// corpusEvictions returns messages with the section of evictions.
-func corpusEvictions() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	bare := Message{Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3)}
-	digest, news, request := bare, bare, bare
-	digest.Evicted = 0xfeedface
-	news.Evicted = 0xfeedface
-	news.Evictions = []Eviction{
-		{ID: "node-a", At: stamp - 12_000, Until: stamp + 588_000, Keep: stamp + 588_000, Reason: "disk errors since 14:02"},
-		{ID: "b", At: stamp, Until: stamp, Keep: stamp + maxAge},
+	const stamp = corpusStamp
+	join := func(changes ...func(*Record)) map[string]*Message {
+		return map[string]*Message{"join": corpusMessage(func(m *Message) {
+			for i, change := range changes {
+				r := &Record{ID: NodeID("ab"[i : i+1]), Incarnation: 1, Version: 1, Addr: fmt.Sprintf("10.0.0.%d:7946", i+1), Weight: 100, MinWire: 3, MaxWire: 3}
+				change(r)
+				m.Records = append(m.Records, r)
+			}
+		})}
 	}
-	request.WantsEvictions = true
-	return map[string]*Message{"digest": &digest, "news": &news, "request": &request}
-}
-
-// corpusProof returns a message with the section of accusations.
-func corpusProof() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	return map[string]*Message{"accusations": {
-		Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3),
-		Accusations: []Accusation{
-			{Subject: 0xa1a2a3a4a5a6, Watcher: 0x0102030405ff, At: stamp, Evidence: Refused},
-			{Subject: 0xa1a2a3a4a5a6, Watcher: 0xb1b2b3b4b5b6, At: stamp - 1500, Evidence: Silent},
-			{Subject: 0xd1d2d3d4d5d6, Watcher: 0xb1b2b3b4b5b6, At: stamp - maxAge, Evidence: math.MaxInt8},
+	handover := join(func(r *Record) { r.Handover = true })
+	handover["ask"] = corpusMessage(func(m *Message) { m.Handover = []byte{0, 1, 2, 0xff} })
+	return map[string]map[string]*Message{
+		"v3": corpus3(),
+		"v3.evictions": {
+			"digest": corpusMessage(func(m *Message) { m.Evicted = 0xfeedface }),
+			"news": corpusMessage(func(m *Message) {
+				m.Evicted = 0xfeedface
+				m.Evictions = []Eviction{
+					{ID: "node-a", At: stamp - 12_000, Until: stamp + 588_000, Keep: stamp + 588_000, Reason: "disk errors since 14:02"},
+					{ID: "b", At: stamp, Until: stamp, Keep: stamp + maxAge},
+				}
+			}),
+			"request": corpusMessage(func(m *Message) { m.WantsEvictions = true }),
 		},
-	}}
-}
-
-// corpusHandover returns a message with the section of hand-overs, and a record that says
-// whether its node takes part.
-func corpusHandover() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	bare := Message{Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3)}
-	ask, join := bare, bare
-	ask.Handover = []byte{0, 1, 2, 0xff}
-	join.Records = []*Record{{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Handover: true}}
-	return map[string]*Message{"ask": &ask, "join": &join}
-}
-
-// corpusDamping returns a message with a record of a node that comes and goes.
-func corpusDamping() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Restless: stamp + 160_000, Held: stamp + 52_000}
-	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: []*Record{rec}}}
-}
-
-// corpusVersions returns a message with a record of a node that states versions.
-func corpusVersions() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Roost: "v12.345.678", Program: "sfu 2026.11.24-rc1"}
-	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: []*Record{rec}}}
-}
-
-// corpusHTTP returns a message with the records of nodes that serve HTTP, one by TLS. The first has all
-// fields that may be absent, as long as they can be.
-func corpusHTTP() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	rec := []*Record{
-		{
-			ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Handover: true, Restless: stamp + 160_000, Held: stamp + 52_000,
-			Keys: "\x00\x01\xfe\xff123456789012", Roost: "v12.345.678", Program: "sfu 2026.11.24-rc1", HTTP: MaxHTTP,
-		},
-		{ID: "b", Incarnation: 1, Version: 1, Addr: "10.0.0.2:7946", Weight: 100, MinWire: 3, MaxWire: 3, HTTP: 2 * 8401},
+		"v3.proof": {"accusations": corpusMessage(func(m *Message) {
+			m.Accusations = []Accusation{
+				{Subject: 0xa1a2a3a4a5a6, Watcher: 0x0102030405ff, At: stamp, Evidence: Refused},
+				{Subject: 0xa1a2a3a4a5a6, Watcher: 0xb1b2b3b4b5b6, At: stamp - 1500, Evidence: Silent},
+				{Subject: 0xd1d2d3d4d5d6, Watcher: 0xb1b2b3b4b5b6, At: stamp - maxAge, Evidence: math.MaxInt8},
+			}
+		})},
+		"v3.handover": handover,
+		"v3.damping":  join(func(r *Record) { r.Restless, r.Held = stamp+160_000, stamp+52_000 }),
+		"v3.keys":     join(func(r *Record) { r.Keys = "\x00\x01\xfe\xff1234" }),
+		"v3.versions": join(func(r *Record) { r.Roost, r.Program = "v12.345.678", "sfu 2026.11.24-rc1" }),
+		"v3.http": join(func(r *Record) { // all fields that may be absent, as long as they can be
+			r.Handover, r.Restless, r.Held, r.Keys = true, stamp+160_000, stamp+52_000, "\x00\x01\xfe\xff123456789012"
+			r.Roost, r.Program, r.HTTP = "v12.345.678", "sfu 2026.11.24-rc1", MaxHTTP
+		}, func(r *Record) { r.HTTP = 2 * 8401 }),
 	}
-	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: rec}}
 }
 
-// corpusKeys returns a message with a record of a node that states its gossip keys.
-func corpusKeys() map[string]*Message {
-	const stamp = 1_772_366_400_000
-	rec := &Record{ID: "a", Incarnation: 1, Version: 1, Addr: "10.0.0.1:7946", Weight: 100, MinWire: 3, MaxWire: 3, Keys: "\x00\x01\xfe\xff1234"}
-	return map[string]*Message{"join": {Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3), Records: []*Record{rec}}}
+const corpusStamp = 1_772_366_400_000
+
+func corpusMessage(change func(m *Message)) *Message {
+	m := &Message{Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: corpusStamp, SentAt: time.UnixMilli(corpusStamp + 3)}
+	change(m)
+	return m
 }
 
 // corpus3 returns one message of every kind.
 func corpus3() map[string]*Message {
-	const stamp = 1_772_366_400_000
+	const stamp = corpusStamp
 	a := &Record{
 		ID: "node-a", Incarnation: 1_700_000_000_000_000_000, Version: 3,
 		Addr: "10.0.0.1:7946", APIAddr: "10.0.0.1:8401", Zone: "eu-1", Weight: 100, Capacity: 2450,
@@ -123,30 +97,25 @@ func corpus3() map[string]*Message {
 		{BucketID: BucketID{Bits: 1, Index: 0}, Nodes: 3, Digest: 0x112233445566, ages: []byte{0x10, 0x0f}, same: []byte{0x05}},
 		{BucketID: BucketID{Bits: 1, Index: 1}, Nodes: 0, Digest: 0},
 	}
-	message := func(change func(m *Message)) *Message {
-		m := &Message{Settings: 0xc0ffee, From: 0x0102030405ff, Stamp: stamp, SentAt: time.UnixMilli(stamp + 3)}
-		change(m)
-		return m
-	}
 	return map[string]*Message{
-		"join": message(func(m *Message) { m.Provisional, m.Beats, m.Records = true, rows[:1], []*Record{a} }),
-		"sync": message(func(m *Message) { m.Beats, m.Records, m.Extra = rows, []*Record{a, b}, []byte("extra") }),
-		"gossip": message(func(m *Message) {
+		"join": corpusMessage(func(m *Message) { m.Provisional, m.Beats, m.Records = true, rows[:1], []*Record{a} }),
+		"sync": corpusMessage(func(m *Message) { m.Beats, m.Records, m.Extra = rows, []*Record{a, b}, []byte("extra") }),
+		"gossip": corpusMessage(func(m *Message) {
 			m.Beats, m.Records, m.Ages, m.Asks = rows, []*Record{a}, ages, []Handle{0xa1a2a3a4a5a6}
 		}),
-		"farewell": message(func(m *Message) {
+		"farewell": corpusMessage(func(m *Message) {
 			left := own
 			left.State = Left
 			m.Beats = []Beat{left}
 		}),
-		"wants": message(func(m *Message) { m.Wants = []Handle{0xc1c2c3c4c5c6, 1} }),
-		"asks":  message(func(m *Message) { m.Beats, m.Asks = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
-		"buckets": message(func(m *Message) {
+		"wants": corpusMessage(func(m *Message) { m.Wants = []Handle{0xc1c2c3c4c5c6, 1} }),
+		"asks":  corpusMessage(func(m *Message) { m.Beats, m.Asks = rows[:1], []Handle{0xc1c2c3c4c5c6, 1} }),
+		"buckets": corpusMessage(func(m *Message) {
 			m.Buckets = []Holding{{}, {BucketID: BucketID{Bits: 3, Index: 7}, Marks: []uint32{1, 0xf1f2f3f4}}, {BucketID: BucketID{Bits: 12, Index: 4095}}}
 		}),
-		"challenge": message(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
-		"echo":      message(func(m *Message) { m.Echo = 0x0123456789abcdef }),
-		"extra":     message(func(m *Message) { m.Extra = []byte{0, 1, 2, 0xff} }),
+		"challenge": corpusMessage(func(m *Message) { m.Challenge, m.Records = 0x0123456789abcdef, []*Record{a} }),
+		"echo":      corpusMessage(func(m *Message) { m.Echo = 0x0123456789abcdef }),
+		"extra":     corpusMessage(func(m *Message) { m.Extra = []byte{0, 1, 2, 0xff} }),
 	}
 }
 
