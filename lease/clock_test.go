@@ -152,22 +152,6 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 	})
 }
 
-// A slow node that joins accepts its whole first full sync, for any order of rows.
-// Otherwise it would consider itself nearly alone until the next beats (S3.17).
-func TestSlowNodeTakesItsFirstSyncWhole(t *testing.T) {
-	seed := newSet(rec("s", 1))
-	for i := range 5 {
-		seed.Apply(epoch, hello(epoch, rec(NodeID(fmt.Sprintf("p%d", i)), 1)))
-	}
-	slow := offSet(epoch, -time.Minute, rec("a", 1))
-	now := epoch.Add(-time.Minute)
-	slow.Apply(now, carry(t, seed.Sync(epoch)))
-	wantIDs(t, slow, "a/1", "p0/1", "p1/1", "p2/1", "p3/1", "p4/1", "s/1")
-	if got := slow.ClockAhead(); got != -time.Minute {
-		t.Errorf("ClockAhead() = %v", got)
-	}
-}
-
 // A node with a fast clock is rejected, but the rows that it relays are valid: their
 // clocks are relative to the sender's.
 func TestFastNodeRelaysWell(t *testing.T) {

@@ -57,17 +57,6 @@ func TestDuplicateID(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the later one goes on", func(t *testing.T) {
-		s := newSet(later)
-		for i := range 5 {
-			now := epoch.Add(time.Duration(i) * 2 * time.Second)
-			if e := s.Apply(now, hello(now, rec("a", 1))); e.Duplicate != nil || e.Changed {
-				t.Fatalf("%+v", e)
-			}
-			s.Expire(now)
-		}
-		wantIDs(t, s, "a/2")
-	})
 	t.Run("a duplicate that all nodes reject for its clock", func(t *testing.T) {
 		s := newSet(rec("a", 1))
 		for i := range 3 {

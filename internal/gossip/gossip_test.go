@@ -147,17 +147,6 @@ func TestJoinRejected(t *testing.T) { // S3.10
 	}
 }
 
-func TestJoinUnreachable(t *testing.T) {
-	n, _ := start(t, "a#1", nil)
-	err := n.Join("127.0.0.1:1")
-	if err == nil || errors.Is(err, ErrCluster) || errors.Is(err, ErrKey) {
-		t.Errorf("error %v: an unreachable seed is no rejection", err)
-	}
-	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "connection refused")) {
-		t.Errorf("error %q does not state the cause in one line", err)
-	}
-}
-
 func TestStartErrors(t *testing.T) {
 	taken, _ := start(t, "a#1", nil)
 	for name, c := range map[string]struct {

@@ -95,8 +95,11 @@ func TestUnfinished(t *testing.T) {
 		t.Errorf("a seed that accepts and is silent: %v", err)
 	}
 	_ = l.Close()
-	if err := a.Join(addr); err == nil || errors.Is(err, ErrUnfinished) {
-		t.Errorf("closed port: %v", err)
+	err = a.Join(addr)
+	for _, other := range []error{ErrUnfinished, ErrCluster, ErrKey} {
+		if err == nil || errors.Is(err, other) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("closed port: %v, want the cause in one line", err)
+		}
 	}
 	gone := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
 	if err := a.translate(addr, gone); errors.Is(err, ErrUnfinished) {

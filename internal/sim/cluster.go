@@ -24,8 +24,6 @@ type Options struct {
 	// cluster.LAN.
 	Config func(*node.Config)
 
-	StreamTimeout time.Duration // bounds a full exchange; default 2.5 s
-
 	// Unwatched has no node watch another, as with releases before proof of death: leases
 	// alone end what has crashed.
 	Unwatched bool
@@ -71,7 +69,6 @@ type Cluster struct {
 // New returns a cluster without a node. Its time begins at the same moment in each run.
 func New(opts Options) *Cluster {
 	opts.Delay = cmp.Or(opts.Delay, time.Millisecond)
-	opts.StreamTimeout = cmp.Or(opts.StreamTimeout, 2500*time.Millisecond)
 	if opts.Tap == nil {
 		opts.Tap = func([]byte) {}
 	}

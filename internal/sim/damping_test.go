@@ -84,30 +84,6 @@ type comesAndGoes struct {
 	id string
 }
 
-func (c *comesAndGoes) others() []string {
-	return slices.DeleteFunc(c.IDs(), func(id string) bool { return id == c.id })
-}
-
-// crashLoop kills the node and starts it again, with every as the length of a round.
-func (c *comesAndGoes) crashLoop(rounds int, down, every time.Duration) {
-	for range rounds {
-		c.Crash(c.id)
-		c.Run(down)
-		c.Start(c.id)
-		c.Run(every - down)
-	}
-}
-
-// cutOff cuts the node off again and again.
-func (c *comesAndGoes) cutOff(rounds int, cut, every time.Duration) {
-	for range rounds {
-		c.Split([]string{c.id}, c.others())
-		c.Run(cut)
-		c.Heal()
-		c.Run(every - cut)
-	}
-}
-
 // changes returns the largest number of tables that a node other than the one that comes
 // and goes has had.
 func (c *comesAndGoes) changes() (most uint64) {
@@ -137,8 +113,23 @@ func (c fleet) heldBack(id string) time.Duration {
 // times, and comes back twice. Then it owns nothing until it has stayed.
 func TestDamping(t *testing.T) { // S5.5
 	t.Parallel()
-	crashLoop := func(c *comesAndGoes) { c.crashLoop(30, 3*time.Second, 10*time.Second) }
-	cutOff := func(c *comesAndGoes) { c.cutOff(25, 7*time.Second, 12*time.Second) }
+	crashLoop := func(c *comesAndGoes) {
+		for range 30 {
+			c.Crash(c.id)
+			c.Run(3 * time.Second)
+			c.Start(c.id)
+			c.Run(7 * time.Second)
+		}
+	}
+	cutOff := func(c *comesAndGoes) {
+		others := slices.DeleteFunc(c.IDs(), func(id string) bool { return id == c.id })
+		for range 25 {
+			c.Split([]string{c.id}, others)
+			c.Run(7 * time.Second)
+			c.Heal()
+			c.Run(5 * time.Second)
+		}
+	}
 	for _, tt := range []struct {
 		name     string
 		nodes    int

@@ -14,7 +14,7 @@ import (
 // Handlers gives each node a handler for each partition that it owns, as RunOwned does, and
 // watches them.
 type Handlers struct {
-	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled; negative = never
+	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled
 
 	Overlaps []Overlap
 	Gaps     []Gap
@@ -79,11 +79,10 @@ func (p *Process) Runs() []placement.Partition { return slices.Sorted(maps.Keys(
 
 // run is one run of a partition.
 type run struct {
-	of        placement.Partition
-	since     uint64
-	cancelled bool
-	awaited   bool   // the kernel waits for its return
-	next      uint64 // the ownership that begins when it has returned; 0 = none
+	of      placement.Partition
+	since   uint64
+	awaited bool   // the kernel waits for its return
+	next    uint64 // the ownership that begins when it has returned; 0 = none
 }
 
 // follow starts and cancels runs as RunOwned does.
@@ -125,10 +124,7 @@ func (p *Process) begin(o events.Ownership) {
 }
 
 func (p *Process) cancel(r *run) {
-	r.cancelled = true
-	if d := p.c.opts.Handlers.Stop(p); d >= 0 {
-		p.c.after(p, d, func() { p.returned(r) })
-	}
+	p.c.after(p, p.c.opts.Handlers.Stop(p), func() { p.returned(r) })
 }
 
 func (p *Process) returned(r *run) {

@@ -30,12 +30,7 @@ func least(partitions, moves int) sim.Options {
 // past their youth: passes are limited.
 func startedLeast(t *testing.T, n int) fleet {
 	t.Helper()
-	return startedLeastOf(t, n, leastPartitions, 3)
-}
-
-func startedLeastOf(t *testing.T, n, partitions, moves int) fleet {
-	t.Helper()
-	c := started(t, n, least(partitions, moves))
+	c := started(t, n, least(leastPartitions, 3))
 	c.await("convergence", 10*time.Second, c.converged)
 	first := c.assignment("n00")
 	for _, id := range c.IDs() {
@@ -215,7 +210,8 @@ func TestLeastSplit(t *testing.T) { // S2.4
 // An assignment that is larger than a packet reaches a newcomer before it takes part:
 // nothing moves but what the newcomer is given.
 func TestLeastLarge(t *testing.T) { // S2.4
-	c := startedLeastOf(t, 10, 4096, 128)
+	c := started(t, 10, least(4096, 128))
+	c.Run(youth)
 	before := c.Owners()
 	c.Start("new")
 	c.level(30 * time.Second)

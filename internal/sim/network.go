@@ -18,6 +18,9 @@ var (
 	errNoDNS   = errors.New("sim: the name servers do not answer")
 )
 
+// streamTimeout bounds a full exchange.
+const streamTimeout = 2500 * time.Millisecond
+
 // link is the way from one address to another.
 type link struct{ from, to string }
 
@@ -96,7 +99,7 @@ func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, er
 	to := c.net.byAddr[addr]
 	switch {
 	case c.net.cuts[s.link] || c.net.cuts[link{addr, from.Addr}] || c.net.gone[addr]:
-		c.after(from, c.opts.StreamTimeout, func() { c.net.close(s, node.NoAnswer, errTimeout) })
+		c.after(from, streamTimeout, func() { c.net.close(s, node.NoAnswer, errTimeout) })
 	case to == nil || (to.status == crashed && !c.net.gone[addr]):
 		c.after(from, there+back, func() { c.net.close(s, node.NoAnswer, errRefused) })
 	default:
@@ -106,7 +109,7 @@ func (c *Cluster) exchange(from *Process, addr string, done func(node.Reason, er
 				c.reply(from, to, s, state, back)
 			}
 		})
-		c.after(from, c.opts.StreamTimeout, func() { c.net.close(s, node.Unfinished, errStuck) })
+		c.after(from, streamTimeout, func() { c.net.close(s, node.Unfinished, errStuck) })
 	}
 }
 

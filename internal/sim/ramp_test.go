@@ -209,30 +209,3 @@ func TestRampIsOnTime(t *testing.T) {
 		}
 	}
 }
-
-// A new weight moves partitions only to its node, or only from it.
-func TestSetWeight(t *testing.T) { // S4.3
-	for _, strategy := range []placement.Strategy{placement.Rendezvous(), placement.VnodeRing()} {
-		t.Run(strategy.Name(), func(t *testing.T) {
-			c := started(t, 5, sim.Options{Config: func(c *node.Config) { c.Strategy = strategy }})
-			last := uint32(100)
-			for _, w := range []uint32{50, 10, 0, 10, 300, 100} {
-				r := c.record()
-				c.Node("n01").SetWeight(w)
-				c.Run(time.Second)
-				c.check()
-				may := to("n01")
-				if w < last {
-					may = from("n01")
-				}
-				if r.stop(may) == 0 {
-					t.Errorf("weight %d after %d: nothing moved", w, last)
-				}
-				if owned := len(c.Node("n01").Owned()); (owned == 0) != (w == 0) {
-					t.Errorf("weight %d: owns %d partitions", w, owned)
-				}
-				last = w
-			}
-		})
-	}
-}

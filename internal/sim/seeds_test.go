@@ -8,45 +8,6 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// Names that no name server answers, and seeds that hang, delay no seed that answers,
-// even one that starts late.
-func TestHungSeedsDelayNone(t *testing.T) { // S5.7
-	for name, tt := range map[string]struct {
-		names []string
-		hung  int
-		late  time.Duration
-		limit time.Duration
-	}{
-		"two names":           {[]string{"a.example", "b.example"}, 0, 0, 100 * time.Millisecond},
-		"20 seeds":            {nil, 20, 0, time.Second},
-		"a seed that is late": {nil, 2, 1500 * time.Millisecond, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := started(t, 1+tt.hung, sim.Options{})
-			var seeds []string
-			for _, id := range c.IDs() {
-				seeds = append(seeds, c.Node(id).Addr)
-				if id != "n00" {
-					c.Pause(id)
-				}
-			}
-			if tt.late > 0 {
-				seeds[0] = c.NextAddr(1)
-			}
-			p := c.StartWith("new", sim.Setup{Seeds: seeds, Config: func(cfg *node.Config) { cfg.SeedNames = tt.names }})
-			if tt.late > 0 {
-				c.Run(tt.late)
-				c.StartWith("late", sim.Setup{Seeds: seeds[:1], Bootstrap: true})
-			}
-			joined := func() bool { return p.View().Phase != node.Joining }
-			c.await("new has joined", tt.limit, joined)
-			if len(p.Members()) < 2 {
-				t.Errorf("it joined alone")
-			}
-		})
-	}
-}
-
 // A node is not alone while its only seed accepts connections, however long that seed does
 // not answer. It goes on once the seed does, or once nothing accepts a connection.
 func TestStuckSeed(t *testing.T) { // S5.7

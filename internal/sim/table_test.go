@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,11 +61,11 @@ func TestDriftIsCounted(t *testing.T) { // S4.7
 	within("ten minutes after it", 0, 0, 0, 0)
 }
 
-// evenOrNot returns a function that makes the table of a cluster uneven, and even again:
-// two nodes share eight partitions badly while the second does not drain.
-func evenOrNot(t *testing.T, book *logbook) (c fleet, turn func()) {
-	t.Helper()
-	c = newFleet(t, sim.Options{Log: book.write, Config: func(c *node.Config) { c.Partitions = 8 }})
+// A table is logged once when it becomes uneven, and once when it is even again: two nodes share eight
+// partitions badly while the second does not drain.
+func TestBalanceIsLogged(t *testing.T) { // S4.8
+	var book logbook
+	c := newFleet(t, sim.Options{Log: book.write, Config: func(c *node.Config) { c.Partitions = 8 }})
 	c.Start("a")
 	c.Run(5 * time.Minute)
 	if lines := book.find("spread"); len(lines) > 0 {
@@ -74,54 +73,19 @@ func evenOrNot(t *testing.T, book *logbook) (c fleet, turn func()) {
 	}
 	c.StartWith("b", sim.Setup{Config: func(c *node.Config) { c.StartDraining = true }})
 	c.Run(5 * time.Second)
-	draining := true
-	return c, func() {
-		if draining {
-			c.undrain("b")
-		} else {
-			c.drain("b")
-		}
-		draining = !draining
-		if cv := c.Node("a").View().Table.Balance().CV; (cv > 0.15) != !draining {
-			t.Fatalf("draining: %v, and the coefficient of variation is %.2f", draining, cv)
-		}
-	}
-}
-
-func TestBalanceIsLogged(t *testing.T) { // S4.8
-	var book logbook
-	c, turn := evenOrNot(t, &book)
 	for range 3 {
-		for _, want := range [][]string{{"level=4", "raise Partitions from 8 to "}, {"level=0", "evenly again"}} {
+		for _, tt := range []struct {
+			turn func(id string)
+			want []string
+		}{
+			{c.undrain, []string{"level=4", "raise Partitions from 8 to "}}, {c.drain, []string{"level=0", "evenly again"}},
+		} {
 			book = nil
-			turn()
+			tt.turn("b")
 			c.Run(10 * time.Minute)
-			if lines := book.find("node=a ", "spread"); len(lines) != 1 || len(book.find(append(want, "node=a ")...)) != 1 {
-				t.Errorf("log %s, want one line with %q", lines, want)
+			if lines := book.find("node=a ", "spread"); len(lines) != 1 || len(book.find(append(tt.want, "node=a ")...)) != 1 {
+				t.Errorf("log %s, want one line with %q", lines, tt.want)
 			}
-		}
-	}
-}
-
-// Where nodes come and go, the log does not fill, and its last line is true.
-func TestBalanceInChurn(t *testing.T) {
-	var book logbook
-	c, turn := evenOrNot(t, &book)
-	for range 201 { // ends uneven
-		turn()
-		c.Run(3 * time.Second)
-	}
-	c.Run(2 * time.Minute)
-	lines := book.find("node=a ", "spread")
-	if n := len(lines); n < 2 || n > 14 {
-		t.Errorf("%d lines in twelve minutes of churn", n)
-	}
-	if last := lines[len(lines)-1]; !strings.Contains(last, "unevenly") {
-		t.Errorf("the last line is %s", last)
-	}
-	for i := 1; i < len(lines); i++ {
-		if strings.Contains(lines[i], "unevenly") == strings.Contains(lines[i-1], "unevenly") {
-			t.Errorf("logged twice: %s", lines[i-1:i+1])
 		}
 	}
 }

@@ -1,12 +1,9 @@
 package simnet_test
 
 import (
-	"net"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -151,51 +148,4 @@ func TestSameSeedSameFate(t *testing.T) {
 	if once, calm = slices.DeleteFunc(once, perfect), slices.DeleteFunc(calm, perfect); !slices.Equal(once, calm) {
 		t.Errorf("a change of settings changed later draws:\n%v\n%v", once, calm)
 	}
-}
-
-// A node that does not read, running or paused, keeps a limited number of packets.
-func TestQueueIsBounded(t *testing.T) {
-	for _, pause := range []bool{false, true} {
-		run(t, simnet.Config{}, 2, func(b bed) {
-			if pause {
-				b.nodes[2].Pause()
-			}
-			for range 5000 {
-				b.send(1, 2, "x")
-			}
-			time.Sleep(time.Second)
-			b.nodes[2].Resume()
-			if got := len(b.arrived(2)); got != 4096 {
-				b.Errorf("paused %v: %d packets were kept", pause, got)
-			}
-		})
-	}
-}
-
-func TestPacketErrors(t *testing.T) {
-	run(t, simnet.Config{}, 1, func(b bed) {
-		for bad, want := range map[string]error{"": nil, "10.0.0.1": nil, "host:7946": nil, addr(1): syscall.EADDRINUSE} {
-			if _, err := b.Listen(bad); err == nil {
-				b.Errorf("listening on %q succeeded", bad)
-			} else if want != nil {
-				b.wantError("listen", err, want)
-			}
-		}
-		if _, err := b.nodes[1].WriteTo([]byte("x"), "host:7946"); err == nil {
-			b.Error("writing to a name succeeded")
-		}
-		_, err := b.nodes[1].WriteTo(make([]byte, 65508), addr(1))
-		b.wantError("write of 65,508 bytes", err, syscall.EMSGSIZE)
-		b.send(1, 9, string(make([]byte, 65507))) // no listener is no error
-		synctest.Wait()
-		b.nodes[1].Shutdown()
-		_, err = b.nodes[1].WriteTo([]byte("x"), addr(2))
-		b.wantError("write after shutdown", err, net.ErrClosed)
-		defer func() {
-			if recover() == nil {
-				b.Error("a cut of a malformed address passed unnoticed")
-			}
-		}()
-		b.Split([]string{addr(1)}, []string{"10.0.0.2"})
-	})
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/nettest"
@@ -47,21 +46,6 @@ func TestStreamCarriesAll(t *testing.T) {
 		b.wantError("write to a closed end", err, syscall.EPIPE)
 		far.Close()
 		far.Close()
-	})
-}
-
-func TestDialNobody(t *testing.T) {
-	run(t, simnet.Config{}, 3, func(b bed) {
-		b.nodes[2].Crash()
-		b.nodes[3].Shutdown()
-		start := time.Now()
-		for i := 2; i <= 4; i++ {
-			_, err := b.nodes[1].DialTimeout(addr(i), time.Second)
-			var ne net.Error
-			if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &ne) || ne.Timeout() || time.Since(start) != 0 {
-				b.Errorf("dial to node %d: %v after %v", i, err, time.Since(start))
-			}
-		}
 	})
 }
 
@@ -184,22 +168,4 @@ func TestPauseStallsStreams(t *testing.T) {
 		_, err = gone.Read(read)
 		b.wantError("read after shutdown while paused", err, io.EOF)
 	})
-}
-
-func TestBacklogIsBounded(t *testing.T) {
-	for _, pause := range []bool{false, true} {
-		run(t, simnet.Config{}, 2, func(b bed) {
-			if pause {
-				b.nodes[2].Pause()
-			}
-			for range 128 {
-				b.dial(1, 2)
-			}
-			b.wantSilence("dial to a full backlog", dialing(b.nodes[1], 2))
-			b.nodes[2].Resume()
-			<-b.nodes[2].StreamCh()
-			synctest.Wait()
-			b.dial(1, 2)
-		})
-	}
 }
