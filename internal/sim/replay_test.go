@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
@@ -50,24 +49,5 @@ func TestReplay(t *testing.T) {
 		if other := story(2, opts); other[59] == first[59] {
 			t.Errorf("%s: two runs of different seeds are the same", name)
 		}
-	}
-}
-
-// One virtual minute of a fleet at rest.
-func BenchmarkMinute(b *testing.B) {
-	for _, n := range []int{10, 100, 300} {
-		if testing.Short() && n > 10 {
-			break
-		}
-		b.Run(map[int]string{10: "10", 100: "100", 300: "300"}[n], func(b *testing.B) {
-			c := sim.New(sim.Options{Config: func(*node.Config) {}})
-			c.Start(ids(n)...)
-			if _, err := c.Agree(20 * time.Second); err != nil {
-				b.Fatal(err)
-			}
-			for b.Loop() {
-				c.Run(time.Minute)
-			}
-		})
 	}
 }
