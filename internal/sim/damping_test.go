@@ -8,7 +8,6 @@ import (
 
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // Nodes that crash together make one new table, though their leases run out one by one, over
@@ -33,14 +32,8 @@ func TestCrashesMakeOneTable(t *testing.T) { // S5.5
 			} else if waited := c.longestWait(ttl + time.Second); waited > 0 {
 				t.Errorf("a single expiry waits for %v", waited)
 			}
-			tables := make(map[placement.Digest]bool)
-			for _, id := range c.IDs() {
-				for _, b := range c.Node(id).Batches()[r.seen[id]:] {
-					tables[b.Digest] = true
-				}
-			}
-			if len(tables) != 1 {
-				t.Errorf("%d tables on the way", len(tables))
+			if tables, _ := r.tables(); tables != 1 {
+				t.Errorf("%d tables on the way", tables)
 			}
 			c.check()
 		})

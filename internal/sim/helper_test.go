@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/node"
 	"github.com/roost-cluster/roost/internal/sim"
 	"github.com/roost-cluster/roost/lease"
@@ -166,12 +167,27 @@ func (c fleet) record() recording {
 	return r
 }
 
+// batches returns what a node published.
+func (r recording) batches(id string) []events.Batch { return r.c.Node(id).Batches()[r.seen[id]:] }
+
+// tables counts the different tables that all nodes published, and those of the node that published most.
+func (r recording) tables() (all, most int) {
+	digests := make(map[placement.Digest]bool)
+	for _, id := range r.c.IDs() {
+		for _, b := range r.batches(id) {
+			digests[b.Digest] = true
+		}
+		most = max(most, len(r.batches(id)))
+	}
+	return len(digests), most
+}
+
 // stop returns how many partitions moved, as n00 published it, and fails the test if
 // any node published a move that may not be.
 func (r recording) stop(may func(move) bool) (moved int) {
 	r.c.t.Helper()
 	for _, at := range r.c.IDs() {
-		for _, b := range r.c.Node(at).Batches()[r.seen[at]:] {
+		for _, b := range r.batches(at) {
 			for _, m := range b.Moved {
 				if !may(move{m.Partition, m.From, m.To}) {
 					r.c.t.Fatalf("%s published that partition %d moved from %s to %s", at, m.Partition, m.From, m.To)
@@ -188,21 +204,21 @@ func (r recording) stop(may func(move) bool) (moved int) {
 // left returns which members a node published as gone since the recording began, and
 // joined which ones as new.
 func (r recording) left(id string) (all []lease.NodeID) {
-	for _, b := range r.c.Node(id).Batches()[r.seen[id]:] {
+	for _, b := range r.batches(id) {
 		all = append(all, b.Left...)
 	}
 	return all
 }
 
 func (r recording) joined(id string) (all []lease.NodeID) {
-	for _, b := range r.c.Node(id).Batches()[r.seen[id]:] {
+	for _, b := range r.batches(id) {
 		all = append(all, b.Joined...)
 	}
 	return all
 }
 
 func (r recording) acquired(id string) (n int) {
-	for _, b := range r.c.Node(id).Batches()[r.seen[id]:] {
+	for _, b := range r.batches(id) {
 		n += len(b.Acquired)
 	}
 	return n
