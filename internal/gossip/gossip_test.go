@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +68,17 @@ func start(t *testing.T, name string, change func(*Config)) (*Node, *inbox) {
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	return n, in
+}
+
+// listener accepts connections until the test ends.
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // eventually polls for a condition: real sockets take real time.

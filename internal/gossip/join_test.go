@@ -13,11 +13,7 @@ import (
 // forward returns another address of a node.
 func forward(t *testing.T, to string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l := listener(t)
 	pipe := func(dst, src net.Conn) {
 		_, _ = io.Copy(dst, src)
 		_ = dst.Close()
@@ -59,11 +55,7 @@ func TestJoinSelf(t *testing.T) {
 
 // A node with other settings tries to join while the own seed is silent.
 func TestRefusalOfAnother(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := listener(t)
 	a, _ := start(t, "a#1", nil)
 	x, _ := start(t, "x#1", func(c *Config) { c.Meta = []byte("other") })
 	joined := make(chan error, 1)
@@ -86,16 +78,13 @@ func TestRefusalOfAnother(t *testing.T) {
 // A process that is stuck differs from a closed port, and from a host that is gone.
 func TestUnfinished(t *testing.T) {
 	a, _ := start(t, "a#1", nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listener(t)
 	addr := l.Addr().String()
 	if err := a.Join(addr); !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), addr) {
 		t.Errorf("a seed that accepts and is silent: %v", err)
 	}
 	_ = l.Close()
-	err = a.Join(addr)
+	err := a.Join(addr)
 	for _, other := range []error{ErrUnfinished, ErrCluster, ErrKey} {
 		if err == nil || errors.Is(err, other) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("closed port: %v, want the cause in one line", err)

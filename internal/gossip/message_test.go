@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"net"
 	"strings"
 	"testing"
 
@@ -248,11 +247,7 @@ func TestSealedNonsense(t *testing.T) {
 // sealedBy returns an exchange as memberlist sends it.
 func sealedBy(t *testing.T, key []byte, size int) []byte {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listener(t)
 	a, in := start(t, "a#1", func(c *Config) { c.Key = key })
 	in.state = strings.Repeat("s", size)
 	go func() { _ = a.Join(l.Addr().String()) }()

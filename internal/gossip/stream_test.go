@@ -154,11 +154,7 @@ func TestExcessiveHeadsAreRejected(t *testing.T) {
 
 // The answer to an outgoing connection is vetted, too.
 func TestPromisesInAnswers(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listener(t)
 	head := pushPull(t, field{"Nodes", 1 << 20}, field{"UserStateLen", 0}, field{"Join", false})
 	go func() {
 		conn, err := l.Accept()
@@ -211,5 +207,15 @@ func TestPatienceEndsWithTheHead(t *testing.T) {
 	_ = conn.SetReadDeadline(time.Now().Add(maxHeadTimeout + 500*time.Millisecond))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("error %v: closed early", err)
+	}
+}
+
+// A node that is slow to begin is not sent away as one of another cluster (S5.7).
+func TestSlowHead(t *testing.T) {
+	n, _ := start(t, "a#1", nil)
+	conn := dial(t, "tcp", n)
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if b, err := io.ReadAll(conn); err != nil || !bytes.Equal(b, []byte{typeBusy}) {
+		t.Errorf("after its time it gets %v (%v)", b, err)
 	}
 }

@@ -112,10 +112,7 @@ type front struct {
 
 func newFront(t *testing.T, to string) *front {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listener(t)
 	f := &front{addr: l.Addr().String(), to: to}
 	f.wait.Go(func() {
 		for {
