@@ -167,7 +167,7 @@ func TestAbsurdAssignments(t *testing.T) { // S9.3
 			c.await("a newcomer has joined", time.Second, func() bool { return p.View().Phase == node.Active })
 			if !tc.moves {
 				c.Run(100 * time.Millisecond)
-				c.onlyMoved(before, to("new"))
+				c.onlyMoved(before, toNew)
 			}
 			c.level(90 * time.Second)
 			c.Crash("new", "n01")

@@ -150,7 +150,7 @@ func (c fleet) onlyMoved(before []lease.NodeID, may func(move) bool) {
 }
 
 func from(id lease.NodeID) func(move) bool { return func(m move) bool { return m.from == id } }
-func to(id lease.NodeID) func(move) bool   { return func(m move) bool { return m.to == id } }
+func toNew(m move) bool                    { return m.to == "new" }
 func nothing(move) bool                    { return false }
 
 // recording is what every node publishes from some moment on.

@@ -76,7 +76,7 @@ func TestAgreement(t *testing.T) { // S3.2, S3.4, S3.5, S3.6, S3.9
 		unwatched bool
 		long      bool // for 50 nodes
 	}{
-		{name: "a join", change: func(c fleet) { c.Start("new") }, limit: time.Second, may: to("new")},
+		{name: "a join", change: func(c fleet) { c.Start("new") }, limit: time.Second, may: toNew},
 		{name: "a drain, from its start", change: func(c fleet) { c.Node("n01").Drain() }, limit: time.Second, may: from("n01")},
 		{
 			name:   "the end of a drain",

@@ -43,7 +43,7 @@ func TestRampUp(t *testing.T) { // S4.3, S4.11
 				if w := c.weightOf("new"); w != 10*step {
 					t.Fatalf("step %d: weight %d", step, w)
 				}
-				if r.stop(to("new")) == 0 {
+				if r.stop(toNew) == 0 {
 					t.Fatalf("step %d: nothing moved", step)
 				}
 				r = c.record()
@@ -89,7 +89,7 @@ func TestRampInterrupted(t *testing.T) {
 	}{
 		"another weight": {
 			do:  func(_ fleet, p *sim.Process) { p.SetWeight(200) },
-			may: to("new"), weight: 200, later: 200, last: 200,
+			may: toNew, weight: 200, later: 200, last: 200,
 		},
 		"a lower weight": {
 			do:  func(_ fleet, p *sim.Process) { p.SetWeight(5) },
@@ -109,7 +109,7 @@ func TestRampInterrupted(t *testing.T) {
 				r := c.record()
 				c.undrain("new")
 				c.Run(2 * time.Second)
-				r.stop(to("new")) // it never had more than its first share
+				r.stop(toNew) // it never had more than its first share
 			},
 			may: throughNew, weight: 10, later: 20, last: 100,
 		},
