@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func TestFaultsAreNamed(t *testing.T) { // S8.1, S8.2
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
 			want: agenttest.Views{
 				Doctor: []string{"b warn ready: it is draining"},
-				Passes: []string{"members: 2 of 3 own; draining: b"}, Members: []string{"a active", "b draining", "c active"},
+				Passes: []string{"members: 2 of 3 own; draining: b", "seeds: all of them are members: 127.0.0.1:"}, Members: []string{"a active", "b draining", "c active"},
 				History: []string{"draining b"}, Log: []string{"ownership changed"},
 			},
 		},
@@ -169,6 +170,9 @@ func (f *faulty) advertiseNothing() {
 func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")
+	if _, out, _ := roost(f.t, "doctor", "--addr", f.c.Base, "--over", "1ms"); !strings.Contains(out, "stop all agents, and start all with that --partitions") {
+		f.t.Errorf("no remedy in\n%s", out)
+	}
 	f.at = agenttest.Observe(f.t, f.c.Client, f.c.Log)
 }
 
