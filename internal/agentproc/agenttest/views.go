@@ -75,7 +75,7 @@ func (o *Observer) Await(since time.Time, within time.Duration, want Views) time
 }
 
 // stays fails the test if a view is another one once the agent has looked as far apart as it does by itself: counters that grow
-// would be findings then, and an event or a line of the log may come late. What doctor prints has to say the same.
+// would be findings then, and an event or a line of the log may come late.
 func (o *Observer) stays(want Views) {
 	o.tb.Helper()
 	v, err := o.views(o.tb.Context(), 2*time.Second)
@@ -85,55 +85,6 @@ func (o *Observer) stays(want Views) {
 	if err != nil {
 		o.tb.Errorf("2 s later: %v", err)
 	}
-	out, err := o.run(o.tb.Context(), o.doctorArgs()...)
-	if printed := printed(out); !samePrefixes(printed, want.Doctor) {
-		o.tb.Errorf("doctor prints %q, want %q, in (%v)\n%s", printed, want.Doctor, err, out)
-	}
-}
-
-// samePrefixes reports whether each wanted line begins a line that is there, in any order, and none is left.
-func samePrefixes(got, want []string) bool {
-	left := slices.Clone(got)
-	for _, w := range want {
-		i := slices.IndexFunc(left, func(l string) bool { return strings.HasPrefix(l, w) })
-		if i < 0 {
-			return false
-		}
-		left = slices.Delete(left, i, i+1)
-	}
-	return len(left) == 0
-}
-
-// printed returns what doctor prints that is not ok, as Views has it. A check begins a line with its status; indented lines go on.
-func printed(out string) (lines []string) {
-	var found []string // words of checks
-	finding := false
-	for line := range strings.Lines(out) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0:
-			finding = false
-		case words[0] == "warn", words[0] == "fail":
-			found = append(found, strings.Join(append([]string{words[0], words[1] + ":"}, words[2:]...), " "))
-			finding = true
-		case !strings.HasPrefix(line, " "), words[0] == "means:", words[0] == "do:":
-			finding = false
-		case finding:
-			found[len(found)-1] += " " + strings.Join(words, " ")
-		}
-	}
-	for _, f := range found {
-		check, rest, others := strings.Cut(f, ": at ")
-		if !others {
-			lines = append(lines, f)
-			continue
-		}
-		ids, text, _ := strings.Cut(rest, ": ")
-		for id := range strings.SplitSeq(ids, ", ") {
-			lines = append(lines, fmt.Sprintf("%s %s: %s", id, check, text))
-		}
-	}
-	return lines
 }
 
 // differ returns how the views differ from the wanted ones.
@@ -161,8 +112,12 @@ func (v Views) differ(want Views) error {
 	return errors.Join(errs...)
 }
 
-// viewsOf returns what the page shows of a diagnosis.
-func viewsOf(d doctor.Diagnosis) (v Views) {
+// views reads all views, once the agent has looked twice for the page.
+func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err error) {
+	d, err := o.Client.Doctor(ctx, over)
+	if err != nil {
+		return v, err
+	}
 	for _, c := range d.Checks {
 		line := fmt.Sprintf("%s: %s", c.Name, c.Finding)
 		if c.Status == doctor.OK {
@@ -171,16 +126,6 @@ func viewsOf(d doctor.Diagnosis) (v Views) {
 			v.Page = append(v.Page, fmt.Sprint(c.Status, " ", line))
 		}
 	}
-	return v
-}
-
-// views reads all views, once the agent has looked twice for the page.
-func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err error) {
-	d, err := o.Client.Doctor(ctx, over)
-	if err != nil {
-		return v, err
-	}
-	v = viewsOf(d)
 	h, err := o.Client.History(ctx)
 	if err != nil {
 		return v, err
@@ -236,7 +181,11 @@ func (o *Observer) members(ctx context.Context) (lines []string, err error) {
 
 // doctor returns what roost doctor finds that is not ok.
 func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
-	out, err := o.run(ctx, append(o.doctorArgs(), "--output", "json")...)
+	args := []string{"doctor", "--over", soon.String(), "--output", "json"}
+	if o.All {
+		args = append(args, "--all")
+	}
+	out, err := o.run(ctx, args...)
 	type check struct{ Name, Status, Finding string }
 	var d struct {
 		Checks []check
@@ -259,14 +208,6 @@ func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
 		}
 	}
 	return lines, nil // the exit code is another one if something is not ok
-}
-
-func (o *Observer) doctorArgs() []string {
-	args := []string{"doctor", "--over", soon.String()}
-	if o.All {
-		args = append(args, "--all")
-	}
-	return args
 }
 
 // run returns what a command prints.
