@@ -64,6 +64,9 @@ func TestDoctorCommand(t *testing.T) {
 	}
 
 	f := fakeagent.New(t)
+	if code, out, _ := roostIn(t, f.Env, "doctor", "--over", "1ms", "--expect", "4"); code != exitBroken || !strings.Contains(out, "fail  expected  3 members, and not 4") {
+		t.Errorf("with too few members: %d\n%s", code, out)
+	}
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
 	if code, out, fault := roostIn(t, f.Env, "doctor", "--over", "1ms"); code != exitOK || strings.Contains(out+fault, "secret") {
 		t.Errorf("behind a proxy that requires a password: %d %q %q", code, out, fault)

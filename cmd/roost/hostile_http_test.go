@@ -141,7 +141,7 @@ func (c *crowd) keep(conn net.Conn) {
 func dribble(t *testing.T, conn net.Conn, begin string) {
 	go func() {
 		_, err := io.WriteString(conn, begin)
-		for tick := time.NewTicker(100 * time.Millisecond); err == nil; <-tick.C {
+		for tick := time.NewTicker(time.Second); err == nil; <-tick.C {
 			_, err = io.WriteString(conn, " ")
 		}
 	}()

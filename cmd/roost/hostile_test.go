@@ -5,62 +5,17 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
-// TestHostileBytes: strangers can send anything to the gossip port; the agents survive,
-// stay small, and agree afterwards.
+// TestHostileBytes: strangers can send anything to the gossip port by TCP; the agents survive, stay small, and agree. TestForgeries has
+// the same by UDP.
 func TestHostileBytes(t *testing.T) {
-	t.Parallel()
-	a := agent(t, "a", calm()...)
-	b := agent(t, "b", append(calm(), "--join", a.Gossip)...)
-	agree(t, a, b)
-	before := memory(t, a)
-	rng := rand.New(rand.NewPCG(1, 2))
-	packets, err := net.Dial("udp", a.Gossip)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer packets.Close()
-	for i := range 20_000 {
-		if _, err := packets.Write(junk(rng, i, 1400)); err != nil && i == 0 {
-			t.Fatal(err)
-		}
-	}
-	var held []net.Conn // streams that stay open and announce much more
-	for i := range 300 {
-		conn, err := net.DialTimeout("tcp", a.Gossip, patience)
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-		defer conn.Close()
-		_ = conn.SetWriteDeadline(time.Now().Add(patience))
-		_, _ = conn.Write(junk(rng, i, 32<<10)) // it may hang up at any byte
-		if i%3 == 0 {
-			held = append(held, conn)
-		} else {
-			_ = conn.Close()
-		}
-	}
-	select {
-	case <-a.Done():
-		t.Fatalf("a ended: %v", a.State())
-	default:
-	}
-	const bound = 200 << 20 // memberlist reads up to 20 MB of a stranger's promise
-	if after := memory(t, a); after > before+bound {
-		t.Errorf("%d open streams and 20,000 datagrams made a grow from %d MB to %d MB", len(held), before>>20, after>>20)
-	}
-	if strings.Contains(a.Text(), "panic") {
-		t.Error("a logs a panic")
-	}
-	c := agent(t, "c", append(calm(), "--join", b.Gossip)...)
-	agree(t, a, b, c)
+	bytes := flood{conns: 300, head: func(i int) []byte { return junk(rand.New(rand.NewPCG(1, uint64(i))), i, 32<<10) }}
+	siege{name: "no key: 300 × any bytes", plain: true, begin: bytes.begin}.run(t)
 }
 
 // junk returns up to n arbitrary bytes, in some turns after the cluster's label and a type

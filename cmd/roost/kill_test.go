@@ -95,7 +95,7 @@ func (f *fleet) follow(slot int) {
 // settle waits until the agents agree, and each is watched.
 func (f *fleet) settle() {
 	f.tb.Helper()
-	agenttest.Agree(f.tb, f.agents...)
+	agree(f.tb, f.agents...)
 	want := min(4, len(f.agents)-1)
 	for _, a := range f.agents {
 		eventually(f.tb, func() error {
@@ -164,7 +164,6 @@ func TestProofOfDeath(t *testing.T) {
 		end  func(*proc)
 	}{
 		{"kill -9", kill},
-		{"kill -9", kill},
 		{"abort, as after a panic", func(p *proc) { p.Signal(syscall.SIGABRT) }},
 	} {
 		learned := f.end(slot, tt.end)
@@ -185,7 +184,7 @@ func TestProofOfDeath(t *testing.T) {
 		f.launch(slot, "--bind", gossip) // at once, at the same address
 	})
 	f.agents[slot].Runs()
-	agenttest.Agree(t, f.agents...)
+	agree(t, f.agents...)
 	f.quiet(3 * time.Second)
 	if n := f.joins.Load() - joins; n != int64(len(f.agents)-1) {
 		t.Errorf("after a restart %d joins were seen, want one by each of the others", n)
@@ -201,7 +200,7 @@ func TestPauseIsNoDeath(t *testing.T) {
 	f.quiet(4 * time.Second)
 	f.agents[2].Signal(syscall.SIGCONT)
 	f.quiet(3 * time.Second)
-	agenttest.Agree(t, f.agents...)
+	agree(t, f.agents...)
 	for _, a := range f.agents {
 		if s, err := a.Stats(t.Context()); err != nil || s.Counts.Crashed > 0 {
 			t.Errorf("%s counts %d proofs (%v)", a.ID, s.Counts.Crashed, err)

@@ -186,49 +186,6 @@ func TestStdinCloses(t *testing.T) {
 	}
 }
 
-// TestDuplicate: of two processes with one id, the older one ends.
-func TestDuplicate(t *testing.T) {
-	t.Parallel()
-	a := agent(t, "a", brisk()...)
-	older := agent(t, "b", append(brisk(), "--join", a.Gossip)...)
-	agree(t, a, older)
-	newer := agent(t, "b", append(brisk(), "--join", a.Gossip)...)
-	older.Exits(exitFailed, `node id "b" is also used by the process at `+newer.Gossip)
-	agree(t, a, newer)
-}
-
-// TestDrainCommand: after a successful drain, the node can be stopped. The other nodes
-// know the whole record of a node.
-func TestDrainCommand(t *testing.T) {
-	t.Parallel()
-	a, b, c := trio(t, append(calm(), "--zone", "z1", "--api-addr", "10.0.0.1:443", "--label", "rack=r1")...)
-	m, err := a.Members(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range m.Members {
-		if n.Zone != "z1" || n.APIAddr != "10.0.0.1:443" || n.Labels["rack"] != "r1" {
-			t.Errorf("the record of %s is incomplete: %+v", n.ID, n)
-		}
-	}
-	if out := succeeds(t, "drain", "--addr", c.Base, "--timeout", "1m"); !strings.HasPrefix(out, "c is draining") {
-		t.Fatalf("drain: %q", out)
-	}
-	for _, p := range []*proc{a, b, c} {
-		if err := ownsNothing(t, p, "c"); err != nil {
-			t.Errorf("after the drain: %v", err)
-		}
-	}
-	if out := succeeds(t, "undrain", "--addr", c.Base, "--timeout", "1m", "--output", "json"); !strings.Contains(out, `"converged":true`) {
-		t.Fatalf("undrain: %q", out)
-	}
-	agree(t, a, b, c)
-	if out := succeeds(t, "weight", "0", "--addr", b.Base); out != "b has weight 0\n" {
-		t.Errorf("weight: %q", out)
-	}
-	eventually(t, func() error { return ownsNothing(t, a, "b") })
-}
-
 // ownsNothing returns an error if a node owns partitions by the table of an agent.
 func ownsNothing(t *testing.T, at *proc, id lease.NodeID) error {
 	t.Helper()

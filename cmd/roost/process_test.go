@@ -19,12 +19,8 @@ type proc = agenttest.Agent
 var (
 	launch = agenttest.Launch
 	agent  = agenttest.Run
+	agree  = agenttest.Agree
 )
-
-func agree(t *testing.T, agents ...*proc) {
-	t.Helper()
-	agenttest.Agree(t, agents...)
-}
 
 // succeeds runs a command and returns its output.
 func succeeds(t *testing.T, args ...string) string {

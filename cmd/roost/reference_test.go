@@ -200,8 +200,9 @@ func pageOf(t *testing.T, cmd *cobra.Command) string {
 	return b.String()
 }
 
-// allOfTown runs a command with --all at agents of which one sees less than the others and has a finding, and one does not answer.
-func allOfTown(t *testing.T, command string) string {
+// allOfTown runs a command with --all, as JSON by default, at agents of which one sees less than the others and has a finding, and one
+// does not answer.
+func allOfTown(t *testing.T, command string, more ...string) string {
 	t.Helper()
 	agents := town(t, 2)
 	seedless := healthyStats()
@@ -211,7 +212,7 @@ func allOfTown(t *testing.T, command string) string {
 		Self: "other-001", Digest: 1, Members: []clusterhttp.Member{{ID: "other-001", State: lease.Active}}, Lost: []clusterhttp.Lost{{ID: "node-a", Reason: lease.Crashed}},
 	})
 	agents[2].Set("GET /v1/members", clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no answer"})
-	args := []string{command, "--all", "--output", "json"}
+	args := append([]string{command, "--all", "--output", "json"}, more...)
 	if command == "doctor" {
 		args = append(args, "--over", "1ms")
 	}

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,11 +14,8 @@ import (
 // the setting to change (S3.10).
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	key, other := filepath.Join(dir, "key"), filepath.Join(dir, "other")
-	for _, path := range []string{key, other} {
-		succeeds(t, "keygen", "--out", path)
-	}
+	_, key := newKey(t)
+	_, other := newKey(t)
 	plain := agent(t, "plain", calm()...)
 	keyed := agent(t, "keyed", append(calm(), "--key-file", key)...)
 	for _, c := range []struct {
@@ -78,31 +73,6 @@ func TestPortTaken(t *testing.T) {
 	if off.Base != settings.Off {
 		t.Errorf("without HTTP, it logs that it serves HTTP at %s", off.Base)
 	}
-}
-
-// TestKeys: agents with the same key file agree, and no log shows the key.
-func TestKeys(t *testing.T) {
-	t.Parallel()
-	key := filepath.Join(t.TempDir(), "key")
-	succeeds(t, "keygen", "--out", key)
-	a, b, c := trio(t, append(calm(), "--key-file", key, "--log-level", "debug")...)
-	secret, err := os.ReadFile(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []*proc{a, b, c} {
-		if strings.Contains(p.Log.String(), strings.TrimSpace(string(secret))) {
-			t.Errorf("%s logs its key", p.ID)
-		}
-		if strings.Contains(p.Text(), "other users can read") {
-			t.Errorf("%s warns of a key file by keygen", p.ID)
-		}
-	}
-	if err := os.Chmod(key, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d := agent(t, "d", append(calm(), "--key-file", key, "--join", a.Gossip)...)
-	d.Logs("other users can read the secret in " + key)
 }
 
 // TestTextLog: both formats of the log have the line that scripts wait for.

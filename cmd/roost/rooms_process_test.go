@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -238,21 +236,6 @@ func TestRoomsWithoutRedis(t *testing.T) {
 	hidden(t, a, b)
 }
 
-// TestRoomsWithWrongPassword: the log says that the password is wrong, and does not show
-// it.
-func TestRoomsWithWrongPassword(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, "--requirepass", "another")
-	p := agent(t, "a", append(calm(), "--log-level", "debug", "--redis", "redis://user:"+password+"@"+redis.Addr())...)
-	p.Logs("Redis does not answer", "WRONGPASS")
-	agree(t, p)
-	got, err := p.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
-	if err != nil || got.Source != affinity.Degraded {
-		t.Errorf("%+v, %v", got, err)
-	}
-	hidden(t, p)
-}
-
 // TestRoomsWithoutStore: an agent without --redis says that it pins no rooms.
 func TestRoomsWithoutStore(t *testing.T) {
 	t.Parallel()
@@ -264,23 +247,6 @@ func TestRoomsWithoutStore(t *testing.T) {
 			t.Errorf("%s: %d %q %q", command, code, out, fault)
 		}
 	}
-}
-
-// TestRedisHangs: a Redis that accepts connections and does not answer delays neither the
-// start nor the end by much.
-func TestRedisHangs(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	redis.Pause()
-	begin := time.Now()
-	p := agent(t, "a", append(calm(), "--redis", redis.URL())...)
-	p.Logs("Redis does not answer")
-	if took := time.Since(begin); took > patience/2 {
-		t.Errorf("the start took %v", took)
-	}
-	p.Signal(syscall.SIGTERM)
-	p.Exits(0)
-	redis.Resume()
 }
 
 // hidden fails the test if a log at the level debug or an answer shows the password.
@@ -321,11 +287,10 @@ func TestSettingsOnRedis(t *testing.T) {
 // second one places no rooms, and says why, until the first one is gone; the first one sees nothing of it.
 func TestOtherClusterOnRedis(t *testing.T) {
 	t.Parallel()
-	dir, redis := t.TempDir(), redistest.Start(t)
+	redis := redistest.Start(t)
 	var agents []*proc
 	for _, id := range []string{"a", "x"} {
-		key := filepath.Join(dir, id)
-		succeeds(t, "keygen", "--out", key)
+		_, key := newKey(t)
 		agents = append(agents, agent(t, id, "--heartbeat", "1s", "--ttl", "5s", "--redis", redis.URL(), "--capacity", "1000", "--key-file", key))
 		agree(t, agents[len(agents)-1])
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,25 @@ partition 0: "b won\x1b"
 		if code != 0 || fault != "" || got != want {
 			t.Errorf("%s: %d %q\n%s", command, code, fault, got)
 		}
+	}
+}
+
+// TestAllTable: members --all has a line for each agent, also for one without an answer.
+func TestAllTable(t *testing.T) { // S8.3
+	const want = `AGENT STATE SEES TABLE DOES NOT SEE LOST HTTP
+node-a * active 5 same - - ADDR
+node-b ? - - - - states no HTTP API that others reach
+node-c ? - - - - states no HTTP API that others reach
+other-001 active 1 differs node-a, node-b, node-c, other-002 node-a crashed http://ADDR
+other-002 ? - - - - no answer
+`
+	var lines []string
+	for line := range strings.Lines(allOfTown(t, "members", "--output", "table")) {
+		line = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(line, "ADDR")
+		lines = append(lines, strings.Join(strings.Fields(line), " ")+"\n")
+	}
+	if diff := cmp.Diff(want, strings.Join(lines, "")); diff != "" {
+		t.Error(diff)
 	}
 }
 

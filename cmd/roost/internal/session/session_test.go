@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,26 @@ func TestRest(t *testing.T) { // S8.3
 		}
 		time.Sleep(time.Second) // News ends
 	})
+}
+
+// An agent that requires the token, and was not sent it, is explained by the reason.
+func TestWithheld(t *testing.T) { // S9.5
+	o := &Options{addr: "https://node-a:8401", token: "sesame"}
+	s, err := o.Open(nil, settings.Sources{Getenv: func(string) string { return "" }}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for other, want := range map[*Session]string{
+		s:                                     "and this is not it",
+		s.At("http://node-b:8401", true):      "which the network could read on its way there: see --insecure",
+		s.At("https://node-b:8401", false):    "and only agents without the token name this address",
+		s.At("https://localhost.:8401", true): "and states an address of this machine",
+	} {
+		text := other.Explain(&clusterhttp.Problem{Code: clusterhttp.CodeUnauthorized}).Error()
+		if !strings.Contains(text, "requires a token, "+want) || (other != s && other.Token != "") {
+			t.Errorf("%q with token %q, want %q", text, other.Token, want)
+		}
+	}
 }
 
 // Connections to any number of agents stay open for the next round.

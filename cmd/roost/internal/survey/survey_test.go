@@ -32,18 +32,19 @@ import (
 // town answers for many agents, each at a host of its own.
 type town struct {
 	*httptest.Server
-	sees  map[string][]string // by agent; a member "-x" is lost, "=x" has left
-	state map[string]string
-	hangs map[string]bool
-	urls  map[string]string // of agents that state others
-	token string            // of the one who asks
-	told  sync.Map          // agents that were sent it
-	long  string            // end of a message
-	calls func(call string) // is called with each
-	raw   map[string]any    // answers by the path, behind the agent
-	same  []byte            // the rest of the answer of all agents about members
-	busy  atomic.Int64
-	most  atomic.Int64 // agents that were asked at a time
+	sees     map[string][]string // by agent; a member "-x" is lost, "=x" has left
+	state    map[string]string
+	hangs    map[string]bool
+	urls     map[string]string // of agents that state others
+	token    string            // of the one who asks
+	insecure bool              // the one who asks has --insecure
+	told     sync.Map          // agents that were sent it
+	long     string            // end of a message
+	calls    func(call string) // is called with each
+	raw      map[string]any    // answers by the path, behind the agent
+	same     []byte            // the rest of the answer of all agents about members
+	busy     atomic.Int64
+	most     atomic.Int64 // agents that were asked at a time
 }
 
 func newTown(t *testing.T, sees map[string][]string) *town {
@@ -144,7 +145,7 @@ func (tn *town) takeAnd(t *testing.T, first string, timeout time.Duration, progr
 	o := new(session.Options)
 	env := make(map[string]string)
 	if tn.token != "" {
-		env["ROOST_TOKEN_FILE"] = filepath.Join(t.TempDir(), "token")
+		env["ROOST_TOKEN_FILE"], env["ROOST_INSECURE"] = filepath.Join(t.TempDir(), "token"), fmt.Sprint(tn.insecure)
 		if err := os.WriteFile(env["ROOST_TOKEN_FILE"], []byte(tn.token), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +229,7 @@ func TestCheck(t *testing.T) { // S8.3
 }
 
 // The token goes to the first agent, and to those that one with the token names: to none that an answer names which came
-// without it, and to this machine only if the first agent is there.
+// without it, and to this machine only if the first agent is there. Over plain http it goes with --insecure alone.
 func TestTrust(t *testing.T) { // S9.5
 	t.Parallel()
 	tn := newTown(t, map[string][]string{"a": {"a", "b", "c", "here", "any"}, "b": {"b", "evil"}, "c": {"c", "d"}, "d": {"d"}, "evil": {"evil", "worse"}, "worse": {"worse"}, "here": {"here"}, "any": {"any"}})
@@ -237,9 +238,9 @@ func TestTrust(t *testing.T) { // S9.5
 	for _, id := range []string{"a", "c", "d", "evil", "worse"} {
 		tn.urls[id] = "https://" + id + ":8401"
 	}
-	for first, want := range map[string]string{"https://a:8401": "a c d", "http://127.0.0.1:8401": "a any c d here"} {
+	for first, want := range map[string]string{"https://a:8401": "a c d", "http://127.0.0.1:8401": "a any c d here", "http://a:8401": "a b c d evil worse"} {
 		tn.told.Clear()
-		tn.urls["a"] = first
+		tn.urls["a"], tn.insecure = first, first == "http://a:8401"
 		agents := tn.take(t, "a", 20*time.Second)
 		var told []string
 		for id := range tn.told.Range {
