@@ -72,11 +72,6 @@ const completeTime = time.Second
 // finder asks an agent for the words that the shell may complete.
 type finder func(context.Context, *session.Session) []string
 
-// suggest has shells complete a flag with the words of find.
-func (p *program) suggest(cmd *cobra.Command, flag string, find finder) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, p.complete(find))
-}
-
 // suggestArgs has shells complete the first arguments, one finder each.
 func (p *program) suggestArgs(cmd *cobra.Command, finders ...finder) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {

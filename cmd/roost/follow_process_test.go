@@ -39,9 +39,8 @@ var followersOf = flag.Int("followers", 50, "followers in TestFollowers; a tenth
 func TestFollowers(t *testing.T) {
 	t.Parallel()
 	crowd, changes := *followersOf, max(10, *followersOf/10)
-	a := agent(t, "a")
-	agents := []*proc{a, agent(t, "b", "--join", a.Gossip), agent(t, "c", "--join", a.Gossip)}
-	agree(t, agents...)
+	a, b, c := trio(t)
+	agents := []*proc{a, b, c}
 	before := memoryOf(t, agents)
 
 	x := &sightings{at: make([]map[placement.Digest]time.Time, crowd+1)}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -12,9 +11,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,16 +25,12 @@ type key []byte
 // newKey makes a key, and a file of it.
 func newKey(t *testing.T) (k key, file string) {
 	t.Helper()
-	file = filepath.Join(t.TempDir(), "key")
-	succeeds(t, "keygen", "--out", file)
-	b, err := os.ReadFile(file)
+	line := succeeds(t, "keygen")
+	k, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, err = base64.StdEncoding.DecodeString(string(bytes.TrimSpace(b))); err != nil {
-		t.Fatal(err)
-	}
-	return k, file
+	return k, secretFile(t, line)
 }
 
 const label = "\xf4\x05roost"

@@ -138,7 +138,8 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 		lines = append(lines, fmt.Sprintf("No key is stated by %s.", fewOf(silent)))
 	}
 	for _, key := range slices.Sorted(maps.Keys(has)) {
-		lines = append(lines, key+" "+adviceOnKey(sends[key], has[key], except(states, has[key])))
+		lacks := slices.DeleteFunc(slices.Clone(states), func(id lease.NodeID) bool { return slices.Contains(has[key], id) })
+		lines = append(lines, key+" "+adviceOnKey(sends[key], has[key], lacks))
 	}
 	if len(sends) > 1 {
 		lines = append(lines, "Make the new key the first line on all nodes before you remove the former one.")
@@ -159,15 +160,6 @@ func adviceOnKey(send, have, lack []lease.NodeID) string {
 		return fmt.Sprintf("is accepted by all, and used to send by %s.", fewOf(send))
 	}
 	return "is what all members send with."
-}
-
-func except(ids, these []lease.NodeID) (rest []lease.NodeID) {
-	for _, id := range ids {
-		if !slices.Contains(these, id) {
-			rest = append(rest, id)
-		}
-	}
-	return rest
 }
 
 // fewOf names up to five nodes.

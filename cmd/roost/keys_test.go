@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster"
-	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -27,23 +25,8 @@ import (
 func TestKeyRotation(t *testing.T) { // S9.6
 	t.Parallel()
 	dir, redis := t.TempDir(), redistest.Start(t)
-	key := func(name string) string {
-		path := filepath.Join(dir, name)
-		succeeds(t, "keygen", "--out", path)
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	former, next := key("former"), key("next")
-	write := func(id, keys string) string {
-		path := filepath.Join(dir, id)
-		if err := errors.Join(os.WriteFile(path+".new", []byte(keys), 0o600), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
+	write := func(id, keys string) string { return replaceFile(t, filepath.Join(dir, id), keys) }
 	settings := append(brisk(), "--redis", redis.URL(), "--capacity", "1000", "--report-load", "--log-level", "debug")
 	var agents []*proc
 	for i := range 5 {
@@ -108,7 +91,7 @@ func TestKeyRotation(t *testing.T) { // S9.6
 			t.Errorf("%s sees %d members, %v", a.ID, len(m.Members), err)
 		}
 	}
-	old := agenttest.Launch(t, "old", append(brisk(), "--key-file", write("old", former), "--join", agents[0].Gossip)...)
+	old := launch(t, "old", append(brisk(), "--key-file", write("old", former), "--join", agents[0].Gossip)...)
 	old.Exits(exitFailed, "the gossip keys differ")
 	if m, err := agents[0].Members(t.Context()); err != nil || len(m.Members) != len(agents) {
 		t.Errorf("with the former key: %d members, %v", len(m.Members), err)

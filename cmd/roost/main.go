@@ -129,7 +129,7 @@ func (p *program) root() *cobra.Command {
 		Short:         "Who owns which key, agreed by gossip",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       versionLine(),
+		Version:       buildOf().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRun: func(*cobra.Command, []string) {

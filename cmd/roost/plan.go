@@ -73,8 +73,8 @@ and keep the partitions of a node that is away for it.`,
 		return c.print(s)
 	}, o.settings()...)
 	_ = cmd.RegisterFlagCompletionFunc("add", cobra.NoFileCompletions)
-	p.suggest(cmd, "remove", memberIDs)
-	p.suggest(cmd, "weight", memberIDs)
+	_ = cmd.RegisterFlagCompletionFunc("remove", p.complete(memberIDs))
+	_ = cmd.RegisterFlagCompletionFunc("weight", p.complete(memberIDs))
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,8 +36,13 @@ func succeeds(t *testing.T, args ...string) string {
 // secretFile returns the path of a file for one test that only its owner can read.
 func secretFile(t *testing.T, content string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	return replaceFile(t, filepath.Join(t.TempDir(), "file"), content)
+}
+
+// replaceFile writes a file that only its owner can read, at once for those who read it now.
+func replaceFile(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path+".new", []byte(content), 0o600), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
-	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
 // TestReloadSettings: at SIGHUP an agent takes over its seeds, tokens and the level of its log, names what takes a restart,
@@ -23,17 +21,11 @@ func TestReloadSettings(t *testing.T) { // S8.5
 	plain.Logs("settings read again")
 
 	dir := t.TempDir()
-	write := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path+".new", []byte(content), 0o600), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	write := func(name, content string) string { return replaceFile(t, filepath.Join(dir, name), content) }
 	config := write("roost.yaml", "log-level: error\njoin: [127.0.0.1:1]\nbootstrap: true\nzone: east\n")
 	token := write("token", "former\n")
 	args := append(brisk(), "--config", config, "--http-token-file", token, "--http-token-reads")
-	a := agenttest.Run(t, "reloads", args...)
+	a := agent(t, "reloads", args...)
 	may := func(token string, want bool) {
 		t.Helper()
 		c := clusterhttp.Client{Base: a.Base, Token: token}

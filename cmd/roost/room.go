@@ -229,7 +229,7 @@ after each move of a room.`,
 		settings.Setting{Name: "node", Arg: "ID", Set: settings.Text(&v.node), Usage: "only those of this node"},
 		settings.Setting{Name: "limit", Arg: "N", Default: "1000", Set: settings.Number(&v.limit, 1, 10_000), Usage: "list this many, at most 10000"},
 	)
-	p.suggest(cmd, "node", memberIDs)
+	_ = cmd.RegisterFlagCompletionFunc("node", p.complete(memberIDs))
 	return cmd
 }
 

@@ -82,17 +82,10 @@ func (a *authority) issue(name string, expires time.Time) (cert, key string) {
 	return a.write(name, "CERTIFICATE", c.Raw), a.write(name+"-key", "PRIVATE KEY", private)
 }
 
-// write replaces a file at once.
+// write writes a file, or replaces it at once.
 func (a *authority) write(name, kind string, b []byte) string {
 	a.t.Helper()
-	path := filepath.Join(a.dir, name+".pem")
-	if err := os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		a.t.Fatal(err)
-	}
-	return path
+	return replaceFile(a.t, filepath.Join(a.dir, name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b})))
 }
 
 // TestTLS: an agent with certificates of its clients answers those that show one, and explains itself to all
@@ -246,10 +239,7 @@ func TestTokenRedirected(t *testing.T) { // S9.5
 		http.Redirect(w, r, plain.URL, http.StatusTemporaryRedirect)
 	}))
 	defer secure.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ca := secretFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})))
 	code, _, fault := roost(t, "leave", "--addr", secure.URL, "--ca", ca, "--token-file", secretFile(t, "token\n"))
 	if code == 0 || seen.Load() > 0 || !strings.Contains(fault, "redirects to "+plain.URL) {
 		t.Errorf("%d requests over plain http; %d %s", seen.Load(), code, fault)

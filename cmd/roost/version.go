@@ -49,9 +49,7 @@ func describe(release, commit string, info *debug.BuildInfo) build {
 	return b
 }
 
-// versionLine is the same for people.
-func versionLine() string { return buildOf().String() }
-
+// String is the same for people.
 func (b build) String() string {
 	revision := ""
 	if b.Revision != "" {
@@ -72,6 +70,6 @@ func (p *program) versionCommand() *cobra.Command {
   roost version --output json`,
 		Args: cobra.NoArgs,
 	}, "json prints one object", func(s *session.Session, _ []string) error {
-		return s.Answer(buildOf(), nil, versionLine)
+		return s.Answer(buildOf(), nil, buildOf().String)
 	})
 }

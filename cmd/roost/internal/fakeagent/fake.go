@@ -4,7 +4,6 @@ package fakeagent
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -27,26 +26,13 @@ type Agent struct {
 	mu      sync.Mutex
 	answers map[string]any
 	asked   map[string]int
-	headers string
 }
 
 // New starts an agent.
 func New(t *testing.T) *Agent {
 	t.Helper()
-	return NewAt(t, "127.0.0.1:0")
-}
-
-// NewAt starts an agent at that host:port.
-func NewAt(t *testing.T, addr string) *Agent {
-	t.Helper()
 	f := &Agent{answers: Healthy(), asked: make(map[string]int), Stream: make(chan any, 16)}
-	server := httptest.NewUnstartedServer(f)
-	_ = server.Listener.Close()
-	var err error
-	if server.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
+	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	f.Env = map[string]string{"ROOST_ADDR": server.Listener.Addr().String(), "TERM": "xterm"}
@@ -70,13 +56,6 @@ func (f *Agent) Times(what string) int {
 	return f.asked[what]
 }
 
-// Headers returns the headers of all requests, as text.
-func (f *Agent) Headers() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.headers
-}
-
 // ServeHTTP implements http.Handler.
 func (f *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/events" {
@@ -87,7 +66,6 @@ func (f *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked[what]++
-	f.headers += fmt.Sprintln(r.Header)
 	answer, ok := f.answers[r.Method+" "+r.RequestURI]
 	if !ok {
 		answer = f.answers[what]

@@ -142,9 +142,9 @@ func (a *Agent) rooms() []Setting {
 func (a *Agent) process() []Setting {
 	return []Setting{
 		{Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP, Usage: `serve the HTTP API here; "off" serves none`},
-		{Name: "http-token-file", Arg: "FILE", Set: a.secret(a.setToken), Usage: "bearer token that calls which change something must show; needed if --http is not loopback, or --http-client-ca; further lines are tokens that count, too (read again at SIGHUP)"},
+		{Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)), Usage: "bearer token that calls which change something must show; needed if --http is not loopback, or --http-client-ca; further lines are tokens that count, too (read again at SIGHUP)"},
 		{Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads), Usage: "all other calls must show the token, too, but /healthz, /readyz and /reconnect.mjs; in a browser it is the password"},
-		{Name: "http-read-token-file", Arg: "FILE", Set: a.secret(a.setReadToken), Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again at SIGHUP)"},
+		{Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)), Usage: "another token, good for calls which change nothing; it implies --http-token-reads (read again at SIGHUP)"},
 		{
 			Name: "http-host", Arg: "NAME,...", List: true, Usage: "names in the public DNS by which clients call over plain http without a token, besides localhost and IP addresses",
 			Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },

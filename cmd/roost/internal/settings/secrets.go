@@ -91,14 +91,11 @@ func Keys(path string) (keys [][]byte, warning string, err error) {
 	return keys, warning, nil
 }
 
-func (a *Agent) setToken(b []byte) (err error) {
-	a.Tokens, err = decodeTokens(b)
-	return err
-}
-
-func (a *Agent) setReadToken(b []byte) (err error) {
-	a.ReadTokens, err = decodeTokens(b)
-	return err
+func setTokens(to *[]string) func([]byte) error {
+	return func(b []byte) (err error) {
+		*to, err = decodeTokens(b)
+		return err
+	}
 }
 
 // TLS names the files, in PEM, with which an agent serves https.
