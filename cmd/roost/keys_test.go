@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/roost-cluster/roost/affinity"
@@ -46,6 +47,7 @@ func TestKeyRotation(t *testing.T) { // S9.6
 	for i, a := range agents {
 		clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
+				pause(ctx, 5*time.Millisecond)
 				placed, err := a.Place(ctx, fmt.Sprint(n))
 				if err == nil {
 					_, err = a.ResolveRoom(ctx, fmt.Sprint("room-", i, "-", n%50), affinity.Demand{Size: 2})
