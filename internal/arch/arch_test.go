@@ -231,117 +231,58 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRulesBite breaks each rule once, also for packages that do not exist yet.
+// TestRulesBite breaks each rule once: the package of each row imports what the row does not name, and the packages of each
+// ban what the ban names.
 func TestRulesBite(t *testing.T) {
-	direct := func(imports ...string) pkg { return pkg{Imports: imports, Deps: imports} }
-	for _, c := range []struct {
-		name string
-		pkg  pkg
-		want string // part of the one fault; "" for none
-	}{
-		{"lease", direct("fmt", "time"), ""},
-		{"lease", direct(module + "placement"), "ground floor"},
-		{"lease", direct("net/netip"), "pure"},
-		{"lease", direct("math/rand/v2"), "pure"},
-		{"placement", direct(module + "events"), "live members alone"},
-		{"placement", direct("log/slog"), "pure"},
-		{"placement", direct("github.com/dgryski/go-rendezvous"), ""},
-		{"placement/ring", direct(module + "placement"), "and no tables"},
-		{"placement", direct(module + "placement/assignment"), "live members alone"},
-		{"placement/assignment", direct(module+"lease", module+"placement"), ""},
-		{"placement/assignment", direct(module + "events"), "tables that nodes have computed"},
-		{"placement/assignment", direct("net"), "pure"},
-		{"events", direct("sync", module+"placement"), ""},
-		{"events", direct("os"), "pure"},
-		{"events", direct(module + "cluster"), "difference of two snapshots"},
-		{"placement/placementtest", direct("testing", module+"lease", module+"placement"), ""},
-		{"placement/placementtest", direct(module + "cluster"), "interface alone"},
-		{"affinity", direct("os", "time"), ""},
-		{"affinity", direct(module + "affinity/redisstore"), "any store"},
-		{"affinity/pinstore", direct(module+"lease", module+"placement"), ""},
-		{"affinity/redisstore", pkg{Deps: []string{module + "cluster"}}, "compiles no agent"},
-		{"affinity/pinstore", direct(module + "affinity"), "neither the agent nor the resolver"},
-		{"affinity/internal/liveness", direct(module + "affinity/pinstore"), "what the store said"},
-		{"affinity/internal/capacity", direct(module + "affinity"), "where a room fits"},
-		{"affinity/internal/capacity", direct(module + "affinity/internal/storeclient"), "where a room fits"},
-		{"affinity/internal/pincache", direct(module + "cluster"), "what the store said"},
-		{"affinity/internal/storeclient", direct(module + "cluster"), "nothing of rooms"},
-		{"affinity/redisstore", direct("github.com/redis/rueidis", module+"affinity/pinstore"), ""},
-		{"affinity/redisstore", direct(module + "affinity"), "two stores"},
-		{"affinity/redisstore", pkg{Imports: []string{module + "cluster"}}, "two stores"},
-		{"presence", direct(module+"placement", module+"internal/roomname"), ""},
-		{"presence", direct(module + "affinity"), "neither on pins"},
-		{"presence", direct(module + "affinity/redisstore"), "neither on pins"},
-		{"reconnect", direct(module + "lease"), ""},
-		{"reconnect", direct(module + "affinity"), "must not compile the agent"},
-		{"internal/roomname", direct(module + "affinity"), "needs nothing"},
-		{"affinity", direct(module + "presence"), "any store"},
-		{"affinity/affinitytest", direct("testing", module+"affinity/pinstore"), ""},
-		{"affinity/affinitytest", direct(module + "affinity/redisstore"), "interface alone"},
-		{"internal/gossip", direct(memberlist, module+"lease"), ""},
-		{"internal/gossip", direct(module + "placement"), "not ownership"},
-		{"internal/node", direct("math/rand/v2", module+"lease", module+"placement", module+"events"), ""},
-		{"internal/node", direct("log/slog"), "repeated bit for bit"},
-		{"internal/node", direct(module + "internal/gossip"), "does the I/O"},
-		{"internal/handover", direct(module+"lease", module+"placement"), ""},
-		{"internal/handover", direct(module + "internal/node"), "tables, members and messages"},
-		{"internal/handover", direct("math/rand/v2"), "pure"},
-		{"internal/split", direct(module + "placement"), "who may own"},
-		{"internal/split", direct("math/rand/v2"), "pure"},
-		{"internal/explore", direct(module + "lease"), "any protocol"},
-		{"internal/sim", direct(module + "cluster"), "nothing of the agent"},
-		{"internal/sim", direct("sync/atomic", module+"internal/simnet"), "nothing of the agent"},
-		{"internal/simnet", direct(memberlist), ""},
-		{"cluster", direct("net", "log/slog", module+"internal/gossip"), ""},
-		{"cluster", direct("net/http"), "embedder's choice"},
-		{"cluster", direct(memberlist), "live pointers"},
-		{"cluster", direct(module + "cluster/clusterhttp"), "surroundings"},
-		{"cluster", direct(module + "affinity"), "surroundings"},
-		{"cluster", pkg{Deps: []string{"github.com/redis/rueidis/internal/cmds"}}, "pays for no"},
-		{"cluster", pkg{Deps: []string{"github.com/prometheus/client_golang/prometheus"}}, "pays for no"},
-		{"cluster/clusterprom", direct("github.com/prometheus/client_golang/prometheus", module+"cluster"), ""},
-		{"cluster/clusterhttp", direct(module + "affinity/redisstore"), "through interfaces"},
-		{"cluster/clusterhttp/dashboard", direct("embed", "net/http"), ""},
-		{"cluster/clusterhttp/dashboard", direct(module + "cluster"), "client of the API"},
-		{"cluster/clusterhttp/report", direct(module + "cluster/clusterhttp"), "neither server nor client"},
-		{"cluster/clusterhttp/doctor", direct(module + "cluster/clusterhttp"), "whichever program asked"},
-		{"cluster/clusterhttp", direct("github.com/prometheus/client_golang/prometheus"), "plain counters"},
-		{"affinity", direct("github.com/prometheus/client_golang/prometheus"), "plain counters"},
-		{"cmd/roost", direct("github.com/prometheus/client_golang/prometheus/promhttp"), ""},
-		{"cluster/clusterotel", direct(otel+"/otel/trace", module+"affinity"), ""},
-		{"cluster/clusterotel", direct(module + "cluster/clusterhttp"), "hooks and interfaces"},
-		{"cluster/clusterotel", direct(otel + "/otel/sdk/trace"), "embedder's choice"},
-		{"cluster/clusterotel", pkg{Deps: []string{otel + "/contrib/instrumentation/net/http/otelhttp"}}, "embedder's choice"},
-		{"cluster/clusterprom", direct(otel + "/otel/trace"), "only clusterotel"},
-		{"affinity", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
-		{"cluster/clusterhttp", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
-		{"cluster", pkg{Deps: []string{otel + "/otel/trace"}}, "traces nothing"},
-		{"follow/followgrpc", direct(grpc+"/balancer", module+"follow"), ""},
-		{"follow/followgrpc", direct(module + "follow/httpproxy"), "the table that the program names"},
-		{"follow/followgrpc", pkg{Deps: []string{module + "cluster"}}, "compiles no agent"},
-		{"follow/httpproxy", pkg{Imports: []string{grpc}}, "only followgrpc"},
-		{"follow", pkg{Deps: []string{grpc + "/codes"}}, "without gRPC"},
-		{"cluster/clustertest", direct(module + "internal/simnet"), ""},
-		{"cluster/clustertest", direct(memberlist), "live pointers"},
-		{"cmd/roost/internal/store", direct(module+"cluster", module+"affinity/redisstore"), ""},
-		{"cmd/roost", direct(module + "affinity/redisstore"), "kinds of stores"},
-		{"cluster/clusterhttp/doctor", direct("net/http"), "two looks"},
-		{"examples/embed", direct(module + "cluster"), ""},
-		{"kubernetes", direct(module+"cluster", k8s+"/client-go/rest"), ""},
-		{"kubernetes", direct(k8s + "/client-go/kubernetes/typed/core/v1"), "four requests"},
-		{"kubernetes", direct(module + "cluster/clusterhttp"), "as any program can"},
-		{"cmd/roost", pkg{Deps: []string{k8s + "/client-go/rest"}}, "no token"},
-		{"util", direct(), "no row"},
-	} {
-		c.pkg.ImportPath = module + c.name
-		faults := check([]pkg{c.pkg})
-		switch {
-		case c.want == "" && len(faults) > 0:
-			t.Errorf("%s with %v: unexpected %q", c.name, c.pkg.Deps, faults)
-		case c.want != "" && (len(faults) != 1 || !strings.Contains(faults[0], c.want)):
-			t.Errorf("%s with %v: got %q, want one fault with %q", c.name, c.pkg.Deps, faults, c.want)
+	says := func(why, name string, p pkg) bool {
+		p.ImportPath = module + name
+		return slices.ContainsFunc(check([]pkg{p}), func(fault string) bool { return strings.HasSuffix(fault, ", but "+why) })
+	}
+	for _, room := range house {
+		names := examples(room.pkg)
+		name := names[len(names)-1] // "cluster" has a row before "cluster/..."
+		if says(room.why, name, pkg{Imports: []string{module + "forbidden"}}) == slices.Contains(room.may, "...") {
+			t.Errorf("%s with a package that its row does not name", name)
+		}
+		for _, may := range room.may {
+			if says(room.why, name, pkg{Imports: []string{"fmt", module + examples(may)[0]}}) {
+				t.Errorf("%s with %s, which its row names", name, may)
+			}
 		}
 	}
+	for _, ban := range bans {
+		for _, not := range examples(ban.not...) {
+			direct, indirect := pkg{Imports: []string{not}, Deps: []string{not}}, pkg{Deps: []string{not}}
+			for _, name := range examples(ban.in...) {
+				if !says(ban.why, name, direct) || says(ban.why, name, indirect) != ban.transitive {
+					t.Errorf("%s with %s, directly or not", name, not)
+				}
+			}
+			for _, name := range examples(ban.except...) {
+				if says(ban.why, name, direct) {
+					t.Errorf("%s with %s, which is an exception", name, not)
+				}
+			}
+		}
+	}
+	if faults := check([]pkg{{ImportPath: module + "util"}}); len(faults) != 1 || !strings.Contains(faults[0], "no row") {
+		t.Errorf("a package without a row: %q", faults)
+	}
+}
+
+// examples returns packages that match patterns. They may not exist.
+func examples(patterns ...string) (names []string) {
+	for _, pattern := range patterns {
+		switch base, below := strings.CutSuffix(pattern, "/..."); {
+		case pattern == "...":
+			names = append(names, "new")
+		case below:
+			names = append(names, base, base+"/new")
+		default:
+			names = append(names, pattern)
+		}
+	}
+	return names
 }
 
 // check returns a sentence for each import that breaks a rule.
