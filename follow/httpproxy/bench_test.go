@@ -20,16 +20,9 @@ func BenchmarkProxy(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 100}
-	defer transport.CloseIdleConnections()
-	p, err := httpproxy.New(httpproxy.Config{
-		Place: func(string) (string, bool, error) { return to.Host, false, nil },
-		Key:   httpproxy.FromPath(2), Transport: transport, Log: quiet,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	alone := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() }}
+	var shared http.RoundTripper
+	p := newProxy(b, func(string) (string, bool, error) { return to.Host, false, nil }, func(c *httpproxy.Config) { shared = c.Transport })
+	alone := &httputil.ReverseProxy{Transport: shared, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() }}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	defer client.CloseIdleConnections()
 	get := func(url string) {

@@ -209,11 +209,7 @@ func (x *fleet) behindProxy(t *testing.T, members int) (url string, f *follow.Fo
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	<-f.Ready()
-	p, err := httpproxy.New(httpproxy.Config{Place: httpproxy.Follower(f), Key: httpproxy.FromPath(2), Transport: transport, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewServer(p)
+	srv := httptest.NewServer(newProxy(t, httpproxy.Follower(f), func(c *httpproxy.Config) { c.Transport = transport }))
 	t.Cleanup(srv.Close)
 	return srv.URL, f
 }

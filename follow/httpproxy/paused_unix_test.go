@@ -3,7 +3,6 @@
 package httpproxy_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
 // The process of the owner is paused: the kernel goes on to accept what the proxy sends (S7.2).
@@ -22,33 +23,15 @@ func pausable(t *testing.T) (addr string, pause func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$")
 	cmd.Env = append(os.Environ(), "PAUSABLE=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line), func() {
-		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	p := agenttest.Start(t, cmd)
+	eventually(t, "an address", func() bool { return strings.HasSuffix(p.Log.String(), "\n") })
+	return strings.TrimSpace(p.Log.String()), func() {
+		if err := p.Pause(); err != nil {
 			t.Error(err)
 		}
 		var status syscall.WaitStatus // its threads may run for a moment longer
 		for !status.Stopped() {
-			if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil && !errors.Is(err, syscall.EINTR) {
+			if _, err := syscall.Wait4(p.PID(), &status, syscall.WUNTRACED, nil); err != nil && !errors.Is(err, syscall.EINTR) {
 				t.Fatal(err)
 			}
 		}

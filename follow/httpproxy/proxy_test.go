@@ -32,11 +32,11 @@ type owners struct {
 func (o *owners) set(key, addr string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.at == nil {
-		o.at = make(map[string]string)
-	}
 	o.at[key] = addr
 }
+
+// keyAt has the key "a" at an address.
+func keyAt(addr string) *owners { return &owners{at: map[string]string{"a": addr}} }
 
 func (o *owners) place(key string) (string, bool, error) {
 	o.mu.Lock()
@@ -55,21 +55,31 @@ func server(t *testing.T, h http.HandlerFunc) (addr string, srv *httptest.Server
 	return strings.TrimPrefix(srv.URL, "http://"), srv
 }
 
-// proxyOf serves a proxy, and returns its URL.
-func proxyOf(t *testing.T, o *owners, change func(*httpproxy.Config)) string {
-	t.Helper()
-	cfg := httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Log: quiet}
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	cfg.Transport = transport
+// newProxy returns a proxy of rooms.
+func newProxy(tb testing.TB, place httpproxy.Place, change func(*httpproxy.Config)) *httpproxy.Proxy {
+	tb.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	tb.Cleanup(transport.CloseIdleConnections)
+	cfg := httpproxy.Config{Place: place, Key: httpproxy.FromPath(2), Transport: transport, Log: quiet}
 	if change != nil {
 		change(&cfg)
 	}
 	p, err := httpproxy.New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	srv := httptest.NewServer(p)
+	return p
+}
+
+// by has a proxy send requests by a transport.
+func by(send transport) func(*httpproxy.Config) {
+	return func(c *httpproxy.Config) { c.Transport = send }
+}
+
+// proxyOf serves a proxy, and returns its URL.
+func proxyOf(t *testing.T, o *owners, change func(*httpproxy.Config)) string {
+	t.Helper()
+	srv := httptest.NewServer(newProxy(t, o.place, change))
 	t.Cleanup(srv.Close)
 	return srv.URL
 }
@@ -109,11 +119,7 @@ func named(name string) http.HandlerFunc {
 func TestProxies(t *testing.T) {
 	one, _ := server(t, named("one"))
 	two, _ := server(t, named("two"))
-	o := &owners{}
-	o.set("a", one)
-	o.set("b/c", "http://"+two)
-	o.set("lost", "")
-	o.set("strange", "ftp://x")
+	o := &owners{at: map[string]string{"a": one, "b/c": "http://" + two, "lost": "", "strange": "ftp://x"}}
 	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Patience = -1 })
 	for path, want := range map[string]string{
 		"/rooms/a?x=%20y":   `200 one POST /rooms/a?x=%20y "body" hops 1 for 127.0.0.1`,
@@ -135,9 +141,7 @@ func TestForwarded(t *testing.T) {
 	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"], r.Host)
 	})
-	o := &owners{}
-	o.set("a", addr)
-	url := proxyOf(t, o, nil)
+	url := proxyOf(t, keyAt(addr), nil)
 	for _, behind := range []bool{true, false} {
 		r := httptest.NewRequest(http.MethodGet, url+"/rooms/a", nil)
 		r.RequestURI, r.Host = "", "media.example.org"
@@ -207,8 +211,7 @@ func TestRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int64
-			o := &owners{}
-			o.set("a", tt.first(t, &asked))
+			o := keyAt(tt.first(t, &asked))
 			next, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
 				b, _ := io.ReadAll(r.Body)
 				_, _ = fmt.Fprint(w, r.Method, len(b))
@@ -230,10 +233,8 @@ func TestRetries(t *testing.T) {
 func TestPatience(t *testing.T) {
 	addr, srv := server(t, named("down"))
 	srv.Close()
-	o := &owners{}
-	o.set("a", addr)
 	began := time.Now()
-	status, body, _ := ask(t, "GET", proxyOf(t, o, func(c *httpproxy.Config) { c.Patience = 300 * time.Millisecond })+"/rooms/a", "")
+	status, body, _ := ask(t, "GET", proxyOf(t, keyAt(addr), func(c *httpproxy.Config) { c.Patience = 300 * time.Millisecond })+"/rooms/a", "")
 	if took := time.Since(began); status != 503 || !strings.Contains(body, "connection refused") || took < 200*time.Millisecond {
 		t.Errorf("%d %s after %v", status, body, took)
 	}
@@ -251,15 +252,7 @@ func TestLoop(t *testing.T) {
 		})
 	}
 	for i := range handlers {
-		o := &owners{}
-		o.set("a", addrs[1-i])
-		transport := &http.Transport{}
-		defer transport.CloseIdleConnections()
-		p, err := httpproxy.New(httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Local: named("local"), Log: quiet, Transport: transport})
-		if err != nil {
-			t.Fatal(err)
-		}
-		handlers[i] = p
+		handlers[i] = newProxy(t, keyAt(addrs[1-i]).place, func(c *httpproxy.Config) { c.Local = named("local") })
 	}
 	status, body, _ := ask(t, "GET", "http://"+addrs[0]+"/rooms/a", "")
 	if status != http.StatusLoopDetected || hops.Load() != 4 || !strings.Contains(body, "sent on 3 times") {
@@ -275,9 +268,7 @@ func TestLoop(t *testing.T) {
 
 // What is owned here is served here, and other requests may be redirected (S7.2).
 func TestLocalAndRedirect(t *testing.T) {
-	o := &owners{}
-	o.set("mine", "here")
-	o.set("theirs", "media-2.example.org:9000")
+	o := &owners{at: map[string]string{"mine": "here", "theirs": "media-2.example.org:9000"}}
 	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Local, c.Redirect, c.Scheme = named("local"), true, "https" })
 	if status, body, _ := ask(t, "PUT", url+"/rooms/mine", "x"); status != 200 || !strings.HasPrefix(body, `local PUT /rooms/mine "x"`) {
 		t.Errorf("%d %s", status, body)
@@ -308,9 +299,7 @@ func TestStreams(t *testing.T) {
 		_ = buffered.Flush()
 		_, _ = io.Copy(conn, buffered)
 	})
-	o := &owners{}
-	o.set("a", addr)
-	url := strings.TrimPrefix(proxyOf(t, o, nil), "http://")
+	url := strings.TrimPrefix(proxyOf(t, keyAt(addr), nil), "http://")
 	for upgrade, want := range map[string]string{"": "data: one\n", "Connection: Upgrade\r\nUpgrade: websocket\r\n": "ping\n"} {
 		conn, err := net.Dial("tcp", url)
 		if err != nil {

@@ -28,12 +28,10 @@ func answer(status int) *http.Response {
 // A transport may read from a body after it has returned the answer. The stream of a request that is sent again belongs to the new
 // attempt alone.
 func TestLateRead(t *testing.T) {
-	o := &owners{}
-	o.set("a", "127.0.0.1:1")
 	var first io.Reader // the body of the first attempt
 	var got []byte
 	var late error
-	url := proxyOf(t, o, func(c *httpproxy.Config) {
+	url := proxyOf(t, keyAt("127.0.0.1:1"), func(c *httpproxy.Config) {
 		c.ReplayBytes = -1
 		c.Transport = transport(func(r *http.Request) (*http.Response, error) {
 			if first == nil {
@@ -54,18 +52,14 @@ func TestLateRead(t *testing.T) {
 
 // What a transport without traces has done is unknown: a POST that fails there may have reached a server, and is sent once.
 func TestUntraced(t *testing.T) {
-	o := &owners{}
-	o.set("a", "127.0.0.1:1")
 	for method, again := range map[string]bool{http.MethodPost: false, http.MethodGet: true} {
 		sent := 0
-		url := proxyOf(t, o, func(c *httpproxy.Config) {
-			c.Transport = transport(func(*http.Request) (*http.Response, error) {
-				if sent++; sent == 2 {
-					return answer(http.StatusOK), nil
-				}
-				return nil, errors.New("it breaks")
-			})
-		})
+		url := proxyOf(t, keyAt("127.0.0.1:1"), by(func(*http.Request) (*http.Response, error) {
+			if sent++; sent == 2 {
+				return answer(http.StatusOK), nil
+			}
+			return nil, errors.New("it breaks")
+		}))
 		status, body, _ := ask(t, method, url+"/rooms/a", "body")
 		if want := map[bool]int{false: http.StatusBadGateway, true: http.StatusOK}[again]; status != want || sent == 2 != again {
 			t.Errorf("%s: %d %s, sent %d times", method, status, strings.TrimSpace(body), sent)
@@ -79,8 +73,7 @@ func TestStaleConnection(t *testing.T) {
 	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server broke off"} {
 		first, _ := server(t, named("first"))
 		next, _ := server(t, named("next"))
-		o := &owners{}
-		o.set("a", first)
+		o := keyAt(first)
 		var gone atomic.Bool
 		transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == first && gone.Load() {
@@ -91,10 +84,7 @@ func TestStaleConnection(t *testing.T) {
 			return &stale{conn, first, &gone}, err
 		}}
 		t.Cleanup(transport.CloseIdleConnections)
-		p, err := httpproxy.New(httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Transport: transport, Log: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newProxy(t, o.place, func(c *httpproxy.Config) { c.Transport = transport })
 		for _, name := range []string{"200 first", want} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/rooms/a", strings.NewReader("body"))
 			if header != "" {
@@ -129,16 +119,13 @@ func TestClientBreaksOff(t *testing.T) {
 		length int64
 		kept   int64
 	}{"a short body": {10, 0}, "a stream": {10, -1}, "a stream of unknown length": {-1, 0}} {
-		transport := transport(func(r *http.Request) (*http.Response, error) {
-			_, err := io.Copy(io.Discard, r.Body)
-			return answer(http.StatusOK), err
+		p := newProxy(t, keyAt("127.0.0.1:1").place, func(c *httpproxy.Config) {
+			c.ReplayBytes = tt.kept
+			c.Transport = transport(func(r *http.Request) (*http.Response, error) {
+				_, err := io.Copy(io.Discard, r.Body)
+				return answer(http.StatusOK), err
+			})
 		})
-		o := &owners{}
-		o.set("a", "127.0.0.1:1")
-		p, err := httpproxy.New(httpproxy.Config{Place: o.place, Key: httpproxy.FromPath(2), Transport: transport, ReplayBytes: tt.kept, Log: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, gone := range []bool{false, true} { // has the server noticed?
 			ctx, cancel := context.WithCancel(t.Context())
 			body := io.MultiReader(strings.NewReader("half"), reader(func([]byte) (int, error) {

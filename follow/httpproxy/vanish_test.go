@@ -41,8 +41,7 @@ func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string,
 			t.Parallel()
 			first, vanish := owner(t)
 			next, _ := server(t, named("next"))
-			o := &owners{}
-			o.set("a", first)
+			o := keyAt(first)
 			url := proxyOf(t, o, nil) + "/rooms/a"
 			if vanish != nil {
 				if status, body, _ := ask(t, method, url, "body"); status != http.StatusOK || !strings.HasPrefix(body, "first") {
@@ -72,7 +71,8 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 		return srv
 	}
 	first, next := secure("first"), secure("next")
-	o := &owners{}
+	addr, cut := relay(t, strings.TrimPrefix(first.URL, "https://"))
+	o := &owners{at: map[string]string{"a": addr, "b": addr}}
 	url := proxyOf(t, o, func(c *httpproxy.Config) {
 		transport := httpproxy.NewTransport()
 		transport.TLSClientConfig = first.Client().Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // of httptest
@@ -80,10 +80,6 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		c.Transport, c.Scheme = transport, "https"
 	}) + "/rooms/"
-
-	addr, cut := relay(t, strings.TrimPrefix(first.URL, "https://"))
-	o.set("a", addr)
-	o.set("b", addr)
 	if status, body, _ := ask(t, http.MethodGet, url+"a", ""); status != http.StatusOK || !strings.HasPrefix(body, "first") {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -204,17 +200,10 @@ func TestSlowOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, first, next := &owners{}, &slow{headers: tt.headers, body: tt.body}, &slow{}
-				o.set("a", "first")
-				p, err := httpproxy.New(httpproxy.Config{
-					Place: o.place, Key: httpproxy.FromPath(2), Log: quiet,
-					Transport: transport(func(r *http.Request) (*http.Response, error) {
-						return map[string]*slow{"first": first, "next": next}[r.URL.Host].RoundTrip(r)
-					}),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				o, first, next := keyAt("first"), &slow{headers: tt.headers, body: tt.body}, &slow{}
+				p := newProxy(t, o.place, by(func(r *http.Request) (*http.Response, error) {
+					return map[string]*slow{"first": first, "next": next}[r.URL.Host].RoundTrip(r)
+				}))
 				time.AfterFunc(time.Second, func() { o.set("a", tt.to) })
 				if tt.back > 0 {
 					time.AfterFunc(tt.back, func() { o.set("a", "first") })
@@ -238,11 +227,10 @@ func TestSlowOwner(t *testing.T) {
 // The next owner of a key whose server vanished is asked also when Patience has gone: it was not asked in vain yet (S7.2).
 func TestPatienceBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, vanished := &owners{}, &slow{headers: time.Hour}
-		o.set("a", "first")
-		p, err := httpproxy.New(httpproxy.Config{
-			Place: o.place, Key: httpproxy.FromPath(2), Patience: 500 * time.Millisecond, Log: quiet,
-			Transport: transport(func(r *http.Request) (*http.Response, error) {
+		o, vanished := keyAt("first"), &slow{headers: time.Hour}
+		p := newProxy(t, o.place, func(c *httpproxy.Config) {
+			c.Patience = 500 * time.Millisecond
+			c.Transport = transport(func(r *http.Request) (*http.Response, error) {
 				switch r.URL.Host {
 				case "first":
 					o.set("a", "second")
@@ -251,11 +239,8 @@ func TestPatienceBeginsAgain(t *testing.T) {
 					return vanished.RoundTrip(r)
 				}
 				return answer(http.StatusNoContent), nil
-			}),
+			})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		time.AfterFunc(3*time.Second, func() { o.set("a", "next") })
 		w := httptest.NewRecorder()
 		if p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/rooms/a", nil)); w.Code != http.StatusNoContent {

@@ -17,17 +17,10 @@ import (
 func placing(t *testing.T, place func(call int64) (string, error), to http.RoundTripper) *httpproxy.Proxy {
 	t.Helper()
 	var calls atomic.Int64
-	p, err := httpproxy.New(httpproxy.Config{
-		Place: func(string) (string, bool, error) {
-			addr, err := place(calls.Add(1))
-			return addr, false, err
-		},
-		Key: httpproxy.FromPath(2), Transport: to, Log: quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return newProxy(t, func(string) (string, bool, error) {
+		addr, err := place(calls.Add(1))
+		return addr, false, err
+	}, by(to.RoundTrip))
 }
 
 // An answer does not wait for a Place that takes its time.
@@ -114,20 +107,12 @@ func TestDeadline(t *testing.T) {
 func TestBodyTooLarge(t *testing.T) {
 	addr, _ := server(t, named("first"))
 	for _, kept := range []int64{0, -1} {
-		transport := &http.Transport{}
-		p, err := httpproxy.New(httpproxy.Config{
-			Place: func(string) (string, bool, error) { return addr, false, nil },
-			Key:   httpproxy.FromPath(2), ReplayBytes: kept, Transport: transport, Log: quiet,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newProxy(t, keyAt(addr).place, func(c *httpproxy.Config) { c.ReplayBytes = kept })
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/rooms/a", strings.NewReader("a long body"))
 		r.Body = http.MaxBytesReader(w, r.Body, 3)
 		if p.ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge || w.Body.String() != "the body has more than 3 bytes\n" {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
-		transport.CloseIdleConnections()
 	}
 }
 
