@@ -167,34 +167,19 @@ func (r *room) FullDuplexCall(stream grpc.BidiStreamingServer[grpc_testing.Strea
 type member struct {
 	*agentproc.Process
 	agentproc.Addrs
-	id, addr string
+	id, addr, api string // the addresses stay the same after a restart
 }
 
-// start starts a process. A member that was started before keeps its addresses but for that of gossip.
+// start starts a process.
 func (m *member) start(t *testing.T, join string) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", memberVar, m.id, cmp.Or(m.addr, "127.0.0.1:0"), cmp.Or(m.HTTP, "127.0.0.1:0"), cmp.Or(join, "-")))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", memberVar, m.id, m.addr, m.api, cmp.Or(join, "-")))
 	m.Process = agenttest.Start(t, cmd)
 	ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
 	defer cancel()
+	var err error
 	if m.Addrs, err = m.Await(ctx); err != nil {
 		t.Fatalf("%s: %v\n%s", m.id, err, m.Log)
-	}
-	if m.addr != "" {
-		return
-	}
-	members, err := (&clusterhttp.Client{Base: m.Addrs.HTTP}).Members(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, other := range members.Members {
-		if string(other.ID) == m.id {
-			m.addr = other.APIAddr
-		}
 	}
 }

@@ -2,14 +2,9 @@ package followgrpc_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"math/big"
-	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -206,30 +201,14 @@ func TestInvalid(t *testing.T) {
 
 // A certificate has the host of the member's address, or the name of the target.
 func TestCertificates(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"media.example.org"}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	https := httptest.NewTLSServer(nil) // for its certificate
+	defer https.Close()
 	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	a := serve(t, func(s *service) {
-		s.creds = grpc.Creds(credentials.NewServerTLSFromCert(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}))
-	})
+	roots.AddCert(https.Certificate())
+	a := serve(t, func(s *service) { s.creds = grpc.Creds(credentials.NewServerTLSFromCert(&https.TLS.Certificates[0])) })
 	o := &owners{}
 	o.set("a", a.addr)
-	for target, ok := range map[string]bool{"roost:///": true, "roost:///media.example.org": true, "roost:///other.example.org": false} {
+	for target, ok := range map[string]bool{"roost:///": true, "roost:///media.example.com": true, "roost:///other.example.org": false} {
 		opts, err := followgrpc.DialOptions(followgrpc.Config{Table: o.table(), Patience: 200 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)

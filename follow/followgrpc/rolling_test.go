@@ -20,6 +20,7 @@ import (
 
 	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/followgrpc"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 const rooms = 500
@@ -43,9 +44,10 @@ func TestRollingRestart(t *testing.T) {
 	members := make([]*member, 5)
 	var agents []string
 	for i := range members {
-		members[i] = &member{id: fmt.Sprint("n", i)}
+		free := func() string { return fmt.Sprint("127.0.0.1:", redistest.FreePort(t)) }
+		members[i] = &member{id: fmt.Sprint("n", i), addr: free(), api: free()}
 		members[i].start(t, members[0].Gossip)
-		agents = append(agents, members[i].HTTP)
+		agents = append(agents, members[i].api)
 	}
 	f, err := follow.Start(t.Context(), follow.Config{Agents: agents[3:], Log: quiet})
 	if err != nil {
