@@ -1,7 +1,8 @@
-// Package helm tests the chart: Helm renders it here, as in a cluster.
+// Package helm tests the chart, which Helm renders here as in a cluster, and the manifests.
 package helm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -202,7 +203,11 @@ func TestChart(t *testing.T) {
 			}
 			if o.policy != nil {
 				selectors = append(selectors, o.policy.Spec.PodSelector.MatchLabels, o.policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels)
-				o.checkPolicy(t, values)
+				var closed []string
+				if strings.Contains(values, "http: []") {
+					closed = []string{"http"}
+				}
+				checkPolicy(t, *o.policy, pod, closed...)
 			} else if name != "no policy" {
 				t.Error("no network policy")
 			}
@@ -224,24 +229,18 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// checkPolicy: the policy lets in what the containers listen on, and no more.
-func (o *objects) checkPolicy(t *testing.T, values string) {
+// checkPolicy: the policy lets in what the containers listen on, apart from closed ports, and no more.
+func checkPolicy(t *testing.T, policy networkingv1.NetworkPolicy, pod corev1.PodSpec, closed ...string) {
 	t.Helper()
 	listens, lets := make(map[string]bool), make(map[string]bool)
-	pod := o.set.Spec.Template.Spec
 	for _, c := range slices.Concat(pod.Containers, pod.InitContainers) {
 		for _, p := range c.Ports {
-			if p.Name == "http" && strings.Contains(values, "http: []") {
-				continue
+			if !slices.Contains(closed, p.Name) {
+				listens[fmt.Sprint(p.ContainerPort, "/", cmp.Or(p.Protocol, corev1.ProtocolTCP))] = true
 			}
-			protocol := p.Protocol
-			if protocol == "" {
-				protocol = corev1.ProtocolTCP
-			}
-			listens[fmt.Sprint(p.ContainerPort, "/", protocol)] = true
 		}
 	}
-	for _, rule := range o.policy.Spec.Ingress {
+	for _, rule := range policy.Spec.Ingress {
 		for _, p := range rule.Ports {
 			port := fmt.Sprint(p.Port.IntValue(), "/", *p.Protocol)
 			lets[port] = true
@@ -307,19 +306,6 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s is accepted", refused)
 		}
 	}
-}
-
-// manifest is the set of pods of the plain manifest.
-func manifest(t *testing.T) *objects {
-	t.Helper()
-	text, err := os.ReadFile("../kubernetes/roost.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documents := strings.Split(string(text), "\n---\n")
-	o := new(objects)
-	o.add(t, documents[len(documents)-1])
-	return o
 }
 
 // TestSameAsManifest: the chart runs the agent as the manifest does.
