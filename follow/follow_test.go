@@ -1,7 +1,6 @@
 package follow_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -186,14 +185,6 @@ func TestNoAgent(t *testing.T) {
 // What is no stream of an agent, or contradicts itself, is not believed, and another agent is
 // followed (S7.1).
 func TestStrangeAgents(t *testing.T) {
-	sends := func(lines string) http.HandlerFunc {
-		return func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Content-Type", "text/event-stream")
-			_, _ = fmt.Fprint(rw, lines)
-			_ = http.NewResponseController(rw).Flush()
-			<-r.Context().Done()
-		}
-	}
 	for name, h := range map[string]http.HandlerFunc{
 		"not found": http.NotFound,
 		"elsewhere": func(rw http.ResponseWriter, r *http.Request) {
@@ -290,24 +281,11 @@ func others(ids []string, id string) []string {
 // A member that has gone keeps its address until the table names another one (S7.1).
 func TestGoneOwner(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
-		table, err := placement.Compute(placement.Input{
-			Nodes: []placement.Node{{ID: "n1", Weight: 1}, {ID: "n2", Weight: 1}}, Partitions: 8, Strategy: placement.Rendezvous(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := tableOf(t, 8, "n1", "n2")
 		n1, n2 := &tablewire.Member{ID: "n1", APIAddr: "n1:1", State: lease.Active}, &tablewire.Member{ID: "n2", APIAddr: "n2:1", State: lease.Active}
 		both := &tablewire.State{Table: table, Members: []*tablewire.Member{n1, n2}}
 		one := &tablewire.State{Table: table, Members: []*tablewire.Member{n2}}
-		w.answer("agent", func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Content-Type", "text/event-stream")
-			for _, u := range []*tablewire.Update{tablewire.Diff(nil, both), tablewire.Diff(both, one)} {
-				b, _ := json.Marshal(u)
-				_, _ = fmt.Fprintf(rw, "event: update\ndata: %s\n\n", b)
-			}
-			_ = http.NewResponseController(rw).Flush()
-			<-r.Context().Done()
-		})
+		w.answer("agent", sends(event(t, nil, both)+event(t, both, one)))
 		f := w.follow("agent")
 		w.ready(f)
 		w.await("n1 has gone", time.Second, func() bool { return len(f.Members()) == 1 })
@@ -322,14 +300,10 @@ func TestGoneOwner(t *testing.T) {
 // A table that takes longer than twice the silence to arrive arrives, as long as bytes do (S7.1).
 func TestSlowTable(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
-		table, err := placement.Compute(placement.Input{Nodes: []placement.Node{{ID: "n1", Weight: 1}}, Partitions: 4096, Strategy: placement.Rendezvous()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := event(t, nil, &tablewire.State{Table: tableOf(t, 4096, "n1")})
 		w.answer("slow", func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Type", "text/event-stream")
-			b, _ := json.Marshal(tablewire.Diff(nil, &tablewire.State{Table: table}))
-			for piece := range slices.Chunk(fmt.Appendf(nil, "event: update\ndata: %s\n\n", b), 1000) {
+			for piece := range slices.Chunk([]byte(text), 1000) {
 				_, _ = rw.Write(piece)
 				_ = http.NewResponseController(rw).Flush()
 				time.Sleep(300 * time.Millisecond)

@@ -2,6 +2,7 @@ package follow_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/internal/leak"
 	"github.com/roost-cluster/roost/internal/pipenet"
+	"github.com/roost-cluster/roost/internal/tablewire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -138,12 +140,17 @@ func (l *line) Read(b []byte) (int, error) {
 // follow starts a follower of hosts.
 func (w *web) follow(hosts ...string) *follow.Follower {
 	w.t.Helper()
-	agents := make([]string, len(hosts))
-	for i, h := range hosts {
-		agents[i] = h + ":8401"
+	return w.followAs(follow.Config{Log: quiet}, hosts...)
+}
+
+func (w *web) followAs(cfg follow.Config, hosts ...string) *follow.Follower {
+	w.t.Helper()
+	for _, h := range hosts {
+		cfg.Agents = append(cfg.Agents, h+":8401")
 	}
 	transport := &http.Transport{DialContext: w.dial}
-	f, err := follow.Start(w.t.Context(), follow.Config{Agents: agents, HTTP: &http.Client{Transport: transport}, Log: quiet})
+	cfg.HTTP = &http.Client{Transport: transport}
+	f, err := follow.Start(w.t.Context(), cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -215,6 +222,40 @@ func differ(f *follow.Follower, a *cluster.Agent) string {
 		}
 	}
 	return ""
+}
+
+// sends is an agent that sends a stream, and nothing after it.
+func sends(lines string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(rw, lines)
+		_ = http.NewResponseController(rw).Flush()
+		<-r.Context().Done()
+	}
+}
+
+// event is an update as agents send it.
+func event(t *testing.T, before, after *tablewire.State) string {
+	t.Helper()
+	b, err := json.Marshal(tablewire.Diff(before, after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("event: update\ndata: %s\n\n", b)
+}
+
+// tableOf is the table of nodes with one weight.
+func tableOf(t *testing.T, partitions int, ids ...lease.NodeID) *placement.Table {
+	t.Helper()
+	in := placement.Input{Partitions: partitions, Strategy: placement.Rendezvous()}
+	for _, id := range ids {
+		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
+	}
+	table, err := placement.Compute(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
 }
 
 func clusterServer(a *cluster.Agent) *http.Server {

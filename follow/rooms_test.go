@@ -1,7 +1,6 @@
 package follow_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
 )
@@ -199,15 +199,10 @@ func TestFollowRoomWithoutPin(t *testing.T) {
 				}
 			})
 		}
-		for _, agents := range [][]string{{"a:8401"}, {"a:8401", "b:8401"}} {
+		for _, agents := range [][]string{{"a"}, {"a", "b"}} {
 			for _, long := range []time.Duration{5 * time.Second, 5 * time.Minute} {
-				var log syncBuffer
-				transport := &http.Transport{DialContext: w.dial}
-				defer transport.CloseIdleConnections()
-				f, err := follow.Start(t.Context(), follow.Config{Agents: agents, HTTP: &http.Client{Transport: transport}, Log: slog.New(slog.NewTextHandler(&log, nil))})
-				if err != nil {
-					t.Fatal(err)
-				}
+				var log agentproc.Log
+				f := w.followAs(follow.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, agents...)
 				before := opened.Load()
 				ctx, cancel := context.WithTimeout(t.Context(), long)
 				for d := range f.Follow(ctx, "room") {
@@ -237,16 +232,8 @@ func TestFollowRoomRefused(t *testing.T) {
 		}
 		w.answer("a", refused)
 		w.answer("b", refused)
-		var log syncBuffer
-		transport := &http.Transport{DialContext: w.dial}
-		defer transport.CloseIdleConnections()
-		f, err := follow.Start(t.Context(), follow.Config{
-			Agents: []string{"a:8401", "b:8401"}, Token: "wrong", HTTP: &http.Client{Transport: transport}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Close() }()
+		var log agentproc.Log
+		f := w.followAs(follow.Config{Token: "wrong", Log: slog.New(slog.NewTextHandler(&log, nil))}, "a", "b")
 		if _, err := f.Resolve(t.Context(), "room", 0); !isStatus(err, http.StatusUnauthorized) {
 			t.Errorf("Resolve: %v", err)
 		}
@@ -270,24 +257,6 @@ func TestFollowRoomRefused(t *testing.T) {
 			t.Errorf("asked %d times within a minute, for the table and five rooms", n)
 		}
 	})
-}
-
-// syncBuffer is a buffer for many writers.
-type syncBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 // A follower with a transport of its own leaves no connection behind.

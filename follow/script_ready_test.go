@@ -2,8 +2,6 @@ package follow_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -14,20 +12,12 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/internal/tablewire"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // A program with nothing else to do waits for follow.mjs while no agent answers. A table that takes longer than twice the silence
 // arrives. A watcher that throws takes nothing from the others, and the program gets its error (S7.1).
 func TestScriptReady(t *testing.T) {
-	table, err := placement.Compute(placement.Input{Nodes: []placement.Node{{ID: "n1", Weight: 1}}, Partitions: 2048, Strategy: placement.Rendezvous()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	update, err := json.Marshal(tablewire.Diff(nil, &tablewire.State{Table: table}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := event(t, nil, &tablewire.State{Table: tableOf(t, 2048, "n1")})
 	var asked atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) <= 3 {
@@ -36,10 +26,9 @@ func TestScriptReady(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		event := fmt.Appendf(nil, "event: update\ndata: %s\n\n", update)
 		pace := time.NewTicker(250 * time.Millisecond)
 		defer pace.Stop()
-		for piece := range slices.Chunk(event, 1+len(event)/6) {
+		for piece := range slices.Chunk([]byte(text), 1+len(text)/6) {
 			_, _ = w.Write(piece)
 			_ = http.NewResponseController(w).Flush()
 			<-pace.C

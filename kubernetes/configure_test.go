@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,27 +18,15 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// logged keeps what a handler writes.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) messages() (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, m := range regexp.MustCompile(`msg="(.*?)"`).FindAllStringSubmatch(l.b.String(), -1) {
+// messages returns what a handler has logged.
+func messages(log *agentproc.Log) (found []string) {
+	for _, m := range regexp.MustCompile(`msg="(.*?)"`).FindAllStringSubmatch(log.String(), -1) {
 		found = append(found, m[1])
 	}
 	return found
@@ -169,7 +155,7 @@ func TestFaults(t *testing.T) {
 // gives up with its context.
 func TestConfigureWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, lines := newServer(t), new(logged)
+		s, lines := newServer(t), new(agentproc.Log)
 		s.change(func() { clear(s.slices) })
 		s.pod("app-7d4b9-x2x9k", "", nil)
 		s.become("down")
@@ -186,8 +172,8 @@ func TestConfigureWaits(t *testing.T) {
 		if cfg.Bind != "10.0.0.1:7946" {
 			t.Errorf("%+v", cfg)
 		}
-		if n := len(lines.messages()); n < 5 || n > 20 {
-			t.Errorf("%d lines: %s", n, lines.b.String())
+		if n := len(messages(lines)); n < 5 || n > 20 {
+			t.Errorf("%d lines: %s", n, lines)
 		}
 		if n := len(s.asked); n > 150 {
 			t.Errorf("%d requests in 2 minutes", n)

@@ -12,7 +12,20 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/roost-cluster/roost/internal/agentproc"
 )
+
+// directoryOf finds the pods of the service sfu, for a node at 10.0.0.1.
+func directoryOf(t *testing.T, cfg *rest.Config, log *slog.Logger) *directory {
+	t.Helper()
+	a, err := open(Options{API: cfg, Namespace: namespace, Pod: "app-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr("10.0.0.1"), log: log}
+}
 
 // Seeds are the addresses of all pods at the port of that name, once, and those of the own family if there are any (S7.4).
 func TestSeeds(t *testing.T) {
@@ -58,11 +71,8 @@ func TestSeeds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			c.put(s)
-			a, err := open(Options{API: s.over(t), Namespace: namespace, Pod: "app-1"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr(c.self), log: slog.New(slog.DiscardHandler)}
+			d := directoryOf(t, s.over(t), quiet)
+			d.near = netip.MustParseAddr(c.self)
 			seeds, err := d.seeds(t.Context())
 			if err != nil {
 				if c.want == "" || !strings.Contains(err.Error(), c.want) {
@@ -77,12 +87,8 @@ func TestSeeds(t *testing.T) {
 
 // The log says when discovery begins to fail and when it works again, and not each time; the end of the caller is no failure.
 func TestDiscoveryLogs(t *testing.T) {
-	s, lines := newServer(t), new(logged)
-	a, err := open(Options{API: s.over(t), Namespace: namespace, Pod: "app-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &directory{api: a, service: "sfu", port: "gossip", log: slog.New(slog.NewTextHandler(lines, nil))}
+	s, lines := newServer(t), new(agentproc.Log)
+	d := directoryOf(t, s.over(t), slog.New(slog.NewTextHandler(lines, nil)))
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, step := range []struct {
@@ -100,7 +106,7 @@ func TestDiscoveryLogs(t *testing.T) {
 		t.Error(err)
 	}
 	const fails, works = "discovery failed; members stay members", "discovery works again"
-	if got := lines.messages(); !slices.Equal(got, []string{fails, works, fails}) {
+	if got := messages(lines); !slices.Equal(got, []string{fails, works, fails}) {
 		t.Errorf("the log is %q", got)
 	}
 }
@@ -109,11 +115,7 @@ func TestDiscoveryLogs(t *testing.T) {
 func TestListEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		a, err := open(Options{API: s.inMemory(), Namespace: namespace, Pod: "app-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := &directory{api: a, service: "sfu", port: "gossip", near: netip.MustParseAddr("10.0.0.1"), log: quiet}
+		d := directoryOf(t, s.inMemory(), quiet)
 		for _, n := range []int{0, 160} {
 			var pods []string
 			for i := range n {

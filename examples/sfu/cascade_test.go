@@ -3,18 +3,18 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
 )
 
+// The number of an edge comes from a client: a large one is no edge, and costs nothing.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -23,6 +23,11 @@ func TestChain(t *testing.T) {
 	} {
 		if got := strings.Join(chain(name, 0), " ") + " | " + strings.Join(chain(name, 1), " "); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	for name, want := range map[string]int{"room~64": 65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "room~x": 1} {
+		if got := len(chain(name, 0)); got != want {
+			t.Errorf("%s has a chain of %d, want %d", name, got, want)
 		}
 	}
 }
@@ -109,17 +114,7 @@ func outgrown(tr *trial) {
 func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Directive) {
 	t.Helper()
 	t.until(what, func() (err error) {
-		names := make(map[string]bool)
-		for _, b := range t.crowd.all() {
-			b.mu.Lock()
-			names[b.route.room] = true
-			links := len(b.links)
-			b.mu.Unlock()
-			if links != 1 {
-				return fmt.Errorf("a participant of %s has %d connections", b.room, links)
-			}
-		}
-		if homes, err = t.farm.homes(t.ctx, slices.Sorted(maps.Keys(names))); err != nil {
+		if homes, err = t.present(); err != nil {
 			return err
 		}
 		on := make(map[lease.NodeID]bool)
@@ -129,9 +124,38 @@ func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Direc
 		if len(on) != nodes || len(homes) != nodes {
 			return fmt.Errorf("%v", homes)
 		}
-		return t.crowd.at(homes)
+		return t.crowd.single()
 	})
 	return homes
+}
+
+// single returns nil when each participant has one connection.
+func (c *crowd) single() error {
+	for _, b := range c.all() {
+		b.mu.Lock()
+		links := len(b.links)
+		b.mu.Unlock()
+		if links != 1 {
+			return fmt.Errorf("a participant of %s has %d connections", b.room, links)
+		}
+	}
+	return nil
+}
+
+// dismiss ends participants, and returns how many.
+func (c *crowd) dismiss(which func(*bot) bool) (n int) {
+	leave := func(b *bot) bool {
+		if !which(b) {
+			return false
+		}
+		b.leave()
+		n++
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bots = slices.DeleteFunc(c.bots, leave)
+	return n
 }
 
 // loads checks what the room and its edges cost the nodes that their pins in Redis name.
@@ -157,15 +181,7 @@ func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int6
 
 // alone ends the clients of edges, and waits for the end of the edges.
 func (t *trial) alone() {
-	t.crowd.mu.Lock()
-	bots := slices.Clone(t.crowd.bots)
-	t.crowd.bots = slices.DeleteFunc(t.crowd.bots, func(b *bot) bool { return b.current().room != b.room })
-	t.crowd.mu.Unlock()
-	for _, b := range bots {
-		if b.current().room != b.room {
-			b.leave()
-		}
-	}
+	t.crowd.dismiss(func(b *bot) bool { return b.current().room != b.room })
 	homes := t.spread("the room alone", 1)
 	t.loads(homes, map[string]int64{"room": 10})
 	t.until("the end of the edges", func() error {
@@ -193,21 +209,14 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 	if err := p.crowd.join(p.ctx, "room", true); err != nil {
 		t.Fatal(err)
 	}
-	var players []*player
-	for range 2 {
-		plays := &player{room: fingerprint("room")}
-		players = append(players, plays)
+	players := []*player{{room: fingerprint("room")}, {room: fingerprint("room")}}
+	for _, plays := range players {
 		p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), 0, "/whep/room")
 	}
-	err := until(p.ctx, func() error {
-		for _, plays := range players {
-			plays.mu.Lock()
-			silent := plays.sound.at.IsZero() || plays.image.at.IsZero()
-			plays.mu.Unlock()
-			if silent {
-				return errors.New("nothing to play")
-			}
-		}
+	for _, plays := range players {
+		plays.hears(t)
+	}
+	redistest.Eventually(t, "a room and its edge", func() error {
 		for _, n := range p.nodes {
 			if s := n.fleet.stats(); s.Hosted != 1 || s.Calls != 1 {
 				return fmt.Errorf("%+v", s)
@@ -215,16 +224,4 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// The number of an edge comes from a client: a large one is no edge, and costs nothing.
-func TestChainIsBounded(t *testing.T) {
-	for name, want := range map[string]int{"room": 1, "room~1": 2, "room~64": 65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "~1": 1, "room~x": 1} {
-		if got := len(chain(name, 0)); got != want {
-			t.Errorf("%s has a chain of %d, want %d", name, got, want)
-		}
-	}
 }

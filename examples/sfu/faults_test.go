@@ -84,16 +84,7 @@ func (t *trial) stop(id string) {
 		return err
 	})
 	t.until("one connection each", func() error {
-		homes := t.homes()
-		for _, b := range t.crowd.all() {
-			b.mu.Lock()
-			links := len(b.links)
-			b.mu.Unlock()
-			if links != 1 {
-				return fmt.Errorf("a participant of %s has %d connections", b.room, links)
-			}
-		}
-		return t.crowd.at(homes)
+		return errors.Join(t.crowd.single(), t.crowd.at(t.homes()))
 	})
 	t.farm.hide(id, false)
 	t.must(t.farm.meet(t.ctx))

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -114,7 +113,7 @@ func try(t *testing.T, p plan, run func(*trial)) {
 		if len(tr.faults) == 0 {
 			return
 		}
-		starved := tr.starved()
+		starved := agenttest.Starved(tr.started, tr.causes...)
 		if starved == "" {
 			for _, fault := range tr.faults {
 				t.Error(fault)
@@ -161,24 +160,6 @@ func (t *trial) run(p plan, run func(*trial)) {
 	}
 	t.must(t.crowd.fill(t.ctx, p.rooms, p.subscribers))
 	run(t)
-}
-
-// signs of a process without CPU. Nodes log them for no other reason in these trials.
-var signs = []string{"own lease expired", `"reason":"expired"`, "store does not answer", "not heard over UDP", "all hostings ended"}
-
-// starved returns a line of a node's log that shows that the node, or another one, had no CPU.
-func (t *trial) starved() string {
-	for _, p := range t.started {
-		for line := range strings.Lines(p.Log.String()) {
-			for _, sign := range signs {
-				caused := func(cause string) bool { return strings.Contains(line, cause) }
-				if strings.Contains(line, sign) && !slices.ContainsFunc(t.causes, caused) {
-					return line
-				}
-			}
-		}
-	}
-	return ""
 }
 
 // errorf notes a fault.

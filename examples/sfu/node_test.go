@@ -78,16 +78,12 @@ func startPair(t *testing.T) *pair {
 // post sends an offer to the node that does not host the room, and returns where the session is.
 func (p *pair) post(l *link, at int, path string) (session string) {
 	p.Helper()
-	offer, err := l.pc.CreateOffer(nil)
-	if err == nil {
-		err = l.pc.SetLocalDescription(offer)
-	}
+	offer, err := offer(l.pc)
 	if err != nil {
 		p.Fatal(err)
 	}
-	<-webrtc.GatheringCompletePromise(l.pc)
 	url := "http://" + p.nodes[at].fleet.agent.Config().APIAddr + path
-	r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, url, strings.NewReader(l.pc.LocalDescription().SDP))
+	r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, url, strings.NewReader(offer))
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -122,6 +118,19 @@ func (p *pair) link(b *bot) *link {
 	return l
 }
 
+// hears waits until there is something to play.
+func (p *player) hears(t *testing.T) {
+	t.Helper()
+	redistest.Eventually(t, "sound and picture", func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.sound.at.IsZero() || p.image.at.IsZero() {
+			return errors.New("nothing to play")
+		}
+		return nil
+	})
+}
+
 // A publisher by WHIP and a subscriber by WHEP send their offers to any node, and are in one call
 // with a subscriber by WebSocket. DELETE ends a session.
 func TestWHIP(t *testing.T) { // S6.16
@@ -137,14 +146,7 @@ func TestWHIP(t *testing.T) { // S6.16
 	for at := range p.nodes { // one of them redirects
 		plays := &player{room: fingerprint("room")}
 		p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), at, "/whep/room")
-		redistest.Eventually(t, "sound and picture", func() error {
-			plays.mu.Lock()
-			defer plays.mu.Unlock()
-			if plays.sound.at.IsZero() || plays.image.at.IsZero() {
-				return errors.New("nothing to play")
-			}
-			return nil
-		})
+		plays.hears(t)
 	}
 	if err := p.crowd.join(p.ctx, "room", false); err != nil {
 		t.Fatal(err)
@@ -185,14 +187,7 @@ func TestBothWays(t *testing.T) {
 	if err := p.crowd.join(p.ctx, "room", true); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "sound and picture of the other one", func() error {
-		plays.mu.Lock()
-		defer plays.mu.Unlock()
-		if plays.sound.at.IsZero() || plays.image.at.IsZero() {
-			return errors.New("nothing to play")
-		}
-		return nil
-	})
+	plays.hears(t)
 }
 
 // Each node serves the page and its parts, and all that the page asks from other origins.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 	"github.com/roost-cluster/roost/reconnect"
 )
 
@@ -49,7 +50,7 @@ func TestSoak(t *testing.T) { // S6.1, S6.11, S6.12, S6.15
 	const rooms, subscribers, large, every = 60, 300, 24, 20 * time.Second
 	args := []string{"-room-max", "10"}
 	tr.run(plan{nodes: "abcd", args: func(string) []string { return args }}, func(tr *trial) { soaked(tr, args, rooms, subscribers, large, every) })
-	if line := tr.starved(); line != "" {
+	if line := agenttest.Starved(tr.started, tr.causes...); line != "" {
 		t.Logf("a node had no CPU for as long as a lease at times: %s", line)
 	}
 	for _, fault := range tr.faults {
@@ -162,22 +163,11 @@ func (s *soak) victim() (id string) {
 // renew ends the oldest call, and begins another one.
 func (s *soak) renew() {
 	room := s.rooms[0]
-	var left []*bot
-	s.crowd.mu.Lock()
-	s.crowd.bots = slices.DeleteFunc(s.crowd.bots, func(b *bot) bool {
-		if b.room == room {
-			left = append(left, b)
-		}
-		return b.room == room
-	})
-	s.crowd.mu.Unlock()
-	for _, b := range left {
-		b.leave()
-	}
+	left := s.crowd.dismiss(func(b *bot) bool { return b.room == room })
 	s.named++
 	next := fmt.Sprint("room-", s.named)
 	s.rooms = append(s.rooms[1:], next)
-	s.must(s.crowd.call(s.ctx, next, len(left)-1))
+	s.must(s.crowd.call(s.ctx, next, left-1))
 	s.settles("a new call")
 }
 
@@ -249,13 +239,7 @@ func (s *soak) judge() {
 
 // quiet ends all calls, and waits until the immune node uses as much as before the first one.
 func (s *soak) quiet(before usage) {
-	s.crowd.mu.Lock()
-	bots := s.crowd.bots
-	s.crowd.bots = nil
-	s.crowd.mu.Unlock()
-	for _, b := range bots {
-		b.leave()
-	}
+	s.crowd.dismiss(func(*bot) bool { return true })
 	s.crowd.http.CloseIdleConnections() // each is a goroutine of the node
 	const more = 30                     // connections to nodes and Redis come and go
 	err := until(s.ctx, func() error {

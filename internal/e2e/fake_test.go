@@ -66,8 +66,8 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
-		"GET /v1/members": f.serveMembers, "GET /v1/partitions": f.servePartitions, "GET /v1/owners": f.serveOwners,
-		"GET /v1/stats": f.serveStats, "GET /v1/history": f.serveHistory, "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms": f.serveRooms, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
+		"GET /v1/members": answers(f, f.asMembers), "GET /v1/partitions": answers(f, f.asPartitions), "GET /v1/owners": f.serveOwners,
+		"GET /v1/stats": answers(f, f.asStats), "GET /v1/history": answers(f, f.asHistory), "GET /v1/doctor": f.serveDoctor, "GET /v1/rooms": f.serveRooms, "GET /v1/rooms/{room}": f.serveRoom, "GET /v1/rooms/{room}/edges": f.serveEdges,
 		"GET /demo": f.serveDemo, "POST /demo/{action}": f.serveDemo,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.set(func() { serve(w, r) }) })
@@ -240,7 +240,10 @@ func (f *fake) send(w http.ResponseWriter, v any) {
 	_, _ = f.mangle.WriteString(w, string(b))
 }
 
-func (f *fake) serveMembers(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asMembers()) }
+// answers serves what a function returns.
+func answers[T any](f *fake, as func() T) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { f.send(w, as()) }
+}
 
 func (f *fake) asMembers() clusterhttp.Members {
 	answer := clusterhttp.Members{
@@ -258,8 +261,6 @@ func (f *fake) asMembers() clusterhttp.Members {
 	return answer
 }
 
-func (f *fake) servePartitions(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asPartitions()) }
-
 func (f *fake) asPartitions() clusterhttp.Partitions {
 	b := f.state.Table.Balance()
 	answer := clusterhttp.Partitions{
@@ -272,15 +273,11 @@ func (f *fake) asPartitions() clusterhttp.Partitions {
 	return answer
 }
 
-func (f *fake) serveStats(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asStats()) }
-
 func (f *fake) asStats() clusterhttp.Stats {
 	stats := f.stats
 	stats.Self, stats.State = f.members[0].ID, "active"
 	return stats
 }
-
-func (f *fake) serveHistory(w http.ResponseWriter, _ *http.Request) { f.send(w, f.asHistory()) }
 
 func (f *fake) asHistory() clusterhttp.History {
 	past := f.past

@@ -10,12 +10,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,20 +27,8 @@ import (
 
 var times = flag.Int("sfu", 1, "how often TestSFU kills and drains the node of a call")
 
-// mediaServer builds examples/sfu, a module of its own.
-var mediaServer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "roost-sfu-")
-	if err != nil {
-		return "", err
-	}
-	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
-	build := exec.Command("go", "build", "-race=false", "-o", dir, ".")
-	build.Dir = "../../examples/sfu"
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return filepath.Join(dir, "sfu"), nil
-})
+// mediaServer is examples/sfu, a module of its own.
+var mediaServer = builds("../../examples/sfu", ".")
 
 // servers are the processes of examples/sfu with one Redis.
 type servers struct {
@@ -309,7 +294,7 @@ func TestSFU(t *testing.T) { // S6.11, S6.15
 		s := startServers(t)
 		s.calls()
 		s.edges()
-		starved := s.starved()
+		starved := agenttest.Starved(s.ever)
 		for _, n := range s.nodes {
 			_ = n.Kill()
 		}
@@ -322,20 +307,6 @@ func TestSFU(t *testing.T) { // S6.11, S6.15
 		t.Logf("again, because a node had no CPU: %s: %q", starved, s.notes)
 	}
 	t.Error("in no trial the nodes had enough CPU for their leases")
-}
-
-// signs of a process without CPU, as in examples/sfu.
-var signs = []string{"own lease expired", `"reason":"expired"`, "store does not answer", "not heard over UDP", "all hostings ended"}
-
-func (s *servers) starved() string {
-	for _, p := range s.ever {
-		for line := range strings.Lines(p.Log.String()) {
-			if slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(line, sign) }) {
-				return line
-			}
-		}
-	}
-	return ""
 }
 
 // calls kills and drains the node of two pages that play each other.

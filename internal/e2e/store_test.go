@@ -3,8 +3,8 @@ package e2e
 import (
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,70 +17,86 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// resolver starts a resolver of an agent on a Redis.
-func resolver(t *testing.T, a *cluster.Agent, redis *redistest.Server) *affinity.Resolver {
+// twoNodes are node-a and node-b, with rooms on one Redis.
+type twoNodes struct {
+	a, b         *cluster.Agent
+	redis        *redistest.Server
+	rooms, other *affinity.Resolver // of node-a, and of node-b
+	address      string             // of the page of node-a
+	client       *clusterhttp.Client
+}
+
+func startTwo(t *testing.T) *twoNodes {
 	t.Helper()
-	store, err := redisstore.Open(t.Context(), redisstore.Options{URL: redis.URL()})
+	const ttl = 10 * time.Second
+	n := &twoNodes{a: agent(t, ttl, "node-a"), redis: redistest.Start(t)}
+	n.b = agent(t, ttl, "node-b", n.a.Addr())
+	resolver := func(a *cluster.Agent) *affinity.Resolver {
+		store, err := redisstore.Open(t.Context(), redisstore.Options{URL: n.redis.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		rooms, err := affinity.Start(a, store, affinity.Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = rooms.Close() })
+		return rooms
+	}
+	n.rooms, n.other = resolver(n.a), resolver(n.b)
+	n.address, n.client = serve(t, n.a, clusterhttp.Options{Rooms: n.rooms})
+	members(t, n.client, "node-a", "node-b")
+	<-n.a.Ready()
+	<-n.b.Ready()
+	wait(t, "agreement", func() bool { return n.a.Converged() && n.b.Converged() && len(n.b.Owned()) > 0 })
+	return n
+}
+
+// open opens the page of node-a.
+func (n *twoNodes) open(t *testing.T) *tab {
+	t.Helper()
+	p := open(t, n.address, 1440, 900)
+	p.ready(2)
+	return p
+}
+
+// resolve gives a room a node.
+func (n *twoNodes) resolve(t *testing.T, room, size int) affinity.Assignment {
+	t.Helper()
+	at, err := n.rooms.Resolve(t.Context(), fmt.Sprint("room-", room), affinity.Demand{Size: size})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() })
-	rooms, err := affinity.Start(a, store, affinity.Config{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = rooms.Close() })
-	return rooms
+	return at
 }
 
 // While Redis is down, the page says so, and what to do. It does not say that rooms moved: none did.
 func TestRedisStops(t *testing.T) { // S8.6
-	const ttl = 10 * time.Second
-	a := agent(t, ttl, "node-a")
-	b := agent(t, ttl, "node-b", a.Addr())
-	redis := redistest.Start(t)
-	rooms := resolver(t, a, redis)
-	resolver(t, b, redis)
-	address, client := serve(t, a, clusterhttp.Options{Rooms: rooms})
-	members(t, client, "node-a", "node-b")
-	<-a.Ready()
+	n := startTwo(t)
 	for i := range 50 {
-		if _, err := rooms.Resolve(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: 2}); err != nil {
-			t.Fatal(err)
-		}
+		n.resolve(t, i, 2)
 	}
-	p := open(t, address, 1440, 900)
-	p.ready(2)
-
-	redis.Kill()
-	wait(t, "an agent that notices", func() bool { return rooms.Stats().StoreDoubt })
+	p := n.open(t)
+	n.redis.Kill()
+	wait(t, "an agent that notices", func() bool { return n.rooms.Stats().StoreDoubt })
 	p.text("#health-found [data-level=bad] .finding", "Redis has not answered lately")
 	p.text("#health-found .remedy", "see whether Redis runs")
 	p.text("#store-figure", "No answer")
-	if seen := eval[string](p, `document.getElementById("events").innerText`); strings.Contains(seen, "moved") {
+	if seen := eval[string](p, `document.getElementById("events").innerText`); regexp.MustCompile(`rooms? moved`).MatchString(seen) {
 		t.Errorf("Redis stopped, no room moved, and the page says\n%s", seen)
 	}
 
-	redis.Restart()
+	n.redis.Restart()
 	p.until("all is well again", `document.getElementById("health").dataset.level === "good" && document.getElementById("store-figure").textContent === "Up"`)
-	p.clean(address)
+	p.clean(n.address)
 }
 
 // The rooms of a node can be listed, moved and released, as the store has it then.
 func TestRoomsOfANode(t *testing.T) { // S8.6
-	const ttl = 10 * time.Second
-	a := agent(t, ttl, "node-a")
-	b := agent(t, ttl, "node-b", a.Addr())
-	redis := redistest.Start(t)
-	rooms := resolver(t, a, redis)
-	resolver(t, b, redis)
-	address, client := serve(t, a, clusterhttp.Options{Rooms: rooms})
-	members(t, client, "node-a", "node-b")
-	<-a.Ready()
-	<-b.Ready()
-	wait(t, "agreement", func() bool { return a.Converged() && b.Converged() })
+	n := startTwo(t)
 	on := func(node string) (names []string) {
-		all, err := client.Rooms(t.Context(), node, 100)
+		all, err := n.client.Rooms(t.Context(), node, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,16 +106,13 @@ func TestRoomsOfANode(t *testing.T) { // S8.6
 		return names
 	}
 	for i := 0; len(on("node-a")) < 3; i++ {
-		if _, err := rooms.Resolve(t.Context(), fmt.Sprint("room-", i), affinity.Demand{Size: i + 1}); err != nil {
-			t.Fatal(err)
-		}
+		n.resolve(t, i, i+1)
 	}
 	here, there := on("node-a"), len(on("node-b"))
-	p := open(t, address, 1440, 900)
-	p.ready(2)
+	p := n.open(t)
 	p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
 	p.text("#node-title", "node-a")
-	p.text("#node-facts", a.Addr())
+	p.text("#node-facts", n.a.Addr())
 	if listed := eval[string](p, `document.getElementById("rooms-body").textContent`); listed != "" {
 		t.Errorf("rooms were listed without a request: %s", listed)
 	}
@@ -124,5 +137,5 @@ func TestRoomsOfANode(t *testing.T) { // S8.6
 	if now := len(on("node-b")); now != there+1 {
 		t.Errorf("the store has %d rooms on node-b, want %d", now, there+1)
 	}
-	p.clean(address)
+	p.clean(n.address)
 }

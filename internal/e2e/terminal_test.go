@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -80,20 +80,25 @@ func wait(t *testing.T, what string, condition func() bool, details ...any) {
 	}
 }
 
-// binary builds the program as users get it.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "roost-e2e-")
-	if err != nil {
-		return "", err
-	}
-	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "roost")
-	out, err := exec.Command("go", "build", "-C", "../..", "-race=false", "-o", path, "./cmd/roost").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
-})
+// binary is the program as users get it.
+var binary = builds("../..", "./cmd/roost")
+
+// builds returns a function that builds a program once, for all tests.
+func builds(module, pkg string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "roost-e2e-")
+		if err != nil {
+			return "", err
+		}
+		atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
+		path := filepath.Join(dir, "program")
+		out, err := exec.Command("go", "build", "-C", module, "-race=false", "-o", path, pkg).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+}
 
 // command is a process of the binary that asks the fake agent.
 type command struct {
