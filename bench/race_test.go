@@ -138,9 +138,9 @@ func joins(b *testing.B, racers []racer) {
 		names = append(names, r.name)
 		laps = append(laps, func() float64 {
 			start := time.Now()
-			r.change(true)
+			r.change(1)
 			took := time.Since(start)
-			r.change(false)
+			r.change(0)
 			return float64(took.Nanoseconds())
 		})
 	}
@@ -172,9 +172,9 @@ func whileChanging(r racer, look func(key int), every time.Duration) float64 {
 		defer close(done)
 		ticks := time.NewTicker(every)
 		defer ticks.Stop()
-		for _, join := range []bool{true, false} {
+		for _, more := range []int{1, 0} {
 			<-ticks.C
-			r.change(join)
+			r.change(more)
 		}
 	})
 	start, count := time.Now(), 0

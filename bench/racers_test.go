@@ -41,8 +41,8 @@ type racer struct {
 	owns   func() func(key int) bool   // whether the owner is the first node
 	owners func() func(key int) int    // the number of owners, up to three
 
-	// change adds a node to the others, or removes it.
-	change func(join bool)
+	// change adds a node to the others (1), or removes it (0).
+	change func(more int)
 }
 
 // raceKeys are the keys of a race, and raceBytes the same ones as bytes.
@@ -96,11 +96,8 @@ func roost(b *testing.B, n int) racer {
 	snapshots := field[latest.Value[cluster.Snapshot]](b, a, "snap")
 	var table *placement.Table
 	var state *events.State
-	change := func(join bool) {
-		size := n
-		if join {
-			size++
-		}
+	change := func(more int) {
+		size := n + more
 		var err error
 		table, err = placement.Compute(placement.Input{Nodes: all[:size], Partitions: partitionsFor(n), Base: table})
 		if err != nil {
@@ -112,7 +109,7 @@ func roost(b *testing.B, n int) racer {
 		*field[[]*cluster.Member](b, s, "owners") = s.Members
 		snapshots.Set(*s)
 	}
-	change(false)
+	change(0)
 	return racer{
 		"roost",
 		func() func(int) string {
@@ -182,8 +179,8 @@ func buraksezer(n int) racer {
 			return len(all)
 		}
 	}
-	r.change = func(join bool) {
-		if join {
+	r.change = func(more int) {
+		if more > 0 {
 			c.Add(newcomer)
 		} else {
 			c.Remove(string(newcomer))
@@ -197,14 +194,8 @@ func buraksezer(n int) racer {
 func dgryski(n int) racer {
 	all := names(n + 1)
 	var current latest.Value[*rendezvous.Rendezvous]
-	change := func(join bool) {
-		size := n
-		if join {
-			size++
-		}
-		current.Set(rendezvous.New(all[:size], xxhash.Sum64String))
-	}
-	change(false)
+	change := func(more int) { current.Set(rendezvous.New(all[:n+more], xxhash.Sum64String)) }
+	change(0)
 	place := func(key int) string { return (*current.Load()).Lookup(raceKeys[key]) }
 	return racer{
 		"go-rendezvous",
@@ -221,14 +212,8 @@ func ckit(name string, n int, fresh func() shard.Sharder) racer {
 		peers = append(peers, peer.Peer{Name: id, Addr: id, Self: i == 0, State: peer.StateParticipant})
 	}
 	s := fresh()
-	change := func(join bool) {
-		size := n
-		if join {
-			size++
-		}
-		s.SetPeers(peers[:size])
-	}
-	change(false)
+	change := func(more int) { s.SetPeers(peers[:n+more]) }
+	change(0)
 	lookup := func(key, n int) []peer.Peer {
 		found, err := s.Lookup(shard.StringKey(raceKeys[key]), n, shard.OpReadWrite)
 		if err != nil {
@@ -269,8 +254,8 @@ func ofStathat(n int) racer {
 				return len(found)
 			}
 		},
-		func(join bool) {
-			if join {
+		func(more int) {
+			if more > 0 {
 				c.Add(all[n])
 			} else {
 				c.Remove(all[n])
@@ -345,8 +330,8 @@ func startRing(b *testing.B, first *ring.Desc, replicas int) (*ring.Ring, func(a
 // for Owners.
 func dskit(b *testing.B, n int) racer {
 	b.Helper()
-	fewer, more := dskitDesc(n), dskitDesc(n+1)
-	single, deliver := startRing(b, fewer, 1)
+	both := []*ring.Desc{dskitDesc(n), dskitDesc(n + 1)}
+	single, deliver := startRing(b, both[0], 1)
 	triple, _ := startRing(b, dskitDesc(n), 3)
 	self := names(1)[0]
 	get := func(r *ring.Ring) func(key int) []ring.InstanceDesc {
@@ -364,13 +349,7 @@ func dskit(b *testing.B, n int) racer {
 		func() func(int) string { g := get(single); return func(key int) string { return g(key)[0].Id } },
 		func() func(int) bool { g := get(single); return func(key int) bool { return g(key)[0].Id == self } },
 		func() func(int) int { g := get(triple); return func(key int) int { return len(g(key)) } },
-		func(join bool) {
-			if join {
-				deliver(more)
-			} else {
-				deliver(fewer)
-			}
-		},
+		func(more int) { deliver(both[more]) },
 	}
 }
 
@@ -389,20 +368,16 @@ func dskitPartitions(b *testing.B, n int) racer {
 		}
 		return *d
 	}
-	fewer, more := desc(n), desc(n+1)
+	both := []ring.PartitionRingDesc{desc(n), desc(n + 1)}
 	var current latest.Value[*ring.PartitionRing]
-	change := func(join bool) {
-		d := fewer
-		if join {
-			d = more
-		}
-		r, err := ring.NewPartitionRing(d)
+	change := func(more int) {
+		r, err := ring.NewPartitionRing(both[more])
 		if err != nil {
 			panic(err)
 		}
 		current.Set(r)
 	}
-	change(false)
+	change(0)
 	owners := func(key int) []string {
 		r := *current.Load()
 		p, err := r.ActivePartitionForKey(uint32(xxhash.Sum64String(raceKeys[key])))

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 	"testing"
 
@@ -19,8 +20,8 @@ var strategies = []placement.Strategy{
 	placement.ClassicRing(), placement.LeastPartitions(1, 3), placement.Zoned(placement.Rendezvous()),
 }
 
-// sizes runs a benchmark for each number of partitions and nodes.
-func sizes(b *testing.B, run func(b *testing.B, partitions, nodes int)) {
+// sizes runs a benchmark of a name for each number of partitions and nodes.
+func sizes(b *testing.B, name string, run func(b *testing.B, partitions, nodes int)) {
 	b.Helper()
 	all := []int{64, 1024, 16384}
 	if testing.Short() {
@@ -28,7 +29,7 @@ func sizes(b *testing.B, run func(b *testing.B, partitions, nodes int)) {
 	}
 	for _, partitions := range all {
 		for _, nodes := range []int{10, 100, 1000} {
-			b.Run(fmt.Sprintf("%dx%d", partitions, nodes), func(b *testing.B) { run(b, partitions, nodes) })
+			b.Run(path.Join(name, fmt.Sprintf("%dx%d", partitions, nodes)), func(b *testing.B) { run(b, partitions, nodes) })
 		}
 	}
 }
@@ -75,47 +76,39 @@ func fresh(b *testing.B, s placement.Strategy) placement.Strategy {
 // BenchmarkCompute is a table made afresh, as when a node starts.
 func BenchmarkCompute(b *testing.B) {
 	for _, s := range strategies {
-		b.Run(s.Name(), func(b *testing.B) {
-			sizes(b, func(b *testing.B, partitions, nodes int) {
-				b.Helper()
-				in := placement.Input{Nodes: fleet(nodes, false), Partitions: partitions}
-				for b.Loop() {
-					in.Strategy = fresh(b, s)
-					compute(b, in)
-				}
-			})
-		})
-	}
-	b.Run("weighted-rendezvous", func(b *testing.B) {
-		sizes(b, func(b *testing.B, partitions, nodes int) {
+		sizes(b, s.Name(), func(b *testing.B, partitions, nodes int) {
 			b.Helper()
-			in := placement.Input{Nodes: fleet(nodes, true), Partitions: partitions}
+			in := placement.Input{Nodes: fleet(nodes, false), Partitions: partitions}
 			for b.Loop() {
+				in.Strategy = fresh(b, s)
 				compute(b, in)
 			}
 		})
+	}
+	sizes(b, "weighted-rendezvous", func(b *testing.B, partitions, nodes int) {
+		b.Helper()
+		in := placement.Input{Nodes: fleet(nodes, true), Partitions: partitions}
+		for b.Loop() {
+			compute(b, in)
+		}
 	})
-	b.Run("go-rendezvous", func(b *testing.B) {
-		sizes(b, func(b *testing.B, partitions, nodes int) {
-			b.Helper()
-			ids := names(nodes)
-			owners := make([]string, partitions)
-			for b.Loop() {
-				r := rendezvous.New(ids, xxhash.Sum64String)
-				for p := range owners {
-					owners[p] = r.Lookup(strconv.Itoa(p))
-				}
+	sizes(b, "go-rendezvous", func(b *testing.B, partitions, nodes int) {
+		b.Helper()
+		ids := names(nodes)
+		owners := make([]string, partitions)
+		for b.Loop() {
+			r := rendezvous.New(ids, xxhash.Sum64String)
+			for p := range owners {
+				owners[p] = r.Lookup(strconv.Itoa(p))
 			}
-		})
+		}
 	})
-	b.Run("consistent", func(b *testing.B) {
-		sizes(b, func(b *testing.B, partitions, nodes int) {
-			b.Helper()
-			m := roomFor(b, partitions, nodes)
-			for b.Loop() {
-				consistent.New(m, config(partitions))
-			}
-		})
+	sizes(b, "consistent", func(b *testing.B, partitions, nodes int) {
+		b.Helper()
+		m := roomFor(b, partitions, nodes)
+		for b.Loop() {
+			consistent.New(m, config(partitions))
+		}
 	})
 }
 
@@ -123,43 +116,39 @@ func BenchmarkCompute(b *testing.B) {
 // table from the last one where its strategy can.
 func BenchmarkJoin(b *testing.B) {
 	for _, s := range strategies {
-		b.Run(s.Name(), func(b *testing.B) {
-			sizes(b, func(b *testing.B, partitions, nodes int) {
-				b.Helper()
-				all := fleet(nodes+1, false)
-				in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: s}
-				in.Base = compute(b, in)
-				in.Base = compute(b, in) // it is derived, too, as an agent's tables are after the first change
-				if placement.Remembers(s) {
-					in.Memory = assignment.Record(in.Base, assignment.Coordinator{ID: "node-0000"})
-				}
-				in.Nodes = all
-				for b.Loop() {
-					in.Strategy = fresh(b, s)
-					compute(b, in)
-				}
-			})
-		})
-	}
-	b.Run("consistent", func(b *testing.B) {
-		sizes(b, func(b *testing.B, partitions, nodes int) {
+		sizes(b, s.Name(), func(b *testing.B, partitions, nodes int) {
 			b.Helper()
-			ring := consistent.New(roomFor(b, partitions, nodes), config(partitions))
-			newcomer := member("newcomer")
+			all := fleet(nodes+1, false)
+			in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: s}
+			in.Base = compute(b, in)
+			in.Base = compute(b, in) // it is derived, too, as an agent's tables are after the first change
+			if placement.Remembers(s) {
+				in.Memory = assignment.Record(in.Base, assignment.Coordinator{ID: "node-0000"})
+			}
+			in.Nodes = all
 			for b.Loop() {
-				ring.Add(newcomer)
-				b.StopTimer()
-				ring.Remove(newcomer.String())
-				b.StartTimer()
+				in.Strategy = fresh(b, s)
+				compute(b, in)
 			}
 		})
+	}
+	sizes(b, "consistent", func(b *testing.B, partitions, nodes int) {
+		b.Helper()
+		ring := consistent.New(roomFor(b, partitions, nodes), config(partitions))
+		newcomer := member("newcomer")
+		for b.Loop() {
+			ring.Add(newcomer)
+			b.StopTimer()
+			ring.Remove(newcomer.String())
+			b.StartTimer()
+		}
 	})
 }
 
 // BenchmarkPass measures a pass of least partitions after a join, and the record before
 // it.
 func BenchmarkPass(b *testing.B) {
-	sizes(b, func(b *testing.B, partitions, nodes int) {
+	sizes(b, "", func(b *testing.B, partitions, nodes int) {
 		b.Helper()
 		all := fleet(nodes+1, false)
 		in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: placement.LeastPartitions(1, 3)}
