@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -15,8 +12,6 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
 )
-
-var shots = flag.String("shots", "", "folder for pictures of the page: with all faults, at 3 to 100 nodes, in both themes")
 
 // sight is a fault of one node of a cluster, and what of the first screen names it.
 type sight struct {
@@ -63,11 +58,7 @@ var sights = []sight{
 
 // The fault, and its node, are on the first screen at each size. Nothing there overlaps or is cut.
 func TestFirstScreen(t *testing.T) { // S8.6
-	sizes := []int{3, 100}
-	if *shots != "" {
-		sizes = []int{3, 10, 40, 100}
-	}
-	for _, nodes := range sizes {
+	for _, nodes := range []int{3, 100} {
 		for _, s := range sights {
 			s.look(t, nodes)
 		}
@@ -119,25 +110,6 @@ func (s sight) look(t *testing.T, nodes int) {
 		if eval[bool](p, `((a, b) => a.right + 16 > b.left && a.left < b.right && a.bottom > b.top && a.top < b.bottom)(...["health-sum", "health-passed-title"].map(id => { const r = document.createRange(); r.selectNodeContents(document.getElementById(id)); return r.getBoundingClientRect(); }))`) {
 			t.Errorf("%s: the strip overlaps", where)
 		}
-		if *shots != "" {
-			p.shoot(fmt.Sprintf("%s %3d %s", size.name, nodes, s.name))
-		}
 	}
 	p.do(chromedp.Navigate("about:blank")) // it polls otherwise
-}
-
-// shoot stores pictures of the screen, in both themes.
-func (p *tab) shoot(name string) {
-	p.t.Helper()
-	for _, theme := range []string{"light", "dark"} {
-		media(p, "prefers-color-scheme", theme)
-		eval[any](p, "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
-		png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(*shots, name+" "+theme+".png"), png, 0o600); err != nil {
-			p.t.Fatal(err)
-		}
-	}
 }
