@@ -69,6 +69,14 @@ func partitionsFor(nodes int) int {
 	return 16384
 }
 
+// must is for what fails for no racer.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // racersOf returns all racers over n nodes.
 func racersOf(b *testing.B, n int) []racer {
 	b.Helper()
@@ -98,11 +106,7 @@ func roost(b *testing.B, n int) racer {
 	var state *events.State
 	change := func(more int) {
 		size := n + more
-		var err error
-		table, err = placement.Compute(placement.Input{Nodes: all[:size], Partitions: partitionsFor(n), Base: table})
-		if err != nil {
-			panic(err)
-		}
+		table = must(placement.Compute(placement.Input{Nodes: all[:size], Partitions: partitionsFor(n), Base: table}))
 		state = events.Next(state, all[0].ID, table, nil, true)
 		s := &cluster.Snapshot{Self: members[0], Members: slices.Clone(members[:size]), Table: table, State: state}
 		*field[*node.OwnLease](b, s, "lease") = kernel.View().Lease
@@ -113,13 +117,7 @@ func roost(b *testing.B, n int) racer {
 	return racer{
 		"roost",
 		func() func(int) string {
-			return func(key int) string {
-				m, err := a.Place(raceKeys[key])
-				if err != nil {
-					panic(err)
-				}
-				return string(m.ID)
-			}
+			return func(key int) string { return string(must(a.Place(raceKeys[key])).ID) }
 		},
 		func() func(int) bool { return func(key int) bool { return a.IsOwner(raceKeys[key]) } },
 		func() func(int) int { return func(key int) int { return len(a.Owners(raceKeys[key], 3)) } },
@@ -171,13 +169,7 @@ func buraksezer(n int) racer {
 		return func(key int) bool { return c.LocateKey(raceBytes[key]).String() == self }
 	}
 	r.owners = func() func(int) int {
-		return func(key int) int {
-			all, err := c.GetClosestN(raceBytes[key], 3)
-			if err != nil {
-				panic(err)
-			}
-			return len(all)
-		}
+		return func(key int) int { return len(must(c.GetClosestN(raceBytes[key], 3))) }
 	}
 	r.change = func(more int) {
 		if more > 0 {
@@ -215,11 +207,7 @@ func ckit(name string, n int, fresh func() shard.Sharder) racer {
 	change := func(more int) { s.SetPeers(peers[:n+more]) }
 	change(0)
 	lookup := func(key, n int) []peer.Peer {
-		found, err := s.Lookup(shard.StringKey(raceKeys[key]), n, shard.OpReadWrite)
-		if err != nil {
-			panic(err)
-		}
-		return found
+		return must(s.Lookup(shard.StringKey(raceKeys[key]), n, shard.OpReadWrite))
 	}
 	return racer{
 		name,
@@ -234,26 +222,12 @@ func ofStathat(n int) racer {
 	all := names(n + 1)
 	c := stathat.New()
 	c.Set(all[:n])
-	get := func(key int) string {
-		name, err := c.Get(raceKeys[key])
-		if err != nil {
-			panic(err)
-		}
-		return name
-	}
+	get := func(key int) string { return must(c.Get(raceKeys[key])) }
 	return racer{
 		"stathat",
 		func() func(int) string { return get },
 		func() func(int) bool { return func(key int) bool { return get(key) == all[0] } },
-		func() func(int) int {
-			return func(key int) int {
-				found, err := c.GetN(raceKeys[key], 3)
-				if err != nil {
-					panic(err)
-				}
-				return len(found)
-			}
-		},
+		func() func(int) int { return func(key int) int { return len(must(c.GetN(raceKeys[key], 3))) } },
 		func(more int) {
 			if more > 0 {
 				c.Add(all[n])
@@ -337,11 +311,7 @@ func dskit(b *testing.B, n int) racer {
 	get := func(r *ring.Ring) func(key int) []ring.InstanceDesc {
 		instances, hosts, zones := ring.MakeBuffersForGet()
 		return func(key int) []ring.InstanceDesc {
-			set, err := r.Get(uint32(xxhash.Sum64String(raceKeys[key])), ring.WriteNoExtend, instances, hosts, zones)
-			if err != nil {
-				panic(err)
-			}
-			return set.Instances
+			return must(r.Get(uint32(xxhash.Sum64String(raceKeys[key])), ring.WriteNoExtend, instances, hosts, zones)).Instances
 		}
 	}
 	return racer{
@@ -370,21 +340,11 @@ func dskitPartitions(b *testing.B, n int) racer {
 	}
 	both := []ring.PartitionRingDesc{desc(n), desc(n + 1)}
 	var current latest.Value[*ring.PartitionRing]
-	change := func(more int) {
-		r, err := ring.NewPartitionRing(both[more])
-		if err != nil {
-			panic(err)
-		}
-		current.Set(r)
-	}
+	change := func(more int) { current.Set(must(ring.NewPartitionRing(both[more]))) }
 	change(0)
 	owners := func(key int) []string {
 		r := *current.Load()
-		p, err := r.ActivePartitionForKey(uint32(xxhash.Sum64String(raceKeys[key])))
-		if err != nil {
-			panic(err)
-		}
-		return r.PartitionOwnerIDs(p)
+		return r.PartitionOwnerIDs(must(r.ActivePartitionForKey(uint32(xxhash.Sum64String(raceKeys[key])))))
 	}
 	self := owners(0)[0]
 	return racer{

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,9 +63,7 @@ func (c Config) validate() error {
 // withDefaults also returns the transport that it has made, if any.
 func (c Config) withDefaults() (_ Config, own *http.Transport) {
 	c.Agents = slices.Clone(c.Agents)
-	if c.Silence == 0 {
-		c.Silence = defaultSilence
-	}
+	c.Silence = cmp.Or(c.Silence, defaultSilence)
 	if c.HTTP == nil {
 		own = &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
@@ -80,8 +79,6 @@ func (c Config) withDefaults() (_ Config, own *http.Transport) {
 		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		c.HTTP = &stays
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c, own
 }

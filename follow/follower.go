@@ -81,20 +81,19 @@ func (v *view) after(s *tablewire.State) *view {
 }
 
 func (v *view) member(id lease.NodeID) (*Member, bool) {
-	i, ok := slices.BinarySearchFunc(v.members, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
-	if !ok {
-		return nil, false
-	}
-	return v.members[i], true
+	m := find(v.members, id)
+	return m, m != nil
 }
 
 // owner returns a candidate of the table, or nil.
-func (v *view) owner(id lease.NodeID) *Member {
-	i, ok := slices.BinarySearchFunc(v.owners, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
+func (v *view) owner(id lease.NodeID) *Member { return find(v.owners, id) }
+
+func find(sorted []*Member, id lease.NodeID) *Member {
+	i, ok := slices.BinarySearchFunc(sorted, id, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
 	if !ok {
 		return nil
 	}
-	return v.owners[i]
+	return sorted[i]
 }
 
 // candidates returns candidates of the table.

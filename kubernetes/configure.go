@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,12 +68,8 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	if err != nil {
 		return cfg, err
 	}
-	log := cfg.Log
-	if log == nil {
-		log = slog.Default()
-	}
-	d := &directory{api: a, service: o.Service, port: o.Port, log: log}
-	setDefault(&d.port, portName)
+	log := cmp.Or(cfg.Log, slog.Default())
+	d := &directory{api: a, service: o.Service, port: cmp.Or(o.Port, portName), log: log}
 	err = retry(ctx, log, final, func() error {
 		pod, err := a.ownPod(ctx)
 		if err != nil {
@@ -82,7 +79,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 			return fmt.Errorf("kubernetes: pod %s has no address yet", a.pod)
 		}
 		address(&cfg, pod.Status.PodIP)
-		setDefault(&cfg.ID, pod.Name)
+		cfg.ID = cmp.Or(cfg.ID, pod.Name)
 		label(&cfg, pod, o.Labels)
 		if err := a.zone(ctx, &cfg, pod); err != nil {
 			return err
@@ -100,18 +97,12 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	return cfg, nil
 }
 
-func setDefault(field *string, value string) {
-	if *field == "" {
-		*field = value
-	}
-}
-
 // address makes the node gossip at the address of its pod.
 func address(cfg *cluster.Config, ip string) {
-	setDefault(&cfg.Bind, net.JoinHostPort(ip, port))
+	cfg.Bind = cmp.Or(cfg.Bind, net.JoinHostPort(ip, port))
 	host, port, err := net.SplitHostPort(cfg.Bind)
 	if at, _ := netip.ParseAddr(host); err == nil && port != "0" && (host == "" || at.IsUnspecified()) {
-		setDefault(&cfg.Advertise, net.JoinHostPort(ip, port))
+		cfg.Advertise = cmp.Or(cfg.Advertise, net.JoinHostPort(ip, port))
 	}
 }
 
@@ -130,7 +121,7 @@ func label(cfg *cluster.Config, pod *corev1.Pod, keys []string) {
 
 // zone asks for the node only if the pod has no zone: from Kubernetes 1.35 on it has, and a right less is needed.
 func (a *api) zone(ctx context.Context, cfg *cluster.Config, pod *corev1.Pod) error {
-	setDefault(&cfg.Zone, pod.Labels[corev1.LabelTopologyZone])
+	cfg.Zone = cmp.Or(cfg.Zone, pod.Labels[corev1.LabelTopologyZone])
 	if cfg.Zone != "" {
 		return nil
 	}

@@ -170,26 +170,6 @@ func TestWHIP(t *testing.T) { // S6.16
 	}
 }
 
-// A participant may send and receive by one connection, as the page does.
-func TestBothWays(t *testing.T) {
-	t.Parallel()
-	p := startPair(t)
-	sends, err := newPublisher("room")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plays := &player{room: fingerprint("room")}
-	l := p.link(&bot{crowd: p.crowd, ctx: p.ctx, sends: sends})
-	if err := (&bot{plays: plays}).prepare(l); err != nil {
-		t.Fatal(err)
-	}
-	p.post(l, 0, "/whip/room")
-	if err := p.crowd.join(p.ctx, "room", true); err != nil {
-		t.Fatal(err)
-	}
-	plays.hears(t)
-}
-
 // Each node serves the page and its parts, and all that the page asks from other origins.
 func TestPage(t *testing.T) {
 	t.Parallel()

@@ -215,11 +215,8 @@ func (s *soak) strike(what, id string, start time.Time, do func(id string) error
 		return n == 0 || before[room].To != after[room].To
 	})
 	s.add(what, n, m)
-	three := func(d []time.Duration) string {
-		return fmt.Sprintf("%s %s %s", short(percentile(d, 50)), short(percentile(d, 95)), short(percentile(d, 100)))
-	}
 	s.Logf("%-10s %8s %8s %8s %6d %5d %7d   %-22s %-22s", what, time.Since(start).Round(time.Second), done.Sub(began).Round(time.Second),
-		settled.Round(100*time.Millisecond), len(after), n, len(m.gaveUp), three(m.sound), three(m.image))
+		settled.Round(100*time.Millisecond), len(after), n, len(m.gaveUp), spreadOf(m.sound), spreadOf(m.image))
 	s.healthy(what, m)
 }
 

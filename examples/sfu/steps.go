@@ -127,11 +127,8 @@ func percentile(values []time.Duration, p int) time.Duration {
 
 // line returns the gaps, and the parts of the median way.
 func (m *measure) String() string {
-	const median, most, all = 50, 95, 100
-	three := func(d []time.Duration) string {
-		return fmt.Sprintf("%s %s %s", short(percentile(d, median)), short(percentile(d, most)), short(percentile(d, all)))
-	}
-	text := fmt.Sprintf("sound %s, picture %s", three(m.sound), three(m.image))
+	const median = 50
+	text := fmt.Sprintf("sound %s, picture %s", spreadOf(m.sound), spreadOf(m.image))
 	if len(m.parts[0]) == 0 {
 		return text
 	}
@@ -140,6 +137,12 @@ func (m *measure) String() string {
 		parts = append(parts, fmt.Sprint(name, " ", short(percentile(m.parts[i], median))))
 	}
 	return fmt.Sprintf("%s\n    %d connections: %s", text, len(m.parts[0]), strings.Join(parts, ", "))
+}
+
+// spreadOf returns p50, p95 and the maximum.
+func spreadOf(d []time.Duration) string {
+	const median, most, all = 50, 95, 100
+	return fmt.Sprintf("%s %s %s", short(percentile(d, median)), short(percentile(d, most)), short(percentile(d, all)))
 }
 
 func short(d time.Duration) string {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/follow/httpproxy"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // A server that never answers, and resets no connection, keeps a request only until its key has another owner: its host vanished, or its
@@ -30,7 +31,8 @@ func TestOwnerVanishes(t *testing.T) {
 	})
 	vanishing(t, "is cut off", func(t *testing.T) (string, func()) {
 		addr, _ := server(t, named("first"))
-		return relay(t, addr)
+		link := redistest.Proxy(t, addr)
+		return link.Addr(), link.Hang
 	})
 }
 
@@ -71,8 +73,8 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 		return srv
 	}
 	first, next := secure("first"), secure("next")
-	addr, cut := relay(t, strings.TrimPrefix(first.URL, "https://"))
-	o := &owners{at: map[string]string{"a": addr, "b": addr}}
+	link := redistest.Proxy(t, strings.TrimPrefix(first.URL, "https://"))
+	o := &owners{at: map[string]string{"a": link.Addr(), "b": link.Addr()}}
 	url := proxyOf(t, o, func(c *httpproxy.Config) {
 		transport := httpproxy.NewTransport()
 		transport.TLSClientConfig = first.Client().Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // of httptest
@@ -83,7 +85,7 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 	if status, body, _ := ask(t, http.MethodGet, url+"a", ""); status != http.StatusOK || !strings.HasPrefix(body, "first") {
 		t.Fatalf("%d %s", status, body)
 	}
-	cut()
+	link.Hang()
 	move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", strings.TrimPrefix(next.URL, "https://")) })
 	defer move.Stop()
 	var both sync.WaitGroup
@@ -96,52 +98,6 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 		})
 	}
 	both.Wait()
-}
-
-// relay passes connections on to a server, until it is cut: then nothing arrives any more, and no connection ends.
-func relay(t *testing.T, to string) (addr string, cut func()) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var isCut atomic.Bool
-	var ended sync.WaitGroup
-	over, end := context.WithCancel(context.Background())
-	pass := func(from, to net.Conn) {
-		defer func() { _ = to.Close() }()
-		b := make([]byte, 32<<10)
-		for {
-			n, err := from.Read(b)
-			if isCut.Load() {
-				<-over.Done()
-				return
-			}
-			if err != nil {
-				return
-			}
-			if _, err := to.Write(b[:n]); err != nil {
-				return
-			}
-		}
-	}
-	ended.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			ended.Go(func() { pass(in, out) })
-			ended.Go(func() { pass(out, in) })
-		}
-	})
-	t.Cleanup(func() { end(); _ = l.Close(); ended.Wait() })
-	return l.Addr().String(), func() { isCut.Store(true) }
 }
 
 // slow is a server of a test in virtual time, which sends headers when it likes.
