@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	vp8codec "github.com/pion/rtp/codecs"
 	"github.com/pion/webrtc/v4"
 
@@ -222,7 +221,7 @@ func (e *edge) newest() *upstream {
 
 // connect makes an upstream. The former one stays until the new one has all that it has: see take.
 func (e *edge) connect(ctx context.Context, d reconnect.Directive) (err error) {
-	u := &upstream{edge: e, home: d, up: make(chan struct{}), ended: make(chan struct{})}
+	u := &upstream{outbound: newOutbound(d), edge: e}
 	if u.pc, err = e.node.media.calls.NewPeerConnection(e.node.media.config); err != nil {
 		return err
 	}
@@ -234,21 +233,12 @@ func (e *edge) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	if err := u.prepare(); err != nil {
 		return err
 	}
-	u.ws, _, err = websocket.Dial(ctx, "ws://"+d.Addr+"/join/"+d.Room, &websocket.DialOptions{HTTPClient: http.DefaultClient}) //nolint:bodyclose // Dial does
-	if err != nil {
-		return err
-	}
-	u.ws.SetReadLimit(largestMessage)
-	if err := u.negotiate(ctx); err != nil {
+	if err := u.dial(ctx, http.DefaultClient, true, func(d reconnect.Directive) { go e.follow(d) }); err != nil {
 		return err
 	}
 	go u.listen()
-	select {
-	case <-u.up:
-	case <-u.ended:
-		return reconnect.ErrLost
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := u.secured(ctx); err != nil {
+		return err
 	}
 	return e.settle(u)
 }

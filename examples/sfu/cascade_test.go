@@ -37,7 +37,9 @@ func TestChain(t *testing.T) {
 func TestTakeover(t *testing.T) { // S6.12
 	t.Parallel()
 	e := &edge{call: new(call)}
-	link := func(order int) *upstream { return &upstream{edge: e, order: order, ended: make(chan struct{})} }
+	link := func(order int) *upstream {
+		return &upstream{outbound: outbound{order: order, ended: make(chan struct{})}, edge: e}
+	}
 	first, second, third := link(1), link(2), link(3)
 	asked := 0
 	take := func(u *upstream, line int, key, want, asks bool) (s *source) {

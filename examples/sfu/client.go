@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
 	"github.com/pion/interceptor"
 	"github.com/pion/webrtc/v4"
@@ -93,15 +91,10 @@ type route struct {
 
 // link is a connection to a node.
 type link struct {
-	home  reconnect.Directive
-	order int // a later one has a greater one
-	ws    *websocket.Conn
-	pc    *webrtc.PeerConnection
+	outbound
 	bot   *bot
 	once  sync.Once
 	lost  atomic.Bool // it may be the newest one all the same
-	ended chan struct{}
-	up    chan struct{} // closed when the connection is secured
 	video decoder
 	steps steps
 }
@@ -173,9 +166,10 @@ func (c *crowd) close() {
 // connect makes a connection to a node. The former connection stays until the new one
 // plays: see player.
 func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
+	l := &link{outbound: newOutbound(d), bot: b}
 	b.mu.Lock()
 	b.made++
-	l := &link{home: d, bot: b, order: b.made, ended: make(chan struct{}), up: make(chan struct{})}
+	l.order = b.made
 	b.mu.Unlock()
 	l.steps.at(&l.steps.began)
 	if l.pc, err = b.api.NewPeerConnection(b.config); err != nil {
@@ -190,21 +184,13 @@ func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	if err := b.prepare(l); err != nil {
 		return err
 	}
-	l.ws, _, err = websocket.Dial(ctx, "ws://"+d.Addr+"/join/"+d.Room, &websocket.DialOptions{HTTPClient: b.http}) //nolint:bodyclose // Dial does
-	if err != nil {
+	if err := l.dial(ctx, b.http, false, func(d reconnect.Directive) { b.follow(l, d) }); err != nil {
 		return err
 	}
-	l.ws.SetReadLimit(largestMessage)
-	if err := b.negotiate(ctx, l); err != nil {
-		return err
-	}
+	l.steps.at(&l.steps.answered)
 	b.spawn(func() { b.listen(l) })
-	select {
-	case <-l.up:
-	case <-l.ended:
-		return reconnect.ErrLost
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := l.secured(ctx); err != nil {
+		return err
 	}
 	return b.settle(l)
 }
@@ -224,30 +210,11 @@ func (b *bot) prepare(l *link) error {
 	return nil
 }
 
-func (b *bot) negotiate(ctx context.Context, l *link) error {
-	offer, err := offer(l.pc)
-	if err != nil {
-		return err
-	}
-	in, err := exchange(ctx, l.ws, message{Offer: offer})
-	if err != nil {
-		return err
-	}
-	if in.Answer == "" {
-		if in.Home != nil {
-			b.follow(l, *in.Home)
-		}
-		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, l.home.To, l.home.Room)
-	}
-	l.steps.at(&l.steps.answered)
-	return l.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
-}
-
 // settle makes a link that is up the newest one of the bot.
 func (b *bot) settle(l *link) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l.isEnded() {
+	if l.over() {
 		return reconnect.ErrLost
 	}
 	l.steps.set(b.lost, b.found)
@@ -293,7 +260,7 @@ func (b *bot) follow(l *link, d reconnect.Directive) {
 func (b *bot) gone(l *link) {
 	b.mu.Lock()
 	l.lost.Store(true)
-	if l.isEnded() {
+	if l.over() {
 		b.links = slices.DeleteFunc(b.links, func(o *link) bool { return o == l })
 		if b.newest == l && b.ctx.Err() == nil {
 			b.breaks++
@@ -309,7 +276,7 @@ func (b *bot) gone(l *link) {
 // seek returns when the bot has a newer connection than l. It does not give up, but counts how often its driver
 // does, and then begins at the room itself.
 func (b *bot) seek(l *link) {
-	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.isEnded()); first = false {
+	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.over()); first = false {
 		r, lost := b.current(), l.home
 		if lost.Room != r.room {
 			lost = reconnect.Directive{Room: r.room}
@@ -393,13 +360,4 @@ func (l *link) close() {
 		}
 		_ = l.pc.Close()
 	})
-}
-
-func (l *link) isEnded() bool {
-	select {
-	case <-l.ended:
-		return true
-	default:
-		return false
-	}
 }

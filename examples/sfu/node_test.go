@@ -22,6 +22,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
 )
 
 // pair is two nodes in this process, and a crowd that knows both.
@@ -109,7 +110,8 @@ func (p *pair) link(b *bot) *link {
 	if err != nil {
 		p.Fatal(err)
 	}
-	l := &link{pc: pc, bot: b, ended: make(chan struct{}), up: make(chan struct{})}
+	l := &link{outbound: newOutbound(reconnect.Directive{}), bot: b}
+	l.pc = pc
 	l.watch()
 	p.Cleanup(l.close)
 	if err := b.prepare(l); err != nil {
@@ -263,7 +265,7 @@ func TestSlot(t *testing.T) {
 func TestPlayer(t *testing.T) {
 	t.Parallel()
 	p := &player{room: fingerprint("r")}
-	old, fresh := &link{order: 1, bot: &bot{crowd: new(crowd)}}, &link{order: 2}
+	old, fresh := &link{outbound: outbound{order: 1}, bot: &bot{crowd: new(crowd)}}, &link{outbound: outbound{order: 2}}
 	at := time.Now()
 	take := func(l *link, key bool, n uint64, after time.Duration, needsKey bool, worst time.Duration) {
 		t.Helper()

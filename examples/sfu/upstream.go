@@ -2,48 +2,21 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
-
-	"github.com/roost-cluster/roost/reconnect"
 )
 
 // upstream is a connection to the node of the room.
 type upstream struct {
+	outbound
 	edge  *edge
-	home  reconnect.Directive
-	order int // a later one has a greater one
-	pc    *webrtc.PeerConnection
-	ws    *websocket.Conn
 	once  sync.Once
-	up    chan struct{} // closed when the connection is secured
-	ended chan struct{}
 	heard [2 * pulled]time.Time // when the last packet came; guarded by edge.mu
-}
-
-func (u *upstream) negotiate(ctx context.Context) error {
-	offer, err := offer(u.pc)
-	if err != nil {
-		return err
-	}
-	in, err := exchange(ctx, u.ws, message{Offer: offer, Edge: true})
-	switch {
-	case err != nil:
-		return err
-	case in.Answer == "" && in.Home != nil:
-		go u.edge.follow(*in.Home)
-		fallthrough
-	case in.Answer == "":
-		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, u.home.To, u.home.Room)
-	}
-	return u.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
 }
 
 // prepare asks for tracks, and follows the state of the connection.
@@ -121,35 +94,4 @@ func (u *upstream) close() {
 		_ = u.ws.CloseNow()
 	}
 	_ = u.pc.Close()
-}
-
-func (u *upstream) over() bool {
-	select {
-	case <-u.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// offer returns the offer of a connection, with all its addresses.
-func offer(pc *webrtc.PeerConnection) (string, error) {
-	o, err := pc.CreateOffer(nil)
-	if err != nil {
-		return "", err
-	}
-	gathered := webrtc.GatheringCompletePromise(pc)
-	if err := pc.SetLocalDescription(o); err != nil {
-		return "", err
-	}
-	<-gathered
-	return pc.LocalDescription().SDP, nil
-}
-
-// exchange sends a message, and returns the answer.
-func exchange(ctx context.Context, ws *websocket.Conn, out message) (in message, err error) {
-	if err = wsjson.Write(ctx, ws, out); err == nil {
-		err = wsjson.Read(ctx, ws, &in)
-	}
-	return in, err
 }

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+	"github.com/pion/webrtc/v4"
+
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// outbound is a connection that a bot or an edge makes to a node.
+type outbound struct {
+	home  reconnect.Directive
+	order int // a later one has a greater one
+	pc    *webrtc.PeerConnection
+	ws    *websocket.Conn
+	up    chan struct{} // closed when the connection is secured
+	ended chan struct{}
+}
+
+func newOutbound(home reconnect.Directive) outbound {
+	return outbound{home: home, up: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// dial opens the WebSocket, and exchanges offer and answer. A node that does not host the room says who does.
+func (o *outbound) dial(ctx context.Context, client *http.Client, edge bool, follow func(reconnect.Directive)) (err error) {
+	o.ws, _, err = websocket.Dial(ctx, "ws://"+o.home.Addr+"/join/"+o.home.Room, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
+	if err != nil {
+		return err
+	}
+	o.ws.SetReadLimit(largestMessage)
+	offer, err := offer(o.pc)
+	if err != nil {
+		return err
+	}
+	var in message
+	if err = wsjson.Write(ctx, o.ws, message{Offer: offer, Edge: edge}); err == nil {
+		err = wsjson.Read(ctx, o.ws, &in)
+	}
+	if err != nil {
+		return err
+	}
+	if in.Answer == "" {
+		if in.Home != nil {
+			follow(*in.Home)
+		}
+		return fmt.Errorf("%w: %s does not host %s", reconnect.ErrRefused, o.home.To, o.home.Room)
+	}
+	return o.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
+}
+
+// secured waits until the connection is up.
+func (o *outbound) secured(ctx context.Context) error {
+	select {
+	case <-o.up:
+		return nil
+	case <-o.ended:
+		return reconnect.ErrLost
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (o *outbound) over() bool {
+	select {
+	case <-o.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// offer returns the offer of a connection, with all its addresses.
+func offer(pc *webrtc.PeerConnection) (string, error) {
+	o, err := pc.CreateOffer(nil)
+	if err != nil {
+		return "", err
+	}
+	gathered := webrtc.GatheringCompletePromise(pc)
+	if err := pc.SetLocalDescription(o); err != nil {
+		return "", err
+	}
+	<-gathered
+	return pc.LocalDescription().SDP, nil
+}
