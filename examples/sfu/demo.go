@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/standin"
 	"github.com/roost-cluster/roost/reconnect"
 )
 
@@ -128,7 +129,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *redis == "" {
-		url, end, err := standIn()
+		url, end, err := standin.Start()
 		if err != nil {
 			return err
 		}
@@ -215,13 +216,7 @@ func (s *show) outgrow(ctx context.Context, most int) error {
 		return err
 	}
 	s.rooms = append(s.rooms, chain("large~2", 0)...)
-	var homes map[string]reconnect.Directive
-	err := until(ctx, func() (err error) {
-		if homes, err = s.farm.homes(ctx, s.rooms); err == nil {
-			err = s.crowd.at(homes)
-		}
-		return err
-	})
+	homes, err := s.farm.settled(ctx, s.crowd, s.rooms)
 	if err != nil {
 		return err
 	}
@@ -279,13 +274,7 @@ func (s *show) faultAt(ctx context.Context, what, id string, watch time.Duration
 		return err
 	}
 	wait(ctx, watch)
-	var after map[string]reconnect.Directive
-	err = until(ctx, func() (err error) {
-		if after, err = s.farm.homes(ctx, s.rooms); err == nil {
-			err = s.crowd.at(after)
-		}
-		return err
-	})
+	after, err := s.farm.settled(ctx, s.crowd, s.rooms)
 	if err != nil {
 		return err
 	}

@@ -95,22 +95,25 @@ func (f *farm) node(id string) *child { return f.all()[id] }
 
 func (f *farm) ids() []string { return slices.Sorted(maps.Keys(f.all())) }
 
+// visible returns the nodes that clients know.
+func (f *farm) visible() map[string]*child {
+	all := f.all()
+	maps.DeleteFunc(all, func(_ string, n *child) bool { return n.hidden })
+	return all
+}
+
 // doors returns the addresses that clients know.
 func (f *farm) doors() (addrs []string) {
-	for _, n := range f.all() {
-		if !n.hidden {
-			addrs = append(addrs, n.HTTP)
-		}
+	for _, n := range f.visible() {
+		addrs = append(addrs, n.HTTP)
 	}
 	return addrs
 }
 
 // open is doors with the names of the nodes.
 func (f *farm) open() (all []door) {
-	for id, n := range f.all() {
-		if !n.hidden {
-			all = append(all, door{id, n.HTTP})
-		}
+	for id, n := range f.visible() {
+		all = append(all, door{id, n.HTTP})
 	}
 	return all
 }
@@ -178,10 +181,7 @@ func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.
 	homes := make(map[string]reconnect.Directive)
 	for _, room := range rooms {
 		err := errors.New("no node")
-		for _, n := range f.all() {
-			if n.hidden {
-				continue
-			}
+		for _, n := range f.visible() {
 			var d reconnect.Directive
 			if err = f.get(ctx, "http://"+n.HTTP+"/where/"+room, &d); err != nil {
 				continue
@@ -196,6 +196,17 @@ func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.
 		}
 	}
 	return homes, nil
+}
+
+// settled waits until rooms live on nodes that run, and the participants of a crowd are there and play.
+func (f *farm) settled(ctx context.Context, c *crowd, rooms []string) (homes map[string]reconnect.Directive, err error) {
+	err = until(ctx, func() (err error) {
+		if homes, err = f.homes(ctx, rooms); err == nil {
+			err = c.at(homes)
+		}
+		return err
+	})
+	return homes, err
 }
 
 // busiest returns the node with the most rooms.

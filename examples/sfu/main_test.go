@@ -193,14 +193,12 @@ func (t *trial) homes() map[string]reconnect.Directive {
 }
 
 // settled waits until all rooms live on nodes that run, and all participants are there and play.
-func (t *trial) settled(what string) (homes map[string]reconnect.Directive) {
+func (t *trial) settled(what string) map[string]reconnect.Directive {
 	t.Helper()
-	t.until(what, func() (err error) {
-		if homes, err = t.farm.homes(t.ctx, t.rooms); err == nil {
-			err = t.crowd.at(homes)
-		}
-		return err
-	})
+	homes, err := t.farm.settled(t.ctx, t.crowd, t.rooms)
+	if err != nil {
+		t.must(fmt.Errorf("waited for %s: %w", what, err))
+	}
 	return homes
 }
 
@@ -208,10 +206,7 @@ func (t *trial) settled(what string) (homes map[string]reconnect.Directive) {
 func (t *trial) tenures() map[string]int {
 	t.Helper()
 	n := make(map[string]int)
-	for id, node := range t.farm.all() {
-		if node.hidden {
-			continue
-		}
+	for id := range t.farm.visible() {
 		s, err := t.farm.stats(t.ctx, id)
 		t.must(err)
 		n[id] = s.Tenures

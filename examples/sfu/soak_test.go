@@ -277,10 +277,7 @@ func (s *splits) watch(ctx context.Context, f *farm) {
 		hosts := make(map[string][]string)
 		var mu sync.Mutex
 		var ask sync.WaitGroup
-		for id, n := range f.all() {
-			if n.hidden {
-				continue
-			}
+		for id := range f.visible() {
 			ask.Go(func() {
 				st, err := f.stats(ctx, id)
 				mu.Lock()

@@ -3,8 +3,10 @@ package followgrpc_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -159,7 +161,7 @@ func dial(b *testing.B, target string, opts ...grpc.DialOption) *grpc.ClientConn
 func BenchmarkPick(b *testing.B) {
 	all := clients(b)
 	keys := benchKeys(b.Context())
-	for _, name := range names(all) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		found, _ := pickers.Load(all[name].CanonicalTarget())
 		picker := found.(balancer.Picker)
 		b.Run(name, func(b *testing.B) {

@@ -2,6 +2,8 @@ package followgrpc_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +25,7 @@ func TestOwner(t *testing.T) {
 	o.set("a", a.addr)
 	o.set("b", b.addr)
 	client, _ := clientOf(t, o)
-	for _, kind := range names(kinds) {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		for key, s := range map[string]*service{"a": a, "b": b} {
 			before := s.runs.Load()
 			at, err := kinds[kind](followgrpc.WithKey(t.Context(), key), client)
@@ -79,7 +81,7 @@ func TestRetries(t *testing.T) {
 		}, followgrpc.NotOwner, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, kind := range names(kinds) {
+			for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 				o := &owners{}
 				next := serve(t)
 				first := tt.first(t, func() { o.set("a", next.addr) })

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats"
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/follow/followgrpc"
@@ -133,13 +133,13 @@ func serve(t *testing.T, changes ...func(*service)) *service {
 		s.asked()
 		return !s.rejects.Load()
 	}}
-	s.Server = grpc.NewServer(s.creds, grpc.ChainUnaryInterceptor(check.Unary), grpc.ChainStreamInterceptor(check.Stream))
+	s.Server = grpc.NewServer(s.creds, grpc.StatsHandler(s), grpc.ChainUnaryInterceptor(check.Unary), grpc.ChainStreamInterceptor(check.Stream))
 	grpc_testing.RegisterTestServiceServer(s.Server, s)
 	if s.change != nil {
 		s.change(s.Server)
 	}
 	var ended sync.WaitGroup
-	ended.Go(func() { _ = s.Serve(&counting{l, s}) })
+	ended.Go(func() { _ = s.Serve(l) })
 	t.Cleanup(func() { s.Stop(); ended.Wait() })
 	return s
 }
@@ -152,30 +152,19 @@ func (s *service) stop(t *testing.T, conn *grpc.ClientConn) {
 	eventually(t, "its end", func() bool { return conn.GetState() != connectivity.Ready })
 }
 
-// counting counts open connections.
-type counting struct {
-	net.Listener
-	s *service
-}
-
-func (l *counting) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+// HandleConn implements stats.Handler: it counts open connections.
+func (s *service) HandleConn(_ context.Context, c stats.ConnStats) {
+	switch c.(type) {
+	case *stats.ConnBegin:
+		s.conns.Add(1)
+	case *stats.ConnEnd:
+		s.conns.Add(-1)
 	}
-	l.s.conns.Add(1)
-	return &counted{Conn: conn, end: sync.OnceFunc(func() { l.s.conns.Add(-1) })}, nil
 }
 
-type counted struct {
-	net.Conn
-	end func()
-}
-
-func (c *counted) Close() error {
-	c.end()
-	return c.Conn.Close()
-}
+func (*service) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*service) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*service) HandleRPC(context.Context, stats.RPCStats)                         {}
 
 func (s *service) UnaryCall(ctx context.Context, _ *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
 	s.runs.Add(1)
@@ -338,13 +327,4 @@ func eventually(t *testing.T, what string, condition func() bool) {
 			t.Fatal("not yet: ", what)
 		}
 	}
-}
-
-func names[V any](m map[string]V) []string {
-	var all []string
-	for name := range m {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }

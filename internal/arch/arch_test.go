@@ -80,6 +80,7 @@ var house = []struct {
 	{"internal/agentproc", nil, "it knows an agent by its command line and its log alone"},
 	{"internal/agentproc/agenttest", []string{"lease", "cluster/clusterhttp", "cluster/clusterhttp/doctor", "internal/agentproc", "internal/redistest"}, "it asks real agents by their API"},
 	{"internal/redistest", nil, "it serves the tests of any package"},
+	{"internal/standin", nil, "it serves any demo"},
 	{"internal/fleettest", nil, "it has only tests"},
 	{"internal/netlab", nil, "it has only tests"},
 	{"internal/docstest", nil, "it has only tests"},

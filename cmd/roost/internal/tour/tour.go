@@ -16,6 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
+	"github.com/roost-cluster/roost/internal/standin"
 )
 
 // Options says what tour to run.
@@ -71,9 +72,9 @@ func Run(ctx context.Context, o Options) error {
 		web: &http.Client{Transport: &http.Transport{}}, settings: cluster.Config{}.WithDefaults(), began: time.Now(),
 	}
 	if t.redis == "" {
-		url, stop, err := startStandIn()
+		url, stop, err := standin.Start()
 		if err != nil {
-			return err
+			return fmt.Errorf("tour: %w", err)
 		}
 		defer stop()
 		t.redis = url

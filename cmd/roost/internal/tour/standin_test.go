@@ -7,13 +7,14 @@ import (
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+	"github.com/roost-cluster/roost/internal/standin"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
 // TestStandIn: keys of the stand-in last as long as on a Redis, and scripts see the time.
 func TestStandIn(t *testing.T) {
-	url, stop, err := startStandIn()
+	url, stop, err := standin.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func TestStandIn(t *testing.T) {
 		res := store.Swap(t.Context(), pinstore.Op{Partition: 7, Room: "lobby"})[0]
 		return res.Err == nil && res.Pin == pinstore.Pin{}
 	})
-	if took := time.Since(began); took < ttl-tickEvery {
+	if took := time.Since(began); took < ttl-standin.Precision {
 		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)
 	}
 	eventually(t, "the heartbeat has expired", func() bool {

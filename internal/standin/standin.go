@@ -1,4 +1,5 @@
-package tour
+// Package standin replaces Redis in demos, which then need no server.
+package standin
 
 import (
 	"fmt"
@@ -8,17 +9,16 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// tickEvery is the precision of the stand-in's TTLs: a key can expire this much too early.
+// Precision is the precision of the stand-in's TTLs: a key can expire this much too early.
 // The shortest TTL that matters is of a lease.
-const tickEvery = 100 * time.Millisecond
+const Precision = 100 * time.Millisecond
 
-// startStandIn starts what replaces the Redis that the agents share, so that the demo needs
-// no server. It ends with this process, as the agents do. Nothing else in the demo knows
-// miniredis, which does not notify clients of changes.
-func startStandIn() (url string, stop func(), err error) {
+// Start starts what replaces the Redis that agents share, until stop or the end of this process. It returns
+// its URL. Nothing else in a demo knows miniredis, which does not notify clients of changes.
+func Start() (url string, stop func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
-		return "", nil, fmt.Errorf("tour: start the stand-in for Redis: %w", err)
+		return "", nil, fmt.Errorf("start the stand-in for Redis: %w", err)
 	}
 	done := make(chan struct{})
 	var wait sync.WaitGroup
@@ -34,7 +34,7 @@ func startStandIn() (url string, stop func(), err error) {
 // command (ClockTTL), and would then visit all keys each time: a list of the rooms took
 // 220 ms instead of 11 ms.
 func age(server *miniredis.Miniredis, done <-chan struct{}) {
-	tick := time.NewTicker(tickEvery)
+	tick := time.NewTicker(Precision)
 	defer tick.Stop()
 	for last := time.Now(); ; {
 		select {
