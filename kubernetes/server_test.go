@@ -94,11 +94,7 @@ func (s *server) is() string {
 	return s.state
 }
 
-func (s *server) become(state string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state = state
-}
+func (s *server) become(state string) { s.change(func() { s.state = state }) }
 
 // change changes objects.
 func (s *server) change(f func()) {

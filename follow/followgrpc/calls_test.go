@@ -16,6 +16,7 @@ import (
 
 	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/followgrpc"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // A call of each kind goes to the owner of its key.
@@ -131,7 +132,7 @@ func TestPatience(t *testing.T) {
 		_, err := unary(t, client, "down", grpc.WaitForReady(true))
 		ready <- err
 	}()
-	eventually(t, "a failed connection", func() bool {
+	redistest.Until(t, "a failed connection", func() bool {
 		_, err := unary(t, client, "down")
 		return err != nil
 	})
@@ -178,7 +179,7 @@ func TestOwners(t *testing.T) {
 		t.Errorf("%s, %v", at, err)
 	}
 	serve(t, at(first.addr))
-	eventually(t, "the first owner to serve again", func() bool {
+	redistest.Until(t, "the first owner to serve again", func() bool {
 		at, err := unary(t, client, "a")
 		return err == nil && at == first.addr
 	})
@@ -190,7 +191,7 @@ func TestConnections(t *testing.T) {
 	o := &owners{}
 	o.set("a", a.addr)
 	client, conn := clientOf(t, o)
-	eventually(t, "a connection without a call", func() bool {
+	redistest.Until(t, "a connection without a call", func() bool {
 		conn.Connect()
 		return a.conns.Load() == 1 && conn.GetState() == connectivity.Ready
 	})
@@ -199,7 +200,7 @@ func TestConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.set("a", b.addr)
-	eventually(t, "the next owner", func() bool {
+	redistest.Until(t, "the next owner", func() bool {
 		at, err := unary(t, client, "a")
 		return err == nil && at == b.addr
 	})
@@ -217,7 +218,7 @@ func TestConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = stream.Recv()
-	eventually(t, "the end of the connection", func() bool { return a.conns.Load() == 0 })
+	redistest.Until(t, "the end of the connection", func() bool { return a.conns.Load() == 0 })
 }
 
 // Without a table calls wait for Patience, and fail then, until there is one.
@@ -231,7 +232,7 @@ func TestNoTable(t *testing.T) {
 	}
 	a := serve(t)
 	o.set("a", a.addr)
-	eventually(t, "a table", func() bool {
+	redistest.Until(t, "a table", func() bool {
 		_, err := unary(t, client, "a")
 		return err == nil
 	})
@@ -256,7 +257,7 @@ func TestEndedFollower(t *testing.T) {
 			waiting <- err
 		}()
 	}
-	eventually(t, "a call that waits", func() bool { return conn.GetState() == connectivity.Connecting })
+	redistest.Until(t, "a call that waits", func() bool { return conn.GetState() == connectivity.Connecting })
 	_ = f.Close()
 	for range 2 {
 		if err := <-waiting; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "was closed before it had a table") {

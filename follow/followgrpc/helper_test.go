@@ -20,6 +20,7 @@ import (
 
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/follow/followgrpc"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -147,9 +148,9 @@ func serve(t *testing.T, changes ...func(*service)) *service {
 // stop ends the server, and waits until the client, which has no other connection, has noticed.
 func (s *service) stop(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
-	eventually(t, "a connection", func() bool { return conn.GetState() == connectivity.Ready })
+	redistest.Until(t, "a connection", func() bool { return conn.GetState() == connectivity.Ready })
 	s.Stop()
-	eventually(t, "its end", func() bool { return conn.GetState() != connectivity.Ready })
+	redistest.Until(t, "its end", func() bool { return conn.GetState() != connectivity.Ready })
 }
 
 // HandleConn implements stats.Handler: it counts open connections.
@@ -317,14 +318,4 @@ func unary(t *testing.T, client grpc_testing.TestServiceClient, key string, opts
 	}
 	resp, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{}, opts...)
 	return resp.GetServerId(), err
-}
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not yet: ", what)
-		}
-	}
 }

@@ -98,7 +98,7 @@ func TestRollingRestart(t *testing.T) {
 		m.start(t, members[(i+1)%len(members)].Gossip)
 		x.settles(f, len(members))
 		before := x.calls.Load()
-		eventually(t, "50 more calls", func() bool { return x.calls.Load() >= before+50 })
+		redistest.Until(t, "50 more calls", func() bool { return x.calls.Load() >= before+50 })
 	}
 	stop()
 	asking.Wait()
@@ -112,7 +112,7 @@ func TestRollingRestart(t *testing.T) {
 // settles waits until the follower knows n members, and each of them answers for its rooms.
 func (x *load) settles(f *follow.Follower, n int) {
 	x.t.Helper()
-	eventually(x.t, fmt.Sprint(n, " members that own rooms"), func() bool {
+	redistest.Until(x.t, fmt.Sprint(n, " members that own rooms"), func() bool {
 		owners := make(map[string]bool)
 		for i := range rooms {
 			if owner, err := f.Place(fmt.Sprint(i)); err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/follow"
 	"github.com/roost-cluster/roost/follow/httpproxy"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // member is a server with an agent inside, and the API of the agent.
@@ -53,16 +54,6 @@ type fleet struct {
 func count(in *sync.Map, name string, n int64) int64 {
 	counter, _ := in.LoadOrStore(name, new(atomic.Int64))
 	return counter.(*atomic.Int64).Add(n) //nolint:forcetypeassert // nothing else is put there
-}
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not yet: ", what)
-		}
-	}
 }
 
 // listen listens at an address that was in use before, or at a free port.
@@ -138,7 +129,7 @@ func (m *member) hold() (release func()) {
 	m.t.Helper()
 	g := &gate{open: make(chan struct{})}
 	m.gate.Store(g)
-	eventually(m.t, "requests in progress", func() bool { return g.held.Load() >= 6 })
+	redistest.Until(m.t, "requests in progress", func() bool { return g.held.Load() >= 6 })
 	return func() { m.gate.Store(nil); close(g.open) }
 }
 

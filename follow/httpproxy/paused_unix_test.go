@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // The process of the owner is paused: the kernel goes on to accept what the proxy sends (S7.2).
@@ -24,7 +25,7 @@ func pausable(t *testing.T) (addr string, pause func()) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$")
 	cmd.Env = append(os.Environ(), "PAUSABLE=1")
 	p := agenttest.Start(t, cmd)
-	eventually(t, "an address", func() bool { return strings.HasSuffix(p.Log.String(), "\n") })
+	redistest.Until(t, "an address", func() bool { return strings.HasSuffix(p.Log.String(), "\n") })
 	return strings.TrimSpace(p.Log.String()), func() {
 		if err := p.Pause(); err != nil {
 			t.Error(err)

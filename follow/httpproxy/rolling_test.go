@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 const rooms = 500
@@ -97,10 +98,10 @@ func (x *load) stops(m *member) {
 	if err := m.agent.Drain(x.t.Context()); err != nil {
 		x.t.Error(err)
 	}
-	eventually(x.t, "no rooms of "+m.id, func() bool { return !x.owners()[m.id] })
+	redistest.Until(x.t, "no rooms of "+m.id, func() bool { return !x.owners()[m.id] })
 	release()
 	now := x.phase.Add(2)
-	eventually(x.t, "the end of requests by the old table", func() bool {
+	redistest.Until(x.t, "the end of requests by the old table", func() bool {
 		for before := range now {
 			if count(&x.pending, fmt.Sprint(before), 0) > 0 {
 				return false
@@ -129,7 +130,7 @@ func (x *load) kills(m *member) {
 	k := &killing{addr: m.addr}
 	x.killed.Store(k)
 	m.kill()
-	eventually(x.t, "the end of all connections to the killed server", func() bool { return count(&x.conns, m.addr, 0) == 0 })
+	redistest.Until(x.t, "the end of all connections to the killed server", func() bool { return count(&x.conns, m.addr, 0) == 0 })
 	ended := time.Now()
 	k.ended.Store(&ended)
 	m.gate.Store(nil)
@@ -138,7 +139,7 @@ func (x *load) kills(m *member) {
 // settles waits until n members own rooms, all of them and the follower have one table, and 50 requests have run since.
 func (x *load) settles(n int) {
 	x.t.Helper()
-	eventually(x.t, fmt.Sprint("one table with ", n, " members that own rooms"), func() bool {
+	redistest.Until(x.t, fmt.Sprint("one table with ", n, " members that own rooms"), func() bool {
 		owners := x.owners()
 		for _, m := range x.members {
 			if owners[m.id] && (!m.agent.Converged() || m.agent.Snapshot().Digest() != x.f.Table().Digest()) {
@@ -149,7 +150,7 @@ func (x *load) settles(n int) {
 	})
 	x.phase.Add(1)
 	before := x.settled.Load()
-	eventually(x.t, "50 more requests", func() bool { return x.settled.Load() >= before+50 })
+	redistest.Until(x.t, "50 more requests", func() bool { return x.settled.Load() >= before+50 })
 }
 
 // run sends 200 requests a second. If the machine is late, it catches up, with as many at a time as a busy one answers well before

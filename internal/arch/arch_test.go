@@ -3,9 +3,7 @@ package arch
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os/exec"
 	"path/filepath"
@@ -355,13 +353,9 @@ func list(t *testing.T) (pkgs []pkg) {
 		if err != nil {
 			t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
 		}
-		for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 			var p pkg
-			err := dec.Decode(&p)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
+			if err := dec.Decode(&p); err != nil {
 				t.Fatalf("go list: %v", err)
 			}
 			pkgs = append(pkgs, p)

@@ -112,7 +112,7 @@ func TestCall(t *testing.T) {
 	}
 
 	home = c.home(t)
-	before := at(t, c.other(home), c.room).Epoch
+	before := at(t, home, c.room).Epoch
 	c.moved(t, "kill -9 of agent and server", home, func() {
 		_ = home.server.Kill()
 		_ = home.Kill()
@@ -200,16 +200,6 @@ func (c *caller) home(t *testing.T) *seat {
 		}
 	}
 	t.Fatalf("the page is at %q", id)
-	return nil
-}
-
-// other returns a node that runs.
-func (c *caller) other(than *seat) *seat {
-	for _, s := range c.seats {
-		if s != than && !s.server.Ended() {
-			return s
-		}
-	}
 	return nil
 }
 

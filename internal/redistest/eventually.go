@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -25,4 +26,15 @@ func Eventually(tb testing.TB, what string, f func() error) {
 		}
 		<-time.After(min(max(least, 4*time.Since(began)), most))
 	}
+}
+
+// Until is Eventually for a condition.
+func Until(tb testing.TB, what string, condition func() bool) {
+	tb.Helper()
+	Eventually(tb, what, func() error {
+		if !condition() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 }
