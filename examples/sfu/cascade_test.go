@@ -72,18 +72,23 @@ func TestTakeover(t *testing.T) { // S6.12
 	take(third, 0, false, true, false) // the receivers ask for a keyframe
 }
 
-// A room of 30 subscribers spreads over its node and two others. Faults of each cost no more than those of a room
-// on one node: its clients follow, and nobody gives up.
+// A room of 12 subscribers, or 30 by -long, spreads over its node and two others. Faults of each cost no more than those of a
+// room on one node: its clients follow, and nobody gives up.
 func TestOutgrown(t *testing.T) { // S6.12
 	t.Parallel()
-	try(t, plan{nodes: "abcd", args: func(string) []string { return []string{"-room-max", "10"} }}, outgrown)
+	most := 4 // on one node
+	if *long {
+		most = 10
+	}
+	args := []string{"-room-max", fmt.Sprint(most)}
+	try(t, plan{nodes: "abcd", args: func(string) []string { return args }}, func(tr *trial) { outgrown(tr, args, most) })
 }
 
-func outgrown(tr *trial) {
-	const subscribers = 30
-	tr.must(tr.crowd.call(tr.ctx, "room", subscribers))
+func outgrown(tr *trial, args []string, most int) {
+	tr.must(tr.crowd.call(tr.ctx, "room", 3*most))
+	load := int64(most)
 	homes := tr.spread("a room that outgrows its node", 3)
-	tr.loads(homes, map[string]int64{"room": 12, "room~1": 10, "room~2": 10}) // an edge is one subscriber of the room
+	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // an edge is one subscriber of the room
 	for range repetitions() {
 		for _, step := range []struct {
 			what, room string
@@ -105,11 +110,11 @@ func outgrown(tr *trial) {
 			if n := tr.crowd.broken() - broken; step.unbroken && n > 0 {
 				tr.errorf("%s: connections ended %d times before there was another one", step.what, n)
 			}
-			tr.must(tr.farm.add(tr.ctx, id+"x", "-room-max", "10"))
+			tr.must(tr.farm.add(tr.ctx, id+"x", args...))
 			homes = tr.spread("a node joins", 3)
 		}
 	}
-	tr.alone()
+	tr.alone(load)
 }
 
 // spread waits until all participants are where their room or edge is, and these are on nodes of their own.
@@ -181,11 +186,11 @@ func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int6
 	})
 }
 
-// alone ends the clients of edges, and waits for the end of the edges.
-func (t *trial) alone() {
+// alone ends the clients of edges, and waits for the end of the edges. The load of the room stays.
+func (t *trial) alone(load int64) {
 	t.crowd.dismiss(func(b *bot) bool { return b.current().room != b.room })
 	homes := t.spread("the room alone", 1)
-	t.loads(homes, map[string]int64{"room": 10})
+	t.loads(homes, map[string]int64{"room": load})
 	t.until("the end of the edges", func() error {
 		for _, id := range t.farm.ids() {
 			s, err := t.farm.stats(t.ctx, id)

@@ -42,7 +42,7 @@ func TestSoak(t *testing.T) { // S6.1, S6.11, S6.12, S6.15
 	t.Parallel()
 	if *soakFor == 0 {
 		args := []string{"-room-max", "3"}
-		try(t, plan{nodes: "abcd", args: func(string) []string { return args }}, func(tr *trial) { soaked(tr, args, 8, 20, 6, 0) })
+		try(t, plan{nodes: "abcd", args: func(string) []string { return args }}, func(tr *trial) { soaked(tr, args, 5, 14, 6, 0) })
 		return
 	}
 	pictureEvery = time.Second / time.Duration(*pictures)
