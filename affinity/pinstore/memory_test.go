@@ -14,7 +14,7 @@ import (
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
-		pins := make([]Pin, 1024)
+		pins := make([]Pin, 128)
 		for range 500 {
 			var ops []Op
 			for i := range pins {
