@@ -20,11 +20,8 @@ func TestReleasedAndClaimedAnew(t *testing.T) { // S0.5
 			f.resolve(other, "r", 2)
 		},
 		"moved and back": func(t *testing.T, f *fleet, home, other string) {
-			for _, to := range []string{other, home} {
-				if _, err := f.rooms[other].Move(t.Context(), "r", f.Agent(to).Snapshot().Self.ID); err != nil {
-					t.Fatal(err)
-				}
-			}
+			f.move(other, other)
+			f.move(other, home)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

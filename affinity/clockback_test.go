@@ -2,7 +2,6 @@ package affinity_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -13,13 +12,11 @@ import (
 // A fleet has restarted with its clocks an hour back: pins name later incarnations of its
 // nodes, which are dead. The nodes host these rooms again.
 func TestClockBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := pinstore.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "b")
+	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		pin := func(room string) pinstore.Pin {
 			self := f.Agent(string(f.owner(room))).Snapshot().Self
 			later := lease.Incarnation{Node: self.ID, Number: self.Incarnation + uint64(time.Hour)}
-			return store.Swap(t.Context(), pinstore.Op{
+			return f.store.Swap(t.Context(), pinstore.Op{
 				Partition: f.Agent("a").Partition(room), Room: room, TTL: 10 * time.Hour, Set: pinstore.Pin{Incarnation: later, Size: 2},
 			})[0].Pin
 		}
@@ -29,10 +26,7 @@ func TestClockBack(t *testing.T) {
 		}
 		time.Sleep(2 * ttl)
 		for room, was := range before {
-			h, err := f.rooms[string(was.Node)].Host(t.Context(), room, affinity.Demand{Size: 2})
-			if err != nil {
-				t.Fatalf("%s: %v", room, err)
-			}
+			h := f.hostAt(string(was.Node), room, 2)
 			if h.Epoch() <= was.Epoch {
 				t.Errorf("%s: epoch %d after %d", room, h.Epoch(), was.Epoch)
 			}
@@ -46,16 +40,14 @@ func TestClockBack(t *testing.T) {
 // The later incarnation runs and has not been met by gossip: the earlier one takes nothing
 // from it.
 func TestLaterProcessKeepsRooms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := pinstore.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a")
+	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		self := f.Agent("a").Snapshot().Self
 		later := lease.Incarnation{Node: self.ID, Number: self.Incarnation + 1}
-		pin := store.Swap(t.Context(), pinstore.Op{
+		pin := f.store.Swap(t.Context(), pinstore.Op{
 			Partition: f.Agent("a").Partition("r"), Room: "r", TTL: time.Hour, Set: pinstore.Pin{Incarnation: later, Size: 2},
 		})[0].Pin
 		for range 60 {
-			if _, err := store.Heartbeat(t.Context(), later, ttl, nil); err != nil {
+			if _, err := f.store.Heartbeat(t.Context(), later, ttl, nil); err != nil {
 				t.Fatal(err)
 			}
 			if h, err := f.rooms["a"].Host(t.Context(), "r", affinity.Demand{Size: 2}); err == nil {
@@ -63,7 +55,7 @@ func TestLaterProcessKeepsRooms(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if is := pins(t, store)["r"]; is != pin {
+		if is := pins(t, f.store)["r"]; is != pin {
 			t.Errorf("the pin was %+v and is %+v", pin, is)
 		}
 	})

@@ -187,6 +187,8 @@ type replaced struct {
 	heeds []func(string)
 }
 
+func newReplaced() *replaced { return &replaced{now: pinstore.NewMemory()} }
+
 func (s *replaced) empty() { s.restore(pinstore.NewMemory()) }
 
 // failOver empties the store. No user is notified.

@@ -101,10 +101,14 @@ func (f *fleet) resolve(id, room string, size int) affinity.Assignment {
 // host resolves a room at one node and hosts it where that says.
 func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 	f.t.Helper()
-	a := f.resolve(at, room, size)
-	h, err := f.rooms[string(a.Node)].Host(f.t.Context(), room, affinity.Demand{Size: size})
+	return f.hostAt(string(f.resolve(at, room, size).Node), room, size)
+}
+
+func (f *fleet) hostAt(id, room string, size int) *affinity.Hosting {
+	f.t.Helper()
+	h, err := f.rooms[id].Host(f.t.Context(), room, affinity.Demand{Size: size})
 	if err != nil {
-		f.t.Fatalf("%s hosts %s: %v", a.Node, room, err)
+		f.t.Fatalf("%s hosts %s: %v", id, room, err)
 	}
 	return h
 }
@@ -252,15 +256,6 @@ func (f *fleet) onlyMovedFromC(before, after map[string]pinstore.Pin) (n int) {
 func hasNode(pins map[string]pinstore.Pin, id lease.NodeID) bool {
 	for _, p := range pins {
 		if p.Node == id {
-			return true
-		}
-	}
-	return false
-}
-
-func someMoved(before, after map[string]pinstore.Pin) bool {
-	for room, was := range before {
-		if after[room] != was {
 			return true
 		}
 	}

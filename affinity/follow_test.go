@@ -49,10 +49,7 @@ func TestFollow(t *testing.T) { // S6.16
 		wantFollowed(t, "pinned", got, 1, from, h.Epoch())
 
 		to := f.not(at, string(from))
-		moved, err := f.rooms["b"].Move(t.Context(), "r", lease.NodeID(to))
-		if err != nil {
-			t.Fatal(err)
-		}
+		moved := f.move("b", to)
 		time.Sleep(time.Second)
 		wantFollowed(t, "moved", got, 2, lease.NodeID(to), moved.Epoch)
 
@@ -90,10 +87,7 @@ func TestFollowFindsMissedMoves(t *testing.T) { // S6.16
 		wantFollowed(t, "pinned", got, 1, f.resolve("b", "r", 3).Node, h.Epoch())
 		f.rooms["a"].Forget("r") // evicted: this node is not notified of the room
 		to := f.not(string(f.resolve("b", "r", 3).Node))
-		moved, err := f.rooms["b"].Move(t.Context(), "r", lease.NodeID(to))
-		if err != nil {
-			t.Fatal(err)
-		}
+		moved := f.move("b", to)
 		time.Sleep(3 * time.Second)
 		wantFollowed(t, "moved unseen", got, 2, lease.NodeID(to), moved.Epoch)
 	})
@@ -135,8 +129,7 @@ func TestFollowInCut(t *testing.T) { // S6.16
 // moved, and its clients must not connect again; the next move has news for them.
 func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
 		time.Sleep(5 * time.Second)
 		h := f.host("b", "r", 3)
@@ -156,16 +149,10 @@ func TestFollowIgnoresRestoredPins(t *testing.T) { // S6.16
 		}
 		wantFollowed(t, "restored", got, 1, home.Node, before)
 
-		moved, err := f.rooms["b"].Move(t.Context(), "r", lease.NodeID(f.not("a", string(home.Node))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		moved := f.move("b", f.not("a", string(home.Node)))
 		time.Sleep(3 * time.Second)
 		wantFollowed(t, "moved", got, 2, moved.Node, moved.Epoch)
-		back, err := f.rooms["b"].Move(t.Context(), "r", home.Node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := f.move("b", string(home.Node))
 		time.Sleep(3 * time.Second)
 		wantFollowed(t, "back", got, 3, back.Node, back.Epoch)
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,11 +35,11 @@ func newZones(t *testing.T, cfg affinity.Config, ids ...string) *fleet {
 	return f
 }
 
-// A thousand rooms by a ladder over three zones, of which one is nearly full and one is
-// down.
+// A thousand rooms by a ladder over three zones, of which one is nearly full and one is down, and 500
+// more when that has a node again.
 func TestLadder(t *testing.T) { // S6.10
 	synctest.Test(t, func(t *testing.T) {
-		f := newZones(t, affinity.Config{}, "eu-1-a", "eu-1-b", "eu-2-a", "eu-2-b", "us-1-a", "us-1-b", "us-1-c")
+		f := newZones(t, affinity.Config{Settle: time.Hour}, "eu-1-a", "eu-1-b", "eu-2-a", "eu-2-b", "us-1-a", "us-1-b", "us-1-c")
 		for _, id := range []string{"eu-1-a", "eu-1-b"} {
 			f.Agent(id).SetLoad(700)
 		}
@@ -46,20 +47,28 @@ func TestLadder(t *testing.T) { // S6.10
 		f.crash("eu-2-b")
 		time.Sleep(soon)
 		d := affinity.Demand{Size: 2, Prefer: []string{"zone:eu-1", "region:eu"}}
-		at := make(map[string]int)
 		best := 0 // rooms of the nearly full zone on their best node there
-		for i := range 1000 {
-			a, err := f.rooms["us-1-a"].Resolve(t.Context(), fmt.Sprint("room-", i), d)
-			if err != nil {
-				t.Fatal(err)
+		climb := func(rooms string, n int, want map[string]int) {
+			t.Helper()
+			at := make(map[string]int)
+			for i := range n {
+				a, err := f.rooms["us-1-a"].Resolve(t.Context(), fmt.Sprint(rooms, i), d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, rung, _ := strings.Cut(a.Reason, " at ")
+				at[a.Member.Zone+", "+rung]++
+				if strings.Contains(a.Reason, "the best node for its partition at rung 1 (zone:eu-1)") {
+					best++
+				}
 			}
-			at[a.Member.Zone]++
-			if strings.Contains(a.Reason, "the best node for its partition at rung 1 (zone:eu-1)") {
-				best++
+			if !maps.Equal(at, want) {
+				t.Errorf("%d rooms are at %v, want %v", n, at, want)
 			}
 		}
-		if at["eu-1"] != 100 || at["eu-2"] != 0 || at["us-1"] != 900 || best == 0 {
-			t.Errorf("two nodes of eu-1 have headroom for 50 rooms each, and eu-2 is down: %v, %d by their partition", at, best)
+		climb("room-", 1000, map[string]int{"eu-1, rung 1 (zone:eu-1)": 100, "us-1, rung 3 (anywhere)": 900})
+		if best == 0 {
+			t.Error("no room is on the best node for its partition")
 		}
 		for i := range 10 {
 			e, err := f.rooms["us-1-a"].Explain(t.Context(), fmt.Sprint("new-", i), d)
@@ -77,9 +86,7 @@ func TestLadder(t *testing.T) { // S6.10
 			}
 		}
 		f.start("eu-2-c") // of region eu
-		if a, err := f.rooms["us-1-a"].Resolve(t.Context(), "later", d); err != nil || a.Member.Zone != "eu-2" || !strings.Contains(a.Reason, "rung 2 (region:eu)") {
-			t.Errorf("%+v, %v", a, err)
-		}
+		climb("later-", 500, map[string]int{"eu-2, rung 2 (region:eu)": 400, "us-1, rung 3 (anywhere)": 100})
 	})
 }
 
@@ -100,9 +107,7 @@ func TestRequire(t *testing.T) { // S6.10
 			}
 			home[room] = a.Node
 			// Its host knows nothing but who has joined.
-			if _, err := f.rooms[string(a.Node)].Host(t.Context(), room, affinity.Demand{Size: 1}); err != nil {
-				t.Fatal(err)
-			}
+			f.hostAt(string(a.Node), room, 1)
 		}
 		time.Sleep(75 * time.Second) // pins are refreshed
 		f.crash("eu-1-1")
@@ -156,10 +161,7 @@ func TestWebinarIsNoMesh(t *testing.T) { // S6.9
 		if err != nil || a.Source != affinity.Hash {
 			t.Fatalf("300 streams fit on its owner: %+v, %v", a, err)
 		}
-		h, err := f.rooms[string(a.Node)].Host(t.Context(), "webinar", affinity.Demand{Size: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := f.hostAt(string(a.Node), "webinar", 1)
 		if rooms, units := f.rooms[string(a.Node)].Hosted(); units != 300 || rooms[0].Size != 301 {
 			t.Errorf("hosted as %+v", rooms)
 		}

@@ -18,8 +18,7 @@ func TestDeadPinYields(t *testing.T) { // S6.1
 	for name, older := range map[string]bool{"the store was away": false, "the store has older data": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				data := &replaced{}
-				data.empty()
+				data := newReplaced()
 				store := &faulty{Store: data}
 				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 				var rooms []string
@@ -71,8 +70,7 @@ func TestEpochNeverFalls(t *testing.T) { // S6.2
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				data := &replaced{}
-				data.empty()
+				data := newReplaced()
 				f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
 				var h *affinity.Hosting
 				host := func(id string) {
@@ -136,8 +134,7 @@ func TestEpochNeverFalls(t *testing.T) { // S6.2
 // of either. A node that knows the room sees no smaller epoch.
 func TestClockOfStoreBehind(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
-		store := &replaced{}
-		store.empty()
+		store := newReplaced()
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		at := f.Agent("b").Snapshot().Self
 		ahead := pinstore.Pin{Incarnation: lease.Incarnation{Node: at.ID, Number: at.Incarnation}, Epoch: 1 << 52}
@@ -155,8 +152,7 @@ func TestClockOfStoreBehind(t *testing.T) { // S6.2
 // knows of that tenure: the new home gets a greater epoch.
 func TestRehomedWithClockBehind(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c")
 		f.resolve("c", "r", 2)
 		first := f.move("c", "a")

@@ -98,8 +98,7 @@ func TestStoreInTrouble(t *testing.T) {
 // rooms would be placed elsewhere now.
 func TestStoreLosesEverything(t *testing.T) { // S0.5
 	synctest.Test(t, func(t *testing.T) {
-		store := &replaced{}
-		store.empty()
+		store := newReplaced()
 		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 		for _, id := range []string{"a", "b", "c"} {
 			f.Agent(id).SetLoad(300)
@@ -146,8 +145,7 @@ func TestStoreLosesRoomWithoutHost(t *testing.T) {
 	for _, after := range []time.Duration{0, 5 * time.Second} { // while hosts restore their pins, and later
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &replaced{}
-				store.empty()
+				store := newReplaced()
 				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 				owner := f.owner("r")
 				other := f.Agent(f.not(string(owner))).Snapshot().Self
@@ -177,8 +175,7 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 	for _, away := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second} {
 		t.Run(fmt.Sprint(away), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				data := &replaced{}
-				data.empty()
+				data := newReplaced()
 				store := &faulty{Store: data}
 				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 				// The room was moved away from its owner, so other nodes would guess wrong.
@@ -190,10 +187,7 @@ func TestStrangers(t *testing.T) { // S0.1, S0.5
 				if _, err := f.rooms[owner].Move(t.Context(), room, f.Agent(home).Snapshot().Self.ID); err != nil {
 					t.Fatal(err)
 				}
-				hosting, err := f.rooms[home].Host(t.Context(), room, affinity.Demand{Size: 2})
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosting := f.hostAt(home, room, 2)
 
 				store.fails.Store(true)
 				data.empty()
@@ -224,16 +218,10 @@ func TestConflict(t *testing.T) {
 		one := string(f.owner(room))
 		two := f.not(one)
 		store.fails.Store(true)
-		h1, err := f.rooms[one].Host(t.Context(), room, affinity.Demand{Size: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h1 := f.hostAt(one, room, 2)
 		f.Split([]string{"a"}, []string{"b"})
 		time.Sleep(2 * soon) // each is alone, and owns everything
-		h2, err := f.rooms[two].Host(t.Context(), room, affinity.Demand{Size: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h2 := f.hostAt(two, room, 2)
 		f.Heal()
 		store.fails.Store(false)
 		time.Sleep(2 * soon)
@@ -259,8 +247,7 @@ func TestConflict(t *testing.T) {
 // answer, and lives on another node now, is a conflict and no move.
 func TestLossWhileHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		store := &faulty{Store: data}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		room := "r"
@@ -279,10 +266,7 @@ func TestLossWhileHosting(t *testing.T) {
 		})
 		next := func() { store.afterSwap.Store(&lose) } // once Host replaces that pin
 		store.afterSwap.Store(&next)
-		h, err := f.rooms[owner].Host(t.Context(), room, affinity.Demand{Size: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := f.hostAt(owner, room, 2)
 		time.Sleep(time.Second)
 		if !lost(h) || !errors.Is(h.Err(), affinity.ErrSplit) || f.rooms[owner].Stats().Conflicts != 1 {
 			t.Errorf("lost: %t, %v; %d conflicts", lost(h), h.Err(), f.rooms[owner].Stats().Conflicts)

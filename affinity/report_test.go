@@ -3,6 +3,7 @@ package affinity_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,8 +76,7 @@ func TestReport(t *testing.T) { // S6.13
 // connected before counts.
 func TestReportAfterRestore(t *testing.T) { // S6.13
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		f := newFleet(t, data, affinity.Config{}, "a", "b", "c", "d")
 		time.Sleep(5 * time.Second)
 		f.host("a", "r", 3)
@@ -120,25 +120,33 @@ func TestReportGivesUp(t *testing.T) { // S6.13
 	})
 }
 
-// However many report a node, the agent looks at it once a second.
+// However many report a node, the agent looks at it once a second. The word of clients alone moves nothing.
 func TestReportsShareLooks(t *testing.T) { // S6.13
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		const at = "a"
 		looks := f.rooms[at].CountLooks()
-		var lost []reconnect.Directive
+		var lost []affinity.Assignment
 		for _, room := range names(50) {
 			if home := f.resolve(at, room, 2); home.Node != at {
-				lost = append(lost, home.Directive())
+				lost = append(lost, home)
 			}
 		}
+		before := pins(t, f.store)
 		for round := range 3 {
 			var wait sync.WaitGroup
-			for _, d := range lost {
+			for _, home := range lost {
 				for range 4 {
-					wait.Go(func() { f.reported(at, d) })
+					wait.Go(func() {
+						if a, _ := f.reported(at, home.Directive()); a.Incarnation != home.Incarnation || a.Epoch != home.Epoch {
+							t.Errorf("%v is reported, and the answer is %v", home, a)
+						}
+					})
 				}
 			}
 			wait.Wait()
+			if !maps.Equal(pins(t, f.store), before) {
+				t.Error("a room has moved")
+			}
 			if want := int64(round + 1); looks.Load() != want || len(lost) == 0 {
 				t.Errorf("%d reports made %d looks, want %d", 4*len(lost)*(round+1), looks.Load(), want)
 			}

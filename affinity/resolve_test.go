@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,29 +14,6 @@ import (
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
-
-func TestFirstJoins(t *testing.T) { // S0.1, S0.2, S0.4
-	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
-		for i := range 50 {
-			room := fmt.Sprint("room-", i)
-			answers := make([]affinity.Assignment, 40)
-			var wait sync.WaitGroup
-			for k := range answers {
-				wait.Go(func() { answers[k] = f.resolve(f.IDs()[k%4], room, k%5) })
-			}
-			wait.Wait()
-			for _, a := range answers[1:] {
-				if a.Incarnation != answers[0].Incarnation || a.Epoch != answers[0].Epoch {
-					t.Fatalf("%s: %+v and %+v", room, answers[0], a)
-				}
-			}
-			owner, err := f.Agent("a").Place(room)
-			if err != nil || answers[0].Node != owner.ID || answers[0].Member.ID != owner.ID {
-				t.Fatalf("%s lives on %s, its partition's owner is %v (%v)", room, answers[0].Node, owner, err)
-			}
-		}
-	})
-}
 
 func TestOverride(t *testing.T) { // S0.2, S0.3
 	synctest.Test(t, func(t *testing.T) {

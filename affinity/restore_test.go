@@ -21,18 +21,14 @@ func TestManyRoomsRestored(t *testing.T) { // S6.8
 func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAMinute uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		store := &faulty{Store: data}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		_ = f.Agent("b").SetWeight(0) // all rooms go to a
 		time.Sleep(5 * time.Second)
 		var hosted []*affinity.Hosting
 		for _, room := range names(rooms) {
-			h, err := f.rooms["a"].Host(t.Context(), room, affinity.Demand{Size: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := f.hostAt("a", room, 1)
 			hosted = append(hosted, h)
 		}
 		_ = f.Agent("b").SetWeight(200)
@@ -89,8 +85,7 @@ func TestHostReachesEarlierCopyLater(t *testing.T) { // S6.8
 func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, host func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		late := &faulty{Store: data}
 		f := newFleet(t, late, affinity.Config{}, "a")
 		f.store = &faulty{Store: data}
@@ -140,20 +135,14 @@ func TestClaimBeforeNewsOfLoss(t *testing.T) { // S6.8
 func claimBeforeNewsOfLoss(t *testing.T, answers time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		store := &faulty{Store: data}
 		f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
 		owner := string(f.owner("r"))
 		home := f.not(owner)
 		f.resolve(home, "r", 2)
-		if _, err := f.rooms[home].Move(t.Context(), "r", f.Agent(home).Snapshot().Self.ID); err != nil {
-			t.Fatal(err)
-		}
-		h, err := f.rooms[home].Host(t.Context(), "r", affinity.Demand{Size: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.move(home, home)
+		h := f.hostAt(home, "r", 2)
 		was := h.Epoch()
 		time.Sleep(time.Second) // the keeper has looked at it
 		data.mu.Lock()

@@ -89,9 +89,7 @@ func TestServeAndHost(t *testing.T) { // S6.16
 		ada.leave()
 		<-ada.ended
 		time.Sleep(5 * time.Second)
-		if _, err := f.rooms[string(at)].Host(t.Context(), "r", affinity.Demand{}); err != nil {
-			t.Fatal(err)
-		}
+		f.hostAt(string(at), "r", 0)
 		time.Sleep(9 * time.Second)
 		f.wantSize(at, 0)
 		time.Sleep(2 * time.Second)
@@ -118,9 +116,7 @@ func TestServeLost(t *testing.T) { // S6.16
 		at := f.resolve("a", "r", 1).Node
 		ada, bob := f.participant(at, affinity.Demand{}), f.participant(at, affinity.Demand{})
 		to := lease.NodeID(f.not(string(at)))
-		if _, err := f.rooms["a"].Move(t.Context(), "r", to); err != nil {
-			t.Fatal(err)
-		}
+		f.move("a", string(to))
 		for _, p := range []*participant{ada, bob} {
 			var elsewhere *affinity.NotOwnerError
 			if err := <-p.ended; !errors.As(err, &elsewhere) || elsewhere.Owner.Node != to || !errors.Is(p.cause, affinity.ErrNotOwner) {

@@ -224,8 +224,7 @@ func TestSettingsRefusedSweep(t *testing.T) { // S6.12
 // the first to reach the store.
 func TestSettingsAfterLoss(t *testing.T) { // S6.12
 	synctest.Test(t, func(t *testing.T) {
-		data := &replaced{}
-		data.empty()
+		data := newReplaced()
 		gate := &faulty{Store: data}
 		f := newFleet(t, gate, affinity.Config{}, "a", "b")
 		down := &faulty{Store: data}

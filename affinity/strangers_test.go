@@ -22,10 +22,7 @@ func TestRefusedMemberGetsNoRooms(t *testing.T) { // S6.12
 		away.fails.Store(true)
 		f.store, f.cfg.Cost = away, twice
 		f.start("x")
-		early, err := f.rooms["x"].Host(t.Context(), "early", affinity.Demand{Size: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		early := f.hostAt("x", "early", 1)
 		away.fails.Store(false)
 		time.Sleep(soon)
 		if f.rooms["x"].Stats().Refused == "" {
@@ -43,7 +40,7 @@ func TestRefusedMemberGetsNoRooms(t *testing.T) { // S6.12
 		if n := onX(); n > 0 {
 			t.Errorf("%d of 60 rooms went to the node that is refused", n)
 		}
-		_, err = f.rooms["a"].Move(t.Context(), names(1)[0], "x")
+		_, err := f.rooms["a"].Move(t.Context(), names(1)[0], "x")
 		if !errors.Is(err, affinity.ErrNotLive) || !strings.Contains(err.Error(), "settings") {
 			t.Errorf("moved to the node that is refused: %v", err)
 		}

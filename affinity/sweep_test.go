@@ -54,27 +54,6 @@ func TestDeath(t *testing.T) { // S0.7, S0.8, S5.4
 	})
 }
 
-// The index fails when a node dies: the sweep is repeated until it works.
-func TestSweepIsRepeated(t *testing.T) { // S0.8
-	synctest.Test(t, func(t *testing.T) {
-		store := pinstore.NewMemory()
-		blind := &faulty{Store: store}
-		f := newFleet(t, blind, affinity.Config{}, "a", "b", "c")
-		f.resolveAll(100)
-		blind.blind.Store(true)
-		f.crash("c")
-		time.Sleep(time.Minute)
-		if !hasNode(pins(t, store), "c") {
-			t.Fatal("rooms were re-homed without an index")
-		}
-		blind.blind.Store(false)
-		time.Sleep(time.Minute)
-		if hasNode(pins(t, store), "c") {
-			t.Error("pins name the dead node still")
-		}
-	})
-}
-
 // The store does not notify: the rooms that another node re-homes are found by a search.
 func TestDeathWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -96,10 +75,8 @@ func TestDeathWithoutNotifications(t *testing.T) {
 // The owner of a partition is live and does not reach the store: the second node re-homes
 // the rooms.
 func TestSecondSweeps(t *testing.T) { // S0.8
-	synctest.Test(t, func(t *testing.T) {
-		store := pinstore.NewMemory()
-		f := newFleet(t, store, affinity.Config{}, "a", "c")
-		cut := &faulty{Store: store}
+	inFleet(t, "a c", func(t *testing.T, f *fleet) {
+		store, cut := f.store, &faulty{Store: f.store}
 		f.store = cut
 		f.start("b")
 		f.resolveAll(100)
@@ -123,7 +100,7 @@ func TestDeathOfTheRehomer(t *testing.T) { // S0.8
 		before := pins(t, store)
 		slow.pause.Store(int64(300 * time.Millisecond)) // for each replacement of a few rooms
 		f.crash("c")
-		for !someMoved(before, pins(t, store)) {
+		for maps.Equal(before, pins(t, store)) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		f.crash("b")
