@@ -112,26 +112,6 @@ func (h *herd) same(before, after map[string]pinstore.Pin) error {
 	return nil
 }
 
-// A node that dies during an outage of Redis is detected afterwards.
-func TestKillWhileRedisIsAway(t *testing.T) { // S0.7, S0.8
-	long(t)
-	t.Parallel()
-	redis := redistest.Start(t)
-	look := newEye(t, redis.URL())
-	h := newHerd(t, setup{URL: redis.URL()}, "a", "b", "c")
-	h.host(names(500))
-	before := look.mustPins(h.rooms)
-	dead := h.nodes["c"].incarnation
-	redis.Pause()
-	h.kill("c")
-	h.waitAgreed() // by gossip
-	redis.Resume()
-	since := time.Now()
-	h.waitGone(look, dead, since)
-	h.unharmed(before, look.mustPins(h.rooms))
-	noScan(t, redis)
-}
-
 // A node dies while one of three shards hangs. Its rooms on the other shards get new homes
 // at once, the rest when the shard is back, and no other room moves.
 func TestKillWhileShardHangs(t *testing.T) { // S0.8

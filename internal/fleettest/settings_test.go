@@ -51,72 +51,36 @@ func isRefused(t *testing.T, n *node, text string) {
 // A node with another number of partitions, prefix or Cost is refused by name, the nodes that run are
 // not, and nodes with equal settings come and go. When all have ended, other settings are accepted.
 func TestSettings(t *testing.T) { // S6.12
-	for name, start := range map[string]func(*testing.T) string{
-		"server":  func(t *testing.T) string { return redistest.Start(t).URL() },
-		"cluster": func(t *testing.T) string { return redistest.StartCluster(t, 3, 0).URL() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it mostly waits
-			f := newFleet(t, setup{URL: start(t)}, "a", "b")
-			hosted := f.host(names(10), 2)
-			for range 2 {
-				for text, s := range others(f.setup) {
-					n, err := startNode(t.Context(), s)
-					if err == nil { // Redis took longer than the budget to answer Start
-						isRefused(t, n, text)
-						n.close()
-					} else if !errors.Is(err, affinity.ErrSettings) || !strings.Contains(err.Error(), text) {
-						t.Errorf("%+v: %v; want an ErrSettings with %q", s, err, text)
-					}
-				}
-				f.takesRooms(hosted)
-				f.nodes[1].close() // a rolling restart
-				f.nodes = f.nodes[:1]
-				for h, n := range hosted {
-					if n != f.nodes[0] {
-						delete(hosted, h)
-					}
-				}
-				f.start("b")
-				f.waitAgreed()
-				f.takesRooms(hosted)
-				f.host([]string{"one more"}, 2)
-			}
-			for _, n := range f.nodes {
+	t.Parallel() // it mostly waits
+	f := newFleet(t, setup{URL: redistest.Start(t).URL()}, "a", "b")
+	hosted := f.host(names(10), 2)
+	for range 2 {
+		for text, s := range others(f.setup) {
+			n, err := startNode(t.Context(), s)
+			if err == nil { // Redis took longer than the budget to answer Start
+				isRefused(t, n, text)
 				n.close()
+			} else if !errors.Is(err, affinity.ErrSettings) || !strings.Contains(err.Error(), text) {
+				t.Errorf("%+v: %v; want an ErrSettings with %q", s, err, text)
 			}
-			f.nodes = nil
-			f.setup.Partitions, f.setup.Prefix, f.setup.CostTimes = 64, "other:", 2
-			f.start("a")
-		})
+		}
+		f.takesRooms(hosted)
+		f.nodes[1].close() // a rolling restart
+		f.nodes = f.nodes[:1]
+		for h, n := range hosted {
+			if n != f.nodes[0] {
+				delete(hosted, h)
+			}
+		}
+		f.start("b")
+		f.waitAgreed()
+		f.takesRooms(hosted)
+		f.host([]string{"one more"}, 2)
 	}
-}
-
-// Redis returns without its data to a node that had rooms, and to one with other settings that started without it.
-// The first node goes on, even if the other one is faster.
-func TestSettingsAfterRestart(t *testing.T) { // S6.12
-	long(t)
-	for text, s := range others(setup{}) {
-		t.Run(strings.Fields(text)[0], func(t *testing.T) {
-			t.Parallel() // it mostly waits
-			redis := redistest.Start(t)
-			f := newFleet(t, setup{URL: redis.URL()}, "a")
-			hosted := f.host(names(10), 2)
-			redis.Kill()
-			s.URL, s.Cluster, s.TTL, s.Capacity = f.setup.URL, f.setup.Cluster, f.setup.TTL, capacity
-			x, err := startNode(t.Context(), s)
-			if err != nil {
-				t.Fatalf("Redis is down: %v", err)
-			}
-			t.Cleanup(x.close)
-			redis.Restart()
-			isRefused(t, x, text)
-			f.takesRooms(hosted)
-			f.host([]string{"one more"}, 2)
-			if _, err := x.rooms.Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, affinity.ErrSettings) {
-				t.Errorf("%v; want an ErrSettings", err)
-			}
-			f.takesRooms(hosted)
-		})
+	for _, n := range f.nodes {
+		n.close()
 	}
+	f.nodes = nil
+	f.setup.Partitions, f.setup.Prefix, f.setup.CostTimes = 64, "other:", 2
+	f.start("a")
 }
