@@ -48,8 +48,7 @@ func TestFingerprint(t *testing.T) { // S6.12
 
 // Foreign values under the key are errors that name it, and settings that the key cannot hold are errors.
 func TestFingerprintForeign(t *testing.T) { // S6.12
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	const key = "roost:{c}:fingerprint"
 	for _, put := range [][]string{{"SET", key, "foreign"}, {"RPUSH", key, "foreign"}} {
 		server.Do("DEL", key)
@@ -74,8 +73,7 @@ func TestFingerprintForeign(t *testing.T) { // S6.12
 }
 
 func BenchmarkBeat(b *testing.B) {
-	server := redistest.Start(b)
-	s := ready(b, Options{URL: server.URL()})
+	server, s := started(b)
 	for name, f := range map[string]func(i int) error{
 		"heartbeat": func(i int) error {
 			_, err := s.Heartbeat(b.Context(), node(lease.NodeID(fmt.Sprint("n", i%100)), 1), time.Minute, nil)

@@ -26,8 +26,7 @@ var insideScripts = []string{
 // S0.6: a join takes one round trip, with one run of the script. So does a batch, also of
 // several partitions.
 func TestOneCommand(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	pin := swap(t, s, first("warm", node("n", 1))).Pin // the script is there now
 	batch := make([]pinstore.Op, 64)
 	for i := range batch {
@@ -146,8 +145,7 @@ func TestKeys(t *testing.T) { // S1.1, S1.4
 
 // An index lasts as long as its longest entry, in any order of the entries.
 func TestIndexLasts(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	brief, long := first("brief", node("n", 1)), first("long", node("n", 1))
 	brief.TTL = time.Second
 	for name, swaps := range map[string][][]pinstore.Op{
@@ -177,8 +175,7 @@ func TestIndexLasts(t *testing.T) {
 
 // The index heals when pins and entries are made to differ.
 func TestStaleIndex(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	const n = 200 // more than a page
 	owner := node("n", 1)
 	for i := range n {
@@ -237,8 +234,7 @@ func TestStaleIndex(t *testing.T) {
 
 // A foreign value is an error that names the key, and no crash.
 func TestGarbage(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	owner := node("n", 1)
 	good := swap(t, s, first("good", owner)).Pin
 	ops := func(room string) []pinstore.Op {
@@ -305,8 +301,7 @@ func wrongType(t *testing.T, server *redistest.Server, s *Store, good pinstore.P
 }
 
 func TestHostile(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	server.Do("FLUSHALL")
 	owner := node("n", 1)
 	for _, op := range []pinstore.Op{

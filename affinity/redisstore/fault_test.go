@@ -134,8 +134,7 @@ func TestSlowToReach(t *testing.T) {
 // With a hanging server each call takes its budget and no more.
 func TestHangs(t *testing.T) {
 	long(t)
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	notified := listen(s)
 	works(t, s)
 	server.Pause()
@@ -165,8 +164,7 @@ func TestHangs(t *testing.T) {
 func TestCloseWhileHanging(t *testing.T) {
 	long(t)
 	t.Parallel() // it mostly waits
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	works(t, s)
 	server.Pause()
 	defer server.Resume()
@@ -220,8 +218,7 @@ func TestCloseDuringCalls(t *testing.T) {
 }
 
 func TestLoading(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	works(t, s)
 	finish := server.RestartLoading()
 	fails(t, s, "LOADING")
@@ -233,8 +230,7 @@ func TestLoading(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	pin := swap(t, s, first("room", node("n", 1))).Pin
 	server.ReadOnly(true)
 	for _, name := range []string{"claim", "batch", "heartbeat", "beat", "leave"} {
@@ -254,8 +250,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	pin := swap(t, s, first("room", node("n", 1))).Pin
 	beat := calls(s, "room")["beat"].do
 	if err := within(answerTime, beat); err != nil {
@@ -287,8 +282,7 @@ func TestFull(t *testing.T) {
 
 // After SCRIPT FLUSH a script is sent again.
 func TestScriptsFlushed(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	for range 3 {
 		for name, call := range calls(s, "room") {
 			server.Do("SCRIPT", "FLUSH")

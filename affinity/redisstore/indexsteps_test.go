@@ -7,15 +7,13 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
-	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
 
 // After any ops, also over the end of a step, the index of an incarnation lasts as long as
 // each of its pins, and the incarnation is listed for as long as its index.
 func TestIndexSteps(t *testing.T) {
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	lasts := func(key string) int {
 		t.Helper()
 		ttl, err := strconv.Atoi(server.Do("PTTL", key))

@@ -93,8 +93,7 @@ func TestSlotMigration(t *testing.T) { // S6.3
 
 // One key at a time, an op has the result that it has at once.
 func TestApartAsAtOnce(t *testing.T) { // S6.2, S6.3
-	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	server, s := started(t)
 	const epoch = 5_000_000_000_000_000 // in the year 2128: greater than the time
 	pin := func(at lease.Incarnation, epoch uint64) pinstore.Pin {
 		return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: 2}

@@ -45,6 +45,13 @@ func ready(tb testing.TB, opt Options) *Store {
 	return s
 }
 
+// started returns a server and a store on it.
+func started(tb testing.TB) (*redistest.Server, *Store) {
+	tb.Helper()
+	server := redistest.Start(tb)
+	return server, ready(tb, Options{URL: server.URL()})
+}
+
 // long skips a test of seconds under -short.
 func long(t *testing.T) {
 	t.Helper()

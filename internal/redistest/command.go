@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -52,20 +53,13 @@ func (s *Server) dial(timeout time.Duration) (*proto.Client, error) {
 	}
 	c := proto.NewClient(conn)
 	if err == nil && s.password != "" {
-		_, err = exchange(c, "AUTH", s.userOrDefault(), s.password)
+		_, err = exchange(c, "AUTH", cmp.Or(s.user, "default"), s.password)
 	}
 	if err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
-}
-
-func (s *Server) userOrDefault() string {
-	if s.user == "" {
-		return "default"
-	}
-	return s.user
 }
 
 func exchange(c *proto.Client, args ...string) (string, error) {

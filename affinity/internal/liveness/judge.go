@@ -78,9 +78,7 @@ func (j *Judge) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time
 		return Dead, true
 	case Live(s, at) != nil:
 		return Alive, true
-	case replaced(s, at):
-		return Dead, true
-	case slices.Contains(s.Crashed, at):
+	case replaced(s, at), slices.Contains(s.Crashed, at):
 		return Dead, true
 	}
 	j.mu.Lock()

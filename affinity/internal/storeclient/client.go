@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -128,7 +129,7 @@ func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) [
 		}
 		results = append(results, got...)
 		ops = ops[n:]
-		if allFailed(got) {
+		if !slices.ContainsFunc(got, func(r pinstore.Result) bool { return r.Err == nil }) {
 			c.errors.Add(1)
 			for range ops {
 				results = append(results, pinstore.Result{Err: got[0].Err})
@@ -137,15 +138,6 @@ func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) [
 		}
 	}
 	return results
-}
-
-func allFailed(results []pinstore.Result) bool {
-	for _, res := range results {
-		if res.Err == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // Heartbeat sends this node's heartbeat for the keeper and detects that the store is
