@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ type setup struct {
 	Capacity int64
 	TTL      time.Duration // of leases
 	LAN      bool          // the timings of a data centre, not of one machine
+	Zones    bool          // the ID begins with region and zone: eu-1-a is in zone eu-1 of region eu
 
 	// Settings that all nodes must share; 0 and "" are the defaults.
 	Partitions int
@@ -33,8 +35,10 @@ type setup struct {
 	CostTimes  int64  // a multiple of the default
 
 	// As in affinity.Config.
-	Budget     time.Duration
-	ReportLoad bool
+	Budget      time.Duration
+	Settle      time.Duration
+	HardCeiling int
+	ReportLoad  bool
 }
 
 // node is an instance of a fleet: an agent, its own connection to Redis, and a resolver.
@@ -50,8 +54,16 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 	if s.LAN {
 		network = cluster.LAN
 	}
+	var zone string
+	var labels map[string]string
+	if s.Zones {
+		region, rest, _ := strings.Cut(s.ID, "-")
+		number, _, _ := strings.Cut(rest, "-")
+		zone, labels = region+"-"+number, map[string]string{"region": region}
+	}
 	// All nodes share a clock: apparent skew comes from a busy machine.
 	agent, err := cluster.Start(ctx, cluster.Config{
+		Zone: zone, Labels: labels,
 		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
 		Partitions: s.Partitions, Network: network, LeaseTTL: s.TTL, MaxSkew: s.TTL, Log: quiet,
 	})
@@ -64,7 +76,7 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 		return nil, errors.Join(err, agent.Close())
 	}
 	n.store = &meter{Store: redis, moves: make(map[string]int)}
-	cfg := affinity.Config{Budget: s.Budget, ReportLoad: s.ReportLoad, Log: quiet}
+	cfg := affinity.Config{Budget: s.Budget, Settle: s.Settle, HardCeiling: s.HardCeiling, ReportLoad: s.ReportLoad, Log: quiet}
 	if s.CostTimes != 0 {
 		cfg.Cost = func(d affinity.Demand) int64 { return s.CostTimes * d.Streams() }
 	}
