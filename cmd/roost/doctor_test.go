@@ -159,15 +159,15 @@ func TestReportFits(t *testing.T) { // S8.3
 // doctor name that address.
 func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
 	t.Parallel()
-	a := agent(t, "a", "--network", "local")
-	b := agent(t, "b", "--network", "local", "--join", a.Gossip)
+	a := agent(t, "a")
+	b := agent(t, "b", "--join", a.Gossip)
 	agree(t, a, b)
 	for name, at := range map[string]string{"nothing": fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)), "another": b.Gossip} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			atB := agenttest.Observe(t, b.Client, b.Log) // by this test: the one above cannot fail while this one runs
 			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-			w := launch(t, "w-"+name, "--network", "local", "--join", a.Gossip, "--advertise", at, "--http", base)
+			w := launch(t, "w-"+name, "--join", a.Gossip, "--advertise", at, "--http", base)
 			eventually(t, func() error {
 				code, out, fault := roost(t, "doctor", "--addr", base, "--over", "1ms")
 				if want := "at its advertised address " + at; code != exitBroken || !strings.Contains(out, want) {
