@@ -81,28 +81,6 @@ func TestHealthChecks(t *testing.T) { // S5.11
 	}
 }
 
-// One check that takes too long is one failure: nothing moves.
-func TestSlowCheckMovesNothing(t *testing.T) { // S5.11
-	synctest.Test(t, func(t *testing.T) {
-		p := new(program)
-		p.become(func(ctx context.Context) error {
-			if p.calls.Load()%3 == 0 {
-				<-ctx.Done()
-			}
-			return ctx.Err()
-		})
-		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Health = p.check }})
-		c.Start("a")
-		c.StartWith("b", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Health = well }))
-		c.WaitAgreed(5 * time.Second)
-		before := c.Agent("b").Snapshot().Stats.TableChanges
-		time.Sleep(time.Minute)
-		if s := c.Agent("b").Snapshot(); s.Stats.TableChanges != before || c.Agent("a").Snapshot().Stats.HealthFailures < 5 {
-			t.Errorf("%d table changes", s.Stats.TableChanges-before)
-		}
-	})
-}
-
 // A node that is closed does not wait for a check that hangs.
 func TestCloseWithAHangingCheck(t *testing.T) {
 	release := make(chan struct{})

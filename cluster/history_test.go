@@ -180,9 +180,14 @@ func TestFigures(t *testing.T) { // S8.2
 		if got := events[len(events)-1]; got.Kind != cluster.EventMoved || moved != got.Moved || moved == 0 {
 			t.Errorf("figures say that %d partitions moved, the last event is %+v", moved, got)
 		}
+		c.Leave("c") // alone, a costs little time
+		a.SetLoad(-5)
 		time.Sleep(30 * time.Minute)
 		if figures = a.History().Figures; len(figures) != 180 {
 			t.Errorf("%d figures after more than half an hour, want 180", len(figures))
+		}
+		if load := a.Snapshot().Self.Load; load != 0 {
+			t.Errorf("load %d after a negative one was reported", load)
 		}
 		for i := range figures[1:] {
 			if took := figures[i+1].At.Sub(figures[i].At); took < 10*time.Second || took > 11*time.Second {

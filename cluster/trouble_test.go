@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,99 +147,6 @@ func TestNoSeedAnswers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A node that was fenced waits for its seed while that is paused, and says why.
-func TestFencedWithAStuckSeed(t *testing.T) { // S5.7
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{})
-		c.Start("a")
-		c.Start("b") // its seed is a
-		c.WaitAgreed(3 * time.Second)
-		c.Pause("a")
-		c.Pause("b")
-		time.Sleep(2 * ttl)
-		c.Resume("b")
-		time.Sleep(time.Minute)
-		if s := c.Agent("b").Snapshot(); s.Phase != cluster.PhaseJoining || s.Waits == nil || c.Agent("b").IsOwner("x") {
-			t.Errorf("%v, and it waits for %v", s.Phase, s.Waits)
-		}
-		c.Resume("a")
-		c.WaitAgreed(20 * time.Second)
-		if s := c.Agent("b").Snapshot(); s.Waits != nil || len(s.Members) != 2 {
-			t.Errorf("of %d members it waits for %v", len(s.Members), s.Waits)
-		}
-	})
-}
-
-// While a node settles after a fence, its table may name nodes that it has not heard
-// of again. Place still returns what it last knew of them.
-func TestPlaceAfterAFence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{})
-		c.Start("a", "b", "c")
-		c.WaitAgreed(3 * time.Second)
-		c.Pause("b")
-		c.Crash("c")
-		time.Sleep(10 * time.Second)
-		c.Resume("b")
-		placed := 0
-		for range 1000 {
-			time.Sleep(3 * time.Millisecond)
-			for i := range 20 {
-				m, err := c.Agent("b").Place(fmt.Sprint(i))
-				if err == nil && (m == nil || m.ID == "" || m.Addr == "") {
-					t.Fatalf("placed on %+v while %v", m, c.Agent("b").Snapshot().Phase)
-				}
-				if err == nil && m.ID == "c" {
-					placed++
-				}
-			}
-		}
-		if placed == 0 {
-			t.Error("the table never named the node that is gone")
-		}
-	})
-}
-
-// The handlers of RunOwned end when their node is isolated. Later each partition has one
-// again.
-func TestRunOwnedWhileIsolated(t *testing.T) { // S5.1
-	synctest.Test(t, func(t *testing.T) {
-		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.MinMembers = 2 }})
-		var runs [3]atomic.Int64
-		for i, id := range ids(3) {
-			go func() {
-				_ = c.Agent(id).RunOwned(t.Context(), func(ctx context.Context, _ placement.Partition) {
-					runs[i].Add(1)
-					defer runs[i].Add(-1)
-					<-ctx.Done()
-				})
-			}()
-		}
-		time.Sleep(time.Second)
-		a := c.Agent("n00")
-		if n := runs[0].Load(); n == 0 || int(n) != len(a.Owned()) {
-			t.Fatalf("%d handlers run, and n00 owns %d partitions", n, len(a.Owned()))
-		}
-		c.Split([]string{"n00"}, []string{"n01", "n02"})
-		time.Sleep(2 * ttl)
-		if n := runs[0].Load(); n != 0 || a.Snapshot().Phase != cluster.PhaseIsolated || !a.Live() {
-			t.Errorf("%d handlers run; it is %v, live: %v", n, a.Snapshot().Phase, a.Live())
-		}
-		if n := runs[1].Load() + runs[2].Load(); n != placement.DefaultPartitions {
-			t.Errorf("%d handlers run on the side of two", n)
-		}
-		if _, err := a.Place("x"); err != nil || a.IsOwner("x") || a.Converged() {
-			t.Errorf("Place: %v, IsOwner: %v, Converged: %v", err, a.IsOwner("x"), a.Converged())
-		}
-		c.Heal()
-		c.WaitAgreed(30 * time.Second)
-		time.Sleep(time.Second)
-		if n := runs[0].Load() + runs[1].Load() + runs[2].Load(); runs[0].Load() == 0 || n != placement.DefaultPartitions {
-			t.Errorf("%d handlers run after the split, %d on n00", n, runs[0].Load())
-		}
-	})
 }
 
 func TestSplitIsValidated(t *testing.T) { // S5.2

@@ -1,15 +1,10 @@
 package cluster_test
 
 import (
-	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // weightInTable returns the weight of a node in its own table, 0 if it is absent.
@@ -46,26 +41,5 @@ func TestSetWeightReturnsWithTheTable(t *testing.T) {
 	}
 	if own, table := a.Snapshot().Self.Weight, weightInTable(a); own != 70 || table != 0 {
 		t.Errorf("draining: weight %d, in the table %d", own, table)
-	}
-}
-
-// A strategy that fails computes no table. SetWeight reports that after LeaseTTL.
-func TestSetWeightWithoutTable(t *testing.T) {
-	cfg := local("a")
-	var fail atomic.Bool
-	cfg.Strategy = stopper{placement.Rendezvous(), func() {
-		if fail.Load() {
-			panic("no such zone")
-		}
-	}}
-	a := startAgent(t, cfg)
-	waitReady(t, a)
-	fail.Store(true)
-	began := time.Now()
-	if err := a.SetWeight(50); !errors.Is(err, context.DeadlineExceeded) || a.Snapshot().Self.Weight != 50 {
-		t.Errorf("weight %d, error %v", a.Snapshot().Self.Weight, err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("SetWeight took %v with a TTL of 1 s", took)
 	}
 }

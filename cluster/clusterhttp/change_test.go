@@ -160,6 +160,9 @@ func TestWeightWithoutTable(t *testing.T) {
 		if took := time.Since(begin); got.Weight != 300 || got.Converged || took != c.Agent("a").Config().LeaseTTL {
 			t.Errorf("after %v: %+v", took, got)
 		}
+		if err := c.Agent("a").SetWeight(200); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the agent says %v", err)
+		}
 	})
 }
 

@@ -45,6 +45,7 @@ func TestStuckSeed(t *testing.T) { // S5.7
 		c.Resume("b")
 		time.Sleep(time.Minute)
 		expect(t, do(h, "GET", "/readyz", ""), 503, `rejoining: a seed accepts connections but does not answer: `)
+		expect(t, do(h, "GET", "/v1/owned", ""), 200, `"partitions":[]`)
 		c.Resume("a")
 		c.WaitAgreed(20 * time.Second)
 		expect(t, do(h, "GET", "/readyz", ""), 200, "ready")
