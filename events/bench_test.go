@@ -54,20 +54,6 @@ func BenchmarkDiff(b *testing.B) {
 	})
 }
 
-func BenchmarkNext(b *testing.B) {
-	forSizes(b, func(b *testing.B, old, refresh, join *State) {
-		b.Helper()
-		for name, s := range map[string]*State{"refresh": refresh, "join": join} {
-			b.Run(name, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					Next(old, "node-000", s.Table, s.Members, true)
-				}
-			})
-		}
-	})
-}
-
 // BenchmarkPublish measures the publisher alone: all watchers wait again before each
 // Publish.
 func BenchmarkPublish(b *testing.B) {
@@ -106,16 +92,6 @@ func BenchmarkPublish(b *testing.B) {
 			feed.Close()
 			ended.Wait()
 		})
-	}
-}
-
-func BenchmarkLatest(b *testing.B) {
-	table, members := fleet(b, 10, 1024)
-	var feed Feed
-	feed.Publish(Next(nil, "node-000", table, members, true))
-	b.ReportAllocs()
-	for b.Loop() {
-		feed.Latest()
 	}
 }
 

@@ -218,26 +218,6 @@ func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *State) {
 	}
 }
 
-// For any skipped states, the batches add up to the final state.
-func TestReplayEndsRight(t *testing.T) { // S3.15
-	rapid.Check(t, func(rt *rapid.T) {
-		states := chain(t, drawSteps(rt)...)
-		var r replica
-		var feed Feed
-		var seen *State
-		for i, s := range states {
-			if i < len(states)-1 && rapid.Bool().Draw(rt, "skip") {
-				continue
-			}
-			if b, news := feed.changes(seen, s); news {
-				r.apply(rt, b, states)
-			}
-			seen = s
-			r.check(rt, s)
-		}
-	})
-}
-
 // noDeadline hides the test's deadline from rapid; a bubble forbids to read it.
 type noDeadline struct{ *testing.T }
 

@@ -168,6 +168,14 @@ func TestRunOwned(t *testing.T) { // S3.13, S3.15
 			time.Sleep(time.Hour)
 			r.expect("0 starts", "0 ends: "+ErrReleased.Error(), "0 returns", "all end: "+ErrClosed.Error())
 		},
+		"lost and regained unseen": func(r *rig) {
+			r.publish(step{owners: "aa"})
+			r.expect("0 starts", "1 starts")
+			r.state = step{owners: "ba"}.next(r.t, r.state) // not published
+			r.publish(step{owners: "aa"})
+			r.expect("0 ends: "+ErrReleased.Error(), "0 returns", "0 starts")
+			r.cancel(nil)
+		},
 		"closed before any state": func(r *rig) {
 			r.feed.Close()
 			r.expect("all end: " + ErrClosed.Error())
@@ -182,19 +190,6 @@ func TestRunOwned(t *testing.T) { // S3.13, S3.15
 			synctest.Test(t, func(t *testing.T) { test(newRig(t)) })
 		})
 	}
-}
-
-// A loss that RunOwned did not see was still a loss.
-func TestRunOwnedLossUnseen(t *testing.T) { // S3.15
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.publish(step{owners: "aa"})
-		r.expect("0 starts", "1 starts")
-		r.state = step{owners: "ba"}.next(t, r.state) // not published
-		r.publish(step{owners: "aa"})
-		r.expect("0 ends: "+ErrReleased.Error(), "0 returns", "0 starts")
-		r.cancel(nil)
-	})
 }
 
 // A waiting run reads the newest state before it starts: the partition may have been

@@ -1,10 +1,7 @@
 package placement_test
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -119,27 +116,4 @@ func TestAdviceHelps(t *testing.T) {
 		worst = max(worst, after.CV)
 	}
 	t.Logf("greatest CV after the advice: %.3f", worst)
-}
-
-func TestBalanceJSON(t *testing.T) {
-	b, err := json.Marshal(mustComputeBy(t, byTurns{}, 4, equals("a", "b")...).Balance())
-	if want := `{"counts":{"a":2,"b":2},"mean":2,"max_mean":1,"cv":0}`; err != nil || string(b) != want {
-		t.Errorf("%s, %v; want %s", b, err, want)
-	}
-}
-
-// The alert and the dashboard for Grafana have the bound from which on there is an advice.
-func TestOneBound(t *testing.T) { // S8.6
-	at := func(cv float64) bool { return placement.Balance{CV: cv}.Advice() != "" }
-	if at(0.15) || !at(0.1501) {
-		t.Error("the bound is not 0.15")
-	}
-	for file, want := range map[string]string{
-		"../deploy/prometheus/alerts.yml": `roost_balance_cv_ratio\) > 0\.15\n`,
-		"../deploy/grafana/roost.json":    `(?s)"title": "Spread of shares".{0,900}"steps": \[\s*\{\s*"color": "green",\s*"value": null\s*\},\s*\{\s*"color": "red",\s*"value": 0\.15\s*\}\s*\]`,
-	} {
-		if text, err := os.ReadFile(file); err != nil || !regexp.MustCompile(want).Match(text) {
-			t.Errorf("%s has another bound: %v", file, err)
-		}
-	}
 }

@@ -62,21 +62,6 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// An owner that does not rank first still counts for its zone.
-func TestExportRanksByZones(t *testing.T) {
-	nodes := fleet(1, 6)
-	for i := range nodes {
-		nodes[i].Zone = fmt.Sprint("zone-", i%3)
-	}
-	table := mustComputeBy(t, placement.Zoned(placement.Bounded(100)), 64, nodes...)
-	read := reread(t, table)
-	for p := range placement.Partition(64) {
-		if want, got := table.Rank(p, 3), read.Rank(p, 3); !slices.Equal(want, got) {
-			t.Errorf("partition %d ranks %v, want %v", p, got, want)
-		}
-	}
-}
-
 // A table by a strategy that only its writer has keeps its owners.
 func TestExportOfAStrangersTable(t *testing.T) {
 	for _, name := range []string{"by-turns", "by-turns+zones", "bounded-rendezvous"} {

@@ -11,9 +11,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A derived table equals the table without a base, over any history.
+// A derived table equals the table without a base, over any history, also from a base with zones to one without.
 func TestDeriveLikeAfresh(t *testing.T) { // S3.9, S4.3
 	weights := rapid.SampledFrom([]uint32{0, 1, 1, 1, 2, 100, 1_000_000})
+	strategies := []placement.Strategy{placement.Rendezvous(), placement.Zoned(placement.Rendezvous())}
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.IntRange(1, 300).Draw(t, "partitions")
 		nodes := make(map[lease.NodeID]uint32)
@@ -27,7 +28,7 @@ func TestDeriveLikeAfresh(t *testing.T) { // S3.9, S4.3
 					nodes[id] = weights.Draw(t, "weight")
 				}
 			}
-			in := placement.Input{Partitions: partitions}
+			in := placement.Input{Partitions: partitions, Strategy: rapid.SampledFrom(strategies).Draw(t, "strategy")}
 			for id, w := range nodes {
 				in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: w})
 			}

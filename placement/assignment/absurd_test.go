@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
@@ -40,9 +41,18 @@ func TestMergeFarApart(t *testing.T) {
 			a = at(t, tc.have)
 		}
 		got, err := a.Merge(at(t, tc.received))
-		if got.Version() != tc.want || (err != nil) != tc.fails {
+		if got.Version() != tc.want || (tc.fails && got != a) || (err != nil) != tc.fails {
 			t.Errorf("%d and %d: %d, %v", tc.have, tc.received, got.Version(), err)
 		}
+	}
+}
+
+// After the last version, which a node without an assignment may be told, no node can write.
+func TestRecordAfterTheLastVersion(t *testing.T) {
+	last := at(t, 1<<53)
+	table := mustCompute(t, placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: last})
+	if got := assignment.Record(table, assignment.Coordinator{ID: "a"}); got != last {
+		t.Errorf("version %d follows the last one", got.Version())
 	}
 }
 

@@ -2,7 +2,6 @@ package assignment_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"slices"
 	"strings"
 	"testing"
@@ -124,28 +123,6 @@ func TestMergeKeepsVersion(t *testing.T) {
 		if merged.Version() != 3 || !slices.Equal(merged.Owners(), []lease.NodeID{"b"}) {
 			t.Errorf("version %d, owners %v, want 3 and b", merged.Version(), merged.Owners())
 		}
-	}
-}
-
-// Merge rejects a version that no cluster can reach: after the last version no node
-// could write.
-func TestMergeRefusesTheFarFuture(t *testing.T) {
-	a := recorded(t, 3, assignment.Coordinator{ID: "a"}, equals("a")...)
-	future := binary.AppendUvarint([]byte{1, 3}, 1<<53)
-	b, err := assignment.Decode(append(future, 1, 1, 'b', 0, 1, 0, 0, 0, 0, 0, 0), 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := a.Merge(b); err == nil || got != a {
-		t.Errorf("merged into version %d, %v", got.Version(), err)
-	}
-	in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: b}
-	table, err := placement.Compute(in) // of a node without an assignment
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := assignment.Record(table, assignment.Coordinator{ID: "a"}); got != b {
-		t.Errorf("version %d follows the last one", got.Version())
 	}
 }
 
