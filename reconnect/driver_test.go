@@ -271,24 +271,6 @@ func TestFollowNewerDirective(t *testing.T) { // S0.9
 	}
 }
 
-// All attempts are there again, and the one resolve.
-func TestFollowNewerDirectiveStartsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient()
-		c.resolve = func(context.Context) (Directive, error) {
-			if len(c.resolves) == 1 {
-				go func() { _ = c.Follow(t.Context(), directiveTo("c", 2)) }()
-				synctest.Wait()
-			}
-			return directiveTo("x", 1), nil
-		}
-		checkGaveUp(t, c.Follow(t.Context(), directiveTo("b", 1)), 7)
-		if c.to() != "bbbcccx" || len(c.resolves) != 2 {
-			t.Errorf("attempts at %q, %d resolves; want bbbcccx, 2", c.to(), len(c.resolves))
-		}
-	})
-}
-
 // An abandoned attempt that succeeds is connected to the wrong node.
 func TestFollowAbandonedAttemptSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -386,17 +368,6 @@ func TestFollowRefused(t *testing.T) { // S6.15
 			checkGap(t, "connected", time.Since(c.start), 0, 500*time.Millisecond)
 		})
 	}
-}
-
-// A client that joins asks first.
-func TestLostFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient()
-		c.connect = func(context.Context, int, Directive) error { return nil }
-		if err := c.Lost(t.Context(), Directive{Room: "r"}); err != nil || c.to() != "x" || len(c.resolves) != 1 {
-			t.Errorf("attempts at %q, error %v; want x, none", c.to(), err)
-		}
-	})
 }
 
 // While an attempt hangs, the client asks, and an answer interrupts the attempt.

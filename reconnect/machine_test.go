@@ -209,6 +209,7 @@ func TestMachineSeeks(t *testing.T) { // S6.15, S0.9
 		{"three failures, and an old answer", "D.f.f.f.e.c", "b 0s, b 3s, b 6s, ask 9s, e 9s", "connected"},
 		{"three failures, and refused", "D.f.f.f.s.x", "b 0s, b 3s, b 6s, ask 9s, b 9s", "gave up"},
 		{"a directive before the check", "D.f.f.fD.c", "b 0s, b 3s, b 6s, c 6s", "connected"},
+		{"a directive during the check", "D.f.f.f.D.f.f.f.s.f", "b 0s, b 3s, b 6s, ask 9s, c 9s, c 12s, c 15s, ask 18s, c 18s", "gave up"},
 		{"a directive after the end", "D.f.f.f.uD.c", "b 0s, b 3s, b 6s, ask 9s, c 9s", "connected"},
 		{"lost after the end", "D.f.f.f.uL.n.c", "b 0s, b 3s, b 6s, ask 9s, ask 9.1s, c 9.1s", "connected"},
 		{"old directives", "dD.dcd", "b 0s", "connected"},

@@ -170,32 +170,6 @@ func TestNamesExist(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// TestUnknownIsFound: unknown finds the faults that TestNamesExist looks for.
-func TestUnknownIsFound(t *testing.T) {
-	known := exposed(t)
-	known["job:roost_members:max"] = map[string][]string{}
-	for expr, faults := range map[string]int{
-		`rate(roost_beats_sent_total[5m])`:                                 0,
-		`job:roost_members:max > 1`:                                        0,
-		`roost_members{state="active",job="x"}`:                            0,
-		`roost_members{state=~"active|draining"}`:                          0,
-		`process_cpu_seconds_total + go_goroutines`:                        0,
-		`rate(roost_lookup_duration_seconds_sum[5m])`:                      0,
-		`roost_beats_send_total`:                                           1,
-		`rate(roost_members_sum[5m])`:                                      1,
-		`job:roost_members:min`:                                            1,
-		`roost_members{state="actve"}`:                                     1,
-		`roost_members{stat="active"}`:                                     1,
-		`roost_members{state=~"active|drained"}`:                           1,
-		`process_cpu_second_total + go_gorotines`:                          2,
-		`sum by (state) (roost_members{phase="active"}) / roost_partition`: 2,
-	} {
-		if got := unknown(expr, known); len(got) != faults {
-			t.Errorf("%s: %q, want %d faults", expr, got, faults)
-		}
-	}
-}
-
 var (
 	metricName = regexp.MustCompile(`\b((?:\w+:)*(?:roost|go|process)_\w+(?::\w+)*)(\{[^}]*\})?`)
 	matcher    = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
