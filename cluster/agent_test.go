@@ -17,7 +17,6 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/internal/gossip"
 	"github.com/roost-cluster/roost/lease"
-	"github.com/roost-cluster/roost/placement"
 )
 
 // local returns the configuration of an agent on real loopback sockets.
@@ -188,40 +187,6 @@ func TestStartRefused(t *testing.T) { // S3.10
 	}
 	if n := len(seed.Members()); n != 1 {
 		t.Errorf("the seed has %d members", n)
-	}
-}
-
-func TestConfigFaults(t *testing.T) { // S3.18, S4.5
-	bad := cluster.Config{
-		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp"}, Key: []byte("short"),
-		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
-		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, QuietWindow: -1,
-		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 65),
-	}
-	err := bad.Validate()
-	if err == nil {
-		t.Fatal("valid")
-	}
-	for _, part := range []string{
-		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, "Key has 5 bytes", "Partitions is 65537",
-		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "QuietWindow",
-		"Cluster has 65", "zone has 65",
-	} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not contain %q:\n%v", part, err)
-		}
-	}
-	if a, err := cluster.Start(t.Context(), bad); err == nil {
-		_ = a.Close()
-		t.Error("started")
-	}
-	good := cluster.Config{ID: "a"}
-	if err := good.Validate(); err != nil {
-		t.Errorf("defaults are faulty: %v", err)
-	}
-	if d := good.WithDefaults(); d.LeaseTTL != 6*time.Second || d.HeartbeatInterval != 2*time.Second ||
-		d.MaxSkew != 5*time.Second || d.Partitions != 1024 || d.Bind != "127.0.0.1:7946" {
-		t.Errorf("defaults: %+v", d)
 	}
 }
 
@@ -418,16 +383,4 @@ func TestLookupsDuringChanges(t *testing.T) { // S3.12
 	}
 	cancel()
 	wait.Wait()
-}
-
-func TestRampUpFaults(t *testing.T) { // S3.18
-	for rampUp, valid := range map[time.Duration]bool{
-		0: true, 2500 * time.Millisecond: true, 24 * time.Hour: true,
-		-time.Minute: false, 1: false, 2499 * time.Millisecond: false, 24*time.Hour + 1: false,
-	} {
-		err := cluster.Config{ID: "a", RampUp: rampUp}.Validate()
-		if valid != (err == nil) || (err != nil && !strings.Contains(err.Error(), "RampUp is ")) {
-			t.Errorf("RampUp %v: %v", rampUp, err)
-		}
-	}
 }

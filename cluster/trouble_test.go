@@ -149,21 +149,6 @@ func TestNoSeedAnswers(t *testing.T) {
 	}
 }
 
-func TestSplitIsValidated(t *testing.T) { // S5.2
-	for cfg, ok := range map[*cluster.Config]bool{
-		{ID: "a", Split: cluster.SplitMajority}:                                           true,
-		{ID: "a", Split: "quorum"}:                                                        false,
-		{ID: "a", Split: cluster.SplitMajority, SplitForget: time.Second}:                 false, // less than the TTL
-		{ID: "a", Split: cluster.SplitMajority, SplitForget: 25 * time.Hour}:              false,
-		{ID: "a", LeaseTTL: time.Hour, HeartbeatInterval: time.Minute}:                    true, // longer than the default, which does not matter
-		{ID: "a", LeaseTTL: time.Hour, HeartbeatInterval: time.Minute, Split: "majority"}: false,
-	} {
-		if err := cfg.Validate(); (err == nil) != ok || (err != nil && !strings.Contains(err.Error(), "Split")) {
-			t.Errorf("%+v: %v", cfg, err)
-		}
-	}
-}
-
 // In a split one side owns under SplitMajority, and the other says why it does not.
 func TestSplitMajority(t *testing.T) { // S5.2
 	synctest.Test(t, func(t *testing.T) {
@@ -181,13 +166,4 @@ func TestSplitMajority(t *testing.T) { // S5.2
 		c.Heal()
 		c.WaitAgreed(30 * time.Second)
 	})
-}
-
-func TestMinMembersIsValidated(t *testing.T) { // S5.1
-	for members, ok := range map[int]bool{-1: false, 0: true, 1: true, lease.MaxNodes: true, lease.MaxNodes + 1: false} {
-		err := cluster.Config{ID: "a", MinMembers: members}.Validate()
-		if (err == nil) != ok || (err != nil && !strings.Contains(err.Error(), "it must be 1 (never isolated) to")) {
-			t.Errorf("%d: %v", members, err)
-		}
-	}
 }

@@ -1,0 +1,105 @@
+package cluster_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
+)
+
+func TestConfigFaults(t *testing.T) { // S3.18, S4.5
+	bad := cluster.Config{
+		ID: "a b", Bind: "nowhere", Advertise: "x", Join: []string{"y", ":", ":7946", "seed:ntp"}, Key: []byte("short"),
+		Partitions: placement.MaxPartitions + 1, GossipNodes: 99, Weight: lease.MaxWeight + 1, Capacity: -1,
+		HeartbeatInterval: 3 * time.Second, LeaseTTL: 3 * time.Second, MaxSkew: -1, QuietWindow: -1,
+		Cluster: strings.Repeat("c", 65), Zone: strings.Repeat("z", 65),
+	}
+	err := bad.Validate()
+	if err == nil {
+		t.Fatal("valid")
+	}
+	for _, part := range []string{
+		`node id "a b"`, `Bind "nowhere"`, `Advertise "x"`, `Join "y"`, `Join ":"`, `Join ":7946"`, `Join "seed:ntp"`, "Key has 5 bytes", "Partitions is 65537",
+		"GossipNodes is 99", "weight 1000001", "capacity -1", "LeaseTTL (3s)", "MaxSkew", "QuietWindow",
+		"Cluster has 65", "zone has 65",
+	} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error does not contain %q:\n%v", part, err)
+		}
+	}
+	if a, err := cluster.Start(t.Context(), bad); err == nil {
+		_ = a.Close()
+		t.Error("started")
+	}
+	good := cluster.Config{ID: "a"}
+	if err := good.Validate(); err != nil {
+		t.Errorf("defaults are faulty: %v", err)
+	}
+	if d := good.WithDefaults(); d.LeaseTTL != 6*time.Second || d.HeartbeatInterval != 2*time.Second ||
+		d.MaxSkew != 5*time.Second || d.Partitions != 1024 || d.Bind != "127.0.0.1:7946" {
+		t.Errorf("defaults: %+v", d)
+	}
+}
+
+// Each setting at and beyond its bounds. The error names the fault.
+func TestConfigBounds(t *testing.T) {
+	networks := func(all ...string) (prefixes []netip.Prefix) {
+		for _, p := range all {
+			prefixes = append(prefixes, netip.MustParsePrefix(p))
+		}
+		return prefixes
+	}
+	join := func(seed string) cluster.Config {
+		return cluster.Config{Join: []string{seed}, GossipAllow: networks("10.0.0.0/8", "fd00::/8")}
+	}
+	long := cluster.Config{LeaseTTL: time.Hour, HeartbeatInterval: time.Minute} // longer than the default of SplitForget
+	longMajority := long
+	longMajority.Split = cluster.SplitMajority
+	for _, c := range []struct {
+		cfg  cluster.Config
+		want string // part of the error; "" = valid
+	}{
+		{cluster.Config{RampUp: 2500 * time.Millisecond}, ""}, // S3.18
+		{cluster.Config{RampUp: 24 * time.Hour}, ""},
+		{cluster.Config{RampUp: -time.Minute}, "RampUp is "},
+		{cluster.Config{RampUp: 1}, "RampUp is "},
+		{cluster.Config{RampUp: 2499 * time.Millisecond}, "RampUp is "},
+		{cluster.Config{RampUp: 24*time.Hour + 1}, "RampUp is "},
+		{cluster.Config{MinMembers: 1}, ""}, // S5.1
+		{cluster.Config{MinMembers: lease.MaxNodes}, ""},
+		{cluster.Config{MinMembers: -1}, "it must be 1 (never isolated) to"},
+		{cluster.Config{MinMembers: lease.MaxNodes + 1}, "it must be 1 (never isolated) to"},
+		{cluster.Config{Split: cluster.SplitMajority}, ""}, // S5.2
+		{cluster.Config{Split: "quorum"}, "Split"},
+		{cluster.Config{Split: cluster.SplitMajority, SplitForget: time.Second}, "SplitForget"}, // less than the TTL
+		{cluster.Config{Split: cluster.SplitMajority, SplitForget: 25 * time.Hour}, "SplitForget"},
+		{long, ""},
+		{longMajority, "SplitForget"},
+		{cluster.Config{OldKeys: [][]byte{make([]byte, 16)}}, "OldKeys are set without a Key"},
+		{cluster.Config{Key: make([]byte, 16), OldKeys: [][]byte{make([]byte, 5)}}, "OldKeys has a key of 5 bytes"},
+		{cluster.Config{GossipAllow: append(networks("10.0.0.0/8"), netip.Prefix{})}, "its index is 1"}, // S9.6
+		{cluster.Config{GossipAllow: networks("10.0.0.0/8", "::ffff:10.0.0.0/104")}, "its index is 1"},
+		{join("10.1.2.3:7946"), ""},
+		{join("[fd00::7]:7946"), ""},
+		{join("[::ffff:10.1.2.3]:7946"), ""},
+		{join("seed.example.org:7946"), ""}, // names are not looked up
+		{join("_roost._udp.example.org"), ""},
+		{join("192.168.1.1:7946"), "192.168.1.1:7946"}, // its answers would be dropped
+		{join("[fe80::1%eth0]:7946"), "[fe80::1%eth0]:7946"},
+		{cluster.Config{Join: []string{"192.168.1.1:7946"}}, ""},
+		{cluster.Config{Join: []string{"[fe80::1%eth0]:7946"}}, ""},
+		{cluster.Config{HTTPAddr: "localhost:8401"}, "HTTPAddr"}, // S8.3
+		{cluster.Config{HTTPAddr: ":8401"}, "HTTPAddr"},
+		{cluster.Config{HTTPAddr: "10.0.0.1"}, "HTTPAddr"},
+	} {
+		c.cfg.ID = "a"
+		err := c.cfg.Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
+		}
+	}
+}
