@@ -2,7 +2,6 @@ package clusterhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -65,19 +64,6 @@ func (a *api) evict(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, p
 	}
 	return &Evicted{Eviction: Eviction{ID: body.ID, ForMS: *body.ForMS, Reason: body.Reason}, Converged: converged}, nil
-}
-
-// problemOfEvict translates the reasons of a refused eviction.
-func problemOfEvict(err error) *Problem {
-	switch {
-	case errors.Is(err, cluster.ErrNotMember):
-		return &Problem{Status: http.StatusNotFound, Code: CodeNotMember, Message: "no member has this id: see /v1/members"}
-	case errors.Is(err, cluster.ErrLastCandidate):
-		return &Problem{Status: http.StatusConflict, Code: CodeLastCandidate, Message: "no other member could own anything: all are draining, settling, evicted or of weight 0"}
-	case errors.Is(err, cluster.ErrEvictions):
-		return &Problem{Status: http.StatusConflict, Code: CodeEvictions, Message: "too many evictions: end one, or wait until one ends"}
-	}
-	return nil
 }
 
 // evictions returns those in force.

@@ -3,7 +3,6 @@ package clusterhttp
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -58,28 +57,19 @@ func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
 // admit returns why a request is rejected, or nil.
 func (g *guard) admit(r *http.Request) *Problem {
 	if fields(r.Header) > maxFields {
-		return &Problem{
-			Status: http.StatusRequestHeaderFieldsTooLarge, Code: CodeBadRequest,
-			Message: fmt.Sprintf("more than %d header fields", maxFields),
-		}
+		return problem(http.StatusRequestHeaderFieldsTooLarge, CodeBadRequest, "more than %d header fields", maxFields)
 	}
 	if reads(r) {
 		return g.admitRead(r)
 	}
 	if err := g.origin.Check(r); err != nil {
-		return &Problem{Status: http.StatusForbidden, Code: CodeForbidden, Message: err.Error()}
+		return problem(http.StatusForbidden, CodeForbidden, "%s", err)
 	}
 	if !g.guardChanges && r.Header.Get("Origin") != "" && rebound(r) && !g.named(r) {
-		return &Problem{
-			Status: http.StatusForbidden, Code: CodeForbidden,
-			Message: "without a token, web pages may change this node only from localhost, an IP address or an https origin",
-		}
+		return problem(http.StatusForbidden, CodeForbidden, "without a token, web pages may change this node only from localhost, an IP address or an https origin")
 	}
 	if g.guardChanges && !g.operates(r) {
-		return &Problem{
-			Status: http.StatusUnauthorized, Code: CodeUnauthorized,
-			Message: "this needs the header Authorization: Bearer, with the token of the agent",
-		}
+		return problem(http.StatusUnauthorized, CodeUnauthorized, "this needs the header Authorization: Bearer, with the token of the agent")
 	}
 	return nil
 }
@@ -93,15 +83,9 @@ func (g *guard) admitRead(r *http.Request) *Problem {
 	case g.known(r):
 		return nil
 	case g.guardReads:
-		return &Problem{
-			Status: http.StatusUnauthorized, Code: CodeUnauthorized,
-			Message: "this needs the header Authorization: Bearer, with a token of the agent; in a browser the token is the password, of any user",
-		}
+		return problem(http.StatusUnauthorized, CodeUnauthorized, "this needs the header Authorization: Bearer, with a token of the agent; in a browser the token is the password, of any user")
 	case rebound(r) && public(r) && !g.named(r):
-		return &Problem{
-			Status: http.StatusForbidden, Code: CodeForbidden,
-			Message: "over plain http without a token, this is read by an IP address, localhost or a host name that the agent knows (--http-host): another name may be a web page's trick",
-		}
+		return problem(http.StatusForbidden, CodeForbidden, "over plain http without a token, this is read by an IP address, localhost or a host name that the agent knows (--http-host): another name may be a web page's trick")
 	}
 	return nil
 }

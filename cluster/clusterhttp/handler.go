@@ -164,12 +164,12 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("POST /v1/health", a.open(http.StatusOK, a.report))
 	a.mux.HandleFunc("POST /v1/evict", a.open(http.StatusOK, a.evict))
 	a.mux.HandleFunc("GET /v1/rooms", a.open(http.StatusOK, a.listRooms))
-	a.mux.HandleFunc("GET /v1/rooms/{room}", a.open(http.StatusOK, a.showRoom))
-	a.mux.HandleFunc("GET /v1/rooms/{room}/edges", a.open(http.StatusOK, a.roomEdges))
-	a.mux.HandleFunc("DELETE /v1/rooms/{room}", a.open(http.StatusOK, a.releaseRoom))
-	a.mux.HandleFunc("POST /v1/rooms/{room}/resolve", a.open(http.StatusOK, a.resolveRoom))
-	a.mux.HandleFunc("POST /v1/rooms/{room}/move", a.open(http.StatusOK, a.moveRoom))
-	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.open(http.StatusOK, a.reportRoom))
+	a.mux.HandleFunc("GET /v1/rooms/{room}", a.room(a.showRoom))
+	a.mux.HandleFunc("GET /v1/rooms/{room}/edges", a.room(a.roomEdges))
+	a.mux.HandleFunc("DELETE /v1/rooms/{room}", a.room(a.releaseRoom))
+	a.mux.HandleFunc("POST /v1/rooms/{room}/resolve", a.room(a.resolveRoom))
+	a.mux.HandleFunc("POST /v1/rooms/{room}/move", a.room(a.moveRoom))
+	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.room(a.reportRoom))
 	a.mux.HandleFunc("GET /v1/rooms/{room}/follow", a.followRoom)
 	a.mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
 	a.mux.Handle("GET /follow.mjs", http.HandlerFunc(followScript))
@@ -327,8 +327,5 @@ func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 }
 
 func nothingAt(r *http.Request) *Problem {
-	return &Problem{
-		Status: http.StatusNotFound, Code: CodeNotFound,
-		Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path),
-	}
+	return problem(http.StatusNotFound, CodeNotFound, "there is nothing at %.80q", r.URL.Path)
 }

@@ -25,9 +25,7 @@ func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	if age := a.agent.LoopAge(); age > a.ttl {
-		p := &Problem{Status: http.StatusServiceUnavailable, Code: CodeStalled}
-		p.Message = fmt.Sprintf("the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU", age.Round(time.Millisecond), a.ttl)
-		p.write(w)
+		problem(http.StatusServiceUnavailable, CodeStalled, "the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU", age.Round(time.Millisecond), a.ttl).write(w)
 		return
 	}
 	writeJSON(w, http.StatusOK, status{"ok"})
@@ -128,7 +126,7 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	e, leads := a.examinations.enter(over)
 	if e == nil {
-		return nil, &Problem{Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "too many clients have the cluster checked; try again in a second"}
+		return nil, problem(http.StatusServiceUnavailable, CodeBusy, "too many clients have the cluster checked; try again in a second")
 	}
 	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
 	if leads {

@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,49 +58,65 @@ const (
 // Error returns the message and the code.
 func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 
+// kinds says how errors are answered. Of a code that several errors have, a Problem is the first one.
+var kinds = []struct { //nolint:gochecknoglobals // a table
+	err     error
+	status  int
+	code    string
+	message string // "": the error's own
+	advice  string // behind the message
+}{
+	{cluster.ErrNotReady, http.StatusServiceUnavailable, CodeNotReady, "this node has not computed a table yet", "; try again in a second"},
+	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0", ""},
+	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
+	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
+	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
+	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
+	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
+	{affinity.ErrNoPin, http.StatusNotFound, CodeNoPin, "", ""},
+	{affinity.ErrNotLive, http.StatusConflict, CodeNotLive, "", ""},
+	{affinity.ErrChanged, http.StatusConflict, CodeChanged, "", "; resolve the room again"},
+	{affinity.ErrNoCapacity, http.StatusServiceUnavailable, CodeNoCapacity, "", ""},
+	{affinity.ErrRequire, http.StatusServiceUnavailable, CodeRequire, "", ""},
+	{pinstore.ErrStore, http.StatusServiceUnavailable, CodeStore, "", ""},
+	{affinity.ErrSettings, http.StatusServiceUnavailable, CodeSettings, "", ""},
+	{affinity.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "", "; try again in a second"},
+	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
+}
+
 // Is makes errors.Is treat a Problem like the error of an embedded agent.
 func (p *Problem) Is(target error) bool {
-	err, ok := map[string]error{
-		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed,
-		CodeNotMember: cluster.ErrNotMember, CodeLastCandidate: cluster.ErrLastCandidate, CodeEvictions: cluster.ErrEvictions,
-		CodeStalled: cluster.ErrStalled,
-		CodeStore:   pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeRequire: affinity.ErrRequire, CodeNoPin: affinity.ErrNoPin,
-		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeSettings: affinity.ErrSettings,
-	}[p.Code]
-	return ok && target == err
+	for _, k := range kinds {
+		if k.code == p.Code {
+			return target == k.err
+		}
+	}
+	return false
+}
+
+func problem(status int, code, format string, args ...any) *Problem {
+	return &Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 func badRequest(format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	return problem(http.StatusBadRequest, CodeBadRequest, format, args...)
 }
 
 func internal(err error) *Problem {
-	return &Problem{Status: http.StatusInternalServerError, Code: CodeInternal, Message: err.Error()}
+	return problem(http.StatusInternalServerError, CodeInternal, "%s", err)
 }
 
-// problemOf translates the error of a lookup or a change.
+// problemOf translates the error of the agent or of its rooms.
 func (a *api) problemOf(err error) *Problem {
-	unavailable := func(code, message string) *Problem {
-		return &Problem{Status: http.StatusServiceUnavailable, Code: code, Message: message}
+	if why := a.agent.Err(); why != nil && errors.Is(err, cluster.ErrClosed) {
+		return problem(http.StatusServiceUnavailable, CodeClosed, "the agent has stopped: %s", why)
 	}
-	if p := problemOfEvict(err); p != nil {
-		return p
-	}
-	switch {
-	case errors.Is(err, cluster.ErrNotReady):
-		return unavailable(CodeNotReady, "this node has not computed a table yet; try again in a second")
-	case errors.Is(err, cluster.ErrNoMembers):
-		return unavailable(CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0")
-	case errors.Is(err, cluster.ErrClosed):
-		if why := a.agent.Err(); why != nil {
-			return unavailable(CodeClosed, "the agent has stopped: "+why.Error())
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return problem(k.status, k.code, "%s", cmp.Or(k.message, bare(err))+k.advice)
 		}
-		return unavailable(CodeClosed, "the agent has left or was closed")
-	case errors.Is(err, cluster.ErrStalled):
-		return unavailable(CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect")
-	default:
-		return internal(err)
 	}
+	return internal(err)
 }
 
 // write sends p as the response.

@@ -25,11 +25,7 @@ const (
 
 // resolveRoom returns the node of a room, and hosts the room if it is on this node: unless the caller says
 // otherwise, it is the media server next to this agent, which is about to serve the room.
-func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	room, p := a.roomOf(r)
-	if p != nil {
-		return nil, p
-	}
+func (a *api) resolveRoom(room string, r *http.Request) (any, *Problem) {
 	var body roomDemand
 	if p := decode(r, &body); p != nil {
 		return nil, p
@@ -40,7 +36,7 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 	}
 	at, err := a.rooms.Resolve(r.Context(), room, d)
 	if err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
 	if at.Node != a.self || a.hostFor < 0 || body.NoHost {
 		return a.assignmentOf(at), nil
@@ -50,7 +46,7 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 		return a.assignmentOf(elsewhere.Owner), nil
 	}
 	if err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
 	h.LapseAfter(a.hostFor)
 	if body.Touch {
@@ -63,18 +59,14 @@ func (a *api) resolveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem
 }
 
 // showRoom returns the node of a room, or the node it would get, and why.
-func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	room, p := a.roomOf(r)
-	if p != nil {
-		return nil, p
-	}
+func (a *api) showRoom(room string, r *http.Request) (any, *Problem) {
 	d, p := demandIn(r.URL.RawQuery)
 	if p != nil {
 		return nil, p
 	}
 	e, err := a.rooms.Explain(r.Context(), room, d)
 	if err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
 	detail := RoomDetail{RoomAssignment: a.assignmentOf(e.Assignment), Pinned: e.Pinned, Candidates: []RoomCandidate{}}
 	for _, c := range e.Candidates {
@@ -87,11 +79,7 @@ func (a *api) showRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 }
 
 // roomEdges returns the best further nodes for a room that is too large for its own.
-func (a *api) roomEdges(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	room, p := a.roomOf(r)
-	if p != nil {
-		return nil, p
-	}
+func (a *api) roomEdges(room string, r *http.Request) (any, *Problem) {
 	n, p := countOf(r, "n", defaultEdges, maxOwners)
 	if p != nil {
 		return nil, p
@@ -102,7 +90,7 @@ func (a *api) roomEdges(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	}
 	edges, err := a.rooms.Edges(r.Context(), room, d, n)
 	if err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
 	s := a.agent.Snapshot()
 	answer := RoomEdges{Room: room, Edges: []Member{}}
@@ -130,16 +118,14 @@ func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	case a.listing <- struct{}{}:
 		defer func() { <-a.listing }()
 	case <-ctx.Done():
-		return nil, &Problem{
-			Status: http.StatusServiceUnavailable, Code: CodeBusy, Message: "another list of rooms is in progress; try again in a second",
-		}
+		return nil, problem(http.StatusServiceUnavailable, CodeBusy, "another list of rooms is in progress; try again in a second")
 	}
 	found, err := a.rooms.Rooms(ctx, node, limit+1)
 	if err != nil {
 		if !errors.Is(err, pinstore.ErrStore) {
 			err = fmt.Errorf("%w: %w", pinstore.ErrStore, err)
 		}
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
 	answer := Rooms{Rooms: []PinnedRoom{}, Truncated: len(found) > limit}
 	for _, e := range found[:min(limit, len(found))] {
@@ -152,11 +138,7 @@ func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 	return &answer, nil
 }
 
-func (a *api) moveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	room, p := a.roomOf(r)
-	if p != nil {
-		return nil, p
-	}
+func (a *api) moveRoom(room string, r *http.Request) (any, *Problem) {
 	var body struct {
 		To *string `json:"to"`
 	}
@@ -173,18 +155,13 @@ func (a *api) moveRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	a.audit(r)
 	at, err := a.rooms.Move(r.Context(), room, to)
 	if err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
-	answer := a.assignmentOf(at)
-	return &answer, nil
+	return a.assignmentOf(at), nil
 }
 
 // reportRoom returns the node of a room, of which a client has lost the node.
-func (a *api) reportRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	room, p := a.roomOf(r)
-	if p != nil {
-		return nil, p
-	}
+func (a *api) reportRoom(room string, r *http.Request) (any, *Problem) {
 	var body struct {
 		To    *string `json:"to"`
 		Epoch uint64  `json:"epoch"`
@@ -201,23 +178,18 @@ func (a *api) reportRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem)
 	}
 	at, err := a.rooms.Report(r.Context(), reconnect.Directive{Room: room, To: to, Epoch: body.Epoch})
 	if err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
-	answer := a.assignmentOf(at)
-	return &answer, nil
+	return a.assignmentOf(at), nil
 }
 
-func (a *api) releaseRoom(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
-	room, p := a.roomOf(r)
-	if p != nil {
-		return nil, p
-	}
+func (a *api) releaseRoom(room string, r *http.Request) (any, *Problem) {
 	if p := decode(r, &struct{}{}); p != nil {
 		return nil, p
 	}
 	a.audit(r)
 	if err := a.rooms.Release(r.Context(), room); err != nil {
-		return nil, a.roomProblem(err)
+		return nil, a.problemOf(err)
 	}
 	return &ReleasedRoom{room}, nil
 }
@@ -237,10 +209,18 @@ func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
 }
 
 func noStore() *Problem {
-	return &Problem{
-		Status: http.StatusNotImplemented, Code: CodeNoStore,
-		Message: "this agent pins no rooms: it was started without --redis; GET /v1/place?key=… places keys by hash",
-	}
+	return problem(http.StatusNotImplemented, CodeNoStore, "this agent pins no rooms: it was started without --redis; GET /v1/place?key=… places keys by hash")
+}
+
+// room serves an endpoint of the room in the path.
+func (a *api) room(answer func(room string, r *http.Request) (any, *Problem)) http.HandlerFunc {
+	return a.open(http.StatusOK, func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+		room, p := a.roomOf(r)
+		if p != nil {
+			return nil, p
+		}
+		return answer(room, r)
+	})
 }
 
 // roomOf returns the name in the path.
@@ -277,35 +257,4 @@ func listOf(r *http.Request) (node lease.NodeID, limit int, _ *Problem) {
 	}
 	limit, p = countOf(r, "limit", defaultRooms, maxRooms)
 	return node, limit, p
-}
-
-// roomProblem translates the error of a call about a room.
-func (a *api) roomProblem(err error) *Problem {
-	p := &Problem{Message: bare(err)}
-	switch {
-	case errors.Is(err, affinity.ErrNoPin):
-		p.Status, p.Code = http.StatusNotFound, CodeNoPin
-	case errors.Is(err, affinity.ErrNotLive):
-		p.Status, p.Code = http.StatusConflict, CodeNotLive
-	case errors.Is(err, affinity.ErrChanged):
-		p.Status, p.Code = http.StatusConflict, CodeChanged
-		p.Message += "; resolve the room again"
-	case errors.Is(err, affinity.ErrNoCapacity):
-		p.Status, p.Code = http.StatusServiceUnavailable, CodeNoCapacity
-	case errors.Is(err, affinity.ErrRequire):
-		p.Status, p.Code = http.StatusServiceUnavailable, CodeRequire
-	case errors.Is(err, pinstore.ErrStore):
-		p.Status, p.Code = http.StatusServiceUnavailable, CodeStore
-	case errors.Is(err, affinity.ErrSettings):
-		p.Status, p.Code = http.StatusServiceUnavailable, CodeSettings
-	case errors.Is(err, affinity.ErrFenced):
-		p.Status, p.Code = http.StatusServiceUnavailable, CodeNotReady
-		p.Message += "; try again in a second"
-	case errors.Is(err, affinity.ErrClosed):
-		p.Status, p.Code = http.StatusServiceUnavailable, CodeClosed
-		p.Message = "this node is leaving and no longer hosts rooms"
-	default:
-		return a.problemOf(err)
-	}
-	return p
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -78,10 +77,7 @@ func (a *api) enter(r *http.Request) (leave func(), _ *Problem) {
 			leave = func() { <-place; others() }
 		default:
 			leave()
-			return nil, &Problem{
-				Status: http.StatusServiceUnavailable, Code: CodeBusy,
-				Message: "all " + strconv.Itoa(cap(place)) + " event streams are taken",
-			}
+			return nil, problem(http.StatusServiceUnavailable, CodeBusy, "all %d event streams are taken", cap(place))
 		}
 	}
 	return leave, nil
