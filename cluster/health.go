@@ -114,10 +114,8 @@ func (a *Agent) Evict(ctx context.Context, id lease.NodeID, d time.Duration, rea
 
 // placesRightly reports whether the table has a member if and only if it is a candidate.
 func (s *Snapshot) placesRightly(id lease.NodeID) bool {
-	candidate := false
-	for _, m := range s.Members {
-		candidate = candidate || m.ID == id && m.State == lease.Active && m.Weight > 0
-	}
+	m, live := s.Member(id)
+	candidate := live && m.State == lease.Active && m.Weight > 0
 	return (s.placed(id) > 0) == candidate
 }
 

@@ -26,32 +26,23 @@ func fleet(b *testing.B, n, partitions int) (*placement.Table, []lease.Incarnati
 	return table, members
 }
 
-// forSizes runs f with a state of 10 nodes, and two states that follow it: one without
-// a change, and one with an eleventh node.
-func forSizes(b *testing.B, f func(b *testing.B, old, refresh, join *State)) {
-	b.Helper()
+// BenchmarkDiff compares a state of 10 nodes with one that follows it without a change, with one that has
+// an eleventh node, and with none.
+func BenchmarkDiff(b *testing.B) {
 	for _, partitions := range []int{1024, 16384} {
 		table, members := fleet(b, 10, partitions)
 		bigger, more := fleet(b, 11, partitions)
 		old := Next(nil, "node-000", table, members, true)
-		b.Run(fmt.Sprintf("partitions=%d", partitions), func(b *testing.B) {
-			f(b, old, Next(old, "node-000", table, members, true), Next(old, "node-000", bigger, more, true))
-		})
-	}
-}
-
-func BenchmarkDiff(b *testing.B) {
-	forSizes(b, func(b *testing.B, old, refresh, join *State) {
-		b.Helper()
+		refresh, join := Next(old, "node-000", table, members, true), Next(old, "node-000", bigger, more, true)
 		for name, states := range map[string][2]*State{"refresh": {old, refresh}, "join": {old, join}, "first": {nil, old}} {
-			b.Run(name, func(b *testing.B) {
+			b.Run(fmt.Sprintf("partitions=%d/%s", partitions, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					Diff(states[0], states[1])
 				}
 			})
 		}
-	})
+	}
 }
 
 // BenchmarkPublish measures the publisher alone: all watchers wait again before each

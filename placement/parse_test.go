@@ -83,16 +83,3 @@ func TestParseStrategy(t *testing.T) {
 		}
 	}
 }
-
-// Each name in the list of strategies is valid.
-func TestStrategiesAreListed(t *testing.T) {
-	for name := range strings.SplitSeq(placement.Strategies, ", ") {
-		name, _, _ = strings.Cut(name, " ")
-		if strings.HasSuffix(name, ")") || name == "moves" || name == "each" {
-			continue
-		}
-		if s, err := placement.ParseStrategy(name); err != nil || s.Name() != name {
-			t.Errorf("%q: %v, %v", name, s, err)
-		}
-	}
-}

@@ -132,25 +132,16 @@ func TestWeightAndLoadSpread(t *testing.T) {
 	})
 }
 
-// failing is a strategy that can be made to fail.
-type failing struct {
-	placement.Strategy
-	now *atomic.Bool
-}
-
-func (f failing) Assign(nodes []placement.Node, partitions int) ([]int, error) {
-	if f.now.Load() {
-		return nil, errors.New("no such zone")
-	}
-	return f.Strategy.Assign(nodes, partitions)
-}
-
 // Without a table of the new weight, the response comes after a TTL and is no error.
 func TestWeightWithoutTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail atomic.Bool
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
-			cfg.Strategy = failing{placement.Rendezvous(), &fail}
+			cfg.Strategy = hooked{placement.Rendezvous(), func() {
+				if fail.Load() {
+					panic("no such zone")
+				}
+			}}
 		}})
 		c.Start("a")
 		c.WaitAgreed(3 * time.Second)

@@ -14,18 +14,11 @@ import (
 
 func TestEvacuate(t *testing.T) { // S6.11
 	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		h := open(t, pinstore.NewMemory(), Options{})
-		client := h.clients["a"]
-		here := 0
-		for i := range 90 {
-			at, err := client.ResolveRoom(ctx, fmt.Sprint("r-", i), affinity.Demand{Size: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if at.Node.ID == "a" {
-				here++
-			}
+		ctx, client := t.Context(), withRooms(t)
+		list, err := client.Rooms(ctx, "a", 0)
+		here := len(list.Rooms)
+		if err != nil || here == 0 {
+			t.Fatalf("%d rooms, %v", here, err)
 		}
 		c, err := client.Evacuate(ctx, 10, 0)
 		if err != nil || c.State != lease.Draining || c.Evacuation == nil || c.Evacuation.Over {
@@ -49,14 +42,7 @@ func TestEvacuate(t *testing.T) { // S6.11
 // The node owns again: its evacuation ends, and says why.
 func TestUndrainEndsEvacuation(t *testing.T) { // S6.11
 	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		h := open(t, pinstore.NewMemory(), Options{})
-		client := h.clients["a"]
-		for i := range 90 {
-			if _, err := client.ResolveRoom(ctx, fmt.Sprint("r-", i), affinity.Demand{Size: 2}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		ctx, client := t.Context(), withRooms(t)
 		if _, err := client.Evacuate(ctx, 1, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -75,14 +61,7 @@ func TestUndrainEndsEvacuation(t *testing.T) { // S6.11
 // The latest drain gives the rate and the deadline.
 func TestEvacuateAgain(t *testing.T) { // S6.11
 	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		h := open(t, pinstore.NewMemory(), Options{})
-		client := h.clients["a"]
-		for i := range 90 {
-			if _, err := client.ResolveRoom(ctx, fmt.Sprint("r-", i), affinity.Demand{Size: 2}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		ctx, client := t.Context(), withRooms(t)
 		for _, deadline := range []time.Duration{time.Hour, 5 * time.Second} {
 			if _, err := client.Evacuate(ctx, 1, deadline); err != nil {
 				t.Fatal(err)
@@ -139,6 +118,18 @@ func TestEvacuateWithNonsense(t *testing.T) {
 			t.Error("a refused drain drains")
 		}
 	})
+}
+
+// withRooms returns the client of a, in a cluster with 90 rooms.
+func withRooms(t *testing.T) *Client {
+	t.Helper()
+	client := open(t, pinstore.NewMemory(), Options{}).clients["a"]
+	for i := range 90 {
+		if _, err := client.ResolveRoom(t.Context(), fmt.Sprint("r-", i), affinity.Demand{Size: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return client
 }
 
 func progress(t *testing.T, client *Client) affinity.Evacuation {

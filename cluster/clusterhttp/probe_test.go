@@ -17,18 +17,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// heldStrategy waits for a channel, if there is one.
-type heldStrategy struct {
+// hooked is a strategy that calls hook before it assigns.
+type hooked struct {
 	placement.Strategy
-	hold *atomic.Pointer[chan struct{}]
+	hook func()
 }
 
-// Assign implements placement.Strategy.
-func (s heldStrategy) Assign(nodes []placement.Node, partitions int) ([]int, error) {
-	if hold := s.hold.Load(); hold != nil {
-		<-*hold
-	}
-	return s.Strategy.Assign(nodes, partitions)
+func (h hooked) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	h.hook()
+	return h.Strategy.Assign(nodes, partitions)
 }
 
 // A node that was fenced is joining until its seed, which is paused, answers.
@@ -60,7 +57,11 @@ func TestStalled(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
 		c.Start("b")
 		h := newAPI(c.StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) {
-			cfg.Strategy = heldStrategy{placement.Rendezvous(), &hold}
+			cfg.Strategy = hooked{placement.Rendezvous(), func() {
+				if c := hold.Load(); c != nil {
+					<-*c
+				}
+			}}
 		})), Options{Log: quiet})
 		c.WaitAgreed(5 * time.Second)
 		get := func(path string) *httptest.ResponseRecorder { return do(h, "GET", path, "") }

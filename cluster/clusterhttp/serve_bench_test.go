@@ -157,20 +157,3 @@ func (c *caller) call() error {
 	_, err = c.answers.Discard(length)
 	return err
 }
-
-// BenchmarkCompress answers /v1/partitions of 16,384 partitions and two nodes, as it is and in gzip, and
-// reports the bytes of an answer.
-func BenchmarkCompress(b *testing.B) {
-	agent := solo(b, 16_384)
-	second(b, agent)
-	api := Handler(agent, Options{Log: quiet})
-	for _, coding := range []string{"identity", "gzip"} {
-		b.Run(coding, func(b *testing.B) {
-			bytes := 0
-			for b.Loop() {
-				bytes = do(api, "GET", "/v1/partitions", "", "Accept-Encoding: "+coding).Body.Len()
-			}
-			b.ReportMetric(float64(bytes), "bytes/answer")
-		})
-	}
-}

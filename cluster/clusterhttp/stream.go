@@ -2,9 +2,8 @@ package clusterhttp
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
@@ -192,11 +191,8 @@ const roomsInEvent = 1024
 func (s *stream) sendMoved(b affinity.MovedBatch) error {
 	for {
 		n := min(roomsInEvent, len(b.Moved))
-		data, err := json.Marshal(affinity.MovedBatch{Moved: b.Moved[:n], Resync: b.Resync})
-		if err != nil {
-			panic(err) // numbers and strings only
-		}
-		if err := s.Send(slices.Concat([]byte("event: moved\ndata: "), data, []byte("\n\n"))); err != nil {
+		data := plain(affinity.MovedBatch{Moved: b.Moved[:n], Resync: b.Resync})
+		if err := s.Send(fmt.Appendf(nil, "event: moved\ndata: %s\n\n", data)); err != nil {
 			return err
 		}
 		if b.Moved = b.Moved[n:]; len(b.Moved) == 0 {
