@@ -92,7 +92,9 @@ func TestClient(t *testing.T) {
 	})
 }
 
+// A code stands for an error, both ways.
 func TestProblemIs(t *testing.T) {
+	a := &api{agent: new(cluster.Agent)}
 	all := []error{
 		cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, pinstore.ErrStore,
 		affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged, affinity.ErrSettings,
@@ -102,11 +104,17 @@ func TestProblemIs(t *testing.T) {
 		CodeStore: pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
 		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeSettings: affinity.ErrSettings, CodeNoStore: io.EOF,
 	} {
+		if p := a.problemOf(fmt.Errorf("wrapped: %w", want)); want != io.EOF && p.Code != code {
+			t.Errorf("%v is answered by %v", want, p)
+		}
 		for _, err := range all {
 			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != errors.Is(err, want) {
 				t.Errorf("%s is %v: %v", code, err, got)
 			}
 		}
+	}
+	if p := a.problemOf(affinity.ErrSettings); p.Status != http.StatusServiceUnavailable {
+		t.Errorf("other settings are answered by %d", p.Status)
 	}
 }
 

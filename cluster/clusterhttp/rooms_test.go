@@ -395,35 +395,3 @@ func TestUnknownNode(t *testing.T) {
 		}
 	})
 }
-
-// differing is a store in which other nodes have stated other settings, once a test says so.
-type differing struct {
-	pinstore.Store
-	now atomic.Bool
-}
-
-func (s *differing) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
-	if s.now.Load() {
-		return pinstore.Agreed{Differ: []pinstore.Difference{{Setting: "partitions", Ours: "64", Theirs: "128", By: lease.Incarnation{Node: "x", Number: 1}}}}, nil
-	}
-	return s.Store.Agree(ctx, self, ttl, settings)
-}
-
-// A node with other settings than those of the store's other users says so in each answer.
-func TestSettingsDiffer(t *testing.T) { // S6.12
-	synctest.Test(t, func(t *testing.T) {
-		store := &differing{Store: pinstore.NewMemory()}
-		roomCluster := open(t, store, Options{})
-		store.now.Store(true)
-		time.Sleep(10 * time.Second)
-		client := roomCluster.clients["a"]
-		_, err := client.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2})
-		expectProblem(t, err, 503, CodeSettings, "partitions is 64 here and 128 on x")
-		if !errors.Is(err, affinity.ErrSettings) {
-			t.Errorf("not the error of an embedded agent: %v", err)
-		}
-		if s, err := client.Stats(t.Context()); err != nil || !strings.Contains(s.Rooms.Refused, "partitions is 64 here and 128 on x") {
-			t.Errorf("%+v, %v", s.Rooms, err)
-		}
-	})
-}

@@ -1,0 +1,215 @@
+package reconnect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The room gets its new node half a second after the old one is gone.
+func TestLost(t *testing.T) { // S6.15
+	seeds(t, func(t *testing.T) {
+		c := newClient()
+		if err := c.Follow(t.Context(), directiveTo("a", 1)); err == nil {
+			t.Fatal("connected to a node that fails")
+		}
+		c.connect = func(_ context.Context, _ int, d Directive) error {
+			if d.To == "a" {
+				return syscall.ECONNREFUSED
+			}
+			return nil
+		}
+		gone := time.Now()
+		c.resolve = func(context.Context) (Directive, error) {
+			if time.Since(gone) < 500*time.Millisecond {
+				return directiveTo("a", 1), nil
+			}
+			return directiveTo("b", 60), nil
+		}
+		if err := c.Lost(t.Context(), directiveTo("a", 1)); err != nil {
+			t.Fatal(err)
+		}
+		checkGap(t, "back", time.Since(gone), 500*time.Millisecond, 750*time.Millisecond)
+		c.tries = nil
+		if err := c.Lost(t.Context(), directiveTo("a", 1)); err != nil || len(c.tries) != 0 {
+			t.Errorf("late news of the old connection: %v, attempts at %q", err, c.to())
+		}
+	})
+}
+
+// A refusal makes the client ask at once.
+func TestFollowRefused(t *testing.T) { // S6.15
+	for _, refused := range []error{ErrRefused, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClient()
+			c.connect = func(_ context.Context, _ int, d Directive) error {
+				if d.To == "b" {
+					return refused
+				}
+				return nil
+			}
+			if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil || c.to() != "bx" {
+				t.Errorf("%v: attempts at %q, error %v; want bx, none", refused, c.to(), err)
+			}
+			checkGap(t, "connected", time.Since(c.start), 0, 500*time.Millisecond)
+		})
+	}
+}
+
+// While an attempt hangs, the client asks, and an answer interrupts the attempt.
+func TestLostAsksDuringAttempt(t *testing.T) { // S6.15
+	seeds(t, func(t *testing.T) {
+		c := newClient()
+		c.connect = func(ctx context.Context, _ int, d Directive) error {
+			if d.To == "b" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c.resolve = func(context.Context) (Directive, error) {
+			if time.Since(c.start) < time.Second {
+				return directiveTo("a", 1), nil
+			}
+			return directiveTo("b", 2), nil
+		}
+		if err := c.Lost(t.Context(), directiveTo("a", 1)); err != nil || c.to() != "ab" {
+			t.Fatalf("attempts at %q, error %v; want ab, none", c.to(), err)
+		}
+		checkGap(t, "back", time.Since(c.start), time.Second, 1250*time.Millisecond)
+	})
+}
+
+// Calls at the same time wait for the same end. When the context of the call that runs
+// the steps ends, another one goes on.
+func TestFollowTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+			select {
+			case <-time.After(4 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		first, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		ends := make(chan error, 3)
+		go func() { ends <- c.Follow(first, directiveTo("b", 1)) }()
+		synctest.Wait()
+		for range 2 {
+			go func() { ends <- c.Follow(t.Context(), directiveTo("b", 1)) }()
+		}
+		if err := <-ends; !errors.Is(err, context.DeadlineExceeded) || time.Since(c.start) != 2*time.Second {
+			t.Errorf("the first call ends with %v after %v", err, time.Since(c.start))
+		}
+		for range 2 {
+			if err := <-ends; err != nil || c.to() != "bb" {
+				t.Errorf("another call ends with %v, attempts at %q", err, c.to())
+			}
+		}
+	})
+}
+
+// logFunc is called for each line of a log.
+type logFunc func()
+
+func (logFunc) Enabled(context.Context, slog.Level) bool    { return true }
+func (f logFunc) Handle(context.Context, slog.Record) error { f(); return nil }
+func (f logFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
+func (f logFunc) WithGroup(string) slog.Handler             { return f }
+
+// A Run that has ended but not yet returned must not end the next one.
+func TestFollowReturnsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.connect = func(context.Context, int, Directive) error { return nil }
+		var once sync.Once
+		second := make(chan error, 1)
+		c.Log = slog.New(logFunc(func() {
+			once.Do(func() {
+				go func() { second <- c.Follow(t.Context(), directiveTo("c", 2)) }()
+				synctest.Wait() // until it waits for its first attempt
+			})
+		}))
+		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Follow(t.Context(), directiveTo("d", 3)); err != nil {
+			t.Errorf("the third call: %v", err)
+		}
+		if err := <-second; err != nil || c.to() != "bd" {
+			t.Errorf("attempts at %q, error %v; want bd, none", c.to(), err)
+		}
+	})
+}
+
+// A panic reaches the caller of Run. The context of the step ends, and the Driver can
+// be used again.
+func TestFollowPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		var step context.Context
+		c.connect = func(ctx context.Context, _ int, _ Directive) error {
+			step = ctx
+			panic("boom")
+		}
+		func() {
+			defer func() {
+				if p := recover(); p != "boom" {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			err := c.Follow(t.Context(), directiveTo("b", 1))
+			t.Errorf("Run returns %v", err)
+		}()
+		if step.Err() == nil {
+			t.Error("the context of the step is alive")
+		}
+		c.connect = func(context.Context, int, Directive) error { return nil }
+		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
+			t.Errorf("the next Run: %v", err)
+		}
+	})
+}
+
+// Every directive is followed, even if a call is about to end: the client ends at the
+// newest node.
+func TestFollowRace(t *testing.T) {
+	for range 300 {
+		r := Driver{
+			Pace: Pace{Spread: 1, MinWait: 1, MaxWait: 1}, Log: slog.New(slog.DiscardHandler),
+			Resolve: func(context.Context, string) (Directive, error) { return Directive{}, errHandshake },
+		}
+		var mu sync.Mutex
+		var at uint64 // epoch of the node that the client is connected to
+		r.Connect = func(_ context.Context, d Directive) error {
+			mu.Lock()
+			defer mu.Unlock()
+			at = d.Epoch
+			return nil
+		}
+		const last = 8
+		var wg sync.WaitGroup
+		for epoch := range uint64(last) {
+			wg.Go(func() {
+				runtime.Gosched()
+				if err := r.Follow(t.Context(), directiveTo("b", epoch+1)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if at != last {
+			t.Fatalf("ends at epoch %d, want %d", at, last)
+		}
+	}
+}
