@@ -61,25 +61,3 @@ func TestLost(t *testing.T) { // S8.1
 		want("30 minutes later")
 	})
 }
-
-// A node that was paused for longer than its lease lasts has lost nobody.
-func TestPausedNodeLosesNobody(t *testing.T) { // S8.1
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Options{})
-		c.Start("a", "b", "c", "d")
-		c.WaitAgreed(10 * time.Second)
-		time.Sleep(10 * time.Second)
-		c.Pause("a")
-		time.Sleep(20 * time.Second)
-		if got := lostAt(c, "b"); len(got) != 1 {
-			t.Errorf("b lost %q; want the node that is paused", got)
-		}
-		c.Resume("a")
-		c.WaitAgreed(20 * time.Second)
-		for _, id := range c.IDs() {
-			if got := lostAt(c, id); len(got) != 0 {
-				t.Errorf("%s lost %q; want nobody", id, got)
-			}
-		}
-	})
-}

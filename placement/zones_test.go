@@ -41,15 +41,6 @@ func fleetOf(rng *rand.Rand, n int, weighted bool) []placement.Node {
 	return nodes
 }
 
-func tableOf(t *testing.T, nodes []placement.Node) *placement.Table {
-	t.Helper()
-	table, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 16, Strategy: placement.Rendezvous()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
-}
-
 // The nodes of a tenant are distinct and spread over the zones; a node that leaves or joins replaces at
 // most one of them, and none if it is not among them (S7.5).
 func TestSubset(t *testing.T) {
@@ -57,9 +48,9 @@ func TestSubset(t *testing.T) {
 	replaced := 0
 	for round := range 300 {
 		nodes := fleetOf(rng, 1+rng.IntN(20), round%2 == 0)
-		whole := tableOf(t, nodes)
+		whole := mustCompute(t, 16, nodes...)
 		gone := rng.IntN(len(nodes))
-		rest := tableOf(t, slices.Delete(slices.Clone(nodes), gone, gone+1))
+		rest := mustCompute(t, 16, slices.Delete(slices.Clone(nodes), gone, gone+1)...)
 		n, tenant := rng.IntN(8), fmt.Sprint("tenant-", round)
 		before, after := whole.Subset(tenant, n), rest.Subset(tenant, n)
 		if want := min(n, len(nodes)); len(before) != want || len(sorted(before)) != want || !slices.Equal(before, whole.Subset(tenant, n)) {
@@ -110,7 +101,7 @@ func TestSubsetSpreadsTenants(t *testing.T) {
 		nodes = append(nodes, placement.Node{ID: lease.NodeID(fmt.Sprintf("n%02d", i)), Weight: 1})
 	}
 	nodes[7].Weight = 2
-	table := tableOf(t, nodes)
+	table := mustCompute(t, 16, nodes...)
 	const tenants, n = 5000, 3
 	served, sets := make(map[lease.NodeID]int), make(map[string]int)
 	for i := range tenants {
@@ -137,7 +128,7 @@ func TestSubsetSpreadsTenants(t *testing.T) {
 // The nodes are those of Rank, the nodes of a zone first, otherwise in the order of their rank (S7.5).
 func TestRankNear(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	table := tableOf(t, fleetOf(rng, 9, true))
+	table := mustCompute(t, 16, fleetOf(rng, 9, true)...)
 	zone := make(map[lease.NodeID]string)
 	for _, n := range table.Nodes() {
 		zone[n.ID] = n.Zone

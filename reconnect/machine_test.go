@@ -200,6 +200,7 @@ func TestMachineSeeks(t *testing.T) { // S6.15, S0.9
 		{"the dead node refuses for a while, then another one without an epoch", "L.s.x.s.s.x.o.c", "ask 0s, a 0s, ask 100ms, a 125ms, ask 200ms, o 200ms", "connected"},
 		{"directive, refused, at once", "D.x.s.s.c", "b 0s, ask 0s, ask 100ms, b 125ms", "connected"},
 		{"directive, refused, and another node", "D.x.n.c", "b 0s, ask 0s, c 0s", "connected"},
+		{"refusals are none of the three attempts", "D.x.s..s.f.f.f.s.f", "b 0s, ask 0s, ask 100ms, b 125ms, ask 225ms, b 3.225s, b 6.225s, b 9.225s", "gave up"},
 		{"failed, then lost news", "D.f.c", "b 0s, b 3s", "connected"},
 		{"another node does not wait for the pace", "D.fD.c", "b 0s, c 0s", "connected"},
 		{"the same node after a failure", "D.fB.fB.c", "b 0s, b 3s, b 6s", "connected"},
@@ -309,28 +310,6 @@ func TestMachineAlternates(t *testing.T) { // S6.15
 			t.Errorf("seed %d: %d attempts, %d asks in %v, error %v; want at most %d attempts", seed, attempts, asks, took, k.Err(), most)
 		}
 	}
-}
-
-// Refusals are none of the three attempts.
-func TestMachineRefusalsDoNotCount(t *testing.T) {
-	k := newTick(0)
-	k.Directed(k.now, 0, directiveTo("b", 1))
-	attempts := 0
-	for k.Err() == nil {
-		switch step := k.step(); {
-		case step == StepResolve && k.state == checking:
-			k.Unresolved(k.now, 0, errHandshake)
-		case step == StepResolve:
-			k.Resolved(k.now, 0, directiveTo("b", 1))
-		default:
-			if attempts++; attempts <= 4 {
-				k.Refused(k.now, 0, ErrRefused)
-			} else {
-				k.Failed(k.now, 0, errHandshake)
-			}
-		}
-	}
-	checkGaveUp(t, k.Err(), 4+3)
 }
 
 // A crowd that loses its node asks at a rate that MinAsk and MaxAsk bound, in no

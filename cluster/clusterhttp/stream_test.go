@@ -2,7 +2,6 @@ package clusterhttp
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -255,18 +254,5 @@ func TestStreamNeedsFlush(t *testing.T) {
 		wrapped := struct{ http.ResponseWriter }{w}
 		h.ServeHTTP(wrapped, httptest.NewRequest("GET", "http://localhost/v1/events", nil))
 		expect(t, w, 500, CodeInternal)
-	})
-}
-
-// Without a server the stream still ends with its request.
-func TestStreamEndsWithRequest(t *testing.T) {
-	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
-		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
-		defer cancel()
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/events", nil))
-		if n := strings.Count(w.Body.String(), ": keep-alive\n\n"); n != 2 || !w.Flushed {
-			t.Errorf("%d comments in 40 s, flushed %v", n, w.Flushed)
-		}
 	})
 }
