@@ -104,7 +104,7 @@ func TestProblemIs(t *testing.T) {
 		CodeStore: pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
 		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeSettings: affinity.ErrSettings, CodeNoStore: io.EOF,
 	} {
-		if p := a.problemOf(fmt.Errorf("wrapped: %w", want)); want != io.EOF && p.Code != code {
+		if p := a.problemOf(fmt.Errorf("wrapped: %w", want)); p.Code != code && !errors.Is(want, io.EOF) {
 			t.Errorf("%v is answered by %v", want, p)
 		}
 		for _, err := range all {
