@@ -29,10 +29,11 @@ type owners struct {
 	at map[string]string
 }
 
-func (o *owners) set(key, addr string) {
+// move moves the key "a".
+func (o *owners) move(addr string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at[key] = addr
+	o.at["a"] = addr
 }
 
 // keyAt has the key "a" at an address.
@@ -216,7 +217,7 @@ func TestRetries(t *testing.T) {
 				b, _ := io.ReadAll(r.Body)
 				_, _ = fmt.Fprint(w, r.Method, len(b))
 			})
-			move := time.AfterFunc(100*time.Millisecond, func() { o.set("a", next) })
+			move := time.AfterFunc(100*time.Millisecond, func() { o.move(next) })
 			defer move.Stop()
 			status, body, _ := ask(t, tt.method, proxyOf(t, o, nil)+"/rooms/a", tt.body)
 			if status != tt.status || status == 200 && body != fmt.Sprint(tt.method, len(tt.body)) {

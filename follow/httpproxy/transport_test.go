@@ -77,7 +77,7 @@ func TestStaleConnection(t *testing.T) {
 		var gone atomic.Bool
 		transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == first && gone.Load() {
-				o.set("a", next)
+				o.move(next)
 				return nil, syscall.ECONNREFUSED
 			}
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)

@@ -51,7 +51,7 @@ func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string,
 				}
 				vanish()
 			}
-			move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", next) })
+			move := time.AfterFunc(300*time.Millisecond, func() { o.move(next) })
 			defer move.Stop()
 			status, body, _ := ask(t, method, url, "body")
 			if want := "next " + method + ` /rooms/a "body"`; status != http.StatusOK || !strings.HasPrefix(body, want) {
@@ -86,7 +86,7 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	link.Hang()
-	move := time.AfterFunc(300*time.Millisecond, func() { o.set("a", strings.TrimPrefix(next.URL, "https://")) })
+	move := time.AfterFunc(300*time.Millisecond, func() { o.move(strings.TrimPrefix(next.URL, "https://")) })
 	defer move.Stop()
 	var both sync.WaitGroup
 	for path, want := range map[string]string{"a": "200 next", "b": "502 the server broke off, and may have done what was asked"} {
@@ -160,9 +160,9 @@ func TestSlowOwner(t *testing.T) {
 				p := newProxy(t, o.place, by(func(r *http.Request) (*http.Response, error) {
 					return map[string]*slow{"first": first, "next": next}[r.URL.Host].RoundTrip(r)
 				}))
-				time.AfterFunc(time.Second, func() { o.set("a", tt.to) })
+				time.AfterFunc(time.Second, func() { o.move(tt.to) })
 				if tt.back > 0 {
-					time.AfterFunc(tt.back, func() { o.set("a", "first") })
+					time.AfterFunc(tt.back, func() { o.move("first") })
 				}
 				began, w := time.Now(), httptest.NewRecorder()
 				ctx, cancel := context.WithCancel(t.Context())
@@ -189,7 +189,7 @@ func TestPatienceBeginsAgain(t *testing.T) {
 			c.Transport = transport(func(r *http.Request) (*http.Response, error) {
 				switch r.URL.Host {
 				case "first":
-					o.set("a", "second")
+					o.move("second")
 					return answer(http.StatusMisdirectedRequest), nil
 				case "second":
 					return vanished.RoundTrip(r)
@@ -197,7 +197,7 @@ func TestPatienceBeginsAgain(t *testing.T) {
 				return answer(http.StatusNoContent), nil
 			})
 		})
-		time.AfterFunc(3*time.Second, func() { o.set("a", "next") })
+		time.AfterFunc(3*time.Second, func() { o.move("next") })
 		w := httptest.NewRecorder()
 		if p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/rooms/a", nil)); w.Code != http.StatusNoContent {
 			t.Errorf("%d %s", w.Code, w.Body)
