@@ -18,7 +18,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race modules long cpus fuzz bench-once followers handover scale compare idle chaos models outages floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules long cpus fuzz bench-once followers handover scale compare idle chaos models outages floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,9 +27,10 @@ check: vet short lint ## the quick look while working: vet, short tests, lint
 
 test: deps tests ## everything, as CI runs it; installs missing programs
 
-# Two at a time, in this order. The first one takes as long as all others. golangci-lint has the checks of go vet, too.
+# Two at a time, in this order. The first takes as long as most others together, and the second waits more than it computes.
+# golangci-lint has the checks of go vet, too.
 tests: ## lint and all tests; prints each step at its end
-	@$(MAKE) --no-print-directory -j 2 --output-sync race lint long modules cpus bench-once fuzz </dev/null
+	@$(MAKE) --no-print-directory -j 2 --output-sync race e2e lint long modules cpus bench-once fuzz </dev/null
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -o bin/roost ./cmd/roost
@@ -51,7 +52,7 @@ deps: ## install the programs that the tests need
 	$(STEP) 'programs the tests need' scripts/deps.sh
 
 lint: ## lint every module and the workflows; the first run compiles the linter
-	$(STEP) 'golangci-lint' $(EACH) $(TOOL) golangci-lint run ./...
+	$(STEP) 'golangci-lint' env GOGC=400 $(EACH) $(TOOL) golangci-lint run ./...
 	$(STEP) 'actionlint' go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 vet: ## go vet in every module
@@ -64,8 +65,11 @@ race: ## the tests of the root module under the race detector
 	$(STEP) 'tests under the race detector' scripts/race.sh
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
+e2e: ## the tests in a browser and in a terminal under the race detector
+	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && exec $(CURDIR)/scripts/race.sh'
+
 modules: ## the tests of the other modules under the race detector
-	$(STEP) 'tests of the other modules' $(EACH) -nested $(CURDIR)/scripts/race.sh
+	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec $(CURDIR)/scripts/race.sh'
 
 # Their heaps are small: with GOGC=400, the garbage collector takes a quarter less of the CPU.
 long: ## packages without a goroutine, and the crowds that are too large for the race detector

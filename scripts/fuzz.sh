@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the root module for FUZZTIME, one after the other: by default for a
-# second by one worker, since other tests run beside it; with FUZZTIME by a worker on each CPU.
+# Runs every fuzz target of the root module for FUZZTIME, one after the other: with FUZZTIME by a worker on each CPU; by
+# default for a second by one worker, since other tests run beside it, and without the coverage that guides the fuzzer: to compile for it takes longer.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 flags=(-test.run '^$' -test.fuzzminimizetime 10x -test.fuzztime "${FUZZTIME:=1s}")
-[[ $FUZZTIME != 1s ]] || flags+=(-test.parallel 1)
+build=(-fuzz .)
+[[ $FUZZTIME != 1s ]] || { flags+=(-test.parallel 1); build=(); }
 
 # Lines "./directory FuzzName". A search in the source needs no build, unlike go test -list.
 targets=$(grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | sed -E 's|/[^/]*:[0-9]+:func | |')
@@ -20,7 +21,7 @@ while read -r package target; do
 	count=$((count + 1))
 	printf -- '-- %s in %s\n' "$target" "$package"
 	program=$work/${package//\//-}.test # go test -fuzz would link it again for each target
-	[[ -e $program ]] || go test -c -fuzz . -o "$program" "$package"
+	[[ -e $program ]] || go test -c "${build[@]}" -o "$program" "$package"
 	status=0
 	(cd "$package" && "$program" "${flags[@]}" -test.fuzz "^$target\$" -test.fuzzcachedir "$cache/${package#./}") \
 		</dev/null 2>&1 | tee "$log" || status=$?
