@@ -345,7 +345,7 @@ func TestFenceOnRealClock(t *testing.T) {
 }
 
 // Look-ups from many goroutines while nodes come and go: under -race, this shows
-// that they need no lock. Each look-up would show it, so the goroutines leave the agents their time.
+// that they need no lock. One look-up with a lock is enough for -race, so the goroutines pause.
 func TestLookupsDuringChanges(t *testing.T) { // S3.12
 	start := func(id string, seeds ...string) *cluster.Agent {
 		cfg := local(id, seeds...)

@@ -145,5 +145,8 @@ func TestLargeAssignment(t *testing.T) { // S2.4
 		}
 		c.WaitAgreed(time.Second)
 		onlyMoved(t, before, c, func(m placement.Move) bool { return m.To == "new" })
+		if moved := len(c.Agent("new").Owned()); moved > partitions/6+1 {
+			t.Errorf("%d partitions moved", moved)
+		}
 	})
 }
