@@ -3,6 +3,7 @@ package placement_test
 import (
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,22 +42,22 @@ func builtins() map[string]builtin {
 	return all
 }
 
-// Each strategy that a user can name has its rows.
+// Each name that a user reads is valid and has its rows.
 func TestEveryStrategyHasRows(t *testing.T) {
-	all, named := builtins(), 0
-	for _, word := range strings.FieldsFunc(placement.Strategies, func(r rune) bool { return strings.ContainsRune(" ,()", r) }) {
-		if _, err := placement.ParseStrategy(word); err != nil {
-			continue
-		}
-		named++
-		for _, name := range []string{word, word + "+zones"} {
+	list, _, _ := strings.Cut(placement.Strategies, ", each also with +zones")
+	all, names := builtins(), strings.Split(regexp.MustCompile(` \([^)]*\)`).ReplaceAllString(list, ""), ", ")
+	for _, plain := range names {
+		for _, name := range []string{plain, plain + "+zones"} {
+			if s, err := placement.ParseStrategy(name); err != nil || s.Name() != name {
+				t.Errorf("%q: %v, %v", name, s, err)
+			}
 			if _, ok := all[name]; !ok {
 				t.Errorf("builtins has no row for %s", name)
 			}
 		}
 	}
-	if 2*named != len(all) {
-		t.Errorf("%d strategies are named, and there are %d rows", named, len(all))
+	if 2*len(names) != len(all) {
+		t.Errorf("%d strategies are named, and there are %d rows", len(names), len(all))
 	}
 }
 
