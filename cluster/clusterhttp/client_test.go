@@ -92,30 +92,58 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A code stands for an error, both ways.
+// How each error is answered, and which error a code stands for.
 func TestProblemIs(t *testing.T) {
-	a := &api{agent: new(cluster.Agent)}
-	all := []error{
-		cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, pinstore.ErrStore,
-		affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged, affinity.ErrSettings,
+	all := []struct {
+		err     error
+		status  int
+		code    string
+		message string
+	}{
+		{cluster.ErrNotReady, 503, CodeNotReady, "this node has not computed a table yet; try again in a second"},
+		{cluster.ErrNoMembers, 503, CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0"},
+		{cluster.ErrClosed, 503, CodeClosed, "the agent has left or was closed"},
+		{cluster.ErrStalled, 503, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect"},
+		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
+		{cluster.ErrLastCandidate, 409, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0"},
+		{cluster.ErrEvictions, 409, CodeEvictions, "too many evictions: end one, or wait until one ends"},
+		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
+		{affinity.ErrNotLive, 409, CodeNotLive, "node takes no rooms: r1"},
+		{affinity.ErrChanged, 409, CodeChanged, "pin changed concurrently: r1; resolve the room again"},
+		{affinity.ErrNoCapacity, 503, CodeNoCapacity, "no node has the capacity: r1"},
+		{affinity.ErrRequire, 503, CodeRequire, "no node meets the requirement: r1"},
+		{pinstore.ErrStore, 503, CodeStore, "the store does not answer: r1"},
+		{affinity.ErrSettings, 503, CodeSettings, "settings differ from those of other nodes: r1"},
+		// No code stands for these.
+		{affinity.ErrFenced, 503, CodeNotReady, "this node's lease has expired: r1; try again in a second"},
+		{affinity.ErrClosed, 503, CodeClosed, "this node is leaving and no longer hosts rooms"},
+		{fmt.Errorf("%w: %w", pinstore.ErrStore, cluster.ErrNotReady), 503, CodeStore, "the store does not answer: " + cluster.ErrNotReady.Error() + ": r1"},
+		{io.EOF, 500, CodeInternal, "EOF: r1"},
+		{io.EOF, 400, CodeBadRequest, ""},
 	}
-	for code, want := range map[string]error{
-		CodeNotReady: cluster.ErrNotReady, CodeNoMembers: cluster.ErrNoMembers, CodeClosed: cluster.ErrClosed, CodeBadRequest: io.EOF,
-		CodeStore: pinstore.ErrStore, CodeNoCapacity: affinity.ErrNoCapacity, CodeNoPin: affinity.ErrNoPin,
-		CodeNotLive: affinity.ErrNotLive, CodeChanged: affinity.ErrChanged, CodeSettings: affinity.ErrSettings, CodeNoStore: io.EOF,
-	} {
-		if p := a.problemOf(fmt.Errorf("wrapped: %w", want)); p.Code != code && !errors.Is(want, io.EOF) {
-			t.Errorf("%v is answered by %v", want, p)
+	a := &api{agent: new(cluster.Agent)}
+	for _, c := range all {
+		if p := a.problemOf(fmt.Errorf("%w: r1", c.err)); c.message != "" && *p != (Problem{Status: c.status, Code: c.code, Message: c.message}) {
+			t.Errorf("%v is answered by %d %v", c.err, p.Status, p)
 		}
-		for _, err := range all {
-			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: code}), err); got != errors.Is(err, want) {
-				t.Errorf("%s is %v: %v", code, err, got)
+		for i, other := range all {
+			if got := errors.Is(fmt.Errorf("wrapped: %w", &Problem{Code: c.code}), other.err); got != (c.code == other.code && i < 14) {
+				t.Errorf("%s is %v: %v", c.code, other.err, got)
 			}
 		}
 	}
-	if p := a.problemOf(affinity.ErrSettings); p.Status != http.StatusServiceUnavailable {
-		t.Errorf("other settings are answered by %d", p.Status)
-	}
+}
+
+// The answers of an agent that has failed have the reason.
+func TestProblemOfAFailure(t *testing.T) {
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		c.Start("a") // two processes with one id: the older one stops
+		<-h.agent.Done()
+		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: node id \"a\" is also used by `)
+		if p := h.problemOf(affinity.ErrClosed); p.Message != "this node is leaving and no longer hosts rooms" {
+			t.Error(p)
+		}
+	})
 }
 
 func TestClientEvents(t *testing.T) {

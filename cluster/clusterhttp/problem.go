@@ -15,7 +15,7 @@ import (
 // it. By errors.Is it equals the error of its code:
 // cluster.ErrNotReady, cluster.ErrNoMembers, cluster.ErrClosed, cluster.ErrStalled, cluster.ErrNotMember,
 // cluster.ErrLastCandidate, cluster.ErrEvictions, pinstore.ErrStore,
-// affinity.ErrNoCapacity, affinity.ErrNoPin, affinity.ErrNotLive,
+// affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive,
 // affinity.ErrChanged, affinity.ErrSettings.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
@@ -58,7 +58,8 @@ const (
 // Error returns the message and the code.
 func (p *Problem) Error() string { return p.Message + " (" + p.Code + ")" }
 
-// kinds says how errors are answered. Of a code that several errors have, a Problem is the first one.
+// kinds says how errors are answered, by the first row that matches: listRooms has a reason for ErrStore that may be an
+// agent's. Where errors share a code, errors.Is matches the first row.
 var kinds = []struct { //nolint:gochecknoglobals // a table
 	err     error
 	status  int
@@ -66,13 +67,6 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	message string // "": the error's own
 	advice  string // behind the message
 }{
-	{cluster.ErrNotReady, http.StatusServiceUnavailable, CodeNotReady, "this node has not computed a table yet", "; try again in a second"},
-	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0", ""},
-	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
-	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
-	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
-	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
-	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
 	{affinity.ErrNoPin, http.StatusNotFound, CodeNoPin, "", ""},
 	{affinity.ErrNotLive, http.StatusConflict, CodeNotLive, "", ""},
 	{affinity.ErrChanged, http.StatusConflict, CodeChanged, "", "; resolve the room again"},
@@ -80,6 +74,13 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{affinity.ErrRequire, http.StatusServiceUnavailable, CodeRequire, "", ""},
 	{pinstore.ErrStore, http.StatusServiceUnavailable, CodeStore, "", ""},
 	{affinity.ErrSettings, http.StatusServiceUnavailable, CodeSettings, "", ""},
+	{cluster.ErrNotReady, http.StatusServiceUnavailable, CodeNotReady, "this node has not computed a table yet", "; try again in a second"},
+	{cluster.ErrNoMembers, http.StatusServiceUnavailable, CodeNoMembers, "no member can own anything: all are draining, settling or of weight 0", ""},
+	{cluster.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "the agent has left or was closed", ""},
+	{cluster.ErrStalled, http.StatusServiceUnavailable, CodeStalled, "the agent's loop stands still: a strategy does not return, or the process gets no CPU", "; the change may still take effect"},
+	{cluster.ErrNotMember, http.StatusNotFound, CodeNotMember, "no member has this id: see /v1/members", ""},
+	{cluster.ErrLastCandidate, http.StatusConflict, CodeLastCandidate, "no other member could own anything: all are draining, settling, evicted or of weight 0", ""},
+	{cluster.ErrEvictions, http.StatusConflict, CodeEvictions, "too many evictions: end one, or wait until one ends", ""},
 	{affinity.ErrFenced, http.StatusServiceUnavailable, CodeNotReady, "", "; try again in a second"},
 	{affinity.ErrClosed, http.StatusServiceUnavailable, CodeClosed, "this node is leaving and no longer hosts rooms", ""},
 }
