@@ -1,4 +1,5 @@
-// Package helm tests the chart, which Helm renders here as in a cluster, and the manifests.
+// Package helm tests the chart, which Helm renders here as in a cluster, and the manifests. It is in a
+// module of its own, so that the dependencies of Kubernetes' types stay out of roost.
 package helm
 
 import (
