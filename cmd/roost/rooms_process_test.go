@@ -296,8 +296,11 @@ func TestOtherClusterOnRedis(t *testing.T) {
 	}
 	a, x := agents[0], agents[1]
 	x.Logs("settings differ from those of other nodes; placing no rooms", "gossip key (by its fingerprint) is ", " on a; ", "if this is another cluster, give it another name")
-	if _, err := x.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err == nil || !strings.Contains(err.Error(), "settings differ") {
+	if _, err := x.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); !errors.Is(err, affinity.ErrSettings) || !strings.Contains(err.Error(), "settings differ") {
 		t.Errorf("the second cluster places a room: %v", err)
+	}
+	if s, err := x.Stats(t.Context()); err != nil || !strings.Contains(s.Rooms.Refused, "settings differ") {
+		t.Errorf("%v, statistics of rooms: %+v", err, s.Rooms)
 	}
 	if _, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err != nil {
 		t.Error(err)
