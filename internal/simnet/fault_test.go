@@ -176,6 +176,33 @@ func (b bed) keepAlive(c net.Conn) {
 	}
 }
 
+// Nothing answers for a host that vanished, not even after Shutdown. TestWatchFaults of internal/gossip has its keep-alives.
+func TestVanish(t *testing.T) {
+	run(t, simnet.Config{}, 2, func(b bed) {
+		plain, far := b.connect(1, 2)
+		late, _ := b.connect(1, 2)
+		old := b.nodes[2]
+		old.Vanish()
+		b.wantSilence("write", using(plain, plain.Write))
+		b.wantSilence("dial", dialing(b.nodes[1], 2))
+		_, err := far.Read(make([]byte, 1))
+		b.wantError("read of the vanished", err, net.ErrClosed)
+		_, err = old.DialTimeout(addr(1), time.Second)
+		b.wantError("dial of the vanished", err, net.ErrClosed)
+		b.send(2, 1, "from the beyond")
+		b.send(1, 2, "hello?")
+		b.wantPackets(1)
+		old.Shutdown()
+		b.wantSilence("read after the shutdown of the vanished", using(plain, plain.Read))
+
+		b.listen(2) // the host is back
+		_, err = late.Read(make([]byte, 1))
+		b.wantError("read of an old stream", err, syscall.ECONNRESET)
+		b.wantPackets(2)
+		b.connect(1, 2)
+	})
+}
+
 func TestKeepAliveOverCut(t *testing.T) {
 	run(t, simnet.Config{}, 2, func(b bed) {
 		near, far := b.connect(1, 2)
@@ -202,5 +229,22 @@ func TestKeepAliveOverCut(t *testing.T) {
 		near.SetDeadline(time.Now().Add(time.Hour))
 		_, err = near.Read(read)
 		b.wantError("read from a paused node", err, os.ErrDeadlineExceeded)
+	})
+}
+
+func TestReset(t *testing.T) {
+	run(t, simnet.Config{}, 3, func(b bed) {
+		near, far := b.connect(1, 2)
+		back, _ := b.connect(2, 3)
+		unharmed, other := b.connect(1, 3)
+		b.nodes[2].Reset()
+		for _, c := range []net.Conn{near, far, back} {
+			_, err := c.Read(make([]byte, 1))
+			b.wantError("read", err, syscall.ECONNRESET)
+		}
+		unharmed.Write([]byte("x"))
+		_, err := other.Read(make([]byte, 1))
+		b.wantError("stream between others", err, nil)
+		b.connect(1, 2)
 	})
 }

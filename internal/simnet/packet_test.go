@@ -149,3 +149,22 @@ func TestSameSeedSameFate(t *testing.T) {
 		t.Errorf("a change of settings changed later draws:\n%v\n%v", once, calm)
 	}
 }
+
+// A node that does not read, running or paused, keeps a limited number of packets.
+func TestQueueIsBounded(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		run(t, simnet.Config{}, 2, func(b bed) {
+			if pause {
+				b.nodes[2].Pause()
+			}
+			for range 5000 {
+				b.send(1, 2, "x")
+			}
+			time.Sleep(time.Second)
+			b.nodes[2].Resume()
+			if got := len(b.arrived(2)); got != 4096 {
+				b.Errorf("paused %v: %d packets were kept", pause, got)
+			}
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/nettest"
@@ -168,4 +169,22 @@ func TestPauseStallsStreams(t *testing.T) {
 		_, err = gone.Read(read)
 		b.wantError("read after shutdown while paused", err, io.EOF)
 	})
+}
+
+func TestBacklogIsBounded(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		run(t, simnet.Config{}, 2, func(b bed) {
+			if pause {
+				b.nodes[2].Pause()
+			}
+			for range 128 {
+				b.dial(1, 2)
+			}
+			b.wantSilence("dial to a full backlog", dialing(b.nodes[1], 2))
+			b.nodes[2].Resume()
+			<-b.nodes[2].StreamCh()
+			synctest.Wait()
+			b.dial(1, 2)
+		})
+	}
 }
