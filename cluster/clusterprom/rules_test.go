@@ -68,10 +68,14 @@ func TestOneThreshold(t *testing.T) { // S4.8
 	if advises(uneven) || !advises(uneven+1e-9) {
 		t.Errorf("the advice does not begin above %v", uneven)
 	}
+	var alerts []string
 	for _, r := range readRules(t, "alerts.yml") {
-		if r.Alert == "RoostUneven" && !strings.HasSuffix(r.Expr, fmt.Sprint("roost_balance_cv_ratio) > ", uneven)) {
-			t.Errorf("the alert has %s", r.Expr)
+		if r.Alert == "RoostUneven" {
+			alerts = append(alerts, r.Expr)
 		}
+	}
+	if len(alerts) != 1 || !strings.HasSuffix(alerts[0], fmt.Sprint("roost_balance_cv_ratio) > ", uneven)) {
+		t.Errorf("the alerts have %q", alerts)
 	}
 	type panel struct {
 		Targets     []struct{ Expr string }
@@ -168,6 +172,32 @@ func TestNamesExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	promtool(t, "check", "rules", file)
+}
+
+// TestUnknownIsFound: unknown finds the faults that TestNamesExist looks for.
+func TestUnknownIsFound(t *testing.T) {
+	known := exposed(t)
+	known["job:roost_members:max"] = map[string][]string{}
+	for expr, faults := range map[string]int{
+		`rate(roost_beats_sent_total[5m])`:                                 0,
+		`job:roost_members:max > 1`:                                        0,
+		`roost_members{state="active",job="x"}`:                            0,
+		`roost_members{state=~"active|draining"}`:                          0,
+		`process_cpu_seconds_total + go_goroutines`:                        0,
+		`rate(roost_lookup_duration_seconds_sum[5m])`:                      0,
+		`roost_beats_send_total`:                                           1,
+		`rate(roost_members_sum[5m])`:                                      1,
+		`job:roost_members:min`:                                            1,
+		`roost_members{state="actve"}`:                                     1,
+		`roost_members{stat="active"}`:                                     1,
+		`roost_members{state=~"active|drained"}`:                           1,
+		`process_cpu_second_total + go_gorotines`:                          2,
+		`sum by (state) (roost_members{phase="active"}) / roost_partition`: 2,
+	} {
+		if got := unknown(expr, known); len(got) != faults {
+			t.Errorf("%s: %q, want %d faults", expr, got, faults)
+		}
+	}
 }
 
 var (
