@@ -165,7 +165,7 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) { // S5.6, S8
 	for name, at := range map[string]string{"nothing": fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)), "another": b.Gossip} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			atB := agenttest.Observe(t, b.Client, b.Log) // by this test: the one above cannot fail while this one runs
+			atB := agenttest.Observe(t, b.Client, b.Log) // an Observer of the subtest, since a parent cannot fail while it runs
 			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 			w := launch(t, "w-"+name, "--join", a.Gossip, "--advertise", at, "--http", base)
 			eventually(t, func() error {
@@ -238,9 +238,11 @@ func TestDoctorAllOfMany(t *testing.T) { // S8.3
 func TestDoctorAllWithin(t *testing.T) { // S8.3
 	t.Parallel()
 	f := town(t, 70)
-	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "2s")
-	if want := "6 of 73 agents were not asked: other-065, other-066, other-067, other-068, other-069,"; code != exitWarned || !strings.Contains(out, want) || fault != "" {
-		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, fault)
+	code, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "5s")
+	var rest, first int // 6 from other-065 on; a busy machine has not begun with 64 by then
+	_, _ = fmt.Sscanf(out[max(0, strings.LastIndex(out, "warn  views")):], "warn views %d of 73 agents were not asked: other-%d", &rest, &first)
+	if code != exitWarned || rest == 0 || rest+first != 71 || fault != "" {
+		t.Errorf("exits with %d\n%s%s", code, out, fault)
 	}
 	code, out, fault = roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms", "--within", "1ns")
 	if want := " within 1ns: allow more time with --within"; code != exitFailed || !strings.Contains(fault, want) {
