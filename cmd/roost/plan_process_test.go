@@ -34,7 +34,9 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			joins.happens()
 
 			shrinks := planned(t, a, "--weight", "b=50")
-			succeeds(t, "weight", "50", "--addr", b.Base)
+			if out := succeeds(t, "weight", "50", "--addr", b.Base); out != "b has weight 50\n" {
+				t.Errorf("weight prints %q", out)
+			}
 			shrinks.happens()
 
 			leaves := planned(t, a, "--remove", "b")

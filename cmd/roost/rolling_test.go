@@ -54,8 +54,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// takeOver is less than the longer lease, and more than the one of TestLastRelease by the delays of a
-// busy machine.
+// takeOver is shorter than the lease here (1 m), so only proof of death is in time, and longer than that of
+// TestLastRelease (5 s).
 const takeOver = 25 * time.Second
 
 // rolling is a cluster that restarts node by node.
@@ -139,7 +139,7 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 		r.callers.kill(slot)
 		<-r.nodes[slot].Done()
 		s.ended = time.Since(began)
-		agree(r.t, others...) // when its lease has expired
+		agree(r.t, others...) // when its end is proven
 	} else {
 		r.nodes[slot].Signal(syscall.SIGTERM)
 		r.nodes[slot].Exits(exitOK)
