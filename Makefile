@@ -95,7 +95,7 @@ handover: ## 10,000 random changes with hand-over, and the gap at 3, 50 and 300 
 	$(STEP) 'gaps' go test -count=1 -timeout 60m -v -run TestHandoverGap ./internal/sim -long
 
 scale: ## how large a cluster can be: a table of simulations; takes hours, or NODES="100 300" FOR=2m
-	$(STEP) 'a day of recorded traffic, and large fleets' go test -count=1 -timeout 60m -run 'TestRecordedTraffic$$|TestScale$$|TestCrashesMakeOneTable$$|TestOneWayNetwork$$|TestAgreement$$|TestLoss' ./internal/sim -long
+	$(STEP) 'a day of recorded traffic, and large fleets' go test -count=1 -timeout 60m -run 'TestRecordedTraffic$$|TestScale$$|TestCrashesMakeOneTable$$|TestOneWayNetwork$$|TestAgreement$$|TestKillsInALargeFleet$$|TestLoss' ./internal/sim -long
 	$(STEP) 'how large a cluster can be' scripts/scale.sh
 
 compare: ## BenchmarkRest of COMMIT and of this tree: agreement, leases, traffic, CPU; takes half an hour

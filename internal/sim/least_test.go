@@ -151,15 +151,15 @@ func TestLeastCoordinatorDies(t *testing.T) { // S2.4
 	c.rests()
 }
 
-// A node that returns within the minute has what it had, and nothing else moves. It has no ramp: passes
-// would take from it what it has just been given back.
+// A node that returns within the minute has what it had, and nothing else moves. RampUp does not apply to this
+// strategy: passes would take from the node what it has just been given back.
 func TestLeastRestart(t *testing.T) {
 	c := startedLeast(t, 5)
 	before := c.Owners()
-	for _, id := range []string{"n01", c.coordinator()} {
+	for i, id := range []string{"n01", c.coordinator()} {
 		c.Crash(id)
 		c.agree(ttl + time.Second)
-		c.StartWith(id, sim.Setup{Config: func(cfg *node.Config) { cfg.RampUp = time.Minute }})
+		c.StartWith(id, sim.Setup{Config: func(cfg *node.Config) { cfg.RampUp = time.Duration(i) * time.Minute }})
 		c.agree(2 * time.Second)
 		c.atMost(0, before, "", "by a restart of "+id)
 	}
