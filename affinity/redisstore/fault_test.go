@@ -301,7 +301,11 @@ func TestNotifiesOfLoss(t *testing.T) {
 	for name, lost := range map[string]func(){
 		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "normal") },
 		"data flushed":      func() { server.Do("FLUSHALL") },
-		"restart":           func() { server.Restart() },
+		"restart": func() {
+			server.Kill()
+			redistest.Eventually(t, "notice while the server is down", func() error { return notified.have("") })
+			server.Restart()
+		},
 	} {
 		room := fmt.Sprint("room ", name)
 		redistest.Eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })

@@ -3,6 +3,8 @@ package fleettest
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -96,13 +98,20 @@ func (f *fleet) moved() map[string]int {
 	return all
 }
 
-// However many clients report a room of a dead node, at several nodes, the room moves once, and
-// all get its new home.
+// The report of a client alone moves no room. However many clients report a room of a dead node, at several nodes, the
+// room moves once, and all get its new home.
 func TestReportsOfTheDead(t *testing.T) { // S6.13
 	t.Parallel()
 	redis := redistest.Start(t)
 	f, e, homes := lostRooms(t, redis.URL())
 	look := newEye(t, redis.URL())
+	alive := slices.Collect(maps.Keys(homes))[:8]
+	for i, room := range alive {
+		a, err := f.nodes[i%4].rooms.Report(t.Context(), homes[room].Directive())
+		if pin := look.mustPins(alive)[room]; err != nil || a.Incarnation != homes[room].Incarnation || a.Epoch != homes[room].Epoch || pin.Epoch != a.Epoch {
+			t.Errorf("%s lives on %v; the answer is %v, %v, the pin %+v", room, homes[room], a, err, pin)
+		}
+	}
 	e.kill()
 	answers := f.report(homes)
 	moved := f.moved()

@@ -84,3 +84,29 @@ func TestSettings(t *testing.T) { // S6.12
 	f.setup.Partitions, f.setup.Prefix, f.setup.CostTimes = 64, "other:", 2
 	f.start("a")
 }
+
+// Redis returns without its data to a node that has rooms, and to one with other settings that started meanwhile.
+// The first node continues, even if the other one is faster.
+func TestSettingsAfterRestart(t *testing.T) { // S6.12
+	long(t)
+	t.Parallel() // it mostly waits
+	redis := redistest.Start(t)
+	f := newFleet(t, setup{URL: redis.URL()}, "a")
+	hosted := f.host(names(10), 2)
+	redis.Kill()
+	s := f.setup
+	s.ID, s.Partitions = "x", 64
+	x, err := startNode(t.Context(), s)
+	if err != nil {
+		t.Fatalf("Redis is down: %v", err)
+	}
+	t.Cleanup(x.close)
+	redis.Restart()
+	isRefused(t, x, "partitions is 64 here and 1024 on ")
+	f.takesRooms(hosted)
+	f.host([]string{"one more"}, 2)
+	if _, err := x.rooms.Resolve(t.Context(), "new", affinity.Demand{}); !errors.Is(err, affinity.ErrSettings) {
+		t.Errorf("%v; want an ErrSettings", err)
+	}
+	f.takesRooms(hosted)
+}
