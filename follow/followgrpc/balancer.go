@@ -35,8 +35,7 @@ type ownerBalancer struct {
 	mu     sync.Mutex
 	cfg    *Config          // nil until the first update
 	conns  map[string]*conn // by address; never changed, since pickers have it
-	update time.Time        // of conns
-	late   *time.Timer      // ends the wait for an owner that is no member
+	missed func() time.Time // when a call first missed an owner in conns, and begins the wait for it
 	closed bool
 }
 
@@ -69,11 +68,11 @@ func (b *ownerBalancer) UpdateClientConnState(s balancer.ClientConnState) error 
 			c.close()
 		}
 	}
-	if b.late != nil {
-		b.late.Stop()
-	}
-	b.update = time.Now()
-	b.late = time.AfterFunc(cfg.Patience, b.look)
+	b.missed = sync.OnceValue(func() time.Time {
+		now := time.Now()
+		time.AfterFunc(cfg.Patience, b.look)
+		return now
+	})
 	b.publish()
 	return nil
 }
@@ -127,7 +126,7 @@ func (b *ownerBalancer) publish() {
 			break
 		}
 	}
-	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{cfg: b.cfg, conns: b.conns, update: b.update}})
+	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{cfg: b.cfg, conns: b.conns, missed: b.missed}})
 }
 
 // ResolverError implements balancer.Balancer. With a table, calls go on.
@@ -156,9 +155,6 @@ func (b *ownerBalancer) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	if b.late != nil {
-		b.late.Stop()
-	}
 	for _, c := range b.conns {
 		c.close()
 	}

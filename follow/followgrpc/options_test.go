@@ -100,7 +100,11 @@ func TestNewerTable(t *testing.T) {
 	o.mu.Lock()
 	o.at["new"] = []string{b.addr} // nobody is told
 	o.mu.Unlock()
+	began := time.Now() // which is later than the update
 	_, err := unary(t, client, "new")
+	if waited := time.Since(began); waited < 200*time.Millisecond {
+		t.Errorf("waited for %v", waited)
+	}
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "is no member") {
 		t.Errorf("an owner that stays away: %v", err)
 	}
