@@ -62,7 +62,7 @@ func beMember(of string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	cfg := cluster.Config{
-		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Network: cluster.Local, LeaseTTL: 5 * time.Second, Partitions: 64, Log: quiet,
+		ID: id, Bind: "127.0.0.1:0", APIAddr: l.Addr().String(), Network: cluster.Local, LeaseTTL: 30 * time.Second, Partitions: 64, Log: quiet,
 	}
 	if join != "-" {
 		cfg.Join = []string{join}

@@ -224,9 +224,8 @@ func (x *load) ask(method, url, name string) (status int, by, answer string, _ e
 }
 
 // WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their server decides what
-// becomes of them (S7.2).
+// becomes of them (S7.2). The load of TestRollingRestart would take its CPU: no t.Parallel.
 func TestWebSocketsSurviveAJoin(t *testing.T) {
-	t.Parallel()
 	const sockets = 60
 	x := &fleet{}
 	proxy, f := x.behindProxy(t, 3)
