@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ const clients = 6
 type load struct {
 	t    *testing.T
 	quit chan struct{}
-	once sync.Once // for stop
+	once sync.Once    // for stop
+	beat atomic.Int64 // see stopwatch
 	wait sync.WaitGroup
 
 	mu      sync.Mutex
@@ -44,6 +46,16 @@ func (f *fleet) load(known []string, fresh string) *load {
 func newLoad(t *testing.T) *load {
 	l := &load{t: t, quit: make(chan struct{}), sources: make(map[affinity.Source]int)}
 	t.Cleanup(l.stop)
+	l.wait.Go(func() {
+		for tick := time.NewTicker(pulse); ; {
+			select {
+			case <-l.quit:
+				return
+			case <-tick.C:
+				l.beat.Add(1)
+			}
+		}
+	})
 	return l
 }
 
@@ -67,7 +79,7 @@ func (l *load) run(every time.Duration, f func()) {
 
 func (l *load) join(n *node, room string, size int) (a affinity.Assignment, ok bool) {
 	// The context of the test ends before its cleanup.
-	since, over := time.Now(), stopwatch(budget)
+	since, over := time.Now(), l.stopwatch(budget)
 	a, err := n.rooms.Resolve(context.Background(), room, affinity.Demand{Size: size})
 	took := time.Since(since)
 	l.heed(over())
@@ -102,16 +114,20 @@ func (l *load) stop() {
 	l.wait.Wait()
 }
 
+// pulse is the interval of the beats of a load.
+const pulse = 10 * time.Millisecond
+
 // stopwatch returns a function that reports by how much a call has exceeded a limit. The
-// limit ends with a timer of another goroutine, which also fires late on a busy machine.
-func stopwatch(limit time.Duration) (over func() time.Duration) {
-	end := make(chan time.Time, 1)
-	timer := time.AfterFunc(limit, func() { end <- time.Now() })
+// limit ends with a timer of another goroutine, and the excess is counted in beats of a third one.
+// A process without CPU has no beats, and a busy machine delays both as it delays the call.
+func (l *load) stopwatch(limit time.Duration) (over func() time.Duration) {
+	end := make(chan int64, 1)
+	timer := time.AfterFunc(limit, func() { end <- l.beat.Load() })
 	return func() time.Duration {
 		timer.Stop()
 		select {
 		case at := <-end:
-			return time.Since(at)
+			return time.Duration(l.beat.Load()-at) * pulse
 		default:
 			return 0
 		}

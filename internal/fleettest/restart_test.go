@@ -32,7 +32,7 @@ func (s *stage) join(l *load) {
 		return
 	}
 	host := s.node(a.Node)
-	over := stopwatch(budget)
+	over := l.stopwatch(budget)
 	h, err := host.rooms.Host(context.Background(), room, affinity.Demand{Size: size})
 	l.heed(over())
 	switch {
