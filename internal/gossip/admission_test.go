@@ -373,23 +373,3 @@ func TestManyExchanges(t *testing.T) {
 		})
 	}
 }
-
-// A large exchange gets through while strangers announce all of the memory, and send nothing (S9.1).
-func TestLargeExchangeAmongStrangers(t *testing.T) {
-	patient := func(c *Config) { c.Key, c.StreamTimeout = bytes.Repeat([]byte{7}, 32), 10*time.Second }
-	a, in := start(t, "a#1", patient)
-	b, from := start(t, "b#1", patient)
-	for range 64 {
-		write(t, dial(t, "tcp", a), []byte("\xf4\x04test\x0a\x00\x20\x00\x00"))
-	}
-	eventually(t, "the memory is short", func() bool {
-		a.guard.places.mu.Lock()
-		defer a.guard.places.mu.Unlock()
-		return len(a.guard.places.toRead.waiting) == 64-readBudget/(2<<20)
-	})
-	from.state = string(make([]byte, 1<<20))
-	if err := b.Join(a.Addr()); err != nil {
-		t.Error(err)
-	}
-	eventually(t, "the state is there", func() bool { _, merged := in.got(); return len(merged) == 1 })
-}

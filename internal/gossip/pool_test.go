@@ -1,6 +1,10 @@
 package gossip
 
 import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
 	"testing"
 	"time"
 )
@@ -33,4 +37,36 @@ func TestWaitingMessages(t *testing.T) {
 			t.Errorf("%d bytes of %d are used", w.toRead.used, readBudget)
 		}
 	})
+}
+
+// A large exchange gets through while strangers announce all of the memory, and send nothing (S9.1).
+func TestLargeExchangeAmongStrangers(t *testing.T) {
+	patient := func(d time.Duration) func(*Config) {
+		return func(c *Config) { c.Key, c.StreamTimeout = bytes.Repeat([]byte{7}, 32), d }
+	}
+	var strangers sync.WaitGroup
+	t.Cleanup(strangers.Wait)
+	a, in := start(t, "a#1", patient(time.Hour)) // the strangers' time does not end here
+	b, from := start(t, "b#1", patient(10*time.Second))
+	for range 64 {
+		strangers.Go(func() { // each returns when its stream is closed: a starved exchange takes its next attempt among as many
+			for t.Context().Err() == nil {
+				if conn, err := net.Dial("tcp", a.Addr()); err == nil {
+					_, _ = conn.Write([]byte("\xf4\x04test\x0a\x00\x20\x00\x00"))
+					_, _ = io.Copy(io.Discard, conn)
+					_ = conn.Close()
+				}
+			}
+		})
+	}
+	eventually(t, "the memory is short", func() bool {
+		a.guard.places.mu.Lock()
+		defer a.guard.places.mu.Unlock()
+		return len(a.guard.places.toRead.waiting) == 64-readBudget/(2<<20)
+	})
+	from.state = string(make([]byte, 1<<20))
+	if err := join(b, a); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the state is there", func() bool { _, merged := in.got(); return len(merged) > 0 })
 }
