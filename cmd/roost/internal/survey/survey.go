@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	atOnce = 64              // agents asked at a time
-	answer = 5 * time.Second // that one agent has for an answer
-	rounds = 8               // of agents that the ones before have named: made-up names must not go on for hours
+	atOnce = 64 // agents asked at a time
+	rounds = 8  // of agents that the ones before have named: made-up names must not go on for hours
 )
+
+// answer is the time that one agent has for an answer. Tests have more.
+var answer = 5 * time.Second
 
 // Agent is that of one member, and its answer.
 type Agent struct {
