@@ -134,18 +134,25 @@ func temporary(err error) bool {
 	return ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusConflict)
 }
 
-// list returns the rooms that are pinned, or the rooms of one node, by one agent. It
-// changes nothing.
-func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
-	var list clusterhttp.Rooms
-	var err error
+// persist repeats a call while its error is temporary.
+func persist(ctx context.Context, call func() error) (err error) {
 	for range retries {
-		list, err = n.client.Rooms(ctx, string(of), listLimit)
-		if !temporary(err) || ctx.Err() != nil {
+		if err = call(); !temporary(err) || ctx.Err() != nil {
 			break
 		}
 		pause(ctx)
 	}
+	return err
+}
+
+// list returns the rooms that are pinned, or the rooms of one node, by one agent. It
+// changes nothing.
+func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
+	var list clusterhttp.Rooms
+	err := persist(ctx, func() (err error) {
+		list, err = n.client.Rooms(ctx, string(of), listLimit)
+		return err
+	})
 	pins := make(map[string]pin, len(list.Rooms))
 	for _, r := range list.Rooms {
 		pins[r.Room] = pin{r.Node, r.Epoch, r.Size}
