@@ -156,7 +156,7 @@ func eval[T any](p *tab, script string) T {
 // until waits until a script returns true.
 func (p *tab) until(what, script string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); !eval[bool](p, script); {
+	for deadline := time.Now().Add(patience); !eval[bool](p, script); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("not seen: %s\n%s", what, eval[string](p, "document.body.innerText"))
 		}
