@@ -33,9 +33,9 @@ type ownerBalancer struct {
 	cc balancer.ClientConn
 
 	mu     sync.Mutex
-	cfg    *Config          // nil until the first update
-	conns  map[string]*conn // by address; never changed, since pickers have it
-	missed func() time.Time // when a call first missed an owner in conns, and begins the wait for it
+	cfg    *Config                     // nil until the first update
+	conns  map[string]*conn            // by address; never changed, since pickers have it
+	missed func(addr string) time.Time // when a call first missed that owner in conns, and begins the wait for it
 	closed bool
 }
 
@@ -68,11 +68,14 @@ func (b *ownerBalancer) UpdateClientConnState(s balancer.ClientConnState) error 
 			c.close()
 		}
 	}
-	b.missed = sync.OnceValue(func() time.Time {
-		now := time.Now()
-		time.AfterFunc(cfg.Patience, b.look)
-		return now
-	})
+	misses := new(sync.Map) // by address
+	b.missed = func(addr string) time.Time {
+		since, again := misses.LoadOrStore(addr, time.Now())
+		if !again {
+			time.AfterFunc(cfg.Patience, b.look)
+		}
+		return since.(time.Time)
+	}
 	b.publish()
 	return nil
 }

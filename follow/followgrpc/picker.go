@@ -16,8 +16,8 @@ import (
 // those to the members of the latest update.
 type picker struct {
 	cfg    *Config
-	conns  map[string]*conn // by address; never changed
-	missed func() time.Time // see ownerBalancer
+	conns  map[string]*conn            // by address; never changed
+	missed func(addr string) time.Time // see ownerBalancer
 }
 
 var errNoAddr = errors.New("followgrpc: the owner has no address: start its agent with --api-addr")
@@ -59,7 +59,7 @@ func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	switch {
 	case addr == "":
 		return nil, true, errNoAddr
-	case c == nil && time.Since(p.missed()) >= p.cfg.Patience:
+	case c == nil && time.Since(p.missed(addr)) >= p.cfg.Patience:
 		return nil, true, fmt.Errorf("followgrpc: the owner, %s, is no member", addr)
 	case c == nil:
 		return nil, false, balancer.ErrNoSubConnAvailable // the table is newer than the update
