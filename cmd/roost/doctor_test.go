@@ -229,9 +229,13 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 func TestDoctorAllOfMany(t *testing.T) { // S8.3
 	t.Parallel()
 	f := town(t, 65)
-	if _, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s"); !strings.Contains(out, "65 of 67 other agents answered") {
-		t.Errorf("%s%s", out, fault)
-	}
+	eventually(t, func() error { // on a starved machine one may lack the 5 s for an answer
+		_, out, fault := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s")
+		if !strings.Contains(out, "65 of 67 other agents answered") {
+			return fmt.Errorf("%s%s", out, fault)
+		}
+		return nil
+	})
 }
 
 // TestDoctorAllWithin: what was not asked when the time ends is named, and not judged.

@@ -130,15 +130,18 @@ func (n namedFault) holds(t *testing.T) {
 	if n.ready != nil {
 		n.ready(f)
 	}
-	began := time.Now()
+	began, left := time.Now(), machineFor([]*proc{f.a, f.c})
 	n.begin(f)
 	if n.within == 0 {
 		n.within = 10 * time.Second
 	}
-	took := f.at.Await(began, n.within, n.want)
+	took := f.at.Await(began, 4*n.within, n.want)
 	t.Logf("named after %v", took)
+	if most := stretched(n.within, left()); took > most {
+		t.Errorf("named after %v, want %v at most: %v, and the machine was ours by %.0f %%", took, most, n.within, 100*left())
+	}
 	if len(n.want.Log) == 3 { // what each of two survivors says
-		atA.Await(time.Now(), n.within, n.want)
+		atA.Await(time.Now(), 4*n.within, n.want)
 	}
 }
 

@@ -160,11 +160,12 @@ func (t *tour) stop(hurry bool) {
 	if hurry {
 		t.out.line("Stopping.")
 	}
-	t.release()
 	if hurry {
+		t.release(hurryTime)
 		agentproc.StopAll(processes, hurryTime)
 		return
 	}
+	t.release(stopTime)
 	for _, p := range agentproc.StopAll(processes, stopTime) {
 		t.out.line("%s did not end within %s.", running[p], whole(stopTime))
 	}

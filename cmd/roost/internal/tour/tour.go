@@ -32,7 +32,7 @@ type Options struct {
 
 const (
 	roomCount = 1000
-	stopTime  = 20 * time.Second // for an agent to leave and end
+	stopTime  = 20 * time.Second // for rooms to be released, and for an agent to leave and end
 	hurryTime = 3 * time.Second  // the same after Ctrl-C
 )
 
