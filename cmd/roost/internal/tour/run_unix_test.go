@@ -48,7 +48,7 @@ func startWalk(t *testing.T, o Options) walk {
 func (w walk) shows(t *testing.T, text string) {
 	t.Helper()
 	for seen := 0; !strings.Contains(w.String(), text); {
-		eventually(t, text, func() bool {
+		redistest.Until(t, text, func() bool {
 			if len(w.ended) > 0 && !strings.Contains(w.String(), text) {
 				t.Fatalf("the tour has ended: %v\n%s", <-w.ended, w)
 			}
@@ -148,14 +148,14 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 	}
 	seen := func(what string, ok func(clusterhttp.Members) bool) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		redistest.Until(t, what, func() bool {
 			m, err := client.Members(t.Context())
 			return err == nil && ok(m)
 		})
 	}
 	press(200, "add", "{}")
 	seen("node-4 has joined", func(m clusterhttp.Members) bool { return len(m.Members) == 2 && m.Members[1].ID == "node-4" })
-	eventually(t, "the demo knows it", func() bool {
+	redistest.Until(t, "the demo knows it", func() bool {
 		return strings.Contains(press(200, "resume", `{"id":"node-1"}`), `{"id":"node-4","state":"running"}`)
 	})
 	press(200, "drain", `{"id":"node-4"}`)
@@ -210,7 +210,7 @@ func TestNoOrphans(t *testing.T) {
 	cmd := exec.Command(exe, "demo", "--once", "--nodes", "2")
 	cmd.Env = agentproc.Environ()
 	tour := agenttest.Start(t, cmd)
-	eventually(t, "rooms are placed", func() bool { return strings.Contains(tour.Log.String(), "rooms are placed") })
+	redistest.Until(t, "rooms are placed", func() bool { return strings.Contains(tour.Log.String(), "rooms are placed") })
 	for _, pid := range pids(tour.Log.String()) {
 		if ended(t, pid) {
 			t.Errorf("agent %s is not even running", pid)
@@ -239,7 +239,7 @@ func expectEnded(t *testing.T, output string, n int) {
 		t.Fatalf("%d agents were started, want %d:\n%s", len(started), n, output)
 	}
 	for _, pid := range started {
-		eventually(t, fmt.Sprintf("agent %s ends", pid), func() bool { return ended(t, pid) })
+		redistest.Until(t, fmt.Sprintf("agent %s ends", pid), func() bool { return ended(t, pid) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
+	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/internal/standin"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -39,14 +40,14 @@ func TestStandIn(t *testing.T) {
 	if alive, err := store.Heartbeat(t.Context(), life, ttl, []lease.Incarnation{life}); err != nil || !alive[0] {
 		t.Errorf("no heartbeat: %v %v", alive, err)
 	}
-	eventually(t, "the pin is gone", func() bool {
+	redistest.Until(t, "the pin is gone", func() bool {
 		res := store.Swap(t.Context(), pinstore.Op{Partition: 7, Room: "lobby"})[0]
 		return res.Err == nil && res.Pin == pinstore.Pin{}
 	})
 	if took := time.Since(began); took < ttl-standin.Precision {
 		t.Errorf("the pin was gone after %v, it was to last %v", took, ttl)
 	}
-	eventually(t, "the heartbeat has expired", func() bool {
+	redistest.Until(t, "the heartbeat has expired", func() bool {
 		alive, err := store.Heartbeat(t.Context(), lease.Incarnation{Node: "b", Number: 1}, ttl, []lease.Incarnation{life})
 		return err == nil && !alive[0]
 	})
