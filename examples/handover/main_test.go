@@ -123,6 +123,9 @@ func TestGive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := until(ctx, n.settled); err != nil {
+		t.Fatalf("an owner does not open each of its partitions, after which n.held may be read without its lock: %v", err)
+	}
 	for _, value := range []string{"old", "new"} {
 		if err := n.put(ctx, "key", value); err != nil {
 			t.Fatal(err)
