@@ -65,8 +65,9 @@ race: ## the tests of the root module under the race detector
 	$(STEP) 'tests under the race detector' scripts/race.sh
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
-e2e: ## the tests in a browser and in a terminal under the race detector
-	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && exec $(CURDIR)/scripts/race.sh'
+# The servers behind the pages are under the race detector in their own packages.
+e2e: ## the tests in a browser and in a terminal
+	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && go test ./...'
 
 modules: ## the tests of the other modules under the race detector
 	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec $(CURDIR)/scripts/race.sh'

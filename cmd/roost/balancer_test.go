@@ -47,7 +47,7 @@ type backend struct {
 
 const (
 	checkEvery  = 20 * time.Millisecond
-	lookUpEvery = 5 * time.Millisecond // by each caller, on average
+	lookUpEvery = 10 * time.Millisecond // by each caller, on average
 )
 
 func newBalancer(t *testing.T, slots int, answers time.Duration) *balancer {

@@ -33,7 +33,7 @@ type load struct {
 // load starts clients that join known and new rooms, until stop.
 func (f *fleet) load(known []string, fresh string) *load {
 	l := newLoad(f.t)
-	l.run(4*time.Millisecond, func() {
+	l.run(8*time.Millisecond, func() {
 		room := known[rand.IntN(len(known))]
 		if rand.IntN(2) == 0 {
 			room = fmt.Sprint(fresh, rand.IntN(1000))
