@@ -1,15 +1,19 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"slices"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
 	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
-// Notify implements pinstore.Store. It also calls changed with "" after a lost connection
-// to any server, so that no stale pin goes unnoticed. With client_cache=0 it calls
+// Notify implements pinstore.Store. It also calls changed with "" when a connection
+// to any server is lost, before the next one answers, so that no stale pin goes unnoticed. With client_cache=0 it calls
 // changed only for the changes of other users of this Store.
 func (s *Store) Notify(changed func(room string)) (stop func()) {
 	s.mu.Lock()
@@ -74,4 +78,50 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 			}
 		}
 	}
+}
+
+type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
+
+// announced returns a dialer of connections that call lost before they close. The client calls
+// OnInvalidations, too, but only after it lets callers dial again: an answer over the next
+// connection could come first, and what the server has forgotten would pass for a change by
+// another node. dial is the client's own, or nil.
+func announced(dial dialer, lost func()) dialer {
+	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (conn net.Conn, err error) {
+		switch {
+		case dial != nil:
+			conn, err = dial(ctx, addr, d, security)
+		case security != nil:
+			conn, err = (&tls.Dialer{NetDialer: d, Config: security}).DialContext(ctx, "tcp", addr)
+		default:
+			conn, err = d.DialContext(ctx, "tcp", addr)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &announcing{Conn: conn, lost: lost}, nil
+	}
+}
+
+// announcing is a connection that calls lost once, before it closes. A connection over which the
+// server has never answered tells nothing: a server that hangs is dialled again and again.
+type announcing struct {
+	net.Conn
+	lost           func()
+	answered, told atomic.Bool
+}
+
+func (c *announcing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.answered.Load() {
+		c.answered.Store(true)
+	}
+	return n, err
+}
+
+func (c *announcing) Close() error {
+	if c.answered.Load() && !c.told.Swap(true) {
+		c.lost()
+	}
+	return c.Conn.Close()
 }

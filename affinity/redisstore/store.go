@@ -162,6 +162,7 @@ func (s *Store) dial() *link {
 		_ = plain.Do(context.Background(), plain.B().ScriptLoad().Script(s.swap.source).Build()).Error()
 	}
 	opt.OnInvalidations = s.invalidated
+	opt.DialCtxFn = announced(opt.DialCtxFn, func() { s.invalidated(nil) })
 	opt.CacheSizeEachConn = 1 << 10 // the cache of rueidis is not used
 	pins, err := rueidis.NewClient(opt)
 	if err != nil {
