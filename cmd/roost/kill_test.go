@@ -21,7 +21,8 @@ type fleet struct {
 	args   []string
 	agents []*proc
 	news   chan news
-	joins  atomic.Int64 // that the agents saw since they started
+	tables []atomic.Uint64 // the digest of the last table that each agent's events told of
+	joins  atomic.Int64    // that the events told of
 }
 
 // news is that an agent has lost another one.
@@ -41,7 +42,7 @@ const proven = 3 * time.Second
 
 func startFleet(tb testing.TB, nodes int, args ...string) *fleet {
 	tb.Helper()
-	f := &fleet{tb: tb, args: args, agents: make([]*proc, nodes), news: make(chan news, 100*nodes)}
+	f := &fleet{tb: tb, args: args, agents: make([]*proc, nodes), news: make(chan news, 100*nodes), tables: make([]atomic.Uint64, nodes)}
 	for i := range nodes {
 		f.launch(i)
 		if i == 0 {
@@ -81,6 +82,7 @@ func (f *fleet) follow(slot int) {
 				return
 			}
 			f.joins.Add(int64(len(b.Joined)))
+			f.tables[slot].Store(uint64(b.Digest))
 			for _, id := range b.Left {
 				n := news{a.ID, string(id), time.Now(), b.Digest}
 				if slices.Contains(b.Joined, id) {
@@ -92,10 +94,28 @@ func (f *fleet) follow(slot int) {
 	}()
 }
 
+// agree waits until the agents agree, and the events have told of it.
+func (f *fleet) agree() {
+	f.tb.Helper()
+	agree(f.tb, f.agents...)
+	table, err := f.agents[0].Partitions(f.tb.Context())
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	for i, a := range f.agents {
+		eventually(f.tb, func() error {
+			if got := placement.Digest(f.tables[i].Load()); got != table.Digest {
+				return fmt.Errorf("the events of %s have told of table %v, not yet of %v", a.ID, got, table.Digest)
+			}
+			return nil
+		})
+	}
+}
+
 // settle waits until the agents agree, and each is watched.
 func (f *fleet) settle() {
 	f.tb.Helper()
-	agree(f.tb, f.agents...)
+	f.agree()
 	want := min(4, len(f.agents)-1)
 	for _, a := range f.agents {
 		eventually(f.tb, func() error {
@@ -184,7 +204,7 @@ func TestProofOfDeath(t *testing.T) {
 		f.launch(slot, "--bind", gossip) // at once, at the same address
 	})
 	f.agents[slot].Runs()
-	agree(t, f.agents...)
+	f.agree() // on the table from before, of which the process that was killed has told, too
 	f.quiet(3 * time.Second)
 	if n := f.joins.Load() - joins; n != int64(len(f.agents)-1) {
 		t.Errorf("after a restart %d joins were seen, want one by each of the others", n)
