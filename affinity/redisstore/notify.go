@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/rueidis"
@@ -12,9 +13,10 @@ import (
 	"github.com/roost-cluster/roost/affinity/pinstore"
 )
 
-// Notify implements pinstore.Store. It also calls changed with "" when a connection
-// to any server is lost, before the next one answers, so that no stale pin goes unnoticed. With client_cache=0 it calls
-// changed only for the changes of other users of this Store.
+// Notify implements pinstore.Store. It also calls changed with "" when a connection to any
+// server is lost, so that no stale pin goes unnoticed: before the next connection to that server
+// answers, but perhaps a second after another server that sentinels have made the master has.
+// With client_cache=0 it calls changed only for the changes of other users of this Store.
 func (s *Store) Notify(changed func(room string)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +84,13 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
-// announced returns a dialer of connections that call lost before they close. The client calls
-// OnInvalidations, too, but only after it lets callers dial again: an answer over the next
-// connection could come first, and what the server has forgotten would pass for a change by
-// another node. dial is the client's own, or nil.
+// announced returns a dialer of connections that announce their loss before they close, and before the
+// next one to the same address is used. The client calls OnInvalidations, too, but lets callers dial again
+// before it does: an answer over the next connection could come first, and what the server has
+// forgotten would pass for a change by another node. dial is the client's own, or nil.
 func announced(dial dialer, lost func()) dialer {
+	var mu sync.Mutex
+	last := make(map[string]*announcing) // by address; the client has one connection to each
 	return func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (conn net.Conn, err error) {
 		switch {
 		case dial != nil:
@@ -99,29 +103,43 @@ func announced(dial dialer, lost func()) dialer {
 		if err != nil {
 			return nil, err
 		}
-		return &announcing{Conn: conn, lost: lost}, nil
+		next := &announcing{Conn: conn, lost: sync.OnceFunc(lost)}
+		mu.Lock()
+		former := last[addr]
+		last[addr] = next
+		mu.Unlock()
+		if former != nil {
+			former.announce() // perhaps it failed, and is not closed yet
+		}
+		return next, nil
 	}
 }
 
-// announcing is a connection that calls lost once, before it closes. A connection over which the
-// server has never answered tells nothing: a server that hangs is dialled again and again.
+// announcing is a connection that announces its loss once: a caller in between waits. It announces
+// nothing if the server has not answered, or refused it: such a server is dialed again and again.
 type announcing struct {
 	net.Conn
-	lost           func()
-	answered, told atomic.Bool
+	lost func() // at most once
+	read atomic.Bool
+	used atomic.Bool // the first answer was no error
 }
 
 func (c *announcing) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.answered.Load() {
-		c.answered.Store(true)
+	if n > 0 && !c.read.Load() {
+		c.used.Store(b[0] != '-')
+		c.read.Store(true)
 	}
 	return n, err
 }
 
 func (c *announcing) Close() error {
-	if c.answered.Load() && !c.told.Swap(true) {
+	c.announce()
+	return c.Conn.Close()
+}
+
+func (c *announcing) announce() {
+	if c.used.Load() {
 		c.lost()
 	}
-	return c.Conn.Close()
 }

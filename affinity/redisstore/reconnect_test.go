@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -24,37 +25,37 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) { // S0.1, S1.3
 		t.Fatal(err)
 	}
 	defer other.Close()
-	forget := func() { // at once, so that the lost connection hears of no change
-		for _, r := range other.DoMulti(t.Context(), other.B().Multi().Build(), other.B().ClientKill().TypeNormal().SkipmeYes().Build(),
-			other.B().Del().Key(s.keys.pin(17, "room")).Build(), other.B().Exec().Build()) {
-			if r.Error() != nil {
-				t.Fatal(r.Error())
-			}
-		}
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
 	const losses, readers = 300, 32
 	for i := range losses {
-		redistest.Eventually(t, "a pin", func() error { return s.Swap(t.Context(), first("room", node("n", 1)))[0].Err })
+		redistest.Eventually(t, "a pin", func() error { return s.Swap(ctx, first("room", node("n", 1)))[0].Err })
 		notified.reset()
 		var early atomic.Int32
-		var reading sync.WaitGroup
 		for range readers {
 			reading.Go(func() {
-				for {
-					r := s.Swap(t.Context(), read("room"))[0]
+				for ctx.Err() == nil {
+					r := s.Swap(ctx, read("room"))[0]
 					if r.Err == nil && r.Pin.Incarnation != node("n", 1) {
-						break
+						if notified.have("") != nil {
+							early.Add(1)
+						}
+						return
 					}
-				}
-				if len(notified.all()) == 0 {
-					early.Add(1)
 				}
 			})
 		}
-		forget()
+		// In one transaction, so that the lost connection hears of no change.
+		answers := other.DoMulti(ctx, other.B().Multi().Build(), other.B().ClientKill().TypeNormal().SkipmeYes().Build(),
+			other.B().Del().Key(s.keys.pin(17, "room")).Build(), other.B().Exec().Build())
+		if done, err := answers[3].AsIntSlice(); err != nil || done[0] < 1 || done[1] != 1 {
+			t.Fatalf("the server killed and deleted %d, %v", done, err)
+		}
 		reading.Wait()
-		if n := early.Load(); n > 0 {
-			t.Fatalf("loss %d: %d readers heard that the pin is gone before the loss was notified", i+1, n)
+		if n := early.Load(); n > 0 || ctx.Err() != nil {
+			t.Fatalf("loss %d: %d readers heard that the pin is gone before the loss was notified (%v)", i+1, n, ctx.Err())
 		}
 	}
 }
@@ -62,34 +63,46 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) { // S0.1, S1.3
 // sequence is a connection that records its calls.
 type sequence struct {
 	net.Conn
-	calls []string
+	answer string
+	calls  []string
 }
 
-func (s *sequence) Read([]byte) (int, error) { return 1, nil }
+func (s *sequence) Read(b []byte) (int, error) { return copy(b, s.answer), nil }
 
 func (s *sequence) Close() error {
 	s.calls = append(s.calls, "closed")
 	return nil
 }
 
-// A connection announces its end once, and before it closes; one without any answer does not.
+// A connection announces its loss once: before it closes, or before the next one to its address is there. One over
+// which no server has answered, or one that was refused, does not.
 func TestAnnounced(t *testing.T) {
 	for name, c := range map[string]struct {
-		answered bool
-		want     []string
+		answer, next string // next is where another connection is opened in between
+		want         []string
 	}{
-		"answered":       {true, []string{"lost", "closed", "closed"}},
-		"never answered": {false, []string{"closed", "closed"}},
+		"answered":       {"%7\r\n", "", []string{"lost", "closed", "closed"}},
+		"never answered": {"", "", []string{"closed", "closed"}},
+		"refused":        {"-WRONGPASS\r\n", "", []string{"closed", "closed"}},
+		"next":           {"%7\r\n", "a", []string{"lost", "next", "closed", "closed"}},
+		"next elsewhere": {"%7\r\n", "b", []string{"next", "lost", "closed", "closed"}},
 	} {
-		var s sequence
-		dial := announced(func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return &s, nil },
+		s := &sequence{answer: c.answer}
+		dial := announced(func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return s, nil },
 			func() { s.calls = append(s.calls, "lost") })
-		conn, err := dial(t.Context(), "", nil, nil)
+		conn, err := dial(t.Context(), "a", nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.answered {
-			_, _ = conn.Read(make([]byte, 1))
+		for range 2 {
+			_, _ = conn.Read(make([]byte, 9))
+			s.answer = "-ERR later\r\n"
+		}
+		if c.next != "" {
+			if _, err := dial(t.Context(), c.next, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			s.calls = append(s.calls, "next")
 		}
 		_, _ = conn.Close(), conn.Close()
 		if !slices.Equal(s.calls, c.want) {

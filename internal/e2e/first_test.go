@@ -56,7 +56,7 @@ var sights = []sight{
 	},
 }
 
-// The fault, and its node, are on the first screen at each size. Nothing there overlaps or is cut.
+// The fault, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
 func TestFirstScreen(t *testing.T) { // S8.6
 	for _, s := range sights {
 		s.look(t, 100)

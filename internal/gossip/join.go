@@ -50,7 +50,7 @@ func (n *Node) translate(addr string, err error) error {
 	case has("could decrypt"):
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrKey)
 	case has("EOF"), has("connection reset"):
-		return fmt.Errorf("gossip: join %s: %w: it closed the connection without an answer, as a cluster with another name than %q does, and a node with too many connections", addr, ErrCluster, n.cluster)
+		return fmt.Errorf("gossip: join %s: %w: it closed the connection without an answer, as a cluster with another name than %q does, or a node with too many connections", addr, ErrCluster, n.cluster)
 	case has("i/o timeout") && !has("dial "), has(errBusy.Error()), has(errEvicted.Error()):
 		return fmt.Errorf("gossip: join %s: %w", addr, ErrUnfinished)
 	}
