@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -28,7 +30,6 @@ type fleet struct {
 // news is that an agent has lost another one.
 type news struct {
 	from, lost string
-	at         time.Time
 	digest     placement.Digest // of the table without it; 0 = it has returned by then
 }
 
@@ -84,7 +85,7 @@ func (f *fleet) follow(slot int) {
 			f.joins.Add(int64(len(b.Joined)))
 			f.tables[slot].Store(uint64(b.Digest))
 			for _, id := range b.Left {
-				n := news{a.ID, string(id), time.Now(), b.Digest}
+				n := news{a.ID, string(id), b.Digest}
 				if slices.Contains(b.Joined, id) {
 					n.digest = 0
 				}
@@ -151,25 +152,55 @@ func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
 	began := time.Now()
 	end(dead)
 	digests := make(map[placement.Digest]bool)
-	for late := time.After(agenttest.Patience); len(learned) < len(f.agents)-1; {
+	for late, heard := time.After(agenttest.Patience), 0; heard < len(f.agents)-1; {
 		select {
 		case n := <-f.news:
 			if n.lost != dead.ID {
 				f.tb.Fatalf("%s has lost %s; %s has ended", n.from, n.lost, dead.ID)
 			}
-			learned = append(learned, n.at.Sub(began))
+			heard++
 			if n.digest != 0 {
 				digests[n.digest] = true
 			}
 		case <-late:
-			f.tb.Fatalf("%d of %d agents have learned of the end of %s", len(learned), len(f.agents)-1, dead.ID)
+			f.tb.Fatalf("%d of %d agents have learned of the end of %s", heard, len(f.agents)-1, dead.ID)
 		}
 	}
 	if len(digests) > 1 {
 		f.tb.Errorf("the agents have %d different tables after the end of %s", len(digests), dead.ID)
 	}
+	for i, a := range f.agents {
+		if i == slot {
+			continue
+		}
+		eventually(f.tb, func() error {
+			at, err := goneAt(a, dead.ID, began)
+			if err == nil {
+				learned = append(learned, at.Sub(began))
+			}
+			return err
+		})
+	}
 	slices.Sort(learned)
 	return learned
+}
+
+// goneAt returns when, by its log, an agent learned that another one is gone. The events arrive later, if
+// this process is starved.
+func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
+	for text := range strings.Lines(a.Log.String()) {
+		var line struct {
+			Time        time.Time
+			Msg, Member string
+		}
+		if json.Unmarshal([]byte(text), &line) != nil { // a line that is not whole yet
+			continue
+		}
+		if (line.Msg == "member lost" || line.Msg == "member left") && line.Member == id && line.Time.After(since) {
+			return line.Time, nil
+		}
+	}
+	return at, fmt.Errorf("%s has not logged that %s is gone", a.ID, id)
 }
 
 func kill(p *proc) { _ = p.Process.Signal(syscall.SIGKILL) }
