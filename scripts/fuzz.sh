@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of the root module for FUZZTIME, one after the other: with FUZZTIME by a worker on each CPU; by
-# default for a second by one worker, since other tests run beside it, and without the coverage that guides the fuzzer: to compile for it takes longer.
+# default for a moment by one worker, since other tests run beside it, and without the coverage that guides the fuzzer: to compile for it takes longer.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-flags=(-test.run '^$' -test.fuzzminimizetime 10x -test.fuzztime "${FUZZTIME:=1s}")
+flags=(-test.run '^$' -test.fuzzminimizetime 10x -test.fuzztime "${FUZZTIME:=300ms}")
 build=(-fuzz .)
-[[ $FUZZTIME != 1s ]] || { flags+=(-test.parallel 1); build=(); }
+[[ $FUZZTIME != 300ms ]] || { flags+=(-test.parallel 1); build=(); }
 
 # Lines "./directory FuzzName". A search in the source needs no build, unlike go test -list.
 targets=$(grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | sed -E 's|/[^/]*:[0-9]+:func | |')

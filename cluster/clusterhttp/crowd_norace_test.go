@@ -3,6 +3,6 @@
 package clusterhttp
 
 const (
-	underRace = false
-	crowd     = 10_000 // crowd is how many clients follow the events in TestCrowd.
+	underRace   = false
+	wantedCrowd = 3_000
 )

@@ -19,7 +19,7 @@ import (
 )
 
 // crowdServer is the environment variable that makes this test binary the server of
-// TestCrowd, so that its files and memory are separate from those of the clients.
+// TestCrowd, so that its files and memory are separate from those of the clients. Its value is the number of clients.
 const crowdServer = "ROOST_TEST_CROWD_SERVER"
 
 // costs are the resources of the server's process.
@@ -30,14 +30,14 @@ type costs struct {
 }
 
 // serveCrowd starts a node, prints its address, and ends with its input.
-func serveCrowd() error {
+func serveCrowd(clients int) error {
 	a, err := cluster.Start(context.Background(), soloConfig(256))
 	if err != nil {
 		return err
 	}
 	defer a.Close()
 	<-a.Ready()
-	h := newAPI(a, Options{Log: quiet, MaxStreams: crowd})
+	h := newAPI(a, Options{Log: quiet, MaxStreams: clients})
 	if underRace {
 		h.sendTime = 4 * time.Second // the default is in TestStreamDropsSlowReader
 	}
@@ -71,7 +71,7 @@ func peakMemory() (bytes int64) {
 func startCrowdServer(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), crowdServer+"=1")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", crowdServer, *crowd))
 	p, err := agentproc.Start(cmd, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,11 +20,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(crowdServer) == "" {
+	clients := os.Getenv(crowdServer)
+	if clients == "" {
 		leak.Main(m)
 		return
 	}
-	if err := serveCrowd(); err != nil {
+	n, err := strconv.Atoi(clients)
+	if err == nil {
+		err = serveCrowd(n)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -237,7 +237,7 @@ func TestNarrow(t *testing.T) {
 		p.text("#events", long+"31 joined")
 		f.leave("node-31")
 		p.text("#events", long+"31 left")
-		p.do(chromedp.Click(chromedp.CSS("#members-body .name button")), chromedp.WaitVisible(chromedp.CSS("#node")))
+		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
 		wide := fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".hide, .skip, #self") && e.getBoundingClientRect().right > %d).map(e => e.outerHTML.slice(0, 120)).join("\n")`, width)
 		if got := eval[string](p, wide); got != "" || eval[int64](p, "document.documentElement.scrollWidth") > width {
 			t.Errorf("wider than %d: %.2000s", width, got)

@@ -64,7 +64,7 @@ func TestAxe(t *testing.T) { // S8.6
 			p.seeMap()
 			p.text("#legend", "eu-a")
 			p.obeys(where + ", on the map")
-			p.do(chromedp.Click(chromedp.CSS("#tab-members")), press("#members-body tr:not(.gone) .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
+			p.do(press("#tab-members"), press("#members-body tr:not(.gone) .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
 			p.do(press("#rooms-list"))
 			p.text("#rooms-body", "stand-up")
 			p.obeys(where + ", of a node")

@@ -173,7 +173,7 @@ func (p *tab) ready(members int) {
 // seeMap shows the partition map.
 func (p *tab) seeMap() {
 	p.t.Helper()
-	p.do(chromedp.Click(chromedp.CSS("#tab-map")), chromedp.WaitVisible(chromedp.CSS("#map-canvas")))
+	p.do(press("#tab-map"), chromedp.WaitVisible(chromedp.CSS("#map-canvas")))
 }
 
 // text waits until an element has a text.

@@ -83,7 +83,7 @@ func (w walk) shows(t *testing.T, text string) {
 func TestOnce(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
-	w := startWalk(t, Options{Nodes: 5, Once: true, Seed: 7, Redis: redis.URL()})
+	w := startDemo(t, "--once", "--seed", "7", "--redis", redis.URL())
 	if err := <-w.ended; err != nil {
 		t.Fatalf("%v\n%s", err, w)
 	}
@@ -193,7 +193,7 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 	press(409, "dance", `{"id":"node-1"}`)
 }
 
-// TestInterrupted: Ctrl-C in the middle of the tour.
+// TestInterrupted: Ctrl-C in the middle of the tour, which runs under the race detector here.
 func TestInterrupted(t *testing.T) {
 	w := startWalk(t, Options{Once: true, Nodes: 2, Redis: redistest.Start(t).URL()})
 	w.shows(t, "is killed")
