@@ -4,5 +4,5 @@ package clusterhttp
 
 const (
 	underRace   = false
-	wantedCrowd = 3_000
+	wantedCrowd = 2_000
 )

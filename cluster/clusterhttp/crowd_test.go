@@ -76,6 +76,7 @@ func TestCrowd(t *testing.T) {
 	c.await("those who do not read are dropped", func(now costs) bool {
 		if now.Streams > len(readers) { // the kernel may still buffer their events
 			c.drainAndBack()
+			time.Sleep(300 * time.Millisecond)
 		}
 		return now.Streams == len(readers)
 	})

@@ -45,7 +45,7 @@ func TestBackground(t *testing.T) {
 		time.Sleep(time.Second) // their calls have ended
 		h.spans.Reset()
 
-		idle := 30 * time.Minute
+		idle := 10 * time.Minute
 		if testing.Short() {
 			idle = 3 * time.Minute // three times PinTTL
 		}
