@@ -14,6 +14,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -77,6 +78,11 @@ func (c *callbacks) note(name string) {
 
 func (c *callbacks) cost(d affinity.Demand) int64 { c.note("Cost"); return d.Streams() }
 
+func (c *callbacks) selects(string, affinity.Demand, *cluster.Member) bool {
+	c.note("Selector")
+	return true
+}
+
 func (c *callbacks) Counts(_ context.Context, rooms []string) ([]int, error) {
 	c.note("Counter")
 	return make([]int, len(rooms)), nil
@@ -109,7 +115,7 @@ func TestCallbacksHoldNoLock(t *testing.T) {
 	defer c.clock()()
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
-		cfg := affinity.Config{Cost: c.cost, Counter: c, Log: slog.New(c), Tracer: c, ReportLoad: true}
+		cfg := affinity.Config{Cost: c.cost, Selector: c.selects, Counter: c, Log: slog.New(c), Tracer: c, ReportLoad: true}
 		f := newFleet(t, store, cfg, "a", "b", "c")
 		f.host("a", "hosted", 20)
 		resolvers := []*affinity.Resolver{f.rooms["a"], f.rooms["b"], f.rooms["c"]}
@@ -153,7 +159,7 @@ func TestCallbacksHoldNoLock(t *testing.T) {
 			t.Errorf("%s runs under a lock", name)
 		}
 		for _, name := range []string{
-			"Cost", "Counter", "Tracer.Begin resolve", "Tracer.Begin host", "Tracer.Begin end", "Tracer.Unasked",
+			"Cost", "Selector", "Counter", "Tracer.Begin resolve", "Tracer.Begin host", "Tracer.Begin end", "Tracer.Unasked",
 			"Tracer.Rehome", "Tracer.Rehome end", "log: store circuit breaker opened", "log: store circuit breaker closed",
 			"log: store does not answer", "log: store answers again", "log: rooms re-homed", "log: room moved",
 			"log: hosting ended", "log: all hostings ended",

@@ -172,7 +172,7 @@ func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is t
 		k.doubt[pin.Incarnation] = append(k.doubt[pin.Incarnation], h.room)
 	case v == liveness.Dead || v == liveness.Silent:
 		k.void = append(k.void, voidPin{h, pin})
-	case !is.wasSure && !is.rival:
+	case !is.wasSure && !is.sameOther:
 		k.hosts.verifyAt(h, time.Now().Add(retryTime))
 	default:
 		k.yield(h, pin, !is.wasSure)

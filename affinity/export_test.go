@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,7 @@ func (r *Resolver) Kill() {
 // Changed is what a store calls.
 func (r *Resolver) Changed(room string) { r.changed(room) }
 
-// TakeLocks takes every lock of the resolver once.
+// TakeLocks takes once every lock of the resolver, and of what it hosts.
 func (r *Resolver) TakeLocks() {
 	r.Stats() // host table and circuit breaker
 	r.reserved.Cancel(capacity.Reservation{})
@@ -31,6 +32,16 @@ func (r *Resolver) TakeLocks() {
 	r.work.rooms.take(0)
 	r.work.partitions.take(0)
 	r.feeds.moves.resync()
+	locks := []*sync.Mutex{&r.met.mu, &r.shared.looks.mu}
+	r.hosts.mu.Lock()
+	for _, h := range r.hosts.rooms {
+		locks = append(locks, &h.mu)
+	}
+	r.hosts.mu.Unlock()
+	for _, mu := range locks {
+		mu.Lock()
+		mu.Unlock() //nolint:staticcheck // it is free
+	}
 }
 
 // Forget evicts a room from the pin cache.

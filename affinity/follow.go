@@ -15,7 +15,7 @@ import (
 // which sends the directives to a client of the room; Addr is the node's APIAddr. It keeps the
 // room known here, so that moves by other instances are noticed, also after the store
 // was away or the room was evicted from the pin cache. It yields nothing while the room
-// has no pin, or is on a node that this one has never met. A room that is known costs no round trip.
+// has no pin, or is on a node that this one has never met. A room that is known takes no round trip.
 //
 // Nodes that the room leaves again while the loop body runs are skipped. So is a greater epoch
 // alone: a host restores a pin that the store has lost, and its clients stay connected. Each range

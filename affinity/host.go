@@ -36,11 +36,11 @@ type Hosting struct {
 	verify     time.Time     // when the pin is to be read; zero: after a notification
 	generation uint64        // of the pin cache, when the store last confirmed the pin
 	unheard    unheard
-	rival      uint64 // epoch of the pin of another node that the store had last; zero: none
+	otherEpoch uint64 // epoch of the pin of another node that the store had last; zero: none
 	err        error
 }
 
-// use is what participants change. Who holds its lock takes no other.
+// use is what participants change. Its lock is the innermost one.
 type use struct {
 	mu      sync.Mutex
 	need    capacity.Need

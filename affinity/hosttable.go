@@ -175,30 +175,30 @@ func (t *hostTable) unconfirmed(generation uint64) bool {
 	return false
 }
 
-// patient is how often in a row the store may fail to answer about a pin.
-const patient = 3
+// silentAfter is how often in a row the store may fail to answer about a pin.
+const silentAfter = 3
 
 // unheard counts the calls in a row for a pin that the store did not answer.
 type unheard struct {
-	era   uint64 // in which they count
+	phase uint64 // in which they count
 	times int
 }
 
-// era is a number that grows with the generation of the pin cache, and when a shard is back.
-func (t *hostTable) era(generation uint64) uint64 { return generation + t.returns }
+// phase is a number that grows with the generation of the pin cache, and when a shard is back.
+func (t *hostTable) phase(generation uint64) uint64 { return generation + t.returns }
 
 // silent reports whether the store does not answer about the pin of h. The caller has the
 // table's lock.
 func (t *hostTable) silent(h *Hosting, generation uint64) bool {
-	return h.unheard.times >= patient && h.unheard.era == t.era(generation)
+	return h.unheard.times >= silentAfter && h.unheard.phase == t.phase(generation)
 }
 
 // unanswered records a call for the pin of h without an answer. The pin is read again.
 func (t *hostTable) unanswered(h *Hosting, generation uint64, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if era := t.era(generation); h.unheard.era != era {
-		h.unheard = unheard{era: era}
+	if phase := t.phase(generation); h.unheard.phase != phase {
+		h.unheard = unheard{phase: phase}
 	}
 	h.unheard.times++
 	h.verify = now
@@ -270,11 +270,11 @@ func (a *answer) took(h *Hosting) bool { return a.res.Done && a.op.Set.Incarnati
 
 // taken is what an answer means for a hosting.
 type taken struct {
-	over     bool // the hosting has ended
-	wasSure  bool // this node held the room by the store's word, as of the present generation
-	rival    bool // the store had the same pin of another node before
-	outdated bool // the store has gone back to a copy of its data from before this tenure
-	anew     bool // the room has ended, or lived elsewhere, and was pinned here again
+	over      bool // the hosting has ended
+	wasSure   bool // this node held the room by the store's word, as of the present generation
+	sameOther bool // the store had the same pin of another node before
+	outdated  bool // the store has gone back to a copy of its data from before this tenure
+	anew      bool // the room has ended, or lived elsewhere, and was pinned here again
 }
 
 // take records an answer.
@@ -289,10 +289,10 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 		return is
 	}
 	if a.res.Pin.Incarnation != h.self {
-		is.rival, h.rival = h.rival == a.res.Pin.Epoch, a.res.Pin.Epoch
+		is.sameOther, h.otherEpoch = h.otherEpoch == a.res.Pin.Epoch, a.res.Pin.Epoch
 		return is
 	}
-	h.rival = 0
+	h.otherEpoch = 0
 	is.outdated = h.pin.Epoch == 0 && a.older
 	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h)
 	if !is.outdated && !is.anew {

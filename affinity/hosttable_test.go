@@ -102,7 +102,7 @@ func TestHostTableSilent(t *testing.T) { // S0.8
 		}
 	}
 	table.take(hosted[0], answer{res: pinstore.Result{Pin: hosted[0].pin}, asked: now, generation: 1}, 1)
-	for range patient - 1 {
+	for range silentAfter - 1 {
 		for _, h := range hosted[1:] {
 			table.unanswered(h, 1, now)
 		}
@@ -114,7 +114,7 @@ func TestHostTableSilent(t *testing.T) { // S0.8
 	want("silent", 0, true, false)
 	table.take(hosted[1], answer{res: pinstore.Result{Pin: hosted[1].pin}, asked: now, generation: 1}, 1)
 	want("an answer", 2, false, true)
-	for range patient {
+	for range silentAfter {
 		table.unanswered(hosted[2], 1, now)
 	}
 	want("silent again, but for one", 1, true, true)

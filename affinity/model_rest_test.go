@@ -127,12 +127,12 @@ func (p *modelProcess) key(b *strings.Builder) {
 	}
 	if h := p.r.hosts.get(modelRoom); h != nil {
 		generation := p.r.cache.Generation()
-		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), w.rank(h.rival), h.written.IsZero(), generation-h.generation)
-		if h.unheard.era == p.r.hosts.era(generation) {
-			fmt.Fprint(b, "unheard", min(h.unheard.times, patient))
+		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), w.rank(h.otherEpoch), h.written.IsZero(), generation-h.generation)
+		if h.unheard.phase == p.r.hosts.phase(generation) {
+			fmt.Fprint(b, "unheard", min(h.unheard.times, silentAfter))
 		}
 	}
-	fmt.Fprint(b, len(p.k.doubt), w.rank(p.seen), w.rank(p.rival), w.rank(p.tenure))
+	fmt.Fprint(b, len(p.k.doubt), w.rank(p.seen), w.rank(p.otherEpoch), w.rank(p.tenure))
 	if generation, epoch, any := p.r.cache.First(); any {
 		fmt.Fprint(b, "younger", p.r.cache.Generation()-generation, w.rank(epoch))
 	}

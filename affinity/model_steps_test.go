@@ -49,10 +49,10 @@ func (p *modelProcess) await() {
 	op := p.op
 	p.op = nil
 	if h := p.r.hosts.get(modelRoom); h != nil && op.foreign > h.Epoch() {
-		if op.foreign == p.rival { // the first time, that may be a claim that is taken back
+		if op.foreign == p.otherEpoch { // the first time, that may be a claim that is taken back
 			p.w.breaks(readIsLost)
 		}
-		p.rival = op.foreign
+		p.otherEpoch = op.foreign
 	}
 	if op.dead && yielded(op.hosted) {
 		p.w.breaks(deadNoHeir)

@@ -83,15 +83,15 @@ type modelProcess struct {
 	self  lease.Incarnation
 	place int
 
-	gone    bool // the process has ended
-	paused  bool
-	deaf    bool   // it does not reach the store
-	overdue bool   // its lease has ended, and its agent has not noticed
-	silent  bool   // it was silent in the store for a TTL
-	seen    uint64 // the latest epoch that a Resolve has returned
-	rival   uint64 // the latest epoch of another home that a refresh has read, while this one hosts the room
-	tenure  uint64 // the greatest epoch at which it began to host the room
-	fences  uint64 // that its agent has noticed
+	gone       bool // the process has ended
+	paused     bool
+	deaf       bool   // it does not reach the store
+	overdue    bool   // its lease has ended, and its agent has not noticed
+	silent     bool   // it was silent in the store for a TTL
+	seen       uint64 // the latest epoch that a Resolve has returned
+	otherEpoch uint64 // the latest epoch of another home that a refresh has read, while this one hosts the room
+	tenure     uint64 // the greatest epoch at which it began to host the room
+	fences     uint64 // that its agent has noticed
 
 	view  [modelPlaces]uint64 // lives that gossip knows; 0 = none
 	ended [modelPlaces]uint64 // lives that have ended by proof
