@@ -8,12 +8,13 @@ FLOODS = $(STEP) 'strangers at the gossip port' go test -count=1 -v -timeout 1h 
 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
 # race detector would find nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
-export PURE := ./affinity/internal/liveness ./affinity/internal/storeclient ./affinity/pinstore ./cluster/clusterhttp/dashboard \
+export PURE := ./affinity/internal/liveness ./affinity/pinstore ./cluster/clusterhttp/dashboard \
 	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/chaos ./internal/docstest ./internal/explore \
 	./internal/handover ./internal/ledger ./internal/node ./internal/release ./internal/sim ./internal/split ./internal/sse ./internal/tablewire \
 	./lease ./placement ./placement/assignment ./placement/ring
 
 # Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the look-ups is in other processes.
+# scripts/race.sh skips the names in all packages.
 export ROLLING := TestRollingRestart|TestLastRelease
 
 SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent

@@ -55,7 +55,7 @@ func (k *killing) hit(began time.Time, answer string) bool {
 // Five servers with agents inside are restarted one after the other, one of them by a kill, under 200 requests a second through a
 // proxy. No request fails that may be sent again, which leaves POSTs that the killed server had, no POST runs twice, and while the
 // table is known each request goes to the owner of its key, and only there (S7.2).
-func TestRollingRestart(t *testing.T) {
+func TestRollingServers(t *testing.T) {
 	t.Parallel()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	defer client.CloseIdleConnections()
@@ -224,7 +224,7 @@ func (x *load) ask(method, url, name string) (status int, by, answer string, _ e
 }
 
 // WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their server decides what
-// becomes of them (S7.2). The load of TestRollingRestart would take its CPU: no t.Parallel.
+// becomes of them (S7.2). The load of TestRollingServers would take its CPU: no t.Parallel.
 func TestWebSocketsSurviveAJoin(t *testing.T) {
 	const sockets = 60
 	x := &fleet{}

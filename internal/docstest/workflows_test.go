@@ -1,6 +1,9 @@
 package docstest
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -29,6 +32,35 @@ func TestWorkflows(t *testing.T) {
 			if !pinned.MatchString(m[1]) {
 				t.Errorf("%s uses %s, which is no hash of a commit", file, m[1])
 			}
+		}
+	}
+}
+
+// TestRolling: a test that the race detector skips by its name is in cmd/roost, where make long runs it; no other
+// test has that name.
+func TestRolling(t *testing.T) {
+	names := regexp.MustCompile(`(?m)^export ROLLING := (\S+)$`).FindStringSubmatch(read(t, root+"Makefile"))
+	if names == nil {
+		t.Fatal("the Makefile has no ROLLING")
+	}
+	found := make(map[string][]string)
+	test := regexp.MustCompile(`(?m)^func (` + names[1] + `)\(`)
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range test.FindAllStringSubmatch(string(text), -1) {
+			found[m[1]] = append(found[m[1]], filepath.Dir(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.SplitSeq(names[1], "|") {
+		if got := found[name]; len(got) != 1 || got[0] != filepath.Clean(root+"cmd/roost") {
+			t.Errorf("%s is in %q, want cmd/roost alone", name, got)
 		}
 	}
 }
