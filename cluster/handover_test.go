@@ -123,7 +123,8 @@ func TestHandoverOfSlowRun(t *testing.T) { // S5.3
 			t.Fatal("not every partition runs")
 		}
 		p := c.Agent("n00").Owned()[0]
-		go func() { _ = c.Agent("n00").Drain(t.Context()) }()
+		former := c.Agent("n00")
+		go func() { _ = former.Drain(t.Context()) }()
 		time.Sleep(2 * time.Second) // demanded, and not ended
 		next, _ := c.Agent("n01").Snapshot().NextOwnerOf(p)
 		if next.ID == "n00" || f.runners(p) != "n00" || c.Agent("n00").Owns(p) {
@@ -161,8 +162,9 @@ func TestHandoverBound(t *testing.T) { // S5.3
 		began := make(chan time.Time, 1)
 		hung := make(chan struct{})
 		for _, id := range ids(3) {
+			agent := c.Agent(id)
 			go func() {
-				_ = c.Agent(id).RunOwned(t.Context(), func(ctx context.Context, p placement.Partition) {
+				_ = agent.RunOwned(t.Context(), func(ctx context.Context, p placement.Partition) {
 					if p == hangs && id == "n00" {
 						<-hung
 						return
@@ -179,7 +181,8 @@ func TestHandoverBound(t *testing.T) { // S5.3
 		defer close(hung)
 		time.Sleep(5 * time.Second)
 		drained := time.Now()
-		go func() { _ = c.Agent("n00").Drain(t.Context()) }()
+		former := c.Agent("n00")
+		go func() { _ = former.Drain(t.Context()) }()
 		time.Sleep(5 * time.Second)
 		if len(began) > 0 {
 			t.Fatal("it runs on another node, although n00 has not returned")

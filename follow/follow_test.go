@@ -68,8 +68,9 @@ func TestFollows(t *testing.T) {
 func TestFollowsHandover(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		for _, id := range w.c.IDs() {
+			agent := w.c.Agent(id)
 			go func() { // a handler takes its time to stop
-				_ = w.c.Agent(id).RunOwned(t.Context(), slowly)
+				_ = agent.RunOwned(t.Context(), slowly)
 			}()
 		}
 		w.c.WaitAgreed(20 * time.Second)

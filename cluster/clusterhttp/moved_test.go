@@ -153,9 +153,10 @@ func TestClientMovedRooms(t *testing.T) {
 		if len(lost) == 0 || seen != len(lost) {
 			t.Errorf("%d rooms moved, want %d", seen, len(lost))
 		}
+		agent := h.Agent("a")
 		go func() {
 			time.Sleep(time.Second)
-			_ = h.Agent("a").Close()
+			_ = agent.Close()
 		}()
 		for _, err := range h.clients["a"].MovedRooms(ctx) {
 			if !errors.Is(err, io.EOF) {
