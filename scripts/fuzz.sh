@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the root module for FUZZTIME, one after the other: with FUZZTIME by a worker on each CPU; by
-# default for a moment by one worker, since other tests run beside it, and without the coverage that guides the fuzzer: to compile for it takes longer.
+# Runs every fuzz target of the root module for FUZZTIME, one after the other: with FUZZTIME
+# by a worker on each CPU, guided by coverage; by default for 300 ms, by one worker, without coverage: to compile for it takes longer.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

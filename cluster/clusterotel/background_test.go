@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/presence"
 )
 
-// Ten minutes of heartbeats, refreshes of pins and sweeps creates no trace, even if the
+// Ten minutes of heartbeats, refreshes of pins and sweeps create no trace, even if the
 // callers that created the pins were traced. The death of a node creates one trace for each
 // batch of rooms that move (S0.8).
 func TestBackground(t *testing.T) {

@@ -237,6 +237,11 @@ func TestNarrow(t *testing.T) {
 		p.text("#events", long+"31 joined")
 		f.leave("node-31")
 		p.text("#events", long+"31 left")
+		p.until("nothing covers a name", `(b => {
+			b.scrollIntoView({block: "center"});
+			const r = b.getBoundingClientRect();
+			return b.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2));
+		})(document.querySelector("#members-body .name button"))`)
 		p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
 		wide := fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".hide, .skip, #self") && e.getBoundingClientRect().right > %d).map(e => e.outerHTML.slice(0, 120)).join("\n")`, width)
 		if got := eval[string](p, wide); got != "" || eval[int64](p, "document.documentElement.scrollWidth") > width {

@@ -183,7 +183,7 @@ func TestLoadIsReported(t *testing.T) {
 	}
 }
 
-// 10 nodes for 2 minutes; 50 for 10 by -long. TestScale has 300 and 400, for less than a minute at rest.
+// 10 nodes for 2 minutes; 50 for 10 by -long. TestScale has 200 and 260, for less than a minute at rest.
 func TestLossWithoutFalseExpiry(t *testing.T) {
 	n, rest := 10, 2*time.Minute
 	if *long {

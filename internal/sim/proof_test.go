@@ -31,7 +31,7 @@ func TestKill(t *testing.T) { // S5.4
 }
 
 // A tenth of the nodes is killed at the same moment. Nearly all of them have two watchers that go on.
-// The end of the others is that of their leases. TestScale has 400 nodes with loss.
+// The end of the others is that of their leases. TestScale has 260 nodes with loss.
 func TestKillsInALargeFleet(t *testing.T) { // S5.4
 	n := 100
 	if *long {
