@@ -187,13 +187,13 @@ export class Follower {
   #first;
 
   // agents are host:port or URLs. token is sent with each request. silence is how long an agent may say
-  // nothing until another one is asked, too: 300 or more, by default 1000. fetch replaces the global one.
+  // nothing until another one is asked, too: 300 to 180000, by default 1000. fetch replaces the global one.
   constructor({ agents, token = "", silence = 1000, fetch: send = globalThis.fetch }) {
     if (!Array.isArray(agents) || agents.length === 0) {
       throw new TypeError("agents is empty: name the HTTP address of at least one agent");
     }
-    if (!(silence >= 300)) {
-      throw new RangeError(`silence is ${silence}; it must be 300 or more`);
+    if (!(silence >= 300 && silence <= 180000)) {
+      throw new RangeError(`silence is ${silence}; it must be 300 to 180000`);
     }
     this.#agents = agents.map((a) => (a.includes("://") ? a : `http://${a}`).replace(/\/$/, ""));
     for (let i = this.#agents.length - 1; i > 0; i--) {
@@ -347,7 +347,7 @@ export class Follower {
   #take(stream, state) {
     if (stream === this.#current) {
       this.#show(state);
-    } else if (stream === this.#other && state.stale && this.#current) {
+    } else if (stream === this.#other && state.stale && (this.#current || this.#better())) {
       this.#fail(stream, "knows no better: its own table may be out of date");
     } else if (stream === this.#other) {
       this.#drop(this.#current);
@@ -357,6 +357,11 @@ export class Follower {
       this.#show(state);
     }
     this.#look();
+  }
+
+  // The last table is better than a stale one, as long as an agent was not asked that may have the present one.
+  #better() {
+    return this.#state && !this.#state.stale && this.#failed < this.#agents.length;
   }
 
   #show(state) {

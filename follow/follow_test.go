@@ -3,6 +3,7 @@ package follow_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
 	"github.com/roost-cluster/roost/follow"
+	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/tablewire"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -294,6 +296,55 @@ func TestGoneOwner(t *testing.T) {
 			if m, ok := f.OwnerOf(p); !ok || m.APIAddr != string(m.ID)+":1" {
 				t.Errorf("partition %d is at %+v", p, m)
 			}
+		}
+	})
+}
+
+// A table that may be out of date replaces no better one until each agent was asked (S7.1).
+func TestStaleAgentIsTheLast(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		good, stale := tableOf(t, 8, "n1", "n2"), tableOf(t, 8, "n1")
+		w.answer("good", sends(event(t, nil, &tablewire.State{Table: good})))
+		w.answer("stale", sends(event(t, nil, &tablewire.State{Table: stale, Stale: true})))
+		w.answer("hung", http.NotFound)
+		w.hold("hung")
+		f := w.follow("good", "stale", "hung")
+		w.await("the good agent is followed", 10*time.Second, func() bool { return f.Status().Agent == "good:8401" })
+		w.answer("good", http.NotFound)
+		for range 1900 { // the silence of the hung one is as long again
+			time.Sleep(time.Millisecond)
+			if f.Table().Digest() != good.Digest() {
+				t.Fatalf("a stale table is shown, and an agent was not asked: %+v", f.Status())
+			}
+		}
+		w.await("the stale agent is followed", 10*time.Second, func() bool { return f.Status().Agent == "stale:8401" })
+		if f.Table().Digest() != stale.Digest() || f.Status().Err == nil {
+			t.Errorf("%s, %+v", f.Table().Digest(), f.Status())
+		}
+	})
+}
+
+// No log line, error or status shows a password of an agent's URL.
+func TestPasswordStaysSecret(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		var log agentproc.Log
+		transport := &http.Transport{DialContext: w.dial}
+		f, err := follow.Start(t.Context(), follow.Config{
+			Agents: []string{"http://me:correct-horse@a:8401"}, HTTP: &http.Client{Transport: transport}, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.CloseIdleConnections()
+		defer f.Close()
+		w.ready(f)
+		followed := f.Status()
+		w.answer("a", http.NotFound)
+		time.Sleep(5 * time.Second)
+		_, resolved := f.Resolve(t.Context(), "room", 2)
+		said := fmt.Sprintf("%+v %+v %v %s", followed, f.Status(), resolved, log.String())
+		if strings.Contains(said, "correct-horse") || !strings.Contains(said, "a:8401") {
+			t.Error(said)
 		}
 	})
 }

@@ -217,7 +217,7 @@ func (f *Follower) Age() time.Duration {
 
 // Status is how a Follower is doing.
 type Status struct {
-	Agent string        // which is followed, as in Config.Agents; "" = none at present
+	Agent string        // which is followed, as in Config.Agents but for a password; "" = none at present
 	Age   time.Duration // of the table
 	Stale bool          // the agent's own table may be out of date, and no other agent answers
 	Err   error         // why no agent is followed, or why the others are not
@@ -227,7 +227,7 @@ type Status struct {
 func (f *Follower) Status() Status {
 	s := Status{Age: f.Age(), Stale: f.now.Load().Stale}
 	if c := f.current.Load(); c != nil {
-		s.Agent = c.agent
+		s.Agent = c.name
 	}
 	if err := f.trouble.Load(); err != nil {
 		s.Err = *err

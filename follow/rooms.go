@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/agenturl"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
 )
@@ -63,7 +64,7 @@ func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d rec
 		Epoch  uint64 `json:"epoch"`
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxEvent)).Decode(&answer); err != nil {
-		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agent, err)
+		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agenturl.Redacted(agent), err)
 	}
 	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
 }

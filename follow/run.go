@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/agenturl"
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
@@ -58,6 +59,7 @@ type runner struct {
 
 func (r *runner) run(ctx context.Context) {
 	defer r.f.feed.Close()
+	defer r.f.current.Store(nil)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -80,16 +82,22 @@ func (r *runner) take(n report) {
 		r.fail(n.from, n.err)
 	case n.from == r.current:
 		r.f.show(n.state)
-	case n.state.Stale && r.current != nil:
-		r.fail(n.from, fmt.Errorf("follow: the agent at %s knows no better: %w", n.from.agent, errStale))
+	case n.state.Stale && (r.current != nil || r.better()):
+		r.fail(n.from, fmt.Errorf("follow: the agent at %s knows no better: %w", n.from.name, errStale))
 	default:
 		r.drop(&r.current)
 		r.current, r.other = n.from, nil
 		r.f.current.Store(r.current)
 		r.current.said(0)
 		r.f.show(n.state)
-		r.f.cfg.Log.Info("following an agent", "agent", r.current.agent)
+		r.f.cfg.Log.Info("following an agent", "agent", r.current.name)
 	}
+}
+
+// better reports whether the last table is better than a stale one, as long as an agent was not asked that may have the present one.
+func (r *runner) better() bool {
+	last := r.f.now.Load()
+	return last.Table != nil && !last.Stale && r.failed < len(r.agents)
 }
 
 // look drops what takes too long, asks another agent if that is due, and returns when to look again.
@@ -103,10 +111,10 @@ func (r *runner) look(ctx context.Context, now time.Time) time.Time {
 		return r.current.last().Add(silence + time.Millisecond)
 	}
 	if r.current != nil {
-		r.note(r.current.agent, doubt)
+		r.note(r.current.name, doubt)
 	}
 	if r.other != nil && now.After(r.until()) {
-		r.fail(r.other, fmt.Errorf("follow: the agent at %s sends no table: is it ready?", r.other.agent))
+		r.fail(r.other, fmt.Errorf("follow: the agent at %s sends no table: is it ready?", r.other.name))
 	}
 	if r.other == nil && !now.Before(r.next) {
 		r.ask(ctx, now)
@@ -135,9 +143,9 @@ func (r *runner) doubt(now time.Time) error {
 	case r.current == nil:
 		return errors.New("follow: no agent is followed")
 	case now.Sub(r.current.last()) > r.f.cfg.Silence:
-		return fmt.Errorf("follow: the agent at %s says nothing: its process is paused, or the network is cut", r.current.agent)
+		return fmt.Errorf("follow: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
 	case r.f.now.Load().Stale:
-		return fmt.Errorf("follow: the agent at %s: %w", r.current.agent, errStale)
+		return fmt.Errorf("follow: the agent at %s: %w", r.current.name, errStale)
 	}
 	return nil
 }
@@ -145,7 +153,7 @@ func (r *runner) doubt(now time.Time) error {
 // ask opens a stream of the next agent.
 func (r *runner) ask(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithCancel(ctx)
-	r.other, r.asked = &stream{agent: r.agents[0], f: r.f, ctx: ctx, stop: stop}, now
+	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Redacted(r.agents[0]), f: r.f, ctx: ctx, stop: stop}, now
 	r.agents = append(r.agents[1:], r.agents[0])
 	other := r.other
 	r.f.wait.Go(func() {
@@ -157,14 +165,14 @@ func (r *runner) ask(ctx context.Context, now time.Time) {
 // fail ends a stream, and has the next agent asked after a pause.
 func (r *runner) fail(s *stream, err error) {
 	if s == r.current {
-		r.f.cfg.Log.Warn("agent lost; asking another one", "agent", s.agent, "err", err)
+		r.f.cfg.Log.Warn("agent lost; asking another one", "agent", s.name, "err", err)
 		r.f.current.Store(nil)
 		r.drop(&r.current)
 	} else {
-		r.f.cfg.Log.Debug("no table from an agent", "agent", s.agent, "err", err)
+		r.f.cfg.Log.Debug("no table from an agent", "agent", s.name, "err", err)
 		r.drop(&r.other)
 	}
-	r.note(s.agent, err)
+	r.note(s.name, err)
 	r.failed++
 	pause := firstPause
 	if r.failed%len(r.agents) == 0 {

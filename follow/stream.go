@@ -23,7 +23,8 @@ const maxEvent = 32 << 20
 
 // stream is what one agent sends.
 type stream struct {
-	agent string
+	agent string // its address
+	name  string // the same without a password, for people
 	f     *Follower
 	ctx   context.Context //nolint:containedctx // of the stream; it ends when the agent is dropped
 	stop  context.CancelFunc
@@ -49,7 +50,7 @@ func (s *stream) follow(to chan<- report) {
 			state, err = u.Apply(state)
 		}
 		if err != nil {
-			return fmt.Errorf("follow: unexpected update from %s: %w", s.agent, err)
+			return fmt.Errorf("follow: unexpected update from %s: %w", s.name, err)
 		}
 		return send(ctx, to, report{from: s, state: state})
 	})
@@ -98,8 +99,9 @@ func (f *Follower) events(ctx context.Context, agent, path, kind string, said fu
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
-		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agent, path, t)
+		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agenturl.Redacted(agent), path, t)
 	}
+	agent = agenturl.Redacted(agent)
 	said(0)
 	in := sse.NewReader(&saying{resp.Body, said}, kind, maxEvent)
 	for {
@@ -118,8 +120,8 @@ func (f *Follower) events(ctx context.Context, agent, path, kind string, said fu
 
 // AgentError is what an agent answered instead of what was asked for.
 type AgentError struct {
-	Agent  string
-	Status int    // of HTTP
+	Agent  string `json:"-"`     // without a password
+	Status int    `json:"-"`     // of HTTP
 	Code   string `json:"code"`  // see package clusterhttp
 	Text   string `json:"error"` // for people
 }
@@ -150,13 +152,13 @@ func (f *Follower) call(ctx context.Context, agent, method, path string, body io
 		if failure, ok := errors.AsType[*url.Error](err); ok {
 			err = failure.Err // without the URL again
 		}
-		return nil, fmt.Errorf("follow: no agent answers at %s: %w", agent, err)
+		return nil, fmt.Errorf("follow: no agent answers at %s: %w", agenturl.Redacted(agent), err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	e := &AgentError{Agent: agent, Status: resp.StatusCode}
+	e := &AgentError{Agent: agenturl.Redacted(agent), Status: resp.StatusCode}
 	if b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err != nil || json.Unmarshal(b, e) != nil || e.Text == "" {
 		e.Text = resp.Status + ": is it a roost agent, of a release with /v1/follow?"
 	}

@@ -100,7 +100,8 @@ func (t *tables) enter(agent *cluster.Agent) (done func()) {
 	if t.followers++; t.followers == 1 {
 		ctx, stop := context.WithCancel(context.Background())
 		t.stop = stop
-		t.show(agent.Snapshot()) // the last one may be of long ago
+		t.latest.Set(nil) // the last one may be of long ago
+		t.show(agent.Snapshot())
 		go t.watch(ctx, agent)
 	}
 	return func() {

@@ -3,8 +3,10 @@ package followgrpc_test
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +163,39 @@ func TestSameAddress(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	serve(t, at(a.addr))
 	if err := <-again; err != nil {
+		t.Error(err)
+	}
+}
+
+// A connection that has failed is opened again without a call: the next call does not get an error of long ago.
+func TestServerIsBack(t *testing.T) {
+	down, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attempts atomic.Int64
+	go func() {
+		for {
+			conn, err := down.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+			attempts.Add(1)
+		}
+	}()
+	o := &owners{}
+	o.set("a", down.Addr().String())
+	client, conn := clientOf(t, o, patience(100*time.Millisecond))
+	if _, err := unary(t, client, "a"); status.Code(err) != codes.Unavailable {
+		t.Fatalf("%v, want %v", err, codes.Unavailable)
+	}
+	during := attempts.Load()
+	redistest.Until(t, "attempts without a call", func() bool { return attempts.Load() > during+3 })
+	_ = down.Close()
+	serve(t, at(down.Addr().String()))
+	redistest.Until(t, "a connection", func() bool { return conn.GetState() == connectivity.Ready })
+	if _, err := unary(t, client, "a"); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// conn is the connection to one member. Calls open it.
+// conn is the connection to one member. Calls open it; when it has failed, it is opened again until it is ready.
 type conn struct {
 	sub  balancer.SubConn
 	idle atomic.Bool
@@ -48,6 +48,9 @@ func (c *conn) change(s balancer.SubConnState, patience time.Duration, late func
 	}
 	if s.ConnectivityState == connectivity.Idle {
 		c.idle.Store(true)
+		if before.err != nil { // the next call must not end by an error of long ago
+			c.connect()
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -16,10 +17,17 @@ func Parse(addr string) (string, error) {
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%q is neither host:port nor the URL of an agent", addr)
+		return "", fmt.Errorf("%q is neither host:port nor the URL of an agent", Redacted(addr))
 	}
 	return strings.TrimSuffix(base, "/"), nil
 }
+
+// credentials are the part of a URL before its host.
+var credentials = regexp.MustCompile(`(://)[^\s"'` + "`" + `]*@`)
+
+// Redacted hides the credentials of all URLs in a text: an address goes into logs and errors, and a user may
+// have typed a password into it.
+func Redacted(text string) string { return credentials.ReplaceAllString(text, "$1…@") }
 
 // Private reports whether the network cannot read what is sent to an agent: it speaks https, or is on this machine.
 // A name other than localhost may stand for any host.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,8 @@ import (
 
 	"golang.org/x/term"
 	"golang.org/x/text/width"
+
+	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
 // Terminal is where output goes; the zero value is a file or pipe.
@@ -85,16 +86,9 @@ func Harmless(s string, kept ...rune) string {
 	return b.String()
 }
 
-// credentials are the part of a URL before its host.
-var credentials = regexp.MustCompile(`(://)[^\s"'` + "`" + `]*@`)
-
-// Redacted hides credentials: messages quote their cause, and a user may have typed a URL
-// with a password in the wrong place.
-func Redacted(text string) string { return credentials.ReplaceAllString(text, "$1…@") }
-
 // Complain prints a fault.
 func Complain(w io.Writer, text string) {
-	_, _ = fmt.Fprintf(w, "roost: %s\n", Harmless(Redacted(text), '\n', '\t'))
+	_, _ = fmt.Fprintf(w, "roost: %s\n", Harmless(agenturl.Redacted(text), '\n', '\t'))
 }
 
 // Line is one line of output.
