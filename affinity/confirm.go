@@ -16,7 +16,11 @@ import (
 // takeUp looks at the rooms with pins that may have changed.
 func (k *keeper) takeUp(ctx context.Context) {
 	if k.store.Away() {
-		return // when the store is back, any pin may have changed
+		k.work.rooms.take(math.MaxInt) // when the store is back, any pin may have changed
+		return
+	}
+	if k.agent.Snapshot().Table == nil {
+		return // a fenced node knows no partitions, in which the pins are, until it has joined again
 	}
 	if k.work.all.Swap(false) {
 		k.search = time.Now().Add(searchTime)

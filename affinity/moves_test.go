@@ -1,9 +1,11 @@
 package affinity_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,6 +169,56 @@ func TestMoveFromHere(t *testing.T) {
 			t.Errorf("moved to %+v, %v; lost %v, %v", a, err, lost(h), h.Err())
 		}
 	})
+}
+
+// A move of which the store does not answer in time may happen: then the node that has moved its own room away has
+// lost it, and the other one publishes the move, although the store notifies neither.
+func TestMoveWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lateMoves{Store: &faulty{Store: pinstore.NewMemory(), mute: true}}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		for room, by := range map[string]func(home string) string{
+			"its own":   func(home string) string { return home },
+			"another's": func(home string) string { return f.not(home) },
+		} {
+			h := f.host("a", room, 2)
+			home := string(f.resolve("b", room, 2).Node)
+			if home != "a" {
+				f.resolve("a", room, 2)
+			}
+			mover := by(home)
+			moves := f.published(mover)
+			time.Sleep(soon)
+			store.late.Store(true)
+			_, err := f.rooms[mover].Move(t.Context(), room, lease.NodeID(f.not(home)))
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if !errors.Is(err, pinstore.ErrStore) || pins(t, store)[room].Node == lease.NodeID(home) {
+				t.Fatalf("%s: %v, and the pin is %v", room, err, pins(t, store)[room])
+			}
+			if mover == home && (!lost(h) || !errors.Is(h.Err(), affinity.ErrNotOwner)) {
+				t.Errorf("%s: it is hosted on: %v", room, h.Err())
+			}
+			if all := moves.moves(); len(all) != 1 || all[0].Room != room {
+				t.Errorf("%s: %+v is published", room, all)
+			}
+		}
+	})
+}
+
+// lateMoves is a store that performs one replacement of a pin after the caller has given up.
+type lateMoves struct {
+	pinstore.Store
+	late atomic.Bool
+}
+
+func (s *lateMoves) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if op := ops[0]; op.If == (pinstore.Pin{}) || op.Set == (pinstore.Pin{}) || !s.late.CompareAndSwap(true, false) {
+		return s.Store.Swap(ctx, ops...)
+	}
+	<-ctx.Done()
+	time.AfterFunc(time.Second, func() { s.Store.Swap(context.Background(), ops...) })
+	return []pinstore.Result{{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}}
 }
 
 // An edge leaves the node of its room and those of other edges, once, whoever asks, and stays where no other

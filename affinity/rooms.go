@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/affinity/internal/storeclient"
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/lease"
@@ -278,6 +279,7 @@ func (r *Resolver) move(ctx context.Context, s *cluster.Snapshot, q capacity.Req
 	}, why)
 	if res.Err != nil {
 		r.reserved.Failed(reserved, res.Err)
+		time.AfterFunc(storeclient.BulkTime, func() { r.changed(q.Room) }) // it may take effect later, and the store does not notify this node
 		return Assignment{}, pinstore.Pin{}, res.Err
 	}
 	if !res.Done {

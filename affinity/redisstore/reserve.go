@@ -35,7 +35,7 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	switch {
 	case units.err != nil: // the server of the node's units is down: joins go on
 		return result
-	case result.Err == nil && !result.Done && units.quarter != "":
+	case !result.Done && units.quarter != "" && !errors.Is(result.Err, context.DeadlineExceeded): // which may yet be done
 		s.uncount(op, units.quarter)
 	case result.Done && units.quarter == "":
 		return s.undo(ctx, op, result, units)
@@ -56,7 +56,7 @@ func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Resul
 	return pinstore.Result{Pin: undone.Pin, Full: true, Counted: units.before}
 }
 
-// uncount takes back units that were counted for a claim that another caller has won. The
+// uncount takes back units that were counted for a claim that another caller has won, or that failed. The
 // caller does not wait; without it the units count until they are old.
 func (s *Store) uncount(op pinstore.Op, quarter string) {
 	go func() {

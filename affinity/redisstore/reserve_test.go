@@ -77,3 +77,27 @@ func TestClaimCutShort(t *testing.T) { // S0.8, S6.4
 		}
 	}
 }
+
+// Units of a claim whose pin could not be written are taken back: a shard that is down fills no node.
+func TestUnitsOfAFailedClaim(t *testing.T) { // S6.4
+	server := redistest.Start(t)
+	s := ready(t, Options{URL: server.URL()})
+	claim := func(room string) pinstore.Result {
+		return s.Swap(t.Context(), pinstore.Op{
+			Partition: 17, Room: room, Set: pinstore.Pin{Incarnation: node("n", 1), Size: 2}, TTL: time.Hour,
+			Limit: 20, Units: 10, Window: time.Hour,
+		})[0]
+	}
+	server.Do("LPUSH", s.keys.pin(17, "bad"), "no pin")
+	for range 5 {
+		if got := claim("bad"); got.Err == nil {
+			t.Fatalf("%+v, want an error", got)
+		}
+	}
+	const soon = 30 * time.Second // units get old within two minutes, at most
+	for began := time.Now(); !claim("good").Done; {
+		if time.Since(began) > soon {
+			t.Fatal("no other room can be claimed")
+		}
+	}
+}

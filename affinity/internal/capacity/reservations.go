@@ -41,13 +41,17 @@ type Reservation struct {
 	claim
 }
 
-// Place chooses a node for the room and reserves a multiple of its cost there.
+// Place chooses a node for the room and reserves a multiple of its cost there, or its cost if the node reports
+// no load: there it stays reserved for Keep.
 func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Choice, Reservation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to, err := choose(s, q, r.Limits, r.sum)
 	if err != nil {
 		return Choice{}, Reservation{}, err
+	}
+	if ReportsNoLoad(to.Member) {
+		multiple = 1
 	}
 	return to, r.add(to.Member.ID, Times(q.Cost, multiple), time.Now()), nil
 }

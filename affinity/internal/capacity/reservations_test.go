@@ -72,6 +72,23 @@ func TestReservationsPlaceConcurrently(t *testing.T) {
 	}
 }
 
+// A sweep reserves for the nodes that sweep at the same time as it does, and only until loads are reported: a node that
+// reports none would have it for an hour.
+func TestReservationsOfASweep(t *testing.T) {
+	for load, want := range map[int64]int64{lease.NoLoad: 2, 0: 20} {
+		m := &cluster.Member{ID: "m", Capacity: 100, Load: load, Weight: 1, State: lease.Active}
+		table, err := placement.Compute(placement.Input{Partitions: 1, Nodes: []placement.Node{{ID: "m", Weight: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &cluster.Snapshot{Members: []*cluster.Member{m}, Table: table}
+		r := &Reservations{Settle: 5 * time.Second, Keep: time.Hour}
+		if _, _, err := r.Place(s, Request{Room: "r", Cost: 2}, 10); err != nil || r.sum("m") != want {
+			t.Errorf("load %d: reserved %d, want %d, %v", load, r.sum("m"), want, err)
+		}
+	}
+}
+
 // Reservations on a node that states a capacity and reports no load are all that is known
 // of its load: they stay for as long as an unrefreshed pin, and their end is reported.
 func TestReservationsWithoutReports(t *testing.T) { // S6.6
