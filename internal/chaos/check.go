@@ -96,12 +96,12 @@ func (w *world) sideOf(p *process) []*process {
 	return w.sides[i]
 }
 
-// firstSeed returns since when a side has had a seed.
+// firstSeed returns since when a side has had a seed without a fault of its own.
 func (w *world) firstSeed(side []*process) time.Duration {
 	first := w.Elapsed()
 	for _, p := range side {
 		if slices.Contains(w.seeds, p.Addr) {
-			first = min(first, p.began)
+			first = min(first, max(p.began, w.calm.node[p.ID]))
 		}
 	}
 	return first
