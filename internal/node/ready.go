@@ -235,9 +235,10 @@ func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 // View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// currentTable returns the table unless it is from before a pause or the node has ended.
+// currentTable returns the table unless it is from before a pause or the node has ended: a node that has joined again
+// computes its next one once it is active.
 func (n *Node) currentTable() *placement.Table {
-	if n.ended || n.life.phase == Joining {
+	if n.ended || n.life.phase == Joining || n.life.phase == Settling && !n.life.places() {
 		return nil
 	}
 	return n.table

@@ -3,6 +3,8 @@ package sim_test
 import (
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/sim"
 )
 
 // A step of a wall clock moves nothing while the clock stays within MaxSkew, and no lease
@@ -32,6 +34,30 @@ func TestStepClock(t *testing.T) { // S3.3
 		p.StepClock(-time.Minute)
 		c.agree(20 * time.Second)
 	})
+}
+
+// A node that was fenced, and comes back with its clock ahead, does not show the table of before: it shows none, or
+// that of the others (S3.3).
+func TestFencedWithClockAhead(t *testing.T) {
+	c := started(t, 3, sim.Options{})
+	p := c.Node("n02")
+	c.Pause("n02")
+	c.Leave("n01")
+	c.Run(time.Minute)
+	p.StepClock(7 * time.Second)
+	c.Resume("n02")
+	for range 600 {
+		c.Run(100 * time.Millisecond)
+		v, others := p.View(), c.Node("n00").View()
+		if v.Stats.Fences > 0 && v.Table != nil && v.Table.Digest() != others.Table.Digest() {
+			t.Fatalf("at %v, in phase %v, it shows a table of %d nodes, the others one of %d", c.Elapsed(), v.Phase, len(v.Table.Nodes()), len(others.Table.Nodes()))
+		}
+	}
+	if p.View().Stats.Fences == 0 {
+		t.Fatal("it was not fenced")
+	}
+	p.StepClock(-7 * time.Second)
+	c.agree(20 * time.Second)
 }
 
 // A step of all wall clocks by an hour moves nothing: each is compared with their median.
