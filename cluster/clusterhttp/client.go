@@ -257,7 +257,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 
 // base returns Base as a URL without a slash at its end.
 func (c *Client) base() (string, error) {
-	base, err := agenturl.Parse(c.where())
+	base, err := agenturl.Parse(cmp.Or(c.Base, DefaultBase))
 	if err != nil {
 		return "", fmt.Errorf("clusterhttp: %w", err)
 	}

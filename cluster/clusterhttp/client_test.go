@@ -286,6 +286,15 @@ func TestClientBase(t *testing.T) {
 	}
 }
 
+// An error of a client shows where it asked, and no password of the URL.
+func TestClientPassword(t *testing.T) {
+	c := &Client{Base: "http://me:correct-horse@127.0.0.1:1"}
+	_, err := c.Members(t.Context())
+	if err == nil || strings.Contains(err.Error(), "correct-horse") || !strings.Contains(err.Error(), "…@127.0.0.1:1") {
+		t.Error(err)
+	}
+}
+
 // After the caller's deadline the error wraps it, and does not blame the agent.
 func TestClientContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
