@@ -49,6 +49,10 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		return
 	}
 	s := k.agent.Snapshot()
+	if s.Table == nil { // fenced since takeUp
+		k.work.rooms.add(rooms...)
+		return
+	}
 	ops := make([]pinstore.Op, len(rooms))
 	asked := make([]*pincache.Entry, len(rooms))
 	for i, room := range rooms {

@@ -64,7 +64,7 @@ func (f *Follower) resolve(ctx context.Context, agent, room, body string) (d rec
 		Epoch  uint64 `json:"epoch"`
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxEvent)).Decode(&answer); err != nil {
-		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agenturl.Redacted(agent), err)
+		return d, fmt.Errorf("follow: unexpected answer of %s: %w", agenturl.Shown(agent), err)
 	}
 	return reconnect.Directive{Room: answer.Room, To: answer.Node.ID, Addr: answer.Node.APIAddr, Reason: answer.Reason, Epoch: answer.Epoch}, nil
 }

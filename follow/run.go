@@ -153,7 +153,7 @@ func (r *runner) doubt(now time.Time) error {
 // ask opens a stream of the next agent.
 func (r *runner) ask(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithCancel(ctx)
-	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Redacted(r.agents[0]), f: r.f, ctx: ctx, stop: stop}, now
+	r.other, r.asked = &stream{agent: r.agents[0], name: agenturl.Shown(r.agents[0]), f: r.f, ctx: ctx, stop: stop}, now
 	r.agents = append(r.agents[1:], r.agents[0])
 	other := r.other
 	r.f.wait.Go(func() {
@@ -180,7 +180,7 @@ func (r *runner) fail(s *stream, err error) {
 	}
 	r.next = time.Now().Add(rand.N(pause))
 	if r.failed == len(r.agents) && r.current == nil {
-		r.f.cfg.Log.Warn("no agent answers; the table stays as it is, and all are asked again and again", "err", *r.f.trouble.Load())
+		r.f.cfg.Log.Warn("no agent has a present table; the last one stays, and all are asked again and again", "err", *r.f.trouble.Load())
 	}
 }
 

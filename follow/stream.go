@@ -99,9 +99,9 @@ func (f *Follower) events(ctx context.Context, agent, path, kind string, said fu
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "text/event-stream" {
-		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agenturl.Redacted(agent), path, t)
+		return fmt.Errorf("follow: unexpected response from %s to %s, of type %q: is it a roost agent?", agenturl.Shown(agent), path, t)
 	}
-	agent = agenturl.Redacted(agent)
+	agent = agenturl.Shown(agent)
 	said(0)
 	in := sse.NewReader(&saying{resp.Body, said}, kind, maxEvent)
 	for {
@@ -152,13 +152,13 @@ func (f *Follower) call(ctx context.Context, agent, method, path string, body io
 		if failure, ok := errors.AsType[*url.Error](err); ok {
 			err = failure.Err // without the URL again
 		}
-		return nil, fmt.Errorf("follow: no agent answers at %s: %w", agenturl.Redacted(agent), err)
+		return nil, fmt.Errorf("follow: no agent answers at %s: %w", agenturl.Shown(agent), err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	e := &AgentError{Agent: agenturl.Redacted(agent), Status: resp.StatusCode}
+	e := &AgentError{Agent: agenturl.Shown(agent), Status: resp.StatusCode}
 	if b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err != nil || json.Unmarshal(b, e) != nil || e.Text == "" {
 		e.Text = resp.Status + ": is it a roost agent, of a release with /v1/follow?"
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -35,12 +37,22 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	switch {
 	case units.err != nil: // the server of the node's units is down: joins go on
 		return result
-	case !result.Done && units.quarter != "" && !errors.Is(result.Err, context.DeadlineExceeded): // which may yet be done
+	case !result.Done && units.quarter != "" && unwritten(result.Err):
 		s.uncount(op, units.quarter)
 	case result.Done && units.quarter == "":
 		return s.undo(ctx, op, result, units)
 	}
 	return result
+}
+
+// unwritten reports whether an error, or nil, proves that a command wrote nothing: after a lost connection, or one that does not
+// answer in time, it may have been carried out.
+func unwritten(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op == "dial"
+	}
+	_, network := errors.AsType[net.Error](err)
+	return !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, rueidis.ErrClosing)
 }
 
 // undo restores what the pin was before.

@@ -264,7 +264,7 @@ func (c *Client) base() (string, error) {
 	return base, nil
 }
 
-func (c *Client) where() string { return agenturl.Redacted(cmp.Or(c.Base, DefaultBase)) }
+func (c *Client) where() string { return agenturl.Shown(cmp.Or(c.Base, DefaultBase)) }
 
 // readAll reads a response of bounded size.
 func readAll(body io.Reader) ([]byte, error) {

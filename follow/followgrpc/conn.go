@@ -14,6 +14,7 @@ type conn struct {
 	idle atomic.Bool
 	now  atomic.Pointer[condition]
 	late *time.Timer // ends the wait for it, when it fails
+	last connectivity.State
 }
 
 // condition is whether a connection serves calls. It is immutable.
@@ -48,10 +49,11 @@ func (c *conn) change(s balancer.SubConnState, patience time.Duration, late func
 	}
 	if s.ConnectivityState == connectivity.Idle {
 		c.idle.Store(true)
-		if before.err != nil { // the next call must not end by an error of long ago
+		if before.err != nil && c.last == connectivity.TransientFailure { // gRPC has waited; the next call must not end by an error of long ago
 			c.connect()
 		}
 	}
+	c.last = s.ConnectivityState
 }
 
 func (c *conn) stopTimer() {

@@ -17,16 +17,33 @@ func Parse(addr string) (string, error) {
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%q is neither host:port nor the URL of an agent", Redacted(addr))
+		return "", fmt.Errorf("%q is neither host:port nor the URL of an agent", Shown(addr))
 	}
 	return strings.TrimSuffix(base, "/"), nil
+}
+
+// Shown returns an address without its credentials, for logs and errors.
+func Shown(addr string) string {
+	scheme, rest, ok := strings.Cut(addr, "://")
+	if !ok {
+		scheme, rest = "", addr
+	} else {
+		scheme += "://"
+	}
+	host, path, hasPath := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		host = "…" + host[at:]
+	}
+	if hasPath {
+		host += "/"
+	}
+	return scheme + host + path
 }
 
 // credentials are the part of a URL before its host.
 var credentials = regexp.MustCompile(`(://)[^\s"'` + "`" + `]*@`)
 
-// Redacted hides the credentials of all URLs in a text: an address goes into logs and errors, and a user may
-// have typed a password into it.
+// Redacted hides the credentials of all URLs in a text that quotes some. For one address, Shown is exact.
 func Redacted(text string) string { return credentials.ReplaceAllString(text, "$1…@") }
 
 // Private reports whether the network cannot read what is sent to an agent: it speaks https, or is on this machine.

@@ -235,8 +235,8 @@ func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 // View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// currentTable returns the table unless it is from before a pause or the node has ended: a node that has joined again
-// computes its next one once it is active.
+// currentTable returns the table unless the node has ended, joins again, or settles after that: then it is from before a pause,
+// and no next one is computed. Once active, the node shows it until the next one, a quiet window later.
 func (n *Node) currentTable() *placement.Table {
 	if n.ended || n.life.phase == Joining || n.life.phase == Settling && !n.life.places() {
 		return nil

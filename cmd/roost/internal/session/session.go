@@ -94,7 +94,7 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	}
 	return &Session{
 		Client: &clusterhttp.Client{Base: o.addr, Token: o.token, HTTP: transport},
-		Addr:   agenturl.Redacted(o.addr), JSON: o.output == "json", Timeout: o.timeout,
+		Addr:   agenturl.Shown(o.addr), JSON: o.output == "json", Timeout: o.timeout,
 		Out: stdout, Fault: stderr, Term: term.Of(stdout, from.Getenv), options: o, faultTerm: term.Of(stderr, from.Getenv),
 	}, err
 }
@@ -103,7 +103,7 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 // trusted, if the network could read the token, or if the URL is of this machine, and the agent of s is not.
 func (s *Session) At(base string, trusted bool) *Session {
 	other, client := *s, *s.Client
-	other.Client, other.Addr, client.Base = &client, agenturl.Redacted(base), base
+	other.Client, other.Addr, client.Base = &client, agenturl.Shown(base), base
 	switch {
 	case s.Token == "":
 	case s.options.exposed(base):
