@@ -142,6 +142,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"evict", "b", "--for", "-1m"}, nil, `--for "-1m": want a duration such as 30s or 10m, or 0`},
 		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "until when is the next report due? give --ttl DURATION"},
 		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
+		{[]string{"members", "--addr", "me:secret@h:1?x"}, nil, `--addr "…@h:1?x": want HOST:PORT or a URL`},
+		{[]string{"proxy", "--key-from", "path:1"}, map[string]string{"ROOST_AGENTS": "a:1,http://me:sec/ret@a:1"}, `ROOST_AGENTS "…@a:1": "http://…@a:1" is neither host:port nor the URL of an agent`},
 		{[]string{"members"}, map[string]string{"ROOST_ADDR": "ftp://x", "ROOST_OUTPUT": "xml"}, "2 faults:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json"},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
 		{[]string{"room"}, nil, "roost room takes NAME, and got 0 arguments\n"},

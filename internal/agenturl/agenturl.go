@@ -22,22 +22,18 @@ func Parse(addr string) (string, error) {
 	return strings.TrimSuffix(base, "/"), nil
 }
 
-// Shown returns an address without its credentials, for logs and errors.
+// Shown returns an address without its credentials, for logs and errors. What stands before the last @ may be part of
+// a password, even after a slash: an address that nobody could parse is shown, too.
 func Shown(addr string) string {
-	scheme, rest, ok := strings.Cut(addr, "://")
-	if !ok {
-		scheme, rest = "", addr
-	} else {
-		scheme += "://"
+	at := strings.LastIndexByte(addr, '@')
+	if at < 0 {
+		return addr
 	}
-	host, path, hasPath := strings.Cut(rest, "/")
-	if at := strings.LastIndexByte(host, '@'); at >= 0 {
-		host = "…" + host[at:]
+	scheme, _, ok := strings.Cut(addr[:at], "://")
+	if !ok || strings.ContainsAny(scheme, ":@") { // of a list of addresses, or a part of a password
+		return "…" + addr[at:]
 	}
-	if hasPath {
-		host += "/"
-	}
-	return scheme + host + path
+	return scheme + "://…" + addr[at:]
 }
 
 // credentials are the part of a URL before its host.

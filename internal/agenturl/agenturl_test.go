@@ -10,7 +10,10 @@ func TestShown(t *testing.T) {
 		"http://a:8401/roost":         "http://a:8401/roost",
 		"http://me:secret@a:8401":     "http://…@a:8401",
 		"me:secret@a:8401/":           "…@a:8401/",
-		"https://me:it's@a/roost@1":   "https://…@a/roost@1",
+		"https://me:it's@a/roost":     "https://…@a/roost",
+		"http://me:one/two@a:8401":    "http://…@a:8401",
+		"me:one/two@a:8401?x":         "…@a:8401?x",
+		"me:one@a,http://me:two@b":    "…@b",
 		"http://me:one@two@a:8401/b/": "http://…@a:8401/b/",
 	} {
 		if got := Shown(addr); got != want {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
 // Setting is one value that a user can set. The flag overrides the environment variable,
@@ -98,7 +100,7 @@ type chosen struct {
 
 func (from Sources) choose(s Setting) (c chosen, ok bool) {
 	choice := func(values []string, listed bool, place, text string) (chosen, bool) {
-		c := chosen{values: values, listed: listed, origin: fmt.Sprintf("%s %q", place, text)}
+		c := chosen{values: values, listed: listed, origin: fmt.Sprintf("%s %q", place, agenturl.Shown(text))}
 		if s.Secret {
 			c.origin = place
 		}
