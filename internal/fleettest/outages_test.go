@@ -137,14 +137,16 @@ func (c *census) join() {
 	if err != nil {
 		return // its client would retry
 	}
-	if epoch := h.Epoch(); epoch != 0 && !lost(h) {
+	c.stage.mu.Lock()
+	_, open := c.all[h]
+	c.all[h] = host
+	c.stage.mu.Unlock()
+	// A second host can begin and end while Redis has lost the pin of an open hosting, which then goes on.
+	if epoch := h.Epoch(); !open && epoch != 0 && !lost(h) {
 		c.mu.Lock()
 		c.fell(room+" hosted again", epoch, ended)
 		c.mu.Unlock()
 	}
-	c.stage.mu.Lock()
-	c.all[h] = host
-	c.stage.mu.Unlock()
 	if _, lasts := c.homes[room]; !lasts && rand.IntN(10) == 0 {
 		_ = h.Release(context.Background())
 	}
