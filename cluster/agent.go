@@ -153,7 +153,7 @@ func (a *Agent) startedAt() time.Time { return a.started.Add(a.env.ClockOffset) 
 // Place returns the member that owns key, which must not be modified. It takes no
 // lock and allocates nothing: it hashes the key and reads two arrays. An isolated node
 // (PhaseIsolated) answers by its last table. Place fails with ErrNotReady (before the node
-// is ready, and while it joins again after a fence), ErrNoMembers or ErrClosed.
+// is ready, and after a fence until it is ready again), ErrNoMembers or ErrClosed.
 func (a *Agent) Place(key string) (*Member, error) { return a.snap.Load().Place(key) }
 
 // IsOwner reports whether this node owns key and its own lease still holds. A

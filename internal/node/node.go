@@ -35,6 +35,7 @@ type Node struct {
 	handing   handing
 
 	table   *placement.Table
+	stale   bool // table is from before a fence
 	state   *events.State
 	load    int64
 	changed bool // the live set changed since the last publication was planned

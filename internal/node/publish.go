@@ -75,6 +75,7 @@ func (n *Node) publish(now time.Time) {
 			n.when.publish = now.Add(n.cfg.HeartbeatInterval) // the fault may pass
 			return
 		}
+		n.stale = false
 	}
 	n.out.Show = true
 	if table == nil || (!n.life.publishes() && n.life.phase != Over) {

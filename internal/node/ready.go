@@ -152,7 +152,7 @@ type View struct {
 	Phase Phase
 	Ended bool
 	Live  *lease.View
-	Table *placement.Table // nil before the first table, while joining and after the end
+	Table *placement.Table // nil before the first table, from a fence to the next one and after the end
 	State *events.State    // nil before the first table
 	Drift int              // live members that run another table; settling ones do not count
 	Lease *OwnLease
@@ -235,10 +235,10 @@ func (n *Node) Members(yield func(*lease.Record) bool) { n.set.Members(yield) }
 // View.
 func (n *Node) OldestLease(now time.Time) time.Duration { return n.set.OldestAge(now) }
 
-// currentTable returns the table unless the node has ended, joins again, or settles after that: then it is from before a pause,
-// and no next one is computed. Once active, the node shows it until the next one, a quiet window later.
+// currentTable returns the table unless the node has ended, or was fenced since it published it. An isolated node shows it
+// nevertheless.
 func (n *Node) currentTable() *placement.Table {
-	if n.ended || n.life.phase == Joining || n.life.phase == Settling && !n.life.places() {
+	if n.ended || n.stale && n.life.phase != Isolated {
 		return nil
 	}
 	return n.table

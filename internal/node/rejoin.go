@@ -40,6 +40,7 @@ func (n *Node) checkLease(now time.Time) {
 func (n *Node) expel(now time.Time, why string) {
 	n.life.fence()
 	n.join.stop()
+	n.stale = true
 	n.rejoin.asked = time.Time{}
 	n.stall.discard(now)
 	n.fence(now, why)
