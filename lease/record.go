@@ -150,6 +150,7 @@ func (r *Record) validate(size int) error {
 	fault(len(r.Roost) > MaxRoostBytes, "version of roost has %d bytes, at most %d", len(r.Roost), MaxRoostBytes)
 	fault(len(r.Program) > MaxProgramBytes, "version has %d bytes, at most %d", len(r.Program), MaxProgramBytes)
 	fault(!utf8.ValidString(r.Roost) || !utf8.ValidString(r.Program), "versions must be UTF-8")
+	fault(min(r.Restless, r.Held) < 0 || max(r.Restless, r.Held) > maxStamp, "restless until %d and held until %d, want cluster time", r.Restless, r.Held)
 	fault(r.HTTP > MaxHTTP, "http %d, at most %d", r.HTTP, MaxHTTP)
 	fault(r.Weight > MaxWeight, "weight %d, at most %d", r.Weight, MaxWeight)
 	fault(r.Capacity < 0, "capacity %d is negative", r.Capacity)

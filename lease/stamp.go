@@ -66,8 +66,13 @@ func (c *clusterTime) isSmall(now time.Time, by Stamp, ttl time.Duration) bool {
 // local returns when cluster time was at, by this node's clock.
 func (c *clusterTime) local(at Stamp) time.Time { return c.origin.Add(millis(at - c.base)) }
 
-// Stamp returns the cluster time of an instant, by this node's estimate.
-func (s *Set) Stamp(t time.Time) Stamp { return s.time.at(t) }
+// Stamp returns the cluster time of an instant, by this node's estimate, and 0 for the zero time.
+func (s *Set) Stamp(t time.Time) Stamp {
+	if t.IsZero() {
+		return 0
+	}
+	return s.time.at(t)
+}
 
 // millis returns s as a duration: at most 292 years, as no duration is longer.
 func millis(s Stamp) time.Duration {

@@ -144,7 +144,7 @@ func TestNoHoldWithoutWord(t *testing.T) { // S5.5
 
 // The farewell of the process before this one may come after its record: then nothing counts.
 func TestLateFarewell(t *testing.T) { // S5.5
-	w := newNetwork(t, nil, "a", "b")
+	w := newNetwork(t, func(c *Config) { c.Self.Roost = "v1.0.0" }, "a", "b") // a field behind Restless
 	a, b := w.nodes["a"], w.nodes["b"]
 	past := &lease.Record{ID: "b", Incarnation: 1, Version: 1, Addr: "b", Restless: a.set.Stamp(w.now.Add(20 * b.cfg.LeaseTTL))}
 	hear := func(beats ...lease.Beat) {
@@ -158,8 +158,11 @@ func TestLateFarewell(t *testing.T) { // S5.5
 	w.run(100 * time.Millisecond)
 	at := a.set.Stamp(w.now)
 	hear(lease.Beat{Handle: lease.Incarnation{Node: "b", Number: 1}.Handle(), At: at, Renewed: at, State: lease.Left})
-	if b.life.held || b.set.Self().Held+b.set.Self().Restless > 0 {
+	if b.life.held || b.set.Self().Held != 0 || b.set.Self().Restless != 0 {
 		t.Errorf("held back after a farewell: %v, %+v", b.life.held, b.set.Self())
+	}
+	if _, err := lease.Decode(b.Sync(w.now)); err != nil {
+		t.Errorf("nobody can read its state: %v", err)
 	}
 }
 
