@@ -59,7 +59,7 @@ func (n *Node) receive(now time.Time, m *lease.Message, l letter) {
 		n.reach.arrives = true
 	}
 	if e.Counts {
-		n.hearOthers(now)
+		n.hearOthers(now, m)
 	}
 }
 
@@ -80,7 +80,7 @@ func (n *Node) Merge(now time.Time, state []byte) {
 		return
 	}
 	active := activeIn(m, n.self)
-	n.notePresent(now, active)
+	n.notePresent(now, m, active)
 	l := letter{state, true}
 	if r, newcomer := n.set.Unconfirmed(now, m); r != nil {
 		n.waiting.noteState(now, r, slices.Contains(active, r.ID))

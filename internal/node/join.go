@@ -213,6 +213,9 @@ var errUnconfirmed = errors.New("it answers over TCP, and not yet over UDP")
 func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	n.checkLease(now)
 	t := x.target
+	if t != nil && err == nil {
+		n.noteExchange(t.began)
+	}
 	switch {
 	case t == nil:
 		n.fetched(x.Addr, err)

@@ -18,8 +18,9 @@ type reach struct {
 	ask      time.Time // when the next challenges are sent
 	dial     time.Time // when exchanges are begun next
 	present  time.Time // when active members were found, since then; zero = none were
-	first    time.Time // when a stream showed active members to a node that joins, and no packet has since
-	seen     time.Time // when the latest stream did; zero = none
+	streamed time.Time // when the latest stream showed active members to a node that joins: it may be a recorded one
+	first    time.Time // when such a stream came in an exchange that this node had begun, and no packet has shown them since
+	seen     time.Time // when the latest one did; zero = none
 	oneWay   bool      // packets have had time to show what streams have shown
 	arrives  bool      // packets have arrived at the advertised address of a node that joins
 	silent   string    // the advertised address in the latest state that knows active members, and waits for an answer
@@ -105,28 +106,38 @@ func (n *Node) cutOff(now time.Time) {
 	n.expel(now, "other members run, but do not hear this node over UDP")
 }
 
-// notePresent notes that active members run. One of them alone may be cut off as much as this
-// node: then the lower id stays, unless this node has not been a member yet.
-func (n *Node) notePresent(now time.Time, active []lease.NodeID) {
+// notePresent notes that active members run, by a message that may be a recorded one. One of them alone may be cut off as
+// much as this node: then the lower id stays, unless this node has not been a member yet.
+func (n *Node) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	r := &n.reach
 	newcomer := n.life.phase == Joining && !n.join.entered
 	if len(active) == 0 || (len(active) == 1 && active[0] > n.self && !newcomer) {
 		return
 	}
 	if n.life.phase == Joining {
-		if r.seen.IsZero() {
-			r.first = now
-		}
-		r.seen = now
-	} else if r.doubts() && r.present.IsZero() {
+		r.streamed = now
+	} else if r.doubts() && r.present.IsZero() && n.set.SentSince(m, r.since) {
 		r.present = now
 	}
 }
 
+// noteExchange notes the end of an exchange that a joining node began. The state that came in it shows who runs now:
+// a stranger who has recorded one would have to answer at the address of a seed, or in the same moment.
+func (n *Node) noteExchange(began time.Time) {
+	r := &n.reach
+	if n.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {
+		return
+	}
+	if r.seen.IsZero() {
+		r.first = r.streamed
+	}
+	r.seen = r.streamed
+}
+
 // hearOthers notes a message that came in a packet, while this node asks whether it is heard.
-func (n *Node) hearOthers(now time.Time) {
+func (n *Node) hearOthers(now time.Time, m *lease.Message) {
 	if n.reach.doubts() && now.Sub(n.reach.since) >= n.cfg.LeaseTTL/8 {
-		n.notePresent(now, n.set.Active())
+		n.notePresent(now, m, n.set.Active())
 	}
 }
 
