@@ -159,10 +159,13 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 		return nil, ErrFenced // the room may have moved since the answer
 	}
 	opened, err := r.hosts.open(h, a.fences)
-	if opened == h {
+	switch {
+	case opened == h:
 		// The pin may have been changed after the answer, when no notification for the
 		// room was taken up.
 		r.work.rooms.add(h.room)
+	case opened != nil: // another caller was faster
+		opened.join(n)
 	}
 	return opened, err
 }

@@ -282,7 +282,9 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answered(h, generation)
-	is.over = h.err != nil
+	if is.over = h.err != nil; is.over {
+		return is // the pin may be of a later tenure, and so may its epoch
+	}
 	is.wasSure = h.pin.Epoch != 0 && h.generation == generation
 	if a.res.Pin.Epoch < h.pin.Epoch {
 		is.outdated = true

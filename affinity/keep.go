@@ -124,14 +124,16 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
 	ask, died := k.liveness.Undecided(k.agent.Snapshot(), time.Now())
 	alive, err := k.sendHeartbeat(ctx, ask)
-	if err != nil {
-		return retryTime, false
-	}
-	for i, at := range ask {
-		died = k.liveness.Record(at, alive[i], time.Now()) == liveness.Dead || died
+	if err == nil {
+		for i, at := range ask {
+			died = k.liveness.Record(at, alive[i], time.Now()) == liveness.Dead || died
+		}
 	}
 	if died {
 		k.someDied()
+	}
+	if err != nil {
+		return retryTime, false
 	}
 	refused := k.store.agreement.Refused() != nil
 	k.store.agreement.Report(k.agree(k.living()))

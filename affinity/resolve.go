@@ -71,7 +71,7 @@ func (r *Resolver) cached(room string) (Assignment, bool) {
 	}
 	s := r.agent.Snapshot()
 	node := liveness.Live(s, e.Pin.Incarnation)
-	if node == nil {
+	if node == nil || s.Table == nil { // after a fence, or before the first table
 		return Assignment{}, false
 	}
 	r.counts.add(Cached)
@@ -123,6 +123,9 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 		return s, err
 	}
 	_, err := r.agent.Place(room)
+	if err == nil && s.Table == nil { // the first table came in between
+		err = cluster.ErrNotReady
+	}
 	return s, err
 }
 

@@ -294,7 +294,8 @@ func (r *Resolver) move(ctx context.Context, s *cluster.Snapshot, q capacity.Req
 }
 
 // Release ends a room, no matter where it lives: its pin is void from now on, and its
-// host has Lost it, with ErrReleased. It fails with ErrNoPin, ErrChanged or ErrStore.
+// host has Lost it, with ErrReleased, unless it cannot reach the store for five minutes. It fails with ErrNoPin,
+// ErrChanged or ErrStore.
 func (r *Resolver) Release(ctx context.Context, room string) error {
 	if h := r.hosts.get(room); h != nil {
 		return h.Release(ctx)
@@ -304,9 +305,9 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 		return err
 	}
 	// A deleted pin would look like a lost one, and the host would restore it. So a mark
-	// replaces the pin, for long enough that the host sees it even if it misses the
-	// notification.
-	const stands = 30 * time.Second
+	// replaces the pin. A host that misses the notification reads the pin within 150 s of its
+	// last answer.
+	const stands = 5 * time.Minute
 	op := pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
 	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
 	ctx, cancel := r.store.Bounded(ctx)

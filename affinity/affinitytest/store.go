@@ -30,6 +30,7 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 		{"RefreshKeepsEpoch", refreshKeepsEpoch},
 		{"NeedsAreKept", needsAreKept},
 		{"LimitHolds", limitHolds},
+		{"LimitCountsARoomOnce", limitCountsARoomOnce},
 		{"LimitRestores", limitRestores},
 		{"ReleaseCompares", releaseCompares},
 		{"EpochGrows", epochGrows},

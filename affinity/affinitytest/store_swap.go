@@ -171,6 +171,34 @@ func limitHolds(p *pins) {
 	}
 }
 
+// S6.4: of concurrent claims of a room for a node that has headroom for it once, one wins, and none is too many.
+func limitCountsARoomOnce(p *pins) {
+	stores := []pinstore.Store{p.a, p.b}
+	const rooms, claims = 50, 4
+	for i := range rooms {
+		op := claimOf(lease.Incarnation{Node: p.first.Node, Number: p.first.Number + uint64(i)})
+		op.Partition, op.Room, op.Limit, op.Units, op.Window = home, fmt.Sprint(p.room, " ", i), 15, 10, 30*time.Second
+		var results [claims]pinstore.Result
+		var wg sync.WaitGroup
+		for j := range claims {
+			wg.Go(func() { results[j] = stores[j%2].Swap(p.Context(), op)[0] })
+		}
+		wg.Wait()
+		done := 0
+		for _, r := range results {
+			if r.Err != nil || r.Full || r.Pin != results[0].Pin || r.Pin.Incarnation != op.Set.Incarnation {
+				p.Errorf("room %d: %+v, want the pin of one claim: %+v", i, r, results[0])
+			}
+			if r.Done {
+				done++
+			}
+		}
+		if done != 1 {
+			p.Errorf("room %d: %d claims are done, want 1", i, done)
+		}
+	}
+}
+
 // S6.4: a replaced pin comes back if its successor is too many.
 func limitRestores(p *pins) {
 	pin := p.claim(p.a, p.first)

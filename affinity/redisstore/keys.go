@@ -28,6 +28,9 @@ func (k keys) rooms(p placement.Partition, at string) string { return k.of(p, ":
 // units is the zset of the units of new rooms that were counted towards an incarnation.
 func (k keys) units(at string) string { return string(k) + "{n:" + at + "}" }
 
+// unitsFor is the number of units that were counted for a room of late.
+func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room }
+
 // incarnations is the zset of the incarnations with rooms in a partition: incarnation →
 // an expiry that is no earlier than the expiry of their pins.
 func (k keys) incarnations(p placement.Partition) string { return k.of(p, ":l", "") }

@@ -80,7 +80,7 @@ func (s *Store) uncount(op pinstore.Op, quarter string) {
 
 func (s *Store) count(ctx context.Context, op pinstore.Op, quarter string) counted {
 	answers, err := s.runPlain(ctx, s.reserve, call{
-		keys: []string{s.keys.units(textOf(op.Set.Incarnation))},
+		keys: []string{s.keys.units(textOf(op.Set.Incarnation)), s.keys.unitsFor(textOf(op.Set.Incarnation), op.Room)},
 		args: []string{
 			strconv.FormatInt(op.Units, 10), strconv.FormatInt(op.Limit, 10),
 			strconv.FormatInt(op.Window.Milliseconds(), 10), quarter,

@@ -1,15 +1,19 @@
 -- Counts units of new rooms towards a node, unless too many were counted of late.
 --
 -- KEYS[1]  the node's zset: a quarter of a second → units that were counted in it
+-- KEYS[2]  the units that were counted for the room of late: claims of one room at the same time do not fill the node
 -- ARGV     units, limit, how far back units count in ms, the quarter to take units from ('' for a count)
 -- returns  the units that count, without the new ones; the quarter, '' if the new ones
 --          exceed the limit
 
-local QUARTER, KEPT = 250, 120000
+local QUARTER, KEPT, LATE = 250, 120000, 1000
 local key, units, limit, window, from = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 if from ~= '' then
   if redis.call('ZSCORE', key, from) then
     redis.call('ZADD', key, 'INCR', -units, from)
+  end
+  if redis.call('EXISTS', KEYS[2]) == 1 then
+    redis.call('DECRBY', KEYS[2], units)
   end
   return {'0', from}
 end
@@ -27,9 +31,11 @@ for i = 1, #all, 2 do
   end
 end
 local quarter = ''
-if sum + units <= limit then
+if sum - (redis.call('GET', KEYS[2]) or 0) + units <= limit then
   quarter = string.format('%.0f', math.floor(now / QUARTER))
   redis.call('ZADD', key, 'INCR', units, quarter)
   redis.call('PEXPIRE', key, KEPT)
+  redis.call('INCRBY', KEYS[2], units)
+  redis.call('PEXPIRE', KEYS[2], LATE)
 end
 return {string.format('%.0f', math.min(sum, 2 ^ 53)), quarter}
