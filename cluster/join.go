@@ -78,15 +78,11 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 		return nil, fmt.Errorf("cluster: Config.Discover: %w", err)
 	}
 	addrs, names := splitSeeds(seeds[:min(len(seeds), mostDiscovered)])
-	var faults []error
-	for _, name := range names {
-		more, err := gossip.Resolve(ctx, name)
-		addrs, faults = append(addrs, more...), append(faults, err)
-	}
-	if len(addrs) > 0 {
+	more, err := gossip.ResolveAll(ctx, names)
+	if addrs = append(addrs, more...); len(addrs) > 0 {
 		return addrs, nil
 	}
-	return nil, errors.Join(faults...)
+	return nil, err
 }
 
 // discover calls Config.Discover, one call at a time. The agent does not wait for the end of a call that ignores

@@ -101,11 +101,13 @@ func (s *Snapshot) fillParting(old *Snapshot) {
 	}
 }
 
-// lastOf returns what the snapshot knows of a member, which may have gone already.
+// lastOf returns a copy of what the snapshot knows of a member, which may have gone already. The members of a snapshot are one
+// piece of memory, of which one would keep all.
 func (s *Snapshot) lastOf(i lease.Incarnation) *Member {
 	for _, members := range [][]*Member{s.Members, s.parting, s.owners} {
 		if at, ok := slices.BinarySearchFunc(members, i.Node, func(m *Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) }); ok {
-			return members[at]
+			m := *members[at]
+			return &m
 		}
 	}
 	return &Member{ID: i.Node, Incarnation: i.Number, Load: lease.NoLoad}

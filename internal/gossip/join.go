@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Reasons why a reachable node rejects a join.
@@ -89,16 +91,26 @@ func resolveSRV(ctx context.Context, name string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gossip: seed %q: %w", name, err)
 	}
-	var addrs []string
-	var errs []error
-	for _, r := range records {
-		found, err := Resolve(ctx, net.JoinHostPort(r.Target, strconv.Itoa(int(r.Port))))
-		addrs, errs = append(addrs, found...), append(errs, err)
+	seeds := make([]string, len(records))
+	for i, r := range records {
+		seeds[i] = net.JoinHostPort(r.Target, strconv.Itoa(int(r.Port)))
 	}
-	if len(addrs) == 0 {
-		return nil, errors.Join(errs...)
+	return ResolveAll(ctx, seeds)
+}
+
+// ResolveAll resolves several seeds at once: a name server may not answer for one of them until ctx ends. It fails if
+// there is no address.
+func ResolveAll(ctx context.Context, seeds []string) ([]string, error) {
+	found, errs := make([][]string, len(seeds)), make([]error, len(seeds))
+	var wait sync.WaitGroup
+	for i, seed := range seeds {
+		wait.Go(func() { found[i], errs[i] = Resolve(ctx, seed) })
 	}
-	return addrs, nil
+	wait.Wait()
+	if addrs := slices.Concat(found...); len(addrs) > 0 {
+		return addrs, nil
+	}
+	return nil, errors.Join(errs...)
 }
 
 // resolveOne resolves one of this node's own addresses.

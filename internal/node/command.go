@@ -19,13 +19,13 @@ func (n *Node) Drain(now time.Time) {
 	n.publish(now)
 }
 
-// Undrain makes the node a candidate for ownership again.
+// Undrain makes the node a candidate for ownership again. As for a join, all members compute the next table a quiet window
+// later: else this node would own its partitions for as long together with those that had them.
 func (n *Node) Undrain(now time.Time) {
 	n.checkLease(now)
 	n.life.draining = false
 	n.announce(now)
 	n.log(Info, "undraining")
-	n.publish(now)
 }
 
 // SetWeight sets the weight at once and ends a ramp.
@@ -51,9 +51,10 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 // SetSeeds replaces the seeds. The next attempt to reach others is at once.
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
-	if n.life.phase != Joining {
-		n.join.next = now
-	}
+	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool {
+		return t.kind == seedName && !slices.Contains(names, t.addr) || t.kind == seedAddr && !slices.Contains(addrs, t.addr)
+	})
+	n.join.next = now
 }
 
 // SetLoad sets the load that the next heartbeat reports.
@@ -64,7 +65,7 @@ func (n *Node) Leave(now time.Time) {
 	n.checkLease(now)
 	n.life.phase = Over
 	n.announce(now)
-	n.lease = new(OwnLease)
+	n.dropLease()
 	n.publish(now)
 	n.log(Info, "leaving")
 }

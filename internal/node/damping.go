@@ -190,7 +190,9 @@ func (n *Node) setHeld(now time.Time) {
 		d.until, n.life.held = time.Time{}, false
 	}
 	n.announce(now)
-	n.publish(now)
+	if n.life.held {
+		n.publish(now) // the end of a hold waits, as Undrain
+	}
 }
 
 // canSpare reports whether at least half of the members that could own partitions may do so,

@@ -117,11 +117,11 @@ func (n *Node) judgeHealth(now time.Time) {
 		return
 	}
 	n.life.ill = why != nil
-	if why != nil {
-		n.log(Warn, "program is ill; this node owns nothing", "err", why)
-	} else {
-		n.log(Info, "program is well")
-	}
 	n.announce(now)
+	if why == nil {
+		n.log(Info, "program is well") // the next table comes a quiet window later: see Undrain
+		return
+	}
+	n.log(Warn, "program is ill; this node owns nothing", "err", why)
 	n.publish(now)
 }

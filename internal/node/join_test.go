@@ -397,3 +397,19 @@ func TestReplayKeepsNobodyOut(t *testing.T) {
 	}
 	w.agreed(t)
 }
+
+// A node that joins again tries new seeds at once, and old ones no more.
+func TestNewSeedsWhileItJoins(t *testing.T) { // S5.7
+	j := newJoining(t, func(c *Config) { c.Seeds = []string{"old"} })
+	if j.run(time.Second, false); !slices.Contains(j.dialed, "old") {
+		t.Fatalf("tried %v", j.dialed)
+	}
+	j.n.SetSeeds(j.now, []string{"new"}, nil)
+	j.dialed = nil
+	if j.run(10*time.Millisecond, false); !slices.Equal(j.dialed, []string{"new"}) {
+		t.Errorf("tried %v at once", j.dialed)
+	}
+	if j.run(3*time.Second, false); slices.Contains(j.dialed, "old") {
+		t.Errorf("tried %v", j.dialed)
+	}
+}

@@ -21,6 +21,12 @@ func (l *OwnLease) Holds(sinceStart time.Duration) bool {
 	return int64(sinceStart) <= l.until.Load()
 }
 
+// dropLease ends the own lease, for all views of it, and begins the next one, which does not hold yet.
+func (n *Node) dropLease() {
+	n.lease.until.Store(0)
+	n.lease = new(OwnLease)
+}
+
 // renew counts the own lease from a heartbeat. It ends an eighth of the TTL before the
 // lease ends for others: they may know the heartbeat by its age alone, rounded by a
 // sixteenth; the other sixteenth is for cluster time, which differs between nodes by the

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -132,6 +133,68 @@ func TestIsolatedNodeSettles(t *testing.T) { // S5.1
 		}
 		if l.settle(at(1500), false); l.phase != Active || !l.entering {
 			t.Errorf("after two quiet windows: %+v", l)
+		}
+	}
+}
+
+// A fence ends the own lease in a view from before it, too.
+func TestFenceEndsOlderViews(t *testing.T) { // S3.3
+	w := newNetwork(t, nil, "a", "b")
+	a := w.nodes["a"]
+	for what, f := range map[string]func(){
+		"a fence for the clock": func() { a.fence(w.now, "clock") }, "a fence": func() { a.expel(w.now, "cut off") }, "a farewell": func() { a.Leave(w.now) },
+	} {
+		v := a.View()
+		if f(); v.Lease.Holds(w.now.Sub(a.started)) {
+			t.Errorf("the lease of a view holds after %s", what)
+		}
+	}
+}
+
+// A node that is a candidate again, after a drain, an illness or a hold, and the members that had its partitions change owners at the
+// same time.
+func TestComesBackWithTheOthers(t *testing.T) { // S2.1
+	const quiet = time.Second
+	checked := func(n *Node, now time.Time, err error) {
+		for range max(failuresInARow, successesInARow) {
+			n.Checked(now, err)
+		}
+	}
+	for name, c := range map[string]struct{ goes, comes func(n *Node, now time.Time) }{
+		"drain":   {(*Node).Drain, (*Node).Undrain},
+		"illness": {func(n *Node, now time.Time) { checked(n, now, errors.New("ill")) }, func(n *Node, now time.Time) { checked(n, now, nil) }},
+		"hold": {
+			func(n *Node, now time.Time) {
+				for range 4 {
+					n.countReturn(now)
+				}
+			},
+			func(n *Node, now time.Time) { n.damping.until = now },
+		},
+	} {
+		w := newNetwork(t, func(c *Config) { c.QuietWindow, c.Checked = quiet, name == "illness" }, "a", "b", "c")
+		w.run(5 * time.Second)
+		a := w.nodes["a"]
+		if name == "illness" {
+			for _, id := range w.ids {
+				w.nodes[id].Checked(w.now, nil)
+			}
+			w.run(5 * time.Second)
+		}
+		share := w.owned("a")
+		c.goes(a, w.now)
+		if w.run(5 * time.Second); w.owned("a") != 0 || share == 0 {
+			t.Fatalf("%s: owns %d partitions, and %d before", name, w.owned("a"), share)
+		}
+		c.comes(a, w.now)
+		twice := time.Duration(0)
+		for range 300 {
+			if w.run(10 * time.Millisecond); w.owned("a")+w.owned("b")+w.owned("c") > 8 {
+				twice += 10 * time.Millisecond
+			}
+		}
+		if twice > quiet/4 || w.owned("a") != share {
+			t.Errorf("%s: for %v, partitions have two owners; it owns %d, and %d before", name, twice, w.owned("a"), share)
 		}
 	}
 }

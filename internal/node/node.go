@@ -284,7 +284,7 @@ func (n *Node) answer(now time.Time, m *lease.Message) {
 
 // End releases everything, without farewell.
 func (n *Node) End(now time.Time) {
-	n.lease = new(OwnLease)
+	n.dropLease()
 	n.life.phase, n.ended = Over, true
 	n.publish(now)
 }

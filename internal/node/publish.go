@@ -115,7 +115,7 @@ func (n *Node) announceTable(now time.Time) {
 func (n *Node) fence(now time.Time, why string) {
 	n.stats.Fences++
 	n.fenced = why
-	n.lease = new(OwnLease)
+	n.dropLease()
 	n.renew(now) // for what comes next; this node owns nothing under it
 	if n.assigner != nil {
 		n.assigner.startWaiting(now)

@@ -1,0 +1,60 @@
+package gossip
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// nameServer answers for names that begin with "good", for a and only by A records, and never for others.
+func nameServer(t *testing.T, a net.IP) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		for b := make([]byte, 512); ; {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			const header = 12
+			if n < header || !strings.HasPrefix(string(b[header+1:n]), "good") {
+				continue
+			}
+			name := header + slices.Index(b[header:n], 0) + 1
+			reply := append(slices.Clone(b[:header]), b[header:name+4]...) // the question, with its type and class
+			reply[2], reply[3], reply[11] = 0x81, 0x80, 0                  // an answer without error or additional records
+			if b[name+1] == 1 {                                            // A
+				reply[7] = 1
+				reply = append(reply, 0xc0, header, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4)
+				reply = append(reply, a.To4()...)
+			}
+			_, _ = conn.WriteTo(reply, from)
+		}
+	}()
+	was := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = was })
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// A name for which no name server answers keeps no other one from its address.
+func TestResolveAll(t *testing.T) { // S5.7
+	nameServer(t, net.IPv4(10, 1, 2, 3))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	addrs, err := ResolveAll(ctx, []string{"hangs.test.:1", "good.test.:7946", "hangs.too.test.:1"})
+	if err != nil || !slices.Equal(addrs, []string{"10.1.2.3:7946"}) {
+		t.Errorf("%v, %v", addrs, err)
+	}
+	if addrs, err = ResolveAll(ctx, []string{"hangs.test.:1"}); err == nil || !strings.Contains(err.Error(), "hangs.test.") {
+		t.Errorf("%v, %v, want an error", addrs, err)
+	}
+}
