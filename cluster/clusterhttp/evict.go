@@ -28,11 +28,12 @@ func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if ttl := *body.TTL; ttl != 0 && (ttl < least || ttl > most) {
 		return nil, badRequest("ttl_ms is %d; it must be 0, or %d to %d", ttl, least, most)
 	}
+	before := a.agent.Snapshot().Self.State
 	if err := a.agent.ReportHealth(time.Duration(*body.TTL) * time.Millisecond); err != nil {
 		return nil, a.problemOf(err)
 	}
 	c := a.changed()
-	c.Converged = a.agent.Converged()
+	c.Converged = c.State == before && a.agent.Converged() // a change of state has yet to spread
 	return c, nil
 }
 
