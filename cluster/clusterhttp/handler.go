@@ -217,8 +217,9 @@ func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 			return
 		}
 		b, ok := encoded(v)
+		code := status // of this request alone
 		if !ok {
-			status = http.StatusInternalServerError
+			code = http.StatusInternalServerError
 		}
 		if len(b) >= compressFrom {
 			w.Header().Set("Vary", "Accept-Encoding")
@@ -226,7 +227,7 @@ func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 				b = a.compress(w.Header(), b)
 			}
 		}
-		writeBody(w, status, b)
+		writeBody(w, code, b)
 	}
 }
 

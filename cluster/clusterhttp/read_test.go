@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -134,6 +135,19 @@ func TestMembersTellOfDrift(t *testing.T) {
 		}
 		c.Resume("c")
 		time.Sleep(10 * time.Second)
+	})
+}
+
+// An answer that cannot be encoded is an error, and the next answer of the endpoint is none.
+func TestAnswerWithoutJSON(t *testing.T) {
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		values := []any{math.NaN(), "fine"}
+		endpoint := h.open(http.StatusOK, func(http.ResponseWriter, *http.Request) (v any, _ *Problem) {
+			v, values = values[0], values[1:]
+			return v, nil
+		})
+		expect(t, do(endpoint, "GET", "/", ""), 500, CodeInternal)
+		expect(t, do(endpoint, "GET", "/", ""), 200, "fine")
 	})
 }
 
