@@ -58,16 +58,17 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// Brief reports whether a request is worth a span: not a stream of events, with a span of
-// hours, and not a probe or a scrape, with a trace every few seconds. It is for
-// otelhttp.WithFilter.
+// Brief reports whether a request is worth a span: not a stream, with a span of hours, and
+// not a probe or a scrape, with a trace every few seconds. It is for otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
-	for _, end := range []string{"/v1/events", "/healthz", "/readyz", "/metrics"} {
-		if strings.HasSuffix(r.URL.Path, end) {
+	path := r.URL.EscapedPath() // a slash in the name of a room is escaped
+	for _, end := range []string{"/v1/events", "/v1/follow", "/healthz", "/readyz", "/metrics"} {
+		if strings.HasSuffix(path, end) {
 			return false
 		}
 	}
-	return true
+	_, room, _ := strings.Cut(path, "/v1/rooms/")
+	return !strings.HasSuffix(room, "/follow")
 }
 
 // masked returns an escaped path without the name of the room; it also accepts paths
