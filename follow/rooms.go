@@ -137,7 +137,11 @@ func (f *Follower) followRoom(ctx context.Context, try int, room string, take fu
 			opened = time.Now()
 		}
 		silence.Reset(roomSilence)
-	}, take)
+	}, func(data []byte) error {
+		silence.Stop() // the time that the caller spends on a directive does not count
+		defer silence.Reset(roomSilence)
+		return take(data)
+	})
 	return !opened.IsZero() && time.Since(opened) > longestPause, err
 }
 

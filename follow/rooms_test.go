@@ -221,6 +221,43 @@ func TestFollowRoomWithoutPin(t *testing.T) {
 	})
 }
 
+// A loop body that takes minutes ends no stream, and a stream that is silent afterwards ends (S7.1).
+func TestFollowRoomSlowly(t *testing.T) {
+	inWeb(t, func(t *testing.T, w *web) {
+		table := clusterServer(w.c.Agent("a")).Handler
+		var opened atomic.Int64
+		w.answer("a", func(rw http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/room/follow") {
+				table.ServeHTTP(rw, r)
+				return
+			}
+			n := opened.Add(1)
+			rw.Header().Set("Content-Type", "text/event-stream")
+			for _, to := range []string{"b", "c"} {
+				_, _ = fmt.Fprintf(rw, "data: {\"room\": \"room\", \"to\": %q, \"epoch\": %d}\n\n", fmt.Sprint(to, n), n)
+				_ = http.NewResponseController(rw).Flush()
+			}
+			<-r.Context().Done()
+		})
+		f := w.follow("a")
+		w.ready(f)
+		var seen []string
+		var pauses []time.Duration
+		last := time.Now()
+		for d := range f.Follow(t.Context(), "room") {
+			seen, pauses = append(seen, string(d.To)), append(pauses, time.Since(last))
+			if len(seen) == 3 {
+				break
+			}
+			time.Sleep(5 * time.Minute)
+			last = time.Now()
+		}
+		if got := fmt.Sprint(seen); got != "[b1 c1 b2]" || pauses[2] < 50*time.Second || pauses[2] > 52*time.Second {
+			t.Errorf("%s after %v", got, pauses)
+		}
+	})
+}
+
 // A token that no agent accepts is a warning, once, and the follower asks on (S7.1).
 func TestFollowRoomRefused(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
