@@ -93,6 +93,7 @@ export function digestOf({ partitions, strategy, owners }) {
 class State {
   constructor(update, table, members) {
     this.table = table; // {partitions, strategy, owners}
+    this.digest = update.digest; // of the table
     this.members = members; // by id
     this.stale = update.stale === true;
     this.running = new Map((update.running ?? []).map((r) => [r.partition, r.node]));
@@ -116,8 +117,9 @@ class State {
         table.owners[m.partition] = m.to;
       }
     }
-    if (table !== from?.table && digestOf(table) !== update.digest) {
-      throw new Error(`its digest is ${update.digest}, but its content makes ${digestOf(table)}`);
+    const digest = table === from?.table ? from.digest : digestOf(table);
+    if (digest !== update.digest) {
+      throw new Error(`its digest is ${update.digest}, but its content makes ${digest}`);
     }
     const members = new Map(whole ? [] : from.members);
     for (const id of update.gone ?? []) {

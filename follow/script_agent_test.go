@@ -1,0 +1,52 @@
+package follow_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roost-cluster/roost/internal/tablewire"
+)
+
+// answers serves a handler until the test ends, and returns its host:port.
+func answers(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	t.Cleanup(srv.CloseClientConnections)
+	return srv.Listener.Addr().String()
+}
+
+// awaits waits until the status of the script satisfies a condition.
+func (s *script) awaits(what string, condition func(answer) bool) (a answer) {
+	s.t.Helper()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if a = s.ask(map[string]any{"ask": "status"}); condition(a) {
+			return a
+		}
+		if time.Now().After(until) {
+			s.t.Fatalf("not %s: %+v", what, a)
+		}
+	}
+}
+
+// fails waits until the only agent of the script has an error with a text.
+func (s *script) fails(name, text string) {
+	s.t.Helper()
+	a := s.awaits("failed: "+text, func(a answer) bool { return strings.Contains(a.Status.Errors[name], text) })
+	if a.Status.Agent != "" {
+		s.t.Errorf("it follows %+v", a)
+	}
+}
+
+// follow.mjs does not keep a table that is not the table of its agent, also if the update moves nothing (S7.1).
+func TestScriptDigest(t *testing.T) {
+	first := &tablewire.State{Table: tableOf(t, partitions, "n1", "n2")}
+	other := &tablewire.State{Table: tableOf(t, partitions, "n1")}
+	lost := strings.Replace(event(t, first, first), first.Table.Digest().String(), other.Table.Digest().String(), 1)
+	host := answers(t, sends(event(t, nil, first)+event(t, first, first)+lost))
+	startScript(t, host).fails("http://"+host, fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
+}
