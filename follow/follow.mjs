@@ -132,6 +132,8 @@ class State {
   }
 }
 
+const longestEvent = 32 << 20; // as in Go, for an agent that is none
+
 // events yields the data of the events of one type, and calls said with the length of each chunk.
 async function* events(body, type, said) {
   const text = new TextDecoder();
@@ -139,13 +141,15 @@ async function* events(body, type, said) {
   let rest = "";
   let kind = "";
   let data = [];
+  let length = 0; // of data
   for (;;) {
     const { done, value } = await reader.read();
     if (done) {
       return;
     }
     said(value.length);
-    const lines = (rest + text.decode(value, { stream: true })).split("\n");
+    const lines = text.decode(value, { stream: true }).split("\n");
+    lines[0] = rest + lines[0];
     rest = lines.pop();
     for (const line of lines) {
       if (line === "") {
@@ -154,11 +158,16 @@ async function* events(body, type, said) {
         }
         kind = "";
         data = [];
+        length = 0;
       } else if (line.startsWith("event:")) {
         kind = line.slice(6).trim();
       } else if (line.startsWith("data:")) {
         data.push(line.slice(5).replace(/^ /, ""));
+        length += line.length;
       }
+    }
+    if (length + rest.length > longestEvent) {
+      throw new Error("an event has more than 32 MiB: is it a roost agent?");
     }
   }
 }

@@ -50,3 +50,13 @@ func TestScriptDigest(t *testing.T) {
 	host := answers(t, sends(event(t, nil, first)+event(t, first, first)+lost))
 	startScript(t, host).fails("http://"+host, fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
 }
+
+// follow.mjs does not keep an event of any length (S7.1).
+func TestScriptLongEvent(t *testing.T) {
+	for name, line := range map[string]string{"one line": strings.Repeat("x", 1<<20), "many lines": strings.Repeat("x", 1<<20) + "\ndata: "} {
+		t.Run(name, func(t *testing.T) {
+			host := answers(t, sends("event: update\ndata: "+strings.Repeat(line, 33)))
+			startScript(t, host).fails("http://"+host, "an event has more than 32 MiB")
+		})
+	}
+}
