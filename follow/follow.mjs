@@ -336,10 +336,11 @@ export class Follower {
   async #read(stream) {
     const headers = this.#token ? { Authorization: `Bearer ${this.#token}` } : {};
     const url = `${stream.agent}/v1/follow?keep_alive=${Math.floor(this.#silence / 3)}ms`;
-    const response = await this.#fetch(url, { headers, signal: stream.abort.signal });
+    // No agent redirects, and the token must not go elsewhere. A browser shows no status of a redirect.
+    const response = await this.#fetch(url, { headers, redirect: "manual", signal: stream.abort.signal });
     if (!response.ok) {
       const problem = await response.json().catch(() => ({}));
-      throw new Error(problem.error ?? `${response.status}: is it a roost agent, of a release with /v1/follow?`);
+      throw new Error(problem.error ?? `${response.status || "redirect"}: is it a roost agent, of a release with /v1/follow?`);
     }
     let state = null;
     const said = (bytes) => {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,23 @@ func (s *script) fails(name, text string) {
 	a := s.awaits("failed: "+text, func(a answer) bool { return strings.Contains(a.Status.Errors[name], text) })
 	if a.Status.Agent != "" {
 		s.t.Errorf("it follows %+v", a)
+	}
+}
+
+// follow.mjs follows no redirect, which could lead the token elsewhere (S7.1).
+func TestScriptRedirected(t *testing.T) {
+	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
+	var asked atomic.Int64
+	elsewhere := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		sends(text)(w, r)
+	})
+	host := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+elsewhere, http.StatusFound)
+	})
+	startScript(t, host).fails("http://"+host, "302: is it a roost agent")
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d requests were led elsewhere", n)
 	}
 }
 
