@@ -172,6 +172,21 @@ async function* events(body, type, said) {
   }
 }
 
+// agentOf returns what status shows of an agent, its URL without credentials, and the header Authorization.
+function agentOf(address, token) {
+  const base = address.includes("://") ? address : `http://${address}`;
+  const name = base.replace(/\/$/, "").replace(/^([^:@]*:\/\/)?.*@/s, "$1…@");
+  try {
+    const url = new URL(base);
+    const user = [url.username, url.password].map(decodeURIComponent).join(":");
+    const basic = user === ":" ? "" : `Basic ${btoa(String.fromCharCode(...utf8.encode(user)))}`;
+    url.username = url.password = ""; // fetch refuses credentials in a URL
+    return { name, url: url.href.replace(/\/$/, ""), authorization: token ? `Bearer ${token}` : basic };
+  } catch { // its error would quote the address
+    throw new TypeError(`agents: "${name}" is neither host:port nor the URL of an agent`);
+  }
+}
+
 const firstPause = 100;
 const leastPause = 200;
 const longestPause = 3000;
@@ -180,7 +195,6 @@ const someBytes = 512; // more than the comments of six thirds of a silence
 // Follower follows one of the agents at a time, and another one when that fails.
 export class Follower {
   #agents;
-  #token;
   #silence;
   #fetch;
   #started = performance.now();
@@ -197,8 +211,9 @@ export class Follower {
   #closed = false;
   #first;
 
-  // agents are host:port or URLs. token is sent with each request. silence is how long an agent may say
-  // nothing until another one is asked, too: 300 to 180000, by default 1000. fetch replaces the global one.
+  // agents are host:port or URLs. A user and a password in a URL are sent with each request to that agent. token is sent to all, in
+  // their place. silence is how long an agent may say nothing until another one is asked, too: 300 to 180000, by default 1000. fetch
+  // replaces the global one.
   constructor({ agents, token = "", silence = 1000, fetch: send = globalThis.fetch }) {
     if (!Array.isArray(agents) || agents.length === 0) {
       throw new TypeError("agents is empty: name the HTTP address of at least one agent");
@@ -206,12 +221,11 @@ export class Follower {
     if (!(silence >= 300 && silence <= 180000)) {
       throw new RangeError(`silence is ${silence}; it must be 300 to 180000`);
     }
-    this.#agents = agents.map((a) => (a.includes("://") ? a : `http://${a}`).replace(/\/$/, ""));
+    this.#agents = agents.map((a) => agentOf(a, token));
     for (let i = this.#agents.length - 1; i > 0; i--) {
       const j = Math.floor(Math.random() * (i + 1));
       [this.#agents[i], this.#agents[j]] = [this.#agents[j], this.#agents[i]];
     }
-    this.#token = token;
     this.#silence = silence;
     this.#fetch = (...args) => send(...args);
     this.ready = new Promise((resolve) => {
@@ -254,9 +268,9 @@ export class Follower {
   }
 
   // status says how the follower is doing: agent is "" if none is followed, errors are those of the agents by
-  // their addresses.
+  // their addresses, without credentials.
   get status() {
-    return { agent: this.#current?.agent ?? "", age: this.age, stale: this.#state?.stale ?? false, errors: Object.fromEntries(this.#errors) };
+    return { agent: this.#current?.agent.name ?? "", age: this.age, stale: this.#state?.stale ?? false, errors: Object.fromEntries(this.#errors) };
   }
 
   // watch calls back with each change: moved has {partition, from, to}, left and joined have ids. The first change, if there is
@@ -292,7 +306,7 @@ export class Follower {
       this.#errors.clear();
     } else {
       if (this.#current) {
-        this.#errors.set(this.#current.agent, doubt);
+        this.#errors.set(this.#current.agent.name, doubt);
       }
       if (this.#other && now > this.#until()) {
         this.#fail(this.#other, "sends no table: is it ready?");
@@ -334,8 +348,9 @@ export class Follower {
   }
 
   async #read(stream) {
-    const headers = this.#token ? { Authorization: `Bearer ${this.#token}` } : {};
-    const url = `${stream.agent}/v1/follow?keep_alive=${Math.floor(this.#silence / 3)}ms`;
+    const { url: base, authorization } = stream.agent;
+    const headers = authorization ? { Authorization: authorization } : {};
+    const url = `${base}/v1/follow?keep_alive=${Math.floor(this.#silence / 3)}ms`;
     // No agent redirects, and the token must not go elsewhere. A browser shows no status of a redirect.
     const response = await this.#fetch(url, { headers, redirect: "manual", signal: stream.abort.signal });
     if (!response.ok) {
@@ -401,7 +416,7 @@ export class Follower {
 
   #fail(stream, why) {
     this.#drop(stream);
-    this.#errors.set(stream.agent, why);
+    this.#errors.set(stream.agent.name, why);
     this.#failed++;
     const rounds = this.#failed / this.#agents.length;
     const pause = Number.isInteger(rounds) ? Math.min(leastPause * 2 ** Math.min(rounds - 1, 8), longestPause) : firstPause;

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -40,6 +41,31 @@ func (s *script) fails(name, text string) {
 	a := s.awaits("failed: "+text, func(a answer) bool { return strings.Contains(a.Status.Errors[name], text) })
 	if a.Status.Agent != "" {
 		s.t.Errorf("it follows %+v", a)
+	}
+}
+
+// follow.mjs sends the user and the password of an address, or the token in their place, and shows neither (S7.1).
+func TestScriptCredentials(t *testing.T) {
+	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
+	host := answers(t, func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if (user != "mé" || password != "sec:r@t") && r.Header.Get("Authorization") != "Bearer token" {
+			http.Error(w, "who is it?", http.StatusUnauthorized)
+			return
+		}
+		sends(text)(w, r)
+	})
+	shown := "http://…@" + host
+	follows := func(a answer) bool { return a.Status.Agent == shown }
+	startScript(t, "http://mé:sec:r%40t@"+host+"/").awaits("logged in", follows)
+	startScript(t, "m%C3%A9:sec:r%40t@"+host).awaits("logged in", follows)
+	startScript(t, "mé:other@"+host).fails(shown, "401")
+	t.Setenv("TOKEN", "token")
+	startScript(t, "http://mé:other@"+host).awaits("logged in by its token", follows)
+
+	out, err := exec.CommandContext(t.Context(), "node", "testdata/follow.mjs", "http://me:sec/ret@a:1").CombinedOutput()
+	if want := `"http://…@a:1" is neither host:port nor the URL of an agent`; err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
+		t.Errorf("a refused address: %v\n%s\nwant %s", err, out, want)
 	}
 }
 
