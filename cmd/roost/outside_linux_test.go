@@ -189,6 +189,29 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
+// TestProxyLostLog: a proxy outlives the reader of its log, too.
+func TestProxyLostLog(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(agenttest.Binary(t), "proxy", "--key-from", "path:1", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:1")
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = agentproc.Environ(), w, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	lines := bufio.NewScanner(r)
+	for lines.Scan() && !strings.Contains(lines.Text(), "proxy running") {
+	}
+	_ = r.Close()
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it logs its end
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
 // sees returns an error unless an agent holds a node for live.
 func sees(t *testing.T, a *proc, id lease.NodeID) error {
 	t.Helper()

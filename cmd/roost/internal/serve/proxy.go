@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/roost-cluster/roost/follow"
@@ -29,6 +31,7 @@ type Proxy struct {
 
 // Run sends requests to the owners of their keys, until ctx ends. Then requests in progress have 15 s.
 func (p Proxy) Run(ctx context.Context) error {
+	signal.Ignore(syscall.SIGPIPE) // its log has lost its reader
 	log := p.Log
 	listener, err := listen(ctx, "--listen", p.Listen)
 	if err != nil {
