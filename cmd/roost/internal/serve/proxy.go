@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +29,8 @@ type Proxy struct {
 	Probe        string // serves /healthz and /readyz here; "" = nowhere
 	Agents       follow.Config
 	AnswerWithin time.Duration // for the headers of an answer; 0 = no limit
+
+	grace time.Duration // in place of proxyGrace, for tests
 }
 
 // Run sends requests to the owners of their keys, until ctx ends. Then requests in progress have 15 s.
@@ -63,7 +67,8 @@ func (p Proxy) Run(ctx context.Context) error {
 		go func() { failed <- probes.Serve(probed) }()
 		log.Info("probes served", "probe", probed.Addr().String())
 	}
-	srv := serverOf(proxy, log)
+	requests := &inProgress{Handler: proxy}
+	srv := serverOf(requests, log)
 	go func() { failed <- srv.Serve(listener) }()
 	log.Info("proxy running", "listen", listener.Addr().String())
 	select {
@@ -71,14 +76,48 @@ func (p Proxy) Run(ctx context.Context) error {
 		return fmt.Errorf("the proxy has ended: %w", err)
 	case <-ctx.Done():
 	}
-	log.Info("ending; requests in progress go on", "for", proxyGrace)
-	bounded, cancel := context.WithTimeout(following, proxyGrace)
+	p.end(following, srv, requests)
+	return nil
+}
+
+// end waits for the requests in progress, and breaks them off after a while.
+func (p Proxy) end(ctx context.Context, srv *http.Server, requests *inProgress) {
+	grace := cmp.Or(p.grace, proxyGrace)
+	p.Log.Info("ending; requests in progress go on", "for", grace)
+	bounded, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if err := srv.Shutdown(bounded); errors.Is(err, context.DeadlineExceeded) {
-		log.Warn("requests broken off", "after", proxyGrace)
+	if err := errors.Join(srv.Shutdown(bounded), requests.wait(bounded)); errors.Is(err, context.DeadlineExceeded) {
+		p.Log.Warn("requests broken off", "after", grace)
 		_ = srv.Close()
 	}
-	return nil
+}
+
+// inProgress counts the requests in progress. Shutdown of http.Server does not wait for WebSockets: they are hijacked.
+type inProgress struct {
+	http.Handler
+
+	requests sync.WaitGroup
+}
+
+func (h *inProgress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.requests.Add(1)
+	defer h.requests.Done()
+	h.Handler.ServeHTTP(w, r)
+}
+
+// wait waits for the end of all requests. The server takes no more.
+func (h *inProgress) wait(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		h.requests.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
