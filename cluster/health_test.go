@@ -125,6 +125,7 @@ func TestReportHealth(t *testing.T) { // S5.11
 			t.Error("one report made the program well")
 		}
 		report(0)
+		time.Sleep(time.Second) // a quiet window, and more
 		c.WaitAgreed(time.Second)
 		if len(a.Owned()) == 0 {
 			t.Error("a program that reports no more is ill")
