@@ -82,7 +82,7 @@ func TestDiedAsOneHeartbeatFails(t *testing.T) { // S6.3
 		former := f.Agent("c").Snapshot().Self.Incarnation
 		count := func() (n int) {
 			for _, p := range pins(t, data) {
-				if p.Node == "c" && p.Incarnation.Number == former {
+				if p.Node == "c" && p.Number == former {
 					n++
 				}
 			}
