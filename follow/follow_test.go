@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,6 +147,59 @@ func TestFailover(t *testing.T) {
 			}, func(cfg *cluster.Config) { cfg.MinMembers = 2 })
 		})
 	}
+}
+
+// stuck is a strategy that does not return while it is held.
+type stuck struct {
+	placement.Strategy
+	hold *atomic.Pointer[chan struct{}]
+}
+
+func (s stuck) Assign(nodes []placement.Node, partitions int) ([]int, error) {
+	if held := s.hold.Load(); held != nil {
+		<-*held
+	}
+	return s.Strategy.Assign(nodes, partitions)
+}
+
+// An agent whose loop is stalled confirms no table: another one is followed. A follower without another one keeps the table, and its
+// status has the reason (S7.1).
+func TestStalledAgent(t *testing.T) {
+	holds := map[string]*atomic.Pointer[chan struct{}]{"a": {}, "b": {}, "c": {}}
+	inWeb(t, func(t *testing.T, w *web) {
+		f := w.follow("a", "b")
+		w.ready(f)
+		host, _, _ := strings.Cut(f.Status().Agent, ":")
+		alone := w.follow(host)
+		w.ready(alone)
+		released := make(chan struct{})
+		release := sync.OnceFunc(func() { holds[host].Store(nil); close(released) })
+		defer release()
+		holds[host].Store(&released)
+		if err := w.c.Agent("c").SetWeight(50); err != nil {
+			t.Fatal(err)
+		}
+		w.await("another agent is followed", w.c.Agent("c").Config().LeaseTTL+2*time.Second, func() bool {
+			s := f.Status()
+			return s.Agent != "" && s.Agent != host+":8401" && s.Err == nil
+		})
+		time.Sleep(30 * time.Second)
+		s := alone.Status()
+		if _, err := alone.Place("key"); err != nil || s.Agent != "" || s.Age < 20*time.Second {
+			t.Errorf("%v, %+v", err, s)
+		}
+		if s.Err == nil || !strings.Contains(s.Err.Error(), "the agent's loop has not gone round for ") {
+			t.Errorf("its error is %v", s.Err)
+		}
+		release()
+		w.await("the agent is followed again", 30*time.Second, func() bool {
+			s := alone.Status()
+			return s.Agent != "" && !s.Stale && s.Err == nil && alone.Table().Digest() == f.Table().Digest()
+		})
+		w.c.WaitAgreed(30 * time.Second)
+	}, func(cfg *cluster.Config) {
+		cfg.Strategy = stuck{placement.Rendezvous(), holds[cfg.ID]}
+	})
 }
 
 // Without any agent the table stays, its age grows, and the errors name each agent. It is followed again

@@ -176,7 +176,8 @@
 // moved, gone, members (new or changed ones). It leads to the table of its digest. Running lists the partitions
 // that run on another member than the table names, during a hand-over. With stale set, the
 // agent's own table may be out of date: it is isolated, or joins again. Loads and ages are not part of
-// it. The agent sends a comment after keep_alive without an update, by default 15 s. The state after a slow
+// it. The agent sends a comment after keep_alive without an update, by default 15 s. If its loop is stalled then,
+// as /healthz says, it ends the stream, and rejects others until the loop goes round. The state after a slow
 // read is one update, because changes merge.
 //
 // # Errors
@@ -197,6 +198,7 @@
 //	409  too_many_evictions  64 nodes are evicted, or were until a moment ago
 //	409  changed             another caller moved the room at the same time
 //	503  not_ready           no table yet, or see /readyz
+//	503  stalled             the agent's loop stands still: see /healthz
 //	503  no_members          no member can own a partition
 //	503  busy                too many event streams, lists of rooms, or calls of /v1/doctor
 //	503  no_capacity         the room exceeds the hard ceiling of every node

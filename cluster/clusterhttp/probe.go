@@ -24,11 +24,20 @@ func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 		a.problemOf(cluster.ErrClosed).write(w)
 		return
 	}
-	if age := a.agent.LoopAge(); age > a.ttl {
-		problem(http.StatusServiceUnavailable, CodeStalled, "the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU", age.Round(time.Millisecond), a.ttl).write(w)
+	if p := a.stalled(); p != nil {
+		p.write(w)
 		return
 	}
 	writeJSON(w, http.StatusOK, status{"ok"})
+}
+
+// stalled returns the problem of an agent whose loop stands still, or nil.
+func (a *api) stalled() *Problem {
+	age := a.agent.LoopAge()
+	if age <= a.ttl {
+		return nil
+	}
+	return problem(http.StatusServiceUnavailable, CodeStalled, "the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU", age.Round(time.Millisecond), a.ttl)
 }
 
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {

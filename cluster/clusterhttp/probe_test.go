@@ -3,6 +3,7 @@ package clusterhttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -49,28 +50,38 @@ func TestStuckSeed(t *testing.T) { // S5.7
 	})
 }
 
-// A strategy that does not return fails /healthz after a TTL, until it returns (S5.9). Reads
-// continue.
-func TestStalled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var hold atomic.Pointer[chan struct{}]
-		c := clustertest.New(t, clustertest.Options{})
-		c.Start("b")
-		h := newAPI(c.StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) {
-			cfg.Strategy = hooked{placement.Rendezvous(), func() {
-				if c := hold.Load(); c != nil {
-					<-*c
-				}
-			}}
-		})), Options{Log: quiet})
-		c.WaitAgreed(5 * time.Second)
-		get := func(path string) *httptest.ResponseRecorder { return do(h, "GET", path, "") }
-
-		released := make(chan struct{})
+// stallable returns a cluster of a and b, and the API of a, whose loop stands still from stall to release.
+func stallable(t *testing.T) (c *clustertest.Cluster, h *api, stall, release func()) {
+	t.Helper()
+	var hold atomic.Pointer[chan struct{}]
+	c = clustertest.New(t, clustertest.Options{})
+	c.Start("b")
+	h = newAPI(c.StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) {
+		cfg.Strategy = hooked{placement.Rendezvous(), func() {
+			if c := hold.Load(); c != nil {
+				<-*c
+			}
+		}}
+	})), Options{Log: quiet})
+	c.WaitAgreed(5 * time.Second)
+	released := make(chan struct{})
+	stall = func() {
 		hold.Store(&released)
 		if err := c.Agent("b").SetWeight(50); err != nil {
 			t.Fatal(err)
 		}
+	}
+	return c, h, stall, sync.OnceFunc(func() { hold.Store(nil); close(released) })
+}
+
+// A strategy that does not return fails /healthz after a TTL, until it returns (S5.9). Reads
+// continue.
+func TestStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, h, stall, release := stallable(t)
+		defer release()
+		get := func(path string) *httptest.ResponseRecorder { return do(h, "GET", path, "") }
+		stall()
 		expect(t, get("/healthz"), 200, "ok")
 		time.Sleep(h.ttl - time.Second)
 		expect(t, get("/healthz"), 200, "ok")
@@ -80,12 +91,66 @@ func TestStalled(t *testing.T) {
 		expect(t, get("/v1/place?key=x"), 200, `"owner"`)
 		expect(t, get("/v1/owned"), 200, `"partitions":[]`)
 
-		hold.Store(nil)
-		close(released)
+		release()
 		time.Sleep(100 * time.Millisecond)
 		expect(t, get("/healthz"), 200, "ok")
 		c.WaitAgreed(3 * h.ttl)
 		expect(t, get("/readyz"), 200, "ready")
+	})
+}
+
+// A stalled agent confirms no table: its look-ups are stale, and it ends the streams of followers (S7.1).
+func TestStalledTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, h, stall, release := stallable(t)
+		defer release()
+		client := serve(t, NewServer(h)).client(t)
+		follow := func() (ended chan time.Time) {
+			resp, err := client.send(t.Context(), "GET", "/v1/follow?keep_alive=300ms", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = resp.Body.Close() })
+			ended = make(chan time.Time, 1)
+			go func() {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				ended <- time.Now()
+			}()
+			return ended
+		}
+		looksUp := func(stale bool) {
+			t.Helper()
+			for _, path := range []string{"/v1/place?key=x", "/v1/owners?key=x", "/v1/partitions"} {
+				if got := do(h, "GET", path, ""); got.Code != 200 || strings.Contains(got.Body.String(), `"stale":true`) != stale {
+					t.Errorf("%s: %d %.200s, want stale: %v", path, got.Code, got.Body, stale)
+				}
+			}
+		}
+		ended := follow()
+		looksUp(false)
+
+		stall()
+		began := time.Now()
+		select {
+		case at := <-ended:
+			if took := at.Sub(began); took < h.ttl-time.Second || took > h.ttl+time.Second {
+				t.Errorf("the stream ended after %v", took)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the stream of a follower goes on")
+		}
+		looksUp(true)
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		resp, err := client.send(soon, "GET", "/v1/follow", nil)
+		if expectProblem(t, err, 503, CodeStalled, "the agent's loop has not gone round"); err == nil {
+			_ = resp.Body.Close()
+		}
+
+		release()
+		c.WaitAgreed(3 * h.ttl)
+		looksUp(false)
+		follow()
 	})
 }
 

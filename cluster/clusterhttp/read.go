@@ -48,7 +48,7 @@ func (a *api) place(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	return &Placed{
 		Key: key, Partition: placement.Of(key, s.Table.Partitions()), Owner: memberOf(s, owner),
-		Version: s.Version(), Digest: s.Digest(), Stale: stale(s),
+		Version: s.Version(), Digest: s.Digest(), Stale: a.stale(s),
 	}, nil
 }
 
@@ -66,7 +66,7 @@ func (a *api) owners(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		return nil, a.problemOf(err)
 	}
 	of := placement.Of(key, s.Table.Partitions())
-	ranked := Ranked{Key: key, Partition: of, Owners: []Member{}, Why: s.Table.Why(of), Stale: stale(s)}
+	ranked := Ranked{Key: key, Partition: of, Owners: []Member{}, Why: s.Table.Why(of), Stale: a.stale(s)}
 	for _, m := range s.Owners(key, n) {
 		ranked.Owners = append(ranked.Owners, memberOf(s, m))
 	}
@@ -104,12 +104,14 @@ func (a *api) partitions(http.ResponseWriter, *http.Request) (any, *Problem) {
 		Export: s.Table.Export(s.Version()), Counts: b.Counts,
 		Balance: Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
 		Drift:   s.Drift(),
-		Stale:   stale(s),
+		Stale:   a.stale(s),
 	}, nil
 }
 
-// stale reports whether a table is that from before the node was isolated.
-func stale(s *cluster.Snapshot) bool { return s.Phase == cluster.PhaseIsolated }
+// stale reports whether a table may be out of date: it is that from before the node was isolated, or the agent's loop stands still.
+func (a *api) stale(s *cluster.Snapshot) bool { return isolated(s) || a.stalled() != nil }
+
+func isolated(s *cluster.Snapshot) bool { return s.Phase == cluster.PhaseIsolated }
 
 // owned asks the agent and not its snapshot, which does not know whether the node's own
 // lease has expired.

@@ -31,6 +31,10 @@ func (a *api) followTable(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
+	if p := a.stalled(); p != nil {
+		p.write(w)
+		return
+	}
 	s := sse.New(w, a.sendTime)
 	if r.Method == http.MethodHead {
 		return
@@ -64,6 +68,9 @@ func (a *api) sendTables(ctx context.Context, s *sse.Stream, keepAlive time.Dura
 		select {
 		case <-next:
 		case <-quiet.C:
+			if p := a.stalled(); p != nil { // a comment would confirm the table
+				return p
+			}
 			if err := s.Send([]byte(sse.KeepAlive)); err != nil {
 				return err
 			}
@@ -140,9 +147,9 @@ func (t *tables) show(s *cluster.Snapshot) {
 }
 
 // stateOf returns what followers are to know, or old if that is the same. A node that joins again keeps its
-// table, as a stale one.
+// table, as a stale one. A stalled loop ends the streams instead: it may go round again without a new snapshot.
 func stateOf(old *tablewire.State, s *cluster.Snapshot) *tablewire.State {
-	next := tablewire.State{Version: s.Version(), Table: s.Table, Stale: stale(s), Members: membersOf(old, s.Members)}
+	next := tablewire.State{Version: s.Version(), Table: s.Table, Stale: isolated(s), Members: membersOf(old, s.Members)}
 	if s.Table == nil {
 		if old == nil || old.Stale {
 			return old

@@ -146,7 +146,7 @@ type Partitions struct {
 	Counts  map[lease.NodeID]int `json:"counts"`
 	Balance Balance              `json:"balance"`
 	Drift   int                  `json:"drift"`           // members that run another table
-	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated: this is its last table
+	Stale   bool                 `json:"stale,omitempty"` // the agent is isolated or stalled: this is its last table
 }
 
 // Balance says how evenly partitions are spread; see placement.Balance.
