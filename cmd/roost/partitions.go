@@ -39,7 +39,10 @@ func viewPartitions(ctx context.Context, s *session.Session) (session.View, erro
 
 func balanceOf(t clusterhttp.Partitions) string {
 	drift := "the same at every member"
-	if t.Drift > 0 {
+	switch {
+	case t.Stale:
+		drift = "not compared with others:\n" + staleTable
+	case t.Drift > 0:
 		drift = fmt.Sprintf("another one at %s: see roost members", term.Plural(t.Drift, "member"))
 	}
 	text := fmt.Sprintf("\n%d partitions by %s, max/mean %.2f, variation %s\ntable %s, version %d at this agent, %s\n",

@@ -38,6 +38,7 @@ API is the owner's --api-addr.`,
 		if s.JSON {
 			return nil
 		}
+		warnOfStale(s, slices.ContainsFunc(placed, func(a clusterhttp.Placed) bool { return a.Stale }))
 		return s.Table("KEY\tPARTITION\tOWNER\tGOSSIP\tAPI", func(row func(...any)) {
 			for _, a := range placed {
 				row(term.Printable(a.Key), a.Partition, a.Owner.ID, a.Owner.Addr, term.OrDash(a.Owner.APIAddr))
@@ -60,6 +61,15 @@ func keysNotEmpty(_ *cobra.Command, keys []string) error {
 	return nil
 }
 
+const staleTable = "this agent is isolated or stalled: the owners are those of its last table"
+
+// warnOfStale says so beside the output, which scripts parse.
+func warnOfStale(s *session.Session, stale bool) {
+	if stale {
+		term.Complain(s.Fault, staleTable)
+	}
+}
+
 func (p *program) ownersCommand() *cobra.Command {
 	var number int
 	return p.clientCommand(&cobra.Command{
@@ -78,6 +88,7 @@ partition is where it is.`,
 		if err != nil || s.JSON {
 			return s.Answer(a, err, nil)
 		}
+		warnOfStale(s, a.Stale)
 		return s.Table("RANK\tID\tSTATE\tGOSSIP\tAPI", func(row func(...any)) {
 			for i, m := range a.Owners {
 				row(i+1, m.ID, m.State, m.Addr, term.OrDash(m.APIAddr))

@@ -66,6 +66,9 @@ and keep the partitions of a node that is away for it.`,
 		if err != nil {
 			return err
 		}
+		if now.Stale {
+			term.Complain(s.Fault, "the table is the last one of an agent that is isolated or stalled: plan with that of another agent")
+		}
 		c, err := o.apply(now)
 		if err != nil {
 			return err

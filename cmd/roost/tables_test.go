@@ -105,6 +105,36 @@ partition 0: "b won\x1b"
 	}
 }
 
+// TestStaleTable: no command shows the table of an isolated or stalled agent as that of the cluster.
+func TestStaleTable(t *testing.T) { // S5.1
+	f, h := fakeagent.New(t), fakeagent.Healthy()
+	placed, ranked, table := h["GET /v1/place"].(clusterhttp.Placed), h["GET /v1/owners"].(clusterhttp.Ranked), h["GET /v1/partitions"].(clusterhttp.Partitions)
+	for _, stale := range []bool{false, true} {
+		placed.Stale, ranked.Stale, table.Stale = stale, stale, stale
+		f.Set("GET /v1/place", placed)
+		f.Set("GET /v1/owners", ranked)
+		f.Set("GET /v1/partitions", table)
+		for command, want := range map[string]string{
+			"place k": staleTable, "owners k": staleTable, "partitions": staleTable,
+			"plan --add node-d": "the table is the last one of an agent that is isolated or stalled",
+		} {
+			code, out, fault := roostIn(t, f.Env, strings.Fields(command)...)
+			if command == "partitions" { // no script parses its lines below the table
+				if strings.Contains(out, "the same at every member") == stale {
+					t.Errorf("stale %v:\n%s", stale, out)
+				}
+				out, fault = "", out
+			}
+			if code != exitOK || strings.Contains(fault, want) != stale || strings.Contains(out, "isolated") {
+				t.Errorf("%s, stale %v: %d %q", command, stale, code, fault)
+			}
+		}
+		if _, out, fault := roostIn(t, f.Env, "place", "k", "--output", "json"); fault != "" || strings.Contains(out, `"stale":true`) != stale {
+			t.Errorf("as JSON: %q %q", out, fault)
+		}
+	}
+}
+
 // TestAllTable: members --all has a line for each agent, also for one without an answer.
 func TestAllTable(t *testing.T) { // S8.3
 	const want = `AGENT STATE SEES TABLE DOES NOT SEE LOST HTTP

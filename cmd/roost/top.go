@@ -245,7 +245,10 @@ func (v topView) summary() term.Line {
 		return term.Line{members, {Text: "no table yet: this node is " + v.stats.State, Tone: term.Warning}}
 	}
 	drift := term.Toned{Text: "the same table everywhere", Tone: term.Good}
-	if v.members.Drift > 0 {
+	switch {
+	case v.stats.State == "isolated" || v.stats.State == "joining": // one that joins and has a table is stalled
+		drift = term.Toned{Text: "the last table of this node, which is " + v.stats.State, Tone: term.Warning}
+	case v.members.Drift > 0:
 		drift = term.Toned{Text: term.Plural(v.members.Drift, "member") + " with another table", Tone: term.Warning}
 	}
 	return term.Line{members, drift, {Text: fmt.Sprintf(", version %d: %d partitions, max/mean %.2f, variation %s",

@@ -44,6 +44,8 @@ func TestTopGolden(t *testing.T) {
 	crowd.members.Members[22].ClockOffsetMS = 3000
 	empty := healthyTop()
 	empty.table, empty.stats.State = clusterhttp.Partitions{}, "settling"
+	isolated, stalled := healthyTop(), healthyTop()
+	isolated.stats.State, stalled.stats.State = "isolated", "joining"
 	var log []term.Line
 	for i := range 9 {
 		log = append(log, batchLines(well.at.Add(time.Duration(i)*time.Second), events.Batch{Version: uint64(i + 1), Joined: []lease.NodeID{"node-d"}})...)
@@ -62,6 +64,8 @@ func TestTopGolden(t *testing.T) {
 		{"trouble", trouble, 130, 20, nil},
 		{"scrolled", crowd, 130, 18, log},
 		{"no table", empty, 130, 20, nil},
+		{"isolated", isolated, 130, 3, nil},
+		{"stalled", stalled, 130, 3, nil},
 	} {
 		_, _ = fmt.Fprintf(&got, "--- %s, %d by %d\n", p.name, p.columns, p.lines)
 		skip := 0

@@ -234,6 +234,18 @@ func drainAll(l *Look, which ...int) {
 	}
 }
 
+// An isolated agent has its last table, which says nothing of the others.
+func TestTablesWhileIsolated(t *testing.T) { // S8.6
+	l := healthyLook()
+	l.Stats.State = "isolated"
+	for _, inSync := range []bool{true, false} {
+		l.Members.Members[1].InSync = inSync
+		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not judged while it is isolated") {
+			t.Errorf("in sync %v: %+v", inSync, c)
+		}
+	}
+}
+
 // judge compares the checks that are not ok with want, by name, verdict and a part of the
 // finding.
 func judge(t *testing.T, name string, e Examination, want []string) {
