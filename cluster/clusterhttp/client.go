@@ -109,7 +109,11 @@ func (c *Client) Drain(ctx context.Context) (a Changed, err error) {
 // faster if they have to by the deadline; 0 is the default of package evacuate. It does not wait for
 // that: Stats has the progress. A second call replaces the rate and the deadline.
 func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration) (Changed, error) {
-	rooms := map[string]int64{"rate": int64(rate), "deadline_ms": deadline.Milliseconds()}
+	ms, err := millisOf("deadline", deadline)
+	if err != nil {
+		return Changed{}, err
+	}
+	rooms := map[string]int64{"rate": int64(rate), "deadline_ms": ms}
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+min(patience(ctx), maxWait).String(), map[string]any{"rooms": rooms})
 }
 
@@ -141,17 +145,25 @@ func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 // ReportHealth reports that the program of the node is well, and that its next report
 // follows within ttl. Without that the node drains. 0: no further report is expected.
 func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, error) {
-	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ttl.Milliseconds()})
+	ms, err := millisOf("ttl", ttl)
+	if err != nil {
+		return Changed{}, err
+	}
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
 // Evict has a member own nothing for some time, in the view of all members; 0 ends an
 // earlier eviction. It waits as long as Drain does. The eviction is sent once: after 60 s, Evict reads the members until they agree.
 func (c *Client) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (e Evicted, err error) {
+	ms, err := millisOf("the time of an eviction", d)
+	if err != nil {
+		return e, err
+	}
 	sent := false
 	err = agree(ctx, func(wait time.Duration) (done bool, err error) {
 		if !sent {
 			sent = true
-			e, err = ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+wait.String(), Eviction{ID: id, ForMS: d.Milliseconds(), Reason: reason})
+			e, err = ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+wait.String(), Eviction{ID: id, ForMS: ms, Reason: reason})
 		} else {
 			e.Converged, err = c.awaitEviction(ctx, id, d > 0, wait)
 		}
@@ -170,6 +182,14 @@ func (c *Client) awaitEviction(ctx context.Context, id lease.NodeID, evicted boo
 			return agreed, err
 		}
 	}
+}
+
+// millisOf returns a duration as the API has it, where 0 has a meaning of its own.
+func millisOf(what string, d time.Duration) (int64, error) {
+	if ms := d.Milliseconds(); ms != 0 || d == 0 {
+		return ms, nil
+	}
+	return 0, fmt.Errorf("clusterhttp: %s is %v; it must be 0 or at least 1ms", what, d)
 }
 
 // Ready returns nil if the node is ready to serve, or a *Problem with the State of the

@@ -154,6 +154,29 @@ func TestClientWaitsOn(t *testing.T) {
 	}
 }
 
+// A duration below the unit of the API is rejected: 0 would mean the opposite.
+func TestClientShortTimes(t *testing.T) {
+	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		client := serve(t, NewServer(h)).client(t)
+		for _, d := range []time.Duration{1, 500 * time.Microsecond, time.Millisecond - 1, -time.Microsecond} {
+			_, health := client.ReportHealth(t.Context(), d)
+			_, evict := client.Evict(t.Context(), "b", d, "")
+			_, evacuate := client.Evacuate(t.Context(), 10, d)
+			for what, err := range map[string]error{"health": health, "evict": evict, "evacuate": evacuate} {
+				if err == nil || !strings.Contains(err.Error(), "it must be 0 or at least 1ms") {
+					t.Errorf("%s with %v: %v", what, d, err)
+				}
+			}
+		}
+		if _, err := client.Evict(t.Context(), "b", time.Millisecond, ""); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.ReportHealth(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // How each error is answered, and which error a code stands for.
 func TestProblemIs(t *testing.T) {
 	all := []struct {

@@ -138,6 +138,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"evict"}, nil, "accepts 1 arg(s), received 0"},
 		{[]string{"evict", "b"}, nil, "for how long? give --for DURATION, or --cancel to end an eviction"},
 		{[]string{"evict", "b", "--for", "1m", "--cancel"}, nil, "for how long?"},
+		{[]string{"evict", "b", "--for", "999us"}, nil, `--for "999us": want 1ms or more, or 0`},
+		{[]string{"health", "--ttl", "500us"}, nil, `--ttl "500us": want 1ms or more, or 0`},
 		{[]string{"evict", "b", "--for", "25h"}, nil, "--for 25h0m0s: at most 24h0m0s"},
 		{[]string{"evict", "b", "--for", "-1m"}, nil, `--for "-1m": want a duration such as 30s or 10m, or 0`},
 		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "until when is the next report due? give --ttl DURATION"},

@@ -17,8 +17,11 @@ import (
 func span(to *time.Duration, given *bool) func(string) error {
 	return func(v string) error {
 		d, err := time.ParseDuration(v)
-		if err != nil || d < 0 {
+		switch {
+		case err != nil || d < 0:
 			return errors.New("want a duration such as 30s or 10m, or 0")
+		case d > 0 && d < time.Millisecond: // the API would take it for 0
+			return errors.New("want 1ms or more, or 0")
 		}
 		*to, *given = d, true
 		return nil
