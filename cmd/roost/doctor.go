@@ -239,7 +239,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	}
 	for _, a := range agents {
 		if a.ID != r.Self {
-			r.Agents = append(r.Agents, finding{a, found[a.ID]})
+			r.Agents = append(r.Agents, finding{a, append([]doctor.Check{}, found[a.ID]...)}) // a list also if it did not answer
 		}
 		for _, c := range found[a.ID] {
 			r.Status = max(r.Status, c.Status)

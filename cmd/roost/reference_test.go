@@ -62,6 +62,13 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// The checks of an agent that does not answer are an empty list: jq does not iterate over null.
+func TestChecksOfNoAnswer(t *testing.T) { // S8.3
+	if out := allOfTown(t, "doctor"); !strings.Contains(out, `"checks":[]`) || strings.Contains(out, `"checks":null`) {
+		t.Error(out)
+	}
+}
+
 // jsonOf runs a command against an agent that sets every field.
 func jsonOf(t *testing.T, path string) string {
 	t.Helper()
