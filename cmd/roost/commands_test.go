@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
@@ -275,6 +276,36 @@ func TestProblems(t *testing.T) {
 		want = "roost: " + strings.ReplaceAll(want, " ADDR", " "+f.Env["ROOST_ADDR"]) + "\n"
 		if code != exitFailed || fault != want || (out != "") != strings.Contains(command, "json") {
 			t.Errorf("%s: %d %q %q, want %q", command, code, out, fault, want)
+		}
+	}
+}
+
+// Scripts stop a node after roost drain --rooms, too: without rooms and without the agreement of all, it fails.
+func TestDrainRoomsAgreement(t *testing.T) {
+	stats := healthyStats()
+	stats.Evacuation = &affinity.Evacuation{Moved: 7, Over: true}
+	for name, tt := range map[string]struct {
+		agreedAt int // the call; 0: never
+		calls    int
+		want     string
+	}{
+		"at once": {1, 1, ""},
+		"later":   {2, 2, ""},
+		"never":   {0, 2, "roost: a is draining: 0 rooms are left, 7 have moved, 0 have ended, but not every member has agreed within 7s; it stays that way: see roost members\n"},
+	} {
+		for _, output := range []string{"table", "json"} {
+			f := fakeagent.New(t)
+			f.Set("GET /v1/stats", stats)
+			f.Set("POST /v1/drain", func(n int) any {
+				return clusterhttp.Changed{Self: "a", State: lease.Draining, Converged: tt.agreedAt > 0 && n >= tt.agreedAt}
+			})
+			code, out, fault := roostIn(t, f.Env, "drain", "--rooms", "--timeout", "7s", "--output", output)
+			if (code == exitOK) != (tt.want == "") || fault != tt.want || f.Times("POST /v1/drain") != tt.calls {
+				t.Errorf("%s: %d %q after %d calls, want %q", name, code, fault, f.Times("POST /v1/drain"), tt.want)
+			}
+			if printed := output == "json" || tt.want == ""; (out != "") != printed {
+				t.Errorf("%s, %s: prints %q", name, output, out)
+			}
 		}
 	}
 }

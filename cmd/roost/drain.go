@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,10 +28,11 @@ func (p *program) drainCommand() *cobra.Command {
 nothing until roost undrain. The command succeeds when every member has agreed to
 that; if that takes longer than --timeout it fails, and the node stays draining.
 
-With --rooms the rooms that live on the node move to other nodes, too, one by one, and
-the command succeeds when none is left. Their clients make new connections: the
-program of the node should go on serving a room until its clients have gone. Ctrl-C
-ends the command, and the rooms move on; roost undrain ends that.`,
+With --rooms the rooms that live on the node move to other nodes, too, one by one, also
+while a member has not agreed yet. The command succeeds when none is left and every
+member has agreed, for which it then waits for --timeout again. The rooms' clients make
+new connections: the program of the node should go on serving a room until its clients
+have gone. Ctrl-C ends the command, and the rooms move on; roost undrain ends that.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server
   roost drain --addr 10.0.0.7:8401 --token-file roost.token --insecure --timeout 1m`,
@@ -59,17 +61,24 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 		return err
 	}
 	at, err := p.watchEvacuation(ctx, s)
-	switch {
-	case err != nil:
-	case s.JSON:
-		err = s.PrintJSON(at)
-	case at.Error == "":
-		err = s.Say("%s is draining: %s", c.Self, roomsOf(*at))
+	if err != nil {
+		return err
 	}
-	if err == nil && at.Error != "" {
-		err = fmt.Errorf("%s is draining, and not empty: %s", c.Self, at.Error)
+	if at.Error != "" {
+		if s.JSON {
+			err = s.PrintJSON(at)
+		}
+		return cmp.Or(err, fmt.Errorf("%s is draining, and not empty: %s", c.Self, at.Error))
 	}
-	return err
+	if !c.Converged { // when the rooms began to move
+		asked, cancel := s.Bound(ctx)
+		defer cancel()
+		if c, err = s.Drain(asked); err != nil {
+			return err
+		}
+	}
+	done := fmt.Sprintf("%s is draining: %s", c.Self, roomsOf(*at))
+	return agreed(s, at, c.Converged, done, done)
 }
 
 // watchEvacuation waits for the end. A line on a terminal shows how many rooms are left.
