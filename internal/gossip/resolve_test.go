@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -38,11 +39,19 @@ func nameServer(t *testing.T, a net.IP) {
 			_, _ = conn.WriteTo(reply, from)
 		}
 	}()
-	was := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = was })
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	addr := conn.LocalAddr().String()
+	nameServerAddr.Store(&addr)
+	t.Cleanup(func() { nameServerAddr.Store(nil) })
+}
+
+// nameServerAddr is the one to ask in place of those of this machine.
+var nameServerAddr atomic.Pointer[string]
+
+func askNameServer(ctx context.Context, network, addr string) (net.Conn, error) {
+	if own := nameServerAddr.Load(); own != nil {
+		network, addr = "udp", *own
+	}
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 // A name for which no name server answers keeps no other one from its address.
