@@ -99,6 +99,7 @@ type met struct {
 type metMember struct {
 	*cluster.Member
 	last time.Time
+	gone bool
 }
 
 // note enters the present members, and forgets those gone for longer than keep.
@@ -109,11 +110,15 @@ func (m *met) note(s *cluster.Snapshot, now time.Time, keep time.Duration) {
 		m.members = make(map[lease.NodeID]metMember)
 	}
 	for _, member := range s.Members {
-		m.members[member.ID] = metMember{member, now}
+		m.members[member.ID] = metMember{Member: member, last: now}
 	}
 	for id, member := range m.members {
-		if now.Sub(member.last) > keep {
+		switch since := now.Sub(member.last); {
+		case since > keep:
 			delete(m.members, id)
+		case since > 0 && !member.gone: // a copy: the members of a snapshot are one piece of memory
+			last := *member.Member
+			m.members[id] = metMember{&last, member.last, true}
 		}
 	}
 }

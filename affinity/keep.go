@@ -201,7 +201,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		}
 	}
 	now := time.Now()
-	if !k.standIn.IsZero() && !now.Before(k.standIn) {
+	if !k.standIn.IsZero() && !now.Before(k.standIn) && s.Table != nil {
 		k.standIn = time.Time{}
 		k.sweepSecond(s)
 	}

@@ -177,7 +177,7 @@ type Config struct {
 	HeartbeatInterval time.Duration
 
 	// LeaseTTL is the age at which a lease expires: how long a node may be silent.
-	// The same on all nodes. At least 1.5 times the heartbeat interval; 2.5 times is advised.
+	// The same on all nodes. At least 1.3 times the heartbeat interval; 2.5 times is advised.
 	LeaseTTL time.Duration
 
 	// MaxSkew is how far a node's wall clock may be ahead of the cluster's. The
@@ -335,7 +335,7 @@ func (c Config) checkIsolation(fault func(bad bool, format string, args ...any))
 
 func (c Config) checkTimings(fault func(bad bool, format string, args ...any)) {
 	// A heartbeat can be a tenth of the interval late, and the own lease ends an eighth of the TTL early.
-	fault(2*c.LeaseTTL < 3*c.HeartbeatInterval, "LeaseTTL (%v) must be at least 1.5 times HeartbeatInterval (%v), or leases end between two heartbeats", c.LeaseTTL, c.HeartbeatInterval)
+	fault(10*c.LeaseTTL < 13*c.HeartbeatInterval, "LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats", c.LeaseTTL, c.HeartbeatInterval)
 	fault(c.Handover != 0 && (c.Handover < c.LeaseTTL || c.Handover > 24*time.Hour), "Handover is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h", c.Handover, c.LeaseTTL)
 	fault(c.LeaseTTL > time.Hour, "LeaseTTL is %v, at most 1h", c.LeaseTTL)
 	fault(c.Health != nil && c.HealthInterval < 10*time.Millisecond, "HealthInterval is %v, at least 10ms", c.HealthInterval)

@@ -178,6 +178,9 @@ function agentOf(address, token) {
   const name = base.replace(/\/$/, "").replace(/^([^:@]*:\/\/)?.*@/s, "$1…@");
   try {
     const url = new URL(base);
+    if (!/^https?:$/.test(url.protocol) || url.search || url.hash) {
+      throw new TypeError("it is no base of an API");
+    }
     const user = [url.username, url.password].map(decodeURIComponent).join(":");
     const basic = user === ":" ? "" : `Basic ${btoa(String.fromCharCode(...utf8.encode(user)))}`;
     url.username = url.password = ""; // fetch refuses credentials in a URL

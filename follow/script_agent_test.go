@@ -63,9 +63,13 @@ func TestScriptCredentials(t *testing.T) {
 	t.Setenv("TOKEN", "token")
 	startScript(t, "http://mé:other@"+host).awaits("logged in by its token", follows)
 
-	out, err := exec.CommandContext(t.Context(), "node", "testdata/follow.mjs", "http://me:sec/ret@a:1").CombinedOutput()
-	if want := `"http://…@a:1" is neither host:port nor the URL of an agent`; err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
-		t.Errorf("a refused address: %v\n%s\nwant %s", err, out, want)
+	for addr, shown := range map[string]string{
+		"http://me:sec/ret@a:1": "http://…@a:1", "ftp://me:secret@a:1": "ftp://…@a:1", "http://me:secret@a:1?x": "http://…@a:1?x",
+	} {
+		out, err := exec.CommandContext(t.Context(), "node", "testdata/follow.mjs", addr).CombinedOutput()
+		if want := fmt.Sprintf("%q is neither host:port nor the URL of an agent", shown); err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "sec") {
+			t.Errorf("a refused address: %v\n%s\nwant %s", err, out, want)
+		}
 	}
 }
 

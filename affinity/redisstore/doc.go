@@ -44,6 +44,7 @@
 //	roost:{17}:l                        zset    incarnation → until when it is listed
 //	roost:{17}:u:<room>                 zset    participant → last heartbeat in ms
 //	roost:{n:<node>|<incarnation>}      zset    quarter of a second → units of the rooms that were claimed in it
+//	roost:{n:<node>|<incarnation>}:<room>  string  units that were claimed for a room within five seconds
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
 //	roost:{<cluster>}:fingerprint       string  the settings that all nodes of the cluster must share
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms

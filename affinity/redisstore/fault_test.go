@@ -43,6 +43,11 @@ func calls(s *Store, room string) map[string]storeCall {
 	return map[string]storeCall{
 		"read":  {pinstore.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, read(room))[0].Err }},
 		"claim": {pinstore.ErrStore, func(ctx context.Context) error { return s.Swap(ctx, first(room, node("n", 1)))[0].Err }},
+		"limited claim": {pinstore.ErrStore, func(ctx context.Context) error {
+			op := first(room+" limited", node("n", 1))
+			op.Limit, op.Units, op.Window = 1000, 1, time.Minute
+			return errors.Join(s.Swap(ctx, op)[0].Err, s.count(ctx, op, "").err)
+		}},
 		"batch": {pinstore.ErrStore, func(ctx context.Context) error {
 			elsewhere := first(room+" too", node("n", 1))
 			elsewhere.Partition = 99

@@ -118,7 +118,7 @@ func TestAccessList(t *testing.T) {
 	if err := attempt(s, answerTime, func(_, err error) error { return err }); err != nil {
 		t.Error(err)
 	}
-	server.Do("DEL", s.keys.pin(17, "room"), s.keys.pin(17, "room too"))
+	server.Do("DEL", s.keys.pin(17, "room"), s.keys.pin(17, "room limited"))
 	if err := within(answerTime, calls(s, "room")["index"].do); err != nil {
 		t.Errorf("index: %v", err)
 	}

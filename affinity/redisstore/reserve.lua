@@ -1,19 +1,21 @@
 -- Counts units of new rooms towards a node, unless too many were counted of late.
 --
 -- KEYS[1]  the node's zset: a quarter of a second → units that were counted in it
--- KEYS[2]  the units that were counted for the room of late: claims of one room at the same time do not fill the node
+-- KEYS[2]  the units that were counted for the room of late: claims of one room at the same time do not fill the node for each other
 -- ARGV     units, limit, how far back units count in ms, the quarter to take units from ('' for a count)
--- returns  the units that count, without the new ones; the quarter, '' if the new ones
+-- returns  the units of other rooms that count; the quarter, '' if the new ones
 --          exceed the limit
 
-local QUARTER, KEPT, LATE = 250, 120000, 1000
+local QUARTER, KEPT, LATE = 250, 120000, 5000
 local key, units, limit, window, from = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local same = redis.call('GET', KEYS[2])
+local function text(n) return string.format('%.0f', n) end
 if from ~= '' then
   if redis.call('ZSCORE', key, from) then
     redis.call('ZADD', key, 'INCR', -units, from)
   end
-  if redis.call('EXISTS', KEYS[2]) == 1 then
-    redis.call('DECRBY', KEYS[2], units)
+  if same then
+    redis.call('SET', KEYS[2], text(same - units), 'KEEPTTL')
   end
   return {'0', from}
 end
@@ -30,12 +32,16 @@ for i = 1, #all, 2 do
     redis.call('ZREM', key, all[i])
   end
 end
+sum = sum - (same or 0)
 local quarter = ''
-if sum - (redis.call('GET', KEYS[2]) or 0) + units <= limit then
-  quarter = string.format('%.0f', math.floor(now / QUARTER))
+if sum + units <= limit then
+  quarter = text(math.floor(now / QUARTER))
   redis.call('ZADD', key, 'INCR', units, quarter)
   redis.call('PEXPIRE', key, KEPT)
-  redis.call('INCRBY', KEYS[2], units)
-  redis.call('PEXPIRE', KEYS[2], LATE)
+  if same then
+    redis.call('SET', KEYS[2], text(same + units), 'KEEPTTL')
+  else
+    redis.call('SET', KEYS[2], text(units), 'PX', math.max(1, math.min(LATE, window)))
+  end
 end
-return {string.format('%.0f', math.min(sum, 2 ^ 53)), quarter}
+return {text(math.min(math.max(0, sum), 2 ^ 53)), quarter}

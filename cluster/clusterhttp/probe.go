@@ -202,7 +202,7 @@ func (a *api) state() string {
 		return "isolated"
 	case s.Self.State == lease.Draining:
 		return whyDraining(s)
-	case s.Self.State == lease.Active && s.State != nil:
+	case s.Self.State == lease.Active && s.Table != nil:
 		return "active"
 	default:
 		return "settling"

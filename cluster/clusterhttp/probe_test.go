@@ -299,3 +299,22 @@ func TestDoctorWithoutLeader(t *testing.T) { // S8.6
 		wait.Wait()
 	})
 }
+
+// A node that was fenced is ready once it answers look-ups.
+func TestReadyAfterFence(t *testing.T) { // S4.4
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		c.Pause("a")
+		time.Sleep(10 * time.Second)
+		c.Resume("a")
+		ready := false
+		for range 3000 {
+			time.Sleep(time.Millisecond)
+			if ready = do(h, "GET", "/readyz", "").Code == 200; ready {
+				break
+			}
+		}
+		if place := do(h, "GET", "/v1/place?key=a", ""); !ready || place.Code != 200 {
+			t.Errorf("ready %t, and a look-up answers %d", ready, place.Code)
+		}
+	})
+}

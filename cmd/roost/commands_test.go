@@ -171,7 +171,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"sim", "--delay", "3ms-1ms"}, nil, `--delay "3ms-1ms": want a duration such as 2ms, or two such as 1ms-3ms, the shorter one first`},
 		{[]string{"sim", "--delay", "0ms"}, nil, `--delay "0ms": want a duration such as 2ms`},
 		{[]string{"sim", "--nodes", "5", "--crash", "5"}, nil, "--crash 5: at most 4 of 5 nodes can crash, since one has to see it"},
-		{[]string{"sim", "--ttl", "1s"}, nil, "LeaseTTL (1s) must be at least 1.5 times HeartbeatInterval (2s)"},
+		{[]string{"sim", "--ttl", "1s"}, nil, "LeaseTTL (1s) must be at least 1.3 times HeartbeatInterval (2s)"},
 		{[]string{"sim", "--network", "local"}, nil, `--network "local": want lan, wan`},
 		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
 		{[]string{"demo", "--nodes", "21"}, nil, `--nodes "21": want a whole number from 2 to 20`},

@@ -103,8 +103,13 @@ func resolveSRV(ctx context.Context, name string) ([]string, error) {
 func ResolveAll(ctx context.Context, seeds []string) ([]string, error) {
 	found, errs := make([][]string, len(seeds)), make([]error, len(seeds))
 	var wait sync.WaitGroup
+	atOnce := make(chan struct{}, 64)
 	for i, seed := range seeds {
-		wait.Go(func() { found[i], errs[i] = Resolve(ctx, seed) })
+		atOnce <- struct{}{}
+		wait.Go(func() {
+			found[i], errs[i] = Resolve(ctx, seed)
+			<-atOnce
+		})
 	}
 	wait.Wait()
 	if addrs := slices.Concat(found...); len(addrs) > 0 {

@@ -19,13 +19,21 @@ func (n *Node) Drain(now time.Time) {
 	n.publish(now)
 }
 
-// Undrain makes the node a candidate for ownership again. As for a join, all members compute the next table a quiet window
-// later: else this node would own its partitions for as long together with those that had them.
+// Undrain makes the node a candidate for ownership again: see comeBack.
 func (n *Node) Undrain(now time.Time) {
 	n.checkLease(now)
 	n.life.draining = false
 	n.announce(now)
 	n.log(Info, "undraining")
+	n.comeBack(now)
+}
+
+// comeBack publishes at once if nobody owns anything. Else the next table comes a quiet window later, as after a join: all other
+// members compute it then, and until then the partitions of this node are theirs.
+func (n *Node) comeBack(now time.Time) {
+	if len(n.table.Nodes()) == 0 {
+		n.publish(now)
+	}
 }
 
 // SetWeight sets the weight at once and ends a ramp.
@@ -52,9 +60,11 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
 	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool {
-		return t.kind == seedName && !slices.Contains(names, t.addr) || t.kind == seedAddr && !slices.Contains(addrs, t.addr)
+		ofName := t.kind == seedAddr && len(names) > 0 // perhaps
+		return t.kind == seedName && !slices.Contains(names, t.addr) || t.kind == seedAddr && !ofName && !slices.Contains(addrs, t.addr)
 	})
 	n.join.next = now
+	n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))
 }
 
 // SetLoad sets the load that the next heartbeat reports.

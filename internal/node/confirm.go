@@ -84,6 +84,9 @@ func (n *Node) Merge(now time.Time, state []byte) {
 	l := letter{state, true}
 	if r, newcomer := n.set.Unconfirmed(now, m); r != nil {
 		n.waiting.noteState(now, r, slices.Contains(active, r.ID))
+		if len(active) > 0 {
+			n.dialBack(now, r.Addr)
+		}
 		if !newcomer {
 			if len(active) > 0 {
 				n.reach.silent = r.Addr

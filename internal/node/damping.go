@@ -191,7 +191,9 @@ func (n *Node) setHeld(now time.Time) {
 	}
 	n.announce(now)
 	if n.life.held {
-		n.publish(now) // the end of a hold waits, as Undrain
+		n.publish(now)
+	} else {
+		n.comeBack(now)
 	}
 }
 

@@ -119,7 +119,8 @@ func (n *Node) judgeHealth(now time.Time) {
 	n.life.ill = why != nil
 	n.announce(now)
 	if why == nil {
-		n.log(Info, "program is well") // the next table comes a quiet window later: see Undrain
+		n.log(Info, "program is well")
+		n.comeBack(now)
 		return
 	}
 	n.log(Warn, "program is ill; this node owns nothing", "err", why)

@@ -27,7 +27,7 @@ type joining struct {
 	refused error
 }
 
-var errRefused, errHungUp, errStuck = errors.New("refused"), errors.New("hung up"), errors.New("stuck")
+var errRefused, errHungUp, errStuck, errSlow = errors.New("refused"), errors.New("hung up"), errors.New("stuck"), errors.New("stuck after 5 s")
 
 func newJoining(t *testing.T, change func(*Config)) *joining {
 	t.Helper()
@@ -73,8 +73,12 @@ func (j *joining) carryOut(r Ready) {
 	for _, x := range r.Exchanges {
 		j.tried, j.dialed = append(j.tried, j.now.Sub(j.n.started)), append(j.dialed, x.Addr)
 		if err, ok := j.errs[x.Addr]; ok {
-			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster, errStuck: Unfinished}[err]
-			after(10*time.Millisecond, func() {
+			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster, errStuck: Unfinished, errSlow: Unfinished}[err]
+			took := 10 * time.Millisecond
+			if err == errSlow {
+				took = 5 * time.Second
+			}
+			after(took, func() {
 				if err == nil {
 					j.n.Merge(j.now, j.member().Sync(j.now))
 				}
@@ -411,5 +415,54 @@ func TestNewSeedsWhileItJoins(t *testing.T) { // S5.7
 	}
 	if j.run(3*time.Second, false); slices.Contains(j.dialed, "old") {
 		t.Errorf("tried %v", j.dialed)
+	}
+}
+
+// New seeds end the joining of no node that waits for a seed that is stuck.
+func TestNewSeedsOfAStuckJoin(t *testing.T) { // S5.7
+	for _, names := range [][]string{nil, {"name"}} {
+		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames, c.StartupGrace = nil, []string{"name"}, time.Second })
+		j.names, j.errs = map[string]string{"name": "stuck"}, map[string]error{"stuck": errSlow, "new": nil}
+		j.run(9*time.Second, false)
+		j.n.SetSeeds(j.now, []string{"new"}, names)
+		j.run(3*time.Second, false)
+		if !slices.Contains(j.log, "joined true") || !slices.Contains(j.dialed, "new") {
+			t.Errorf("names %v: %v, tried %v", names, j.log, j.dialed)
+		}
+	}
+}
+
+// Members dial a node that joins, and packets do not get through: it dials them, too, and is not alone.
+func TestDialedByMembers(t *testing.T) { // S5.6
+	w := newNetwork(t, nil, "a", "b")
+	n := New(w.now, w.start("n", 1).cfg, 1)
+	n.cfg.Seeds = []string{"dead"}
+	for i := range 6000 {
+		w.run(10 * time.Millisecond)
+		if i%100 == 0 {
+			n.Merge(w.now, w.nodes["a"].Sync(w.now))
+		}
+		for _, x := range n.Ready(w.now).Exchanges {
+			if to := w.nodes[x.Addr]; to != nil {
+				n.Merge(w.now, to.Sync(w.now))
+				n.Exchanged(w.now, x, NoAnswer, nil)
+			} else {
+				n.Exchanged(w.now, x, NoAnswer, errors.New("connection refused"))
+			}
+		}
+	}
+	if n.life.phase != Joining || n.View().Waits == nil {
+		t.Errorf("it is %v, and waits for %v", n.life.phase, n.View().Waits)
+	}
+}
+
+// A node whose cluster owns nothing owns at once what it is undrained for: nobody has to give it up.
+func TestUndrainAlone(t *testing.T) { // S2.1
+	w := newNetwork(t, func(c *Config) { c.QuietWindow = time.Second }, "a")
+	w.nodes["a"].Drain(w.now)
+	w.run(5 * time.Second)
+	w.nodes["a"].Undrain(w.now)
+	if w.run(10 * time.Millisecond); w.owned("a") != 8 {
+		t.Errorf("owns %d partitions of 8", w.owned("a"))
 	}
 }

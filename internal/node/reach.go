@@ -121,8 +121,21 @@ func (n *Node) notePresent(now time.Time, m *lease.Message, active []lease.NodeI
 	}
 }
 
-// noteExchange notes the end of an exchange that a joining node began. The state that came in it shows who runs now:
-// a stranger who has recorded one would have to answer at the address of a seed, or in the same moment.
+// dialBack has a joining node try the sender of a state that came over a stream, if it has not begun that itself: a recorded
+// state names an address where nobody answers.
+func (n *Node) dialBack(now time.Time, addr string) {
+	if n.life.phase != Joining || len(n.join.targets) >= maxLost+len(n.cfg.Seeds) {
+		return
+	}
+	before := len(n.join.targets)
+	n.add(memberAddr, []string{addr}, nil, 1)
+	if len(n.join.targets) > before {
+		n.join.next = now
+	}
+}
+
+// noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who runs now.
+// A stranger has to send a recorded one in these moments.
 func (n *Node) noteExchange(began time.Time) {
 	r := &n.reach
 	if n.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {

@@ -134,8 +134,8 @@ func checkAlone(name string, values []string) error {
 func (a *Agent) checkTogether(given map[string]chosen) (faults []error) {
 	c := a.Cluster.WithDefaults()
 	ttl, heartbeat := given["ttl"], given["heartbeat"]
-	if 2*c.LeaseTTL < 3*c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
-		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be at least 1.5 times heartbeat (%v)",
+	if 10*c.LeaseTTL < 13*c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
+		faults = append(faults, fmt.Errorf("%s: ttl (%v) must be at least 1.3 times heartbeat (%v)",
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
 	}
 	if a.requireKey && given["key-file"].origin == "" {

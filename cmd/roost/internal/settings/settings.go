@@ -100,7 +100,10 @@ type chosen struct {
 
 func (from Sources) choose(s Setting) (c chosen, ok bool) {
 	choice := func(values []string, listed bool, place, text string) (chosen, bool) {
-		c := chosen{values: values, listed: listed, origin: fmt.Sprintf("%s %q", place, agenturl.Shown(text))}
+		if strings.HasPrefix(s.Arg, "HOST:PORT") {
+			text = agenturl.Shown(text)
+		}
+		c := chosen{values: values, listed: listed, origin: fmt.Sprintf("%s %q", place, text)}
 		if s.Secret {
 			c.origin = place
 		}
