@@ -209,3 +209,35 @@ func mustOwner(c *clustertest.Cluster, p placement.Partition) lease.NodeID {
 	m, _ := c.Agent("n01").Snapshot().NextOwnerOf(p)
 	return m.ID
 }
+
+// A node that is isolated, and leaves, says farewell when its runs have returned: others then begin theirs.
+func TestLeaveWhileIsolated(t *testing.T) { // S5.3
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 16
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Partitions, cfg.Handover = partitions, 20*time.Second
+			if cfg.ID == "n00" {
+				cfg.MinMembers = 3
+			}
+		}})
+		c.Start("n00", "n01", "n02")
+		f := &fleet{t: t}
+		for _, id := range []string{"n00", "n01", "n02"} {
+			f.run(c.Agent(id), func(placement.Partition) time.Duration { return 4 * time.Second })
+		}
+		time.Sleep(15 * time.Second)
+		if !f.complete(partitions) {
+			t.Fatal("not every partition runs")
+		}
+		if err := c.Agent("n02").Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := c.Agent("n00").Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if !f.complete(partitions) {
+			t.Error("in the end, not every partition runs")
+		}
+	})
+}

@@ -39,7 +39,7 @@ func (a *Agent) SetWeight(w uint32) error {
 func (a *Agent) Drain(ctx context.Context) error {
 	drain := func(now time.Time, n *node.Node) { n.Drain(now) }
 	return a.change(ctx, "drain", drain, func(s *Snapshot) bool {
-		return s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0 && s.holds == 0)
+		return s.holds == 0 && (s.Phase != PhaseActive || (s.Converged() && s.placed(s.Self.ID) == 0))
 	})
 }
 

@@ -213,3 +213,25 @@ func TestMajorityCutDuringJoins(t *testing.T) { // S5.2
 		}
 	}
 }
+
+// While nodes restart in good order, one every few seconds, one more is lost: the others are most of the members, and go on.
+func TestMajorityDuringRollingRestart(t *testing.T) { // S5.2
+	for _, fleetOf := range []struct{ nodes, restarted int }{{12, 7}, {5, 2}} {
+		for lost, lose := range map[string]func(fleet, string){"host": func(c fleet, id string) { c.Vanish(id) }, "paused": func(c fleet, id string) { c.Pause(id) }} {
+			c := startedLongAgo(t, fleetOf.nodes, majority(41))
+			all := ids(fleetOf.nodes)
+			for _, id := range all[:fleetOf.restarted] {
+				c.Leave(id)
+				c.Start(id)
+				c.Run(4500 * time.Millisecond)
+			}
+			others, last := all[:len(all)-1], all[len(all)-1]
+			lose(c, last)
+			c.Run(2 * ttl)
+			if n := c.owned(others...); n != placement.DefaultPartitions {
+				v := c.Node(all[0]).View()
+				t.Errorf("%d of %d nodes restarted, then one is lost (%s): the others own %d partitions; %v, %v", fleetOf.restarted, fleetOf.nodes, lost, n, v.Phase, v.Isolated)
+			}
+		}
+	}
+}

@@ -21,16 +21,16 @@ type Record struct {
 	// Spread is how long the news of a member takes to reach all others, at most.
 	Spread time.Duration
 
-	seats   map[lease.NodeID]*seat
-	changed time.Time // when a member took a seat
-	elders  map[lease.Incarnation]bool
-	placed  bool // this node is Placed, so its elders are known
+	seats  map[lease.NodeID]*seat
+	elders map[lease.Incarnation]bool
+	placed bool // this node is Placed, so its elders are known
 }
 
 // seat is what a record knows of one voter.
 type seat struct {
 	vote   uint64    // the incarnation whose seat all voters know; 0 = none yet
 	latest uint64    // the latest incarnation that was live
+	taken  time.Time // when the latest incarnation took it
 	lost   time.Time // when no incarnation was live any more; zero = one is
 }
 
@@ -98,7 +98,7 @@ func (r *Record) review(now time.Time, live map[lease.NodeID]Member, ended func(
 		switch {
 		case here:
 			if s.latest != m.Number {
-				s.latest, r.changed = m.Number, now
+				s.latest, s.taken = m.Number, now
 			}
 			s.lost = time.Time{}
 		case s.lost.IsZero():
@@ -127,14 +127,13 @@ func (r *Record) Short() bool {
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
 	for id, m := range live {
 		if r.seats[id] == nil && m.Placed {
-			r.seats[id], r.changed = &seat{latest: m.Number}, now
+			r.seats[id] = &seat{latest: m.Number, taken: now}
 		}
 	}
-	if !agreed.After(r.changed.Add(r.Spread)) {
-		return
-	}
 	for id, s := range r.seats {
-		s.vote = live[id].Number
+		if agreed.After(s.taken.Add(r.Spread)) {
+			s.vote = live[id].Number
+		}
 	}
 }
 

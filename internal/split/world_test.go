@@ -143,7 +143,7 @@ func (w *world) start(i, seed int) {
 // send hands all that i knows to j.
 func (w *world) send(i, j int) {
 	from, to := w.at[i], w.at[j]
-	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.changedAt()) && !own.left {
+	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.seatedAt()) && !own.left {
 		own.at = w.tick() // it has sent a heartbeat
 	}
 	if from.Short() {
@@ -223,8 +223,13 @@ func (w *world) agreed(i int, owners table) time.Time {
 	return w.time(oldest)
 }
 
-// changedAt is the time of changed by the clock of the world.
-func (p *process) changedAt() int { return int(max(0, p.changed.UnixNano())) }
+// seatedAt is when the latest seat was taken, by the clock of the world.
+func (p *process) seatedAt() (at int) {
+	for _, s := range p.seats {
+		at = max(at, int(max(0, s.taken.UnixNano())))
+	}
+	return at
+}
 
 func (w *world) time(at int) time.Time { return time.Unix(0, int64(at)) }
 
@@ -238,9 +243,12 @@ func (w *world) ended(p *process, l lease.Incarnation) bool {
 func (w *world) key() string {
 	var times []int
 	for _, p := range w.at[:w.size] {
-		times = append(times, p.missed, p.changedAt())
+		times = append(times, p.missed, p.seatedAt())
 		for _, b := range p.known {
 			times = append(times, b.at)
+		}
+		for _, s := range p.seats {
+			times = append(times, int(max(0, s.taken.UnixNano())))
 		}
 	}
 	slices.Sort(times)
@@ -260,13 +268,13 @@ func (w *world) key() string {
 		if add(p.runs); !p.runs {
 			continue
 		}
-		key = append(key, byte(rank(p.missed)), byte(rank(p.changedAt())))
+		key = append(key, byte(rank(p.missed)), byte(rank(p.seatedAt())))
 		for k, b := range p.known[:w.size] {
 			add(b.placed, b.owns, b.left, p.live[k], p.elders[b.member(k).Incarnation], p.placed)
 			key = append(append(key, byte(b.life), byte(rank(b.at))), b.table[:]...)
 			if seat := p.seats[idOf(k)]; seat != nil {
 				add(true, seat.lost.IsZero())
-				key = append(key, byte(seat.vote), byte(seat.latest))
+				key = append(key, byte(seat.vote), byte(seat.latest), byte(rank(int(max(0, seat.taken.UnixNano())))))
 			} else {
 				add(false)
 			}
