@@ -204,11 +204,7 @@ func TestChart(t *testing.T) {
 			}
 			if o.policy != nil {
 				selectors = append(selectors, o.policy.Spec.PodSelector.MatchLabels, o.policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels)
-				var closed []string
-				if strings.Contains(values, "http: []") {
-					closed = []string{"http"}
-				}
-				checkPolicy(t, *o.policy, pod, closed...)
+				checkPolicy(t, *o.policy, pod)
 			} else if name != "no policy" {
 				t.Error("no network policy")
 			}
@@ -230,29 +226,42 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// checkPolicy: the policy lets in what the containers listen on, apart from closed ports, and no more.
-func checkPolicy(t *testing.T, policy networkingv1.NetworkPolicy, pod corev1.PodSpec, closed ...string) {
+// checkPolicy: the policy lets in what the containers listen on, and no more. The pods reach each other at all ports of the agent:
+// roost doctor --all calls the HTTP API of each.
+func checkPolicy(t *testing.T, policy networkingv1.NetworkPolicy, pod corev1.PodSpec) {
 	t.Helper()
-	listens, lets := make(map[string]bool), make(map[string]bool)
+	listens, lets, among := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	for _, c := range slices.Concat(pod.Containers, pod.InitContainers) {
 		for _, p := range c.Ports {
-			if !slices.Contains(closed, p.Name) {
-				listens[fmt.Sprint(p.ContainerPort, "/", cmp.Or(p.Protocol, corev1.ProtocolTCP))] = true
-			}
+			listens[fmt.Sprint(p.ContainerPort, "/", cmp.Or(p.Protocol, corev1.ProtocolTCP))] = true
 		}
 	}
 	for _, rule := range policy.Spec.Ingress {
 		for _, p := range rule.Ports {
 			port := fmt.Sprint(p.Port.IntValue(), "/", *p.Protocol)
 			lets[port] = true
-			if ours := strings.HasPrefix(port, "7946/") || strings.HasPrefix(port, "8401/"); ours == (len(rule.From) == 0) {
+			if isAgents(port) == (len(rule.From) == 0) {
 				t.Errorf("port %s is open to %v", port, rule.From)
+			}
+			for _, peer := range rule.From {
+				if peer.NamespaceSelector == nil && reflect.DeepEqual(peer.PodSelector, &policy.Spec.PodSelector) {
+					among[port] = true
+				}
 			}
 		}
 	}
 	if !maps.Equal(listens, lets) {
 		t.Errorf("the pods listen on %v, the policy lets in %v", listens, lets)
 	}
+	for port := range listens {
+		if isAgents(port) && !among[port] {
+			t.Errorf("the pods do not reach each other at %s", port)
+		}
+	}
+}
+
+func isAgents(port string) bool {
+	return strings.HasPrefix(port, "7946/") || strings.HasPrefix(port, "8401/")
 }
 
 // checkSecrets: each file that the agent reads is one that the volume has, and NOTES.txt says how to make it.
