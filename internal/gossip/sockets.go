@@ -118,12 +118,9 @@ func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	switch {
 	case ip != "":
 	case bound.IP.IsUnspecified():
-		private, err := sockaddr.GetPrivateIP()
+		private, err := privateIP(sockaddr.GetPrivateIP)
 		if err != nil {
-			return nil, 0, fmt.Errorf("gossip: addresses of this host: %w", err)
-		}
-		if private == "" {
-			return nil, 0, errors.New("gossip: this host has no private IP address: set the advertised one")
+			return nil, 0, err
 		}
 		ip, port = private, bound.Port
 	default:
@@ -137,6 +134,18 @@ func (s *sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 		parsed = four
 	}
 	return parsed, port, nil
+}
+
+func privateIP(find func() (string, error)) (string, error) {
+	ip, err := find()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("gossip: addresses of this host: %w: set Advertise (--advertise)", err)
+	case ip == "":
+		return "", errors.New("gossip: this host has no private IP address: set Advertise (--advertise)")
+	default:
+		return ip, nil
+	}
 }
 
 // WriteTo implements memberlist.Transport.

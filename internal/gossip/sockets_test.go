@@ -5,6 +5,8 @@ import (
 	"log"
 	"net"
 	"net/netip"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,5 +96,17 @@ func TestAdvertisedAddress(t *testing.T) {
 	all := newSockets(t, "0.0.0.0:0")
 	if ip, port, err := all.FinalAdvertiseAddr("", 0); err == nil && (ip.IsUnspecified() || port != int(all.port())) {
 		t.Errorf("%v, %d", ip, port)
+	}
+}
+
+// The errors of a host whose own address cannot be found name the setting.
+func TestNoAddress(t *testing.T) {
+	for name, find := range map[string]func() (string, error){
+		"without a private one": func() (string, error) { return "", nil },
+		"unreadable":            func() (string, error) { return "", syscall.EAFNOSUPPORT },
+	} {
+		if _, err := privateIP(find); err == nil || !strings.Contains(err.Error(), "Advertise (--advertise)") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
