@@ -62,7 +62,12 @@ func run(ctx context.Context) error {
 
 	ending, cancel := context.WithTimeout(context.Background(), 50*time.Second) // terminationGracePeriodSeconds is 60
 	defer cancel()
-	return errors.Join(err, agent.Drain(ending), server.Shutdown(ending), agent.Leave(ending))
+	drained := agent.Drain(ending)
+	select {
+	case <-time.After(5 * time.Second): // until Services send no more requests
+	case <-ending.Done():
+	}
+	return errors.Join(err, drained, server.Shutdown(ending), agent.Leave(ending))
 }
 
 func serve(http.ResponseWriter, *http.Request) {}
