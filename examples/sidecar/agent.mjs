@@ -50,7 +50,7 @@ export async function* events() {
   const abort = new AbortController();
   const silence = setTimeout(() => abort.abort(new Error('the stream is silent')), 40_000); // a comment comes every 15 s
   try {
-    const response = await fetch(agent + '/v1/events', { signal: abort.signal });
+    const response = await fetch(agent + '/v1/events', { headers: authorization, signal: abort.signal });
     if (!response.ok) throw new Error(`the stream is refused with ${response.status}`);
     let text = '';
     for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {

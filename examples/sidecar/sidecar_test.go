@@ -44,7 +44,7 @@ func TestSidecar(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		redis := redistest.Start(t)
-		f := newFleet(t, "--http-token-file", secret, "--redis", redis.URL())
+		f := newFleet(t, "--http-token-file", secret, "--http-token-reads", "--redis", redis.URL())
 		homes := f.meet(t)
 		f.move(t, homes)
 		f.kill(t, homes)
