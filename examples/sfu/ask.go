@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -49,17 +50,17 @@ func (b *bot) ask(ctx context.Context, door, room string, last reconnect.Directi
 		if err != nil {
 			return last, err
 		}
-		if d, err := b.request(ctx, http.MethodPost, "http://"+door+"/report/"+room, body); !errors.Is(err, errNoRoom) {
+		if d, err := b.request(ctx, http.MethodPost, "http://"+door+"/report/"+url.PathEscape(room), body); !errors.Is(err, errNoRoom) {
 			return d, err
 		}
 	}
-	return b.request(ctx, http.MethodGet, "http://"+door+"/where/"+room, nil)
+	return b.request(ctx, http.MethodGet, "http://"+door+"/where/"+url.PathEscape(room), nil)
 }
 
 var errNoRoom = errors.New("the room has no node")
 
-func (c *crowd) request(ctx context.Context, method, url string, body []byte) (d reconnect.Directive, err error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+func (c *crowd) request(ctx context.Context, method, at string, body []byte) (d reconnect.Directive, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
 	if err != nil {
 		return d, err
 	}
@@ -74,6 +75,6 @@ func (c *crowd) request(ctx context.Context, method, url string, body []byte) (d
 	case http.StatusNotFound:
 		return d, errNoRoom
 	default:
-		return d, fmt.Errorf("%s: %s", url, resp.Status)
+		return d, fmt.Errorf("%s: %s", at, resp.Status)
 	}
 }

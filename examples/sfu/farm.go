@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"slices"
 	"strings"
@@ -160,8 +161,8 @@ func (f *farm) stats(ctx context.Context, id string) (s stats, err error) {
 	return s, f.get(ctx, "http://"+n.HTTP+"/stats", &s)
 }
 
-func (f *farm) get(ctx context.Context, url string, into any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func (f *farm) get(ctx context.Context, at string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (f *farm) get(ctx context.Context, url string, into any) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+		return fmt.Errorf("%s: %s", at, resp.Status)
 	}
 	return json.NewDecoder(resp.Body).Decode(into)
 }
@@ -183,7 +184,7 @@ func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.
 		err := errors.New("no node")
 		for _, n := range f.visible() {
 			var d reconnect.Directive
-			if err = f.get(ctx, "http://"+n.HTTP+"/where/"+room, &d); err != nil {
+			if err = f.get(ctx, "http://"+n.HTTP+"/where/"+url.PathEscape(room), &d); err != nil {
 				continue
 			}
 			if homes[room] = d; f.node(string(d.To)) == nil {

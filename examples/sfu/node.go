@@ -11,8 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,7 +215,8 @@ func (n *node) post(w http.ResponseWriter, r *http.Request) {
 // refuse sends a WHIP or WHEP client to the node of its room, or to an edge, if there is one.
 func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if to, ok := directed(err); ok {
-		w.Header().Set("Location", "http://"+to.Addr+path.Join(path.Dir(r.URL.Path), url.PathEscape(to.Room)))
+		verb, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // a room may have slashes, too
+		w.Header().Set("Location", "http://"+to.Addr+"/"+verb+"/"+url.PathEscape(to.Room))
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	}

@@ -134,23 +134,24 @@ func (p *player) hears(t *testing.T) {
 }
 
 // A publisher by WHIP and a subscriber by WHEP send their offers to any node, and are in one call
-// with a subscriber by WebSocket. DELETE ends a session.
+// with a subscriber by WebSocket, also if the name of its room has a slash. DELETE ends a session.
 func TestWHIP(t *testing.T) { // S6.16
 	t.Parallel()
 	p := startPair(t)
-	sends, err := newPublisher("room")
+	const room, escaped = "team/standup", "team%2Fstandup"
+	sends, err := newPublisher(room)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.crowd.spawn(func() { sends.run(p.ctx) })
 	source := p.link(&bot{crowd: p.crowd, ctx: p.ctx, sends: sends})
-	session := p.post(source, 0, "/whip/room")
+	session := p.post(source, 0, "/whip/"+escaped)
 	for at := range p.nodes { // one of them redirects
-		plays := &player{room: fingerprint("room")}
-		p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), at, "/whep/room")
+		plays := &player{room: fingerprint(room)}
+		p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), at, "/whep/"+escaped)
 		plays.hears(t)
 	}
-	if err := p.crowd.join(p.ctx, "room", false); err != nil {
+	if err := p.crowd.join(p.ctx, room, false); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Eventually(t, "the subscriber by WebSocket", p.crowd.settled)

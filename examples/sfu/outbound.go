@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
@@ -28,7 +29,7 @@ func newOutbound(home reconnect.Directive) outbound {
 
 // dial opens the WebSocket, and exchanges offer and answer. A node that does not host the room says who does.
 func (o *outbound) dial(ctx context.Context, client *http.Client, edge bool, follow func(reconnect.Directive)) (err error) {
-	o.ws, _, err = websocket.Dial(ctx, "ws://"+o.home.Addr+"/join/"+o.home.Room, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
+	o.ws, _, err = websocket.Dial(ctx, "ws://"+o.home.Addr+"/join/"+url.PathEscape(o.home.Room), &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
 	if err != nil {
 		return err
 	}
