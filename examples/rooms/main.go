@@ -76,12 +76,29 @@ func main() {
 	fmt.Printf("%s dies\n", home.To)
 	_, _ = rooms[home.To].Close(), agents[home.To].Close()
 	for batch := range moves {
-		m := batch.Moved[0]
-		fmt.Printf("%s moved from %s to %s: %s\n", m.Room, m.From.Node, m.To.Node, m.Reason)
+		next, err := directive(ctx, batch, home, resolve)
+		check(err)
+		if next.Epoch == home.Epoch { // not this room
+			continue
+		}
 		client := reconnect.Driver{Connect: connect, Resolve: resolve}
-		check(client.Follow(ctx, m.Directive())) // three attempts, then one fresh resolve
+		check(client.Follow(ctx, next)) // three attempts, then one fresh resolve
 		return
 	}
+}
+
+// directive returns where the room of home lives after a batch.
+func directive(ctx context.Context, batch affinity.MovedBatch, home reconnect.Directive, resolve func(context.Context, string) (reconnect.Directive, error)) (reconnect.Directive, error) {
+	if batch.Resync { // moves were dropped, perhaps this room's
+		return resolve(ctx, home.Room)
+	}
+	for _, m := range batch.Moved {
+		if m.Room == home.Room {
+			fmt.Printf("%s moved from %s to %s: %s\n", m.Room, m.From.Node, m.To.Node, m.Reason)
+			return m.Directive(), nil
+		}
+	}
+	return home, nil
 }
 
 func check(err error) {

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/reconnect"
+)
+
+// A client follows the moves of its room, and resolves again after dropped moves.
+func TestDirective(t *testing.T) {
+	resolve := func(_ context.Context, room string) (reconnect.Directive, error) {
+		return reconnect.Directive{Room: room, To: "resolved"}, nil
+	}
+	move := func(room string) affinity.Moved { return affinity.Moved{Room: room, To: lease.Incarnation{Node: "b"}} }
+	for name, tc := range map[string]struct {
+		batch affinity.MovedBatch
+		want  lease.NodeID
+	}{
+		"its room":      {affinity.MovedBatch{Moved: []affinity.Moved{move("other"), move("standup")}}, "b"},
+		"another room":  {affinity.MovedBatch{Moved: []affinity.Moved{move("other")}}, "a"},
+		"dropped moves": {affinity.MovedBatch{Resync: true}, "resolved"},
+	} {
+		if d, err := directive(t.Context(), tc.batch, reconnect.Directive{Room: "standup", To: "a"}, resolve); err != nil || d.To != tc.want {
+			t.Errorf("%s: %+v, %v; want %s", name, d, err, tc.want)
+		}
+	}
+}
