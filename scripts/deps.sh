@@ -3,6 +3,7 @@
 # Does nothing if all are installed. Says so if tests will be skipped, since `go test` prints
 # nothing about them: without the last release in the history, or without root.
 set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin # of ip and nft: on Debian they are in the PATH of root alone
 
 release=$(awk -F '"' '/^const lastRelease/ { print $2 }' cmd/roost/release_test.go)
 if ! git cat-file -e "$release^{commit}" 2>/dev/null; then
