@@ -1,9 +1,9 @@
 # The two main commands: `make check` while working, `make test` before a push.
 
-TOOL := go tool -modfile=$(CURDIR)/internal/tools/go.mod
+TOOL := go tool -modfile="$(CURDIR)/internal/tools/go.mod"
 STEP := @scripts/step.sh
 EACH := scripts/each-module.sh
-NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -parallel 3 ./internal/netlab -long $(if $(EXE),-exe $(abspath $(EXE)))
+NETWORKS = $(STEP) 'networks with faults' go test -count=1 -v -timeout 1h -parallel 3 ./internal/netlab -long $(if $(EXE),-exe "$(abspath $(EXE))")
 FLOODS = $(STEP) 'strangers at the gossip port' go test -count=1 -v -timeout 1h -parallel 1 -run 'Test(Floods|Forgeries|Replay|Reflection)$$' ./cmd/roost -floods
 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
@@ -76,7 +76,7 @@ e2e: ## the tests in a browser and in a terminal
 	$(STEP) 'tests in a browser and in a terminal' sh -c 'cd internal/e2e && go test ./...'
 
 modules: ## the tests of the other modules under the race detector
-	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec $(CURDIR)/scripts/race.sh'
+	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec "$(CURDIR)/scripts/race.sh"'
 
 # Their heaps are small: with GOGC=400, the garbage collector takes a quarter less of the CPU.
 long: ## packages without a goroutine, and the crowds that are too large for the race detector
@@ -92,7 +92,7 @@ fuzz: ## fuzz each target for FUZZTIME, 300ms by default
 	$(STEP) 'fuzzing' scripts/fuzz.sh
 
 bench-once: ## one iteration of each benchmark, as a check that it runs
-	$(STEP) 'one iteration of each benchmark' $(EACH) $(CURDIR)/scripts/bench-once.sh
+	$(STEP) 'one iteration of each benchmark' $(EACH) "$(CURDIR)/scripts/bench-once.sh"
 
 followers: ## 1,000 followers of three agents through 100 changes, one agent killed: how late, as p99; takes a minute, needs an idle machine
 	$(STEP) 'a crowd of followers' go test -count=1 -v -run 'TestFollowers$$' ./cmd/roost -followers 1000
