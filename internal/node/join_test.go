@@ -75,7 +75,7 @@ func (j *joining) carryOut(r Ready) {
 		if err, ok := j.errs[x.Addr]; ok {
 			reason := map[error]Reason{errRefused: Refused, errHungUp: OtherCluster, errStuck: Unfinished, errSlow: Unfinished}[err]
 			took := 10 * time.Millisecond
-			if err == errSlow {
+			if errors.Is(err, errSlow) {
 				took = 5 * time.Second
 			}
 			after(took, func() {
