@@ -108,8 +108,12 @@ func (k *keeper) owned() []placement.Partition {
 	return s.State.Owned()
 }
 
-// sweepSecond sweeps the partitions in which this node is second.
+// sweepSecond sweeps the partitions in which this node is second, as soon as there is a table.
 func (k *keeper) sweepSecond(s *cluster.Snapshot) {
+	if s.Table == nil {
+		return
+	}
+	k.standIn = time.Time{}
 	var second []placement.Partition
 	for p := range placement.Partition(s.Table.Partitions()) {
 		if best := s.Table.Rank(p, 2); len(best) == 2 && best[1] == s.Self.ID {
@@ -201,8 +205,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 		}
 	}
 	now := time.Now()
-	if !k.standIn.IsZero() && !now.Before(k.standIn) && s.Table != nil {
-		k.standIn = time.Time{}
+	if !k.standIn.IsZero() && !now.Before(k.standIn) {
 		k.sweepSecond(s)
 	}
 	if !now.Before(k.sweepAll) {
