@@ -67,7 +67,7 @@ type Op struct {
 
 	// Limit, if it is not 0, bounds what Units are counted towards Set's incarnation, by any
 	// user within the last Window: an op that would exceed it has no effect, and its result
-	// is Full. Units of other ops for the same room, at the same time, do not count. It is for single ops alone. While an op that is too many is undone, other users may
+	// is Full. Units of other ops for the same room, within some seconds, do not count. It is for single ops alone. While an op that is too many is undone, other users may
 	// read its pin.
 	Limit, Units int64
 	Window       time.Duration // at most a minute

@@ -19,7 +19,7 @@ import (
 
 const (
 	defaultWait = 10 * time.Second
-	maxWait     = 60 * time.Second
+	maxWait     = time.Hour
 	handOver    = 50 * time.Millisecond // until a change has reached the agent's loop
 	minHandOver = time.Second           // if the caller does not wait
 	leaveTime   = 30 * time.Second
@@ -83,12 +83,14 @@ func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration
 	}()
 	patience := time.NewTimer(max(wait, handOver))
 	defer patience.Stop()
+	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
 	select {
 	case err := <-result:
 		if converged = err == nil; !converged && !errors.Is(err, context.DeadlineExceeded) {
 			return false, a.problemOf(err)
 		}
 	case <-patience.C:
+	case <-stop: // the server ends
 	case <-r.Context().Done():
 	}
 	return converged, nil
@@ -178,7 +180,7 @@ func durationOf(r *http.Request, name string, missing, least, most time.Duration
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		return 0, badRequest("%s is %.20q; it must be %.3gs to %.3gs, such as 500ms or 10s", name, text, least.Seconds(), most.Seconds())
+		return 0, badRequest("%s is %.20q; it must be %.4gs to %.4gs, such as 500ms or 10s", name, text, least.Seconds(), most.Seconds())
 	}
 	return d, nil
 }

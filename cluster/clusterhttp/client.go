@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -94,15 +93,10 @@ func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnos
 }
 
 // Drain makes the node release its partitions, and waits until every member has
-// agreed, for nine tenths of the time that ctx leaves, or 10 s if ctx has no
-// deadline. After that time Converged is false and draining continues. The agent waits for
-// 60 s at most, and is called again after that, unless another caller has ended the drain.
-func (c *Client) Drain(ctx context.Context) (a Changed, err error) {
-	err = agree(ctx, func(wait time.Duration) (done bool, err error) {
-		a, err = ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+wait.String(), nil)
-		return a.Converged || a.State != lease.Draining, err
-	})
-	return a, err
+// agreed, for nine tenths of the time that ctx leaves: at most an hour, 10 s if ctx has no
+// deadline. After that time Converged is false and draining continues.
+func (c *Client) Drain(ctx context.Context) (Changed, error) {
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), nil)
 }
 
 // Evacuate is Drain for a node with rooms: they move to other nodes, rate a second or
@@ -114,16 +108,12 @@ func (c *Client) Evacuate(ctx context.Context, rate int, deadline time.Duration)
 		return Changed{}, err
 	}
 	rooms := map[string]int64{"rate": int64(rate), "deadline_ms": ms}
-	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+min(patience(ctx), maxWait).String(), map[string]any{"rooms": rooms})
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), map[string]any{"rooms": rooms})
 }
 
 // Undrain is the reverse of Drain, and waits in the same way.
-func (c *Client) Undrain(ctx context.Context) (a Changed, err error) {
-	err = agree(ctx, func(wait time.Duration) (done bool, err error) {
-		a, err = ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+wait.String(), nil)
-		return a.Converged || a.State == lease.Draining, err
-	})
-	return a, err
+func (c *Client) Undrain(ctx context.Context) (Changed, error) {
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/undrain?wait="+patience(ctx), nil)
 }
 
 // Leave makes the node leave the cluster. It returns when the agent has accepted the
@@ -153,35 +143,13 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 }
 
 // Evict has a member own nothing for some time, in the view of all members; 0 ends an
-// earlier eviction. It waits as long as Drain does. The eviction is sent once: after 60 s, Evict reads the members until they agree.
-func (c *Client) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (e Evicted, err error) {
+// earlier eviction. It waits as Drain does.
+func (c *Client) Evict(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Evicted, error) {
 	ms, err := millisOf("the time of an eviction", d)
 	if err != nil {
-		return e, err
+		return Evicted{}, err
 	}
-	sent := false
-	err = agree(ctx, func(wait time.Duration) (done bool, err error) {
-		if !sent {
-			sent = true
-			e, err = ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+wait.String(), Eviction{ID: id, ForMS: ms, Reason: reason})
-		} else {
-			e.Converged, err = c.awaitEviction(ctx, id, d > 0, wait)
-		}
-		return e.Converged, err
-	})
-	return e, err
-}
-
-// awaitEviction waits until all members agree on a table with or without an eviction. Another call of /v1/evict would undo
-// what another caller has decided since.
-func (c *Client) awaitEviction(ctx context.Context, id lease.NodeID, evicted bool, wait time.Duration) (bool, error) {
-	for end := time.Now().Add(wait); ; pause(ctx) {
-		m, err := c.Members(ctx)
-		is := slices.ContainsFunc(m.Evictions, func(e Eviction) bool { return e.ID == id })
-		if agreed := m.Converged && is == evicted; agreed || err != nil || !time.Now().Before(end) {
-			return agreed, err
-		}
-	}
+	return ask[Evicted](ctx, c, http.MethodPost, "/v1/evict?wait="+patience(ctx), Eviction{ID: id, ForMS: ms, Reason: reason})
 }
 
 // millisOf returns a duration as the API has it, where 0 has a meaning of its own.
@@ -201,30 +169,12 @@ func (c *Client) Ready(ctx context.Context) error {
 
 // patience returns how long the agent should wait so that its response arrives before
 // the deadline of ctx.
-func patience(ctx context.Context) time.Duration {
+func patience(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return defaultWait
+		return defaultWait.String()
 	}
-	return max(0, time.Until(deadline)*9/10)
-}
-
-// agree repeats a call until it is done, for the patience of ctx: one call waits for maxWait at most.
-func agree(ctx context.Context, call func(wait time.Duration) (done bool, err error)) error {
-	for end := time.Now().Add(patience(ctx)); ; pause(ctx) {
-		left := max(0, time.Until(end))
-		if done, err := call(min(left, maxWait)); done || err != nil || left <= maxWait {
-			return err
-		}
-	}
-}
-
-// pause keeps calls apart that return at once.
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done(): // the next call says so
-	}
+	return min(max(0, time.Until(deadline)*9/10), maxWait).String()
 }
 
 // ask makes one call and decodes the response.

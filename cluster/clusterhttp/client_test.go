@@ -92,66 +92,25 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A client with more time than an agent waits in one call waits on, until every member has agreed or its time is up. It does not
-// repeat an eviction, which another caller may have ended, nor a drain that another caller has ended.
-func TestClientWaitsOn(t *testing.T) {
-	drain := func(ctx context.Context, c *Client) (bool, error) { a, err := c.Drain(ctx); return a.Converged, err }
-	undrain := func(ctx context.Context, c *Client) (bool, error) { a, err := c.Undrain(ctx); return a.Converged, err }
-	evict := func(ctx context.Context, c *Client) (bool, error) {
-		e, err := c.Evict(ctx, "b", time.Hour, "")
-		return e.Converged, err
-	}
-	for name, tt := range map[string]struct {
-		call    func(context.Context, *Client) (bool, error)
-		state   lease.State // of the agent
-		evicted []Eviction
-		agreed  time.Duration // after this time
-		timeout time.Duration
-		took    time.Duration
-		changes int // calls that change something
-	}{
-		"drain":                   {drain, lease.Draining, nil, 150 * time.Second, 5 * time.Minute, 150 * time.Second, 3},
-		"drain, never":            {drain, lease.Draining, nil, time.Hour, 5 * time.Minute, 270 * time.Second, 5},
-		"drain, short":            {drain, lease.Draining, nil, time.Hour, 20 * time.Second, 18 * time.Second, 1},
-		"drain, ended by another": {drain, lease.Active, nil, time.Hour, 5 * time.Minute, maxWait, 1},
-		"undrain":                 {undrain, lease.Active, nil, 150 * time.Second, 5 * time.Minute, 150 * time.Second, 3},
-		"undrain, drained again":  {undrain, lease.Draining, nil, time.Hour, 5 * time.Minute, maxWait, 1},
-		"evict":                   {evict, lease.Active, []Eviction{{ID: "b"}}, 150 * time.Second, 5 * time.Minute, 150 * time.Second, 1},
-		"evict, never":            {evict, lease.Active, []Eviction{{ID: "b"}}, time.Hour, 5 * time.Minute, 270 * time.Second, 1},
-		"evict, ended by another": {evict, lease.Active, nil, 61 * time.Second, 2 * time.Minute, 108 * time.Second, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began, changes := time.Now(), 0
-				agreed := func() bool { return time.Since(began) >= tt.agreed }
-				client := serve(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == "/v1/members" {
-						writeJSON(w, http.StatusOK, Members{Evictions: tt.evicted, Converged: agreed()})
-						return
-					}
-					changes++
-					wait, p := waitOf(r)
-					if p != nil {
-						t.Error(p)
-					}
-					time.Sleep(max(0, min(wait, tt.agreed-time.Since(began))))
-					c := Changed{Self: "a", State: tt.state, Converged: agreed()}
-					if r.URL.Path == "/v1/evict" {
-						writeJSON(w, http.StatusOK, Evicted{Eviction: Eviction{ID: "b"}, Converged: c.Converged})
-						return
-					}
-					writeJSON(w, http.StatusOK, c)
-				})}).client(t)
-				ctx, cancel := context.WithTimeout(t.Context(), tt.timeout)
-				defer cancel()
-				converged, err := tt.call(ctx, client)
-				took := time.Since(began)
-				if err != nil || converged != (tt.took == tt.agreed) || changes != tt.changes || took < tt.took-time.Second || took > tt.took+3*time.Second {
-					t.Errorf("%v, %v after %v and %d calls", converged, err, took, changes)
-				}
-			})
-		})
-	}
+// A client asks an agent to wait for as long as it has time itself, and the agent does.
+func TestClientWaitsLong(t *testing.T) { // S8.3
+	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
+		client := serve(t, NewServer(h)).client(t)
+		c.Split([]string{"a", "b"}, []string{"c"})
+		heal := time.AfterFunc(3*time.Second, c.Heal) // before the lease of c ends, so it has yet to agree
+		defer heal.Stop()
+		for what, call := range map[string]func(context.Context) (bool, error){
+			"drain":   func(ctx context.Context) (bool, error) { a, err := client.Drain(ctx); return a.Converged, err },
+			"undrain": func(ctx context.Context) (bool, error) { a, err := client.Undrain(ctx); return a.Converged, err },
+			"evict":   func(ctx context.Context) (bool, error) { a, err := client.Evict(ctx, "b", time.Hour, ""); return a.Converged, err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			if converged, err := call(ctx); err != nil || !converged {
+				t.Errorf("%s: %v, %v", what, converged, err)
+			}
+			cancel()
+		}
+	})
 }
 
 // A duration below the unit of the API is rejected: 0 would mean the opposite.
@@ -444,7 +403,7 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 // The wait that the client requests follows from the caller's deadline.
 func TestClientPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for within, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: 900 * time.Millisecond, time.Hour: 54 * time.Minute, -time.Second: 0} {
+		for within, want := range map[time.Duration]string{0: "10s", time.Second: "900ms", time.Hour: "54m0s", 2 * time.Hour: "1h0m0s", -time.Second: "0s"} {
 			ctx := t.Context()
 			if within != 0 {
 				var cancel context.CancelFunc
@@ -452,7 +411,7 @@ func TestClientPatience(t *testing.T) {
 				defer cancel()
 			}
 			if got := patience(ctx); got != want {
-				t.Errorf("with %v left: %v, want %v", within, got, want)
+				t.Errorf("with %v left: %s, want %s", within, got, want)
 			}
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+const writeTimeout = 75 * time.Second
+
 // NewServer returns a server for h, which may be a [Handler] alone or a mux that
 // holds one, with limits on the cost of an idle, slow or hostile client. Call Serve with
 // a listener, or set Addr first.
@@ -18,8 +20,8 @@ import (
 // descriptors or the memory of the program. For more event streams than that
 // ([Options].MaxStreams), set ConnState to nil, which removes both limits.
 //
-// WriteTimeout is longer than any response may take. An event stream replaces it by a
-// deadline for each event. For that, a middleware around the handler must support
+// WriteTimeout is longer than any response may take, but for two kinds. An event stream replaces it by a
+// deadline for each event, and a call that waits for agreement by its own. For that, a middleware around the handler must support
 // http.ResponseController (by Unwrap); otherwise the stream ends after WriteTimeout and
 // its client reconnects. Shutdown ends the streams at once and waits for other requests.
 func NewServer(h http.Handler) *http.Server {
@@ -32,7 +34,7 @@ func NewServer(h http.Handler) *http.Server {
 		Handler:           limits.around(h),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second, // headers and body
-		WriteTimeout:      maxWait + 15*time.Second,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10, // a key of 4 kB takes 12 kB when escaped
 		ConnState:         limits.changed,

@@ -28,10 +28,10 @@ func (n *Node) Undrain(now time.Time) {
 	n.comeBack(now)
 }
 
-// comeBack publishes at once if nobody owns anything. Else the next table comes a quiet window later, as after a join: all other
-// members compute it then, and until then the partitions of this node are theirs.
+// comeBack publishes at once if this node is alone. Else the next table comes a quiet window later, as after a join: all other
+// members compute it then. Until then the partitions of this node are theirs, or they come back, too.
 func (n *Node) comeBack(now time.Time) {
-	if len(n.table.Nodes()) == 0 {
+	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 {
 		n.publish(now)
 	}
 }
@@ -60,8 +60,7 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
 	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool {
-		ofName := t.kind == seedAddr && len(names) > 0 // perhaps
-		return t.kind == seedName && !slices.Contains(names, t.addr) || t.kind == seedAddr && !ofName && !slices.Contains(addrs, t.addr)
+		return t.kind == seedName && !slices.Contains(names, t.addr) || t.kind == seedAddr && !slices.Contains(addrs, t.addr)
 	})
 	n.join.next = now
 	n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))

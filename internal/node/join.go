@@ -269,12 +269,15 @@ func (t *target) hangsUp() bool {
 
 // result joins the errors of the latest tries. It is hopeless to go on if all targets were
 // tried, some refuse this node for good, and none has answered over TCP. A seed that hung up
-// once may have been stopped.
+// once may have been stopped. A member that is no seed was named by others, perhaps wrongly.
 func (j *join) result() (hopeless bool, err error) {
 	var errs []error
 	refused, hungUp, least := false, 0, hangUps
 	for _, t := range j.targets {
 		errs = append(errs, t.err)
+		if t.kind == memberAddr && !errors.Is(t.err, errUnconfirmed) {
+			continue
+		}
 		refused = refused || t.reason == Refused
 		hungUp, least = max(hungUp, t.hungUp), min(least, t.tries)
 		if errors.Is(t.err, errUnconfirmed) {

@@ -420,9 +420,9 @@ func TestNewSeedsWhileItJoins(t *testing.T) { // S5.7
 
 // New seeds end the joining of no node that waits for a seed that is stuck.
 func TestNewSeedsOfAStuckJoin(t *testing.T) { // S5.7
-	for _, names := range [][]string{nil, {"name"}} {
+	for _, names := range [][]string{nil, {"name"}, {"other"}} {
 		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames, c.StartupGrace = nil, []string{"name"}, time.Second })
-		j.names, j.errs = map[string]string{"name": "stuck"}, map[string]error{"stuck": errSlow, "new": nil}
+		j.names, j.errs = map[string]string{"name": "stuck", "other": "dead"}, map[string]error{"stuck": errSlow, "new": nil}
 		j.run(9*time.Second, false)
 		j.n.SetSeeds(j.now, []string{"new"}, names)
 		j.run(3*time.Second, false)
@@ -464,5 +464,36 @@ func TestUndrainAlone(t *testing.T) { // S2.1
 	w.nodes["a"].Undrain(w.now)
 	if w.run(10 * time.Millisecond); w.owned("a") != 8 {
 		t.Errorf("owns %d partitions of 8", w.owned("a"))
+	}
+}
+
+// A recorded state leads a newcomer to an address where a node of another cluster, or with other settings, runs now. That ends no
+// newcomer (S9.2).
+func TestRecordedStateEndsNoNewcomer(t *testing.T) {
+	for _, reason := range []Reason{Refused, OtherCluster} {
+		w := newNetwork(t, nil, "a", "b")
+		n := New(w.now, w.start("n", 1).cfg, 1)
+		n.cfg.Seeds = []string{"dead"}
+		state, led := w.nodes["a"].Sync(w.now), 0
+		for i := range 1000 {
+			if w.run(10 * time.Millisecond); i == 50 {
+				n.Merge(w.now, state)
+			}
+			r := n.Ready(w.now)
+			if r.Hopeless != nil {
+				t.Fatalf("reason %v: it ended after %d ms: %v", reason, i*10, r.Hopeless)
+			}
+			for _, x := range r.Exchanges {
+				if x.Addr == "a" {
+					led++
+					n.Exchanged(w.now, x, reason, errors.New("other settings"))
+				} else {
+					n.Exchanged(w.now, x, NoAnswer, errors.New("connection refused"))
+				}
+			}
+		}
+		if led == 0 {
+			t.Error("it did not try the address")
+		}
 	}
 }

@@ -134,8 +134,8 @@ func (n *Node) dialBack(now time.Time, addr string) {
 	}
 }
 
-// noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who runs now.
-// A stranger has to send a recorded one in these moments.
+// noteExchange notes the end of an exchange that a joining node began. A state that came during it shows who runs now: a
+// recorded one counts only if it arrives during an exchange.
 func (n *Node) noteExchange(began time.Time) {
 	r := &n.reach
 	if n.life.phase != Joining || r.streamed.IsZero() || r.streamed.Before(began) {

@@ -235,3 +235,27 @@ func TestMajorityDuringRollingRestart(t *testing.T) { // S5.2
 		}
 	}
 }
+
+// A member that restarted after a crash without proof, and has no part in placement yet, has no vote: members that join after it
+// give it no seat.
+func TestMajorityWithoutTheIsolated(t *testing.T) { // S5.2
+	c := newFleet(t, majority(5))
+	c.Start("a", "b", "c", "v")
+	c.Run(4 * ttl)
+	c.Vanish("v")
+	c.Run(time.Second)
+	c.StartWith("v", sim.Setup{Config: func(cfg *node.Config) { cfg.MinMembers = 9 }})
+	c.Run(4 * ttl)
+	c.Start("d")
+	c.Run(5 * time.Second)
+	c.Start("e")
+	c.Run(5 * ttl)
+	one, other := []string{"a", "b", "v"}, []string{"c", "d", "e"}
+	c.Split(one, other)
+	c.Run(2 * ttl)
+	for range 10 {
+		if c.Run(time.Second); c.owned(one...) > 0 && c.owned(other...) > 0 {
+			t.Fatalf("the sides own %d and %d partitions", c.owned(one...), c.owned(other...))
+		}
+	}
+}

@@ -131,8 +131,9 @@ func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.T
 		}
 	}
 	for id, s := range r.seats {
-		if agreed.After(s.taken.Add(r.Spread)) {
-			s.vote = live[id].Number
+		// Newcomers give a member that has no part in placement no seat, so it has no vote.
+		if m := live[id]; m.Placed && agreed.After(s.taken.Add(r.Spread)) {
+			s.vote = m.Number
 		}
 	}
 }
