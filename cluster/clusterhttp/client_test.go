@@ -102,7 +102,10 @@ func TestClientWaitsLong(t *testing.T) { // S8.3
 		for what, call := range map[string]func(context.Context) (bool, error){
 			"drain":   func(ctx context.Context) (bool, error) { a, err := client.Drain(ctx); return a.Converged, err },
 			"undrain": func(ctx context.Context) (bool, error) { a, err := client.Undrain(ctx); return a.Converged, err },
-			"evict":   func(ctx context.Context) (bool, error) { a, err := client.Evict(ctx, "b", time.Hour, ""); return a.Converged, err },
+			"evict": func(ctx context.Context) (bool, error) {
+				a, err := client.Evict(ctx, "b", time.Hour, "")
+				return a.Converged, err
+			},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			if converged, err := call(ctx); err != nil || !converged {
