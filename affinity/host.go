@@ -250,15 +250,28 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 	return err
 }
 
-// unpin deletes a pin if it has not changed.
+// unpin deletes a pin if it has not changed. A deletion without an answer may take effect much later, when this node hosts the
+// room again. So it names an epoch, and the next hosting gets a greater one.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
-	res := r.swap(ctx, r.agent.Snapshot(), op, "")
-	if res.Err == nil && !res.Done && res.Pin != (pinstore.Pin{}) {
+	s := r.agent.Snapshot()
+	if op.If.Epoch == 0 { // the store has not confirmed that there is one
+		at := op.If.Incarnation
+		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room}, "")
+		if res.Err != nil || res.Pin == (pinstore.Pin{}) {
+			return res.Err
+		}
+		if op.If = res.Pin; op.If.Incarnation != at {
+			return fmt.Errorf("%w: %q", ErrChanged, op.Room)
+		}
+	}
+	r.cache.Void(op.Room, op.If)
+	res := r.swap(ctx, s, op, "")
+	if other := res.Pin.Incarnation; res.Err == nil && !res.Done && other != (lease.Incarnation{}) && other != op.If.Incarnation {
 		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 	}
-	return res.Err
+	return res.Err // nil also if this node hosts the room again
 }
 
 // recheck makes the keeper read the pin of a room that is hosted here again: a Host

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // Two participants arrive at once: the demand of each counts.
@@ -154,6 +155,60 @@ func TestEpochOfEndedHosting(t *testing.T) { // S6.2
 		time.Sleep(3 * time.Second)
 		if store.before.Load() != nil || !lost(h) || h.Epoch() != epoch {
 			t.Errorf("claimed %t, lost %t, epoch %d after %d", store.before.Load() == nil, lost(h), h.Epoch(), epoch)
+		}
+	})
+}
+
+// tardy answers no deletion of a pin, and carries it out when the test says so.
+type tardy struct {
+	pinstore.Store
+	deletions []pinstore.Op
+}
+
+func (s *tardy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if op := ops[0]; len(ops) == 1 && op.Set.Number == 0 && op.If != (pinstore.Pin{}) {
+		s.deletions = append(s.deletions, op)
+		<-ctx.Done()
+		return []pinstore.Result{{Err: pinstore.ErrStore}}
+	}
+	return s.Store.Swap(ctx, ops...)
+}
+
+// A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a pause of Redis: the
+// new hosting keeps its pin.
+func TestTardyDeletion(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		store := &tardy{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		first := f.hostAt(o, "r", 2)
+		epoch := first.Epoch()
+		if err := first.Release(t.Context()); err == nil || len(store.deletions) != 1 {
+			t.Fatalf("%v, deletions %+v", err, store.deletions)
+		}
+		second := f.hostAt(o, "r", 2)
+		store.Store.Swap(t.Context(), store.deletions[0])
+		if is := pins(t, store.Store)["r"]; is.Incarnation == (lease.Incarnation{}) || second.Epoch() <= epoch || is.Epoch != second.Epoch() {
+			t.Errorf("epoch %d, then %d; its pin: %+v", epoch, second.Epoch(), is)
+		}
+	})
+}
+
+// The release of a hosting that the store has not confirmed deletes no pin that it has not read.
+func TestReleaseUnconfirmed(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: &tardy{Store: pinstore.NewMemory()}}
+		f := newFleet(t, store, affinity.Config{}, "a")
+		store.fails.Store(true)
+		h := f.hostAt("a", "r", 2)
+		if err := h.Release(t.Context()); h.Epoch() != 0 || err == nil {
+			t.Fatalf("epoch %d, %v", h.Epoch(), err)
+		}
+		store.fails.Store(false)
+		time.Sleep(10 * time.Second)
+		if sent := store.Store.(*tardy).deletions; len(sent) > 0 {
+			t.Errorf("deletions %+v", sent)
 		}
 	})
 }

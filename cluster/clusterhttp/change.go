@@ -19,7 +19,7 @@ import (
 
 const (
 	defaultWait = 10 * time.Second
-	maxWait     = time.Hour
+	maxWait     = 10 * time.Minute
 	handOver    = 50 * time.Millisecond // until a change has reached the agent's loop
 	minHandOver = time.Second           // if the caller does not wait
 	leaveTime   = 30 * time.Second
@@ -91,7 +91,9 @@ func (a *api) perform(w http.ResponseWriter, r *http.Request, wait time.Duration
 		}
 	case <-patience.C:
 	case <-stop: // the server ends
+		time.AfterFunc(minHandOver, cancel)
 	case <-r.Context().Done():
+		time.AfterFunc(minHandOver, cancel) // the caller no longer waits
 	}
 	return converged, nil
 }

@@ -93,7 +93,7 @@ func (c *Client) Doctor(ctx context.Context, over time.Duration) (doctor.Diagnos
 }
 
 // Drain makes the node release its partitions, and waits until every member has
-// agreed, for nine tenths of the time that ctx leaves: at most an hour, 10 s if ctx has no
+// agreed, for nine tenths of the time that ctx leaves: at most ten minutes, 10 s if ctx has no
 // deadline. After that time Converged is false and draining continues.
 func (c *Client) Drain(ctx context.Context) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/drain?wait="+patience(ctx), nil)

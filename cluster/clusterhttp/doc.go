@@ -46,7 +46,7 @@
 // A body is a JSON object of at most 64 kB, with Content-Type application/json and no
 // unknown fields. Calls without parameters in the body take {} or no body.
 //
-// /v1/drain, /v1/undrain and /v1/evict wait until all members agree, for at most wait: 0 to 1h, by
+// /v1/drain, /v1/undrain and /v1/evict wait until all members agree, for at most wait: 0 to 10m, by
 // default 10s. They respond with 200 in either case; converged shows the result. The
 // change continues if the caller disconnects. /v1/load is sent with the next heartbeat,
 // /v1/weight immediately; neither call waits.

@@ -65,7 +65,7 @@ func object(required string, properties map[string]any) map[string]any {
 
 func calls() []call {
 	key := parameter{"key", "any text", text(maxKey), true}
-	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 1h, default 10s", text(20), false}
+	wait := parameter{"wait", "how long to wait for all members to agree, such as 500ms; up to 10m, default 10s", text(20), false}
 	node := parameter{"node", "only rooms of this node", text(64), false}
 	limit := parameter{"limit", "maximum number of rooms; default 1,000", whole(1, 10000), false}
 	people := whole(0, pinstore.MaxSize)

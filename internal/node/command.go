@@ -28,10 +28,10 @@ func (n *Node) Undrain(now time.Time) {
 	n.comeBack(now)
 }
 
-// comeBack publishes at once if this node is alone. Else the next table comes a quiet window later, as after a join: all other
+// comeBack publishes at once if this node is alone, and nobody owns anything. Else the next table comes a quiet window later, as after a join: all other
 // members compute it then. Until then the partitions of this node are theirs, or they come back, too.
 func (n *Node) comeBack(now time.Time) {
-	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 {
+	if n.table != nil && !n.life.entering && n.set.PeerCount() == 0 && len(n.table.Nodes()) == 0 {
 		n.publish(now)
 	}
 }
@@ -60,7 +60,13 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
 	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool {
-		return t.kind == seedName && !slices.Contains(names, t.addr) || t.kind == seedAddr && !slices.Contains(addrs, t.addr)
+		switch t.kind {
+		case seedName:
+			return !slices.Contains(names, t.addr)
+		case seedAddr:
+			return !slices.Contains(addrs, t.addr) && !slices.Contains(names, t.name)
+		}
+		return false
 	})
 	n.join.next = now
 	n.join.until = latest(n.join.until, now.Add(max(n.cfg.StartupGrace, leastGrace)))

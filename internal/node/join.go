@@ -29,6 +29,7 @@ type join struct {
 type target struct {
 	kind     kind
 	addr     string    // or the name
+	name     string    // of which it is an address; "" = it was given as one
 	began    time.Time // the latest try; zero = there was none
 	underWay bool
 	next     time.Time // when it is tried again
@@ -127,6 +128,9 @@ func (n *Node) seek(now time.Time) {
 func (n *Node) add(k kind, addrs, except []string, most int) {
 	for _, addr := range n.pick(slices.Clone(addrs), len(addrs)) {
 		same := func(t *target) bool { return t.addr == addr }
+		if i := slices.IndexFunc(n.join.targets, same); i >= 0 {
+			n.join.targets[i].kind = max(n.join.targets[i].kind, k) // a member is a seed, too
+		}
 		if most > 0 && addr != n.cfg.Self.Addr && !slices.Contains(except, addr) && !slices.ContainsFunc(n.join.targets, same) {
 			n.join.targets = append(n.join.targets, &target{kind: k, addr: addr})
 			most--
@@ -196,7 +200,11 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 	}
 	n.tried(now, l.target, NoAnswer, err)
 	if n.life.phase == Joining {
+		before := len(n.join.targets)
 		n.add(seedAddr, addrs, nil, len(addrs))
+		for _, t := range n.join.targets[before:] {
+			t.name = l.Name
+		}
 		return
 	}
 	before := len(n.join.targets)
@@ -276,6 +284,9 @@ func (j *join) result() (hopeless bool, err error) {
 	for _, t := range j.targets {
 		errs = append(errs, t.err)
 		if t.kind == memberAddr && !errors.Is(t.err, errUnconfirmed) {
+			if t.underWay && t.tries == 0 {
+				least = 0
+			}
 			continue
 		}
 		refused = refused || t.reason == Refused

@@ -131,8 +131,10 @@ func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.T
 		}
 	}
 	for id, s := range r.seats {
-		// Newcomers give a member that has no part in placement no seat, so it has no vote.
-		if m := live[id]; m.Placed && agreed.After(s.taken.Add(r.Spread)) {
+		switch m := live[id]; {
+		case !m.Placed: // newcomers give it no seat before it is
+			s.taken = now
+		case agreed.After(s.taken.Add(r.Spread)):
 			s.vote = m.Number
 		}
 	}

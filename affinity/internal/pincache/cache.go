@@ -178,6 +178,22 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	}
 }
 
+// Void records that a tenure ends, whose pin may be deleted at any time from now on: a pin with its epoch is an older one.
+func (c *Cache) Void(room string, pin pinstore.Pin) {
+	pin.Epoch++
+	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true}
+	for {
+		old, ok := c.rooms.LoadOrStore(room, next)
+		switch {
+		case !ok:
+			c.added()
+			return
+		case old.(*Entry).Confirmed && old.(*Entry).Pin.Epoch >= pin.Epoch, c.rooms.CompareAndSwap(room, old, next):
+			return
+		}
+	}
+}
+
 // Assume stores a guess, unless the store has confirmed a pin.
 func (c *Cache) Assume(room string, pin pinstore.Pin) {
 	guess := &Entry{Pin: pin, Generation: c.generation.Load()}
