@@ -145,7 +145,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	if isNew {
 		k.cache.Gave(pin.Epoch, a.generation)
 	}
-	a.older = !isNew && k.cache.MayBeOlder(pin.Epoch)
+	a.older = !isNew && (k.cache.MayBeOlder(pin.Epoch) || pin.Epoch < k.cache.Known(h.room).Epoch)
 	is := k.hosts.take(h, a, k.cache.Generation())
 	switch {
 	case is.over && a.took(h) && isNew: // the hosting ended during the claim

@@ -262,7 +262,7 @@ type answer struct {
 	res        pinstore.Result
 	asked      time.Time
 	generation uint64 // of the pin cache, before the store was asked
-	older      bool   // the pin may be older than a loss of the store's data
+	older      bool   // the pin may be older than a loss of the store's data, or is of a tenure that has ended
 }
 
 // took reports whether the answer's op pinned the room to its host.

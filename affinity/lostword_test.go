@@ -175,24 +175,32 @@ func (s *tardy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 }
 
 // A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a pause of Redis: the
-// new hosting keeps its pin.
+// new hosting keeps its pin. It may have begun while Redis did not answer.
 func TestTardyDeletion(t *testing.T) { // S6.2
-	synctest.Test(t, func(t *testing.T) {
-		store := &tardy{Store: pinstore.NewMemory()}
-		f := newFleet(t, store, affinity.Config{}, "a", "b")
-		o := string(f.owner("r"))
-		f.resolve(o, "r", 2)
-		first := f.hostAt(o, "r", 2)
-		epoch := first.Epoch()
-		if err := first.Release(t.Context()); err == nil || len(store.deletions) != 1 {
-			t.Fatalf("%v, deletions %+v", err, store.deletions)
-		}
-		second := f.hostAt(o, "r", 2)
-		store.Store.Swap(t.Context(), store.deletions[0])
-		if is := pins(t, store.Store)["r"]; is.Incarnation == (lease.Incarnation{}) || second.Epoch() <= epoch || is.Epoch != second.Epoch() {
-			t.Errorf("epoch %d, then %d; its pin: %+v", epoch, second.Epoch(), is)
-		}
-	})
+	for _, away := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			data := &tardy{Store: pinstore.NewMemory()}
+			store := &faulty{Store: data}
+			f := newFleet(t, store, affinity.Config{}, "a", "b")
+			o := string(f.owner("r"))
+			f.resolve(o, "r", 2)
+			first := f.hostAt(o, "r", 2)
+			epoch := first.Epoch()
+			if err := first.Release(t.Context()); err == nil || len(data.deletions) != 1 {
+				t.Fatalf("%v, deletions %+v", err, data.deletions)
+			}
+			store.fails.Store(away)
+			second := f.hostAt(o, "r", 2)
+			store.fails.Store(false)
+			if away {
+				time.Sleep(2 * time.Second)
+			}
+			data.Store.Swap(t.Context(), data.deletions[0])
+			if is := pins(t, data.Store)["r"]; is.Incarnation == (lease.Incarnation{}) || second.Epoch() <= epoch || is.Epoch != second.Epoch() {
+				t.Errorf("away %t: epoch %d, then %d; its pin: %+v", away, epoch, second.Epoch(), is)
+			}
+		})
+	}
 }
 
 // The release of a hosting that the store has not confirmed deletes no pin that it has not read.
