@@ -65,6 +65,7 @@ func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 			return !slices.Contains(names, t.addr)
 		case seedAddr:
 			return !slices.Contains(addrs, t.addr) && !slices.Contains(names, t.name)
+		case memberAddr:
 		}
 		return false
 	})
