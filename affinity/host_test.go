@@ -387,3 +387,33 @@ func TestRoomsOfAnIsolatedNode(t *testing.T) { // S5.1
 		}
 	})
 }
+
+// Two participants arrive at once: the demand of each counts.
+func TestDemandsOfConcurrentHosts(t *testing.T) { // S6.4
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faulty{Store: newReplaced()}
+			f := newFleet(t, store, affinity.Config{}, "a", "b")
+			o := string(f.owner("r"))
+			f.resolve(o, "r", 2)
+			time.Sleep(time.Second)
+			store.pause.Store(int64(10 * time.Millisecond))
+			hosted := make(chan *affinity.Hosting, 2)
+			for _, size := range []int{2, 50} {
+				go func() {
+					h, err := f.rooms[o].Host(t.Context(), "r", affinity.Demand{Size: size})
+					if err != nil {
+						t.Error(err)
+					}
+					hosted <- h
+				}()
+			}
+			if one, other := <-hosted, <-hosted; one != other {
+				t.Fatal("one room, and two hostings")
+			}
+			if rooms, _ := f.rooms[o].Hosted(); rooms[0].Size != 50 {
+				t.Errorf("the room has size %d, want 50", rooms[0].Size)
+			}
+		})
+	}
+}

@@ -194,3 +194,50 @@ func TestMemberOfGoneNode(t *testing.T) { // S6.14
 		}
 	})
 }
+
+// A node that lives by the store alone is replaced by its next process. The rooms of the former one move,
+// although the heartbeat of the others fails at that moment.
+func TestDiedAsOneHeartbeatFails(t *testing.T) { // S6.3
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		store := &faulty{Store: data}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		f.store = data
+		f.start("c")
+		for _, room := range names(60) {
+			f.resolve("a", room, 2)
+		}
+		former := f.Agent("c").Snapshot().Self.Incarnation
+		count := func() (n int) {
+			for _, p := range pins(t, data) {
+				if p.Node == "c" && p.Number == former {
+					n++
+				}
+			}
+			return n
+		}
+		f.Split([]string{"c"}, []string{"a", "b"})
+		time.Sleep(15 * time.Second) // c is cut off
+		if count() == 0 {
+			t.Fatal("c has no room")
+		}
+		f.rooms["c"].Kill()
+		delete(f.rooms, "c")
+		f.Crash("c")
+		f.Heal()
+		f.Start("c") // without rooms, as while a program starts
+		for range 3000 {
+			time.Sleep(time.Millisecond)
+			if m, ok := f.Agent("a").Snapshot().Member("c"); ok && m.Incarnation != former {
+				break
+			}
+		}
+		store.fails.Store(true)
+		time.Sleep(250 * time.Millisecond)
+		store.fails.Store(false)
+		time.Sleep(time.Minute)
+		if n := count(); n > 0 {
+			t.Errorf("%d rooms are pinned to the former process", n)
+		}
+	})
+}
