@@ -26,14 +26,14 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	if err != nil {
 		return Assignment{}, err
 	}
-	generation, known := r.cache.Generation(), r.cache.Known(room)
+	generation, known, least := r.cache.Generation(), r.cache.Known(room), r.cache.Least(room)
 	if !hosts {
-		if a, settled, err := r.readKnown(ctx, s, room, d, known); settled {
+		if a, settled, err := r.readKnown(ctx, s, room, d, known.Incarnation, least); settled {
 			return a, err
 		}
 	}
 	q := r.firstRequest(s, room, d)
-	q.hosts, q.known, q.generation = hosts, known.Epoch, generation
+	q.hosts, q.least, q.generation = hosts, least, generation
 	var void pinstore.Pin // which the claim replaces
 	const attempts = 3
 	for range attempts {
@@ -45,9 +45,9 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 			r.cfg.Log.Debug("pin names a dead node, resolving again", "room", room, "from", void.Node)
 		}
 		q = r.request(s, room, capacity.NeedIn(void).Joined(q.Need))
-		q.hosts, q.known, q.generation = hosts, known.Epoch, generation
+		q.hosts, q.least, q.generation = hosts, least, generation
 		switch {
-		case void.Number != 0 && void.Epoch < known.Epoch:
+		case void.Number != 0 && void.Epoch < least:
 			q.Stay = known
 		case r.outdated(q, void):
 			q.Stay = void
@@ -68,8 +68,8 @@ func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) requ
 
 // readKnown reads the pin of a room that has a live node by the pin that is known here, which costs less than a claim. The room is not
 // settled if the pin has gone, or does not stand.
-func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, d Demand, known pinstore.Pin) (a Assignment, settled bool, err error) {
-	if e := r.cache.Get(room); e == nil || r.cache.Lost(e) || liveness.Live(s, known.Incarnation) == nil {
+func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room string, d Demand, known lease.Incarnation, least uint64) (a Assignment, settled bool, err error) {
+	if e := r.cache.Get(room); e == nil || r.cache.Lost(e) || liveness.Live(s, known) == nil {
 		return a, false, nil
 	}
 	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
@@ -77,7 +77,7 @@ func (r *Resolver) readKnown(ctx context.Context, s *cluster.Snapshot, room stri
 	case res.Err != nil:
 		a, err = r.degrade(s, r.firstRequest(s, room, d), capacity.Choice{}, res.Err)
 		return a, true, err
-	case res.Pin.Epoch < known.Epoch || liveness.Live(s, res.Pin.Incarnation) == nil:
+	case res.Pin.Epoch < least || liveness.Live(s, res.Pin.Incarnation) == nil:
 		return a, false, nil
 	}
 	return r.assign(s, room, res.Pin, Pinned, liveness.Alive.Reason()), true, nil
@@ -152,12 +152,12 @@ func sourceOf(home capacity.Choice) Source {
 func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, home capacity.Choice, void pinstore.Pin) pinstore.Result {
 	op := pinstore.Op{Partition: q.Partition, Room: q.Room}
 	if home.Member != nil {
-		op.If, op.Set, op.TTL = void, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(q.Stay.Epoch, q.known)}), r.cfg.PinTTL
+		op.If, op.Set, op.TTL = void, q.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(q.Stay.Epoch, q.least)}), r.cfg.PinTTL
 		if void.Incarnation == op.Set.Incarnation {
 			op.Set.Epoch = max(op.Set.Epoch, void.Epoch+1) // a new tenure
 		}
 	}
-	isNew := home.Member != nil && q.Stay == (pinstore.Pin{})
+	isNew := home.Member != nil && home.Incarnation() != q.Stay.Incarnation
 	if isNew {
 		r.limit(&op, home.Member, q)
 	}
@@ -165,7 +165,9 @@ func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, ho
 	if res.Done && isNew && op.If == (pinstore.Pin{}) && r.cache.Generation() != q.generation {
 		// The store gave notice of a loss of data before its answer, so the loss may have come before
 		// the claim: the room may have a host that has yet to restore the room's pin.
-		r.swap(ctx, s, pinstore.Op{Partition: q.Partition, Room: q.Room, If: res.Pin}, "")
+		if res.Pin.Incarnation != r.self() || r.hosts.void(q.Room, res.Pin) {
+			r.swap(ctx, s, pinstore.Op{Partition: q.Partition, Room: q.Room, If: res.Pin}, "")
+		}
 		return pinstore.Result{Err: errReclaiming}
 	}
 	return res
@@ -208,7 +210,7 @@ func (r *Resolver) outdated(q request, pin pinstore.Pin) bool {
 	switch {
 	case pin.Number == 0:
 		return false
-	case pin.Epoch < q.known:
+	case pin.Epoch < q.least:
 		return true
 	}
 	return q.hosts && pin.Incarnation == r.self() && r.cache.MayBeOlder(pin.Epoch)

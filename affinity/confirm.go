@@ -113,7 +113,7 @@ func (k *keeper) refreshOf(h *Hosting, write bool) pinstore.Op {
 
 // claimOf returns the op that pins a hosted room, unless it has a pin.
 func (k *keeper) claimOf(h *Hosting) pinstore.Op {
-	return pinstore.Op{Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: h.pin.Epoch}), TTL: k.cfg.PinTTL}
+	return pinstore.Op{Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
 }
 
 // confirmBy performs an op for each hosting and takes up the answers.
@@ -145,7 +145,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	if isNew {
 		k.cache.Gave(pin.Epoch, a.generation)
 	}
-	a.older = !isNew && (k.cache.MayBeOlder(pin.Epoch) || pin.Epoch < k.cache.Known(h.room).Epoch)
+	a.older = !isNew && (k.cache.MayBeOlder(pin.Epoch) || pin.Epoch < k.cache.Least(h.room))
 	is := k.hosts.take(h, a, k.cache.Generation())
 	switch {
 	case is.over && a.took(h) && isNew: // the hosting ended during the claim
@@ -299,7 +299,7 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 	k.void = nil
 	replaced := 0
 	for _, res := range k.confirmBy(ctx, hosted, func(h *Hosting) pinstore.Op {
-		return pinstore.Op{If: pins[h], Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1)}), TTL: k.cfg.PinTTL}
+		return pinstore.Op{If: pins[h], Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, pins[h].Epoch+1, k.cache.Least(h.room))}), TTL: k.cfg.PinTTL}
 	}) {
 		if res.Done {
 			replaced++

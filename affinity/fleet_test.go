@@ -175,6 +175,12 @@ func (f *fleet) owner(room string) lease.NodeID {
 	return m.ID
 }
 
+// incarnation returns the present one of a node.
+func (f *fleet) incarnation(id string) lease.Incarnation {
+	self := f.Agent(id).Snapshot().Self
+	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
+}
+
 // not returns the first node that is none of these.
 func (f *fleet) not(ids ...string) string {
 	f.t.Helper()

@@ -3,6 +3,7 @@ package affinity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -108,22 +109,34 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	got, err := r.ask(ctx, &r.shared.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
-	a = got.Assignment
-	if err != nil {
-		return nil, a, err
-	}
-	self := r.self()
-	if a.Incarnation != self {
-		if a.Node == self.Node {
-			return nil, a, ErrFenced // a later process of this node has taken over
+	for began := time.Now(); time.Since(began) < r.cfg.Budget; { // again only if another caller has hosted the room and released it
+		got, err := r.ask(ctx, &r.shared.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
+		a = got.Assignment
+		if err != nil {
+			return nil, a, err
 		}
-		r.counts.misrouted.Add(1)
-		_, live := r.agent.Snapshot().Member(a.Node)
-		return nil, a, &NotOwnerError{Owner: a, Split: !live}
+		if err := r.here(a); err != nil {
+			return nil, a, err
+		}
+		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errTenureEnded) {
+			return h, a, err
+		}
 	}
-	h, err := r.open(got, r.known(a, needOf(d)))
-	return h, a, err
+	return nil, a, fmt.Errorf("%w: %q is hosted and released here again and again", ErrChanged, room)
+}
+
+// here returns nil if a room lives on this node.
+func (r *Resolver) here(a Assignment) error {
+	self := r.self()
+	switch {
+	case a.Incarnation == self:
+		return nil
+	case a.Node == self.Node:
+		return ErrFenced // a later process of this node has taken over
+	}
+	r.counts.misrouted.Add(1)
+	_, live := r.agent.Snapshot().Member(a.Node)
+	return &NotOwnerError{Owner: a, Split: !live}
 }
 
 // known returns a need joined to the need that the room's pin states.
@@ -139,11 +152,12 @@ func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 // that at once: see open.
 func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
+	ends := r.hosts.endsOf(room).Load() // before the entry, which is void after the end of a tenure
 	e, s := r.cache.Get(room), r.agent.Snapshot()
 	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences || time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
 		return got, false
 	}
-	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences}, true
+	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences, ends}, true
 }
 
 func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
@@ -158,7 +172,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
 		return nil, ErrFenced // the room may have moved since the answer
 	}
-	opened, err := r.hosts.open(h, a.fences)
+	opened, err := r.hosts.open(h, a.fences, a.ends)
 	switch {
 	case opened == h:
 		// The pin may have been changed after the answer, when no notification for the
@@ -250,28 +264,30 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 	return err
 }
 
-// unpin deletes a pin if it has not changed. A deletion without an answer may take effect much later, when this node hosts the
-// room again. So it names an epoch, and the next hosting gets a greater one.
+// unpin deletes a pin of this node, unless another one stands by now (ErrChanged), or the room is hosted here again. A deletion without
+// an answer may take effect much later. So it names an epoch, and the next hosting gets a greater one.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	s := r.agent.Snapshot()
-	if op.If.Epoch == 0 { // the store has not confirmed that there is one
-		at := op.If.Incarnation
-		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room}, "")
-		if res.Err != nil || res.Pin == (pinstore.Pin{}) {
-			return res.Err
+	for range 2 { // a claim without an answer may have given the pin a new epoch
+		if !r.hosts.void(op.Room, op.If) {
+			return nil
 		}
-		if op.If = res.Pin; op.If.Incarnation != at {
+		ask := op
+		if op.If.Epoch == 0 { // the store has not confirmed that there is a pin: read it
+			ask.If = pinstore.Pin{}
+		}
+		res := r.swap(ctx, s, ask, "")
+		switch {
+		case res.Err != nil || res.Pin == (pinstore.Pin{}):
+			return res.Err
+		case res.Pin.Incarnation != op.If.Incarnation:
 			return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 		}
+		op.If = res.Pin
 	}
-	r.cache.Void(op.Room, op.If)
-	res := r.swap(ctx, s, op, "")
-	if other := res.Pin.Incarnation; res.Err == nil && !res.Done && other != (lease.Incarnation{}) && other != op.If.Incarnation {
-		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
-	}
-	return res.Err // nil also if this node hosts the room again
+	return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 }
 
 // recheck makes the keeper read the pin of a room that is hosted here again: a Host

@@ -16,7 +16,7 @@ import (
 // open again and are kept. Then the table has the same rooms for all its readers.
 func TestHostTableConcurrent(t *testing.T) {
 	const rooms, fences = 8, 30
-	table := new(hostTable)
+	table := newHostTable()
 	var fenced atomic.Uint64 // of the agent
 	var joins atomic.Uint64
 	var done atomic.Bool
@@ -42,7 +42,7 @@ func TestHostTableConcurrent(t *testing.T) {
 			}
 			h := hostingOf(room)
 			h.generation = count
-			_, _ = table.open(h, count)
+			_, _ = table.open(h, count, 0)
 		})
 	}
 	loop(func(room string) {

@@ -1,23 +1,29 @@
 package affinity
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/pincache"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // hostTable holds the rooms that this node hosts. Its lock also guards the fields of
 // the Hostings. A participant who joins a hosted room takes no lock but the room's own.
 type hostTable struct {
+	cache *pincache.Cache // of the Resolver
+
 	mu     sync.Mutex
 	rooms  map[string]*Hosting
-	byName sync.Map      // the same, for get; written under mu
-	fences atomic.Uint64 // of the agent, as of the last fence; written under mu
-	closed error         // why no more hostings are let in; nil while they are
+	byName sync.Map           // the same, for get; written under mu
+	fences atomic.Uint64      // of the agent, as of the last fence; written under mu
+	closed error              // why no more hostings are let in; nil while they are
+	ends   [256]atomic.Uint64 // see endsOf; written under mu
 
 	returns uint64 // of shards of the store that were down
 }
@@ -29,9 +35,13 @@ func (t *hostTable) get(room string) *Hosting {
 	return nil
 }
 
+// errTenureEnded says that the pin by which a room was about to be hosted may be gone.
+var errTenureEnded = errors.New("affinity: the tenure has ended")
+
 // open adds h and returns it, or returns the Hosting that is there already. fences is
-// the agent's count: until the table knows of a fence, it lets no hostings in.
-func (t *hostTable) open(h *Hosting, fences uint64) (*Hosting, error) {
+// the agent's count: until the table knows of a fence, it lets no hostings in. ends is the room's count of endsOf before the store was
+// asked: open fails with errTenureEnded if the tenure of h may have ended since, as by the Release of another caller with the same answer.
+func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch there := t.rooms[h.room]; {
@@ -41,6 +51,8 @@ func (t *hostTable) open(h *Hosting, fences uint64) (*Hosting, error) {
 		return nil, ErrFenced
 	case there != nil:
 		return there, nil
+	case ends != t.endsOf(h.room).Load():
+		return nil, errTenureEnded
 	}
 	if t.rooms == nil {
 		t.rooms = make(map[string]*Hosting)
@@ -62,7 +74,39 @@ func (t *hostTable) end(h *Hosting, why error) bool {
 func (t *hostTable) release(h *Hosting) (pin pinstore.Pin, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return h.pin, t.endLocked(h, ErrReleased)
+	return h.pin, t.releaseLocked(h)
+}
+
+func (t *hostTable) releaseLocked(h *Hosting) bool {
+	if !t.endLocked(h, ErrReleased) {
+		return false
+	}
+	t.voidLocked(h.room, h.pin)
+	return true
+}
+
+// void records that a tenure of this node has ended, before its pin is deleted: no hosting begins by that pin any more. It reports
+// false if the room is hosted here.
+func (t *hostTable) void(room string, pin pinstore.Pin) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rooms[room] != nil {
+		return false
+	}
+	t.voidLocked(room, pin)
+	return true
+}
+
+func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
+	if pin.Epoch != 0 { // 0: the store has not confirmed that there is one
+		t.cache.Void(room, pin)
+	}
+	t.endsOf(room).Add(1)
+}
+
+// endsOf returns a count of the tenures that have ended here, of a room and of the rooms that share its count.
+func (t *hostTable) endsOf(room string) *atomic.Uint64 {
+	return &t.ends[placement.Of(room, len(t.ends))]
 }
 
 // releaseIdle is release for a hosting that no participant uses, and that was not touched for a time. If it was,
@@ -77,7 +121,7 @@ func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (
 	if rest = h.lastTouched().Add(idle).Sub(now); rest > 0 {
 		return pin, false, rest
 	}
-	return h.pin, t.endLocked(h, ErrReleased), 0
+	return h.pin, t.releaseLocked(h), 0
 }
 
 func (t *hostTable) endLocked(h *Hosting, why error) bool {
@@ -262,7 +306,7 @@ type answer struct {
 	res        pinstore.Result
 	asked      time.Time
 	generation uint64 // of the pin cache, before the store was asked
-	older      bool   // the pin may be older than a loss of the store's data, or is of a tenure that has ended
+	older      bool   // the pin may be older than a loss of the store's data, or is of a tenure that is known to have ended
 }
 
 // took reports whether the answer's op pinned the room to its host.

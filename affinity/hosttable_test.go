@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/affinity/internal/pincache"
 	"github.com/roost-cluster/roost/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -16,17 +17,21 @@ func hostingOf(room string) *Hosting {
 	return &Hosting{room: room, self: self, lost: make(chan struct{}), pin: pinstore.Pin{Incarnation: self, Epoch: 7, Size: 2}, use: use{need: mesh(2)}, kept: mesh(2)}
 }
 
+func newHostTable() *hostTable {
+	return &hostTable{cache: pincache.New(100)}
+}
+
 func TestHostTableOpen(t *testing.T) {
-	table := new(hostTable)
+	table := newHostTable()
 	table.fence(1)
 	h := hostingOf("r")
-	if got, err := table.open(h, 1); got != h || err != nil || table.get("r") != h {
+	if got, err := table.open(h, 1, 0); got != h || err != nil || table.get("r") != h {
 		t.Fatalf("opened %p, %v; want %p", got, err, h)
 	}
-	if got, err := table.open(hostingOf("r"), 1); got != h || err != nil {
+	if got, err := table.open(hostingOf("r"), 1, 0); got != h || err != nil {
 		t.Errorf("opened twice: %p, %v; want the first, %p", got, err, h)
 	}
-	if _, err := table.open(hostingOf("s"), 0); !errors.Is(err, ErrFenced) {
+	if _, err := table.open(hostingOf("s"), 0, 0); !errors.Is(err, ErrFenced) {
 		t.Errorf("confirmed before a fence: %v", err)
 	}
 	if n := table.fence(1); n != 0 || h.err != nil {
@@ -38,19 +43,25 @@ func TestHostTableOpen(t *testing.T) {
 	if n := table.fence(1); n != 0 || table.fences.Load() != 2 { // a reader that is late
 		t.Errorf("an earlier fence count is taken: %d", table.fences.Load())
 	}
-	later, _ := table.open(hostingOf("r"), 2)
+	later, _ := table.open(hostingOf("r"), 2, 0)
 	if table.end(h, ErrReleased) || table.get("r") != later {
 		t.Error("a hosting that has ended ends its successor")
 	}
 	if pin, ok := table.release(later); !ok || pin != later.pin || table.get("r") != nil {
 		t.Errorf("released: %+v, %v", pin, ok)
 	}
-	last, _ := table.open(hostingOf("r"), 2)
+	if _, err := table.open(hostingOf("r"), 2, 0); !errors.Is(err, errTenureEnded) {
+		t.Errorf("opened by the pin of a hosting that was released: %v", err)
+	}
+	last, _ := table.open(hostingOf("r"), 2, table.endsOf("r").Load())
+	if table.void("r", last.pin) {
+		t.Error("the pin of a room that is hosted here is void")
+	}
 	for i, why := range []error{ErrFenced, ErrClosed} { // the agent ends, then the resolver
 		if n := table.close(why); n != 1-i || !errors.Is(last.err, ErrFenced) {
 			t.Errorf("close ends %d hostings: %v", n, last.err)
 		}
-		if _, err := table.open(hostingOf("s"), 2); !errors.Is(err, why) {
+		if _, err := table.open(hostingOf("s"), 2, 0); !errors.Is(err, why) {
 			t.Errorf("opened after the end: %v, want %v", err, why)
 		}
 	}
@@ -70,8 +81,8 @@ func TestHostTableDue(t *testing.T) { // S0.5
 		"to verify":   {change: func(h *Hosting) { h.verify = now.Add(-1) }, read: 1},
 		"lapsed":      {change: func(h *Hosting) { h.lapse, h.touched = time.Hour, now.Add(-time.Hour-1) }, err: ErrLapsed},
 	} {
-		table := new(hostTable)
-		h, _ := table.open(hostingOf("r"), 0)
+		table := newHostTable()
+		h, _ := table.open(hostingOf("r"), 0, 0)
 		h.written, h.touched = now, now
 		c.change(h)
 		write, read, _ := table.due(now, time.Minute, 10, 0)
@@ -87,10 +98,10 @@ func TestHostTableDue(t *testing.T) { // S0.5
 // Of the pins about which the store is silent, one is asked for, until it answers.
 func TestHostTableSilent(t *testing.T) { // S0.8
 	now := time.Now()
-	table := new(hostTable)
+	table := newHostTable()
 	var hosted []*Hosting
 	for i := range 4 {
-		h, _ := table.open(hostingOf(fmt.Sprint(i)), 0)
+		h, _ := table.open(hostingOf(fmt.Sprint(i)), 0, 0)
 		h.written, h.touched = now, now
 		hosted = append(hosted, h)
 	}
@@ -126,8 +137,8 @@ func TestHostTableSilent(t *testing.T) { // S0.8
 func TestHostTableTake(t *testing.T) {
 	other := pinstore.Pin{Incarnation: lease.Incarnation{Node: "b", Number: 1}, Epoch: 9, Size: 2}
 	now := time.Now()
-	table := new(hostTable)
-	h, _ := table.open(hostingOf("r"), 0)
+	table := newHostTable()
+	h, _ := table.open(hostingOf("r"), 0, 0)
 	h.pin.Epoch = 0
 	mine := pinstore.Pin{Incarnation: h.self, Epoch: 8, Size: 5}
 	if is := table.take(h, answer{op: pinstore.Op{Set: mine}, res: pinstore.Result{Pin: mine, Done: true, Fresh: time.Second}, asked: now, generation: 3}, 3); is != (taken{}) {

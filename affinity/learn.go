@@ -15,7 +15,7 @@ import (
 func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op pinstore.Op, why string) pinstore.Result {
 	asked := r.cache.Begin(op.Room, s.Stats.Fences)
 	if op.Set.Number != 0 {
-		op.Set.Epoch = max(op.Set.Epoch, asked.Pin.Epoch)
+		op.Set.Epoch = max(op.Set.Epoch, asked.Least())
 	}
 	res := r.store.Swap(ctx, op)
 	if renewed(op, res) {

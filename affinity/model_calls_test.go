@@ -20,6 +20,7 @@ type modelOp struct {
 	log     string // what the store has answered
 	call    *modelCall
 	fences  uint64         // when the store last did something for it
+	ends    uint64         // of tenures here, when it began
 	foreign uint64         // epoch of another home's pin that a refresh has read
 	hosted  *Hosting       // when it began
 	dead    bool           // a refresh has read the pin of a home that is dead, and nothing says that it lives

@@ -123,7 +123,7 @@ func (p *modelProcess) key(b *strings.Builder) {
 	fmt.Fprint(b, p.paused, p.deaf, p.overdue, p.fences-p.r.hosts.fences.Load(), p.view, p.ended, p.r.store.FailedBeats, p.r.store.Away())
 	fmt.Fprint(b, p.r.liveness.Sketch(time.Now()))
 	if e := p.r.cache.Get(modelRoom); e != nil {
-		fmt.Fprint(b, e.Pin.Incarnation, w.rank(e.Pin.Epoch), e.Confirmed, p.r.cache.Generation()-e.Generation)
+		fmt.Fprint(b, e.Pin.Incarnation, w.rank(e.Pin.Epoch), e.Least() > e.Pin.Epoch, e.Confirmed, p.r.cache.Generation()-e.Generation)
 	}
 	if h := p.r.hosts.get(modelRoom); h != nil {
 		generation := p.r.cache.Generation()
@@ -141,7 +141,7 @@ func (p *modelProcess) key(b *strings.Builder) {
 		fmt.Fprint(b, p.k.others.restored, min(time.Since(p.k.others.since), restoredTime+1))
 	}
 	if op := p.op; op != nil {
-		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said, p.fences-op.fences)
+		fmt.Fprint(b, op.what, op.view, op.ended, op.log, op.call.what, op.call.taken, op.call.said, p.fences-op.fences, p.r.hosts.endsOf(modelRoom).Load()-op.ends)
 		for i, a := range op.call.acts {
 			fmt.Fprint(b, a.If.Incarnation, w.rank(a.If.Epoch), a.Set.Incarnation, w.rank(a.Set.Epoch))
 			if op.call.taken {

@@ -156,7 +156,7 @@ func TestCostOutOfRange(t *testing.T) {
 			t.Errorf("Cost says %d: the room costs %d, want %d", cost, got, want)
 		}
 		for i, room := range []string{"r", "s"} {
-			if _, err := r.hosts.open(&Hosting{room: room, use: use{need: mesh(i)}, lost: make(chan struct{})}, 0); err != nil {
+			if _, err := r.hosts.open(&Hosting{room: room, use: use{need: mesh(i)}, lost: make(chan struct{})}, 0, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

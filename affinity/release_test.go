@@ -2,6 +2,8 @@ package affinity_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,9 +65,8 @@ func TestEpochOfEndedHosting(t *testing.T) { // S6.2
 		f.resolve(o, "r", 2)
 		h := f.hostAt(o, "r", 2)
 		time.Sleep(5 * time.Second)
-		epoch, self := h.Epoch(), f.Agent(o).Snapshot().Self
-		claim := pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: pinstore.Pin{Size: 2}, TTL: time.Hour}
-		claim.Set.Node, claim.Set.Number = self.ID, self.Incarnation
+		epoch := h.Epoch()
+		claim := pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: pinstore.Pin{Incarnation: f.incarnation(o), Size: 2}, TTL: time.Hour}
 		next := func() {
 			_ = h.Release(t.Context())
 			time.Sleep(time.Millisecond)
@@ -126,20 +127,183 @@ func TestTardyDeletion(t *testing.T) { // S6.2
 	}
 }
 
-// The release of a hosting that the store has not confirmed deletes no pin that it has not read.
-func TestReleaseUnconfirmed(t *testing.T) { // S6.2
-	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: &tardy{Store: pinstore.NewMemory()}}
-		f := newFleet(t, store, affinity.Config{}, "a")
-		store.fails.Store(true)
-		h := f.hostAt("a", "r", 2)
-		if err := h.Release(t.Context()); h.Epoch() != 0 || err == nil {
-			t.Fatalf("epoch %d, %v", h.Epoch(), err)
+// between calls a function once, before a read or after a claim of a pin. If it reports true, the answer is lost.
+type between struct {
+	pinstore.Store
+	beforeRead, afterClaim func() bool
+}
+
+func (s *between) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	op := ops[0]
+	if f := s.beforeRead; f != nil && op.If == (pinstore.Pin{}) && op.Set == (pinstore.Pin{}) {
+		s.beforeRead = nil
+		f()
+	}
+	res := s.Store.Swap(ctx, ops...)
+	if f := s.afterClaim; f != nil && op.If == (pinstore.Pin{}) && op.Set.Number != 0 && res[0].Done {
+		s.afterClaim = nil
+		if f() {
+			return []pinstore.Result{{Err: pinstore.ErrStore}}
 		}
-		store.fails.Store(false)
+	}
+	return res
+}
+
+// A hosting began without the store and is released. Before the store is asked for its pin, the room has another pin, or is hosted here again:
+// that pin stays.
+func TestReleaseUnconfirmed(t *testing.T) { // S6.2
+	for _, again := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			data := pinstore.NewMemory()
+			answers := &between{Store: data}
+			store := &faulty{Store: answers, mute: true}
+			f := newFleet(t, store, affinity.Config{}, "a", "b")
+			o := string(f.owner("r"))
+			store.fails.Store(true)
+			first := f.hostAt(o, "r", 2)
+			store.fails.Store(false)
+			want := error(nil)
+			answers.beforeRead = func() bool {
+				if again {
+					f.hostAt(o, "r", 2)
+					return false
+				}
+				elsewhere := pinstore.Pin{Incarnation: f.incarnation(f.not(o)), Size: 2}
+				data.Swap(t.Context(), pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: elsewhere, TTL: time.Hour})
+				want = affinity.ErrChanged
+				return false
+			}
+			if err := first.Release(t.Context()); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			if is := pins(t, data)["r"]; is.Number == 0 {
+				t.Errorf("again %t: the pin is gone", again)
+			}
+		})
+	}
+}
+
+// The keeper has claimed the pin that Redis had lost, and its answer is lost, too. The release of the room deletes that pin.
+func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		store := &between{Store: data}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		time.Sleep(5 * time.Second)
+		var err error
+		store.afterClaim = func() bool { err = h.Release(t.Context()); return true }
+		data.empty()
+		time.Sleep(time.Minute)
+		if is, ok := pins(t, data)["r"]; store.afterClaim != nil || !lost(h) || err != nil || ok {
+			t.Errorf("released: %v; its pin: %+v", err, is)
+		}
+	})
+}
+
+// A hosting ends while the keeper claims the pin that Redis has lost, and the room is hosted here again by that pin, which stays.
+func TestHostAgainDuringRestore(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		late := &tardy{Store: data}
+		store := &between{Store: late}
+		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		time.Sleep(5 * time.Second)
+		var again *affinity.Hosting
+		store.afterClaim = func() bool {
+			go func() { _ = h.Release(t.Context()) }()
+			time.Sleep(time.Millisecond)
+			again = f.hostAt(o, "r", 2)
+			return false
+		}
+		data.failOver() // without a notification
+		f.rooms[o].Changed("r")
 		time.Sleep(10 * time.Second)
-		if sent := store.Store.(*tardy).deletions; len(sent) > 0 {
-			t.Errorf("deletions %+v", sent)
+		for _, deletion := range late.deletions {
+			data.Swap(t.Context(), deletion)
+		}
+		if is := pins(t, data)["r"]; lost(again) || is.Number == 0 || is.Epoch != again.Epoch() {
+			t.Errorf("lost %t: %v; epoch %d, its pin: %+v", lost(again), again.Err(), again.Epoch(), is)
+		}
+	})
+}
+
+// A release is not answered. A look-up on that node says the pin that stands, and the room can be moved by it.
+func TestLookupAfterRelease(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := &tardy{Store: pinstore.NewMemory()}
+		f := newFleet(t, data, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		h := f.hostAt(o, "r", 2)
+		_ = h.Release(t.Context())
+		a, err := f.rooms[o].Lookup(t.Context(), "r")
+		if err != nil || a.Epoch != h.Epoch() {
+			t.Errorf("%+v, %v; want epoch %d", a, err, h.Epoch())
+		}
+		if moved, err := f.rooms[o].MoveFrom(t.Context(), "r", a.Incarnation, a.Epoch); err != nil || moved.Node == a.Node {
+			t.Errorf("moved: %+v, %v", moved, err)
+		}
+	})
+}
+
+// A release is not answered, Redis loses its data, and its clock is behind. The next hosting of the room begins without Redis: it gets a
+// greater epoch nevertheless.
+func TestEpochAfterReleaseAndLoss(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		data := newReplaced()
+		store := &faulty{Store: &tardy{Store: data}}
+		f := newFleet(t, store, affinity.Config{}, "a", "b")
+		o := string(f.owner("r"))
+		ahead := pinstore.Pin{Incarnation: f.incarnation(o), Epoch: 1 << 52, Size: 2}
+		data.Swap(t.Context(), pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: ahead, TTL: time.Hour})
+		f.resolve(o, "r", 2)
+		first := f.hostAt(o, "r", 2)
+		_ = first.Release(t.Context())
+		store.fails.Store(true)
+		second := f.hostAt(o, "r", 2)
+		data.failOver()
+		store.fails.Store(false)
+		time.Sleep(20 * time.Second)
+		if second.Epoch() <= first.Epoch() {
+			t.Errorf("epoch %d, then %d", first.Epoch(), second.Epoch())
+		}
+	})
+}
+
+// Callers of Host share an answer of the store. One releases the room before the others begin: they do not host it by its former pin,
+// which may be gone, and another node may claim the room.
+func TestReleaseBetweenHosts(t *testing.T) { // S6.2
+	inFleet(t, "a", func(t *testing.T, f *fleet) {
+		for _, room := range names(300) {
+			var mu sync.Mutex
+			tenures := make(map[uint64]*affinity.Hosting)
+			var wait sync.WaitGroup
+			for range 4 {
+				wait.Go(func() {
+					h, err := f.rooms["a"].Host(t.Context(), room, affinity.Demand{Size: 2})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					epoch := h.Epoch()
+					mu.Lock()
+					if other := tenures[epoch]; other != nil && other != h {
+						t.Errorf("%s: two hostings with epoch %d", room, epoch)
+					}
+					tenures[epoch] = h
+					mu.Unlock()
+					if err := h.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wait.Wait()
 		}
 	})
 }

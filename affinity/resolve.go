@@ -87,6 +87,7 @@ type settled struct {
 	Assignment
 	generation uint64 // of the pin cache
 	fences     uint64 // of the agent
+	ends       uint64 // of tenures here: see hostTable.endsOf
 }
 
 // ask settles a room with the store, unless there is a shortcut by then. Concurrent
@@ -97,7 +98,7 @@ func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room str
 		if got, ok := shortcut(); ok {
 			return got, nil
 		}
-		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences}
+		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
 		bounded, cancel := r.store.Bounded(ctx)
 		defer cancel()
 		a, err := r.settle(bounded, room, d, hosts)
@@ -132,7 +133,7 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 // request is a request with what the store is asked for.
 type request struct {
 	capacity.Request
-	known uint64 // the room's epoch as known here
+	least uint64 // the smallest epoch of a pin of the room that stands, as known here
 	hosts bool   // this node is about to serve the room
 
 	generation uint64 // of the pin cache, before the room was looked at

@@ -130,6 +130,7 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 	}
 	r.store.Client = storeclient.New(store, cfg.Budget, cfg.Log, unasked)
 	r.store.agreement = agreement.Agreement{Store: store, Log: cfg.Log, TTL: ttl, Explain: explainCost}
+	r.hosts.cache = r.cache
 	r.hosts.fences.Store(agent.Snapshot().Stats.Fences)
 	return r
 }

@@ -272,7 +272,7 @@ func (w *sweep) rehomeChunk(ctx context.Context, s *cluster.Snapshot, orphans []
 		}
 		ops = append(ops, pinstore.Op{
 			Partition: e.Partition, Room: e.Room, If: e.Pin,
-			Set: needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Known(e.Room).Epoch}), TTL: w.cfg.PinTTL,
+			Set: needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Least(e.Room)}), TTL: w.cfg.PinTTL,
 		})
 		reserved = append(reserved, res)
 	}

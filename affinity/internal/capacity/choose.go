@@ -31,7 +31,7 @@ type Request struct {
 	Need      Need
 	Cost      int64
 	Ladder    *Ladder        // nil: anywhere
-	Stay      pinstore.Pin   // the room's pin before the store lost it, if it did
+	Stay      pinstore.Pin   // the room's former pin, if the store has lost it or it is void
 	Leaves    []lease.NodeID // the nodes that it moves away from, if it does
 
 	// Strangers are the nodes that host no rooms, because their settings differ.
@@ -91,7 +91,7 @@ func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // HardOf returns the units above which a member gets no new room.
 func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
 
-// choose picks the node where the room lived before the store lost its pin;
+// choose picks the node where the room lived before (see Request.Stay);
 // otherwise the owner of its partition, if it has headroom below the soft ceiling;
 // otherwise the least loaded node with headroom; otherwise the least loaded node below
 // the hard ceiling.
@@ -101,7 +101,7 @@ func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 // is pure. O(nodes), and without an override free of allocation.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.takes(m) {
-		return Choice{m, q.owns(s, m), "the room lived here before the store lost its pin"}, nil
+		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
 	}
 	m := q.owner(s)
 	switch {

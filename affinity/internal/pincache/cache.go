@@ -41,6 +41,7 @@ type Entry struct {
 	Fences     uint64    // of the agent, before the store was queried
 	Confirmed  bool      // by the store; otherwise requested or assumed
 	Learned    time.Time // when the store confirmed it
+	ended      bool      // the tenure of Pin has ended here, and the store may delete Pin at any time: see Void
 }
 
 // New returns a cache for so many rooms at most.
@@ -110,6 +111,25 @@ func (c *Cache) Known(room string) pinstore.Pin {
 	return pinstore.Pin{}
 }
 
+// Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a tenure that has ended.
+func (c *Cache) Least(room string) uint64 {
+	if e := c.Get(room); e != nil {
+		return e.Least()
+	}
+	return 0
+}
+
+// Least is Cache.Least for the room of an entry.
+func (e *Entry) Least() uint64 {
+	switch {
+	case !e.Confirmed:
+		return 0
+	case e.ended:
+		return e.Pin.Epoch + 1
+	}
+	return e.Pin.Epoch
+}
+
 // Begin records that a query to the store begins. It keeps the pin. fences is the
 // agent's count.
 func (c *Cache) Begin(room string, fences uint64) *Entry {
@@ -143,7 +163,7 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 		}
 		return false
 	}
-	if asked.Confirmed && pin.Epoch < asked.Pin.Epoch {
+	if pin.Epoch < asked.Least() {
 		return false
 	}
 	e := &Entry{Pin: pin, fresh: fresh, Generation: asked.Asked, Fences: asked.Fences, Confirmed: true, Learned: time.Now()}
@@ -178,17 +198,17 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	}
 }
 
-// Void records that a tenure ends, whose pin may be deleted at any time from now on: a pin with its epoch is an older one.
+// Void records that a tenure of this node has ended, before its pin is deleted. The deletion may take effect much later. So this node
+// no longer takes the pin for one that stands, and gives the room a greater epoch.
 func (c *Cache) Void(room string, pin pinstore.Pin) {
-	pin.Epoch++
-	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true}
+	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true}
 	for {
 		old, ok := c.rooms.LoadOrStore(room, next)
 		switch {
 		case !ok:
 			c.added()
 			return
-		case old.(*Entry).Confirmed && old.(*Entry).Pin.Epoch >= pin.Epoch, c.rooms.CompareAndSwap(room, old, next):
+		case old.(*Entry).Least() > pin.Epoch, c.rooms.CompareAndSwap(room, old, next):
 			return
 		}
 	}
@@ -256,5 +276,5 @@ func (c *Cache) added() {
 
 // stale returns e without its freshness.
 func (e *Entry) stale() *Entry {
-	return &Entry{Pin: e.Pin, Generation: e.Generation, Confirmed: e.Confirmed}
+	return &Entry{Pin: e.Pin, Generation: e.Generation, Confirmed: e.Confirmed, ended: e.ended}
 }
