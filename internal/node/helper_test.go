@@ -19,6 +19,7 @@ type network struct {
 	clock  map[string]time.Duration         // how far a node's wall clock is ahead
 	stuck  map[string]bool                  // paused: has no turn and receives nothing
 	mute   map[string]bool                  // its packets are not sent
+	drop   map[string]bool                  // its packets are sent, and do not arrive
 	silent bool                             // nobody answers a node that rejoins
 	last   map[string]Ready                 // the fields of its latest turns
 	sent   func(from string, packet Packet) // called for each packet, if not nil
@@ -28,7 +29,7 @@ func newNetwork(t *testing.T, change func(*Config), ids ...string) *network {
 	t.Helper()
 	w := &network{
 		now: epoch, change: change, nodes: make(map[string]*Node), last: make(map[string]Ready),
-		clock: make(map[string]time.Duration), stuck: make(map[string]bool), mute: make(map[string]bool),
+		clock: make(map[string]time.Duration), stuck: make(map[string]bool), mute: make(map[string]bool), drop: make(map[string]bool),
 	}
 	for _, id := range ids {
 		w.add(id)
@@ -88,7 +89,7 @@ func (w *network) turn(id string) {
 		if w.sent != nil {
 			w.sent(id, p)
 		}
-		if to := w.nodes[p.To]; to != nil && !w.stuck[p.To] {
+		if to := w.nodes[p.To]; to != nil && !w.stuck[p.To] && !w.drop[id] {
 			to.Receive(w.at(p.To), p.Bytes)
 		}
 		n.Sent(now, p)
