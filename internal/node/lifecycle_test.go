@@ -201,28 +201,33 @@ func TestComesBackWithTheOthers(t *testing.T) { // S2.1
 
 // A node that has lost all others, and is about to find that none of them hears it, takes over nothing by an undrain.
 func TestUndrainWhileCutOff(t *testing.T) { // S5.6
-	w := newNetwork(t, func(c *Config) {
-		if c.Self.ID == "b" {
-			c.HeartbeatInterval = 200 * time.Millisecond // the lease of a ends before b is fenced
+	for _, drained := range []bool{false, true} {
+		w := newNetwork(t, func(c *Config) {
+			if c.Self.ID == "b" {
+				c.HeartbeatInterval = 200 * time.Millisecond // the lease of a ends before b is fenced
+			}
+		}, "a", "b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		await := func(condition func() bool) {
+			for limit := w.now.Add(10 * time.Second); !condition() && w.now.Before(limit); {
+				w.run(10 * time.Millisecond)
+			}
 		}
-	}, "a", "b")
-	a, b := w.nodes["a"], w.nodes["b"]
-	await := func(condition func() bool) {
-		for limit := w.now.Add(10 * time.Second); !condition() && w.now.Before(limit); {
-			w.run(10 * time.Millisecond)
+		if w.run(5 * time.Second); drained {
+			b.Drain(w.now)
+			w.run(5 * time.Second)
 		}
-	}
-	w.run(5 * time.Second)
-	await(func() bool { return w.now.Sub(a.set.Renewed()) > 1700*time.Millisecond })
-	w.drop["a"] = true
-	await(func() bool { return b.set.PeerCount() == 0 })
-	if len(b.table.Nodes()) == 0 || !b.mayBeCutOff(w.now) {
-		t.Fatalf("b is %v, its table has %d nodes", b.life.phase, len(b.table.Nodes()))
-	}
-	before, most := w.owned("b"), 0
-	b.Undrain(w.now)
-	await(func() bool { most = max(most, w.owned("b")); return b.life.phase == Joining })
-	if most > before || b.life.phase != Joining {
-		t.Errorf("b is %v; it owned up to %d partitions, and %d before", b.life.phase, most, before)
+		await(func() bool { return w.now.Sub(a.set.Renewed()) > 1700*time.Millisecond })
+		w.drop["a"] = true
+		await(func() bool { return b.set.PeerCount() == 0 })
+		if len(b.table.Nodes()) == 0 || !b.mayBeCutOff(w.now) {
+			t.Fatalf("drained: %v; b is %v, its table has %d nodes", drained, b.life.phase, len(b.table.Nodes()))
+		}
+		before, most := w.owned("b"), 0
+		b.Undrain(w.now)
+		await(func() bool { most = max(most, w.owned("b")); return b.life.phase == Joining })
+		if most > before || b.life.phase != Joining {
+			t.Errorf("drained: %v; b is %v; it owned up to %d partitions, and %d before", drained, b.life.phase, most, before)
+		}
 	}
 }

@@ -25,8 +25,8 @@ func (n *Node) plan(now time.Time) {
 		return
 	}
 	n.when.publishBy(now)
-	if !ranOut {
-		n.when.losses = time.Time{} // a leave waits for nothing
+	if !ranOut && !n.mayBeCutOff(now) {
+		n.when.losses = time.Time{} // a leave waits for nothing, unless it is this node that is lost, perhaps
 	}
 }
 
