@@ -432,6 +432,20 @@ func TestNewSeedsOfAStuckJoin(t *testing.T) { // S5.7
 	}
 }
 
+// New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved again.
+func TestNewSeedsKeepTheirAddresses(t *testing.T) { // S5.7
+	j := newJoining(t, func(c *Config) { c.SeedNames = []string{"name"} })
+	j.names, j.errs = map[string]string{"name": "a"}, map[string]error{"a": nil}
+	if j.run(20*time.Millisecond, false); !slices.Equal(j.dialed, []string{"a"}) {
+		t.Fatalf("tried %v", j.dialed)
+	}
+	j.names["name"] = "hangs"
+	j.n.SetSeeds(j.now, nil, []string{"name"})
+	if j.run(10*time.Millisecond, true); j.n.life.phase == Joining {
+		t.Error("not joined by the answer of a seed that stays")
+	}
+}
+
 // Members dial a node that joins, and packets do not get through: it dials them, too, and is not alone.
 func TestDialedByMembers(t *testing.T) { // S5.6
 	w := newNetwork(t, nil, "a", "b")
