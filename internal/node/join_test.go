@@ -511,3 +511,36 @@ func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 		}
 	}
 }
+
+// A seed refuses a newcomer, which tries a member that has dialed it: the newcomer ends only if the member does not answer either.
+func TestRefusedWhileItDialsBack(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		w := newNetwork(t, nil, "member")
+		member := w.nodes["member"]
+		j := newJoining(t, func(c *Config) { c.Seeds = []string{"seed"} })
+		begin := func() Exchange {
+			x := j.n.Ready(j.now).Exchanges
+			if len(x) != 1 {
+				t.Fatalf("%d exchanges begin", len(x))
+			}
+			return x[0]
+		}
+		refused := begin()
+		j.n.Merge(j.now, member.Sync(w.now))
+		dialed := begin()
+		j.n.Exchanged(j.now, refused, Refused, errRefused)
+		if err := j.n.Ready(j.now).Hopeless; err != nil {
+			t.Fatalf("ended before %s answers: %v", dialed.Addr, err)
+		}
+		if answers {
+			j.confirm(member)
+			j.n.Merge(j.now, member.Sync(w.now))
+			j.n.Exchanged(j.now, dialed, NoAnswer, nil)
+		} else {
+			j.n.Exchanged(j.now, dialed, NoAnswer, errors.New("timed out"))
+		}
+		if err := j.n.Ready(j.now).Hopeless; errors.Is(err, errRefused) == answers || j.n.ended == answers || j.n.life.phase == Joining {
+			t.Errorf("the member answers: %v; the newcomer is %v, %v", answers, j.n.life.phase, err)
+		}
+	}
+}
