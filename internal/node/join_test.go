@@ -512,6 +512,26 @@ func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	}
 }
 
+// The address of a member that has dialed a newcomer turns out to be that of a seed: its refusal ends the newcomer, as that of any seed.
+func TestMemberIsSeed(t *testing.T) {
+	for what, tell := range map[string]func(j *joining){
+		"by its name":  func(j *joining) { j.names = map[string]string{"name": "a"} },
+		"by new seeds": func(j *joining) { j.n.SetSeeds(j.now, []string{"a"}, nil) },
+	} {
+		w := newNetwork(t, nil, "a")
+		j := newJoining(t, func(c *Config) { c.SeedNames = []string{"name"} })
+		j.errs = map[string]error{"a": errRefused}
+		j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
+		if j.run(time.Second, true); j.refused != nil || !slices.Contains(j.dialed, "a") {
+			t.Fatalf("%s: refused as a member: %v; tried %v", what, j.refused, j.dialed)
+		}
+		tell(j)
+		if j.run(20*time.Second, true); !errors.Is(j.refused, errRefused) {
+			t.Errorf("%s: it is %v, %v", what, j.n.life.phase, j.refused)
+		}
+	}
+}
+
 // A seed refuses a newcomer, which tries a member that has dialed it: the newcomer ends only if the member does not answer either.
 func TestRefusedWhileItDialsBack(t *testing.T) {
 	for _, answers := range []bool{true, false} {
