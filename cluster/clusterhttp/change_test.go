@@ -87,6 +87,31 @@ func TestDrainOutlivesItsCaller(t *testing.T) {
 	})
 }
 
+// The agent's call ends a moment after the caller disconnects, or the server stops, and not at the end of the wait.
+func TestCallEndsAfterItsCaller(t *testing.T) {
+	for what, end := range map[string]func(hangUp func(), stop chan struct{}){
+		"the caller disconnects": func(hangUp func(), _ chan struct{}) { hangUp() },
+		"the server stops":       func(_ func(), stop chan struct{}) { close(stop) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			stop := make(chan struct{})
+			ctx, hangUp := context.WithCancel(context.WithValue(t.Context(), stopKey{}, (<-chan struct{})(stop)))
+			defer hangUp()
+			time.AfterFunc(3*time.Second, func() { end(hangUp, stop) })
+			begin, ended := time.Now(), make(chan time.Duration)
+			r := httptest.NewRequestWithContext(ctx, "POST", "/v1/drain", nil)
+			_, _ = (&api{log: quiet}).perform(httptest.NewRecorder(), r, maxWait, func(ctx context.Context) error {
+				<-ctx.Done()
+				ended <- time.Since(begin)
+				return ctx.Err()
+			})
+			if responded, after := time.Since(begin), <-ended; responded != 3*time.Second || after != responded+minHandOver {
+				t.Errorf("%s after 3 s: the response comes after %v, the call ends after %v", what, responded, after)
+			}
+		})
+	}
+}
+
 // The timeouts of the server do not cut off a wait.
 func TestDrainUnderServerTimeouts(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
