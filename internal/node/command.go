@@ -59,12 +59,13 @@ func (n *Node) SetKeys(now time.Time, prints string) {
 // SetSeeds replaces the seeds. The next attempt to reach others is at once.
 func (n *Node) SetSeeds(now time.Time, addrs, names []string) {
 	n.cfg.Seeds, n.cfg.SeedNames = addrs, names
+	stays := func(name string) bool { return slices.Contains(names, name) }
 	n.join.targets = slices.DeleteFunc(n.join.targets, func(t *target) bool {
 		switch t.kind {
 		case seedName:
-			return !slices.Contains(names, t.addr)
+			return !stays(t.addr)
 		case seedAddr:
-			return !slices.Contains(addrs, t.addr) && !slices.Contains(names, t.name)
+			return !slices.Contains(addrs, t.addr) && !slices.ContainsFunc(t.names, stays)
 		case memberAddr:
 		}
 		return false

@@ -29,7 +29,7 @@ type join struct {
 type target struct {
 	kind     kind
 	addr     string    // or the name
-	name     string    // of which it is an address; "" = it was given as one
+	names    []string  // of which it is an address
 	began    time.Time // the latest try; zero = there was none
 	underWay bool
 	next     time.Time // when it is tried again
@@ -199,18 +199,20 @@ func (n *Node) Resolved(now time.Time, l Lookup, addrs []string, err error) {
 		return
 	}
 	n.tried(now, l.target, NoAnswer, err)
-	if n.life.phase == Joining {
-		before := len(n.join.targets)
-		n.add(seedAddr, addrs, nil, len(addrs))
-		for _, t := range n.join.targets[before:] {
-			t.name = l.Name
-		}
-		return
+	joining := n.life.phase == Joining
+	members, most := []string(nil), len(addrs)
+	if !joining {
+		members, most = n.set.Peers(nil), triesAtOnce
 	}
 	before := len(n.join.targets)
-	n.add(seedAddr, addrs, n.set.Peers(nil), triesAtOnce)
-	for _, t := range n.join.targets[before:] {
-		n.try(now, t)
+	n.add(seedAddr, addrs, members, most)
+	for i, t := range n.join.targets {
+		if slices.Contains(addrs, t.addr) && !slices.Contains(t.names, l.Name) {
+			t.names = append(t.names, l.Name) // also of a target that was there before
+		}
+		if i >= before && !joining {
+			n.try(now, t)
+		}
 	}
 }
 

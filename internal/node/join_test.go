@@ -432,17 +432,35 @@ func TestNewSeedsOfAStuckJoin(t *testing.T) { // S5.7
 	}
 }
 
-// New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved again.
+// New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved again. That holds for an
+// address that was a target before.
 func TestNewSeedsKeepTheirAddresses(t *testing.T) { // S5.7
-	j := newJoining(t, func(c *Config) { c.SeedNames = []string{"name"} })
-	j.names, j.errs = map[string]string{"name": "a"}, map[string]error{"a": nil}
-	if j.run(20*time.Millisecond, false); !slices.Equal(j.dialed, []string{"a"}) {
-		t.Fatalf("tried %v", j.dialed)
-	}
-	j.names["name"] = "hangs"
-	j.n.SetSeeds(j.now, nil, []string{"name"})
-	if j.run(10*time.Millisecond, true); j.n.life.phase == Joining {
-		t.Error("not joined by the answer of a seed that stays")
+	for what, tt := range map[string]struct {
+		seeds, names []string
+		member       bool // has dialed the node before
+	}{
+		"of the name alone":       {nil, []string{"name"}, false},
+		"that was given, too":     {[]string{"a"}, []string{"name"}, false},
+		"of a member":             {nil, []string{"name"}, true},
+		"of two names":            {nil, []string{"name", "other"}, false},
+		"of two names, reordered": {nil, []string{"other", "name"}, false},
+	} {
+		w := newNetwork(t, nil, "a")
+		j := newJoining(t, func(c *Config) { c.Seeds, c.SeedNames = tt.seeds, tt.names })
+		j.names, j.errs = map[string]string{"name": "a", "other": "a"}, map[string]error{"a": errors.New("connection refused")}
+		if tt.member {
+			j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
+		}
+		j.run(time.Second, false)
+		j.errs["a"] = nil
+		for tries := len(j.dialed); len(j.dialed) == tries; {
+			j.run(10*time.Millisecond, false)
+		}
+		j.names["name"] = "hangs"
+		j.n.SetSeeds(j.now, nil, []string{"name"})
+		if j.run(10*time.Millisecond, true); j.n.life.phase == Joining {
+			t.Errorf("the address %s: not joined by its answer", what)
+		}
 	}
 }
 
