@@ -30,7 +30,7 @@ type Record struct {
 type seat struct {
 	vote   uint64    // the incarnation whose seat all voters know; 0 = none yet
 	latest uint64    // the latest incarnation that was live
-	taken  time.Time // when the latest incarnation took it
+	taken  time.Time // when the latest incarnation took it, or was last seen without a part in placement
 	lost   time.Time // when no incarnation was live any more; zero = one is
 }
 
@@ -122,8 +122,8 @@ func (r *Record) Short() bool {
 	return false
 }
 
-// seat gives each member that has a table a seat. All seats become votes once all members
-// have agreed since the latest one was taken, and heard of it.
+// seat gives each member that is placed a seat. A seat becomes a vote once all members have agreed more than a
+// Spread after it was taken. The time counts for each seat alone.
 func (r *Record) seat(now time.Time, live map[lease.NodeID]Member, agreed time.Time) {
 	for id, m := range live {
 		if r.seats[id] == nil && m.Placed {
