@@ -5,9 +5,9 @@
 // seats than votes, so that two sides cannot both have most votes even if their records
 // differ:
 //
-//   - A member gets a seat as soon as this node sees it, unless a voter is missing.
-//   - Its seat becomes a vote once every voter is live and runs the table with it, since then
-//     all of them have given it a seat.
+//   - A member gets a seat as soon as this node sees it take part in placement, unless a voter is missing.
+//   - Its seat becomes a vote once every voter is live and has said, a Spread later, that it runs the same
+//     table, since then all of them have given the member a seat.
 //   - A voter that says farewell loses its seat, since it supports no side any more. A voter
 //     that falls silent keeps it for a time, since a crash and a cut look the same.
 //
