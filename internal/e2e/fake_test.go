@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -266,6 +267,7 @@ func (f *fake) asPartitions() clusterhttp.Partitions {
 	answer := clusterhttp.Partitions{
 		Export: f.state.Table.Export(f.state.Version), Counts: b.Counts,
 		Balance: clusterhttp.Balance{MaxMean: b.MaxMean, CV: b.CV, Advice: b.Advice()},
+		Stale:   f.stale(),
 	}
 	if f.overdue {
 		answer.Version, answer.Owners = 1, slices.Repeat([]lease.NodeID{"node-99"}, f.partitions)
@@ -275,9 +277,12 @@ func (f *fake) asPartitions() clusterhttp.Partitions {
 
 func (f *fake) asStats() clusterhttp.Stats {
 	stats := f.stats
-	stats.Self, stats.State = f.members[0].ID, "active"
+	stats.Self, stats.State = f.members[0].ID, cmp.Or(stats.State, "active")
 	return stats
 }
+
+// stale is false for a stalled agent: its state may say so a heartbeat earlier than its answers.
+func (f *fake) stale() bool { return f.stats.State == "isolated" }
 
 func (f *fake) asHistory() clusterhttp.History {
 	past := f.past
@@ -303,7 +308,7 @@ func (f *fake) find(id lease.NodeID) clusterhttp.Member {
 func (f *fake) serveOwners(w http.ResponseWriter, r *http.Request) {
 	key := r.URL.Query().Get("key")
 	p := placement.Of(key, f.partitions)
-	answer := clusterhttp.Ranked{Key: key, Partition: p, Why: f.state.Table.Why(p)}
+	answer := clusterhttp.Ranked{Key: key, Partition: p, Why: f.state.Table.Why(p), Stale: f.stale()}
 	for _, id := range f.state.Table.Rank(p, 5) {
 		answer.Owners = append(answer.Owners, f.find(id))
 	}

@@ -159,6 +159,24 @@ func TestLookupFollows(t *testing.T) {
 	p.text("#lookup-said", string(owner())+" owns")
 }
 
+// The page does not present the last table of an isolated or stalled agent as that of the cluster. Neither the digest nor the history changes here.
+func TestLastTable(t *testing.T) { // S5.1
+	const said = "This agent is isolated or stalled: the owners are those of its last table."
+	f, p := show(t, 3, 64)
+	p.do(chromedp.SendKeys(chromedp.CSS("#lookup-name"), "user-7"+kb.Enter))
+	p.text("#lookup-answer .verdict", "owns")
+	p.seeMap()
+	for _, state := range []string{"isolated", "", "joining", ""} { // one that joins and has a table is stalled
+		f.set(func() { f.stats.State = state })
+		stale := state != ""
+		for _, selector := range []string{"#lookup-answer .why", "#lookup-said", "#map-note"} {
+			p.until(fmt.Sprintf("%s while the agent is %q", selector, state),
+				fmt.Sprintf(`document.querySelector(%q).textContent.includes(%q) === %v`, selector, said, stale))
+		}
+		p.text("#agreement-figure", map[bool]string{false: "All agree", true: "Not known"}[stale])
+	}
+}
+
 // The page immediately shows that no member owns partitions.
 func TestNobody(t *testing.T) {
 	f, p := show(t, 3, 64)

@@ -2,6 +2,7 @@
 
 import { get, Refused, roomPath } from "./api.js";
 import { $, count, h, say, swatch } from "./dom.js";
+import { lastTable } from "./model.js";
 import { colorOf } from "./palette.js";
 
 const ranked = 5; // members to show of a key's ranking
@@ -13,6 +14,7 @@ export class Lookup {
   #asked = 0; // number of the last call: an earlier call must not replace a later one
   #shown = null; // kind and name of the last lookup
   #due = false; // a repeat is scheduled
+  #stale = false; // of the model, which may know of a stall a heartbeat earlier than an answer
 
   constructor(model, show) {
     this.#show = show;
@@ -30,7 +32,9 @@ export class Lookup {
       if (partition !== undefined) this.#show(partition);
     });
     model.listen((what) => {
-      if (what === "log" && this.#shown) this.#again();
+      const turned = model.stale !== this.#stale; // a stall is no event
+      this.#stale = model.stale;
+      if ((what === "log" || turned) && this.#shown) this.#again();
     });
   }
 
@@ -51,7 +55,7 @@ export class Lookup {
     const [kind, name] = this.#shown;
     let answer;
     try {
-      answer = kind === "room" ? room(await get(roomPath(name))) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`));
+      answer = kind === "room" ? room(await get(roomPath(name))) : key(await get(`v1/owners?n=${ranked}&key=${encodeURIComponent(name)}`), this.#stale);
     } catch (e) {
       if (byItself && !(e instanceof Refused)) return undefined;
       answer = { parts: [h("p", { class: "result", "data-level": "bad", text: e.message })] };
@@ -81,13 +85,13 @@ export class Lookup {
 const node = (id) => h("span", { class: "node" }, swatch(colorOf(id)), h("strong", { text: id }));
 const where = (partition) => h("button", { type: "button", class: "partition plain", title: "Show it on the map", text: `partition ${partition}` });
 
-function key(a) {
+function key(a, stale) {
   const [owner, ...rest] = a.owners;
   return {
     partition: a.partition,
     parts: [
       h("p", { class: "verdict" }, owner ? node(owner.id) : "nobody", " owns ", h("q", { text: a.key }), ", in ", where(a.partition)),
-      h("p", { class: "why", text: a.why || "" }),
+      h("p", { class: "why", text: [(a.stale || stale) && lastTable, a.why].filter(Boolean).join(" ") }),
       rest.length ? h("h3", { text: "Without it" }) : "",
       h("ol", { class: "ranking", start: "2" }, ...rest.map((m) => h("li", {}, node(m.id), h("span", { class: "note", text: m.state === "active" ? m.zone : m.state })))),
     ],

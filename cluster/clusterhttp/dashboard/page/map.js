@@ -3,6 +3,7 @@
 
 import { $, ago, attribute, byName, count, eachFrame, h, paint, percent, plural, say, swatch } from "./dom.js";
 import { Grid } from "./grid.js";
+import { lastTable } from "./model.js";
 import { colorOf, colorOfZone, colouredByZone, zoneOf } from "./palette.js";
 import { rove } from "./roving.js";
 
@@ -139,11 +140,11 @@ export class PartitionMap {
   }
 
   #renderLegend() {
-    const { members, counts, table, focus, moved } = this.#model;
+    const { members, counts, table, stale, focus, moved } = this.#model;
     if (!table || !$("map").clientWidth) return;
     this.#place(); // updates the age of the last move
     attribute(this.#canvas, "aria-label", `Map of ${plural(table.owners.length, "partition")} on ${plural(counts.size, "node")}`);
-    say($("map-note"), `${plural(table.owners.length, "partition")} by ${table.strategy}. ${evenness(table)}`);
+    say($("map-note"), `${stale ? `${lastTable} ` : ""}${plural(table.owners.length, "partition")} by ${table.strategy}. ${evenness(table)}`);
     say($("map-moved"), moved.size ? `${plural(moved.size, "partition")} moved within the last minute: shown in full colour` : "Nothing moved within the last minute.");
     const nodes = [...new Set([...members.map((m) => m.id), ...counts.keys()])].sort(byName);
     const zones = colouredByZone() ? [...new Set(nodes.map(zoneOf))].sort(byName) : [];

@@ -2,6 +2,8 @@
 
 const recent = 60_000; // ms, for which a move is marked on the map
 
+export const lastTable = "This agent is isolated or stalled: the owners are those of its last table.";
+
 export class Model {
   self = "";
   members = []; // of /v1/members
@@ -36,6 +38,10 @@ export class Model {
 
   get ttl() { return this.stats?.settings.ttl_ms || 6000; }
   get beat() { return this.stats?.settings.heartbeat_ms || this.ttl / 3; }
+
+  // stale reports whether the agent is isolated or stalled: its table is from before. One that joins
+  // and has a table is stalled.
+  get stale() { return ["isolated", "joining"].includes(this.stats?.state); }
 
   // age is how old the history is, in ms.
   get age() { return Date.now() - this.#remembered; }
