@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -37,6 +36,7 @@ type fake struct {
 	paused  bool
 	joining bool          // the API responds with not_ready
 	refuses bool          // calls of /v1/doctor
+	behind  time.Duration // the clock of the agent, behind that of the browser
 	muted   bool          // streams send nothing
 	overdue bool          // responses have an old version, in which node-99 owned everything
 	resume  *events.State // where new streams resume; nil: they start over
@@ -47,12 +47,12 @@ type fake struct {
 	past    clusterhttp.History
 	stats   clusterhttp.Stats
 	state   *events.State
-	sent    *events.State // to streams
-	streams map[chan events.Batch]bool
+	sent    *events.State        // to streams
+	streams map[chan string]bool // of events in the format of streams
 }
 
 func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
-	f := &fake{t: t, partitions: partitions, mangle: strings.NewReplacer(mangle...), streams: make(map[chan events.Batch]bool)}
+	f := &fake{t: t, partitions: partitions, mangle: strings.NewReplacer(mangle...), streams: make(map[chan string]bool)}
 	for i := range nodes {
 		f.members = append(f.members, member(i+1))
 	}
@@ -127,7 +127,7 @@ func (f *fake) change(f2 func()) {
 		f.state.Ended[lease.Incarnation{Node: l.ID, Number: l.Incarnation}] = l.Reason
 	}
 	if old == nil {
-		f.sent, f.past.Events = f.state, []clusterhttp.Event{{At: time.Now(), Kind: cluster.EventStarted, Member: f.members[0].ID}}
+		f.sent, f.past.Events = f.state, []clusterhttp.Event{{At: f.now(), Kind: cluster.EventStarted, Member: f.members[0].ID}}
 	} else {
 		f.remember(before, old)
 	}
@@ -138,7 +138,7 @@ func (f *fake) change(f2 func()) {
 
 // remember adds to the history what has changed, as cluster does.
 func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
-	now := time.Now()
+	now := f.now()
 	add := func(e clusterhttp.Event) {
 		e.At = now
 		f.past.Events = append(f.past.Events, e)
@@ -176,12 +176,24 @@ func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
 }
 
 func (f *fake) publish() {
-	batch := events.Diff(f.sent, f.state)
+	f.stream(eventOf(events.Diff(f.sent, f.state)))
 	f.sent = f.state
+}
+
+func (f *fake) stream(event string) {
 	for s := range f.streams {
-		s <- batch
+		s <- event
 	}
 }
+
+// moveRoom sends the move of a room to streams.
+func (f *fake) moveRoom(room string) {
+	f.set(func() {
+		f.stream(fmt.Sprintf("event: moved\ndata: {\"moved\":[{\"room\":%q}],\"resync\":false}\n\n", room))
+	})
+}
+
+func (f *fake) now() time.Time { return time.Now().Add(-f.behind) }
 
 func (f *fake) leave(id lease.NodeID) {
 	f.change(func() {
@@ -286,7 +298,7 @@ func (f *fake) stale() bool { return f.stats.State == "isolated" }
 
 func (f *fake) asHistory() clusterhttp.History {
 	past := f.past
-	past.Self, past.Now = f.members[0].ID, time.Now()
+	past.Self, past.Now = f.members[0].ID, f.now()
 	return past
 }
 
@@ -354,28 +366,32 @@ func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
-	s := make(chan events.Batch, 64)
-	var first events.Batch
+	s := make(chan string, 64)
+	var event string
 	f.set(func() {
-		first = events.Diff(f.resume, f.state)
+		event = eventOf(events.Diff(f.resume, f.state))
 		f.streams[s] = true
 	})
 	defer f.set(func() { delete(f.streams, s) })
 	w.Header().Set("Content-Type", "text/event-stream")
-	for b := first; ; {
-		if b.News() { // a resumed stream may have no first batch
-			data, _ := json.Marshal(b)
-			var event bytes.Buffer
-			fmt.Fprintf(&event, "id: %d\nevent: batch\ndata: %s\n\n", b.Version, data)
-			_, _ = f.mangle.WriteString(w, event.String())
-		}
+	for {
+		_, _ = f.mangle.WriteString(w, event)
 		_ = http.NewResponseController(w).Flush()
 		select {
-		case b = <-s:
+		case event = <-s:
 		case <-r.Context().Done():
 			return
 		}
 	}
+}
+
+// eventOf is "" without news: a resumed stream may have no first batch.
+func eventOf(b events.Batch) string {
+	if !b.News() {
+		return ""
+	}
+	data, _ := json.Marshal(b)
+	return fmt.Sprintf("id: %d\nevent: batch\ndata: %s\n\n", b.Version, data)
 }
 
 // awaitStream waits until a client listens to events.

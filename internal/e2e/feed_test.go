@@ -5,10 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -175,6 +178,32 @@ func TestLastTable(t *testing.T) { // S5.1
 		}
 		p.text("#agreement-figure", map[bool]string{false: "All agree", true: "Not known"}[stale])
 	}
+}
+
+// Moves of rooms have the time of the agent, as all other events. An event is announced if the page gets it after a later move, too.
+func TestClocksDiffer(t *testing.T) {
+	f := newFake(t, 4, 256)
+	f.set(func() {
+		f.behind = 5 * time.Minute
+		f.past.Events[0].At = f.now()
+	})
+	p := open(t, f.URL, 1440, 900)
+	p.ready(4)
+	f.moveRoom("retro")
+	p.text("#events", "1 room moved")
+	f.leave("node-3")
+	p.text("#events", "node-3 left")
+	if seen := eval[string](p, `document.getElementById("events").textContent`); strings.Index(seen, "node-3 left") > strings.Index(seen, "1 room moved") {
+		t.Errorf("the newest is not the first: %s", seen)
+	}
+	p.text("#events-said", "node-3 left")
+	left := f.now()
+	f.moveRoom("retro")
+	p.until("another move", `document.getElementById("events").textContent.split("1 room moved").length === 3`)
+	f.set(func() {
+		f.past.Events = append(f.past.Events, clusterhttp.Event{At: left, Kind: cluster.EventWeight, Member: "node-2", Weight: 50, OldWeight: 100})
+	})
+	p.text("#events-said", "node-2 has weight 50")
 }
 
 // The page immediately shows that no member owns partitions.

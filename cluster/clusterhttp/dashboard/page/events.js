@@ -8,7 +8,8 @@ const signs = { joined: "+", left: "−", moved: "⇄", info: "i", warn: "!" };
 
 export class EventLog {
   #model;
-  #last = null; // the time of the newest entry
+  #last = Infinity; // the time of the newest event: the first history has no news
+  #noted = 0; // the time of the newest note
   #unsaid = []; // texts to announce
   #pending = false;
 
@@ -21,15 +22,17 @@ export class EventLog {
 
   #render() {
     const { history, notes } = this.#model;
-    const all = [...entriesOf(history), ...notes].sort((a, b) => b.at - a.at).slice(0, shown);
+    const past = entriesOf(history), all = [...past, ...notes].sort((a, b) => b.at - a.at).slice(0, shown);
     $("events").replaceChildren(...all.map((e) => h("li", { "data-kind": e.kind },
       h("span", { class: "sign", "aria-hidden": "true", text: signs[e.kind] }),
       h("span", { class: "what", text: e.text }),
       h("time", { datetime: e.at.toISOString(), title: e.at.toString(), text: clock(e.at) }))));
     if (!all.length) $("events").append(h("li", { class: "none", text: "Nothing has happened since this agent was started." }));
     say($("events-note"), all.length === shown ? `the last ${shown}` : "");
-    const news = this.#last === null ? [] : all.filter((e) => e.at > this.#last);
-    this.#last = all[0]?.at ?? this.#last;
+    // The history may come later than a note of a later time.
+    const news = all.filter((e) => e.at > (notes.includes(e) ? this.#noted : this.#last));
+    this.#last = past[0]?.at ?? this.#last;
+    this.#noted = notes[0]?.at ?? this.#noted;
     this.#unsaid.push(...news.reverse().map((e) => e.text));
     if (this.#pending || !this.#unsaid.length) return;
     this.#pending = true;

@@ -16,7 +16,7 @@ export class Model {
   moved = new Map(); // partition → { from, at } of a recent move
   stats = null; // of /v1/stats
   history = null; // of /v1/history
-  notes = []; // moves of rooms, which the history does not have: { at, kind, text }
+  notes = []; // moves of rooms, which the history does not have: { at, kind, text }, with times of the agent's clock
   focus = ""; // what the map highlights: "n" and the id of a node, or "z" and a zone
 
   // The connection.
@@ -102,7 +102,8 @@ export class Model {
   }
 
   note(kind, text) {
-    this.notes = [{ at: new Date(), kind, text }, ...this.notes].slice(0, 50);
+    const at = this.history ? new Date(Date.parse(this.history.now) + this.age) : new Date();
+    this.notes = [{ at, kind, text }, ...this.notes].slice(0, 50);
     this.emit("log");
   }
 
