@@ -27,6 +27,19 @@ func TestLateLease(t *testing.T) { // S8.6
 	p.text("#health-found [data-level=warn] .finding", "about to expire at 6s: node-2")
 }
 
+// A bar ends with the figure that it shows.
+func TestBarsEnd(t *testing.T) { // S8.6
+	f, p := show(t, 2, 64)
+	const load = `document.querySelector("#members-body tr:last-child .load").classList.contains("bar")`
+	f.set(func() { f.members[1].AgeMS = 6100 })
+	p.until("red bars", `document.getElementById("lease-bar").dataset.level === "bad" && `+load)
+	f.set(func() { f.members[1].Capacity = 0 })
+	p.until("a load without a bar", "!"+load)
+	f.leave("node-2")
+	p.text("#lease-note", "no other member")
+	p.until("an empty bar", `(bar => !bar.dataset.level && Number(bar.style.getPropertyValue("--share")) === 0)(document.getElementById("lease-bar"))`)
+}
+
 // Lost members come first, then members that left by themselves, then all live members.
 func TestLostRows(t *testing.T) { // S8.6
 	f := newFake(t, 8, 64)
@@ -130,17 +143,18 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 	p.text("#health-found .finding", "lost: node-2 crashed")
 }
 
-// The strip does not stay green on old answers.
+// Neither the strip nor the title of the page keeps old answers.
 func TestUnexamined(t *testing.T) { // S8.6
+	const passes = `document.getElementById("health").dataset.level === "good" && document.title === "media · roost"`
 	f, p := show(t, 3, 64)
-	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
+	p.until("the checks pass", passes)
 	f.set(func() { f.refuses = true })
 	p.text("#health-sum", "Not checked for")
 	p.text("#health[data-level=warn]", "other calls are examined")
 	f.set(func() { f.refuses = false })
-	p.until("the checks pass again", `document.getElementById("health").dataset.level === "good"`)
+	p.until("the checks pass again", passes)
 	resume := f.pause() // without a connection at once, not after the 10 s of a busy agent
-	p.until("it is doubted", `/^Not checked for \d s/.test(document.getElementById("health-sum").textContent)`)
+	p.until("it is doubted", `/^Not checked for \d s/.test(document.getElementById("health-sum").textContent) && document.title === "(?) media · roost"`)
 	resume()
-	p.until("the checks pass at last", `document.getElementById("health").dataset.level === "good"`)
+	p.until("the checks pass at last", passes)
 }

@@ -59,8 +59,9 @@ export class Health {
     return true;
   }
 
-  // doubt says that what the strip shows is old.
+  // doubt says that what the strip and the title show is old.
   #doubt(e) {
+    document.title = `(?) ${this.#title}`;
     attribute($("health"), "data-level", "warn");
     say($("health-sign"), signs.warn);
     say($("health-sum"), `Not checked for ${Math.round((Date.now() - this.#checked) / 1000)} s: ${e.message}`);

@@ -170,7 +170,10 @@ export class MemberTable {
       say(cell.firstChild, text);
       attribute(cell, "data-level", level || null);
       attribute(cell, "title", title);
-      if (share === undefined) return;
+      if (share === undefined) {
+        if (cell.classList.contains("bar")) cell.classList.remove("bar");
+        return;
+      }
       if (!cell.classList.contains("bar")) cell.classList.add("bar", ...(color ? ["own"] : []));
       cell.style.setProperty("--share", Math.min(1, share).toFixed(3));
     });

@@ -64,13 +64,9 @@ export class Tiles {
   #lease() {
     const { members, ttl, self } = this.#model;
     const others = members.filter((m) => m.id !== self);
-    if (!others.length) {
-      tile("lease", { figure: "–", note: "no other member" });
-      return;
-    }
-    const oldest = others.reduce((a, b) => (b.age_ms > a.age_ms ? b : a));
-    const { share, level } = late(oldest, this.#model);
-    tile("lease", { figure: span(oldest.age_ms), note: `of ${span(ttl)}: ${oldest.id}`, level });
+    const oldest = others.reduce((a, b) => (a?.age_ms >= b.age_ms ? a : b), null);
+    const { share, level } = oldest ? late(oldest, this.#model) : { share: 0, level: "" };
+    tile("lease", oldest ? { figure: span(oldest.age_ms), note: `of ${span(ttl)}: ${oldest.id}`, level } : { figure: "–", note: "no other member" });
     attribute($("lease-bar"), "data-level", level || null);
     $("lease-bar").style.setProperty("--share", Math.min(1, share).toFixed(3));
   }
