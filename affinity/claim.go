@@ -26,7 +26,8 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	if err != nil {
 		return Assignment{}, err
 	}
-	generation, known, least := r.cache.Generation(), r.cache.Known(room), r.cache.Least(room)
+	generation, e := r.cache.Generation(), r.cache.Get(room)
+	known, least := e.Known(), e.Least()
 	if !hosts {
 		if a, settled, err := r.readKnown(ctx, s, room, d, known.Incarnation, least); settled {
 			return a, err
@@ -56,10 +57,10 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, hosts bool
 	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, attempts)
 }
 
-// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was.
+// firstRequest is for the first attempt: a room with a pin that the store may have lost stays where it was, unless its tenure has ended.
 func (r *Resolver) firstRequest(s *cluster.Snapshot, room string, d Demand) request {
 	q := r.request(s, room, needOf(d))
-	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) {
+	if e := r.cache.Get(room); e != nil && r.cache.Lost(e) && e.Least() == e.Pin.Epoch {
 		q = r.request(s, room, capacity.NeedIn(e.Pin).Joined(q.Need))
 		q.Stay = e.Pin
 	}
@@ -157,7 +158,7 @@ func (r *Resolver) claim(ctx context.Context, s *cluster.Snapshot, q request, ho
 			op.Set.Epoch = max(op.Set.Epoch, void.Epoch+1) // a new tenure
 		}
 	}
-	isNew := home.Member != nil && home.Incarnation() != q.Stay.Incarnation
+	isNew := home.Member != nil && q.Stay == (pinstore.Pin{})
 	if isNew {
 		r.limit(&op, home.Member, q)
 	}

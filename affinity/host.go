@@ -109,8 +109,9 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	for began := time.Now(); time.Since(began) < r.cfg.Budget; { // again only if another caller has hosted the room and released it
-		got, err := r.ask(ctx, &r.shared.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
+	until := time.Now().Add(r.cfg.Budget)
+	for time.Now().Before(until) { // again only if another caller has hosted the room since, and it has ended
+		got, err := r.ask(ctx, until, &r.shared.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
 		a = got.Assignment
 		if err != nil {
 			return nil, a, err
@@ -247,7 +248,7 @@ func (h *Hosting) Err() error {
 	return h.err
 }
 
-// Release ends the room: it deletes the pin, unless the pin names another node by now
+// Release ends the room: it deletes the pin, unless the pin has changed by now
 // (ErrChanged). If the store does not answer (ErrStore), the pin expires.
 func (h *Hosting) Release(ctx context.Context) error {
 	pin, ok := h.r.hosts.release(h)
@@ -270,24 +271,24 @@ func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	s := r.agent.Snapshot()
-	for range 2 { // a claim without an answer may have given the pin a new epoch
-		if !r.hosts.void(op.Room, op.If) {
-			return nil
-		}
-		ask := op
-		if op.If.Epoch == 0 { // the store has not confirmed that there is a pin: read it
-			ask.If = pinstore.Pin{}
-		}
-		res := r.swap(ctx, s, ask, "")
-		switch {
-		case res.Err != nil || res.Pin == (pinstore.Pin{}):
+	if op.If.Epoch == 0 { // the store has not confirmed that there is one
+		at := op.If.Incarnation
+		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room}, "")
+		if res.Err != nil || res.Pin == (pinstore.Pin{}) {
 			return res.Err
-		case res.Pin.Incarnation != op.If.Incarnation:
+		}
+		if op.If = res.Pin; op.If.Incarnation != at {
 			return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 		}
-		op.If = res.Pin
 	}
-	return fmt.Errorf("%w: %q", ErrChanged, op.Room)
+	if !r.hosts.void(op.Room, op.If) {
+		return nil
+	}
+	res := r.swap(ctx, s, op, "")
+	if res.Err == nil && res.Pin != (pinstore.Pin{}) && r.hosts.get(op.Room) == nil {
+		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
+	}
+	return res.Err
 }
 
 // recheck makes the keeper read the pin of a room that is hosted here again: a Host

@@ -51,7 +51,7 @@ func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 		return nil, ErrFenced
 	case there != nil:
 		return there, nil
-	case ends != t.endsOf(h.room).Load():
+	case h.pin.Epoch != 0 && ends != t.endsOf(h.room).Load() && !t.stands(h):
 		return nil, errTenureEnded
 	}
 	if t.rooms == nil {
@@ -100,8 +100,14 @@ func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
 	if pin.Epoch != 0 { // 0: the store has not confirmed that there is one
 		t.cache.Void(room, pin)
+		t.endsOf(room).Add(1)
 	}
-	t.endsOf(room).Add(1)
+}
+
+// stands reports whether the pin of h is known to stand. One that is not known may be gone.
+func (t *hostTable) stands(h *Hosting) bool {
+	e := t.cache.Get(h.room)
+	return e != nil && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
 }
 
 // endsOf returns a count of the tenures that have ended here, of a room and of the rooms that share its count.
@@ -134,6 +140,7 @@ func (t *hostTable) endLocked(h *Hosting, why error) bool {
 		delete(t.rooms, h.room)
 		t.byName.Delete(h.room)
 	}
+	t.endsOf(h.room).Add(1)
 	return true
 }
 

@@ -22,7 +22,7 @@ func newHostTable() *hostTable {
 }
 
 func TestHostTableOpen(t *testing.T) {
-	table := newHostTable()
+	table, now := newHostTable(), time.Now()
 	table.fence(1)
 	h := hostingOf("r")
 	if got, err := table.open(h, 1, 0); got != h || err != nil || table.get("r") != h {
@@ -43,16 +43,32 @@ func TestHostTableOpen(t *testing.T) {
 	if n := table.fence(1); n != 0 || table.fences.Load() != 2 { // a reader that is late
 		t.Errorf("an earlier fence count is taken: %d", table.fences.Load())
 	}
-	later, _ := table.open(hostingOf("r"), 2, 0)
+	ends := table.endsOf("r").Load()
+	later, _ := table.open(hostingOf("r"), 2, ends)
 	if table.end(h, ErrReleased) || table.get("r") != later {
 		t.Error("a hosting that has ended ends its successor")
 	}
 	if pin, ok := table.release(later); !ok || pin != later.pin || table.get("r") != nil {
 		t.Errorf("released: %+v, %v", pin, ok)
 	}
-	if _, err := table.open(hostingOf("r"), 2, 0); !errors.Is(err, errTenureEnded) {
+	if _, err := table.open(hostingOf("r"), 2, ends); !errors.Is(err, errTenureEnded) {
 		t.Errorf("opened by the pin of a hosting that was released: %v", err)
 	}
+	known := hostingOf("r")
+	known.pin.Epoch++
+	table.cache.Learn("r", table.cache.Begin("r", 0), known.pin, now)
+	if got, err := table.open(known, 2, ends); got != known || err != nil {
+		t.Errorf("opened by the pin of the next tenure, which is known: %v", err)
+	}
+	if _, ok, _ := table.releaseIdle(known, time.Second, now.Add(time.Hour)); !ok || table.cache.Least("r") != known.pin.Epoch+1 {
+		t.Errorf("idle, released %t: the least epoch is %d after %d", ok, table.cache.Least("r"), known.pin.Epoch)
+	}
+	unconfirmed := hostingOf("r")
+	unconfirmed.pin.Epoch = 0
+	if got, err := table.open(unconfirmed, 2, ends); got != unconfirmed || err != nil {
+		t.Errorf("opened without the store: %v", err)
+	}
+	table.end(unconfirmed, ErrLapsed)
 	last, _ := table.open(hostingOf("r"), 2, table.endsOf("r").Load())
 	if table.void("r", last.pin) {
 		t.Error("the pin of a room that is hosted here is void")

@@ -56,7 +56,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	}
 	began := time.Now()
 	defer func() { r.counts.asked.Add(time.Since(began)) }()
-	got, err := r.ask(ctx, &r.shared.resolve, room, d, false, func() (settled, bool) {
+	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, d, false, func() (settled, bool) {
 		a, ok := r.cached(room) // another caller may have been answered in between
 		return settled{Assignment: a}, ok
 	})
@@ -90,16 +90,16 @@ type settled struct {
 	ends       uint64 // of tenures here: see hostTable.endsOf
 }
 
-// ask settles a room with the store, unless there is a shortcut by then. Concurrent
+// ask settles a room with the store, by a time, unless there is a shortcut by then. Concurrent
 // callers for the same room in the same flight share the answer. hosts: they are about to
 // serve the room here.
-func (r *Resolver) ask(ctx context.Context, flight *singleflight.Group, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
+func (r *Resolver) ask(ctx context.Context, until time.Time, flight *singleflight.Group, room string, d Demand, hosts bool, shortcut func() (settled, bool)) (settled, error) {
 	answer := flight.DoChan(room, func() (any, error) {
 		if got, ok := shortcut(); ok {
 			return got, nil
 		}
 		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
-		bounded, cancel := r.store.Bounded(ctx)
+		bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), until) // a caller who gives up must not look like a store that does not answer
 		defer cancel()
 		a, err := r.settle(bounded, room, d, hosts)
 		r.counts.add(a.Source)

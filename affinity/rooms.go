@@ -313,6 +313,7 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, s, op, "")
+	r.recheck(room, res.Err != nil) // it may be hosted here by now
 	if res.Err == nil && !res.Done {
 		return fmt.Errorf("%w: %q", ErrChanged, room)
 	}

@@ -104,30 +104,25 @@ func (c *Cache) MayBeOlder(epoch uint64) bool {
 }
 
 // Known returns the pin of a room as the store has confirmed it, or none.
-func (c *Cache) Known(room string) pinstore.Pin {
-	if e := c.Get(room); e != nil && e.Confirmed {
-		return e.Pin
-	}
-	return pinstore.Pin{}
-}
+func (c *Cache) Known(room string) pinstore.Pin { return c.Get(room).Known() }
 
 // Least returns the smallest epoch of a pin that stands. A pin of the room with a smaller one is of a tenure that has ended.
-func (c *Cache) Least(room string) uint64 {
-	if e := c.Get(room); e != nil {
-		return e.Least()
+func (c *Cache) Least(room string) uint64 { return c.Get(room).Least() }
+
+// Known is Cache.Known for an entry, or for none.
+func (e *Entry) Known() pinstore.Pin {
+	if e == nil || !e.Confirmed {
+		return pinstore.Pin{}
 	}
-	return 0
+	return e.Pin
 }
 
-// Least is Cache.Least for the room of an entry.
+// Least is Cache.Least for an entry, or for none.
 func (e *Entry) Least() uint64 {
-	switch {
-	case !e.Confirmed:
-		return 0
-	case e.ended:
+	if e != nil && e.ended {
 		return e.Pin.Epoch + 1
 	}
-	return e.Pin.Epoch
+	return e.Known().Epoch
 }
 
 // Begin records that a query to the store begins. It keeps the pin. fences is the

@@ -23,6 +23,7 @@ func TestPinCache(t *testing.T) {
 		pin   pinstore.Pin
 		fresh bool
 		lost  bool
+		least uint64 // if it is not 0
 	}{
 		"answer": {do: func(_ *Cache, learn func(pinstore.Pin)) {
 			learn(one)
@@ -70,6 +71,23 @@ func TestPinCache(t *testing.T) {
 			learn(two)
 			c.Assume("r", one)
 		}, pin: two, fresh: true},
+		"a tenure has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
+			learn(one)
+			c.Void("r", one)
+			learn(one) // its pin, which has yet to be deleted
+		}, pin: one, least: 2},
+		"the next tenure": {do: func(c *Cache, learn func(pinstore.Pin)) {
+			c.Void("r", one)
+			learn(two)
+		}, pin: two, fresh: true, least: 2},
+		"a tenure of before has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
+			learn(two)
+			c.Void("r", one)
+		}, pin: two, fresh: true, least: 2},
+		"the pin of a tenure that has ended is gone": {do: func(c *Cache, learn func(pinstore.Pin)) {
+			c.Void("r", one)
+			learn(pinstore.Pin{})
+		}},
 		"update": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			learn(one)
 			c.Update("r", two)
@@ -85,6 +103,9 @@ func TestPinCache(t *testing.T) {
 			var fresh, lost bool
 			if e := cache.Get("r"); e != nil {
 				pin, fresh, lost = e.Pin, cache.IsFresh(e), cache.Lost(e)
+			}
+			if least := cache.Least("r"); c.least != 0 && least != c.least {
+				t.Errorf("the least epoch is %d, want %d", least, c.least)
 			}
 			if pin != c.pin || fresh != c.fresh || lost != c.lost {
 				t.Errorf("%+v, fresh %v, lost %v; want %+v, %v, %v", pin, fresh, lost, c.pin, c.fresh, c.lost)
