@@ -4,6 +4,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
@@ -75,13 +77,18 @@ func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	return s
 }
 
-// certificate saves each connection the time to make a key.
+// certificate saves each connection the time to make a key. It has to outlive the process, since pion uses no expired one. The
+// certificates that pion makes expire after a month.
 func certificate() ([]webrtc.Certificate, error) {
+	const years = 10
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	c, err := webrtc.GenerateCertificate(key)
+	now := time.Now()
+	c, err := webrtc.NewCertificate(key, x509.Certificate{
+		Subject: pkix.Name{CommonName: "WebRTC"}, NotBefore: now.AddDate(0, 0, -1), NotAfter: now.AddDate(years, 0, 0),
+	})
 	if err != nil {
 		return nil, err
 	}
