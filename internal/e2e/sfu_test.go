@@ -52,7 +52,7 @@ type mediaStats struct {
 	Rooms                            map[string]int64
 }
 
-func startServers(t *testing.T) *servers {
+func startServers(t *testing.T, ids ...string) *servers {
 	t.Helper()
 	inputs(t, "sfu/*.go", "sfu/web/*")
 	exe, err := mediaServer()
@@ -60,7 +60,7 @@ func startServers(t *testing.T) *servers {
 		t.Fatal(err)
 	}
 	s := &servers{T: t, exe: exe, redis: redistest.Start(t), nodes: make(map[string]*mediaNode)}
-	for _, id := range []string{"a", "b", "c"} {
+	for _, id := range ids {
 		s.add(id)
 	}
 	return s
@@ -284,7 +284,7 @@ func TestSFU(t *testing.T) { // S6.11, S6.15
 	}
 	const tries = 4
 	for range tries {
-		s := startServers(t)
+		s := startServers(t, "a", "b", "c")
 		s.calls()
 		s.edges()
 		starved := agenttest.Starved(s.ever)

@@ -188,8 +188,9 @@ class Link {
         if (pc.connectionState === "failed") this.close(); // closes the WebSocket, too
       };
       pc.oniceconnectionstatechange = () => {
-        this.silent = pc.iceConnectionState === "disconnected";
-        if (this.silent) this.gone?.();
+        if (pc.iceConnectionState !== "disconnected") return;
+        this.silent = true; // also when ICE recovers: by then, another link is on its way
+        this.gone?.();
       };
     });
   }
