@@ -19,7 +19,8 @@ const recorded = `window.connections = [];
 		plain.call(this, data);
 	}; 1`
 
-// TestReturn: a participant whose ICE recovers after a silence is in the call once.
+// TestReturn: a picture that was removed is shown again when its slot has a publisher, and a participant whose ICE recovers after a
+// silence is in the call once.
 func TestReturn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")
@@ -38,4 +39,12 @@ func TestReturn(t *testing.T) {
 	if eval[bool](source, "done") {
 		t.Error("the page left the end of a silent connection to the node, which keeps it for as long as it serves the room")
 	}
+	source.do(press("#leave"))
+	eval[any](watcher, `const now = performance.now.bind(performance);
+		window.later = 20_000;
+		performance.now = () => now() + later; 1`)
+	watcher.until("no picture", `document.querySelectorAll("#pictures li").length === 0`)
+	eval[any](watcher, "window.later = 0")
+	source.do(press("#join .first"))
+	plays(watcher)
 }
