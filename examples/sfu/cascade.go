@@ -41,27 +41,32 @@ func chain(name string, next int) (names []string) {
 	return names
 }
 
-// fullError sends a participant to an edge.
-type fullError struct{ to reconnect.Directive }
+// otherRoomError sends a subscriber to an edge, or a publisher from an edge to its room.
+type otherRoomError struct{ to reconnect.Directive }
 
-func (e *fullError) Error() string {
-	return "this node has enough subscribers of the room: use " + e.to.Room
-}
+func (e *otherRoomError) Error() string { return "this participant belongs in " + e.to.Room }
 
 // directed returns the node to which an error, or the end of a context, sends a participant.
 func directed(err error) (reconnect.Directive, bool) {
-	if full, ok := errors.AsType[*fullError](err); ok {
-		return full.to, true
+	if other, ok := errors.AsType[*otherRoomError](err); ok {
+		return other.to, true
 	}
 	return elsewhere(err)
 }
 
-// serve runs a function for a participant, unless there are as many subscribers as this node may have: then it
-// returns a fullError. In an edge, the function gets what the room's publishers send.
+// serve runs a function for a participant. It returns an otherRoomError for a subscriber if this node has as many as it may
+// have, and for a publisher of an edge, which sends nothing to its room. In an edge, the function gets what the room's publishers send.
 func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
 	senders := 0
 	if sends(in.Offer) {
 		senders = 1
+		if names := chain(name, 0); len(names) > 1 {
+			to, err := n.fleet.apart(ctx, names[:1], 0)
+			if err != nil {
+				return err
+			}
+			return &otherRoomError{to}
+		}
 	}
 	return n.fleet.serve(ctx, name, senders, func(lost context.Context, c *call, home reconnect.Directive) error {
 		if senders == 0 && !in.Edge && n.most > 0 {
@@ -80,7 +85,7 @@ func sends(offer string) bool {
 	return strings.Contains(offer, "a=sendonly") || strings.Contains(offer, "a=sendrecv")
 }
 
-// seat counts a subscriber, or returns a fullError. If no edge can be had, it is served here.
+// seat counts a subscriber, or returns an otherRoomError. If no edge can be had, it is served here.
 func (n *node) seat(ctx context.Context, name string, c *call) error {
 	if c.seat(n.most) {
 		return nil
@@ -92,7 +97,7 @@ func (n *node) seat(ctx context.Context, name string, c *call) error {
 	}
 	to, err := n.fleet.apart(ctx, names, n.most)
 	if err == nil && to.Addr != "" && to.Addr != n.addr {
-		return &fullError{to}
+		return &otherRoomError{to}
 	}
 	n.log.Warn("no edge", "room", name, "err", err)
 	c.seat(math.MaxInt)

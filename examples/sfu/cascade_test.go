@@ -232,3 +232,23 @@ func TestOutgrownWHEP(t *testing.T) { // S6.12
 		return nil
 	})
 }
+
+// A publisher who joins an edge by its name is in the call of the room, with the subscribers of both.
+func TestEdgePublisher(t *testing.T) { // S6.12
+	t.Parallel()
+	p := startPair(t)
+	const room = "room"
+	if err := p.crowd.join(p.ctx, room, false); err != nil {
+		t.Fatal(err)
+	}
+	sends, err := newPublisher(room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.crowd.spawn(func() { sends.run(p.ctx) })
+	p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, sends: sends}), 0, "/whip/"+room+"~1")
+	plays := &player{room: fingerprint(room)}
+	p.post(p.link(&bot{crowd: p.crowd, ctx: p.ctx, plays: plays}), 1, "/whep/"+room+"~1")
+	plays.hears(t)
+	redistest.Eventually(t, "the subscriber of the room", p.crowd.settled)
+}
