@@ -26,14 +26,26 @@ import (
 // maxEdges bounds the edges of a room: their numbers come from clients.
 const maxEdges = 64
 
+// edgeOf returns the room and the number of an edge. Any other name is of a room, and its number is 0. An edge has no edges
+// of its own: "room~1~1" is a room.
+func edgeOf(name string) (room string, number int) {
+	i := strings.LastIndex(name, "~")
+	if i <= 0 {
+		return name, 0
+	}
+	n, err := strconv.Atoi(name[i+1:])
+	if err != nil || n <= 0 || n > maxEdges || name[i+1:] != strconv.Itoa(n) {
+		return name, 0
+	}
+	if _, of := edgeOf(name[:i]); of > 0 {
+		return name, 0
+	}
+	return name[:i], n
+}
+
 // chain returns the names of a room and of its edges, up to the given one, or to the one after it.
 func chain(name string, next int) (names []string) {
-	room, last := name, 0
-	if i := strings.LastIndex(name, "~"); i > 0 {
-		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 && n <= maxEdges {
-			room, last = name[:i], n
-		}
-	}
+	room, last := edgeOf(name)
 	names = append(names, room)
 	for i := range last + next {
 		names = append(names, fmt.Sprint(room, "~", i+1))
@@ -183,17 +195,18 @@ func newEdge(n *node, name string, c *call) *edge {
 func (e *edge) run() {
 	go e.watch()
 	go e.seek(nil)
-	go e.keepApart()
+	go e.keepApart(e.node.fleet.apart)
 	for d := range e.node.fleet.follow(e.ctx, e.chain[0]) {
 		go e.follow(d)
 	}
 }
 
-// keepApart moves the edge when the room, or an edge of a lower number, has come to its node. Another edge minds this one.
-func (e *edge) keepApart() {
-	const often = time.Second
-	for ; e.ctx.Err() == nil; wait(e.ctx, often) {
-		if _, err := e.node.fleet.apart(e.ctx, e.chain, 0); err != nil && e.ctx.Err() == nil {
+// keepApart moves the edge when the room, or an edge of a lower number, has come to its node. Another edge minds this one. The name
+// of an edge comes from a client, and a look-up of a name without a pin costs a call of the store: a longer chain has longer pauses.
+func (e *edge) keepApart(apart func(context.Context, []string, int) (reconnect.Directive, error)) {
+	pause := time.Duration(len(e.chain)-1) * time.Second
+	for wait(e.ctx, pause); e.ctx.Err() == nil; wait(e.ctx, pause) {
+		if _, err := apart(e.ctx, e.chain, 0); err != nil && e.ctx.Err() == nil {
 			e.node.log.Warn("edge may be at its room", "room", e.chain[0], "err", err)
 		}
 	}

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/redistest"
@@ -14,12 +16,13 @@ import (
 	"github.com/roost-cluster/roost/reconnect"
 )
 
-// The number of an edge comes from a client: a large one is no edge, and costs nothing.
+// The name of an edge comes from a client: one with a large number is no edge, and an edge has no edges.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"r": "r | r r~1", "r~1": "r r~1 | r r~1 r~2", "r~2": "r r~1 r~2 | r r~1 r~2 r~3",
 		"~1": "~1 | ~1 ~1~1", "r~": "r~ | r~ r~~1", "r~0": "r~0 | r~0 r~0~1", "a~b": "a~b | a~b a~b~1",
+		"r~01": "r~01 | r~01 r~01~1", "r~+1": "r~+1 | r~+1 r~+1~1", "r~1~1": "r~1~1 | r~1~1 r~1~1~1", "r~1~1~1": "r~1~1 r~1~1~1 | r~1~1 r~1~1~1 r~1~1~2",
 	} {
 		if got := strings.Join(chain(name, 0), " ") + " | " + strings.Join(chain(name, 1), " "); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
@@ -29,6 +32,26 @@ func TestChain(t *testing.T) {
 		if got := len(chain(name, 0)); got != want {
 			t.Errorf("%s has a chain of %d, want %d", name, got, want)
 		}
+	}
+}
+
+// An edge of any number costs the store at most a call a second, although no room of its chain has a pin.
+func TestKeepApart(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"room~1", "room~64"} {
+		synctest.Test(t, func(t *testing.T) {
+			const seconds = 1000
+			ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+			defer cancel()
+			calls := 0
+			(&edge{ctx: ctx, chain: chain(name, 0)}).keepApart(func(_ context.Context, chain []string, _ int) (d reconnect.Directive, err error) {
+				calls += len(chain) - 1
+				return d, nil
+			})
+			if calls < seconds*9/10 || calls > seconds {
+				t.Errorf("%s: %d calls in %d seconds", name, calls, seconds)
+			}
+		})
 	}
 }
 
