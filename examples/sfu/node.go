@@ -34,6 +34,8 @@ type node struct {
 	most   int                // subscribers of a room
 	log    *slog.Logger
 
+	patience time.Duration // with a client that has to send its offer, or to receive a message
+
 	mu       sync.Mutex
 	sessions map[string]*peer // by WHIP and WHEP
 }
@@ -47,7 +49,7 @@ type nodeConfig struct {
 }
 
 func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
-	n := &node{sessions: make(map[string]*peer), most: cfg.most, log: cfg.Log}
+	n := &node{sessions: make(map[string]*peer), most: cfg.most, log: cfg.Log, patience: 10 * time.Second}
 	listener, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return nil, err
@@ -68,9 +70,19 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	mux.HandleFunc("DELETE /session/{id}", n.remove)
 	mux.HandleFunc("GET /stats", n.stats)
 	servePage(mux, func() overview { return overview{Nodes: doorsOf(n.fleet.agent.Members())} })
-	n.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	n.server = &http.Server{Handler: n.timely(mux), ReadHeaderTimeout: n.patience}
 	go func() { _ = n.server.Serve(listener) }()
 	return n, nil
+}
+
+// timely bounds the time in which the body of a request arrives. Server.ReadTimeout would end streams of events, too.
+func (n *node) timely(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(n.patience)) // an error means that the client disconnected
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // close hands all rooms over, and ends the node.
@@ -101,13 +113,20 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(largestMessage)
 	var in message
-	if err := wsjson.Read(r.Context(), ws, &in); err != nil {
+	soon, received := context.WithTimeout(r.Context(), n.patience)
+	err = wsjson.Read(soon, ws, &in)
+	received()
+	if err != nil {
 		return
 	}
 	// Serve ends when the client has closed the WebSocket.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	send := func(m message) error { return wsjson.Write(r.Context(), ws, m) }
+	send := func(m message) error {
+		soon, sent := context.WithTimeout(r.Context(), n.patience) // a client that reads nothing holds the room
+		defer sent()
+		return wsjson.Write(soon, ws, m)
+	}
 	room := r.PathValue("room")
 	err = n.serve(ctx, room, in, func(lost context.Context, c *call, home reconnect.Directive) error {
 		p, answer, err := n.media.join(c, in.Offer)
@@ -176,7 +195,11 @@ func (c *call) depart(ctx context.Context, p *peer) {
 func (n *node) post(w http.ResponseWriter, r *http.Request) {
 	offer, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		status := http.StatusRequestTimeout
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			status = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, err.Error(), status)
 		return
 	}
 	id, answers, ended := "", make(chan string, 1), make(chan error, 1)
