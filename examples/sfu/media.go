@@ -128,8 +128,8 @@ type peer struct {
 }
 
 // join adds a participant to a call and returns the answer to the offer. What the offer sends
-// goes to all others; each media line that the offer receives is a slot for the track of
-// one of them. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
+// goes to all others; each media line by which the offer receives is a slot for the track of
+// one of them, also if it sends by the same line. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
 // are participants like all others.
 func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) {
 	pc, err := m.api.NewPeerConnection(m.config)
@@ -156,28 +156,24 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 }
 
 func (p *peer) answer(offer string) (string, error) {
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer}); err != nil {
+	remote := webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer}
+	if err := p.pc.SetRemoteDescription(remote); err != nil {
 		return "", err
 	}
-	for i, t := range p.pc.GetTransceivers() {
-		if t.Direction() != webrtc.RTPTransceiverDirectionSendonly {
+	offered, err := remote.Unmarshal()
+	if err != nil {
+		return "", err
+	}
+	for _, line := range offered.MediaDescriptions {
+		_, receives := line.Attribute("recvonly")
+		_, both := line.Attribute("sendrecv")
+		kind := webrtc.NewRTPCodecType(line.MediaName.Media)
+		if kind == 0 || !receives && !both {
 			continue
 		}
-		codec := opus()
-		if t.Kind() == webrtc.RTPCodecTypeVideo {
-			codec = vp8()
-		}
-		track, err := webrtc.NewTrackLocalStaticRTP(codec, t.Kind().String(), fmt.Sprint("slot-", i))
-		if err != nil {
+		if err := p.addSlot(kind); err != nil {
 			return "", err
 		}
-		sender, err := p.pc.AddTrack(track)
-		if err != nil {
-			return "", err
-		}
-		s := &slot{peer: p, track: track, kind: t.Kind()}
-		p.slots = append(p.slots, s)
-		go s.feedback(sender)
 	}
 	answer, err := p.pc.CreateAnswer(nil)
 	if err != nil {
@@ -189,6 +185,26 @@ func (p *peer) answer(offer string) (string, error) {
 	}
 	<-gathered // at once: there is one address
 	return p.pc.LocalDescription().SDP, nil
+}
+
+// addSlot sends by the next media line of a kind by which the client receives.
+func (p *peer) addSlot(kind webrtc.RTPCodecType) error {
+	codec := opus()
+	if kind == webrtc.RTPCodecTypeVideo {
+		codec = vp8()
+	}
+	track, err := webrtc.NewTrackLocalStaticRTP(codec, kind.String(), fmt.Sprint("slot-", len(p.slots)))
+	if err != nil {
+		return err
+	}
+	sender, err := p.pc.AddTrack(track)
+	if err != nil {
+		return err
+	}
+	s := &slot{peer: p, track: track, kind: kind}
+	p.slots = append(p.slots, s)
+	go s.feedback(sender)
+	return nil
 }
 
 // leave removes the participant and closes its connection.

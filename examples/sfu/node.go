@@ -65,8 +65,8 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 		return nil, errors.Join(err, listener.Close(), n.media.close())
 	}
 	mux.HandleFunc("GET /join/{room}", n.join)
-	mux.HandleFunc("POST /whip/{room}", n.post)
-	mux.HandleFunc("POST /whep/{room}", n.post)
+	mux.HandleFunc("POST /whip/{room}", n.post("a=sendonly"))
+	mux.HandleFunc("POST /whep/{room}", n.post("a=recvonly"))
 	mux.HandleFunc("DELETE /session/{id}", n.remove)
 	mux.HandleFunc("GET /stats", n.stats)
 	servePage(mux, func() overview { return overview{Nodes: doorsOf(n.fleet.agent.Members())} })
@@ -191,48 +191,60 @@ func (c *call) depart(ctx context.Context, p *peer) {
 	}
 }
 
-// post serves a participant by WHIP or WHEP: one request with an offer.
-func (n *node) post(w http.ResponseWriter, r *http.Request) {
-	offer, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
-	if err != nil {
-		status := http.StatusRequestTimeout
-		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			status = http.StatusRequestEntityTooLarge
+// post serves a participant by WHIP or WHEP: one request with an offer. Its media lines may have both directions, and the answer has
+// the one of the protocol.
+func (n *node) post(direction string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
+		if err != nil {
+			status := http.StatusRequestTimeout
+			if _, large := errors.AsType[*http.MaxBytesError](err); large {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, err.Error(), status)
+			return
 		}
-		http.Error(w, err.Error(), status)
-		return
+		offer := strings.ReplaceAll(string(body), "a=sendrecv", direction)
+		id, answers, ended := "", make(chan string, 1), make(chan error, 1)
+		go func() {
+			ended <- n.session(r.PathValue("room"), offer, func(opened, answer string) {
+				id = opened
+				answers <- answer
+			})
+		}()
+		select {
+		case answer := <-answers:
+			w.Header().Set("Content-Type", "application/sdp")
+			w.Header().Set("Location", "/session/"+id)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, answer)
+		case err := <-ended:
+			n.refuse(w, r, err)
+		}
 	}
-	id, answers, ended := "", make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- n.serve(n.ctx, r.PathValue("room"), message{Offer: string(offer)}, func(lost context.Context, c *call, _ reconnect.Directive) error {
-			p, answer, err := n.media.join(c, string(offer))
-			if err != nil {
-				return err
-			}
-			defer p.leave()
-			id = n.open(p)
-			defer n.forget(id)
-			answers <- answer
-			select {
-			case <-p.gone:
-				return nil
-			case <-lost.Done():
-			}
-			if _, ok := elsewhere(context.Cause(lost)); ok {
-				c.depart(n.ctx, p) // the client sends its offer again when this ends
-			}
+}
+
+// session serves a participant by WHIP or WHEP until it has gone.
+func (n *node) session(room, offer string, opened func(id, answer string)) error {
+	return n.serve(n.ctx, room, message{Offer: offer}, func(lost context.Context, c *call, _ reconnect.Directive) error {
+		p, answer, err := n.media.join(c, offer)
+		if err != nil {
+			return err
+		}
+		defer p.leave()
+		id := n.open(p)
+		defer n.forget(id)
+		opened(id, answer)
+		select {
+		case <-p.gone:
 			return nil
-		})
-	}()
-	select {
-	case answer := <-answers:
-		w.Header().Set("Content-Type", "application/sdp")
-		w.Header().Set("Location", "/session/"+id)
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, answer)
-	case err := <-ended:
-		n.refuse(w, r, err)
-	}
+		case <-lost.Done():
+		}
+		if _, ok := elsewhere(context.Cause(lost)); ok {
+			c.depart(n.ctx, p) // the client sends its offer again when this ends
+		}
+		return nil
+	})
 }
 
 // refuse sends a WHIP or WHEP client to the node of its room, or to an edge, if there is one.

@@ -106,6 +106,16 @@ func (p *pair) post(l *link, at int, path string) (session string) {
 // link returns a connection without a WebSocket.
 func (p *pair) link(b *bot) *link {
 	p.Helper()
+	l := p.bare(b)
+	if err := b.prepare(l); err != nil {
+		p.Fatal(err)
+	}
+	return l
+}
+
+// bare returns a connection without a WebSocket and without tracks.
+func (p *pair) bare(b *bot) *link {
+	p.Helper()
 	pc, err := p.crowd.api.NewPeerConnection(p.crowd.config)
 	if err != nil {
 		p.Fatal(err)
@@ -114,9 +124,6 @@ func (p *pair) link(b *bot) *link {
 	l.pc = pc
 	l.watch()
 	p.Cleanup(l.close)
-	if err := b.prepare(l); err != nil {
-		p.Fatal(err)
-	}
 	return l
 }
 
