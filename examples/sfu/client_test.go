@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +112,29 @@ func TestSilentClients(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// A client whose offer is not valid is no participant.
+func TestBadOffers(t *testing.T) {
+	t.Parallel()
+	p := startPair(t)
+	for _, offer := range []string{"", "junk", "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=sendonly\r\n"} {
+		r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, "http://"+p.nodes[0].addr+"/whip/room", strings.NewReader(offer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := p.crowd.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode == http.StatusCreated {
+			t.Errorf("%q: %s, %v", offer, resp.Status, err)
+		}
+	}
+	if err := p.crowd.join(p.ctx, "room", true); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.nodes[0].media.peers.Load() + p.nodes[1].media.peers.Load(); n != 1 {
+		t.Errorf("one participant counts as %d", n)
+	}
 }

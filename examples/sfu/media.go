@@ -147,10 +147,11 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 		default:
 		}
 	})
-	if answer, err = p.answer(offer); err != nil {
-		return nil, "", errors.Join(err, pc.Close())
-	}
 	m.peers.Add(1)
+	if answer, err = p.answer(offer); err != nil {
+		p.leave()
+		return nil, "", err
+	}
 	c.add(p)
 	return p, answer, nil
 }
