@@ -114,7 +114,7 @@ func TestSilentClients(t *testing.T) {
 	})
 }
 
-// A client whose offer is not valid is no participant.
+// A client learns that its offer is not valid: a 503 would have it repeat the offer. It is no participant.
 func TestBadOffers(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -127,7 +127,7 @@ func TestBadOffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := resp.Body.Close(); err != nil || resp.StatusCode == http.StatusCreated {
+		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%q: %s, %v", offer, resp.Status, err)
 		}
 	}

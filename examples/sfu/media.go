@@ -127,6 +127,9 @@ type peer struct {
 	leaves atomic.Bool
 }
 
+// errOffer is the client's fault.
+var errOffer = errors.New("the offer is not valid")
+
 // join adds a participant to a call and returns the answer to the offer. What the offer sends
 // goes to all others; each media line by which the offer receives is a slot for the track of
 // one of them, also if it sends by the same line. So nothing is negotiated again when others come and go, and WHIP and WHEP clients
@@ -150,7 +153,7 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 	m.peers.Add(1)
 	if answer, err = p.answer(offer); err != nil {
 		p.leave()
-		return nil, "", err
+		return nil, "", fmt.Errorf("%w: %w", errOffer, err)
 	}
 	c.add(p)
 	return p, answer, nil

@@ -205,7 +205,7 @@ func (n *node) post(direction string) http.HandlerFunc {
 			return
 		}
 		offer := strings.ReplaceAll(string(body), "a=sendrecv", direction)
-		id, answers, ended := "", make(chan string, 1), make(chan error, 1)
+		id, answers, ended := "", make(chan string), make(chan error, 1) // without a buffer: no session ends before its answer was received
 		go func() {
 			ended <- n.session(r.PathValue("room"), offer, func(opened, answer string) {
 				id = opened
@@ -247,12 +247,16 @@ func (n *node) session(room, offer string, opened func(id, answer string)) error
 	})
 }
 
-// refuse sends a WHIP or WHEP client to the node of its room, or to an edge, if there is one.
+// refuse sends a WHIP or WHEP client to the node of its room, or to an edge, if there is one. A client repeats its offer after a 503.
 func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if to, ok := directed(err); ok {
 		verb, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // a room may have slashes, too
 		w.Header().Set("Location", "http://"+to.Addr+"/"+verb+"/"+url.PathEscape(to.Room))
 		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	if errors.Is(err, errOffer) {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Retry-After", "1")
