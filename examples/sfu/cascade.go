@@ -274,9 +274,9 @@ func (e *edge) settle(u *upstream) error {
 	return nil
 }
 
-// take returns the source to which a packet belongs, or nil if it is not forwarded. A new
+// take returns the source to which a packet belongs, or nil if it is not forwarded; s is of its track. A new
 // upstream replaces the former one when it has as much as that, line by line, pictures at a keyframe.
-func (e *edge) take(u *upstream, i int, payload []byte, ask func()) *source {
+func (e *edge) take(u *upstream, i int, payload []byte, s *source) *source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l, now := &e.lines[i], time.Now()
@@ -287,10 +287,10 @@ func (e *edge) take(u *upstream, i int, payload []byte, ask func()) *source {
 		case old != nil && old != u && !old.over() && l.source != nil && (u.order < old.order || !e.complete(u, now)):
 			return nil
 		case old != u && kindOf(i) == webrtc.RTPCodecTypeVideo && !startsKeyframe(payload):
-			ask()
+			s.askKeyframe()
 			return nil
 		}
-		e.begin(l, u, &source{kind: kindOf(i), ask: ask})
+		e.begin(l, u, s)
 	}
 	l.at = now
 	return l.source

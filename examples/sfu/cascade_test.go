@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pion/webrtc/v4"
+
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/reconnect"
@@ -59,21 +61,33 @@ func TestKeepApart(t *testing.T) {
 // A line by which nothing comes is free for others.
 func TestTakeover(t *testing.T) { // S6.12
 	t.Parallel()
+	synctest.Test(t, takeover)
+}
+
+func takeover(t *testing.T) {
 	e := &edge{call: new(call)}
 	link := func(order int) *upstream {
 		return &upstream{outbound: outbound{order: order, ended: make(chan struct{})}, edge: e}
 	}
 	first, second, third := link(1), link(2), link(3)
 	asked := 0
+	sources := make(map[string]*source)
 	take := func(u *upstream, line int, key, want, asks bool) (s *source) {
 		t.Helper()
 		asked = 0
-		s = e.take(u, pulled+line, picture(key, 1, 1), func() { asked++ })
+		name := fmt.Sprint(u.order, line)
+		if sources[name] == nil {
+			sources[name] = &source{kind: webrtc.RTPCodecTypeVideo, ask: func() { asked++ }}
+		}
+		s = e.take(u, pulled+line, picture(key, 1, 1), sources[name])
 		if (s != nil) != want || (asked > 0) != asks {
 			t.Errorf("line %d of upstream %d, keyframe: %v: taken: %v, asked for a keyframe: %v", line, u.order, key, s != nil, asked > 0)
 		}
 		return s
 	}
+	take(first, 0, false, false, true)
+	take(first, 0, false, false, false) // it has asked
+	time.Sleep(time.Second / 10)
 	take(first, 0, false, false, true)
 	one := take(first, 0, true, true, false)
 	take(first, 0, false, true, false)

@@ -59,13 +59,15 @@ func (u *upstream) listen() {
 }
 
 func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
-	ask := func() { _ = u.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}}) }
+	own := &source{kind: kindOf(i), ask: func() {
+		_ = u.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}})
+	}}
 	for {
 		packet, _, err := t.ReadRTP()
 		if err != nil {
 			return
 		}
-		if s := u.edge.take(u, i, packet.Payload, ask); s != nil {
+		if s := u.edge.take(u, i, packet.Payload, own); s != nil {
 			u.edge.call.send(s, packet)
 		}
 	}
