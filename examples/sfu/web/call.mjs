@@ -10,7 +10,7 @@ export class Call {
   #room;
   #media; // what this participant sends
   #doors; // returns the nodes to ask
-  #on; // settled(link, why), asking(why), gaveUp(error), track(link, track), played(link), ended(link)
+  #on; // settled(link, why), asking(why), gaveUp(error), track(link, track), ended(link)
   #route; // to the room, or to an edge of it
   #links = []; // the oldest first
   #newest = null; // also when it has ended

@@ -116,10 +116,10 @@ async function overview() {
 }
 
 // demo shows what the faults of the demo did to its own calls.
-function demo(faults, doing) {
+function demo(faults, doing = "") {
   if (!faults && !doing) return;
   $("demo").hidden = false;
-  $("doing").textContent = doing;
+  if ($("doing").textContent !== doing) $("doing").textContent = doing; // a screen reader reads it again when it is set
   const rows = (faults ?? []).map((f) => {
     const row = element("tr", "");
     const head = element("th", "", f.what);
