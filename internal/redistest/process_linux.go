@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,9 +19,11 @@ func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// reservations is a file with a byte for each port. It stays open: closing it would end the locks.
+// reservations is a file with a byte for each port. It stays open: closing it would end the locks. Each user has one,
+// because a user cannot open the file of another one.
 var reservations = sync.OnceValues(func() (*os.File, error) { //nolint:gochecknoglobals // one for a process
-	return os.OpenFile(filepath.Join(os.TempDir(), "roost-test-ports"), os.O_RDWR|os.O_CREATE, 0o600)
+	name := fmt.Sprint("roost-test-ports-", os.Getuid())
+	return os.OpenFile(filepath.Join(os.TempDir(), name), os.O_RDWR|os.O_CREATE, 0o600)
 })
 
 // reserve locks a port against other test processes of this user, until this one ends.

@@ -242,9 +242,9 @@ func (s *Server) log() string {
 // ports counts the ports that the tests of a process have tried.
 var ports atomic.Int32 //nolint:gochecknoglobals // a port is for one test alone
 
-// FreePort returns a port of 127.0.0.1, for TCP and UDP, that no other call gets while this
-// process runs, in any process of this machine. It looks below the range of ports for outgoing
-// connections, so that none of them takes the port while its server is down.
+// FreePort returns a port of 127.0.0.1, for TCP and UDP. No other call gets it while this process runs: on Linux in
+// any process of this user, elsewhere in this process. It looks below the range of ports for outgoing connections,
+// so that none of them takes the port while its server is down.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {
