@@ -50,7 +50,20 @@ while read -r command packages; do
 	read -ra words <<<"$packages"
 	missing+=("${words[@]}")
 done <<<"$table"
-((${#missing[@]} + ${#alone[@]})) || exit 0
+
+# By its argv[0] the program is a server, also where its own --version fails: Redis server v=7.0.15 …
+redis_is_new() {
+	[[ -n ${REDIS_SERVER-} ]] && return
+	local version
+	version=$(exec -a redis-server redis-check-rdb --version)
+	[[ $version =~ v=([0-9]+) ]] && ((BASH_REMATCH[1] >= 7)) && return
+	printf 'The tests need Redis 7 or newer; REDIS_SERVER names another server. This is:\n  %s\n' "$version" >&2
+	return 1
+}
+if ((${#missing[@]} + ${#alone[@]} == 0)); then
+	redis_is_new
+	exit
+fi
 
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 wanted="${missing[*]} ${alone[*]}"
@@ -76,3 +89,4 @@ for package in "${alone[@]}"; do
 	"${as_root[@]}" install "$dir"/usr/bin/* /usr/local/bin/
 	rm -r "$dir"
 done
+redis_is_new

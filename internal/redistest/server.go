@@ -157,8 +157,8 @@ func (s *Server) launch(tb testing.TB) {
 	})
 }
 
-// exec starts the process and returns nil when it listens. If another process has taken the
-// port after freePort, the process ends.
+// exec starts the process and returns nil when it listens. It returns an error if another process has taken the port
+// after FreePort. A process that ends for another reason fails the test: the next one would end likewise.
 func (s *Server) exec(extra ...string) error {
 	s.tb.Helper()
 	path, err := exec.LookPath(cmp.Or(os.Getenv(serverEnv), binary))
@@ -185,9 +185,14 @@ func (s *Server) exec(extra ...string) error {
 		if s.answers() {
 			return nil
 		}
-		if !s.up() {
-			return fmt.Errorf("%s ended: %v\n%s%s", s.Addr(), cmd.ProcessState, out, s.log())
+		if s.up() {
+			continue
 		}
+		err := fmt.Errorf("%s ended: %v\n%s%s", s.Addr(), cmd.ProcessState, out, s.log())
+		if !strings.Contains(err.Error(), "in use") { // "Address already in use", or with musl "Address in use"
+			s.tb.Fatalf("%s cannot run as Redis 7 or newer; %s names another server: %v", path, serverEnv, err)
+		}
+		return err
 	}
 	s.tb.Fatalf("waited %v for a reply of redis at %s", patience, s.Addr())
 	return nil

@@ -3,6 +3,8 @@ package redistest
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -49,11 +51,18 @@ func TestPortTaken(t *testing.T) {
 	s.Restart()
 }
 
+// TestMissing: without a server that can run, a test fails at once and says what to do.
 func TestMissing(t *testing.T) {
+	old := filepath.Join(t.TempDir(), "redis-6") // as Redis 6 does
+	script := "#!/bin/sh\necho 'Bad directive or wrong number of arguments'\nexit 1\n"
+	if err := os.WriteFile(old, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", t.TempDir())
 	for server, want := range map[string]string{
 		"":           "apt-get install redis-tools",
 		"no-such-db": "no-such-db",
+		old:          "Bad directive",
 	} {
 		t.Setenv(serverEnv, server)
 		f := &failing{TB: t}
