@@ -31,11 +31,11 @@ const (
 )
 
 const (
-	loadTime   = 15 * time.Second // for loads to be known everywhere
-	rehomeTime = 30 * time.Second // for the rooms of a node that is gone
-	staleTime  = 3 * time.Second  // for an agent to read a pin again, which it does after one
-	retries    = 100
-	listLimit  = 10_000
+	loadTime    = 15 * time.Second // for loads to be known everywhere
+	rehomeTime  = 30 * time.Second // for the rooms of a node that is gone
+	persistTime = 30 * time.Second // for an answer from the store
+	staleTime   = 3 * time.Second  // for an agent to read a pin again, which it does after one
+	listLimit   = 10_000
 )
 
 // party is a room with people in it.
@@ -114,18 +114,18 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]visit, error) {
 // resolve asks one agent for a room. It repeats the question after a degraded answer, as
 // of an agent with a slow store.
 func (t *tour) resolve(ctx context.Context, n *node, p party) (home, error) {
-	for try := 1; ; try++ {
-		a, err := n.client.ResolveRoom(ctx, p.room, affinity.Demand{Size: p.size})
-		switch {
-		case ctx.Err() != nil:
-			err = context.Cause(ctx)
-		case try < retries && (err == nil && a.Source == affinity.Degraded || temporary(err)):
-			t.again.Add(1)
-			pause(ctx)
-			continue
+	var a clusterhttp.RoomAssignment
+	tries := 0
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		tries++
+		a, err = n.client.ResolveRoom(ctx, p.room, affinity.Demand{Size: p.size})
+		if err == nil && a.Source == affinity.Degraded {
+			err = &clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeStore, Message: "it can only guess: " + a.Reason}
 		}
-		return home{a.Node.ID, a.Source, a.Reason, a.Hosted, try > 1}, n.fault(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
-	}
+		return err
+	})
+	t.again.Add(int64(tries - 1))
+	return home{a.Node.ID, a.Source, a.Reason, a.Hosted, tries > 1}, n.fault(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
 }
 
 // temporary reports whether a later call may succeed.
@@ -134,22 +134,29 @@ func temporary(err error) bool {
 	return ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusConflict)
 }
 
-// persist repeats a call while its error is temporary.
-func persist(ctx context.Context, call func() error) (err error) {
-	for range retries {
-		if err = call(); !temporary(err) || ctx.Err() != nil {
-			break
+// persist repeats a call while its error is temporary. When the time is up, it returns the
+// last of these errors.
+func persist(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, persistTime, fmt.Errorf("gave up after %v", persistTime))
+	defer cancel()
+	for last := errors.New("no answer"); ; pause(ctx) {
+		err := call(ctx)
+		if temporary(err) {
+			last = err
+		} else if err == nil || ctx.Err() == nil {
+			return err
 		}
-		pause(ctx)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+		}
 	}
-	return err
 }
 
 // list returns the rooms that are pinned, or the rooms of one node, by one agent. It
 // changes nothing.
 func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
 	var list clusterhttp.Rooms
-	err := persist(ctx, func() (err error) {
+	err := persist(ctx, func(ctx context.Context) (err error) {
 		list, err = n.client.Rooms(ctx, string(of), listLimit)
 		return err
 	})

@@ -3,8 +3,11 @@ package tour
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -83,6 +86,41 @@ func TestVisitAgain(t *testing.T) {
 		t.Errorf("of a node that is gone: %v", err)
 	}
 }
+
+// TestGivesUp: the tour does not wait long for a store that hangs, and its error says what the agent said last.
+func TestGivesUp(t *testing.T) {
+	away := `{"code": "store", "error": "the store is away"}`
+	for name, c := range map[string]struct {
+		status       int
+		answer, want string
+	}{
+		"busy":   {http.StatusServiceUnavailable, away, "gave up after 30s: the store is away"},
+		"guess":  {http.StatusOK, `{"source": "degraded", "reason": "no heartbeat"}`, "gave up after 30s: it can only guess: no heartbeat"},
+		"silent": {0, "", "gave up after 30s: no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &node{id: "a", client: &clusterhttp.Client{HTTP: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+					time.Sleep(time.Second)
+					if c.status == 0 {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return &http.Response{StatusCode: c.status, Body: io.NopCloser(strings.NewReader(c.answer))}, nil
+				})}}}
+				began := time.Now()
+				_, err := new(tour).resolve(t.Context(), n, party{"attic", 3})
+				if err == nil || !strings.Contains(err.Error(), "ask a for attic: "+c.want) || time.Since(began) > persistTime+time.Second {
+					t.Errorf("after %v: %v, want %q", time.Since(began), err, c.want)
+				}
+			})
+		})
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestRehomed(t *testing.T) {
 	tour, f := scene(t, ab, "abab", map[string]lease.NodeID{"attic": "a", "yard": "c"})

@@ -135,7 +135,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 		return nil, nil // it had none
 	}
 	p := t.parties[i]
-	if err := persist(ctx, func() error { return drained.client.ReleaseRoom(ctx, p.room) }); err != nil {
+	if err := persist(ctx, func(ctx context.Context) error { return drained.client.ReleaseRoom(ctx, p.room) }); err != nil {
 		return nil, drained.fault("release "+p.room, err)
 	}
 	// Where the store does not notify of changes, an agent may use an older answer.
