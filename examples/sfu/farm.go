@@ -145,12 +145,9 @@ func (f *farm) drain(id string) error {
 }
 
 func (f *farm) close() {
-	var all []*agentproc.Process
 	for _, n := range f.all() {
-		all = append(all, n.Process)
 		_ = n.Kill()
 	}
-	agentproc.StopAll(all, 0)
 }
 
 func (f *farm) stats(ctx context.Context, id string) (s stats, err error) {

@@ -134,37 +134,43 @@ func (p *Process) Kill() error {
 // Stop sends SIGTERM and reports whether the process ended within grace. A process that
 // did not is ended by closing its standard input, and killed a second later.
 func (p *Process) Stop(grace time.Duration) bool {
-	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		grace = 0 // this system has no signals
-	}
-	if p.endsWithin(grace) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	return p.stop(ctx)
+}
+
+// stop is Stop with a context that ends the grace.
+func (p *Process) stop(ctx context.Context) bool {
+	err := p.Signal(syscall.SIGTERM)
+	unable := err != nil && !errors.Is(err, os.ErrProcessDone) // this system has no signals
+	if !unable && p.endsBefore(ctx) {
 		return true
 	}
 	_ = p.Stdin.Close()
-	if !p.endsWithin(time.Second) {
+	late, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if !p.endsBefore(late) {
 		_ = p.Kill()
 	}
 	return false
 }
 
-func (p *Process) endsWithin(d time.Duration) bool {
-	late := time.NewTimer(d)
-	defer late.Stop()
+func (p *Process) endsBefore(ctx context.Context) bool {
 	select {
 	case <-p.done:
 		return true
-	case <-late.C:
-		return false
+	case <-ctx.Done():
+		return p.Ended()
 	}
 }
 
-// StopAll stops processes at the same time. It returns the processes for which SIGTERM
-// was not enough.
-func StopAll(processes []*Process, grace time.Duration) (forced []*Process) {
+// StopAll stops processes at the same time. The end of ctx ends their grace. It returns
+// the processes for which SIGTERM was not enough.
+func StopAll(ctx context.Context, processes []*Process) (forced []*Process) {
 	willing := make([]bool, len(processes))
 	var wait sync.WaitGroup
 	for i, p := range processes {
-		wait.Go(func() { willing[i] = p.Stop(grace) })
+		wait.Go(func() { willing[i] = p.stop(ctx) })
 	}
 	wait.Wait()
 	for i, p := range processes {

@@ -1,6 +1,7 @@
 package agentproc
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -103,7 +104,9 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if forced := StopAll(all, time.Second); !slices.Equal(forced, all[1:]) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if forced := StopAll(ctx, all); !slices.Equal(forced, all[1:]) {
 		t.Errorf("SIGTERM was not enough for %d of three processes, want the two that ignore it", len(forced))
 	}
 	for p, success := range map[*Process]bool{polite: true, held: true, deaf: false} {
@@ -111,7 +114,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("process %d: %s, want success: %v", p.PID(), p.State(), success)
 		}
 	}
-	if forced := StopAll(all, time.Minute); len(forced) != 0 {
+	if forced := StopAll(ctx, all); len(forced) != 0 {
 		t.Error("StopAll forced processes that had ended")
 	}
 }

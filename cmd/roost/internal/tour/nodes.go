@@ -148,25 +148,27 @@ func (n *node) ended(ctx context.Context, asked error) check {
 
 // stop ends all running agents. After Ctrl-C it is in a hurry: a node that has just
 // crashed can delay the farewell of the others.
-func (t *tour) stop(hurry bool) {
+func (t *tour) stop(ctx context.Context) {
 	running := make(map[*agentproc.Process]lease.NodeID)
 	for _, n := range t.nodes {
 		if !n.Ended() {
 			running[n.Process] = n.id
 		}
 	}
-	processes := slices.Collect(maps.Keys(running))
-	t.out.settle()
-	if hurry {
-		t.out.line("Stopping.")
+	t.out.line("Stopping.")
+	t.release(ctx)
+	limit, cancel := grace(ctx)
+	defer cancel()
+	for _, p := range agentproc.StopAll(limit, slices.Collect(maps.Keys(running))) {
+		if ctx.Err() == nil {
+			t.out.line("%s did not end within %s.", running[p], whole(stopTime))
+		}
 	}
-	if hurry {
-		t.release(hurryTime)
-		agentproc.StopAll(processes, hurryTime)
-		return
-	}
-	t.release(stopTime)
-	for _, p := range agentproc.StopAll(processes, stopTime) {
-		t.out.line("%s did not end within %s.", running[p], whole(stopTime))
-	}
+}
+
+// grace returns a context that ends after stopTime, and soon after ctx.
+func grace(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	context.AfterFunc(ctx, func() { time.AfterFunc(hurryTime, cancel) })
+	return limit, cancel
 }

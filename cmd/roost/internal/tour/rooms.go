@@ -230,11 +230,11 @@ func (t *tour) rehomed(ctx context.Context, since time.Time, gone lease.NodeID) 
 
 // release ends the rooms that are pinned on the user's own Redis, so that nothing of the
 // demo stays there. Keys that it does not reach expire by themselves.
-func (t *tour) release(limit time.Duration) {
+func (t *tour) release(ctx context.Context) {
 	if t.o.Redis == "" || len(t.parties) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := grace(ctx)
 	defer cancel()
 	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.Ended() })
 	if len(live) == 0 {

@@ -118,6 +118,25 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// TestGrace: Ctrl-C shortens a stop that has begun.
+func TestGrace(t *testing.T) {
+	for at, want := range map[time.Duration]time.Duration{
+		-1: hurryTime, 5 * time.Second: 5*time.Second + hurryTime, 19 * time.Second: stopTime, time.Minute: stopTime,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), at)
+			defer cancel()
+			began := time.Now()
+			limit, release := grace(ctx)
+			defer release()
+			<-limit.Done()
+			if took := time.Since(began); took != want {
+				t.Errorf("Ctrl-C after %v: the stop may take %v, want %v", at, took, want)
+			}
+		})
+	}
+}
+
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

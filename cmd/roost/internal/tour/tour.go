@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 		defer t.front.close()
 	}
 	defer t.web.CloseIdleConnections()
-	defer func() { t.stop(ctx.Err() != nil) }()
+	defer t.stop(ctx)
 	if err := t.walk(ctx); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("tour: interrupted: %w", ctx.Err())
