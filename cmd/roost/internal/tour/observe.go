@@ -57,7 +57,10 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 		return fmt.Sprintf("%d of %d agents %s", agreed, len(nodes), verb), t.missing()
 	})
 	if err == nil && !done {
-		err = behind.fault("the agents do not agree: "+why, context.Cause(ctx))
+		err = context.Cause(ctx)
+		if behind != nil {
+			err = behind.fault("the agents do not agree: "+why, err)
+		}
 	}
 	return took, err
 }

@@ -89,6 +89,33 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
+// TestAgreedTooLate: the step's time ends when the agents have just agreed.
+func TestAgreedTooLate(t *testing.T) {
+	tour, _ := scene(t, ab, "abab", nil)
+	agreed := func(ctx context.Context) error {
+		_, err := tour.agreed(&ending{ctx, 1}, time.Now(), "agree")
+		return err
+	}
+	err := tour.take(t.Context(), agreed)
+	tour.explain(err)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// ending is a context that has ended when it was looked at so often.
+type ending struct {
+	context.Context
+	looks int
+}
+
+func (e *ending) Err() error {
+	if e.looks--; e.looks < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
 // TestBrokenStep: a step names partitions and rooms that should have stayed, or should
 // have moved, and the verdict repeats that.
 func TestBrokenStep(t *testing.T) {
