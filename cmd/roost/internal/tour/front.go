@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -102,6 +104,7 @@ func (f *front) aim(n *node) {
 			r.SetURL(to)
 			r.Out.Host = r.In.Host
 		}
+		next.ErrorLog = log.New(io.Discard, "", 0) // the default is the user's terminal
 		next.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { noAgent(w) }
 	}
 	f.target.Store(next)

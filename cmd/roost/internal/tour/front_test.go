@@ -3,8 +3,10 @@ package tour
 import (
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -95,5 +97,32 @@ func TestFrontAims(t *testing.T) {
 		f.aim(nil)
 		_, _ = io.Copy(io.Discard, r.Body) // it ends
 		_ = r.Body.Close()
+	}
+}
+
+// TestFrontIsQuiet: an agent that is killed while it answers leaves no line of Go's log on the user's terminal.
+func TestFrontIsQuiet(t *testing.T) {
+	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "the first half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer agent.Close()
+	logged := new(agentproc.Log)
+	log.SetOutput(logged)
+	defer log.SetOutput(os.Stderr)
+	f.aim(&node{id: "a", Addrs: agentproc.Addrs{HTTP: agent.Listener.Addr().String()}})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if r, err := client.Get("http://" + f.addr + "/v1/events"); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body) // until it ends
+		_ = r.Body.Close()
+	}
+	f.close()
+	if logged.String() != "" {
+		t.Errorf("logged: %s", logged)
 	}
 }
