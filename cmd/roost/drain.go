@@ -83,9 +83,9 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 
 // watchEvacuation waits for the end. A line on a terminal shows how many rooms are left.
 func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*affinity.Evacuation, error) {
-	live := term.Of(p.stderr, p.getenv).Moves
-	if live {
-		defer func() { _, _ = fmt.Fprint(p.stderr, "\r\x1b[K") }()
+	terminal := term.Of(p.stderr, p.getenv)
+	if terminal.Moves {
+		defer terminal.Replace(p.stderr, nil)
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -102,8 +102,8 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 			return nil, errors.New("the agent has restarted, and knows of no evacuation")
 		case at.Over:
 			return at, nil
-		case live:
-			_, _ = fmt.Fprintf(p.stderr, "\r%s: %s\x1b[K", stats.Self, roomsOf(*at))
+		case terminal.Moves:
+			terminal.Replace(p.stderr, term.TextLine(fmt.Sprintf("%s: %s", stats.Self, roomsOf(*at))))
 			fallthrough
 		default:
 			answered = time.Now()

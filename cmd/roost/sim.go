@@ -139,16 +139,17 @@ func (p *program) simulate(ctx context.Context, o *simulation) (sim.Measurement,
 		Config: o.configure,
 	})
 	show := func(string) {}
-	if term.Of(p.stderr, p.getenv).Moves {
+	if terminal := term.Of(p.stderr, p.getenv); terminal.Moves {
 		begin, shown := time.Now(), time.Time{}
 		show = func(phase string) {
 			if time.Since(shown) < 200*time.Millisecond {
 				return
 			}
 			shown = time.Now()
-			_, _ = fmt.Fprintf(p.stderr, "\r%s: %.0f virtual s in %.0f s\x1b[K", phase, c.Elapsed().Seconds(), time.Since(begin).Seconds())
+			text := fmt.Sprintf("%s: %.0f virtual s in %.0f s", phase, c.Elapsed().Seconds(), time.Since(begin).Seconds())
+			terminal.Replace(p.stderr, term.TextLine(text))
 		}
-		defer func() { _, _ = fmt.Fprint(p.stderr, "\r\x1b[K") }()
+		defer terminal.Replace(p.stderr, nil)
 	}
 	o.trial.Tick = func(phase string) error {
 		show(phase)

@@ -172,10 +172,10 @@ func TestWatchRedraws(t *testing.T) {
 	}
 }
 
-// A simulation shows how far it is on one line, which is gone at the end.
+// A simulation shows how far it is on one line, which is cut to fit and gone at the end.
 func TestSimProgress(t *testing.T) {
 	f := newFake(t, 3, 64)
-	p := openTerminal(t, 80, 24)
+	p := openTerminal(t, 24, 24)
 	c := f.command(t, nil, io.Discard, "sim", "--nodes", "30", "--for", "10h")
 	c.Stderr = p.tty
 	c.start(t)
@@ -183,9 +183,14 @@ func TestSimProgress(t *testing.T) {
 	p.shows(t, "\rrest: ")
 	_ = c.Process.Signal(os.Interrupt)
 	c.exits(t, 130)
-	p.shows(t, "s\x1b[K\r\x1b[K")
+	p.shows(t, "…\x1b[K\r\x1b[K")
 	if strings.Contains(p.screen.String(), "\n") {
 		t.Errorf("more than one line: %q", p.screen)
+	}
+	for l := range strings.SplitSeq(p.screen.String(), "\r") {
+		if n := utf8.RuneCountInString(plain(l)); n > 23 { // behind the last column the line would wrap
+			t.Errorf("%q has %d columns", l, n)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package term
 
 import (
-	"fmt"
 	"io"
 	"time"
 )
@@ -31,12 +30,12 @@ func (p *Progress) Show(text string) {
 		return
 	}
 	p.next, p.shown = now.Add(progressEvery), true
-	_, _ = fmt.Fprintf(p.Out, "\r%s\x1b[K", Harmless(text))
+	p.Term.Replace(p.Out, TextLine(text))
 }
 
 // Clear removes the line.
 func (p *Progress) Clear() {
 	if p.shown {
-		_, _ = fmt.Fprint(p.Out, "\r\x1b[K")
+		p.Term.Replace(p.Out, nil)
 	}
 }

@@ -108,6 +108,13 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// TestClipped: what a terminal would act on is cut as it is shown.
+func TestClipped(t *testing.T) {
+	if got := TextLine("\x1b[K of an agent").Clipped(9).In(false); got != `\x1b[K o…` {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestTones: colours take no room.
 func TestTones(t *testing.T) {
 	s := NewSheet("A\tB")

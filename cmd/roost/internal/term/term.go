@@ -53,6 +53,15 @@ func (t Terminal) Size() (columns, lines int) {
 	return columns, lines
 }
 
+// Replace replaces the line at the cursor. An empty line removes it. The line is cut to
+// fit: a part of it in the next row would stay.
+func (t Terminal) Replace(w io.Writer, l Line) {
+	if columns, _ := t.Size(); columns > 0 {
+		l = l.Clipped(columns - 1)
+	}
+	_, _ = io.WriteString(w, "\r"+l.In(t.Colours)+"\x1b[K")
+}
+
 // Tone is how a terminal with colours shows a text.
 type Tone string
 
@@ -134,9 +143,10 @@ func Text(lines []Line, colours bool, end string) string {
 // Clipped returns the line, cut to so many columns.
 func (l Line) Clipped(most int) Line {
 	for i, t := range l {
-		n := Columns(t.Text)
+		text := Harmless(t.Text)
+		n := Columns(text)
 		if n > most {
-			return append(slices.Clone(l[:i]), Toned{clip(t.Text, most), t.Tone})
+			return append(slices.Clone(l[:i]), Toned{clip(text, most), t.Tone})
 		}
 		most -= n
 	}

@@ -58,7 +58,7 @@ func (p *printer) check(c check) {
 // lines cannot move.
 func (p *printer) wait(text string, waited time.Duration) {
 	if p.term.Moves {
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K   %s", p.paint(term.Faint, fmt.Sprintf("%4.1f s  %s", waited.Seconds(), text)))
+		p.term.Replace(p.w, term.Line{{Text: fmt.Sprintf("   %4.1f s  %s", waited.Seconds(), text), Tone: term.Faint}})
 		p.waiting = true
 		return
 	}
@@ -81,7 +81,7 @@ func (p *printer) waited() {
 // settle removes the moving line.
 func (p *printer) settle() {
 	if p.waiting {
-		_, _ = io.WriteString(p.w, "\r\x1b[K")
+		p.term.Replace(p.w, nil)
 		p.waiting = false
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/affinity"
+	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -92,7 +93,11 @@ func (t *tour) override(ctx context.Context) error {
 		t.out.fact(string(n.id), fmt.Sprintf("%5s of %s streams", count(loads[n.id]), count(ceiling)), remark)
 	}
 	t.askedAgain()
-	t.out.line("   %-17s %s", "why", first.reason)
+	label := "why"
+	for _, l := range term.Wrapped(first.reason, 58) { // to column 79
+		t.out.line("   %-17s %s", label, l)
+		label = ""
+	}
 	t.out.line("")
 	pins := t.seen[0].pins
 	last := asks[len(asks)-len(t.live()):] // one of each agent, when the host knew the room, too
