@@ -43,7 +43,11 @@ within an hour.`,
 			Usage: "pin rooms on this Redis instead of in this process; a password in it is better given in ROOST_REDIS",
 		},
 	}, func(ctx context.Context) error {
-		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+		if !signal.Ignored(syscall.SIGHUP) { // by nohup
+			ends = append(ends, syscall.SIGHUP)
+		}
+		ctx, stop := signal.NotifyContext(ctx, ends...)
 		context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents
 		defer stop()
 		err := tour.Run(ctx, o)

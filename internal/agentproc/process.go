@@ -37,7 +37,7 @@ type Addrs struct {
 }
 
 // Command returns the command that runs an agent by the binary exe. The agent ends when
-// its standard input closes, so that no agent outlives its parent.
+// its standard input closes, so that no agent outlives its parent, except while it is paused.
 func Command(exe, id string, args ...string) *exec.Cmd {
 	own := []string{"agent", "--id", id, "--log-format", "json", "--exit-on-stdin-close"}
 	cmd := exec.Command(exe, append(own, args...)...) //nolint:gosec // the caller names the program

@@ -28,5 +28,7 @@
 // that fails is printed as BROKEN with the first contradiction.
 //
 // No agent outlives the tour: each reads a pipe that the tour holds open, and exits when
-// the pipe closes.
+// the pipe closes. A paused agent reads only when it continues. The tour sees to that at its
+// end, and the kernel does after kill -9 of the tour, unless the process that inherits the
+// agent is of the same session, as a shell that is the first process of a container.
 package tour

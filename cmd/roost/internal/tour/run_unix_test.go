@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -205,6 +206,25 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("an interruption breaks nothing:\n%s", w)
 	}
 	expectEnded(t, w.String(), 2)
+}
+
+// TestHangup: the demo ends in order when its terminal closes.
+func TestHangup(t *testing.T) {
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP) // under nohup the demo would ignore it
+	defer signal.Stop(handled)
+	cmd := exec.Command(agenttest.Binary(t), "demo", "--once", "--nodes", "2")
+	cmd.Env = agentproc.Environ()
+	t.Parallel()
+	demo := agenttest.Start(t, cmd)
+	redistest.Until(t, "agents start", func() bool { return strings.Contains(demo.Log.String(), "agents start") })
+	if err := demo.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	<-demo.Done()
+	if got := demo.State().ExitCode(); got != 130 || !strings.Contains(demo.Log.String(), "Stopping.") {
+		t.Errorf("%s:\n%s", demo.State(), demo.Log)
+	}
 }
 
 // TestAgentThatFails: an agent that does not start ends the tour, which shows its log.
