@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 // printer writes for people.
 type printer struct {
 	w       io.Writer
+	err     error // the first of w
 	term    term.Terminal
 	waiting bool          // a moving line is on the screen
 	shown   time.Duration // how much of this wait plain lines have shown
@@ -26,10 +28,17 @@ func (p *printer) paint(tone term.Tone, text string) string {
 	return term.Line{{Text: text, Tone: tone}}.In(p.term.Colours && text != "")
 }
 
-// line prints one line. The tour continues if nothing reads the output.
+// Write keeps the first error for the verdict.
+func (p *printer) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	p.err = cmp.Or(p.err, err)
+	return n, err
+}
+
+// line prints one line.
 func (p *printer) line(format string, args ...any) {
 	p.settle()
-	_, _ = io.WriteString(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
+	_, _ = io.WriteString(p, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
 }
 
 func (p *printer) title(number int, title, why string) {
@@ -58,7 +67,7 @@ func (p *printer) check(c check) {
 // lines cannot move.
 func (p *printer) wait(text string, waited time.Duration) {
 	if p.term.Moves {
-		p.term.Replace(p.w, term.Line{{Text: fmt.Sprintf("   %4.1f s  %s", waited.Seconds(), text), Tone: term.Faint}})
+		p.term.Replace(p, term.Line{{Text: fmt.Sprintf("   %4.1f s  %s", waited.Seconds(), text), Tone: term.Faint}})
 		p.waiting = true
 		return
 	}
@@ -81,7 +90,7 @@ func (p *printer) waited() {
 // settle removes the moving line.
 func (p *printer) settle() {
 	if p.waiting {
-		p.term.Replace(p.w, nil)
+		p.term.Replace(p, nil)
 		p.waiting = false
 	}
 }

@@ -1,6 +1,8 @@
 package tour
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +67,28 @@ node-10 was killed        0    0.0 %       none       0       0    0.0 s  2 of 3
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestOutputThatFails: a tour that could not be read has not succeeded.
+func TestOutputThatFails(t *testing.T) {
+	for n := range 3 {
+		p := newPrinter(&full{room: n})
+		tour := &tour{out: p}
+		p.wait("a long wait", 3*time.Second)
+		if err := tour.verdict(); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("after %d lines: %v", n, err)
+		}
+	}
+}
+
+// full is an output with room for some lines.
+type full struct{ room int }
+
+func (f *full) Write(b []byte) (int, error) {
+	if f.room--; f.room < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return len(b), nil
 }
 
 func TestTerminalOutput(t *testing.T) {

@@ -146,7 +146,7 @@ func (t *tour) conclude(checks ...check) (held int) {
 	return held
 }
 
-// verdict sums up and returns an error that names the checks that failed.
+// verdict sums up and returns an error that names the checks that failed, or the one of the output.
 func (t *tour) verdict() error {
 	t.out.summary(t.rows)
 	t.out.line("")
@@ -156,6 +156,9 @@ func (t *tour) verdict() error {
 		return fmt.Errorf("tour: %d of %d checks failed:\n  %s", len(t.broken), t.checks, strings.Join(t.broken, "\n  "))
 	}
 	t.out.line("%s", t.out.paint(term.Heading, fmt.Sprintf("All %d checks held, in %.0f s.", t.checks, took)))
+	if t.out.err != nil {
+		return fmt.Errorf("tour: %w", t.out.err)
+	}
 	return nil
 }
 
