@@ -18,6 +18,7 @@ import (
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
 // terminal is a pseudo terminal, and what a command has written to it.
@@ -86,7 +87,7 @@ var binary = builds("../..", "./cmd/roost")
 // builds returns a function that builds a program once, for all tests.
 func builds(module, pkg string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
-		dir, err := os.MkdirTemp("", "roost-e2e-")
+		dir, err := agenttest.Folder()
 		if err != nil {
 			return "", err
 		}

@@ -4,6 +4,7 @@ package agenttest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -32,8 +33,31 @@ var binary struct { //nolint:gochecknoglobals // tests have nothing else in comm
 	err  error
 }
 
+// Folder makes a folder for programs, of some ten MB each, that the caller removes. It removes the folders of processes
+// that were killed before they could.
+func Folder() (string, error) {
+	const prefix = "roost-program-"
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range dirs {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(dir), prefix+"%d-", &pid); err == nil && gone(pid) {
+			_ = os.RemoveAll(dir) // fails for the folder of another user
+		}
+	}
+	return os.MkdirTemp("", fmt.Sprint(prefix, os.Getpid(), "-"))
+}
+
+func gone(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = p.Release() }()
+	return errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
+}
+
 func buildBinary() {
-	if binary.dir, binary.err = os.MkdirTemp("", "roost-test-"); binary.err != nil {
+	if binary.dir, binary.err = Folder(); binary.err != nil {
 		return
 	}
 	// Of go build and go run, only the latter finds a linked program in the cache of Go. cp runs in place of it.
