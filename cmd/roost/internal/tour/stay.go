@@ -3,6 +3,7 @@ package tour
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -134,7 +135,7 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) result 
 }
 
 // act changes a node.
-func (t *tour) act(ctx context.Context, n *node, action string) error {
+func (t *tour) act(ctx context.Context, n *node, action string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // the page shows what takes longer
 	defer cancel()
 	switch {
@@ -142,21 +143,26 @@ func (t *tour) act(ctx context.Context, n *node, action string) error {
 		n.state = lease.Left
 		return n.Kill()
 	case action == "pause":
-		n.paused = true
-		return n.Pause()
+		err = n.Pause()
+		n.paused = n.paused || err == nil
+		return err
 	case action == "resume":
-		n.paused = false
-		return n.Resume()
+		err = n.Resume()
+		n.paused = n.paused && err != nil
+		return err
 	case n.client == nil || n.paused:
 		return fmt.Errorf("%s does not answer: it is starting or paused", n.id)
 	case action == "drain":
-		_, err := n.client.Drain(ctx)
-		return err
+		_, err = n.client.Drain(ctx)
 	case action == "undrain":
-		_, err := n.client.Undrain(ctx)
-		return err
+		_, err = n.client.Undrain(ctx)
+	default:
+		return fmt.Errorf("%.80q is no action", action)
 	}
-	return fmt.Errorf("%.80q is no action", action)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil
+	}
+	return err
 }
 
 func refuse(status int, code, why string) result {

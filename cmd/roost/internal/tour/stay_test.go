@@ -1,0 +1,50 @@
+package tour
+
+import (
+	"context"
+	"net/http"
+	"os/exec"
+	"testing"
+	"testing/synctest"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
+	"github.com/roost-cluster/roost/internal/agentproc"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// TestSlowOrder: an order that takes long is not refused. The page shows its effect.
+func TestSlowOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{id: "a", client: &clusterhttp.Client{HTTP: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})}}}
+		for _, action := range []string{"drain", "undrain"} {
+			if err := new(tour).act(t.Context(), n, action); err != nil {
+				t.Errorf("%s: %v", action, err)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := new(tour).act(ended, n, "drain"); err == nil {
+			t.Error("no error at the end of the demo")
+		}
+	})
+}
+
+// TestOrderThatFails: an order that was not carried out changes nothing.
+func TestOrderThatFails(t *testing.T) {
+	p, err := agentproc.Start(exec.Command("go", "version"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	n := &node{Process: p, id: "a", state: lease.Active}
+	if err := new(tour).act(t.Context(), n, "pause"); err == nil || n.paused {
+		t.Errorf("pause: %v; paused: %v", err, n.paused)
+	}
+	n.paused = true
+	if err := new(tour).act(t.Context(), n, "resume"); err == nil || !n.paused {
+		t.Errorf("resume: %v; paused: %v", err, n.paused)
+	}
+}
