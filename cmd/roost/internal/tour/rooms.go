@@ -33,7 +33,8 @@ const (
 const (
 	loadTime    = 15 * time.Second // for loads to be known everywhere
 	rehomeTime  = 30 * time.Second // for the rooms of a node that is gone
-	persistTime = 30 * time.Second // for an answer from the store
+	storeTime   = 10 * time.Second // for the first answer from the store
+	persistTime = 30 * time.Second // for a later one
 	staleTime   = 3 * time.Second  // for an agent to read a pin again, which it does after one
 	listLimit   = 10_000
 )

@@ -118,7 +118,7 @@ func TestOnce(t *testing.T) {
 func TestNoRedis(t *testing.T) {
 	w := startWalk(t, Options{Nodes: 2, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1"})
 	err := <-w.ended
-	if err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, w), "sesame") {
+	if err == nil || !strings.HasPrefix(err.Error(), "--redis: ") || !strings.Contains(err.Error(), "store") || strings.Contains(fmt.Sprint(err, w), "sesame") {
 		t.Errorf("%v\n%s", err, w)
 	}
 }

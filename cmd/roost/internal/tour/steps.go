@@ -61,7 +61,11 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 		t.front.aim(seed)
 	}
 	// Agents run without a store; the tour cannot.
-	_, err = seed.list(ctx, seed.id)
+	ctx, cancel := context.WithTimeoutCause(ctx, storeTime, fmt.Errorf("gave up after %v", storeTime))
+	defer cancel()
+	if _, err = seed.list(ctx, seed.id); err != nil && t.o.Redis != "" {
+		err = fmt.Errorf("--redis: %w", err)
+	}
 	return seed, err
 }
 
