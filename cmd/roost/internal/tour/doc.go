@@ -24,8 +24,8 @@
 //
 // The tour lists the pins before it resolves a room, because resolving repairs pins.
 //
-// A check compares answers of agents alone, never results of the tour's own. A check
-// that fails is printed as BROKEN with the first contradiction.
+// A check compares answers of agents. By itself the tour computes no placement but the
+// partition of a room. A check that fails is printed as BROKEN with the first contradiction.
 //
 // No agent outlives the tour: each reads a pipe that the tour holds open, and exits when
 // the pipe closes. A paused agent reads only when it continues. The tour sees to that at its

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -57,7 +58,7 @@ type result struct {
 func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there?): %w", addr, err)
+		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there? --http 127.0.0.1:0 finds a free port): %w", addr, err)
 	}
 	f := &front{addr: listener.Addr().String(), ended: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -153,7 +154,7 @@ func (f *front) press(w http.ResponseWriter, r *http.Request) {
 // readID reads the body. A page of another origin cannot send this type without a
 // preflight; a page with a name that resolves to this machine shows in the Host.
 func readID(w http.ResponseWriter, r *http.Request) (lease.NodeID, error) {
-	if r.Header.Get("Content-Type") != "application/json" {
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return "", errors.New("the body must be JSON, with Content-Type: application/json")
 	}
 	if !local(r.Host) {

@@ -22,6 +22,9 @@ func TestFrontGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.close()
+	if _, err := openFront(t.Context(), f.addr, dashboard.Info{}); err == nil || !strings.Contains(err.Error(), "--http 127.0.0.1:0 ") {
+		t.Errorf("an address that is taken: %v", err)
+	}
 	obey := func(action string, id lease.NodeID) result { return result{200, fmt.Sprintf("%s %s", action, id)} }
 	for _, staying := range []bool{false, true} {
 		if staying {
@@ -38,6 +41,8 @@ func TestFrontGuard(t *testing.T) {
 			{"POST", "/demo/kill", `{"id":"a"}`, "Sec-Fetch-Site: cross-site", 403, 403, "forbidden"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Host: evil.example:8400", 400, 400, "IP address"},
 			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain", 400, 400, "JSON"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: application/json; charset=utf-8", 409, 200, "kill a"},
+			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain; x=application/json", 400, 400, "JSON"},
 			{"POST", "/demo/kill", `{"id":`, "", 400, 400, "the body"},
 			{"POST", "/demo/kill", `{"id":"` + strings.Repeat("a", 2000) + `"}`, "", 400, 400, "too large"},
 			{"GET", "/demo/kill", "", "", 503, 503, "no agent"}, // it goes to the agent, which has none

@@ -118,8 +118,10 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) result 
 	i := slices.IndexFunc(live, func(n *node) bool { return n.id == id })
 	switch {
 	case action == "":
-	case action == "add" && (seed == nil || len(live) >= mostNodes):
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("another node needs one to join by, and the demo runs at most %d", mostNodes))
+	case action == "add" && len(live) >= mostNodes:
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, fmt.Sprintf("the demo runs at most %d nodes: kill one first", mostNodes))
+	case action == "add" && seed == nil:
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "no node answers by which another one could join: resume one first")
 	case action == "add":
 		if _, err := t.spawn("--join", seed.Gossip); err != nil {
 			return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, err.Error())

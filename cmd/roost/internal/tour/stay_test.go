@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os/exec"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -30,6 +31,21 @@ func TestSlowOrder(t *testing.T) {
 			t.Error("no error at the end of the demo")
 		}
 	})
+}
+
+// TestNoMoreNodes: the reason why no node is added.
+func TestNoMoreNodes(t *testing.T) {
+	alone := &tour{nodes: []*node{{id: "a", state: lease.Active, paused: true}}}
+	crowd := new(tour)
+	for range mostNodes {
+		crowd.nodes = append(crowd.nodes, &node{Process: new(agentproc.Process), state: lease.Active, client: new(clusterhttp.Client)})
+	}
+	for want, tour := range map[string]*tour{"by which another one could join": alone, "at most 20 nodes": crowd} {
+		r := tour.obey(t.Context(), "add", "")
+		if p, ok := r.answer.(clusterhttp.Problem); r.status != http.StatusConflict || !ok || !strings.Contains(p.Message, want) {
+			t.Errorf("%d %+v, want %q", r.status, r.answer, want)
+		}
+	}
 }
 
 // TestOrderThatFails: an order that was not carried out changes nothing.
