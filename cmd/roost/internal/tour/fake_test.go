@@ -110,6 +110,12 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 		return m
 	case "/v1/partitions":
 		return clusterhttp.Partitions{Export: placement.Export{Owners: a.owners, Digest: a.digest}}
+	case "/v1/history":
+		h := clusterhttp.History{Events: []clusterhttp.Event{{Kind: cluster.EventJoined, Member: "x"}}}
+		for _, id := range a.expired {
+			h.Events = append(h.Events, clusterhttp.Event{Kind: cluster.EventLost, Member: id, Reason: string(lease.Expired)})
+		}
+		return h
 	case "/v1/owned":
 		return clusterhttp.Owned{Self: id, Partitions: a.owned}
 	case "/v1/place":

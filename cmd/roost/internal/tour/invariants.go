@@ -3,6 +3,7 @@ package tour
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -17,6 +18,7 @@ type answer struct {
 	owned   []placement.Partition // its own partitions, by its own account
 	placed  []lease.NodeID        // by room; nil before there are rooms
 	pins    map[string]pin        // by room; nil before any is pinned
+	expired []lease.NodeID        // nodes whose lease expired, by its history
 }
 
 // check is one invariant, and whether it held.
@@ -240,6 +242,17 @@ func idles(node lease.NodeID, state lease.State, answers []answer) check {
 		}
 	}
 	return f.result("%s stays a member, %s, and owns nothing", node, state)
+}
+
+// noneExpired checks that no agent waited for the lease of the node to expire.
+func noneExpired(node lease.NodeID, answers []answer) check {
+	var f faults
+	for _, a := range answers {
+		if slices.Contains(a.expired, node) {
+			f.add("the lease of %s expired, says %s", node, a.node)
+		}
+	}
+	return f.result("no node waited for a lease to expire")
 }
 
 // name is how an owner is printed.

@@ -184,3 +184,11 @@ func TestDraining(t *testing.T) {
 		})
 	}
 }
+
+// TestExpired: another node's lease may expire.
+func TestExpired(t *testing.T) {
+	answers := fleet(abc, "aacc", nil)
+	answers[2].expired = []lease.NodeID{"a", "b"}
+	expectCheck(t, noneExpired("b", answers), "the lease of b expired, says c")
+	expectCheck(t, noneExpired("c", answers), "")
+}

@@ -129,6 +129,15 @@ func statesOf(m *clusterhttp.Members) map[lease.NodeID]lease.State {
 	return states
 }
 
+func expiredIn(h clusterhttp.History) (nodes []lease.NodeID) {
+	for _, e := range h.Events {
+		if e.Reason == string(lease.Expired) {
+			nodes = append(nodes, e.Member)
+		}
+	}
+	return nodes
+}
+
 // observe asks every live node everything. It repeats that for a while if the table of
 // an agent changed in between: its answers are from two tables.
 func (t *tour) observe(ctx context.Context) ([]answer, error) {
@@ -183,6 +192,11 @@ func (n *node) ask(ctx context.Context, rooms []string, pinned bool) (a answer, 
 			return answer{}, false, err
 		}
 	}
+	history, err := n.client.History(ctx)
+	if err != nil {
+		return fail("its history", err)
+	}
+	a.expired = expiredIn(history)
 	after, err := n.client.Members(ctx)
 	if err != nil {
 		return fail("its members", err)

@@ -164,7 +164,7 @@ func (t *tour) drain(ctx context.Context) error {
 			return []check{
 				onlyFrom(n.id, o.moves, t.seen[0].owners), spread(o.moves, t.owners()),
 				fairShare(o.moves, t.settings.Partitions, members),
-				idles(n.id, lease.Draining, t.seen), t.sooner(o.took), pinsStay(o.before, o.after),
+				idles(n.id, lease.Draining, t.seen), noneExpired(n.id, t.seen), pinsStay(o.before, o.after),
 			}
 		},
 		after: func(ctx context.Context) ([]check, error) { return t.restart(ctx, n) },
@@ -191,17 +191,7 @@ func (t *tour) leave(ctx context.Context) error {
 		progress: "agree",
 		gone:     n.id,
 		checks: func(o outcome) []check {
-			return []check{nothingMoved(o.moves), ended, t.sooner(o.took), onlyPinsOf(n.id, o.before, o.after)}
+			return []check{nothingMoved(o.moves), ended, noneExpired(n.id, t.seen), onlyPinsOf(n.id, o.before, o.after)}
 		},
 	})
-}
-
-// sooner checks that a change did not wait for a lease to expire, which takes at least the
-// TTL less the time since the last heartbeat.
-func (t *tour) sooner(took time.Duration) check {
-	c := check{what: "no node waited for a lease to expire"}
-	if least := t.settings.LeaseTTL - t.settings.HeartbeatInterval*11/10; took >= least {
-		c.fault = fmt.Sprintf("it took %s, as long as a lease may", seconds(took))
-	}
-	return c
 }
