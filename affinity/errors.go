@@ -31,7 +31,7 @@ var (
 	// ErrNotLive reports that a node is not live, or takes no rooms.
 	ErrNotLive = errors.New("affinity: node takes no rooms")
 
-	// ErrChanged reports that another instance changed the room's pin.
+	// ErrChanged reports that another instance, or another caller on this node, changed the room's pin.
 	ErrChanged = errors.New("affinity: pin changed concurrently")
 
 	// ErrNotOwner reports that a room lives on another node; see NotOwnerError.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/affinity/internal/storeclient"
@@ -109,9 +111,9 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	until := time.Now().Add(r.cfg.Budget)
-	for time.Now().Before(until) { // again only if another caller has hosted the room since, and it has ended
-		got, err := r.ask(ctx, until, &r.shared.host, room, d, true, func() (settled, bool) { return r.justLearned(room) })
+	flight, until := &r.shared.host, time.Now().Add(r.cfg.Budget)
+	for {
+		got, err := r.ask(ctx, until, flight, room, d, true, func() (settled, bool) { return r.justLearned(room) })
 		a = got.Assignment
 		if err != nil {
 			return nil, a, err
@@ -122,8 +124,11 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errTenureEnded) {
 			return h, a, err
 		}
+		if time.Until(until) < r.cfg.Budget/2 { // too little for a store that is slow and well
+			return nil, a, fmt.Errorf("%w: %q was hosted and released here meanwhile", ErrChanged, room)
+		}
+		flight = new(singleflight.Group) // shared with nobody: others have more time
 	}
-	return nil, a, fmt.Errorf("%w: %q is hosted and released here again and again", ErrChanged, room)
 }
 
 // here returns nil if a room lives on this node.

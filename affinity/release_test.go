@@ -132,19 +132,19 @@ func TestTardyDeletion(t *testing.T) { // S6.2
 // between calls a function once, before a read or after a claim of a pin. If it reports true, the answer is lost.
 type between struct {
 	pinstore.Store
-	beforeRead, afterClaim func() bool
+	beforeRead, afterClaim atomic.Pointer[func() bool]
 }
 
 func (s *between) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	op := ops[0]
-	if f := s.beforeRead; f != nil && op.If == (pinstore.Pin{}) && op.Set == (pinstore.Pin{}) {
-		s.beforeRead = nil
-		f()
+	if op.If == (pinstore.Pin{}) && op.Set == (pinstore.Pin{}) {
+		if f := s.beforeRead.Swap(nil); f != nil {
+			(*f)()
+		}
 	}
 	res := s.Store.Swap(ctx, ops...)
-	if f := s.afterClaim; f != nil && op.If == (pinstore.Pin{}) && op.Set.Number != 0 && res[0].Done {
-		s.afterClaim = nil
-		if f() {
+	if op.If == (pinstore.Pin{}) && op.Set.Number != 0 && res[0].Done {
+		if f := s.afterClaim.Swap(nil); f != nil && (*f)() {
 			return []pinstore.Result{{Err: pinstore.ErrStore}}
 		}
 	}
@@ -165,7 +165,7 @@ func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 			first := f.hostAt(o, "r", 2)
 			store.fails.Store(false)
 			want := error(nil)
-			answers.beforeRead = func() bool {
+			before := func() bool {
 				if again {
 					f.hostAt(o, "r", 2)
 					return false
@@ -175,6 +175,7 @@ func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 				want = affinity.ErrChanged
 				return false
 			}
+			answers.beforeRead.Store(&before)
 			if err := first.Release(t.Context()); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
@@ -196,10 +197,11 @@ func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
 		h := f.hostAt(o, "r", 2)
 		time.Sleep(5 * time.Second)
 		var err error
-		store.afterClaim = func() bool { err = h.Release(t.Context()); return true }
+		lose := func() bool { err = h.Release(t.Context()); return true }
+		store.afterClaim.Store(&lose)
 		data.empty()
 		time.Sleep(time.Minute)
-		if _, ok := pins(t, data)["r"]; store.afterClaim != nil || !lost(h) || ok != errors.Is(err, affinity.ErrChanged) {
+		if _, ok := pins(t, data)["r"]; store.afterClaim.Load() != nil || !lost(h) || ok != errors.Is(err, affinity.ErrChanged) {
 			t.Errorf("released: %v; it has a pin: %t", err, ok)
 		}
 	})
@@ -266,15 +268,17 @@ func TestHostAgainDuringRestore(t *testing.T) { // S6.2
 		h := f.hostAt(o, "r", 2)
 		time.Sleep(5 * time.Second)
 		var again *affinity.Hosting
-		store.afterClaim = func() bool {
+		during := func() bool {
 			go func() { _ = h.Release(t.Context()) }()
 			time.Sleep(time.Millisecond)
 			again = f.hostAt(o, "r", 2)
 			return false
 		}
+		store.afterClaim.Store(&during)
 		data.failOver() // without a notification
 		f.rooms[o].Changed("r")
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		for _, deletion := range late.deletions {
 			data.Swap(t.Context(), deletion)
 		}
@@ -370,13 +374,14 @@ func TestEndedRoomDoesNotStay(t *testing.T) { // S6.2
 // beforeMark calls a function once, before a room is marked as released.
 type beforeMark struct {
 	pinstore.Store
-	call func()
+	call atomic.Pointer[func()]
 }
 
 func (s *beforeMark) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
-	if f := s.call; f != nil && ops[0].Set.Released() {
-		s.call = nil
-		f()
+	if ops[0].Set.Released() {
+		if f := s.call.Swap(nil); f != nil {
+			(*f)()
+		}
 	}
 	return s.Store.Swap(ctx, ops...)
 }
@@ -388,10 +393,11 @@ func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
 		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a")
 		f.resolve("a", "r", 2)
 		var h *affinity.Hosting
-		store.call = func() {
+		during := func() {
 			h = f.hostAt("a", "r", 2)
 			time.Sleep(50 * time.Millisecond)
 		}
+		store.call.Store(&during)
 		if err := f.rooms["a"].Release(t.Context(), "r"); err != nil {
 			t.Error(err)
 		}
@@ -407,11 +413,12 @@ func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
 		store := &between{Store: late}
 		f := newFleet(t, store, affinity.Config{}, "a")
 		var h *affinity.Hosting
-		store.afterClaim = func() bool {
+		during := func() bool {
 			f.rooms["a"].Changed("")
 			h = f.hostAt("a", "r", 2)
 			return false
 		}
+		store.afterClaim.Store(&during)
 		_, _ = f.rooms["a"].Resolve(t.Context(), "r", affinity.Demand{Size: 2})
 		if len(late.deletions) > 0 || lost(h) || h.Epoch() == 0 {
 			t.Errorf("deletions %+v of the pin of a hosting with epoch %d", late.deletions, h.Epoch())

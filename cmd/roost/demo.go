@@ -46,6 +46,9 @@ within an hour.`,
 		ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 		if !signal.Ignored(syscall.SIGHUP) { // by nohup
 			ends = append(ends, syscall.SIGHUP)
+			hangups := make(chan os.Signal, 1) // a closing terminal sends two: the shell's, and the kernel's
+			signal.Notify(hangups, syscall.SIGHUP)
+			defer signal.Stop(hangups)
 		}
 		ctx, stop := signal.NotifyContext(ctx, ends...)
 		context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -69,16 +71,19 @@ type insight struct {
 
 func spy(t *testing.T, addr string, k key) insight {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_, _ = conn.Write(k.stream([]byte("\x06\x83\xa5Nodes\x00\xacUserStateLen\x00\xa4Join\xc2")))
-	b, err := io.ReadAll(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var b []byte
+	redistest.Eventually(t, "the state of "+addr, func() error {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, _ = conn.Write(k.stream([]byte("\x06\x83\xa5Nodes\x00\xacUserStateLen\x00\xa4Join\xc2")))
+		if b, err = io.ReadAll(conn); err == nil && string(b) == "\xc9" {
+			err = errors.New("it is busy with other streams")
+		}
+		return err
+	})
 	b = k.open(t, b)
 	_, m, _ := bytes.Cut(b, []byte("\xa4Meta\xda"))
 	n := int(binary.BigEndian.Uint16(m))

@@ -153,7 +153,7 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 	m.peers.Add(1)
 	if answer, err = p.answer(offer); err != nil {
 		p.leave()
-		return nil, "", fmt.Errorf("%w: %w", errOffer, err)
+		return nil, "", err
 	}
 	c.add(p)
 	return p, answer, nil
@@ -162,11 +162,11 @@ func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) 
 func (p *peer) answer(offer string) (string, error) {
 	remote := webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer}
 	if err := p.pc.SetRemoteDescription(remote); err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", errOffer, err)
 	}
 	offered, err := remote.Unmarshal()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", errOffer, err)
 	}
 	for _, line := range offered.MediaDescriptions {
 		_, receives := line.Attribute("recvonly")

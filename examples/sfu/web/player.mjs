@@ -127,7 +127,7 @@ export class Player {
     };
     this.#marks = this.#marks.filter((m) => now - m.at < shown);
     for (const tile of this.#tiles.filter((t) => connected && !document.hidden && now - t.last > gone)) {
-      this.#waiting.append(tile.video); // its slot, and so its track, may be another publisher's next
+      if (!tile.video.link.over) this.#waiting.append(tile.video); // its slot, and so its track, may be another publisher's next
       tile.box.remove();
       this.#tiles.splice(this.#tiles.indexOf(tile), 1);
     }

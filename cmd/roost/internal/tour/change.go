@@ -26,6 +26,7 @@ type outcome struct {
 	moves         []move         // partitions
 	before, after map[string]pin // of rooms
 	took          time.Duration  // until all agreed
+	earlier       []answer
 }
 
 // apply makes a change and shows its effect.
@@ -54,7 +55,7 @@ func (t *tour) apply(ctx context.Context, c change) error {
 		return err
 	}
 	moves := movesOf(before[0].owners, t.seen[0].owners)
-	o := outcome{moves, before[0].pins, t.seen[0].pins, took}
+	o := outcome{moves, before[0].pins, t.seen[0].pins, took, before}
 	r := row{
 		what: c.what, moved: len(moves), of: len(t.seen[0].owners), expected: "none",
 		rooms: len(movesOf(before[0].placed, t.seen[0].placed)), pinned: len(movedPins(o.before, o.after)), agreed: took,

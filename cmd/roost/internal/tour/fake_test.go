@@ -112,7 +112,7 @@ func (f *fakes) serve(id lease.NodeID, r *http.Request) any {
 		return clusterhttp.Partitions{Export: placement.Export{Owners: a.owners, Digest: a.digest}}
 	case "/v1/history":
 		h := clusterhttp.History{Events: []clusterhttp.Event{{Kind: cluster.EventJoined, Member: "x"}}}
-		for _, id := range a.expired {
+		for id := range a.expired {
 			h.Events = append(h.Events, clusterhttp.Event{Kind: cluster.EventLost, Member: id, Reason: string(lease.Expired)})
 		}
 		return h

@@ -3,7 +3,6 @@ package tour
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -18,7 +17,7 @@ type answer struct {
 	owned   []placement.Partition // its own partitions, by its own account
 	placed  []lease.NodeID        // by room; nil before there are rooms
 	pins    map[string]pin        // by room; nil before any is pinned
-	expired []lease.NodeID        // nodes whose lease expired, by its history
+	expired map[lease.NodeID]int  // how often leases of a node expired, by its history
 }
 
 // check is one invariant, and whether it held.
@@ -244,11 +243,15 @@ func idles(node lease.NodeID, state lease.State, answers []answer) check {
 	return f.result("%s stays a member, %s, and owns nothing", node, state)
 }
 
-// noneExpired checks that no agent waited for the lease of the node to expire.
-func noneExpired(node lease.NodeID, answers []answer) check {
+// noneExpired checks that no agent waited for the lease of the node to expire, after its earlier answer.
+func noneExpired(node lease.NodeID, earlier, answers []answer) check {
+	was := make(map[lease.NodeID]int)
+	for _, a := range earlier {
+		was[a.node] = a.expired[node]
+	}
 	var f faults
 	for _, a := range answers {
-		if slices.Contains(a.expired, node) {
+		if a.expired[node] > was[a.node] {
 			f.add("the lease of %s expired, says %s", node, a.node)
 		}
 	}

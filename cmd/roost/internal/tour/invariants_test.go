@@ -187,8 +187,10 @@ func TestDraining(t *testing.T) {
 
 // TestExpired: another node's lease may expire.
 func TestExpired(t *testing.T) {
-	answers := fleet(abc, "aacc", nil)
-	answers[2].expired = []lease.NodeID{"a", "b"}
-	expectCheck(t, noneExpired("b", answers), "the lease of b expired, says c")
-	expectCheck(t, noneExpired("c", answers), "")
+	earlier, answers := fleet(abc, "aacc", nil), fleet(abc, "aacc", nil)
+	answers[2].expired = map[lease.NodeID]int{"a": 1, "b": 2}
+	expectCheck(t, noneExpired("b", earlier, answers), "the lease of b expired, says c")
+	expectCheck(t, noneExpired("c", earlier, answers), "")
+	earlier[2].expired = map[lease.NodeID]int{"b": 2} // it has come back since
+	expectCheck(t, noneExpired("b", earlier, answers), "")
 }

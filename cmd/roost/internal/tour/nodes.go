@@ -155,7 +155,9 @@ func (t *tour) stop(ctx context.Context) {
 			running[n.Process] = n.id
 		}
 	}
-	t.out.line("Stopping.")
+	if !t.o.Once || ctx.Err() != nil { // otherwise the verdict is the last line
+		t.out.line("Stopping.")
+	}
 	t.release(ctx)
 	limit, cancel := grace(ctx)
 	defer cancel()

@@ -129,13 +129,17 @@ func statesOf(m *clusterhttp.Members) map[lease.NodeID]lease.State {
 	return states
 }
 
-func expiredIn(h clusterhttp.History) (nodes []lease.NodeID) {
+func expiredIn(h clusterhttp.History) map[lease.NodeID]int {
+	var times map[lease.NodeID]int
 	for _, e := range h.Events {
 		if e.Reason == string(lease.Expired) {
-			nodes = append(nodes, e.Member)
+			if times == nil {
+				times = make(map[lease.NodeID]int)
+			}
+			times[e.Member]++
 		}
 	}
-	return nodes
+	return times
 }
 
 // observe asks every live node everything. It repeats that for a while if the table of

@@ -20,7 +20,7 @@ func TestObserve(t *testing.T) {
 	tour.rooms = []string{"lobby", "stage"}
 	want := fleet(abc, "abcabcab", tour.rooms)
 	people(want, homes)
-	f.answers[1].expired, want[1].expired = []lease.NodeID{"x"}, []lease.NodeID{"x"}
+	f.answers[1].expired, want[1].expired = map[lease.NodeID]int{"x": 1}, map[lease.NodeID]int{"x": 1}
 	f.unrest = 4 // answers from two tables are not used
 	got, err := tour.observe(t.Context())
 	if err != nil {

@@ -221,6 +221,8 @@ func TestHangup(t *testing.T) {
 	if err := demo.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
+	redistest.Until(t, "it stops", func() bool { return strings.Contains(demo.Log.String(), "Stopping.") })
+	_ = demo.Signal(syscall.SIGHUP) // a terminal that closes sends two; the demo may have ended
 	<-demo.Done()
 	if got := demo.State().ExitCode(); got != 130 || !strings.Contains(demo.Log.String(), "Stopping.") {
 		t.Errorf("%s:\n%s", demo.State(), demo.Log)

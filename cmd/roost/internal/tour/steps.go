@@ -164,7 +164,7 @@ func (t *tour) drain(ctx context.Context) error {
 			return []check{
 				onlyFrom(n.id, o.moves, t.seen[0].owners), spread(o.moves, t.owners()),
 				fairShare(o.moves, t.settings.Partitions, members),
-				idles(n.id, lease.Draining, t.seen), noneExpired(n.id, t.seen), pinsStay(o.before, o.after),
+				idles(n.id, lease.Draining, t.seen), noneExpired(n.id, o.earlier, t.seen), pinsStay(o.before, o.after),
 			}
 		},
 		after: func(ctx context.Context) ([]check, error) { return t.restart(ctx, n) },
@@ -191,7 +191,7 @@ func (t *tour) leave(ctx context.Context) error {
 		progress: "agree",
 		gone:     n.id,
 		checks: func(o outcome) []check {
-			return []check{nothingMoved(o.moves), ended, noneExpired(n.id, t.seen), onlyPinsOf(n.id, o.before, o.after)}
+			return []check{nothingMoved(o.moves), ended, noneExpired(n.id, o.earlier, t.seen), onlyPinsOf(n.id, o.before, o.after)}
 		},
 	})
 }
