@@ -129,10 +129,11 @@ func TestTardyDeletion(t *testing.T) { // S6.2
 	}
 }
 
-// between calls a function once, before a read or after a claim of a pin. If it reports true, the answer is lost.
+// between calls a function once, before a read or after a claim of a pin. If the latter reports true, the answer is lost.
 type between struct {
 	pinstore.Store
-	beforeRead, afterClaim atomic.Pointer[func() bool]
+	beforeRead atomic.Pointer[func()]
+	afterClaim atomic.Pointer[func() bool]
 }
 
 func (s *between) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
@@ -165,15 +166,14 @@ func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 			first := f.hostAt(o, "r", 2)
 			store.fails.Store(false)
 			want := error(nil)
-			before := func() bool {
+			before := func() {
 				if again {
 					f.hostAt(o, "r", 2)
-					return false
+					return
 				}
 				elsewhere := pinstore.Pin{Incarnation: f.incarnation(f.not(o)), Size: 2}
 				data.Swap(t.Context(), pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: elsewhere, TTL: time.Hour})
 				want = affinity.ErrChanged
-				return false
 			}
 			answers.beforeRead.Store(&before)
 			if err := first.Release(t.Context()); !errors.Is(err, want) {

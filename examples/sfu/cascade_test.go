@@ -32,7 +32,8 @@ func TestChain(t *testing.T) {
 	}
 	for name, want := range map[string]int{
 		"room" + strings.Repeat("~1", 1_000_000): 1, // a hostile name needs no deep stack
-		"room~64":                                65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "room~x": 1} {
+		"room~64":                                65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "room~x": 1,
+	} {
 		if got := len(chain(name, 0)); got != want {
 			t.Errorf("%s has a chain of %d, want %d", name, got, want)
 		}
