@@ -113,13 +113,20 @@ func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q request, 
 		return r.assign(s, q.Room, res.Pin, sourceOf(home), home.Reason), true, nil
 	}
 	r.reserved.Cancel(reserved)
-	v, err := r.judge(ctx, s, res.Pin.Incarnation)
-	switch {
-	case err == nil && r.unfit(s, q, home, res.Pin):
-		*void = res.Pin
+	return r.found(ctx, s, q, home, noHome, res.Pin, void)
+}
+
+// found takes up a pin that an attempt has found. noHome says why there is no home for the room, or is nil.
+func (r *Resolver) found(ctx context.Context, s *cluster.Snapshot, q request, home capacity.Choice, noHome error, pin pinstore.Pin, void *pinstore.Pin) (a Assignment, settled bool, err error) {
+	v, err := r.judge(ctx, s, pin.Incarnation)
+	switch unfit := err == nil && r.unfit(s, q, home, pin); {
+	case unfit && (noHome == nil || q.Stay == (pinstore.Pin{})):
+		*void = pin
 		return Assignment{}, false, nil
+	case unfit && pin.Epoch < q.least: // and no node takes the room, nor does the one where it was
+		return Assignment{}, false, noHome
 	case err == nil && v != liveness.Dead:
-		return r.assign(s, q.Room, res.Pin, Pinned, v.Reason()), true, nil
+		return r.assign(s, q.Room, pin, Pinned, v.Reason()), true, nil
 	}
 	if errors.Is(noHome, errReclaiming) {
 		err = noHome
@@ -128,7 +135,7 @@ func (r *Resolver) attempt(ctx context.Context, s *cluster.Snapshot, q request, 
 		a, err = r.degrade(s, q, capacity.Choice{}, err)
 		return a, true, err
 	}
-	*void = res.Pin
+	*void = pin
 	return Assignment{}, false, noHome
 }
 

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/affinity/internal/storeclient"
@@ -80,7 +78,8 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 // pinned to another drained node moves when a participant arrives there.
 //
 // It fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this
-// node's own lease has expired, and with the errors of Resolve. If the store does not
+// node's own lease has expired, with ErrChanged if another caller has hosted the room and released it meanwhile and
+// most of the budget is over, and with the errors of Resolve. If the store does not
 // answer, the room may be hosted on its last known node or on the node of the hash.
 // When the store is back, two nodes that did so detect the conflict, and one has Lost
 // the room with ErrSplit.
@@ -111,8 +110,8 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
-	flight, until := &r.shared.host, time.Now().Add(r.cfg.Budget)
-	for {
+	last := time.Now().Add(r.cfg.Budget)
+	for flight, until := &r.shared.host, last; ; {
 		got, err := r.ask(ctx, until, flight, room, d, true, func() (settled, bool) { return r.justLearned(room) })
 		a = got.Assignment
 		if err != nil {
@@ -124,10 +123,10 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errTenureEnded) {
 			return h, a, err
 		}
-		if time.Until(until) < r.cfg.Budget/2 { // too little for a store that is slow and well
-			return nil, a, fmt.Errorf("%w: %q was hosted and released here meanwhile", ErrChanged, room)
+		if time.Until(last) < r.cfg.Budget/2 { // too little for a store that is slow and well
+			return nil, a, fmt.Errorf("%w: the tenure of %q here has ended meanwhile", ErrChanged, room)
 		}
-		flight = new(singleflight.Group) // shared with nobody: others have more time
+		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all who share it have as much time
 	}
 }
 

@@ -426,6 +426,24 @@ func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
 	})
 }
 
+// A release is not answered, and no node takes the room: a Resolve says so.
+func TestResolveAfterReleaseOnFullNodes(t *testing.T) { // S6.2
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &tardy{Store: pinstore.NewMemory()}, affinity.Config{HardCeiling: 100}, "a", "b")
+		o := string(f.owner("r"))
+		f.resolve(o, "r", 2)
+		_ = f.hostAt(o, "r", 2).Release(t.Context())
+		f.Agent(f.not(o)).SetLoad(capacity)
+		if err := f.Agent(o).Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if a, err := f.rooms[o].Resolve(t.Context(), "r", affinity.Demand{Size: 2}); !errors.Is(err, affinity.ErrNoCapacity) {
+			t.Errorf("%v, %v", a, err)
+		}
+	})
+}
+
 // Callers of Host share an answer of the store. One releases the room before the others begin: they do not host it by its former pin,
 // which may be gone, and another node may claim the room.
 func TestReleaseBetweenHosts(t *testing.T) { // S6.2

@@ -42,6 +42,7 @@ type Resolver struct {
 	hosts    hostTable
 	shared   struct { // by concurrent callers
 		resolve, host singleflight.Group // Host must not be answered from the cache
+		again         singleflight.Group // a further try of Host, which has less time
 		looks         looks
 	}
 	feeds struct {

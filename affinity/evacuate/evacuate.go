@@ -160,13 +160,16 @@ func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 		delete(r.failed, e.Room)
 	}
 	for room := range r.failed {
+		if ctx.Err() != nil {
+			return // the others are counted after the next list
+		}
 		if _, err := r.rooms.Lookup(ctx, room); errors.Is(err, affinity.ErrNoPin) {
 			r.progress.Ended++
 		} else {
 			r.progress.Moved++
 		}
+		delete(r.failed, room)
 	}
-	clear(r.failed)
 }
 
 // round moves rooms, each once. Several move at the same time, so that a store far away does not
@@ -207,9 +210,11 @@ func (r *run) move(ctx context.Context, e pinstore.Entry) {
 	case err == nil:
 		r.progress.Moved++
 		r.progress.Left--
+		delete(r.failed, e.Room)
 	case errors.Is(err, affinity.ErrNoPin):
 		r.progress.Ended++
 		r.progress.Left--
+		delete(r.failed, e.Room)
 	case ctx.Err() != nil:
 		return
 	default:

@@ -137,8 +137,8 @@ func TestLossAtOnce(t *testing.T) { // S8.6
 	p.until("the lost row", `(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
 	p.text("#members-figure", "2 of 3")
 	wait(t, "a short examination", func() bool { return asked() > before })
-	f.set(func() { f.refuses = false })
 	refused := asked()
+	f.set(func() { f.refuses = false })
 	wait(t, "another one", func() bool { return asked() > refused })
 	p.text("#health-found .finding", "lost: node-2 crashed")
 }
