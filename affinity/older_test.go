@@ -130,7 +130,7 @@ func TestEpochNeverFalls(t *testing.T) { // S6.2
 	}
 }
 
-// A room ends, Redis fails over to a server whose clock is behind, and no notification arrives
+// A room ends, Redis fails over to a server with its clock behind, and no notification arrives
 // of either. A node that knows the room sees no smaller epoch.
 func TestClockOfStoreBehind(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A node whose seeds lead nowhere is given others while it runs, and joins by them at once. Invalid seeds change
+// A node with seeds that lead nowhere is given others while it runs, and joins by them at once. Invalid seeds change
 // nothing. Without seeds it goes on (S8.5).
 func TestSetJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

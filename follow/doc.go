@@ -26,7 +26,7 @@
 // [Follower.Age] tells how long ago the agent confirmed the table: at rest less than Config.Silence. A
 // table does not expire; a program that wants no old answers compares the age with its own limit, and looks at
 // Status.Stale: an isolated agent confirms its table, too, which then has a small age and is marked by Stale.
-// An agent whose loop is stalled confirms its table for a TTL at most.
+// A stalled agent confirms its table for a TTL at most.
 //
 // After a change of the agent, the table can be a little older than the one before: agents
 // agree within a second or so. In a split, the table is that of the agent's side.

@@ -162,7 +162,7 @@ func (s stuck) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// An agent whose loop is stalled confirms no table: another one is followed. A follower without another one keeps the table, and its
+// A stalled agent confirms no table: another one is followed. A follower without another one keeps the table, and its
 // status has the reason (S7.1).
 func TestStalledAgent(t *testing.T) {
 	holds := map[string]*atomic.Pointer[chan struct{}]{"a": {}, "b": {}, "c": {}}

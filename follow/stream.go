@@ -76,7 +76,7 @@ func (s *stream) said(bytes int) {
 	}
 }
 
-// saying is a body whose bytes are noted.
+// saying is a body that notes its bytes.
 type saying struct {
 	io.Reader
 	said func(bytes int)

@@ -201,7 +201,7 @@ func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	return err
 }
 
-// move moves a room and counts it. A room whose move ctx has cut short counts as left.
+// move moves a room and counts it. A move that ctx has cut short leaves its room, which counts as left.
 func (r *run) move(ctx context.Context, e pinstore.Entry) {
 	_, err := r.rooms.MoveFrom(ctx, e.Room, e.Pin.Incarnation, 0)
 	r.mu.Lock()

@@ -78,7 +78,7 @@ func TestClaimCutShort(t *testing.T) { // S0.8, S6.4
 	}
 }
 
-// Units of a claim whose pin could not be written are taken back: a shard that is down fills no node.
+// Units of a claim without a pin, since that could not be written, are taken back: a shard that is down fills no node.
 func TestUnitsOfAFailedClaim(t *testing.T) { // S6.4
 	server := redistest.Start(t)
 	s := ready(t, Options{URL: server.URL()})

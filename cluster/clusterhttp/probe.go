@@ -31,7 +31,7 @@ func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, status{"ok"})
 }
 
-// stalled returns the problem of an agent whose loop stands still, or nil.
+// stalled returns the problem of an agent that stands still, or nil.
 func (a *api) stalled() *Problem {
 	age := a.agent.LoopAge()
 	if age <= a.ttl {

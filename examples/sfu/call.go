@@ -62,7 +62,7 @@ func (c *call) remove(p *peer) {
 	c.peers = slices.DeleteFunc(c.peers, func(o *peer) bool { return o == p })
 }
 
-// waiting returns a participant whose client still needs this node, or nil.
+// waiting returns a participant who still needs this node, or nil.
 func (c *call) waiting() *peer {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/reconnect"
 )
 
-// A node makes its certificate once, at its start. Nobody can join a node whose certificate has expired.
+// A node makes its certificate once, at its start. No client can join a node with an expired certificate.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	all, err := certificate()
@@ -45,7 +45,7 @@ func (p *pair) bothWays(room string) (*link, *player) {
 	return l, plays
 }
 
-// A participant whose media lines send and receive does both.
+// A participant with media lines that send and receive does both.
 func TestBothWays(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)

@@ -230,7 +230,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A request whose owner stays away is given up after Patience (S7.2).
+// A request for an owner that stays away is given up after Patience (S7.2).
 func TestPatience(t *testing.T) {
 	addr, srv := server(t, named("down"))
 	srv.Close()
@@ -241,7 +241,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// Two servers whose tables name each other send a request to and fro a few times, not for ever (S7.2).
+// Two servers that name each other send a request to and fro a few times, not for ever (S7.2).
 func TestLoop(t *testing.T) {
 	var hops atomic.Int64
 	var handlers [2]http.Handler
