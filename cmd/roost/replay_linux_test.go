@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // tap is a stranger on the way to an agent, who records what passes.
@@ -32,12 +35,12 @@ type stream struct{ in, out []byte }
 func newTap(t *testing.T) *tap {
 	t.Helper()
 	x := new(tap)
-	eventually(t, func() (err error) { // a port that is free for both
-		if x.tcp, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
+	eventually(t, func() (err error) {
+		port := redistest.FreePort(t) // no connection of another test takes it at 127.0.0.2 before the agent listens
+		x.at, x.behind = fmt.Sprint("127.0.0.1:", port), fmt.Sprint("127.0.0.2:", port)
+		if x.tcp, err = net.Listen("tcp4", x.at); err != nil {
 			return err
 		}
-		x.at = x.tcp.Addr().String()
-		x.behind = strings.Replace(x.at, "127.0.0.1:", "127.0.0.2:", 1)
 		if x.udp, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(x.at))); err != nil {
 			_ = x.tcp.Close()
 		}
