@@ -42,26 +42,39 @@ func TestReleaseMissed(t *testing.T) { // S6.2
 	})
 }
 
-// hooked calls a function once, before the next claim.
-type hooked struct {
+// once calls a function once, at the next op of a kind.
+type once struct {
 	pinstore.Store
+	is     func(pinstore.Op) bool
 	before atomic.Pointer[func()]
+	after  atomic.Pointer[func() bool] // if the op is done; true: the answer is lost
 }
 
-func (s *hooked) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
-	if ops[0].Set.Number != 0 && ops[0].If == (pinstore.Pin{}) {
-		if f := s.before.Swap(nil); f != nil {
-			(*f)()
+func (s *once) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
+	if !s.is(ops[0]) {
+		return s.Store.Swap(ctx, ops...)
+	}
+	if f := s.before.Swap(nil); f != nil {
+		(*f)()
+	}
+	res := s.Store.Swap(ctx, ops...)
+	if res[0].Done {
+		if f := s.after.Swap(nil); f != nil && (*f)() {
+			return []pinstore.Result{{Err: pinstore.ErrStore}}
 		}
 	}
-	return s.Store.Swap(ctx, ops...)
+	return res
 }
+
+func reads(op pinstore.Op) bool  { return op.If == (pinstore.Pin{}) && op.Set == (pinstore.Pin{}) }
+func claims(op pinstore.Op) bool { return op.If == (pinstore.Pin{}) && op.Set.Number != 0 }
+func marks(op pinstore.Op) bool  { return op.Set.Released() }
 
 // A hosting ends while its pin is confirmed, and the room comes back to this node. Its epoch stays: the greater one is
 // that of the next tenure.
 func TestEpochOfEndedHosting(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
-		store := &hooked{Store: pinstore.NewMemory()}
+		store := &once{Store: pinstore.NewMemory(), is: claims}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		o := string(f.owner("r"))
 		f.resolve(o, "r", 2)
@@ -129,36 +142,13 @@ func TestTardyDeletion(t *testing.T) { // S6.2
 	}
 }
 
-// between calls a function once, before a read or after a claim of a pin. If the latter reports true, the answer is lost.
-type between struct {
-	pinstore.Store
-	beforeRead atomic.Pointer[func()]
-	afterClaim atomic.Pointer[func() bool]
-}
-
-func (s *between) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
-	op := ops[0]
-	if op.If == (pinstore.Pin{}) && op.Set == (pinstore.Pin{}) {
-		if f := s.beforeRead.Swap(nil); f != nil {
-			(*f)()
-		}
-	}
-	res := s.Store.Swap(ctx, ops...)
-	if op.If == (pinstore.Pin{}) && op.Set.Number != 0 && res[0].Done {
-		if f := s.afterClaim.Swap(nil); f != nil && (*f)() {
-			return []pinstore.Result{{Err: pinstore.ErrStore}}
-		}
-	}
-	return res
-}
-
 // A hosting began without the store and is released. Before the store is asked for its pin, the room has another pin, or is hosted here again:
 // that pin stays.
 func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 	for _, again := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			data := pinstore.NewMemory()
-			answers := &between{Store: data}
+			answers := &once{Store: data, is: reads}
 			store := &faulty{Store: answers, mute: true}
 			f := newFleet(t, store, affinity.Config{}, "a", "b")
 			o := string(f.owner("r"))
@@ -175,7 +165,7 @@ func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 				data.Swap(t.Context(), pinstore.Op{Partition: f.Agent(o).Partition("r"), Room: "r", Set: elsewhere, TTL: time.Hour})
 				want = affinity.ErrChanged
 			}
-			answers.beforeRead.Store(&before)
+			answers.before.Store(&before)
 			if err := first.Release(t.Context()); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
@@ -190,7 +180,7 @@ func TestReleaseUnconfirmed(t *testing.T) { // S6.2
 func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
-		store := &between{Store: data}
+		store := &once{Store: data, is: claims}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
 		o := string(f.owner("r"))
 		f.resolve(o, "r", 2)
@@ -198,10 +188,10 @@ func TestReleaseAfterLostAnswer(t *testing.T) { // S6.2
 		time.Sleep(5 * time.Second)
 		var err error
 		lose := func() bool { err = h.Release(t.Context()); return true }
-		store.afterClaim.Store(&lose)
+		store.after.Store(&lose)
 		data.empty()
 		time.Sleep(time.Minute)
-		if _, ok := pins(t, data)["r"]; store.afterClaim.Load() != nil || !lost(h) || ok != errors.Is(err, affinity.ErrChanged) {
+		if _, ok := pins(t, data)["r"]; store.after.Load() != nil || !lost(h) || ok != errors.Is(err, affinity.ErrChanged) {
 			t.Errorf("released: %v; it has a pin: %t", err, ok)
 		}
 	})
@@ -261,7 +251,7 @@ func TestHostAgainDuringRestore(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
 		late := &tardy{Store: data}
-		store := &between{Store: late}
+		store := &once{Store: late, is: claims}
 		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a", "b")
 		o := string(f.owner("r"))
 		f.resolve(o, "r", 2)
@@ -274,7 +264,7 @@ func TestHostAgainDuringRestore(t *testing.T) { // S6.2
 			again = f.hostAt(o, "r", 2)
 			return false
 		}
-		store.afterClaim.Store(&during)
+		store.after.Store(&during)
 		data.failOver() // without a notification
 		f.rooms[o].Changed("r")
 		time.Sleep(10 * time.Second)
@@ -371,25 +361,10 @@ func TestEndedRoomDoesNotStay(t *testing.T) { // S6.2
 	})
 }
 
-// beforeMark calls a function once, before a room is marked as released.
-type beforeMark struct {
-	pinstore.Store
-	call atomic.Pointer[func()]
-}
-
-func (s *beforeMark) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
-	if ops[0].Set.Released() {
-		if f := s.call.Swap(nil); f != nil {
-			(*f)()
-		}
-	}
-	return s.Store.Swap(ctx, ops...)
-}
-
 // A room is released by its name while this node begins to host it. Redis does not notify this node of the mark that it has set itself.
 func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
-		store := &beforeMark{Store: pinstore.NewMemory()}
+		store := &once{Store: pinstore.NewMemory(), is: marks}
 		f := newFleet(t, &faulty{Store: store, mute: true}, affinity.Config{}, "a")
 		f.resolve("a", "r", 2)
 		var h *affinity.Hosting
@@ -397,7 +372,7 @@ func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
 			h = f.hostAt("a", "r", 2)
 			time.Sleep(50 * time.Millisecond)
 		}
-		store.call.Store(&during)
+		store.before.Store(&during)
 		if err := f.rooms["a"].Release(t.Context(), "r"); err != nil {
 			t.Error(err)
 		}
@@ -410,7 +385,7 @@ func TestReleaseByNameDuringHost(t *testing.T) { // S6.2
 func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
 	synctest.Test(t, func(t *testing.T) {
 		late := &tardy{Store: pinstore.NewMemory()}
-		store := &between{Store: late}
+		store := &once{Store: late, is: claims}
 		f := newFleet(t, store, affinity.Config{}, "a")
 		var h *affinity.Hosting
 		during := func() bool {
@@ -418,7 +393,7 @@ func TestHostDuringTakenBackClaim(t *testing.T) { // S6.2
 			h = f.hostAt("a", "r", 2)
 			return false
 		}
-		store.afterClaim.Store(&during)
+		store.after.Store(&during)
 		_, _ = f.rooms["a"].Resolve(t.Context(), "r", affinity.Demand{Size: 2})
 		if len(late.deletions) > 0 || lost(h) || h.Epoch() == 0 {
 			t.Errorf("deletions %+v of the pin of a hosting with epoch %d", late.deletions, h.Epoch())

@@ -24,7 +24,8 @@ type bystander struct {
 
 func stand(t *testing.T, host byte) *bystander {
 	t.Helper()
-	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, host)})
+	port := redistest.FreePort(t) // for TCP, too
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, host), Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
