@@ -123,8 +123,9 @@ outages: ## rooms while Redis loses data or is away, as a table, and 100,000 roo
 floods: ## strangers and holders of the key at the gossip port of real agents, as tables; takes fifteen minutes
 	$(FLOODS)
 
-models: ## every state of the larger worlds of the model of rooms, and 3,500 random walks on Redis; takes minutes
+models: ## every state of the larger worlds of the models of rooms and hand-over, and 3,500 random walks on Redis; takes minutes
 	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./affinity -long
+	$(STEP) 'the model of hand-over' go test -count=1 -v -run 'TestHandover$$' ./internal/handover -long
 
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine
 	$(STEP) 'calls under faults' sh -c 'cd examples/sfu && go test -count=1 -v -timeout 24h -run "TestSoak$$" . -soak $(or $(FOR),30m) -pictures $(or $(PICTURES),10)'

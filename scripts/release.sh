@@ -46,7 +46,7 @@ trap 'rm -rf "$work"' EXIT
 # pack FOLDER NAME FILE: the folder FOLDER/NAME, with nothing of this machine.
 pack() {
 	tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-		--directory="$1" "$2" | gzip --no-name --best >"$dir/$3"
+		--directory="$1" "$2" | gzip --no-name >"$dir/$3"
 }
 
 # licences: those of the modules in the binary. Most ask to be passed on with it.

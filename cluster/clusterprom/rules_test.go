@@ -34,7 +34,7 @@ func promtool(t *testing.T, args ...string) {
 
 func TestRules(t *testing.T) { // S4.10
 	promtool(t, "check", "rules", rules+"recording.yml", rules+"alerts.yml")
-	promtool(t, "test", "rules", rules+"alerts_test.yml")
+	promtool(t, "test", "rules", rules+"alerts_test.yml", rules+"hours_test.yml")
 }
 
 // A rule is an alert or a recording rule.
@@ -107,7 +107,7 @@ func TestOneThreshold(t *testing.T) { // S4.8
 // TestRunbooks: every alert has a summary and a link to an existing section; every section
 // belongs to an alert; every alert fires in a test.
 func TestRunbooks(t *testing.T) {
-	tests := read(t, rules+"alerts_test.yml")
+	tests := read(t, rules+"alerts_test.yml") + read(t, rules+"hours_test.yml")
 	sections := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`(?m)^## (Roost\w+)$`).FindAllStringSubmatch(read(t, docs+"runbooks.md"), -1) {
 		sections[m[1]] = true

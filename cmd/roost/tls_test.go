@@ -164,7 +164,7 @@ func TestTLSReload(t *testing.T) { // S9.5
 				select {
 				case <-over:
 					return
-				case <-time.After(5 * time.Millisecond): // a handshake for each call is load enough
+				case <-time.After(20 * time.Millisecond): // a handshake for each call is load enough
 				}
 				if _, err := client.Place(t.Context(), "room"); err != nil {
 					t.Error(err)

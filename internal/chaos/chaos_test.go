@@ -12,7 +12,7 @@ var hunt = flag.Bool("hunt", false, "look for the first seed that finds each pla
 
 // All invariants hold in some schedules. make chaos runs many more.
 func TestSchedules(t *testing.T) {
-	o := options{seeds: 80, jobs: 2}
+	o := options{seeds: 60, jobs: 2}
 	if testing.Short() {
 		o.seeds = 10
 	}

@@ -230,7 +230,7 @@ func (n *node) knows(life lease.Handle) bool { return slices.Contains(n.others, 
 
 // describe returns all that the future of n depends on.
 func (n *node) describe() string {
-	b := []byte{byte(n.life), flag(n.lapsed)}
+	b := []byte{byte(n.life), digit(n.lapsed)}
 	if n.life == 0 {
 		return string(b)
 	}
@@ -246,16 +246,16 @@ func (n *node) describe() string {
 			b = append(b, 0xff)
 			continue
 		}
-		b = append(b, flag(t.wanted), flag(t.granted), byte(t.since), byte(t.run), byte(t.heir.to), byte(t.heir.number))
+		b = append(b, digit(t.wanted), digit(t.granted), byte(t.since), byte(t.run), byte(t.heir.to), byte(t.heir.number))
 		for _, o := range n.others {
 			free, known := t.answers[o]
-			b = append(b, flag(known)+flag(free))
+			b = append(b, digit(known)+digit(free))
 		}
 	}
 	return string(b)
 }
 
-func flag(b bool) byte {
+func digit(b bool) byte {
 	if b {
 		return 1
 	}
@@ -272,7 +272,7 @@ func (w *world) key() string {
 		b = append(b, byte(v))
 	}
 	for _, p := range w.sent {
-		b = append(b, byte(p.from), byte(p.to), flag(p.answer), byte(p.number), p.first, p.last)
+		b = append(b, byte(p.from), byte(p.to), digit(p.answer), byte(p.number), p.first, p.last)
 		b = binary.BigEndian.AppendUint32(b, uint32(p.view))
 	}
 	return string(b)
