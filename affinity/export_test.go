@@ -8,6 +8,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // Kill ends the resolver as kill -9 ends its process: without a word to the store.
@@ -43,6 +44,9 @@ func (r *Resolver) TakeLocks() {
 		mu.Unlock() //nolint:staticcheck // it is free
 	}
 }
+
+// SweepSoon has the rooms of dead nodes in a partition looked for.
+func (r *Resolver) SweepSoon(p placement.Partition) { r.work.partitions.add(p) }
 
 // Forget evicts a room from the pin cache.
 func (r *Resolver) Forget(room string) { r.cache.Evict(room) }

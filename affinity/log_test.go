@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/affinity"
 	"github.com/roost-cluster/roost/affinity/pinstore"
+	"github.com/roost-cluster/roost/placement"
 )
 
 func TestLogEvents(t *testing.T) { // S0.13
@@ -29,7 +30,7 @@ func TestLogEvents(t *testing.T) { // S0.13
 
 		store.blind.Store(true) // so that joins come before rooms are moved
 		f.crash("b")
-		time.Sleep(soon)
+		time.Sleep(2 * soon) // failures of a TTL are not logged
 		f.resolveAll(50)
 
 		for _, r := range f.rooms {
@@ -59,6 +60,29 @@ func TestLogEvents(t *testing.T) { // S0.13
 					t.Errorf("no line %q with %q, it has %v", message, field, seen[message])
 				}
 			}
+		}
+	})
+}
+
+// An outage of the store is one line, also if sweeps follow each other before the heartbeats know of it.
+func TestOutageIsOneLine(t *testing.T) { // S8.2
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &faulty{Store: pinstore.NewMemory()}
+		f := newFleet(t, store, affinity.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, "a")
+		for i := range 10 {
+			time.Sleep(time.Minute + time.Duration(i)*130*time.Millisecond) // at any time between two heartbeats
+			store.fails.Store(true)
+			for p := range placement.Partition(4) {
+				f.rooms["a"].SweepSoon(p)
+				time.Sleep(20 * time.Millisecond)
+			}
+			time.Sleep(10 * time.Second)
+			store.fails.Store(false)
+		}
+		_ = f.rooms["a"].Close()
+		if lines := strings.Count(log.String(), `msg="store does not answer`); lines != 10 || strings.Contains(log.String(), "dead nodes") {
+			t.Errorf("%d lines for 10 outages:\n%s", lines, log.String())
 		}
 	})
 }

@@ -37,6 +37,7 @@ func (r *Resolver) rehome(ctx context.Context) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	var failed []placement.Partition
+	var since time.Time // when the first of them failed
 	for {
 		select {
 		case <-todo.wake:
@@ -48,7 +49,10 @@ func (r *Resolver) rehome(ctx context.Context) {
 		if len(partitions) == 0 {
 			continue
 		}
-		if failed = r.sweep(ctx, partitions, len(failed) > 0); len(failed) == 0 {
+		if len(failed) == 0 {
+			since = time.Now()
+		}
+		if failed = r.sweep(ctx, partitions, time.Since(since) >= r.liveness.TTL); len(failed) == 0 {
 			pause = sweepRetry
 			continue
 		}
@@ -67,9 +71,9 @@ func union(a, b []placement.Partition) []placement.Partition {
 }
 
 // sweep re-homes the rooms of dead nodes in some partitions, and returns the
-// partitions in which that failed. A first failure is not logged: if the store does not answer at all, the heartbeats
-// find out until the next attempt, and that is one line.
-func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, again bool) (failed []placement.Partition) {
+// partitions in which that failed. The failures of a first TTL are not logged: if the store does not answer at all, the heartbeats
+// find out within it, and that is one line.
+func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
 	w := newSweep(r, make(map[lease.Incarnation]bool))
 	since := time.Now()
 	for left := partitions; len(left) > 0; {
@@ -88,7 +92,7 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, 
 		r.cfg.Log.Info("rooms re-homed", "rooms", w.rehomed, "took_ms", took.Milliseconds(), "pin_ttl", r.cfg.PinTTL)
 	}
 	switch {
-	case len(failed) == 0 || !again || r.store.Away() || ctx.Err() != nil:
+	case len(failed) == 0 || !warn || r.store.Away() || ctx.Err() != nil:
 	case len(w.homeless) > 0:
 		r.cfg.Log.Warn("rooms of dead nodes not re-homed, retrying", "rooms", len(w.homeless), "err", w.err)
 	default:
