@@ -36,6 +36,7 @@ type fake struct {
 	paused  bool
 	joining bool          // the API responds with not_ready
 	refuses bool          // calls of /v1/doctor
+	short   map[bool]int  // those for an examination of a second, refused or not
 	behind  time.Duration // the clock of the agent, behind that of the browser
 	muted   bool          // streams send nothing
 	overdue bool          // responses have an old version, in which node-99 owned everything
@@ -52,7 +53,7 @@ type fake struct {
 }
 
 func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
-	f := &fake{t: t, partitions: partitions, mangle: strings.NewReplacer(mangle...), streams: make(map[chan string]bool)}
+	f := &fake{t: t, partitions: partitions, mangle: strings.NewReplacer(mangle...), streams: make(map[chan string]bool), short: make(map[bool]int)}
 	for i := range nodes {
 		f.members = append(f.members, member(i+1))
 	}
@@ -303,9 +304,12 @@ func (f *fake) asHistory() clusterhttp.History {
 }
 
 // serveDoctor has the findings of the real checks.
-func (f *fake) serveDoctor(w http.ResponseWriter, _ *http.Request) {
+func (f *fake) serveDoctor(w http.ResponseWriter, r *http.Request) { // under the lock, as all of these
 	look := doctor.Look{Stats: f.asStats(), Members: f.asMembers(), Table: f.asPartitions(), History: f.asHistory()}
-	if f.refuses { // under the lock, as all of these
+	if r.URL.Query().Get("over") == "1s" {
+		f.short[f.refuses]++
+	}
+	if f.refuses {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_ = json.NewEncoder(w).Encode(clusterhttp.Problem{Code: clusterhttp.CodeBusy, Message: "other calls are examined"})
 		return

@@ -117,29 +117,26 @@ func TestSparklines(t *testing.T) { // S8.2, S8.6
 func TestLossAtOnce(t *testing.T) { // S8.6
 	f, p := show(t, 3, 64)
 	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
-	asked := func() (n int) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, r := range p.requests {
-			n += strings.Count(r, "v1/doctor?over=1s")
-		}
+	asked := func(refused bool) (n int) {
+		f.set(func() { n = f.short[refused] })
 		return n
 	}
-	before := asked()
+	answered := asked(false)
 	f.set(func() { f.silence(9) })
-	wait(t, "an examination of a node that is heard over TCP alone", func() bool { return asked() > before })
+	wait(t, "an examination of a node that is heard over TCP alone", func() bool { return asked(false) > answered })
+	answered = asked(false)
 	f.set(func() { f.alone = nil })
+	wait(t, "an examination once it is not", func() bool { return asked(false) > answered })
 	p.until("the checks pass again", `document.getElementById("health").dataset.level === "good"`)
-	before = asked()
 	f.set(func() { f.overdue = true }) // lists of members are from before the loss
 	f.set(func() { f.refuses = true }) // there is no place for another examination
 	f.lose(lease.Crashed, 2, 2)
 	p.until("the lost row", `(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
 	p.text("#members-figure", "2 of 3")
-	wait(t, "a short examination", func() bool { return asked() > before })
-	refused := asked()
+	wait(t, "a short examination", func() bool { return asked(true) > 0 })
+	answered = asked(false)
 	f.set(func() { f.refuses = false })
-	wait(t, "another one", func() bool { return asked() > refused })
+	wait(t, "another one", func() bool { return asked(false) > answered })
 	p.text("#health-found .finding", "lost: node-2 crashed")
 }
 
